@@ -1,0 +1,121 @@
+"""Budgets as people write them, and what is left of them. Money is integer micro-dollars."""
+
+import re
+from collections.abc import Iterable, Mapping
+
+import msgspec
+
+from outlast.core.state import RunState
+from outlast.core.values import Allowance, Usage
+from outlast.errors import BadSetting
+
+_SCALE = {"": 1, "k": 1_000, "m": 1_000_000, "g": 1_000_000_000}
+_TIME = {"s": 1, "m": 60, "h": 3600, "d": 86400}
+_FIELDS = {
+    "tokens": "tokens", "usd": "cost_microusd", "time": "time_s", "beats": "beats", "window": "window_pct"
+}  # fmt: skip
+
+
+class Left(msgspec.Struct, frozen=True):
+    """What a run may still spend, per unit; None where there is no limit."""
+
+    tokens: int | None = None
+    cost_microusd: int | None = None
+    beats: int | None = None
+
+
+def parse(given: object) -> Allowance | None:
+    """An allowance from `400_000`, "400k", "usd=12", ["400k", "time=8h"] or {"tokens": …}."""
+    if given is None or isinstance(given, Allowance):
+        return given
+    if isinstance(given, Mapping):
+        given = [f"{unit}={amount}" for unit, amount in given.items()]
+    if isinstance(given, int | str):
+        given = [given]
+    if not isinstance(given, Iterable):
+        raise BadSetting(f"a budget is written like 400k or usd=12, not {given!r:.60}")
+    limits: dict[str, int] = {}
+    for item in given:
+        unit, _, amount = str(item).rpartition("=")
+        unit = unit.strip().lower() or "tokens"
+        if unit not in _FIELDS:
+            raise BadSetting(f"unknown budget unit {unit!r}", hint=f"one of {', '.join(_FIELDS)}")
+        limits[_FIELDS[unit]] = _amount(unit, amount.strip().lower().replace("_", ""), str(item))
+    return Allowance(**limits)
+
+
+def _amount(unit: str, text: str, item: str) -> int:
+    suffixes = {"time": "smhd", "window": "%", "tokens": "kmg", "beats": "kmg", "usd": ""}[unit]
+    matched = re.fullmatch(
+        rf"\$?(\d+(?:\.\d+)?)([{suffixes}]?)" if suffixes else r"\$?(\d+(?:\.\d+)?)()", text
+    )
+    if not matched:
+        raise BadSetting(
+            f"budget {item!r} cannot be read", hint="like 400k, usd=12, time=8h, beats=500, window=80%"
+        )
+    number, suffix = matched[1], matched[2]
+    scale = 1_000_000 if unit == "usd" else _TIME[suffix or "s"] if unit == "time" else _SCALE.get(suffix, 1)
+    value = _scaled(number, scale)
+    if value <= 0 or (unit == "window" and value > 100):
+        raise BadSetting(
+            f"budget {item!r} must be above zero{' and at most 100 %' if unit == 'window' else ''}"
+        )
+    return value
+
+
+def _scaled(number: str, scale: int) -> int:
+    whole, _, fraction = number.partition(".")
+    return int(whole) * scale + (int(fraction) * scale // 10 ** len(fraction) if fraction else 0)
+
+
+def usage_of(given: object) -> Usage:
+    """Usage from a Usage, a number of tokens, or a mapping with its field names."""
+    if isinstance(given, Usage):
+        return given
+    if isinstance(given, bool) or given is None:
+        return Usage()
+    if isinstance(given, int):
+        return Usage(output=given)
+    try:
+        return msgspec.convert(given, Usage)
+    except msgspec.ValidationError as error:
+        raise BadSetting(
+            f"usage cannot be read: {error}", hint="give outlast.Usage(input=…, output=…)"
+        ) from error
+
+
+def left(budget: Allowance | None, state: RunState) -> Left:
+    """What remains after everything spent and reserved."""
+    if budget is None:
+        return Left()
+    spent = state.spent
+    for _, reserved in state.reserved:
+        spent = spent.plus(reserved)
+    return Left(
+        tokens=None if budget.tokens is None else max(0, budget.tokens - spent.tokens),
+        cost_microusd=(
+            None if budget.cost_microusd is None else max(0, budget.cost_microusd - spent.cost_microusd)
+        ),
+        beats=None if budget.beats is None else max(0, budget.beats - state.beats),
+    )
+
+
+def reached(state: RunState) -> str:
+    """Which limit is used up, in words; empty while there is something left."""
+    rest = left(state.budget, state)
+    budget = state.budget or Allowance()
+    if rest.tokens == 0:
+        return f"{state.spent.tokens:,} of {budget.tokens:,} tokens spent"
+    if rest.cost_microusd == 0:
+        return f"${state.spent.cost_microusd / 1e6:.2f} of ${(budget.cost_microusd or 0) / 1e6:.2f} spent"
+    if rest.beats == 0:
+        return f"{state.beats:,} of {budget.beats:,} beats done"
+    return ""
+
+
+def added(budget: Allowance | None, more: Allowance) -> Allowance:
+    """The budget with more on top; a unit without a limit stays without one."""
+    if budget is None:
+        return more
+    pairs = {name: (getattr(budget, name), getattr(more, name)) for name in Allowance.__struct_fields__}
+    return Allowance(**{name: a if b is None else (a or 0) + b for name, (a, b) in pairs.items()})

@@ -1,0 +1,310 @@
+"""All events of a run's journal. Tags are frozen: never renamed, never reused; events only gain fields with defaults.
+
+A run is a list of these; state, budget and what to do after a crash are computed from them (`core.state`).
+"""
+
+from datetime import datetime
+from typing import Literal
+
+import msgspec
+
+from outlast.core.values import (
+    Allowance,
+    Check,
+    Contract,
+    ForkPoint,
+    MemoryRef,
+    Parent,
+    Payload,
+    SessionMark,
+    Usage,
+)
+from outlast.errors import StoreTooNew
+
+Cause = Literal[
+    "done", "checks", "invariant", "signal", "crash", "oom", "quota", "auth", "network", "context", "budget",
+    "stall", "quarantine", "disk", "operator", "host", "program_missing", "handed_off",
+]  # fmt: skip
+Policy = Literal["reissue", "probe", "ask", "give_up", "tell"]
+Finding = Literal["happened", "did_not", "cannot_tell", "give_up"]
+EndStatus = Literal[
+    "paused", "interrupted", "in_doubt", "parked", "done", "failed", "cancelled", "handed_off"
+]
+SaveKind = Literal["beat", "emergency", "found", "final", "pre-restore"]
+Path = tuple[int, ...]
+
+
+class Event(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True, tag_field="t"):
+    """Base of all events: when it was appended, for display only."""
+
+    at: datetime
+
+
+class RunOpened(Event, frozen=True, tag="run_opened"):
+    """The run exists: its identity and contract. Always the first event."""
+
+    run: str
+    task: str
+    project: str
+    contract: Contract
+    budget: Allowance | None = None
+    parent: Parent | None = None
+    fork: ForkPoint | None = None
+    files: str = ""
+    workspace: str = ""
+
+
+class ContractAmended(Event, frozen=True, tag="contract_amended"):
+    """The contract or budget was changed on purpose."""
+
+    contract: Contract
+    budget: Allowance | None = None
+    by: str = ""
+
+
+class PlanSet(Event, frozen=True, tag="plan_set"):
+    """The plan, recorded once. The body is a tree of steps."""
+
+    steps: Payload
+    total: int
+
+
+class PlanExtended(Event, frozen=True, tag="plan_extended"):
+    """Steps were added outside a beat; inside one they ride on `BeatDone`."""
+
+    steps: Payload
+    added: int
+    after: Path | None = None
+
+
+class Extension(msgspec.Struct, frozen=True, omit_defaults=True):
+    """Steps that a beat adds to the plan: after a path, or at the end."""
+
+    steps: Payload
+    added: int
+    after: Path | None = None
+
+
+class BeatBegun(Event, frozen=True, tag="beat_begun"):
+    """A beat is open. Written together with the first thing recorded in it."""
+
+    beat: int
+    step: str = ""
+    cursor: Path = ()
+
+
+class BeatDone(Event, frozen=True, tag="beat_done"):
+    """The save point that ends a beat: everything the beat changed takes hold in this one event."""
+
+    beat: int
+    step: str = ""
+    cursor: Path = ()
+    over: bool = False
+    result: Payload = Payload()
+    evidence: Payload | None = None
+    extended: tuple[Extension, ...] = ()
+    remembered: tuple[MemoryRef, ...] = ()
+    unreached: tuple[str, ...] = ()
+    stage: str = ""
+    spent: Usage | None = None
+    session: SessionMark | None = None
+    save: str = ""
+
+
+class Decided(Event, frozen=True, tag="decided"):
+    """A recorded answer inside a beat: replayed, never asked again."""
+
+    beat: int
+    name: str
+    occurrence: int
+    value: Payload
+    usage: Usage | None = None
+
+
+class EffectIntended(Event, frozen=True, tag="effect_intended"):
+    """An act is about to be performed, or performed again after it was found not to have happened."""
+
+    beat: int
+    n: int
+    name: str
+    occurrence: int
+    key: str
+    own_key: bool = False
+    args: Payload = Payload()
+    digest: str = ""
+    policy: Policy = "ask"
+    attempt: int = 1
+    uptime_s: int = 0
+
+
+class EffectConfirmed(Event, frozen=True, tag="effect_confirmed"):
+    """The act happened, and this is its outcome."""
+
+    beat: int
+    n: int
+    result: Payload = Payload()
+    unencodable: bool = False
+    save: str = ""
+
+
+class EffectFailed(Event, frozen=True, tag="effect_failed"):
+    """The act said for certain that it did not happen."""
+
+    beat: int
+    n: int
+    error: str = ""
+
+
+class EffectInDoubt(Event, frozen=True, tag="effect_in_doubt"):
+    """The act raised, timed out, or its attempt died; nobody knows whether it happened."""
+
+    beat: int
+    n: int
+    evidence: str = ""
+
+
+class EffectSettled(Event, frozen=True, tag="effect_settled"):
+    """What a policy, a probe or a person found out about a doubtful effect."""
+
+    beat: int
+    n: int
+    finding: Finding
+    by: str = ""
+    result: Payload = Payload()
+    evidence: str = ""
+
+
+class AttemptStarted(Event, frozen=True, tag="attempt_started"):
+    """A process took up the run under this epoch."""
+
+    epoch: int
+    host: str = ""
+    pid: int = 0
+    boot_id: str = ""
+    version: str = ""
+    code: str = ""
+    command: tuple[str, ...] = ()
+
+
+class AttemptEnded(Event, frozen=True, tag="attempt_ended"):
+    """How an attempt ended, named with its evidence."""
+
+    epoch: int
+    status: EndStatus
+    cause: Cause
+    evidence: str = ""
+    exit_code: int | None = None
+
+
+class SaveMade(Event, frozen=True, tag="save_made"):
+    """A save of the workspace outside a beat's end."""
+
+    kind: SaveKind
+    commit: str
+    ref: str = ""
+    beat: int = 0
+    reason: str = ""
+    left_out: tuple[str, ...] = ()
+
+
+class SessionKnown(Event, frozen=True, tag="session_known"):
+    """The agent CLI's own session id and transcript."""
+
+    session: SessionMark
+
+
+class SpendReserved(Event, frozen=True, tag="spend_reserved"):
+    """Set aside before a call whose price is not known yet."""
+
+    key: str
+    usage: Usage
+
+
+class SpendSettled(Event, frozen=True, tag="spend_settled"):
+    """What a call really cost, or an upper bound marked as estimated."""
+
+    key: str
+    usage: Usage
+    source: str = ""
+
+
+class Warned(Event, frozen=True, tag="warned"):
+    """Something a person or the agent was told, once per level."""
+
+    level: str
+    text: str = ""
+
+
+class Parked(Event, frozen=True, tag="parked"):
+    """The run waits for a moment in time; nothing polls."""
+
+    until: datetime | None = None
+    cause: Cause = "quota"
+    evidence: str = ""
+
+
+class Woken(Event, frozen=True, tag="woken"):
+    """A parked or paused run may start again."""
+
+    by: str = ""
+
+
+class StageSet(Event, frozen=True, tag="stage_set"):
+    """The user's own word for how far the work is."""
+
+    stage: str
+
+
+class Remembered(Event, frozen=True, tag="remembered"):
+    """A memory ref set outside a beat."""
+
+    ref: MemoryRef
+
+
+class Requested(Event, frozen=True, tag="requested"):
+    """Somebody asked something of the run, and it was taken in."""
+
+    id: int
+    by: str
+    what: str
+    args: Payload = Payload()
+
+
+class Finished(Event, frozen=True, tag="finished"):
+    """The run is done: its checks passed."""
+
+    result: Payload = Payload()
+    checks: tuple[Check, ...] = ()
+
+
+AnyEvent = (
+    RunOpened | ContractAmended | PlanSet | PlanExtended | BeatBegun | BeatDone | Decided | EffectIntended
+    | EffectConfirmed | EffectFailed | EffectInDoubt | EffectSettled | AttemptStarted | AttemptEnded | SaveMade
+    | SessionKnown | SpendReserved | SpendSettled | Warned | Parked | Woken | StageSet | Remembered | Requested
+    | Finished
+)  # fmt: skip
+
+_encode = msgspec.json.Encoder().encode
+_decoder: msgspec.json.Decoder[AnyEvent] = msgspec.json.Decoder(AnyEvent)
+
+
+def tag_of(event: AnyEvent) -> str:
+    """The event's tag as it is written."""
+    tag = type(event).__struct_config__.tag
+    assert isinstance(tag, str), "every event has a string tag"
+    return tag
+
+
+def encode(event: AnyEvent) -> bytes:
+    """The event as JSON, as it stands on disk."""
+    return _encode(event)
+
+
+def decode(data: bytes) -> AnyEvent:
+    """The event behind stored JSON; an unknown tag or shape was written by a newer outlast."""
+    try:
+        return _decoder.decode(data)
+    except (msgspec.ValidationError, msgspec.DecodeError) as error:
+        raise StoreTooNew(
+            f"an event cannot be read: {error}", hint="it was written by a newer outlast; upgrade"
+        ) from error

@@ -1,0 +1,131 @@
+"""What to do about an effect, given what is recorded and what is known: decisions as data, carried out elsewhere.
+
+The rule behind all of it: an intent without an outcome is in doubt, and is never repeated unless the far side
+dedupes by key, a probe says that it did not happen, or a person says so.
+"""
+
+from collections.abc import Iterable
+
+import msgspec
+
+from outlast.core.events import Policy
+from outlast.core.replay import EffectRecord
+from outlast.core.values import Payload
+from outlast.errors import UsageError
+
+KEY_TTL_S = 24 * 3600
+REISSUES_MAX = 2
+POLICIES: tuple[Policy, ...] = ("reissue", "probe", "ask", "give_up")
+
+
+class Facts(msgspec.Struct, frozen=True):
+    """What the journal cannot know: what the caller offers, and what became of the performer."""
+
+    policy: Policy
+    has_probe: bool
+    retries: int = 0
+    age_s: int | None = 0
+    key_ttl_s: int = KEY_TTL_S
+    performer_lives: bool = False
+    reissued: int = 0
+    probed: bool = False
+
+
+class Perform(msgspec.Struct, frozen=True, tag=True):
+    """Record an intent and perform the act."""
+
+
+class Replay(msgspec.Struct, frozen=True, tag=True):
+    """Return the recorded outcome."""
+
+    result: Payload
+
+
+class Fail(msgspec.Struct, frozen=True, tag=True):
+    """Raise the recorded failure again."""
+
+    error: str
+
+
+class Reissue(msgspec.Struct, frozen=True, tag=True):
+    """Perform again under the same key; the far side dedupes."""
+
+
+class Probe(msgspec.Struct, frozen=True, tag=True):
+    """Ask the probe. Its "did not" counts only if the performer is dead."""
+
+    did_not_counts: bool
+
+
+class Ask(msgspec.Struct, frozen=True, tag=True):
+    """Only a person can settle this one."""
+
+    why: str
+
+
+class GiveUp(msgspec.Struct, frozen=True, tag=True):
+    """Record that nobody will find out, and go on."""
+
+    recorded: bool
+
+
+Decision = Perform | Replay | Fail | Reissue | Probe | Ask | GiveUp
+
+
+def policy_for(unknown: str | None, *, takes_key: bool, has_probe: bool) -> Policy:
+    """The policy of an effect: the caller's word, else what its function offers."""
+    if unknown is None:
+        return "reissue" if takes_key else "probe" if has_probe else "ask"
+    if unknown not in POLICIES:
+        raise UsageError(f"unknown={unknown!r} is no policy", hint=f"one of {', '.join(POLICIES)}")
+    if unknown == "probe" and not has_probe:
+        raise UsageError(
+            "unknown='probe' needs a probe=", hint="give the function that looks, or unknown='ask'"
+        )
+    return unknown
+
+
+def decide(record: EffectRecord | None, facts: Facts) -> Decision:
+    """The next thing to do about an effect."""
+    if record is None:
+        return Perform()
+    match record.state:
+        case "confirmed":
+            return Replay(record.result)
+        case "given_up":
+            return GiveUp(recorded=True)
+        case "did_not":
+            return Perform()
+        case "failed":
+            return Perform() if record.failures <= facts.retries else Fail(record.evidence)
+        case "intended" | "in_doubt":
+            return _settle(record, facts)
+
+
+def _settle(record: EffectRecord, facts: Facts) -> Decision:
+    if facts.policy == "reissue" and facts.reissued < REISSUES_MAX and _key_is_young(facts):
+        return Reissue()
+    if facts.has_probe and not facts.probed:
+        return Probe(did_not_counts=not facts.performer_lives)
+    if facts.policy == "give_up":
+        return GiveUp(recorded=False)
+    return Ask(_why(record, facts))
+
+
+def _key_is_young(facts: Facts) -> bool:
+    return facts.age_s is not None and 0 <= facts.age_s < facts.key_ttl_s
+
+
+def _why(record: EffectRecord, facts: Facts) -> str:
+    reasons = [record.evidence or "no outcome was recorded"]
+    if facts.policy == "reissue" and not _key_is_young(facts):
+        reasons.append("its key is too old to be reissued")
+    if facts.probed:
+        reasons.append("the probe could not tell")
+    return "; ".join(reasons)
+
+
+def rewound(journal_last: int, marks: Iterable[int]) -> int | None:
+    """The highest acknowledged event number that the journal does not hold, if there is one."""
+    highest = max(marks, default=0)
+    return highest if highest > journal_last else None

@@ -1,0 +1,381 @@
+"""The fold: a run's bounded head, computed from its events. `apply` is pure and total over all events.
+
+The head holds what the next event needs and what a glance wants to see. Completed results, closed effects and the
+plan's body stay in the journal and are read by index; so the head has a limit, whatever the run's length.
+"""
+
+from datetime import datetime
+from typing import Literal, assert_never
+
+import msgspec
+
+from outlast.core import events as ev
+from outlast.core.values import Allowance, ForkPoint, MemoryRef, Parent, Payload, SessionMark, Usage, shorten
+
+RECENT_MAX = 32
+RECENT_CHARS_MAX = 400
+EVIDENCE_CHARS_MAX = 600
+MEMORY_MAX = 256
+MEMORY_BYTES_MAX = 16_384
+EFFECTS_OPEN_MAX = 64
+SNAPSHOT_MAX_BYTES = 65_536
+
+Status = Literal[
+    "running", "paused", "interrupted", "in_doubt", "parked", "done", "failed", "cancelled", "handed_off"
+]
+EffectState = Literal["intended", "in_doubt", "did_not", "failed"]
+
+
+class OpenEffect(msgspec.Struct, frozen=True, omit_defaults=True):
+    """An effect of the open beat without a confirmed end."""
+
+    beat: int
+    n: int
+    name: str
+    key: str
+    policy: ev.Policy
+    state: EffectState
+    at: datetime
+    evidence: str = ""
+
+    @property
+    def id(self) -> str:
+        return f"{self.beat}.{self.n}"
+
+
+class OpenBeat(msgspec.Struct, frozen=True, omit_defaults=True):
+    """The beat in flight, and where in the journal it begins."""
+
+    beat: int
+    seq: int
+    step: str = ""
+
+
+class Attempt(msgspec.Struct, frozen=True, omit_defaults=True):
+    """The attempt that has started and not ended."""
+
+    epoch: int
+    seq: int
+    started_at: datetime
+    host: str = ""
+    pid: int = 0
+    boot_id: str = ""
+
+
+class Recent(msgspec.Struct, frozen=True, omit_defaults=True):
+    """A completed beat, shortened for the glance and the context."""
+
+    beat: int
+    step: str
+    text: str
+    evidence: str = ""
+
+
+class RunState(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
+    """The head of a run after `seq` events."""
+
+    run: str = ""
+    task: str = ""
+    project: str = ""
+    title: str = ""
+    seq: int = 0
+    status: Status = "interrupted"
+    unsealed: Status = "interrupted"
+    cause: ev.Cause | None = None
+    evidence: str = ""
+    contract_seq: int = 0
+    contract_digest: str = ""
+    budget: Allowance | None = None
+    workspace: str = ""
+    parent: Parent | None = None
+    fork: ForkPoint | None = None
+    plan_seq: int = 0
+    plan_total: int | None = None
+    cursor: ev.Path = ()
+    over: bool = False
+    beats: int = 0
+    open_beat: OpenBeat | None = None
+    effects_open: tuple[OpenEffect, ...] = ()
+    effects_total: int = 0
+    attempt: Attempt | None = None
+    attempts: int = 0
+    spent: Usage = Usage()
+    reserved: tuple[tuple[str, Usage], ...] = ()
+    memory: tuple[MemoryRef, ...] = ()
+    recent: tuple[Recent, ...] = ()
+    last_save: str = ""
+    session: SessionMark | None = None
+    stage: str = ""
+    parked_until: datetime | None = None
+    warned: tuple[str, ...] = ()
+    created_at: datetime | None = None
+    updated_at: datetime | None = None
+
+    @property
+    def in_doubt(self) -> tuple[OpenEffect, ...]:
+        """Effects nobody knows the outcome of, as far as the journal tells."""
+        return tuple(effect for effect in self.effects_open if effect.state in ("intended", "in_doubt"))
+
+
+def fold(state: RunState, journal: list[ev.AnyEvent]) -> RunState:
+    """Apply many events."""
+    for event in journal:
+        state = apply(state, event)
+    return state
+
+
+def apply(state: RunState, event: ev.AnyEvent) -> RunState:
+    """The head after one more event."""
+    seq = state.seq + 1
+    match event:
+        case ev.BeatDone():
+            return _beat_done(state, event, seq)
+        case ev.Decided():
+            spent = state.spent.plus(event.usage) if event.usage else state.spent
+            return _set(state, event, spent=spent)
+        case ev.BeatBegun():
+            return _set(state, event, open_beat=OpenBeat(event.beat, seq, event.step))
+        case (
+            ev.EffectIntended()
+            | ev.EffectConfirmed()
+            | ev.EffectFailed()
+            | ev.EffectInDoubt()
+            | ev.EffectSettled()
+        ):
+            return _effect(state, event)
+        case ev.RunOpened() | ev.ContractAmended() | ev.PlanSet() | ev.PlanExtended():
+            return _opened(state, event, seq)
+        case (
+            ev.AttemptStarted()
+            | ev.AttemptEnded()
+            | ev.Finished()
+            | ev.Parked()
+            | ev.Woken()
+            | ev.Requested()
+        ):
+            return _course(state, event, seq)
+        case ev.SaveMade() | ev.SessionKnown() | ev.StageSet() | ev.Remembered() | ev.Warned():
+            return _noted(state, event)
+        case ev.SpendReserved():
+            return _set(state, event, reserved=(*state.reserved, (event.key, event.usage)))
+        case ev.SpendSettled():
+            rest = tuple(item for item in state.reserved if item[0] != event.key)
+            return _set(state, event, reserved=rest, spent=state.spent.plus(event.usage))
+        case _:
+            assert_never(event)
+
+
+def _set(state: RunState, event: ev.AnyEvent, **changes: object) -> RunState:
+    return msgspec.structs.replace(state, seq=state.seq + 1, updated_at=event.at, **changes)
+
+
+def _beat_done(state: RunState, event: ev.BeatDone, seq: int) -> RunState:
+    recent = Recent(event.beat, event.step, _glance(event.result), _glance(event.evidence))
+    changes: dict[str, object] = {}
+    if event.extended:
+        changes["plan_total"] = (state.plan_total or 0) + sum(item.added for item in event.extended)
+    if event.remembered:
+        changes["memory"] = _remember(state.memory, event.remembered)
+    if event.spent:
+        changes["spent"] = state.spent.plus(event.spent)
+    if event.stage:
+        changes["stage"] = event.stage
+    if event.session:
+        changes["session"] = event.session
+    if event.save:
+        changes["last_save"] = event.save
+    return msgspec.structs.replace(
+        state,
+        seq=seq,
+        updated_at=event.at,
+        beats=event.beat,
+        cursor=event.cursor,
+        over=event.over,
+        open_beat=None,
+        effects_open=(),
+        recent=(*state.recent[-RECENT_MAX + 1 :], recent),
+        **changes,
+    )
+
+
+def _glance(payload: Payload | None) -> str:
+    if payload is None:
+        return ""
+    if payload.blob:
+        return f"({payload.size:,} bytes, blob {payload.blob[:12]})"
+    raw = bytes(payload.v)
+    return (
+        ""
+        if raw == b"null"
+        else shorten(raw[: RECENT_CHARS_MAX * 4].decode(errors="replace"), RECENT_CHARS_MAX)
+    )
+
+
+def _remember(memory: tuple[MemoryRef, ...], refs: tuple[MemoryRef, ...]) -> tuple[MemoryRef, ...]:
+    named = {ref.name: ref for ref in (*memory, *refs)}
+    return tuple(named.values())
+
+
+def _opened(
+    state: RunState, event: ev.RunOpened | ev.ContractAmended | ev.PlanSet | ev.PlanExtended, seq: int
+) -> RunState:
+    match event:
+        case ev.RunOpened():
+            return _set(
+                state, event, run=event.run, task=event.task, project=event.project, title=event.contract.title,
+                contract_seq=seq, contract_digest=event.contract.digest, budget=event.budget,
+                workspace=event.workspace, parent=event.parent, fork=event.fork, created_at=event.at,
+            )  # fmt: skip
+        case ev.ContractAmended():
+            return _set(
+                state, event, contract_seq=seq, contract_digest=event.contract.digest,
+                title=event.contract.title, budget=event.budget or state.budget,
+            )  # fmt: skip
+        case ev.PlanSet():
+            over = event.total == 0
+            return _set(state, event, plan_seq=seq, plan_total=event.total, over=over)
+        case ev.PlanExtended():
+            return _set(state, event, plan_total=(state.plan_total or 0) + event.added)
+        case _:
+            assert_never(event)
+
+
+def _effect(
+    state: RunState,
+    event: ev.EffectIntended | ev.EffectConfirmed | ev.EffectFailed | ev.EffectInDoubt | ev.EffectSettled,
+) -> RunState:
+    others = tuple(item for item in state.effects_open if (item.beat, item.n) != (event.beat, event.n))
+    known = next((item for item in state.effects_open if (item.beat, item.n) == (event.beat, event.n)), None)
+    match event:
+        case ev.EffectIntended():
+            opened = OpenEffect(
+                event.beat, event.n, event.name, event.key, event.policy, "intended", at=event.at
+            )
+            total = state.effects_total + (event.attempt == 1)
+            return _set(state, event, effects_open=(*others, opened), effects_total=total)
+        case ev.EffectConfirmed():
+            return _set(state, event, effects_open=others)
+        case ev.EffectFailed():
+            return _mark(state, event, others, known, "failed", event.error)
+        case ev.EffectInDoubt():
+            return _mark(state, event, others, known, "in_doubt", event.evidence)
+        case ev.EffectSettled():
+            if event.finding in ("happened", "give_up"):
+                return _clear_doubt(_set(state, event, effects_open=others))
+            marked: EffectState = "did_not" if event.finding == "did_not" else "in_doubt"
+            return _clear_doubt(_mark(state, event, others, known, marked, event.evidence))
+        case _:
+            assert_never(event)
+
+
+def _clear_doubt(state: RunState) -> RunState:
+    """A resting run whose last doubt was settled is merely interrupted."""
+    if state.status != "in_doubt" or state.in_doubt:
+        return state
+    return msgspec.structs.replace(state, status="interrupted")
+
+
+def _mark(
+    state: RunState,
+    event: ev.AnyEvent,
+    others: tuple[OpenEffect, ...],
+    known: OpenEffect | None,
+    marked: EffectState,
+    evidence: str,
+) -> RunState:
+    if known is None:
+        return _set(state, event)
+    changed = msgspec.structs.replace(known, state=marked, evidence=shorten(evidence, EVIDENCE_CHARS_MAX))
+    return _set(state, event, effects_open=(*others, changed))
+
+
+def _course(
+    state: RunState,
+    event: ev.AttemptStarted | ev.AttemptEnded | ev.Finished | ev.Parked | ev.Woken | ev.Requested,
+    seq: int,
+) -> RunState:
+    match event:
+        case ev.AttemptStarted():
+            attempt = Attempt(event.epoch, seq, event.at, event.host, event.pid, event.boot_id)
+            return _set(
+                state, event, status="running", cause=None, evidence="", attempt=attempt,
+                attempts=state.attempts + 1, parked_until=None,
+            )  # fmt: skip
+        case ev.AttemptEnded():
+            evidence = shorten(event.evidence, EVIDENCE_CHARS_MAX)
+            status = state.status if state.status == "done" else event.status
+            return _set(state, event, status=status, cause=event.cause, evidence=evidence, attempt=None)
+        case ev.Finished():
+            return _set(state, event, status="done", cause="done", evidence="", over=True)
+        case ev.Parked():
+            return _set(
+                state, event, status="parked", cause=event.cause, parked_until=event.until,
+                evidence=shorten(event.evidence, EVIDENCE_CHARS_MAX),
+            )  # fmt: skip
+        case ev.Woken():
+            return _set(state, event, status="interrupted", parked_until=None)
+        case ev.Requested():
+            return _requested(state, event)
+        case _:
+            assert_never(event)
+
+
+_WISHES: dict[str, tuple[Status, ev.Cause]] = {
+    "pause": ("paused", "operator"),
+    "cancel": ("cancelled", "operator"),
+    "handoff": ("handed_off", "handed_off"),
+    "resume": ("interrupted", "operator"),
+    "take_back": ("interrupted", "operator"),
+}
+
+
+def _requested(state: RunState, event: ev.Requested) -> RunState:
+    """A wish takes hold at once when no attempt is open; with one, its end carries the new status."""
+    if event.what == "budget":
+        return _set(state, event, budget=msgspec.json.decode(event.args.v, type=Allowance | None))
+    wish = _WISHES.get(event.what)
+    if wish is None or state.attempt is not None:
+        return _set(state, event)
+    status, cause = wish
+    unsealed = state.unsealed
+    if event.what == "handoff" and state.status != "handed_off":
+        unsealed = state.status
+    if event.what == "take_back":
+        status, cause = unsealed, "done" if unsealed == "done" else cause
+    evidence = f"{event.what} by {event.by}"
+    return _set(state, event, status=status, unsealed=unsealed, cause=cause, evidence=evidence)
+
+
+def _noted(
+    state: RunState, event: ev.SaveMade | ev.SessionKnown | ev.StageSet | ev.Remembered | ev.Warned
+) -> RunState:
+    match event:
+        case ev.SaveMade():
+            return _set(state, event, last_save=event.commit)
+        case ev.SessionKnown():
+            return _set(state, event, session=event.session)
+        case ev.StageSet():
+            return _set(state, event, stage=event.stage)
+        case ev.Remembered():
+            return _set(state, event, memory=_remember(state.memory, (event.ref,)))
+        case ev.Warned():
+            warned = state.warned if event.level in state.warned else (*state.warned, event.level)
+            return _set(state, event, warned=warned)
+        case _:
+            assert_never(event)
+
+
+_encoder = msgspec.json.Encoder()
+_decoder: msgspec.json.Decoder[RunState] = msgspec.json.Decoder(RunState)
+
+
+def snapshot(state: RunState) -> bytes:
+    """The head as it is stored; at most 64 KiB, whatever the run's length."""
+    data = _encoder.encode(state)
+    assert len(data) <= SNAPSHOT_MAX_BYTES, f"the head of run {state.run} is {len(data)} bytes"
+    return data
+
+
+def restore(data: bytes) -> RunState:
+    """The head behind a stored snapshot."""
+    return _decoder.decode(data)

@@ -1,0 +1,131 @@
+"""The values that events are made of: payloads, usage, budgets, contracts, memory refs."""
+
+import hashlib
+
+import msgspec
+
+PAYLOAD_INLINE_MAX_BYTES = 4096
+NULL = msgspec.Raw(b"null")
+
+
+class Value(msgspec.Struct, frozen=True, omit_defaults=True):
+    """Base of everything that is written: frozen, and silent about defaults."""
+
+
+class Payload(Value, frozen=True):
+    """A recorded value: JSON inline, or a content-addressed blob when it is large."""
+
+    v: msgspec.Raw = NULL
+    blob: str = ""
+    size: int = 0
+
+
+class Usage(Value, frozen=True):
+    """What a model's answer cost. Tokens by kind; money in integer micro-dollars."""
+
+    input: int = 0
+    output: int = 0
+    cache_read: int = 0
+    cache_write: int = 0
+    cost_microusd: int = 0
+    estimated: bool = False
+
+    @property
+    def tokens(self) -> int:
+        return self.input + self.output + self.cache_read + self.cache_write
+
+    def plus(self, other: "Usage") -> "Usage":
+        return Usage(
+            self.input + other.input,
+            self.output + other.output,
+            self.cache_read + other.cache_read,
+            self.cache_write + other.cache_write,
+            self.cost_microusd + other.cost_microusd,
+            self.estimated or other.estimated,
+        )
+
+
+class Answer(msgspec.Struct, frozen=True):
+    """What a decision's function may return: the value to record, and what it cost."""
+
+    value: object
+    usage: Usage = Usage()
+
+
+class Allowance(Value, frozen=True):
+    """A budget: a limit per unit, None where there is none."""
+
+    tokens: int | None = None
+    cost_microusd: int | None = None
+    time_s: int | None = None
+    beats: int | None = None
+    window_pct: int | None = None
+
+
+class Contract(Value, frozen=True):
+    """What the run must reach (goal), prove (checks) and never break (invariants)."""
+
+    goal: str = ""
+    checks: tuple[str, ...] = ()
+    invariants: tuple[str, ...] = ()
+
+    @property
+    def digest(self) -> str:
+        return digest(msgspec.json.encode(self))
+
+    @property
+    def title(self) -> str:
+        line = self.goal.strip().split("\n", 1)[0]
+        return line if len(line) <= 160 else line[:159] + "…"
+
+
+class MemoryRef(Value, frozen=True):
+    """A pointer to what the agent wants back; the digest tells whether it is still the same."""
+
+    name: str
+    uri: str
+    digest: str = ""
+
+
+class Parent(Value, frozen=True):
+    """The beat that a child run belongs to."""
+
+    run: str
+    beat: int
+    root: str
+
+
+class ForkPoint(Value, frozen=True):
+    """The save point that a forked run starts from."""
+
+    run: str
+    beat: int
+    seq: int
+
+
+class SessionMark(Value, frozen=True):
+    """How far an agent CLI's own transcript had come at a save point."""
+
+    agent: str
+    session: str
+    path: str = ""
+    length: int = 0
+    digest: str = ""
+
+
+class Check(Value, frozen=True):
+    """One check as it was run."""
+
+    command: str
+    exit_code: int
+    output: str = ""
+
+
+def digest(data: bytes) -> str:
+    """A short content digest, for comparing; not for naming blobs."""
+    return hashlib.blake2b(data, digest_size=16).hexdigest()
+
+
+def shorten(text: str, chars_max: int) -> str:
+    """The beginning of a text, marked where it was cut."""
+    return text if len(text) <= chars_max else text[: chars_max - 1] + "…"

@@ -1,0 +1,240 @@
+"""Every error a user of outlast can meet, each with the next command to type.
+
+OutlastError
+├── UsageError            bad input: unknown or ambiguous run, nonsense settings
+│   ├── UnknownRun
+│   ├── AmbiguousRun
+│   ├── BadSetting
+│   └── NotEncodable
+├── RunRefused            this run cannot be started or commanded like that now
+│   ├── RunHeld
+│   ├── ContractChanged
+│   └── NestedRun
+├── StoreError
+│   ├── LeaseLost
+│   ├── AppendUnknown
+│   ├── StoreBusy
+│   ├── StoreCorrupt
+│   ├── StoreTooNew
+│   ├── StoreRefused
+│   ├── StoreRewound
+│   └── RunExists
+├── BeatError             the program broke a rule of the open beat
+│   ├── BeatClosed
+│   ├── BeatNotDone
+│   ├── ReplayMismatch
+│   ├── UnreachedEffect
+│   ├── AmbiguousOccurrence
+│   └── MemoryFull
+├── EffectError
+│   ├── DidNotHappen      raised by an act, or returned by a probe
+│   ├── EffectFailed
+│   └── EffectInDoubt
+├── ContractError
+│   ├── ChecksFailed
+│   └── InvariantFailed
+└── Stopped               the run ends here on purpose and can go on later
+    ├── RunPaused
+    ├── RunCancelled
+    ├── RunHandedOff
+    ├── BudgetReached
+    └── DiskFull
+"""
+
+
+class OutlastError(Exception):
+    """Base of all our errors. `hint` is the next thing to type; `exit_code` is what the command line returns."""
+
+    exit_code = 2
+
+    def __init__(self, message: str, *, hint: str = "") -> None:
+        super().__init__(message)
+        self.hint = hint
+
+
+class UsageError(OutlastError):
+    """The input cannot be understood or does not exist; nothing was changed."""
+
+
+class UnknownRun(UsageError):
+    """No run has this id, prefix or task."""
+
+    def __init__(self, name: str) -> None:
+        super().__init__(f"no run is called {name!r}", hint="see `outlast ls --all`")
+
+
+class AmbiguousRun(UsageError):
+    """More than one run fits the name; the candidates are in the message."""
+
+    def __init__(self, name: str, candidates: list[str]) -> None:
+        shown = ", ".join(candidates[:8])
+        super().__init__(f"{name!r} fits {len(candidates)} runs: {shown}", hint="use the run id")
+
+
+class BadSetting(UsageError):
+    """A setting has a value that makes no sense."""
+
+
+class NotEncodable(UsageError):
+    """An argument or result cannot be written as JSON."""
+
+
+class RunRefused(OutlastError):
+    """The run's status does not allow this command."""
+
+
+class RunHeld(RunRefused):
+    """A live attempt works on the run."""
+
+    def __init__(self, name: str, *, pid: int, host: str, since: str, why: str = "") -> None:
+        super().__init__(
+            f"run {name} is held by pid {pid} on {host} since {since}{why}",
+            hint=f"wait for it, or ask it to stop with `outlast pause {name}`",
+        )
+        self.pid = pid
+        self.host = host
+
+
+class ContractChanged(RunRefused):
+    """Goal, checks, invariants or budget differ from those frozen at the first start."""
+
+
+class NestedRun(RunRefused):
+    """`outlast.run` was called inside an open beat."""
+
+
+class StoreError(OutlastError):
+    """The journal cannot be read or written."""
+
+    exit_code = 3
+
+
+class LeaseLost(StoreError):
+    """Another attempt owns the run. Stop at once: do not retry, do not write."""
+
+    def __init__(self, run: str, *, held: int, current: int) -> None:
+        super().__init__(
+            f"lost the lease on run {run}: held epoch {held}, store is at {current}",
+            hint=f"another attempt resumed it; see `outlast show {run}`",
+        )
+
+
+class AppendUnknown(StoreError):
+    """A write failed in a way that may or may not surface after recovery. Write nothing more, act no more."""
+
+
+class StoreBusy(StoreError):
+    """Another process kept the store locked for too long; nothing was written."""
+
+
+class StoreCorrupt(StoreError):
+    """The file is not a whole outlast store. It was not changed."""
+
+
+class StoreTooNew(StoreError):
+    """The store was written by a newer outlast. It was not changed."""
+
+
+class StoreRefused(StoreError):
+    """The store cannot live there: a network file system, or a place we may not write."""
+
+
+class StoreRewound(StoreError):
+    """The journal has fewer events than were once acknowledged: a lost WAL tail or a restored backup."""
+
+
+class RunExists(StoreError):
+    """The store already holds a run with this id."""
+
+    exit_code = 2
+
+
+class BeatError(OutlastError):
+    """The program broke a rule of the open beat; the beat stays open and can be repeated."""
+
+
+class BeatClosed(BeatError):
+    """The beat is done or was left; nothing can be added to it."""
+
+
+class BeatNotDone(BeatError):
+    """The body of the loop fell through without `beat.done()`."""
+
+
+class ReplayMismatch(BeatError):
+    """The same act was called with other arguments than those recorded; nothing was performed."""
+
+
+class UnreachedEffect(BeatError):
+    """`beat.done()` was called while an effect of the beat is open or in doubt."""
+
+
+class AmbiguousOccurrence(BeatError):
+    """Two calls of one name run at once, so their order cannot identify them; give each a `key=`."""
+
+
+class MemoryFull(BeatError):
+    """A run keeps at most 256 memory refs, and they must be small."""
+
+
+class EffectError(OutlastError):
+    """An act on the outside world did not end well."""
+
+    exit_code = 3
+
+
+class DidNotHappen(EffectError):
+    """Raise it in an act, or return it from a probe, to say for certain that nothing happened outside."""
+
+    def __init__(self, message: str = "it did not happen") -> None:
+        super().__init__(message)
+
+
+class EffectFailed(EffectError):
+    """The act said for certain that it did not happen, and its retries are used up."""
+
+
+class EffectInDoubt(EffectError):
+    """Nobody knows whether the act happened, and its policy is to ask. It is not repeated."""
+
+
+class ContractError(OutlastError):
+    """What the contract demands does not hold."""
+
+    exit_code = 1
+
+
+class ChecksFailed(ContractError):
+    """A check of the contract failed, so the run may not say done."""
+
+
+class InvariantFailed(ContractError):
+    """An invariant of the contract failed at a beat's end, so the beat is not done."""
+
+
+class Stopped(OutlastError):
+    """The run stops here on purpose, its work recorded; a later start goes on."""
+
+    exit_code = 3
+
+
+class RunPaused(Stopped):
+    """Somebody asked for a pause."""
+
+
+class RunCancelled(Stopped):
+    """Somebody cancelled the run."""
+
+
+class RunHandedOff(Stopped):
+    """The run was sealed so that another place can take it over."""
+
+
+class BudgetReached(Stopped):
+    """The allowance is spent."""
+
+    exit_code = 4
+
+
+class DiskFull(Stopped):
+    """The disk is full; what was done is recorded, nothing new is begun."""

@@ -1,0 +1,74 @@
+"""Named crash points: the instants at which tests kill the process, and what must hold after each.
+
+Production code calls `point(name)`, which does nothing until a test arms a hook. No environment is read.
+"""
+
+from collections.abc import Callable
+
+POINTS: dict[str, str] = {
+    "store.created": "the run's first event is durable, nobody holds it",
+    "store.claimed": "the lease is taken, the attempt's event is not written",
+    "store.before_commit": "the events of a commit are in the transaction, not durable",
+    "store.after_commit": "the events of a commit are durable, nobody was told",
+    "blob.before_rename": "a payload is written under a temporary name",
+    "blob.written": "a payload is durable, no event names it yet",
+    "run.started": "the attempt's event is durable, no beat is open",
+    "plan.made": "the plan callable answered, its answer is not recorded",
+    "plan.recorded": "the plan is durable",
+    "beat.begun": "the beat is open, nothing of it is recorded",
+    "decide.answered": "the model answered, its answer is not recorded",
+    "decide.recorded": "the answer is durable",
+    "act.before_intent": "the arguments are encoded, the intent is not written",
+    "act.intended": "the intent is durable, nothing is performed",
+    "act.performed": "the act returned, its outcome is not written",
+    "act.confirmed": "the outcome is durable",
+    "act.doubted": "the act raised or timed out and that is recorded",
+    "probe.before": "an effect is in doubt and about to be probed",
+    "probe.answered": "the probe answered, its answer is not recorded",
+    "settle.recorded": "what became of a doubtful effect is durable",
+    "reissue.before": "a doubtful effect is about to be performed again under its key",
+    "child.opened": "a child run exists, it has no beat yet",
+    "child.finished": "a child is done, its parent's beat is not",
+    "beat.before_done": "all of a beat is recorded but its end",
+    "beat.done": "the beat's end is durable",
+    "checks.before": "the last beat is done, the checks have not run",
+    "checks.passed": "the checks passed, the run is not finished",
+    "run.finished": "the end of the run is durable, the lease is held",
+    "attempt.before_end": "the attempt is about to record how it ended",
+    "attempt.ended": "the attempt's end is durable, the lease is held",
+    "fork.before": "the fork is computed, nothing of it is written",
+    "export.before_seal": "the archive is durable under a temporary name, the source is live",
+    "export.sealed": "the source is handed off, the archive is not yet in place",
+    "import.before_create": "the blobs of an archive are stored, its run is not",
+    "gc.before_forget": "a run is about to be forgotten",
+    "gc.forgotten": "a run is forgotten, its blobs and lock file are still there",
+    "migrate.before_commit": "a migration is in its transaction",
+}
+
+_hook: Callable[[str], None] | None = None
+
+
+def point(name: str) -> None:
+    """Mark an instant. Costs one comparison unless a test armed it."""
+    if _hook is not None:
+        _hook(name)
+
+
+def arm(hook: Callable[[str], None] | None) -> None:
+    """Call `hook(name)` at every crash point from now on, or never again with None."""
+    global _hook
+    _hook = hook
+
+
+def nth(number: int, act: Callable[[str], None]) -> Callable[[str], None]:
+    """A hook that calls `act` at the `number`-th crash point met, counted from 1."""
+    met = 0
+
+    def hook(name: str) -> None:
+        nonlocal met
+        assert name in POINTS, f"crash point {name!r} is not listed in POINTS"
+        met += 1
+        if met == number:
+            act(name)
+
+    return hook

@@ -1,0 +1,41 @@
+"""What a probe answers about an effect in doubt, and how long the far side may still be busy with it."""
+
+from collections.abc import Callable
+from typing import Any
+
+import msgspec
+
+from outlast.errors import DidNotHappen
+
+SETTLE_S = 1.0
+
+
+class Happened(msgspec.Struct, frozen=True):
+    """The effect happened; `result` is what the act would have returned."""
+
+    result: object = None
+
+
+class CannotTell(msgspec.Struct, frozen=True):
+    """The probe looked and does not know."""
+
+    why: str = ""
+
+
+Finding = Happened | DidNotHappen | CannotTell
+
+
+class Probe(msgspec.Struct, frozen=True):
+    """A probe with its own settling time: a "did not" counts only that long after the act can have been under way."""
+
+    look: Callable[..., Any]
+    settle_s: float = SETTLE_S
+
+
+def as_probe(given: object) -> Probe | None:
+    """A probe from what the caller gave: nothing, a function, or a Probe."""
+    if given is None or isinstance(given, Probe):
+        return given
+    if not callable(given):
+        raise TypeError(f"probe= takes a function, not {type(given).__name__}")
+    return Probe(given, float(getattr(given, "settle_s", SETTLE_S)))

@@ -1,0 +1,377 @@
+"""One beat: decisions replayed, effects performed once, and the one event that ends it."""
+
+import contextlib
+import os
+from collections.abc import Callable, Iterator
+from contextvars import ContextVar
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+from urllib.parse import unquote, urlparse
+
+from outlast import faults
+from outlast.core import budget, plan, recovery
+from outlast.core import events as ev
+from outlast.core import state as st
+from outlast.core.keys import effect_key
+from outlast.core.replay import EffectRecord
+from outlast.core.values import Answer, MemoryRef, Usage, digest
+from outlast.effects.acting import Act, perform, takes_key
+from outlast.effects.ops import Append, Block, Call, Steps
+from outlast.errors import (
+    AmbiguousOccurrence,
+    BeatClosed,
+    InvariantFailed,
+    MemoryFull,
+    UnreachedEffect,
+    UsageError,
+)
+from outlast.probes import as_probe
+from outlast.runs.checks import run_checks
+from outlast.runs.journal import encode
+from outlast.store.protocol import Where
+
+if TYPE_CHECKING:
+    from outlast.runs.run import Run
+
+open_beat: "ContextVar[Beat | None]" = ContextVar("outlast_open_beat", default=None)
+NAME_CHARS_MAX = 200
+
+
+class Beat:
+    """One turn of the loop. In an async run every method that returns a value is awaited."""
+
+    def __init__(self, run: "Run", number: int, step: str, path: ev.Path) -> None:
+        self.number = number
+        self.step = step
+        self.path = path
+        self.closed = False
+        self._run = run
+        self._journal = run.journal
+        self._counts: dict[tuple[str, str], int] = {}
+        self._in_flight: set[tuple[str, str]] = set()
+        self._reached: set[int] = set()
+        self._extended: list[ev.Extension] = []
+        self._remembered: dict[str, MemoryRef] = {}
+        self._spent = Usage()
+        self._stage = ""
+        self._over = False
+        self._result: object = None
+
+    # -- what a body calls ---------------------------------------------------------------------------------------
+
+    def decide(self, name: str, fn: Callable[..., Any], *args: Any, lazy: bool = False, **kwargs: Any) -> Any:
+        """The recorded answer of this name, or ask `fn` once and record it, durable when this returns.
+
+        Arguments are not compared on replay. With `lazy=True` the answer rides on the next commit instead of making
+        one. `fn` may return `outlast.Answer(value, usage)`. The value returned is plain data, replayed or not.
+        """
+        return self._run.drive(self._decide(name, fn, args, kwargs, lazy))
+
+    def act(
+        self,
+        name: str,
+        fn: Callable[..., Any],
+        *args: Any,
+        key: str | None = None,
+        probe: Callable[..., Any] | object | None = None,
+        unknown: str | None = None,
+        retry: int = 0,
+        timeout_s: float | None = None,
+        **kwargs: Any,
+    ) -> Any:
+        """Perform an effect once: intent, act, outcome, each durable before the next.
+
+        A repeated beat gets the recorded outcome; one in doubt is settled by its policy: `reissue` (default for a
+        function with an `idempotency_key` parameter), `probe`, `ask`, or `give_up`, which returns None. Raises
+        EffectFailed, EffectInDoubt, ReplayMismatch.
+        """
+        return self._run.drive(self._act(name, fn, args, kwargs, key, probe, unknown, retry, timeout_s))
+
+    def done(self, result: object = None, *, evidence: object = None) -> Any:
+        """End the beat: everything in it takes hold in one event, durable when this returns."""
+        return self._run.drive(self._done(result, evidence))
+
+    def extend(self, steps: object, *, where: str = "end") -> Any:
+        """Stage more steps: at the plan's `end`, or `next`, right after this one. Takes hold with `done`."""
+        self._check_open()
+        if where not in ("end", "next"):
+            raise UsageError(f"where={where!r} is unknown", hint="'end' or 'next'")
+        if where == "next" and not self.path:
+            raise UsageError("a run without a plan has no next step to extend", hint="leave out where='next'")
+        parsed = plan.parse(steps)
+        after = self.path if where == "next" else None
+        payload = self._journal.payload(parsed)
+        self._extended.append(ev.Extension(payload, plan.count(parsed), after))
+        return self._run.staged()
+
+    def remember(self, name: str, uri: str, *, digest: str = "") -> Any:
+        """Stage a pointer to what the agent wants back; a `file:` is digested now. Takes hold with `done`."""
+        self._check_open()
+        ref = make_ref(name, uri, digest, self._run.folder)
+        self._remembered[name] = ref
+        check_memory(self._journal.state.memory, tuple(self._remembered.values()))
+        return self._run.staged()
+
+    def spend(self, usage: object = None, **fields: int) -> Any:
+        """Stage what the beat cost, where no decision carries it. Takes hold with `done`."""
+        self._check_open()
+        self._spent = self._spent.plus(budget.usage_of(usage if usage is not None else fields))
+        return self._run.staged()
+
+    def stage(self, name: str) -> Any:
+        """Stage the user's own word for how far the work is. Takes hold with `done`."""
+        self._check_open()
+        self._stage = name
+        return self._run.staged()
+
+    def finish(self, result: object = None) -> Any:
+        """Stage the end of the run: no beat follows this one. Takes hold with `done`."""
+        self._check_open()
+        self._over = True
+        self._result = result
+        return self._run.staged()
+
+    def run(self, task: str, **contract: Any) -> "Run":
+        """A child run of this beat: found again when the beat is repeated, fenced by the root's lease."""
+        from outlast.runs.run import child
+
+        self._check_open()
+        return child(self._run, self, task, **contract)
+
+    def steps_of_decide(self, name: str, fn: Callable[..., Any], *args: Any) -> Steps:
+        """`decide` for callers that are steps themselves."""
+        return self._decide(name, fn, args, {}, lazy=False)
+
+    def steps_of_done(self, result: object) -> Steps:
+        """`done` for callers that are steps themselves."""
+        return self._done(result, None)
+
+    # -- how it is done ------------------------------------------------------------------------------------------
+
+    def _check_open(self) -> None:
+        if self.closed or self._run.closed:
+            raise BeatClosed(
+                f"beat {self.number} of run {self._journal.run} is closed", hint="work in the next beat"
+            )
+
+    @contextlib.contextmanager
+    def _turn(self, kind: str, name: str, own_key: str | None) -> Iterator[int]:
+        """The occurrence of this call; two at once under one name cannot be told apart after a crash."""
+        self._check_open()
+        if not isinstance(name, str) or not name or len(name) > NAME_CHARS_MAX:
+            raise UsageError(f"{name!r:.60} is no name for a recorded call", hint="use a short text")
+        if own_key is not None:
+            yield 0
+            return
+        slot = (kind, name)
+        if slot in self._in_flight:
+            raise AmbiguousOccurrence(
+                f"two calls of {name!r} run at once in beat {self.number}",
+                hint="give each a key=" if kind == "act" else "give each another name",
+            )
+        occurrence = self._counts[slot] = self._counts.get(slot, 0) + 1
+        self._in_flight.add(slot)
+        try:
+            yield occurrence
+        finally:
+            self._in_flight.discard(slot)
+
+    def _decide(
+        self, name: str, fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any], lazy: bool
+    ) -> Steps:
+        with self._turn("decide", name, None) as occurrence:
+            recorded = self._journal.record.decisions.get((name, occurrence))
+            if recorded is not None:
+                return self._journal.value(recorded.value)
+            answer = yield Call(fn, args, kwargs)
+            value, usage = (
+                (answer.value, budget.usage_of(answer.usage))
+                if isinstance(answer, Answer)
+                else (answer, None)
+            )
+            payload = self._journal.payload(value)
+            faults.point("decide.answered")
+            event = ev.Decided(
+                at=self._journal.now(),
+                beat=self.number,
+                name=name,
+                occurrence=occurrence,
+                value=payload,
+                usage=usage,
+            )
+            if lazy:
+                self._journal.later(event)
+            else:
+                yield self._journal.in_beat(event)
+                faults.point("decide.recorded")
+            return self._journal.returned(value, payload)
+
+    def _act(
+        self,
+        name: str,
+        fn: Callable[..., Any],
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any],
+        key: str | None,
+        probe: object,
+        unknown: str | None,
+        retry: int,
+        timeout_s: float | None,
+    ) -> Steps:
+        with self._turn("act", name, key) as occurrence:
+            looking = as_probe(probe)
+            policy = recovery.policy_for(unknown, takes_key=takes_key(fn), has_probe=looking is not None)
+            encoded = encode([args, kwargs], canonical=True)
+            record = self._recorded(name, occurrence, key)
+            here = record is not None and record.intent.beat == self.number
+            n = record.intent.n if record is not None and here else self._new_effect()
+            self._reached.add(n)
+            act = Act(
+                beat=self.number, n=n, name=name, occurrence=occurrence, own_key=key is not None,
+                key=key if key is not None else effect_key(self._journal.run, self.number, name, occurrence),
+                fn=fn, args=args, kwargs=kwargs, encoded=self._journal.payload([args, kwargs], canonical=True),
+                digest=digest(encoded), policy=policy, probe=looking, retries=retry, timeout_s=timeout_s,
+                key_ttl_s=self._run.settings["key_ttl_s"],
+            )  # fmt: skip
+            return (yield from perform(self._run, act, record))
+
+    def _new_effect(self) -> int:
+        if len(self._journal.state.effects_open) >= st.EFFECTS_OPEN_MAX:
+            raise UsageError(
+                f"a beat keeps at most {st.EFFECTS_OPEN_MAX} effects open", hint="await some of them first"
+            )
+        return self._journal.record.next_n()
+
+    def _recorded(self, name: str, occurrence: int, key: str | None) -> EffectRecord | None:
+        """This call's earlier self: in this beat, or, under a key of the caller's own, anywhere in the run."""
+        record = self._journal.record.effect(name, occurrence, key)
+        if record is not None or key is None:
+            return record
+        found = self._journal.store.read(self._journal.run, after=0, key=key).events
+        intents = [item for item in found if isinstance(item.event, ev.EffectIntended)]
+        return self._read_back(intents[0].seq, intents[0].event) if intents else None
+
+    def _read_back(self, seq: int, intent: ev.AnyEvent) -> EffectRecord:
+        assert isinstance(intent, ev.EffectIntended), "only intents have a key"
+        record = EffectRecord(intent)
+        tags = ("effect_intended", "effect_confirmed", "effect_failed", "effect_in_doubt", "effect_settled")
+        for item in self._journal.store.read(self._journal.run, after=seq, tags=tags).events:
+            event = item.event
+            if (getattr(event, "beat", 0), getattr(event, "n", 0)) == (intent.beat, intent.n):
+                record.take(event)
+        return record
+
+    def _done(self, result: object, evidence: object) -> Steps:
+        self._check_open()
+        self._refuse_open_acts()
+        yield from self._check_invariants()
+        journal = self._journal
+        spent = self._spent.plus(self._children_spent())
+        cursor, over = self._next()
+        event = ev.BeatDone(
+            at=journal.now(), beat=self.number, step=self.step, cursor=cursor, over=over, result=journal.payload(result),
+            evidence=None if evidence is None else journal.payload(evidence), extended=tuple(self._extended),
+            remembered=tuple(self._remembered.values()), unreached=self._unreached(), stage=self._stage,
+            spent=spent if spent != Usage() else None,
+        )  # fmt: skip
+        faults.point("beat.before_done")
+        yield Append((event,))
+        self.close()
+        if self._over:
+            self._run.result_staged = self._result
+        self._run.extend_plan(event.extended)
+        faults.point("beat.done")
+
+    def close(self) -> None:
+        """Nothing more can be added."""
+        self.closed = True
+        if open_beat.get() is self:
+            open_beat.set(None)
+
+    def _refuse_open_acts(self) -> None:
+        unsettled = self._journal.record.unsettled()
+        if self._in_flight or unsettled:
+            names = [f"{record.id} {record.intent.name!r}" for record in unsettled]
+            names += [f"{name!r} (running)" for _, name in sorted(self._in_flight)]
+            raise UnreachedEffect(
+                f"beat {self.number} cannot be done: open or in doubt: {', '.join(names)}",
+                hint=f"call the act again so that its policy settles it, or `outlast effects {self._journal.run}`",
+            )
+        for child in self._children():
+            if child.status != "done":
+                raise UnreachedEffect(
+                    f"beat {self.number} cannot be done: child {child.task!r} is {child.status}",
+                    hint="run the child to its end inside the beat",
+                )
+
+    def _children(self) -> list[st.RunState]:
+        if not self._run.may_have_children:
+            return []
+        where = Where(parent=self._journal.run, parent_beat=self.number)
+        return [summary.state for summary in self._journal.store.list(where)]
+
+    def _children_spent(self) -> Usage:
+        total = Usage()
+        for child in self._children():
+            total = total.plus(child.spent)
+        return total
+
+    def _check_invariants(self) -> Steps:
+        invariants = self._run.contract.invariants
+        if not invariants:
+            return
+        timeout_s = self._run.settings["check_timeout_s"]
+        checks = yield Block(lambda: run_checks(invariants, self._run.folder, timeout_s))
+        failed = next((check for check in checks if check.exit_code != 0), None)
+        if failed is not None:
+            raise InvariantFailed(
+                f"invariant {failed.command!r} failed with {failed.exit_code} at beat {self.number}: {failed.output[-400:]}",
+                hint="the beat is not done; mend it and start again",
+            )
+
+    def _unreached(self) -> tuple[str, ...]:
+        return tuple(
+            record.id for n, record in self._journal.record.effects.items() if n not in self._reached
+        )
+
+    def _next(self) -> tuple[ev.Path, bool]:
+        """Where the run stands after this beat, and whether that is the end."""
+        steps = self._run.extended(tuple(self._extended))
+        if not steps:
+            return (), self._over
+        following = plan.next_leaf(steps, self.path) if self.path else plan.first_leaf(steps)
+        return following or (), self._over or following is None
+
+
+def make_ref(name: str, uri: str, given_digest: str, folder: Path) -> MemoryRef:
+    """A memory ref: a scheme is required, the payload is refused, a file is digested."""
+    scheme = urlparse(uri).scheme if isinstance(uri, str) else ""
+    if not name or len(name) > 128 or not scheme or scheme == "data" or len(uri) > 1024:
+        raise UsageError(
+            f"{uri!r:.60} is no pointer to remember as {name!r:.40}",
+            hint="give a URI such as file:notes.md or https://…, at most 1,024 characters",
+        )
+    if scheme == "file" and not given_digest:
+        given_digest = file_digest(folder, uri)
+    return MemoryRef(name, uri, given_digest)
+
+
+def file_digest(folder: Path, uri: str) -> str:
+    """The digest of the file behind a `file:` URI, empty where there is none."""
+    path = folder / unquote(urlparse(uri).path)
+    try:
+        with path.open("rb") as file:
+            return digest(file.read()) if os.fstat(file.fileno()).st_size < 1 << 28 else ""
+    except OSError:
+        return ""
+
+
+def check_memory(memory: tuple[MemoryRef, ...], added: tuple[MemoryRef, ...]) -> None:
+    """A run's memory is bounded in number and size, so that its head is."""
+    named = {ref.name: ref for ref in (*memory, *added)}
+    size = sum(len(ref.name) + len(ref.uri) + len(ref.digest) for ref in named.values())
+    if len(named) > st.MEMORY_MAX or size > st.MEMORY_BYTES_MAX:
+        raise MemoryFull(
+            f"a run remembers at most {st.MEMORY_MAX} refs of {st.MEMORY_BYTES_MAX:,} bytes together",
+            hint="write an index into a file and remember that one",
+        )

@@ -1,0 +1,133 @@
+"""How attempts begin and end: the event for each, with its cause and evidence."""
+
+import contextlib
+import errno
+from collections.abc import Iterator
+from contextlib import AbstractContextManager
+from datetime import UTC, datetime
+from pathlib import Path
+
+from outlast.core import events as ev
+from outlast.core import state as st
+from outlast.core.values import shorten
+from outlast.errors import (
+    BudgetReached,
+    ChecksFailed,
+    DiskFull,
+    EffectInDoubt,
+    InvariantFailed,
+    LeaseLost,
+    RunCancelled,
+    RunHandedOff,
+    RunPaused,
+    UnreachedEffect,
+)
+from outlast.store.liveness import boot_id, myself
+from outlast.store.protocol import Holder, Lease
+
+EVIDENCE_CHARS_MAX = 2_000
+
+
+class _NoLease:
+    """The lease of a run that is only looked at: it guards nothing."""
+
+    run = ""
+    epoch = -1
+
+    @property
+    def holder(self) -> Holder:
+        return myself()
+
+    def guard(self) -> AbstractContextManager[None]:
+        return self._refuse()
+
+    @contextlib.contextmanager
+    def _refuse(self) -> Iterator[None]:
+        raise LeaseLost(self.run, held=-1, current=-1)
+        yield
+
+
+NO_LEASE: Lease = _NoLease()
+
+
+def now() -> datetime:
+    """The wall clock, for display."""
+    return datetime.now(UTC)
+
+
+def started(lease: Lease, at: datetime, version: str, command: list[str]) -> ev.AttemptStarted:
+    """This process takes the run up."""
+    holder = lease.holder
+    return ev.AttemptStarted(
+        at=at, epoch=lease.epoch, host=holder.host, pid=holder.pid, boot_id=holder.boot_id, version=version,
+        code=code_version(), command=tuple(shorten(word, 200) for word in command[:32]),
+    )  # fmt: skip
+
+
+def code_version() -> str:
+    """The commit checked out where the program runs, if it is a repository; never a reason to refuse."""
+    here = Path.cwd()
+    head = next(
+        (path for folder in (here, *here.parents) if (path := folder / ".git" / "HEAD").is_file()), None
+    )
+    if head is None:
+        return ""
+    with contextlib.suppress(OSError):
+        text = head.read_text().strip()
+        if not text.startswith("ref: "):
+            return text[:40]
+        ref = head.parent / text[5:]
+        return ref.read_text().strip()[:40] if ref.is_file() else text[5:45]
+    return ""
+
+
+def lost(attempt: st.Attempt, at: datetime) -> ev.AttemptEnded:
+    """The end of an attempt that could not write its own."""
+    same_boot = attempt.boot_id == boot_id()
+    cause: ev.Cause = "crash" if same_boot else "host"
+    what = "is gone and recorded no end" if same_boot else "ran before the last boot"
+    return ev.AttemptEnded(
+        at=at,
+        epoch=attempt.epoch,
+        status="interrupted",
+        cause=cause,
+        evidence=f"pid {attempt.pid} on {attempt.host} {what}",
+    )
+
+
+def ended(epoch: int, at: datetime, head: st.RunState, error: BaseException | None) -> ev.AttemptEnded:
+    """The end of an attempt that leaves its block."""
+    status, cause, evidence = _judge(head, error)
+    return ev.AttemptEnded(
+        at=at, epoch=epoch, status=status, cause=cause, evidence=shorten(evidence, EVIDENCE_CHARS_MAX)
+    )
+
+
+def _judge(head: st.RunState, error: BaseException | None) -> tuple[ev.EndStatus, ev.Cause, str]:
+    text = "" if error is None else f"{type(error).__name__}: {error}"
+    doubt: ev.EndStatus = "in_doubt" if head.in_doubt else "interrupted"
+    match error:
+        case None | SystemExit() | GeneratorExit():
+            return doubt, "operator", text or f"the program left the run after beat {head.beats}"
+        case EffectInDoubt() | UnreachedEffect():
+            return "in_doubt", "crash", text
+        case RunPaused():
+            return "paused", "operator", text
+        case RunCancelled():
+            return "cancelled", "operator", text
+        case RunHandedOff():
+            return "handed_off", "handed_off", text
+        case BudgetReached():
+            return doubt, "budget", str(error)
+        case ChecksFailed():
+            return doubt, "checks", str(error)
+        case InvariantFailed():
+            return doubt, "invariant", str(error)
+        case DiskFull():
+            return doubt, "disk", text
+        case OSError(errno=errno.ENOSPC | errno.EDQUOT):
+            return doubt, "disk", text
+        case KeyboardInterrupt():
+            return doubt, "signal", "SIGINT"
+        case _:
+            return doubt, "crash", text

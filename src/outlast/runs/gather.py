@@ -1,0 +1,201 @@
+"""Reading a run together from head and journal: contract, plan body, results, and the parts of its context."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import msgspec
+
+from outlast.core import budget as budgets
+from outlast.core import context as contexts
+from outlast.core import events as ev
+from outlast.core import plan as plans
+from outlast.core import state as st
+from outlast.core.values import Contract, MemoryRef, Payload, shorten
+from outlast.runs.beat import file_digest
+from outlast.runs.journal import Journal
+from outlast.store.protocol import Store
+
+EFFECTS_SHOWN_MAX = 40
+EFFECT_TAGS = ("effect_intended", "effect_confirmed", "effect_failed", "effect_in_doubt", "effect_settled")
+
+
+def head(store: Store, run: str) -> st.RunState:
+    """The run's head, folded up to its last event."""
+    history = store.read(run)
+    state = st.fold(history.state, [item.event for item in history.events])
+    while page := store.read(run, after=state.seq).events:
+        state = st.fold(state, [item.event for item in page])
+    return state
+
+
+def opened(store: Store, state: st.RunState) -> ev.RunOpened:
+    """The run's first event."""
+    event = store.read(state.run, after=0, limit=1).events[0].event
+    assert isinstance(event, ev.RunOpened), "a journal begins with its opening"
+    return event
+
+
+def contract(store: Store, state: st.RunState) -> Contract:
+    """The contract in force."""
+    event = store.read(state.run, after=state.contract_seq - 1, limit=1).events[0].event
+    assert isinstance(event, ev.RunOpened | ev.ContractAmended), "the contract's place is known"
+    return event.contract
+
+
+def value_of(store: Store, payload: Payload) -> object:
+    """A recorded value, wherever it is kept."""
+    return msgspec.json.decode(store.blobs.get(payload.blob) if payload.blob else payload.v)
+
+
+def plan_of(store: Store, state: st.RunState) -> tuple[plans.Step, ...]:
+    """The plan's body: as it was set, with everything that extended it."""
+    steps: tuple[plans.Step, ...] = ()
+    after = 0
+    while page := store.read(state.run, after=after, tags=("plan_set", "plan_extended", "beat_done")).events:
+        for item in page:
+            steps = _grown(store, steps, item.event)
+        after = page[-1].seq
+    return steps
+
+
+def _grown(store: Store, steps: tuple[plans.Step, ...], event: ev.AnyEvent) -> tuple[plans.Step, ...]:
+    match event:
+        case ev.PlanSet():
+            return decode_steps(store, event.steps)
+        case ev.PlanExtended():
+            return plans.extend(steps, decode_steps(store, event.steps), event.after)
+        case ev.BeatDone():
+            for item in event.extended:
+                steps = plans.extend(steps, decode_steps(store, item.steps), item.after)
+            return steps
+        case _:
+            return steps
+
+
+def decode_steps(store: Store, payload: Payload) -> tuple[plans.Step, ...]:
+    """Steps as they were recorded."""
+    raw = store.blobs.get(payload.blob) if payload.blob else payload.v
+    return msgspec.json.decode(raw, type=tuple[plans.Step, ...])
+
+
+def plan_body(journal: Journal) -> tuple[plans.Step, ...]:
+    """The plan of an open run."""
+    return plan_of(journal.store, journal.state)
+
+
+def extend(
+    journal: Journal, steps: tuple[plans.Step, ...], extensions: tuple[ev.Extension, ...]
+) -> tuple[plans.Step, ...]:
+    """The plan with a beat's extensions."""
+    for item in extensions:
+        steps = plans.extend(steps, decode_steps(journal.store, item.steps), item.after)
+    return steps
+
+
+def beats_done(store: Store, run: str, *, after: int = 0) -> Iterator[tuple[int, ev.BeatDone]]:
+    """Every completed beat with its place in the journal, oldest first."""
+    while page := store.read(run, after=after).events:
+        for item in page:
+            if isinstance(item.event, ev.BeatDone):
+                yield item.seq, item.event
+        after = page[-1].seq
+
+
+def context(
+    journal: Journal, contract: Contract, steps: tuple[plans.Step, ...], folder: Path, tokens_max: int
+) -> str:
+    """The context of the next attempt, as text."""
+    state = journal.state
+    parts = contexts.Parts(
+        contract=contract,
+        run=state.run,
+        task=state.task,
+        beats=state.beats,
+        plan=_plan_lines(steps, state),
+        plan_total=state.plan_total,
+        results=tuple(
+            contexts.Result(item.beat, item.step, item.text, item.evidence) for item in state.recent
+        ),
+        effects_done=_effects_done(journal),
+        effects_in_doubt=tuple(_doubt_line(effect) for effect in state.in_doubt),
+        memory=tuple(_memory_line(ref, folder) for ref in state.memory),
+        failing=(state_evidence(journal),) if _checks_failed(journal) else (),
+        budget=_budget_line(state),
+        stage=state.stage,
+    )
+    return contexts.render(parts, tokens_max)
+
+
+def _plan_lines(steps: tuple[plans.Step, ...], state: st.RunState) -> tuple[tuple[str, bool, bool], ...]:
+    cursor = state.cursor or (() if state.beats else plans.first_leaf(steps) or ())
+    lines = []
+    for path, step in plans.walk(steps):
+        done = state.over or path < cursor[: len(path)]
+        lines.append(("  " * (len(path) - 1) + step.name, done, path == cursor))
+    return tuple(lines)
+
+
+def _effects_done(journal: Journal) -> tuple[str, ...]:
+    """The last effects that happened, with their outcome."""
+    names: dict[tuple[int, int], str] = {}
+    lines: list[str] = []
+    for event in journal.events(*EFFECT_TAGS):
+        if isinstance(event, ev.EffectIntended):
+            names[event.beat, event.n] = event.name
+        elif isinstance(event, ev.EffectConfirmed) or (
+            isinstance(event, ev.EffectSettled) and event.finding == "happened"
+        ):
+            outcome = (
+                shorten(bytes(event.result.v).decode(errors="replace"), 160)
+                if not event.result.blob
+                else "(blob)"
+            )
+            lines.append(f"{event.beat}.{event.n} {names.get((event.beat, event.n), '?')}: {outcome}")
+    return tuple(lines[-EFFECTS_SHOWN_MAX:])
+
+
+def _doubt_line(effect: st.OpenEffect) -> str:
+    found = f"; {effect.evidence}" if effect.evidence else ""
+    return f"{effect.id} {effect.name} (key {effect.key}): intended, no outcome{found}. Do not repeat it unasked."
+
+
+def _memory_line(ref: MemoryRef, folder: Path) -> str:
+    if not ref.uri.startswith("file:"):
+        return f"{ref.name}: {ref.uri}"
+    found = file_digest(folder, ref.uri)
+    note = " (missing)" if not found else " (changed since)" if found != ref.digest else " (unchanged)"
+    return f"{ref.name}: {ref.uri}{note}"
+
+
+def _checks_failed(journal: Journal) -> bool:
+    ended = _last_end(journal)
+    return ended is not None and ended.cause in ("checks", "invariant")
+
+
+def state_evidence(journal: Journal) -> str:
+    """Why the last attempt ended."""
+    ended = _last_end(journal)
+    return ended.evidence if ended else ""
+
+
+def _last_end(journal: Journal) -> ev.AttemptEnded | None:
+    last = None
+    for event in journal.events("attempt_ended"):
+        last = event if isinstance(event, ev.AttemptEnded) else last
+    return last
+
+
+def _budget_line(state: st.RunState) -> str:
+    if state.budget is None:
+        return ""
+    left = budgets.left(state.budget, state)
+    words = []
+    if left.tokens is not None:
+        words.append(f"{left.tokens:,} of {state.budget.tokens:,} tokens left")
+    if left.cost_microusd is not None:
+        words.append(
+            f"${left.cost_microusd / 1e6:.2f} of ${(state.budget.cost_microusd or 0) / 1e6:.2f} left"
+        )
+    if left.beats is not None:
+        words.append(f"{left.beats:,} of {state.budget.beats:,} beats left")
+    return ", ".join(words)

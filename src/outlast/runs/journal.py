@@ -1,0 +1,169 @@
+"""One run's journal in this process: its folded head, its lease, and the one way to append to it."""
+
+import threading
+import time
+from collections.abc import Callable, Iterable
+from datetime import UTC, datetime
+from typing import Any
+
+import msgspec
+
+from outlast.core import events as ev
+from outlast.core import state as st
+from outlast.core.replay import BeatRecord, EffectRecord
+from outlast.core.values import PAYLOAD_INLINE_MAX_BYTES, Payload
+from outlast.effects.ops import Append
+from outlast.errors import NotEncodable
+from outlast.store.liveness import boottime_s
+from outlast.store.protocol import Batch, Lease
+from outlast.store.sqlite import SqliteStore
+
+HEAD_EVERY = 256
+_PLAIN = (str, int, bool, float, type(None))
+_HEAD_EVENTS = (
+    ev.AttemptStarted, ev.AttemptEnded, ev.Finished, ev.Parked, ev.Woken, ev.Requested, ev.ContractAmended, ev.PlanSet,
+)  # fmt: skip
+
+_encoder = msgspec.json.Encoder()
+_sorted = msgspec.json.Encoder(order="sorted")
+
+
+def encode(value: object, *, canonical: bool = False) -> bytes:
+    """A value as JSON, or NotEncodable that says what stood in the way."""
+    try:
+        return (_sorted if canonical else _encoder).encode(value)
+    except (TypeError, ValueError, OverflowError, RecursionError, UnicodeError) as error:
+        raise NotEncodable(
+            f"{type(value).__name__} cannot be written as JSON: {error}",
+            hint="return or pass plain data: numbers, texts, lists, dicts, dataclasses",
+        ) from error
+
+
+class Journal:
+    """Appends events in order and keeps the head up to date. After a failed append it is of no more use."""
+
+    def __init__(
+        self, store: SqliteStore, lease: Lease, head: st.RunState, clock: Callable[[], datetime] | None = None
+    ) -> None:
+        self.store = store
+        self.lease = lease
+        self.state = head
+        self.mutex = threading.RLock()
+        self.record = BeatRecord(head.beats + 1)
+        self.since_s = time.monotonic()
+        self.mail_waits = False
+        self._lazy: list[ev.AnyEvent] = []
+        self._clock = clock or _utc_now
+
+    @property
+    def run(self) -> str:
+        return self.state.run
+
+    def now(self) -> datetime:
+        return self._clock()
+
+    def uptime_s(self) -> int:
+        return int(boottime_s())
+
+    def age_s(self, intent: ev.EffectIntended) -> int | None:
+        """How old an intent is: by uptime within one boot, else by wall clock, None where the clocks disagree."""
+        wall = int((self.now() - intent.at).total_seconds())
+        if wall < 0:
+            return None
+        return max(wall, self.uptime_s() - intent.uptime_s) if intent.uptime_s <= self.uptime_s() else wall
+
+    # -- payloads ------------------------------------------------------------------------------------------------
+
+    def payload(self, value: object, *, canonical: bool = False) -> Payload:
+        """A value to record; large ones become a durable blob first."""
+        data = encode(value, canonical=canonical)
+        if len(data) <= PAYLOAD_INLINE_MAX_BYTES:
+            return Payload(v=msgspec.Raw(data))
+        return Payload(blob=self.store.blobs.put(data), size=len(data))
+
+    def value(self, payload: Payload) -> Any:
+        """The recorded value, as plain data."""
+        return msgspec.json.decode(self.raw(payload))
+
+    def returned(self, value: Any, payload: Payload) -> Any:
+        """What a call returns now: the same plain data that a replay of it would return."""
+        return value if type(value) in _PLAIN else self.value(payload)
+
+    def raw(self, payload: Payload) -> bytes:
+        """The recorded value as JSON."""
+        return self.store.blobs.get(payload.blob) if payload.blob else bytes(payload.v)
+
+    # -- appending -----------------------------------------------------------------------------------------------
+
+    def in_beat(self, event: ev.AnyEvent) -> Append:
+        """An event of the open beat, preceded by the beat's beginning if this is the first."""
+        return Append((*self._begin(), event))
+
+    def later(self, event: ev.AnyEvent) -> None:
+        """Let an event of the open beat ride on the next commit."""
+        events = (*self._begin(), event)
+        self._lazy.extend(events)
+        for item in events:
+            self.record.take(item)
+
+    def _begin(self) -> tuple[ev.AnyEvent, ...]:
+        if self.record.begun:
+            return ()
+        self.record.begun = True
+        return (ev.BeatBegun(at=self.now(), beat=self.record.beat, step=self.step, cursor=self.state.cursor),)
+
+    step: str = ""
+
+    def batch(self, append: Append) -> Batch:
+        """The next commit: the events that waited, then these. The head moves on at once, in order."""
+        events = (*self._lazy, *append.events)
+        for event in append.events:
+            self.record.take(event)
+        self._lazy.clear()
+        before, head = self.state, self.state
+        for event in events:
+            head = st.apply(head, event)
+        self.state = head
+        due = before.seq // HEAD_EVERY != head.seq // HEAD_EVERY or _marks_head(append.events)
+        return Batch(self.lease, head.run, before.seq, events, append.takes, head if due else None)
+
+    def next_beat(self, step: str) -> None:
+        """Open a fresh record for the beat after the last one done."""
+        self.record = BeatRecord(self.state.beats + 1)
+        self.step = step
+
+    def load_open_beat(self, step: str) -> None:
+        """Read back what an earlier attempt recorded of the beat in flight."""
+        self.next_beat(step)
+        opened = self.state.open_beat
+        if opened is None:
+            return
+        after = opened.seq - 1
+        while page := self.store.read(self.run, after=after).events:
+            for item in page:
+                self.record.take(item.event)
+            after = page[-1].seq
+
+    def effect(self, n: int) -> EffectRecord | None:
+        """The recorded effect with this ordinal in the open beat."""
+        return self.record.effects.get(n)
+
+    def events(self, *tags: str) -> Iterable[ev.AnyEvent]:
+        """All events with these tags, oldest first."""
+        after = 0
+        while page := self.store.read(self.run, after=after, tags=tags).events:
+            for item in page:
+                yield item.event
+            after = page[-1].seq
+
+    def event_at(self, seq: int) -> ev.AnyEvent:
+        """One event by its sequence number."""
+        return self.store.read(self.run, after=seq - 1, limit=1).events[0].event
+
+
+def _marks_head(events: tuple[ev.AnyEvent, ...]) -> bool:
+    return any(isinstance(event, _HEAD_EVENTS) for event in events)
+
+
+def _utc_now() -> datetime:
+    return datetime.now(UTC)

@@ -1,0 +1,36 @@
+"""Where runs are kept: the seam (`protocol`), the embedded backend (`sqlite`), and how a store is found."""
+
+import os
+from pathlib import Path
+
+from outlast.errors import StoreRefused
+from outlast.store.protocol import Store
+from outlast.store.sqlite import SqliteStore
+
+__all__ = ["SqliteStore", "Store", "default_url", "open_store"]
+
+_DATABASE = "outlast.db"
+_FILE_SUFFIXES = (".db", ".sqlite", ".sqlite3")
+
+
+def default_url() -> str:
+    """OUTLAST_STORE, else `outlast` in the user's state folder."""
+    given = os.environ.get("OUTLAST_STORE")
+    if given:
+        return given
+    state_home = os.environ.get("XDG_STATE_HOME") or str(Path.home() / ".local" / "state")
+    return str(Path(state_home) / "outlast")
+
+
+def open_store(url: str | os.PathLike[str] | None = None, *, vfs: str | None = None) -> SqliteStore:
+    """Open the store at a folder, a database file, or a `sqlite://` URL; made if it is not there."""
+    text = os.fspath(url) if url is not None else default_url()
+    scheme, separator, rest = text.partition("://")
+    if separator:
+        if scheme != "sqlite":
+            raise StoreRefused(f"unknown kind of store {scheme!r}", hint="give a folder, or sqlite:///path")
+        text = rest
+    path = Path(text).expanduser().absolute()
+    if path.suffix in _FILE_SUFFIXES or path.is_file():
+        return SqliteStore(path.with_name(path.name + ".d"), path, vfs=vfs)
+    return SqliteStore(path, path / _DATABASE, vfs=vfs)

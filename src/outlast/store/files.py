@@ -1,0 +1,151 @@
+"""Durable folders and files: what must be on the disk before anything may rely on it."""
+
+import contextlib
+import fcntl
+import hashlib
+import os
+import secrets
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+from outlast import faults
+from outlast.errors import StoreCorrupt, StoreRefused
+
+NETWORK_TYPES = frozenset(
+    "nfs nfs4 cifs smb3 smbfs 9p afs ceph glusterfs lustre ncpfs gfs2 ocfs2 fuse.sshfs fuse.s3fs fuse.rclone".split()
+)
+BALLAST_BYTES = 1 << 20
+
+
+def sync_folder(path: Path) -> None:
+    """Make the names in a folder durable."""
+    fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        os.fsync(fd)
+    finally:
+        os.close(fd)
+
+
+def make_folder(path: Path) -> None:
+    """Make a private folder and fsync every new name up to the first folder that was there."""
+    missing = []
+    here = path
+    while not here.exists():
+        missing.append(here)
+        here = here.parent
+    for folder in reversed(missing):
+        folder.mkdir(mode=0o700, exist_ok=True)
+        sync_folder(folder.parent)
+
+
+def fs_type(path: Path) -> str:
+    """The file system type under a path, from the mount table; empty where unknown."""
+    try:
+        lines = Path("/proc/self/mountinfo").read_text().splitlines()
+    except OSError:
+        return ""
+    real = os.path.realpath(path)
+    best, found = "", ""
+    for line in lines:
+        left, _, right = line.partition(" - ")
+        mount = left.split()[4].encode().decode("unicode_escape")
+        if (real == mount or real.startswith(mount.rstrip("/") + "/")) and len(mount) >= len(best):
+            best, found = mount, right.split()[0]
+    return found
+
+
+def refuse_network(path: Path) -> None:
+    """Locks and flushes cannot be trusted on a network file system."""
+    kind = fs_type(path)
+    if kind in NETWORK_TYPES:
+        raise StoreRefused(
+            f"the store {path} is on {kind}, where locks and flushes cannot be trusted",
+            hint="put it on a local disk with --store or OUTLAST_STORE",
+        )
+
+
+class FolderBlobs:
+    """Content-addressed payloads, one file each, in a folder."""
+
+    def __init__(self, root: Path) -> None:
+        self._root = root
+
+    def put(self, data: bytes) -> str:
+        """Durable when it returns; the digest that names it."""
+        digest = hashlib.blake2b(data, digest_size=32).hexdigest()
+        path = self._path(digest)
+        make_folder(path.parent)
+        with self._lock(fcntl.LOCK_SH):
+            if path.exists():
+                os.utime(path)
+                return digest
+        temporary = path.parent / f".{secrets.token_hex(8)}.tmp"
+        fd = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+        try:
+            view = memoryview(data)
+            while view:
+                view = view[os.write(fd, view) :]
+            os.fsync(fd)
+        finally:
+            os.close(fd)
+        faults.point("blob.before_rename")
+        os.replace(temporary, path)
+        sync_folder(path.parent)
+        faults.point("blob.written")
+        return digest
+
+    def get(self, digest: str) -> bytes:
+        """The payload, verified against its name."""
+        try:
+            data = self._path(digest).read_bytes()
+        except FileNotFoundError:
+            raise StoreCorrupt(
+                f"blob {digest[:16]} is missing from {self._root}", hint="see `outlast doctor`"
+            ) from None
+        if hashlib.blake2b(data, digest_size=32).hexdigest() != digest:
+            raise StoreCorrupt(f"blob {digest[:16]} in {self._root} is damaged", hint="see `outlast doctor`")
+        return data
+
+    def sweep(self, keep: set[str], *, older_than_s: float) -> int:
+        """Remove blobs and torn temporary files that nobody names and that are old; how many."""
+        removed = 0
+        limit = time.time() - older_than_s
+        for path in list(self._files()):
+            with self._lock(fcntl.LOCK_EX):
+                if path.name not in keep and path.stat().st_mtime <= limit:
+                    path.unlink(missing_ok=True)
+                    removed += 1
+        return removed
+
+    @contextlib.contextmanager
+    def _lock(self, kind: int) -> Iterator[None]:
+        """A sweep must not remove a blob that a writer just found to be there already."""
+        fd = os.open(self._root / ".lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        try:
+            fcntl.flock(fd, kind)
+            yield
+        finally:
+            os.close(fd)
+
+    def _files(self) -> Iterator[Path]:
+        if self._root.exists():
+            yield from (path for path in self._root.glob("??/*") if path.is_file())
+
+    def _path(self, digest: str) -> Path:
+        if len(digest) != 64 or not set(digest) <= set("0123456789abcdef"):
+            raise StoreCorrupt(f"{digest!r:.80} is no blob's name")
+        return self._root / digest[:2] / digest
+
+
+def make_ballast(path: Path) -> None:
+    """Keep some room that is given back when the disk is full."""
+    if path.exists() or not hasattr(os, "posix_fallocate"):
+        return
+    fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    try:
+        os.posix_fallocate(fd, 0, BALLAST_BYTES)
+    except OSError:
+        path.unlink(missing_ok=True)
+    finally:
+        os.close(fd)

@@ -1,0 +1,177 @@
+"""The storage seam: what every backend promises, in nine methods and two small rooms (inbox, blobs).
+
+A backend is one file, complete in itself, without a shared base class, and passes the public conformance suite.
+"""
+
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import AbstractContextManager
+from datetime import datetime
+from typing import Protocol
+
+import msgspec
+
+from outlast.core.events import AnyEvent, RunOpened
+from outlast.core.state import RunState, Status
+
+LEASE_TTL_S = 30
+PAGE_MAX = 10_000
+
+
+class Holder(msgspec.Struct, frozen=True):
+    """The process that works on a run. It is killed by this identity, never robbed by it alone."""
+
+    host: str
+    pid: int
+    start_ticks: int
+    boot_id: str
+    pid_ns: str
+    since: datetime
+
+
+class Lease(Protocol):
+    """The right to write a run's journal, as long as nobody holds a later epoch."""
+
+    run: str
+    epoch: int
+    holder: Holder
+
+    def guard(self) -> AbstractContextManager[None]:
+        """Perform an act inside it: nobody on this host takes the run over meanwhile. Raises LeaseLost."""
+
+
+class Batch(msgspec.Struct, frozen=True):
+    """Events to append together. `after` is the expected sequence number; `head` renews the stored head."""
+
+    lease: Lease
+    run: str
+    after: int
+    events: tuple[AnyEvent, ...]
+    takes: tuple[int, ...] = ()
+    head: RunState | None = None
+
+
+class Recorded(msgspec.Struct, frozen=True):
+    """An event with its place in the run and in the whole store."""
+
+    n: int
+    run: str
+    seq: int
+    event: AnyEvent
+
+
+class History(msgspec.Struct, frozen=True):
+    """A stored head, if one was asked for, and the events after it."""
+
+    state: RunState
+    events: list[Recorded]
+
+
+class Request(msgspec.Struct, frozen=True):
+    """Something asked of a run, not yet taken in."""
+
+    id: int
+    run: str
+    at: datetime
+    by: str
+    what: str
+    args: bytes = b"null"
+
+
+class Where(msgspec.Struct, frozen=True, kw_only=True):
+    """Which runs to list. Empty fields do not filter."""
+
+    run_prefix: str = ""
+    project: str = ""
+    task: str = ""
+    parent: str | None = None
+    parent_beat: int | None = None
+    statuses: tuple[Status, ...] = ()
+    open_only: bool = False
+
+
+class Summary(msgspec.Struct, frozen=True, kw_only=True):
+    """A run at a glance, from columns; `id` is the paging cursor."""
+
+    id: int
+    run: str
+    task: str
+    project: str
+    generation: int
+    parent: str
+    parent_beat: int
+    root: str
+    epoch: int
+    holder: Holder | None
+    state: RunState
+
+
+class Inbox(Protocol):
+    """Unfenced requests to a run; anybody may put one."""
+
+    def put(self, run: str, *, by: str, what: str, args: bytes = b"null") -> int:
+        """Durable when it returns; the id of the request."""
+
+    def pending(self, run: str) -> list[Request]:
+        """Requests not taken in yet, oldest first."""
+
+
+class Blobs(Protocol):
+    """Content-addressed payloads."""
+
+    def put(self, data: bytes) -> str:
+        """Durable when it returns; the digest that names it."""
+
+    def get(self, digest: str) -> bytes:
+        """The payload, verified against its name."""
+
+    def sweep(self, keep: set[str], *, older_than_s: float) -> int:
+        """Remove blobs that are in nobody's use and old; how many."""
+
+
+class Store(Protocol):
+    """Where runs live."""
+
+    url: str
+    inbox: Inbox
+    blobs: Blobs
+
+    def create(self, opened: RunOpened, events: Sequence[AnyEvent] = (), *, again: bool = False) -> str:
+        """Make the run unless its identity exists; the id of the run that has it now. Durable when it returns."""
+
+    def list(self, where: Where, *, after: int = 0, limit: int = PAGE_MAX) -> list[Summary]:
+        """Runs, newest first, from below the cursor `after`."""
+
+    def read(
+        self,
+        run: str,
+        *,
+        after: int | None = None,
+        limit: int = PAGE_MAX,
+        tags: Sequence[str] = (),
+        key: str = "",
+    ) -> History:
+        """Events after a sequence number; with `after=None` the newest stored head and all that follows it."""
+
+    def append(self, batch: Batch, wake: Callable[[Exception | None, bool], None] | None = None) -> bool:
+        """Append when epoch and sequence number fit, else LeaseLost. Returns when durable: whether requests wait.
+
+        With `wake` it returns at once and calls `wake(error, requests_wait)` from another thread.
+        """
+
+    def claim(self, run: str, *, ttl_s: float = LEASE_TTL_S, placement: int = 0) -> Lease:
+        """Become the one writer under a new epoch, or RunHeld. Raises StoreRewound where a mark shows it."""
+
+    def renew(self, leases: Iterable[Lease], *, ttl_s: float = LEASE_TTL_S) -> dict[str, str]:
+        """Prolong leases; the runs that were lost, with the reason."""
+
+    def release(self, lease: Lease) -> None:
+        """Give the run back."""
+
+    def subscribe(self, after: int, *, wait_s: float, limit: int = PAGE_MAX) -> "list[Recorded]":
+        """Events of all runs after a store-wide number, as soon as there are some; empty after `wait_s`."""
+
+    def forget(self, run: str) -> None:
+        """Remove a run and its children."""
+
+    def close(self) -> None:
+        """Let go of files and threads. Leases that are not released end with the process."""

@@ -1,0 +1,133 @@
+"""The SQLite schema: numbered migrations, and the checks made on a file before SQLite may touch it."""
+
+import os
+from pathlib import Path
+
+import apsw
+
+from outlast import faults
+from outlast.errors import StoreCorrupt, StoreTooNew
+
+APPLICATION_ID = 0x6F75746C  # "outl"
+
+# `kind` is NULL for the event that ends a beat, by far the most frequent: so the index by kind stays small and a
+# beat's end dirties two pages only. `n` numbers all events of the store in the order of their commits.
+_V1 = """
+CREATE TABLE runs(
+    id INTEGER PRIMARY KEY,
+    run TEXT NOT NULL UNIQUE,
+    project TEXT NOT NULL,
+    task TEXT NOT NULL,
+    generation INTEGER NOT NULL,
+    parent TEXT NOT NULL,
+    parent_beat INTEGER NOT NULL,
+    root INTEGER NOT NULL,
+    epoch INTEGER NOT NULL DEFAULT 0,
+    placement INTEGER NOT NULL DEFAULT 0,
+    holder BLOB,
+    expires_s INTEGER NOT NULL DEFAULT 0,
+    UNIQUE (project, task, parent, parent_beat, generation)
+);
+CREATE TABLE heads(
+    id INTEGER PRIMARY KEY,
+    seq INTEGER NOT NULL,
+    status TEXT NOT NULL,
+    updated_at TEXT NOT NULL,
+    state BLOB NOT NULL
+);
+CREATE TABLE events(
+    n INTEGER PRIMARY KEY,
+    run INTEGER NOT NULL,
+    seq INTEGER NOT NULL,
+    kind TEXT,
+    key TEXT,
+    data BLOB NOT NULL
+);
+CREATE UNIQUE INDEX events_by_run ON events(run, seq);
+CREATE INDEX events_by_kind ON events(run, kind, seq) WHERE kind IS NOT NULL;
+CREATE INDEX events_by_key ON events(run, key) WHERE key IS NOT NULL;
+CREATE TABLE requests(
+    id INTEGER PRIMARY KEY AUTOINCREMENT,
+    run INTEGER NOT NULL,
+    at TEXT NOT NULL,
+    by TEXT NOT NULL,
+    what TEXT NOT NULL,
+    args BLOB NOT NULL,
+    taken INTEGER NOT NULL DEFAULT 0
+);
+CREATE INDEX requests_waiting ON requests(run, id) WHERE taken = 0;
+"""
+MIGRATIONS: tuple[str, ...] = (_V1,)
+VERSION = len(MIGRATIONS)
+
+
+def inspect(path: Path) -> None:
+    """Refuse a file that is torn, foreign or from the future, by reading it, before SQLite can change it."""
+    with path.open("rb") as file:
+        header = file.read(100)
+        size = os.fstat(file.fileno()).st_size
+    if size == 0 or _exists(path, "-journal"):
+        return
+    if len(header) < 100 or not header.startswith(b"SQLite format 3\0"):
+        raise _corrupt(path, "it is not an SQLite file")
+    version, application = (int.from_bytes(header[at : at + 4], "big") for at in (60, 68))
+    if application != APPLICATION_ID:
+        raise _corrupt(path, "it is not an outlast store")
+    if version > VERSION:
+        raise too_new(path, version)
+    page_bytes = int.from_bytes(header[16:18], "big")
+    page_bytes = 65_536 if page_bytes == 1 else page_bytes
+    pages = int.from_bytes(header[28:32], "big")
+    missing = pages - size // max(page_bytes, 1)
+    if missing > _wal_frames(path, page_bytes):
+        raise _corrupt(path, f"it is cut off: {size:,} bytes of {pages * page_bytes:,}")
+
+
+def _exists(path: Path, suffix: str) -> bool:
+    other = path.with_name(path.name + suffix)
+    return other.exists() and other.stat().st_size > 0
+
+
+def _wal_frames(path: Path, page_bytes: int) -> int:
+    wal = path.with_name(path.name + "-wal")
+    return max(0, wal.stat().st_size - 32) // (page_bytes + 24) if wal.exists() else 0
+
+
+def _corrupt(path: Path, why: str) -> StoreCorrupt:
+    return StoreCorrupt(
+        f"the store {path} cannot be used: {why}; it was not changed",
+        hint="restore the file from a backup, or point --store elsewhere",
+    )
+
+
+def too_new(path: Path, version: int) -> StoreTooNew:
+    return StoreTooNew(
+        f"the store {path} has version {version}, this outlast knows up to {VERSION}; it was not changed",
+        hint="upgrade outlast: `pip install -U outlast`",
+    )
+
+
+def version_of(connection: apsw.Connection) -> int:
+    """The store's schema version; 0 when it is still empty."""
+    return int(connection.pragma("user_version"))
+
+
+def migrate(connection: apsw.Connection, path: Path) -> None:
+    """Bring the store to this version, one transaction per step; safe to repeat after a kill."""
+    if version_of(connection) == VERSION:
+        return
+    connection.execute("BEGIN EXCLUSIVE")
+    try:
+        found = version_of(connection)
+        if found > VERSION:
+            raise too_new(path, found)
+        for number in range(found, VERSION):
+            connection.execute(MIGRATIONS[number])
+        connection.execute(f"PRAGMA application_id = {APPLICATION_ID}")
+        connection.execute(f"PRAGMA user_version = {VERSION}")
+        faults.point("migrate.before_commit")
+        connection.execute("COMMIT")
+    except BaseException:
+        if connection.in_transaction:
+            connection.execute("ROLLBACK")
+        raise

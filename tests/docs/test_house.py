@@ -1,0 +1,216 @@
+"""The house rules that a machine can check. Each test's name is the rule; STYLE is in CONTRIBUTING.md."""
+
+import ast
+import json
+import os
+import pwd
+import re
+import subprocess
+import sys
+from pathlib import Path
+from urllib.parse import urlsplit
+
+import pytest
+
+from tests.support.environment import ROOT, TIMEOUT_S, Isolated
+from tests.support.source import PACKAGE, Source, python_files, repository_files
+
+FUNCTION_LINES_MAX = 70
+FILE_LINES_MAX = 600
+
+READS_ENVIRONMENT = {"settings", "store"}
+PRINTS = {"cli", "chaos"}
+POLLS = {ROOT / "tests/support/processes.py"}  # the one bounded wait for a condition, which all others use
+
+ENVIRONMENT = {"os.environ", "os.environb", "os.getenv", "os.getenvb", "os.putenv", "os.unsetenv"}
+PRINTING = {"print", "sys.stdout.write", "sys.stderr.write", "sys.__stdout__.write", "sys.__stderr__.write"}
+CLOCKS = {
+    "datetime.datetime.now",
+    "datetime.datetime.utcnow",
+    "datetime.datetime.today",
+    "datetime.date.today",
+}
+
+
+def test_only_settings_and_store_read_the_environment() -> None:
+    assert [
+        source.at(node)
+        for source in python_files(PACKAGE)
+        if source.place not in READS_ENVIRONMENT
+        for name, node in source.mentions()
+        if name in ENVIRONMENT
+    ] == []
+
+
+def test_the_core_asks_no_clock() -> None:
+    assert [
+        source.at(node)
+        for source in python_files(PACKAGE / "core")
+        for name, node in source.mentions()
+        if name in CLOCKS
+    ] == []
+
+
+def test_the_library_never_prints() -> None:
+    assert [
+        source.at(node)
+        for source in python_files(PACKAGE)
+        if source.place not in PRINTS
+        for name, node in source.calls()
+        if name in PRINTING
+    ] == []
+
+
+def test_no_test_sleeps() -> None:
+    """A test waits for what it waits for: a lock, a line, an exit. Yielding to the loop is not sleeping."""
+    assert [
+        source.at(call)
+        for source in python_files(ROOT / "tests")
+        if source.path not in POLLS
+        for name, call in source.calls()
+        if name == "time.sleep" or (name == "asyncio.sleep" and not _is_zero(call))
+    ] == []
+
+
+def _is_zero(call: ast.Call) -> bool:
+    return len(call.args) == 1 and isinstance(call.args[0], ast.Constant) and call.args[0].value == 0
+
+
+def test_a_function_fits_on_a_screen() -> None:
+    assert [
+        f"{source.at(node)} {node.name} has {lines} lines"
+        for source in python_files(PACKAGE)
+        for node in ast.walk(source.tree)
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
+        and (lines := _lines(node)) > FUNCTION_LINES_MAX
+    ] == []
+
+
+def _lines(node: ast.FunctionDef | ast.AsyncFunctionDef) -> int:
+    return (node.end_lineno or node.lineno) - node.lineno + 1
+
+
+def test_a_file_holds_one_idea() -> None:
+    assert [
+        f"{source.path.relative_to(ROOT)} has {lines} lines"
+        for source in python_files(PACKAGE)
+        if (lines := source.text.count("\n")) > FILE_LINES_MAX
+    ] == []
+
+
+IMPORTING = """
+import importlib, json, os, sys, threading
+from pathlib import Path
+
+def world():
+    children = Path(f"/proc/self/task/{os.getpid()}/children")
+    return {
+        "threads": threading.active_count(),
+        "children": children.read_text() if children.exists() else "",
+        "descriptors": len(os.listdir("/dev/fd")),
+        "variables": dict(os.environ),
+    }
+
+before = world()
+for name in sys.argv[2:]:
+    importlib.import_module(name)
+Path(sys.argv[1]).write_text(json.dumps([before, world()]))
+"""
+
+
+def _modules() -> list[str]:
+    names = []
+    for source in python_files(PACKAGE):
+        parts = source.path.relative_to(PACKAGE.parent).with_suffix("").parts
+        if parts[-1] != "__main__":
+            names.append(".".join(parts).removesuffix(".__init__"))
+    return names
+
+
+@pytest.mark.parametrize("modules", [["outlast"], _modules()], ids=["outlast", "every module"])
+def test_importing_has_no_side_effects(modules: list[str], state: Isolated, tmp_path: Path) -> None:
+    """No output, thread, process, open descriptor, changed variable, or new file in the home or working folder."""
+    work, report = tmp_path / "work", tmp_path / "report.json"
+    work.mkdir()
+    files = sorted(state.home.rglob("*"))
+    done = subprocess.run(
+        [sys.executable, "-B", "-W", "error", "-c", IMPORTING, report, *modules],
+        cwd=work,
+        env=state.environ(),
+        capture_output=True,
+        text=True,
+        timeout=TIMEOUT_S,
+        check=False,
+    )
+    assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
+    before, after = json.loads(report.read_text())
+    assert after == before
+    assert list(work.iterdir()) == []
+    assert sorted(state.home.rglob("*")) == files
+
+
+# Where this machine gets its packages is asked of pip, so that no such place needs to be named here.
+PUBLIC_HOSTS = {"pypi.org", "files.pythonhosted.org", "github.com"}
+PLACES = ("index-url", "extra-index-url", "find-links", "trusted-host", "proxy")
+
+
+def _places_of_this_machine() -> set[str]:
+    """Words that would tell on which machine a file was written."""
+    home = pwd.getpwuid(os.getuid()).pw_dir  # not $HOME, which is the test's own
+    listed = subprocess.run(
+        [sys.executable, "-m", "pip", "config", "list"],
+        env=os.environ | {"HOME": home},
+        capture_output=True,
+        text=True,
+        timeout=TIMEOUT_S,
+        check=False,
+    )
+    places = {str(ROOT), f"{home}/"} | _places_in(listed.stdout)
+    return {place for place in places if len(place) > 4}
+
+
+def _places_in(pip_config: str) -> set[str]:
+    """Hosts and folders among pip's settings; a folder of one level, like /tmp, tells nothing."""
+    places = set()
+    for line in pip_config.splitlines():
+        key, _, value = line.partition("=")
+        if key.rpartition(".")[2] in PLACES:
+            for word in re.split(r"\s|,|\\n", value.strip("'\"")):
+                url = urlsplit(word if "://" in word else f"//{word}" if word[:1] != "/" else word)
+                places |= {url.hostname or ""} - PUBLIC_HOSTS
+                places |= {url.path.rstrip("/")} if not url.hostname and url.path.count("/") > 1 else set()
+    return places - {""}
+
+
+# A person's folder, or a package source other than the default one, written into a file.
+TELLTALES = [
+    re.compile(r"/(?:home|Users)/(?!you\b|user\b|me\b|\$|<|\{)[\w.-]+/"),
+    re.compile(r"(?i)(?:index[-_]url|find[-_]links|trusted[-_]host)[ =]+[\w/.]"),
+]
+
+
+def test_no_file_tells_on_which_machine_it_was_written() -> None:
+    places = _places_of_this_machine()
+    found = []
+    for path in repository_files():
+        text = path.read_text(encoding="utf-8", errors="replace")
+        for number, line in enumerate(text.splitlines(), start=1):
+            if any(place in line for place in places) or any(telltale.search(line) for telltale in TELLTALES):
+                found.append(f"{path.relative_to(ROOT)}:{number}: {line.strip()[:80]}")
+    assert found == []
+
+
+def test_the_rules_see_what_they_forbid() -> None:
+    """A rule that finds nothing because it is blind is worse than none."""
+    probe = Source(Path("probe.py"))
+    probe.__dict__["text"] = (
+        "import os as o, time\nfrom time import sleep as nap\nfrom datetime import datetime\n"
+        "o.environ['A']\nnap(1)\ntime.sleep(1)\nprint()\ndatetime.now()\n"
+    )
+    mentioned = [name for name, _ in probe.mentions()]
+    assert {"os.environ", "time.sleep", "datetime.datetime.now"} <= set(mentioned)
+    assert [name for name, _ in probe.calls()].count("time.sleep") == 2
+    assert TELLTALES[0].search("/home/" + "alice/project")
+    assert TELLTALES[1].search("pip install --index-url" + " https://example.invalid/simple")
+    config = "global.find-links='/srv/wheels/a'\n:env:.index-url='https://u:p@host.invalid:8/simple'\ninstall.user='1'"
+    assert _places_in(config) == {"/srv/wheels/a", "host.invalid"}

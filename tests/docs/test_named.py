@@ -1,0 +1,103 @@
+"""Everything a user can meet has a name, and every name is in the documentation."""
+
+import importlib
+import inspect
+import re
+from argparse import ArgumentParser, _SubParsersAction
+from pathlib import Path
+from types import ModuleType
+
+import msgspec
+import pytest
+
+from tests.support.environment import ROOT
+
+DOCUMENTS = [ROOT / "README.md", ROOT / "ARCHITECTURE.md", *sorted((ROOT / "docs").rglob("*.md"))]
+
+
+def _documentation() -> str:
+    return "\n".join(path.read_text(encoding="utf-8") for path in DOCUMENTS if path.exists())
+
+
+def unnamed(names: list[str], text: str, *, before: str = "") -> list[str]:
+    """The names that the text does not contain as whole words (after `before`, where that is given)."""
+    return [name for name in names if not re.search(rf"(?<![\w.-]){re.escape(before + name)}(?![\w-])", text)]
+
+
+def _classes(module: ModuleType) -> list[type]:
+    own = (cls for _, cls in inspect.getmembers(module, inspect.isclass) if cls.__module__ == module.__name__)
+    return [cls for cls in own if not cls.__name__.startswith("_")]
+
+
+def _errors() -> list[str]:
+    module = importlib.import_module("outlast.errors")
+    return [cls.__name__ for cls in _classes(module) if issubclass(cls, BaseException)]
+
+
+def _events() -> list[str]:
+    """Class names and tags: the one is met in Python, the other in `log --json` and on disk."""
+    module = importlib.import_module("outlast.core.events")
+    names = []
+    for cls in _classes(module):
+        if issubclass(cls, msgspec.Struct) and isinstance(cls.__struct_config__.tag, str):
+            names += [cls.__name__, cls.__struct_config__.tag]
+    return names
+
+
+def _crash_points() -> list[str]:
+    return list(importlib.import_module("outlast.faults").POINTS)
+
+
+def _commands() -> list[str]:
+    """All subcommands, nested ones as `chaos eval`, from the parser that the program itself uses."""
+    module = importlib.import_module("outlast.cli.main")
+    for name in ("parser", "build_parser", "make_parser"):
+        if callable(build := getattr(module, name, None)) and isinstance(parser := build(), ArgumentParser):
+            return _subcommands(parser)
+    pytest.fail("outlast.cli.main has no function `build_parser() -> ArgumentParser`", pytrace=False)
+
+
+def _subcommands(parser: ArgumentParser, prefix: str = "") -> list[str]:
+    names = []
+    for action in parser._actions:
+        if isinstance(action, _SubParsersAction):
+            shown = {choice.dest for choice in action._choices_actions}  # a hidden one has no help text
+            for name, child in action.choices.items():
+                if name in shown:
+                    names += [prefix + name, *_subcommands(child, f"{prefix}{name} ")]
+    return names
+
+
+def test_every_error_is_documented() -> None:
+    assert unnamed(_errors(), _documentation()) == []
+
+
+def test_every_event_is_documented() -> None:
+    assert unnamed(_events(), _documentation()) == []
+
+
+def test_every_crash_point_is_documented() -> None:
+    assert unnamed(_crash_points(), _documentation()) == []
+
+
+def test_every_command_is_documented() -> None:
+    commands = _commands()
+    assert commands, "the parser has no subcommands"
+    assert unnamed(commands, _documentation(), before="outlast ") == []
+
+
+def test_every_link_between_documents_leads_somewhere() -> None:
+    documents = [*DOCUMENTS, ROOT / "CONTRIBUTING.md", ROOT / "CHANGELOG.md"]
+    assert [
+        f"{path.relative_to(ROOT)}: {target}"
+        for path in documents
+        if path.exists()
+        for target in re.findall(r"\]\((?!\w+:|#)([^)#\s]+)", path.read_text(encoding="utf-8"))
+        if not Path(path.parent, target).exists()
+    ] == []
+
+
+def test_a_name_inside_another_is_not_named() -> None:
+    assert unnamed(["act.intended", "Parked"], "act.intended_twice UnParked") == ["act.intended", "Parked"]
+    assert unnamed(["act.intended", "Parked"], "`act.intended`, Parked.") == []
+    assert unnamed(["ls", "run"], "`outlast ls --all`, run", before="outlast ") == ["run"]

@@ -1,0 +1,124 @@
+"""Starting, watching, stopping and killing processes. Nothing here sleeps for a guessed time."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import TypeVar
+
+T = TypeVar("T")
+
+POLL_S = 0.002
+LIMIT_S = 30.0
+
+
+def wait_for(condition: Callable[[], T | None], limit_s: float = LIMIT_S, what: str = "a condition") -> T:
+    """Poll until the condition is true, and return its value. Raises TimeoutError, which says what was awaited."""
+    deadline = time.monotonic() + limit_s
+    while True:
+        value = condition()
+        if value:
+            return value
+        if time.monotonic() > deadline:
+            raise TimeoutError(f"waited {limit_s} s for {what}")
+        time.sleep(POLL_S)
+
+
+def python_command(script: str | Path, *arguments: str) -> list[str]:
+    """The command that runs a file (a Path) or a text (a str) with this very interpreter."""
+    how = [str(script)] if isinstance(script, Path) else ["-c", script]
+    return [sys.executable, *how, *arguments]
+
+
+def clean_environment(extra: Mapping[str, str] | None = None) -> dict[str, str]:
+    """This environment, without byte code written on the side: a first and a second run do the same calls."""
+    return {**os.environ, "PYTHONDONTWRITEBYTECODE": "1", "PYTHONHASHSEED": "0", **(extra or {})}
+
+
+def spawn(
+    command: Sequence[str],
+    *,
+    output: Path | None = None,
+    cwd: Path | None = None,
+    env: Mapping[str, str] | None = None,
+) -> subprocess.Popen[bytes]:
+    """Start a command in a session of its own, its output in a file (never a pipe that can fill)."""
+    with open(output or os.devnull, "wb") as sink:
+        return subprocess.Popen(
+            list(command),
+            stdin=subprocess.DEVNULL,
+            stdout=sink,
+            stderr=subprocess.STDOUT,
+            cwd=cwd,
+            env=clean_environment(env),
+            start_new_session=True,
+        )
+
+
+@contextlib.contextmanager
+def running(
+    command: Sequence[str],
+    *,
+    output: Path | None = None,
+    cwd: Path | None = None,
+    env: Mapping[str, str] | None = None,
+) -> Iterator[subprocess.Popen[bytes]]:
+    """A spawned process that is certainly gone, with all of its group, at the end of the block."""
+    process = spawn(command, output=output, cwd=cwd, env=env)
+    try:
+        yield process
+    finally:
+        kill_group(process)
+
+
+def kill(process: subprocess.Popen[bytes]) -> int:
+    """SIGKILL and reap; the exit code (-9, unless it had ended before)."""
+    process.kill()
+    return process.wait()
+
+
+def kill_group(process: subprocess.Popen[bytes]) -> int:
+    """SIGKILL to a spawned process and everything still in its group, and reap it."""
+    with contextlib.suppress(ProcessLookupError, PermissionError):
+        os.killpg(process.pid, signal.SIGKILL)
+    return process.wait()
+
+
+def stop(pid: int) -> None:
+    """SIGSTOP; the process is stopped when this returns."""
+    os.kill(pid, signal.SIGSTOP)
+    wait_for(lambda: state(pid) in ("T", "t"), what=f"process {pid} to stop")
+
+
+def go_on(pid: int) -> None:
+    """SIGCONT; the process is no longer stopped when this returns."""
+    os.kill(pid, signal.SIGCONT)
+    wait_for(lambda: state(pid) not in ("T", "t"), what=f"process {pid} to go on")
+
+
+def state(pid: int) -> str | None:
+    """The state letter of /proc (R, S, D, T, t, Z, …), None when there is no such process."""
+    try:
+        stat = Path(f"/proc/{pid}/stat").read_text()
+    except (FileNotFoundError, ProcessLookupError):
+        return None
+    return stat.rpartition(")")[2].split()[0]
+
+
+def alive(pid: int) -> bool:
+    """There is such a process and it is not a zombie."""
+    return state(pid) not in (None, "Z", "X")
+
+
+def thread_group(tid: int) -> int:
+    """The process id that a thread id belongs to."""
+    for line in Path(f"/proc/{tid}/status").read_text().splitlines():
+        if line.startswith("Tgid:"):
+            return int(line.split()[1])
+    raise ProcessLookupError(f"no thread {tid}")
