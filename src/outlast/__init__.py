@@ -1,56 +1,62 @@
 """outlast makes autonomous coding agents killable: the same run goes on, without doing anything outside twice.
 
-`outlast.run` opens or resumes a run; `outlast.drive` carries an agent object through it.
+`outlast.run` opens or resumes a run; `outlast.drive` carries an agent object through it. Names are loaded when they
+are first used, so that importing costs next to nothing.
 """
 
+from typing import TYPE_CHECKING
+
 from outlast._version import __version__
-from outlast.core.budget import Left
-from outlast.core.values import Allowance, Answer, Usage
-from outlast.errors import (
-    AmbiguousOccurrence,
-    AmbiguousRun,
-    AppendUnknown,
-    BadSetting,
-    BeatClosed,
-    BeatError,
-    BeatNotDone,
-    BudgetReached,
-    ChecksFailed,
-    ContractChanged,
-    ContractError,
-    DidNotHappen,
-    DiskFull,
-    EffectError,
-    EffectFailed,
-    EffectInDoubt,
-    InvariantFailed,
-    LeaseLost,
-    MemoryFull,
-    NestedRun,
-    NotEncodable,
-    OutlastError,
-    ReplayMismatch,
-    RunCancelled,
-    RunExists,
-    RunHandedOff,
-    RunHeld,
-    RunPaused,
-    RunRefused,
-    Stopped,
-    StoreBusy,
-    StoreCorrupt,
-    StoreError,
-    StoreRefused,
-    StoreRewound,
-    StoreTooNew,
-    UnknownRun,
-    UnreachedEffect,
-    UsageError,
-)
-from outlast.loop import Agent, drive
-from outlast.probes import CannotTell, Happened, Probe
-from outlast.runs.beat import Beat
-from outlast.runs.run import Run, run
+
+if TYPE_CHECKING:
+    from outlast.core.budget import Left
+    from outlast.core.values import Allowance, Answer, Usage
+    from outlast.errors import (
+        AmbiguousOccurrence,
+        AmbiguousRun,
+        AppendUnknown,
+        BadSetting,
+        BeatClosed,
+        BeatError,
+        BeatNotDone,
+        BudgetReached,
+        ChecksFailed,
+        ContractChanged,
+        ContractError,
+        DidNotHappen,
+        DiskFull,
+        EffectError,
+        EffectFailed,
+        EffectInDoubt,
+        InvariantFailed,
+        LeaseLost,
+        MemoryFull,
+        NestedRun,
+        NotEncodable,
+        OutlastError,
+        ReplayMismatch,
+        RunCancelled,
+        RunExists,
+        RunHandedOff,
+        RunHeld,
+        RunPaused,
+        RunRefused,
+        Stopped,
+        StoreBusy,
+        StoreCorrupt,
+        StoreError,
+        StoreRefused,
+        StoreRewound,
+        StoreTooNew,
+        UnknownRun,
+        UnreachedEffect,
+        UsageError,
+    )
+    from outlast.loop import Agent, drive
+    from outlast.probes import CannotTell, Happened, Probe
+    from outlast.runs.beat import Beat
+    from outlast.runs.opening import run
+    from outlast.runs.run import Run
 
 __all__ = [
     "Agent",
@@ -106,3 +112,34 @@ __all__ = [
     "drive",
     "run",
 ]
+
+
+_HOMES = {
+    "Agent": "loop",
+    "Allowance": "core.values",
+    "Answer": "core.values",
+    "Beat": "runs.beat",
+    "CannotTell": "probes",
+    "Happened": "probes",
+    "Left": "core.budget",
+    "Probe": "probes",
+    "Run": "runs.run",
+    "Usage": "core.values",
+    "drive": "loop",
+    "run": "runs.opening",
+}
+
+
+def __getattr__(name: str) -> object:
+    """Load a public name from its module; everything not listed is an error class."""
+    if name not in __all__:
+        raise AttributeError(f"module 'outlast' has no attribute {name!r}")
+    from importlib import import_module
+
+    value: object = getattr(import_module(f"outlast.{_HOMES.get(name, 'errors')}"), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

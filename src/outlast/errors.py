@@ -130,13 +130,19 @@ class StoreBusy(StoreError):
 class StoreCorrupt(StoreError):
     """The file is not a whole outlast store. It was not changed."""
 
+    exit_code = 2
+
 
 class StoreTooNew(StoreError):
     """The store was written by a newer outlast. It was not changed."""
 
+    exit_code = 2
+
 
 class StoreRefused(StoreError):
     """The store cannot live there: a network file system, or a place we may not write."""
+
+    exit_code = 2
 
 
 class StoreRewound(StoreError):

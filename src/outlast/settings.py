@@ -4,7 +4,6 @@ Keys that run commands or reach out count only from the user's own file, because
 """
 
 import os
-import tomllib
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -25,18 +24,25 @@ class Key(msgspec.Struct, frozen=True):
     doc: str
     own_file_only: bool = False
     at_least: float | None = None
+    at_most: float | None = None
 
 
 KEYS: tuple[Key, ...] = (
     Key("store", str, "", "folder or URL of the store; empty is the user's state folder"),
-    Key("lease_s", float, 30.0, "how long a silent holder keeps a run", at_least=1),
+    Key("lease_s", float, 30.0, "how long a silent holder keeps a run", at_least=1, at_most=86_400),
     Key("check_timeout_s", float, 1800.0, "how long one check or invariant may take", at_least=0.1),
     Key("key_ttl_s", int, 86_400, "how old a key may be to be reissued", at_least=0),
     Key("context_tokens_max", int, 8_000, "size of a rebuilt context when nothing is said", at_least=200),
     Key("gc_older_than", str, "30d", "age from which `gc` forgets closed runs"),
-    Key("warn_at", str, "75,90", "percentages of a budget at which the agent is warned"),
-    Key("notify", str, "", "command that is told about causes", own_file_only=True),
-    Key("gateway", bool, False, "put the metering gateway between agent and model", own_file_only=True),
+    Key("warn_at", str, "75,90", "percentages of a budget at which the agent is warned (not used yet)"),
+    Key("notify", str, "", "command that is told about causes (not used yet)", own_file_only=True),
+    Key(
+        "gateway",
+        bool,
+        False,
+        "put the metering gateway between agent and model (not used yet)",
+        own_file_only=True,
+    ),
 )
 _BY_NAME = {key.name: key for key in KEYS}
 
@@ -69,8 +75,10 @@ def load(folder: Path | None = None, flags: Mapping[str, object] | None = None) 
     found = {key.name: Setting(key.name, key.default, "default", key.doc) for key in KEYS}
     user_file = user_folder() / "config.toml"
     for path, own in ((user_file, True), (_repository_file(folder or Path.cwd()), False)):
-        for name, value in _read(path).items() if path else ():
-            found[name] = _setting(name, value, str(path), own=own)
+        if path is None:
+            continue
+        for name, value in _read(path).items():
+            found[name] = _setting(name, _anchored(name, value, path), str(path), own=own)
     for key in KEYS:
         given = os.environ.get(f"OUTLAST_{key.name.upper()}")
         if given is not None:
@@ -89,12 +97,8 @@ def user_folder() -> Path:
 
 def user_name() -> str:
     """Who asks, for the record."""
-    return os.environ.get("USER") or os.environ.get("LOGNAME") or f"uid {os.getuid()}"
-
-
-def inherited_run() -> str:
-    """The run that this process was started by, if any (OUTLAST_RUN)."""
-    return os.environ.get("OUTLAST_RUN", "")
+    name = os.environ.get("USER") or os.environ.get("LOGNAME") or f"uid {os.getuid()}"
+    return name.encode("utf-8", "backslashreplace").decode()
 
 
 def _repository_file(folder: Path) -> Path | None:
@@ -108,11 +112,24 @@ def _repository_file(folder: Path) -> Path | None:
 
 def _read(path: Path) -> dict[str, Any]:
     try:
-        return tomllib.loads(path.read_text())
+        text = path.read_text()
     except FileNotFoundError:
         return {}
-    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
+    except (OSError, UnicodeDecodeError) as error:
         raise BadSetting(f"{path} cannot be read: {error}", hint=f"mend or remove {path}") from error
+    import tomllib
+
+    try:
+        return tomllib.loads(text)
+    except tomllib.TOMLDecodeError as error:
+        raise BadSetting(f"{path} cannot be read: {error}", hint=f"mend or remove {path}") from error
+
+
+def _anchored(name: str, value: object, path: Path) -> object:
+    """A store that a file names relatively lies beside that file, wherever the program is started."""
+    if name != "store" or not isinstance(value, str) or not value or "://" in value:
+        return value
+    return str(path.parent / Path(value).expanduser())
 
 
 def _setting(name: str, value: object, origin: str, *, own: bool) -> Setting:
@@ -129,7 +146,7 @@ def _setting(name: str, value: object, origin: str, *, own: bool) -> Setting:
 
 def _convert(key: Key, value: object, origin: str) -> object:
     try:
-        converted = msgspec.convert(value, key.type, strict=False)
+        converted: object = msgspec.convert(value, key.type, strict=False)
     except msgspec.ValidationError as error:
         raise BadSetting(
             f"{origin}: {key.name} = {value!r} makes no sense: {error}", hint="see `outlast config`"
@@ -137,5 +154,9 @@ def _convert(key: Key, value: object, origin: str) -> object:
     if key.at_least is not None and not (isinstance(converted, int | float) and converted >= key.at_least):
         raise BadSetting(
             f"{origin}: {key.name} = {value!r} must be at least {key.at_least:g}", hint="see `outlast config`"
+        )
+    if key.at_most is not None and not (isinstance(converted, int | float) and converted <= key.at_most):
+        raise BadSetting(
+            f"{origin}: {key.name} = {value!r} must be at most {key.at_most:g}", hint="see `outlast config`"
         )
     return converted

@@ -19,6 +19,7 @@ from outlast.chaos.witness_server import REQUEST_LIMIT_S, Performance, performan
 
 if TYPE_CHECKING:
     import subprocess
+    from collections.abc import Callable
     from types import TracebackType
 
 __all__ = [
@@ -67,10 +68,14 @@ class Refused(WitnessError):
 
 
 class Client:
-    """The world, as seen by whoever knows its url."""
+    """The world, as seen by whoever knows its url.
 
-    def __init__(self, url: str) -> None:
+    `on_sent` is called when a request is out and its reply not yet read: an instant worth dying at.
+    """
+
+    def __init__(self, url: str, *, on_sent: Callable[[], None] | None = None) -> None:
         self.url = url
+        self._on_sent = on_sent
 
     def act(
         self,
@@ -87,7 +92,9 @@ class Client:
         headers = {"Idempotency-Key": key, "Witness-Id": identity}
         asked = {"body": body, "marker": marker}
         path = f"/act/{cls}/{quote(name, safe='')}"
-        result: dict[str, Any] = self._call("POST", path, asked, headers=headers, timeout_s=timeout_s)
+        result: dict[str, Any] = self._call(
+            "POST", path, asked, headers=headers, timeout_s=timeout_s, on_sent=self._on_sent
+        )
         return result
 
     def find(self, marker: str, *, timeout_s: float = REQUEST_LIMIT_S) -> dict[str, Any] | None:
@@ -128,12 +135,14 @@ class Client:
         *,
         headers: dict[str, str | None] | None = None,
         timeout_s: float = REQUEST_LIMIT_S,
+        on_sent: Callable[[], None] | None = None,
     ) -> Any:
         body = b"" if value is None else json.dumps(value).encode()
         lines = [f"{method} {path} HTTP/1.1", "Host: witness", f"Content-Length: {len(body)}"]
         lines += [f"{name}: {text}" for name, text in (headers or {}).items() if text is not None]
+        request = "\r\n".join(lines).encode() + b"\r\n\r\n" + body
         try:
-            status, answer = _exchange(self.url, "\r\n".join(lines).encode() + b"\r\n\r\n" + body, timeout_s)
+            status, answer = _exchange(self.url, request, timeout_s, on_sent)
         except OSError as error:
             raise Unanswered(f"{method} {path}: {type(error).__name__}: {error}") from error
         if status >= 500:
@@ -143,11 +152,15 @@ class Client:
         return json.loads(answer)
 
 
-def _exchange(url: str, request: bytes, timeout_s: float) -> tuple[int, bytes]:
+def _exchange(
+    url: str, request: bytes, timeout_s: float, on_sent: Callable[[], None] | None
+) -> tuple[int, bytes]:
     host, _, port = url.removeprefix("http://").partition(":")
     got = b""
     with socket.create_connection((host, int(port)), timeout=timeout_s) as connection:
         connection.sendall(request)
+        if on_sent is not None:
+            on_sent()
         while more := connection.recv(65536):
             got += more
     head, _, body = got.partition(b"\r\n\r\n")

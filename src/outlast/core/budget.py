@@ -32,14 +32,16 @@ def parse(given: object) -> Allowance | None:
         given = [f"{unit}={amount}" for unit, amount in given.items()]
     if isinstance(given, int | str):
         given = [given]
-    if not isinstance(given, Iterable):
+    if not isinstance(given, Iterable) or isinstance(given, bytes):
         raise BadSetting(f"a budget is written like 400k or usd=12, not {given!r:.60}")
     limits: dict[str, int] = {}
     for item in given:
-        unit, _, amount = str(item).rpartition("=")
-        unit = unit.strip().lower() or "tokens"
+        unit, given_unit, amount = str(item).rpartition("=")
+        unit = unit.strip().lower() if given_unit else "tokens"
         if unit not in _FIELDS:
             raise BadSetting(f"unknown budget unit {unit!r}", hint=f"one of {', '.join(_FIELDS)}")
+        if _FIELDS[unit] in limits:
+            raise BadSetting(f"the budget names {unit} twice", hint="give each unit once")
         limits[_FIELDS[unit]] = _amount(unit, amount.strip().lower().replace("_", ""), str(item))
     return Allowance(**limits)
 
@@ -47,7 +49,7 @@ def parse(given: object) -> Allowance | None:
 def _amount(unit: str, text: str, item: str) -> int:
     suffixes = {"time": "smhd", "window": "%", "tokens": "kmg", "beats": "kmg", "usd": ""}[unit]
     matched = re.fullmatch(
-        rf"\$?(\d+(?:\.\d+)?)([{suffixes}]?)" if suffixes else r"\$?(\d+(?:\.\d+)?)()", text
+        rf"\$?([0-9]+(?:\.[0-9]+)?)([{suffixes}]?)" if suffixes else r"\$?([0-9]+(?:\.[0-9]+)?)()", text
     )
     if not matched:
         raise BadSetting(
@@ -69,19 +71,19 @@ def _scaled(number: str, scale: int) -> int:
 
 
 def usage_of(given: object) -> Usage:
-    """Usage from a Usage, a number of tokens, or a mapping with its field names."""
-    if isinstance(given, Usage):
-        return given
+    """Usage from a Usage, a number of tokens, or a mapping with its field names; never below zero."""
     if isinstance(given, bool) or given is None:
         return Usage()
-    if isinstance(given, int):
-        return Usage(output=given)
+    hint = "give outlast.Usage(input=…, output=…) with whole numbers"
+    if isinstance(given, Usage):
+        given = msgspec.structs.asdict(given)
     try:
-        return msgspec.convert(given, Usage)
+        usage = Usage(output=given) if isinstance(given, int) else msgspec.convert(given, Usage)
     except msgspec.ValidationError as error:
-        raise BadSetting(
-            f"usage cannot be read: {error}", hint="give outlast.Usage(input=…, output=…)"
-        ) from error
+        raise BadSetting(f"usage cannot be read: {error}", hint=hint) from error
+    if min(usage.input, usage.output, usage.cache_read, usage.cache_write, usage.cost_microusd) < 0:
+        raise BadSetting(f"usage is below zero: {usage}", hint=hint)
+    return usage
 
 
 def left(budget: Allowance | None, state: RunState) -> Left:
@@ -118,4 +120,4 @@ def added(budget: Allowance | None, more: Allowance) -> Allowance:
     if budget is None:
         return more
     pairs = {name: (getattr(budget, name), getattr(more, name)) for name in Allowance.__struct_fields__}
-    return Allowance(**{name: a if b is None else (a or 0) + b for name, (a, b) in pairs.items()})
+    return Allowance(**{name: None if a is None else a + (b or 0) for name, (a, b) in pairs.items()})

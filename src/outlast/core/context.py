@@ -48,8 +48,8 @@ def tokens(text: str) -> int:
 
 def render(parts: Parts, tokens_max: int) -> str:
     """The context as text of at most `tokens_max` estimated tokens."""
-    sections = [section for section in _sections(parts) if section[1]]
     budget_chars = tokens_max * CHARS_PER_TOKEN
+    sections = [section for section in _sections(parts, budget_chars // 2) if section[1]]
     kept: dict[str, str] = {}
     for title, lines, keep_last in sorted(sections, key=lambda item: _RANK[item[0]]):
         room = budget_chars - sum(len(text) + 1 for text in kept.values())
@@ -59,30 +59,27 @@ def render(parts: Parts, tokens_max: int) -> str:
     return "\n".join(kept[title] for title, _, _ in sections if title in kept)
 
 
-_RANK = {
-    name: rank
-    for rank, name in enumerate(
-        (
-            "# Task",
-            "# Effects in doubt",
-            "# Failing checks",
-            "# Budget",
-            "# Where you are",
-            "# Memory",
-            "# Results so far",
-            "# Effects done",
-            "# Plan",
-            "# Files",
-            "# Commits since the start",
-        )  # fmt: skip
-    )
-}
+_ORDER_OF_SACRIFICE = (
+    "# Task",
+    "# Effects in doubt",
+    "# Failing checks",
+    "# Budget",
+    "# Where you are",
+    "# Memory",
+    "# Results so far",
+    "# Effects done",
+    "# Plan",
+    "# Files",
+    "# Commits since the start",
+)
+_NEVER_EMPTY = ("# Task", "# Effects in doubt", "# Failing checks")
+_RANK = {name: rank for rank, name in enumerate(_ORDER_OF_SACRIFICE)}
 
 
-def _sections(parts: Parts) -> list[tuple[str, list[str], bool]]:
+def _sections(parts: Parts, goal_chars_max: int) -> list[tuple[str, list[str], bool]]:
     """Title, lines, and whether the last lines matter more than the first ones."""
     return [
-        ("# Task", _task(parts), False),
+        ("# Task", _task(parts, goal_chars_max), False),
         ("# Plan", _plan(parts), False),
         ("# Where you are", _where(parts), False),
         ("# Results so far", _results(parts), True),
@@ -96,8 +93,8 @@ def _sections(parts: Parts) -> list[tuple[str, list[str], bool]]:
     ]
 
 
-def _task(parts: Parts) -> list[str]:
-    lines = [f"Task {parts.task}: {parts.contract.goal or '(no goal given)'}"]
+def _task(parts: Parts, goal_chars_max: int) -> list[str]:
+    lines = [f"Task {parts.task}: {shorten(parts.contract.goal, goal_chars_max) or '(no goal given)'}"]
     lines += [f"Done only when this passes: {check}" for check in parts.contract.checks]
     lines += [f"Must hold after every step: {invariant}" for invariant in parts.contract.invariants]
     return lines
@@ -110,6 +107,7 @@ def _plan(parts: Parts) -> list[str]:
 def _where(parts: Parts) -> list[str]:
     total = f" of {parts.plan_total}" if parts.plan_total is not None else ""
     lines = [f"{parts.beats}{total} beats are done; what follows them is yours to do."]
+    lines += [f"[>] {shorten(name.strip(), 200)}" for name, _, here in parts.plan if here]
     if parts.stage:
         lines.append(f"Stage: {parts.stage}")
     return lines
@@ -143,7 +141,7 @@ def _fit(title: str, lines: list[str], room: int, keep_last: bool) -> str:
             break
         chosen.append(line)
         free -= len(line) + 1
-    if not chosen and (title not in ("# Task", "# Effects in doubt") or free < 40):
+    if not chosen and (title not in _NEVER_EMPTY or free < 40):
         return ""
     if not chosen:
         chosen = [shorten(ordered[0], free - 1)]

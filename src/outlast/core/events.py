@@ -104,6 +104,7 @@ class BeatDone(Event, frozen=True, tag="beat_done"):
     evidence: Payload | None = None
     extended: tuple[Extension, ...] = ()
     remembered: tuple[MemoryRef, ...] = ()
+    finish: Payload | None = None
     unreached: tuple[str, ...] = ()
     stage: str = ""
     spent: Usage | None = None
@@ -285,7 +286,7 @@ AnyEvent = (
 )  # fmt: skip
 
 _encode = msgspec.json.Encoder().encode
-_decoder: msgspec.json.Decoder[AnyEvent] = msgspec.json.Decoder(AnyEvent)
+_decoder: msgspec.json.Decoder[AnyEvent] | None = None
 
 
 def tag_of(event: AnyEvent) -> str:
@@ -302,6 +303,9 @@ def encode(event: AnyEvent) -> bytes:
 
 def decode(data: bytes) -> AnyEvent:
     """The event behind stored JSON; an unknown tag or shape was written by a newer outlast."""
+    global _decoder
+    if _decoder is None:
+        _decoder = msgspec.json.Decoder(AnyEvent)
     try:
         return _decoder.decode(data)
     except (msgspec.ValidationError, msgspec.DecodeError) as error:

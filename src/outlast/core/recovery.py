@@ -95,7 +95,8 @@ def decide(record: EffectRecord | None, facts: Facts) -> Decision:
         case "given_up":
             return GiveUp(recorded=True)
         case "did_not":
-            return Perform()
+            again = record.failures <= max(facts.retries, REISSUES_MAX)
+            return Perform() if again else Fail(record.evidence or "a probe found nothing")
         case "failed":
             return Perform() if record.failures <= facts.retries else Fail(record.evidence)
         case "intended" | "in_doubt":

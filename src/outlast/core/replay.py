@@ -39,6 +39,10 @@ class EffectRecord:
             case ev.EffectSettled():
                 self.evidence, self.result = event.evidence, event.result
                 self.state = _FOUND[event.finding]
+                if (
+                    self.state == "did_not"
+                ):  # a probe's word allows a few more tries, a person's a fresh start
+                    self.failures = self.failures + 1 if event.by == "probe" else 0
             case _:
                 raise AssertionError(f"{type(event).__name__} is no event of an effect")
 
@@ -81,7 +85,10 @@ class BeatRecord:
                 | ev.EffectInDoubt(beat=self.beat)
                 | ev.EffectSettled(beat=self.beat)
             ):
-                self.effects[event.n].take(event)
+                if event.n in self.effects:
+                    self.effects[event.n].take(event)
+            case _:
+                pass
 
     def _open(self, record: EffectRecord) -> None:
         intent = record.intent
@@ -97,6 +104,18 @@ class BeatRecord:
         if own_key is not None:
             return self._by_key.get(own_key)
         return self._by_name.get((name, occurrence))
+
+    def knows(self, kind: str, name: str, occurrence: int) -> bool:
+        """Whether anything is recorded of this call."""
+        place = (name, occurrence)
+        return place in (self.decisions if kind == "decide" else self._by_name)
+
+    def doubtful(self, name: str, up_to: int) -> int | None:
+        """The occurrence of this name, among those called already, that is open or in doubt."""
+        for (known, occurrence), record in self._by_name.items():
+            if known == name and occurrence <= up_to and record.state in ("intended", "in_doubt"):
+                return occurrence
+        return None
 
     def next_n(self) -> int:
         """A fresh ordinal for a new effect of this beat, from 1."""

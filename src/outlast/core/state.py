@@ -10,20 +10,23 @@ from typing import Literal, assert_never
 import msgspec
 
 from outlast.core import events as ev
-from outlast.core.values import Allowance, ForkPoint, MemoryRef, Parent, Payload, SessionMark, Usage, shorten
+from outlast.core.values import Allowance, ForkPoint, MemoryRef, Parent, Payload, SessionMark, Usage, clip
 
 RECENT_MAX = 32
-RECENT_CHARS_MAX = 400
-EVIDENCE_CHARS_MAX = 600
+RECENT_BYTES_MAX = 400
+LABEL_BYTES_MAX = 120
+EVIDENCE_BYTES_MAX = 600
 MEMORY_MAX = 256
-MEMORY_BYTES_MAX = 16_384
-EFFECTS_OPEN_MAX = 64
+MEMORY_BYTES_MAX = 14_336
+EFFECTS_OPEN_MAX = 32
+WARNED_MAX = 32
+RESERVED_MAX = 32
 SNAPSHOT_MAX_BYTES = 65_536
 
 Status = Literal[
     "running", "paused", "interrupted", "in_doubt", "parked", "done", "failed", "cancelled", "handed_off"
 ]
-EffectState = Literal["intended", "in_doubt", "did_not", "failed"]
+EffectState = Literal["intended", "in_doubt"]
 
 
 class OpenEffect(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -93,6 +96,7 @@ class RunState(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
     plan_total: int | None = None
     cursor: ev.Path = ()
     over: bool = False
+    finish_seq: int = 0
     beats: int = 0
     open_beat: OpenBeat | None = None
     effects_open: tuple[OpenEffect, ...] = ()
@@ -134,7 +138,7 @@ def apply(state: RunState, event: ev.AnyEvent) -> RunState:
             spent = state.spent.plus(event.usage) if event.usage else state.spent
             return _set(state, event, spent=spent)
         case ev.BeatBegun():
-            return _set(state, event, open_beat=OpenBeat(event.beat, seq, event.step))
+            return _set(state, event, open_beat=OpenBeat(event.beat, seq, clip(event.step, LABEL_BYTES_MAX)))
         case (
             ev.EffectIntended()
             | ev.EffectConfirmed()
@@ -157,9 +161,10 @@ def apply(state: RunState, event: ev.AnyEvent) -> RunState:
         case ev.SaveMade() | ev.SessionKnown() | ev.StageSet() | ev.Remembered() | ev.Warned():
             return _noted(state, event)
         case ev.SpendReserved():
-            return _set(state, event, reserved=(*state.reserved, (event.key, event.usage)))
+            reserved = (*state.reserved, (clip(event.key, LABEL_BYTES_MAX), event.usage))
+            return _set(state, event, reserved=reserved[-RESERVED_MAX:])
         case ev.SpendSettled():
-            rest = tuple(item for item in state.reserved if item[0] != event.key)
+            rest = tuple(item for item in state.reserved if item[0] != clip(event.key, LABEL_BYTES_MAX))
             return _set(state, event, reserved=rest, spent=state.spent.plus(event.usage))
         case _:
             assert_never(event)
@@ -170,16 +175,24 @@ def _set(state: RunState, event: ev.AnyEvent, **changes: object) -> RunState:
 
 
 def _beat_done(state: RunState, event: ev.BeatDone, seq: int) -> RunState:
-    recent = Recent(event.beat, event.step, _glance(event.result), _glance(event.evidence))
+    recent = Recent(
+        event.beat,
+        clip(event.step, LABEL_BYTES_MAX),
+        _glance(event.result, RECENT_BYTES_MAX),
+        _glance(event.evidence, LABEL_BYTES_MAX),
+    )
     changes: dict[str, object] = {}
     if event.extended:
-        changes["plan_total"] = (state.plan_total or 0) + sum(item.added for item in event.extended)
+        total = event.beat if state.plan_total is None else state.plan_total
+        changes["plan_total"] = total + sum(item.added for item in event.extended)
+    if event.finish is not None:
+        changes["finish_seq"] = seq
     if event.remembered:
         changes["memory"] = _remember(state.memory, event.remembered)
     if event.spent:
         changes["spent"] = state.spent.plus(event.spent)
     if event.stage:
-        changes["stage"] = event.stage
+        changes["stage"] = clip(event.stage, LABEL_BYTES_MAX)
     if event.session:
         changes["session"] = event.session
     if event.save:
@@ -198,17 +211,13 @@ def _beat_done(state: RunState, event: ev.BeatDone, seq: int) -> RunState:
     )
 
 
-def _glance(payload: Payload | None) -> str:
+def _glance(payload: Payload | None, bytes_max: int) -> str:
     if payload is None:
         return ""
     if payload.blob:
         return f"({payload.size:,} bytes, blob {payload.blob[:12]})"
     raw = bytes(payload.v)
-    return (
-        ""
-        if raw == b"null"
-        else shorten(raw[: RECENT_CHARS_MAX * 4].decode(errors="replace"), RECENT_CHARS_MAX)
-    )
+    return "" if raw == b"null" else clip(raw[: bytes_max * 2].decode(errors="replace"), bytes_max)
 
 
 def _remember(memory: tuple[MemoryRef, ...], refs: tuple[MemoryRef, ...]) -> tuple[MemoryRef, ...]:
@@ -249,21 +258,26 @@ def _effect(
     match event:
         case ev.EffectIntended():
             opened = OpenEffect(
-                event.beat, event.n, event.name, event.key, event.policy, "intended", at=event.at
+                event.beat,
+                event.n,
+                clip(event.name, LABEL_BYTES_MAX),
+                clip(event.key, LABEL_BYTES_MAX),
+                event.policy,
+                "intended",
+                at=event.at,
             )
             total = state.effects_total + (event.attempt == 1)
             return _set(state, event, effects_open=(*others, opened), effects_total=total)
         case ev.EffectConfirmed():
             return _set(state, event, effects_open=others)
         case ev.EffectFailed():
-            return _mark(state, event, others, known, "failed", event.error)
+            return _set(state, event, effects_open=others)
         case ev.EffectInDoubt():
-            return _mark(state, event, others, known, "in_doubt", event.evidence)
+            return _mark(state, event, others, known, event.evidence)
         case ev.EffectSettled():
-            if event.finding in ("happened", "give_up"):
+            if event.finding != "cannot_tell":
                 return _clear_doubt(_set(state, event, effects_open=others))
-            marked: EffectState = "did_not" if event.finding == "did_not" else "in_doubt"
-            return _clear_doubt(_mark(state, event, others, known, marked, event.evidence))
+            return _mark(state, event, others, known, event.evidence)
         case _:
             assert_never(event)
 
@@ -280,12 +294,11 @@ def _mark(
     event: ev.AnyEvent,
     others: tuple[OpenEffect, ...],
     known: OpenEffect | None,
-    marked: EffectState,
     evidence: str,
 ) -> RunState:
     if known is None:
         return _set(state, event)
-    changed = msgspec.structs.replace(known, state=marked, evidence=shorten(evidence, EVIDENCE_CHARS_MAX))
+    changed = msgspec.structs.replace(known, state="in_doubt", evidence=clip(evidence, LABEL_BYTES_MAX))
     return _set(state, event, effects_open=(*others, changed))
 
 
@@ -296,13 +309,14 @@ def _course(
 ) -> RunState:
     match event:
         case ev.AttemptStarted():
-            attempt = Attempt(event.epoch, seq, event.at, event.host, event.pid, event.boot_id)
+            host, boot = clip(event.host, LABEL_BYTES_MAX), clip(event.boot_id, LABEL_BYTES_MAX)
+            attempt = Attempt(event.epoch, seq, event.at, host, event.pid, boot)
             return _set(
                 state, event, status="running", cause=None, evidence="", attempt=attempt,
                 attempts=state.attempts + 1, parked_until=None,
             )  # fmt: skip
         case ev.AttemptEnded():
-            evidence = shorten(event.evidence, EVIDENCE_CHARS_MAX)
+            evidence = clip(event.evidence, EVIDENCE_BYTES_MAX)
             status = state.status if state.status == "done" else event.status
             return _set(state, event, status=status, cause=event.cause, evidence=evidence, attempt=None)
         case ev.Finished():
@@ -310,7 +324,7 @@ def _course(
         case ev.Parked():
             return _set(
                 state, event, status="parked", cause=event.cause, parked_until=event.until,
-                evidence=shorten(event.evidence, EVIDENCE_CHARS_MAX),
+                evidence=clip(event.evidence, EVIDENCE_BYTES_MAX),
             )  # fmt: skip
         case ev.Woken():
             return _set(state, event, status="interrupted", parked_until=None)
@@ -332,7 +346,7 @@ _WISHES: dict[str, tuple[Status, ev.Cause]] = {
 def _requested(state: RunState, event: ev.Requested) -> RunState:
     """A wish takes hold at once when no attempt is open; with one, its end carries the new status."""
     if event.what == "budget":
-        return _set(state, event, budget=msgspec.json.decode(event.args.v, type=Allowance | None))
+        return _set(state, event, budget=_allowance(event.args, state.budget))
     wish = _WISHES.get(event.what)
     if wish is None or state.attempt is not None:
         return _set(state, event)
@@ -342,8 +356,16 @@ def _requested(state: RunState, event: ev.Requested) -> RunState:
         unsealed = state.status
     if event.what == "take_back":
         status, cause = unsealed, "done" if unsealed == "done" else cause
-    evidence = f"{event.what} by {event.by}"
+    evidence = clip(f"{event.what} by {event.by}", EVIDENCE_BYTES_MAX)
     return _set(state, event, status=status, unsealed=unsealed, cause=cause, evidence=evidence)
+
+
+def _allowance(args: Payload, budget: Allowance | None) -> Allowance | None:
+    """The budget in a request: null lifts it; nonsense changes nothing, so that it cannot spoil a run for ever."""
+    try:
+        return msgspec.json.decode(args.v, type=Allowance | None)
+    except msgspec.MsgspecError:
+        return budget
 
 
 def _noted(
@@ -355,11 +377,12 @@ def _noted(
         case ev.SessionKnown():
             return _set(state, event, session=event.session)
         case ev.StageSet():
-            return _set(state, event, stage=event.stage)
+            return _set(state, event, stage=clip(event.stage, LABEL_BYTES_MAX))
         case ev.Remembered():
             return _set(state, event, memory=_remember(state.memory, (event.ref,)))
         case ev.Warned():
-            warned = state.warned if event.level in state.warned else (*state.warned, event.level)
+            level = clip(event.level, LABEL_BYTES_MAX)
+            warned = state.warned if level in state.warned else (*state.warned, level)[-WARNED_MAX:]
             return _set(state, event, warned=warned)
         case _:
             assert_never(event)

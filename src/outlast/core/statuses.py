@@ -15,6 +15,7 @@ STATUSES: tuple[Status, ...] = (
 COMMANDS: tuple[Command, ...] = (
     "start", "pause", "resume", "cancel", "handoff", "take_back", "settle", "fork", "export", "amend",
 )  # fmt: skip
+ENDED: tuple[Status, ...] = ("done", "failed", "cancelled", "handed_off")
 
 
 class Refusal(msgspec.Struct, frozen=True):
@@ -31,7 +32,6 @@ _CANCELLED = Refusal("is cancelled", "start the task with `again` for a new run"
 _SEALED = Refusal("is handed off to another store", "`outlast handoff {run} --take-back` undoes that")
 _PAUSED = Refusal("is paused", "`outlast resume {run}` lets it go on")
 _NOT_SEALED = Refusal("is not handed off", "see `outlast show {run}`")
-_RESTING = Refusal("is not running", "start its command again")
 
 TABLE: dict[Status, dict[Command, Status | Refusal]] = {
     "running": {
@@ -86,7 +86,7 @@ def after(status: Status, command: Command) -> Status | Refusal:
 
 
 def shown(status: Status, *, holder_lives: bool, in_doubt: bool) -> Status:
-    """What a reader is told: an open attempt whose holder is dead is interrupted, or in doubt."""
-    if status != "running" or holder_lives:
+    """What a reader is told: an attempt whose holder is dead is interrupted, and in doubt where an effect is."""
+    if status not in ("running", "interrupted", "in_doubt") or (status == "running" and holder_lives):
         return status
     return "in_doubt" if in_doubt else "interrupted"

@@ -1,7 +1,5 @@
 """The values that events are made of: payloads, usage, budgets, contracts, memory refs."""
 
-import hashlib
-
 import msgspec
 
 PAYLOAD_INLINE_MAX_BYTES = 4096
@@ -123,9 +121,28 @@ class Check(Value, frozen=True):
 
 def digest(data: bytes) -> str:
     """A short content digest, for comparing; not for naming blobs."""
+    import hashlib  # loads OpenSSL: 3 ms that importing outlast need not cost
+
     return hashlib.blake2b(data, digest_size=16).hexdigest()
+
+
+def scrub(text: str) -> str:
+    """A text that can be written: half characters, as in names that are not UTF-8, are spelled out."""
+    return text if text.isascii() else text.encode("utf-8", "backslashreplace").decode()
+
+
+def clip(text: str, bytes_max: int) -> str:
+    """The beginning of a text that takes at most so many bytes of JSON, whatever its script."""
+    text = scrub(text)
+    if len(msgspec.json.encode(text)) - 2 <= bytes_max:
+        return text
+    kept = bytes_max
+    while len(msgspec.json.encode(text[:kept])) - 2 > bytes_max - 3:
+        kept = kept * 3 // 4
+    return text[:kept] + "…"
 
 
 def shorten(text: str, chars_max: int) -> str:
     """The beginning of a text, marked where it was cut."""
+    text = scrub(text)
     return text if len(text) <= chars_max else text[: chars_max - 1] + "…"

@@ -12,12 +12,37 @@ from outlast.core import recovery
 from outlast.core.replay import EffectRecord
 from outlast.core.values import Payload, shorten
 from outlast.effects.ops import Append, Call, Steps, TimedOut, Wait
-from outlast.errors import DidNotHappen, EffectFailed, EffectInDoubt, LeaseLost, NotEncodable, ReplayMismatch
+from outlast.errors import (
+    BeatClosed,
+    DidNotHappen,
+    EffectFailed,
+    EffectInDoubt,
+    LeaseLost,
+    NotEncodable,
+    ReplayMismatch,
+)
 from outlast.probes import CannotTell, Happened, Probe
 
 KEY_ARGUMENT = "idempotency_key"
 REISSUE_WAIT_S = 0.25
 EVIDENCE_CHARS_MAX = 500
+RESULT_CHARS_MAX = 100_000
+
+# Calls that outlived their time limit, by run and key. A later attempt in the same process must know of them: as long
+# as one is under way, a probe's "did not" proves nothing.
+_outliving: dict[tuple[str, str], Callable[[], bool]] = {}
+
+
+def _nobody() -> bool:
+    return False
+
+
+def _under_way(run: str, key: str) -> Callable[[], bool]:
+    running = _outliving.get((run, key), _nobody)
+    if not running():
+        _outliving.pop((run, key), None)
+        return _nobody
+    return running
 
 
 class Act(msgspec.Struct, frozen=True):
@@ -44,26 +69,27 @@ class Act(msgspec.Struct, frozen=True):
 class Port(Protocol):
     """What acting needs of the run it belongs to."""
 
-    run: str
-    since_s: float
-
+    @property
+    def run(self) -> str: ...
+    @property
+    def since_s(self) -> float: ...
     def now(self) -> Any: ...
     def uptime_s(self) -> int: ...
     def age_s(self, intent: ev.EffectIntended) -> int | None: ...
-    def payload(self, value: object) -> Payload: ...
+    def keep(self, value: object) -> Steps: ...
     def value(self, payload: Payload) -> Any: ...
     def in_beat(self, event: ev.AnyEvent) -> Append: ...
     def effect(self, n: int) -> EffectRecord | None: ...
-    def mail(self) -> Steps: ...
+    @property
+    def mail(self) -> Callable[[], Steps]: ...
 
 
 def perform(port: Port, act: Act, record: EffectRecord | None) -> Steps:
     """Bring one effect to its end: its outcome, returned or raised."""
-    if record is not None and record.intent.digest != act.digest:
-        raise ReplayMismatch(
-            f"act {act.name!r} of beat {act.beat} was recorded with other arguments; nothing was performed",
-            hint="give an act whose arguments may differ between attempts its inputs from `beat.decide`",
-        )
+    if record is not None:
+        _compare(act, record)
+        if record.state in ("intended", "in_doubt"):
+            yield from port.mail()  # a person may have settled it meanwhile
     course = _Course(port, act, record)
     while True:
         match recovery.decide(course.record, course.facts()):
@@ -89,6 +115,18 @@ def perform(port: Port, act: Act, record: EffectRecord | None) -> Steps:
                 raise _in_doubt(port.run, act, why) from course.raised
 
 
+def _compare(act: Act, record: EffectRecord) -> None:
+    """The same key or occurrence with another name or other arguments is another act: nothing is guessed."""
+    intent = record.intent
+    if (intent.name, intent.digest) == (act.name, act.digest):
+        return
+    what = "other arguments" if intent.name == act.name else f"the name {intent.name!r}"
+    raise ReplayMismatch(
+        f"act {act.name!r} of beat {act.beat} was recorded with {what}; nothing was performed",
+        hint="give an act whose arguments may differ between attempts its inputs from `beat.decide`",
+    )
+
+
 def _in_doubt(run: str, act: Act, why: str) -> EffectInDoubt:
     return EffectInDoubt(
         f"effect {act.beat}.{act.n} {act.name!r} of run {run} is in doubt: {why}",
@@ -107,7 +145,7 @@ class _Course:
         self._reissued = 0
         self._probed = False
         self._since_s = port.since_s
-        self._running: Callable[[], bool] = lambda: False
+        self._running = _under_way(port.run, act.key)
 
     def facts(self) -> recovery.Facts:
         act = self.act
@@ -147,27 +185,37 @@ class _Course:
 
     def _record(self, event: ev.AnyEvent) -> Steps:
         yield self.port.in_beat(event)
-        self.record = self.port.effect(self.act.n)
+        record = self.port.effect(self.act.n)
+        if record is None or record.intent.beat != self.act.beat:
+            raise BeatClosed(f"beat {self.act.beat} ended while act {self.act.name!r} was under way")
+        self.record = record
 
     def reissue(self) -> Steps:
         yield from self.port.mail()
+        if self.record is not None and self.record.state not in ("intended", "in_doubt"):
+            return  # a person settled it just now
         if self._reissued:
             yield Wait(REISSUE_WAIT_S * 2**self._reissued)
         self._reissued += 1
-        yield from self.go()
+        yield from self.go(again=True)
 
-    def go(self) -> Steps:
+    def go(self, *, again: bool = False) -> Steps:
         """Perform the act once and record what came of it."""
         act = self.act
         kwargs = {**act.kwargs, KEY_ARGUMENT: act.key} if takes_key(act.fn) else act.kwargs
         try:
-            result = yield Call(act.fn, act.args, kwargs, act.timeout_s, guarded=True)
+            result = yield Call(act.fn, act.args, kwargs, act.timeout_s, guarded=True, started=self._started)
         except LeaseLost:
             raise
         except DidNotHappen as error:
+            if again:  # it speaks of this call; the one before may have happened all the same
+                yield from self._doubt(error)
+                return
             self.raised = error
             yield from self._record(
-                ev.EffectFailed(at=self.port.now(), beat=act.beat, n=act.n, error=str(error))
+                ev.EffectFailed(
+                    at=self.port.now(), beat=act.beat, n=act.n, error=shorten(str(error), EVIDENCE_CHARS_MAX)
+                )
             )
         except Exception as error:
             yield from self._doubt(error)
@@ -175,10 +223,14 @@ class _Course:
             faults.point("act.performed")
             yield from self._confirm(result)
 
+    def _started(self, running: Callable[[], bool]) -> None:
+        self._running = _outliving[self.port.run, self.act.key] = running
+
     def _doubt(self, error: Exception) -> Steps:
         self.raised = error
         self._since_s = time.monotonic()
-        self._running = error.running if isinstance(error, TimedOut) else lambda: False
+        if isinstance(error, TimedOut):
+            self._started(error.running)
         evidence = shorten(f"{type(error).__name__}: {error}", EVIDENCE_CHARS_MAX)
         act = self.act
         yield from self._record(
@@ -188,7 +240,7 @@ class _Course:
 
     def _confirm(self, result: object) -> Steps:
         act = self.act
-        payload, unencodable = self._payload(result)
+        payload, unencodable = yield from self._keep(result)
         yield from self._record(
             ev.EffectConfirmed(
                 at=self.port.now(), beat=act.beat, n=act.n, result=payload, unencodable=unencodable
@@ -196,11 +248,11 @@ class _Course:
         )
         faults.point("act.confirmed")
 
-    def _payload(self, result: object) -> tuple[Payload, bool]:
+    def _keep(self, result: object) -> Steps:
         try:
-            return self.port.payload(result), False
+            return (yield from self.port.keep(result)), False
         except NotEncodable:
-            return self.port.payload(repr(result)), True
+            return (yield from self.port.keep(_described(result))), True
 
     def look(self, did_not_counts: bool) -> Steps:
         """Ask the probe; its "did not" counts only from a dead performer, after the far side has settled."""
@@ -233,7 +285,7 @@ class _Course:
     def settle(self, finding: ev.Finding, *, by: str, result: object = None, evidence: str = "") -> Steps:
         """Record what was found out."""
         act = self.act
-        payload, _ = self._payload(result)
+        payload, _ = yield from self._keep(result)
         evidence = shorten(evidence, EVIDENCE_CHARS_MAX)
         yield from self._record(
             ev.EffectSettled(
@@ -247,6 +299,26 @@ class _Course:
             )
         )
         faults.point("settle.recorded")
+
+
+def _described(result: object) -> str:
+    """A result in words, whatever it is."""
+    try:
+        return shorten(repr(result), RESULT_CHARS_MAX)
+    except Exception as error:
+        return f"<{type(result).__name__} that cannot be shown: {type(error).__name__}>"
+
+
+def check_call(fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+    """Raise TypeError for arguments that the function cannot take, before an intent says that it was called."""
+    import inspect
+
+    try:
+        signature = inspect.signature(fn)
+    except (TypeError, ValueError):
+        return
+    with_key = {**kwargs, KEY_ARGUMENT: ""} if KEY_ARGUMENT in signature.parameters else kwargs
+    signature.bind(*args, **with_key)
 
 
 def takes_key(fn: Callable[..., Any]) -> bool:

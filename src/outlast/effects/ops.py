@@ -10,20 +10,26 @@ from outlast.core import events as ev
 
 
 class Append(msgspec.Struct, frozen=True):
-    """Append events and go on when they are durable."""
+    """Append events and go on when they are durable. `target` is a journal other than the one being driven."""
 
     events: tuple[ev.AnyEvent, ...]
     takes: tuple[int, ...] = ()
+    in_beat: bool = False
+    target: Any = None
 
 
 class Call(msgspec.Struct, frozen=True):
-    """Call the user's function, or await it. `guarded` calls happen only under a valid lease."""
+    """Call the user's function, or await it. `guarded` calls happen only under a valid lease.
+
+    `started` is told how to find out whether a call that nobody waits for any more may still be under way.
+    """
 
     fn: Callable[..., Any]
     args: tuple[Any, ...] = ()
     kwargs: Mapping[str, Any] = {}
     timeout_s: float | None = None
     guarded: bool = False
+    started: Callable[[Callable[[], bool]], None] | None = None
 
 
 class Block(msgspec.Struct, frozen=True):

@@ -2,11 +2,11 @@
 
 import contextlib
 import os
+import re
 from collections.abc import Callable, Iterator
 from contextvars import ContextVar
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
-from urllib.parse import unquote, urlparse
 
 from outlast import faults
 from outlast.core import budget, plan, recovery
@@ -15,7 +15,7 @@ from outlast.core import state as st
 from outlast.core.keys import effect_key
 from outlast.core.replay import EffectRecord
 from outlast.core.values import Answer, MemoryRef, Usage, digest
-from outlast.effects.acting import Act, perform, takes_key
+from outlast.effects.acting import Act, check_call, perform, takes_key
 from outlast.effects.ops import Append, Block, Call, Steps
 from outlast.errors import (
     AmbiguousOccurrence,
@@ -27,14 +27,18 @@ from outlast.errors import (
 )
 from outlast.probes import as_probe
 from outlast.runs.checks import run_checks
-from outlast.runs.journal import encode
-from outlast.store.protocol import Where
+from outlast.runs.journal import NOTHING_KEPT, encode
 
 if TYPE_CHECKING:
     from outlast.runs.run import Run
 
 open_beat: "ContextVar[Beat | None]" = ContextVar("outlast_open_beat", default=None)
 NAME_CHARS_MAX = 200
+KEY_CHARS_MAX = 255
+TIMEOUT_MAX_S = 10**7
+CO_COROUTINE = 0x80
+NO_USAGE = Usage()
+_SCHEME = re.compile(r"([a-z][a-z0-9+.-]*):\S", re.IGNORECASE)
 
 
 class Beat:
@@ -45,21 +49,26 @@ class Beat:
         self.step = step
         self.path = path
         self.closed = False
+        self._ending = False
         self._run = run
         self._journal = run.journal
         self._counts: dict[tuple[str, str], int] = {}
         self._in_flight: set[tuple[str, str]] = set()
         self._reached: set[int] = set()
-        self._extended: list[ev.Extension] = []
+        self._extended: list[tuple[tuple[plan.Step, ...], ev.Path | None]] = []
         self._remembered: dict[str, MemoryRef] = {}
-        self._spent = Usage()
+        self._spent = NO_USAGE
         self._stage = ""
         self._over = False
         self._result: object = None
+        self._outer = open_beat.get()
+        open_beat.set(self)
 
     # -- what a body calls ---------------------------------------------------------------------------------------
 
-    def decide(self, name: str, fn: Callable[..., Any], *args: Any, lazy: bool = False, **kwargs: Any) -> Any:
+    def decide(
+        self, name: str, fn: Callable[..., Any], /, *args: Any, lazy: bool = False, **kwargs: Any
+    ) -> Any:
         """The recorded answer of this name, or ask `fn` once and record it, durable when this returns.
 
         Arguments are not compared on replay. With `lazy=True` the answer rides on the next commit instead of making
@@ -71,6 +80,7 @@ class Beat:
         self,
         name: str,
         fn: Callable[..., Any],
+        /,
         *args: Any,
         key: str | None = None,
         probe: Callable[..., Any] | object | None = None,
@@ -99,17 +109,17 @@ class Beat:
         if where == "next" and not self.path:
             raise UsageError("a run without a plan has no next step to extend", hint="leave out where='next'")
         parsed = plan.parse(steps)
-        after = self.path if where == "next" else None
-        payload = self._journal.payload(parsed)
-        self._extended.append(ev.Extension(payload, plan.count(parsed), after))
+        before = sum(len(steps) for steps, after in self._extended if after is not None)
+        after = (*self.path[:-1], self.path[-1] + before) if where == "next" else None
+        self._extended.append((parsed, after))
         return self._run.staged()
 
     def remember(self, name: str, uri: str, *, digest: str = "") -> Any:
         """Stage a pointer to what the agent wants back; a `file:` is digested now. Takes hold with `done`."""
         self._check_open()
         ref = make_ref(name, uri, digest, self._run.folder)
+        check_memory(self._journal.state.memory, (*self._remembered.values(), ref))
         self._remembered[name] = ref
-        check_memory(self._journal.state.memory, tuple(self._remembered.values()))
         return self._run.staged()
 
     def spend(self, usage: object = None, **fields: int) -> Any:
@@ -133,7 +143,7 @@ class Beat:
 
     def run(self, task: str, **contract: Any) -> "Run":
         """A child run of this beat: found again when the beat is repeated, fenced by the root's lease."""
-        from outlast.runs.run import child
+        from outlast.runs.opening import child
 
         self._check_open()
         return child(self._run, self, task, **contract)
@@ -149,7 +159,7 @@ class Beat:
     # -- how it is done ------------------------------------------------------------------------------------------
 
     def _check_open(self) -> None:
-        if self.closed or self._run.closed:
+        if self.closed or self._ending or self._run.has_ended:
             raise BeatClosed(
                 f"beat {self.number} of run {self._journal.run} is closed", hint="work in the next beat"
             )
@@ -158,23 +168,35 @@ class Beat:
     def _turn(self, kind: str, name: str, own_key: str | None) -> Iterator[int]:
         """The occurrence of this call; two at once under one name cannot be told apart after a crash."""
         self._check_open()
-        if not isinstance(name, str) or not name or len(name) > NAME_CHARS_MAX:
+        if not name or len(name) > NAME_CHARS_MAX:
             raise UsageError(f"{name!r:.60} is no name for a recorded call", hint="use a short text")
-        if own_key is not None:
-            yield 0
-            return
-        slot = (kind, name)
-        if slot in self._in_flight:
-            raise AmbiguousOccurrence(
-                f"two calls of {name!r} run at once in beat {self.number}",
-                hint="give each a key=" if kind == "act" else "give each another name",
-            )
-        occurrence = self._counts[slot] = self._counts.get(slot, 0) + 1
-        self._in_flight.add(slot)
+        if own_key is not None and not 0 < len(own_key) <= KEY_CHARS_MAX:
+            raise UsageError(f"{own_key!r:.60} is no key", hint=f"use 1 to {KEY_CHARS_MAX} characters")
+        slot = (kind, name) if own_key is None else ("key", own_key)
+        with self._journal.mutex:
+            if slot in self._in_flight:
+                raise AmbiguousOccurrence(
+                    f"two calls of {slot[1]!r} run at once in beat {self.number}",
+                    hint="give each a key= of its own" if kind == "act" else "give each another name",
+                )
+            occurrence = self._occurrence(slot) if own_key is None else 0
+            self._in_flight.add(slot)
         try:
             yield occurrence
         finally:
             self._in_flight.discard(slot)
+
+    def _occurrence(self, slot: tuple[str, str]) -> int:
+        """Which call of this name it is. One that left no record was none; one in doubt is meant again."""
+        kind, name = slot
+        count, record = self._counts.get(slot, 0), self._journal.record
+        doubtful = record.doubtful(name, count) if kind == "act" else None
+        if doubtful is not None:
+            return doubtful
+        if count and not record.knows(kind, name, count):
+            return count
+        self._counts[slot] = count + 1
+        return count + 1
 
     def _decide(
         self, name: str, fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any], lazy: bool
@@ -189,7 +211,7 @@ class Beat:
                 if isinstance(answer, Answer)
                 else (answer, None)
             )
-            payload = self._journal.payload(value)
+            payload = yield from self._journal.keep(value)
             faults.point("decide.answered")
             event = ev.Decided(
                 at=self._journal.now(),
@@ -219,9 +241,12 @@ class Beat:
         timeout_s: float | None,
     ) -> Steps:
         with self._turn("act", name, key) as occurrence:
+            self._check_options(fn, retry, timeout_s)
+            check_call(fn, args, kwargs)
             looking = as_probe(probe)
             policy = recovery.policy_for(unknown, takes_key=takes_key(fn), has_probe=looking is not None)
             encoded = encode([args, kwargs], canonical=True)
+            kept = yield from self._journal.keep([args, kwargs], canonical=True)
             record = self._recorded(name, occurrence, key)
             here = record is not None and record.intent.beat == self.number
             n = record.intent.n if record is not None and here else self._new_effect()
@@ -229,11 +254,24 @@ class Beat:
             act = Act(
                 beat=self.number, n=n, name=name, occurrence=occurrence, own_key=key is not None,
                 key=key if key is not None else effect_key(self._journal.run, self.number, name, occurrence),
-                fn=fn, args=args, kwargs=kwargs, encoded=self._journal.payload([args, kwargs], canonical=True),
+                fn=fn, args=args, kwargs=kwargs, encoded=kept,
                 digest=digest(encoded), policy=policy, probe=looking, retries=retry, timeout_s=timeout_s,
                 key_ttl_s=self._run.settings["key_ttl_s"],
             )  # fmt: skip
-            return (yield from perform(self._run, act, record))
+            return (yield from perform(self._journal, act, record))
+
+    def _check_options(self, fn: object, retry: object, timeout_s: object) -> None:
+        """Refuse, before an intent says that it was called, what cannot be called or waited for."""
+        if not callable(fn):
+            raise UsageError(f"an act needs a function, not {fn!r:.60}")
+        if not self._run.is_async and getattr(getattr(fn, "__code__", None), "co_flags", 0) & CO_COROUTINE:
+            raise UsageError(f"{fn!r:.80} is async", hint="open the run with `async with` to await it")
+        if not isinstance(retry, int) or retry < 0:
+            raise UsageError(f"retry={retry!r} is no number of retries", hint="give 0 or more")
+        if timeout_s is None:
+            return
+        if not isinstance(timeout_s, int | float) or not 0 < timeout_s <= TIMEOUT_MAX_S:
+            raise UsageError(f"timeout_s={timeout_s!r} is no time limit", hint="give seconds above 0")
 
     def _new_effect(self) -> int:
         if len(self._journal.state.effects_open) >= st.EFFECTS_OPEN_MAX:
@@ -249,7 +287,7 @@ class Beat:
             return record
         found = self._journal.store.read(self._journal.run, after=0, key=key).events
         intents = [item for item in found if isinstance(item.event, ev.EffectIntended)]
-        return self._read_back(intents[0].seq, intents[0].event) if intents else None
+        return self._read_back(intents[-1].seq, intents[-1].event) if intents else None
 
     def _read_back(self, seq: int, intent: ev.AnyEvent) -> EffectRecord:
         assert isinstance(intent, ev.EffectIntended), "only intents have a key"
@@ -263,30 +301,46 @@ class Beat:
 
     def _done(self, result: object, evidence: object) -> Steps:
         self._check_open()
-        self._refuse_open_acts()
-        yield from self._check_invariants()
-        journal = self._journal
-        spent = self._spent.plus(self._children_spent())
-        cursor, over = self._next()
-        event = ev.BeatDone(
-            at=journal.now(), beat=self.number, step=self.step, cursor=cursor, over=over, result=journal.payload(result),
-            evidence=None if evidence is None else journal.payload(evidence), extended=tuple(self._extended),
-            remembered=tuple(self._remembered.values()), unreached=self._unreached(), stage=self._stage,
-            spent=spent if spent != Usage() else None,
-        )  # fmt: skip
+        self._ending = True  # from here on nothing can be added, whichever task or thread asks
+        try:
+            event = yield from self._ended(result, evidence)
+        except BaseException:
+            self._ending = False
+            raise
+        # Closed before the event is on its way: who cancels this call does not cancel the commit.
+        self.close()
         faults.point("beat.before_done")
         yield Append((event,))
-        self.close()
-        if self._over:
-            self._run.result_staged = self._result
-        self._run.extend_plan(event.extended)
+        if event.extended:
+            self._run.extend_plan(event.extended)
         faults.point("beat.done")
+
+    def _ended(self, result: object, evidence: object) -> Steps:
+        """The event that ends the beat, if it may end."""
+        journal, run = self._journal, self._run
+        if run.contract.invariants:
+            yield from self._check_invariants()
+        spent = self._spent.plus(run.spent_by_children()) if run.may_have_children else self._spent
+        extended = (yield from self._extensions()) if self._extended else ()
+        cursor, over = self._next(extended)
+        kept = NOTHING_KEPT if result is None else (yield from journal.keep(result))
+        shown = None if evidence is None else (yield from journal.keep(evidence))
+        last = (yield from journal.keep(self._result)) if self._over else None
+        event = ev.BeatDone(
+            at=journal.now(), beat=self.number, step=self.step if self.path else "", cursor=cursor, over=over, result=kept,
+            evidence=shown, extended=extended, finish=last,
+            remembered=tuple(self._remembered.values()), unreached=self._unreached(), stage=self._stage,
+            spent=None if spent is NO_USAGE or spent == NO_USAGE else spent,
+        )  # fmt: skip
+        if journal.record.effects or self._in_flight or run.may_have_children:
+            self._refuse_open_acts()
+        return event
 
     def close(self) -> None:
         """Nothing more can be added."""
         self.closed = True
         if open_beat.get() is self:
-            open_beat.set(None)
+            open_beat.set(self._outer)
 
     def _refuse_open_acts(self) -> None:
         unsettled = self._journal.record.unsettled()
@@ -297,29 +351,23 @@ class Beat:
                 f"beat {self.number} cannot be done: open or in doubt: {', '.join(names)}",
                 hint=f"call the act again so that its policy settles it, or `outlast effects {self._journal.run}`",
             )
-        for child in self._children():
+        for child in self._run.children():
             if child.status != "done":
                 raise UnreachedEffect(
                     f"beat {self.number} cannot be done: child {child.task!r} is {child.status}",
                     hint="run the child to its end inside the beat",
                 )
 
-    def _children(self) -> list[st.RunState]:
-        if not self._run.may_have_children:
-            return []
-        where = Where(parent=self._journal.run, parent_beat=self.number)
-        return [summary.state for summary in self._journal.store.list(where)]
-
-    def _children_spent(self) -> Usage:
-        total = Usage()
-        for child in self._children():
-            total = total.plus(child.spent)
-        return total
+    def _extensions(self) -> Steps:
+        """The staged steps, recorded."""
+        extensions = []
+        for steps, after in self._extended:
+            payload = yield from self._journal.keep(steps)
+            extensions.append(ev.Extension(payload, plan.count(steps), after))
+        return tuple(extensions)
 
     def _check_invariants(self) -> Steps:
         invariants = self._run.contract.invariants
-        if not invariants:
-            return
         timeout_s = self._run.settings["check_timeout_s"]
         checks = yield Block(lambda: run_checks(invariants, self._run.folder, timeout_s))
         failed = next((check for check in checks if check.exit_code != 0), None)
@@ -334,9 +382,9 @@ class Beat:
             record.id for n, record in self._journal.record.effects.items() if n not in self._reached
         )
 
-    def _next(self) -> tuple[ev.Path, bool]:
+    def _next(self, extended: tuple[ev.Extension, ...]) -> tuple[ev.Path, bool]:
         """Where the run stands after this beat, and whether that is the end."""
-        steps = self._run.extended(tuple(self._extended))
+        steps = self._run.extended(extended) if extended or self.path else ()
         if not steps:
             return (), self._over
         following = plan.next_leaf(steps, self.path) if self.path else plan.first_leaf(steps)
@@ -345,7 +393,8 @@ class Beat:
 
 def make_ref(name: str, uri: str, given_digest: str, folder: Path) -> MemoryRef:
     """A memory ref: a scheme is required, the payload is refused, a file is digested."""
-    scheme = urlparse(uri).scheme if isinstance(uri, str) else ""
+    found = _SCHEME.match(uri)
+    scheme = found[1] if found else ""
     if not name or len(name) > 128 or not scheme or scheme == "data" or len(uri) > 1024:
         raise UsageError(
             f"{uri!r:.60} is no pointer to remember as {name!r:.40}",
@@ -358,7 +407,9 @@ def make_ref(name: str, uri: str, given_digest: str, folder: Path) -> MemoryRef:
 
 def file_digest(folder: Path, uri: str) -> str:
     """The digest of the file behind a `file:` URI, empty where there is none."""
-    path = folder / unquote(urlparse(uri).path)
+    from urllib.parse import unquote
+
+    path = folder / unquote(uri.partition(":")[2].removeprefix("//"))
     try:
         with path.open("rb") as file:
             return digest(file.read()) if os.fstat(file.fileno()).st_size < 1 << 28 else ""
@@ -369,7 +420,7 @@ def file_digest(folder: Path, uri: str) -> str:
 def check_memory(memory: tuple[MemoryRef, ...], added: tuple[MemoryRef, ...]) -> None:
     """A run's memory is bounded in number and size, so that its head is."""
     named = {ref.name: ref for ref in (*memory, *added)}
-    size = sum(len(ref.name) + len(ref.uri) + len(ref.digest) for ref in named.values())
+    size = sum(len(encode(ref)) for ref in named.values())
     if len(named) > st.MEMORY_MAX or size > st.MEMORY_BYTES_MAX:
         raise MemoryFull(
             f"a run remembers at most {st.MEMORY_MAX} refs of {st.MEMORY_BYTES_MAX:,} bytes together",

@@ -2,12 +2,14 @@
 
 import os
 import signal
-import subprocess
-import tempfile
 from collections.abc import Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from outlast.core.values import Check
+
+if TYPE_CHECKING:
+    import subprocess
 
 OUTPUT_CHARS_MAX = 4_000
 TIMED_OUT = 124
@@ -25,6 +27,9 @@ def run_checks(commands: Sequence[str], folder: Path, timeout_s: float) -> tuple
 
 def run_check(command: str, folder: Path, timeout_s: float) -> Check:
     """One command in its own process group, so that a time-out takes all of it."""
+    import subprocess
+    import tempfile
+
     with tempfile.TemporaryFile() as output:
         process = subprocess.Popen(
             ["/bin/sh", "-c", command],

@@ -6,12 +6,14 @@ Many async runs of a process share commits: each hands its batch over and awaits
 import contextlib
 import threading
 import time
+import weakref
 from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Any
 
 from outlast.effects.ops import Append, Block, Call, Op, Steps, TimedOut, Wait
 from outlast.errors import UsageError
 from outlast.runs.journal import Journal
+from outlast.store.protocol import Batch, Store, Wake
 
 if TYPE_CHECKING:
     import asyncio
@@ -36,21 +38,34 @@ def _do(journal: Journal | None, op: Op) -> Any:
     match op:
         case Append():
             assert journal is not None, "a run must be open to be written"
-            with journal.mutex:
-                if journal.store.append(journal.batch(op)):
-                    journal.mail_waits = True
+            to = op.target or journal
+            with to.mutex:
+                to.store.append(to.batch(op))
             return None
         case Call():
-            with journal.lease.guard() if op.guarded and journal else contextlib.nullcontext():
-                return _call(op)
+            return _call(op, _guarded(journal, op))
         case Block():
             return op.fn()
         case Wait():
             return time.sleep(op.seconds) if op.seconds > 0 else None
 
 
-def _call(op: Call) -> Any:
-    result = _in_thread(op, op.timeout_s) if op.timeout_s is not None else op.fn(*op.args, **op.kwargs)
+def _guarded(journal: Journal | None, op: Call) -> Callable[[], Any]:
+    """The call, inside the lease's guard where it asks for one. A call that outlives its time limit keeps the guard."""
+
+    def call() -> Any:
+        return op.fn(*op.args, **op.kwargs)
+
+    def call_guarded() -> Any:
+        assert journal is not None, "an act belongs to an open run"
+        with journal.lease.guard():
+            return call()
+
+    return call_guarded if op.guarded else call
+
+
+def _call(op: Call, call: Callable[[], Any]) -> Any:
+    result = call() if op.timeout_s is None else _in_thread(call, op)
     if hasattr(result, "__await__"):
         close = getattr(result, "close", None)
         if close is not None:
@@ -59,21 +74,27 @@ def _call(op: Call) -> Any:
     return result
 
 
-def _in_thread(op: Call, timeout_s: float) -> Any:
+def _in_thread(call: Callable[[], Any], op: Call) -> Any:
     """Call with a time limit. A thread cannot be stopped, so the caller learns that it may still be at work."""
     outcome: list[tuple[Any, BaseException | None]] = []
+    ended = threading.Event()  # not is_alive(): a join that is interrupted takes a living thread for dead
 
     def work() -> None:
         try:
-            outcome.append((op.fn(*op.args, **op.kwargs), None))
+            outcome.append((call(), None))
         except BaseException as error:
             outcome.append((None, error))
+        finally:
+            ended.set()
 
-    thread = threading.Thread(target=work, name="outlast-act", daemon=True)
-    thread.start()
-    thread.join(timeout_s)
-    if not outcome:
-        raise TimedOut(timeout_s, thread.is_alive)
+    def running() -> bool:
+        return not ended.is_set()
+
+    if op.started is not None:
+        op.started(running)
+    threading.Thread(target=work, name="outlast-act", daemon=True).start()
+    if not ended.wait(op.timeout_s):
+        raise TimedOut(op.timeout_s or 0, running)
     result, error = outcome[0]
     if error is not None:
         raise error
@@ -86,7 +107,7 @@ async def awaiting(journal: Journal | None, steps: Steps) -> Any:
         op: Op = next(steps)
         while True:
             try:
-                done = await _await(journal, op)
+                done = await (_append(journal, op) if type(op) is Append else _await(journal, op))
             except BaseException as error:
                 op = steps.throw(error)
             else:
@@ -98,98 +119,128 @@ async def awaiting(journal: Journal | None, steps: Steps) -> Any:
 async def _await(journal: Journal | None, op: Op) -> Any:
     match op:
         case Append():
-            assert journal is not None, "a run must be open to be written"
-            if await _append(journal, op):
-                journal.mail_waits = True
-            return None
+            return await _append(journal, op)
         case Call():
-            with journal.lease.guard() if op.guarded and journal else contextlib.nullcontext():
-                return await _await_call(op)
+            return await _await_call(journal, op)
         case Block():
-            import asyncio
-
-            return await asyncio.to_thread(op.fn)
+            return await _await_thread(op.fn)
         case Wait():
             import asyncio
 
             return await asyncio.sleep(op.seconds) if op.seconds > 0 else None
 
 
-async def _await_call(op: Call) -> Any:
+def _perhaps() -> bool:
+    """A cancelled coroutine may have left a thread at work: as long as this process lives, nobody can tell."""
+    return True
+
+
+async def _await_thread(fn: Callable[[], Any]) -> Any:
+    """Wait for a thread of ours to its end, also when cancelled: what it takes must be given back."""
+    import asyncio
+
+    work = asyncio.ensure_future(asyncio.to_thread(fn))
+    try:
+        return await asyncio.shield(work)
+    except asyncio.CancelledError:
+        await asyncio.wait([work])
+        raise
+
+
+async def _await_call(journal: Journal | None, op: Call) -> Any:
     import asyncio
     import inspect
 
-    if op.timeout_s is None:
-        result = op.fn(*op.args, **op.kwargs)
-        return await result if inspect.isawaitable(result) else result
-    if not inspect.iscoroutinefunction(op.fn):
-        return await asyncio.to_thread(_in_thread, op, op.timeout_s)
-    try:
-        return await asyncio.wait_for(op.fn(*op.args, **op.kwargs), op.timeout_s)
-    except TimeoutError as error:
-        raise TimedOut(op.timeout_s, lambda: False) from error
+    threaded = op.timeout_s is not None and not inspect.iscoroutinefunction(op.fn)
+    if threaded:
+        assert op.timeout_s is not None, "only a call with a time limit goes to a thread"
+        result = await asyncio.to_thread(_in_thread, _guarded(journal, op), op)
+        if not inspect.isawaitable(result):
+            return result
+    with journal.lease.guard() if op.guarded and journal else contextlib.nullcontext():
+        if not threaded:
+            result = op.fn(*op.args, **op.kwargs)
+        if not inspect.isawaitable(result):
+            return result
+        deadline = asyncio.timeout(op.timeout_s)
+        try:
+            async with deadline:
+                return await result
+        except TimeoutError as error:
+            if not deadline.expired() or op.timeout_s is None:
+                raise
+            raise TimedOut(op.timeout_s, _perhaps) from error
+        except asyncio.CancelledError:
+            if op.started is not None:
+                op.started(_perhaps)
+            raise
 
 
-def _append(journal: Journal, op: Append) -> "Awaitable[bool]":
-    """Hand a batch to the committing thread; the future is set on the loop when it is durable."""
-    import asyncio
+def _append(journal: Journal | None, op: Append) -> "Awaitable[None]":
+    """Hand a batch to the committing thread; the future is set on the loop when it is durable.
 
-    loop = asyncio.get_running_loop()
-    future: asyncio.Future[bool] = loop.create_future()
-    mailbox = _Mailbox.of(loop)
-    with journal.mutex:
-        batch = journal.batch(op)
-        mailbox.hand_over(journal, batch, future)
-    return asyncio.shield(future)
+    Whoever cancels the waiting task does not cancel the commit: the batch is on its way.
+    """
+    assert journal is not None, "a run must be open to be written"
+    to = op.target or journal
+    mailbox = _mailbox()
+    future = mailbox.loop.create_future()
+    with to.mutex:
+        mailbox.hand_over(to.store, to.batch(op), future)
+    return future
 
 
 class _Mailbox:
     """Per event loop: collects the batches of one turn of the loop, and the answers of one commit."""
 
     def __init__(self, loop: "asyncio.AbstractEventLoop") -> None:
-        self._loop = loop
-        self._answers: list[tuple[asyncio.Future[bool], Exception | None, bool]] = []
-        self._outgoing: list[Callable[[], None]] = []
+        self.loop = loop
+        self._answers: list[tuple[asyncio.Future[None], Exception | None]] = []
+        self._outgoing: list[tuple[Store, Batch, Wake]] = []
         self._lock = threading.Lock()
 
-    @classmethod
-    def of(cls, loop: "asyncio.AbstractEventLoop") -> "_Mailbox":
-        mailbox: _Mailbox | None = getattr(loop, "_outlast_mailbox", None)
-        if mailbox is None:
-            mailbox = cls(loop)
-            loop._outlast_mailbox = mailbox  # type: ignore[attr-defined]
-        return mailbox
-
-    def hand_over(self, journal: Journal, batch: Any, future: "asyncio.Future[bool]") -> None:
+    def hand_over(self, store: Store, batch: Batch, future: "asyncio.Future[None]") -> None:
         """Send at the end of this turn, so that all runs that are ready now share one commit."""
-
-        def wake(error: Exception | None, waiting: bool) -> None:
-            self._answer(future, error, waiting)
-
-        self._outgoing.append(lambda: journal.store.append(batch, wake) and None)
+        self._outgoing.append((store, batch, lambda error: self._answer(future, error)))
         if len(self._outgoing) == 1:
-            self._loop.call_soon(self._send)
+            self.loop.call_soon(self._send)
 
     def _send(self) -> None:
         outgoing, self._outgoing = self._outgoing, []
-        for send in outgoing:
-            send()
+        for store, batch, wake in outgoing:
+            try:
+                store.append(batch, wake)
+            except Exception as error:
+                wake(error)
 
-    def _answer(self, future: "asyncio.Future[bool]", error: Exception | None, waiting: bool) -> None:
+    def _answer(self, future: "asyncio.Future[None]", error: Exception | None) -> None:
         with self._lock:
-            self._answers.append((future, error, waiting))
+            self._answers.append((future, error))
             first = len(self._answers) == 1
         if first:
             with contextlib.suppress(RuntimeError):  # the loop was closed: nobody waits any more
-                self._loop.call_soon_threadsafe(self._deliver)
+                self.loop.call_soon_threadsafe(self._deliver)
 
     def _deliver(self) -> None:
         with self._lock:
             answers, self._answers = self._answers, []
-        for future, error, waiting in answers:
+        for future, error in answers:
             if future.done():
                 continue
             if error is not None:
                 future.set_exception(error)
             else:
-                future.set_result(waiting)
+                future.set_result(None)
+
+
+_mailboxes: "weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, _Mailbox]" = weakref.WeakKeyDictionary()
+
+
+def _mailbox() -> _Mailbox:
+    import asyncio
+
+    loop = asyncio.get_running_loop()
+    mailbox = _mailboxes.get(loop)
+    if mailbox is None:
+        mailbox = _mailboxes[loop] = _Mailbox(loop)
+    return mailbox

@@ -2,7 +2,6 @@
 
 import contextlib
 import errno
-from collections.abc import Iterator
 from contextlib import AbstractContextManager
 from datetime import UTC, datetime
 from pathlib import Path
@@ -20,7 +19,6 @@ from outlast.errors import (
     RunCancelled,
     RunHandedOff,
     RunPaused,
-    UnreachedEffect,
 )
 from outlast.store.liveness import boot_id, myself
 from outlast.store.protocol import Holder, Lease
@@ -39,12 +37,19 @@ class _NoLease:
         return myself()
 
     def guard(self) -> AbstractContextManager[None]:
-        return self._refuse()
-
-    @contextlib.contextmanager
-    def _refuse(self) -> Iterator[None]:
         raise LeaseLost(self.run, held=-1, current=-1)
-        yield
+
+    def mail_waits(self) -> bool:
+        return False
+
+    def mail_taken(self) -> None:
+        pass
+
+    def mail_came(self) -> None:
+        pass
+
+    def acting(self) -> bool:
+        return False
 
 
 NO_LEASE: Lease = _NoLease()
@@ -95,21 +100,24 @@ def lost(attempt: st.Attempt, at: datetime) -> ev.AttemptEnded:
     )
 
 
-def ended(epoch: int, at: datetime, head: st.RunState, error: BaseException | None) -> ev.AttemptEnded:
+def ended(
+    epoch: int, at: datetime, head: st.RunState, error: BaseException | None, *, in_doubt: bool
+) -> ev.AttemptEnded:
     """The end of an attempt that leaves its block."""
-    status, cause, evidence = _judge(head, error)
+    status, cause, evidence = _judge(head, error, "in_doubt" if in_doubt else "interrupted")
     return ev.AttemptEnded(
         at=at, epoch=epoch, status=status, cause=cause, evidence=shorten(evidence, EVIDENCE_CHARS_MAX)
     )
 
 
-def _judge(head: st.RunState, error: BaseException | None) -> tuple[ev.EndStatus, ev.Cause, str]:
+def _judge(
+    head: st.RunState, error: BaseException | None, doubt: ev.EndStatus
+) -> tuple[ev.EndStatus, ev.Cause, str]:
     text = "" if error is None else f"{type(error).__name__}: {error}"
-    doubt: ev.EndStatus = "in_doubt" if head.in_doubt else "interrupted"
     match error:
         case None | SystemExit() | GeneratorExit():
             return doubt, "operator", text or f"the program left the run after beat {head.beats}"
-        case EffectInDoubt() | UnreachedEffect():
+        case EffectInDoubt():
             return "in_doubt", "crash", text
         case RunPaused():
             return "paused", "operator", text

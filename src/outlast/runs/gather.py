@@ -10,12 +10,14 @@ from outlast.core import context as contexts
 from outlast.core import events as ev
 from outlast.core import plan as plans
 from outlast.core import state as st
-from outlast.core.values import Contract, MemoryRef, Payload, shorten
+from outlast.core.values import Contract, MemoryRef, Payload, Usage, shorten
 from outlast.runs.beat import file_digest
 from outlast.runs.journal import Journal
-from outlast.store.protocol import Store
+from outlast.store.protocol import Store, Where
 
 EFFECTS_SHOWN_MAX = 40
+PLAN_BEFORE, PLAN_AFTER, PLAN_UNFOLD = 20, 40, 12
+PlanLine = tuple[str, bool, bool]
 EFFECT_TAGS = ("effect_intended", "effect_confirmed", "effect_failed", "effect_in_doubt", "effect_settled")
 
 
@@ -101,6 +103,32 @@ def beats_done(store: Store, run: str, *, after: int = 0) -> Iterator[tuple[int,
         after = page[-1].seq
 
 
+def result(store: Store, state: st.RunState) -> object:
+    """What a done run finished with."""
+    for item in store.read(state.run, after=0, tags=("finished",), limit=1).events:
+        assert isinstance(item.event, ev.Finished), "read by its tag"
+        return value_of(store, item.event.result)
+    return None
+
+
+def children(store: Store, state: st.RunState) -> list[st.RunState]:
+    """The child runs of a run's open beat."""
+    return [found.state for found in store.list(Where(parent=state.run, parent_beat=state.beats + 1))]
+
+
+def spent_below(store: Store, state: st.RunState) -> Usage:
+    """What the runs below an open beat have spent; a done beat's are in the beat's own sum."""
+    total = Usage()
+    for child in children(store, state):
+        total = total.plus(child.spent).plus(spent_below(store, child))
+    return total
+
+
+def in_doubt_below(store: Store, state: st.RunState) -> bool:
+    """Whether an effect of a run below the open beat is in doubt."""
+    return any(child.in_doubt or in_doubt_below(store, child) for child in children(store, state))
+
+
 def context(
     journal: Journal, contract: Contract, steps: tuple[plans.Step, ...], folder: Path, tokens_max: int
 ) -> str:
@@ -128,18 +156,34 @@ def context(
 
 def _plan_lines(steps: tuple[plans.Step, ...], state: st.RunState) -> tuple[tuple[str, bool, bool], ...]:
     cursor = state.cursor or (() if state.beats else plans.first_leaf(steps) or ())
-    lines = []
-    for path, step in plans.walk(steps):
-        done = state.over or path < cursor[: len(path)]
-        lines.append(("  " * (len(path) - 1) + step.name, done, path == cursor))
-    return tuple(lines)
+    return tuple(_level(steps, (), cursor, state.over))
+
+
+def _level(steps: tuple[plans.Step, ...], path: ev.Path, cursor: ev.Path, over: bool) -> Iterator[PlanLine]:
+    """The steps of one level around the cursor; far ones are counted, and only the open group is unfolded."""
+    depth, indent = len(path), "  " * len(path)
+    here = cursor[depth] if depth < len(cursor) and cursor[:depth] == path else 0
+    first, last = max(0, here - PLAN_BEFORE), min(len(steps), here + PLAN_AFTER)
+    if first:
+        yield f"{indent}(… {first} before)", True, False
+    for index in range(first, last):
+        place, step = (*path, index), steps[index]
+        done = over or place < cursor[: depth + 1]
+        yield f"{indent}{step.name}", done, place == cursor
+        if step.steps and (len(steps) <= PLAN_UNFOLD or place == cursor[: depth + 1]):
+            yield from _level(step.steps, place, cursor, over)
+    if last < len(steps):
+        yield f"{indent}(… {len(steps) - last} after)", over, False
 
 
 def _effects_done(journal: Journal) -> tuple[str, ...]:
     """The last effects that happened, with their outcome."""
     names: dict[tuple[int, int], str] = {}
     lines: list[str] = []
-    for event in journal.events(*EFFECT_TAGS):
+    recent = journal.store.read(
+        journal.run, after=0, tags=EFFECT_TAGS, limit=3 * EFFECTS_SHOWN_MAX, newest=True
+    ).events
+    for event in (item.event for item in recent):
         if isinstance(event, ev.EffectIntended):
             names[event.beat, event.n] = event.name
         elif isinstance(event, ev.EffectConfirmed) or (
@@ -179,10 +223,12 @@ def state_evidence(journal: Journal) -> str:
 
 
 def _last_end(journal: Journal) -> ev.AttemptEnded | None:
-    last = None
-    for event in journal.events("attempt_ended"):
-        last = event if isinstance(event, ev.AttemptEnded) else last
-    return last
+    for item in journal.store.read(
+        journal.run, after=0, tags=("attempt_ended",), limit=1, newest=True
+    ).events:
+        assert isinstance(item.event, ev.AttemptEnded), "read by its tag"
+        return item.event
+    return None
 
 
 def _budget_line(state: st.RunState) -> str:

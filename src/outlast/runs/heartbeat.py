@@ -1,5 +1,6 @@
 """One thread per store that keeps this process's leases alive, whatever its other threads wait for."""
 
+import os
 import threading
 from typing import ClassVar
 
@@ -17,7 +18,7 @@ class Heartbeat:
     def __init__(self, store: SqliteStore, ttl_s: float) -> None:
         self._store = store
         self._ttl_s = ttl_s
-        self._leases: dict[str, Lease] = {}
+        self._leases: dict[tuple[str, int], Lease] = {}
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._beat, name="outlast-lease", daemon=True)
         self._thread.start()
@@ -29,7 +30,7 @@ class Heartbeat:
             heart = cls._all.get(id(store))
             if heart is None:
                 heart = cls._all[id(store)] = Heartbeat(store, ttl_s)
-            heart._leases[lease.run] = lease
+            heart._leases[lease.run, lease.epoch] = lease
 
     @classmethod
     def remove(cls, store: SqliteStore, lease: Lease) -> None:
@@ -38,7 +39,7 @@ class Heartbeat:
             heart = cls._all.get(id(store))
             if heart is None:
                 return
-            heart._leases.pop(lease.run, None)
+            heart._leases.pop((lease.run, lease.epoch), None)
             if not heart._leases:
                 heart._stop.set()
                 del cls._all[id(store)]
@@ -52,3 +53,12 @@ class Heartbeat:
             except StoreError:
                 # The next append or act finds out for itself; here nobody could be told.
                 continue
+
+
+def _forget_after_fork() -> None:
+    """In a forked child there are no threads of ours, and the lock may have been held by one."""
+    Heartbeat._lock = threading.Lock()
+    Heartbeat._all.clear()
+
+
+os.register_at_fork(after_in_child=_forget_after_fork)

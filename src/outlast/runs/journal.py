@@ -12,14 +12,15 @@ from outlast.core import events as ev
 from outlast.core import state as st
 from outlast.core.replay import BeatRecord, EffectRecord
 from outlast.core.values import PAYLOAD_INLINE_MAX_BYTES, Payload
-from outlast.effects.ops import Append
-from outlast.errors import NotEncodable
+from outlast.effects.ops import Append, Block, Steps
+from outlast.errors import NotEncodable, StoreTooNew
 from outlast.store.liveness import boottime_s
 from outlast.store.protocol import Batch, Lease
 from outlast.store.sqlite import SqliteStore
 
 HEAD_EVERY = 256
-_PLAIN = (str, int, bool, float, type(None))
+NOTHING_KEPT = Payload()
+_PLAIN = (str, int, bool, type(None))
 _HEAD_EVENTS = (
     ev.AttemptStarted, ev.AttemptEnded, ev.Finished, ev.Parked, ev.Woken, ev.Requested, ev.ContractAmended, ev.PlanSet,
 )  # fmt: skip
@@ -43,7 +44,13 @@ class Journal:
     """Appends events in order and keeps the head up to date. After a failed append it is of no more use."""
 
     def __init__(
-        self, store: SqliteStore, lease: Lease, head: st.RunState, clock: Callable[[], datetime] | None = None
+        self,
+        store: SqliteStore,
+        lease: Lease,
+        head: st.RunState,
+        mail: Callable[[], Steps] | None = None,
+        *,
+        clock: Callable[[], datetime] | None = None,
     ) -> None:
         self.store = store
         self.lease = lease
@@ -51,9 +58,9 @@ class Journal:
         self.mutex = threading.RLock()
         self.record = BeatRecord(head.beats + 1)
         self.since_s = time.monotonic()
-        self.mail_waits = False
         self._lazy: list[ev.AnyEvent] = []
         self._clock = clock or _utc_now
+        self.mail = mail or _no_mail
 
     @property
     def run(self) -> str:
@@ -81,6 +88,14 @@ class Journal:
             return Payload(v=msgspec.Raw(data))
         return Payload(blob=self.store.blobs.put(data), size=len(data))
 
+    def keep(self, value: object, *, canonical: bool = False) -> Steps:
+        """A value to record, as steps: an event loop does not wait for the blob of a large one."""
+        data = encode(value, canonical=canonical)
+        if len(data) <= PAYLOAD_INLINE_MAX_BYTES:
+            return Payload(msgspec.Raw(data)) if data != b"null" else NOTHING_KEPT
+        blob = yield Block(lambda: self.store.blobs.put(data))
+        return Payload(blob=blob, size=len(data))
+
     def value(self, payload: Payload) -> Any:
         """The recorded value, as plain data."""
         return msgspec.json.decode(self.raw(payload))
@@ -96,36 +111,44 @@ class Journal:
     # -- appending -----------------------------------------------------------------------------------------------
 
     def in_beat(self, event: ev.AnyEvent) -> Append:
-        """An event of the open beat, preceded by the beat's beginning if this is the first."""
-        return Append((*self._begin(), event))
+        """An event of the open beat, preceded by the beat's beginning if it is the first to be committed."""
+        return Append((event,), in_beat=True)
 
     def later(self, event: ev.AnyEvent) -> None:
         """Let an event of the open beat ride on the next commit."""
-        events = (*self._begin(), event)
-        self._lazy.extend(events)
-        for item in events:
-            self.record.take(item)
+        with self.mutex:
+            events = (*self._begin(), event)
+            for item in events:
+                _readable(item)
+            self._lazy.extend(events)
+            for item in events:
+                self.record.take(item)
 
     def _begin(self) -> tuple[ev.AnyEvent, ...]:
         if self.record.begun:
             return ()
-        self.record.begun = True
         return (ev.BeatBegun(at=self.now(), beat=self.record.beat, step=self.step, cursor=self.state.cursor),)
 
     step: str = ""
 
     def batch(self, append: Append) -> Batch:
         """The next commit: the events that waited, then these. The head moves on at once, in order."""
-        events = (*self._lazy, *append.events)
-        for event in append.events:
-            self.record.take(event)
-        self._lazy.clear()
+        events = (*self._lazy, *(self._begin() if append.in_beat else ()), *append.events)
+        encoded = tuple(_readable(event) for event in events)
         before, head = self.state, self.state
         for event in events:
             head = st.apply(head, event)
+        self._lazy.clear()
+        for event in events:
+            self.record.take(event)
         self.state = head
         due = before.seq // HEAD_EVERY != head.seq // HEAD_EVERY or _marks_head(append.events)
-        return Batch(self.lease, head.run, before.seq, events, append.takes, head if due else None)
+        return Batch(self.lease, head.run, before.seq, events, append.takes, head if due else None, encoded)
+
+    def restart(self, head: st.RunState) -> None:
+        """Go on from a head that was read back; what still waited to ride along is dropped with its beat."""
+        self._lazy.clear()
+        self.state = head
 
     def next_beat(self, step: str) -> None:
         """Open a fresh record for the beat after the last one done."""
@@ -161,8 +184,26 @@ class Journal:
         return self.store.read(self.run, after=seq - 1, limit=1).events[0].event
 
 
+def _readable(event: ev.AnyEvent) -> bytes:
+    """An event as JSON that can be read back: what cannot must not get into a journal, where it would spoil the run."""
+    try:
+        data = ev.encode(event)
+        ev.decode(data)
+    except (StoreTooNew, TypeError, ValueError, OverflowError, RecursionError) as error:
+        cause = error.__cause__ or error
+        raise NotEncodable(
+            f"a {ev.tag_of(event)} cannot be recorded: {cause}",
+            hint="names and texts are str, amounts are int",
+        ) from error
+    return data
+
+
 def _marks_head(events: tuple[ev.AnyEvent, ...]) -> bool:
     return any(isinstance(event, _HEAD_EVENTS) for event in events)
+
+
+def _no_mail() -> Steps:
+    yield from ()
 
 
 def _utc_now() -> datetime:

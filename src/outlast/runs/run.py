@@ -3,10 +3,8 @@
 There is no recovery mode. Starting is resuming, at beat 0 or at beat 140: claim, fold the journal, load the open beat.
 """
 
-import os
-import secrets
 import sys
-from collections.abc import AsyncIterator, Iterator, Sequence
+from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 from types import TracebackType
 from typing import Any
@@ -20,8 +18,7 @@ from outlast.core import events as ev
 from outlast.core import plan as plans
 from outlast.core import state as st
 from outlast.core import statuses
-from outlast.core.replay import EffectRecord
-from outlast.core.values import Allowance, Contract, Parent, Payload, shorten
+from outlast.core.values import Contract, Parent, Usage, shorten
 from outlast.effects.ops import Append, Block, Call, Steps
 from outlast.errors import (
     BeatNotDone,
@@ -30,42 +27,22 @@ from outlast.errors import (
     ContractChanged,
     DiskFull,
     NestedRun,
+    RunHeld,
     RunRefused,
     StoreError,
+    UnreachedEffect,
     UsageError,
 )
 from outlast.runs import endings, gather, mail, stores
+from outlast.runs.awaitables import NOTHING, AwaitableText
 from outlast.runs.beat import Beat, check_memory, make_ref, open_beat
 from outlast.runs.checks import run_checks
 from outlast.runs.drivers import awaiting, blocking
 from outlast.runs.heartbeat import Heartbeat
 from outlast.runs.journal import Journal
-from outlast.runs.project import project_of
+from outlast.runs.terms import Terms, new_id
 from outlast.store.protocol import Lease
 from outlast.store.sqlite import SqliteStore
-
-_ID_ALPHABET = "abcdefghijkmnpqrstuvwxyz23456789"
-TASK_CHARS_MAX = 200
-
-
-def new_id() -> str:
-    """A fresh run id: twelve characters, the first a letter, so that it is never taken for an issue number."""
-    return secrets.choice(_ID_ALPHABET[:24]) + "".join(secrets.choice(_ID_ALPHABET) for _ in range(11))
-
-
-class Terms(msgspec.Struct, frozen=True, kw_only=True):
-    """What the caller asks for; None where nothing was said."""
-
-    task: str
-    goal: str | None = None
-    checks: tuple[str, ...] | None = None
-    invariants: tuple[str, ...] | None = None
-    budget: Allowance | None = None
-    project: str = ""
-    workspace: str = ""
-    store: str | None = None
-    amend: bool = False
-    again: bool = False
 
 
 class Run:
@@ -75,25 +52,35 @@ class Run:
         self.terms = terms
         self.folder = Path(terms.workspace) if terms.workspace else Path.cwd()
         self.settings = settings.load(self.folder)
-        self.journal: Journal = None  # type: ignore[assignment]  # set by opening
+        self._journal: Journal | None = None
         self.closed = True
         self.may_have_children = False
-        self.result_staged: object = None
+        self._result: Any = None
         self._parent = parent
         self._async = False
         self._store: SqliteStore | None = None
         self._lease: Lease | None = None
-        self._head = st.RunState()
         self._steps: tuple[plans.Step, ...] | None = None
-        self._contract: Contract | None = None
+        self._contract: tuple[int, Contract] | None = None
         self._beat: Beat | None = None
+        self._open_below: set[str] = set()
+        self._is_below = False
 
     # -- looking -------------------------------------------------------------------------------------------------
 
     @property
+    def journal(self) -> Journal:
+        """The open journal."""
+        if self._journal is None:
+            raise UsageError(
+                f"run {self.terms.task!r} was not opened", hint="use it with `with` or `async with`"
+            )
+        return self._journal
+
+    @property
     def state(self) -> st.RunState:
         """The folded head."""
-        return self.journal.state if self.journal is not None else self._head
+        return self.journal.state
 
     @property
     def id(self) -> str:
@@ -118,22 +105,21 @@ class Run:
     @property
     def result(self) -> Any:
         """What the run finished with, None before."""
-        finished = next(iter(self.journal.events("finished")), None)
-        return self.journal.value(finished.result) if isinstance(finished, ev.Finished) else None
+        return self._result
 
     @property
     def budget(self) -> budgets.Left:
-        """What is left of the allowance."""
-        return budgets.left(self.state.budget, self.state)
+        """What is left of the allowance, which a child shares with its root."""
+        root = self._root()
+        return budgets.left(root.state.budget, root.with_children_spent())
 
     @property
     def contract(self) -> Contract:
         """Goal, checks and invariants in force."""
-        if self._contract is None:
-            event = self.journal.event_at(self.state.contract_seq)
-            assert isinstance(event, ev.RunOpened | ev.ContractAmended), "the contract's place is known"
-            self._contract = event.contract
-        return self._contract
+        seq = self.state.contract_seq
+        if self._contract is None or self._contract[0] != seq:
+            self._contract = (seq, gather.contract(self.journal.store, self.state))
+        return self._contract[1]
 
     def context(self, tokens_max: int | None = None) -> Any:
         """What the agent must know to go on, rebuilt from the journal; the same for the same journal and files."""
@@ -159,6 +145,7 @@ class Run:
         """Remember a pointer: with the open beat's end, or at once outside a beat."""
         if self._beat is not None and not self._beat.closed:
             return self._beat.remember(name, uri, digest=digest)
+        self.check_open()
         ref = make_ref(name, uri, digest, self.folder)
         check_memory(self.state.memory, (ref,))
         return self.drive(_append(ev.Remembered(at=self.journal.now(), ref=ref)))
@@ -197,12 +184,12 @@ class Run:
     def _plan(self, given: object, args: tuple[Any, ...]) -> Steps:
         if self.is_done or self.state.plan_seq:
             return
-        self._check_open()
+        self.check_open()
         made = (yield Call(given, args)) if callable(given) else given
         steps = plans.parse(made)
         if plans.count(steps) > plans.STEPS_MAX:
             raise UsageError(f"a plan has at most {plans.STEPS_MAX:,} steps")
-        payload = self.journal.payload(steps)
+        payload = yield from self.journal.keep(steps)
         faults.point("plan.made")
         yield Append((ev.PlanSet(at=self.journal.now(), steps=payload, total=plans.count(steps)),))
         self._steps = steps
@@ -211,82 +198,62 @@ class Run:
     # -- beats ---------------------------------------------------------------------------------------------------
 
     def _sync_beats(self) -> Iterator[Beat]:
-        while (beat := blocking(self.journal, self._next_beat())) is not None:
+        while (beat := self._beat_at_hand() or blocking(self.journal, self._next_beat())) is not None:
             yield beat
 
     async def _async_beats(self) -> AsyncIterator[Beat]:
-        while (beat := await awaiting(self.journal, self._next_beat())) is not None:
+        while (beat := self._beat_at_hand() or await awaiting(self.journal, self._next_beat())) is not None:
             yield beat
+
+    def _beat_at_hand(self) -> Beat | None:
+        """The next beat when nothing stands before it, which is nearly always; else `_next_beat` finds out."""
+        beat, journal = self._beat, self._journal
+        if beat is None or not beat.closed or journal is None or journal.lease.mail_waits():
+            return None
+        if self.has_ended or journal.state.over:
+            return None
+        return self._open_beat()
 
     def _next_beat(self) -> Steps:
         """Open the beat at the cursor, or None at the end."""
         if self.is_done:
             return None
-        self._check_open()
+        self.check_open()
         if self._beat is not None and not self._beat.closed:
             raise BeatNotDone(
                 f"beat {self._beat.number} of run {self.id} was left without done()",
                 hint="call beat.done(…) at the end of the loop's body",
             )
-        if self._beat is None or self.journal.mail_waits:
+        if self._beat is None:
+            self.journal.load_open_beat("")
+        if self._beat is None or self.journal.lease.mail_waits():
             yield from self.mail()
-        state = self.state
-        if state.over:
+        if self.state.over:
             return None
-        spent = budgets.reached(state)
-        if spent:
-            raise BudgetReached(
-                f"run {self.id}: {spent}", hint=f"give it more budget, then start {self.task} again"
-            )
+        return self._open_beat()
+
+    def _open_beat(self) -> Beat:
+        """The beat at the cursor, if there is budget and room for it."""
+        state = self.state
+        self.may_have_children = self._beat is None  # an earlier attempt may have left some
+        self._check_budget()
         if self.journal.store.low:
             raise DiskFull(
                 f"the disk under {self.journal.store.url} is full", hint="make room, then start again"
             )
-        steps = self.plan_steps() if state.plan_seq else ()
+        steps = self.plan_steps() if state.plan_total is not None else ()
         path = (state.cursor or plans.first_leaf(steps) or ()) if steps else ()
         step = plans.step_at(steps, path)
         name = step.name if step else f"beat {state.beats + 1}"
         if self._beat is None:
-            self.journal.load_open_beat(name)
-            self.may_have_children = state.open_beat is not None
+            self.journal.step = name
         else:
             self.journal.next_beat(name)
-            self.may_have_children = False
         self._beat = Beat(self, state.beats + 1, name, path)
-        open_beat.set(self._beat)
         faults.point("beat.begun")
         return self._beat
 
-    # -- acting's port -------------------------------------------------------------------------------------------
-
-    @property
-    def run(self) -> str:
-        return self.id
-
-    @property
-    def since_s(self) -> float:
-        return self.journal.since_s
-
-    def now(self) -> Any:
-        return self.journal.now()
-
-    def uptime_s(self) -> int:
-        return self.journal.uptime_s()
-
-    def age_s(self, intent: ev.EffectIntended) -> int | None:
-        return self.journal.age_s(intent)
-
-    def payload(self, value: object) -> Payload:
-        return self.journal.payload(value)
-
-    def value(self, payload: Payload) -> Any:
-        return self.journal.value(payload)
-
-    def in_beat(self, event: ev.AnyEvent) -> Append:
-        return self.journal.in_beat(event)
-
-    def effect(self, n: int) -> EffectRecord | None:
-        return self.journal.effect(n)
+    # -- requests ------------------------------------------------------------------------------------------------
 
     def mail(self) -> Steps:
         """Take in what was asked of the run; a child looks into its root's inbox."""
@@ -305,8 +272,14 @@ class Run:
     def _finish(self, result: object) -> Steps:
         if self.is_done:
             return
-        self._check_open()
+        self.check_open()
         journal = self.journal
+        if self.in_doubt():
+            raise UnreachedEffect(
+                f"run {self.id} cannot be finished: an effect is in doubt",
+                hint=f"see `outlast effects {self.id}`",
+            )
+        kept = yield from self._kept_result(result)
         faults.point("checks.before")
         commands, timeout_s = self.contract.checks, self.settings["check_timeout_s"]
         checks = (yield Block(lambda: run_checks(commands, self.folder, timeout_s))) if commands else ()
@@ -320,11 +293,52 @@ class Run:
         epoch = journal.lease.epoch
         yield Append(
             (
-                ev.Finished(at=journal.now(), result=journal.payload(result), checks=checks),
+                ev.Finished(at=journal.now(), result=kept, checks=checks),
                 ev.AttemptEnded(at=journal.now(), epoch=epoch, status="done", cause="done"),
             )
         )
+        self._result = journal.value(kept)
         faults.point("run.finished")
+
+    def _kept_result(self, result: object) -> Steps:
+        """What the run ends with: this, or what the last beat staged, perhaps in an earlier attempt."""
+        if result is None and self.state.finish_seq:
+            event = self.journal.event_at(self.state.finish_seq)
+            if isinstance(event, ev.BeatDone) and event.finish is not None:
+                return event.finish
+        return (yield from self.journal.keep(result))
+
+    # -- children ------------------------------------------------------------------------------------------------
+
+    def children(self) -> list[st.RunState]:
+        """The child runs of the open beat."""
+        if not self.may_have_children:
+            return []
+        return gather.children(self.journal.store, self.state)
+
+    def spent_by_children(self) -> Usage:
+        """What the open beat's children spent, which is not in this run's own sum yet."""
+        return gather.spent_below(self.journal.store, self.state) if self.may_have_children else Usage()
+
+    def with_children_spent(self) -> st.RunState:
+        """The head as if the open beat were done: what its children spent is spent."""
+        return msgspec.structs.replace(self.state, spent=self.state.spent.plus(self.spent_by_children()))
+
+    def in_doubt(self) -> bool:
+        """Whether an effect of this run or of one of its children is in doubt."""
+        below = self.may_have_children or self._beat is None  # an earlier attempt may have left some
+        return bool(self.state.in_doubt) or (below and gather.in_doubt_below(self.journal.store, self.state))
+
+    def _check_budget(self) -> None:
+        root = self._root()
+        if root.state.budget is None:
+            return
+        spent = budgets.reached(root.with_children_spent())
+        if spent:
+            raise BudgetReached(
+                f"run {root.id}: {spent}",
+                hint=f"start {root.task} again with amend=True and a larger budget=",
+            )
 
     # -- entering and leaving ------------------------------------------------------------------------------------
 
@@ -348,14 +362,24 @@ class Run:
     ) -> None:
         await awaiting(self.journal, self._leave(error))
 
-    def _check_open(self) -> None:
+    def check_open(self) -> None:
+        """Raise unless this attempt may still write: inside its block, and not stopped on request."""
         if self.closed:
             raise UsageError(f"run {self.terms.task!r} is not open", hint="use it inside its `with` block")
+        if self.has_ended:
+            raise UsageError(f"this attempt of run {self.terms.task!r} has ended", hint="start the run again")
+
+    @property
+    def has_ended(self) -> bool:
+        """Whether this attempt has recorded its end, or left its block."""
+        return self.closed or self._root().state.attempt is None
 
     def _open(self) -> Steps:
         if not self.closed:
             raise UsageError(f"run {self.terms.task!r} is already open")
         self._refuse_nesting()
+        self._beat = self._steps = self._contract = self._result = None
+        self.may_have_children = False
         try:
             yield Block(self._claim)
             if not self.is_done:
@@ -381,18 +405,18 @@ class Run:
         store = self._store = stores.acquire(terms.store or self.settings["store"] or None)
         run = store.create(self._opened(None))
         head = gather.head(store, run)
-        if terms.again and statuses.TABLE[head.status]["pause"] != "paused":
-            run = store.create(self._opened(None), again=True)
+        if terms.again and head.status in statuses.ENDED:
+            run = store.create(self._opened(None), after=run)
             head = gather.head(store, run)
         self._admit(store, head)
         if head.status == "done":
-            self._head = head
-            self.journal = Journal(store, endings.NO_LEASE, head)
+            self._journal = Journal(store, endings.NO_LEASE, head)
+            self._result = gather.result(store, head)
             return
         self._lease = store.claim(run, ttl_s=self.settings["lease_s"])
         head = gather.head(store, run)
         self._admit(store, head)
-        self.journal = Journal(store, self._lease, head)
+        self._journal = Journal(store, self._lease, head, self.mail)
         Heartbeat.add(store, self._lease, self.settings["lease_s"])
 
     def _claim_child(self, parent: "Run", beat: Beat) -> None:
@@ -403,8 +427,19 @@ class Run:
         faults.point("child.opened")
         head = gather.head(store, run)
         self._admit(store, head)
-        self._head = head
-        self.journal = Journal(store, root.journal.lease, head)
+        self._journal = Journal(store, root.journal.lease, head, self.mail)
+        if not self.is_done:
+            self._enter_below(root)
+        self._result = gather.result(store, head)
+
+    def _enter_below(self, root: "Run") -> None:
+        """A child has one writer too: it is open once at a time under its root."""
+        with root.journal.mutex:
+            if self.id in root._open_below:
+                holder = root.journal.lease.holder
+                raise RunHeld(self.id, pid=holder.pid, host=holder.host, since="this attempt's beginning")
+            root._open_below.add(self.id)
+            self._is_below = True
 
     def _opened(self, parent: Parent | None) -> ev.RunOpened:
         terms = self.terms
@@ -425,6 +460,8 @@ class Run:
     def _admit(self, store: SqliteStore, head: st.RunState) -> None:
         """Refuse a start that the status or the contract forbids."""
         status = head.status if head.status != "running" else "interrupted"
+        if self._parent is not None and status != "done":
+            status = "interrupted"  # a child is paused, cancelled and handed off with its root
         verdict = statuses.after(status, "start")
         if isinstance(verdict, statuses.Refusal):
             raise RunRefused(
@@ -434,7 +471,8 @@ class Run:
             return
         recorded = gather.contract(store, head)
         changed = self._contract_given(recorded) != recorded
-        if changed or self.terms.budget not in (None, gather.opened(store, head).budget, head.budget):
+        known = (None, gather.opened(store, head).budget, head.budget)
+        if changed or (self.terms.budget not in known and head.fork is None):
             raise ContractChanged(
                 f"run {head.run} of task {head.task!r} was started with another {'contract' if changed else 'budget'}",
                 hint="give the same as at first, or amend=True to change it on purpose",
@@ -448,13 +486,12 @@ class Run:
             events.append(endings.lost(head.attempt, journal.now()))
         recorded = self.contract
         given = self._contract_given(recorded)
-        if given != recorded or (self.terms.budget and self.terms.budget != head.budget):
+        if self.terms.amend and (given != recorded or self.terms.budget not in (None, head.budget)):
             events.append(
                 ev.ContractAmended(
                     at=journal.now(), contract=given, budget=self.terms.budget, by=settings.user_name()
                 )
             )
-            self._contract = given
         events.append(endings.started(journal.lease, journal.now(), __version__, sys.argv))
         yield from _through(journal, Append(tuple(events)))
         self.closed = False
@@ -465,6 +502,10 @@ class Run:
         try:
             if not self.closed and not self.is_done and self.state.attempt is not None:
                 yield from self._end(error)
+        except StoreError as failed:
+            if error is None:
+                raise
+            error.add_note(f"outlast could not record how the run ended: {failed}")
         finally:
             if self._beat is not None:
                 self._beat.close()
@@ -473,10 +514,12 @@ class Run:
     def _end(self, error: BaseException | None) -> Steps:
         if isinstance(error, StoreError):
             return  # whatever was written last is unknown, or not ours any more: write nothing
+        if error is not None and not isinstance(error, Exception) and not self._async:
+            self._look_again()
         if error is None and self.state.over:
             try:
-                yield from self._finish(self.result_staged)
-            except ChecksFailed as failed:
+                yield from self._finish(None)
+            except (ChecksFailed, UnreachedEffect) as failed:
                 yield from self._record_end(failed)
                 raise
             if self._parent is not None:
@@ -484,15 +527,23 @@ class Run:
             return
         yield from self._record_end(error)
 
+    def _look_again(self) -> None:
+        """An interrupt may have hit between handing events over and learning of their commit: ask the journal."""
+        self.journal.restart(gather.head(self.journal.store, self.id))
+
     def _record_end(self, error: BaseException | None) -> Steps:
         faults.point("attempt.before_end")
         journal = self.journal
-        yield Append((endings.ended(journal.lease.epoch, journal.now(), self.state, error),))
+        end = endings.ended(journal.lease.epoch, journal.now(), self.state, error, in_doubt=self.in_doubt())
+        yield Append((end,))
         faults.point("attempt.ended")
 
     def _give_back(self) -> None:
         self.closed = True
         if self._parent is not None:
+            if self._is_below:
+                self._root()._open_below.discard(self.id)
+                self._is_below = False
             return
         store, lease = self._store, self._lease
         self._store = self._lease = None
@@ -513,81 +564,4 @@ def _append(event: ev.AnyEvent) -> Steps:
 def _through(journal: Journal, append: Append) -> Steps:
     """Append while the driver does not know the journal yet."""
     batch = journal.batch(append)
-    if (yield Block(lambda: journal.store.append(batch))):
-        journal.mail_waits = True
-
-
-class AwaitableText(str):
-    """A text that may also be awaited, so that the same names work in an async run."""
-
-    __slots__ = ()
-
-    def __await__(self) -> Any:
-        return str(self)
-        yield
-
-
-class _Nothing:
-    """Nothing, which may be awaited."""
-
-    def __await__(self) -> Any:
-        return None
-        yield
-
-
-NOTHING = _Nothing()
-
-
-def run(
-    task: str | int,
-    *,
-    goal: str | None = None,
-    done: Sequence[str] | str | None = None,
-    invariants: Sequence[str] | str | None = None,
-    budget: object = None,
-    store: str | os.PathLike[str] | None = None,
-    project: str | None = None,
-    workspace: str | os.PathLike[str] | None = None,
-    amend: bool = False,
-    again: bool = False,
-) -> Run:
-    """A new run of the task, or the same one where it stopped. Enter it with `with` or `async with`.
-
-    Raises RunHeld when a live attempt has it, ContractChanged for other terms than at first, RunRefused when it is
-    paused, failed, cancelled or handed off. A run that is done is entered too, and has no more beats.
-    """
-    name = str(task)
-    if not name.strip() or len(name) > TASK_CHARS_MAX or any(ord(char) < 32 for char in name):
-        raise UsageError(f"{name!r:.60} is no name for a task", hint="use an issue number or a short slug")
-    folder = Path(workspace).absolute() if workspace is not None else Path.cwd()
-    if workspace is not None and not folder.is_dir():
-        raise UsageError(
-            f"the workspace {folder} is not a folder", hint="make it, or give another workspace="
-        )
-    terms = Terms(
-        task=name, goal=goal, checks=_commands(done, "done"), invariants=_commands(invariants, "invariants"),
-        budget=budgets.parse(budget), project=project or project_of(folder),
-        workspace=str(folder) if workspace is not None else "", store=os.fspath(store) if store is not None else None,
-        amend=amend, again=again,
-    )  # fmt: skip
-    return Run(terms)
-
-
-def child(
-    parent: Run, beat: Beat, task: str, *, goal: str | None = None, done: Any = None, invariants: Any = None
-) -> Run:
-    """A child run of an open beat; a finished one has its result and no more beats."""
-    terms = Terms(
-        task=str(task), goal=goal, checks=_commands(done, "done"), invariants=_commands(invariants, "invariants"),
-        project=parent.terms.project, workspace=parent.terms.workspace,
-    )  # fmt: skip
-    return Run(terms, (parent, beat))
-
-
-def _commands(given: Sequence[str] | str | None, what: str) -> tuple[str, ...] | None:
-    if given is None:
-        return None
-    commands = (given,) if isinstance(given, str) else tuple(given)
-    if not all(isinstance(command, str) and command.strip() for command in commands):
-        raise UsageError(f"{what}= takes shell commands", hint=f'like {what}=["make test"]')
-    return commands
+    yield Block(lambda: journal.store.append(batch))

@@ -37,3 +37,12 @@ def give_back(store: SqliteStore) -> None:
                 return
             del _open[key]
     store.close()
+
+
+def _forget_after_fork() -> None:
+    """In a forked child the lock may be held by a thread that is not there."""
+    global _lock
+    _lock = threading.Lock()
+
+
+os.register_at_fork(after_in_child=_forget_after_fork)

@@ -7,7 +7,7 @@ from outlast.errors import StoreRefused
 from outlast.store.protocol import Store
 from outlast.store.sqlite import SqliteStore
 
-__all__ = ["SqliteStore", "Store", "default_url", "open_store"]
+__all__ = ["SqliteStore", "Store", "default_url", "locate", "open_store"]
 
 _DATABASE = "outlast.db"
 _FILE_SUFFIXES = (".db", ".sqlite", ".sqlite3")
@@ -22,8 +22,8 @@ def default_url() -> str:
     return str(Path(state_home) / "outlast")
 
 
-def open_store(url: str | os.PathLike[str] | None = None, *, vfs: str | None = None) -> SqliteStore:
-    """Open the store at a folder, a database file, or a `sqlite://` URL; made if it is not there."""
+def locate(url: str | os.PathLike[str] | None = None) -> tuple[Path, Path]:
+    """Folder and database file of the store at a folder, a database file, or a `sqlite://` URL. Makes nothing."""
     text = os.fspath(url) if url is not None else default_url()
     scheme, separator, rest = text.partition("://")
     if separator:
@@ -31,6 +31,14 @@ def open_store(url: str | os.PathLike[str] | None = None, *, vfs: str | None = N
             raise StoreRefused(f"unknown kind of store {scheme!r}", hint="give a folder, or sqlite:///path")
         text = rest
     path = Path(text).expanduser().absolute()
+    if path.name == _DATABASE:
+        return path.parent, path  # a store's own URL leads back to it, and to the same locks
     if path.suffix in _FILE_SUFFIXES or path.is_file():
-        return SqliteStore(path.with_name(path.name + ".d"), path, vfs=vfs)
-    return SqliteStore(path, path / _DATABASE, vfs=vfs)
+        return path.with_name(path.name + ".d"), path
+    return path, path / _DATABASE
+
+
+def open_store(url: str | os.PathLike[str] | None = None, *, vfs: str | None = None) -> SqliteStore:
+    """Open the store at a folder, a database file, or a `sqlite://` URL; made if it is not there."""
+    root, database = locate(url)
+    return SqliteStore(root, database, vfs=vfs)

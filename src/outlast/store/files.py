@@ -1,12 +1,12 @@
 """Durable folders and files: what must be on the disk before anything may rely on it."""
 
 import contextlib
+import errno
 import fcntl
-import hashlib
 import os
-import secrets
+import re
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from outlast import faults
@@ -16,6 +16,7 @@ NETWORK_TYPES = frozenset(
     "nfs nfs4 cifs smb3 smbfs 9p afs ceph glusterfs lustre ncpfs gfs2 ocfs2 fuse.sshfs fuse.s3fs fuse.rclone".split()
 )
 BALLAST_BYTES = 1 << 20
+_OCTAL = re.compile(r"\\([0-7]{3})")
 
 
 def sync_folder(path: Path) -> None:
@@ -25,6 +26,13 @@ def sync_folder(path: Path) -> None:
         os.fsync(fd)
     finally:
         os.close(fd)
+
+
+def sync_upwards(path: Path) -> None:
+    """Make a folder's own name durable, and that of every folder above it that we may open."""
+    for folder in (path, *path.parents):
+        with contextlib.suppress(PermissionError):
+            sync_folder(folder)
 
 
 def make_folder(path: Path) -> None:
@@ -42,14 +50,14 @@ def make_folder(path: Path) -> None:
 def fs_type(path: Path) -> str:
     """The file system type under a path, from the mount table; empty where unknown."""
     try:
-        lines = Path("/proc/self/mountinfo").read_text().splitlines()
+        lines = os.fsdecode(Path("/proc/self/mountinfo").read_bytes()).splitlines()
     except OSError:
         return ""
     real = os.path.realpath(path)
     best, found = "", ""
     for line in lines:
         left, _, right = line.partition(" - ")
-        mount = left.split()[4].encode().decode("unicode_escape")
+        mount = _OCTAL.sub(lambda found: chr(int(found[1], 8)), left.split()[4])
         if (real == mount or real.startswith(mount.rstrip("/") + "/")) and len(mount) >= len(best):
             best, found = mount, right.split()[0]
     return found
@@ -65,35 +73,59 @@ def refuse_network(path: Path) -> None:
         )
 
 
+def _name(data: bytes) -> str:
+    import hashlib
+
+    return hashlib.blake2b(data, digest_size=32).hexdigest()
+
+
 class FolderBlobs:
     """Content-addressed payloads, one file each, in a folder."""
 
-    def __init__(self, root: Path) -> None:
+    def __init__(self, root: Path, make_room: Callable[[], None]) -> None:
         self._root = root
+        self._make_room = make_room
 
     def put(self, data: bytes) -> str:
         """Durable when it returns; the digest that names it."""
-        digest = hashlib.blake2b(data, digest_size=32).hexdigest()
+        digest = _name(data)
         path = self._path(digest)
+        try:
+            self._put(path, data)
+        except OSError as error:
+            if error.errno not in (errno.ENOSPC, errno.EDQUOT):
+                raise
+            self._make_room()
+            self._put(path, data)
+        faults.point("blob.written")
+        return digest
+
+    def _put(self, path: Path, data: bytes) -> None:
         make_folder(path.parent)
         with self._lock(fcntl.LOCK_SH):
             if path.exists():
                 os.utime(path)
-                return digest
-        temporary = path.parent / f".{secrets.token_hex(8)}.tmp"
+                self._sync_names(path)  # its writer may have been killed before it could
+                return
+        temporary = path.parent / f".{os.urandom(8).hex()}.tmp"
         fd = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
         try:
             view = memoryview(data)
             while view:
                 view = view[os.write(fd, view) :]
             os.fsync(fd)
+        except OSError:
+            temporary.unlink(missing_ok=True)
+            raise
         finally:
             os.close(fd)
         faults.point("blob.before_rename")
         os.replace(temporary, path)
+        self._sync_names(path)
+
+    def _sync_names(self, path: Path) -> None:
         sync_folder(path.parent)
-        faults.point("blob.written")
-        return digest
+        sync_folder(self._root)
 
     def get(self, digest: str) -> bytes:
         """The payload, verified against its name."""
@@ -103,7 +135,7 @@ class FolderBlobs:
             raise StoreCorrupt(
                 f"blob {digest[:16]} is missing from {self._root}", hint="see `outlast doctor`"
             ) from None
-        if hashlib.blake2b(data, digest_size=32).hexdigest() != digest:
+        if _name(data) != digest:
             raise StoreCorrupt(f"blob {digest[:16]} in {self._root} is damaged", hint="see `outlast doctor`")
         return data
 
@@ -112,9 +144,9 @@ class FolderBlobs:
         removed = 0
         limit = time.time() - older_than_s
         for path in list(self._files()):
-            with self._lock(fcntl.LOCK_EX):
+            with self._lock(fcntl.LOCK_EX), contextlib.suppress(FileNotFoundError):
                 if path.name not in keep and path.stat().st_mtime <= limit:
-                    path.unlink(missing_ok=True)
+                    path.unlink()
                     removed += 1
         return removed
 
@@ -138,14 +170,16 @@ class FolderBlobs:
         return self._root / digest[:2] / digest
 
 
-def make_ballast(path: Path) -> None:
-    """Keep some room that is given back when the disk is full."""
+def make_ballast(path: Path) -> bool:
+    """Keep some room that is given back when the disk is full; False when it is full already."""
     if path.exists() or not hasattr(os, "posix_fallocate"):
-        return
+        return True
     fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o600)
     try:
         os.posix_fallocate(fd, 0, BALLAST_BYTES)
-    except OSError:
+    except OSError as error:
         path.unlink(missing_ok=True)
+        return error.errno not in (errno.ENOSPC, errno.EDQUOT)
     finally:
         os.close(fd)
+    return True

@@ -1,11 +1,13 @@
 """Who is alive: process identity, boot time, and the lock files that prove a holder is not dead.
 
 The kernel drops an flock when its process dies, so a free lock proves death at once; a held one means waiting for
-the lease. The lock file also carries the mark: the number of the last event that was acknowledged to this run.
+the lease. The lock file also carries the mark, the number of the last event that was acknowledged to this run, and the
+flag that requests wait.
 """
 
 import contextlib
 import fcntl
+import mmap
 import os
 import signal
 import threading
@@ -17,6 +19,11 @@ from pathlib import Path
 from outlast.store.protocol import Holder
 
 KILL_WAIT_S = 5.0
+LOCK_TRIES = 3
+LOCK_WAIT_S = 0.005
+_FILE_BYTES = 64
+_MARK_BYTES = 21
+_MAIL_AT = 32
 
 
 def boottime_s() -> float:
@@ -61,42 +68,61 @@ def is_here(holder: Holder) -> bool:
     return same_place and holder.start_ticks != 0 and start_ticks(holder.pid) == holder.start_ticks
 
 
-def kill(holder: Holder) -> bool:
-    """SIGKILL exactly that process and wait until it is gone; False where that cannot be done safely."""
-    if not is_here(holder) or holder.pid == os.getpid():
+def kill_frozen(holder: Holder) -> bool:
+    """SIGKILL exactly that process if it is stopped, and wait until it is gone; False where that cannot be done."""
+    if not is_here(holder) or holder.pid == os.getpid() or _state(holder.pid) not in "Tt":
         return False
     try:
         os.kill(holder.pid, signal.SIGKILL)
     except OSError:
         return False
     deadline = boottime_s() + KILL_WAIT_S
-    while is_here(holder) and not _is_zombie(holder.pid):
+    while is_here(holder) and _state(holder.pid) not in "ZX":
         if boottime_s() > deadline:
             return False
         time.sleep(0.01)
     return True
 
 
-def _is_zombie(pid: int) -> bool:
+def _state(pid: int) -> str:
+    """The kernel's letter for what a process does; X where it is gone."""
     try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] in "ZX"
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
     except OSError:
-        return True
+        return "X"
 
 
 class RunLock:
-    """The lock file of a run held by this process, and its mark."""
+    """The lock file of a run held by this process. It is mapped: its mark is set, and its mail flag seen, for free."""
 
     def __init__(self, fd: int, act_fd: int, path: Path) -> None:
+        _make_room(fd)
         self.fd = fd
         self.path = path
+        self._map = mmap.mmap(fd, _FILE_BYTES)
         self._act_fd = act_fd
         self._acting = 0
+        self._closing = self._closed = False
         self._mutex = threading.Lock()
 
     def mark(self, n: int) -> None:
         """Note the highest event number acknowledged to this run; survives a kill, not a power cut."""
-        os.pwrite(self.fd, b"%020d\n" % n, 0)
+        if not self._closed:
+            self._map[:_MARK_BYTES] = b"%020d\n" % n
+
+    @property
+    def is_acting(self) -> bool:
+        """Whether an act is under way in this process."""
+        return self._acting > 0
+
+    def mail_waits(self) -> bool:
+        """Whether somebody put a request since the flag was last cleared."""
+        return not self._closed and self._map[_MAIL_AT] != 0
+
+    def set_mail(self, waits: bool) -> None:
+        """Set or clear the flag."""
+        if not self._closed:
+            self._map[_MAIL_AT] = waits
 
     @contextlib.contextmanager
     def acting(self) -> Iterator[None]:
@@ -110,14 +136,61 @@ class RunLock:
         finally:
             with self._mutex:
                 self._acting -= 1
-                if self._acting == 0:
+                if self._acting == 0 and not self._closed:
                     fcntl.flock(self._act_fd, fcntl.LOCK_UN)
+                    if self._closing:
+                        self._close()
 
     def close(self) -> None:
-        """Let go: the run is free."""
+        """Let go: the run is free, or will be when the last act under way has ended."""
+        with self._mutex:
+            self._closing = True
+            if self._acting == 0:
+                self._close()
+
+    def abandon(self) -> None:
+        """In a forked child: let go at once, whatever the parent's threads were doing."""
+        self._close()
+
+    def _close(self) -> None:
+        if self._closed:
+            return
+        self._closed = True
+        self._map.close()  # it has a descriptor of its own, which would keep the lock
         for fd in (self.fd, self._act_fd):
             with contextlib.suppress(OSError):
                 os.close(fd)
+
+
+class Mark:
+    """The number of the last event that the whole store acknowledged, in a file of its own."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        fd = _open(path)
+        try:
+            _make_room(fd)
+            self._map = mmap.mmap(fd, _FILE_BYTES)
+        finally:
+            os.close(fd)
+
+    def set(self, n: int) -> None:
+        """Note a number, never a lower one; survives a kill, not a power cut."""
+        noted = b"%020d\n" % n
+        if self._map[:_MARK_BYTES] < noted:
+            self._map[:_MARK_BYTES] = noted
+
+    def close(self) -> None:
+        """Let go of the file."""
+        self._map.close()
+
+
+def _make_room(fd: int) -> None:
+    """Give a file its blocks now: writing through a map into a full disk would kill the process."""
+    if hasattr(os, "posix_fallocate"):
+        os.posix_fallocate(fd, 0, _FILE_BYTES)
+    else:
+        os.ftruncate(fd, _FILE_BYTES)
 
 
 def _open(path: Path) -> int:
@@ -125,30 +198,40 @@ def _open(path: Path) -> int:
 
 
 def try_lock(path: Path) -> RunLock | None:
-    """The run's lock if nobody alive holds it."""
+    """The run's lock if nobody alive holds it. Tried more than once: a reader looks by locking it for an instant."""
+    tries = 0
     while True:
         fd = _open(path)
         try:
             fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             os.close(fd)
-            return None
+            tries += 1
+            if tries == LOCK_TRIES:
+                return None
+            time.sleep(LOCK_WAIT_S)
+            continue
         if _is_at(fd, path):
             return RunLock(fd, _open(_act_path(path)), path)
         os.close(fd)
 
 
-def seize(path: Path) -> RunLock | None:
-    """Take the lock's place from a holder whose lease is over, unless it is frozen inside an act.
-
-    The frozen holder keeps its lock on the old file, which no name leads to any more.
-    """
+def hold_acts(path: Path) -> int | None:
+    """Keep the holder of a run from beginning an act, while it is being robbed; None when it is inside one."""
     act_fd = _open(_act_path(path))
     try:
         fcntl.flock(act_fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
         os.close(act_fd)
         return None
+    return act_fd
+
+
+def seize(path: Path, act_fd: int) -> RunLock:
+    """Put a lock of our own in the place of one whose holder was overtaken, then let acts begin again.
+
+    The overtaken holder keeps its lock on the old file, which no name leads to any more.
+    """
     fresh = path.with_suffix(f".{os.getpid()}.new")
     fd = _open(fresh)
     fcntl.flock(fd, fcntl.LOCK_EX)
@@ -173,10 +256,20 @@ def is_locked(path: Path) -> bool:
     return False
 
 
+def ring(path: Path) -> None:
+    """Tell the holder, if there is one, that a request waits. A hint: the heartbeat looks into the inbox too."""
+    with contextlib.suppress(OSError):
+        fd = os.open(path, os.O_RDWR | os.O_CLOEXEC)
+        try:
+            os.pwrite(fd, b"\1", _MAIL_AT)
+        finally:
+            os.close(fd)
+
+
 def read_mark(path: Path) -> int:
     """The number in a lock file; 0 where there is none or it was torn."""
     try:
-        text = path.read_bytes()[:21].strip(b"\0\n ")
+        text = path.read_bytes()[:_MARK_BYTES].strip(b"\0\n ")
     except OSError:
         return 0
     return int(text) if text.isdigit() else 0

@@ -1,6 +1,6 @@
-"""The storage seam: what every backend promises, in nine methods and two small rooms (inbox, blobs).
+"""The storage seam: what every backend promises, in ten methods and two small rooms (inbox, blobs).
 
-A backend is one file, complete in itself, without a shared base class, and passes the public conformance suite.
+A backend is complete in itself, without a shared base class, and passes the public conformance suite.
 """
 
 from collections.abc import Callable, Iterable, Sequence
@@ -13,6 +13,7 @@ import msgspec
 from outlast.core.events import AnyEvent, RunOpened
 from outlast.core.state import RunState, Status
 
+Wake = Callable[[Exception | None], None]
 LEASE_TTL_S = 30
 PAGE_MAX = 10_000
 
@@ -31,16 +32,34 @@ class Holder(msgspec.Struct, frozen=True):
 class Lease(Protocol):
     """The right to write a run's journal, as long as nobody holds a later epoch."""
 
-    run: str
-    epoch: int
-    holder: Holder
+    @property
+    def run(self) -> str: ...
+    @property
+    def epoch(self) -> int: ...
+    @property
+    def holder(self) -> Holder: ...
 
     def guard(self) -> AbstractContextManager[None]:
         """Perform an act inside it: nobody on this host takes the run over meanwhile. Raises LeaseLost."""
 
+    def mail_waits(self) -> bool:
+        """Whether a request may be waiting; asked at every beat, so it costs nothing."""
+
+    def mail_taken(self) -> None:
+        """The inbox is about to be read."""
+
+    def mail_came(self) -> None:
+        """A request waits."""
+
+    def acting(self) -> bool:
+        """Whether an act is under way in this process."""
+
 
 class Batch(msgspec.Struct, frozen=True):
-    """Events to append together. `after` is the expected sequence number; `head` renews the stored head."""
+    """Events to append together. `after` is the expected sequence number; `head` renews the stored head.
+
+    `encoded` are the same events as JSON, where the caller has them already.
+    """
 
     lease: Lease
     run: str
@@ -48,6 +67,7 @@ class Batch(msgspec.Struct, frozen=True):
     events: tuple[AnyEvent, ...]
     takes: tuple[int, ...] = ()
     head: RunState | None = None
+    encoded: tuple[bytes, ...] = ()
 
 
 class Recorded(msgspec.Struct, frozen=True):
@@ -135,8 +155,19 @@ class Store(Protocol):
     inbox: Inbox
     blobs: Blobs
 
-    def create(self, opened: RunOpened, events: Sequence[AnyEvent] = (), *, again: bool = False) -> str:
-        """Make the run unless its identity exists; the id of the run that has it now. Durable when it returns."""
+    def create(
+        self,
+        opened: RunOpened,
+        events: Sequence[AnyEvent] = (),
+        *,
+        after: str = "",
+        children: Sequence[tuple[RunOpened, Sequence[AnyEvent]]] = (),
+    ) -> str:
+        """Make the run unless its identity exists; the id of the run that has it now. Durable when it returns.
+
+        With `after` a further run of the same identity is made, if the newest one is still that run; of two who ask at
+        once, one makes it and both get it. Children that come with it share its transaction.
+        """
 
     def list(self, where: Where, *, after: int = 0, limit: int = PAGE_MAX) -> list[Summary]:
         """Runs, newest first, from below the cursor `after`."""
@@ -149,13 +180,18 @@ class Store(Protocol):
         limit: int = PAGE_MAX,
         tags: Sequence[str] = (),
         key: str = "",
+        newest: bool = False,
     ) -> History:
-        """Events after a sequence number; with `after=None` the newest stored head and all that follows it."""
+        """Events after a sequence number; with `after=None` the newest stored head and all that follows it.
 
-    def append(self, batch: Batch, wake: Callable[[Exception | None, bool], None] | None = None) -> bool:
-        """Append when epoch and sequence number fit, else LeaseLost. Returns when durable: whether requests wait.
+        The first `limit` of them, or with `newest` the last; in order either way. Of the ends of beats, `tags` finds
+        only those that extended the plan.
+        """
 
-        With `wake` it returns at once and calls `wake(error, requests_wait)` from another thread.
+    def append(self, batch: Batch, wake: Wake | None = None) -> None:
+        """Append when epoch and sequence number fit, else LeaseLost. Durable when it returns.
+
+        With `wake` it returns at once and calls `wake(error)` from another thread when it is durable or failed.
         """
 
     def claim(self, run: str, *, ttl_s: float = LEASE_TTL_S, placement: int = 0) -> Lease:
@@ -167,7 +203,7 @@ class Store(Protocol):
     def release(self, lease: Lease) -> None:
         """Give the run back."""
 
-    def subscribe(self, after: int, *, wait_s: float, limit: int = PAGE_MAX) -> "list[Recorded]":
+    def subscribe(self, after: int, *, wait_s: float, limit: int = PAGE_MAX) -> Sequence[Recorded]:
         """Events of all runs after a store-wide number, as soon as there are some; empty after `wait_s`."""
 
     def forget(self, run: str) -> None:

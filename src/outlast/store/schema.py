@@ -1,6 +1,5 @@
 """The SQLite schema: numbered migrations, and the checks made on a file before SQLite may touch it."""
 
-import os
 from pathlib import Path
 
 import apsw
@@ -14,7 +13,7 @@ APPLICATION_ID = 0x6F75746C  # "outl"
 # beat's end dirties two pages only. `n` numbers all events of the store in the order of their commits.
 _V1 = """
 CREATE TABLE runs(
-    id INTEGER PRIMARY KEY,
+    id INTEGER PRIMARY KEY AUTOINCREMENT,
     run TEXT NOT NULL UNIQUE,
     project TEXT NOT NULL,
     task TEXT NOT NULL,
@@ -61,11 +60,10 @@ MIGRATIONS: tuple[str, ...] = (_V1,)
 VERSION = len(MIGRATIONS)
 
 
-def inspect(path: Path) -> None:
+def inspect(path: Path, vfs: str | None = None) -> None:
     """Refuse a file that is torn, foreign or from the future, by reading it, before SQLite can change it."""
-    with path.open("rb") as file:
-        header = file.read(100)
-        size = os.fstat(file.fileno()).st_size
+    size = path.stat().st_size
+    header = _header(path, vfs) if size >= 100 else b""
     if size == 0 or _exists(path, "-journal"):
         return
     if len(header) < 100 or not header.startswith(b"SQLite format 3\0"):
@@ -81,6 +79,17 @@ def inspect(path: Path) -> None:
     missing = pages - size // max(page_bytes, 1)
     if missing > _wal_frames(path, page_bytes):
         raise _corrupt(path, f"it is cut off: {size:,} bytes of {pages * page_bytes:,}")
+
+
+def _header(path: Path, vfs: str | None) -> bytes:
+    """The first 100 bytes. Read through SQLite's own layer: closing any other descriptor of the file would drop the
+    locks that connections of this process have on it."""
+    flags = [apsw.SQLITE_OPEN_MAIN_DB | apsw.SQLITE_OPEN_READONLY, 0]
+    file = apsw.VFSFile(vfs or "", str(path), flags)
+    try:
+        return file.xRead(100, 0)
+    finally:
+        file.xClose()
 
 
 def _exists(path: Path, suffix: str) -> bool:

@@ -1,0 +1,146 @@
+"""Asking something of a run: settle, pause, resume, cancel, handoff. The acts are in `outlast.runs.acts`."""
+
+import argparse
+from collections.abc import Callable
+
+from outlast.cli import place, terminal
+from outlast.core.events import Finding
+from outlast.errors import UsageError
+from outlast.runs import acts, find
+from outlast.runs.acts import Outcome
+from outlast.store import SqliteStore
+
+
+def add(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
+    """Register the commands."""
+    _add_settle(commands)
+    _add(
+        commands, "pause", "stop a run after the act under way; it rests until `resume`",
+        "Ask a run to stop after the act under way. It keeps everything and rests until `outlast resume`.", pause,
+    )  # fmt: skip
+    command = _add(
+        commands, "resume", "let a paused, failed or parked run be started again",
+        "Allow a run to be started again. It does not start it: run its command as before, and it goes on.", resume,
+    )  # fmt: skip
+    command.add_argument(
+        "--accept-rewind", action="store_true",
+        help="the store lost acknowledged events (a restored backup?); I looked, go on from what is there",
+    )  # fmt: skip
+    _add(
+        commands, "cancel", "stop a run for good",
+        "Stop a run for good. What it did stays recorded; a new run of the task needs `again`.", cancel,
+    )  # fmt: skip
+    command = _add(
+        commands, "handoff", "seal a run so that it can go on elsewhere",
+        "Seal a run: it will not start here any more. `outlast export` does this by itself.", handoff,
+    )  # fmt: skip
+    command.add_argument("--take-back", action="store_true", help="undo it: the run goes on here after all")
+
+
+def _add(
+    commands: "argparse._SubParsersAction[argparse.ArgumentParser]",
+    name: str,
+    text: str,
+    description: str,
+    handler: Callable[[argparse.Namespace], None],
+) -> argparse.ArgumentParser:
+    command = commands.add_parser(
+        name, help=text, description=description, epilog=f"example: outlast {name} 1411"
+    )
+    place.add_run(command)
+    command.set_defaults(handler=handler)
+    return command
+
+
+def _add_settle(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
+    command = commands.add_parser(
+        "settle", help="say what became of an effect in doubt",
+        description="An effect in doubt was intended and has no outcome: nobody knows whether it happened. Look\n"
+        "outside (the remote, the ticket, the mailbox), then say what you found. It is never repeated unasked.",
+        epilog="example: outlast settle 1411 41.1 --happened --result '{\"url\": \"https://…\"}'\n"
+        "         outlast settle 1411 41.1 --did-not      (the next attempt does it)",
+    )  # fmt: skip
+    place.add_run(command)
+    command.add_argument("effect", metavar="EFFECT", help="its id, like 41.1; see `outlast effects RUN`")
+    found = command.add_mutually_exclusive_group(required=True)
+    found.add_argument(
+        "--happened", dest="finding", action="store_const", const="happened", help="it happened"
+    )
+    found.add_argument(
+        "--did-not", dest="finding", action="store_const", const="did_not",
+        help="it did not happen; the next attempt does it",
+    )  # fmt: skip
+    found.add_argument(
+        "--give-up", dest="finding", action="store_const", const="give_up",
+        help="nobody will find out; go on without it",
+    )  # fmt: skip
+    command.add_argument("--result", metavar="JSON", help="what it would have returned (with --happened)")
+    command.set_defaults(handler=settle)
+
+
+def settle(arguments: argparse.Namespace) -> None:
+    """`outlast settle`"""
+    finding: Finding = arguments.finding
+    given = "null" if arguments.result is None else arguments.result
+    try:
+        result = given.encode()
+    except UnicodeEncodeError as error:
+        raise UsageError("--result is not valid UTF-8", hint="give JSON as UTF-8") from error
+    if arguments.result is not None and finding != "happened":
+        raise UsageError("only what happened has a result", hint="leave out --result, or say --happened")
+    with place.opened(arguments) as store:
+        run = place.named(arguments, store).run
+        outcome = acts.settle(store, run, arguments.effect, finding, result)
+        left = len(find.doubts(store, acts.root_of(store, run).state))
+    said = {"happened": "happened", "did_not": "did not happen", "give_up": "is given up"}[finding]
+    _report(outcome, f"effect {arguments.effect} {said}")
+    if left and not outcome.asked:
+        terminal.tell(f"{left} more in doubt; see `outlast show {arguments.run}`")
+
+
+def pause(arguments: argparse.Namespace) -> None:
+    """`outlast pause`"""
+    _act(arguments, acts.pause, "paused")
+
+
+def cancel(arguments: argparse.Namespace) -> None:
+    """`outlast cancel`"""
+    _act(arguments, acts.cancel, "cancelled")
+
+
+def resume(arguments: argparse.Namespace) -> None:
+    """`outlast resume`"""
+    accept = arguments.accept_rewind
+    outcome = _act(
+        arguments, lambda store, run: acts.resume(store, run, accept_rewind=accept), "may be started again"
+    )
+    if outcome.status == "in_doubt":
+        terminal.tell(f"it has effects in doubt; see `outlast show {arguments.run}`")
+    else:
+        terminal.tell("start its command again and it goes on")
+
+
+def handoff(arguments: argparse.Namespace) -> None:
+    """`outlast handoff`"""
+    back = arguments.take_back
+    word = "taken back" if back else "handed off"
+    _act(arguments, lambda store, run: acts.handoff(store, run, take_back=back), word)
+
+
+def _act(arguments: argparse.Namespace, act: Callable[[SqliteStore, str], Outcome], word: str) -> Outcome:
+    with place.opened(arguments) as store:
+        outcome = act(store, place.named(arguments, store).run)
+    _report(outcome, word)
+    return outcome
+
+
+def _report(outcome: Outcome, word: str) -> None:
+    name = f"run {outcome.run} of task {outcome.task}"
+    if outcome.asked and not outcome.changed:
+        terminal.tell(f"{name}: asked already; its holder has not taken it in yet")
+    elif outcome.asked:
+        terminal.tell(f"{name}: asked ({word}); its holder takes it in at its next beat or act")
+    elif outcome.changed:
+        terminal.tell(f"{name}: {word}; it is {outcome.status.replace('_', ' ')} now")
+    else:
+        terminal.tell(f"{name}: nothing to do, it is {outcome.status.replace('_', ' ')}")

@@ -1,0 +1,384 @@
+"""Looking: ls, show, log, effects, context. Nothing here changes a run."""
+
+import argparse
+import sys
+from collections.abc import Iterable
+from datetime import UTC, datetime
+from pathlib import Path
+
+import msgspec
+
+from outlast import settings
+from outlast.cli import place, terminal
+from outlast.cli.terminal import clock, safe, say, short
+from outlast.core import context as contexts
+from outlast.core import events as ev
+from outlast.errors import UsageError
+from outlast.runs import endings, find, gather, show
+from outlast.runs.gc import CLOSED
+from outlast.runs.journal import Journal
+from outlast.store import SqliteStore
+from outlast.store.protocol import Recorded, Summary, Where
+
+LAST = 5
+FOLLOW_WAIT_S = 1.0
+_COURSE = ("t", "at")
+
+
+def add(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
+    """Register the commands."""
+    _add_ls(commands)
+    _add_show(commands)
+    _add_log(commands)
+    command = commands.add_parser(
+        "effects", help="what a run did to the outside world",
+        description="Every effect of a run: what was intended, what came of it, and what is in doubt.",
+        epilog="example: outlast effects 1411",
+    )  # fmt: skip
+    place.add_run(command)
+    command.add_argument("--json", action="store_true", help="as JSON")
+    command.set_defaults(handler=effects)
+    command = commands.add_parser(
+        "context", help="the context that a resumed agent would get",
+        description="Print what the next attempt must know, rebuilt from the journal.",
+        epilog="example: outlast context 1411 --tokens 4000",
+    )  # fmt: skip
+    place.add_run(command)
+    command.add_argument("--tokens", type=int, metavar="N", help="at most so many tokens (estimated)")
+    command.add_argument("--json", action="store_true", help="as JSON")
+    command.set_defaults(handler=context)
+
+
+# -- ls ----------------------------------------------------------------------------------------------------------------
+
+
+def _add_ls(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
+    command = commands.add_parser(
+        "ls", help="list runs",
+        description="The runs of this project, newest first; with --all those of every project.",
+        epilog="example: outlast ls --all",
+    )  # fmt: skip
+    command.add_argument("--all", action="store_true", help="of every project")
+    command.add_argument("--json", action="store_true", help="as JSON")
+    command.set_defaults(handler=ls)
+
+
+def ls(arguments: argparse.Namespace) -> None:
+    """`outlast ls`"""
+    if arguments.store is None and not place.location(arguments)[1].exists():
+        found: list[show.Listed] = []  # no run was ever started here, which is not an error
+    else:
+        with place.opened(arguments) as store:
+            project = "" if arguments.all else place.project(arguments, store)
+            where = Where(project=project, parent="")
+            found = [show.listed(store, summary) for summary in find.every(store, where)]
+    if arguments.json:
+        terminal.say_json(found)
+        return
+    for line in terminal.table(_ls_rows(found, arguments.all)):
+        say(line)
+    if not found:
+        terminal.tell("no runs" if arguments.all else "no runs in this project; `outlast ls --all` shows all")
+
+
+def _ls_rows(found: list[show.Listed], with_project: bool) -> Iterable[list[str]]:
+    if not found:
+        return
+    project = ["PROJECT"] if with_project else []
+    yield [*project, "TASK", "STATUS", "BEATS", "UPDATED", "RUN", "GOAL"]
+    for each in found:
+        project = [find.project_name(each.project)] if with_project else []
+        of = "" if each.plan_total is None else f"/{each.plan_total}"
+        goal = short(each.goal, 60)
+        yield [
+            *project,
+            each.task,
+            words(each.status),
+            f"{each.beats}{of}",
+            clock(each.updated_at),
+            each.run,
+            goal,
+        ]
+
+
+def words(name: str) -> str:
+    """`in_doubt` as people write it."""
+    return name.replace("_", " ")
+
+
+# -- show --------------------------------------------------------------------------------------------------------------
+
+
+def _add_show(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
+    command = commands.add_parser(
+        "show", help="one run: where it stands, why it stopped, what it needs",
+        description="Where a run stands, why it stopped, and what it needs. --json has everything.",
+        epilog="example: outlast show 1411 --last 20",
+    )  # fmt: skip
+    place.add_run(command)
+    command.add_argument(
+        "--last", type=int, default=LAST, metavar="N", help=f"so many beats (default {LAST})"
+    )
+    command.add_argument("--json", action="store_true", help="everything, as JSON")
+    command.set_defaults(handler=show_run)
+
+
+def show_run(arguments: argparse.Namespace) -> None:
+    """`outlast show`"""
+    if arguments.last < 0:
+        raise UsageError(f"--last {arguments.last} makes no sense", hint="give 0 or more")
+    with place.opened(arguments) as store:
+        summary = place.named(arguments, store)
+        if arguments.json:
+            terminal.say_json(show.full(store, summary))
+            return
+        shown = show.glance(store, summary, last=arguments.last)
+        say(_headline(shown, summary))
+        for line in (*_facts(shown, summary), *_beats(shown), *_effects(shown)):
+            say(f"  {line}")
+        _advise(store, summary, shown, arguments.run)
+
+
+def _headline(shown: show.Shown, summary: Summary) -> str:
+    over = summary.state.over or shown.status in CLOSED
+    beat = shown.beats if over else shown.beats + 1
+    parts = [words(shown.status), f"attempt {len(shown.attempts)}", f"beat {beat}{_of(shown.plan_total)}"]
+    spent, budget = shown.budget.spent, shown.budget
+    if spent.tokens or budget.tokens is not None:
+        parts.append(f"{spent.tokens:,}{_of(budget.tokens)} tokens")
+    if spent.cost_microusd or budget.cost_microusd is not None:
+        limit = "" if budget.cost_microusd is None else f" of ${budget.cost_microusd / 1e6:.2f}"
+        parts.append(f"${spent.cost_microusd / 1e6:.2f}{limit}")
+    if summary.state.last_save:
+        parts.append(f"save {summary.state.last_save[:7]}")
+    return f"{safe(shown.task)}  {'   '.join(parts)}"
+
+
+def _of(total: int | None) -> str:
+    return "" if total is None else f" of {total:,}"
+
+
+def _facts(shown: show.Shown, summary: Summary) -> Iterable[str]:
+    yield f"run      {shown.run}   project {safe(shown.project)}"
+    if shown.goal:
+        yield f"goal     {short(shown.goal, 160)}"
+    if shown.holder is not None:
+        holder = shown.holder
+        yield f"held     by pid {holder.pid} on {safe(holder.host)} since {clock(holder.since)}"
+    if shown.cause is not None and shown.cause != "done":
+        yield f"cause    {words(shown.cause)}: {short(shown.evidence, 300)}"
+    if shown.parked_until is not None:
+        yield f"parked   until {clock(shown.parked_until)}"
+    if shown.fork is not None:
+        yield f"fork     of {shown.fork.run} at beat {shown.fork.beat}"
+    if shown.parent is not None:
+        yield f"child    of {shown.parent.run} at beat {shown.parent.beat}"
+    following = list(_next_step(shown.plan or ()))
+    if following and not summary.state.over:
+        yield f"next     {short(' > '.join(following), 160)}"
+    if shown.stage:
+        yield f"stage    {short(shown.stage, 160)}"
+    for ref in shown.memory[-LAST:]:
+        yield f"memory   {short(ref.name, 40)}: {short(ref.uri, 120)}"
+    for child in [child for child in shown.children if child.status != "done"][-LAST:]:
+        yield f"child    {child.run} {short(child.task, 60)}: {words(child.status)}"
+
+
+def _next_step(plan: Iterable[show.PlanStep]) -> Iterable[str]:
+    for step in plan:
+        if step.state == "next":
+            yield step.name
+            yield from _next_step(step.steps)
+            return
+
+
+def _beats(shown: show.Shown) -> Iterable[str]:
+    if shown.beats > len(shown.completed) > 0:
+        yield f"({shown.beats - len(shown.completed):,} earlier beats: --last N, or --json)"
+    for done in shown.completed:
+        evidence = _value(done.evidence)
+        proof = f"evidence {short(evidence, 80)}" if evidence else ""
+        parts = (f"beat {done.beat}", short(done.step, 60), short(_value(done.result), 120), proof)
+        yield "  ".join(part for part in parts if part)
+
+
+def _value(raw: msgspec.Raw) -> str:
+    text = bytes(raw).decode(errors="replace")
+    return "" if text == "null" else text
+
+
+def _effects(shown: show.Shown) -> Iterable[str]:
+    for effect in shown.effects:
+        yield f"effect {effect.id}  {_act(effect)}   {_fate(effect)}"
+
+
+def _act(effect: show.Effect) -> str:
+    try:
+        args, named = msgspec.json.decode(effect.args, type=tuple[list[object], dict[str, object]])
+    except msgspec.MsgspecError:
+        return short(effect.name, 60)
+    given = [str(value) for value in args] + [f"{name}={value}" for name, value in named.items()]
+    return short(" ".join([effect.name, *given]), 100)
+
+
+def _fate(effect: show.Effect) -> str:
+    at = f"intended {clock(effect.intended_at)}"
+    by = f" (by {safe(effect.settled_by)})" if effect.settled_by else ""
+    result = _value(effect.result)
+    fates = {
+        "in_doubt": f"{at}, no outcome{': ' if effect.evidence else ''}{short(effect.evidence, 160)}",
+        "open": f"{at}, under way",
+        "confirmed": f"confirmed{by}{' ' if result else ''}{short(result, 100)}",
+        "failed": f"did not happen{by}{': ' if effect.evidence else ''}{short(effect.evidence, 160)}",
+        "given_up": f"given up{by}",
+    }
+    return fates[effect.state]
+
+
+def _advise(store: SqliteStore, summary: Summary, shown: show.Shown, name: str) -> None:
+    """What the person has to do, if anything."""
+    if shown.status != "in_doubt":
+        return
+    doubts = find.doubts(store, summary.state)
+    children = [(run, effect) for run, effect in doubts if run != summary.run]
+    for run, effect in children:
+        say(f"  effect {effect.id}  {short(effect.name, 60)} of child {run}   no outcome")
+    asks = [
+        (run, effect)
+        for run, effect in doubts
+        if effect.policy in ("ask", "tell") or summary.state.status == "in_doubt"
+    ]
+    if not asks:
+        terminal.tell(f"{_count(len(doubts))} in doubt; the next attempt settles by {doubts[0][1].policy}")
+        return
+    run, effect = asks[0]
+    where = run if children and run != summary.run else name
+    terminal.complain(
+        f"{_count(len(asks))} in doubt and cannot be probed",
+        f"look whether it happened, then `outlast settle {where} {effect.id} --happened` or `--did-not`",
+    )
+
+
+def _count(number: int) -> str:
+    return "1 effect is" if number == 1 else f"{number} effects are"
+
+
+# -- effects, context --------------------------------------------------------------------------------------------------
+
+
+def effects(arguments: argparse.Namespace) -> None:
+    """`outlast effects`"""
+    with place.opened(arguments) as store:
+        summary = place.named(arguments, store)
+        found = show.effects(store, summary)
+        if arguments.json:
+            terminal.say_json(found)
+            return
+        rows = [
+            [each.id, words(each.state), _act(each), each.policy, each.key, _fate(each)] for each in found
+        ]
+        for line in terminal.table(
+            [["ID", "STATE", "ACT", "POLICY", "KEY", "OUTCOME"], *rows] if rows else []
+        ):
+            say(line)
+        if not found:
+            terminal.tell(f"run {summary.run} has no effects")
+        for run, effect in find.doubts(store, summary.state):
+            if run != summary.run:
+                terminal.tell(f"child {run} has effect {effect.id} {effect.name} in doubt")
+
+
+def context(arguments: argparse.Namespace) -> None:
+    """`outlast context`"""
+    with place.opened(arguments) as store:
+        summary = place.named(arguments, store)
+        state = summary.state
+        tokens = arguments.tokens or settings.load()["context_tokens_max"]
+        if tokens < 200:
+            raise UsageError(f"--tokens {tokens} is too little to say anything", hint="give at least 200")
+        journal = Journal(store, endings.NO_LEASE, gather.head(store, summary.run))
+        folder = Path(state.workspace) if state.workspace else Path.cwd()
+        contract, steps = gather.contract(store, state), gather.plan_of(store, state)
+        text = gather.context(journal, contract, steps, folder, tokens)
+    if arguments.json:
+        terminal.say_json({"run": summary.run, "tokens": contexts.tokens(text), "context": text})
+    elif sys.stdout.isatty():
+        for line in text.split("\n"):
+            say(safe(line))
+    else:
+        say(text)  # to another program as it is: it may be the agent
+
+
+# -- log ---------------------------------------------------------------------------------------------------------------
+
+
+def _add_log(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
+    command = commands.add_parser(
+        "log", help="every event of a run, and those to come",
+        description="The journal of a run. --follow goes on until the run is done, cancelled or handed off.",
+        epilog="example: outlast log 1411 --follow",
+    )  # fmt: skip
+    place.add_run(command)
+    command.add_argument("--follow", "-f", action="store_true", help="wait for more")
+    command.add_argument(
+        "--after", type=int, default=0, metavar="N", help="only events after number N of the run"
+    )
+    command.add_argument("--json", action="store_true", help="one JSON document a line")
+    command.set_defaults(handler=log)
+
+
+class _Line(msgspec.Struct, frozen=True):
+    n: int
+    run: str
+    seq: int
+    event: msgspec.Raw
+
+
+def log(arguments: argparse.Namespace) -> None:
+    """`outlast log`"""
+    if arguments.after < 0:
+        raise UsageError(f"--after {arguments.after} makes no sense", hint="give 0 or more")
+    with place.opened(arguments) as store:
+        run = place.named(arguments, store).run
+        seq, n = _say_rest(store, run, arguments.after, arguments.json)
+        if arguments.follow:
+            _follow(store, run, seq, n, arguments.json)
+
+
+def _say_rest(store: SqliteStore, run: str, seq: int, as_json: bool) -> tuple[int, int]:
+    """All events after one; the numbers of the last, in the run and in the store."""
+    n = 0
+    while page := store.read(run, after=seq).events:
+        for item in page:
+            _say_event(item, as_json)
+        seq, n = page[-1].seq, page[-1].n
+    return seq, n
+
+
+def _follow(store: SqliteStore, run: str, seq: int, n: int, as_json: bool) -> None:
+    """Events as they are committed, until the run is over and all were shown."""
+    while (state := gather.head(store, run)).status not in CLOSED or state.seq > seq:
+        sys.stdout.flush()
+        if state.seq == seq:
+            found = store.subscribe(n, wait_s=FOLLOW_WAIT_S)
+            n = found[-1].n if found else n
+        seq, _ = _say_rest(store, run, seq, as_json)
+
+
+def _say_event(item: Recorded, as_json: bool) -> None:
+    data = ev.encode(item.event)
+    if as_json:
+        terminal.say_json_line(_Line(item.n, item.run, item.seq, msgspec.Raw(data)))
+        return
+    fields = msgspec.json.decode(data, type=dict[str, msgspec.Raw])
+    told = [f"{name}={_plain(value)}" for name, value in fields.items() if name not in _COURSE]
+    at = clock(item.event.at, datetime.now(UTC))
+    say(f"{item.seq:>6}  {at}  {ev.tag_of(item.event):<16}  {short(' '.join(told), 200)}".rstrip())
+
+
+def _plain(raw: msgspec.Raw) -> str:
+    """A value as JSON; a text without its quotes, an inline payload as what it carries."""
+    value = msgspec.json.decode(raw)
+    if isinstance(value, dict) and set(value) == {"v"}:
+        value = value["v"]
+    return value if isinstance(value, str) else msgspec.json.encode(value).decode()

@@ -1,0 +1,149 @@
+"""`outlast`: finds the command, calls it, and turns what went wrong into two lines and an exit code.
+
+Only the modules of commands that are named on the line are imported, so that a short answer stays short.
+"""
+
+import argparse
+import importlib
+import importlib.util
+import io
+import os
+import re
+import sys
+from collections.abc import Sequence
+from typing import NoReturn
+
+from outlast._version import __version__
+from outlast.cli import terminal
+from outlast.errors import OutlastError
+
+EXIT_USAGE = 2
+EXIT_UNEXPECTED = 70
+EXIT_INTERRUPTED = 130
+EXIT_PIPE = 141
+
+# Which module brings which commands, in the order of `outlast --help`.
+GROUPS: dict[str, tuple[str, ...]] = {
+    "outlast.cli.look": ("ls", "show", "log", "effects", "context"),
+    "outlast.cli.ask": ("settle", "pause", "resume", "cancel", "handoff"),
+    "outlast.cli.carry": ("fork", "export", "import"),
+    "outlast.cli.care": ("gc", "config", "doctor"),
+    "outlast.cli.demo": ("demo",),
+    "outlast.cli.chaos": ("chaos",),
+    "outlast.cli.completion": ("completion", "__complete"),
+}
+
+DESCRIPTION = """\
+Runs of agents that can be killed and go on. RUN is a task (1411), a run id or a unique
+beginning of one (kx3), or PROJECT:TASK (app:1411)."""
+EPILOG = """\
+What is going on?            outlast ls
+What happened to this one?   outlast show 1411
+It is in doubt. Now what?    outlast effects 1411, look outside, then outlast settle 1411 41.1 --happened
+Is the store all right?      outlast doctor
+
+Exit codes: 0 fine, 1 failed, 2 usage or refused, 3 needs a person, 4 budget reached, 70 a bug of ours."""
+
+
+class Parser(argparse.ArgumentParser):
+    """A parser that says what is wrong in one line and a hint."""
+
+    def error(self, message: str) -> NoReturn:
+        unknown = re.match(r"argument COMMAND: invalid choice: ('.*?') \(choose", message, re.DOTALL)
+        if unknown:
+            message = f"no such command: {unknown[1]}"
+        terminal.complain(message, f"`{self.prog} --help` shows how")
+        sys.exit(EXIT_USAGE)
+
+
+def parser(words: Sequence[str] | None = None) -> argparse.ArgumentParser:
+    """The whole parser; with `words`, only as much of it as a line of these words needs."""
+    top = Parser(
+        prog="outlast",
+        description=DESCRIPTION,
+        epilog=EPILOG,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        allow_abbrev=False,
+    )
+    top.add_argument("--version", action="version", version=f"outlast {__version__}")
+    _add_everywhere(top, default=None)
+    if words is not None and list(words) == ["--version"]:
+        return top
+    commands = top.add_subparsers(dest="command", metavar="COMMAND", title="commands", parser_class=Parser)
+    for module in _modules(words):
+        importlib.import_module(module).add(commands)
+    for command in commands.choices.values():
+        command.formatter_class = argparse.RawDescriptionHelpFormatter
+        _add_everywhere(command, default=argparse.SUPPRESS)
+    return top
+
+
+def _modules(words: Sequence[str] | None) -> list[str]:
+    present = [module for module in GROUPS if importlib.util.find_spec(module) is not None]
+    named = [module for module in present if words is not None and set(GROUPS[module]) & set(words)]
+    return named or present
+
+
+def _add_everywhere(command: argparse.ArgumentParser, default: str | None) -> None:
+    """Options that may stand before or after the command."""
+    taken = command._option_string_actions
+    options = {
+        "--store": ("PATH", "folder or URL of the store (see `outlast config`)"),
+        "--project": ("PATH", "work in another project than that of this folder"),
+    }
+    for option, (metavar, text) in options.items():
+        if option not in taken:
+            command.add_argument(option, metavar=metavar, default=default, help=text)
+    if "--debug" not in taken:
+        off = False if default is None else default
+        command.add_argument("--debug", action="store_true", default=off, help="show the trace of an error")
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run one command; its exit code."""
+    words = list(sys.argv[1:] if argv is None else argv)
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(
+                errors="backslashreplace"
+            )  # a terminal that cannot show a sign gets its escape
+    top = parser(words)
+    try:
+        arguments = top.parse_args(words)
+        if getattr(arguments, "handler", None) is None:
+            top.print_help(sys.stderr if words else None)
+            return EXIT_USAGE if words else 0
+        return _run(arguments)
+    except BrokenPipeError:
+        return _pipe_closed()
+
+
+def _run(arguments: argparse.Namespace) -> int:
+    try:
+        code = int(arguments.handler(arguments) or 0)
+        sys.stdout.flush()
+        return code
+    except KeyboardInterrupt:
+        return EXIT_INTERRUPTED
+    except BrokenPipeError:
+        raise
+    except OutlastError as error:
+        if arguments.debug:
+            raise
+        terminal.complain(str(error), error.hint)
+        return error.exit_code
+    except Exception as error:
+        if arguments.debug:
+            raise
+        terminal.complain(
+            f"unexpected {type(error).__name__}: {error}",
+            "this is a bug; the same command with --debug shows the trace",
+        )
+        return EXIT_UNEXPECTED
+
+
+def _pipe_closed() -> int:
+    """The reader went away, as in `outlast log 1411 | head`. Nothing of ours may complain at exit either."""
+    nowhere = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(nowhere, sys.stdout.fileno())
+    return EXIT_PIPE

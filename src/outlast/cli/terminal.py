@@ -1,0 +1,70 @@
+"""What the terminal is told: data on stdout, the rest on stderr, and nothing an agent wrote can steer it."""
+
+import sys
+from collections.abc import Iterable, Sequence
+from datetime import UTC, datetime
+
+import msgspec
+
+
+def safe(text: object) -> str:
+    """A text on one line: control characters, newlines and direction overrides are written as escapes."""
+    return "".join(char if char.isprintable() else _escaped(char) for char in str(text))
+
+
+def _escaped(char: str) -> str:
+    # A lone surrogate cannot be written to a terminal at all; its escape can.
+    return char.encode("unicode_escape", "surrogatepass").decode()
+
+
+def say(line: str = "") -> None:
+    """A line of data. Whoever calls it has made the foreign parts safe."""
+    sys.stdout.write(line + "\n")
+
+
+def tell(line: str) -> None:
+    """A line for the person, not for the next program."""
+    sys.stderr.write(safe(line) + "\n")
+
+
+def complain(message: str, hint: str = "") -> None:
+    """What went wrong, and what to type next."""
+    tell(f"error: {message}")
+    if hint:
+        tell(f"hint: {hint}")
+
+
+def say_json(value: object) -> None:
+    """A document, indented."""
+    say(msgspec.json.format(msgspec.json.encode(value), indent=2).decode())
+
+
+def say_json_line(value: object) -> None:
+    """A document on one line, for streams."""
+    say(msgspec.json.encode(value).decode())
+
+
+def table(rows: Iterable[Sequence[str]]) -> list[str]:
+    """Rows as aligned lines; the last column is as long as it is."""
+    made = [[safe(cell) for cell in row] for row in rows]
+    if not made:
+        return []
+    widths = [max(len(row[column]) for row in made) for column in range(len(made[0]))]
+    widths[-1] = 0
+    return [
+        "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in made
+    ]
+
+
+def clock(at: datetime | None, now: datetime | None = None) -> str:
+    """A time as the person's own clock shows it; with the day if that was another."""
+    if at is None:
+        return "-"
+    local, today = at.astimezone(), (now or datetime.now(UTC)).astimezone()
+    return local.strftime("%H:%M:%S" if local.date() == today.date() else "%Y-%m-%d %H:%M")
+
+
+def short(text: object, chars_max: int) -> str:
+    """The beginning of a text, safe and on one line."""
+    line = safe(text)
+    return line if len(line) <= chars_max else line[: chars_max - 1] + "…"

@@ -1,0 +1,257 @@
+"""What a person asks of a run: pause, resume, cancel, hand off, settle, amend. Shared by the command line and the page.
+
+A living holder is asked through the inbox and takes it in at its next beat or act; a resting run is claimed, changed
+and released here. Each act is refused before anything is written, records who asked, and may be repeated.
+"""
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+import msgspec
+
+from outlast import settings
+from outlast.core import budget as budgets
+from outlast.core import events as ev
+from outlast.core import state as st
+from outlast.core import statuses
+from outlast.core.values import Allowance, Contract
+from outlast.effects.ops import Append
+from outlast.errors import RunHeld, RunRefused, UnknownRun, UsageError
+from outlast.runs import endings, find, gather, mail, show
+from outlast.runs.drivers import blocking
+from outlast.runs.journal import Journal
+from outlast.store.protocol import Request, Summary, Where
+from outlast.store.sqlite import SqliteStore
+
+RESULT_MAX_BYTES = 1 << 20
+
+
+class Outcome(msgspec.Struct, frozen=True, kw_only=True):
+    """What became of an act. `asked`: a living holder was told and will take it in; else it is done."""
+
+    run: str
+    task: str
+    before: st.Status
+    status: st.Status
+    asked: bool = False
+    changed: bool = True
+
+
+def pause(store: SqliteStore, run: str) -> Outcome:
+    """Stop after the act under way, and start no more until `resume`."""
+    return ask(store, run, "pause", "pause")
+
+
+def cancel(store: SqliteStore, run: str) -> Outcome:
+    """Stop for good; a new run of the task needs `again`."""
+    return ask(store, run, "cancel", "cancel")
+
+
+def handoff(store: SqliteStore, run: str, *, take_back: bool = False) -> Outcome:
+    """Seal the run so that another store can take it over, or undo that."""
+    if take_back:
+        return ask(store, run, "take_back", "take_back")
+    return ask(store, run, "handoff", "handoff")
+
+
+def resume(store: SqliteStore, run: str, *, accept_rewind: bool = False) -> Outcome:
+    """Let a paused, failed or parked run be started again. Raises StoreRewound unless that is accepted."""
+    summary = root_of(store, run)
+    before = find.shown_status(store, summary.state, summary.run)
+    allow(summary.state, before, "resume")
+    if accept_rewind:
+        store.accept_rewind(summary.run)
+    # Claimed also when there is nothing to change, because claiming finds out whether the store was rewound.
+    with claimed(store, summary.run) as journal:
+        drain(journal)
+        status = find.status_if(store, journal.state, lives=False)
+        allow(journal.state, status, "resume")
+        changed = accept_rewind or statuses.after(status, "resume") != status
+        if accept_rewind:
+            take(journal, own_request(journal, "accept_rewind"))
+        if statuses.after(status, "resume") != status:
+            take(journal, own_request(journal, "resume"))
+        if journal.state.parked_until is not None:
+            _write(journal, ev.Woken(at=journal.now(), by=settings.user_name()))
+        status = find.status_if(store, journal.state, lives=False)
+    return Outcome(run=summary.run, task=summary.task, before=before, status=status, changed=changed)
+
+
+def amend(store: SqliteStore, run: str, contract: Contract) -> Outcome:
+    """Change goal, checks or invariants on purpose."""
+    return ask(store, run, "amend", "amend", msgspec.json.encode(mail.AmendArgs(contract)))
+
+
+def set_budget(store: SqliteStore, run: str, budget: Allowance | None) -> Outcome:
+    """Give the run another allowance, or none."""
+    return ask(store, run, "amend", "budget", msgspec.json.encode(budget))
+
+
+def add_budget(store: SqliteStore, run: str, more: Allowance) -> Outcome:
+    """Put more on top of the run's allowance."""
+    return set_budget(store, run, budgets.added(root_of(store, run).state.budget, more))
+
+
+# -- settling ----------------------------------------------------------------------------------------------------------
+
+
+def settle(
+    store: SqliteStore, run: str, effect: str, finding: ev.Finding, result: bytes = b"null"
+) -> Outcome:
+    """Record what a person found out about an effect in doubt, of the run or of the child run that is named."""
+    raw = _checked(finding, result)
+    summary = summary_of(store, run)
+    root = root_of(store, run)
+    allow(root.state, find.shown_status(store, root.state, root.run), "settle")
+    _require_doubt(store, summary, effect)
+    child = "" if summary.run == root.run else summary.run
+    args = msgspec.json.encode(mail.SettleArgs(effect, finding, raw, child))
+    return ask(store, run, "settle", "settle", args, lambda: _require_doubt(store, summary, effect))
+
+
+def _checked(finding: ev.Finding, result: bytes) -> msgspec.Raw:
+    if len(result) > RESULT_MAX_BYTES:
+        raise UsageError(
+            f"a result of {len(result):,} bytes is too large to settle with",
+            hint=f"at most {RESULT_MAX_BYTES:,} bytes",
+        )
+    try:
+        value = msgspec.json.decode(result)
+    except msgspec.DecodeError as error:
+        raise UsageError(
+            f"the result {result[:60].decode(errors='replace')!r} is not JSON: {error}",
+            hint="quote a text twice: --result '\"text\"'",
+        ) from error
+    if value is not None and finding != "happened":
+        raise UsageError("only what happened has a result", hint="leave out --result, or say --happened")
+    return msgspec.Raw(result)
+
+
+def _require_doubt(store: SqliteStore, summary: Summary, effect: str) -> None:
+    summary = summary_of(store, summary.run)
+    shown = {each.id: each for each in show.open_effects(store, summary)}
+    found = shown.get(effect) or next((e for e in show.effects(store, summary) if e.id == effect), None)
+    if found is None:
+        doubts = find.doubts(store, summary.state)
+        known = ", ".join(f"{each.id} {each.name}" for _, each in doubts) or "none"
+        raise UsageError(
+            f"run {summary.run} has no effect {effect!r}; in doubt: {known}",
+            hint=f"see `outlast effects {summary.run}`",
+        )
+    if found.state == "open":
+        raise UsageError(
+            f"effect {effect} {found.name!r} is being performed right now",
+            hint=f"wait for it; see `outlast effects {summary.run}`",
+        )
+    if found.state != "in_doubt":
+        by = f" by {found.settled_by}" if found.settled_by else " by its own outcome"
+        fate = {"failed": "did not happen", "given_up": "given up"}.get(found.state, found.state)
+        raise UsageError(
+            f"effect {effect} {found.name!r} is settled already as {fate!r}{by}",
+            hint=f"see `outlast effects {summary.run}`",
+        )
+
+
+# -- how an act reaches its run ----------------------------------------------------------------------------------------
+
+
+def summary_of(store: SqliteStore, run: str) -> Summary:
+    """The run with exactly this id."""
+    found = [summary for summary in store.list(Where(run_prefix=run)) if summary.run == run]
+    if not found:
+        raise UnknownRun(run)
+    return found[0]
+
+
+def root_of(store: SqliteStore, run: str) -> Summary:
+    """The run itself, or the root that a child belongs to: acts go to the root."""
+    summary = summary_of(store, run)
+    return summary if summary.root == summary.run else summary_of(store, summary.root)
+
+
+def allow(state: st.RunState, status: st.Status, command: statuses.Command) -> st.Status:
+    """The status that a command leads to. Raises RunRefused, with the hint, where it makes no sense."""
+    verdict = statuses.after(status, command)
+    if isinstance(verdict, statuses.Refusal):
+        raise RunRefused(
+            f"run {state.run} of task {state.task!r} {verdict.why}", hint=verdict.hint.format(run=state.run)
+        )
+    return verdict
+
+
+@contextmanager
+def claimed(store: SqliteStore, run: str) -> Iterator[Journal]:
+    """The journal of a resting root run, written by us alone inside the block. Raises RunHeld."""
+    lease = store.claim(run)
+    try:
+        journal = Journal(store, lease, gather.head(store, run))
+        journal.load_open_beat("")
+        yield journal
+    finally:
+        store.release(lease)
+
+
+def bury(journal: Journal) -> None:
+    """Record the end of an attempt that could not: while it is open, no wish takes hold."""
+    if journal.state.attempt is not None:
+        _write(journal, endings.lost(journal.state.attempt, journal.now()))
+
+
+def ask(
+    store: SqliteStore,
+    run: str,
+    command: statuses.Command,
+    what: str,
+    args: bytes = b"null",
+    check: Callable[[], None] = lambda: None,
+) -> Outcome:
+    """Bring a request to the run if its status allows the command: into the inbox, or at once. Raises RunRefused."""
+    root = root_of(store, run)
+    before = find.shown_status(store, root.state, root.run)
+    after = allow(root.state, before, command)
+    if before == "running":
+        return _put(store, root, before, what, args)
+    if after == before and what != "budget" and args == b"null" and not store.inbox.pending(root.run):
+        return Outcome(run=root.run, task=root.task, before=before, status=before, changed=False)
+    try:
+        with claimed(store, root.run) as journal:
+            drain(journal)
+            allow(journal.state, find.status_if(store, journal.state, lives=False), command)
+            bury(journal)
+            check()
+            take(journal, own_request(journal, what, args))
+            status = find.status_if(store, journal.state, lives=False)
+    except RunHeld:
+        return _put(store, root, before, what, args)
+    return Outcome(run=root.run, task=root.task, before=before, status=status)
+
+
+def _put(store: SqliteStore, root: Summary, before: st.Status, what: str, args: bytes) -> Outcome:
+    """Ask the living holder; what already waits is not asked twice."""
+    waits = any((item.what, item.args) == (what, args) for item in store.inbox.pending(root.run))
+    if not waits:
+        store.inbox.put(root.run, by=settings.user_name(), what=what, args=args)
+    return Outcome(run=root.run, task=root.task, before=before, status=before, asked=True, changed=not waits)
+
+
+def drain(journal: Journal) -> None:
+    """Take in what was asked of an attempt that died before it could."""
+    for request in journal.store.inbox.pending(journal.run):
+        take(journal, request)
+
+
+def own_request(journal: Journal, what: str, args: bytes = b"null") -> Request:
+    """A request that never lay in the inbox: its id is 0."""
+    return Request(0, journal.run, journal.now(), settings.user_name(), what, args)
+
+
+def take(journal: Journal, request: Request) -> None:
+    """Record a request and what it does, in one commit, on a run that no attempt has open."""
+    bury(journal)
+    blocking(journal, mail.settle_child(journal, journal, request))
+    events = (mail.requested(request, journal), *mail.effect_of(request, journal))
+    journal.store.append(journal.batch(Append(events, takes=(request.id,) if request.id else ())))
+
+
+def _write(journal: Journal, *events: ev.AnyEvent) -> None:
+    journal.store.append(journal.batch(Append(events)))

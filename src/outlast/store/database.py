@@ -1,0 +1,210 @@
+"""One SQLite file with its two connections, a writer and a reader, and what its errors mean to us.
+
+A failing write is *unknown*: after it nothing more is written through this object. What became of it shows after the
+next opening.
+"""
+
+import contextlib
+import os
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import apsw
+
+from outlast.errors import AppendUnknown, StoreBusy, StoreCorrupt, StoreError, StoreRefused, UnknownRun
+from outlast.store import files, schema
+
+BUSY_MS = 10_000
+BUSY_POLL_S = 0.01
+
+
+class Database:
+    """The file, opened. Writes go through `transaction` or the group commit, reads through `reading`."""
+
+    def __init__(self, path: Path, *, vfs: str | None = None) -> None:
+        self.path = path
+        self.write_lock = threading.Lock()
+        self._read_lock = threading.Lock()
+        self._rows: dict[str, int] = {}
+        self._broken: Exception | None = None
+        self._forked = False
+        self._closed = False
+        self._vfs = vfs
+        _prepare(path, vfs)
+        self.writer = self._connect()
+        self._reader = self._connect()
+
+    def _connect(self) -> apsw.Connection:
+        """Open, and wait for others who open: a change to WAL meets their locks without SQLite's own patience."""
+        deadline_s = time.monotonic() + BUSY_MS / 1000
+        while True:
+            try:
+                return self._connect_once()
+            except StoreBusy:
+                if time.monotonic() > deadline_s:
+                    raise
+                time.sleep(BUSY_POLL_S)
+
+    def _connect_once(self) -> apsw.Connection:
+        try:
+            connection = apsw.Connection(str(self.path), vfs=self._vfs)
+            connection.set_busy_timeout(BUSY_MS)
+            connection.config(apsw.SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 1)
+            if schema.version_of(connection) > schema.VERSION:
+                raise schema.too_new(self.path, schema.version_of(connection))
+            connection.pragma("synchronous", "full")
+            connection.pragma("fullfsync", 1)
+            schema.migrate(connection, self.path)
+            connection.pragma("journal_mode", "wal")
+            return connection
+        except apsw.Error as error:
+            raise self._translate(error) from error
+
+    def _translate(self, error: apsw.Error) -> StoreError:
+        hint = "see `outlast doctor`"
+        match error:
+            case apsw.CorruptError() | apsw.NotADBError():
+                return StoreCorrupt(f"the store {self.path} is damaged: {error}", hint=hint)
+            case apsw.BusyError() | apsw.LockedError():
+                return StoreBusy(f"the store {self.path} stayed locked for {BUSY_MS // 1000} s", hint=hint)
+            case apsw.ReadOnlyError() | apsw.CantOpenError() | apsw.PermissionsError():
+                return StoreRefused(f"the store {self.path} cannot be written: {error}", hint=hint)
+            case _:
+                return AppendUnknown(f"the store {self.path} failed: {error}", hint=hint)
+
+    @property
+    def usable(self) -> bool:
+        """Whether anything can still be written through this object."""
+        return self._broken is None and not self._forked and not self._closed
+
+    def check_usable(self) -> None:
+        """Raise unless something may still be written."""
+        if self._forked:
+            raise StoreRefused(
+                "this store was opened before a fork", hint="open it again in the child process"
+            )
+        if self._closed:
+            raise StoreRefused("this store was closed", hint="use a run inside its `with` block")
+        if self._broken is not None:
+            raise AppendUnknown(
+                f"the store is closed after a failed write: {self._broken}", hint="start the run again"
+            )
+
+    def mark_forked(self) -> None:
+        """This is a forked child: the parent's connections must not be used here."""
+        self._forked = True
+
+    def fail(self, error: apsw.Error) -> StoreError:
+        """What a failed write means. Unless the store was only busy, nothing is written here ever after."""
+        self.rollback()
+        translated = self._translate(error)
+        if not isinstance(translated, StoreBusy):
+            self._broken = error
+        return translated
+
+    def rollback(self) -> None:
+        """Undo an open transaction, if the file still lets us."""
+        with contextlib.suppress(apsw.Error):
+            if self.writer.in_transaction:
+                self.writer.execute("ROLLBACK")
+
+    @contextlib.contextmanager
+    def transaction(self) -> Iterator[apsw.Connection]:
+        """A write outside the group commit: claims, requests, new runs. Durable when the block ends."""
+        self.check_usable()
+        with _held(self.write_lock):
+            self.check_usable()
+            try:
+                # IMMEDIATE: take the write lock now, so we never fail to upgrade halfway.
+                self.writer.execute("BEGIN IMMEDIATE")
+                yield self.writer
+                self.writer.execute("COMMIT")
+            except apsw.Error as error:
+                raise self.fail(error) from error
+            except BaseException:
+                self.rollback()
+                raise
+
+    @contextlib.contextmanager
+    def reading(self) -> Iterator[apsw.Connection]:
+        """The reading connection, for one thread at a time."""
+        if self._forked:
+            self.check_usable()
+        with _held(self._read_lock):
+            try:
+                yield self._reader
+            except apsw.Error as error:
+                raise self._translate(error) from error
+
+    def row(self, run: str) -> int:
+        """The table row of a run."""
+        row = self._rows.get(run)
+        if row is None:
+            with self.reading() as connection:
+                row = self._rows[run] = row_in(connection, run)
+        return row
+
+    def forget_row(self, run: str) -> None:
+        """The run is gone, its number may not be remembered."""
+        self._rows.pop(run, None)
+
+    def epoch_of(self, row: int) -> int:
+        """The run's current epoch, 0 where the run is gone."""
+        with self.reading() as connection:
+            return connection.execute("SELECT epoch FROM runs WHERE id = ?", (row,)).get or 0
+
+    def close(self) -> None:
+        """Let go of the file."""
+        whole = self.usable
+        self._closed = True
+        with self.write_lock, self._read_lock, contextlib.suppress(apsw.Error):
+            if whole:  # so that the next opening has less to recover
+                self.writer.execute("PRAGMA wal_checkpoint(PASSIVE)")
+            self._reader.close()
+            self.writer.close()
+
+
+class _held:  # noqa: N801 - used like a function
+    """A lock, waited for with a limit: an interrupt at the wrong instant can leave one behind for ever."""
+
+    def __init__(self, lock: threading.Lock) -> None:
+        self._lock = lock
+
+    def __enter__(self) -> None:
+        if not self._lock.acquire(timeout=BUSY_MS / 1000):
+            raise StoreBusy("the store is busy in this process", hint="start the run again")
+
+    def __exit__(self, *_: object) -> None:
+        self._lock.release()
+
+
+def row_in(connection: apsw.Connection, run: str) -> int:
+    """The table row of a run, inside a transaction."""
+    row = connection.execute("SELECT id FROM runs WHERE run = ?", (run,)).get
+    if row is None:
+        raise UnknownRun(run)
+    return int(row)
+
+
+def _prepare(path: Path, vfs: str | None) -> None:
+    """Inspect the file before SQLite may touch it, or make an empty private one with a durable name."""
+    try:
+        files.make_folder(path.parent)
+        try:
+            os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600))
+        except FileExistsError:
+            try:
+                schema.inspect(path, vfs)
+            except apsw.Error as error:
+                raise StoreRefused(
+                    f"the store {path} cannot be opened: {error}", hint="see `outlast doctor`"
+                ) from error
+            return
+        files.sync_upwards(path.parent)
+    except OSError as error:
+        raise StoreRefused(
+            f"the store {path} cannot be used: {error.strerror or error}",
+            hint="point --store or OUTLAST_STORE to a folder you may write",
+        ) from error

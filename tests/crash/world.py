@@ -1,0 +1,294 @@
+"""A world to be killed in: a store, a workspace, a witness; starts of the agent in it; and what must be true after.
+
+The oracle for effects is the witness's log. For everything else it is the journal of a twin that nobody killed.
+"""
+
+from __future__ import annotations
+
+import shutil
+import signal
+from collections import Counter
+from dataclasses import dataclass
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+import msgspec
+
+from outlast.chaos.witness import Witness
+from outlast.core import events as ev
+from outlast.core.state import OpenEffect
+from outlast.runs import gather
+from outlast.store import SqliteStore, open_store
+from outlast.store.protocol import Batch, Summary, Where
+from tests.crash.agent import Blow, Spec
+from tests.crash.zygote import Child, Zygote
+
+STARTS_MAX = 12
+# The first call of these goes wrong: nobody hears of it, it is not done, or it is refused for certain.
+FAULTS = (("pay", "lose_reply"), ("order", "lose_reply"), ("book", "drop"), ("label", "refuse"))
+
+
+@dataclass(frozen=True)
+class Note:
+    """One line of the agent's notes."""
+
+    pid: int
+    kind: str
+    words: tuple[str, ...]
+
+
+class World:
+    """Everything that outlives the agent."""
+
+    def __init__(
+        self, folder: Path, zygote: Zygote, *, store: Path | None = None, witness: Witness | None = None
+    ) -> None:
+        self.folder = folder
+        self.zygote = zygote
+        self.work = folder / "work"
+        self.work.mkdir(parents=True)
+        (self.work / "notes.md").write_text("as it was")
+        self.store = store or folder / "state"
+        self.witness = witness or Witness.start(folder / "witness.log")
+        if witness is None:
+            for name, mode in FAULTS:
+                self.witness.fault(mode, match=name)
+
+    def after_cut(self, folder: Path, store: Path) -> World:
+        """The same world with another disk: what was done outside stays done, under a witness of its own."""
+        folder.mkdir()
+        log = folder / "witness.log"
+        shutil.copy(self.witness.log, log)
+        other = World(folder, self.zygote, store=store, witness=Witness.start(log))
+        shutil.copy(self.notes_path, other.notes_path)
+        return other
+
+    def close(self) -> None:
+        self.witness.stop()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    # -- starting ------------------------------------------------------------------------------------------------
+
+    @property
+    def notes_path(self) -> Path:
+        return self.folder / "notes"
+
+    def spec(self, **more: Any) -> Spec:
+        places = {"store": self.store, "folder": self.work, "notes": self.notes_path}
+        return Spec(**{name: str(path) for name, path in places.items()}, witness=self.witness.url, **more)
+
+    def start(self, **more: Any) -> Child:
+        return self.zygote.start(self.spec(**more))
+
+    def run(self, kill_at: int | None = None, **more: Any) -> int:
+        """One attempt to its end; the exit code, -9 when it was killed."""
+        if kill_at is not None:
+            more["blows"] = (Blow(kill_at),)
+        code = self.start(**more).wait()
+        assert code != 99, self.output
+        return code
+
+    def run_to_end(self, **more: Any) -> None:
+        """Start again and again, settling what is in doubt by the truth, until the run is done."""
+        for _ in range(STARTS_MAX):
+            code = self.run(**more)
+            if code == 0:
+                return
+            assert code == 3, self.story
+            assert self.settle_by_the_truth(), self.story
+        raise AssertionError(f"not done after {STARTS_MAX} starts: {self.story}")
+
+    def settle_by_the_truth(self) -> int:
+        """Do what a person does who looks at the world: say of each doubtful effect what became of it."""
+        performed = {item.identity: item.result for item in self.witness.performances()}
+        settled = 0
+        with Opened(self.store) as store:
+            for summary in store.list(Where()):
+                findings = [self._finding(effect, performed) for effect in summary.state.in_doubt]
+                if findings:
+                    lease = store.claim(summary.root)
+                    store.append(Batch(lease, summary.run, summary.state.seq, tuple(findings)))
+                    store.release(lease)
+                settled += len(findings)
+        return settled
+
+    def _finding(self, effect: OpenEffect, performed: dict[str, Any]) -> ev.EffectSettled:
+        label = f"{effect.name}-{effect.beat}"
+        result = ev.Payload(v=msgspec.Raw(msgspec.json.encode(performed.get(label))))
+        finding: ev.Finding = "happened" if label in performed else "did_not"
+        return ev.EffectSettled(
+            at=effect.at, beat=effect.beat, n=effect.n, finding=finding, by="test", result=result
+        )
+
+    # -- looking -------------------------------------------------------------------------------------------------
+
+    @property
+    def notes(self) -> list[Note]:
+        if not self.notes_path.exists():
+            return []
+        lines = (line.split() for line in self.notes_path.read_text().splitlines())
+        return [Note(int(pid), kind, tuple(words)) for pid, kind, *words in lines]
+
+    def noted(self, kind: str, *, after: int = 0) -> list[tuple[str, ...]]:
+        """What was noted under a kind, from a position in the notes on."""
+        return [note.words for note in self.notes[after:] if note.kind == kind]
+
+    @property
+    def blow(self) -> str:
+        return " ".join("+".join(words) for words in self.noted("blow"))
+
+    @property
+    def output(self) -> str:
+        path = self.notes_path.with_suffix(".output")
+        return path.read_text() if path.exists() else ""
+
+    @property
+    def story(self) -> str:
+        lines = [
+            f"{note.pid} {note.kind} {' '.join(note.words)}" for note in self.notes if note.kind != "point"
+        ]
+        return f"blows: {self.blow}\n" + "\n".join(lines[-40:]) + f"\n{self.output[-3000:]}"
+
+    def journal(self) -> dict[str, Any]:
+        """What the store says, without what differs between two worlds: ids, keys, times, attempts."""
+        with Opened(self.store) as store:
+            return {f"{s.task} of beat {s.parent_beat}": dump(store, s) for s in store.list(Where())}
+
+    def events(self, task: str = "1411") -> list[ev.AnyEvent]:
+        with Opened(self.store) as store:
+            (summary,) = store.list(Where(task=task))
+            return [item.event for item in store.read(summary.run, after=0).events]
+
+    def recorded(self) -> Recorded:
+        """What is recorded now, to be compared with what is done again later."""
+        with Opened(self.store) as store:
+            decided: set[tuple[str, str]] = set()
+            beats = 0
+            for summary in store.list(Where()):
+                for item in store.read(summary.run, after=0).events:
+                    event = item.event
+                    if isinstance(event, ev.Decided):
+                        decided.add((f"{summary.task}/{event.beat}", event.name))
+                    elif isinstance(event, ev.PlanSet) and not summary.parent:
+                        decided.add(("-", "plan"))
+                    elif isinstance(event, ev.BeatDone) and not summary.parent:
+                        beats = event.beat
+        return Recorded(frozenset(decided), beats, len(self.notes))
+
+    # -- judging -------------------------------------------------------------------------------------------------
+
+    def check_nothing_repeated(self, then: Recorded) -> None:
+        """Since `then` no recorded decision was asked again, and no completed beat was entered again."""
+        asked = {(where, name) for where, name in self.noted("ask", after=then.notes)}
+        assert not asked & then.decided, f"asked again: {asked & then.decided}\n{self.story}"
+        entered = [int(beat) for beat, _ in self.noted("beat", after=then.notes)]
+        assert all(beat > then.beats for beat in entered), f"{then.beats} were done, {entered}\n{self.story}"
+
+    def check_effects(self, expected: list[str] | None = None) -> None:
+        """The witness saw each effect once, with the arguments that the journal has."""
+        seen = Counter(item.identity for item in self.witness.performances())
+        assert set(seen.values()) <= {1}, f"performed twice: {seen}\n{self.story}"
+        if expected is not None:
+            assert sorted(seen) == sorted(expected), self.story
+
+    def check_equal(self, twin: dict[str, Any]) -> None:
+        mine = self.journal()
+        assert mine == twin, f"{_difference(mine, twin)}\n{self.story}"
+
+
+@dataclass(frozen=True)
+class Recorded:
+    """What was durable at an instant."""
+
+    decided: frozenset[tuple[str, str]]
+    beats: int
+    notes: int
+
+
+class Opened:
+    """A store opened by the test itself, only to look or to ask."""
+
+    def __init__(self, path: Path) -> None:
+        self._store = open_store(path)
+
+    def __enter__(self) -> SqliteStore:
+        return self._store
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._store.close()
+
+
+def dump(store: SqliteStore, summary: Summary) -> dict[str, Any]:
+    """A run as its journal tells it."""
+
+    def value(payload: ev.Payload | None) -> Any:
+        return None if payload is None else _worded_once(gather.value_of(store, payload))
+
+    told: dict[str, Any] = {"beats": [], "decided": {}, "effects": {}, "finished": None}
+    for item in store.read(summary.run, after=0).events:
+        match item.event:
+            case ev.BeatDone() as e:
+                refs = [(ref.name, ref.uri, ref.digest) for ref in e.remembered]
+                told["beats"].append(
+                    (e.beat, e.step, e.cursor, e.over, value(e.result), value(e.evidence), refs)
+                )
+            case ev.Decided() as e:
+                told["decided"][e.beat, e.name, e.occurrence] = value(e.value)
+            case ev.EffectIntended() as e:
+                told["effects"][e.beat, e.n] = [e.name, e.occurrence, value(e.args), "intended", None]
+            case ev.EffectConfirmed() as e:
+                told["effects"][e.beat, e.n][3:] = ["confirmed", value(e.result)]
+            case ev.EffectSettled() as e:
+                found = "confirmed" if e.finding == "happened" else e.finding
+                told["effects"][e.beat, e.n][3:] = [found, value(e.result)]
+            case ev.EffectFailed() | ev.EffectInDoubt() as e:
+                told["effects"][e.beat, e.n][3:] = [type(e).__name__, None]
+            case ev.Finished() as e:
+                told["finished"] = (value(e.result), [check.exit_code for check in e.checks])
+    head = gather.head(store, summary.run)
+    told["plan"] = msgspec.json.decode(msgspec.json.encode(gather.plan_of(store, head)))
+    told["memory"] = [(ref.name, ref.uri, ref.digest) for ref in head.memory]
+    told["head"] = (
+        head.status,
+        head.cause,
+        head.beats,
+        head.cursor,
+        head.over,
+        head.effects_total,
+        head.open_beat,
+    )
+    return told
+
+
+def _worded_once(value: Any) -> Any:
+    """Without the number that tells how often the model was asked: before it is recorded, it may be asked again.
+
+    And without the padding of an outcome: a person who settles knows only what the world says."""
+    if isinstance(value, dict):
+        return {name: _worded_once(inner) for name, inner in value.items() if name not in ("asked", "pad")}
+    return [_worded_once(inner) for inner in value] if isinstance(value, list) else value
+
+
+def _difference(mine: dict[str, Any], twin: dict[str, Any]) -> str:
+    lines = [f"runs: {sorted(mine)} against {sorted(twin)}"] if sorted(mine) != sorted(twin) else []
+    for run in mine.keys() & twin.keys():
+        for part, value in mine[run].items():
+            if value != twin[run][part]:
+                lines.append(
+                    f"{run} {part}:\n  {value!r:.1500}\nnot as in the twin:\n  {twin[run][part]!r:.1500}"
+                )
+    return "\n".join(lines)
+
+
+def killed(code: int) -> bool:
+    return code == -signal.SIGKILL

@@ -1,0 +1,385 @@
+"""The mutation check: break the code on purpose, one break at a time; each must turn the tests red.
+
+    ./dev mutants [NAME…]      all of them, or those whose name contains one of the words; -l lists them
+
+A mutation is an exact replacement in a copy of `src`; the working tree is not touched. Beside each stand the tests
+that are expected to notice, so that a mutant takes seconds. Exit code 1 when one survives or no longer applies, or
+when the tests beside it fail without it.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[1]
+LIMIT_S = 240
+JOBS = 2
+
+CRASH = "tests/crash"
+POINT = f"{CRASH}/test_points.py::test_every_named_point_is_met_and_survived"
+RULES = f"{CRASH}/test_rules.py"
+GROUP = f"{CRASH}/test_disk_errors.py::test_in_a_group_commit"
+
+
+@dataclass(frozen=True)
+class Mutant:
+    """One break: in `file` under src/outlast, `old` (there exactly once) becomes `new`."""
+
+    name: str
+    file: str
+    old: str
+    new: str
+    tests: tuple[str, ...]
+
+
+MUTANTS = (
+    # -- durability
+    Mutant(
+        "a blob without fsync",
+        "store/files.py",
+        "                view = view[os.write(fd, view) :]\n            os.fsync(fd)\n",
+        "                view = view[os.write(fd, view) :]\n",
+        (
+            f"{CRASH}/test_syscalls.py::test_a_blob_is_flushed_before_it_gets_its_name_and_that_before_the_event_that_names_it",
+        ),
+    ),
+    Mutant(
+        "a blob's name without fsync of its folder",
+        "store/files.py",
+        "        os.replace(temporary, path)\n        self._sync_names(path)\n",
+        "        os.replace(temporary, path)\n",
+        (f"{CRASH}/test_syscalls.py::test_every_new_name_is_made_durable_by_an_fsync_of_its_folder",),
+    ),
+    Mutant(
+        "a new folder without fsync of its parent",
+        "store/files.py",
+        "        sync_folder(folder.parent)\n",
+        "",
+        (f"{CRASH}/test_syscalls.py::test_every_new_name_is_made_durable_by_an_fsync_of_its_folder",),
+    ),
+    Mutant(
+        "synchronous=NORMAL",
+        "store/database.py",
+        'pragma("synchronous", "full")',
+        'pragma("synchronous", "normal")',
+        (f"{CRASH}/test_powercut.py::test_cut_at_any_operation_every_acknowledged_append_is_there",),
+    ),
+    Mutant(
+        "the mark is not written",
+        "store/liveness.py",
+        'self._map[:_MARK_BYTES] = b"%020d\\n" % n',
+        "pass",
+        (f"{CRASH}/test_files.py::test_a_log_whose_tail_is_lost_is_found_out",),
+    ),
+    Mutant(
+        "a damaged file is not looked at first",
+        "store/database.py",
+        "                schema.inspect(path, vfs)\n",
+        "                pass\n",
+        (f"{CRASH}/test_files.py::test_a_damaged_or_foreign_file_is_refused_and_not_changed",),
+    ),
+    # -- a failed write
+    Mutant(
+        "the store goes on after a failed write",
+        "store/database.py",
+        "            self._broken = error\n",
+        "            pass\n",
+        (GROUP + "_an_io_error_fails_every_waiter",),
+    ),
+    Mutant(
+        "an I/O error fails only the first of a group",
+        "store/commits.py",
+        "                pending.error = pending.error or known\n",
+        "                pending.error = pending.error or (known if pending is group[0] else None)\n",
+        (GROUP + "_an_io_error_fails_every_waiter",),
+    ),
+    Mutant(
+        "a stale append fails its whole group",
+        "store/commits.py",
+        "                pending.error = LeaseLost(batch.run, held=lease.epoch, current=self._db.epoch_of(lease.row))\n"
+        "                return\n",
+        "                raise LeaseLost(batch.run, held=lease.epoch, current=0) from None\n",
+        (GROUP + "_a_stale_append_fails_alone",),
+    ),
+    Mutant(
+        "the ballast is never given back",
+        "store/commits.py",
+        "        self._ballast.unlink(missing_ok=True)\n",
+        "",
+        (
+            f"{CRASH}/test_disk_errors.py::test_a_disk_that_fills_up_under_a_run_stops_it_with_its_cause[3]",
+            f"{CRASH}/test_disk_errors.py::test_on_a_full_disk_the_ballast_lets_the_outcome_and_the_cause_be_recorded",
+        ),
+    ),
+    Mutant(
+        "new work is begun on a full disk",
+        "store/commits.py",
+        "        self.low = True\n",
+        "",
+        (
+            f"{CRASH}/test_disk_errors.py::test_on_a_full_disk_the_ballast_lets_the_outcome_and_the_cause_be_recorded",
+        ),
+    ),
+    # -- fences
+    Mutant(
+        "no epoch in the fence",
+        "store/commits.py",
+        "WHERE id = ?6 AND epoch = ?7)",
+        "WHERE id = ?6 AND ?7 = ?7)",
+        (
+            f"{CRASH}/test_zombies.py::test_every_write_of_a_lost_lease_is_refused",
+            GROUP + "_a_stale_append_fails_alone",
+        ),
+    ),
+    Mutant(
+        "no sequence number in the fence",
+        "store/commits.py",
+        "(SELECT ?2 FROM events WHERE run = ?1 AND seq = ?2 - 1)",
+        "?2",
+        (GROUP + "_a_stale_append_fails_alone",),
+    ),
+    Mutant(
+        "an act is not guarded by the lease",
+        "store/leases.py",
+        "            if late and self._leases.renew(",
+        "            if False and self._leases.renew(",
+        (f"{CRASH}/test_zombies.py::test_stopped_before_a_blind_act_a_zombie_does_not_perform_it",),
+    ),
+    Mutant(
+        "a taker does not mind that the holder is in an act",
+        "store/liveness.py",
+        "        fcntl.flock(act_fd, fcntl.LOCK_EX | fcntl.LOCK_NB)\n",
+        "        fcntl.flock(act_fd, fcntl.LOCK_SH | fcntl.LOCK_NB)\n",
+        (f"{CRASH}/test_zombies.py::test_stopped_inside_an_act_a_zombie_is_killed_by_the_taker",),
+    ),
+    Mutant(
+        "the lock is let go before the run is",
+        "store/liveness.py",
+        "        if _is_at(fd, path):\n            return",
+        "        if _is_at(fd, path):\n            fcntl.flock(fd, fcntl.LOCK_UN)\n            return",
+        (f"{CRASH}/test_two_starts.py::test_of_two_starts_at_once_one_wins_and_the_other_says_who_holds_it",),
+    ),
+    Mutant(
+        "a forked child may write",
+        "store/database.py",
+        "        self._forked = True\n",
+        "        pass\n",
+        (f"{CRASH}/test_two_starts.py::test_a_forked_child_cannot_write_with_its_parents_lease",),
+    ),
+    # -- effects
+    Mutant(
+        "the act before its intent",
+        "effects/acting.py",
+        "                yield from course.intend()\n                yield from course.go()\n",
+        "                yield from course.go()\n                yield from course.intend()\n",
+        (f"{RULES}::test_a_blind_act_without_an_outcome_is_never_repeated_unasked",),
+    ),
+    Mutant(
+        "the argument digest is not compared",
+        "effects/acting.py",
+        "    if (intent.name, intent.digest) == (act.name, act.digest):\n",
+        "    if intent.name == act.name:\n",
+        (f"{RULES}::test_an_act_whose_arguments_changed_is_not_performed",),
+    ),
+    Mutant(
+        "performed again when in doubt",
+        "core/recovery.py",
+        "    return Ask(_why(record, facts))\n",
+        "    return Perform()\n",
+        (f"{RULES}::test_a_blind_act_without_an_outcome_is_never_repeated_unasked",),
+    ),
+    Mutant(
+        "a did-not counts although the act may be under way",
+        "core/recovery.py",
+        "Probe(did_not_counts=not facts.performer_lives)",
+        "Probe(did_not_counts=True)",
+        (f"{RULES}::test_a_did_not_does_not_count_while_the_act_may_be_under_way",),
+    ),
+    Mutant(
+        "old keys are reissued",
+        "core/recovery.py",
+        "    return facts.age_s is not None and 0 <= facts.age_s < facts.key_ttl_s\n",
+        "    return True\n",
+        (f"{CRASH}/test_clock.py::test_a_key_that_may_be_too_old_is_asked_about_and_not_reissued",),
+    ),
+    Mutant(
+        "the key is made from the arguments",
+        "runs/beat.py",
+        "effect_key(self._journal.run, self.number, name, occurrence)",
+        "digest(encoded)",
+        (f"{RULES}::test_the_same_act_with_the_same_arguments_is_another_effect_the_next_time",),
+    ),
+    Mutant(
+        "a reissue has a key of its own",
+        "effects/acting.py",
+        "        self._reissued += 1\n",
+        "        self._reissued += 1\n"
+        "        self.act = msgspec.structs.replace(self.act, key=self.act.key + str(time.monotonic_ns()))\n",
+        (f"{POINT}[act.performed]", f"{POINT}[reissue.before]"),
+    ),
+    Mutant(
+        "recorded acts are performed again",
+        "runs/beat.py",
+        "            record = self._recorded(name, occurrence, key)\n",
+        "            record = None\n",
+        (f"{POINT}[act.confirmed]",),
+    ),
+    # -- runs
+    Mutant(
+        "recorded decisions are asked again",
+        "runs/beat.py",
+        "            if recorded is not None:\n                return self._journal.value(recorded.value)\n",
+        "",
+        (f"{POINT}[decide.recorded]",),
+    ),
+    Mutant(
+        "the plan is made again",
+        "runs/run.py",
+        "        if self.is_done or self.state.plan_seq:\n",
+        "        if self.is_done:\n",
+        (f"{POINT}[plan.recorded]",),
+    ),
+    Mutant(
+        "a beat's end leaves it open",
+        "core/state.py",
+        "        open_beat=None,\n        effects_open=(),\n",
+        "        effects_open=(),\n",
+        (f"{CRASH}/test_points.py::test_the_uninterrupted_run_does_each_effect_once",),
+    ),
+    Mutant(
+        "a beat's end does not move the cursor",
+        "core/state.py",
+        "        cursor=event.cursor,\n        over=event.over,\n",
+        "        over=event.over,\n",
+        (f"{CRASH}/test_points.py::test_the_uninterrupted_run_does_each_effect_once", f"{POINT}[beat.done]"),
+    ),
+    Mutant(
+        "another child each time",
+        "store/sqlite.py",
+        "            if found is not None and found[0] != after:\n",
+        "            if found is not None and found[0] != after and opened.parent is None:\n",
+        (f"{POINT}[child.finished]",),
+    ),
+    Mutant(
+        "another contract is not noticed",
+        "runs/run.py",
+        "        changed = self._contract_given(recorded) != recorded\n",
+        "        changed = False\n",
+        (f"{RULES}::test_another_contract_is_refused_until_it_is_amended",),
+    ),
+    Mutant(
+        "failing checks are ignored",
+        "runs/run.py",
+        "        if failed is not None:\n            raise ChecksFailed(",
+        "        if failed is not None and False:\n            raise ChecksFailed(",
+        (f"{RULES}::test_a_run_whose_check_fails_is_not_done_and_checks_again",),
+    ),
+)
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """What became of a mutant: killed (good), survived, does not apply, or its tests are broken."""
+
+    word: str
+    seconds: float = 0.0
+    detail: str = ""
+
+    @property
+    def good(self) -> bool:
+        return self.word == "killed"
+
+
+def judge(mutant: Mutant) -> Verdict:
+    """Break a copy and run the tests that must notice."""
+    started = time.monotonic()
+    with tempfile.TemporaryDirectory(prefix="outlast-mutant-") as folder:
+        source = Path(folder) / "src"
+        shutil.copytree(ROOT / "src", source, ignore=shutil.ignore_patterns("__pycache__"))
+        path = source / "outlast" / mutant.file
+        text = path.read_text() if path.exists() else ""
+        if text.count(mutant.old) != 1:
+            return Verdict("does not apply", 0, f"{mutant.file} has it {text.count(mutant.old)} times")
+        path.write_text(text.replace(mutant.old, mutant.new))
+        code, output = run_tests(mutant.tests, source, Path(folder))
+    seconds = time.monotonic() - started
+    if code == 1:
+        return Verdict("killed", seconds, _first_failure(output))
+    if code == 0:
+        return Verdict("survived", seconds, " ".join(mutant.tests))
+    return Verdict("tests broken", seconds, f"pytest exit code {code}: {output[-400:]}")
+
+
+def run_tests(tests: tuple[str, ...], source: Path, folder: Path) -> tuple[int, str]:
+    """Run a selection of tests against the package in `source`."""
+    command = [sys.executable, "-m", "pytest", "-q", "-x", "-p", "no:cacheprovider", "--seed", "1"]
+    command += ["--basetemp", str(folder / "tmp"), *tests]
+    env = {**os.environ, "PYTHONPATH": str(source), "PYTHONDONTWRITEBYTECODE": "1"}
+    try:
+        done = subprocess.run(
+            command, cwd=ROOT, env=env, capture_output=True, text=True, timeout=LIMIT_S, check=False
+        )
+    except subprocess.TimeoutExpired:
+        return 1, "FAILED it never ended"
+    return done.returncode, done.stdout + done.stderr
+
+
+def _first_failure(output: str) -> str:
+    failed = [line for line in output.splitlines() if line.startswith(("FAILED", "ERROR"))]
+    return failed[0].split(" - ")[0].partition("::")[2][:70] if failed else ""
+
+
+def imports_the_copy() -> bool:
+    """PYTHONPATH must win over the installed package, else nothing was mutated at all."""
+    with tempfile.TemporaryDirectory() as folder:
+        (Path(folder) / "outlast").mkdir()
+        (Path(folder) / "outlast/__init__.py").write_text("raise SystemExit(42)")
+        env = {**os.environ, "PYTHONPATH": folder}
+        return subprocess.run([sys.executable, "-c", "import outlast"], env=env, check=False).returncode == 42
+
+
+def chosen(words: list[str]) -> list[Mutant]:
+    return [mutant for mutant in MUTANTS if not words or any(word in mutant.name for word in words)]
+
+
+def main(words: list[str]) -> int:
+    if "-l" in words:
+        print("\n".join(f"{mutant.name}  ({mutant.file})" for mutant in MUTANTS))
+        return 0
+    mutants = chosen(words)
+    if not mutants:
+        print("error: no mutant is called that\nhint: ./dev mutants -l", file=sys.stderr)
+        return 2
+    if not imports_the_copy():
+        print("error: PYTHONPATH does not win over the installed outlast", file=sys.stderr)
+        return 2
+    selection = tuple(sorted({test for mutant in mutants for test in mutant.tests}))
+    with tempfile.TemporaryDirectory(prefix="outlast-mutant-") as folder:
+        code, output = run_tests(selection, ROOT / "src", Path(folder))
+    if code != 0:
+        print(output[-3000:])
+        print("error: these tests fail without any mutation", file=sys.stderr)
+        return 1
+    width = max(len(mutant.name) for mutant in mutants)
+    good = True
+    with ThreadPoolExecutor(JOBS) as pool:
+        for mutant, verdict in zip(mutants, pool.map(judge, mutants), strict=True):
+            print(
+                f"{mutant.name:{width}}  {verdict.word:14}  {verdict.seconds:5.1f} s  {verdict.detail}",
+                flush=True,
+            )
+            good = good and verdict.good
+    print(f"{len(mutants)} mutants, {'all killed' if good else 'NOT all killed'}")
+    return 0 if good else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,5 @@
+"""The conformance suite is no test module by name, but its assertions should explain themselves."""
+
+import pytest
+
+pytest.register_assert_rewrite("tests.store.conformance")
