@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 
 import outlast
+from outlast import faults
 from outlast.runs.run import Run
 from tests.support.inprocess import ask, head_of, tags
 
@@ -251,3 +252,35 @@ def test_names_that_are_not_utf8_do_not_keep_a_run_from_starting(store: Path, tm
     )
     assert done.stdout == b"fine\n", done.stderr
     assert json.dumps(head_of(store).project)
+
+
+def test_after_ctrl_c_in_an_intents_commit_the_act_is_not_performed_without_one(
+    start: Start, store: Path
+) -> None:
+    performed: list[str] = []
+
+    def pay(idempotency_key: str) -> None:
+        performed.append(idempotency_key)
+
+    def interrupt(name: str) -> None:
+        if name == "store.before_commit":
+            faults.arm(None)
+            raise KeyboardInterrupt
+
+    with start() as run:
+        for beat in run.beats():
+            faults.arm(interrupt)
+            with pytest.raises(KeyboardInterrupt):
+                beat.act("pay", pay)
+            with pytest.raises(outlast.BeatClosed):
+                beat.act("pay", pay)
+            break
+    assert performed == []
+    assert "effect_intended" not in tags(store)
+    assert tags(store)[-1] == "attempt_ended"
+    with start() as run:
+        for beat in run.beats():
+            beat.act("pay", pay)
+            beat.finish()
+            beat.done()
+    assert len(performed) == 1

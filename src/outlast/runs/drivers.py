@@ -39,8 +39,12 @@ def _do(journal: Journal | None, op: Op) -> Any:
         case Append():
             assert journal is not None, "a run must be open to be written"
             to = op.target or journal
-            with to.mutex:
-                to.store.append(to.batch(op))
+            try:
+                with to.mutex:
+                    to.store.append(to.batch(op))
+            except BaseException as error:
+                to.uncertain = not isinstance(error, Exception)
+                raise
             return None
         case Call():
             return _call(op, _guarded(journal, op))

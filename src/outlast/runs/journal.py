@@ -58,6 +58,7 @@ class Journal:
         self.mutex = threading.RLock()
         self.record = BeatRecord(head.beats + 1)
         self.since_s = time.monotonic()
+        self.uncertain = False  # an append was interrupted: what is in memory may not be in the journal
         self._lazy: list[ev.AnyEvent] = []
         self._clock = clock or _utc_now
         self.mail = mail or _no_mail
@@ -149,6 +150,7 @@ class Journal:
         """Go on from a head that was read back; what still waited to ride along is dropped with its beat."""
         self._lazy.clear()
         self.state = head
+        self.uncertain = False
 
     def next_beat(self, step: str) -> None:
         """Open a fresh record for the beat after the last one done."""

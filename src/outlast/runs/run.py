@@ -372,7 +372,7 @@ class Run:
     @property
     def has_ended(self) -> bool:
         """Whether this attempt has recorded its end, or left its block."""
-        return self.closed or self._root().state.attempt is None
+        return self.closed or self.journal.uncertain or self._root().state.attempt is None
 
     def _open(self) -> Steps:
         if not self.closed:
@@ -514,7 +514,7 @@ class Run:
     def _end(self, error: BaseException | None) -> Steps:
         if isinstance(error, StoreError):
             return  # whatever was written last is unknown, or not ours any more: write nothing
-        if error is not None and not isinstance(error, Exception) and not self._async:
+        if self.journal.uncertain:
             self._look_again()
         if error is None and self.state.over:
             try:
