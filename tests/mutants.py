@@ -24,6 +24,8 @@ LIMIT_S = 240
 JOBS = 2
 
 CRASH = "tests/crash"
+RUNS = "tests/runs"
+KILLED = f"{CRASH}/test_saves_killed.py"
 POINT = f"{CRASH}/test_points.py::test_every_named_point_is_met_and_survived"
 RULES = f"{CRASH}/test_rules.py"
 GROUP = f"{CRASH}/test_disk_errors.py::test_in_a_group_commit"
@@ -86,6 +88,68 @@ MUTANTS = (
         "                pass\n",
         (f"{CRASH}/test_files.py::test_a_damaged_or_foreign_file_is_refused_and_not_changed",),
     ),
+    # -- saves of the workspace
+    Mutant(
+        "a save does not flush what the agent committed",
+        "workspace/taking.py",
+        "            refs.syncfs(self._repo.common_dir)\n",
+        "            pass\n",
+        (f"{CRASH}/test_saves.py::test_a_save_that_returned_survives_any_later_cut",),
+    ),
+    Mutant(
+        "a save's pack without fsync",
+        "workspace/packs.py",
+        "        os.fsync(self._fd)\n",
+        "",
+        (f"{CRASH}/test_saves.py::test_a_save_that_returned_survives_any_later_cut",),
+    ),
+    Mutant(
+        "a ref's name without fsync of its folder",
+        "workspace/refs.py",
+        "            raise\n        _sync_upwards(git_dir, ref)\n",
+        "            raise\n",
+        (f"{CRASH}/test_saves.py::test_a_save_that_returned_survives_any_later_cut",),
+    ),
+    Mutant(
+        "a save's ref before its pack",
+        "workspace/taking.py",
+        "        pack.close()\n        if self._moved or",
+        "        refs.write_ref(self._repo.common_dir, self._ref(at), w, old=refs.ANY)\n"
+        "        pack.close()\n        if self._moved or",
+        (f"{KILLED}::test_killed_at_any_crash_point_of_a_save_the_ones_before_are_whole",),
+    ),
+    Mutant(
+        "a save's pack without its keep file",
+        "workspace/packs.py",
+        '((keep, ".keep"), (self._temporary, ".pack"), (index, ".idx"))',
+        '((self._temporary, ".pack"), (index, ".idx"))',
+        (f"{CRASH}/test_saves_kept.py::test_gc_in_the_middle_of_a_save_takes_nothing_from_it",),
+    ),
+    Mutant(
+        "a save does not hold the one before",
+        "workspace/taking.py",
+        "[*previous, *named]",
+        "[*named]",
+        (
+            f"{CRASH}/test_saves_kept.py::test_every_save_of_a_run_travels_in_a_bundle_of_its_newest_ref[plain]",
+        ),
+    ),
+    Mutant(
+        "what a killed save left is not swept",
+        "workspace/capture.py",
+        "        refs.sweep_locks(self.repo().common_dir)\n",
+        "",
+        (f"{KILLED}::test_killed_at_any_crash_point_of_a_save_the_ones_before_are_whole",),
+    ),
+    Mutant(
+        "after a power cut the agent's lost objects are believed in",
+        "workspace/taking.py",
+        "                memory.lost = not self._is_whole(memory.tree, quarantine)\n",
+        "",
+        (
+            f"{CRASH}/test_saves.py::test_a_save_survives_when_a_neighbours_flush_commits_the_journal_first[plain]",
+        ),
+    ),
     # -- a failed write
     Mutant(
         "the store goes on after a failed write",
@@ -104,9 +168,14 @@ MUTANTS = (
     Mutant(
         "a stale append fails its whole group",
         "store/commits.py",
-        "                pending.error = LeaseLost(batch.run, held=lease.epoch, current=self._db.epoch_of(lease.row))\n"
-        "                return\n",
-        "                raise LeaseLost(batch.run, held=lease.epoch, current=0) from None\n",
+        "            for row in self._rows(pending):\n"
+        "                writer.execute(_INSERT, row)\n"
+        "        except apsw.ConstraintError:\n"
+        "            pending.error = self._lost(pending.batch)\n",
+        "            for row in self._rows(pending):\n"
+        "                writer.execute(_INSERT, row)\n"
+        "        except apsw.ConstraintError:\n"
+        "            raise self._lost(pending.batch) from None\n",
         (GROUP + "_a_stale_append_fails_alone",),
     ),
     Mutant(
@@ -156,16 +225,58 @@ MUTANTS = (
     Mutant(
         "a taker does not mind that the holder is in an act",
         "store/liveness.py",
-        "        fcntl.flock(act_fd, fcntl.LOCK_EX | fcntl.LOCK_NB)\n",
-        "        fcntl.flock(act_fd, fcntl.LOCK_SH | fcntl.LOCK_NB)\n",
+        "    try:\n        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)\n    except",
+        "    try:\n        fcntl.flock(fd, fcntl.LOCK_SH | fcntl.LOCK_NB)\n    except",
         (f"{CRASH}/test_zombies.py::test_stopped_inside_an_act_a_zombie_is_killed_by_the_taker",),
     ),
     Mutant(
         "the lock is let go before the run is",
         "store/liveness.py",
-        "        if _is_at(fd, path):\n            return",
-        "        if _is_at(fd, path):\n            fcntl.flock(fd, fcntl.LOCK_UN)\n            return",
+        "            if _is_at(fd, path):\n                return",
+        "            if _is_at(fd, path):\n                fcntl.flock(fd, fcntl.LOCK_UN)\n                return",
         (f"{CRASH}/test_two_starts.py::test_of_two_starts_at_once_one_wins_and_the_other_says_who_holds_it",),
+    ),
+    Mutant(
+        "a store that is gone is not noticed",
+        "store/database.py",
+        "_identity(self.path) != self._identity:",
+        "False:",
+        (
+            f"{RUNS}/test_heartbeat.py::test_a_store_that_is_gone_is_noticed_and_nothing_more_is_written_or_performed",
+        ),
+    ),
+    Mutant(
+        "after a failed write an act is performed all the same",
+        "store/leases.py",
+        "        self._leases.check_usable()  # after",
+        "        pass  # after",
+        (
+            f"{RUNS}/test_heartbeat.py::test_a_store_that_is_gone_is_noticed_and_nothing_more_is_written_or_performed",
+        ),
+    ),
+    Mutant(
+        "all leases are as long as the first",
+        "runs/heartbeat.py",
+        "            heart._leases[lease.run, lease.epoch] = lease, ttl_s\n",
+        "            ttl_s = next(iter(heart._due_s), ttl_s)\n"
+        "            heart._leases[lease.run, lease.epoch] = lease, ttl_s\n",
+        (
+            f"{RUNS}/test_heartbeat.py::test_leases_of_different_lengths_are_each_kept_alive_and_none_is_shortened",
+        ),
+    ),
+    Mutant(
+        "a cancel waits for ever",
+        "runs/mail.py",
+        'return request.what == "cancel" and now',
+        "return False and now",
+        (f"{RUNS}/test_cancel.py::test_after_the_grace_period_a_cancel_leaves_the_act_under_way_in_doubt",),
+    ),
+    Mutant(
+        "an act goes on after another task ended the attempt",
+        "runs/mail.py",
+        "    _require_open(root, here)\n",
+        "",
+        (f"{RUNS}/test_cancel.py::test_an_act_that_fails_after_the_cancel_is_not_performed_again",),
     ),
     Mutant(
         "a forked child may write",
@@ -257,8 +368,8 @@ MUTANTS = (
     Mutant(
         "a beat's end does not move the cursor",
         "core/state.py",
-        "        cursor=event.cursor,\n        over=event.over,\n",
-        "        over=event.over,\n",
+        "        cursor=last.cursor,\n        over=last.over,\n",
+        "        over=last.over,\n",
         (f"{CRASH}/test_points.py::test_the_uninterrupted_run_does_each_effect_once", f"{POINT}[beat.done]"),
     ),
     Mutant(

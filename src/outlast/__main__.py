@@ -2,6 +2,6 @@
 
 import sys
 
-from outlast.cli.main import main
+from outlast.cli.start import main
 
 sys.exit(main())

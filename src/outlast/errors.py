@@ -17,8 +17,14 @@ OutlastError
 │   ├── StoreCorrupt
 │   ├── StoreTooNew
 │   ├── StoreRefused
+│   ├── StoreGone
 │   ├── StoreRewound
 │   └── RunExists
+├── SaveError             the files of a workspace cannot be saved or read back
+│   ├── SaveFailed
+│   ├── SaveDamaged
+│   ├── WorkspaceRefused
+│   └── WorkspaceMoved
 ├── BeatError             the program broke a rule of the open beat
 │   ├── BeatClosed
 │   ├── BeatNotDone
@@ -113,6 +119,12 @@ class LeaseLost(StoreError):
     """Another attempt owns the run. Stop at once: do not retry, do not write."""
 
     def __init__(self, run: str, *, held: int, current: int) -> None:
+        if held == current:
+            super().__init__(
+                f"run {run} cannot be written any more in epoch {held}: its block was left, or two event loops wrote it",
+                hint="use a run inside its `with` block and in one event loop; start it again",
+            )
+            return
         super().__init__(
             f"lost the lease on run {run}: held epoch {held}, store is at {current}",
             hint=f"another attempt resumed it; see `outlast show {run}`",
@@ -145,6 +157,16 @@ class StoreRefused(StoreError):
     exit_code = 2
 
 
+class StoreGone(StoreError):
+    """The store's file was deleted or replaced under this process. What was written since then is lost: write no more."""
+
+    def __init__(self, path: object) -> None:
+        super().__init__(
+            f"the store {path} was deleted or replaced while this process had it open; what it wrote since is lost",
+            hint="find out who removed it and restore it from a backup; see `outlast doctor`",
+        )
+
+
 class StoreRewound(StoreError):
     """The journal has fewer events than were once acknowledged: a lost WAL tail or a restored backup."""
 
@@ -153,6 +175,36 @@ class RunExists(StoreError):
     """The store already holds a run with this id."""
 
     exit_code = 2
+
+
+class SaveError(OutlastError):
+    """The files of a workspace cannot be saved, or not be read back."""
+
+    exit_code = 3
+
+
+class SaveFailed(SaveError):
+    """No save was made: a disk, a permission or a lock is in the way. Earlier saves and the files are as they were."""
+
+    def __init__(self, message: str, *, hint: str = "mend it and save again; see `outlast doctor`") -> None:
+        super().__init__(message, hint=hint)
+
+
+class SaveDamaged(SaveError):
+    """An object or a ref of a save is missing or is not what its name says. Nothing was changed."""
+
+    def __init__(self, what: str) -> None:
+        super().__init__(f"a save is damaged: {what}", hint="see `git fsck`, and take an older save")
+
+
+class WorkspaceRefused(SaveError):
+    """A folder that is not saved or restored to: too much, not there, or not what the save was made of."""
+
+    exit_code = 2
+
+
+class WorkspaceMoved(SaveError):
+    """A person moved HEAD since the last save, or a branch has moved on: somebody must say what is meant."""
 
 
 class BeatError(OutlastError):

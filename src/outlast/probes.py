@@ -5,7 +5,7 @@ from typing import Any
 
 import msgspec
 
-from outlast.errors import DidNotHappen
+from outlast.errors import DidNotHappen, UsageError
 
 SETTLE_S = 1.0
 
@@ -37,5 +37,5 @@ def as_probe(given: object) -> Probe | None:
     if given is None or isinstance(given, Probe):
         return given
     if not callable(given):
-        raise TypeError(f"probe= takes a function, not {type(given).__name__}")
+        raise UsageError(f"probe= takes a function, not {given!r:.60}", hint="pass it uncalled: probe=fn")
     return Probe(given, float(getattr(given, "settle_s", SETTLE_S)))

@@ -4,19 +4,67 @@ Keys that run commands or reach out count only from the user's own file, because
 """
 
 import os
-from collections.abc import Mapping
+import re
+from collections.abc import Callable, Iterator, Mapping
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
 import msgspec
 
-from outlast.errors import BadSetting
+from outlast.errors import BadSetting, UsageError
 
 REPOSITORY_FILE = "outlast.toml"
+YEAR_S = 365 * 86_400
+AGE_MAX_S = 100 * YEAR_S
+_AGE = re.compile(r"([0-9]{1,10})\s*([smhdw])")
+_SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 86_400, "w": 604_800}
+
+
+def age(text: str) -> timedelta:
+    """An age as people write it: `30d`, `12h`, `2w`."""
+    matched = _AGE.fullmatch(text.strip().lower())
+    seconds = int(matched[1]) * _SECONDS[matched[2]] if matched else AGE_MAX_S + 1
+    if seconds > AGE_MAX_S:
+        raise UsageError(f"age {text!r:.40} cannot be read", hint="like 30d, 12h or 2w, at most 100 years")
+    return timedelta(seconds=seconds)
+
+
+def percentages(text: str) -> tuple[int, ...]:
+    """Whole percentages, as in `75,90`; none in an empty text."""
+    words = text.split(",") if text.strip() else []
+    if not all(re.fullmatch(r"\s*(100|[1-9][0-9]?)\s*", word) for word in words):
+        raise UsageError(
+            f"percentages {text!r:.40} cannot be read", hint="like 75,90: whole numbers from 1 to 100"
+        )
+    return tuple(int(word) for word in words)
+
+
+def _place(text: str) -> None:
+    scheme, separator, _ = text.partition("://")
+    if separator and scheme != "sqlite":
+        raise UsageError(f"unknown kind of store {scheme!r:.40}", hint="give a folder, or sqlite:///path")
+    if "\0" in text:
+        raise UsageError("no path has such a character", hint="give a folder, or sqlite:///path")
+    try:
+        Path(text).expanduser()
+    except RuntimeError as error:
+        raise UsageError("it lies in nobody's home", hint="give the whole path") from error
+
+
+def _one_of(*words: str) -> Callable[[Any], object]:
+    def read(text: str) -> None:
+        if text not in words:
+            raise UsageError(f"{text!r:.40} is none of {', '.join(words)}", hint=f"give {' or '.join(words)}")
+
+    return read
 
 
 class Key(msgspec.Struct, frozen=True):
-    """One setting: its type, default, what it means, and whether only the user's own file may set it."""
+    """One setting: its type, default, meaning, limits, and whether only the user's own file may set it.
+
+    `read` raises UsageError for a value of the right type that makes no sense all the same.
+    """
 
     name: str
     type: type
@@ -25,25 +73,56 @@ class Key(msgspec.Struct, frozen=True):
     own_file_only: bool = False
     at_least: float | None = None
     at_most: float | None = None
+    read: Callable[[Any], object] | None = None
 
 
 KEYS: tuple[Key, ...] = (
-    Key("store", str, "", "folder or URL of the store; empty is the user's state folder"),
+    Key("store", str, "", "folder or URL of the store; empty is the user's state folder", read=_place),
     Key("lease_s", float, 30.0, "how long a silent holder keeps a run", at_least=1, at_most=86_400),
-    Key("check_timeout_s", float, 1800.0, "how long one check or invariant may take", at_least=0.1),
-    Key("key_ttl_s", int, 86_400, "how old a key may be to be reissued", at_least=0),
-    Key("context_tokens_max", int, 8_000, "size of a rebuilt context when nothing is said", at_least=200),
-    Key("gc_older_than", str, "30d", "age from which `gc` forgets closed runs"),
-    Key("warn_at", str, "75,90", "percentages of a budget at which the agent is warned (not used yet)"),
+    Key(
+        "check_timeout_s", float, 1800.0, "how long one check or invariant may take", at_least=0.1, at_most=YEAR_S
+    ),
+    Key("key_ttl_s", int, 86_400, "how old a key may be to be reissued", at_least=0, at_most=AGE_MAX_S),
+    Key(
+        "context_tokens_max", int, 8_000, "size of a rebuilt context when nothing is said",
+        at_least=200, at_most=10_000_000,
+    ),
+    Key("gc_older_than", str, "30d", "age from which `gc` forgets closed runs", read=age),
+    Key("save_branch", bool, False, "also put emergency and final saves on the branch outlast/<task>"),
+    Key(
+        "save_where", str, "repository", "where saves are kept: the workspace's own repository, or a private shadow",
+        read=_one_of("repository", "shadow"),
+    ),
+    Key(
+        "save_big_file_bytes", int, 10 << 20, "untracked files above this are listed, not saved",
+        at_least=1024, at_most=1 << 40,
+    ),
+    Key(
+        "save_folder_files", int, 20_000, "untracked folders with more files are listed, not saved",
+        at_least=10, at_most=100_000_000,
+    ),
+    Key(
+        "save_folder_bytes", int, 500 << 20, "untracked folders with more bytes are listed, not saved",
+        at_least=1024, at_most=1 << 50,
+    ),
+    Key(
+        "save_disk_budget_bytes", int, 2 << 30, "what the saves of one repository may take before `gc` thins them",
+        at_least=1 << 20, at_most=1 << 50,
+    ),
+    Key(
+        "save_deadline_s", float, 5.0, "how long an emergency save may take before it names what is not in",
+        at_least=0.1, at_most=3600,
+    ),
+    Key(
+        "warn_at", str, "75,90", "percentages of a budget at which the agent is warned (not used yet)",
+        read=percentages,
+    ),
     Key("notify", str, "", "command that is told about causes (not used yet)", own_file_only=True),
     Key(
-        "gateway",
-        bool,
-        False,
-        "put the metering gateway between agent and model (not used yet)",
+        "gateway", bool, False, "put the metering gateway between agent and model (not used yet)",
         own_file_only=True,
     ),
-)
+)  # fmt: skip
 _BY_NAME = {key.name: key for key in KEYS}
 
 
@@ -77,7 +156,7 @@ def load(folder: Path | None = None, flags: Mapping[str, object] | None = None) 
     for path, own in ((user_file, True), (_repository_file(folder or Path.cwd()), False)):
         if path is None:
             continue
-        for name, value in _read(path).items():
+        for name, value in _flat(_read(path)):
             found[name] = _setting(name, _anchored(name, value, path), str(path), own=own)
     for key in KEYS:
         given = os.environ.get(f"OUTLAST_{key.name.upper()}")
@@ -93,6 +172,11 @@ def user_folder() -> Path:
     """Where the user's own configuration lives."""
     home = os.environ.get("XDG_CONFIG_HOME") or str(Path.home() / ".config")
     return Path(home) / "outlast"
+
+
+def environment(*, without: str, **changes: str) -> dict[str, str]:
+    """The environment for a program we start: ours, without the variables of this prefix, with these changes."""
+    return {name: value for name, value in os.environ.items() if not name.startswith(without)} | changes
 
 
 def user_name() -> str:
@@ -125,17 +209,26 @@ def _read(path: Path) -> dict[str, Any]:
         raise BadSetting(f"{path} cannot be read: {error}", hint=f"mend or remove {path}") from error
 
 
+def _flat(read: Mapping[str, Any]) -> Iterator[tuple[str, object]]:
+    """Tables are groups of settings: `[save] branch` is `save_branch`."""
+    for name, value in read.items():
+        if isinstance(value, dict):
+            yield from ((f"{name}_{inner}", held) for inner, held in value.items())
+        else:
+            yield name, value
+
+
 def _anchored(name: str, value: object, path: Path) -> object:
     """A store that a file names relatively lies beside that file, wherever the program is started."""
-    if name != "store" or not isinstance(value, str) or not value or "://" in value:
+    if name != "store" or not isinstance(value, str) or not value or "://" in value or value[0] == "~":
         return value
-    return str(path.parent / Path(value).expanduser())
+    return str(path.parent / value)
 
 
 def _setting(name: str, value: object, origin: str, *, own: bool) -> Setting:
     key = _BY_NAME.get(name)
     if key is None:
-        raise BadSetting(f"{origin}: unknown setting {name!r}", hint="`outlast config` lists them all")
+        raise BadSetting(f"{origin}: unknown setting {name!r:.60}", hint=f"there are {', '.join(_BY_NAME)}")
     if key.own_file_only and not own:
         raise BadSetting(
             f"{origin}: {name!r} runs commands or reaches out and counts only from your own file",
@@ -145,18 +238,18 @@ def _setting(name: str, value: object, origin: str, *, own: bool) -> Setting:
 
 
 def _convert(key: Key, value: object, origin: str) -> object:
+    given = f"{origin}: {key.name} = {value!r:.60}"
+    hint = f"{key.name}: {key.doc}; {key.default!r} unless told"
     try:
         converted: object = msgspec.convert(value, key.type, strict=False)
+        if key.read is not None:
+            key.read(converted)
     except msgspec.ValidationError as error:
-        raise BadSetting(
-            f"{origin}: {key.name} = {value!r} makes no sense: {error}", hint="see `outlast config`"
-        ) from None
+        raise BadSetting(f"{given} makes no sense: {error}", hint=hint) from None
+    except UsageError as error:
+        raise BadSetting(f"{given} makes no sense: {error}", hint=error.hint) from None
     if key.at_least is not None and not (isinstance(converted, int | float) and converted >= key.at_least):
-        raise BadSetting(
-            f"{origin}: {key.name} = {value!r} must be at least {key.at_least:g}", hint="see `outlast config`"
-        )
+        raise BadSetting(f"{given} must be at least {key.at_least:,}", hint=hint)
     if key.at_most is not None and not (isinstance(converted, int | float) and converted <= key.at_most):
-        raise BadSetting(
-            f"{origin}: {key.name} = {value!r} must be at most {key.at_most:g}", hint="see `outlast config`"
-        )
+        raise BadSetting(f"{given} must be at most {key.at_most:,}", hint=hint)
     return converted

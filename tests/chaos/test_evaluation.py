@@ -15,7 +15,20 @@ from tests.support.environment import Isolated
 from tests.support.processes import running, wait_for
 
 # Not on the way of a run: other commands pass through these, and have crash tests of their own.
-ELSEWHERE = ("fork.", "export.", "import.", "gc.", "resume.", "rewind.", "migrate.", "store.", "supervisor.")
+ELSEWHERE = (
+    "fork.",
+    "export.",
+    "import.",
+    "gc.",
+    "resume.",
+    "rewind.",
+    "migrate.",
+    "store.",
+    "supervisor.",
+    "save.",
+    "restore.",
+    "consolidate.",
+)
 WITH_EFFECTS = ("incident", "comment-on-issues", "wire-money", "open-tickets", "mail-digest", "release")
 
 

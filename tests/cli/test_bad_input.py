@@ -43,7 +43,11 @@ BAD = [
     ("import missing.tar.gz", "cannot be read"),
     ("import notes.txt", "cannot be imported"),
     ("gc --older-than soon", "age 'soon' cannot be read"),
+    ("gc --older-than ", "age '' cannot be read"),
     ("context 1411 --tokens many", "invalid int value"),
+    ("context 1411 --tokens 0", "--tokens 0 is too little"),
+    ("context 1411 --tokens -5", "--tokens -5 is too little"),
+    ("context 1411 --tokens 199", "--tokens 199 is too little"),
     ("log 1411 --after -3", "makes no sense"),
     ("show 1411 --last -1", "makes no sense"),
     ("frobnicate", "no such command: 'frobnicate'"),
@@ -85,6 +89,33 @@ def test_settled_twice_says_as_what_and_by_whom(world: Cli) -> None:
         ({"OUTLAST_LEASE_S": "soon"}, "", "OUTLAST_LEASE_S: lease_s = 'soon' makes no sense"),
         ({"OUTLAST_LEASE_S": "-1"}, "", "must be at least 1"),
         ({}, "lease_s = 'x'", "lease_s = 'x' makes no sense"),
+        ({}, "gc_older_than = 'soon'", "outlast.toml: gc_older_than = 'soon' makes no sense"),
+        ({}, "gc_older_than = 30", "outlast.toml: gc_older_than = 30 makes no sense"),
+        (
+            {"OUTLAST_GC_OLDER_THAN": "200000d"},
+            "",
+            "OUTLAST_GC_OLDER_THAN: gc_older_than = '200000d' makes no",
+        ),
+        ({}, "warn_at = 'often'", "outlast.toml: warn_at = 'often' makes no sense"),
+        ({}, "warn_at = '75,190'", "outlast.toml: warn_at = '75,190' makes no sense"),
+        ({}, "warn_at = [75, 90]", "outlast.toml: warn_at = [75, 90] makes no sense"),
+        ({"OUTLAST_WARN_AT": "75;90"}, "", "OUTLAST_WARN_AT: warn_at = '75;90' makes no sense"),
+        (
+            {"OUTLAST_CHECK_TIMEOUT_S": "inf"},
+            "",
+            "OUTLAST_CHECK_TIMEOUT_S: check_timeout_s = 'inf' must be at most",
+        ),
+        ({}, "check_timeout_s = nan", "outlast.toml: check_timeout_s = nan must be at least 0.1"),
+        ({}, "key_ttl_s = 1_000_000_000_000_000_000", "must be at most 3,153,600,000"),
+        ({}, "context_tokens_max = 100", "outlast.toml: context_tokens_max = 100 must be at least 200"),
+        ({"OUTLAST_GATEWAY": "maybe"}, "", "OUTLAST_GATEWAY: gateway = 'maybe' makes no sense"),
+        (
+            {"OUTLAST_STORE": "ftp://there"},
+            "",
+            "OUTLAST_STORE: store = 'ftp://there' makes no sense: unknown kind",
+        ),
+        ({}, "store = '~nobody-here/x'", "outlast.toml: store = '~nobody-here/x' makes no sense"),
+        ({}, 'store = "a\\u0000b"', "no path has such a character"),
         ({}, "no_such = 1", "unknown setting 'no_such'"),
         ({}, "notify = 'curl evil'", "counts only from your own file"),
         ({}, "[[[", "cannot be read"),
@@ -99,6 +130,7 @@ def test_nonsense_settings_name_their_place(
     for words in (["config"], ["pause", "1411"]):
         answer = world(*words, **variables)
         assert said in answer.complaint
+        assert "outlast config" not in answer.err, "it would say the same"
         assert answer.code == 2
     assert world.rows() == before
 

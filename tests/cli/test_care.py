@@ -1,5 +1,6 @@
 import itertools
 import os
+import re
 import shlex
 import shutil
 import subprocess
@@ -9,6 +10,7 @@ from pathlib import Path
 
 import apsw
 
+import outlast
 from outlast.cli.completion import _subcommands
 from outlast.cli.main import parser
 from tests.cli.conftest import Cli, LiveAgent, work
@@ -131,10 +133,47 @@ def test_doctor_finds_a_damaged_page(cli: Cli) -> None:
     assert database.read_bytes() == content
 
 
-def _checkpoint(database: Path) -> None:
+def _checkpoint(database: Path) -> Path:
     connection = apsw.Connection(str(database))
     connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
     connection.close()
+    return database
+
+
+def test_doctor_says_what_to_do_about_a_run_that_a_backup_does_not_know(cli: Cli, tmp_path: Path) -> None:
+    work("old")
+    backup = shutil.copy(_checkpoint(cli.root / "outlast.db"), tmp_path)
+    lost = work("new")
+    for path in cli.root.glob("outlast.db*"):
+        path.unlink()
+    shutil.copy(backup, cli.root / "outlast.db")
+    answer = cli("doctor")
+    assert answer.code == 3
+    assert f"run {lost} is lost as a whole" in answer.out
+    assert "--accept-rewind" not in answer.out
+    for command in re.findall(r"`(rm .*?)`", answer.out):
+        assert str(cli.root) in command
+        subprocess.run(shlex.split(command), check=True)
+    assert not list((cli.root / "runs").glob(f"{lost}.*"))
+    cli.ok("doctor")
+    assert work("new") != lost
+
+
+def test_doctor_is_not_alarmed_by_what_is_acknowledged_while_it_looks(cli: Cli) -> None:
+    with outlast.run("busy") as run, cli.started(sys.executable, "-c", LOOKS) as doctor:
+        for beat in run.beats():
+            beat.done()
+            if doctor.poll() is not None:
+                break
+        assert doctor.stdout is not None
+        assert doctor.stdout.read() == "[]\n"
+
+
+LOOKS = """
+from outlast.store import health, locate
+looked = [health.examine(*locate()) for _ in range(200)]
+print([found for found in looked if found.missing is not None or found.rewound or found.lost])
+"""
 
 
 def test_doctor_warns_when_others_can_look_in(cli: Cli) -> None:
@@ -226,7 +265,7 @@ def test_bash_completes_commands_options_and_runs(cli: Cli) -> None:
     work("14 spaced", beats=1)
     work("$(touch pwned)", beats=1)
     work("`touch pwned`;touch pwned", beats=1)
-    assert complete_in_bash(cli, "outlast s") == ["show", "settle"]
+    assert complete_in_bash(cli, "outlast s") == ["show", "settle", "save", "saves"]
     assert complete_in_bash(cli, "outlast settle 1411 1.1 --h") == ["--help", "--happened"]
     assert complete_in_bash(cli, "outlast show 14") == ["14\\ spaced", "1411"]
     assert complete_in_bash(cli, f"outlast pause {run[:5]}") == [run]

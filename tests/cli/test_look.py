@@ -1,4 +1,5 @@
 import json
+import re
 import shlex
 import subprocess
 import sys
@@ -15,7 +16,7 @@ from outlast.core.values import Contract, Payload
 from outlast.runs.project import project_of
 from outlast.store import open_store
 from tests.cli.conftest import Cli, LiveAgent, work
-from tests.support.environment import TIMEOUT_S
+from tests.support.environment import TIMEOUT_S, need_tool
 
 SHOWN = {
     "run", "task", "project", "generation", "status", "cause", "evidence", "goal", "checks", "invariants", "plan",
@@ -170,6 +171,55 @@ def test_what_an_agent_wrote_cannot_steer_the_terminal(cli: Cli) -> None:
             assert all(char.isprintable() or char == "\n" for char in stream), stream
             assert not any(line.startswith("fake:") for line in stream.splitlines())
     assert cli.show()["completed"][0]["result"] == evil
+
+
+def test_json_has_no_control_character_that_a_terminal_obeys(cli: Cli) -> None:
+    evil = "\x9b2J\x85\x90\x7f\u2028é"
+    with outlast.run("1411", goal=evil) as run:
+        for beat in run.beats():
+            beat.act("say", lambda text: text, evil)
+            beat.done({evil: evil})
+            break
+    said = {
+        name: cli.ok(*name.split(), "--json").out for name in ("show 1411", "ls", "log 1411", "effects 1411")
+    }
+    for text in said.values():
+        assert not re.search("[\x00-\x09\x0b-\x1f\x7f-\x9f]", text)
+        assert "\u2028" in text, "what is harmless stays as it is"
+    assert json.loads(said["show 1411"])["completed"][0]["result"] == {evil: evil}
+    assert json.loads(said["ls"])[0]["goal"] == evil
+    assert evil in json.loads(said["effects 1411"])[0]["args"][0]
+    assert json.loads(said["log 1411"].split("\n")[0])["event"]["contract"]["goal"] == evil
+
+
+def git(folder: Path, *words: str) -> str:
+    done = subprocess.run(
+        [need_tool("git"), *words], cwd=folder, capture_output=True, text=True, timeout=TIMEOUT_S, check=True
+    )
+    return done.stdout.strip()
+
+
+def test_an_attempt_names_its_commit_wherever_git_keeps_it(
+    cli: Cli, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def code(task: str) -> str:
+        work(task, beats=1)
+        return str(cli.show(task)["attempts"][0]["code"])
+
+    git(cli.folder, "init")
+    assert code("unborn") == "refs/heads/main"
+    git(cli.folder, "commit", "--allow-empty", "-m", "one")
+    commit = git(cli.folder, "rev-parse", "HEAD")
+    assert code("loose") == commit
+    git(cli.folder, "pack-refs", "--all")
+    assert not (cli.folder / ".git/refs/heads/main").exists()
+    assert code("packed") == commit
+    git(cli.folder, "worktree", "add", "-b", "side", tmp_path / "tree")
+    git(tmp_path / "tree", "commit", "--allow-empty", "-m", "two")
+    monkeypatch.chdir(tmp_path / "tree")
+    assert code("worktree") == git(tmp_path / "tree", "rev-parse", "HEAD") != commit
+    git(tmp_path / "tree", "checkout", "--detach", "HEAD~")
+    assert code("detached") == commit
 
 
 def test_log_has_every_event_and_goes_on_after_a_number(cli: Cli) -> None:

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from outlast.core import events as ev
 from outlast.core import state as fold
 from outlast.core.state import RunState, apply
-from outlast.core.values import Allowance, Contract, MemoryRef, Usage
+from outlast.core.values import Allowance, Contract, MemoryRef, SessionMark, Usage
 from outlast.errors import MemoryFull
 from outlast.runs.beat import check_memory
 from tests.core.samples import ALL, AT, histories, payload
@@ -253,6 +253,48 @@ def test_a_run_with_everything_at_its_limit_still_fits(char: str) -> None:
 )
 def test_no_single_thing_swells_the_head(more: list[ev.AnyEvent]) -> None:
     small_enough(after(*more))
+
+
+# -- plain beats -------------------------------------------------------------------------------------------------
+
+PLAIN_FIELDS = {"at", "beat", "step", "cursor", "over", "result", "evidence", "unreached"}
+STAGED: dict[str, Any] = {
+    "extended": (ev.Extension(payload("[]"), 1),),
+    "remembered": (MemoryRef("n", "x:y", ""),),
+    "finish": payload("null"),
+    "stage": "tests",
+    "spent": Usage(1),
+    "session": SessionMark("claude", "s"),
+    "save": "c" * 40,
+}
+
+
+@pytest.mark.parametrize("field", sorted(set(ev.BeatDone.__struct_fields__) - PLAIN_FIELDS))
+def test_a_beat_that_staged_anything_is_not_plain(field: str) -> None:
+    assert fold.is_plain(ev.BeatDone(at=AT, beat=1))
+    assert not fold.is_plain(ev.BeatDone(at=AT, beat=1, **{field: STAGED[field]}))
+
+
+@settings(max_examples=60, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])
+@given(journal=histories(12), count=st.integers(1, 80), data=st.data())
+def test_folding_plain_beats_at_once_gives_the_same(
+    journal: list[ev.AnyEvent], count: int, data: st.DataObject
+) -> None:
+    before = fold.fold(RunState(), journal)
+    over = data.draw(st.booleans())
+    ends = [
+        ev.BeatDone(
+            at=AT + timedelta(seconds=n),
+            beat=n,
+            step=f"s{n}",
+            cursor=(n,),
+            over=over,
+            result=payload(f'"{n}"'),
+        )
+        for n in range(1, count + 1)
+    ]
+    at_once = fold.fold_plain(before, ends[-fold.RECENT_MAX :], before.seq + count)
+    assert at_once == fold.fold(before, list(ends))
 
 
 # -- snapshots ---------------------------------------------------------------------------------------------------

@@ -141,13 +141,9 @@ class Agent:
         spec = self.spec
         plan, bodies = SCRIPTS[spec.script]
         checks = [spec.check] if spec.script == "full" else None
+        os.chdir(spec.folder)
         with outlast.run(
-            spec.task,
-            goal="post, pay and tell",
-            done=checks,
-            store=spec.store,
-            project=spec.project,
-            workspace=spec.folder,
+            spec.task, goal="post, pay and tell", done=checks, store=spec.store, project=spec.project
         ) as run:
             run.plan(self.plan, plan)
             for beat in run.beats():

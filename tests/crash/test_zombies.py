@@ -266,6 +266,28 @@ def _noted_by(world: World, pid: int) -> bool:
     return any(note.pid == pid and note.kind in ("perform", "error") for note in world.notes)
 
 
+@pytest.mark.strace
+@pytest.mark.usefixtures("_strace")
+@pytest.mark.parametrize("zombie_lives", [True, False], ids=["another takeover", "a free claim"])
+def test_what_a_takeover_that_was_killed_leaves_behind_is_swept_by_the_next_claim(
+    world: World, zombie_lives: bool
+) -> None:
+    zombie = frozen(world, "plain", blows=(Blow(1, "beat.done", "STOP"),))
+    expiry = boottime_s() + 2 * LEASE_S + 1
+    processes.wait_for(lambda: boottime_s() > expiry, what="the lease to pass")
+    # The taker's only rename puts its lock in the place of the zombie's.
+    only = Trace((Call(1, 0, "rename", ("lock",), 1, 1, ""),), 0, "")
+    broken = traced(world, strace.RENAMES, script="plain", lease_s=LEASE_S).kill_at(1, only)
+    assert broken.returncode != 0
+    assert len(list(world.store.glob("runs/*.new"))) == 1
+    if not zombie_lives:
+        zombie.signal(9)
+        zombie.wait()
+    assert take_over(world, script="plain") == 0, world.story
+    assert list(world.store.glob("runs/*.new")) == []
+    world.check_effects(["plain-1", "plain-2", "plain-3"])
+
+
 # -- the store's half --------------------------------------------------------------------------------------------
 
 

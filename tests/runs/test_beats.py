@@ -4,12 +4,14 @@ import asyncio
 from collections.abc import Callable
 from typing import Any
 
+import msgspec
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import outlast
 from outlast.core import events as ev
+from outlast.core.state import RunState, fold
 from outlast.runs.run import Run
 from tests.support import inprocess
 from tests.support.inprocess import at_point, attempt, head_of, journal_of, tags
@@ -517,3 +519,31 @@ def test_results_in_any_script_do_not_make_the_run_unusable(start: Start, store:
                 if beat.number % 40 == 0:
                     break
     assert head_of(store).beats == 80
+
+
+@pytest.mark.parametrize("looked_at_every", [1, 7, 1000])
+def test_the_head_in_memory_is_the_one_in_the_journal(start: Start, looked_at_every: int) -> None:
+    with start("1411") as run:
+        for beat in run.beats():
+            if beat.number % 50 == 3:
+                beat.decide("d", lambda: 1)
+                beat.stage(f"at {beat.number}")
+            if beat.number % looked_at_every == 0:
+                assert run.state.beats == beat.number - 1
+            beat.done(result={"n": beat.number})
+            if beat.number == 300:
+                break
+        journal = [item.event for item in run.journal.store.read(run.id, after=0).events]
+        assert run.state == fold(RunState(), journal)
+        assert run.state.recent[-1].beat == 300
+
+
+def test_json_of_the_callers_own_making_is_checked(start: Start) -> None:
+    with start("1411") as run:
+        beat = next(iter(run.beats()))
+        with pytest.raises(outlast.NotEncodable):
+            beat.done(result={"a": msgspec.Raw(b"{nonsense")})
+        beat.done(result={"a": msgspec.Raw(b"[1]")})
+        done = run.journal.event_at(run.state.seq)
+        assert isinstance(done, ev.BeatDone)
+        assert run.journal.value(done.result) == {"a": [1]}

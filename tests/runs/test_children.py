@@ -136,6 +136,42 @@ def test_a_child_in_doubt_after_a_kill_makes_the_root_in_doubt_too(start: Start,
     assert head_of(store).status == "in_doubt"
 
 
+def test_the_roots_context_names_what_is_in_doubt_anywhere_below_its_open_beat(start: Start) -> None:
+    def body(run: Run) -> None:
+        for beat in run.beats():
+            beat.act("mine", lambda: 1)
+            with beat.run("c") as child:
+                for inner in child.beats():
+                    with inner.run("g") as grandchild:
+                        for innermost in grandchild.beats():
+                            innermost.act("push", lambda: 1)
+                    inner.act("post", lose)
+
+    assert not attempt(start(), body, at_point("act.performed", 2))
+    with start() as run:
+        text = run.context()
+        assert text == run.context()
+    (line,) = [line for line in text.splitlines() if "push" in line]
+    assert "1.1 push of part 'g' (run " in line
+    assert "Do not repeat it unasked" in line
+    assert "mine" in text
+
+
+def test_a_settled_child_is_not_in_the_roots_context_any_more(start: Start) -> None:
+    def work(act: Callable[[], Any]) -> str:
+        with start() as run:
+            for beat in run.beats():
+                with beat.run("c") as child:
+                    for inner in child.beats():
+                        inner.act("post", act, unknown="give_up")
+                        inner.finish()
+                        inner.done()
+                return str(run.context())
+        return ""
+
+    assert "in doubt" not in work(lose)
+
+
 def test_a_pause_of_the_root_stops_the_child_and_both_go_on_after_resume(start: Start, store: Path) -> None:
     worked: list[str] = []
 

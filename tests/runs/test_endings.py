@@ -12,6 +12,7 @@ import pytest
 import outlast
 from outlast import faults
 from outlast.core import events as ev
+from outlast.runs import admission
 from outlast.runs.run import Run
 from outlast.store.protocol import Where
 from tests.support import inprocess, processes
@@ -386,8 +387,8 @@ def test_all_worktrees_of_a_clone_are_one_project(
 
 
 def test_a_workspace_that_is_not_there_is_refused(start: Start, tmp_path: Path) -> None:
-    with pytest.raises(outlast.UsageError):
-        start(workspace=tmp_path / "nowhere")
+    with pytest.raises(outlast.UsageError, match="not a folder"), start(workspace=tmp_path / "nowhere"):
+        pass
 
 
 # -- forks -------------------------------------------------------------------------------------------------------
@@ -454,8 +455,8 @@ def test_of_two_that_want_a_new_run_of_a_done_task_at_once_one_makes_it(start: S
     first, second = start(again=True), start(again=True)
     with inprocess.reading(store) as opened:
         done = inprocess.newest(opened, "t")
-        made = opened.create(first._opened(None), after=done)
-        assert opened.create(second._opened(None), after=done) == made
+        made = opened.create(admission.opened(first.terms, None), after=done)
+        assert opened.create(admission.opened(second.terms, None), after=done) == made
         assert len(opened.list(Where(task="t"))) == 2
 
 

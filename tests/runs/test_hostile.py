@@ -9,14 +9,22 @@ import subprocess
 import sys
 import threading
 from collections.abc import Callable
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
 import outlast
 from outlast import faults
+from outlast.core import events as ev
+from outlast.core.values import Contract
+from outlast.effects.ops import Append
 from outlast.runs.run import Run
+from outlast.store import open_store
+from outlast.store.protocol import Batch, Where
+from tests.support import inprocess
 from tests.support.inprocess import ask, head_of, tags
 
 Start = Callable[..., Run]
@@ -150,9 +158,9 @@ def test_what_cannot_be_written_fails_alone_in_a_shared_commit(start: Start, sto
     async def one(number: int) -> str:
         async with start(f"t{number}") as run:
             async for beat in run.beats():
-                name = "x\udcff" if number == 3 else "x"
+                answer = msgspec.Raw(b"{") if number == 3 else 1
                 try:
-                    await beat.decide(name, lambda: 1)
+                    await beat.decide("x", lambda answer=answer: answer)
                 except outlast.NotEncodable:
                     return "refused"
                 beat.finish()
@@ -223,6 +231,26 @@ def test_a_pause_waits_for_every_act_under_way(start: Start, store: Path) -> Non
     assert head_of(store).beats == 1
 
 
+def test_a_run_used_from_two_event_loops_is_refused_and_goes_on_in_its_own(start: Start, store: Path) -> None:
+    async def elsewhere(beat: outlast.Beat) -> None:
+        await beat.act("post", lambda: 1)
+
+    def other_loop(beat: outlast.Beat) -> None:
+        with pytest.raises(outlast.UsageError, match="two event loops"):
+            asyncio.run(elsewhere(beat))
+
+    async def main() -> None:
+        async with start() as run:
+            async for beat in run.beats():
+                await beat.decide("d", lambda: 1)
+                await asyncio.to_thread(other_loop, beat)
+                beat.finish()
+                await beat.done()
+
+    asyncio.run(main())
+    assert head_of(store).status == "done"
+
+
 def test_a_store_that_a_file_names_relatively_lies_beside_the_file(tmp_path: Path, state: object) -> None:
     folder = tmp_path / "repo"
     (folder / "sub").mkdir(parents=True)
@@ -284,3 +312,98 @@ def test_after_ctrl_c_in_an_intents_commit_the_act_is_not_performed_without_one(
             beat.finish()
             beat.done()
     assert len(performed) == 1
+
+
+class Word(str):
+    """A text that is not quite one."""
+
+
+def test_a_beat_whose_end_cannot_be_written_stays_open_and_nothing_in_it_is_done_again(start: Start) -> None:
+    done: list[int] = []
+    with pytest.raises(outlast.BeatNotDone), start() as run:
+        for beat in run.beats():
+            beat.act("pay", lambda: done.append(1))
+            beat._stage = Word("half \udcff")
+            with contextlib.suppress(outlast.NotEncodable):
+                beat.done()
+    assert len(done) == 1
+
+
+@pytest.mark.parametrize("wrong", ["half \udcff", Word("text")])
+def test_names_and_stages_that_cannot_be_written_are_refused_at_the_call(start: Start, wrong: str) -> None:
+    with start() as run:
+        beat = next(iter(run.beats()))
+        for call in (
+            lambda: beat.stage(wrong),
+            lambda: beat.decide(wrong, lambda: 1),
+            lambda: beat.act(wrong, lambda: 1),
+        ):
+            with pytest.raises(outlast.UsageError):
+                call()
+        beat.done()
+
+
+@pytest.mark.parametrize("raw", [b'"\xff"', b"1e999", b"[" * 300 + b"]" * 300])
+def test_a_result_that_could_not_be_shown_is_refused(start: Start, raw: bytes) -> None:
+    with start() as run:
+        beat = next(iter(run.beats()))
+        with pytest.raises(outlast.NotEncodable):
+            beat.done(msgspec.Raw(raw))
+        beat.done("fine")
+
+
+def test_no_beat_ends_over_an_effect_in_doubt_of_another_beat(start: Start, store: Path) -> None:
+    """An act that slipped in behind its beat's end must not be washed away by the next one."""
+    with start() as run:
+        beats = iter(run.beats())
+        next(beats).done()
+        second = next(beats)
+        intent = ev.EffectIntended(
+            at=run.journal.now(), beat=1, n=2, name="late", occurrence=1, key="k", policy="ask"
+        )
+        run.drive(iter_append(intent))
+        with pytest.raises(outlast.UnreachedEffect, match=r"1\.2 'late'"):
+            second.done()
+
+
+def iter_append(event: ev.AnyEvent) -> Any:
+    yield Append((event,))
+
+
+def test_a_missing_workspace_leaves_no_run_behind(start: Start, store: Path, tmp_path: Path) -> None:
+    with pytest.raises(outlast.UsageError), start(workspace=tmp_path / "nope"):
+        pass
+    with inprocess.reading(store) as opened:
+        assert opened.list(Where()) == []
+
+
+def test_a_released_lease_in_a_group_does_not_move_the_stores_mark(tmp_path: Path) -> None:
+    """The number of the last row survives a rollback, and belongs to nobody."""
+    with contextlib.closing(open_store(tmp_path / "s")) as opened:
+        runs = [opened.create(opening(f"t{n}")) for n in range(3)]
+        released, stale, good = (opened.claim(run) for run in runs)
+        writer = opened._db.writer
+        writer.execute("BEGIN")
+        writer.execute("INSERT INTO events(n, run, seq, data) VALUES (9000, 77, 1, '')")
+        writer.execute("ROLLBACK")
+        opened.release(released)
+        errors: list[Exception | None] = []
+        ready = threading.Event()
+
+        def wake(error: Exception | None) -> None:
+            errors.append(error)
+            if len(errors) == 3:
+                ready.set()
+
+        stage = ev.StageSet(at=datetime.now(UTC), stage="x")
+        with opened._db.write_lock:
+            opened.append(Batch(released, runs[0], 1, (stage,)), wake)
+            opened.append(Batch(stale, runs[1], 7, (stage,)), wake)
+            opened.append(Batch(good, runs[2], 1, (stage,)), wake)
+        assert ready.wait(20)
+        assert [type(error) for error in errors] == [outlast.LeaseLost, outlast.LeaseLost, type(None)]
+        opened.create(opening("another"))
+
+
+def opening(task: str) -> ev.RunOpened:
+    return ev.RunOpened(at=datetime.now(UTC), run=f"r{task}", task=task, project="p", contract=Contract("g"))

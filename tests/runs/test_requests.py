@@ -244,6 +244,19 @@ def test_a_budget_can_be_lifted(start: Start, store: Path) -> None:
     assert run.is_done
 
 
+def test_more_budget_on_top_lets_the_run_go_on(start: Start, store: Path) -> None:
+    with pytest.raises(outlast.BudgetReached), start(budget=["20", "beats=9"]) as run:
+        spend(run, 10)
+    with inprocess.reading(store) as opened:
+        acts.add_budget(opened, run.id, outlast.Allowance(tokens=10, cost_microusd=5))
+    assert head_of(store).budget == outlast.Allowance(tokens=30, beats=9), (
+        "a unit without a limit stays without one"
+    )
+    with pytest.raises(outlast.BudgetReached), start() as run:
+        spend(run, 10)
+    assert head_of(store).beats == 3
+
+
 def test_more_budget_reaches_a_live_run(start: Start, store: Path) -> None:
     with start(budget=20) as run:
         for beat in run.beats():

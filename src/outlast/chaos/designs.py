@@ -1,6 +1,7 @@
 """The three designs by name, and the third of them: tasks carried by outlast, through its public interface only."""
 
 import asyncio
+import functools
 from collections.abc import Callable
 from typing import Any
 
@@ -13,8 +14,8 @@ from outlast.chaos.script import (
     Extend,
     Finish,
     Here,
-    Impossible,
     Op,
+    Played,
     Remember,
     Script,
     Sub,
@@ -76,78 +77,67 @@ class Carried:
 
     def planned(self, script: Script, prefix: str) -> object:
         """The plan as outlast takes it: given, or a callable that asks the model."""
-        plan = script.plan
-        if not callable(plan):
-            return plan
-        return lambda: plan(lambda about: self.world.ask(f"{prefix}plan", about))
-
-    def begin(self, here: Here) -> None:
-        self.world.note("begin", here.label)
-        self.world.mark("beat.begin")
-
-    def saved(self, label: str) -> None:
-        self.world.note("saved", label)
-        self.world.mark("save.after")
+        return (
+            functools.partial(script.planned, self.world.ask, prefix)
+            if callable(script.plan)
+            else script.plan
+        )
 
     def _carry(self, run: outlast.Run, script: Script, prefix: str) -> None:
         if script.plan is not None:
             run.plan(self.planned(script, prefix))
         for beat in run.beats():
             here = self.here(beat, prefix)
-            self.begin(here)
+            self.world.begin(here.label)
             result = self.through(run, beat, here, script.body(here))
             self.world.mark("save.before")
             beat.done(result, evidence={"step": here.step})
-            self.saved(here.label)
+            self.world.saved(here.label)
 
     async def _carry_async(self, run: outlast.Run, script: Script, prefix: str) -> None:
         if script.plan is not None:
             await run.plan(self.planned(script, prefix))
         async for beat in run.beats():
             here = self.here(beat, prefix)
-            self.begin(here)
+            self.world.begin(here.label)
             result = await self.through_async(run, beat, here, script.body(here))
             self.world.mark("save.before")
             await beat.done(result, evidence={"step": here.step})
-            self.saved(here.label)
+            self.world.saved(here.label)
 
     def through(
         self, run: outlast.Run, beat: outlast.Beat, here: Here, body: Body, value: object = None
     ) -> Any:
         """A body from where it stands to its result."""
-        try:
-            op = body.send(value)
-            while True:
-                try:
-                    answer = self._apply(run, beat, here, op)
-                except outlast.EffectFailed as error:
-                    op = body.throw(Impossible(str(error)))
-                else:
-                    op = body.send(answer)
-        except StopIteration as stop:
-            return stop.value
+        played = Played(body, value)
+        while played.op is not None:
+            try:
+                answer = self._apply(run, beat, here, played.op)
+            except outlast.EffectFailed as error:
+                played.refuse(str(error))
+            else:
+                played.answer(answer)
+        return played.result
 
     async def through_async(
         self, run: outlast.Run, beat: outlast.Beat, here: Here, body: Body, value: object = None
     ) -> Any:
         """The same, awaited."""
-        try:
-            op = body.send(value)
-            while True:
-                try:
-                    answer = await self._apply_async(run, beat, here, op)
-                except outlast.EffectFailed as error:
-                    op = body.throw(Impossible(str(error)))
-                else:
-                    op = body.send(answer)
-        except StopIteration as stop:
-            return stop.value
+        played = Played(body, value)
+        while played.op is not None:
+            try:
+                answer = await self._apply_async(run, beat, here, played.op)
+            except outlast.EffectFailed as error:
+                played.refuse(str(error))
+            else:
+                played.answer(answer)
+        return played.result
 
     def _apply(self, run: outlast.Run, beat: outlast.Beat, here: Here, op: Op) -> Any:
         match op:
             case Sub():
                 with beat.run(op.script.name) as child:
-                    self._carry(child, op.script, _inside(here, op.script))
+                    self._carry(child, op.script, here.inside(op.script))
                 return child.result
             case Together():
                 self.world.mark("act.before")
@@ -167,7 +157,7 @@ class Carried:
         match op:
             case Sub():
                 async with beat.run(op.script.name) as child:
-                    await self._carry_async(child, op.script, _inside(here, op.script))
+                    await self._carry_async(child, op.script, here.inside(op.script))
                 return child.result
             case Together():
                 self.world.mark("act.before")
@@ -236,7 +226,7 @@ class Driven:
         self.saved()
         here = self._carried.here(beat, "")
         self._label = here.label
-        self._carried.begin(here)
+        self._carried.world.begin(here.label)
         return str(self._run.context(tokens_max=CONTEXT_TOKENS_MAX))
 
     def reason(self, beat: outlast.Beat, context: Any) -> outlast.Answer:
@@ -262,7 +252,7 @@ class Driven:
     def saved(self) -> None:
         """The last beat is over; only its successor, or the end, tells."""
         if self._label:
-            self._carried.saved(self._label)
+            self._carried.world.saved(self._label)
         self._label = ""
 
     def _begun(self, beat: outlast.Beat) -> tuple[Here, Body, Ask]:
@@ -271,10 +261,6 @@ class Driven:
         first = next(body)
         assert isinstance(first, Ask), f"{self._script.name}: a driven body asks first"
         return here, body, first
-
-
-def _inside(here: Here, script: Script) -> str:
-    return f"{here.label}/{script.name}:"
 
 
 def _marks(op: Ask | Do) -> tuple[str, str]:

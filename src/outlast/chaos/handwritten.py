@@ -20,6 +20,7 @@ from outlast.chaos.script import (
     Here,
     Impossible,
     Op,
+    Played,
     Remember,
     Script,
     Sub,
@@ -66,15 +67,14 @@ class HandWritten:
 
     def _carry(self, script: Script, state: dict[str, Any], prefix: str, *, durable: bool) -> None:
         if script.plan is not None and state["plan"] is None:
-            state["plan"] = _leaves(self._planned(script, prefix))
+            state["plan"] = _leaves(script.planned(self._world.ask, prefix))
             if durable:
                 self._save(state)
         while not state["over"]:
             number = state["cursor"] + 1
             assert number <= BEATS_MAX, f"{script.name} does not end"
             here = Here(f"{prefix}{number}", self._step(state, number), number, self._world.work)
-            self._world.note("begin", here.label)
-            self._world.mark("beat.begin")
+            self._world.begin(here.label)
             result = self._through(script.body(here), here, state)
             self._world.mark("save.before")
             state["results"][here.label] = result
@@ -82,30 +82,22 @@ class HandWritten:
             state["over"] = state["over"] or (state["plan"] is not None and number >= len(state["plan"]))
             if durable:
                 self._save(state)
-            self._world.note("saved", here.label)
-            self._world.mark("save.after")
-
-    def _planned(self, script: Script, prefix: str) -> Any:
-        if not callable(script.plan):
-            return script.plan
-        return script.plan(lambda about: self._world.ask(f"{prefix}plan", about))
+            self._world.saved(here.label)
 
     def _step(self, state: dict[str, Any], number: int) -> str:
         steps = state["plan"]
         return steps[number - 1] if steps is not None else f"beat {number}"
 
     def _through(self, body: Body, here: Here, state: dict[str, Any]) -> Any:
-        try:
-            op = next(body)
-            while True:
-                try:
-                    answer = self._apply(op, here, state)
-                except Impossible as error:
-                    op = body.throw(error)
-                else:
-                    op = body.send(answer)
-        except StopIteration as stop:
-            return stop.value
+        played = Played(body)
+        while played.op is not None:
+            try:
+                answer = self._apply(played.op, here, state)
+            except Impossible as error:
+                played.refuse(str(error))
+            else:
+                played.answer(answer)
+        return played.result
 
     def _apply(self, op: Op, here: Here, state: dict[str, Any]) -> Any:
         match op:
@@ -134,7 +126,7 @@ class HandWritten:
 
     def _child(self, script: Script, here: Here, state: dict[str, Any]) -> Any:
         child: dict[str, Any] = {"plan": None, "cursor": 0, "results": {}, "memory": {}, "over": False}
-        self._carry(script, child, f"{here.label}/{script.name}:", durable=False)
+        self._carry(script, child, here.inside(script), durable=False)
         state["results"].update(child["results"])
         return child.get("result")
 

@@ -91,6 +91,30 @@ class Impossible(Exception):
     """Thrown into a body whose act certainly did not happen and will not."""
 
 
+class Played:
+    """A body being carried out: the operation it waits for, None at its end, and then its result."""
+
+    def __init__(self, body: Body, value: object = None) -> None:
+        self._body = body
+        self.op: Op | None = None
+        self.result: Any = None
+        self._go(body.send, value)
+
+    def answer(self, value: object) -> None:
+        """The operation was carried out."""
+        self._go(self._body.send, value)
+
+    def refuse(self, why: str) -> None:
+        """The operation certainly did not happen and will not."""
+        self._go(self._body.throw, Impossible(why))
+
+    def _go(self, resume: Callable[[Any], Op], value: object) -> None:
+        try:
+            self.op = resume(value)
+        except StopIteration as stop:
+            self.op, self.result = None, stop.value
+
+
 @dataclass(slots=True)
 class Here:
     """Where a body stands. `label` names the beat across designs; names of one kind are counted within it."""
@@ -112,6 +136,10 @@ class Here:
         self._counts[counted] = self._counts.get(counted, 0) + 1
         return f"{self.label}.{name}.{self._counts[counted]}"
 
+    def inside(self, script: "Script") -> str:
+        """What the labels of a smaller task's beats begin with."""
+        return f"{self.label}/{script.name}:"
+
 
 Planner = Callable[[Callable[[str], str]], object]  # is given a way to ask the model
 
@@ -123,6 +151,10 @@ class Script:
     name: str
     body: Callable[[Here], Body]
     plan: object = None  # a list, a tree, or a Planner
+
+    def planned(self, ask: Callable[[str, str], str], prefix: str) -> object:
+        """The plan; a Planner makes it, asking the model under a name that no other plan of the task has."""
+        return self.plan(lambda about: ask(f"{prefix}plan", about)) if callable(self.plan) else self.plan
 
 
 class WitnessFault(NamedTuple):

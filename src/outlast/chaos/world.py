@@ -89,6 +89,16 @@ class World:
         """Something that the evaluation counts: begin, saved, sent; and `blind` before such an act is sent."""
         append_line(self.folder / "notes.jsonl", [what, label], sync=False)
 
+    def begin(self, label: str) -> None:
+        """The body of a beat begins."""
+        self.note("begin", label)
+        self.mark("beat.begin")
+
+    def saved(self, label: str) -> None:
+        """The beat's end is saved."""
+        self.note("saved", label)
+        self.mark("save.after")
+
     # -- the model -----------------------------------------------------------------------------------------------
 
     def ask(self, decision: str, about: str, size: int = 0, context: str = "") -> str:

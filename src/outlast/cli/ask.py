@@ -28,7 +28,8 @@ def add(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None
     )  # fmt: skip
     _add(
         commands, "cancel", "stop a run for good",
-        "Stop a run for good. What it did stays recorded; a new run of the task needs `again`.", cancel,
+        "Stop a run for good. What it did stays recorded; a new run of the task needs\n"
+        "`again=True` where it is started.", cancel,
     )  # fmt: skip
     command = _add(
         commands, "handoff", "seal a run so that it can go on elsewhere",
@@ -95,7 +96,7 @@ def settle(arguments: argparse.Namespace) -> None:
     said = {"happened": "happened", "did_not": "did not happen", "give_up": "is given up"}[finding]
     _report(outcome, f"effect {arguments.effect} {said}")
     if left and not outcome.asked:
-        terminal.tell(f"{left} more in doubt; see `outlast show {arguments.run}`")
+        terminal.tell(f"{left} more in doubt; see `outlast show {place.typed(arguments.run, run)}`")
 
 
 def pause(arguments: argparse.Namespace) -> None:
@@ -115,7 +116,9 @@ def resume(arguments: argparse.Namespace) -> None:
         arguments, lambda store, run: acts.resume(store, run, accept_rewind=accept), "may be started again"
     )
     if outcome.status == "in_doubt":
-        terminal.tell(f"it has effects in doubt; see `outlast show {arguments.run}`")
+        terminal.tell(
+            f"it has effects in doubt; see `outlast show {place.typed(arguments.run, outcome.run)}`"
+        )
     else:
         terminal.tell("start its command again and it goes on")
 

@@ -3,10 +3,14 @@
 import argparse
 from datetime import UTC, datetime
 
+import msgspec
+
 from outlast import settings
 from outlast.cli import place, terminal
+from outlast.cli.progress import working
 from outlast.runs import doctor as doctors
 from outlast.runs import gc as collector
+from outlast.runs import thinning
 
 NEEDS_PERSON = 3
 
@@ -14,9 +18,10 @@ NEEDS_PERSON = 3
 def add(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
     """Register the commands."""
     command = commands.add_parser(
-        "gc", help="forget closed runs that rested for long",
+        "gc", help="forget closed runs that rested for long, and thin their saves",
         description="Forget runs that are done, cancelled or handed off and were not touched for a while, then\n"
-        "remove payloads that nothing names any more. Open runs are never touched.",
+        "remove payloads that nothing names any more. One save stays of each such run, and fewer where saves take\n"
+        "more disk than the setting save_disk_budget_bytes. Open runs are never touched.",
         epilog="example: outlast gc --older-than 30d --dry-run",
     )  # fmt: skip
     command.add_argument(
@@ -44,11 +49,22 @@ def add(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None
 
 def gc(arguments: argparse.Namespace) -> None:
     """`outlast gc`"""
-    age = collector.age(arguments.older_than or settings.load()["gc_older_than"])
-    with place.opened(arguments) as store:
-        done = collector.collect(store, age, datetime.now(UTC), dry_run=arguments.dry_run)
+    given = settings.load()["gc_older_than"] if arguments.older_than is None else arguments.older_than
+    age = settings.age(given)
+    now = datetime.now(UTC)
+    terms = thinning.Terms(
+        older_than=age,
+        now=now,
+        budget_bytes=settings.load()["save_disk_budget_bytes"],
+        dry_run=arguments.dry_run,
+    )
+    with place.opened(arguments) as store, working("collecting"):
+        thinned = thinning.thin(
+            store, terms
+        )  # before the runs are forgotten, for then nobody knows that they are over
+        done = collector.collect(store, age, now, dry_run=arguments.dry_run)
     if arguments.json:
-        terminal.say_json(done)
+        terminal.say_json({**msgspec.structs.asdict(done), "saves": thinned})
         return
     for run, task in zip(done.runs, done.tasks, strict=True):
         terminal.say(f"{run}  {terminal.safe(task)}")
@@ -56,6 +72,32 @@ def gc(arguments: argparse.Namespace) -> None:
     terminal.tell(f"runs {would}: {len(done.runs):,}; payloads removed: {done.blobs:,}")
     for run in done.spared:
         terminal.tell(f"spared {run}: it is held, or needs a look; see `outlast doctor`")
+    _tell_thinned(thinned, dry_run=done.dry_run)
+
+
+_WHY = {"over": "it is over", "old": "by hand, and old", "budget": "over the budget of disk"}
+
+
+def _tell_thinned(thinned: thinning.Thinned, *, dry_run: bool) -> None:
+    would = "would go" if dry_run else "gone"
+    for each in thinned.runs:
+        name = f"{each.run} of task {each.task}" if each.task else each.run
+        left = f"; kept: {each.kept[:12]}" if each.kept else ""
+        terminal.tell(
+            f"saves of {name} in {each.repository}: {each.removed:,} {would} ({_WHY[each.why]}){left}"
+        )
+    for room in thinned.rooms:
+        if room.bytes_before != room.bytes_after:
+            terminal.tell(
+                f"{room.repository}: saves take {room.bytes_after:,} bytes, before {room.bytes_before:,}"
+            )
+        if room.is_over:
+            terminal.tell(
+                f"{room.repository}: saves take {room.bytes_after:,} bytes, and the setting save_disk_budget_bytes says"
+                f" {room.budget_bytes:,}; what is left belongs to open runs, to you, or is younger than --older-than"
+            )
+    for folder, why in thinned.failed:
+        terminal.tell(f"saves in {folder} were not looked at: {why}")
 
 
 def config(arguments: argparse.Namespace) -> None:
@@ -78,7 +120,10 @@ def _value(value: object) -> str:
 
 def doctor(arguments: argparse.Namespace) -> int:
     """`outlast doctor`"""
-    findings = doctors.examine(*place.location(arguments))
+    findings = [
+        msgspec.structs.replace(each, hint=terminal.pasteable(each.hint))
+        for each in doctors.examine(*place.location(arguments))
+    ]
     if arguments.json:
         terminal.say_json(findings)
     else:

@@ -1,15 +1,19 @@
 """Carrying runs on: fork, export, import."""
 
 import argparse
+import os
 import sys
 from collections.abc import Sequence
 from pathlib import Path
 
 from outlast.cli import place, terminal
+from outlast.cli.progress import working
 from outlast.errors import RunRefused
-from outlast.runs import archive, show
+from outlast.runs import acts, archive, show
 from outlast.runs import fork as forks
 from outlast.runs.terms import budget_of
+from outlast.store import SqliteStore
+from outlast.store.protocol import Summary
 
 LISTED_MAX = 20
 
@@ -20,12 +24,14 @@ def add(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None
     command = commands.add_parser(
         "export", help="write a run into one file and seal it here",
         description="Write a run with its children and payloads into one file. It is sealed here (handed off), so\n"
-        "that it goes on in one place only; --copy leaves it live, and the import becomes a fork.",
+        "that it goes on in one place only; --copy leaves it live, and the import becomes a fork. What looks\n"
+        "like a secret is masked in the file.",
         epilog="example: outlast export 1411 -o 1411.outlast.tar.gz",
     )  # fmt: skip
     place.add_run(command)
     command.add_argument("-o", "--output", metavar="FILE", type=Path, help="file or folder to write into")
     command.add_argument("--copy", action="store_true", help="leave the run live here")
+    command.add_argument("--with-secrets", action="store_true", help="mask nothing in the file")
     command.add_argument("--json", action="store_true", help="what was written, as JSON")
     command.set_defaults(handler=export)
     command = commands.add_parser(
@@ -55,6 +61,9 @@ def _add_fork(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -
     command.add_argument(
         "--budget", action="append", metavar="AMOUNT", help="moved from the source: 100k, usd=5, beats=20"
     )
+    command.add_argument(
+        "--to", metavar="DIR", type=Path, help="its files, as that beat left them, in a new folder"
+    )
     command.add_argument("--yes", "-y", action="store_true", help="do not ask")
     command.add_argument("--json", action="store_true", help="the new run, as JSON")
     command.set_defaults(handler=fork)
@@ -65,17 +74,47 @@ def fork(arguments: argparse.Namespace) -> None:
     budget = budget_of(arguments.budget)
     with place.opened(arguments) as store:
         source = place.named(arguments, store)
-        plan = forks.prepare(store, source, at=arguments.at, task=arguments.task, budget=budget)
+        files = _Files(arguments, store, source) if arguments.to is not None else None
+        plan = forks.prepare(
+            store, source, at=arguments.at, task=arguments.task, budget=budget,
+            workspace=str(files.to) if files is not None else "",
+        )  # fmt: skip
         if plan.again and not plan.exists and not arguments.yes:
             _confirm(source.run, plan.again)
         run = forks.make(store, plan)
+        if files is not None:
+            files.give(run)
     if arguments.json:
-        terminal.say_json({"run": run, "task": plan.opened.task, "source": source.run, "at": arguments.at})
+        said = {"run": run, "task": plan.opened.task, "source": source.run, "at": arguments.at}
+        terminal.say_json({**said, "made": not plan.exists, "workspace": plan.opened.workspace})
     else:
         terminal.say(f"{terminal.safe(plan.opened.task)}  {run}")
+        if plan.exists:
+            terminal.tell("the same command made it before; --task names another one")
         terminal.tell(
             f"start its command with task {plan.opened.task} and it goes on after beat {arguments.at}"
         )
+
+
+class _Files:
+    """The files of a fork, looked up before anything is written."""
+
+    def __init__(self, arguments: argparse.Namespace, store: SqliteStore, source: Summary) -> None:
+        from outlast.runs import bringing, savepoints
+
+        self.to = Path(os.path.realpath(arguments.to))
+        self._store, self._bringing = store, bringing
+        self._desk = savepoints.Desk(store.root, store, source.project, None)
+        self._found = self._desk.at_beat(source, arguments.at)
+        bringing.check_new(self._desk, self._found, self.to)
+
+    def give(self, run: str) -> None:
+        with working(f"writing {self.to}"):
+            self._bringing.give_files(self._desk, self._found, acts.summary_of(self._store, run), self.to)
+        self._desk.close()
+        terminal.tell(f"its files are in {self.to}; start it with workspace={str(self.to)!r}")
+        if self._found.held.meta.shadow:
+            terminal.tell("and with the same project=, for that folder is in no repository that would tell")
 
 
 def _confirm(source: str, again: Sequence[show.Effect]) -> None:
@@ -98,16 +137,29 @@ def export(arguments: argparse.Namespace) -> None:
     """`outlast export`"""
     with place.opened(arguments) as store:
         summary = place.named(arguments, store)
-        written = archive.export(store, summary, arguments.output, copy=arguments.copy)
+        written = archive.export(
+            store, summary, arguments.output, copy=arguments.copy, with_secrets=arguments.with_secrets
+        )
     if arguments.json:
         terminal.say_json(written)
         return
     terminal.say(terminal.safe(written.path))
     terminal.tell(f"{written.events:,} events, {written.blobs:,} payloads, {written.size:,} bytes")
+    if written.masked:
+        _tell_masked(written)
     if written.sealed_before:
         terminal.tell("it was handed off before: make sure that it is taken in at one place only")
     elif not written.copy:
         terminal.tell(f"sealed here; `outlast handoff {written.run} --take-back` undoes that")
+
+
+def _tell_masked(written: archive.Exported) -> None:
+    """What is not in the file: a beat that is repeated elsewhere gets these values masked."""
+    terminal.tell(f"{len(written.masked):,} values masked; --with-secrets leaves them as they are:")
+    for each in written.masked[:LISTED_MAX]:
+        terminal.tell(f"  {each.run} event {each.seq}  {each.event} {each.field}: {', '.join(each.kinds)}")
+    if len(written.masked) > LISTED_MAX:
+        terminal.tell(f"  … and {len(written.masked) - LISTED_MAX} more; --json lists all")
 
 
 def import_(arguments: argparse.Namespace) -> None:
@@ -120,5 +172,9 @@ def import_(arguments: argparse.Namespace) -> None:
         return
     terminal.say(f"{terminal.safe(taken.task)}  {taken.run}")
     terminal.tell(f"task {taken.task} of project {taken.project}, after beat {taken.beats}")
+    if taken.masked:
+        terminal.tell(
+            f"{taken.masked:,} values were masked when it was exported; `outlast log` shows them so"
+        )
     for command in taken.commands:
         terminal.tell(f"its contract runs here: {command}")

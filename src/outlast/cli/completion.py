@@ -68,7 +68,7 @@ def _words(top: argparse.ArgumentParser) -> list[_Words]:
         _Words(
             name, text,
             tuple(option for action in command._actions for option in action.option_strings if option[:2] == "--"),
-            tuple(_choices(command)), any(action.metavar == "RUN" for action in command._actions),
+            tuple(_choices(command)), any(action.metavar in ("RUN", "SAVE") for action in command._actions),
         )
         for name, text, command in _subcommands(top)
     ]  # fmt: skip

@@ -13,9 +13,9 @@ from outlast.cli import place, terminal
 from outlast.cli.terminal import clock, safe, say, short
 from outlast.core import context as contexts
 from outlast.core import events as ev
+from outlast.core.statuses import CLOSED
 from outlast.errors import UsageError
 from outlast.runs import endings, find, gather, show
-from outlast.runs.gc import CLOSED
 from outlast.runs.journal import Journal
 from outlast.store import SqliteStore
 from outlast.store.protocol import Recorded, Summary, Where
@@ -44,7 +44,9 @@ def add(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None
         epilog="example: outlast context 1411 --tokens 4000",
     )  # fmt: skip
     place.add_run(command)
-    command.add_argument("--tokens", type=int, metavar="N", help="at most so many tokens (estimated)")
+    command.add_argument(
+        "--tokens", type=int, metavar="N", help="at most so many tokens (estimated), at least 200"
+    )
     command.add_argument("--json", action="store_true", help="as JSON")
     command.set_defaults(handler=context)
 
@@ -252,7 +254,7 @@ def _advise(store: SqliteStore, summary: Summary, shown: show.Shown, name: str) 
         terminal.tell(f"{_count(len(doubts))} in doubt; the next attempt settles by {doubts[0][1].policy}")
         return
     run, effect = asks[0]
-    where = run if children and run != summary.run else name
+    where = place.typed(name, run) if run == summary.run else run
     terminal.complain(
         f"{_count(len(asks))} in doubt and cannot be probed",
         f"look whether it happened, then `outlast settle {where} {effect.id} --happened` or `--did-not`",
@@ -290,12 +292,14 @@ def effects(arguments: argparse.Namespace) -> None:
 
 def context(arguments: argparse.Namespace) -> None:
     """`outlast context`"""
+    tokens = settings.load()["context_tokens_max"] if arguments.tokens is None else arguments.tokens
+    if tokens < contexts.TOKENS_MIN:
+        raise UsageError(
+            f"--tokens {tokens} is too little to say anything", hint=f"give at least {contexts.TOKENS_MIN}"
+        )
     with place.opened(arguments) as store:
         summary = place.named(arguments, store)
         state = summary.state
-        tokens = arguments.tokens or settings.load()["context_tokens_max"]
-        if tokens < 200:
-            raise UsageError(f"--tokens {tokens} is too little to say anything", hint="give at least 200")
         journal = Journal(store, endings.NO_LEASE, gather.head(store, summary.run))
         folder = Path(state.workspace) if state.workspace else Path.cwd()
         contract, steps = gather.contract(store, state), gather.plan_of(store, state)

@@ -11,7 +11,7 @@ import os
 import re
 import sys
 from collections.abc import Sequence
-from typing import NoReturn
+from typing import Any, NoReturn
 
 from outlast._version import __version__
 from outlast.cli import terminal
@@ -26,6 +26,7 @@ EXIT_PIPE = 141
 GROUPS: dict[str, tuple[str, ...]] = {
     "outlast.cli.look": ("ls", "show", "log", "effects", "context"),
     "outlast.cli.ask": ("settle", "pause", "resume", "cancel", "handoff"),
+    "outlast.cli.files": ("save", "saves", "diff", "restore", "bisect", "watch"),
     "outlast.cli.carry": ("fork", "export", "import"),
     "outlast.cli.care": ("gc", "config", "doctor"),
     "outlast.cli.demo": ("demo",),
@@ -40,6 +41,7 @@ EPILOG = """\
 What is going on?            outlast ls
 What happened to this one?   outlast show 1411
 It is in doubt. Now what?    outlast effects 1411, look outside, then outlast settle 1411 41.1 --happened
+Where are my files?          outlast saves, outlast diff SAVE, then outlast restore SAVE
 Is the store all right?      outlast doctor
 
 Exit codes: 0 fine, 1 failed, 2 usage or refused, 3 needs a person, 4 budget reached, 70 a bug of ours."""
@@ -52,7 +54,34 @@ class Parser(argparse.ArgumentParser):
         unknown = re.match(r"argument COMMAND: invalid choice: ('.*?') \(choose", message, re.DOTALL)
         if unknown:
             message = f"no such command: {unknown[1]}"
-        terminal.complain(message, f"`{self.prog} --help` shows how")
+        self._refuse(message)
+
+    def parse_known_args(self, args: Any = None, namespace: Any = None) -> tuple[Any, list[str]]:
+        """Each command refuses what it does not know itself; argparse would leave that to the topmost parser.
+
+        A command with a `rest` takes all that comes after `--` as it is: another command line.
+        """
+        rest: list[str] | None = None
+        if args is not None and self.get_default("rest") is not None and "--" in args:
+            at = list(args).index("--")
+            args, rest = args[:at], list(args[at + 1 :])
+        found, unknown = super().parse_known_args(args, namespace)
+        if rest is not None:
+            found.rest = rest
+        if unknown:
+            self._refuse(f"unrecognized arguments: {' '.join(unknown)}", self._nearest(unknown))
+        return found, unknown
+
+    def _nearest(self, words: Sequence[str]) -> str:
+        import difflib
+
+        for word in (word.partition("=")[0] for word in words if word.startswith("--")):
+            for option in difflib.get_close_matches(word, self._option_string_actions, n=1):
+                return f"did you mean {option}? "
+        return ""
+
+    def _refuse(self, message: str, advice: str = "") -> NoReturn:
+        terminal.complain(message, f"{advice}`{self.prog} --help` shows how")
         sys.exit(EXIT_USAGE)
 
 
@@ -107,18 +136,22 @@ def main(argv: Sequence[str] | None = None) -> int:
             stream.reconfigure(
                 errors="backslashreplace"
             )  # a terminal that cannot show a sign gets its escape
-    top = parser(words)
     try:
+        top = parser(words)
         arguments = top.parse_args(words)
         if getattr(arguments, "handler", None) is None:
             top.print_help(sys.stderr if words else None)
             return EXIT_USAGE if words else 0
         return _run(arguments)
+    except KeyboardInterrupt:  # while a command was still imported
+        terminal.tell("interrupted")
+        return EXIT_INTERRUPTED
     except BrokenPipeError:
         return _pipe_closed()
 
 
 def _run(arguments: argparse.Namespace) -> int:
+    terminal.repeat(store=arguments.store, project=arguments.project)
     try:
         code = int(arguments.handler(arguments) or 0)
         sys.stdout.flush()

@@ -2,6 +2,7 @@
 
 import argparse
 import contextlib
+import shlex
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -17,6 +18,11 @@ from outlast.store.protocol import Summary
 def add_run(command: argparse.ArgumentParser) -> None:
     """The argument that nearly every command has."""
     command.add_argument("run", metavar="RUN", help="a task, a run id or its beginning, or PROJECT:TASK")
+
+
+def typed(name: str, run: str) -> str:
+    """How a hint names a run: as the person did, quoted for the shell, or by its id if it would read as an option."""
+    return run if name.startswith("-") else shlex.quote(name)
 
 
 def location(arguments: argparse.Namespace) -> tuple[Path, Path]:

@@ -1,10 +1,17 @@
 """What the terminal is told: data on stdout, the rest on stderr, and nothing an agent wrote can steer it."""
 
+import re
+import shlex
 import sys
 from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime
 
 import msgspec
+
+_COMMAND = re.compile(r"`outlast (?=[a-z])")
+_STEERING = re.compile("[\x7f-\x9f]")
+
+_repeated = ""
 
 
 def safe(text: object) -> str:
@@ -22,9 +29,21 @@ def say(line: str = "") -> None:
     sys.stdout.write(line + "\n")
 
 
+def repeat(**options: str | None) -> None:
+    """Say which options of this command line every command in a hint must repeat."""
+    global _repeated
+    given = {name: value for name, value in options.items() if value is not None}
+    _repeated = "".join(f"--{name} {shlex.quote(value)} " for name, value in given.items())
+
+
+def pasteable(text: str) -> str:
+    """A text whose `outlast …` commands can be pasted: they lead to the same store and project as this one did."""
+    return _COMMAND.sub(lambda found: found[0] + _repeated, text)
+
+
 def tell(line: str) -> None:
     """A line for the person, not for the next program."""
-    sys.stderr.write(safe(line) + "\n")
+    sys.stderr.write(safe(pasteable(line)) + "\n")
 
 
 def complain(message: str, hint: str = "") -> None:
@@ -36,12 +55,17 @@ def complain(message: str, hint: str = "") -> None:
 
 def say_json(value: object) -> None:
     """A document, indented."""
-    say(msgspec.json.format(msgspec.json.encode(value), indent=2).decode())
+    say(_harmless(msgspec.json.format(msgspec.json.encode(value), indent=2)))
 
 
 def say_json_line(value: object) -> None:
     """A document on one line, for streams."""
-    say(msgspec.json.encode(value).decode())
+    say(_harmless(msgspec.json.encode(value)))
+
+
+def _harmless(document: bytes) -> str:
+    """JSON must escape only the older control characters; the newer ones, which stand in texts alone, steer too."""
+    return _STEERING.sub(lambda found: f"\\u{ord(found[0]):04x}", document.decode())
 
 
 def table(rows: Iterable[Sequence[str]]) -> list[str]:

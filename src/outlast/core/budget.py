@@ -14,6 +14,8 @@ _TIME = {"s": 1, "m": 60, "h": 3600, "d": 86400}
 _FIELDS = {
     "tokens": "tokens", "usd": "cost_microusd", "time": "time_s", "beats": "beats", "window": "window_pct"
 }  # fmt: skip
+_NUMBER = r"([0-9]{1,18}(?:\.[0-9]{1,18})?)"
+_LIKE = "like 400k, usd=12, beats=500"
 
 
 class Left(msgspec.Struct, frozen=True):
@@ -26,14 +28,16 @@ class Left(msgspec.Struct, frozen=True):
 
 def parse(given: object) -> Allowance | None:
     """An allowance from `400_000`, "400k", "usd=12", ["400k", "time=8h"] or {"tokens": …}."""
-    if given is None or isinstance(given, Allowance):
-        return given
+    if given is None:
+        return None
+    if isinstance(given, Allowance):
+        return _kept(given)
     if isinstance(given, Mapping):
         given = [f"{unit}={amount}" for unit, amount in given.items()]
     if isinstance(given, int | str):
         given = [given]
     if not isinstance(given, Iterable) or isinstance(given, bytes):
-        raise BadSetting(f"a budget is written like 400k or usd=12, not {given!r:.60}")
+        raise BadSetting(f"{given!r:.60} is no budget", hint=_LIKE)
     limits: dict[str, int] = {}
     for item in given:
         unit, given_unit, amount = str(item).rpartition("=")
@@ -46,21 +50,28 @@ def parse(given: object) -> Allowance | None:
     return Allowance(**limits)
 
 
+def _kept(allowance: Allowance) -> Allowance:
+    """An allowance that somebody made by hand; one that could not be read back must never be written."""
+    for amount in msgspec.structs.astuple(allowance):
+        if amount is not None and (type(amount) is not int or amount <= 0):
+            raise BadSetting(
+                f"{allowance!r:.120} is no budget", hint="give whole numbers above zero, or None"
+            )
+    return allowance
+
+
 def _amount(unit: str, text: str, item: str) -> int:
     suffixes = {"time": "smhd", "window": "%", "tokens": "kmg", "beats": "kmg", "usd": ""}[unit]
-    matched = re.fullmatch(
-        rf"\$?([0-9]+(?:\.[0-9]+)?)([{suffixes}]?)" if suffixes else r"\$?([0-9]+(?:\.[0-9]+)?)()", text
-    )
+    matched = re.fullmatch(rf"\$?{_NUMBER}([{suffixes}]?)" if suffixes else rf"\$?{_NUMBER}()", text)
     if not matched:
-        raise BadSetting(
-            f"budget {item!r} cannot be read", hint="like 400k, usd=12, time=8h, beats=500, window=80%"
-        )
+        raise BadSetting(f"budget {item!r:.60} cannot be read", hint=_LIKE)
     number, suffix = matched[1], matched[2]
     scale = 1_000_000 if unit == "usd" else _TIME[suffix or "s"] if unit == "time" else _SCALE.get(suffix, 1)
     value = _scaled(number, scale)
     if value <= 0 or (unit == "window" and value > 100):
         raise BadSetting(
-            f"budget {item!r} must be above zero{' and at most 100 %' if unit == 'window' else ''}"
+            f"budget {item!r:.60} must be above zero{' and at most 100 %' if unit == 'window' else ''}",
+            hint=_LIKE,
         )
     return value
 

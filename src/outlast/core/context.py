@@ -9,6 +9,7 @@ import msgspec
 from outlast.core.values import Contract, shorten
 
 CHARS_PER_TOKEN = 3
+TOKENS_MIN = 200
 RESULTS_FULL = 5
 
 

@@ -9,6 +9,7 @@ from typing import Literal
 import msgspec
 
 from outlast.core.values import (
+    NOTHING,
     Allowance,
     Check,
     Contract,
@@ -30,7 +31,7 @@ Finding = Literal["happened", "did_not", "cannot_tell", "give_up"]
 EndStatus = Literal[
     "paused", "interrupted", "in_doubt", "parked", "done", "failed", "cancelled", "handed_off"
 ]
-SaveKind = Literal["beat", "emergency", "found", "final", "pre-restore"]
+SaveKind = Literal["beat", "emergency", "found", "final", "pre-restore", "manual", "watch"]
 Path = tuple[int, ...]
 
 
@@ -100,7 +101,7 @@ class BeatDone(Event, frozen=True, tag="beat_done"):
     step: str = ""
     cursor: Path = ()
     over: bool = False
-    result: Payload = Payload()
+    result: Payload = NOTHING
     evidence: Payload | None = None
     extended: tuple[Extension, ...] = ()
     remembered: tuple[MemoryRef, ...] = ()
@@ -131,7 +132,7 @@ class EffectIntended(Event, frozen=True, tag="effect_intended"):
     occurrence: int
     key: str
     own_key: bool = False
-    args: Payload = Payload()
+    args: Payload = NOTHING
     digest: str = ""
     policy: Policy = "ask"
     attempt: int = 1
@@ -143,7 +144,7 @@ class EffectConfirmed(Event, frozen=True, tag="effect_confirmed"):
 
     beat: int
     n: int
-    result: Payload = Payload()
+    result: Payload = NOTHING
     unencodable: bool = False
     save: str = ""
 
@@ -171,7 +172,7 @@ class EffectSettled(Event, frozen=True, tag="effect_settled"):
     n: int
     finding: Finding
     by: str = ""
-    result: Payload = Payload()
+    result: Payload = NOTHING
     evidence: str = ""
 
 
@@ -268,13 +269,13 @@ class Requested(Event, frozen=True, tag="requested"):
     id: int
     by: str
     what: str
-    args: Payload = Payload()
+    args: Payload = NOTHING
 
 
 class Finished(Event, frozen=True, tag="finished"):
     """The run is done: its checks passed."""
 
-    result: Payload = Payload()
+    result: Payload = NOTHING
     checks: tuple[Check, ...] = ()
 
 

@@ -4,6 +4,7 @@ The head holds what the next event needs and what a glance wants to see. Complet
 plan's body stay in the journal and are read by index; so the head has a limit, whatever the run's length.
 """
 
+from collections.abc import Sequence
 from datetime import datetime
 from typing import Literal, assert_never
 
@@ -108,6 +109,7 @@ class RunState(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
     memory: tuple[MemoryRef, ...] = ()
     recent: tuple[Recent, ...] = ()
     last_save: str = ""
+    save_point: str = ""
     session: SessionMark | None = None
     stage: str = ""
     parked_until: datetime | None = None
@@ -170,17 +172,34 @@ def apply(state: RunState, event: ev.AnyEvent) -> RunState:
             assert_never(event)
 
 
+def is_plain(event: ev.BeatDone) -> bool:
+    """Whether a beat's end moves the cursor and adds a result, and nothing else."""
+    return not (
+        event.extended or event.finish or event.remembered or event.spent or event.stage or event.session or event.save
+    )  # fmt: skip
+
+
+def fold_plain(state: RunState, ends: Sequence[ev.BeatDone], seq: int) -> RunState:
+    """The head at `seq`, after the ends of plain beats only, as `fold` would find it. The last few are enough."""
+    last = ends[-1]
+    return msgspec.structs.replace(
+        state,
+        seq=seq,
+        updated_at=last.at,
+        beats=last.beat,
+        cursor=last.cursor,
+        over=last.over,
+        open_beat=None,
+        effects_open=(),
+        recent=(*state.recent, *map(_recent, ends))[-RECENT_MAX:],
+    )
+
+
 def _set(state: RunState, event: ev.AnyEvent, **changes: object) -> RunState:
     return msgspec.structs.replace(state, seq=state.seq + 1, updated_at=event.at, **changes)
 
 
 def _beat_done(state: RunState, event: ev.BeatDone, seq: int) -> RunState:
-    recent = Recent(
-        event.beat,
-        clip(event.step, LABEL_BYTES_MAX),
-        _glance(event.result, RECENT_BYTES_MAX),
-        _glance(event.evidence, LABEL_BYTES_MAX),
-    )
     changes: dict[str, object] = {}
     if event.extended:
         total = event.beat if state.plan_total is None else state.plan_total
@@ -196,18 +215,17 @@ def _beat_done(state: RunState, event: ev.BeatDone, seq: int) -> RunState:
     if event.session:
         changes["session"] = event.session
     if event.save:
-        changes["last_save"] = event.save
-    return msgspec.structs.replace(
-        state,
-        seq=seq,
-        updated_at=event.at,
-        beats=event.beat,
-        cursor=event.cursor,
-        over=event.over,
-        open_beat=None,
-        effects_open=(),
-        recent=(*state.recent[-RECENT_MAX + 1 :], recent),
-        **changes,
+        changes["last_save"] = changes["save_point"] = event.save
+    head = fold_plain(state, (event,), seq)
+    return msgspec.structs.replace(head, **changes) if changes else head
+
+
+def _recent(event: ev.BeatDone) -> Recent:
+    return Recent(
+        event.beat,
+        clip(event.step, LABEL_BYTES_MAX),
+        _glance(event.result, RECENT_BYTES_MAX),
+        _glance(event.evidence, LABEL_BYTES_MAX),
     )
 
 
@@ -269,7 +287,9 @@ def _effect(
             total = state.effects_total + (event.attempt == 1)
             return _set(state, event, effects_open=(*others, opened), effects_total=total)
         case ev.EffectConfirmed():
-            return _set(state, event, effects_open=others)
+            save = event.save
+            saved = {"last_save": save, "save_point": save} if save else {}
+            return _set(state, event, effects_open=others, **saved)
         case ev.EffectFailed():
             return _set(state, event, effects_open=others)
         case ev.EffectInDoubt():
@@ -373,7 +393,8 @@ def _noted(
 ) -> RunState:
     match event:
         case ev.SaveMade():
-            return _set(state, event, last_save=event.commit)
+            point = event.commit if event.kind == "beat" else state.save_point
+            return _set(state, event, last_save=event.commit, save_point=point)
         case ev.SessionKnown():
             return _set(state, event, session=event.session)
         case ev.StageSet():

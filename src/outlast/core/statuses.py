@@ -15,6 +15,7 @@ STATUSES: tuple[Status, ...] = (
 COMMANDS: tuple[Command, ...] = (
     "start", "pause", "resume", "cancel", "handoff", "take_back", "settle", "fork", "export", "amend",
 )  # fmt: skip
+CLOSED: tuple[Status, ...] = ("done", "cancelled", "handed_off")  # nothing of it goes on here by itself
 ENDED: tuple[Status, ...] = ("done", "failed", "cancelled", "handed_off")
 
 
@@ -26,9 +27,11 @@ class Refusal(msgspec.Struct, frozen=True):
 
 
 _HELD = Refusal("is running", "wait for it, or `outlast pause {run}`")
-_DONE = Refusal("is done", "see `outlast show {run}`; a new run of the task needs `again`")
+_DONE = Refusal(
+    "is done", "see `outlast show {run}`; `outlast.run(…, again=True)` starts a new run of the task"
+)
 _FAILED = Refusal("has failed", "`outlast resume {run}` allows another try")
-_CANCELLED = Refusal("is cancelled", "start the task with `again` for a new run")
+_CANCELLED = Refusal("is cancelled", "`outlast.run(…, again=True)` starts a new run of the task")
 _SEALED = Refusal("is handed off to another store", "`outlast handoff {run} --take-back` undoes that")
 _PAUSED = Refusal("is paused", "`outlast resume {run}` lets it go on")
 _NOT_SEALED = Refusal("is not handed off", "see `outlast show {run}`")

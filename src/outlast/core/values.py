@@ -18,6 +18,9 @@ class Payload(Value, frozen=True):
     size: int = 0
 
 
+NOTHING = Payload()
+
+
 class Usage(Value, frozen=True):
     """What a model's answer cost. Tokens by kind; money in integer micro-dollars."""
 

@@ -20,13 +20,16 @@ from outlast.errors import (
     LeaseLost,
     NotEncodable,
     ReplayMismatch,
+    StoreError,
 )
 from outlast.probes import CannotTell, Happened, Probe
+from outlast.store.protocol import Lease
 
 KEY_ARGUMENT = "idempotency_key"
 REISSUE_WAIT_S = 0.25
 EVIDENCE_CHARS_MAX = 500
 RESULT_CHARS_MAX = 100_000
+HINTED_CHARS_MAX = 200
 
 # Calls that outlived their time limit, by run and key. A later attempt in the same process must know of them: as long
 # as one is under way, a probe's "did not" proves nothing.
@@ -72,6 +75,8 @@ class Port(Protocol):
     @property
     def run(self) -> str: ...
     @property
+    def lease(self) -> Lease: ...
+    @property
     def since_s(self) -> float: ...
     def now(self) -> Any: ...
     def uptime_s(self) -> int: ...
@@ -79,6 +84,7 @@ class Port(Protocol):
     def keep(self, value: object) -> Steps: ...
     def value(self, payload: Payload) -> Any: ...
     def in_beat(self, event: ev.AnyEvent) -> Append: ...
+    def saved(self) -> Steps: ...
     def effect(self, n: int) -> EffectRecord | None: ...
     @property
     def mail(self) -> Callable[[], Steps]: ...
@@ -134,6 +140,27 @@ def _in_doubt(run: str, act: Act, why: str) -> EffectInDoubt:
     )
 
 
+def _too_late(run: str, act: Act, event: ev.AnyEvent) -> EffectInDoubt:
+    """It ended after its attempt had, as a cancel leaves it: what came of it is known here, and nowhere else."""
+    import shlex
+
+    ending, answer = "", "--happened` or `--did-not"
+    if isinstance(event, ev.EffectConfirmed):
+        result = bytes(event.result.v).decode() if not event.result.blob else ""
+        ending, answer = "it happened", "--happened"
+        if result not in ("", "null") and len(result) <= HINTED_CHARS_MAX:
+            answer += f" --result {shlex.quote(result)}"
+    elif isinstance(event, ev.EffectFailed):
+        ending, answer = f"it did not happen ({event.error})", "--did-not"
+    elif isinstance(event, ev.EffectInDoubt):
+        ending = event.evidence
+    return EffectInDoubt(
+        f"effect {act.beat}.{act.n} {act.name!r} of run {run} ended after its attempt had, and that can no longer"
+        f" be recorded: {ending or ev.tag_of(event)}; it is in doubt",
+        hint=f"`outlast settle {run} {act.beat}.{act.n} {answer}`",
+    )
+
+
 class _Course:
     """The way of one effect through this call."""
 
@@ -184,7 +211,12 @@ class _Course:
         faults.point("act.intended")
 
     def _record(self, event: ev.AnyEvent) -> Steps:
-        yield self.port.in_beat(event)
+        try:
+            yield self.port.in_beat(event)
+        except StoreError as error:
+            if not self.port.lease.released or isinstance(event, ev.EffectIntended):
+                raise
+            raise _too_late(self.port.run, self.act, event) from error
         record = self.port.effect(self.act.n)
         if record is None or record.intent.beat != self.act.beat:
             raise BeatClosed(f"beat {self.act.beat} ended while act {self.act.name!r} was under way")
@@ -241,9 +273,10 @@ class _Course:
     def _confirm(self, result: object) -> Steps:
         act = self.act
         payload, unencodable = yield from self._keep(result)
+        save = yield from self.port.saved()
         yield from self._record(
             ev.EffectConfirmed(
-                at=self.port.now(), beat=act.beat, n=act.n, result=payload, unencodable=unencodable
+                at=self.port.now(), beat=act.beat, n=act.n, result=payload, unencodable=unencodable, save=save
             )
         )
         faults.point("act.confirmed")

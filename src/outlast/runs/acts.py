@@ -43,7 +43,7 @@ def pause(store: SqliteStore, run: str) -> Outcome:
 
 
 def cancel(store: SqliteStore, run: str) -> Outcome:
-    """Stop for good; a new run of the task needs `again`."""
+    """Stop for good; a new run of the task needs `again=True`."""
     return ask(store, run, "cancel", "cancel")
 
 
@@ -124,7 +124,7 @@ def _checked(finding: ev.Finding, result: bytes) -> msgspec.Raw:
         ) from error
     if value is not None and finding != "happened":
         raise UsageError("only what happened has a result", hint="leave out --result, or say --happened")
-    return msgspec.Raw(result)
+    return msgspec.Raw(msgspec.json.encode(value))
 
 
 def _require_doubt(store: SqliteStore, summary: Summary, effect: str) -> None:

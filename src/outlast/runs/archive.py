@@ -16,12 +16,13 @@ from outlast import faults, settings
 from outlast._version import __version__
 from outlast.core import events as ev
 from outlast.core import state as st
-from outlast.core.values import ForkPoint, Payload
+from outlast.core.values import ForkPoint, Parent, Payload
 from outlast.errors import OutlastError, RunExists, RunRefused, UsageError
 from outlast.runs import acts, archive_file, endings, find, fork, gather
 from outlast.runs.archive_file import Contents, Entry, Manifest, damaged
 from outlast.runs.heartbeat import Heartbeat
 from outlast.runs.journal import Journal
+from outlast.runs.masking import Masked, Masking
 from outlast.runs.payloads import blobs_in
 from outlast.runs.terms import new_id, task_name
 from outlast.store.files import sync_folder
@@ -32,6 +33,7 @@ SUFFIX = ".outlast.tar.gz"
 CHILDREN_MAX = 100_000
 
 Events = tuple[ev.AnyEvent, ...]
+RunEvents = tuple[ev.RunOpened, Events]
 
 
 class Exported(msgspec.Struct, frozen=True, kw_only=True):
@@ -45,6 +47,7 @@ class Exported(msgspec.Struct, frozen=True, kw_only=True):
     blobs: int
     size: int
     sealed_before: bool = False
+    masked: tuple[Masked, ...] = ()
 
 
 class Imported(msgspec.Struct, frozen=True, kw_only=True):
@@ -57,15 +60,24 @@ class Imported(msgspec.Struct, frozen=True, kw_only=True):
     copy: bool
     children: int
     commands: tuple[str, ...]
+    masked: int = 0
 
 
 # -- export ------------------------------------------------------------------------------------------------------------
 
 
-def export(store: SqliteStore, summary: Summary, target: Path | None, *, copy: bool = False) -> Exported:
+def export(
+    store: SqliteStore,
+    summary: Summary,
+    target: Path | None,
+    *,
+    copy: bool = False,
+    with_secrets: bool = False,
+) -> Exported:
     """Write the run into one file and seal it here; with `copy` it stays live, and the import will be a fork.
 
-    The file has its name only when it is whole, durable, and the run sealed. Raises RunHeld, RunRefused, UsageError.
+    What looks like a secret is masked in the file, and listed, unless `with_secrets`. The file has its name only when it
+    is whole, durable, and the run sealed. Raises RunHeld, RunRefused, UsageError.
     """
     if summary.root != summary.run:
         raise RunRefused(
@@ -76,7 +88,7 @@ def export(store: SqliteStore, summary: Summary, target: Path | None, *, copy: b
     acts.allow(summary.state, status, "fork" if copy else "export")
     path = _target(target, summary)
     with archive_file.partial(path) as (file, temporary), _still(store, summary, copy) as journal:
-        exported = _write(store, summary, path, file, copy)
+        exported = _write(store, summary, path, file, copy, with_secrets)
         faults.point("export.before_seal")
         if journal is not None and journal.state.status != "handed_off":
             acts.take(journal, acts.own_request(journal, "handoff"))
@@ -84,6 +96,19 @@ def export(store: SqliteStore, summary: Summary, target: Path | None, *, copy: b
         os.replace(temporary, path)
         sync_folder(path.parent)
     return msgspec.structs.replace(exported, sealed_before=status == "handed_off")
+
+
+def _refuse_masked_beat(run: str, events: Sequence[ev.AnyEvent], found: Sequence[Masked]) -> None:
+    """A beat in flight is repeated with what is recorded of it: with masks in it, it would be another beat."""
+    begun = st.fold(st.RunState(), list(events)).open_beat
+    inside = [item for item in found if item.run == run and begun is not None and item.seq >= begun.seq]
+    replayed = [item for item in inside if item.event in ("decided", "effect_confirmed", "effect_settled")]
+    if replayed:
+        raise RunRefused(
+            f"the beat in flight of run {run} was given {len(replayed)} values that would be masked,"
+            " and could not be repeated elsewhere",
+            hint=f"`outlast export {run} --with-secrets`, or let it end the beat first",
+        )
 
 
 def _target(given: Path | None, summary: Summary) -> Path:
@@ -128,14 +153,20 @@ def _still(store: SqliteStore, summary: Summary, copy: bool) -> Iterator[Journal
             Heartbeat.remove(store, journal.lease)
 
 
-def _write(store: SqliteStore, summary: Summary, path: Path, file: IO[bytes], copy: bool) -> Exported:
+def _write(
+    store: SqliteStore, summary: Summary, path: Path, file: IO[bytes], copy: bool, with_secrets: bool
+) -> Exported:
+    masking = Masking(store.blobs.get)
     journals: dict[str, bytes] = {}
     blobs: dict[str, Payload] = {}
     count = 0
-    for run in [summary.run] if copy else _family(store, summary.run):
-        events = _journal(store, run)
+    for run, read in _journals(store, _family(store, summary.run)).items():
+        events = read if with_secrets else masking.journal(run, read)
+        if not copy:
+            _refuse_masked_beat(run, read, masking.found)
         count += len(events)
-        journals[run] = b"".join(ev.encode(event) + b"\n" for event in events)
+        journals[run] = b"".join(msgspec.json.format(ev.encode(event), indent=-1) + b"\n" for event in events)
+        _events(path, run, journals[run])  # no seal over what could not be read again
         blobs |= {payload.blob: payload for event in events for payload in blobs_in(event)}
     entries = {
         f"journals/{run}.jsonl": Entry(len(data), archive_file.digest_of(data))
@@ -144,13 +175,20 @@ def _write(store: SqliteStore, summary: Summary, path: Path, file: IO[bytes], co
     entries |= {f"blobs/{name}": Entry(payload.size, name) for name, payload in blobs.items()}
     manifest = Manifest(
         format=archive_file.FORMAT, version=archive_file.VERSION, run=summary.run, copy=copy, made_at=endings.now(),
-        made_with=__version__, digests=entries,
+        made_with=__version__, digests=entries, masked=len(masking.found),
     )  # fmt: skip
-    archive_file.write(file, manifest, journals, blobs, store.blobs.get)
+    archive_file.write(file, manifest, journals, blobs, masking.blob)
     return Exported(
         run=summary.run, task=summary.task, path=str(path), copy=copy, events=count, blobs=len(blobs),
-        size=os.fstat(file.fileno()).st_size,
+        size=os.fstat(file.fileno()).st_size, masked=tuple(masking.found),
     )  # fmt: skip
+
+
+def _journals(store: SqliteStore, family: list[str]) -> dict[str, list[ev.AnyEvent]]:
+    """The journals of a family, the root's first. Read in the other order: of a run that goes on meanwhile, a parent's
+    must hold what its children were made from."""
+    read = {run: _journal(store, run) for run in reversed(family)}
+    return {run: read[run] for run in family}
 
 
 def _family(store: SqliteStore, run: str) -> list[str]:
@@ -177,13 +215,14 @@ def import_run(store: SqliteStore, path: Path, project: str, *, task: str | None
     """Take a run in from an archive, under its own id and keys, as a task of `project`.
 
     Everything is verified before anything is written; then blobs, then the run and its children in one transaction.
-    A copy becomes a fork at its last save point. Raises RunExists, UsageError.
+    A copy becomes a fork at its last save point, and so do its children. Raises RunExists, UsageError.
     """
     contents = archive_file.verify(path)
     family = _decoded(path, contents)
     if contents.manifest.copy:
-        opened, events = _as_fork(store, path, family[0], project, task)
-        children: list[tuple[ev.RunOpened, Events]] = []
+        (opened, events), *children = _as_forks(
+            path, family, project, _fork_name(store, family[0][0], project, task)
+        )
     else:
         if task is not None:
             raise UsageError("only a copy can have another task", hint="leave out --task")
@@ -203,11 +242,11 @@ def import_run(store: SqliteStore, path: Path, project: str, *, task: str | None
     contract = gather.contract(store, head)
     return Imported(
         run=opened.run, task=opened.task, project=project, beats=head.beats, copy=contents.manifest.copy,
-        children=len(children), commands=(*contract.checks, *contract.invariants),
+        children=len(children), commands=(*contract.checks, *contract.invariants), masked=contents.manifest.masked,
     )  # fmt: skip
 
 
-def _as_itself(journal: tuple[ev.RunOpened, Events], project: str) -> tuple[ev.RunOpened, Events]:
+def _as_itself(journal: RunEvents, project: str) -> RunEvents:
     """The run goes on here: the seal it was exported under is taken back, and who did it is recorded."""
     opened, events = journal
     opened = msgspec.structs.replace(opened, project=project)
@@ -218,34 +257,51 @@ def _as_itself(journal: tuple[ev.RunOpened, Events], project: str) -> tuple[ev.R
     return opened, noted
 
 
-def _as_fork(
-    store: SqliteStore,
-    path: Path,
-    journal: tuple[ev.RunOpened, Events],
-    project: str,
-    task: str | None,
-) -> tuple[ev.RunOpened, Events]:
-    opened, events = journal
-    whole = [opened, *events]
-    beats = st.fold(st.RunState(), whole).beats
-    length = fork.save_point(whole, beats)
-    if length is None and beats:
-        raise damaged(path, "its last save point is missing")
-    length = len(whole) if length is None else length
+def _fork_name(store: SqliteStore, opened: ev.RunOpened, project: str, task: str | None) -> str:
     name = fork.free_task(store, project, f"{opened.task}-fork") if task is None else task_name(task)
     if store.list(Where(project=project, task=name, parent=""), limit=1):
         raise UsageError(f"task {name!r} has a run already", hint="name the fork with --task")
-    point = ForkPoint(opened.run, beats, length)
-    budget = st.fold(st.RunState(), whole[:length]).budget
-    made = msgspec.structs.replace(
-        opened, at=endings.now(), run=new_id(), task=name, project=project, parent=None, fork=point, budget=budget
-    )  # fmt: skip
-    return made, fork.kept(whole[:length])
+    return name
 
 
-def _require_absent(
-    store: SqliteStore, opened: ev.RunOpened, children: Sequence[tuple[ev.RunOpened, Events]]
-) -> None:
+def _as_forks(path: Path, family: list[RunEvents], project: str, task: str) -> list[RunEvents]:
+    """The family under new ids, so that its keys are new from here on; its links lead to the new ids too."""
+    ids = {opened.run: new_id() for opened, _ in family}
+    parents = {(opened.parent.run, opened.parent.beat) for opened, _ in family if opened.parent is not None}
+    made: list[RunEvents] = []
+    for opened, events in family:
+        whole = [opened, *events]
+        head = st.fold(st.RunState(), whole)
+        length, kept = _past(path, whole, head, (opened.run, head.beats + 1) in parents)
+        parent = opened.parent
+        renamed = msgspec.structs.replace(
+            opened, at=endings.now(), run=ids[opened.run], task=task if parent is None else opened.task,
+            project=project, fork=ForkPoint(opened.run, head.beats, length),
+            budget=st.fold(st.RunState(), whole[:length]).budget,
+            parent=None if parent is None else Parent(ids[parent.run], parent.beat, ids[parent.root]),
+        )  # fmt: skip
+        made.append((renamed, kept))
+    return made
+
+
+def _past(path: Path, whole: list[ev.AnyEvent], head: st.RunState, has_children: bool) -> tuple[int, Events]:
+    """How much of a journal a fork shares: up to its last save point, or all of a child that is done.
+
+    The beat after it is repeated. If children belong to that beat, what it has decided goes with them: they were made
+    from it, and another decision would find children that do not fit.
+    """
+    if head.parent is not None and head.status == "done":
+        ends = tuple(event for event in whole if isinstance(event, ev.Finished))
+        return len(whole), (*fork.kept(whole), *ends)
+    length = fork.save_point(whole, head.beats)
+    if length is None and head.beats:
+        raise damaged(path, f"the last save point of {head.run} is missing")
+    length = len(whole) if length is None else length
+    rest = fork.recorded(whole[length:], head.beats + 1) if has_children else ()
+    return length, (*fork.kept(whole[:length]), *rest)
+
+
+def _require_absent(store: SqliteStore, opened: ev.RunOpened, children: Sequence[RunEvents]) -> None:
     for each in (opened, *(child for child, _ in children)):
         found = [summary for summary in store.list(Where(run_prefix=each.run)) if summary.run == each.run]
         if found:
@@ -264,10 +320,10 @@ def _require_absent(
             )
 
 
-def _decoded(path: Path, contents: Contents) -> list[tuple[ev.RunOpened, Events]]:
+def _decoded(path: Path, contents: Contents) -> list[RunEvents]:
     """The journals as events, the root first and every parent before its children. Distrusts all of it."""
     root = contents.manifest.run
-    found: dict[str, tuple[ev.RunOpened, Events]] = {}
+    found: dict[str, RunEvents] = {}
     for run, data in contents.journals.items():
         found[run] = _events(path, run, data)
     named = {payload.blob for _, events in found.values() for event in events for payload in blobs_in(event)}
@@ -276,9 +332,9 @@ def _decoded(path: Path, contents: Contents) -> list[tuple[ev.RunOpened, Events]
     return _ordered(path, root, found)
 
 
-def _events(path: Path, run: str, data: bytes) -> tuple[ev.RunOpened, Events]:
+def _events(path: Path, run: str, data: bytes) -> RunEvents:
     try:
-        events = [ev.decode(line) for line in data.splitlines()]
+        events = [ev.decode(line) for line in data.split(b"\n")[:-1]]
         # Folding finds what decodes and still makes no sense; its head must fit like any other.
         st.snapshot(st.fold(st.RunState(), events))
     except (OutlastError, msgspec.MsgspecError, AssertionError, ValueError, TypeError, LookupError) as error:
@@ -295,9 +351,7 @@ def _events(path: Path, run: str, data: bytes) -> tuple[ev.RunOpened, Events]:
     return first, tuple(events[1:])
 
 
-def _ordered(
-    path: Path, root: str, found: dict[str, tuple[ev.RunOpened, Events]]
-) -> list[tuple[ev.RunOpened, Events]]:
+def _ordered(path: Path, root: str, found: dict[str, RunEvents]) -> list[RunEvents]:
     if found[root][0].parent is not None:
         raise damaged(path, f"run {root} is a child without its root")
     ordered = [root]

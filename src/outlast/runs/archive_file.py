@@ -55,6 +55,7 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True):
     made_at: datetime
     made_with: str
     digests: dict[str, Entry]
+    masked: int = 0
 
 
 class Contents(msgspec.Struct, frozen=True):

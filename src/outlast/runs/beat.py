@@ -14,7 +14,7 @@ from outlast.core import events as ev
 from outlast.core import state as st
 from outlast.core.keys import effect_key
 from outlast.core.replay import EffectRecord
-from outlast.core.values import Answer, MemoryRef, Usage, digest
+from outlast.core.values import NOTHING, Answer, MemoryRef, Usage, digest, scrub
 from outlast.effects.acting import Act, check_call, perform, takes_key
 from outlast.effects.ops import Append, Block, Call, Steps
 from outlast.errors import (
@@ -22,12 +22,13 @@ from outlast.errors import (
     BeatClosed,
     InvariantFailed,
     MemoryFull,
+    NotEncodable,
     UnreachedEffect,
     UsageError,
 )
 from outlast.probes import as_probe
 from outlast.runs.checks import run_checks
-from outlast.runs.journal import NOTHING_KEPT, encode
+from outlast.runs.journal import encode
 
 if TYPE_CHECKING:
     from outlast.runs.run import Run
@@ -44,23 +45,24 @@ _SCHEME = re.compile(r"([a-z][a-z0-9+.-]*):\S", re.IGNORECASE)
 class Beat:
     """One turn of the loop. In an async run every method that returns a value is awaited."""
 
+    closed = False
+    _ending = False
+    _extended: tuple[tuple[tuple[plan.Step, ...], ev.Path | None], ...] = ()
+    _remembered: tuple[MemoryRef, ...] = ()
+    _spent = NO_USAGE
+    _stage = ""
+    _over = False
+    _result: object = None
+
     def __init__(self, run: "Run", number: int, step: str, path: ev.Path) -> None:
         self.number = number
         self.step = step
         self.path = path
-        self.closed = False
-        self._ending = False
         self._run = run
         self._journal = run.journal
         self._counts: dict[tuple[str, str], int] = {}
         self._in_flight: set[tuple[str, str]] = set()
         self._reached: set[int] = set()
-        self._extended: list[tuple[tuple[plan.Step, ...], ev.Path | None]] = []
-        self._remembered: dict[str, MemoryRef] = {}
-        self._spent = NO_USAGE
-        self._stage = ""
-        self._over = False
-        self._result: object = None
         self._outer = open_beat.get()
         open_beat.set(self)
 
@@ -111,15 +113,16 @@ class Beat:
         parsed = plan.parse(steps)
         before = sum(len(steps) for steps, after in self._extended if after is not None)
         after = (*self.path[:-1], self.path[-1] + before) if where == "next" else None
-        self._extended.append((parsed, after))
+        self._extended += ((parsed, after),)
         return self._run.staged()
 
     def remember(self, name: str, uri: str, *, digest: str = "") -> Any:
         """Stage a pointer to what the agent wants back; a `file:` is digested now. Takes hold with `done`."""
         self._check_open()
         ref = make_ref(name, uri, digest, self._run.folder)
-        check_memory(self._journal.state.memory, (*self._remembered.values(), ref))
-        self._remembered[name] = ref
+        others = tuple(known for known in self._remembered if known.name != name)
+        check_memory(self._journal.state.memory, (*others, ref))
+        self._remembered = (*others, ref)
         return self._run.staged()
 
     def spend(self, usage: object = None, **fields: int) -> Any:
@@ -131,6 +134,8 @@ class Beat:
     def stage(self, name: str) -> Any:
         """Stage the user's own word for how far the work is. Takes hold with `done`."""
         self._check_open()
+        if not _is_text(name, NAME_CHARS_MAX):
+            raise UsageError(f"{name!r:.60} is no stage", hint="use a short text")
         self._stage = name
         return self._run.staged()
 
@@ -167,13 +172,13 @@ class Beat:
     @contextlib.contextmanager
     def _turn(self, kind: str, name: str, own_key: str | None) -> Iterator[int]:
         """The occurrence of this call; two at once under one name cannot be told apart after a crash."""
-        self._check_open()
-        if not name or len(name) > NAME_CHARS_MAX:
+        if not _is_text(name, NAME_CHARS_MAX):
             raise UsageError(f"{name!r:.60} is no name for a recorded call", hint="use a short text")
-        if own_key is not None and not 0 < len(own_key) <= KEY_CHARS_MAX:
+        if own_key is not None and not _is_text(own_key, KEY_CHARS_MAX):
             raise UsageError(f"{own_key!r:.60} is no key", hint=f"use 1 to {KEY_CHARS_MAX} characters")
         slot = (kind, name) if own_key is None else ("key", own_key)
         with self._journal.mutex:
+            self._check_open()
             if slot in self._in_flight:
                 raise AmbiguousOccurrence(
                     f"two calls of {slot[1]!r} run at once in beat {self.number}",
@@ -205,6 +210,10 @@ class Beat:
             recorded = self._journal.record.decisions.get((name, occurrence))
             if recorded is not None:
                 return self._journal.value(recorded.value)
+            if not callable(fn):
+                raise UsageError(
+                    f"a decision needs a function, not {fn!r:.60}", hint="pass it uncalled: decide(name, fn)"
+                )
             answer = yield Call(fn, args, kwargs)
             value, usage = (
                 (answer.value, budget.usage_of(answer.usage))
@@ -263,7 +272,9 @@ class Beat:
     def _check_options(self, fn: object, retry: object, timeout_s: object) -> None:
         """Refuse, before an intent says that it was called, what cannot be called or waited for."""
         if not callable(fn):
-            raise UsageError(f"an act needs a function, not {fn!r:.60}")
+            raise UsageError(
+                f"an act needs a function, not {fn!r:.60}", hint="pass it uncalled: act(name, fn, …)"
+            )
         if not self._run.is_async and getattr(getattr(fn, "__code__", None), "co_flags", 0) & CO_COROUTINE:
             raise UsageError(f"{fn!r:.80} is async", hint="open the run with `async with` to await it")
         if not isinstance(retry, int) or retry < 0:
@@ -300,8 +311,9 @@ class Beat:
         return record
 
     def _done(self, result: object, evidence: object) -> Steps:
-        self._check_open()
-        self._ending = True  # from here on nothing can be added, whichever task or thread asks
+        with self._journal.mutex:
+            self._check_open()
+            self._ending = True  # from here on nothing can be added, whichever task or thread asks
         try:
             event = yield from self._ended(result, evidence)
         except BaseException:
@@ -310,7 +322,12 @@ class Beat:
         # Closed before the event is on its way: who cancels this call does not cancel the commit.
         self.close()
         faults.point("beat.before_done")
-        yield Append((event,))
+        try:
+            yield Append((event,))
+        except NotEncodable:
+            self.closed = self._ending = False  # nothing was written: the beat is still open
+            open_beat.set(self)
+            raise
         if event.extended:
             self._run.extend_plan(event.extended)
         faults.point("beat.done")
@@ -318,21 +335,27 @@ class Beat:
     def _ended(self, result: object, evidence: object) -> Steps:
         """The event that ends the beat, if it may end."""
         journal, run = self._journal, self._run
-        if run.contract.invariants:
+        if run.invariants:
             yield from self._check_invariants()
         spent = self._spent.plus(run.spent_by_children()) if run.may_have_children else self._spent
         extended = (yield from self._extensions()) if self._extended else ()
         cursor, over = self._next(extended)
-        kept = NOTHING_KEPT if result is None else (yield from journal.keep(result))
+        kept = NOTHING if result is None else (yield from journal.keep(result))
         shown = None if evidence is None else (yield from journal.keep(evidence))
         last = (yield from journal.keep(self._result)) if self._over else None
+        save = (yield Block(run.save_beat)) if run.files is not None else ""
         event = ev.BeatDone(
             at=journal.now(), beat=self.number, step=self.step if self.path else "", cursor=cursor, over=over, result=kept,
             evidence=shown, extended=extended, finish=last,
-            remembered=tuple(self._remembered.values()), unreached=self._unreached(), stage=self._stage,
-            spent=None if spent is NO_USAGE or spent == NO_USAGE else spent,
+            remembered=self._remembered, unreached=self._unreached() if journal.record.begun else (),
+            save=save, stage=self._stage, spent=None if spent is NO_USAGE or spent == NO_USAGE else spent,
         )  # fmt: skip
-        if journal.record.effects or self._in_flight or run.may_have_children:
+        if (
+            journal.record.effects
+            or self._in_flight
+            or run.may_have_children
+            or journal.standing.effects_open
+        ):
             self._refuse_open_acts()
         return event
 
@@ -343,9 +366,9 @@ class Beat:
             open_beat.set(self._outer)
 
     def _refuse_open_acts(self) -> None:
-        unsettled = self._journal.record.unsettled()
+        unsettled = self._journal.state.in_doubt
         if self._in_flight or unsettled:
-            names = [f"{record.id} {record.intent.name!r}" for record in unsettled]
+            names = [f"{effect.id} {effect.name!r}" for effect in unsettled]
             names += [f"{name!r} (running)" for _, name in sorted(self._in_flight)]
             raise UnreachedEffect(
                 f"beat {self.number} cannot be done: open or in doubt: {', '.join(names)}",
@@ -367,7 +390,7 @@ class Beat:
         return tuple(extensions)
 
     def _check_invariants(self) -> Steps:
-        invariants = self._run.contract.invariants
+        invariants = self._run.invariants
         timeout_s = self._run.settings["check_timeout_s"]
         checks = yield Block(lambda: run_checks(invariants, self._run.folder, timeout_s))
         failed = next((check for check in checks if check.exit_code != 0), None)
@@ -391,11 +414,15 @@ class Beat:
         return following or (), self._over or following is None
 
 
+def _is_text(value: object, chars_max: int) -> bool:
+    return type(value) is str and 0 < len(value) <= chars_max and scrub(value) == value
+
+
 def make_ref(name: str, uri: str, given_digest: str, folder: Path) -> MemoryRef:
     """A memory ref: a scheme is required, the payload is refused, a file is digested."""
-    found = _SCHEME.match(uri)
+    found = _SCHEME.match(uri) if _is_text(uri, 1024) else None
     scheme = found[1] if found else ""
-    if not name or len(name) > 128 or not scheme or scheme == "data" or len(uri) > 1024:
+    if not _is_text(name, 128) or not scheme or scheme == "data":
         raise UsageError(
             f"{uri!r:.60} is no pointer to remember as {name!r:.40}",
             hint="give a URI such as file:notes.md or https://…, at most 1,024 characters",

@@ -2,8 +2,10 @@
 
 import os
 import platform
+import shlex
 import shutil
 import stat
+import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -42,7 +44,7 @@ class Finding(msgspec.Struct, frozen=True):
 
 def examine(root: Path, database: Path) -> list[Finding]:
     """Look at everything; never raises for what it finds, and repairs nothing."""
-    findings = [*_programs(), Finding("ok", "store", str(database))]
+    findings = [*_programs(), *_saves(Path.cwd()), Finding("ok", "store", str(database))]
     if not database.exists():
         findings.append(Finding("note", "store", "it does not exist yet; the first run makes it"))
         return findings
@@ -85,6 +87,20 @@ def _programs() -> Iterator[Finding]:
         yield Finding("warn", "git", "not found: workspaces cannot be saved", "install git")
 
 
+def _saves(folder: Path) -> Iterator[Finding]:
+    """Private refs in the repository around this folder: people who push everything should know."""
+    from outlast.workspace import git
+
+    words = ["for-each-ref", "--format=%(refname)", "refs/outlast/"]
+    try:
+        count = len(git.run(words, cwd=folder, ok=(0, 128), timeout_s=10).splitlines())
+    except (OutlastError, OSError, subprocess.TimeoutExpired):
+        return
+    if count:
+        text = f"{count:,} refs of saves in this repository: `git log --all` shows them, `git push --mirror` pushes them"
+        yield Finding("note", "saves", text, 'set [save] where = "shadow" to keep them in the state folder')
+
+
 def _disk(root: Path, database: Path) -> Iterator[Finding]:
     kind = files.fs_type(database) or "unknown"
     move = "put it on a local disk with --store or OUTLAST_STORE"
@@ -108,7 +124,7 @@ def _permissions(root: Path, database: Path) -> Iterator[Finding]:
     for path in (root, database):
         if path.exists() and stat.S_IMODE(path.stat().st_mode) & 0o077:
             yield Finding(
-                "warn", "permissions", f"others can look into {path}", f"chmod go= {str(path)!r}"
+                "warn", "permissions", f"others can look into {path}", f"`chmod go= {shlex.quote(str(path))}`"
             )  # fmt: skip
     if not os.access(database, os.R_OK | os.W_OK) or not os.access(root, os.R_OK | os.W_OK | os.X_OK):
         hint = "use the user who made it, or another --store"
@@ -127,14 +143,29 @@ def _file(root: Path, database: Path) -> Iterator[Finding]:
         yield Finding("person", "integrity", text, hint)
     else:
         yield Finding("ok", "integrity", f"{found.size_bytes:,} bytes, {found.wal_bytes:,} in the WAL")
+    yield from _rewound(root, found)
+    if found.stale_locks:
+        count = len(found.stale_locks)
+        yield Finding("note", "locks", f"{count} left of forgotten runs", "`outlast gc` removes them")
+
+
+def _rewound(root: Path, found: health.Health) -> Iterator[Finding]:
     for run in found.rewound:
         yield Finding(
             "person", "rewound", f"run {run} lost events that were acknowledged",
             f"look at what it did, then `outlast resume {run} --accept-rewind`",
         )  # fmt: skip
-    if found.stale_locks:
-        count = len(found.stale_locks)
-        yield Finding("note", "locks", f"{count} left of forgotten runs", "`outlast gc` removes them")
+    for run in found.lost:
+        files = shlex.join(str(root / "runs" / f"{run}{suffix}") for suffix in (".lock", ".act"))
+        yield Finding(
+            "person", "rewound", f"run {run} is lost as a whole: only its lock file is left",
+            f"restore a newer backup; or look at what it did, then `rm -f {files}`",
+        )  # fmt: skip
+    if found.missing is not None:
+        yield Finding(
+            "person", "rewound", f"event {found.missing} was acknowledged and is gone; no new run is begun",
+            f"when you know which runs are missing, `rm {shlex.quote(str(root / 'mark'))}`",
+        )  # fmt: skip
 
 
 def _runs(root: Path, database: Path) -> Iterator[Finding]:

@@ -11,7 +11,7 @@ from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Any
 
 from outlast.effects.ops import Append, Block, Call, Op, Steps, TimedOut, Wait
-from outlast.errors import UsageError
+from outlast.errors import OutlastError, UsageError
 from outlast.runs.journal import Journal
 from outlast.store.protocol import Batch, Store, Wake
 
@@ -43,7 +43,7 @@ def _do(journal: Journal | None, op: Op) -> Any:
                 with to.mutex:
                     to.store.append(to.batch(op))
             except BaseException as error:
-                to.uncertain = not isinstance(error, Exception)
+                to.uncertain |= not isinstance(error, OutlastError)
                 raise
             return None
         case Call():
@@ -188,10 +188,22 @@ def _append(journal: Journal | None, op: Append) -> "Awaitable[None]":
     assert journal is not None, "a run must be open to be written"
     to = op.target or journal
     mailbox = _mailbox()
+    if to.loop is not mailbox.loop:
+        _settle_in(to, mailbox.loop)
     future = mailbox.loop.create_future()
     with to.mutex:
         mailbox.hand_over(to.store, to.batch(op), future)
     return future
+
+
+def _settle_in(journal: Journal, loop: "asyncio.AbstractEventLoop") -> None:
+    """A journal is written from one event loop: the batches of two would overtake each other."""
+    if journal.loop is not None:
+        raise UsageError(
+            f"run {journal.run} is used from two event loops",
+            hint="open, use and leave it inside one asyncio.run()",
+        )
+    journal.loop = loop
 
 
 class _Mailbox:

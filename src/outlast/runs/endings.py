@@ -1,6 +1,5 @@
 """How attempts begin and end: the event for each, with its cause and evidence."""
 
-import contextlib
 import errno
 from contextlib import AbstractContextManager
 from datetime import UTC, datetime
@@ -20,6 +19,7 @@ from outlast.errors import (
     RunHandedOff,
     RunPaused,
 )
+from outlast.runs.project import commit_of
 from outlast.store.liveness import boot_id, myself
 from outlast.store.protocol import Holder, Lease
 
@@ -31,6 +31,7 @@ class _NoLease:
 
     run = ""
     epoch = -1
+    released = True
 
     @property
     def holder(self) -> Holder:
@@ -65,25 +66,8 @@ def started(lease: Lease, at: datetime, version: str, command: list[str]) -> ev.
     holder = lease.holder
     return ev.AttemptStarted(
         at=at, epoch=lease.epoch, host=holder.host, pid=holder.pid, boot_id=holder.boot_id, version=version,
-        code=code_version(), command=tuple(shorten(word, 200) for word in command[:32]),
+        code=commit_of(Path()), command=tuple(shorten(word, 200) for word in command[:32]),
     )  # fmt: skip
-
-
-def code_version() -> str:
-    """The commit checked out where the program runs, if it is a repository; never a reason to refuse."""
-    here = Path.cwd()
-    head = next(
-        (path for folder in (here, *here.parents) if (path := folder / ".git" / "HEAD").is_file()), None
-    )
-    if head is None:
-        return ""
-    with contextlib.suppress(OSError):
-        text = head.read_text().strip()
-        if not text.startswith("ref: "):
-            return text[:40]
-        ref = head.parent / text[5:]
-        return ref.read_text().strip()[:40] if ref.is_file() else text[5:45]
-    return ""
 
 
 def lost(attempt: st.Attempt, at: datetime) -> ev.AttemptEnded:

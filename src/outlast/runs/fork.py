@@ -1,7 +1,8 @@
 """Fork: a new run that shares another's past up to a save point, and has keys of its own afterwards.
 
 Its budget is moved, not copied. The move is one event on the source that also names the fork to be made; killed
-between the two, the same command again finds that event and ends what it began.
+between the two, the same command again finds that event and ends what it began. Killed later, it finds the fork itself,
+as long as nobody has started it.
 """
 
 from collections.abc import Sequence
@@ -12,6 +13,7 @@ from outlast import faults
 from outlast.core import budget as budgets
 from outlast.core import events as ev
 from outlast.core import state as st
+from outlast.core.replay import BeatRecord
 from outlast.core.values import Allowance, ForkPoint
 from outlast.errors import RunRefused, UsageError
 from outlast.runs import acts, endings, find, gather, show
@@ -26,6 +28,11 @@ FORKS_MAX = 10_000
 _LEFT_OUT = (
     ev.RunOpened, ev.AttemptStarted, ev.AttemptEnded, ev.Requested, ev.Parked, ev.Woken, ev.Warned,
     ev.SpendReserved, ev.Finished,
+)  # fmt: skip
+
+_IN_BEAT = (
+    ev.BeatBegun, ev.Decided, ev.EffectIntended, ev.EffectConfirmed, ev.EffectFailed, ev.EffectInDoubt,
+    ev.EffectSettled,
 )  # fmt: skip
 
 
@@ -48,22 +55,29 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def prepare(
-    store: SqliteStore, source: Summary, *, at: int, task: str | None = None, budget: Allowance | None = None
-) -> Plan:
-    """Work a fork out without writing anything. Raises UsageError, RunRefused."""
+    store: SqliteStore, source: Summary, *, at: int, task: str | None = None, budget: Allowance | None = None,
+    workspace: str = "",
+) -> Plan:  # fmt: skip
+    """Work a fork out without writing anything; `workspace` is a folder of its own. Raises UsageError, RunRefused."""
     state = source.state
     acts.allow(state, find.shown_status(store, state, source.root), "fork")
     seq, events = past(store, state, at)
+    limits = _limits(st.fold(st.RunState(), list(events)), budget)
+    task = None if task is None else task_name(task)
     unfinished = _unfinished(store, source, at, task, budget)
-    name = unfinished.task if unfinished else task or free_task(store, source.project, f"{state.task}-fork")
+    name = (
+        unfinished.task if unfinished
+        else task or _untouched(store, source, at, limits, 1 + len(events), workspace)
+        or free_task(store, source.project, _stem(source))
+    )  # fmt: skip
     exists = _existing(store, source, name, at)
     run = exists or (unfinished.run if unfinished else new_id())
     moves = state.budget is not None and (unfinished is not None or not exists)
     if state.budget is not None and moves and not unfinished:
         _require_left(state, state.budget, budget or Allowance())
     opened = msgspec.structs.replace(
-        gather.opened(store, state), at=endings.now(), run=run, task=name, parent=None,
-        budget=_limits(st.fold(st.RunState(), list(events)), budget), fork=ForkPoint(source.run, at, seq),
+        gather.opened(store, state), at=endings.now(), run=run, task=name, parent=None, budget=limits,
+        fork=ForkPoint(source.run, at, seq), workspace=workspace or state.workspace,
     )  # fmt: skip
     return Plan(
         source=source.run, opened=opened, events=events, again=_again(store, source, at),
@@ -133,6 +147,19 @@ def kept(events: Sequence[ev.AnyEvent]) -> tuple[ev.AnyEvent, ...]:
     )
 
 
+def recorded(events: Sequence[ev.AnyEvent], beat: int) -> tuple[ev.AnyEvent, ...]:
+    """What a beat in flight has recorded for certain: its decisions, and its effects but those open or in doubt."""
+    record = BeatRecord(beat)
+    for event in events:
+        record.take(event)
+    doubtful = {effect.intent.n for effect in record.unsettled()}
+    return tuple(
+        event
+        for event in events
+        if isinstance(event, _IN_BEAT) and event.beat == beat and getattr(event, "n", 0) not in doubtful
+    )
+
+
 # -- its name ----------------------------------------------------------------------------------------------------------
 
 
@@ -143,6 +170,28 @@ def free_task(store: SqliteStore, project: str, stem: str) -> str:
         if not store.list(Where(project=project, task=name, parent=""), limit=1):
             return name
     raise UsageError(f"{FORKS_MAX:,} forks of one task are enough", hint="name it with --task")
+
+
+def _stem(source: Summary) -> str:
+    return f"{source.task}-fork"
+
+
+def _untouched(
+    store: SqliteStore, source: Summary, at: int, limits: Allowance | None, events: int, workspace: str
+) -> str | None:
+    """The task of a fork that the same command made before, perhaps killed right after it, and nobody has touched."""
+    for number in range(1, FORKS_MAX):
+        name = f"{_stem(source)}-{number}"
+        found = store.list(Where(project=source.project, task=name, parent=""), limit=1)
+        if not found:
+            return None
+        state = found[0].state
+        same = state.fork is not None and (state.fork.run, state.fork.beat) == (source.run, at)
+        same = same and state.workspace == (workspace or source.state.workspace)
+        untouched = state.seq in (events, events + 1 if workspace else events)  # the save of its own folder
+        if same and untouched and gather.opened(store, state).budget == limits:
+            return name
+    return None
 
 
 def _existing(store: SqliteStore, source: Summary, task: str, at: int) -> str | None:

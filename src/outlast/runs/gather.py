@@ -126,7 +126,14 @@ def spent_below(store: Store, state: st.RunState) -> Usage:
 
 def in_doubt_below(store: Store, state: st.RunState) -> bool:
     """Whether an effect of a run below the open beat is in doubt."""
-    return any(child.in_doubt or in_doubt_below(store, child) for child in children(store, state))
+    return any(True for _ in doubts_below(store, state))
+
+
+def doubts_below(store: Store, state: st.RunState) -> Iterator[tuple[st.RunState, st.OpenEffect]]:
+    """The effects in doubt of the runs below the open beat, each with the run it belongs to."""
+    for child in children(store, state):
+        yield from ((child, effect) for effect in child.in_doubt)
+        yield from doubts_below(store, child)
 
 
 def context(
@@ -134,6 +141,7 @@ def context(
 ) -> str:
     """The context of the next attempt, as text."""
     state = journal.state
+    files, commits = _surroundings(journal)
     parts = contexts.Parts(
         contract=contract,
         run=state.run,
@@ -145,13 +153,26 @@ def context(
             contexts.Result(item.beat, item.step, item.text, item.evidence) for item in state.recent
         ),
         effects_done=_effects_done(journal),
-        effects_in_doubt=tuple(_doubt_line(effect) for effect in state.in_doubt),
+        effects_in_doubt=(
+            *(_doubt_line(effect) for effect in state.in_doubt),
+            *(_doubt_line(effect, child) for child, effect in doubts_below(journal.store, state)),
+        ),
         memory=tuple(_memory_line(ref, folder) for ref in state.memory),
+        files=files,
+        commits=commits,
         failing=(state_evidence(journal),) if _checks_failed(journal) else (),
         budget=_budget_line(state),
         stage=state.stage,
     )
     return contexts.render(parts, tokens_max)
+
+
+def _surroundings(journal: Journal) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    if not journal.standing.save_point:
+        return (), ()
+    from outlast.runs import surroundings
+
+    return surroundings.look(journal)
 
 
 def _plan_lines(steps: tuple[plans.Step, ...], state: st.RunState) -> tuple[tuple[str, bool, bool], ...]:
@@ -198,9 +219,13 @@ def _effects_done(journal: Journal) -> tuple[str, ...]:
     return tuple(lines[-EFFECTS_SHOWN_MAX:])
 
 
-def _doubt_line(effect: st.OpenEffect) -> str:
+def _doubt_line(effect: st.OpenEffect, child: st.RunState | None = None) -> str:
     found = f"; {effect.evidence}" if effect.evidence else ""
-    return f"{effect.id} {effect.name} (key {effect.key}): intended, no outcome{found}. Do not repeat it unasked."
+    whose = f" of part {child.task!r} (run {child.run})" if child is not None else ""
+    return (
+        f"{effect.id} {effect.name}{whose} (key {effect.key}): intended, no outcome{found}."
+        " Do not repeat it unasked."
+    )
 
 
 def _memory_line(ref: MemoryRef, folder: Path) -> str:

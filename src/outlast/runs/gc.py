@@ -1,24 +1,20 @@
 """Collecting what nobody needs: closed runs that rested for long, then payloads that no event names any more."""
 
-import re
 from datetime import datetime, timedelta
 from pathlib import Path
 
 import msgspec
 
 from outlast import faults
-from outlast.errors import RunHeld, StoreRewound, UsageError
+from outlast.core.statuses import CLOSED
+from outlast.errors import RunHeld, StoreRewound
 from outlast.runs import acts, find
 from outlast.runs.payloads import blobs_in
 from outlast.store import health
 from outlast.store.protocol import Summary, Where
 from outlast.store.sqlite import SqliteStore
 
-CLOSED = ("done", "cancelled", "handed_off")
 YOUNG_BLOB_S = 3600.0
-AGE_MAX_S = 100 * 365 * 86_400
-_AGE = re.compile(r"(\d{1,6})\s*([smhdw])")
-_SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 86_400, "w": 604_800}
 
 
 class Collected(msgspec.Struct, frozen=True, kw_only=True):
@@ -29,15 +25,6 @@ class Collected(msgspec.Struct, frozen=True, kw_only=True):
     spared: tuple[str, ...]
     blobs: int
     dry_run: bool
-
-
-def age(text: str) -> timedelta:
-    """An age as people write it: `30d`, `12h`, `2w`."""
-    matched = _AGE.fullmatch(text.strip().lower())
-    seconds = int(matched[1]) * _SECONDS[matched[2]] if matched and len(matched[1]) < 12 else AGE_MAX_S + 1
-    if not matched or seconds > AGE_MAX_S:
-        raise UsageError(f"age {text!r:.40} cannot be read", hint="like 30d, 12h or 2w, at most 100 years")
-    return timedelta(seconds=seconds)
 
 
 def collect(store: SqliteStore, older_than: timedelta, now: datetime, *, dry_run: bool = False) -> Collected:

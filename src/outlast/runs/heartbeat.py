@@ -2,6 +2,7 @@
 
 import os
 import threading
+import time
 from typing import ClassVar
 
 from outlast.errors import StoreError
@@ -10,18 +11,17 @@ from outlast.store.sqlite import SqliteStore
 
 
 class Heartbeat:
-    """Renews all leases of a store three times per lease."""
+    """Renews the leases of a store, each three times before it would be over; those of one length together."""
 
     _all: ClassVar[dict[int, "Heartbeat"]] = {}
     _lock: ClassVar[threading.Lock] = threading.Lock()
 
-    def __init__(self, store: SqliteStore, ttl_s: float) -> None:
+    def __init__(self, store: SqliteStore) -> None:
         self._store = store
-        self._ttl_s = ttl_s
-        self._leases: dict[tuple[str, int], Lease] = {}
-        self._stop = threading.Event()
-        self._thread = threading.Thread(target=self._beat, name="outlast-lease", daemon=True)
-        self._thread.start()
+        self._leases: dict[tuple[str, int], tuple[Lease, float]] = {}
+        self._due_s: dict[float, float] = {}  # by length of the lease: when these are renewed next
+        self._changed = threading.Event()
+        threading.Thread(target=self._beat, name="outlast-lease", daemon=True).start()
 
     @classmethod
     def add(cls, store: SqliteStore, lease: Lease, ttl_s: float) -> None:
@@ -29,8 +29,11 @@ class Heartbeat:
         with cls._lock:
             heart = cls._all.get(id(store))
             if heart is None:
-                heart = cls._all[id(store)] = Heartbeat(store, ttl_s)
-            heart._leases[lease.run, lease.epoch] = lease
+                heart = cls._all[id(store)] = Heartbeat(store)
+            heart._leases[lease.run, lease.epoch] = lease, ttl_s
+            if ttl_s not in heart._due_s:
+                heart._due_s[ttl_s] = time.monotonic() + ttl_s / 3
+                heart._changed.set()  # it may be due before those that are waited for
 
     @classmethod
     def remove(cls, store: SqliteStore, lease: Lease) -> None:
@@ -41,18 +44,38 @@ class Heartbeat:
                 return
             heart._leases.pop((lease.run, lease.epoch), None)
             if not heart._leases:
-                heart._stop.set()
+                heart._changed.set()
                 del cls._all[id(store)]
 
     def _beat(self) -> None:
-        while not self._stop.wait(self._ttl_s / 3):
-            with self._lock:
-                leases = list(self._leases.values())
-            try:
-                self._store.renew(leases, ttl_s=self._ttl_s)
-            except StoreError:
-                # The next append or act finds out for itself; here nobody could be told.
-                continue
+        while (wait_s := self._wait_s()) is not None:
+            self._changed.wait(wait_s)
+            self._changed.clear()
+            for ttl_s, leases in self._due().items():
+                try:
+                    self._store.renew(leases, ttl_s=ttl_s)
+                except StoreError:
+                    # The next append or act finds out for itself; here nobody could be told.
+                    continue
+
+    def _wait_s(self) -> float | None:
+        """How long nothing is due; None when there is no lease left to keep."""
+        with self._lock:
+            if not self._leases:
+                return None
+            return max(0.0, min(self._due_s.values()) - time.monotonic())
+
+    def _due(self) -> dict[float, list[Lease]]:
+        """The leases to renew now, by their length; each length is due again after a third of it."""
+        now = time.monotonic()
+        with self._lock:
+            kept = {ttl_s for _, ttl_s in self._leases.values()}
+            self._due_s = {ttl_s: due_s for ttl_s, due_s in self._due_s.items() if ttl_s in kept}
+            due = {ttl_s for ttl_s, due_s in self._due_s.items() if due_s <= now}
+            self._due_s |= {ttl_s: now + ttl_s / 3 for ttl_s in due}
+            return {
+                ttl_s: [lease for lease, own_s in self._leases.values() if own_s == ttl_s] for ttl_s in due
+            }
 
 
 def _forget_after_fork() -> None:

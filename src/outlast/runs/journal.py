@@ -2,6 +2,7 @@
 
 import threading
 import time
+from collections import deque
 from collections.abc import Callable, Iterable
 from datetime import UTC, datetime
 from typing import Any
@@ -11,7 +12,7 @@ import msgspec
 from outlast.core import events as ev
 from outlast.core import state as st
 from outlast.core.replay import BeatRecord, EffectRecord
-from outlast.core.values import PAYLOAD_INLINE_MAX_BYTES, Payload
+from outlast.core.values import NOTHING, PAYLOAD_INLINE_MAX_BYTES, Payload
 from outlast.effects.ops import Append, Block, Steps
 from outlast.errors import NotEncodable, StoreTooNew
 from outlast.store.liveness import boottime_s
@@ -19,7 +20,7 @@ from outlast.store.protocol import Batch, Lease
 from outlast.store.sqlite import SqliteStore
 
 HEAD_EVERY = 256
-NOTHING_KEPT = Payload()
+JSON_DEPTH_MAX = 200
 _PLAIN = (str, int, bool, type(None))
 _HEAD_EVENTS = (
     ev.AttemptStarted, ev.AttemptEnded, ev.Finished, ev.Parked, ev.Woken, ev.Requested, ev.ContractAmended, ev.PlanSet,
@@ -27,17 +28,37 @@ _HEAD_EVENTS = (
 
 _encoder = msgspec.json.Encoder()
 _sorted = msgspec.json.Encoder(order="sorted")
+_read = msgspec.json.Decoder().decode
 
 
 def encode(value: object, *, canonical: bool = False) -> bytes:
-    """A value as JSON, or NotEncodable that says what stood in the way."""
+    """A value as JSON that can be read back, or NotEncodable that says what stood in the way."""
     try:
-        return (_sorted if canonical else _encoder).encode(value)
+        data = (_sorted if canonical else _encoder).encode(value)
+        if type(value) not in _PLAIN:
+            _check_depth(_read(data))  # it may hold JSON of the caller's own making
+        return data
     except (TypeError, ValueError, OverflowError, RecursionError, UnicodeError) as error:
         raise NotEncodable(
             f"{type(value).__name__} cannot be written as JSON: {error}",
             hint="return or pass plain data: numbers, texts, lists, dicts, dataclasses",
         ) from error
+
+
+def _check_depth(value: object) -> None:
+    """What is nested deeper than anybody writes by hand could not be shown or exported any more."""
+    level: list[object] = [value]
+    for _ in range(JSON_DEPTH_MAX):
+        level = [
+            inner
+            for item in level
+            if isinstance(item, dict | list)
+            for inner in (item.values() if isinstance(item, dict) else item)
+            if isinstance(inner, dict | list)
+        ]
+        if not level:
+            return
+    raise ValueError(f"it is nested more than {JSON_DEPTH_MAX} deep")
 
 
 class Journal:
@@ -54,18 +75,36 @@ class Journal:
     ) -> None:
         self.store = store
         self.lease = lease
-        self.state = head
         self.mutex = threading.RLock()
+        self._lazy: list[ev.AnyEvent] = []
+        self._unfolded: deque[ev.BeatDone] = deque(maxlen=st.RECENT_MAX)
+        self.uncertain = False  # an append was interrupted: what is in memory may not be in the journal
+        self.standing = head  # as of the last fold: what no plain beat changes is read here without one
+        self.seq, self.beats, self.cursor, self.over = head.seq, head.beats, head.cursor, head.over
         self.record = BeatRecord(head.beats + 1)
         self.since_s = time.monotonic()
-        self.uncertain = False  # an append was interrupted: what is in memory may not be in the journal
-        self._lazy: list[ev.AnyEvent] = []
         self._clock = clock or _utc_now
         self.mail = mail or _no_mail
+        self.save_effect: Callable[[], str] | None = None
+        self.step = ""
+        self.loop: Any = None  # the one event loop it is written from, in an async run
 
     @property
     def run(self) -> str:
-        return self.state.run
+        return self.standing.run
+
+    @property
+    def state(self) -> st.RunState:
+        """The folded head. The ends of plain beats are folded when somebody looks."""
+        if self._unfolded:
+            with self.mutex:
+                ends = [
+                    end for end in self._unfolded if end.beat > self.standing.beats
+                ]  # Ctrl-C may have hit here before
+                if ends:
+                    self.standing = st.fold_plain(self.standing, ends, self.seq)
+                self._unfolded.clear()
+        return self.standing
 
     def now(self) -> datetime:
         return self._clock()
@@ -93,7 +132,7 @@ class Journal:
         """A value to record, as steps: an event loop does not wait for the blob of a large one."""
         data = encode(value, canonical=canonical)
         if len(data) <= PAYLOAD_INLINE_MAX_BYTES:
-            return Payload(msgspec.Raw(data)) if data != b"null" else NOTHING_KEPT
+            return Payload(msgspec.Raw(data)) if data != b"null" else NOTHING
         blob = yield Block(lambda: self.store.blobs.put(data))
         return Payload(blob=blob, size=len(data))
 
@@ -115,6 +154,10 @@ class Journal:
         """An event of the open beat, preceded by the beat's beginning if it is the first to be committed."""
         return Append((event,), in_beat=True)
 
+    def saved(self) -> Steps:
+        """The save that a confirmed effect names, where the files are to go back with the run; else nothing."""
+        return (yield Block(self.save_effect)) if self.save_effect is not None else ""
+
     def later(self, event: ev.AnyEvent) -> None:
         """Let an event of the open beat ride on the next commit."""
         with self.mutex:
@@ -128,38 +171,54 @@ class Journal:
     def _begin(self) -> tuple[ev.AnyEvent, ...]:
         if self.record.begun:
             return ()
-        return (ev.BeatBegun(at=self.now(), beat=self.record.beat, step=self.step, cursor=self.state.cursor),)
-
-    step: str = ""
+        return (ev.BeatBegun(at=self.now(), beat=self.record.beat, step=self.step, cursor=self.cursor),)
 
     def batch(self, append: Append) -> Batch:
         """The next commit: the events that waited, then these. The head moves on at once, in order."""
-        events = (*self._lazy, *(self._begin() if append.in_beat else ()), *append.events)
-        encoded = tuple(_readable(event) for event in events)
-        before, head = self.state, self.state
+        events = append.events
+        if self._lazy or append.in_beat:
+            events = (*self._lazy, *(self._begin() if append.in_beat else ()), *events)
+        encoded = tuple([_readable(event) for event in events])
+        self._lazy = []
+        before = self.seq
         for event in events:
-            head = st.apply(head, event)
-        self._lazy.clear()
-        for event in events:
+            self._take(event)
+        due = before // HEAD_EVERY != self.seq // HEAD_EVERY or _marks_head(append.events)
+        head = self.state if due else None
+        return Batch(self.lease, self.standing.run, before, events, append.takes, head, encoded)
+
+    def _take(self, event: ev.AnyEvent) -> None:
+        if type(event) is ev.BeatDone and st.is_plain(event):
+            self.seq += 1
+            self.beats, self.cursor, self.over = event.beat, event.cursor, event.over
+            self._unfolded.append(event)
+        else:
+            self._stand(st.apply(self.state, event))
             self.record.take(event)
-        self.state = head
-        due = before.seq // HEAD_EVERY != head.seq // HEAD_EVERY or _marks_head(append.events)
-        return Batch(self.lease, head.run, before.seq, events, append.takes, head if due else None, encoded)
+
+    def _stand(self, head: st.RunState) -> None:
+        self.standing = head
+        self.seq, self.beats, self.cursor, self.over = head.seq, head.beats, head.cursor, head.over
 
     def restart(self, head: st.RunState) -> None:
         """Go on from a head that was read back; what still waited to ride along is dropped with its beat."""
-        self._lazy.clear()
-        self.state = head
+        self._lazy = []
+        self._unfolded.clear()
+        self._stand(head)
         self.uncertain = False
 
     def next_beat(self, step: str) -> None:
         """Open a fresh record for the beat after the last one done."""
-        self.record = BeatRecord(self.state.beats + 1)
+        if not self.record.begun:
+            self.record.beat = self.beats + 1
+        elif self.record.beat != self.beats + 1:  # what is recorded of a beat that is still open stays known
+            self.record = BeatRecord(self.beats + 1)
         self.step = step
 
     def load_open_beat(self, step: str) -> None:
         """Read back what an earlier attempt recorded of the beat in flight."""
-        self.next_beat(step)
+        self.record = BeatRecord(self.beats + 1)
+        self.step = step
         opened = self.state.open_beat
         if opened is None:
             return
@@ -190,7 +249,8 @@ def _readable(event: ev.AnyEvent) -> bytes:
     """An event as JSON that can be read back: what cannot must not get into a journal, where it would spoil the run."""
     try:
         data = ev.encode(event)
-        ev.decode(data)
+        if type(event) is not ev.BeatDone or not st.is_plain(event):  # what `encode` gave is readable
+            ev.decode(data)
     except (StoreTooNew, TypeError, ValueError, OverflowError, RecursionError) as error:
         cause = error.__cause__ or error
         raise NotEncodable(

@@ -1,16 +1,25 @@
 """Requests: put into a run's inbox by anybody, taken in by its holder in the same commit as their effect."""
 
+import time
+from collections.abc import Sequence
 from typing import Any
+from weakref import WeakKeyDictionary
 
 import msgspec
 
 from outlast.core import events as ev
 from outlast.core.values import NULL, PAYLOAD_INLINE_MAX_BYTES, Allowance, Contract, Payload
 from outlast.effects.ops import Append, Steps
-from outlast.errors import OutlastError, RunCancelled, RunHandedOff, RunPaused, UnknownRun
+from outlast.errors import BeatClosed, OutlastError, RunCancelled, RunHandedOff, RunPaused, UnknownRun
 from outlast.runs import gather
 from outlast.runs.journal import Journal
-from outlast.store.protocol import Request
+from outlast.store.protocol import Lease, Request
+
+CANCEL_GRACE_S = 6.0
+
+# When a holder first saw a cancel that had to wait for an act, by its lease and the request's id. By the monotonic
+# clock: when it was asked is told by another's wall clock.
+_waiting: "WeakKeyDictionary[Lease, dict[int, float]]" = WeakKeyDictionary()
 
 _STOPS: dict[str, tuple[type[OutlastError], ev.EndStatus, ev.Cause]] = {
     "pause": (RunPaused, "paused", "operator"),
@@ -55,32 +64,87 @@ class AmendArgs(msgspec.Struct, frozen=True):
 
 
 def take_in(root: Journal, here: Journal) -> Steps:
-    """Take in everything that waits for the run; raises when it was asked to stop.
+    """Take in everything that waits for the run; raises when it was asked to stop, or has stopped meanwhile.
 
-    `here` is the journal that is being written, the root's own or a child's. A stop ends both attempts.
+    `here` is the journal that is being written, the root's own or a child's. A stop ends both attempts. It waits for
+    the acts under way; a cancel waits for its grace period only.
     """
+    _require_open(root, here)
     root.lease.mail_taken()
+    waiting: list[Request] = []
     for request in root.store.inbox.pending(root.run):
-        if request.what in _STOPS and root.lease.acting():
-            root.lease.mail_came()  # a stop waits for the acts under way
-            continue
-        if not (yield from settle_child(root, here, request)):
-            continue
-        events = [requested(request, root), *effect_of(request, root)]
-        stop = _STOPS.get(request.what)
-        if stop is None:
-            yield from _write(root, here, Append(tuple(events), takes=(request.id,)))
-            continue
-        kind, status, cause = stop
-        evidence = f"{request.what} asked by {request.by}"
-        events.append(
-            ev.AttemptEnded(
-                at=root.now(), epoch=root.lease.epoch, status=status, cause=cause, evidence=evidence
+        if request.what not in _STOPS:
+            if (yield from settle_child(root, here, request)):
+                events = (requested(request, root), *effect_of(request, root))
+                yield from _write(root, here, Append(events, takes=(request.id,)))
+        elif root.lease.acting() and not _grace_is_over(root, request):
+            root.lease.mail_came()
+            waiting.append(request)
+        else:
+            yield from _stop(root, here, request, waiting)
+
+
+def _require_open(root: Journal, here: Journal) -> None:
+    """Another task may have taken a stop in while this one was at its act: then it must not begin one more."""
+    for journal in (root, here):
+        if journal.state.attempt is None:
+            kinds: dict[str, type[OutlastError]] = {status: kind for kind, status, _ in _STOPS.values()}
+            kind = kinds.get(journal.state.status, BeatClosed)
+            raise kind(
+                f"run {journal.run}: this attempt has ended: {journal.state.evidence or journal.state.status}",
+                hint=f"see `outlast show {journal.run}`",
             )
+
+
+def _grace_is_over(root: Journal, request: Request) -> bool:
+    """Whether a stop has waited long enough for the acts under way. Pause and handoff wait as long as it takes."""
+    now = time.monotonic()
+    since = _waiting.setdefault(root.lease, {}).setdefault(request.id, now)
+    return request.what == "cancel" and now - since >= CANCEL_GRACE_S
+
+
+def _stop(root: Journal, here: Journal, request: Request, overtaken: Sequence[Request]) -> Steps:
+    """End the attempt as asked, in the commit that takes the request in; always raises.
+
+    An act that is still under way is in doubt from here on. A stop that this one overtook is only noted.
+    """
+    kind, status, cause = _STOPS[request.what]
+    left = [] if here is root else (yield from _leave_in_doubt(here))
+    # Held from the look at the open effects to the commit: one that another thread confirms meanwhile is not in doubt.
+    with root.mutex:
+        doubts = _left_running(root)
+        left += [f"{root.run} {doubt.beat}.{doubt.n}" for doubt in doubts]
+        evidence = f"{request.what} asked by {request.by}"
+        evidence += f", leaving in doubt: {', '.join(left)}" if left else ""
+        taken = (*overtaken, request)
+        end = ev.AttemptEnded(
+            at=root.now(), epoch=root.lease.epoch, status=status, cause=cause, evidence=evidence
         )
-        yield from _write(root, here, Append(tuple(events), takes=(request.id,)))
-        hint = _AFTERWARDS[request.what].format(run=root.run)
-        raise kind(f"run {root.run}: {evidence}, at beat {root.state.beats + 1}", hint=hint)
+        events: list[ev.AnyEvent] = [*doubts, *(requested(item, root) for item in taken), end]
+        yield from _write(root, here, Append(tuple(events), takes=tuple(item.id for item in taken)))
+    hint = f"see `outlast effects {root.run}`" if left else _AFTERWARDS[request.what].format(run=root.run)
+    raise kind(f"run {root.run}: {evidence}, at beat {root.state.beats + 1}", hint=hint)
+
+
+def _leave_in_doubt(child: Journal) -> Steps:
+    """Record in a child what its root's end leaves in doubt; the effects, as `settle` takes them."""
+    with child.mutex:
+        doubts = _left_running(child)
+        if doubts:
+            yield Append(tuple(doubts))
+    return [f"{child.run} {doubt.beat}.{doubt.n}" for doubt in doubts]
+
+
+def _left_running(journal: Journal) -> list[ev.EffectInDoubt]:
+    """The acts under way that this attempt intended, when a stop does not wait for them any longer."""
+    attempt = journal.state.attempt
+    if attempt is None or not journal.lease.acting():
+        return []
+    return [
+        ev.EffectInDoubt(at=journal.now(), beat=effect.beat, n=effect.n, evidence="cancelled while it ran")
+        for effect in journal.state.effects_open
+        if effect.state == "intended" and effect.at >= attempt.started_at
+    ]
 
 
 def _write(journal: Journal, here: Journal, append: Append) -> Steps:

@@ -6,13 +6,20 @@ from pathlib import Path
 from typing import Any
 
 from outlast.core.values import scrub
-from outlast.errors import UsageError
 from outlast.runs.beat import Beat
 from outlast.runs.project import project_of
 from outlast.runs.run import Run
-from outlast.runs.terms import Terms, budget_of, commands_of, task_name
-
-PROJECT_CHARS_MAX = 4_096
+from outlast.runs.terms import (
+    Terms,
+    budget_of,
+    commands_of,
+    files_mode,
+    goal_of,
+    path_of,
+    project_name,
+    task_name,
+    workspace_of,
+)
 
 
 def run(
@@ -25,29 +32,28 @@ def run(
     store: str | os.PathLike[str] | None = None,
     project: str | None = None,
     workspace: str | os.PathLike[str] | None = None,
+    files: str = "rewind",
+    moved: bool = False,
     amend: bool = False,
     again: bool = False,
 ) -> Run:
     """A new run of the task, or the same one where it stopped. Enter it with `with` or `async with`.
 
-    Raises RunHeld when a live attempt has it, ContractChanged for other terms than at first, RunRefused when it is
-    paused, failed, cancelled or handed off. A run that is done is entered too, and has no more beats.
+    Raises UsageError for terms that make no sense. Entering it raises RunHeld when a live attempt has it,
+    ContractChanged for other terms than at first, RunRefused when it is paused, failed, cancelled or handed off. A run
+    that is done is entered too, and has no more beats.
+
+    With `workspace` the folder is saved at each beat's end and at every ending. On resume what is found is saved first;
+    then the files go back to the last save point, or stay with `files="keep"`. Raises WorkspaceMoved where a person
+    moved HEAD meanwhile, unless `moved` says that this is as it should be.
     """
-    name = task_name(task)
-    folder = Path(workspace).absolute() if workspace is not None else Path.cwd()
-    if workspace is not None and not folder.is_dir():
-        raise UsageError(
-            f"the workspace {folder} is not a folder", hint="make it, or give another workspace="
-        )
-    if project is not None and len(project) > PROJECT_CHARS_MAX:
-        raise UsageError(
-            f"a project's name has at most {PROJECT_CHARS_MAX:,} characters", hint="give a shorter project="
-        )
+    folder = workspace_of(workspace)
     terms = Terms(
-        task=name, goal=goal, checks=commands_of(done, "done"), invariants=commands_of(invariants, "invariants"),
-        budget=budget_of(budget), project=scrub(project or project_of(folder)),
-        workspace=scrub(str(folder)) if workspace is not None else "", store=os.fspath(store) if store is not None else None,
-        amend=amend, again=again,
+        task=task_name(task), goal=goal_of(goal), checks=commands_of(done, "done"),
+        invariants=commands_of(invariants, "invariants"), budget=budget_of(budget),
+        project=scrub(project_name(project) or project_of(folder or Path.cwd())), project_given=project is not None,
+        workspace=scrub(str(folder)) if folder is not None else "", store=path_of(store, "store"),
+        amend=amend, again=again, files=files_mode(files), moved=moved,
     )  # fmt: skip
     return Run(terms)
 
@@ -57,7 +63,7 @@ def child(
 ) -> Run:
     """A child run of an open beat; a finished one has its result and no more beats."""
     terms = Terms(
-        task=task_name(task), goal=goal, checks=commands_of(done, "done"), invariants=commands_of(invariants, "invariants"),
-        project=parent.terms.project, workspace=parent.terms.workspace,
+        task=task_name(task), goal=goal_of(goal), checks=commands_of(done, "done"),
+        invariants=commands_of(invariants, "invariants"), project=parent.terms.project, workspace=parent.terms.workspace,
     )  # fmt: skip
     return Run(terms, (parent, beat))

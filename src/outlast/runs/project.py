@@ -1,27 +1,72 @@
-"""Which project a folder belongs to: the repository's common git folder, so that all worktrees of a clone are one."""
+"""What a folder's repository tells, read without git: which project it is, and which commit is checked out.
 
+All worktrees of a clone are one project: its common git folder.
+"""
+
+import contextlib
 from pathlib import Path
+from typing import NamedTuple
+
+SYMREFS_MAX = 5
+
+
+class _Git(NamedTuple):
+    """Where a checkout keeps its own HEAD, and where the clone keeps what all its worktrees share."""
+
+    own: Path
+    common: Path
 
 
 def project_of(folder: Path) -> str:
     """The real path of the repository's common git folder, else of the folder itself."""
     real = folder.resolve()
+    git = _git(real)
+    return str(real if git is None else git.common)
+
+
+def commit_of(folder: Path) -> str:
+    """The commit checked out in a folder, or the branch if it has none yet; empty where there is no repository."""
+    with contextlib.suppress(OSError):
+        git = _git(folder.resolve())
+        return "" if git is None else _followed(git, (git.own / "HEAD").read_text(errors="replace").strip())
+    return ""
+
+
+def _git(real: Path) -> _Git | None:
     for here in (real, *real.parents):
         marker = here / ".git"
         if marker.is_dir():
-            return str(marker.resolve())
+            return _Git(marker.resolve(), marker.resolve())
         if marker.is_file():
-            return str(_common(marker))
-    return str(real)
+            return _linked(marker)
+    return None
 
 
-def _common(marker: Path) -> Path:
-    """Follow a worktree's `.git` file to the common folder of the clone."""
+def _linked(marker: Path) -> _Git:
+    """Follow the `.git` file of a worktree or submodule."""
     text = marker.read_text(errors="replace").strip()
     if not text.startswith("gitdir:"):
-        return marker.parent
-    folder = (marker.parent / text[len("gitdir:") :].strip()).resolve()
-    pointer = folder / "commondir"
-    if pointer.is_file():
-        return (folder / pointer.read_text().strip()).resolve()
-    return folder
+        return _Git(marker.parent, marker.parent)
+    own = (marker.parent / text[len("gitdir:") :].strip()).resolve()
+    pointer = own / "commondir"
+    return _Git(own, (own / pointer.read_text().strip()).resolve() if pointer.is_file() else own)
+
+
+def _followed(git: _Git, text: str) -> str:
+    """What HEAD leads to: a ref has a file of its own, or a line among the packed ones."""
+    for _ in range(SYMREFS_MAX):
+        if not text.startswith("ref: "):
+            break
+        ref = git.common / text[5:]
+        text = ref.read_text(errors="replace").strip() if ref.is_file() else _packed(git.common, text[5:])
+    return text[:64]
+
+
+def _packed(common: Path, ref: str) -> str:
+    """The commit of a packed ref; the ref itself where it has none."""
+    with contextlib.suppress(FileNotFoundError), open(common / "packed-refs", errors="replace") as lines:
+        for line in lines:
+            commit, _, name = line.rstrip("\n").partition(" ")
+            if name == ref:
+                return commit
+    return ref

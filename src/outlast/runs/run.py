@@ -7,7 +7,7 @@ import sys
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 from types import TracebackType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
@@ -18,31 +18,34 @@ from outlast.core import events as ev
 from outlast.core import plan as plans
 from outlast.core import state as st
 from outlast.core import statuses
+from outlast.core.context import TOKENS_MIN
+from outlast.core.events import SaveKind
 from outlast.core.values import Contract, Parent, Usage, shorten
 from outlast.effects.ops import Append, Block, Call, Steps
 from outlast.errors import (
     BeatNotDone,
     BudgetReached,
     ChecksFailed,
-    ContractChanged,
     DiskFull,
     NestedRun,
     RunHeld,
-    RunRefused,
     StoreError,
     UnreachedEffect,
     UsageError,
 )
-from outlast.runs import endings, gather, mail, stores
+from outlast.runs import admission, endings, gather, mail, stores
 from outlast.runs.awaitables import NOTHING, AwaitableText
 from outlast.runs.beat import Beat, check_memory, make_ref, open_beat
 from outlast.runs.checks import run_checks
 from outlast.runs.drivers import awaiting, blocking
 from outlast.runs.heartbeat import Heartbeat
 from outlast.runs.journal import Journal
-from outlast.runs.terms import Terms, new_id
+from outlast.runs.terms import Terms, not_a_folder
 from outlast.store.protocol import Lease
 from outlast.store.sqlite import SqliteStore
+
+if TYPE_CHECKING:
+    from outlast.runs.files import Files
 
 
 class Run:
@@ -53,10 +56,12 @@ class Run:
         self.folder = Path(terms.workspace) if terms.workspace else Path.cwd()
         self.settings = settings.load(self.folder)
         self._journal: Journal | None = None
+        self.files: Files | None = None
         self.closed = True
         self.may_have_children = False
         self._result: Any = None
         self._parent = parent
+        self.root: Run = self if parent is None else parent[0].root
         self._async = False
         self._store: SqliteStore | None = None
         self._lease: Lease | None = None
@@ -110,16 +115,21 @@ class Run:
     @property
     def budget(self) -> budgets.Left:
         """What is left of the allowance, which a child shares with its root."""
-        root = self._root()
+        root = self.root
         return budgets.left(root.state.budget, root.with_children_spent())
 
     @property
     def contract(self) -> Contract:
         """Goal, checks and invariants in force."""
-        seq = self.state.contract_seq
+        seq = self.journal.standing.contract_seq
         if self._contract is None or self._contract[0] != seq:
             self._contract = (seq, gather.contract(self.journal.store, self.state))
         return self._contract[1]
+
+    @property
+    def invariants(self) -> tuple[str, ...]:
+        """What must hold at the end of each beat."""
+        return self.contract.invariants
 
     def context(self, tokens_max: int | None = None) -> Any:
         """What the agent must know to go on, rebuilt from the journal; the same for the same journal and files."""
@@ -129,7 +139,12 @@ class Run:
         return AwaitableText(text) if self._async else text
 
     def _limit(self, tokens_max: int | None) -> int:
-        return self.settings["context_tokens_max"] if tokens_max is None else tokens_max
+        limit: object = self.settings["context_tokens_max"] if tokens_max is None else tokens_max
+        if not isinstance(limit, int) or limit < TOKENS_MIN:
+            raise UsageError(
+                f"tokens_max={limit!r} is no limit for a context", hint=f"give at least {TOKENS_MIN}"
+            )
+        return limit
 
     # -- doing ---------------------------------------------------------------------------------------------------
 
@@ -210,7 +225,7 @@ class Run:
         beat, journal = self._beat, self._journal
         if beat is None or not beat.closed or journal is None or journal.lease.mail_waits():
             return None
-        if self.has_ended or journal.state.over:
+        if self.has_ended or journal.over:
             return None
         return self._open_beat()
 
@@ -228,28 +243,28 @@ class Run:
             self.journal.load_open_beat("")
         if self._beat is None or self.journal.lease.mail_waits():
             yield from self.mail()
-        if self.state.over:
+        if self.journal.over:
             return None
         return self._open_beat()
 
     def _open_beat(self) -> Beat:
         """The beat at the cursor, if there is budget and room for it."""
-        state = self.state
+        journal = self.journal
+        number = journal.beats + 1
         self.may_have_children = self._beat is None  # an earlier attempt may have left some
-        self._check_budget()
-        if self.journal.store.low:
-            raise DiskFull(
-                f"the disk under {self.journal.store.url} is full", hint="make room, then start again"
-            )
-        steps = self.plan_steps() if state.plan_total is not None else ()
-        path = (state.cursor or plans.first_leaf(steps) or ()) if steps else ()
-        step = plans.step_at(steps, path)
-        name = step.name if step else f"beat {state.beats + 1}"
+        if self.root.journal.standing.budget is not None:
+            self._check_budget()
+        if journal.store.low:
+            raise DiskFull(f"the disk under {journal.store.url} is full", hint="make room, then start again")
+        steps = self.plan_steps() if journal.standing.plan_total is not None else ()
+        path = (journal.cursor or plans.first_leaf(steps) or ()) if steps else ()
+        step = plans.step_at(steps, path) if steps else None
+        name = step.name if step else f"beat {number}"
         if self._beat is None:
-            self.journal.step = name
+            journal.step = name
         else:
-            self.journal.next_beat(name)
-        self._beat = Beat(self, state.beats + 1, name, path)
+            journal.next_beat(name)
+        self._beat = Beat(self, number, name, path)
         faults.point("beat.begun")
         return self._beat
 
@@ -261,11 +276,8 @@ class Run:
             raise DiskFull(
                 f"the disk under {self.journal.store.url} is full", hint="make room, then start again"
             )
-        root = self._root()
+        root = self.root
         yield from mail.take_in(root.journal, self.journal)
-
-    def _root(self) -> "Run":
-        return self if self._parent is None else self._parent[0]._root()
 
     # -- finishing -----------------------------------------------------------------------------------------------
 
@@ -291,8 +303,10 @@ class Run:
             )
         faults.point("checks.passed")
         epoch = journal.lease.epoch
+        saved = yield from self._last_save("final", "done")
         yield Append(
             (
+                *saved,
                 ev.Finished(at=journal.now(), result=kept, checks=checks),
                 ev.AttemptEnded(at=journal.now(), epoch=epoch, status="done", cause="done"),
             )
@@ -330,9 +344,7 @@ class Run:
         return bool(self.state.in_doubt) or (below and gather.in_doubt_below(self.journal.store, self.state))
 
     def _check_budget(self) -> None:
-        root = self._root()
-        if root.state.budget is None:
-            return
+        root = self.root
         spent = budgets.reached(root.with_children_spent())
         if spent:
             raise BudgetReached(
@@ -372,7 +384,7 @@ class Run:
     @property
     def has_ended(self) -> bool:
         """Whether this attempt has recorded its end, or left its block."""
-        return self.closed or self.journal.uncertain or self._root().state.attempt is None
+        return self.closed or self.journal.uncertain or self.root.journal.standing.attempt is None
 
     def _open(self) -> Steps:
         if not self.closed:
@@ -403,10 +415,13 @@ class Run:
             self._claim_child(*self._parent)
             return
         store = self._store = stores.acquire(terms.store or self.settings["store"] or None)
-        run = store.create(self._opened(None))
+        terms = self.terms = admission.in_known_project(terms, store)
+        if not self.folder.is_dir() and not admission.may_come_back(terms, store):
+            raise not_a_folder(self.folder)
+        run = store.create(admission.opened(terms, None))
         head = gather.head(store, run)
         if terms.again and head.status in statuses.ENDED:
-            run = store.create(self._opened(None), after=run)
+            run = store.create(admission.opened(terms, None), after=run)
             head = gather.head(store, run)
         self._admit(store, head)
         if head.status == "done":
@@ -418,12 +433,16 @@ class Run:
         self._admit(store, head)
         self._journal = Journal(store, self._lease, head, self.mail)
         Heartbeat.add(store, self._lease, self.settings["lease_s"])
+        if terms.workspace:
+            from outlast.runs.files import Files
+
+            self.files = Files(self.folder, store.root, run, terms.task, self.settings)
 
     def _claim_child(self, parent: "Run", beat: Beat) -> None:
-        root = parent._root()
+        root = parent.root
         store = parent.journal.store
         parent.may_have_children = True
-        run = store.create(self._opened(Parent(parent.id, beat.number, root.id)))
+        run = store.create(admission.opened(self.terms, Parent(parent.id, beat.number, root.id)))
         faults.point("child.opened")
         head = gather.head(store, run)
         self._admit(store, head)
@@ -441,42 +460,8 @@ class Run:
             root._open_below.add(self.id)
             self._is_below = True
 
-    def _opened(self, parent: Parent | None) -> ev.RunOpened:
-        terms = self.terms
-        return ev.RunOpened(
-            at=endings.now(), run=new_id(), task=terms.task, project=terms.project, contract=self._contract_given(Contract()),
-            budget=terms.budget, parent=parent, workspace=terms.workspace,
-        )  # fmt: skip
-
-    def _contract_given(self, recorded: Contract) -> Contract:
-        """The contract asked for; what was not said is as recorded."""
-        terms = self.terms
-        return Contract(
-            recorded.goal if terms.goal is None else terms.goal,
-            recorded.checks if terms.checks is None else terms.checks,
-            recorded.invariants if terms.invariants is None else terms.invariants,
-        )
-
     def _admit(self, store: SqliteStore, head: st.RunState) -> None:
-        """Refuse a start that the status or the contract forbids."""
-        status = head.status if head.status != "running" else "interrupted"
-        if self._parent is not None and status != "done":
-            status = "interrupted"  # a child is paused, cancelled and handed off with its root
-        verdict = statuses.after(status, "start")
-        if isinstance(verdict, statuses.Refusal):
-            raise RunRefused(
-                f"run {head.run} of task {head.task!r} {verdict.why}", hint=verdict.hint.format(run=head.run)
-            )
-        if head.status == "done" or self.terms.amend:
-            return
-        recorded = gather.contract(store, head)
-        changed = self._contract_given(recorded) != recorded
-        known = (None, gather.opened(store, head).budget, head.budget)
-        if changed or (self.terms.budget not in known and head.fork is None):
-            raise ContractChanged(
-                f"run {head.run} of task {head.task!r} was started with another {'contract' if changed else 'budget'}",
-                hint="give the same as at first, or amend=True to change it on purpose",
-            )
+        admission.admit(self.terms, store, head, is_child=self._parent is not None)
 
     def _start(self) -> Steps:
         """Record that this process took the run up, and how the last one was lost if it said nothing."""
@@ -485,23 +470,59 @@ class Run:
         if head.attempt is not None:
             events.append(endings.lost(head.attempt, journal.now()))
         recorded = self.contract
-        given = self._contract_given(recorded)
+        given = admission.asked(self.terms, recorded)
         if self.terms.amend and (given != recorded or self.terms.budget not in (None, head.budget)):
             events.append(
                 ev.ContractAmended(
                     at=journal.now(), contract=given, budget=self.terms.budget, by=settings.user_name()
                 )
             )
+        if self.files is not None:
+            events += yield Block(self._arrive)
         events.append(endings.started(journal.lease, journal.now(), __version__, sys.argv))
         yield from _through(journal, Append(tuple(events)))
         self.closed = False
         faults.point("run.started")
+
+    # -- files ---------------------------------------------------------------------------------------------------
+
+    def _arrive(self) -> list[ev.AnyEvent]:
+        """Save the files that are found, and bring them to where this attempt begins."""
+        assert self.files is not None, "only a run with a workspace has files"
+        terms, journal, kept = self.terms, self.journal, self.files
+        if terms.files == "rewind":
+            journal.save_effect = lambda: kept.save_effect(journal)
+        seen_s = getattr(journal.lease, "last_seen_s", None)
+        return kept.arrive(self.state, terms.files, alive_until_s=seen_s, moved_is_fine=terms.moved)
+
+    def save_beat(self) -> str:
+        """The save that the end of the open beat names."""
+        assert self.files is not None, "only a run with a workspace has files"
+        commit = self.files.save_beat(self.state)
+        if self.files.warning:
+            at, level = self.journal.now(), f"save {commit[:12]}"
+            self.journal.later(ev.Warned(at=at, level=level, text=self.files.warning))
+        return commit
+
+    def _last_save(self, kind: SaveKind, reason: str, error: BaseException | None = None) -> Steps:
+        """The save of an ending, as events."""
+        return (
+            (yield from self.files.ending(kind, self.journal, reason, error))
+            if self.files is not None
+            else ()
+        )
+
+    # -- leaving -------------------------------------------------------------------------------------------------
 
     def _leave(self, error: BaseException | None) -> Steps:
         """Record how the attempt ended and let the run go. Errors come through unchanged."""
         try:
             if not self.closed and not self.is_done and self.state.attempt is not None:
                 yield from self._end(error)
+            elif not self.closed and not self.is_done:  # it was stopped on request, which recorded its end
+                saved = yield from self._last_save("emergency", f"operator: {error}", error)
+                if saved:
+                    yield Append(saved)
         except StoreError as failed:
             if error is None:
                 raise
@@ -513,6 +534,7 @@ class Run:
 
     def _end(self, error: BaseException | None) -> Steps:
         if isinstance(error, StoreError):
+            yield from self._last_save("emergency", f"store: {error}", error)
             return  # whatever was written last is unknown, or not ours any more: write nothing
         if self.journal.uncertain:
             self._look_again()
@@ -535,14 +557,18 @@ class Run:
         faults.point("attempt.before_end")
         journal = self.journal
         end = endings.ended(journal.lease.epoch, journal.now(), self.state, error, in_doubt=self.in_doubt())
-        yield Append((end,))
+        saved = yield from self._last_save("emergency", f"{end.cause}: {end.evidence}", error)
+        yield Append((*saved, end))
         faults.point("attempt.ended")
 
     def _give_back(self) -> None:
         self.closed = True
+        if self.files is not None:
+            self.files.close()
+            self.files = None
         if self._parent is not None:
             if self._is_below:
-                self._root()._open_below.discard(self.id)
+                self.root._open_below.discard(self.id)
                 self._is_below = False
             return
         store, lease = self._store, self._lease

@@ -2,23 +2,17 @@
 
 import os
 import threading
-from pathlib import Path
 
-from outlast.store import default_url, open_store
+from outlast.store import locate, open_store
 from outlast.store.sqlite import SqliteStore
 
 _lock = threading.Lock()
 _open: dict[tuple[int, str], tuple[SqliteStore, int]] = {}
 
 
-def _key(url: str | os.PathLike[str] | None) -> tuple[int, str]:
-    text = os.fspath(url) if url else default_url()
-    return os.getpid(), text if "://" in text else str(Path(text).expanduser().absolute())
-
-
 def acquire(url: str | os.PathLike[str] | None = None) -> SqliteStore:
     """The store behind a path or URL; give it back with `give_back`."""
-    key = _key(url)
+    key = os.getpid(), str(locate(url or None)[1])
     with _lock:
         found = _open.get(key)
         store = found[0] if found and found[0].usable else open_store(key[1])

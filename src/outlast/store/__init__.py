@@ -30,7 +30,10 @@ def locate(url: str | os.PathLike[str] | None = None) -> tuple[Path, Path]:
         if scheme != "sqlite":
             raise StoreRefused(f"unknown kind of store {scheme!r}", hint="give a folder, or sqlite:///path")
         text = rest
-    path = Path(text).expanduser().absolute()
+    try:
+        path = Path(text).expanduser().absolute()
+    except RuntimeError as error:
+        raise StoreRefused(f"the store {text!r} lies in nobody's home", hint="give the whole path") from error
     if path.name == _DATABASE:
         return path.parent, path  # a store's own URL leads back to it, and to the same locks
     if path.suffix in _FILE_SUFFIXES or path.is_file():

@@ -7,19 +7,22 @@ import contextlib
 import threading
 from collections import deque
 from pathlib import Path
+from typing import Any
 
 import apsw
+import msgspec
 
 from outlast import faults
 from outlast.core import events as ev
 from outlast.core import state
-from outlast.errors import AppendUnknown, LeaseLost, UnknownRun
+from outlast.errors import AppendUnknown, LeaseLost, OutlastError, UnknownRun
 from outlast.store.database import Database
 from outlast.store.leases import SqliteLease
 from outlast.store.liveness import Mark
 from outlast.store.protocol import Batch, Wake
 
 GROUP_MAX = 512
+_UNFILED = (None, None)
 
 # The fence: with a stale epoch or an unexpected sequence number one of the two subqueries is NULL, which the columns
 # refuse. Written as VALUES because INSERT … SELECT from the table it inserts into goes through a temporary table.
@@ -37,14 +40,16 @@ ON CONFLICT (id) DO UPDATE SET seq = ?2, status = ?3, updated_at = ?4, state = ?
 class _Pending:
     """A batch on its way into a commit."""
 
-    __slots__ = ("batch", "error", "finished", "rows", "wake")
+    __slots__ = ("batch", "error", "finished", "last", "wake")
 
     def __init__(self, batch: Batch, wake: Wake | None) -> None:
+        if not batch.encoded:
+            # Encoded here, by the caller, so that what cannot be written fails nobody else in the commit.
+            encoded = tuple([ev.encode(event) for event in batch.events])
+            batch = msgspec.structs.replace(batch, encoded=encoded)
         self.batch = batch
-        # Encoded here, by the caller, so that what cannot be written fails nobody else in the commit.
-        encoded = batch.encoded or tuple(ev.encode(event) for event in batch.events)
-        self.rows = [columns(event, data) for event, data in zip(batch.events, encoded, strict=True)]
         self.wake = wake
+        self.last = 0
         self.finished = False
         self.error: Exception | None = None
 
@@ -64,15 +69,58 @@ class Commits:
 
     def append(self, batch: Batch, wake: Wake | None) -> None:
         """See `Store.append`. Without `wake` the calling thread commits, for itself and whoever waits."""
+        if wake is None and not self._queue and not self._db.write_lock.locked() and _is_single(batch):
+            self._commit_alone(batch)
+            return
         self._db.check_usable()
         pending = _Pending(batch, wake)
-        self._queue.append(pending)
         if wake is not None:
+            self._queue.append(pending)
             self._start_thread()
             if not self._work.is_set():
                 self._work.set()
-            return
+        else:
+            self._commit_shared(pending)
+
+    def _commit_alone(self, batch: Batch) -> None:
+        """The frequent case: one event of one run, and nobody else about. The statement is its own transaction."""
+        db, lease = self._db, batch.lease
+        assert isinstance(lease, SqliteLease), "a lease is used with the store that gave it"
+        row = (
+            db.row(batch.run),
+            batch.after + 1,
+            *filed(batch.events[0]),
+            batch.encoded[0],
+            lease.row,
+            lease.epoch,
+        )
+        with db.write_lock:
+            db.check_usable()
+            if lease.released:
+                raise self._lost(batch)
+            faults.point("store.before_commit")
+            try:
+                try:
+                    db.writer.execute(_INSERT, row)
+                except apsw.FullError:
+                    self._make_room_after_failing()
+                    db.writer.execute(_INSERT, row)
+            except apsw.ConstraintError:
+                raise self._lost(batch) from None
+            except apsw.Error as error:
+                raise db.fail(error) from error
+            except BaseException:
+                db.rollback()
+                raise
+            n = db.writer.last_insert_rowid()
+            faults.point("store.after_commit")
+            lease.lock.mark(n)
+            self._mark.set(n)
+
+    def _commit_shared(self, pending: _Pending) -> None:
         try:
+            # Inside: Ctrl-C between the two would leave it to be committed by whoever appends next.
+            self._queue.append(pending)
             while not pending.finished:
                 with self._db.write_lock:
                     if not pending.finished:
@@ -103,15 +151,21 @@ class Commits:
 
     def _commit_queue(self) -> None:
         """Commit everything that waits, up to a limit, in one transaction. Called with the write lock held."""
-        group = [self._queue.popleft() for _ in range(min(len(self._queue), GROUP_MAX))]
-        if not group:
-            return
+        group: list[_Pending] = []
         try:
+            while self._queue and len(group) < GROUP_MAX:
+                if not self._queue[0].finished:  # else one that an interrupt left here after it was answered
+                    group.append(self._queue[0])
+                self._queue.popleft()
+            if not group:
+                return
             self._db.check_usable()
             self._commit(group)
         except BaseException as error:
             self._db.rollback()
-            known = error if isinstance(error, Exception) else AppendUnknown("interrupted while committing")
+            known = (
+                error if isinstance(error, OutlastError) else AppendUnknown("interrupted while committing")
+            )
             for pending in group:
                 pending.error = pending.error or known
             if known is not error:
@@ -127,13 +181,16 @@ class Commits:
             try:
                 self._write(group)
             except apsw.FullError:
-                # A full disk keeps the frame from being written, so nothing of it can surface later. Give the
-                # ballast back and write once more: an outcome and the cause must still fit.
-                self._db.rollback()
-                self.make_room()
+                self._make_room_after_failing()
                 self._write(group)
         except apsw.Error as error:
             raise self._db.fail(error) from error
+
+    def _make_room_after_failing(self) -> None:
+        """A full disk keeps the frame from being written, so nothing of it can surface later. Give the ballast back
+        to write once more: an outcome and the cause must still fit."""
+        self._db.rollback()
+        self.make_room()
 
     def make_room(self) -> None:
         """The disk is full: give the ballast back. From now on what is under way may end, nothing new may begin."""
@@ -141,51 +198,82 @@ class Commits:
         self.low = True
 
     def _write(self, group: list[_Pending]) -> None:
-        marks: list[tuple[SqliteLease, int]] = []
-        batch = group[0].batch
-        if len(group) == 1 and len(batch.events) == 1 and not batch.takes and batch.head is None:
-            faults.point("store.before_commit")
-            self._insert(group[0], marks)
-        else:
-            self._db.writer.execute("BEGIN IMMEDIATE")
-            for pending in group:
-                self._insert(pending, marks)
-            faults.point("store.before_commit")
-            self._db.writer.execute("COMMIT")
+        self._write_many(group)
         faults.point("store.after_commit")
-        for lease, n in marks:
-            lease.lock.mark(n)
-        if marks:
-            self._mark.set(marks[-1][1])
+        for pending in group:
+            lease = pending.batch.lease
+            if pending.error is None and isinstance(lease, SqliteLease):
+                lease.lock.mark(pending.last)
+        if last := max([pending.last for pending in group if pending.error is None], default=0):
+            self._mark.set(last)
 
-    def _insert(self, pending: _Pending, marks: list[tuple[SqliteLease, int]]) -> None:
+    def _write_many(self, group: list[_Pending]) -> None:
+        writer = self._db.writer
+        writer.execute("BEGIN IMMEDIATE")
+        try:
+            writer.executemany(_INSERT, [row for pending in group for row in self._rows(pending)])
+        except apsw.ConstraintError:
+            # One of them is stale. It must fail alone, so each is tried by itself.
+            writer.execute("ROLLBACK")
+            writer.execute("BEGIN IMMEDIATE")
+            for pending in group:
+                self._insert(pending)
+        else:
+            n = writer.last_insert_rowid()
+            for pending in reversed(group):
+                if pending.error is None:
+                    pending.last = n
+                    n -= len(pending.batch.events)
+        for pending in group:
+            if pending.error is None:
+                self._write_rest(pending.batch)
+        faults.point("store.before_commit")
+        writer.execute("COMMIT")
+
+    def _insert(self, pending: _Pending) -> None:
         """Insert one batch behind its fence; a stale one fails alone."""
-        batch = pending.batch
-        lease = batch.lease
-        assert isinstance(lease, SqliteLease), "a lease is used with the store that gave it"
-        if lease.released:
-            pending.error = LeaseLost(batch.run, held=lease.epoch, current=self._db.epoch_of(lease.row))
+        writer = self._db.writer
+        rows = self._rows(pending)
+        if pending.error is not None:
             return
         try:
-            row = self._db.row(batch.run)
+            for row in rows:
+                writer.execute(_INSERT, row)
+        except apsw.ConstraintError:
+            pending.error = self._lost(pending.batch)
+        else:
+            pending.last = writer.last_insert_rowid()
+
+    def _rows(self, pending: _Pending) -> list[tuple[Any, ...]]:
+        """The events of a batch as they are inserted; none where it is known already that they may not."""
+        batch = pending.batch
+        lease, seq = batch.lease, batch.after
+        assert isinstance(lease, SqliteLease), "a lease is used with the store that gave it"
+        if lease.released:
+            pending.error = self._lost(batch)
+            return []
+        try:
+            run = self._db.row(batch.run)
         except UnknownRun as error:
             pending.error = error
-            return
-        seq = batch.after
-        execute = self._db.writer.execute
-        for columns_of_event in pending.rows:
+            return []
+        rows = []
+        for event, data in zip(batch.events, batch.encoded, strict=True):
             seq += 1
-            try:
-                execute(_INSERT, (row, seq, *columns_of_event, lease.row, lease.epoch))
-            except apsw.ConstraintError:
-                pending.error = LeaseLost(batch.run, held=lease.epoch, current=self._db.epoch_of(lease.row))
-                return
-        marks.append((lease, self._db.writer.last_insert_rowid()))
+            rows.append((run, seq, *filed(event), data, lease.row, lease.epoch))
+        return rows
+
+    def _lost(self, batch: Batch) -> LeaseLost:
+        lease = batch.lease
+        assert isinstance(lease, SqliteLease), "a lease is used with the store that gave it"
+        return LeaseLost(batch.run, held=lease.epoch, current=self._db.epoch_of(lease.row))
+
+    def _write_rest(self, batch: Batch) -> None:
         if batch.takes:
             ids = ",".join(str(int(taken)) for taken in batch.takes)
-            execute(f"UPDATE requests SET taken = 1 WHERE id IN ({ids})")
+            self._db.writer.execute(f"UPDATE requests SET taken = 1 WHERE id IN ({ids})")
         if batch.head is not None:
-            write_head(self._db.writer, row, batch.head)
+            write_head(self._db.writer, self._db.row(batch.run), batch.head)
 
     def close(self) -> None:
         """End the thread."""
@@ -195,15 +283,19 @@ class Commits:
             self._thread.join()
 
 
+def _is_single(batch: Batch) -> bool:
+    return len(batch.encoded) == 1 and not batch.takes and batch.head is None
+
+
 def write_head(connection: apsw.Connection, row: int, head: state.RunState) -> None:
     """Store a run's head, so that it need not be folded from the beginning."""
     updated = "" if head.updated_at is None else head.updated_at.isoformat()
     connection.execute(_HEAD, (row, head.seq, head.status, updated, state.snapshot(head)))
 
 
-def columns(event: ev.AnyEvent, data: bytes) -> tuple[str | None, str | None, bytes]:
-    """Kind, key and data of an event. Of the ends of beats only those that extend the plan are found by kind."""
+def filed(event: ev.AnyEvent) -> tuple[str | None, str | None]:
+    """Kind and key to find an event by. Of the ends of beats only those that extend the plan are found by kind."""
     if type(event) is ev.BeatDone and not event.extended:
-        return None, None, data
+        return _UNFILED
     key = event.key if isinstance(event, ev.EffectIntended) and event.own_key else None
-    return ev.tag_of(event), key, data
+    return ev.tag_of(event), key

@@ -8,20 +8,36 @@ import contextlib
 import os
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable
 from pathlib import Path
+from typing import TypeVar
 
 import apsw
 
-from outlast.errors import AppendUnknown, StoreBusy, StoreCorrupt, StoreError, StoreRefused, UnknownRun
+from outlast.errors import (
+    AppendUnknown,
+    StoreBusy,
+    StoreCorrupt,
+    StoreError,
+    StoreGone,
+    StoreRefused,
+    UnknownRun,
+)
 from outlast.store import files, schema
 
 BUSY_MS = 10_000
 BUSY_POLL_S = 0.01
 
+T = TypeVar("T")
+
 
 class Database:
-    """The file, opened. Writes go through `transaction` or the group commit, reads through `reading`."""
+    """The file, opened. Writes go through `write` or the group commit, reads through `read`.
+
+    Both are given what to do, and are no blocks to enter: Ctrl-C could strike between the taking of a lock in a block's
+    `__enter__` and the block, and the traceback would keep the lock from those who record how the run ended. A plain
+    `with` on a `threading.Lock` leaves no such gap.
+    """
 
     def __init__(self, path: Path, *, vfs: str | None = None) -> None:
         self.path = path
@@ -33,8 +49,10 @@ class Database:
         self._closed = False
         self._vfs = vfs
         _prepare(path, vfs)
+        self._identity = _identity(path)
         self.writer = self._connect()
         self._reader = self._connect()
+        self.check_there()
 
     def _connect(self) -> apsw.Connection:
         """Open, and wait for others who open: a change to WAL meets their locks without SQLite's own patience."""
@@ -87,10 +105,21 @@ class Database:
             )
         if self._closed:
             raise StoreRefused("this store was closed", hint="use a run inside its `with` block")
+        if isinstance(self._broken, StoreGone):
+            raise StoreGone(self.path)
         if self._broken is not None:
             raise AppendUnknown(
                 f"the store is closed after a failed write: {self._broken}", hint="start the run again"
             )
+
+    def check_there(self) -> None:
+        """Raise StoreGone, now and at every write from now on, if the open file is not the one that the path names.
+
+        Asked by whoever claims and by the heartbeat: an append that asked too would pay for it each time.
+        """
+        if self._identity is None or _identity(self.path) != self._identity:
+            self._broken = self._broken or StoreGone(self.path)
+            raise StoreGone(self.path)
 
     def mark_forked(self) -> None:
         """This is a forked child: the parent's connections must not be used here."""
@@ -110,31 +139,30 @@ class Database:
             if self.writer.in_transaction:
                 self.writer.execute("ROLLBACK")
 
-    @contextlib.contextmanager
-    def transaction(self) -> Iterator[apsw.Connection]:
-        """A write outside the group commit: claims, requests, new runs. Durable when the block ends."""
+    def write(self, change: Callable[[apsw.Connection], T]) -> T:
+        """A write outside the group commit: claims, requests, new runs. Durable when it returns."""
         self.check_usable()
-        with _held(self.write_lock):
+        with self.write_lock:
             self.check_usable()
             try:
                 # IMMEDIATE: take the write lock now, so we never fail to upgrade halfway.
                 self.writer.execute("BEGIN IMMEDIATE")
-                yield self.writer
+                changed = change(self.writer)
                 self.writer.execute("COMMIT")
             except apsw.Error as error:
                 raise self.fail(error) from error
             except BaseException:
                 self.rollback()
                 raise
+            return changed
 
-    @contextlib.contextmanager
-    def reading(self) -> Iterator[apsw.Connection]:
-        """The reading connection, for one thread at a time."""
+    def read(self, ask: Callable[[apsw.Connection], T]) -> T:
+        """What is asked of the reading connection, for one thread at a time."""
         if self._forked:
             self.check_usable()
-        with _held(self._read_lock):
+        with self._read_lock:
             try:
-                yield self._reader
+                return ask(self._reader)
             except apsw.Error as error:
                 raise self._translate(error) from error
 
@@ -142,8 +170,7 @@ class Database:
         """The table row of a run."""
         row = self._rows.get(run)
         if row is None:
-            with self.reading() as connection:
-                row = self._rows[run] = row_in(connection, run)
+            row = self._rows[run] = self.read(lambda connection: row_in(connection, run))
         return row
 
     def forget_row(self, run: str) -> None:
@@ -152,8 +179,8 @@ class Database:
 
     def epoch_of(self, row: int) -> int:
         """The run's current epoch, 0 where the run is gone."""
-        with self.reading() as connection:
-            return connection.execute("SELECT epoch FROM runs WHERE id = ?", (row,)).get or 0
+        sql = "SELECT epoch FROM runs WHERE id = ?"
+        return self.read(lambda connection: connection.execute(sql, (row,)).get) or 0
 
     def close(self) -> None:
         """Let go of the file."""
@@ -166,18 +193,13 @@ class Database:
             self.writer.close()
 
 
-class _held:  # noqa: N801 - used like a function
-    """A lock, waited for with a limit: an interrupt at the wrong instant can leave one behind for ever."""
-
-    def __init__(self, lock: threading.Lock) -> None:
-        self._lock = lock
-
-    def __enter__(self) -> None:
-        if not self._lock.acquire(timeout=BUSY_MS / 1000):
-            raise StoreBusy("the store is busy in this process", hint="start the run again")
-
-    def __exit__(self, *_: object) -> None:
-        self._lock.release()
+def _identity(path: Path) -> tuple[int, int] | None:
+    """What tells a file from every other, whatever its name; None where there is none."""
+    try:
+        found = path.stat()
+    except OSError:
+        return None
+    return found.st_dev, found.st_ino
 
 
 def row_in(connection: apsw.Connection, run: str) -> int:

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from outlast import faults
-from outlast.errors import StoreCorrupt, StoreRefused
+from outlast.errors import StoreCorrupt, StoreGone, StoreRefused
 
 NETWORK_TYPES = frozenset(
     "nfs nfs4 cifs smb3 smbfs 9p afs ceph glusterfs lustre ncpfs gfs2 ocfs2 fuse.sshfs fuse.s3fs fuse.rclone".split()
@@ -101,7 +101,7 @@ class FolderBlobs:
         return digest
 
     def _put(self, path: Path, data: bytes) -> None:
-        make_folder(path.parent)
+        self._make_folder(path.parent)
         with self._lock(fcntl.LOCK_SH):
             if path.exists():
                 os.utime(path)
@@ -122,6 +122,16 @@ class FolderBlobs:
         faults.point("blob.before_rename")
         os.replace(temporary, path)
         self._sync_names(path)
+
+    def _make_folder(self, folder: Path) -> None:
+        """Only ever inside the store: one that was deleted under this process is not made again in part."""
+        try:
+            folder.mkdir(mode=0o700)
+        except FileExistsError:
+            return
+        except FileNotFoundError:
+            raise StoreGone(self._root.parent) from None
+        sync_folder(self._root)
 
     def _sync_names(self, path: Path) -> None:
         sync_folder(path.parent)

@@ -3,24 +3,32 @@
 import contextlib
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import apsw
 import msgspec
 
+from outlast.core import recovery
 from outlast.errors import StoreCorrupt
 from outlast.store import liveness, schema
 
 PROBLEMS_MAX = 20
+_OWNER = "SELECT root FROM runs WHERE id = (SELECT run FROM events WHERE n = ?)"
 
 
 class Health(msgspec.Struct, frozen=True, kw_only=True):
-    """What was found in a store's file and folder."""
+    """What was found in a store's file and folder.
+
+    `missing` is an acknowledged event that the store does not hold; `rewound` are runs that lost their newest events,
+    `lost` those that are gone as a whole.
+    """
 
     version: int
     version_known: int
     problems: tuple[str, ...]
+    missing: int | None
     rewound: tuple[str, ...]
+    lost: tuple[str, ...]
     stale_locks: tuple[str, ...]
     size_bytes: int
     wal_bytes: int
@@ -44,23 +52,23 @@ def examine(root: Path, database: Path) -> Health:
     with _reading(database) as connection:
         problems = _problems(connection)
         # In a damaged file nothing can be said about lost events: that it is damaged is enough to know.
-        rewound, stale = ((), ()) if problems else _locks(connection, root / "runs")
+        marks = _Marks() if problems else _marks(connection, root)
         return Health(
             version=schema.version_of(connection), version_known=schema.VERSION, problems=problems,
-            rewound=rewound, stale_locks=stale, size_bytes=size_bytes, wal_bytes=wal_bytes,
+            missing=marks.missing, rewound=marks.rewound, lost=marks.lost, stale_locks=marks.stale,
+            size_bytes=size_bytes, wal_bytes=wal_bytes,
         )  # fmt: skip
 
 
 def sweep_locks(root: Path, database: Path) -> int:
     """Remove the lock files of runs that were forgotten; how many. Those that prove a rewound store are kept."""
     with _reading(database) as connection:
-        _, stale = _locks(connection, root / "runs")
+        stale = _marks(connection, root).stale
     for run in stale:
         path = root / "runs" / f"{run}.lock"
         lock = liveness.try_lock(path)
         if lock is not None:
-            for each in (path, path.with_suffix(".act")):
-                each.unlink(missing_ok=True)
+            liveness.remove(path)
             lock.close()
     return len(stale)
 
@@ -89,22 +97,31 @@ def _problems(connection: apsw.Connection) -> tuple[str, ...]:
     return tuple(str(text) for (text,) in rows if text != "ok")
 
 
-def _locks(connection: apsw.Connection, folder: Path) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """Runs whose last acknowledged event is gone, and runs of which only a lock file is left."""
-    # Files first: a run that is made meanwhile then has a row and no file here, never a file and no row.
-    paths = sorted(folder.glob("*.lock"))
-    rows: list[Any] = connection.execute("SELECT run, root FROM runs").fetchall()
+class _Marks(NamedTuple):
+    """What the marks beside the file tell about it."""
+
+    missing: int | None = None
+    rewound: tuple[str, ...] = ()
+    lost: tuple[str, ...] = ()
+    stale: tuple[str, ...] = ()
+
+
+def _marks(connection: apsw.Connection, root: Path) -> _Marks:
+    # Marks first, then the file as it is at one moment: what is acknowledged meanwhile is in the file, not in a mark.
+    whole = liveness.read_mark(root / "mark")
+    marks = {path: liveness.read_mark(path) for path in sorted((root / "runs").glob("*.lock"))}
+    with connection:
+        last = connection.execute("SELECT coalesce(max(n), 0) FROM events").get
+        rows: list[Any] = connection.execute("SELECT run, root FROM runs").fetchall()
+        owners = {mark: connection.execute(_OWNER, (mark,)).get for mark in marks.values()}
     known: dict[str, int] = dict(rows)
-    last = connection.execute("SELECT coalesce(max(n), 0) FROM events").get
-    rewound, stale = [], []
-    for path in paths:
-        mark = liveness.read_mark(path)
-        owner = connection.execute(
-            "SELECT root FROM runs WHERE id = (SELECT run FROM events WHERE n = ?)", (mark,)
-        ).get
-        run = path.stem
-        if mark > last or (run in known and mark > 0 and owner != known[run]):
-            rewound.append(run)
-        elif run not in known and not liveness.is_locked(path):
-            stale.append(run)
-    return tuple(rewound), tuple(stale)
+    here = {path: mark for path, mark in marks.items() if path.stem in known}
+    gone = {path: mark for path, mark in marks.items() if path.stem not in known}
+    return _Marks(
+        missing=recovery.rewound(last, [whole]),
+        rewound=tuple(path.stem for path, mark in here.items() if mark and owners[mark] != known[path.stem]),
+        lost=tuple(path.stem for path, mark in gone.items() if mark > last),
+        stale=tuple(
+            path.stem for path, mark in gone.items() if mark <= last and not liveness.is_locked(path)
+        ),
+    )

@@ -11,6 +11,7 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
+import apsw
 import msgspec
 
 from outlast import faults
@@ -25,6 +26,11 @@ WAKEUP_GRACE_S = 2.0
 CLAIM_WAIT_S = 10.0
 POLL_S = 0.05
 
+_MARKED = """
+SELECT (SELECT coalesce(max(n), 0) FROM events),
+       (SELECT root FROM runs WHERE id = (SELECT run FROM events WHERE n = ?)),
+       (SELECT id FROM runs WHERE run = ?)
+"""
 _WAITING = "SELECT 1 FROM requests WHERE run = ? AND taken = 0 LIMIT 1"
 decode_holder = msgspec.json.Decoder(Holder).decode
 
@@ -50,11 +56,15 @@ class SqliteLease:
         self.ttl_s = ttl_s
         self.deadline_s = 0.0
         self.released = False
+        self.last_seen_s: float | None = None  # until when the holder before this one is known to have lived
         self._leases = leases
 
     @contextlib.contextmanager
     def guard(self) -> Iterator[None]:
         """Inside it the lease is valid, and a taker on this host waits for the end or kills this process."""
+        self._leases.check_usable()  # after a failed write nothing is performed either
+        if self.released:
+            raise LeaseLost(self.run, held=self.epoch, current=self._leases.epoch_of(self.row))
         with self.lock.acting():
             late = liveness.boottime_s() > self.deadline_s - min(MARGIN_S, self.ttl_s / 3)
             if late and self._leases.renew([self], ttl_s=self.ttl_s):
@@ -111,8 +121,13 @@ class Leases:
         """The run's current epoch."""
         return self._db.epoch_of(row)
 
+    def check_usable(self) -> None:
+        """Raise unless something may still be written through this store."""
+        self._db.check_usable()
+
     def claim(self, run: str, ttl_s: float, placement: int) -> SqliteLease:
         """See `Store.claim`."""
+        self._db.check_there()
         path = self.lock_path(run)
         lease = None
         deadline_s = liveness.boottime_s() + CLAIM_WAIT_S
@@ -142,41 +157,48 @@ class Leases:
         The act lock is held meanwhile: one who robs a holder has it from before its epoch until its lock is in place,
         and looks dead in between.
         """
-        act_fd = liveness.hold_acts(path)
         try:
             taken = None
-            if act_fd is not None:
+            if lock.hold_acts():
+                liveness.sweep(path)
                 self._check_mark(run, path)
                 taken = self._take(run, seen, ttl_s, placement, "epoch = ?")
+                lock.free_acts()
         except BaseException:
             lock.close()
             raise
-        finally:
-            if act_fd is not None:
-                os.close(act_fd)
         if taken is None:
             lock.close()
             threading.Event().wait(POLL_S)
             return None
-        return self._lease(run, taken, lock, ttl_s)
+        return self._lease(run, taken, lock, ttl_s, seen)
 
     def _take(self, run: str, seen: _Seen, ttl_s: float, placement: int, unchanged: str) -> _Taken | None:
         """The next epoch, unless something changed since we looked."""
         holder = liveness.myself()
         now = liveness.boottime_s()
         values = (seen.epoch, seen.expires_s)[: unchanged.count("?")]
-        with self._db.transaction() as connection:
+
+        def take(connection: apsw.Connection) -> tuple[int, int | None]:
             row = row_in(connection, run)
             epoch = connection.execute(
                 "UPDATE runs SET epoch = epoch + 1, holder = ?, expires_s = ?, placement = max(placement, ?)"
                 f" WHERE id = ? AND {unchanged} RETURNING epoch",
                 (msgspec.json.encode(holder), int(now + ttl_s) + 1, placement, row, *values),
             ).get
+            return row, epoch
+
+        row, epoch = self._db.write(take)
         return None if epoch is None else _Taken(row, epoch, holder, now + ttl_s)
 
-    def _lease(self, run: str, taken: _Taken, lock: liveness.RunLock, ttl_s: float) -> SqliteLease:
+    def _lease(
+        self, run: str, taken: _Taken, lock: liveness.RunLock, ttl_s: float, seen: _Seen
+    ) -> SqliteLease:
         lease = SqliteLease(self, run, taken.row, taken.epoch, taken.holder, lock, ttl_s)
         lease.deadline_s = taken.deadline_s
+        if seen.holder is not None:
+            here = seen.holder.boot_id == taken.holder.boot_id
+            lease.last_seen_s = seen.expires_s - ttl_s if here else 0.0
         return lease
 
     def _take_over(self, run: str, path: Path, ttl_s: float, placement: int) -> SqliteLease | None:
@@ -208,7 +230,7 @@ class Leases:
         except BaseException:
             os.close(act_fd)
             raise
-        return self._lease(run, taken, liveness.seize(path, act_fd), ttl_s)
+        return self._lease(run, taken, liveness.seize(path, act_fd), ttl_s, seen)
 
     def _rob(self, run: str, seen: _Seen, ttl_s: float, placement: int) -> _Taken | None:
         unchanged = "epoch = ? AND expires_s = ?"
@@ -221,40 +243,30 @@ class Leases:
 
     def thaw(self) -> bool:
         """The whole store is locked: kill whoever is frozen, with its lease over, for it may be inside a commit."""
-        with self._db.reading() as connection:
-            rows: list[Any] = connection.execute(
-                "SELECT holder FROM runs WHERE holder IS NOT NULL AND expires_s < ?",
-                (int(liveness.boottime_s()),),
-            ).fetchall()
+        sql = "SELECT holder FROM runs WHERE holder IS NOT NULL AND expires_s < ?"
+        now = int(liveness.boottime_s())
+        rows: list[Any] = self._db.read(lambda connection: connection.execute(sql, (now,)).fetchall())
         killed = [liveness.kill_frozen(decode_holder(holder)) for (holder,) in rows]
         return any(killed)
 
     def _seen(self, run: str) -> _Seen:
-        with self._db.reading() as connection:
-            found = connection.execute("SELECT holder, expires_s, epoch FROM runs WHERE run = ?", (run,)).get
+        sql = "SELECT holder, expires_s, epoch FROM runs WHERE run = ?"
+        found = self._db.read(lambda connection: connection.execute(sql, (run,)).get)
         if found is None:
             raise UnknownRun(run)
         return _Seen(decode_holder(found[0]) if found[0] else None, found[1], found[2])
 
     def holder(self, run: str) -> tuple[Holder | None, int]:
         """Who claimed the run last, and until when."""
-        with self._db.reading() as connection:
-            found = connection.execute("SELECT holder, expires_s FROM runs WHERE run = ?", (run,)).get
-        if found is None:
-            raise UnknownRun(run)
-        return (decode_holder(found[0]) if found[0] else None), found[1]
+        seen = self._seen(run)
+        return seen.holder, seen.expires_s
 
     def _check_mark(self, run: str, path: Path) -> None:
         """The last event that was acknowledged to this run must be there, and be its own."""
         mark = liveness.read_mark(path)
         if mark == 0:
             return
-        with self._db.reading() as connection:
-            last = connection.execute("SELECT coalesce(max(n), 0) FROM events").get
-            owner = connection.execute(
-                "SELECT root FROM runs WHERE id = (SELECT run FROM events WHERE n = ?)", (mark,)
-            ).get
-            mine = connection.execute("SELECT id FROM runs WHERE run = ?", (run,)).get
+        last, owner, mine = self._db.read(lambda connection: connection.execute(_MARKED, (mark, run)).get)
         if recovery.rewound(last, [mark]) is not None or owner != mine:
             raise StoreRewound(
                 f"the store lost events of run {run}: event {mark} was acknowledged and is gone",
@@ -271,9 +283,11 @@ class Leases:
 
     def renew(self, leases: Iterable[Lease], *, ttl_s: float) -> dict[str, str]:
         """See `Store.renew`."""
+        self._db.check_there()
         now = liveness.boottime_s()
-        lost: dict[str, str] = {}
-        with self._db.transaction() as connection:
+
+        def prolong(connection: apsw.Connection) -> dict[str, str]:
+            lost: dict[str, str] = {}
             for lease in leases:
                 assert isinstance(lease, SqliteLease), "a lease is used with the store that gave it"
                 kept = connection.execute(
@@ -286,7 +300,9 @@ class Leases:
                 lease.deadline_s = now + ttl_s
                 if connection.execute(_WAITING, (lease.row,)).get is not None:
                     lease.lock.set_mail(True)
-        return lost
+            return lost
+
+        return self._db.write(prolong)
 
     def release(self, lease: Lease) -> None:
         """See `Store.release`. Letting go of the lock says it all: no write is needed."""

@@ -16,6 +16,7 @@ from collections.abc import Iterator
 from datetime import UTC, datetime
 from pathlib import Path
 
+from outlast.errors import StoreRefused
 from outlast.store.protocol import Holder
 
 KILL_WAIT_S = 5.0
@@ -96,8 +97,11 @@ class RunLock:
     """The lock file of a run held by this process. It is mapped: its mark is set, and its mail flag seen, for free."""
 
     def __init__(self, fd: int, act_fd: int, path: Path) -> None:
+        """Map a locked file. The map has a descriptor of its own and keeps the lock; the caller closes the one given.
+
+        So the lock falls with the map, also when Ctrl-C struck and nobody was left to close it.
+        """
         _make_room(fd)
-        self.fd = fd
         self.path = path
         self._map = mmap.mmap(fd, _FILE_BYTES)
         self._act_fd = act_fd
@@ -127,19 +131,37 @@ class RunLock:
     @contextlib.contextmanager
     def acting(self) -> Iterator[None]:
         """Shared among the acts of this process; a taker waits for it or kills us in it."""
-        with self._mutex:
-            if self._acting == 0:
-                fcntl.flock(self._act_fd, fcntl.LOCK_SH)
-            self._acting += 1
+        counted = False
         try:
+            with self._mutex:
+                self._require_open()
+                if self._acting == 0:
+                    fcntl.flock(self._act_fd, fcntl.LOCK_SH)
+                self._acting += 1
+                counted = True
             yield
         finally:
-            with self._mutex:
-                self._acting -= 1
-                if self._acting == 0 and not self._closed:
-                    fcntl.flock(self._act_fd, fcntl.LOCK_UN)
-                    if self._closing:
-                        self._close()
+            if (
+                counted
+            ):  # no call before it is counted down: Ctrl-C could strike there, and the run would stay held
+                with self._mutex:
+                    self._acting -= 1
+                    if self._acting == 0 and not self._closed:
+                        fcntl.flock(self._act_fd, fcntl.LOCK_UN)
+                        if self._closing:
+                            self._close()
+
+    def hold_acts(self) -> bool:
+        """Keep takers from the run until `free_acts`; False when one is at work on it."""
+        return _locked(self._act_fd)
+
+    def free_acts(self) -> None:
+        """Let go of what `hold_acts` took."""
+        fcntl.flock(self._act_fd, fcntl.LOCK_UN)
+
+    def _require_open(self) -> None:
+        if self._closing:  # its descriptor may be another run's by now
+            raise StoreRefused("the run was given back", hint="use it inside its `with` block")
 
     def close(self) -> None:
         """Let go: the run is free, or will be when the last act under way has ended."""
@@ -156,10 +178,9 @@ class RunLock:
         if self._closed:
             return
         self._closed = True
-        self._map.close()  # it has a descriptor of its own, which would keep the lock
-        for fd in (self.fd, self._act_fd):
-            with contextlib.suppress(OSError):
-                os.close(fd)
+        self._map.close()
+        with contextlib.suppress(OSError):
+            os.close(self._act_fd)
 
 
 class Mark:
@@ -200,45 +221,66 @@ def _open(path: Path) -> int:
 def try_lock(path: Path) -> RunLock | None:
     """The run's lock if nobody alive holds it. Tried more than once: a reader looks by locking it for an instant."""
     tries = 0
-    while True:
+    while tries < LOCK_TRIES:
         fd = _open(path)
         try:
             fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            if _is_at(fd, path):
+                return RunLock(fd, _open(_act_path(path)), path)
         except BlockingIOError:
-            os.close(fd)
             tries += 1
-            if tries == LOCK_TRIES:
-                return None
             time.sleep(LOCK_WAIT_S)
-            continue
-        if _is_at(fd, path):
-            return RunLock(fd, _open(_act_path(path)), path)
-        os.close(fd)
+        finally:
+            os.close(fd)
+    return None
 
 
 def hold_acts(path: Path) -> int | None:
     """Keep the holder of a run from beginning an act, while it is being robbed; None when it is inside one."""
     act_fd = _open(_act_path(path))
+    if _locked(act_fd):
+        return act_fd
+    os.close(act_fd)
+    return None
+
+
+def _locked(fd: int) -> bool:
     try:
-        fcntl.flock(act_fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
-        os.close(act_fd)
-        return None
-    return act_fd
+        return False
+    return True
 
 
 def seize(path: Path, act_fd: int) -> RunLock:
     """Put a lock of our own in the place of one whose holder was overtaken, then let acts begin again.
 
-    The overtaken holder keeps its lock on the old file, which no name leads to any more.
+    The overtaken holder keeps its lock on the old file, which no name leads to any more. Whoever has the acts held off
+    is alone here, so the fresh file has one name; what lies there was left by a taker that was killed.
     """
-    fresh = path.with_suffix(f".{os.getpid()}.new")
-    fd = _open(fresh)
-    fcntl.flock(fd, fcntl.LOCK_EX)
-    os.pwrite(fd, b"%020d\n" % read_mark(path), 0)
-    os.replace(fresh, path)
-    fcntl.flock(act_fd, fcntl.LOCK_UN)
-    return RunLock(fd, act_fd, path)
+    sweep(path)
+    fresh = path.with_suffix(".new")
+    fd = os.open(fresh, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+    try:
+        fcntl.flock(fd, fcntl.LOCK_EX)
+        os.pwrite(fd, b"%020d\n" % read_mark(path), 0)
+        os.replace(fresh, path)
+        fcntl.flock(act_fd, fcntl.LOCK_UN)
+        return RunLock(fd, act_fd, path)
+    finally:
+        os.close(fd)
+
+
+def sweep(path: Path) -> None:
+    """Remove what a takeover that was killed left behind. Only for whoever has the acts held off, or after a gc."""
+    path.with_suffix(".new").unlink(missing_ok=True)
+
+
+def remove(path: Path) -> None:
+    """Remove all files of a run that is forgotten."""
+    path.unlink(missing_ok=True)
+    _act_path(path).unlink(missing_ok=True)
+    sweep(path)
 
 
 def is_locked(path: Path) -> bool:

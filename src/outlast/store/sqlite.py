@@ -9,6 +9,7 @@ import threading
 import weakref
 from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -17,9 +18,10 @@ import apsw
 from outlast import faults
 from outlast.core import events as ev
 from outlast.core import recovery, state
+from outlast.core.statuses import CLOSED
 from outlast.errors import RunExists, StoreBusy, StoreRefused, StoreRewound
 from outlast.store import files, liveness
-from outlast.store.commits import Commits, columns, write_head
+from outlast.store.commits import Commits, filed, write_head
 from outlast.store.database import Database, row_in
 from outlast.store.leases import POLL_S, Leases, decode_holder
 from outlast.store.protocol import (
@@ -43,7 +45,6 @@ SELECT r.id, r.run, r.task, r.project, r.generation, r.parent, r.parent_beat,
        h.state, h.seq, (SELECT max(seq) FROM events WHERE run = r.id)
 FROM runs r JOIN heads h ON h.id = r.id
 """
-_CLOSED = ("done", "cancelled", "handed_off")
 Journal = tuple[ev.RunOpened, Sequence[ev.AnyEvent]]
 
 _stores: "weakref.WeakSet[SqliteStore]" = weakref.WeakSet()
@@ -102,7 +103,7 @@ class SqliteStore:
     def _create(
         self, opened: ev.RunOpened, events: Sequence[ev.AnyEvent], after: str, children: Sequence[Journal]
     ) -> str:
-        with self._db.transaction() as connection:
+        def make(connection: apsw.Connection) -> str:
             _refuse_known(connection, [opened, *(child for child, _ in children)])
             found = connection.execute(
                 "SELECT run, generation FROM runs WHERE project = ? AND task = ? AND parent = ? AND parent_beat = ?"
@@ -116,12 +117,17 @@ class SqliteStore:
             for child, journal in children:
                 _insert_run(connection, child, journal, 1)
             faults.point("store.before_commit")
-        faults.point("store.created")
-        return opened.run
+            return opened.run
+
+        made = self._db.write(make)
+        if made == opened.run:
+            faults.point("store.created")
+        return made
 
     def forget(self, run: str) -> None:
         """Remove a run and its children. A marker keeps event numbers from being used twice."""
-        with self._db.transaction() as connection:
+
+        def remove(connection: apsw.Connection) -> list[Any]:
             row = row_in(connection, run)
             sql = "SELECT id, run FROM runs WHERE root = ? OR id = ?"
             rows: list[Any] = connection.execute(sql, (row, row)).fetchall()
@@ -130,11 +136,12 @@ class SqliteStore:
             for table, column in (("events", "run"), ("requests", "run"), ("heads", "id"), ("runs", "id")):
                 connection.execute(f"DELETE FROM {table} WHERE {column} IN ({ids})")
             connection.execute("INSERT INTO events(n, run, seq, data) VALUES (?1, 0, ?1, '')", (last + 1,))
-        for _, name in rows:
+            return rows
+
+        for _, name in self._db.write(remove):
             self._db.forget_row(name)
         faults.point("gc.forgotten")
-        for path in (self._leases.lock_path(run), self._leases.lock_path(run).with_suffix(".act")):
-            path.unlink(missing_ok=True)
+        liveness.remove(self._leases.lock_path(run))
 
     # -- leases --------------------------------------------------------------------------------------------------
 
@@ -174,8 +181,7 @@ class SqliteStore:
     def _page(self, where: Where, after: int, limit: int) -> Sequence[Summary]:
         clauses, values = _where(where, after)
         sql = f"{_SUMMARY} WHERE {' AND '.join(clauses)} ORDER BY r.id DESC LIMIT ?"
-        with self._db.reading() as connection:
-            rows = connection.execute(sql, (*values, limit)).fetchall()
+        rows = self._db.read(lambda connection: connection.execute(sql, (*values, limit)).fetchall())
         return [self._summary(row) for row in rows]
 
     def _summary(self, row: tuple[Any, ...]) -> Summary:
@@ -204,23 +210,26 @@ class SqliteStore:
     ) -> History:
         """Events after a sequence number; with `after=None` the newest stored head and all that follows it."""
         row = self._db.row(run)
-        head = state.RunState()
-        with self._db.reading() as connection:
-            if after is None:
+        clauses: list[str] = ["run = ?", "seq > ?"]
+        values: list[Any] = []
+        if tags:
+            clauses.append(f"kind IN ({','.join('?' * len(tags))})")
+            values += tags
+        if key:
+            clauses.append("key = ?")
+            values.append(key)
+        order = "seq DESC" if newest else "seq"
+        sql = f"SELECT n, seq, data FROM events WHERE {' AND '.join(clauses)} ORDER BY {order} LIMIT ?"
+
+        def ask(connection: apsw.Connection) -> tuple[state.RunState, list[Any]]:
+            head, since = state.RunState(), after
+            if since is None:
                 stored = connection.execute("SELECT state FROM heads WHERE id = ?", (row,)).get
                 head = state.restore(stored) if stored else head
-                after = head.seq
-            clauses: list[str] = ["run = ?", "seq > ?"]
-            values: list[Any] = [row, after]
-            if tags:
-                clauses.append(f"kind IN ({','.join('?' * len(tags))})")
-                values += tags
-            if key:
-                clauses.append("key = ?")
-                values.append(key)
-            order = "seq DESC" if newest else "seq"
-            sql = f"SELECT n, seq, data FROM events WHERE {' AND '.join(clauses)} ORDER BY {order} LIMIT ?"
-            rows: list[Any] = connection.execute(sql, (*values, limit)).fetchall()
+                since = head.seq
+            return head, connection.execute(sql, (row, since, *values, limit)).fetchall()
+
+        head, rows = self._db.read(ask)
         if newest:
             rows.reverse()
         return History(head, [Recorded(n, run, seq, ev.decode(data)) for n, seq, data in rows])
@@ -231,9 +240,7 @@ class SqliteStore:
         quiet = threading.Event()
         seen: object = None
         while True:
-            with self._db.reading() as connection:
-                version = connection.pragma("data_version")
-                rows = [] if version == seen else _after(connection, after, limit)
+            version, rows = self._db.read(partial(_news, seen, after, limit))
             if rows or liveness.boottime_s() >= deadline_s:
                 return [Recorded(n, run, seq, ev.decode(data)) for n, run, seq, data in rows]
             seen = version
@@ -265,9 +272,10 @@ class _SqliteInbox:
     def put(self, run: str, *, by: str, what: str, args: bytes = b"null") -> int:
         """Durable when it returns; the id of the request."""
         sql = "INSERT INTO requests(run, at, by, what, args) VALUES (?, ?, ?, ?, ?) RETURNING id"
-        with self._db.transaction() as connection:
-            row = row_in(connection, run)
-            number = connection.execute(sql, (row, datetime.now(UTC).isoformat(), by, what, args)).get
+        values = (datetime.now(UTC).isoformat(), by, what, args)
+        number = self._db.write(
+            lambda connection: connection.execute(sql, (row_in(connection, run), *values)).get
+        )
         liveness.ring(self._leases.lock_path(run))
         return int(number)
 
@@ -275,8 +283,7 @@ class _SqliteInbox:
         """Requests not taken in yet, oldest first."""
         row = self._db.row(run)
         sql = "SELECT id, at, by, what, args FROM requests WHERE run = ? AND taken = 0 ORDER BY id"
-        with self._db.reading() as connection:
-            rows: list[Any] = connection.execute(sql, (row,)).fetchall()
+        rows: list[Any] = self._db.read(lambda connection: connection.execute(sql, (row,)).fetchall())
         return [
             Request(id_, run, datetime.fromisoformat(at), by, what, args) for id_, at, by, what, args in rows
         ]
@@ -332,9 +339,17 @@ def _insert_run(
     journal = [opened, *events]
     connection.executemany(
         "INSERT INTO events(run, seq, kind, key, data) VALUES (?, ?, ?, ?, ?)",
-        [(row, seq, *columns(event, ev.encode(event))) for seq, event in enumerate(journal, 1)],
+        [(row, seq, *filed(event), ev.encode(event)) for seq, event in enumerate(journal, 1)],
     )
     write_head(connection, row, state.fold(state.RunState(), journal))
+
+
+def _news(
+    seen: object, after: int, limit: int, connection: apsw.Connection
+) -> tuple[object, list[tuple[int, str, int, bytes]]]:
+    """The version of the file, and what is new if it is another than the one seen."""
+    version = connection.pragma("data_version")
+    return version, [] if version == seen else _after(connection, after, limit)
 
 
 def _after(connection: apsw.Connection, after: int, limit: int) -> list[tuple[int, str, int, bytes]]:
@@ -360,7 +375,7 @@ def _where(where: Where, after: int) -> tuple[list[str], list[Any]]:
 
 
 def _fits(summary: Summary, where: Where) -> bool:
-    if where.open_only and summary.state.status in _CLOSED:
+    if where.open_only and summary.state.status in CLOSED:
         return False
     return not where.statuses or summary.state.status in where.statuses
 

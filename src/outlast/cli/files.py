@@ -1,0 +1,420 @@
+"""The files of a workspace: save, saves, diff, restore, bisect, watch. What they do lives in `outlast.runs`."""
+
+import argparse
+import contextlib
+import os
+import shlex
+import signal
+import sys
+import threading
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from types import FrameType
+
+import msgspec
+
+from outlast import settings
+from outlast.cli import place, terminal
+from outlast.cli.progress import working
+from outlast.cli.terminal import clock, safe, say, short
+from outlast.core.values import scrub
+from outlast.errors import UsageError
+from outlast.runs import bisecting, bringing, comparing, rescue
+from outlast.runs.listing import Point
+from outlast.runs.savepoints import SHORT_CHARS, Desk, Made, workspace_around
+from outlast.workspace.restoring import Options
+from outlast.workspace.seam import LeftOut, text
+
+LISTED_MAX = 20
+LAST = 50
+
+SAVE_HELP = "a commit or its beginning, a ref, RUN@BEAT, or a RUN for its newest save"
+
+
+def add(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
+    """Register the commands."""
+    _add_save(commands)
+    _add_saves(commands)
+    _add_diff(commands)
+    _add_restore(commands)
+    _add_bisect(commands)
+    _add_watch(commands)
+
+
+def _add_save(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
+    command = commands.add_parser(
+        "save", help="save the files of a workspace as they are now",
+        description="Save everything in the workspace, staged or not, tracked or not, under a private ref of its own\n"
+        "repository. HEAD, branch, index and stash are not touched. Nothing to save is no error.",
+        epilog='example: outlast save -m "before the refactoring"',
+    )  # fmt: skip
+    command.add_argument("-m", "--message", metavar="TEXT", default="", help="why, in your words")
+    _add_workspace(command)
+    command.add_argument("--branch", action="store_true", help="also put it on a branch outlast/TASK")
+    command.add_argument("--json", action="store_true", help="as JSON")
+    command.set_defaults(handler=save)
+
+
+def _add_saves(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
+    command = commands.add_parser(
+        "saves", help="list saves of a run or of this repository",
+        description="The saves of a run, or of the repository around this folder, newest first.",
+        epilog="example: outlast saves 1411",
+    )  # fmt: skip
+    command.add_argument(
+        "run", metavar="RUN", nargs="?", help="a task, a run id or its beginning, or PROJECT:TASK"
+    )
+    command.add_argument("--last", type=int, metavar="N", help=f"at most so many ({LAST}; with --json all)")
+    _add_workspace(command)
+    command.add_argument("--json", action="store_true", help="as JSON")
+    command.set_defaults(handler=saves)
+
+
+def _add_diff(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
+    command = commands.add_parser(
+        "diff", help="what changed between two saves, or since one",
+        description="What changed from one save to another, or from a save to what is there now, as `git diff` says it.",
+        epilog="example: outlast diff 1411@3 1411@4\n         outlast diff 9c1e4d2 --stat",
+    )  # fmt: skip
+    command.add_argument("save", metavar="SAVE", help=SAVE_HELP)
+    command.add_argument("other", metavar="SAVE", nargs="?", help="another; without it: what is there now")
+    how = command.add_mutually_exclusive_group()
+    how.add_argument("--stat", action="store_true", help="only how much of which file")
+    how.add_argument("--name-only", action="store_true", help="only which files")
+    how.add_argument("--json", action="store_true", help="which files and how much, as JSON")
+    _add_workspace(command)
+    command.set_defaults(handler=diff)
+
+
+def _add_restore(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
+    command = commands.add_parser(
+        "restore", help="bring the files of a save back",
+        description="Make the workspace what it was at a save: files, index, branch, a merge under way. What is there\n"
+        "now is saved first, and the last line says how to undo it. What no save holds is not deleted.",
+        epilog="example: outlast restore 1411@12 --dry-run\n         outlast restore 9c1e4d2 --to ../looked-at",
+    )  # fmt: skip
+    command.add_argument("save", metavar="SAVE", help=SAVE_HELP)
+    command.add_argument("--to", metavar="DIR", type=Path, help="into a new folder instead")
+    command.add_argument(
+        "--dry-run", "-n", action="store_true", help="only say what would be written and deleted"
+    )
+    command.add_argument(
+        "--force",
+        action="store_true",
+        help="move a branch back that has moved on; do not ask who works there",
+    )
+    command.add_argument(
+        "--with-secrets", action="store_true", help="also untracked secrets that were kept apart"
+    )
+    _add_workspace(command)
+    command.add_argument("--json", action="store_true", help="as JSON")
+    command.set_defaults(handler=restore)
+
+
+def _add_bisect(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
+    command = commands.add_parser(
+        "bisect", help="find the first beat at which a command fails",
+        description="Run a command on the files of beats, each in a folder of its own, until the first beat is found at\n"
+        "which it fails. Its exit code: 0 good, 125 cannot be told, 126 and above stop, the rest bad.",
+        epilog="example: outlast bisect 1411 -- pytest -q tests/test_trap.py",
+    )  # fmt: skip
+    place.add_run(command)
+    command.add_argument("--json", action="store_true", help="as JSON")
+    command.usage = "outlast bisect [--json] [--store PATH] [--project PATH] RUN -- CMD …"
+    command.set_defaults(handler=bisect, rest=())
+
+
+def _add_watch(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
+    command = commands.add_parser(
+        "watch", help="save any worktree under a folder when it changes",
+        description="A rescue net for agents that outlast did not start: every git worktree in or under the folders is\n"
+        "saved when it changes, at most once in 30 seconds and once more when it is quiet. Ctrl-C ends it.",
+        epilog="example: outlast watch ~/src\n         outlast watch ~/src --once      (for cron)",
+    )  # fmt: skip
+    command.add_argument(
+        "folders", metavar="DIR", nargs="*", type=Path, help="where to look (default: this folder)"
+    )
+    command.add_argument("--once", action="store_true", help="save all that changed once, and end")
+    command.add_argument("--json", action="store_true", help="one JSON document a line")
+    command.set_defaults(handler=watch)
+
+
+def _add_workspace(command: argparse.ArgumentParser) -> None:
+    command.add_argument(
+        "--workspace",
+        metavar="DIR",
+        type=Path,
+        help="work on this folder (default: the repository around this one)",
+    )
+
+
+@contextlib.contextmanager
+def _desk(arguments: argparse.Namespace) -> Iterator[Desk]:
+    """Where saves are handled. There need not be a store: saves are made and found without one."""
+    state, database = place.location(arguments)
+    with contextlib.ExitStack() as stack:
+        store = stack.enter_context(place.opened(arguments)) if database.exists() else None
+        desk = Desk(state, store, place.project(arguments, store), getattr(arguments, "workspace", None))
+        stack.callback(desk.close)
+        yield desk
+
+
+# -- save --------------------------------------------------------------------------------------------------------
+
+
+def save(arguments: argparse.Namespace) -> None:
+    """`outlast save`"""
+    with _desk(arguments) as desk, working(f"saving {desk.folder}"):
+        branch = arguments.branch or settings.load(desk.folder)["save_branch"]
+        made = desk.save(scrub(arguments.message), branch=branch)
+    if arguments.json:
+        terminal.say_json(made)
+        return
+    if made.commit is None:
+        terminal.tell(f"nothing to save: {made.folder} {_why_nothing(made)}")
+        return
+    say(f"{made.commit}  {made.ref}")
+    _tell_made(made)
+
+
+def _why_nothing(made: Made) -> str:
+    return "is empty, or as its last save has it" if _is_shadow(made) else "is as HEAD says"
+
+
+def _is_shadow(made: Made) -> bool:
+    return made.git_dir.endswith("/shadow.git")
+
+
+def _tell_made(made: Made) -> None:
+    assert made.commit is not None, "there is a save"
+    name = made.commit[:SHORT_CHARS]
+    is_here = text(workspace_around(Path.cwd())) == made.folder
+    around = "git" if is_here else f"git -C {shlex.quote(made.folder)}"
+    git = f"git --git-dir={shlex.quote(made.git_dir)}" if _is_shadow(made) else around
+    terminal.tell(f"look at it: `{git} show --stat {name}`; get it back: `outlast restore {name}`")
+    if made.branch:
+        terminal.tell(f"it is on branch {made.branch} too")
+    if made.warning:
+        terminal.tell(f"warning: {made.warning}")
+    _tell_left_out(made.left_out)
+
+
+def _tell_left_out(left_out: Sequence[LeftOut]) -> None:
+    for left in left_out[:LISTED_MAX]:
+        size = f", {left.size:,} bytes" if left.size else ""
+        terminal.tell(f"left out: {left.path} ({left.why}{size})")
+    if len(left_out) > LISTED_MAX:
+        terminal.tell(f"  … and {len(left_out) - LISTED_MAX} more; --json lists all")
+
+
+# -- saves -------------------------------------------------------------------------------------------------------
+
+
+def saves(arguments: argparse.Namespace) -> None:
+    """`outlast saves`"""
+    if arguments.last is not None and arguments.last < 1:
+        raise UsageError(f"--last {arguments.last} makes no sense", hint="give 1 or more")
+    with _desk(arguments) as desk, working("reading saves"):
+        run = desk.run_called(scrub(arguments.run)) if arguments.run is not None else None
+        last = arguments.last or (None if arguments.json else LAST)
+        found: list[Point] = []
+        more = False
+        for point in desk.listed(run):
+            if last is not None and len(found) == last:
+                more = True
+                break
+            found.append(point)
+    if arguments.json:
+        terminal.say_json(found)
+        return
+    for line in terminal.table(_rows(found)):
+        say(line)
+    if not found:
+        terminal.tell("no saves" if run is not None else f"no saves in {desk.folder}")
+    if more:
+        terminal.tell(f"these are the last {last}; --last N shows more")
+
+
+def _rows(found: Sequence[Point]) -> Iterator[list[str]]:
+    if found:
+        yield ["SAVE", "WHEN", "KIND", "TASK", "BEAT", "FILES", "LEFT OUT", "REF", "WHY"]
+    for point in found:
+        yield [
+            point.commit[:SHORT_CHARS], clock(point.at), point.kind, short(point.task or "-", 30),
+            str(point.beat) if point.task else "-", "?" if point.changed is None else f"{point.changed:,}", f"{len(point.left_out):,}" if point.left_out else "-",
+            point.ref.removeprefix("refs/outlast/"), short(point.reason, 60),
+        ]  # fmt: skip
+
+
+# -- diff --------------------------------------------------------------------------------------------------------
+
+
+def diff(arguments: argparse.Namespace) -> None:
+    """`outlast diff`"""
+    with _desk(arguments) as desk:
+        with working("comparing"):
+            old = desk.find(scrub(arguments.save))
+            new = desk.find(scrub(arguments.other)) if arguments.other is not None else None
+        with comparing.compared(old, new) as pair:
+            if arguments.json:
+                to = new.held.commit if new is not None else None
+                terminal.say_json(
+                    comparing.Difference(
+                        from_=old.held.commit, to=to, folder=text(old.saver.folder), files=pair.files()
+                    )
+                )
+                return
+            options = ["--stat"] if arguments.stat else ["--name-only"] if arguments.name_only else []
+            _say_bytes(pair.printed(*options))
+
+
+def _say_bytes(text: bytes) -> None:
+    """As git said it for a program; for a terminal without what would steer it."""
+    sys.stdout.flush()
+    if not sys.stdout.isatty() and hasattr(sys.stdout, "buffer"):
+        sys.stdout.buffer.write(text)
+        return
+    for line in text.decode(errors="backslashreplace").split("\n")[:-1]:
+        say("\t".join(safe(part) for part in line.split("\t")))
+
+
+# -- restore -----------------------------------------------------------------------------------------------------
+
+
+def restore(arguments: argparse.Namespace) -> None:
+    """`outlast restore`"""
+    if arguments.with_secrets and arguments.to is not None:
+        raise UsageError("secrets go back to their own place only", hint="leave out --with-secrets, or --to")
+    options = Options(force=arguments.force, dry_run=arguments.dry_run, with_secrets=arguments.with_secrets)
+    with _desk(arguments) as desk:
+        found = desk.find(scrub(arguments.save))
+        with working(f"restoring {found.held.commit[:SHORT_CHARS]}"):
+            if arguments.to is not None:
+                done = bringing.restore_to(found, arguments.to, dry_run=arguments.dry_run)
+            else:
+                done = bringing.restore(desk, found, options)
+    if arguments.json:
+        terminal.say_json(done)
+        return
+    apart = {kept.path for kept in found.held.meta.secrets}
+    _say_brought(done, apart, options)
+    if found.run is not None and not done.dry_run:
+        beat = found.held.meta.beat if found.beat is None else found.beat
+        terminal.tell(
+            f"its journal stays as it is; a run that goes on from there: `outlast fork {found.run.run} --at {beat} --to DIR`"
+        )
+
+
+def _say_brought(done: bringing.Brought, apart: set[str], options: Options) -> None:
+    for path in done.deleted:
+        say(f"D  {safe(path)}")
+    for path in done.written:
+        say(f"W  {safe(path)}")
+    would = "would be " if done.dry_run else ""
+    counts = f"{len(done.written):,} files {would}written, {len(done.deleted):,} {would}deleted"
+    terminal.tell(f"{done.folder}: {counts}")
+    for path in done.secrets:
+        terminal.tell(f"secret brought back: {path}")
+    for path in [path for path in done.left_out if path in apart][:LISTED_MAX]:
+        if not options.with_secrets:
+            how = "" if done.new else " (bring it back with --with-secrets)"
+            terminal.tell(f"secret, kept apart: {path}{how}")
+    for path in [path for path in done.left_out if path not in apart][:LISTED_MAX]:
+        terminal.tell(f"not in the save{'' if done.new else ', left as it is'}: {path}")
+    if done.before is not None:
+        name, force = done.before[:SHORT_CHARS], " --force" if options.force else ""
+        terminal.tell(f"what was there is save {name}; undo: `outlast restore {name}{force}`")
+
+
+# -- bisect ------------------------------------------------------------------------------------------------------
+
+
+def bisect(arguments: argparse.Namespace) -> int:
+    """`outlast bisect`"""
+    command = list(arguments.rest)
+    if not command:
+        raise UsageError("no command to try", hint="like `outlast bisect 1411 -- pytest -q`")
+    signal.signal(signal.SIGTERM, lambda number, _: sys.exit(128 + number))  # so that folders are removed
+
+    def tell(probe: bisecting.Probe) -> None:
+        step = f" ({short(probe.step, 40)})" if probe.step else ""
+        terminal.tell(f"beat {probe.beat}{step}: {probe.verdict}, exit code {probe.exit_code}")
+
+    with _desk(arguments) as desk:
+        run = desk.run_called(scrub(arguments.run))
+        done = bisecting.bisect(desk, run, command, tell)
+    if arguments.json:
+        terminal.say_json(done)
+    else:
+        _say_bisected(done)
+    return 0 if done.outcome in ("found", "first") else 1
+
+
+def _say_bisected(done: bisecting.Bisected) -> None:
+    name = done.save[:SHORT_CHARS]
+    if done.outcome == "never":
+        terminal.tell(f"it never fails: beat {done.good} is the last with a save, and good")
+    elif done.outcome == "unclear" and done.beat is None:
+        terminal.tell("nothing can be told: it was skipped at every beat")
+    else:
+        say(f"{done.beat}  {name}  {short(done.step, 60)}".rstrip())
+    if done.outcome == "found":
+        terminal.tell(
+            f"beat {done.beat} is the first at which it fails; look: `outlast diff {done.run}@{done.good} {name}`"
+        )
+    elif done.outcome == "first":
+        terminal.tell(f"it fails at beat {done.beat} already, the first that can be told")
+    elif done.outcome == "unclear" and done.beat is not None:
+        beats = ", ".join(str(beat) for beat in done.skipped)
+        terminal.tell(f"good at beat {done.good}, bad at beat {done.beat}; skipped: {beats}")
+
+
+# -- watch -------------------------------------------------------------------------------------------------------
+
+
+class _Line(msgspec.Struct, frozen=True):
+    commit: str
+    ref: str
+    kind: str
+    left_out: tuple[LeftOut, ...]
+    folder: str
+
+
+def watch(arguments: argparse.Namespace) -> int:
+    """`outlast watch`"""
+    state, _ = place.location(arguments)
+    folders = arguments.folders or [Path.cwd()]
+    if arguments.once:
+        failed = [_say_event(event, arguments.json) for event in rescue.once(folders, state)]
+        return 1 if any(failed) else 0
+    ended = threading.Event()
+    caught: list[int] = []
+
+    def stop(number: int, _: FrameType | None) -> None:
+        caught.append(number)
+        ended.set()
+        signal.signal(number, signal.SIG_DFL)  # a second one ends it at once
+
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, stop)
+    for event in rescue.watch(folders, state, ended.wait):
+        _say_event(event, arguments.json)
+    return 128 + caught[0]
+
+
+def _say_event(event: rescue.Event, as_json: bool) -> bool:
+    """One line; whether it tells of a failure."""
+    if event.error is not None:
+        terminal.tell(f"error: {event.folder}: {event.error}")
+    elif event.save is None:
+        terminal.tell(f"watching {event.folder}")
+    elif as_json:
+        saved = event.save
+        terminal.say_json_line(_Line(saved.commit, saved.ref, saved.kind, saved.left_out, text(event.folder)))
+    else:
+        files = f"{event.save.taken:,} read, {event.save.removed:,} gone"
+        say(
+            f"{clock(event.save.at)}  {event.save.commit[:SHORT_CHARS]}  {safe(os.fspath(event.folder))}  {files}"
+        )
+    sys.stdout.flush()
+    return event.error is not None

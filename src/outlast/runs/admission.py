@@ -1,0 +1,74 @@
+"""Whether a start is let in: what the status and the contract forbid is refused before anything is claimed."""
+
+import os
+
+import msgspec
+
+from outlast.core import events as ev
+from outlast.core import state as st
+from outlast.core import statuses
+from outlast.core.values import Contract, Parent
+from outlast.errors import ContractChanged, RunRefused
+from outlast.runs import endings, gather
+from outlast.runs.terms import Terms, new_id
+from outlast.store.protocol import Where
+from outlast.store.sqlite import SqliteStore
+
+
+def opened(terms: Terms, parent: Parent | None) -> ev.RunOpened:
+    """The first event of a new run."""
+    return ev.RunOpened(
+        at=endings.now(), run=new_id(), task=terms.task, project=terms.project, contract=asked(terms, Contract()),
+        budget=terms.budget, parent=parent, workspace=terms.workspace, files=terms.files if terms.workspace else "",
+    )  # fmt: skip
+
+
+def in_known_project(terms: Terms, store: SqliteStore) -> Terms:
+    """The terms, in the project that an open run of this task in this very workspace has.
+
+    A repository that was made, moved or removed meanwhile would make it another project, and so another run.
+    """
+    if not terms.workspace or terms.project_given:
+        return terms
+    here = os.path.realpath(terms.workspace)
+    for summary in store.list(Where(task=terms.task, parent="", open_only=True)):
+        if summary.state.workspace and os.path.realpath(summary.state.workspace) == here:
+            return msgspec.structs.replace(terms, project=summary.project)
+    return terms
+
+
+def may_come_back(terms: Terms, store: SqliteStore) -> bool:
+    """Whether a workspace that is gone belongs to a run that has a save of it."""
+    known = store.list(Where(task=terms.task, project=terms.project, parent=""), limit=1)
+    return bool(known) and bool(known[0].state.save_point)
+
+
+def asked(terms: Terms, recorded: Contract) -> Contract:
+    """The contract asked for; what was not said is as recorded."""
+    return Contract(
+        recorded.goal if terms.goal is None else terms.goal,
+        recorded.checks if terms.checks is None else terms.checks,
+        recorded.invariants if terms.invariants is None else terms.invariants,
+    )
+
+
+def admit(terms: Terms, store: SqliteStore, head: st.RunState, *, is_child: bool) -> None:
+    """Refuse a start that the status or the contract forbids."""
+    status = head.status if head.status != "running" else "interrupted"
+    if is_child and status != "done":
+        status = "interrupted"  # a child is paused, cancelled and handed off with its root
+    verdict = statuses.after(status, "start")
+    if isinstance(verdict, statuses.Refusal):
+        raise RunRefused(
+            f"run {head.run} of task {head.task!r} {verdict.why}", hint=verdict.hint.format(run=head.run)
+        )
+    if head.status == "done" or terms.amend:
+        return
+    recorded = gather.contract(store, head)
+    changed = asked(terms, recorded) != recorded
+    known = (None, gather.opened(store, head).budget, head.budget)
+    if changed or (terms.budget not in known and head.fork is None):
+        raise ContractChanged(
+            f"run {head.run} of task {head.task!r} was started with another {'contract' if changed else 'budget'}",
+            hint="give the same as at first, or amend=True to change it on purpose",
+        )

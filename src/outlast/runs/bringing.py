@@ -1,0 +1,145 @@
+"""Bringing a save back: into its own workspace, after a look at who works there, or into a new folder."""
+
+import os
+from pathlib import Path
+
+import msgspec
+
+from outlast.core import events as ev
+from outlast.effects.ops import Append
+from outlast.errors import RunRefused, WorkspaceRefused
+from outlast.runs import acts
+from outlast.runs.savepoints import SHORT_CHARS, Desk, Found, purpose, runs_in
+from outlast.store.protocol import Summary
+from outlast.store.sqlite import SqliteStore
+from outlast.workspace import restoring
+from outlast.workspace.capture import Saver
+from outlast.workspace.seam import Purpose, raw, text
+
+
+class Brought(msgspec.Struct, frozen=True, kw_only=True):
+    """What a restore did, or would do with `dry_run`. `before` is the save of what was there, null for a new folder."""
+
+    save: str
+    folder: str
+    written: tuple[str, ...]
+    deleted: tuple[str, ...]
+    before: str | None = None
+    branch: str = ""
+    secrets: tuple[str, ...] = ()
+    left_out: tuple[str, ...] = ()
+    dry_run: bool = False
+    new: bool = False
+
+
+def restore(desk: Desk, found: Found, options: restoring.Options) -> Brought:
+    """Make the workspace of a save what it was. What is there is saved first, and the answer names that save.
+
+    Raises RunRefused while a living process works there, WorkspaceRefused where the save is of another folder, and
+    WorkspaceMoved where a branch has moved on; `force` overrides the first and the last.
+    """
+    saver = _of_its_own_folder(desk, found)
+    if not options.force:
+        refuse_held(desk, saver)
+    run = desk.owner(saver.folder)
+    reason = f"before restoring {found.held.commit[:SHORT_CHARS]}"
+    done = restoring.restore(saver, found.held, purpose("pre-restore", run, reason), options)
+    return _brought(done, dry_run=options.dry_run)
+
+
+def restore_to(found: Found, to: Path, *, dry_run: bool = False) -> Brought:
+    """A save in a new folder. Raises WorkspaceRefused where that holds anything."""
+    to = Path(os.path.realpath(to))
+    if not dry_run:
+        return _brought(restoring.materialise(found.saver, found.held, to), new=True)
+    restoring.refuse_full(to)
+    wanted = restoring.changes_between(found.saver, None, found.held.tree)
+    return Brought(
+        save=found.held.commit, folder=text(to), written=tuple(text(path) for path, _, _ in wanted), deleted=(),
+        branch=found.held.meta.branch, left_out=tuple(left.path for left in found.held.meta.left_out),
+        dry_run=True, new=True,
+    )  # fmt: skip
+
+
+def check_new(desk: Desk, found: Found, to: Path) -> None:
+    """Refuse a folder that holds anything, unless the same command was killed while it filled it."""
+    if not any(_begun(desk, found, run) for run in runs_in(desk.store, to, open_only=True)):
+        restoring.refuse_full(to)
+
+
+def _begun(desk: Desk, found: Found, run: Summary) -> bool:
+    """Whether a run is the fork that this save is for, made and not yet started."""
+    assert desk.store is not None, "runs are found in a store"
+    assert found.run is not None, "a fork is of a run"
+    fork = run.state.fork
+    started = desk.store.read(run.run, after=0, limit=1, tags=("attempt_started",)).events
+    return fork is not None and (fork.run, fork.beat) == (found.run.run, found.beat) and not started
+
+
+def give_files(desk: Desk, found: Found, fork: Summary, to: Path) -> None:
+    """The files of the beat that a fork begins after, in a folder of its own, and the save that says so in its journal.
+
+    Killed anywhere, the same again ends right. A fork that was started meanwhile is left alone.
+    """
+    assert desk.store is not None, "a fork is in a store"
+    if not _begun(desk, found, fork):
+        return
+    beat, reason = fork.state.beats, f"forked after beat {fork.state.beats} of run {found.held.meta.run}"
+    purpose = Purpose(kind="beat", run=fork.run, task=fork.task, reason=reason, beat=beat, seq=fork.state.seq)
+    if to.is_dir() and any(to.iterdir()):
+        again = msgspec.structs.replace(purpose, kind="pre-restore")
+        restoring.restore(desk.saver(to), found.held, again, restoring.Options(git_state=False))
+    else:
+        restoring.materialise(found.saver, found.held, to)
+    save = desk.saver(to).capture(purpose)
+    assert save is not None, "a beat's save is made whether the tree is dirty or not"
+    with acts.claimed(desk.store, fork.run) as journal:
+        if journal.state.seq == fork.state.seq and not _says_so(desk.store, fork):
+            made = ev.SaveMade(
+                at=journal.now(), kind="beat", commit=save.commit, ref=save.ref, beat=beat, reason=reason
+            )
+            desk.store.append(journal.batch(Append((made,))))
+
+
+def _says_so(store: SqliteStore, fork: Summary) -> bool:
+    """Whether the journal of a fork names a save of its own folder."""
+    made = store.read(fork.run, after=0, limit=1, tags=("save_made",), newest=True).events
+    return any(isinstance(each.event, ev.SaveMade) and f"/{fork.run}/" in each.event.ref for each in made)
+
+
+def refuse_held(desk: Desk, saver: Saver) -> None:
+    """While an agent writes there, what is brought back would be mixed with what it does."""
+    for run in runs_in(desk.store, saver.folder, open_only=True):
+        assert desk.store is not None, "runs are found in a store"
+        if run.holder is not None and desk.store.holder_lives(run.root):
+            raise RunRefused(
+                f"run {run.run} of task {run.task!r} is held by pid {run.holder.pid} on {run.holder.host},"
+                f" which works in {saver.folder}",
+                hint=f"stop it first: `outlast pause {run.run}`; or restore with --to DIR",
+            )
+
+
+def _of_its_own_folder(desk: Desk, found: Found) -> Saver:
+    """What saves the folder to be restored: that of the run, or around the person if the save was made there."""
+    made_of = found.held.meta.folder
+    if desk.given:
+        if desk.saver().repo().common_dir != found.saver.repo().common_dir:
+            raise WorkspaceRefused(
+                f"save {found.held.commit[:SHORT_CHARS]} is not in the repository of {desk.folder}",
+                hint="bring it back into a new folder with --to DIR",
+            )
+        return desk.saver()
+    if found.run is None and made_of and made_of != text(found.saver.folder) and os.path.isdir(raw(made_of)):
+        raise WorkspaceRefused(
+            f"save {found.held.commit[:SHORT_CHARS]} was made of {made_of}, not of {found.saver.folder}",
+            hint="name the folder to be restored with --workspace DIR, or a new one with --to DIR",
+        )
+    return found.saver
+
+
+def _brought(done: restoring.Restored, *, dry_run: bool = False, new: bool = False) -> Brought:
+    return Brought(
+        save=done.save, folder=done.folder, written=done.written, deleted=done.deleted,
+        before=done.before.commit if done.before is not None else None, branch=done.branch, secrets=done.secrets,
+        left_out=done.kept, dry_run=dry_run, new=new,
+    )  # fmt: skip

@@ -1,0 +1,252 @@
+"""Where a workspace's saves go: its own repository, or a private one where there is none."""
+
+import contextlib
+import os
+import re
+import stat
+import time
+from pathlib import Path
+
+import msgspec
+
+from outlast.errors import SaveFailed, WorkspaceRefused
+from outlast.store import files
+from outlast.workspace import git, objects, refs
+from outlast.workspace.seam import text
+
+_YOUNG_NS = 50_000_000  # changed this shortly before it was read, a file may change again and look the same
+_OID = re.compile(r"[0-9a-f]{40}(?:[0-9a-f]{24})?")
+IN_PROGRESS = (
+    b"MERGE_HEAD", b"MERGE_MSG", b"MERGE_MODE", b"MERGE_RR", b"SQUASH_MSG", b"CHERRY_PICK_HEAD", b"REVERT_HEAD", b"REBASE_HEAD",
+    b"ORIG_HEAD", b"AUTO_MERGE", b"BISECT_LOG", b"BISECT_NAMES", b"BISECT_TERMS", b"BISECT_START",
+    b"BISECT_EXPECTED_REV", b"BISECT_ANCESTORS_OK", b"rebase-merge", b"rebase-apply", b"sequencer",
+    b"refs/bisect", b"refs/rewritten",  # refs of a bisect and of a rebase with merges, which lie beside HEAD
+)  # fmt: skip
+
+
+class Repo(msgspec.Struct, frozen=True):
+    """A repository that saves are written to. A shadow has no index and no HEAD of its own: all files are untracked."""
+
+    folder: Path
+    git_dir: Path
+    common_dir: Path
+    algo: objects.Algo
+    shadow: bool = False
+    own: Path | None = None  # of a repository inside: the git folder whose index says what is tracked there
+
+    @property
+    def packs(self) -> Path:
+        return self.common_dir / "objects" / "pack"
+
+    @property
+    def index(self) -> Path:
+        return self.git_dir / "index"
+
+
+class Head(msgspec.Struct, frozen=True):
+    """What HEAD says: a branch, perhaps unborn, or a commit."""
+
+    oid: str = ""
+    branch: str = ""
+
+
+def find(folder: Path, private: Path, *, shadow: bool = False) -> Repo:
+    """The repository whose top level is this very folder, else the shadow in `private`. Never one further up."""
+    folder = Path(os.path.realpath(folder))
+    refuse(folder)
+    found = None if shadow or not os.path.lexists(folder / ".git") else _own(folder)
+    return found or _shadow(folder, private / "shadow.git")
+
+
+def refuse(folder: Path) -> None:
+    """`/` and the home folder are nobody's workspace."""
+    if not folder.is_dir():
+        raise WorkspaceRefused(f"{folder} is no folder", hint="give the folder the agent works in")
+    home = Path(os.path.realpath(Path.home()))
+    if folder == Path("/") or folder == home or folder in home.parents:
+        raise WorkspaceRefused(
+            f"{folder} is too much to save: it holds a whole home", hint="give the folder the agent works in"
+        )
+
+
+def mark(folder: Path) -> object:
+    """What tells one `.git` from another, and whether it is one that git may know."""
+    place = folder / ".git"
+    try:
+        told = place.lstat()
+    except OSError:
+        return None
+    if not stat.S_ISDIR(told.st_mode):
+        return told.st_ino, told.st_mtime_ns
+    found: list[object] = [told.st_ino]
+    for name in ("HEAD", "config"):
+        with contextlib.suppress(OSError):
+            inner = (place / name).stat()
+            found.append(inner.st_size > 0 if name == "HEAD" else (inner.st_mtime_ns, inner.st_size))
+    return tuple(found)
+
+
+class Place(msgspec.Struct, frozen=True):
+    """Where a folder's repository was when it was last looked at."""
+
+    folder: str
+    git_dir: str
+    common_dir: str
+    shadow: bool
+
+
+def note(found: Repo, private: Path) -> None:
+    """Remember where the repository is, should the folder vanish."""
+    told = Place(str(found.folder), str(found.git_dir), str(found.common_dir), found.shadow)
+    text = msgspec.json.encode(msgspec.to_builtins(told), order="sorted") if _is_text(told) else b"{}"
+    with contextlib.suppress(OSError):
+        if (private / "place.json").read_bytes() == text:
+            return  # who only looks at saves writes nothing, and can do so on a full disk
+    new = private / "place.new"
+    new.write_bytes(text)
+    new.replace(private / "place.json")
+
+
+def noted(private: Path) -> Place | None:
+    """Where the repository was; None where nobody knows."""
+    with contextlib.suppress(OSError, msgspec.MsgspecError):
+        return msgspec.json.decode((private / "place.json").read_bytes(), type=Place)
+    return None
+
+
+def _is_text(place: Place) -> bool:
+    with contextlib.suppress(UnicodeError):
+        "".join((place.folder, place.git_dir, place.common_dir)).encode()
+        return True
+    return False
+
+
+def _own(folder: Path) -> Repo | None:
+    words = ["rev-parse", "--is-bare-repository", "--show-object-format", "--absolute-git-dir", "--git-common-dir", "--show-toplevel"]  # fmt: skip
+    try:
+        said = git.run(words, cwd=folder, variables={"GIT_CEILING_DIRECTORIES": str(folder.parent)})
+    except SaveFailed:
+        return None  # a .git that git does not know: the files are saved all the same
+    bare, form, *lines = os.fsdecode(said).removesuffix("\n").split("\n")
+    more = str(folder).count("\n")  # a folder's name may have lines of its own
+    top = "\n".join(lines[-1 - more :])
+    if bare == "true" or len(lines) < 3 + more or Path(os.path.realpath(top)) != folder:
+        return None
+    places = lines[: -1 - more]
+    split = 1 if len(places) == 2 else 1 + more
+    git_dir, common = "\n".join(places[:split]), "\n".join(places[split:])
+    common_dir = Path(os.path.normpath(folder / common))
+    return Repo(folder, Path(git_dir), common_dir, objects.algo_named(form))
+
+
+def _shadow(folder: Path, git_dir: Path) -> Repo:
+    if not (git_dir / "HEAD").exists():
+        make_git_dir(git_dir, "sha1")
+    return Repo(folder, git_dir, git_dir, objects.SHA1, shadow=True)
+
+
+def git_dir_form(git_dir: Path) -> str:
+    """Which hashes a private repository was made for; empty where there is none, or one that was never finished."""
+    with contextlib.suppress(OSError):
+        if (git_dir / "HEAD").stat().st_size:
+            return "sha256" if "sha256" in (git_dir / "config").read_text() else "sha1"
+    return ""
+
+
+def make_git_dir(git_dir: Path, form: str) -> None:
+    """A private repository that git accepts. Its attributes overrule the worktree's: bytes stay as they are."""
+    for name in ("objects/pack", "objects/info", "refs/heads", "info"):
+        files.make_folder(git_dir / name)
+    version, extension = ("1", f"[extensions]\n\tobjectformat = {form}\n") if form != "sha1" else ("0", "")
+    config = f"[core]\n\trepositoryformatversion = {version}\n\tbare = false\n{extension}"
+    _put(git_dir / "config", config)
+    _put(git_dir / "info" / "attributes", "* -text -eol -ident -filter -working-tree-encoding -diff -merge\n")
+    _put(git_dir / "info" / "exclude", "")
+    _put(git_dir / "HEAD", "ref: refs/heads/none\n")  # last: where it is, the others are
+
+
+def _put(path: Path, text: str) -> None:
+    """Write a file, whole and durable or not at all: an empty HEAD after a power cut would be no repository."""
+    new = path.with_name(f"{path.name}.new")
+    with new.open("w") as file:
+        file.write(text)
+        file.flush()
+        os.fsync(file.fileno())
+    new.replace(path)
+    files.sync_folder(path.parent)
+
+
+def head(repo: Repo) -> Head:
+    """HEAD, read from its files."""
+    if repo.shadow:
+        return Head()
+    try:
+        said = os.fsdecode((repo.git_dir / "HEAD").read_bytes()).strip()
+    except OSError as error:
+        raise SaveFailed(f"HEAD of {repo.folder} cannot be read: {error.strerror}") from error
+    if not said.startswith("ref: "):
+        if not _OID.fullmatch(said):
+            raise SaveFailed(f"HEAD of {repo.folder} holds {said[:40]!r}", hint="see `git fsck`")
+        return Head(oid=said)
+    branch = said.removeprefix("ref: ").strip()
+    if (repo.common_dir / "reftable").exists():
+        oid = git.run(["rev-parse", "--verify", "-q", "HEAD"], git_dir=repo.git_dir, ok=(0, 1))
+        return Head(oid.decode().strip(), text(os.fsencode(branch)))
+    return Head(refs.read_ref(repo.common_dir, branch) or "", text(os.fsencode(branch)))
+
+
+class Progress:
+    """The files of a merge, rebase, cherry-pick or bisect under way. Read again only when they look changed."""
+
+    def __init__(self, repo: Repo) -> None:
+        self._top = os.fsencode(repo.git_dir) + b"/"
+        self._names = () if repo.shadow else IN_PROGRESS
+        self._read: dict[bytes, tuple[object, bytes]] = {}
+
+    def files(self) -> dict[bytes, bytes]:
+        """Their bytes, by their names in the git folder."""
+        read: dict[bytes, tuple[object, bytes]] = {}
+        for name in self._names:
+            with contextlib.suppress(FileNotFoundError, NotADirectoryError):
+                told = os.lstat(self._top + name)
+                for path in sorted(self._below(name)) if stat.S_ISDIR(told.st_mode) else [name]:
+                    read[path] = self._file(path)
+        self._read = read
+        return {path: data for path, (_, data) in read.items()}
+
+    def _below(self, folder: bytes) -> list[bytes]:
+        start = len(self._top)
+        found = [os.path.join(here, name) for here, _, names in os.walk(self._top + folder) for name in names]
+        return [path[start:] for path in found if os.path.isfile(path)]
+
+    def _file(self, path: bytes) -> tuple[object, bytes]:
+        now_ns, told = time.time_ns(), os.stat(self._top + path)
+        stamp = (told.st_mtime_ns, told.st_ctime_ns, told.st_size, told.st_ino)
+        known = self._read.get(path)
+        if known is not None and known[0] == stamp:
+            return known
+        with open(self._top + path, "rb") as file:
+            data = file.read()
+        return (stamp if now_ns - told.st_ctime_ns > _YOUNG_NS else None), data
+
+
+def in_progress(repo: Repo) -> dict[bytes, bytes]:
+    """The files of a merge, rebase, cherry-pick or bisect under way, by their names in the git folder."""
+    return Progress(repo).files()
+
+
+def is_ancestor(place: Repo, older: str, newer: str) -> bool:
+    """Whether one commit is in the history of another."""
+    process = git.Running(
+        ["merge-base", "--is-ancestor", older, newer], git_dir=place.git_dir, ok=(0, 1, 128)
+    )
+    process.result()
+    return process.exit_code == 0
+
+
+def excludes_file(repo: Repo) -> str:
+    """The ignore file that the user's repository names, which a private one would not know; empty where it names none."""
+    if repo.shadow:
+        return ""
+    told = git.run(["config", "--type=path", "--get", "core.excludesFile"], git_dir=repo.git_dir, ok=(0, 1))
+    return os.fsdecode(told.removesuffix(b"\n"))

@@ -1,0 +1,440 @@
+"""Bringing a save back: what is there is saved first, and nothing is deleted that is not in that save.
+
+Killed in the middle and started again it ends right: every step is a difference between what is there and what is wanted.
+"""
+
+import contextlib
+import os
+import tempfile
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+
+import msgspec
+
+from outlast import faults
+from outlast.errors import SaveFailed, WorkspaceMoved, WorkspaceRefused
+from outlast.store import files
+from outlast.workspace import git, objects, refs, repo, saves, secret, trees
+from outlast.workspace.capture import Saver
+from outlast.workspace.inside import Insides
+from outlast.workspace.objects import TREE, Entry
+from outlast.workspace.reader import ObjectReader
+from outlast.workspace.seam import LeftOut, Purpose, Save, Secret, raw, text
+from outlast.workspace.worktree import Change, Worktree, in_the_way, write_over
+
+_LOCK_TEXT = b"outlast restores\n"
+_NAMED_MAX = 5
+
+
+class Restored(msgspec.Struct, frozen=True):
+    """What a restore did, or would do."""
+
+    save: str
+    folder: str
+    written: tuple[str, ...] = ()
+    deleted: tuple[str, ...] = ()
+    branch: str = ""
+    index: bool = False
+    before: Save | None = None
+    secrets: tuple[str, ...] = ()
+    kept: tuple[str, ...] = ()
+
+
+class Options(msgspec.Struct, frozen=True, kw_only=True):
+    """How a restore is meant."""
+
+    force: bool = False
+    dry_run: bool = False
+    with_secrets: bool = False
+    git_state: bool = True  # also HEAD, index and a merge under way, not only files
+
+
+def restore(saver: Saver, held: saves.Held, purpose: Purpose, options: Options) -> Restored:
+    """Make the workspace what it was at a save. Raises WorkspaceMoved where a branch has moved on.
+
+    What is refused is refused before anything is touched, unless it comes about while the files are written.
+    """
+    try:
+        return _restore(saver, held, purpose, options)
+    except OSError as error:
+        name = f": {error.filename!r}" if error.filename else ""
+        raise SaveFailed(
+            f"the save {held.commit[:12]} cannot be restored{name}: {error.strerror}",
+            hint="mend it, and restore again",
+        ) from error
+
+
+def _restore(saver: Saver, held: saves.Held, purpose: Purpose, options: Options) -> Restored:
+    place = saver.repo()
+    if place.shadow != held.meta.shadow:
+        raise WorkspaceRefused(
+            f"{saver.folder} and the save {held.commit[:12]} are not of the same repository",
+            hint=f"`outlast restore {held.commit[:12]} --to DIR` brings the files back into a new folder",
+        )
+    head = _Head(place, held)
+    if options.git_state:
+        head.check(force=options.force)
+    if options.dry_run:
+        now = saver.peek()
+        return _report(
+            saver, held, _spared(saver, held, changes_between(saver, now.tree, held.tree, now.trees)), None
+        )
+    if options.git_state and not place.shadow:
+        _free_lock(place.index)
+    before = saver.capture(purpose)
+    assert before is not None, "a save that is not asked to be of something dirty is always made"
+    with saver.lock():
+        there = saves.read(saver.reader(), before.commit, place.algo)
+        changes = _spared(saver, held, changes_between(saver, there.tree, held.tree))
+        worktree = Worktree(saver.folder, saver.reader(), place.algo)
+        _check_unsaved(saver, held, there, worktree)
+        insides = Insides(saver.folder, worktree, saver.reader(), place.algo, held, there)
+        below = insides.plan()
+        worktree.check([*changes, *below])
+        wanted = _secrets_wanted(saver, held, there, worktree) if options.with_secrets else []
+        worktree.apply(changes)
+        kept = _put_secrets(saver, wanted, worktree)
+        worktree.apply(below)
+        insides.finish()
+        refs.syncfs(saver.folder)
+        if options.git_state and not place.shadow:
+            head.put_back(purpose.run, force=options.force)
+            _put_index(saver, held)
+            _put_progress(saver, held)
+    _verify(saver, held)
+    return _report(saver, held, changes, before, kept, left=insides.kept)
+
+
+def materialise(saver: Saver, held: saves.Held, to: Path) -> Restored:
+    """A save in a new folder: a worktree of its own with HEAD detached, or plain files where there is no repository."""
+    refuse_full(to)
+    place = saver.repo()
+    if place.shadow or not held.meta.head:
+        files.make_folder(to)
+    else:
+        words = ["worktree", "add", "--quiet", "--no-checkout", "--detach", str(to), held.meta.head]
+        git.run(words, git_dir=place.common_dir)
+    return _report(saver, held, fill(saver, held, Path(os.path.realpath(to))), None, folder=to)
+
+
+def fill(saver: Saver, held: saves.Held, to: Path) -> list[Change]:
+    """Write a save's files into an empty folder, and its index where that is a worktree."""
+    place = saver.repo()
+    changes = changes_between(saver, None, held.tree)
+    worktree = Worktree(to, saver.reader(), place.algo)
+    worktree.apply(changes)
+    insides = Insides(to, worktree, saver.reader(), place.algo, held)
+    worktree.apply(insides.plan(pointers=False))
+    insides.finish()
+    refs.syncfs(to)
+    if not place.shadow and held.meta.head:
+        there = repo.find(to, saver.private)
+        _put_index_into(there.index, saver.reader(), held)
+        _put_progress_into(there, saver.reader(), held, place.algo)
+    return changes
+
+
+def put_files(saver: Saver, wanted: Sequence[Change]) -> None:
+    """Only these files, each while it still is what the change says is there."""
+    with saver.lock():
+        Worktree(saver.folder, saver.reader(), saver.repo().algo).apply(wanted)
+        refs.syncfs(saver.folder)
+
+
+def entries_of(saver: Saver, tree: str, paths: Sequence[bytes]) -> dict[bytes, Entry | None]:
+    """What a tree has at these paths."""
+    editor = trees.TreeEditor(tree, lambda oid: saver.reader().read(oid)[1], saver.repo().algo)
+    return {path: editor.get(path) for path in paths}
+
+
+def refuse_full(to: Path) -> None:
+    """A folder that holds something is not restored to as a new one."""
+    if os.path.lexists(to) and (not to.is_dir() or any(to.iterdir())):
+        raise WorkspaceRefused(f"{to} is there and not empty", hint="give a folder that does not exist yet")
+
+
+def changes_between(
+    saver: Saver, now: str | None, wanted: str, held: Mapping[str, bytes] | None = None
+) -> list[Change]:
+    algo = saver.repo().algo
+    known = {objects.oid_of("tree", b"", algo): b"", **(held or {})}
+
+    def read(oid: str) -> bytes:
+        data = known.get(oid)
+        return data if data is not None else saver.reader().read(oid)[1]
+
+    return list(trees.diff(now, wanted, read, algo))
+
+
+def _spared(saver: Saver, held: saves.Held, changes: list[Change]) -> list[Change]:
+    """Without the deletion of what the save lacks because it was left out or ignored when it was made."""
+    going = [path for path, _, new in changes if new is None]
+    if not going:
+        return changes
+    left = {raw(item.path) for item in held.meta.left_out}
+    ignored = _ignored_then(saver, held, going)
+    return [
+        change
+        for change in changes
+        if change[2] is not None or not (_is_left(change[0], left) or change[0] in ignored)
+    ]
+
+
+def _ignored_then(saver: Saver, held: saves.Held, paths: list[bytes]) -> set[bytes]:
+    """Which of these the save's own ignore files name. They are put into an empty folder, where git is asked."""
+    tree = trees.TreeEditor(held.tree, lambda oid: saver.reader().read(oid)[1], saver.repo().algo)
+    folders = {b"", *(folder for path in paths for folder in _folders(path))}
+    with tempfile.TemporaryDirectory(dir=saver.private, prefix="quarantine-") as place:
+        rules = Worktree(Path(place), saver.reader(), saver.repo().algo)
+        for name in (folder + b".gitignore" for folder in folders):
+            entry = tree.get(name)
+            if entry is not None and entry.mode != TREE:
+                rules.put(name, entry.mode, saver.reader().read(entry.oid)[1])
+        return saver.base().ignored(paths, Path(place))
+
+
+def _folders(path: bytes) -> list[bytes]:
+    """The folders above a path, with a slash at their end."""
+    parts = path.split(b"/")
+    return [b"/".join(parts[:end]) + b"/" for end in range(1, len(parts))]
+
+
+def _is_left(path: bytes, left: set[bytes]) -> bool:
+    """Whether a path was left out, by itself or with a folder above it; folders have a slash at the end."""
+    if path in left:
+        return True
+    return any(folder in left for folder in _folders(path))
+
+
+def _check_unsaved(saver: Saver, held: saves.Held, there: saves.Held, worktree: Worktree) -> None:
+    """Raise SaveFailed where something is in the place of a saved file that the save made before could not take."""
+    for path, entry in _unsaved(saver, held, there.meta.left_out):
+        if not _is_as(worktree, path, entry):
+            raise in_the_way(path)
+
+
+def _unsaved(saver: Saver, held: saves.Held, now: Sequence[LeftOut]) -> list[tuple[bytes, Entry]]:
+    """Files of the save that are left out by now."""
+    left = {raw(item.path) for item in held.meta.left_out}
+    paths = [raw(item.path) for item in now if not item.path.endswith("/")]
+    found = entries_of(saver, held.tree, [path for path in paths if not _is_left(path, left)])
+    return [(path, entry) for path, entry in found.items() if entry is not None and entry.mode != TREE]
+
+
+def _is_as(worktree: Worktree, path: bytes, entry: Entry) -> bool:
+    with contextlib.suppress(OSError):
+        return worktree.entry(path) == entry
+    return False
+
+
+def _report(
+    saver: Saver,
+    held: saves.Held,
+    changes: list[Change],
+    before: Save | None,
+    secrets: tuple[str, ...] = (),
+    folder: Path | None = None,
+    left: Sequence[str] = (),
+) -> Restored:
+    return Restored(
+        held.commit,
+        text(folder or saver.folder),
+        tuple(text(path) for path, _, new in changes if new is not None),
+        tuple(text(path) for path, _, new in changes if new is None),
+        held.meta.branch,
+        held.meta.index,
+        before,
+        secrets,
+        (*(item.path for item in held.meta.left_out), *left),
+    )
+
+
+# -- secrets -----------------------------------------------------------------------------------------------------
+
+
+def _secrets_wanted(saver: Saver, held: saves.Held, there: saves.Held, worktree: Worktree) -> list[Secret]:
+    """The untracked secrets to put back. Raises SaveFailed where one would replace what no save holds."""
+    saved = {kept.path: kept.oid for kept in there.meta.secrets}
+    tree = trees.TreeEditor(there.tree, lambda oid: saver.reader().read(oid)[1], saver.repo().algo)
+    wanted = []
+    for kept in held.meta.secrets:
+        path = raw(kept.path)
+        now, entry = worktree.digest(path, objects.SHA1), tree.get(path)
+        if now in ("", saved.get(kept.path)) or (
+            entry and worktree.digest(path, saver.repo().algo) == entry.oid
+        ):
+            wanted.append(kept)
+        elif now != kept.oid:
+            raise in_the_way(path)
+    return wanted
+
+
+def _put_secrets(saver: Saver, wanted: list[Secret], worktree: Worktree) -> tuple[str, ...]:
+    """Put back the untracked secrets that were kept apart."""
+    if not wanted:
+        return ()
+    with ObjectReader(secret.git_dir(saver.private), git.environment()) as reader:
+        for kept in wanted:
+            worktree.put(raw(kept.path), kept.mode, reader.read(kept.oid)[1])
+    return tuple(kept.path for kept in wanted)
+
+
+# -- HEAD, index, merge state ------------------------------------------------------------------------------------
+
+
+class _Head:
+    """HEAD and its branch, as they are and as the save has them."""
+
+    def __init__(self, place: repo.Repo, held: saves.Held) -> None:
+        self._place = place
+        self._wanted = repo.Head(held.meta.head, held.meta.branch)
+        self._now = repo.head(place)
+        branch = self._ref = os.fsdecode(raw(self._wanted.branch))
+        self._tip = (refs.read_ref(place.common_dir, branch) or "") if branch and not place.shadow else ""
+
+    @property
+    def moved(self) -> bool:
+        return bool(self._wanted.branch) and self._tip != self._wanted.oid
+
+    def check(self, *, force: bool) -> None:
+        if self._place.shadow:
+            return
+        branch = self._wanted.branch.removeprefix("refs/heads/")
+        if self.moved and not force:
+            tip = self._tip[:12] or "not there any more"
+            raise WorkspaceMoved(
+                f"branch {branch} has moved on: it is {tip}, at the save it was {self._wanted.oid[:12] or 'unborn'}",
+                hint="--force moves it back (its commits stay under refs/outlast), --to DIR leaves it alone",
+            )
+        if branch and self._now.branch != self._wanted.branch and self._is_elsewhere():
+            raise WorkspaceMoved(
+                f"branch {branch} is checked out in another worktree", hint="restore with --to DIR instead"
+            )
+
+    def _is_elsewhere(self) -> bool:
+        told = git.run(["worktree", "list", "--porcelain"], git_dir=self._place.common_dir)
+        return os.fsencode(f"branch {self._ref}") in told.splitlines()
+
+    def put_back(self, run: str, *, force: bool) -> None:
+        """The branch first, if it may be moved, then HEAD."""
+        self.check(force=force)
+        common = self._place.common_dir
+        if self.moved:
+            if self._tip:
+                refs.write_ref(common, f"refs/outlast/{run}/moved/{self._tip[:16]}", self._tip, old=refs.ANY)
+            if self._wanted.oid:
+                refs.write_ref(common, self._ref, self._wanted.oid, old=self._tip or None)
+            else:
+                refs.delete_ref(common, self._ref, self._tip)
+        if self._now != self._wanted:
+            said = f"ref: {self._ref}\n" if self._wanted.branch else f"{self._wanted.oid}\n"
+            write_over(os.fsencode(self._place.git_dir / "HEAD"), os.fsencode(said))
+            faults.point("restore.head")
+
+
+def _put_index(saver: Saver, held: saves.Held) -> None:
+    _put_index_into(saver.repo().index, saver.reader(), held)
+
+
+def _put_index_into(index: Path, reader: ObjectReader, held: saves.Held) -> None:
+    """The raw index, through git's own lock."""
+    entry = held.entries.get(b"index")
+    data = reader.read(entry.oid)[1] if entry is not None else None
+    with contextlib.suppress(OSError):
+        if data == index.read_bytes():
+            return
+    with _locked(index):
+        for name, shared in held.entries.items():
+            if name.startswith(b"sharedindex.") and not (index.parent / os.fsdecode(name)).exists():
+                write_over(os.fsencode(index.parent) + b"/" + name, reader.read(shared.oid)[1])
+        if data is None:
+            index.unlink(missing_ok=True)
+        else:
+            # Git compares whole seconds, and trusts an entry that is older than the index file. With the time of now,
+            # a file changed in the second in which it was added would pass for unchanged; so git is to look at all.
+            write_over(os.fsencode(index), data, at_s=1)
+    faults.point("restore.index")
+
+
+@contextlib.contextmanager
+def _locked(index: Path) -> Iterator[None]:
+    lock = index.with_name("index.lock")
+    _free_lock(index)
+    try:
+        fd = os.open(lock, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o644)
+    except FileExistsError as error:
+        raise _is_locked(lock) from error
+    try:
+        os.write(fd, _LOCK_TEXT)
+        os.close(fd)
+        yield
+    finally:
+        lock.unlink(missing_ok=True)
+
+
+def _free_lock(index: Path) -> None:
+    """Remove a lock that a killed restore left: one at a time restores a workspace, so its owner is gone."""
+    lock = index.with_name("index.lock")
+    with contextlib.suppress(FileNotFoundError):
+        if lock.read_bytes() != _LOCK_TEXT:
+            raise _is_locked(lock)
+        lock.unlink()
+
+
+def _is_locked(lock: Path) -> WorkspaceRefused:
+    return WorkspaceRefused(
+        f"{lock} is there: another git is at work, or one was killed",
+        hint=f"if none is running, remove it: `rm {lock}`; then restore again",
+    )
+
+
+def _put_progress(saver: Saver, held: saves.Held) -> None:
+    _put_progress_into(saver.repo(), saver.reader(), held, saver.repo().algo)
+
+
+def _put_progress_into(place: repo.Repo, reader: ObjectReader, held: saves.Held, algo: objects.Algo) -> None:
+    """The files of a merge or rebase under way, and no others."""
+    wanted = _files_of(reader, held.entries.get(b"progress"), algo)
+    for path in repo.in_progress(place):
+        if path not in wanted:
+            target = place.git_dir / os.fsdecode(path)
+            target.unlink(missing_ok=True)
+            with contextlib.suppress(OSError):
+                target.parent.rmdir()
+    for path, data in wanted.items():
+        target = place.git_dir / os.fsdecode(path)
+        with contextlib.suppress(OSError):
+            if target.read_bytes() == data:
+                continue
+        target.parent.mkdir(parents=True, exist_ok=True)
+        write_over(os.fsencode(target), data)
+
+
+def _files_of(reader: ObjectReader, entry: Entry | None, algo: objects.Algo) -> dict[bytes, bytes]:
+    if entry is None:
+        return {}
+    walk = trees.TreeEditor(entry.oid, lambda oid: reader.read(oid)[1], algo).walk()
+    return {path: reader.read(held.oid)[1] for path, held in walk}
+
+
+# -- afterwards --------------------------------------------------------------------------------------------------
+
+
+def _verify(saver: Saver, held: saves.Held) -> None:
+    """Look again: what is there now is what was saved, or it is said what is not."""
+    now = saver.peek()
+    left = {raw(item.path) for item in held.meta.left_out}
+    worktree = Worktree(saver.folder, saver.reader(), saver.repo().algo)
+    changes = changes_between(saver, now.tree, held.tree, now.trees)
+    doubtful = [(path, new) for path, _, new in changes if not _is_left(path, left)]
+    wrong = [
+        path
+        for path, new in dict([*doubtful, *_unsaved(saver, held, now.left_out)]).items()
+        if new is None or not _is_as(worktree, path, new)
+    ]
+    if wrong:
+        names = ", ".join(text(path) for path in wrong[:_NAMED_MAX])
+        raise SaveFailed(
+            f"{len(wrong):,} files are not as the save {held.commit[:12]} has them: {names}",
+            hint="stop what writes there, and restore again",
+        )

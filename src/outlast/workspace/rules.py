@@ -1,0 +1,96 @@
+"""What a save leaves out of the repository, and why: secrets, big files, folders without measure. Data, and tests of it.
+
+Tracked and staged files are always saved. These rules are for untracked ones only.
+"""
+
+import re
+from collections import Counter
+from collections.abc import Mapping, Sequence
+
+import msgspec
+
+_SECRET_NAMES = re.compile(
+    rb"""(?ix) (?: ^ | / ) (?:
+        \.env (?: \.(?! (?:example|sample|template|dist|defaults?) $ ) [^/]* )?
+      | \.?(?: netrc | npmrc | pypirc | pgpass | git-credentials | htpasswd | dockercfg )
+      | (?: id_ (?: rsa | dsa | ecdsa | ed25519 )(?: _sk )? ) (?: \.[^/]* )? (?<! \.pub )
+      | [^/]* \. (?: pem | key | p12 | pfx | jks | keystore | kdbx | ppk | asc | gpg | ovpn )
+      | (?: credentials | secrets? | service[-_]?account[^/]* | client_secret[^/]* | token s? ) \. (?: json | ya?ml | toml | ini | txt | xml | env )
+      | \.aws/credentials | \.docker/config\.json | \.kube/config | \.config/gh/hosts\.yml
+      | [^/]* \.tfvars | [^/]* \.tfstate (?: \.backup )?
+    ) $"""
+)
+_SECRET_HEAD = re.compile(rb"-----BEGIN (?:[A-Z0-9]+ ){0,3}PRIVATE KEY(?: BLOCK)?-----")
+HEAD_BYTES = 4096
+
+
+class Limits(msgspec.Struct, frozen=True):
+    """How much of what is untracked goes into a save."""
+
+    file_bytes: int = 10 << 20
+    folder_files: int = 20_000
+    folder_bytes: int = 500 << 20
+
+
+def is_secret_name(path: bytes) -> bool:
+    """Whether an untracked file of this name is kept out of the repository."""
+    return _SECRET_NAMES.search(path) is not None
+
+
+def is_secret_head(beginning: bytes) -> bool:
+    """Whether a file that begins like this is a key."""
+    return _SECRET_HEAD.search(beginning) is not None
+
+
+def over_budget(sizes: Mapping[bytes, int], limits: Limits) -> dict[bytes, tuple[int, int]]:
+    """Untracked folders with too many files or bytes: the deepest that are too much, with files and bytes.
+
+    A folder that is too much also without those is one more, with what else it has.
+    """
+    found: dict[bytes, tuple[int, int]] = {}
+    rest = dict(sizes)
+    while more := _deepest(rest, limits):
+        found |= more
+        rest = {path: size for path, size in rest.items() if not more.keys() & set(_folders(path))}
+    return found
+
+
+def _deepest(sizes: Mapping[bytes, int], limits: Limits) -> dict[bytes, tuple[int, int]]:
+    if len(sizes) <= limits.folder_files and sum(sizes.values()) <= limits.folder_bytes:
+        return {}
+    files, size = _sums(sizes)
+    too_much = [
+        folder
+        for folder in files
+        if files[folder] > limits.folder_files or size[folder] > limits.folder_bytes
+    ]
+    above = {parent for folder in too_much for parent in _folders(folder)}
+    return {folder: (files[folder], size[folder]) for folder in too_much if folder not in above}
+
+
+def room(sizes: Mapping[bytes, int], limits: Limits) -> tuple[int, int]:
+    """How many files and bytes may be added anywhere before another folder can be over budget."""
+    if len(sizes) <= limits.folder_files and sum(sizes.values()) <= limits.folder_bytes:
+        return limits.folder_files - len(sizes), limits.folder_bytes - sum(sizes.values())
+    files, size = _sums(sizes)
+    within = [
+        each for each in files if files[each] <= limits.folder_files and size[each] <= limits.folder_bytes
+    ]
+    most = max((files[each] for each in within), default=0)
+    biggest = max((size[each] for each in within), default=0)
+    return limits.folder_files - most, limits.folder_bytes - biggest
+
+
+def _sums(sizes: Mapping[bytes, int]) -> tuple[Counter[bytes], Counter[bytes]]:
+    files: Counter[bytes] = Counter()
+    size: Counter[bytes] = Counter()
+    for path, bytes_ in sizes.items():
+        for folder in _folders(path):
+            files[folder] += 1
+            size[folder] += bytes_
+    return files, size
+
+
+def _folders(path: bytes) -> Sequence[bytes]:
+    parts = path.split(b"/")
+    return [b"/".join(parts[:end]) for end in range(1, len(parts))]

@@ -1,0 +1,79 @@
+"""Reading saves back: one ref reaches every save of a run, each through the M of the one after it."""
+
+import contextlib
+from collections.abc import Iterator
+
+import msgspec
+
+from outlast.errors import SaveDamaged
+from outlast.workspace import objects, refs, repo
+from outlast.workspace.reader import ObjectReader
+from outlast.workspace.seam import Meta
+
+
+class Held(msgspec.Struct, frozen=True):
+    """A save, taken apart: the trees of worktree and index, and what M holds."""
+
+    commit: str
+    tree: str
+    index_tree: str
+    previous: str
+    meta: Meta
+    entries: dict[bytes, objects.Entry]
+
+
+def read(reader: ObjectReader, commit: str, algo: objects.Algo) -> Held:
+    """The save behind a commit, or SaveDamaged where it is none or not whole."""
+    w = _commit(reader, commit)
+    i = _commit(reader, _last(w, commit))
+    m = _commit(reader, _last(i, commit))
+    entries = objects.parse_tree(_expect(reader, m.tree, "tree"), algo)
+    if b"meta.json" not in entries:
+        raise SaveDamaged(f"{commit} is no save of outlast")
+    data = _expect(reader, entries[b"meta.json"].oid, "blob")
+    try:
+        meta = msgspec.json.decode(data, type=Meta)
+    except msgspec.MsgspecError as error:
+        raise SaveDamaged(f"what save {commit} says of itself cannot be read: {error}") from error
+    previous = m.parents[0] if meta.number > 1 and m.parents else ""
+    return Held(commit, w.tree, i.tree, previous, meta, entries)
+
+
+def _last(commit: objects.Commit, save: str) -> str:
+    if not commit.parents:
+        raise SaveDamaged(f"{save} is no save of outlast")
+    return commit.parents[-1]
+
+
+def _commit(reader: ObjectReader, oid: str) -> objects.Commit:
+    return objects.parse_commit(_expect(reader, oid, "commit"))
+
+
+def _expect(reader: ObjectReader, oid: str, kind: str) -> bytes:
+    found, data = reader.read(oid)
+    if found != kind:
+        raise SaveDamaged(f"{oid} is a {found}, not a {kind}")
+    return data
+
+
+def newest(place: repo.Repo, reader: ObjectReader, run: str) -> Held | None:
+    """The newest save of a run in a repository."""
+    listed = refs.list_refs(place.common_dir, f"refs/outlast/{run}/")
+    tips = {
+        oid for name, oid in listed.items() if "/moved/" not in name
+    }  # those keep a branch's commits, no saves
+    found = []
+    for tip in tips:
+        with contextlib.suppress(
+            SaveDamaged
+        ):  # one that a cut left unreadable must not keep others from being made
+            found.append(read(reader, tip, place.algo))
+    return max(found, key=lambda held: held.meta.number, default=None)
+
+
+def chain(place: repo.Repo, reader: ObjectReader, run: str) -> Iterator[Held]:
+    """All saves of a run, newest first."""
+    held = newest(place, reader, run)
+    while held is not None:
+        yield held
+        held = read(reader, held.previous, place.algo) if held.previous else None

@@ -1,0 +1,145 @@
+"""The seam that saves are made and restored through: what a save is for, what it is, and what it did not take."""
+
+import os
+import re
+from datetime import datetime
+from pathlib import Path
+from typing import Protocol
+
+import msgspec
+
+from outlast.core.events import SaveKind
+
+META_VERSION = 1
+_ESCAPED = re.compile("\ufffd(\ufffd|[0-9a-f]{2})")
+_HIDDEN = re.compile("[\udc80-\udcff]")
+
+
+def text(path: bytes | Path) -> str:
+    """A name of a file as text that every format can hold: a byte that is no UTF-8 is written as \ufffd and two digits."""
+    plain = os.fsdecode(path).replace("\ufffd", "\ufffd\ufffd")
+    return _HIDDEN.sub(lambda found: f"\ufffd{ord(found[0]) - 0xDC00:02x}", plain)
+
+
+def raw(shown: str) -> bytes:
+    """The name that `text` wrote."""
+    return os.fsencode(
+        _ESCAPED.sub(
+            lambda found: found[1] if found[1] == "\ufffd" else chr(0xDC00 + int(found[1], 16)), shown
+        )
+    )
+
+
+class LeftOut(msgspec.Struct, frozen=True, omit_defaults=True):
+    """A file that a save does not hold, and why: it is never deleted by a restore."""
+
+    path: str
+    why: str
+    size: int = 0
+    digest: str = ""
+
+
+class Purpose(msgspec.Struct, frozen=True, kw_only=True):
+    """Why a save is made and for whom.
+
+    With `if_dirty` a worktree that is as HEAD says gets none, with `if_changed` one that is as its last save says.
+    """
+
+    kind: SaveKind
+    run: str
+    task: str = ""
+    reason: str = ""
+    beat: int = 0
+    seq: int = 0
+    if_dirty: bool = False
+    if_changed: bool = False
+
+
+def message_of(purpose: Purpose) -> str:
+    """The commit's message: what it is, for which task, why; and trailers for programs."""
+    kind = "pre-restore" if purpose.kind == "pre-restore" else purpose.kind
+    task = f" [task {purpose.task}]" if purpose.task else ""
+    words = f"outlast: {kind} save{task} {purpose.reason}".strip()
+    trailers = [
+        ("Outlast-Task", purpose.task), ("Outlast-Run", purpose.run), ("Outlast-Beat", str(purpose.beat)),
+        ("Outlast-Seq", str(purpose.seq)), ("Outlast-Reason", purpose.reason),
+        ("Outlast-Emergency", "true" if purpose.kind == "emergency" else ""),
+    ]  # fmt: skip
+    lines = [f"{name}: {' '.join(value.split())}" for name, value in trailers if value]
+    return f"{' '.join(words.split())}\n\n" + "\n".join(lines) + "\n"
+
+
+class Save(msgspec.Struct, frozen=True):
+    """A durable git commit of a workspace under a private ref."""
+
+    commit: str
+    ref: str
+    kind: SaveKind
+    at: datetime
+    reason: str = ""
+    hinted: bool = False
+    left_out: tuple[LeftOut, ...] = ()
+    folder: str = ""
+    taken: int = 0
+    removed: int = 0
+    warning: str = ""
+
+
+class Peeked(msgspec.Struct, frozen=True):
+    """What a save would hold now; the trees that are in no repository yet are here."""
+
+    tree: str
+    left_out: tuple[LeftOut, ...]
+    trees: dict[str, bytes]
+
+
+class Inside(msgspec.Struct, frozen=True, omit_defaults=True):
+    """A repository inside the workspace: its path, the entry of M's tree that holds its git folder, its HEAD."""
+
+    path: str
+    tree: str = ""
+    gitfile: bool = False
+
+
+class Secret(msgspec.Struct, frozen=True):
+    """An untracked file that is kept apart, in a private repository of the state folder."""
+
+    path: str
+    mode: int
+    oid: str
+
+
+class Meta(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
+    """What a save's `meta.json` says, for a restore and for a person."""
+
+    version: int = META_VERSION
+    kind: SaveKind
+    at: datetime
+    number: int
+    run: str
+    task: str = ""
+    reason: str = ""
+    beat: int = 0
+    seq: int = 0
+    folder: str = ""
+    head: str = ""
+    branch: str = ""
+    index: bool = False
+    shadow: bool = False
+    boot_id: str = ""
+    hinted: bool = False
+    left_out: tuple[LeftOut, ...] = ()
+    secrets: tuple[Secret, ...] = ()
+    inside: tuple[Inside, ...] = ()
+    removed: int = 0
+    warning: str = ""
+
+
+class Workspace(Protocol):
+    """Saves a folder and brings it back; never touches HEAD, branch, index, hooks or stash."""
+
+    def capture(self, purpose: Purpose, *, deadline_s: float | None = None) -> Save | None:
+        """A save that is durable when this returns, or None where there is nothing to save."""
+
+    def restore(self, save: Save, to: Path, force: bool = False) -> None:
+        """Bring the files of a save back, after saving what is there."""
