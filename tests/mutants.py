@@ -168,11 +168,11 @@ MUTANTS = (
     Mutant(
         "a stale append fails its whole group",
         "store/commits.py",
-        "            for row in self._rows(pending):\n"
+        "            for row in rows:\n"
         "                writer.execute(_INSERT, row)\n"
         "        except apsw.ConstraintError:\n"
         "            pending.error = self._lost(pending.batch)\n",
-        "            for row in self._rows(pending):\n"
+        "            for row in rows:\n"
         "                writer.execute(_INSERT, row)\n"
         "        except apsw.ConstraintError:\n"
         "            raise self._lost(pending.batch) from None\n",
@@ -381,10 +381,40 @@ MUTANTS = (
     ),
     Mutant(
         "another contract is not noticed",
-        "runs/run.py",
-        "        changed = self._contract_given(recorded) != recorded\n",
-        "        changed = False\n",
+        "runs/admission.py",
+        "    changed = asked(terms, recorded) != recorded\n",
+        "    changed = False\n",
         (f"{RULES}::test_another_contract_is_refused_until_it_is_amended",),
+    ),
+    Mutant(
+        "a batch that failed moves the store's mark",
+        "store/commits.py",
+        "        rows = self._rows(pending)\n        if pending.error is not None:\n            return\n",
+        "        rows = self._rows(pending)\n",
+        ("tests/runs/test_hostile.py::test_a_released_lease_in_a_group_does_not_move_the_stores_mark",),
+    ),
+    Mutant(
+        "a beat ends over an effect in doubt",
+        "runs/beat.py",
+        " or journal.standing.effects_open",
+        "",
+        ("tests/runs/test_hostile.py::test_no_beat_ends_over_an_effect_in_doubt_of_another_beat",),
+    ),
+    Mutant(
+        "a rewind that is killed forgets what a person changed",
+        "runs/files.py",
+        "            leaving.note(private, plan)\n",
+        "",
+        (
+            "tests/runs/test_files.py::test_killed_while_it_rewinds_the_next_one_still_knows_what_a_person_changed",
+        ),
+    ),
+    Mutant(
+        "a workspace half filled counts as whole",
+        "runs/files.py",
+        "        leaving.note(private, Recreating(self._run, head.save_point))\n",
+        "",
+        ("tests/runs/test_files.py::test_killed_while_a_lost_workspace_is_filled_the_next_one_fills_it",),
     ),
     Mutant(
         "failing checks are ignored",

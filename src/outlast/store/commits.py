@@ -204,7 +204,7 @@ class Commits:
             lease = pending.batch.lease
             if pending.error is None and isinstance(lease, SqliteLease):
                 lease.lock.mark(pending.last)
-        if last := max([pending.last for pending in group if pending.error is None], default=0):
+        if last := max([pending.last for pending in group]):
             self._mark.set(last)
 
     def _write_many(self, group: list[_Pending]) -> None:
