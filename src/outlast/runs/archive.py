@@ -16,6 +16,7 @@ from outlast import faults, settings
 from outlast._version import __version__
 from outlast.core import events as ev
 from outlast.core import state as st
+from outlast.core.statuses import CLOSED
 from outlast.core.values import ForkPoint, Parent, Payload
 from outlast.errors import OutlastError, RunExists, RunRefused, UsageError
 from outlast.runs import acts, archive_file, endings, find, fork, gather
@@ -313,7 +314,7 @@ def _require_absent(store: SqliteStore, opened: ev.RunOpened, children: Sequence
                 else f"see `outlast show {each.run}`",
             )
     for other in store.list(Where(project=opened.project, task=opened.task, parent=""), limit=1):
-        if other.state.status not in ("done", "cancelled", "handed_off"):
+        if other.state.status not in CLOSED:
             raise RunRefused(
                 f"task {opened.task!r} of this project has another run that is not over: {other.run}",
                 hint=f"`outlast cancel {other.run}` first, or import into another --project",

@@ -32,6 +32,7 @@ class _NoLease:
     run = ""
     epoch = -1
     released = True
+    last_seen_s = None
 
     @property
     def holder(self) -> Holder:

@@ -492,8 +492,8 @@ class Run:
         terms, journal, kept = self.terms, self.journal, self.files
         if terms.files == "rewind":
             journal.save_effect = lambda: kept.save_effect(journal)
-        seen_s = getattr(journal.lease, "last_seen_s", None)
-        return kept.arrive(self.state, terms.files, alive_until_s=seen_s, moved_is_fine=terms.moved)
+        alive_until_s = journal.lease.last_seen_s
+        return kept.arrive(self.state, terms.files, alive_until_s=alive_until_s, moved_is_fine=terms.moved)
 
     def save_beat(self) -> str:
         """The save that the end of the open beat names."""

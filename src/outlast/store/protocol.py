@@ -39,6 +39,10 @@ class Lease(Protocol):
     @property
     def holder(self) -> Holder: ...
     @property
+    def last_seen_s(self) -> float | None:
+        """Until when, in seconds since boot, the holder before this one is known to have lived; None if unknown."""
+
+    @property
     def released(self) -> bool: ...
 
     def guard(self) -> AbstractContextManager[None]:

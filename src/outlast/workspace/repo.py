@@ -24,6 +24,9 @@ IN_PROGRESS = (
 )  # fmt: skip
 
 
+RESTING = b"ORIG_HEAD"  # stays behind when nothing is under way any more
+
+
 class Repo(msgspec.Struct, frozen=True):
     """A repository that saves are written to. A shadow has no index and no HEAD of its own: all files are untracked."""
 

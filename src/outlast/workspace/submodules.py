@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 
 from outlast.workspace import git, nested, objects
-from outlast.workspace.repo import IN_PROGRESS, Repo
+from outlast.workspace.repo import IN_PROGRESS, RESTING, Repo
 from outlast.workspace.seam import Inside, raw
 from outlast.workspace.trees import TreeEditor
 
@@ -16,7 +16,6 @@ _LINK_TO_COMMIT = 0o160000
 _MODE_IN_INDEX = _LINK_TO_COMMIT.to_bytes(
     4, "big"
 )  # other bytes of an index may be the same: then git is asked in vain
-_RESTING = b"ORIG_HEAD"  # stays behind when nothing is under way any more
 
 
 def links(place: Repo, index: Path) -> list[bytes]:
@@ -60,7 +59,7 @@ def _tree_of_clean(folder: Path, commit: str) -> str:
     """The tree of a submodule that is at this commit, with nothing staged and nothing under way; else empty."""
     own = nested.git_dir_of(folder)
     if own is None or any(
-        os.path.lexists(own / os.fsdecode(name)) for name in IN_PROGRESS if name != _RESTING
+        os.path.lexists(own / os.fsdecode(name)) for name in IN_PROGRESS if name != RESTING
     ):
         return ""
     said = git.run(["rev-parse", "HEAD", "HEAD^{tree}"], git_dir=own, ok=(0, 128)).decode().split()

@@ -42,7 +42,6 @@ if TYPE_CHECKING:
     from outlast.workspace.capture import Saver
 
 TAKE_IN_AT_ONCE = 5_000
-_RESTING = (b"ORIG_HEAD",)  # stays behind when nothing is under way any more
 
 
 class Taking:
@@ -495,7 +494,7 @@ class Taking:
             memory.lost
             or memory.unreadable
             or self._findings.left_out
-            or any(name not in _RESTING for name in progress)
+            or any(name != repo.RESTING for name in progress)
         ):
             return True
         held = self._tree_of(self._head.oid) if self._head.oid else empty
