@@ -65,7 +65,7 @@ MUTANTS = (
         "store/files.py",
         "        sync_folder(folder.parent)\n",
         "",
-        (f"{CRASH}/test_syscalls.py::test_every_new_name_is_made_durable_by_an_fsync_of_its_folder",),
+        ("tests/store/test_folders.py::test_every_new_folder_is_made_durable_through_the_one_above",),
     ),
     Mutant(
         "synchronous=NORMAL",
