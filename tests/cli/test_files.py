@@ -335,8 +335,57 @@ def test_secrets_come_back_only_when_asked_for(tree: Tree) -> None:
     (tree.folder / ".env").unlink()
     tree.cli.ok("restore", first)
     assert not (tree.folder / ".env").exists()
+    foreseen = tree.cli.ok("restore", first, "--with-secrets", "--dry-run", "--json").json
+    assert (foreseen["secrets"], (tree.folder / ".env").exists()) == ([".env"], False)
     assert tree.cli.ok("restore", first, "--with-secrets", "--json").json["secrets"] == [".env"]
     assert (tree.folder / ".env").read_text() == "PASSWORD=x\n"
+
+
+def test_secrets_come_into_a_new_folder_too_with_their_own_mode(tree: Tree) -> None:
+    tree.write(changed="two\n", **{".env": "PASSWORD=x\n", "id_rsa": "hush\n"})
+    (tree.folder / ".env").chmod(0o640)
+    (tree.folder / "id_rsa").chmod(0o600)
+    (tree.folder / "deep").mkdir()
+    (tree.folder / "deep/.env.local").symlink_to("../.env")
+    first = tree.save()
+    new = tree.folder.parent / "new"
+    words = ("restore", first, "--to", new, "--with-secrets")
+    kept = [".env", "deep/.env.local", "id_rsa"]
+    assert tree.cli.ok(*words, "--dry-run", "--json").json["secrets"] == kept
+    assert "secret would be brought back: .env\n" in tree.cli.ok(*words, "--dry-run").err
+    assert not new.exists()
+    before = tree.state(), _files(tree.folder)
+    said = tree.cli.ok(*words)
+    assert "secret brought back: id_rsa\n" in said.err
+    assert "kept apart" not in said.err
+    assert _files(new) == _files(tree.folder)
+    assert [(new / name).stat().st_mode & 0o777 for name in (".env", "id_rsa")] == [0o640, 0o600]
+    assert os.readlink(new / "deep/.env.local") == "../.env"
+    assert (tree.state(), _files(tree.folder)) == before
+    assert not (new.parent / "other").exists()
+    tree.cli.ok("restore", first, "--to", "../other")
+    assert not (new.parent / "other/.env").exists()
+
+
+def test_secrets_are_found_from_any_worktree_and_missed_before_anything_is_made(tree: Tree) -> None:
+    tree.git("checkout", "-q", "--detach")  # a branch could be in one worktree only
+    tree.write(**{".env": "PASSWORD=x\n"})
+    first = tree.save()
+    other = replace(tree.cli, folder=tree.folder.parent / "other")
+    tree.git("worktree", "add", "-q", other.folder)
+    other.ok("restore", first, "--to", "../new", "--with-secrets")
+    assert (tree.folder.parent / "new/.env").read_text() == "PASSWORD=x\n"
+    other.ok("restore", first, "--workspace", other.folder, "--with-secrets")
+    assert (other.folder / ".env").read_text() == "PASSWORD=x\n"
+    for place in (tree.cli.root / "workspaces").glob("*/secrets.git"):
+        shutil.rmtree(place)
+    answer = tree.cli("restore", first, "--to", "../late", "--with-secrets")
+    assert "the secret .env of the save" in answer.complaint
+    assert not (tree.folder.parent / "late").exists()
+    tree.write(changed="two\n")
+    for more in ([], ["--dry-run"]):
+        assert "the secret .env of the save" in tree.cli("restore", first, "--with-secrets", *more).complaint
+    assert (tree.folder / "changed").read_text() == "two\n"
 
 
 def test_a_branch_that_moved_on_is_moved_back_only_by_force(tree: Tree) -> None:
@@ -733,7 +782,6 @@ BAD = [
     ("restore bare", "has no workspace", 2),
     ("restore {save} --to .", "is there and not empty", 2),
     ("restore {save} --workspace nowhere", "nowhere is no folder", 2),
-    ("restore {save} --to ../x --with-secrets", "secrets go back to their own place only", 2),
     ("restore", "the following arguments are required: SAVE", 2),
     ("diff nope", "no save is called 'nope'", 2),
     ("diff {save} nope", "no save is called 'nope'", 2),

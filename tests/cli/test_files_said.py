@@ -1,24 +1,36 @@
 """What the commands of files say can be pasted and is true, wherever the person stands."""
 
 import re
+import shlex
 import signal
 import subprocess
 import sys
 from dataclasses import replace
 from pathlib import Path
 
+import pytest
+
+import outlast
 from tests.cli.conftest import Answer, Cli
 from tests.cli.test_files import Tree, tree, work
+from tests.cli.test_hints import paste
 from tests.support.environment import TIMEOUT_S
 
 __all__ = ["tree"]
+
+COMMANDS = re.compile(r"`((?:outlast|git) (?!fork).*?)`(?!\w)")
 
 
 def pasted(answer: Answer, word: str, cli: Cli) -> Answer:
     """Run the command that a line names after a word."""
     found = re.search(rf"{word}: `outlast ([^`]*)`", answer.err)
     assert found, answer.err
-    return cli.ok(*found[1].split())
+    return cli.ok(*shlex.split(found[1]))
+
+
+def worked(answer: Answer) -> Answer:
+    assert answer.code == 0, answer.err
+    return answer
 
 
 def test_a_forced_restore_is_undone_by_what_it_says(tree: Tree) -> None:
@@ -50,11 +62,103 @@ def test_a_save_is_found_from_any_folder(tree: Tree, tmp_path: Path) -> None:
     assert away("restore", "abcdef12").complaint == "no save is called 'abcdef12'"
 
 
-def test_how_to_look_at_a_save_leads_to_its_repository(tree: Tree, tmp_path: Path) -> None:
-    tree.write(changed="two\n")
-    (tmp_path / "away").mkdir()
-    made = replace(tree.cli, folder=tmp_path / "away").ok("save", "--workspace", tree.folder)
-    assert f"`git -C {tree.folder} show --stat " in made.err
+def standing(tree: Tree, where: str) -> Cli:
+    """The command line in the workspace, below it, or away from it."""
+    folder = {"in": tree.folder, "below": tree.folder / "below", "away": tree.folder.parent / "away"}[where]
+    folder.mkdir(exist_ok=True)
+    return replace(tree.cli, folder=folder)
+
+
+@pytest.fixture
+def odd(tree: Tree) -> Tree:
+    """A workspace at a path that a shell would take apart."""
+    folder = tree.folder.with_name("it's $HOME; here")
+    tree.folder.rename(folder)
+    return Tree(replace(tree.cli, folder=folder))
+
+
+@pytest.mark.parametrize("where", ["in", "below", "away"])
+def test_what_a_save_and_a_restore_say_is_pasted_where_the_person_stands(odd: Tree, where: str) -> None:
+    odd.write(changed="two\n")
+    here = standing(odd, where)
+    made = here.ok("save", "--workspace", odd.folder)
+    look, back = COMMANDS.findall(made.err)
+    assert look.startswith("git show " if where != "away" else "git -C ")
+    assert ("--workspace" in back) == (where == "away")
+    assert "changed | 2 +-" in worked(paste(here, look)).out
+    odd.write(changed="broken\n")
+    restored = worked(paste(here, back))
+    assert (odd.folder / "changed").read_text() == "two\n"
+    (undo,) = COMMANDS.findall(restored.err)
+    worked(paste(here, undo))
+    assert (odd.folder / "changed").read_text() == "broken\n"
+
+
+FAILING = """
+import sys
+from pathlib import Path
+import outlast
+
+with outlast.run("1411", workspace=sys.argv[1], store=sys.argv[2] or None) as run:
+    for beat in run.beats():
+        Path(sys.argv[1], "changed").write_text("by the agent\\n")
+        raise RuntimeError("no more")
+"""
+
+
+@pytest.mark.parametrize("store", ["", "state folder", "it's.db"])
+@pytest.mark.parametrize("where", ["in", "below", "away"])
+def test_what_a_failed_attempt_says_of_its_files_is_pasted_where_it_stood(
+    odd: Tree, where: str, store: str
+) -> None:
+    here = standing(odd, where)
+    path = str(odd.folder.parent / store) if store else ""
+    done = subprocess.run(
+        [sys.executable, "-c", FAILING, odd.folder, path], cwd=here.folder, env=here.environ, capture_output=True,
+        text=True, timeout=TIMEOUT_S, check=False,
+    )  # fmt: skip
+    look, back = COMMANDS.findall(done.stderr)
+    assert ("git -C" in look, "--workspace" in back) == ((where == "away"),) * 2
+    assert ("--store" in back) == bool(store)
+    assert "+by the agent" in worked(paste(here, look)).out
+    odd.write(changed="broken\n")
+    worked(paste(here, back))
+    assert (odd.folder / "changed").read_text() == "by the agent\n"
+    assert here.root.exists() == (not store)
+
+
+def test_what_a_search_says_is_pasted_from_anywhere(tree: Tree) -> None:
+    work(tree, beats=3, breaks_at=3)
+    away = standing(tree, "away")
+    run = tree.cli.show()["run"]
+    (look,) = COMMANDS.findall(away.ok("bisect", run, "--", "grep", "-q", "fine", "health").err)
+    assert "-fine\n+broken\n" in worked(paste(away, look)).out
+
+
+def test_a_folder_in_the_home_is_named_with_a_tilde(tree: Tree) -> None:
+    mine = tree.cli.isolated.home / "mine"
+    tree.folder.rename(mine)
+    tree.folder.mkdir()  # where this process stands
+    moved = Tree(replace(tree.cli, folder=mine))
+    with outlast.run("1411", workspace="~/mine") as run:
+        for beat in run.beats():
+            moved.write(changed="by the agent\n")
+            beat.finish()
+            beat.done()
+    assert moved.cli.show()["workspace"] == str(mine)
+    moved.write(changed="broken\n")
+    tree.cli.ok("restore", "1411", "--workspace=~/mine", "--project", mine)
+    assert (mine / "changed").read_text() == "by the agent\n"
+    tree.cli.ok("restore", run.id, "--to=~/new")
+    assert (tree.cli.isolated.home / "new/changed").read_text() == "by the agent\n"
+    assert list(tree.folder.iterdir()) == []
+    with (
+        pytest.raises(outlast.WorkspaceRefused, match="it holds a whole home"),
+        outlast.run("2", workspace="~"),
+    ):
+        pass
+    with pytest.raises(outlast.UsageError, match="~nobody-is-called-so/x is not a folder"):
+        outlast.run("3", workspace="~nobody-is-called-so/x").__enter__()
 
 
 def test_secrets_are_said_to_be_kept_apart(tree: Tree) -> None:

@@ -91,8 +91,8 @@ def test_an_exception_with_a_dirty_tree_makes_an_emergency_save_and_says_where(
     assert "Outlast-Emergency: true" in message
     assert f"Outlast-Run: {run.id}" in message
     [note] = raised.value.__notes__
-    assert f"git show {save.commit[:12]}" in note
-    assert f"outlast restore {save.commit[:12]}" in note
+    assert f"`git -C {work} show {save.commit[:12]}`" in note
+    assert f"`outlast restore {save.commit[:12]} --workspace {work} --store {store}`" in note
     assert git(work, "show", f"{save.commit}:a.txt") == "one\n1\n2\n"
 
 
@@ -239,17 +239,34 @@ def test_a_head_that_a_person_moved_needs_a_word(start: Start, store: Path, work
         assert (work / "mine").exists()
 
 
-def test_a_workspace_that_is_gone_comes_back(start: Start, store: Path, work: Path) -> None:
+@pytest.mark.parametrize(("mode", "text"), [("rewind", "one\n1\n2\n"), ("keep", "one\n1\n2\n3\n")])
+def test_a_workspace_that_is_gone_comes_back(
+    start: Start, store: Path, work: Path, mode: str, text: str
+) -> None:
     tree = work.parent / "linked"
     git(work, "worktree", "add", "-q", "-b", "topic", str(tree))
-    with pytest.raises(Boom), start(workspace=tree) as run:
+    with pytest.raises(Boom), start(workspace=tree, files=mode) as run:
         work_on(run, tree, 2, fail)
     shutil.rmtree(tree)
-    tree.mkdir()
-    tree.rmdir()
-    with start(workspace=tree):
-        assert (tree / "a.txt").read_text() == "one\n1\n2\n"
+    with start(workspace=tree, files=mode):
+        assert (tree / "a.txt").read_text() == text, "as at the last beat, or as it was left"
         assert git(tree, "status", "--porcelain").split() == ["M", "a.txt"]
+
+
+def test_refs_that_did_not_survive_a_power_cut_are_written_again(
+    start: Start, store: Path, work: Path
+) -> None:
+    with pytest.raises(Boom), start(workspace=work) as run:
+        work_on(run, work, 2, fail)
+    named = [save.commit for save in saves(store)]
+    named += [event.save for event in journal_of(store) if isinstance(event, ev.BeatDone)]
+    shutil.rmtree(
+        work / ".git" / "refs" / "outlast"
+    )  # as after `git pack-refs`, and a cut before it was written
+    with start(workspace=work, files="keep"):
+        tips = git(work, "for-each-ref", "--format=%(objectname)", "refs/outlast/").split()
+        reached = set(git(work, "rev-list", *tips).split())
+    assert reached.issuperset(named)
 
 
 def test_a_folder_without_a_repository_is_saved_all_the_same(

@@ -5,7 +5,6 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -16,15 +15,9 @@ from outlast.workspace.consolidating import consolidate, locked
 from outlast.workspace.packs import KEEP_TEXT, sweep
 from outlast.workspace.seam import Save
 from tests.support.environment import TIMEOUT_S
-from tests.workspace.place import RUN, Place, placed
+from tests.workspace.place import RUN, Place
 
 SAVES = 300
-
-
-@pytest.fixture
-def place(tmp_path: Path) -> Iterator[Place]:
-    with placed(tmp_path) as made:
-        yield made
 
 
 def beats(place: Place, count: int, start: int = 0) -> list[Save]:

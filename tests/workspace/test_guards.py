@@ -26,12 +26,6 @@ LIMITS = rules.Limits(file_bytes=1000, folder_files=10, folder_bytes=5000)
 PRIVATE_KEY = b"-----BEGIN OPENSSH PRIVATE " + b"KEY-----\n"
 
 
-@pytest.fixture
-def place(tmp_path: Path) -> Iterator[Place]:
-    with placed(tmp_path) as made:
-        yield made
-
-
 def left(save: Save) -> dict[str, str]:
     return {item.path: item.why for item in save.left_out}
 
@@ -123,11 +117,45 @@ def test_a_secret_of_now_is_not_overwritten_by_one_of_then_unless_it_is_saved(pl
     assert before is not None
     place.restore(before.commit, with_secrets=True)
     assert (place.folder / ".env").read_bytes() == b"now"
-    place.sh("echo .env >> .git/info/exclude; echo unsaved > .env; echo x >> a.txt")
+    place.sh("rm .env; mkdir .env; echo unsaved > .env/x; echo .env >> .git/info/exclude; echo x >> a.txt")
     with pytest.raises(SaveFailed, match=r"\.env is in the way"):
         place.restore(saved, with_secrets=True)
-    assert (place.folder / ".env").read_bytes() == b"unsaved\n"
+    assert (place.folder / ".env/x").read_bytes() == b"unsaved\n"
     assert (place.folder / "a.txt").read_bytes().endswith(b"x\n"), "refused before anything was touched"
+
+
+PUT_AWAY = {
+    "ignored": "echo later > notes; echo notes >> .git/info/exclude",
+    "big": "head -c 3000 /dev/zero > notes",
+    "secret": "printf -- '-----BEGIN PRIVATE KEY-----\nhush-key\n' > notes",
+    "in a full folder": "echo later > data/1; seq 30 | while read n; do echo $n > data/$n; done",
+    "a link for its folder": "rm -r data; ln -s a.txt data; echo /data >> .git/info/exclude",
+}
+
+
+@pytest.mark.parametrize("how", PUT_AWAY)
+def test_what_a_save_would_not_take_any_more_is_saved_before_a_restore_writes_over_it(
+    place: Place, how: str
+) -> None:
+    place.limits = LIMITS
+    place.write("notes", b"then\n")
+    place.write("data/1", b"then\n")
+    saved = place.save()
+    place.sh(PUT_AWAY[how])
+    there = {
+        name: place.folder.joinpath(name).read_bytes()
+        for name in ("notes", "data/1")
+        if (place.folder / name).exists()
+    }
+    assert place.restore(saved, dry_run=True).written
+    before = place.restore(saved).before
+    assert before is not None
+    assert [(place.folder / name).read_bytes() for name in ("notes", "data/1")] == [b"then\n"] * 2
+    assert not is_anywhere(place.folder / ".git", b"hush-key")
+    place.sh("> .git/info/exclude")
+    again = place.restore(before, with_secrets=True, force=True)
+    assert {name: (place.folder / name).read_bytes() for name in there} == there, again
+    assert (place.folder / "data").is_symlink() == (how == "a link for its folder")
 
 
 # -- too big -----------------------------------------------------------------------------------------------------------
@@ -158,11 +186,6 @@ def test_what_is_too_big_is_listed_with_size_and_digest_and_never_deleted(place:
     assert restored.deleted == ()
     assert (place.folder / "big").read_bytes() == b"now small"
     assert len(list((place.folder / "data").iterdir())) == 5
-    empty = place.save()
-    place.write("big", b"x" * 3000)
-    with pytest.raises(SaveFailed, match="big is in the way"):
-        place.restore(empty)
-    assert (place.folder / "big").stat().st_size == 3000
 
 
 def test_a_big_file_is_saved_when_it_is_tracked(place: Place) -> None:

@@ -1,26 +1,19 @@
 """Repositories inside: what no save holds is not overwritten, nothing is written through a link, and nothing lost in silence."""
 
 import os
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from outlast.errors import SaveFailed
 from outlast.workspace import nested, packs
-from tests.workspace.place import Place, placed, same
+from tests.workspace.place import Place, same
 
 NEST = "git init -q -b main in; cd in; echo n > n; git add n; git commit -qm n"
 MODULE = (
     "git init -q -b main ../m; (cd ../m; echo m > m; git add m; git commit -qm m); "
     "git -c protocol.file.allow=always submodule --quiet add ../m mod; git commit -qm sub"
 )
-
-
-@pytest.fixture
-def place(tmp_path: Path) -> Iterator[Place]:
-    with placed(tmp_path) as made:
-        yield made
 
 
 def test_a_history_too_big_for_the_save_before_is_left_as_it_is_and_named(

@@ -2,11 +2,11 @@
 
 import contextlib
 import os
+import re
 import shutil
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -15,15 +15,9 @@ from outlast.errors import SaveFailed, WorkspaceMoved, WorkspaceRefused
 from outlast.workspace import restoring
 from tests.support import inprocess
 from tests.support.environment import ROOT, TIMEOUT_S
-from tests.workspace.place import Place, placed, same, wrapper
+from tests.workspace.place import Place, same, wrapper
 
 POINTS_MAX = 60
-
-
-@pytest.fixture
-def place(tmp_path: Path) -> Iterator[Place]:
-    with placed(tmp_path) as made:
-        yield made
 
 
 def test_what_was_there_is_saved_before_and_can_be_had_back(place: Place) -> None:
@@ -92,9 +86,13 @@ def test_a_stale_lock_of_the_index_refuses_before_anything_is_touched(place: Pla
     saved = place.save()
     place.sh("echo x >> a.txt; touch .git/index.lock")
     files = place.files()
-    with pytest.raises(WorkspaceRefused, match=r"index\.lock"):
+    with pytest.raises(WorkspaceRefused, match=r"index\.lock") as refused:
         place.restore(saved)
     assert place.files() == files
+    assert refused.value.hint.endswith("; then do this again"), "a run that rewinds meets it too"
+    (remove,) = re.findall("`(.*)`", refused.value.hint)
+    place.sh(f"cd /; {remove}")
+    place.restore(saved)
 
 
 @pytest.mark.parametrize("path", ["c", "new"])
@@ -154,14 +152,29 @@ def test_a_link_in_the_place_of_a_folder_leads_nobody_outside(
     )
 
 
-def test_an_ignored_link_in_the_way_is_refused(place: Place, tmp_path: Path) -> None:
+def test_an_ignored_link_in_the_way_is_saved_and_replaced(place: Place, tmp_path: Path) -> None:
     place.write("d/f", b"1")
     saved = place.save()
     (tmp_path / "outside").mkdir()
     place.sh("rm -r d; ln -s ../outside d; echo /d >> .git/info/exclude")
-    with pytest.raises(SaveFailed, match=r"^d is in the way"):
-        place.restore(saved)
+    before = place.restore(saved).before
+    assert before is not None
+    assert place.content(before, "d") == b"../outside"
+    assert (place.folder / "d/f").read_bytes() == b"1"
     assert list((tmp_path / "outside").iterdir()) == []
+
+
+def test_an_ignored_folder_in_the_way_is_refused_also_when_it_is_only_asked_what_would_be_done(
+    place: Place,
+) -> None:
+    place.write("d", b"1")
+    saved = place.save()
+    place.sh("rm d; mkdir d; echo x > d/x; echo /d >> .git/info/exclude; echo more >> a.txt")
+    for dry_run in (True, False):
+        with pytest.raises(SaveFailed, match=r"^d is in the way"):
+            place.restore(saved, dry_run=dry_run)
+    assert (place.folder / "d/x").read_bytes() == b"x\n"
+    assert (place.folder / "a.txt").read_bytes().endswith(b"more\n"), "refused before anything was touched"
 
 
 def test_a_restore_never_cleans_resets_or_stashes(

@@ -1,7 +1,6 @@
 """What was there comes back, exactly: contents, modes, links, index, merges and rebases under way; whatever was wrecked."""
 
 import shutil
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -99,12 +98,6 @@ WRECKS = {
         rm -f .git/*_HEAD .git/MERGE_* .git/SQUASH_MSG; git rm -qr --cached --ignore-unmatch .; git -c core.attributesFile=/dev/null add -A;
         git commit -qm over; echo gone > a.txt; rm -rf sub c; mkdir c; echo in > c/in; echo more > more; git add more""",
 }  # fmt: skip
-
-
-@pytest.fixture
-def place(tmp_path: Path) -> Iterator[Place]:
-    with placed(tmp_path) as made:
-        yield made
 
 
 def wreck_and_restore(place: Place, *, only_files: bool = False) -> None:

@@ -1,11 +1,10 @@
 """An index that a power cut left empty, or that is garbage: the files are saved and come back all the same."""
 
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from tests.workspace.place import Place, placed
+from tests.workspace.place import Place
 
 DAMAGES = {
     "empty": ": > .git/index",
@@ -14,12 +13,6 @@ DAMAGES = {
     "cut": "truncate -s 40 .git/index",
     "no shared index": "git update-index --split-index; rm .git/sharedindex.*",
 }
-
-
-@pytest.fixture
-def place(tmp_path: Path) -> Iterator[Place]:
-    with placed(tmp_path) as made:
-        yield made
 
 
 def begun(place: Place) -> None:

@@ -629,6 +629,19 @@ def test_the_thread_alone_notices_that_the_root_is_gone(root: Path) -> None:
     watcher.close()
 
 
+def test_it_says_that_it_failed_only_when_nothing_is_watched_any_more(root: Path) -> None:
+    watcher = Watcher(root, skip=nothing)
+    assert watcher._folders is not None
+    queue = watcher._folders.queue
+    with inotify.account()._lock:  # the thread waits for it after it closed the queue
+        root.rmdir()
+        wait_for(lambda: queue.fd < 0, what="the thread to close the queue")
+        assert (watcher.failed, watcher.watches) == ("", 1)
+    wait_for(lambda: watcher.failed, what="the watcher to say so")
+    assert watcher.watches == 0
+    watcher.close()
+
+
 def test_a_missing_root_fails_and_does_not_raise(root: Path) -> None:
     assert_failed(Watcher(root / "none", skip=nothing), "No such file")
 

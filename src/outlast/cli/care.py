@@ -21,7 +21,8 @@ def add(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None
         "gc", help="forget closed runs that rested for long, and thin their saves",
         description="Forget runs that are done, cancelled or handed off and were not touched for a while, then\n"
         "remove payloads that nothing names any more. One save stays of each such run, and fewer where saves take\n"
-        "more disk than the setting save_disk_budget_bytes. Open runs are never touched.",
+        "more disk than the setting save_disk_budget_bytes. Secrets kept apart go when no save names them any more.\n"
+        "Open runs are never touched.",
         epilog="example: outlast gc --older-than 30d --dry-run",
     )  # fmt: skip
     command.add_argument(
@@ -80,6 +81,7 @@ _WHY = {"over": "it is over", "old": "by hand, and old", "budget": "over the bud
 
 def _tell_thinned(thinned: thinning.Thinned, *, dry_run: bool) -> None:
     would = "would go" if dry_run else "gone"
+    take, before = ("would take about", "now") if dry_run else ("take", "before")
     for each in thinned.runs:
         name = f"{each.run} of task {each.task}" if each.task else each.run
         left = f"; kept: {each.kept[:12]}" if each.kept else ""
@@ -89,15 +91,22 @@ def _tell_thinned(thinned: thinning.Thinned, *, dry_run: bool) -> None:
     for room in thinned.rooms:
         if room.bytes_before != room.bytes_after:
             terminal.tell(
-                f"{room.repository}: saves take {room.bytes_after:,} bytes, before {room.bytes_before:,}"
+                f"{room.repository}: saves {take} {room.bytes_after:,} bytes, {before} {room.bytes_before:,}"
             )
         if room.is_over:
             terminal.tell(
-                f"{room.repository}: saves take {room.bytes_after:,} bytes, and the setting save_disk_budget_bytes says"
+                f"{room.repository}: saves {take} {room.bytes_after:,} bytes, and the setting save_disk_budget_bytes says"
                 f" {room.budget_bytes:,}; what is left belongs to open runs, to you, or is younger than --older-than"
             )
     for folder, why in thinned.failed:
         terminal.tell(f"saves in {folder} were not looked at: {why}")
+    for kept in thinned.secrets:
+        if kept.failed:
+            terminal.tell(f"secrets of {kept.workspace} were left as they are: {kept.failed}")
+        else:
+            terminal.tell(
+                f"secrets of {kept.workspace} that no save names: {kept.removed:,} {would}, {kept.bytes:,} bytes"
+            )
 
 
 def config(arguments: argparse.Namespace) -> None:

@@ -23,24 +23,32 @@ def add(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None
     _add_fork(commands)
     command = commands.add_parser(
         "export", help="write a run into one file and seal it here",
-        description="Write a run with its children and payloads into one file. It is sealed here (handed off), so\n"
-        "that it goes on in one place only; --copy leaves it live, and the import becomes a fork. What looks\n"
-        "like a secret is masked in the file.",
+        description="Write a run with its children, payloads and saves into one file. It is sealed here (handed off),\n"
+        "so that it goes on in one place only; --copy leaves it live, and the import becomes a fork. What looks like\n"
+        "a secret is masked in the journal, not in the files of the workspace, which come with the commits they\n"
+        "stand on. Untracked secrets, which saves keep apart, never leave this store.",
         epilog="example: outlast export 1411 -o 1411.outlast.tar.gz",
     )  # fmt: skip
     place.add_run(command)
     command.add_argument("-o", "--output", metavar="FILE", type=Path, help="file or folder to write into")
     command.add_argument("--copy", action="store_true", help="leave the run live here")
-    command.add_argument("--with-secrets", action="store_true", help="mask nothing in the file")
+    command.add_argument(
+        "--with-secrets", action="store_true", help="mask nothing; untracked secrets stay here all the same"
+    )
     command.add_argument("--json", action="store_true", help="what was written, as JSON")
     command.set_defaults(handler=export)
     command = commands.add_parser(
         "import", help="take in a run that was exported",
         description="Take a run in under its own id and keys, as a task of this project. Everything in the file is\n"
-        "verified before anything is written.",
-        epilog="example: outlast import 1411.outlast.tar.gz",
+        "verified before anything is written. Its saves become refs of the repository around this folder, or of\n"
+        "--workspace: HEAD, branches, index and files stay as they are. A folder that does not exist yet is made\n"
+        "from the saves; so is one of the run's own, where no repository is around.",
+        epilog="example: outlast import 1411.outlast.tar.gz --workspace ~/src/app",
     )  # fmt: skip
     command.add_argument("file", metavar="FILE", type=Path, help="what `outlast export` wrote")
+    command.add_argument(
+        "--workspace", metavar="DIR", type=Path, help="where the run will work: a clone, or a new folder"
+    )
     command.add_argument("--task", metavar="NAME", help="the fork's task (only for a --copy)")
     command.add_argument("--json", action="store_true", help="what is here now, as JSON")
     command.set_defaults(handler=import_)
@@ -137,20 +145,38 @@ def export(arguments: argparse.Namespace) -> None:
     """`outlast export`"""
     with place.opened(arguments) as store:
         summary = place.named(arguments, store)
-        written = archive.export(
-            store, summary, arguments.output, copy=arguments.copy, with_secrets=arguments.with_secrets
-        )
+        with working(f"exporting {summary.run}"):
+            written = archive.export(
+                store, summary, arguments.output, copy=arguments.copy, with_secrets=arguments.with_secrets
+            )
     if arguments.json:
         terminal.say_json(written)
         return
     terminal.say(terminal.safe(written.path))
     terminal.tell(f"{written.events:,} events, {written.blobs:,} payloads, {written.size:,} bytes")
+    _tell_files(written)
     if written.masked:
         _tell_masked(written)
     if written.sealed_before:
         terminal.tell("it was handed off before: make sure that it is taken in at one place only")
     elif not written.copy:
         terminal.tell(f"sealed here; `outlast handoff {written.run} --take-back` undoes that")
+
+
+def _tell_files(written: archive.Exported) -> None:
+    if written.bundle_bytes:
+        terminal.tell(
+            f"files: {written.bundle_bytes:,} bytes, with the commits they stand on; nothing is masked in them"
+        )
+    elif written.no_files:
+        terminal.tell(f"without files: {written.no_files}")
+    if written.secrets_left:
+        terminal.tell(f"untracked secrets stay here: {_listed(written.secrets_left)}")
+
+
+def _listed(names: Sequence[str]) -> str:
+    more = f" … and {len(names) - LISTED_MAX} more" if len(names) > LISTED_MAX else ""
+    return ", ".join(names[:LISTED_MAX]) + more
 
 
 def _tell_masked(written: archive.Exported) -> None:
@@ -165,8 +191,12 @@ def _tell_masked(written: archive.Exported) -> None:
 def import_(arguments: argparse.Namespace) -> None:
     """`outlast import`"""
     with place.opened(arguments, make=True) as store:
-        project = place.project(arguments, store)
-        taken = archive.import_run(store, arguments.file, project, task=arguments.task)
+        of_its_own = arguments.workspace is not None and arguments.project is None
+        project = None if of_its_own else place.project(arguments, store)
+        with working(f"importing {arguments.file}"):
+            taken = archive.import_run(
+                store, arguments.file, project, task=arguments.task, workspace=arguments.workspace
+            )
     if arguments.json:
         terminal.say_json(taken)
         return
@@ -176,5 +206,29 @@ def import_(arguments: argparse.Namespace) -> None:
         terminal.tell(
             f"{taken.masked:,} values were masked when it was exported; `outlast log` shows them so"
         )
+    _tell_workspace(taken)
     for command in taken.commands:
         terminal.tell(f"its contract runs here: {command}")
+
+
+def _tell_workspace(taken: archive.Imported) -> None:
+    if not taken.workspace:
+        return
+    brought = taken.files
+    start = f"start it with workspace={taken.workspace!r}"
+    if brought is None:
+        there = "" if os.path.isdir(taken.workspace) else ", which is not here"
+        terminal.tell(f"no files came along; it worked in {taken.workspace}{there}")
+        return
+    if brought.new:
+        terminal.tell(f"its files are in {brought.workspace}; {start}")
+    else:
+        terminal.tell(f"its saves are in the repository of {brought.workspace}; {start}")
+    if brought.head_differs and not brought.new:
+        was = brought.branch.removeprefix("refs/heads/") or "no branch"
+        terminal.tell(
+            f"it left HEAD on {was} at {brought.head[:12] or 'no commit'}, which is not where it is here: moved=True puts it"
+            f" there, `outlast restore {taken.run} --to DIR` leaves this folder alone"
+        )
+    if brought.secrets:
+        terminal.tell(f"untracked secrets did not come along: {_listed(brought.secrets)}")

@@ -7,7 +7,7 @@ import shlex
 import signal
 import sys
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from types import FrameType
 
@@ -18,12 +18,13 @@ from outlast.cli import place, terminal
 from outlast.cli.progress import working
 from outlast.cli.terminal import clock, safe, say, short
 from outlast.core.values import scrub
-from outlast.errors import UsageError
+from outlast.errors import UsageError, WorkspaceRefused
 from outlast.runs import bisecting, bringing, comparing, rescue
 from outlast.runs.listing import Point
 from outlast.runs.savepoints import SHORT_CHARS, Desk, Made, workspace_around
+from outlast.workspace import withheld
 from outlast.workspace.restoring import Options
-from outlast.workspace.seam import LeftOut, text
+from outlast.workspace.seam import LeftOut, raw, text
 
 LISTED_MAX = 20
 LAST = 50
@@ -90,11 +91,12 @@ def _add_restore(commands: "argparse._SubParsersAction[argparse.ArgumentParser]"
     command = commands.add_parser(
         "restore", help="bring the files of a save back",
         description="Make the workspace what it was at a save: files, index, branch, a merge under way. What is there\n"
-        "now is saved first, and the last line says how to undo it. What no save holds is not deleted.",
+        "now is saved first, and the last line says how to undo it. What no save holds is not deleted. A workspace\n"
+        "that is gone is made again, as long as its repository is there.",
         epilog="example: outlast restore 1411@12 --dry-run\n         outlast restore 9c1e4d2 --to ../looked-at",
     )  # fmt: skip
     command.add_argument("save", metavar="SAVE", help=SAVE_HELP)
-    command.add_argument("--to", metavar="DIR", type=Path, help="into a new folder instead")
+    command.add_argument("--to", metavar="DIR", type=_folder, help="into a new folder instead")
     command.add_argument(
         "--dry-run", "-n", action="store_true", help="only say what would be written and deleted"
     )
@@ -132,7 +134,7 @@ def _add_watch(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") 
         epilog="example: outlast watch ~/src\n         outlast watch ~/src --once      (for cron)",
     )  # fmt: skip
     command.add_argument(
-        "folders", metavar="DIR", nargs="*", type=Path, help="where to look (default: this folder)"
+        "folders", metavar="DIR", nargs="*", type=_folder, help="where to look (default: this folder)"
     )
     command.add_argument("--once", action="store_true", help="save all that changed once, and end")
     command.add_argument("--json", action="store_true", help="one JSON document a line")
@@ -143,20 +145,36 @@ def _add_workspace(command: argparse.ArgumentParser) -> None:
     command.add_argument(
         "--workspace",
         metavar="DIR",
-        type=Path,
+        type=_folder,
         help="work on this folder (default: the repository around this one)",
     )
+
+
+def _folder(given: str) -> Path:
+    """A folder as the command line names it; `~` is the home also where no shell made it so, as in `--to=~/x`."""
+    return Path(os.path.expanduser(given))
 
 
 @contextlib.contextmanager
 def _desk(arguments: argparse.Namespace) -> Iterator[Desk]:
     """Where saves are handled. There need not be a store: saves are made and found without one."""
+    _refuse_nowhere()
     state, database = place.location(arguments)
     with contextlib.ExitStack() as stack:
         store = stack.enter_context(place.opened(arguments)) if database.exists() else None
         desk = Desk(state, store, place.project(arguments, store), getattr(arguments, "workspace", None))
         stack.callback(desk.close)
         yield desk
+
+
+def _refuse_nowhere() -> None:
+    """Where a worktree was removed, a shell may still stand in it."""
+    try:
+        os.getcwd()
+    except FileNotFoundError as error:
+        raise UsageError(
+            "the folder you are in is gone", hint="`cd` to one that is there, and do this again"
+        ) from error
 
 
 # -- save --------------------------------------------------------------------------------------------------------
@@ -187,11 +205,10 @@ def _is_shadow(made: Made) -> bool:
 
 def _tell_made(made: Made) -> None:
     assert made.commit is not None, "there is a save"
-    name = made.commit[:SHORT_CHARS]
-    is_here = text(workspace_around(Path.cwd())) == made.folder
-    around = "git" if is_here else f"git -C {shlex.quote(made.folder)}"
+    name, there = made.commit[:SHORT_CHARS], _there(made.folder)
+    around = f"git -C {shlex.quote(os.fsdecode(raw(made.folder)))}" if there else "git"
     git = f"git --git-dir={shlex.quote(made.git_dir)}" if _is_shadow(made) else around
-    terminal.tell(f"look at it: `{git} show --stat {name}`; get it back: `outlast restore {name}`")
+    terminal.tell(f"look at it: `{git} show --stat {name}`; get it back: `outlast restore {name}{there}`")
     if made.branch:
         terminal.tell(f"it is on branch {made.branch} too")
     if made.warning:
@@ -255,6 +272,11 @@ def diff(arguments: argparse.Namespace) -> None:
         with working("comparing"):
             old = desk.find(scrub(arguments.save))
             new = desk.find(scrub(arguments.other)) if arguments.other is not None else None
+            if new is None and not old.saver.folder.is_dir():
+                raise WorkspaceRefused(
+                    f"the workspace {old.saver.folder} is gone: there is nothing to compare with",
+                    hint=f"bring it back with `outlast restore {old.held.commit[:SHORT_CHARS]}`, or name another SAVE",
+                )
         with comparing.compared(old, new) as pair:
             if arguments.json:
                 to = new.held.commit if new is not None else None
@@ -283,20 +305,21 @@ def _say_bytes(text: bytes) -> None:
 
 def restore(arguments: argparse.Namespace) -> None:
     """`outlast restore`"""
-    if arguments.with_secrets and arguments.to is not None:
-        raise UsageError("secrets go back to their own place only", hint="leave out --with-secrets, or --to")
     options = Options(force=arguments.force, dry_run=arguments.dry_run, with_secrets=arguments.with_secrets)
     with _desk(arguments) as desk:
         found = desk.find(scrub(arguments.save))
-        with working(f"restoring {found.held.commit[:SHORT_CHARS]}"):
+        with working(f"restoring {found.held.commit[:SHORT_CHARS]}"), _told_if_interrupted():
             if arguments.to is not None:
-                done = bringing.restore_to(found, arguments.to, dry_run=arguments.dry_run)
+                done = bringing.restore_to(
+                    found, arguments.to, dry_run=options.dry_run, with_secrets=options.with_secrets
+                )
             else:
                 done = bringing.restore(desk, found, options)
+        here = withheld.secrets_here(found.saver, found.held)
     if arguments.json:
         terminal.say_json(done)
         return
-    apart = {kept.path for kept in found.held.meta.secrets}
+    apart = {kept.path: kept.path in here for kept in found.held.meta.secrets}
     _say_brought(done, apart, options)
     if found.run is not None and not done.dry_run:
         beat = found.held.meta.beat if found.beat is None else found.beat
@@ -305,25 +328,52 @@ def restore(arguments: argparse.Namespace) -> None:
         )
 
 
-def _say_brought(done: bringing.Brought, apart: set[str], options: Options) -> None:
+@contextlib.contextmanager
+def _told_if_interrupted() -> Iterator[None]:
+    """Ctrl-C ends a command without a word, but not where it leaves something half done."""
+    try:
+        yield
+    except KeyboardInterrupt as error:
+        for note in getattr(error, "__notes__", ()):
+            terminal.tell(note)
+        raise
+
+
+def _say_brought(done: bringing.Brought, apart: Mapping[str, bool], options: Options) -> None:
+    """What was done. Of secrets that the save has `apart` it is told whether they are kept here."""
     for path in done.deleted:
         say(f"D  {safe(path)}")
     for path in done.written:
         say(f"W  {safe(path)}")
     would = "would be " if done.dry_run else ""
+    if done.recreated:
+        branch = f", on branch {done.branch.removeprefix('refs/heads/')}" if done.branch else ""
+        terminal.tell(f"{done.folder} was gone: it {'would be' if done.dry_run else 'is'} made again{branch}")
     counts = f"{len(done.written):,} files {would}written, {len(done.deleted):,} {would}deleted"
     terminal.tell(f"{done.folder}: {counts}")
     for path in done.secrets:
-        terminal.tell(f"secret brought back: {path}")
+        terminal.tell(f"secret {would}brought back: {path}")
     for path in [path for path in done.left_out if path in apart][:LISTED_MAX]:
         if not options.with_secrets:
-            how = "" if done.new else " (bring it back with --with-secrets)"
-            terminal.tell(f"secret, kept apart: {path}{how}")
+            how = "bring it back with --with-secrets" if apart[path] else "not here: put it there yourself"
+            terminal.tell(f"secret, kept apart: {path} ({how})")
     for path in [path for path in done.left_out if path not in apart][:LISTED_MAX]:
-        terminal.tell(f"not in the save{'' if done.new else ', left as it is'}: {path}")
+        terminal.tell(f"not in the save{'' if done.new or done.recreated else ', left as it is'}: {path}")
     if done.before is not None:
         name, force = done.before[:SHORT_CHARS], " --force" if options.force else ""
-        terminal.tell(f"what was there is save {name}; undo: `outlast restore {name}{force}`")
+        secrets = " --with-secrets" if done.apart else ""
+        undo = f"outlast restore {name}{force}{secrets}{_there(done.folder)}"
+        terminal.tell(f"what was there is save {name}; undo: `{undo}`")
+
+
+def _there(folder: str) -> str:
+    """The option with which a command works on a folder; none where that is the workspace around the person."""
+    path, is_here = os.fsdecode(raw(folder)), False
+    with contextlib.suppress(
+        FileNotFoundError
+    ):  # a restore may have deleted the folder that the person is in
+        is_here = str(workspace_around(Path.cwd())) == path
+    return "" if is_here else f" --workspace {shlex.quote(path)}"
 
 
 # -- bisect ------------------------------------------------------------------------------------------------------
@@ -360,7 +410,8 @@ def _say_bisected(done: bisecting.Bisected) -> None:
         say(f"{done.beat}  {name}  {short(done.step, 60)}".rstrip())
     if done.outcome == "found":
         terminal.tell(
-            f"beat {done.beat} is the first at which it fails; look: `outlast diff {done.run}@{done.good} {name}`"
+            f"beat {done.beat} is the first at which it fails;"
+            f" look: `outlast diff {done.run}@{done.good} {done.run}@{done.beat}`"
         )
     elif done.outcome == "first":
         terminal.tell(f"it fails at beat {done.beat} already, the first that can be told")

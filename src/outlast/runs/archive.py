@@ -1,12 +1,12 @@
 """Export and import: a run leaves one store and goes on in another, sealed behind it so that only one place works.
 
 No fence spans two stores: the seal is what keeps the source from starting again. Killed anywhere, the same command
-again ends right: an export is written afresh, an import finds its blobs there and its run not.
+again ends right: an export is written afresh, an import finds its blobs and saves there and its run not.
 """
 
 import contextlib
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import IO
 
@@ -17,10 +17,11 @@ from outlast._version import __version__
 from outlast.core import events as ev
 from outlast.core import state as st
 from outlast.core.statuses import CLOSED
-from outlast.core.values import ForkPoint, Parent, Payload
+from outlast.core.values import ForkPoint, Parent, Payload, scrub
 from outlast.errors import OutlastError, RunExists, RunRefused, UsageError
-from outlast.runs import acts, archive_file, endings, find, fork, gather
+from outlast.runs import acts, archive_file, bundling, endings, find, fork, gather
 from outlast.runs.archive_file import Contents, Entry, Manifest, damaged
+from outlast.runs.bundling import Brought, Note, Notes, Packed, Target
 from outlast.runs.heartbeat import Heartbeat
 from outlast.runs.journal import Journal
 from outlast.runs.masking import Masked, Masking
@@ -29,6 +30,7 @@ from outlast.runs.terms import new_id, task_name
 from outlast.store.files import sync_folder
 from outlast.store.protocol import LEASE_TTL_S, Summary, Where
 from outlast.store.sqlite import SqliteStore
+from outlast.workspace.seam import text
 
 SUFFIX = ".outlast.tar.gz"
 CHILDREN_MAX = 100_000
@@ -38,7 +40,10 @@ RunEvents = tuple[ev.RunOpened, Events]
 
 
 class Exported(msgspec.Struct, frozen=True, kw_only=True):
-    """What was written where."""
+    """What was written where. `bundle_bytes` are the files; where there are none, `no_files` says why.
+
+    `secrets_left` are untracked files that saves keep apart, and that never leave this store.
+    """
 
     run: str
     task: str
@@ -49,10 +54,16 @@ class Exported(msgspec.Struct, frozen=True, kw_only=True):
     size: int
     sealed_before: bool = False
     masked: tuple[Masked, ...] = ()
+    bundle_bytes: int = 0
+    no_files: str = ""
+    secrets_left: tuple[str, ...] = ()
 
 
 class Imported(msgspec.Struct, frozen=True, kw_only=True):
-    """What is here now. `commands` are its checks and invariants, which going on with it will run here."""
+    """What is here now. `commands` are its checks and invariants, which going on with it will run here.
+
+    `files` is null where none came along; `workspace` is then what the run was started with elsewhere.
+    """
 
     run: str
     task: str
@@ -62,6 +73,8 @@ class Imported(msgspec.Struct, frozen=True, kw_only=True):
     children: int
     commands: tuple[str, ...]
     masked: int = 0
+    workspace: str = ""
+    files: Brought | None = None
 
 
 # -- export ------------------------------------------------------------------------------------------------------------
@@ -174,15 +187,24 @@ def _write(
         for run, data in journals.items()
     }
     entries |= {f"blobs/{name}": Entry(payload.size, name) for name, payload in blobs.items()}
-    manifest = Manifest(
-        format=archive_file.FORMAT, version=archive_file.VERSION, run=summary.run, copy=copy, made_at=endings.now(),
-        made_with=__version__, digests=entries, masked=len(masking.found),
-    )  # fmt: skip
-    archive_file.write(file, manifest, journals, blobs, masking.blob)
+    # After the journals, so that every save is in it that an event among them names.
+    with bundling.packed(store.root, summary.state, list(journals), path) as packed:
+        entries |= {archive_file.BUNDLE: packed.entry} if packed.entry is not None else {}
+        manifest = Manifest(
+            format=archive_file.FORMAT, version=_version(packed), run=summary.run, copy=copy, made_at=endings.now(),
+            made_with=__version__, digests=entries, masked=len(masking.found), bundle=packed.bundle,
+        )  # fmt: skip
+        archive_file.write(file, manifest, journals, blobs, masking.blob, packed.path)
     return Exported(
         run=summary.run, task=summary.task, path=str(path), copy=copy, events=count, blobs=len(blobs),
         size=os.fstat(file.fileno()).st_size, masked=tuple(masking.found),
+        bundle_bytes=packed.entry.size if packed.entry is not None else 0, no_files=packed.why_not,
+        secrets_left=packed.secrets,
     )  # fmt: skip
+
+
+def _version(packed: Packed) -> int:
+    return archive_file.VERSION if packed.path is not None else archive_file.VERSION_WITHOUT_FILES
 
 
 def _journals(store: SqliteStore, family: list[str]) -> dict[str, list[ev.AnyEvent]]:
@@ -212,18 +234,48 @@ def _journal(store: SqliteStore, run: str) -> list[ev.AnyEvent]:
 # -- import ------------------------------------------------------------------------------------------------------------
 
 
-def import_run(store: SqliteStore, path: Path, project: str, *, task: str | None = None) -> Imported:
-    """Take a run in from an archive, under its own id and keys, as a task of `project`.
+def import_run(
+    store: SqliteStore,
+    path: Path,
+    project: str | None,
+    *,
+    task: str | None = None,
+    workspace: Path | None = None,
+) -> Imported:
+    """Take a run in from an archive, under its own id and keys, as a task of `project`, or of its `workspace`.
 
-    Everything is verified before anything is written; then blobs, then the run and its children in one transaction.
-    A copy becomes a fork at its last save point, and so do its children. Raises RunExists, UsageError.
+    Everything is verified before anything is written; then files and blobs, then the run and its children in one
+    transaction. A copy becomes a fork at its last save point, and so do its children. Its files come into `workspace`,
+    the repository around the person, or a new folder. Raises RunExists, UsageError, RunRefused, SaveError.
     """
     contents = archive_file.verify(path)
     family = _decoded(path, contents)
-    if contents.manifest.copy:
-        (opened, events), *children = _as_forks(
-            path, family, project, _fork_name(store, family[0][0], project, task)
-        )
+    root = contents.manifest.run
+    with bundling.noted(store.root, contents.manifest) as notes:
+        made = notes.note.ids.get(root, "") if notes.note is not None else ""
+        if not made or not _is_there(store, made):
+            return _take_in(store, path, contents, family, project, task, workspace, notes)
+        notes.drop()  # that import was killed when all was done
+        if not contents.manifest.copy:
+            _require_absent(store, family[0][0], [])
+        return _imported(store, made, contents.manifest, len(family) - 1, None)
+
+
+def _take_in(
+    store: SqliteStore, path: Path, contents: Contents, family: list[RunEvents], given: str | None, task: str | None,
+    workspace: Path | None, notes: Notes,
+) -> Imported:  # fmt: skip
+    manifest = contents.manifest
+    ids = notes.note.ids if notes.note is not None else _ids(family, fresh=manifest.copy)
+    target = bundling.choose(store.root, manifest.bundle, ids[manifest.run], workspace, notes.note)
+    if given is not None:
+        project = given
+    else:
+        assert target is not None, "a folder was named where no project was"
+        project = bundling.project_of(target, manifest.bundle)
+    if manifest.copy:
+        name = _fork_name(store, family[0][0], project, task)
+        (opened, events), *children = _as_forks(path, family, project, name, ids)
     else:
         if task is not None:
             raise UsageError("only a copy can have another task", hint="leave out --task")
@@ -232,6 +284,15 @@ def import_run(store: SqliteStore, path: Path, project: str, *, task: str | None
             (msgspec.structs.replace(child, project=project), journal) for child, journal in family[1:]
         ]
         _require_absent(store, opened, children)
+    if manifest.copy or (target is not None and target.is_new):
+        notes.keep(Note(ids, text(target.folder) if target is not None and target.is_new else ""))
+    opened, *below = [_working_in(each, target) for each in (opened, *(child for child, _ in children))]
+    children = [(child, journal) for child, (_, journal) in zip(below, children, strict=True)]
+    brought = None
+    if manifest.bundle is not None and target is not None:
+        head = st.fold(st.RunState(), [opened, *events])
+        chunks = archive_file.read_bundle(path)
+        brought = bundling.bring(store, target, manifest.bundle, chunks, ids, head)
     for data in archive_file.read_blobs(path):
         store.blobs.put(data)
     faults.point("import.before_create")
@@ -239,12 +300,35 @@ def import_run(store: SqliteStore, path: Path, project: str, *, task: str | None
     made = store.create(opened, events, after=newest[0].run if newest else "", children=children)
     if made != opened.run:
         raise UsageError(f"task {opened.task!r} was started meanwhile as run {made}", hint="import it again")
-    head = gather.head(store, opened.run)
-    contract = gather.contract(store, head)
+    faults.point("import.created")
+    notes.drop()
+    return _imported(store, made, manifest, len(children), brought)
+
+
+def _imported(
+    store: SqliteStore, run: str, manifest: Manifest, children: int, brought: Brought | None
+) -> Imported:
+    summary = acts.summary_of(store, run)
+    contract = gather.contract(store, summary.state)
     return Imported(
-        run=opened.run, task=opened.task, project=project, beats=head.beats, copy=contents.manifest.copy,
-        children=len(children), commands=(*contract.checks, *contract.invariants), masked=contents.manifest.masked,
+        run=run, task=summary.task, project=summary.project, beats=summary.state.beats, copy=manifest.copy,
+        children=children, commands=(*contract.checks, *contract.invariants), masked=manifest.masked,
+        workspace=summary.state.workspace, files=brought,
     )  # fmt: skip
+
+
+def _ids(family: list[RunEvents], *, fresh: bool) -> dict[str, str]:
+    """The ids of the runs here: their own, or new ones, so that the keys of a copy are new from here on."""
+    return {opened.run: new_id() if fresh else opened.run for opened, _ in family}
+
+
+def _working_in(opened: ev.RunOpened, target: Target | None) -> ev.RunOpened:
+    """The opening of a run in its workspace here."""
+    if target is None or not (opened.workspace or opened.parent is None):
+        return opened
+    return msgspec.structs.replace(
+        opened, workspace=scrub(str(target.folder)), files=opened.files or "rewind"
+    )
 
 
 def _as_itself(journal: RunEvents, project: str) -> RunEvents:
@@ -265,9 +349,10 @@ def _fork_name(store: SqliteStore, opened: ev.RunOpened, project: str, task: str
     return name
 
 
-def _as_forks(path: Path, family: list[RunEvents], project: str, task: str) -> list[RunEvents]:
-    """The family under new ids, so that its keys are new from here on; its links lead to the new ids too."""
-    ids = {opened.run: new_id() for opened, _ in family}
+def _as_forks(
+    path: Path, family: list[RunEvents], project: str, task: str, ids: Mapping[str, str]
+) -> list[RunEvents]:
+    """The family under new ids; its links lead to those too."""
     parents = {(opened.parent.run, opened.parent.beat) for opened, _ in family if opened.parent is not None}
     made: list[RunEvents] = []
     for opened, events in family:
@@ -304,7 +389,7 @@ def _past(path: Path, whole: list[ev.AnyEvent], head: st.RunState, has_children:
 
 def _require_absent(store: SqliteStore, opened: ev.RunOpened, children: Sequence[RunEvents]) -> None:
     for each in (opened, *(child for child, _ in children)):
-        found = [summary for summary in store.list(Where(run_prefix=each.run)) if summary.run == each.run]
+        found = _found(store, each.run)
         if found:
             sealed = found[0].state.status == "handed_off"
             raise RunExists(
@@ -319,6 +404,14 @@ def _require_absent(store: SqliteStore, opened: ev.RunOpened, children: Sequence
                 f"task {opened.task!r} of this project has another run that is not over: {other.run}",
                 hint=f"`outlast cancel {other.run}` first, or import into another --project",
             )
+
+
+def _found(store: SqliteStore, run: str) -> list[Summary]:
+    return [summary for summary in store.list(Where(run_prefix=run)) if summary.run == run]
+
+
+def _is_there(store: SqliteStore, run: str) -> bool:
+    return bool(_found(store, run))
 
 
 def _decoded(path: Path, contents: Contents) -> list[RunEvents]:

@@ -1,7 +1,7 @@
 """The file that carries a run from one store to another: a tar.gz, written whole and read with distrust.
 
 manifest.json comes first and names every other entry with size and digest: journals/<run>.jsonl, one event a line,
-and blobs/<digest>. A reader extracts nothing: it walks plain headers, knows every name beforehand, and counts.
+blobs/<digest>, and saves.bundle, the files. A reader walks plain headers, knows every name beforehand, and counts.
 """
 
 import contextlib
@@ -23,11 +23,14 @@ import msgspec
 from outlast.errors import UsageError
 
 FORMAT = "outlast-run"
-VERSION = 1
+VERSION = 2
+VERSION_WITHOUT_FILES = 1  # which an older outlast reads as well
 MANIFEST = "manifest.json"
+BUNDLE = "saves.bundle"
 MANIFEST_MAX_BYTES = 64 << 20
 JOURNALS_MAX_BYTES = 1 << 30
 BLOB_MAX_BYTES = 1 << 30
+BUNDLE_MAX_BYTES = (8 << 30) - 1  # as much as a plain header can say
 TOTAL_MAX_BYTES = 64 << 30
 ENTRIES_MAX = 1_000_000
 CHUNK_BYTES = 1 << 20
@@ -45,6 +48,13 @@ class Entry(msgspec.Struct, frozen=True):
     digest: str
 
 
+class Bundle(msgspec.Struct, frozen=True):
+    """What the files of an archive are of: the form of their hashes, and whether the workspace was in no repository."""
+
+    form: str
+    shadow: bool = False
+
+
 class Manifest(msgspec.Struct, frozen=True, kw_only=True):
     """The first entry of an archive."""
 
@@ -56,6 +66,7 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True):
     made_with: str
     digests: dict[str, Entry]
     masked: int = 0
+    bundle: Bundle | None = None
 
 
 class Contents(msgspec.Struct, frozen=True):
@@ -72,6 +83,12 @@ class Contents(msgspec.Struct, frozen=True):
 def digest_of(data: bytes) -> str:
     """The digest that names a blob, and that the manifest gives for every entry."""
     return hashlib.blake2b(data, digest_size=32).hexdigest()
+
+
+def digest_of_file(path: Path) -> str:
+    """The same of a file, which need not fit into memory."""
+    with path.open("rb") as file:
+        return _hashed(iter(lambda: file.read(CHUNK_BYTES), b""), keep=False)[0]
 
 
 # -- writing -----------------------------------------------------------------------------------------------------------
@@ -118,6 +135,7 @@ def write(
     journals: Mapping[str, bytes],
     blobs: Iterable[str],
     get: Callable[[str], bytes],
+    bundle: Path | None = None,
 ) -> None:
     """Write an archive; durable when it returns, as far as its content goes. The name is the caller's to sync."""
     with (
@@ -129,15 +147,21 @@ def write(
             _add(tar, f"journals/{run}.jsonl", journal)
         for digest in blobs:
             _add(tar, f"blobs/{digest}", get(digest))
+        if bundle is not None:
+            with bundle.open("rb") as content:
+                tar.addfile(_info(BUNDLE, manifest.digests[BUNDLE].size), content)
     file.flush()
     os.fsync(file.fileno())
 
 
 def _add(tar: tarfile.TarFile, name: str, data: bytes) -> None:
+    tar.addfile(_info(name, len(data)), io.BytesIO(data))
+
+
+def _info(name: str, size: int) -> tarfile.TarInfo:
     info = tarfile.TarInfo(name)
-    info.size = len(data)
-    info.mode = 0o600
-    tar.addfile(info, io.BytesIO(data))
+    info.size, info.mode = size, 0o600
+    return info
 
 
 # -- reading -----------------------------------------------------------------------------------------------------------
@@ -173,9 +197,19 @@ def verify(path: Path) -> Contents:
 def read_blobs(path: Path) -> Iterator[bytes]:
     """The blobs of an archive that was verified, one after the other."""
     for name, _, chunks in _entries(path):
-        data = b"".join(chunks)
         if _BLOB.fullmatch(name):
-            yield data
+            yield b"".join(chunks)
+        else:
+            for _ in chunks:
+                pass
+
+
+def read_bundle(path: Path) -> Iterator[bytes]:
+    """The files of an archive that was verified, in chunks."""
+    for name, _, chunks in _entries(path):
+        for chunk in chunks:
+            if name == BUNDLE:
+                yield chunk
 
 
 def manifest_of(path: Path) -> Manifest:
@@ -211,8 +245,11 @@ def _manifest(path: Path, name: str, size: int, chunks: Iterator[bytes]) -> Mani
         raise damaged(path, "its manifest names no run")
     for named, entry in manifest.digests.items():
         blob = _BLOB.fullmatch(named)
-        if not (blob or _JOURNAL.fullmatch(named)) or (blob and blob[1] != entry.digest):
+        known = blob or _JOURNAL.fullmatch(named) or (named == BUNDLE and manifest.bundle is not None)
+        if not known or (blob and blob[1] != entry.digest):
             raise damaged(path, f"its manifest names an entry {named[:80]!r}")
+    if manifest.bundle is not None and BUNDLE not in manifest.digests:
+        raise damaged(path, "its manifest names files that it does not hold")
     return manifest
 
 
@@ -244,13 +281,21 @@ def _header(path: Path, block: bytes) -> tarfile.TarInfo:
         info = tarfile.TarInfo.frombuf(block, "ascii", "strict")
     except (tarfile.HeaderError, UnicodeDecodeError, ValueError) as error:
         raise damaged(path, f"a header cannot be read: {error}") from error
-    kind = "manifest" if info.name == MANIFEST else "journal" if _JOURNAL.fullmatch(info.name) else "blob"
-    largest = {"manifest": MANIFEST_MAX_BYTES, "journal": JOURNALS_MAX_BYTES, "blob": BLOB_MAX_BYTES}[kind]
-    if info.type != tarfile.REGTYPE or (kind == "blob" and not _BLOB.fullmatch(info.name)):
+    largest = _largest(info.name)
+    if info.type != tarfile.REGTYPE or largest is None:
         raise damaged(path, f"it has an entry {info.name[:80]!r}, which has no place in an export")
     if not 0 <= info.size <= largest:
         raise damaged(path, f"entry {info.name} is larger than {largest:,} bytes")
     return info
+
+
+def _largest(name: str) -> int | None:
+    """How large an entry may be; None for one that has no place in an archive."""
+    if name in (MANIFEST, BUNDLE):
+        return MANIFEST_MAX_BYTES if name == MANIFEST else BUNDLE_MAX_BYTES
+    if _JOURNAL.fullmatch(name):
+        return JOURNALS_MAX_BYTES
+    return BLOB_MAX_BYTES if _BLOB.fullmatch(name) else None
 
 
 class _Counted:

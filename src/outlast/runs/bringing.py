@@ -8,17 +8,22 @@ import msgspec
 from outlast.core import events as ev
 from outlast.effects.ops import Append
 from outlast.errors import RunRefused, WorkspaceRefused
-from outlast.runs import acts
+from outlast.runs import acts, leaving
+from outlast.runs.leaving import Recreating
 from outlast.runs.savepoints import SHORT_CHARS, Desk, Found, purpose, runs_in
 from outlast.store.protocol import Summary
 from outlast.store.sqlite import SqliteStore
-from outlast.workspace import restoring
+from outlast.workspace import recreating, restoring, withheld
 from outlast.workspace.capture import Saver
 from outlast.workspace.seam import Purpose, raw, text
 
 
 class Brought(msgspec.Struct, frozen=True, kw_only=True):
-    """What a restore did, or would do with `dry_run`. `before` is the save of what was there, null for a new folder."""
+    """What a restore did, or would do with `dry_run`.
+
+    `before` is the save of what was there, null for a new folder and for a workspace that was gone (`recreated`);
+    `apart` was written over and is among its secrets.
+    """
 
     save: str
     folder: str
@@ -27,37 +32,76 @@ class Brought(msgspec.Struct, frozen=True, kw_only=True):
     before: str | None = None
     branch: str = ""
     secrets: tuple[str, ...] = ()
+    apart: tuple[str, ...] = ()
     left_out: tuple[str, ...] = ()
     dry_run: bool = False
     new: bool = False
+    recreated: bool = False
 
 
 def restore(desk: Desk, found: Found, options: restoring.Options) -> Brought:
     """Make the workspace of a save what it was. What is there is saved first, and the answer names that save.
 
-    Raises RunRefused while a living process works there, WorkspaceRefused where the save is of another folder, and
+    A workspace that is gone is made again. Raises RunRefused while a living process works there, WorkspaceRefused where the save is of another folder, and
     WorkspaceMoved where a branch has moved on; `force` overrides the first and the last.
     """
     saver = _of_its_own_folder(desk, found)
     if not options.force:
         refuse_held(desk, saver)
     run = desk.owner(saver.folder)
+    if not saver.folder.is_dir():
+        return _recreate(saver, found, run, options)
+    secrets = withheld.secrets_of(saver, found.held) if options.with_secrets else []
+    done = _restored(saver, found, run, options)
+    if not options.dry_run:
+        return done
+    return msgspec.structs.replace(done, secrets=tuple(kept.path for kept in secrets))
+
+
+def _restored(saver: Saver, found: Found, run: Summary | None, options: restoring.Options) -> Brought:
     reason = f"before restoring {found.held.commit[:SHORT_CHARS]}"
     done = restoring.restore(saver, found.held, purpose("pre-restore", run, reason), options)
+    if not options.dry_run:
+        leaving.drop(saver.private, Recreating)  # whoever left it unfinished, the folder is whole now
     return _brought(done, dry_run=options.dry_run)
 
 
-def restore_to(found: Found, to: Path, *, dry_run: bool = False) -> Brought:
+def _recreate(saver: Saver, found: Found, run: Summary | None, options: restoring.Options) -> Brought:
+    """Bring back a workspace that is gone: folder, files, branch, index.
+
+    Killed on the way, the same again ends right; so does the run, which would take files that are not there yet for
+    deleted by a person if there were no note.
+    """
+    recreating.check(saver, found.held, force=options.force)
+    foreseen = _foreseen(found, saver.folder, with_secrets=options.with_secrets)
+    if options.dry_run:
+        return msgspec.structs.replace(foreseen, recreated=True)
+    if run is not None:
+        leaving.note(saver.private, Recreating(run.run, run.state.save_point))
+    recreating.make_folder(saver, found.held.commit)
+    saver.close()  # it reads from the folder's own repository from now on
+    return msgspec.structs.replace(_restored(saver, found, run, options), before=None, recreated=True)
+
+
+def restore_to(found: Found, to: Path, *, dry_run: bool = False, with_secrets: bool = False) -> Brought:
     """A save in a new folder. Raises WorkspaceRefused where that holds anything."""
     to = Path(os.path.realpath(to))
     if not dry_run:
-        return _brought(restoring.materialise(found.saver, found.held, to), new=True)
+        done = restoring.materialise(found.saver, found.held, to, with_secrets=with_secrets)
+        return _brought(done, new=True)
     restoring.refuse_full(to)
-    wanted = restoring.changes_between(found.saver, None, found.held.tree)
+    return msgspec.structs.replace(_foreseen(found, to, with_secrets=with_secrets), new=True)
+
+
+def _foreseen(found: Found, folder: Path, *, with_secrets: bool) -> Brought:
+    """What filling an empty folder would do."""
+    held = found.held
+    wanted = restoring.changes_between(found.saver, None, held.tree)
+    secrets = withheld.secrets_of(found.saver, held) if with_secrets else []
     return Brought(
-        save=found.held.commit, folder=text(to), written=tuple(text(path) for path, _, _ in wanted), deleted=(),
-        branch=found.held.meta.branch, left_out=tuple(left.path for left in found.held.meta.left_out),
-        dry_run=True, new=True,
+        save=held.commit, folder=text(folder), written=tuple(text(path) for path, _, _ in wanted), deleted=(),
+        branch=held.meta.branch, secrets=tuple(kept.path for kept in secrets),
+        left_out=tuple(left.path for left in held.meta.left_out), dry_run=True,
     )  # fmt: skip
 
 
@@ -120,7 +164,10 @@ def refuse_held(desk: Desk, saver: Saver) -> None:
 
 
 def _of_its_own_folder(desk: Desk, found: Found) -> Saver:
-    """What saves the folder to be restored: that of the run, or around the person if the save was made there."""
+    """What saves the folder to be restored: that of the run, or around the person if the save was made there.
+
+    A save of a worktree that is gone goes there, not into another of its repository.
+    """
     made_of = found.held.meta.folder
     if desk.given:
         if desk.saver().repo().common_dir != found.saver.repo().common_dir:
@@ -129,17 +176,19 @@ def _of_its_own_folder(desk: Desk, found: Found) -> Saver:
                 hint="bring it back into a new folder with --to DIR",
             )
         return desk.saver()
-    if found.run is None and made_of and made_of != text(found.saver.folder) and os.path.isdir(raw(made_of)):
+    if found.run is not None or not made_of or made_of == text(found.saver.folder):
+        return found.saver
+    if os.path.isdir(raw(made_of)):
         raise WorkspaceRefused(
             f"save {found.held.commit[:SHORT_CHARS]} was made of {made_of}, not of {found.saver.folder}",
             hint="name the folder to be restored with --workspace DIR, or a new one with --to DIR",
         )
-    return found.saver
+    return desk.lost(Path(os.fsdecode(raw(made_of))), found.saver.repo().common_dir) or found.saver
 
 
 def _brought(done: restoring.Restored, *, dry_run: bool = False, new: bool = False) -> Brought:
     return Brought(
         save=done.save, folder=done.folder, written=done.written, deleted=done.deleted,
         before=done.before.commit if done.before is not None else None, branch=done.branch, secrets=done.secrets,
-        left_out=done.kept, dry_run=dry_run, new=new,
+        apart=done.apart, left_out=done.kept, dry_run=dry_run, new=new,
     )  # fmt: skip

@@ -2,7 +2,8 @@
 
 import os
 import signal
-from collections.abc import Sequence
+import time
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -13,19 +14,24 @@ if TYPE_CHECKING:
 
 OUTPUT_CHARS_MAX = 4_000
 TIMED_OUT = 124
+LOOK_EVERY_S = 0.2
 
 
-def run_checks(commands: Sequence[str], folder: Path, timeout_s: float) -> tuple[Check, ...]:
-    """Run each command; stop at the first that fails."""
+def run_checks(
+    commands: Sequence[str], folder: Path, timeout_s: float, meanwhile: Callable[[], None] | None = None
+) -> tuple[Check, ...]:
+    """Run each command; stop at the first that fails. `meanwhile` is called now and then, and may end it by raising."""
     done: list[Check] = []
     for command in commands:
-        done.append(run_check(command, folder, timeout_s))
+        done.append(run_check(command, folder, timeout_s, meanwhile))
         if done[-1].exit_code != 0:
             break
     return tuple(done)
 
 
-def run_check(command: str, folder: Path, timeout_s: float) -> Check:
+def run_check(
+    command: str, folder: Path, timeout_s: float, meanwhile: Callable[[], None] | None = None
+) -> Check:
     """One command in its own process group, so that a time-out takes all of it."""
     import subprocess
     import tempfile
@@ -38,9 +44,10 @@ def run_check(command: str, folder: Path, timeout_s: float) -> Check:
             stdout=output,
             stderr=subprocess.STDOUT,
             start_new_session=True,
+            preexec_fn=_unblock,
         )
         try:
-            exit_code = process.wait(timeout_s)
+            exit_code = _wait(process, timeout_s, meanwhile)
         except subprocess.TimeoutExpired:
             _kill_group(process)
             exit_code = TIMED_OUT
@@ -48,6 +55,25 @@ def run_check(command: str, folder: Path, timeout_s: float) -> Check:
             _kill_group(process)
             raise
         return Check(command, exit_code, _tail(output.fileno()))
+
+
+def _wait(process: "subprocess.Popen[bytes]", timeout_s: float, meanwhile: Callable[[], None] | None) -> int:
+    import subprocess
+
+    if meanwhile is None:
+        return process.wait(timeout_s)
+    until_s = time.monotonic() + timeout_s
+    while True:
+        try:
+            return process.wait(min(LOOK_EVERY_S, max(0.0, until_s - time.monotonic())))
+        except subprocess.TimeoutExpired:
+            meanwhile()
+            if time.monotonic() >= until_s:
+                raise
+
+
+def _unblock() -> None:
+    signal.pthread_sigmask(signal.SIG_SETMASK, ())
 
 
 def _kill_group(process: "subprocess.Popen[bytes]") -> None:

@@ -5,10 +5,14 @@ from contextlib import AbstractContextManager
 from datetime import UTC, datetime
 from pathlib import Path
 
+import msgspec
+
 from outlast.core import events as ev
 from outlast.core import state as st
-from outlast.core.values import shorten
+from outlast.core.secrets import mask
+from outlast.core.values import Payload, shorten
 from outlast.errors import (
+    AgentStopped,
     BudgetReached,
     ChecksFailed,
     DiskFull,
@@ -62,17 +66,20 @@ def now() -> datetime:
     return datetime.now(UTC)
 
 
-def started(lease: Lease, at: datetime, version: str, command: list[str]) -> ev.AttemptStarted:
-    """This process takes the run up."""
+def started(
+    lease: Lease, at: datetime, version: str, command: list[str], launch: Payload | None = None
+) -> ev.AttemptStarted:
+    """This process takes the run up; `launch` is how a supervised command is started again."""
     holder = lease.holder
     return ev.AttemptStarted(
         at=at, epoch=lease.epoch, host=holder.host, pid=holder.pid, boot_id=holder.boot_id, version=version,
         code=commit_of(Path()), command=tuple(shorten(word, 200) for word in command[:32]),
+        launch=launch,
     )  # fmt: skip
 
 
-def lost(attempt: st.Attempt, at: datetime) -> ev.AttemptEnded:
-    """The end of an attempt that could not write its own."""
+def lost(attempt: st.Attempt, at: datetime, *, progress: bool = False) -> ev.AttemptEnded:
+    """The end of an attempt that could not write its own; `progress`: it left files that were new."""
     same_boot = attempt.boot_id == boot_id()
     cause: ev.Cause = "crash" if same_boot else "host"
     what = "is gone and recorded no end" if same_boot else "ran before the last boot"
@@ -82,6 +89,7 @@ def lost(attempt: st.Attempt, at: datetime) -> ev.AttemptEnded:
         status="interrupted",
         cause=cause,
         evidence=f"pid {attempt.pid} on {attempt.host} {what}",
+        progress=progress,
     )
 
 
@@ -89,10 +97,24 @@ def ended(
     epoch: int, at: datetime, head: st.RunState, error: BaseException | None, *, in_doubt: bool
 ) -> ev.AttemptEnded:
     """The end of an attempt that leaves its block."""
-    status, cause, evidence = _judge(head, error, "in_doubt" if in_doubt else "interrupted")
+    doubt: ev.EndStatus = "in_doubt" if in_doubt else "interrupted"
+    if isinstance(error, AgentStopped):
+        return _stopped(epoch, at, error, doubt)
+    status, cause, evidence = _judge(head, error, doubt)
+    wanted = error is None or isinstance(error, KeyboardInterrupt | SystemExit | GeneratorExit)
     return ev.AttemptEnded(
-        at=at, epoch=epoch, status=status, cause=cause, evidence=shorten(evidence, EVIDENCE_CHARS_MAX)
-    )
+        at=at, epoch=epoch, status=status, cause=cause, evidence=shorten(mask(evidence)[0], EVIDENCE_CHARS_MAX), wanted=wanted
+    )  # fmt: skip
+
+
+def _stopped(epoch: int, at: datetime, error: AgentStopped, doubt: ev.EndStatus) -> ev.AttemptEnded:
+    """The end of a supervised command's attempt, as its supervisor judged it."""
+    status = doubt if error.status == "interrupted" else msgspec.convert(error.status, ev.EndStatus)
+    return ev.AttemptEnded(
+        at=at, epoch=epoch, status=status, cause=msgspec.convert(error.cause, ev.Cause),
+        evidence=shorten(mask(str(error))[0], EVIDENCE_CHARS_MAX), exit_code=error.agent_exit_code, wanted=error.wanted,
+        progress=error.progress,
+    )  # fmt: skip
 
 
 def _judge(

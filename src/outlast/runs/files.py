@@ -6,33 +6,39 @@
 import contextlib
 import os
 import shlex
+import stat
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 
+from outlast import settings
 from outlast.core import events as ev
 from outlast.core import state as st
 from outlast.core.events import SaveKind
 from outlast.core.values import shorten
 from outlast.effects.ops import Block, Steps
-from outlast.errors import SaveError, WorkspaceMoved
+from outlast.errors import AgentStopped, OutlastError, SaveError, WorkspaceMoved
 from outlast.runs import leaving
 from outlast.runs.journal import Journal
 from outlast.runs.leaving import Arriving, Left, Recreating
+from outlast.runs.savepoints import workspace_around
 from outlast.runs.terms import Mode
 from outlast.settings import Settings
-from outlast.store import liveness
-from outlast.workspace import branches, lost, objects, recreating, repo, restoring, saves
+from outlast.store import SqliteStore, liveness, locate
+from outlast.workspace import branches, lost, objects, recreating, refs, repo, restoring, saves
 from outlast.workspace.capture import Saver
 from outlast.workspace.rules import Limits
-from outlast.workspace.seam import LeftOut, Purpose, Save
+from outlast.workspace.seam import LeftOut, Purpose, Save, raw
+from outlast.workspace.worktree import Worktree
 
 RENEWED_WITHIN_S = 15.0
+ROUNDED_S = 1.0  # a store has the end of a lease in whole seconds, rounded up
 WATCH_FROM = 3  # beats; a watch costs about as much to set up as a look at everything
 TEND_EVERY = 25
 TEND_WAIT_S = 10.0
+SIGNALLED = 128  # exit codes above it
 _NAMED_MAX = 20
 
 
@@ -47,6 +53,7 @@ class Files:
         self._branch: bool = settings["save_branch"]
         self._run, self._task = run, task
         self._beats = 0
+        self._emergency: Save | None = None  # the last one of this attempt
         self.warning = ""
         self._tending: threading.Thread | None = None
         self.saver = Saver(folder, state_folder, limits=limits, shadow=settings["save_where"] == "shadow")
@@ -61,14 +68,17 @@ class Files:
         *,
         if_dirty: bool = False,
         deadline_s: float | None = None,
+        if_changed: bool = False,
         ending: int = 0,
     ) -> Save | None:
         """A save of this moment, durable when it returns; `ending` is 1 inside the beat that it ends."""
         purpose = Purpose(
             kind=kind, run=self._run, task=self._task, reason=reason, beat=head.beats + ending,
-            seq=head.seq, if_dirty=if_dirty,
+            seq=head.seq, if_dirty=if_dirty, if_changed=if_changed,
         )  # fmt: skip
         save = self.saver.capture(purpose, deadline_s=deadline_s)
+        if save is not None and kind == "emergency":
+            self._emergency = save
         if save is not None and self._branch and kind in ("emergency", "final"):
             branches.put(self.saver.repo(), self.saver.reader(), self._task, save)
         return save
@@ -95,7 +105,10 @@ class Files:
     def save_ending(self, kind: SaveKind, head: st.RunState, reason: str, *, hurried: bool) -> Save | None:
         """The last save of an attempt, if there is anything that HEAD does not hold."""
         deadline_s = self._deadline_s if hurried else None
-        return self.save(kind, head, shorten(reason, 200), if_dirty=True, deadline_s=deadline_s)
+        again = kind == "emergency" and self._emergency is not None
+        return self.save(
+            kind, head, shorten(reason, 200), if_dirty=True, if_changed=again, deadline_s=deadline_s
+        )
 
     def save_effect(self, journal: Journal) -> str:
         """The save that a confirmed effect names. Its outcome is recorded all the same if the files cannot be saved."""
@@ -107,32 +120,39 @@ class Files:
 
     def ending(self, kind: SaveKind, journal: Journal, reason: str, error: BaseException | None) -> Steps:
         """The save of an ending, as events; the error that ends the attempt says where it is."""
-        hurried = isinstance(error, KeyboardInterrupt | SystemExit)  # as signals end a program
+        hurried = isinstance(error, KeyboardInterrupt | SystemExit) or (  # as signals end a program
+            isinstance(error, AgentStopped) and error.exit_code > SIGNALLED
+        )
         try:
             save = yield Block(lambda: self.save_ending(kind, journal.state, reason, hurried=hurried))
         except SaveError as refused:
             if error is not None:
                 error.add_note(f"outlast could not save the files: {refused}")
             return (failed(refused, journal.now()),)
-        yield Block(lambda: self._note_left(journal.state, save))
-        if save is None:
-            return ()
-        if error is not None:
-            error.add_note(told(save, self.saver.repo()))
-        return (made(save, journal.now(), journal.state),)
+        last = save or (
+            self._emergency if kind == "emergency" else None
+        )  # unchanged since it was interrupted
+        yield Block(lambda: self._note_left(journal.state, last))
+        if last is not None and error is not None:
+            error.add_note(told(last, self.saver.repo(), journal.store))
+        return (made(save, journal.now(), journal.state),) if save is not None else ()
 
     def _note_left(self, head: st.RunState, save: Save | None) -> None:
         """How the files are when the attempt ends, so that the next one knows what somebody changed since."""
         with contextlib.suppress(SaveError, OSError):
             place, reader = self.saver.repo(), self.saver.reader()
             now = repo.head(place)
-            if save is None and place.shadow:  # as it was at the last save, for there is no HEAD
-                newest = saves.newest(place, reader, self._run)
-                held = newest.commit if newest is not None else ""
-            else:
-                held = save.commit if save is not None else now.oid
-            tree = objects.parse_commit(reader.read(held)[1]).tree if held else ""
-            leaving.note(self.saver.private, Left(self._run, head.attempts, now.oid, now.branch, tree))
+            if save is not None:
+                held: saves.Held | None = saves.read(reader, save.commit, place.algo)
+            else:  # as HEAD says; where there is none, as it was at the last save
+                held = saves.newest(place, reader, self._run) if place.shadow else None
+            tree = held.tree if held is not None else self._tree_of(now.oid) if now.oid else ""
+            secrets = {kept.path: _look(kept.mode, kept.oid) for kept in held.meta.secrets} if held else {}
+            left = Left(self._run, head.attempts, now.oid, now.branch, tree, secrets)
+            leaving.note(self.saver.private, left)
+
+    def _tree_of(self, commit: str) -> str:
+        return objects.parse_commit(self.saver.reader().read(commit)[1]).tree
 
     def close(self) -> None:
         """Let go of the processes that read and watch."""
@@ -149,7 +169,9 @@ class Files:
         at = _now()
         if not head.save_point:
             return [made(self._first(head), at, head)]
-        self._recreate(head)
+        wanted = head.save_point if mode == "rewind" else head.last_save or head.save_point
+        self._recreate(wanted, head, alive_until_s, moved_is_fine=moved_is_fine)
+        self._anchor(head)
         found = self.save("found", head, "found on resume", if_dirty=True)
         events: list[ev.AnyEvent] = [made(found, at, head)] if found is not None else []
         held = self._point(head)
@@ -188,22 +210,61 @@ class Files:
             ev.Warned(at=at, level=f"anew {head.attempts}", text=text),
         ]
 
-    def _recreate(self, head: st.RunState) -> None:
-        """A workspace that is gone comes back from its save point, if the repository is not gone with it."""
+    def _recreate(
+        self, commit: str, head: st.RunState, alive_until_s: float | None, *, moved_is_fine: bool
+    ) -> None:
+        """A workspace that is gone comes back from a save, if the repository is not gone with it."""
         private, note = self.saver.private, leaving.noted(self.saver.private, Recreating)
-        under_way = note is not None and (note.run, note.point) == (self._run, head.save_point)
-        if os.path.lexists(self.saver.folder) and not under_way:
+        if note is not None and (note.run, note.point) != (self._run, commit):
+            note = None
+        is_there = os.path.lexists(self.saver.folder)
+        if is_there and note is None:
             return
-        leaving.note(private, Recreating(self._run, head.save_point))
-        if not os.path.lexists(self.saver.folder):
-            recreating.make_folder(self.saver, head.save_point)
-        held = saves.read(self.saver.reader(), head.save_point, self.saver.repo().algo)
-        self._restore(held, "recreated")
+        if is_there:
+            assert note is not None, "what is not under way is left alone"
+            tip = note.tip
+        else:
+            tip = self._checked_tip(commit, head, alive_until_s, moved_is_fine=moved_is_fine)
+        leaving.note(private, Recreating(self._run, commit, tip))
+        if not is_there:
+            recreating.make_folder(self.saver, commit)
+        place = self.saver.repo()
+        held = saves.read(self.saver.reader(), commit, place.algo)
+        as_checked = bool(tip) and refs.read_ref(place.common_dir, os.fsdecode(raw(held.meta.branch))) == tip
+        self._restore(held, "recreated", force=moved_is_fine or as_checked)
         leaving.drop(private, Recreating)
 
-    def _restore(self, held: saves.Held, reason: str) -> None:
+    def _checked_tip(
+        self, commit: str, head: st.RunState, alive_until_s: float | None, *, moved_is_fine: bool
+    ) -> str:
+        """Where the branch of a workspace that is gone may be moved back from: not from where a person moved it."""
+        left = recreating.lost(self.saver.folder, self.saver.private)
+        held = recreating.held_by(left, commit)
+        tip = recreating.tip_of(left, held)
+        own = bool(tip.oid) and self._is_the_attempts_own(head, tip, alive_until_s, left.place)
+        hint = (
+            f"look at it, and bring the files back (`outlast restore {head.run}`), or start with moved=True"
+        )
+        recreating.check(self.saver, held, force=own or moved_is_fine, hint=hint)
+        return tip.oid
+
+    def _anchor(self, head: st.RunState) -> None:
+        """Saves that events name are reachable: a ref that somebody packed or removed may not have survived a power cut."""
+        place, reader = self.saver.repo(), self.saver.reader()
+        for commit in dict.fromkeys((head.save_point, head.last_save)):
+            with contextlib.suppress(SaveError):
+                meta = saves.read(reader, commit, place.algo).meta
+                newest = saves.newest(place, reader, self._run)
+                if newest is None or not repo.is_ancestor(place, commit, newest.commit):
+                    ref = saves.ref_of(self._run, meta.kind, meta.at)
+                    refs.write_ref(place.common_dir, ref, commit, old=refs.ANY)
+
+    def _restore(
+        self, held: saves.Held, reason: str, spared: Iterable[bytes] = (), *, force: bool = True
+    ) -> None:
         purpose = Purpose(kind="pre-restore", run=self._run, task=self._task, reason=reason)
-        restoring.restore(self.saver, held, purpose, restoring.Options(force=True, with_secrets=True))
+        options = restoring.Options(force=force, with_secrets=True, spared=frozenset(spared))
+        restoring.restore(self.saver, held, purpose, options)
 
     def _left(self, head: st.RunState) -> Left | None:
         """What the last attempt noted when it ended."""
@@ -218,7 +279,7 @@ class Files:
         now = repo.head(self.saver.repo())
         if held.meta.shadow or now == repo.Head(held.meta.head, held.meta.branch):
             return
-        if self._is_the_attempts_own(head, now, alive_until_s):
+        if self._is_the_attempts_own(head, now, alive_until_s, self.saver.repo()):
             return
         if mode == "keep" and now.branch == held.meta.branch and self._descends(held.meta.head, now.oid):
             return
@@ -232,19 +293,19 @@ class Files:
             ' files="keep" and moved=True',
         )
 
-    def _is_the_attempts_own(self, head: st.RunState, now: repo.Head, alive_until_s: float | None) -> bool:
+    def _is_the_attempts_own(
+        self, head: st.RunState, now: repo.Head, alive_until_s: float | None, place: repo.Repo
+    ) -> bool:
         """Whether the agent itself moved HEAD: as it noted when it ended, else by the time at which it moved."""
         left = self._left(head)
         if left is not None:
             return (left.head, left.branch) == (now.oid, now.branch)
         if head.attempt is None or alive_until_s is None:
             return False
-        moved_at_s = liveness.boottime_s() - (time.time() - self._moved_at(now))
-        return moved_at_s <= alive_until_s + RENEWED_WITHIN_S
+        return _since_boot_s(self._moved_at(now, place)) <= alive_until_s + RENEWED_WITHIN_S
 
-    def _moved_at(self, now: repo.Head) -> float:
+    def _moved_at(self, now: repo.Head, place: repo.Repo) -> float:
         """When HEAD or its branch was last moved, by the wall clock."""
-        place = self.saver.repo()
         paths = [place.git_dir / "HEAD", place.git_dir / "logs" / "HEAD"]
         if now.branch:
             loose = place.common_dir / now.branch
@@ -270,43 +331,121 @@ class Files:
         private = self.saver.private
         plan = leaving.noted(private, Arriving)
         if plan is None or (plan.run, plan.attempts, plan.point) != (self._run, head.attempts, held.commit):
-            theirs = self._theirs(held, found, head, alive_until_s)
-            plan = Arriving(self._run, head.attempts, held.commit, found.commit if found else "", theirs)
+            theirs, spared = self._theirs(held, found, head, alive_until_s)
+            unsure = self._unsure(held, found, head, alive_until_s)
+            point = found.commit if found else ""
+            plan = Arriving(self._run, head.attempts, held.commit, point, theirs, spared, unsure)
             leaving.note(private, plan)
-        self._restore(held, "rewind")
+        self._restore(held, "rewind", plan.spared)
         if plan.theirs:
-            there = saves.read(self.saver.reader(), plan.found, self.saver.repo().algo).tree
-            point, wanted = (
-                restoring.entries_of(self.saver, tree, plan.theirs) for tree in (held.tree, there)
+            there = saves.read(self.saver.reader(), plan.found, self.saver.repo().algo)
+            old, new = (
+                restoring.entries_of(self.saver, tree, plan.theirs) for tree in (held.tree, there.tree)
             )
-            restoring.put_files(self.saver, [(path, point[path], wanted[path]) for path in plan.theirs])
+            changes = [(path, old[path], new[path]) for path in plan.theirs]
+            restoring.put_files(self.saver, changes, there)
         leaving.drop(private, Arriving)
-        if not plan.theirs:
-            return []
-        text = f"files that somebody changed since the last attempt were kept: {_names(plan.theirs)}"
-        return [ev.Warned(at=at, level=f"kept {held.commit[:12]} {head.attempts}", text=text)]
+        level, events = f"{held.commit[:12]} {head.attempts}", list[ev.AnyEvent]()
+        if plan.unsure:
+            events.append(ev.Warned(at=at, level=f"unsure {level}", text=plan.unsure))
+        if kept := [*plan.theirs, *plan.spared]:
+            text = f"files that somebody changed since the last attempt were kept: {_names(kept)}"
+            events.append(ev.Warned(at=at, level=f"kept {level}", text=text))
+        return events
 
     def _theirs(
         self, held: saves.Held, found: Save | None, head: st.RunState, alive_until_s: float | None
-    ) -> tuple[bytes, ...]:
-        """What was changed since the last attempt ended, or, where it did not say so, when it was not alive any more."""
-        if found is None:
-            return ()
-        there = saves.read(self.saver.reader(), found.commit, self.saver.repo().algo).tree
-        left = self._left(head)
-        if left is not None and left.tree:
-            return tuple(path for path, _, _ in restoring.changes_between(self.saver, left.tree, there))
-        since = restoring.changes_between(self.saver, held.tree, there)
-        return tuple(path for path, _, _ in since if self._is_younger(path, alive_until_s))
+    ) -> tuple[tuple[bytes, ...], tuple[bytes, ...]]:
+        """What was changed since the last attempt ended, or, where it did not say so, when it was not alive any more.
 
-    def _is_younger(self, path: bytes, alive_until_s: float | None) -> bool:
-        """Whether a file was changed when no attempt was alive any more."""
-        if alive_until_s is None:
-            return False
+        First what the found save holds; then what is there and no tree holds it, ignored or secret by now.
+        """
+        left, spared = self._left(head), self._their_secrets(held, head, alive_until_s)
+        if found is None:
+            return (), tuple(spared)
+        there = saves.read(self.saver.reader(), found.commit, self.saver.repo().algo).tree
+        if left is not None and left.tree:
+            changes = restoring.changes_between(self.saver, left.tree, there)
+            changed = [path for path, _, _ in changes]
+        else:
+            changes = restoring.changes_between(self.saver, held.tree, there)
+            changed = [path for path, _, _ in changes if self._is_younger(path, alive_until_s)]
+        gone = [path for path, _, new in changes if new is None and path in changed]
+        spared |= {path for path in gone if self._is_file(path)}
+        return tuple(path for path in changed if path not in spared), tuple(sorted(spared))
+
+    def _their_secrets(self, held: saves.Held, head: st.RunState, alive_until_s: float | None) -> set[bytes]:
+        """The secrets of the save point that a person changed or deleted since."""
+        left, noted_at_s = self._left(head), leaving.noted_at_s(self.saver.private, Left)
+        worktree = Worktree(self.saver.folder, self.saver.reader(), self.saver.repo().algo)
+        found: set[bytes] = set()
+        for kept in held.meta.secrets:
+            path = raw(kept.path)
+            now = self._look_at(worktree, path)
+            if now == _look(kept.mode, kept.oid):
+                continue
+            if left is None or left.secrets is None:
+                theirs = self._is_younger(path, alive_until_s)
+            elif now and kept.path not in left.secrets:  # ignored by then, so nobody noted what it was
+                theirs = self._changed_at(path) > noted_at_s
+            else:
+                theirs = now != left.secrets.get(kept.path, "")
+            if theirs:
+                found.add(path)
+        return found
+
+    def _look_at(self, worktree: Worktree, path: bytes) -> str:
+        """What a secret is like now; empty where there is none."""
+        told = worktree.told(path)
+        if told is None:
+            return ""
+        mode = objects.LINK if stat.S_ISLNK(told.st_mode) else told.st_mode & 0o777
+        return _look(mode, worktree.digest(path, objects.SHA1))
+
+    def _unsure(
+        self, held: saves.Held, found: Save | None, head: st.RunState, alive_until_s: float | None
+    ) -> str:
+        """What is taken back for the attempt's own, but may be a person's: nobody knows when in these seconds it died."""
+        if head.attempt is None or alive_until_s is None or self._left(head) is not None:
+            return ""
+        place = self.saver.repo()
+        now, parts = repo.head(place), []
+        moved = not held.meta.shadow and now != repo.Head(held.meta.head, held.meta.branch)
+        if moved and now.oid and _since_boot_s(self._moved_at(now, place)) > alive_until_s - ROUNDED_S:
+            parts.append(f"HEAD at {now.oid[:12]}")
+        commit = found.commit if found is not None else now.oid
+        there = self._tree_of(commit) if commit else held.tree
+        since = [path for path, _, _ in restoring.changes_between(self.saver, held.tree, there)]
+        files = [path for path in since if self._is_younger(path, alive_until_s, within_s=-ROUNDED_S)]
+        if files := [path for path in files if not self._is_younger(path, alive_until_s)]:
+            parts.append(_names(files))
+        if not parts:
+            return ""
+        what = f"{'save' if found is not None else 'commit'} {commit[:12]}"
+        return (
+            f"{what} holds what was taken back and may be a person's, for it was changed in the seconds in which the"
+            f" last attempt died: {'; '.join(parts)}"
+        )
+
+    def _is_file(self, path: bytes) -> bool:
         with contextlib.suppress(OSError):
-            changed = os.lstat(os.fsencode(self.saver.folder) + b"/" + path).st_ctime
-            return liveness.boottime_s() - (time.time() - changed) > alive_until_s + RENEWED_WITHIN_S
+            return not stat.S_ISDIR(os.lstat(os.fsencode(self.saver.folder) + b"/" + path).st_mode)
         return False
+
+    def _changed_at(self, path: bytes) -> float:
+        """When a file was last changed in any way, by the wall clock; long ago where there is none."""
+        with contextlib.suppress(OSError):
+            return os.lstat(os.fsencode(self.saver.folder) + b"/" + path).st_ctime
+        return 0.0
+
+    def _is_younger(
+        self, path: bytes, alive_until_s: float | None, within_s: float = RENEWED_WITHIN_S
+    ) -> bool:
+        """Whether a file was changed when no attempt was alive any more."""
+        changed = self._changed_at(path)
+        return (
+            bool(changed) and alive_until_s is not None and _since_boot_s(changed) > alive_until_s + within_s
+        )
 
     def _mend(self, held: saves.Held, head: st.RunState, at: datetime) -> list[ev.AnyEvent]:
         """After another boot: files that a power cut left empty or full of zeros come back from the save."""
@@ -318,6 +457,16 @@ class Files:
         names = ", ".join(mended[:_NAMED_MAX]) + (" …" if len(mended) > _NAMED_MAX else "")
         text = f"{len(mended):,} files were empty or full of zeros after the reboot and came back from the save: {names}"
         return [ev.Warned(at=at, level=f"mended {held.commit[:12]}", text=text)]
+
+
+def _since_boot_s(wall_s: float) -> float:
+    """A time of the wall clock, on the clock of leases."""
+    return liveness.boottime_s() - (time.time() - wall_s)
+
+
+def _look(mode: int, oid: str) -> str:
+    """What tells a secret from another version of it."""
+    return f"{mode:o} {oid}"
 
 
 def _names(paths: Sequence[bytes]) -> str:
@@ -338,12 +487,32 @@ def named(left: LeftOut) -> str:
     return shorten(f"{left.path} ({left.why})", 200)
 
 
-def told(save: Save, place: repo.Repo) -> str:
-    """How to look at a save, and how to get it back."""
-    short = save.commit[:12]
-    git = f"git --git-dir={shlex.quote(str(place.git_dir))}" if place.shadow else "git"
+def told(save: Save, place: repo.Repo, store: SqliteStore) -> str:
+    """How to look at a save, and how to get it back, as it can be typed where the program stands."""
+    short, folder = save.commit[:12], shlex.quote(str(place.folder))
+    here = _stands_in(place.folder)
+    around = "git" if here else f"git -C {folder}"
+    git = f"git --git-dir={shlex.quote(str(place.git_dir))}" if place.shadow else around
+    restore = f"outlast restore {short}{'' if here else f' --workspace {folder}'}{_store_option(store)}"
     left = f"; left out: {', '.join(named(item) for item in save.left_out[:3])}" if save.left_out else ""
-    return f"outlast saved the files: look with `{git} show {short}`, get them back with `outlast restore {short}`{left}"
+    return f"outlast saved the files: look with `{git} show {short}`, get them back with `{restore}`{left}"
+
+
+def _stands_in(folder: Path) -> bool:
+    """Whether a command typed here works on this workspace by itself."""
+    with contextlib.suppress(OSError):
+        return workspace_around(Path.cwd()) == folder
+    return False
+
+
+def _store_option(store: SqliteStore) -> str:
+    """The option that leads to a store; none where a command finds it by itself."""
+    root, database = locate(store.url)
+    with contextlib.suppress(OSError, OutlastError):
+        found = locate(settings.load()["store"] or None)[1]
+        if os.path.realpath(found) == os.path.realpath(database):
+            return ""
+    return f" --store {shlex.quote(str(root if database.parent == root else database))}"
 
 
 def failed(error: SaveError, at: datetime) -> ev.Warned:

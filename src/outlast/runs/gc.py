@@ -1,5 +1,6 @@
 """Collecting what nobody needs: closed runs that rested for long, then payloads that no event names any more."""
 
+import shutil
 from datetime import datetime, timedelta
 from pathlib import Path
 
@@ -39,7 +40,17 @@ def collect(store: SqliteStore, older_than: timedelta, now: datetime, *, dry_run
         (forgotten if _forget(store, summary) else spared).append(summary)
     blobs = store.blobs.sweep(_named(store), older_than_s=YOUNG_BLOB_S)
     health.sweep_locks(store.root, Path(store.url.removeprefix("sqlite://")))
+    _sweep_folders(store)
     return _collected(forgotten, spared, blobs, dry_run=False)
+
+
+def _sweep_folders(store: SqliteStore) -> None:
+    """Logs and state files go with their run. Looked for before the runs are listed: a new one is not taken for forgotten."""
+    folders = [path for path in (store.root / "runs").glob("*/") if not path.is_symlink()]
+    known = {summary.run for summary in find.every(store, Where())}
+    for folder in folders:
+        if folder.name not in known:
+            shutil.rmtree(folder, ignore_errors=True)
 
 
 def _collected(runs: list[Summary], spared: list[Summary], blobs: int, *, dry_run: bool) -> Collected:

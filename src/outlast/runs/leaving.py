@@ -15,30 +15,37 @@ T = TypeVar("T")
 
 
 class Left(msgspec.Struct, frozen=True):
-    """How the workspace was when an attempt ended: HEAD, and the tree of its files."""
+    """How the workspace was when an attempt ended: HEAD, the tree of its files, and what its secrets looked like."""
 
     run: str
     attempts: int
     head: str
     branch: str
     tree: str
+    secrets: dict[str, str] | None = None  # None where nobody looked
 
 
 class Arriving(msgspec.Struct, frozen=True):
-    """A rewind under way: from which found save, and which files are a person's and come back after it."""
+    """A rewind under way: from which found save, and which files are a person's.
+
+    `theirs` come back after it, `spared` are not touched: no tree holds them. `unsure` says what may have been theirs.
+    """
 
     run: str
     attempts: int
     point: str
     found: str
     theirs: tuple[bytes, ...]
+    spared: tuple[bytes, ...] = ()
+    unsure: str = ""
 
 
 class Recreating(msgspec.Struct, frozen=True):
-    """A workspace that was gone is being filled again from a save."""
+    """A workspace that was gone is being filled again from a save. Its branch may be moved back from `tip`."""
 
     run: str
     point: str
+    tip: str = ""
 
 
 def note(private: Path, what: Left | Arriving | Recreating) -> None:
@@ -52,6 +59,13 @@ def noted(private: Path, kind: type[T]) -> T | None:
     with contextlib.suppress(OSError, msgspec.MsgspecError):
         return msgspec.msgpack.decode((private / kind.__name__.lower()).read_bytes(), type=kind)
     return None
+
+
+def noted_at_s(private: Path, kind: type) -> float:
+    """When a note was written, by the wall clock; never where there is none."""
+    with contextlib.suppress(OSError):
+        return (private / kind.__name__.lower()).stat().st_mtime
+    return 0.0
 
 
 def drop(private: Path, kind: type) -> None:

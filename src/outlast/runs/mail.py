@@ -10,7 +10,15 @@ import msgspec
 from outlast.core import events as ev
 from outlast.core.values import NULL, PAYLOAD_INLINE_MAX_BYTES, Allowance, Contract, Payload
 from outlast.effects.ops import Append, Steps
-from outlast.errors import BeatClosed, OutlastError, RunCancelled, RunHandedOff, RunPaused, UnknownRun
+from outlast.errors import (
+    BeatClosed,
+    OutlastError,
+    RunCancelled,
+    RunHandedOff,
+    RunKilled,
+    RunPaused,
+    UnknownRun,
+)
 from outlast.runs import gather
 from outlast.runs.journal import Journal
 from outlast.store.protocol import Lease, Request
@@ -25,11 +33,13 @@ _STOPS: dict[str, tuple[type[OutlastError], ev.EndStatus, ev.Cause]] = {
     "pause": (RunPaused, "paused", "operator"),
     "cancel": (RunCancelled, "cancelled", "operator"),
     "handoff": (RunHandedOff, "handed_off", "handed_off"),
+    "kill": (RunKilled, "interrupted", "operator"),
 }
 _AFTERWARDS = {
     "pause": "`outlast resume {run}`, then start it again",
     "cancel": "start the task with `again` for a new run",
     "handoff": "`outlast export {run}`, or `outlast handoff {run} --take-back`",
+    "kill": "`outlast resume {run}` goes on",
 }
 
 
@@ -100,7 +110,7 @@ def _grace_is_over(root: Journal, request: Request) -> bool:
     """Whether a stop has waited long enough for the acts under way. Pause and handoff wait as long as it takes."""
     now = time.monotonic()
     since = _waiting.setdefault(root.lease, {}).setdefault(request.id, now)
-    return request.what == "cancel" and now - since >= CANCEL_GRACE_S
+    return request.what in ("cancel", "kill") and now - since >= CANCEL_GRACE_S
 
 
 def _stop(root: Journal, here: Journal, request: Request, overtaken: Sequence[Request]) -> Steps:
@@ -118,7 +128,7 @@ def _stop(root: Journal, here: Journal, request: Request, overtaken: Sequence[Re
         evidence += f", leaving in doubt: {', '.join(left)}" if left else ""
         taken = (*overtaken, request)
         end = ev.AttemptEnded(
-            at=root.now(), epoch=root.lease.epoch, status=status, cause=cause, evidence=evidence
+            at=root.now(), epoch=root.lease.epoch, status=status, cause=cause, evidence=evidence, wanted=True
         )
         events: list[ev.AnyEvent] = [*doubts, *(requested(item, root) for item in taken), end]
         yield from _write(root, here, Append(tuple(events), takes=tuple(item.id for item in taken)))

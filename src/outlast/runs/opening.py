@@ -47,15 +47,37 @@ def run(
     then the files go back to the last save point, or stay with `files="keep"`. Raises WorkspaceMoved where a person
     moved HEAD meanwhile, unless `moved` says that this is as it should be.
     """
+    terms = terms_of(
+        task, goal=goal, done=done, invariants=invariants, budget=budget, store=store, project=project,
+        workspace=workspace, files=files, moved=moved, amend=amend, again=again,
+    )  # fmt: skip
+    return Run(terms)
+
+
+def terms_of(
+    task: str | int,
+    *,
+    goal: str | None = None,
+    done: Sequence[str] | str | None = None,
+    invariants: Sequence[str] | str | None = None,
+    budget: object = None,
+    store: str | os.PathLike[str] | None = None,
+    project: str | None = None,
+    workspace: str | os.PathLike[str] | None = None,
+    files: str = "rewind",
+    moved: bool = False,
+    amend: bool = False,
+    again: bool = False,
+) -> Terms:
+    """What is asked for, checked. Raises UsageError."""
     folder = workspace_of(workspace)
-    terms = Terms(
+    return Terms(
         task=task_name(task), goal=goal_of(goal), checks=commands_of(done, "done"),
         invariants=commands_of(invariants, "invariants"), budget=budget_of(budget),
         project=scrub(project_name(project) or project_of(folder or Path.cwd())), project_given=project is not None,
         workspace=scrub(str(folder)) if folder is not None else "", store=path_of(store, "store"),
         amend=amend, again=again, files=files_mode(files), moved=moved,
     )  # fmt: skip
-    return Run(terms)
 
 
 def child(

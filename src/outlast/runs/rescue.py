@@ -5,11 +5,13 @@ quiet. A worktree that cannot be watched is looked at every thirty seconds. What
 """
 
 import os
+import stat
 import time
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import NamedTuple
 
+from outlast import settings
 from outlast.errors import OutlastError, UsageError
 from outlast.runs.savepoints import HAND, open_saver, workspace_around
 from outlast.workspace import git, repo
@@ -25,6 +27,7 @@ EVERY_S = 30.0
 QUIET_S = 10.0
 SEARCH_EVERY_S = 5.0
 POLL_S = 0.25
+_STICKY = stat.S_ISVTX | stat.S_IWOTH  # as /tmp: everybody may write there
 HEAVY = frozenset(
     {"node_modules", "target", "build", "dist", "venv", "vendor", "__pycache__", "site-packages"}
 )
@@ -175,17 +178,34 @@ def _checked(roots: Iterable[Path]) -> list[Path]:
         if not root.is_dir():
             raise UsageError(f"{root} is no folder", hint="give folders with worktrees in them")
         found.append(Path(os.path.realpath(root)))
+        refuse(found[-1])
     if not worktrees(found):
         names = ", ".join(map(str, found))
         raise UsageError(
             f"there is no git worktree in or under {names}",
-            hint="give folders with worktrees in them, or make one with `git init`",
+            hint="give folders with worktrees in them, or make one with `git init`; another user's must be named itself",
         )
     return found
 
 
+def refuse(root: Path) -> None:
+    """Raise UsageError for a folder with everybody's worktrees in it: whoever watches writes into each of them."""
+    home = settings.home()
+    real = Path(os.path.realpath(home)) if home is not None else Path("/")
+    told = root.stat()
+    everybodys = os.geteuid() == 0 and (told.st_mode & _STICKY == _STICKY or root == Path("/home"))
+    if root == Path("/") or root in real.parents or everybodys:
+        raise UsageError(
+            f"{root} is too much to watch: it holds what belongs to others",
+            hint="give the folder that your own worktrees are in",
+        )
+
+
 def worktrees(roots: Iterable[Path]) -> list[Path]:
-    """Worktrees that a root is in, is, or holds at most four folders deep. What is inside one is saved with it."""
+    """Worktrees that a root is in, is, or holds at most four folders deep. What is inside one is saved with it.
+
+    Below a root only those on the same file system that belong to this user; one that is a root, whosever it is.
+    """
     found: dict[Path, None] = {}
     for root in roots:
         around = workspace_around(root)
@@ -198,16 +218,21 @@ def worktrees(roots: Iterable[Path]) -> list[Path]:
 
 def _below(root: Path) -> Iterator[Path]:
     todo = [(root, 0)]
-    looked = 0
+    looked, device, user = 0, None, os.geteuid()
     while todo and looked < FOLDERS_MAX:
         folder, depth = todo.pop(0)
         looked += 1
         try:
+            told = folder.lstat()
             entries = sorted(os.scandir(folder), key=lambda entry: entry.name)
         except OSError:
             continue
+        device = told.st_dev if device is None else device
+        if told.st_dev != device:
+            continue
         if any(entry.name == ".git" for entry in entries):
-            yield folder
+            if told.st_uid == user:
+                yield folder
         elif depth < DEPTH_MAX:
             todo += [(Path(entry.path), depth + 1) for entry in entries if _is_looked_into(entry)]
 

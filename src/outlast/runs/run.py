@@ -4,7 +4,7 @@ There is no recovery mode. Starting is resuming, at beat 0 or at beat 140: claim
 """
 
 import sys
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
@@ -69,6 +69,9 @@ class Run:
         self._contract: tuple[int, Contract] | None = None
         self._beat: Beat | None = None
         self._open_below: set[str] = set()
+        self.launch: object = None  # how a supervised command is started again, as plain data
+        self.while_checking: Callable[[], None] | None = None  # called now and then; may raise
+        self.on_claimed: Callable[[], None] | None = None  # between the claim and the first look at the files
         self._is_below = False
 
     # -- looking -------------------------------------------------------------------------------------------------
@@ -294,7 +297,8 @@ class Run:
         kept = yield from self._kept_result(result)
         faults.point("checks.before")
         commands, timeout_s = self.contract.checks, self.settings["check_timeout_s"]
-        checks = (yield Block(lambda: run_checks(commands, self.folder, timeout_s))) if commands else ()
+        run = lambda: run_checks(commands, self.folder, timeout_s, self.while_checking)  # noqa: E731 - as a Block takes it
+        checks = (yield Block(run)) if commands else ()
         failed = next((check for check in checks if check.exit_code != 0), None)
         if failed is not None:
             raise ChecksFailed(
@@ -395,6 +399,8 @@ class Run:
         try:
             yield Block(self._claim)
             if not self.is_done:
+                if self.on_claimed is not None:
+                    yield Block(self.on_claimed)
                 yield from self._start()
         except BaseException:
             self._give_back()
@@ -467,8 +473,6 @@ class Run:
         """Record that this process took the run up, and how the last one was lost if it said nothing."""
         journal, head = self.journal, self.state
         events: list[ev.AnyEvent] = []
-        if head.attempt is not None:
-            events.append(endings.lost(head.attempt, journal.now()))
         recorded = self.contract
         given = admission.asked(self.terms, recorded)
         if self.terms.amend and (given != recorded or self.terms.budget not in (None, head.budget)):
@@ -477,9 +481,12 @@ class Run:
                     at=journal.now(), contract=given, budget=self.terms.budget, by=settings.user_name()
                 )
             )
-        if self.files is not None:
-            events += yield Block(self._arrive)
-        events.append(endings.started(journal.lease, journal.now(), __version__, sys.argv))
+        found: list[ev.AnyEvent] = (yield Block(self._arrive)) if self.files is not None else []
+        if head.attempt is not None:
+            new_files = any(isinstance(event, ev.SaveMade) and event.kind == "found" for event in found)
+            events.insert(0, endings.lost(head.attempt, journal.now(), progress=new_files))
+        launch = None if self.launch is None else (yield from journal.keep(self.launch))
+        events += (*found, endings.started(journal.lease, journal.now(), __version__, sys.argv, launch))
         yield from _through(journal, Append(tuple(events)))
         self.closed = False
         faults.point("run.started")

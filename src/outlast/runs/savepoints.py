@@ -19,7 +19,7 @@ from outlast.errors import OutlastError, SaveDamaged, UnknownRun, UsageError, Wo
 from outlast.runs import find, gather, listing
 from outlast.store.protocol import Summary, Where
 from outlast.store.sqlite import SqliteStore
-from outlast.workspace import branches, git, refs, repo, saves, seam
+from outlast.workspace import branches, git, recreating, refs, repo, saves, seam
 from outlast.workspace.capture import Saver
 from outlast.workspace.reading import place_of
 from outlast.workspace.rules import Limits
@@ -83,17 +83,36 @@ class Desk:
     def __init__(self, state: Path, store: SqliteStore | None, project: str, workspace: Path | None) -> None:
         self.state, self.store, self.project = state, store, project
         self.given = workspace is not None
-        if workspace is not None and not workspace.is_dir():
-            raise UsageError(f"{workspace} is no folder", hint="give the folder the agent works in")
         self.folder = Path(os.path.realpath(workspace)) if workspace else workspace_around(Path.cwd())
+        if workspace is not None and not workspace.is_dir() and not self._is_known(self.folder):
+            raise UsageError(f"{workspace} is no folder", hint="give the folder the agent works in")
         self._savers: dict[Path, Saver] = {}
 
     def saver(self, folder: Path | None = None) -> Saver:
-        """What saves a folder; the workspace around the person unless another is named."""
+        """What saves a folder; the workspace around the person unless another is named.
+
+        Of one that is gone saves can still be read. Raises WorkspaceRefused where its repository is gone as well.
+        """
         folder = Path(os.path.realpath(folder or self.folder))
         if folder not in self._savers:
+            left = None if folder.is_dir() else recreating.lost(folder, self._private(folder))
             self._savers[folder] = open_saver(folder, self.state)
+            if left is not None:
+                self._savers[folder].lend(left.place)
         return self._savers[folder]
+
+    def lost(self, folder: Path, common_dir: Path) -> Saver | None:
+        """What saves a folder that is gone, if it was a worktree of this repository."""
+        noted = repo.noted(self._private(folder))
+        if folder.is_dir() or noted is None or noted.common_dir != str(common_dir):
+            return None
+        return self.saver(folder)
+
+    def _private(self, folder: Path) -> Path:
+        return self.state / "workspaces" / place_of(folder)
+
+    def _is_known(self, folder: Path) -> bool:
+        return repo.noted(self._private(folder)) is not None
 
     def close(self) -> None:
         """Let go of the processes."""
@@ -113,16 +132,11 @@ class Desk:
         return find.find(self.store, name, self.project)
 
     def saver_of(self, run: Summary) -> Saver:
-        """What saves the workspace of a run."""
+        """What saves the workspace of a run; of one that is gone, what its saves can be read through."""
         if not run.state.workspace:
             raise UsageError(
                 f"run {run.run} of task {run.task!r} has no workspace, so no files of it were saved",
                 hint="start it with `workspace=`",
-            )
-        if not os.path.isdir(run.state.workspace):
-            raise WorkspaceRefused(
-                f"the workspace {run.state.workspace} of run {run.run} is gone",
-                hint="start the run: it makes the folder anew from its last save; or name another with --workspace",
             )
         return self.saver(Path(run.state.workspace))
 
@@ -130,6 +144,8 @@ class Desk:
 
     def save(self, text: str = "", *, branch: bool = False) -> Made:
         """Save the workspace now; durable when it returns. No commit where everything is as HEAD says."""
+        if not self.folder.is_dir():
+            raise UsageError(f"{self.folder} is no folder", hint="give the folder the agent works in")
         saver = self.saver()
         run = self.owner(saver.folder)
         save = saver.capture(purpose("manual", run, text, if_dirty=True))
@@ -233,10 +249,11 @@ class Desk:
         return next(iter(found.values()), None)
 
     def _others(self) -> Iterator[Path]:
-        """The other workspaces that are still there."""
+        """The other workspaces that are still there, or can be made again."""
         for note in (self.state / "workspaces").glob("*/folder"):
             folder = Path(os.fsdecode(note.read_bytes().removesuffix(b"\n")))
-            if folder.is_dir() and folder != self.folder:
+            place = None if folder.is_dir() else repo.noted(note.parent)
+            if folder != self.folder and (folder.is_dir() or (place and os.path.isdir(place.common_dir))):
                 yield folder
 
     def _by_ref(self, text: str) -> Found | None:
@@ -282,8 +299,7 @@ class Desk:
 
     def _has_saves(self) -> bool:
         """Whether there can be saves here at all; asked before anything is made in the state folder."""
-        private = self.state / "workspaces" / place_of(self.folder)
-        return os.path.lexists(self.folder / ".git") or private.is_dir()
+        return os.path.lexists(self.folder / ".git") or self._private(self.folder).is_dir()
 
     # -- listing -------------------------------------------------------------------------------------------------
 

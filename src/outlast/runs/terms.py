@@ -76,11 +76,11 @@ def path_of(given: object, what: str) -> str | None:
 
 
 def workspace_of(given: object) -> Path | None:
-    """The folder that a run works in, None where that is the current one."""
+    """The folder that a run works in, None where that is the current one. `~` is the home, as in a shell."""
     path = path_of(given, "workspace")
     if path is None:
         return None
-    folder = Path(path).absolute()
+    folder = Path(os.path.expanduser(path)).absolute()
     if os.path.lexists(folder) and not folder.is_dir():
         raise not_a_folder(folder)
     return folder

@@ -2,30 +2,29 @@
 
 Never touched: a run that is not over, a save that an event of such a run names, the runs of other stores, and what a
 person saved by hand. Oldest first, and only when a repository's saves take more than their budget, anchors go too.
+All of it is planned before anything goes, so that a dry run tells the same. Secrets kept apart are in `apart`.
 """
 
-import contextlib
-import fcntl
 import os
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from datetime import datetime, timedelta
 from pathlib import Path
-from typing import Literal
+from typing import Literal, NamedTuple
 
 import msgspec
 
-from outlast.core import events as ev
 from outlast.core.statuses import CLOSED
 from outlast.errors import SaveError, SaveFailed
-from outlast.runs import find
+from outlast.runs import apart, find, places
 from outlast.runs.savepoints import HAND
 from outlast.store.protocol import Summary, Where
 from outlast.store.sqlite import SqliteStore
-from outlast.workspace import git, objects, refs, repo, saves, shedding
+from outlast.workspace import git, refs, repo, shedding
 from outlast.workspace import thinning as chains
 from outlast.workspace.reader import ObjectReader
 from outlast.workspace.saves import Held
 from outlast.workspace.seam import text
+from outlast.workspace.thinning import Tip
 from outlast.workspace.worktree import write_over
 
 _PASSING = ("watch", "pre-restore")
@@ -45,7 +44,7 @@ class ThinnedRun(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Room(msgspec.Struct, frozen=True, kw_only=True):
-    """What the saves of one repository take."""
+    """What the saves of one repository take. In a dry run `bytes_after` is an estimate."""
 
     repository: str
     bytes_before: int
@@ -63,6 +62,7 @@ class Thinned(msgspec.Struct, frozen=True, kw_only=True):
     runs: tuple[ThinnedRun, ...] = ()
     rooms: tuple[Room, ...] = ()
     failed: tuple[tuple[str, str], ...] = ()
+    secrets: tuple[apart.ThinnedSecrets, ...] = ()
 
 
 class Terms(msgspec.Struct, frozen=True, kw_only=True):
@@ -79,29 +79,39 @@ class Terms(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def thin(store: SqliteStore, terms: Terms, tell: Callable[[str], None] = lambda line: None) -> Thinned:
-    """Thin the saves of every repository that this store's workspaces are in. Safe to repeat after a kill."""
+    """Thin the saves of every repository that this store's workspaces are in. Safe to repeat after a kill.
+
+    Then the secrets go that none of the saves names which are left, or in a dry run would be.
+    """
     known = {summary.run: _is_over(summary, terms.limit) for summary in find.every(store, Where(parent=""))}
     named = _named(store)
     anchored = _Anchored(store.root)
     runs: list[ThinnedRun] = []
     rooms: list[Room] = []
     failed: list[tuple[str, str]] = []
-    for place, privates in _repositories(store.root):
+    foreseen: dict[Path, dict[str, Tip]] = {}
+    for place, privates in places.repositories(store.root):
         tell(text(place.folder))
         try:
-            with _locked(privates), ObjectReader(place.common_dir, git.environment()) as reader:
+            with places.locked(privates), ObjectReader(place.common_dir, git.environment()) as reader:
                 one = _Thinning(place, reader, terms, known, named, anchored)
+                one.plan()
                 runs += one.thinned()
                 rooms.append(one.room())
                 runs += one.removed
+                if terms.dry_run:
+                    foreseen[place.common_dir] = one.after
         except SaveError as error:
             failed.append((text(place.folder), str(error)))
-    return Thinned(runs=tuple(runs), rooms=tuple(rooms), failed=tuple(failed))
+    secrets = apart.thin(store, foreseen, terms.now, dry_run=terms.dry_run)
+    return Thinned(runs=tuple(runs), rooms=tuple(rooms), failed=tuple(failed), secrets=secrets)
 
 
 def _is_over(summary: Summary, limit: datetime) -> bool:
+    """Whether nobody goes on with a run. One that was handed off goes on in another store, maybe on the same repository."""
     state = summary.state
-    return state.status in CLOSED and state.updated_at is not None and state.updated_at < limit
+    is_closed = state.status in CLOSED and state.status != "handed_off"
+    return is_closed and state.updated_at is not None and state.updated_at < limit
 
 
 def _named(store: SqliteStore) -> set[str]:
@@ -109,19 +119,9 @@ def _named(store: SqliteStore) -> set[str]:
     found: set[str] = set()
     for summary in find.every(store, Where(open_only=True)):
         found |= {summary.state.last_save, summary.state.save_point}
-        if summary.state.fork is None:
-            continue
-        after = 0
-        while page := store.read(summary.run, after=after).events:
-            found |= {_save_in(item.event) for item in page}
-            after = page[-1].seq
+        if summary.state.fork is not None:
+            found |= apart.named_by(store, summary.run)
     return found - {""}
-
-
-def _save_in(event: ev.AnyEvent) -> str:
-    if isinstance(event, ev.BeatDone | ev.EffectConfirmed):
-        return event.save
-    return event.commit if isinstance(event, ev.SaveMade) else ""
 
 
 class _Anchored:
@@ -145,48 +145,19 @@ class _Anchored:
                 raise SaveFailed(f"{self._file} cannot be written: {error.strerror}") from error
 
 
-# -- where saves are ---------------------------------------------------------------------------------------------
-
-
-def _repositories(state: Path) -> Iterator[tuple[repo.Repo, list[Path]]]:
-    """Every repository that a workspace of this state folder saved to, with the private folders of those."""
-    found: dict[Path, tuple[repo.Repo, list[Path]]] = {}
-    for private in sorted((state / "workspaces").glob("*/")):
-        for place in _places(private):
-            found.setdefault(place.common_dir, (place, []))[1].append(private)
-    yield from found.values()
-
-
-def _places(private: Path) -> Iterator[repo.Repo]:
-    noted = repo.noted(private)
-    shadow = private / "shadow.git"
-    if (shadow / "HEAD").exists():
-        folder = Path(noted.folder) if noted else private
-        yield repo.Repo(folder, shadow, shadow, objects.SHA1, shadow=True)
-    if noted is None or noted.shadow or not os.path.isdir(noted.common_dir):
-        return
-    common = Path(noted.common_dir)
-    with contextlib.suppress(SaveFailed):  # no repository any more: nothing of ours is there
-        form = git.run(["rev-parse", "--show-object-format"], git_dir=common).decode().strip()
-        yield repo.Repo(Path(noted.folder), common, common, objects.algo_named(form))
-
-
-@contextlib.contextmanager
-def _locked(privates: Sequence[Path]) -> Iterator[None]:
-    """Nobody saves or restores in these workspaces meanwhile."""
-    with contextlib.ExitStack() as stack:
-        for private in privates:
-            fd = os.open(private / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-            stack.callback(os.close, fd)
-            fcntl.flock(fd, fcntl.LOCK_EX)
-        yield
-
-
 # -- one repository ----------------------------------------------------------------------------------------------
 
 
+class _Planned(NamedTuple):
+    """The saves of a run that go, but for those to keep. Both newest first."""
+
+    why: Why
+    held: Sequence[Held]
+    keep: Sequence[Held]
+
+
 class _Thinning:
-    """One repository being thinned; its locks are ours."""
+    """One repository being thinned; its locks are ours. `after` is what its refs will lead to."""
 
     def __init__(
         self, place: repo.Repo, reader: ObjectReader, terms: Terms, known: dict[str, bool], named: set[str],
@@ -196,112 +167,144 @@ class _Thinning:
         self._known, self._named, self._anchored = known, named, anchored
         self._over = {run for run, over in known.items() if over}
         self._before = shedding.packed_bytes(place)
-        self._changed = False
+        self._planned: dict[str, _Planned] = {}
+        self._left: dict[str, Held] = {}
+        self._surplus: list[str] = []
+        self.after = chains.tips(place)
         self.removed: list[ThinnedRun] = []
 
-    def thinned(self) -> list[ThinnedRun]:
-        """One anchor for each run that is over; by hand, nothing that only a machine asked for and that is old."""
-        found = []
-        for run in sorted(
-            {name.split("/")[2] for name in refs.list_refs(self._place.common_dir, chains.REFS)}
-        ):
+    # -- what is to go -------------------------------------------------------------------------------------------
+
+    def plan(self) -> None:
+        """One anchor for each run that is over; by hand, nothing that only a machine asked for and that is old.
+
+        And where the saves take more than their budget, the oldest of these anchors go, as few as will do.
+        """
+        for run in sorted({name.split("/")[2] for name in self.after}):
             forgotten = run not in self._known and run in self._anchored.runs
             if run in self._over or forgotten:
-                found.append(self._to_one(run))
+                self._plan_one(run)
             elif run == HAND:
-                found.append(self._by_hand())
-        return [each for each in found if each is not None]
+                self._plan_by_hand()
+        if self._before > self._terms.budget_bytes:
+            self._plan_budget()
 
-    def _to_one(self, run: str) -> ThinnedRun | None:
+    def _plan_one(self, run: str) -> None:
         held = chains.newest_first(self._place, self._reader, run)
         if not held or held[0].meta.at >= self._terms.limit:
-            return None  # somebody still saves under this name
+            return  # somebody still saves under this name
         if self._named & {each.commit for each in held}:
-            self._leave(run, held[0])
-            return None
+            self._left[run] = held[0]
+            self.after[chains.kept_ref(run)] = Tip(held[0].commit)
+            return
         if len(held) == 1 and list(chains.refs_of(self._place, run)) == [chains.kept_ref(run)]:
-            return None
+            return
         newest = next((each for each in held if each.meta.kind != "pre-restore"), held[0])
-        return self._thin(run, "over", held, [newest])
+        self._planned[run] = _Planned("over", held, [newest])
+        for ref in chains.refs_of(self._place, run):
+            del self.after[ref]
+        self.after[chains.kept_ref(run)] = Tip(newest.commit, (newest,))
 
-    def _leave(self, run: str, newest: Held) -> None:
-        """An open run needs these. Mark them as of a run that is over, for the store will have forgotten it by then."""
-        if not self._terms.dry_run:
-            self._anchored.add(run)
-            refs.write_ref(self._place.common_dir, chains.kept_ref(run), newest.commit, old=refs.ANY)
-
-    def _by_hand(self) -> ThinnedRun | None:
+    def _plan_by_hand(self) -> None:
         held = chains.newest_first(self._place, self._reader, HAND)
         keep = [each for each in held if each is held[0] or not self._is_passing(each)]
         if len(keep) == len(held) or self._named & {each.commit for each in held}:
-            return None
-        return self._thin(HAND, "old", held, keep[::-1])
+            return
+        self._planned[HAND] = _Planned("old", held, keep)
+        commits = {each.commit for each in keep}
+        for ref, commit in chains.refs_of(self._place, HAND).items():
+            if commit in commits:
+                self.after[ref] = Tip(commit, tuple(keep))
+            else:
+                del self.after[ref]
 
     def _is_passing(self, held: Held) -> bool:
         return held.meta.kind in _PASSING and held.meta.at < self._terms.limit
 
-    def _thin(self, run: str, why: Why, held: Sequence[Held], keep: Sequence[Held]) -> ThinnedRun:
-        kept = keep[-1].commit
+    def _plan_budget(self) -> None:
+        anchors = self._anchors()
+        few, many = 0, len(anchors)
+        while few < many:
+            middle = (few + many) // 2
+            enough = self._bytes_without(anchors[:middle]) <= self._terms.budget_bytes
+            few, many = (few, middle) if enough else (middle + 1, many)
+        for ref in anchors[:few]:
+            run, newest = ref.split("/")[2], self._newest(ref)
+            self._surplus.append(ref)
+            self.removed.append(self._said(run, newest.meta.task, "budget", 1, None))
+            del self.after[ref]
+
+    def _bytes_without(self, gone: Sequence[str]) -> int:
+        """What would be left to keep if these refs were gone as well."""
+        left = [tip for ref, tip in self.after.items() if ref not in gone]
+        tips = set[str]().union(*(tip.reached_from(self._reader) for tip in left))
+        anew = sum(tip.anew_bytes(self._reader) for tip in left)
+        return shedding.reached_bytes(self._place, sorted(tips)) + anew
+
+    def _anchors(self) -> list[str]:
+        """The anchors of runs that are over, oldest first."""
+        free = [
+            ref
+            for ref in self.after
+            if ref == chains.kept_ref(ref.split("/")[2])
+            and self._is_ours_and_over(ref.split("/")[2])
+            and not self._is_named(ref)
+        ]
+        return sorted(free, key=lambda ref: (self._newest(ref).meta.at, ref))
+
+    def _newest(self, ref: str) -> Held:
+        return next(self.after[ref].saves(self._place, self._reader))
+
+    def _is_ours_and_over(self, run: str) -> bool:
+        return self._known.get(run, run in self._anchored.runs)
+
+    def _is_named(self, ref: str) -> bool:
+        """Whether an open run needs this save or one before it."""
+        return any(each.commit in self._named for each in self.after[ref].saves(self._place, self._reader))
+
+    # -- letting go ----------------------------------------------------------------------------------------------
+
+    def thinned(self) -> list[ThinnedRun]:
+        """Do what is planned but for the budget, or only tell it."""
+        if not self._terms.dry_run:
+            for run, newest in self._left.items():
+                self._leave(run, newest)
+        return [self._thin(run, planned) for run, planned in self._planned.items()]
+
+    def _leave(self, run: str, newest: Held) -> None:
+        """An open run needs these. Mark them as of a run that is over, for the store will have forgotten it by then."""
+        self._anchored.add(run)
+        refs.write_ref(self._place.common_dir, chains.kept_ref(run), newest.commit, old=refs.ANY)
+
+    def _thin(self, run: str, planned: _Planned) -> ThinnedRun:
+        why, held, keep = planned
+        kept = keep[0].commit
         if not self._terms.dry_run:
             if why == "over":
                 self._anchored.add(run)
-            kept = chains.thin(self._place, self._reader, run, keep, anchor=why == "over").kept[kept]
-            self._changed = True
-        return self._said(run, held[0].meta.task, why, len(held) - len(keep), kept)
+            done = chains.thin(self._place, self._reader, run, keep[::-1], anchor=why == "over")
+            kept = done.kept[kept]
+        going = chains.kept_ref(run) in self._surplus  # its anchor is over the budget, and told of by itself
+        return self._said(run, held[0].meta.task, why, len(held) - len(keep), None if going else kept)
 
     def _said(self, run: str, task: str, why: Why, removed: int, kept: str | None) -> ThinnedRun:
         return ThinnedRun(
             repository=text(self._place.folder), run=run, task=task, why=why, removed=removed, kept=kept
         )
 
-    # -- room ----------------------------------------------------------------------------------------------------
-
     def room(self) -> Room:
-        """Give back what nothing reaches any more, and keep to the budget."""
-        if not self._terms.dry_run:
-            if self._before > self._terms.budget_bytes:
-                self._keep_to_budget()
-            if self._changed or self._before > self._terms.budget_bytes:
-                self._reader.close()
-                shedding.shed(self._place)
+        """Keep to the budget as planned, and give back what nothing reaches any more."""
+        after = self._before
+        changes = bool(self._planned) or self._before > self._terms.budget_bytes
+        if changes and self._terms.dry_run:
+            after = min(after, self._bytes_without([]))
+        elif changes:
+            for ref in self._surplus:
+                refs.delete_ref(self._place.common_dir, ref, refs.ANY)
+            self._reader.close()
+            shedding.shed(self._place)
+            after = shedding.packed_bytes(self._place)
         return Room(
-            repository=text(self._place.folder), bytes_before=self._before,
-            bytes_after=shedding.packed_bytes(self._place), budget_bytes=self._terms.budget_bytes,
+            repository=text(self._place.folder), bytes_before=self._before, bytes_after=after,
+            budget_bytes=self._terms.budget_bytes,
         )  # fmt: skip
-
-    def _keep_to_budget(self) -> None:
-        """Let go of the oldest anchors of runs that are over, as few as will do."""
-        ours = refs.list_refs(self._place.common_dir, chains.REFS)
-        anchors = self._anchors(ours)
-        few, many = 0, len(anchors)
-        while few < many:
-            middle = (few + many) // 2
-            gone = {ref for ref, _ in anchors[:middle]}
-            left = {commit for ref, commit in ours.items() if ref not in gone}
-            enough = shedding.reached_bytes(self._place, sorted(left)) <= self._terms.budget_bytes
-            few, many = (few, middle) if enough else (middle + 1, many)
-        for ref, commit in anchors[:few]:
-            task = saves.read(self._reader, commit, self._place.algo).meta.task
-            refs.delete_ref(self._place.common_dir, ref, commit)
-            self.removed.append(self._said(ref.split("/")[2], task, "budget", 1, None))
-
-    def _anchors(self, ours: dict[str, str]) -> list[tuple[str, str]]:
-        """The anchors of runs that are over, oldest first."""
-        kept = [(ref, commit) for ref, commit in ours.items() if ref == chains.kept_ref(ref.split("/")[2])]
-        free = [
-            (ref, commit)
-            for ref, commit in kept
-            if self._is_ours_and_over(ref.split("/")[2]) and not self._is_named(commit)
-        ]
-        return sorted(free, key=lambda pair: saves.read(self._reader, pair[1], self._place.algo).meta.at)
-
-    def _is_ours_and_over(self, run: str) -> bool:
-        return self._known.get(run, run in self._anchored.runs)
-
-    def _is_named(self, commit: str) -> bool:
-        """Whether an open run needs this save or one before it."""
-        while commit:
-            if commit in self._named:
-                return True
-            commit = saves.read(self._reader, commit, self._place.algo).previous
-        return False

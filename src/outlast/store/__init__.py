@@ -14,11 +14,15 @@ _FILE_SUFFIXES = (".db", ".sqlite", ".sqlite3")
 
 
 def default_url() -> str:
-    """OUTLAST_STORE, else `outlast` in the user's state folder."""
+    """OUTLAST_STORE, else `outlast` in the user's state folder. Raises StoreRefused for a user without a home."""
     given = os.environ.get("OUTLAST_STORE")
     if given:
         return given
-    state_home = os.environ.get("XDG_STATE_HOME") or str(Path.home() / ".local" / "state")
+    try:
+        state_home = os.environ.get("XDG_STATE_HOME") or str(Path.home() / ".local" / "state")
+    except RuntimeError as error:
+        hint = "set OUTLAST_STORE to a folder, or HOME"
+        raise StoreRefused("there is no home to keep runs in", hint=hint) from error
     return str(Path(state_home) / "outlast")
 
 

@@ -71,21 +71,21 @@ def is_here(holder: Holder) -> bool:
 
 def kill_frozen(holder: Holder) -> bool:
     """SIGKILL exactly that process if it is stopped, and wait until it is gone; False where that cannot be done."""
-    if not is_here(holder) or holder.pid == os.getpid() or _state(holder.pid) not in "Tt":
+    if not is_here(holder) or holder.pid == os.getpid() or state(holder.pid) not in "Tt":
         return False
     try:
         os.kill(holder.pid, signal.SIGKILL)
     except OSError:
         return False
     deadline = boottime_s() + KILL_WAIT_S
-    while is_here(holder) and _state(holder.pid) not in "ZX":
+    while is_here(holder) and state(holder.pid) not in "ZX":
         if boottime_s() > deadline:
             return False
         time.sleep(0.01)
     return True
 
 
-def _state(pid: int) -> str:
+def state(pid: int) -> str:
     """The kernel's letter for what a process does; X where it is gone."""
     try:
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]

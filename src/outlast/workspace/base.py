@@ -16,12 +16,14 @@ import msgspec
 
 from outlast import settings
 from outlast.errors import SaveFailed, WorkspaceRefused
-from outlast.workspace import damage, git
+from outlast.workspace import damage, git, permissions
 from outlast.workspace.objects import Entry
 from outlast.workspace.repo import Repo, excludes_file, git_dir_form, make_git_dir
 
 _CONVERSIONS = ("text", "crlf", "eol", "ident", "filter", "working-tree-encoding")
 _CLOSED = re.compile(rb"^warning: could not open directory '(.*)/': ", re.MULTILINE)
+# Git cuts its words at 4,096 bytes, so of a folder whose path is too long for the kernel the end is missing.
+_TOO_LONG = re.compile(rb"^warning: could not open directory '((?!.*/': ).{3900,})/", re.MULTILINE)
 _DEBUG_LINES = 5
 
 
@@ -33,6 +35,7 @@ class Look(msgspec.Struct, frozen=True):
     others: list[bytes]
     nested: list[bytes]
     closed: list[bytes] = []  # folders that may not be looked into: what is there now, nobody knows
+    too_deep: list[bytes] = []  # folders that hold paths too long for the kernel
 
 
 class Base:
@@ -104,7 +107,8 @@ class Base:
             found = git.names(walking.result(timeout_s))
         nested = [name.rstrip(b"/") for name in found if name.endswith(b"/")]
         others = [name for name in found if not name.endswith(b"/")] if nested else found
-        return Look(changed, gone, others, nested, _CLOSED.findall(walking.said))
+        closed, too_deep = _CLOSED.findall(walking.said), _TOO_LONG.findall(walking.said)
+        return Look(changed, gone, others, nested, closed, too_deep)
 
     def ignored(self, paths: list[bytes], work_tree: Path | None = None) -> set[bytes]:
         """Which of these paths git would ignore, here or in a folder that has other ignore files."""
@@ -243,7 +247,8 @@ class Base:
                 plain[path] = (oid, size)
         converted = self._converted(plain, attributes)
         self.converts = bool(converted)
-        return list(dict.fromkeys([*doubtful, *converted])), dropped
+        guarded = permissions.narrower(os.fsencode(self.repo.folder) + b"/", plain)
+        return list(dict.fromkeys([*doubtful, *converted, *guarded])), dropped
 
     def _converted(self, plain: dict[bytes, tuple[bytes, bytes]], attributes: bool) -> list[bytes]:
         """Paths that git changes on their way into the repository, so that it holds other bytes than the disk."""

@@ -5,7 +5,6 @@ the files of a merge or rebase under way, nested repositories) has the previous 
 """
 
 import contextlib
-import fcntl
 import os
 import shutil
 from collections.abc import Iterable, Iterator
@@ -14,14 +13,14 @@ from pathlib import Path
 
 from outlast.errors import SaveFailed
 from outlast.store import files, liveness
-from outlast.workspace import git, memo, refs, repo, rules, tending
+from outlast.workspace import git, leftovers, memo, refs, repo, rules, tending, waiting
 from outlast.workspace.base import Base
 from outlast.workspace.consolidating import consolidate
 from outlast.workspace.hinting import Hinting, folders_of
 from outlast.workspace.packs import sweep
 from outlast.workspace.reader import ObjectReader
 from outlast.workspace.reading import Deadline, place_of
-from outlast.workspace.repo import Progress
+from outlast.workspace.repo import Progress, Repo
 from outlast.workspace.seam import Peeked, Purpose, Save
 from outlast.workspace.taking import Taking
 from outlast.workspace.trees import Cache
@@ -70,6 +69,11 @@ class Saver:
             self._repo = repo.find(self.folder, self.private, shadow=self._shadow)
             repo.note(self._repo, self.private)
         return self._repo
+
+    def lend(self, place: Repo) -> None:
+        """Read saves from here while the folder is gone. Nothing can be saved; `close` ends it."""
+        self._let_go()
+        self._mark, self._repo = None, place
 
     def reader(self) -> ObjectReader:
         """Reads the objects of the repository."""
@@ -149,25 +153,36 @@ class Saver:
             self._hinting = None
 
     @contextlib.contextmanager
-    def lock(self) -> Iterator[None]:
-        """One who saves or restores at a time."""
+    def lock(self, deadline: Deadline | None = None) -> Iterator[None]:
+        """One who saves or restores at a time. Raises SaveFailed where another one does not come to an end."""
         fd = os.open(self.private / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         try:
-            fcntl.flock(fd, fcntl.LOCK_EX)
+            waiting.take(fd, self.folder, deadline)
             yield
         finally:
             os.close(fd)
 
     # -- saving --------------------------------------------------------------------------------------------------
 
-    def capture(self, purpose: Purpose, *, deadline_s: float | None = None) -> Save | None:
-        """A save that is durable when this returns, or None where there is nothing to save."""
+    def capture(
+        self,
+        purpose: Purpose,
+        *,
+        deadline_s: float | None = None,
+        also: frozenset[bytes] = frozenset(),
+        apart: frozenset[bytes] = frozenset(),
+    ) -> Save | None:
+        """A save that is durable when this returns, or None where there is nothing to save.
+
+        It takes the files `also` whatever the rules say, for a restore is about to write over them: secrets among
+        them, and all that is in `apart`, beside the repository.
+        """
         deadline = Deadline(deadline_s)
-        with _translated(self.folder), self.lock():
+        with _translated(self.folder), self.lock(deadline):
             self._sweep()
             hinting = self.hinting()
             try:
-                return Taking(self, purpose, deadline, hinting).make()
+                return Taking(self, purpose, deadline, hinting, also, apart).make()
             except BaseException:
                 self._memo = None
                 if hinting is not None:
@@ -194,6 +209,7 @@ class Saver:
 
     def _sweep(self) -> None:
         """Remove what a killed save left behind. The lock is ours: whatever is there is nobody's."""
+        leftovers.sweep(self.folder, self.private)
         if self._swept:
             return
         sweep(self.repo().packs)

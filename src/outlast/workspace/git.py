@@ -23,11 +23,15 @@ _WORDS = tuple(word for setting in _QUIET for word in ("-c", setting))
 RAW_WORDS = tuple(word for setting in RAW for word in ("-c", setting))
 
 
+HELPER = "OUTLAST_HELPER"  # marks what works for us, beside what is watched
+
+
 def environment(changes: Mapping[str, str] | None = None) -> dict[str, str]:
     """The environment for git: ours, without what tells git where to work, and without questions."""
     return settings.environment(
         without="GIT_",
-        GIT_OPTIONAL_LOCKS="0", GIT_TERMINAL_PROMPT="0", GIT_NO_LAZY_FETCH="1", LC_ALL="C", **(changes or {}),
+        GIT_OPTIONAL_LOCKS="0", GIT_TERMINAL_PROMPT="0", GIT_NO_LAZY_FETCH="1", LC_ALL="C", **{HELPER: "1"},
+        **(changes or {}),
     )  # fmt: skip
 
 
@@ -70,7 +74,8 @@ class Running:
                 "git is not installed", hint="install it: `apt install git`, `brew install git`"
             ) from error
         except OSError as error:
-            raise SaveFailed(f"git cannot be started in {cwd or work_tree}: {error.strerror}") from error
+            where = cwd or work_tree or git_dir
+            raise SaveFailed(f"git cannot be started in {where}: {error.strerror}") from error
 
     @property
     def exit_code(self) -> int | None:

@@ -33,6 +33,9 @@ class Insides:
         self._tree_now = self._tree_of(there)
         self._left = {raw(left.path) for left in there.meta.left_out} if there else set()
         self._now = {inside.path: inside for inside in there.meta.inside} if there else {}
+        self._apart = {raw(kept.path) for kept in held.meta.secrets}
+        self._apart_now = {raw(kept.path): kept.oid for kept in there.meta.secrets} if there else {}
+        self._bare: list[tuple[bytes, Entry]] = []
         self._whole: list[bytes] = []
         self._pointers: list[tuple[bytes, bytes]] = []
         self._modules: list[tuple[Worktree, list[Change]]] = []
@@ -58,11 +61,17 @@ class Insides:
         return changes
 
     def finish(self) -> None:
-        """After the changes: folders that git wants, pointers to git folders elsewhere, and HEAD and index there."""
+        """After the changes: folders that git wants, pointers to git folders elsewhere, and HEAD and index there.
+
+        And settings without their credentials, where those were kept apart and nobody put them back.
+        """
         for inside in self._held.meta.inside:
             self._worktree.make_folder(raw(inside.path))
         for place in self._whole:
             _make_needed(self._worktree, place + b"/")
+        for path, entry in self._bare:
+            if self._worktree.told(path) is None:
+                self._worktree.put(path, 0o644, self._reader.read(entry.oid)[1])
         for place, pointer in self._pointers:
             self._worktree.put(place, 0o644, pointer)
         for module, changes in self._modules:
@@ -88,8 +97,21 @@ class Insides:
         self._whole.append(place)
         known = self._now.get(inside.path)
         now = self._files(self._tree_now, inside) if known and known.tree and not known.gitfile else {}
+        now |= self._kept_apart(place)
         wanted = self._files(self._tree, inside)
+        for name in [name for name in wanted if place + b"/" + name in self._apart]:
+            self._bare.append((place + b"/" + name, wanted.pop(name)))
         return [(place + b"/" + name, old, new) for name, old, new in self._differing(now, wanted, place)]
+
+    def _kept_apart(self, place: bytes) -> Files:
+        """Files with credentials that the save made before kept apart, just as they are."""
+        found: Files = {}
+        for path, oid in self._apart_now.items():
+            if path.startswith(place + b"/") and self._worktree.digest(path, objects.SHA1) == oid:
+                entry = self._worktree.entry(path)
+                if entry is not None:
+                    found[path.removeprefix(place + b"/")] = entry
+        return found
 
     def _differing(self, now: Files, wanted: Files, place: bytes) -> list[Change]:
         """HEAD comes last: without it git takes a folder for no repository."""

@@ -17,7 +17,7 @@ import msgspec
 from outlast.workspace.objects import EXEC, FILE, LINK
 from outlast.workspace.seam import Inside, LeftOut
 
-VERSION = 2
+VERSION = 3
 YOUNG_NS = (
     50_000_000  # a file changed this shortly before it was read may change again without looking changed
 )
@@ -86,6 +86,8 @@ class Memo(msgspec.Struct):
     index_tree: str = ""
     index_oid: str = ""
     stages: str = ""
+    modes: str = ""  # a tree of unusual permission bits: see `permissions`
+    umask: int = 0  # what they are unusual by: that of the process that made the first save
     head: str = ""
     run: str = ""
     ref: str = ""
@@ -96,6 +98,7 @@ class Memo(msgspec.Struct):
     lost: bool = False  # the user's repository names objects that are not there: see `damage`
     unreadable: bool = False  # the user's index is no index: nothing is known of what is staged
     secrets: dict[bytes, Known] = {}
+    marked: bool = False  # which repository has saves with these is noted: see `identity`
     inside: str = ""
     links: list[bytes] = []  # commits of other repositories that the user's index names
     insides: tuple[Inside, ...] = ()

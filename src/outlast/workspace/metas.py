@@ -5,7 +5,7 @@ from collections.abc import Sequence
 
 import msgspec
 
-from outlast.workspace import memo, objects
+from outlast.workspace import memo, objects, permissions
 from outlast.workspace.packs import PackWriter
 from outlast.workspace.reading import Findings
 from outlast.workspace.repo import Repo
@@ -55,7 +55,9 @@ def entries(
         held[b"index"] = objects.Entry(objects.FILE, memory.index_oid)
         for shared in place.git_dir.glob("sharedindex.*"):
             held[os.fsencode(shared.name)] = blob(shared.read_bytes())
-    for name, tree in ((b"stages", memory.stages), (b"inside", memory.inside)):
+    for name, tree in (
+        (b"stages", memory.stages), (b"inside", memory.inside), (permissions.ENTRY, memory.modes),
+    ):  # fmt: skip
         if tree:
             held[name] = objects.Entry(objects.TREE, tree)
     if progress:

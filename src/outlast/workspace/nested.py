@@ -11,7 +11,7 @@ import time
 from pathlib import Path
 
 from outlast.errors import SaveFailed
-from outlast.workspace import git, memo, objects
+from outlast.workspace import git, memo, objects, rules
 from outlast.workspace.base import Base, Look
 from outlast.workspace.packs import Moving, PackWriter, Unreadable
 from outlast.workspace.reading import TRIES, Deadline, Findings, files_below, place_of
@@ -20,6 +20,7 @@ from outlast.workspace.seam import Inside, raw, text
 from outlast.workspace.trees import TreeEditor
 
 HISTORY_BYTES_MAX = 64 << 20
+SETTINGS_BYTES_MAX = 1 << 20
 _MODULE_FILES = (b"HEAD", b"index")
 _PASSING = (b".lock", b"tmp_", b"/tmp_")
 
@@ -204,10 +205,34 @@ class GitFolder:
             del area.entries[name]
             editor.remove(top + b"/files/" + name)
         for name in names:
+            if rules.may_hold_credentials(name) and self._withhold(key, root, name, editor):
+                area.entries.pop(name, None)
+                continue
             known = self._read(key, root, name, area)
             if known is not None:
                 area.entries[name] = known
                 editor.put(top + b"/files/" + name, known.mode, known.oid)
+
+    def _withhold(self, key: bytes, root: bytes, name: bytes, editor: TreeEditor) -> bool:
+        """Keep a file with credentials apart, as a secret. The save itself has it without them, so that git can work."""
+        try:
+            told = os.lstat(root + name)
+            if not stat.S_ISREG(told.st_mode) or told.st_size > SETTINGS_BYTES_MAX:
+                return False
+            with open(root + name, "rb") as file:
+                data = file.read(SETTINGS_BYTES_MAX)
+        except OSError:
+            return False  # it is told when it is read
+        harmless = rules.without_credentials(name, data)
+        if harmless == data:
+            return False
+        self._findings.secrets[key + name] = told
+        place = _safe(key.removesuffix(b".git/")) + b"/files/" + name
+        if harmless:
+            editor.put(place, objects.FILE, self._pack.add("blob", harmless))
+        else:
+            editor.remove(place)
+        return True
 
     def _read(self, key: bytes, root: bytes, name: bytes, area: memo.Area) -> memo.Known | None:
         """A file as it is now; None where it is gone, or cannot be read, and is named for that."""

@@ -1,5 +1,6 @@
 """Reading the changed files of a worktree into a pack, and telling what was left out and why."""
 
+import contextlib
 import hashlib
 import os
 import stat
@@ -7,15 +8,19 @@ import time
 from collections.abc import Callable, Iterable
 from pathlib import Path
 
-from outlast.workspace import git, memo, rules
+from outlast.workspace import git, leftovers, memo, rules
 from outlast.workspace.base import Base, Look
 from outlast.workspace.objects import TREE
 from outlast.workspace.packs import Moving, PackWriter, Unreadable
+from outlast.workspace.permissions import Modes
 from outlast.workspace.seam import LeftOut, text
 from outlast.workspace.trees import TreeEditor
 
 TRIES = 3
 SHORT_S = 1.0
+SECRET_BYTES_MAX = 64 << 20  # above, a secret is only listed
+CLOSED = "may not be read"
+TOO_DEEP = "holds paths that are too long"
 _CHUNK = 1 << 20
 
 
@@ -39,6 +44,8 @@ class Deadline:
 
 class Findings:
     """What one capture found besides the files it took in."""
+
+    modes: Modes  # as soon as the tree is known that the save begins with
 
     def __init__(self) -> None:
         self.left_out: list[LeftOut] = []
@@ -98,7 +105,9 @@ class Reader:
     def _closed(self, look: Look) -> tuple[bytes, ...]:
         """Folders that may not be read: they are named, and what was saved of them before is kept."""
         for folder in look.closed:
-            self._findings.leave(self._prefix + folder + b"/", "may not be read")
+            self._findings.leave(self._prefix + folder + b"/", CLOSED)
+        for folder in look.too_deep:
+            self._findings.leave(self._prefix + folder + b"/", TOO_DEEP)
         return tuple(folder + b"/" for folder in look.closed)
 
     def take_paths(
@@ -128,6 +137,7 @@ class Reader:
             self._area.entries.pop(path, None)
             if in_base:
                 self._area.gone.add(path)
+            self._findings.modes.drop(self._prefix + path)
             if self._editor.remove(self._prefix + path):
                 self._findings.changed.append(self._prefix + path)
 
@@ -151,6 +161,7 @@ class Reader:
         held = self._editor.get(self._prefix + path)
         if held is not None and held.mode != TREE:  # a folder there is of files that came in its place
             self._editor.remove(self._prefix + path)
+            self._findings.modes.drop(self._prefix + path)
             self._findings.changed.append(self._prefix + path)
             self._findings.removed += 1
 
@@ -190,19 +201,12 @@ class Reader:
         return {path for path in suspects if path not in forced and self._refuse(path, told[path])}
 
     def _is_suspect(self, path: bytes, told: os.stat_result) -> bool:
-        if told.st_size > self._limits.file_bytes or rules.is_secret_name(path):
+        if told.st_size > self._limits.file_bytes or rules.is_secret_name(path) or leftovers.is_one(path):
             return True
         known = self._area.entries.get(path)
         if not stat.S_ISREG(told.st_mode) or (known is not None and known.fits(told)):
             return False
-        return rules.is_secret_head(self._beginning(path))
-
-    def _beginning(self, path: bytes) -> bytes:
-        try:
-            with open(self._root + path, "rb", buffering=0) as file:
-                return file.read(rules.HEAD_BYTES)
-        except OSError:
-            return b""
+        return is_secret(self._root, path)
 
     def _tracked(self, paths: list[bytes]) -> set[bytes]:
         """Which of these the user's index knows: those are saved whatever they are."""
@@ -223,11 +227,17 @@ class Reader:
         return told.intersection(paths)
 
     def _refuse(self, path: bytes, told: os.stat_result) -> bool:
-        if told.st_size > self._limits.file_bytes:
-            digest = self._digest(path, told)
-            self._findings.leave(self._prefix + path, "big", told.st_size, digest)
+        place, size = self._prefix + path, told.st_size
+        is_big = size > self._limits.file_bytes
+        if leftovers.is_one(path):
+            self._findings.leave(place, "unfinished, left by outlast", size)
+        elif is_big and not is_secret(self._root, path):
+            self._findings.leave(place, "big", size, self._digest(path, told))
+        elif is_big and size > SECRET_BYTES_MAX:
+            self._findings.leave(place, "secret, too big to be kept apart", size)
         else:
-            self._findings.secrets[self._prefix + path] = told
+            self._findings.secrets[place] = told
+            self._findings.modes.see(place)
         return True
 
     def _digest(self, path: bytes, told: os.stat_result) -> str:
@@ -299,6 +309,7 @@ class Reader:
                 self._findings.leave(self._prefix + path, str(error), told.st_size)
                 return
             self._put(path, memo.known(told, oid, read_at_ns, in_base))
+            self._findings.modes.note(self._prefix + path, told)
             return
         self._findings.leave(self._prefix + path, "moving", size)
 
@@ -315,6 +326,17 @@ class Reader:
             self._findings.changed.append(self._prefix + path)
             self._findings.taken += 1
         self._area.entries[path] = known
+
+
+def is_secret(root: bytes, path: bytes) -> bool:
+    """Whether a file is a secret, by its name or by how it begins."""
+    if rules.is_secret_name(path):
+        return True
+    with contextlib.suppress(OSError):
+        fd = os.open(root + path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+        with open(fd, "rb", buffering=0) as file:
+            return rules.is_secret_head(file.read(rules.HEAD_BYTES) or b"")
+    return False
 
 
 def files_below(root: bytes, folder: bytes, skip: Callable[[bytes], bool]) -> list[bytes]:

@@ -9,12 +9,19 @@ from pathlib import Path
 
 import msgspec
 
+from outlast import settings
 from outlast.errors import SaveFailed, WorkspaceRefused
 from outlast.store import files
 from outlast.workspace import git, objects, refs
 from outlast.workspace.seam import text
 
+_FATAL = 128  # how git ends when it gives up
 _YOUNG_NS = 50_000_000  # changed this shortly before it was read, a file may change again and look the same
+# What git says of a `.git` that is none, or none of a kind that it can use; anything else is a failure of the moment.
+_UNUSABLE = re.compile(
+    rb"(?i)not a git repository|gitfile|too large to be a \.git file|must be run in a work tree|git repo version"
+    rb"|unknown repository|extensions?\b|bad (?:config|numeric|boolean)|invalid (?:value|path)|core\.(?:bare|worktree)"
+)
 _OID = re.compile(r"[0-9a-f]{40}(?:[0-9a-f]{24})?")
 IN_PROGRESS = (
     b"MERGE_HEAD", b"MERGE_MSG", b"MERGE_MODE", b"MERGE_RR", b"SQUASH_MSG", b"CHERRY_PICK_HEAD", b"REVERT_HEAD", b"REBASE_HEAD",
@@ -65,8 +72,9 @@ def refuse(folder: Path) -> None:
     """`/` and the home folder are nobody's workspace."""
     if not folder.is_dir():
         raise WorkspaceRefused(f"{folder} is no folder", hint="give the folder the agent works in")
-    home = Path(os.path.realpath(Path.home()))
-    if folder == Path("/") or folder == home or folder in home.parents:
+    home = settings.home()
+    real = Path(os.path.realpath(home)) if home is not None else Path("/")
+    if folder == Path("/") or folder == real or folder in real.parents:
         raise WorkspaceRefused(
             f"{folder} is too much to save: it holds a whole home", hint="give the folder the agent works in"
         )
@@ -125,11 +133,23 @@ def _is_text(place: Place) -> bool:
 
 
 def _own(folder: Path) -> Repo | None:
+    """The folder's own repository; None only where git itself says that there is none it can use.
+
+    Raises SaveFailed where git fails for any other reason: saves would silently go elsewhere, and be missed there.
+    """
     words = ["rev-parse", "--is-bare-repository", "--show-object-format", "--absolute-git-dir", "--git-common-dir", "--show-toplevel"]  # fmt: skip
-    try:
-        said = git.run(words, cwd=folder, variables={"GIT_CEILING_DIRECTORIES": str(folder.parent)})
-    except SaveFailed:
-        return None  # a .git that git does not know: the files are saved all the same
+    asked = git.Running(
+        words, cwd=folder, variables={"GIT_CEILING_DIRECTORIES": str(folder.parent)}, ok=(0, _FATAL)
+    )
+    said = asked.result()
+    if asked.exit_code == _FATAL:
+        if _UNUSABLE.search(asked.said):
+            return None  # a .git that git does not know: the files are saved all the same
+        why = text(asked.said.strip().splitlines()[-1] if asked.said.strip() else b"no word why")
+        raise SaveFailed(
+            f"git cannot say which repository {folder} is: {why}",
+            hint="save again; if git goes on to fail, see `git status` there",
+        )
     bare, form, *lines = os.fsdecode(said).removesuffix("\n").split("\n")
     more = str(folder).count("\n")  # a folder's name may have lines of its own
     top = "\n".join(lines[-1 - more :])

@@ -5,8 +5,9 @@ Killed in the middle and started again it ends right: every step is a difference
 
 import contextlib
 import os
+import shlex
 import tempfile
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Container, Iterator, Mapping, Sequence
 from pathlib import Path
 
 import msgspec
@@ -14,13 +15,13 @@ import msgspec
 from outlast import faults
 from outlast.errors import SaveFailed, WorkspaceMoved, WorkspaceRefused
 from outlast.store import files
-from outlast.workspace import git, objects, refs, repo, saves, secret, trees
+from outlast.workspace import git, leftovers, objects, permissions, refs, repo, saves, trees, withheld
 from outlast.workspace.capture import Saver
 from outlast.workspace.inside import Insides
 from outlast.workspace.objects import TREE, Entry
 from outlast.workspace.reader import ObjectReader
-from outlast.workspace.seam import LeftOut, Purpose, Save, Secret, raw, text
-from outlast.workspace.worktree import Change, Worktree, in_the_way, write_over
+from outlast.workspace.seam import Purpose, Save, Secret, raw, text
+from outlast.workspace.worktree import Change, Worktree, write_over
 
 _LOCK_TEXT = b"outlast restores\n"
 _NAMED_MAX = 5
@@ -38,6 +39,7 @@ class Restored(msgspec.Struct, frozen=True):
     before: Save | None = None
     secrets: tuple[str, ...] = ()
     kept: tuple[str, ...] = ()
+    apart: tuple[str, ...] = ()  # written over, and kept apart in the save made before
 
 
 class Options(msgspec.Struct, frozen=True, kw_only=True):
@@ -47,6 +49,7 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
     dry_run: bool = False
     with_secrets: bool = False
     git_state: bool = True  # also HEAD, index and a merge under way, not only files
+    spared: frozenset[bytes] = frozenset()  # files and secrets that are left as they are
 
 
 def restore(saver: Saver, held: saves.Held, purpose: Purpose, options: Options) -> Restored:
@@ -57,7 +60,7 @@ def restore(saver: Saver, held: saves.Held, purpose: Purpose, options: Options) 
     try:
         return _restore(saver, held, purpose, options)
     except OSError as error:
-        name = f": {error.filename!r}" if error.filename else ""
+        name = f": {text(os.fsencode(error.filename))}" if error.filename else ""
         raise SaveFailed(
             f"the save {held.commit[:12]} cannot be restored{name}: {error.strerror}",
             hint="mend it, and restore again",
@@ -74,58 +77,117 @@ def _restore(saver: Saver, held: saves.Held, purpose: Purpose, options: Options)
     head = _Head(place, held)
     if options.git_state:
         head.check(force=options.force)
+    worktree = _worktree(saver, held)
     if options.dry_run:
-        now = saver.peek()
-        return _report(
-            saver, held, _spared(saver, held, changes_between(saver, now.tree, held.tree, now.trees)), None
-        )
+        return _foreseen(saver, held, worktree)
     if options.git_state and not place.shadow:
         _free_lock(place.index)
-    before = saver.capture(purpose)
+    now = saver.peek()
+    hidden = withheld.hidden(worktree, changes_between(saver, now.tree, held.tree, now.trees))
+    covering = withheld.covering(saver, worktree, held, now) if options.with_secrets else frozenset[bytes]()
+    also = frozenset(hidden) - now.secrets - covering
+    before = saver.capture(purpose, also=also - options.spared, apart=covering - options.spared)
     assert before is not None, "a save that is not asked to be of something dirty is always made"
-    with saver.lock():
-        there = saves.read(saver.reader(), before.commit, place.algo)
-        changes = _spared(saver, held, changes_between(saver, there.tree, held.tree))
-        worktree = Worktree(saver.folder, saver.reader(), place.algo)
-        _check_unsaved(saver, held, there, worktree)
-        insides = Insides(saver.folder, worktree, saver.reader(), place.algo, held, there)
-        below = insides.plan()
-        worktree.check([*changes, *below])
-        wanted = _secrets_wanted(saver, held, there, worktree) if options.with_secrets else []
-        worktree.apply(changes)
-        kept = _put_secrets(saver, wanted, worktree)
-        worktree.apply(below)
-        insides.finish()
-        refs.syncfs(saver.folder)
-        if options.git_state and not place.shadow:
-            head.put_back(purpose.run, force=options.force)
-            _put_index(saver, held)
-            _put_progress(saver, held)
-    _verify(saver, held)
-    return _report(saver, held, changes, before, kept, left=insides.kept)
+    with _told_if_interrupted(saver, before):
+        with saver.lock():
+            there = saves.read(saver.reader(), before.commit, place.algo)
+            done = _Files(saver, held, there, worktree, hidden, options)
+            done.write()
+            if options.git_state and not place.shadow:
+                head.put_back(purpose.run, force=options.force)
+                _put_index(saver, held)
+                _put_progress(saver, held)
+        _verify(saver, held, options.spared)
+    told = _report(saver, held, done.changes, before, done.secrets, left=done.left, unlike=done.unlike)
+    return msgspec.structs.replace(told, apart=done.apart)
 
 
-def materialise(saver: Saver, held: saves.Held, to: Path) -> Restored:
-    """A save in a new folder: a worktree of its own with HEAD detached, or plain files where there is no repository."""
+class _Files:
+    """The files that a restore brings back, planned and checked before the first is touched."""
+
+    def __init__(
+        self,
+        saver: Saver,
+        held: saves.Held,
+        there: saves.Held,
+        worktree: Worktree,
+        hidden: Mapping[bytes, Entry],
+        options: Options,
+    ) -> None:
+        self._saver, self._held, self._worktree, self._spared = saver, held, worktree, options.spared
+        apart = withheld.kept_apart(worktree, there, hidden)
+        found = withheld.with_hidden(changes_between(saver, there.tree, held.tree), apart)
+        changes = _without_left(saver, held, found, hidden)
+        self.changes = [change for change in changes if change[0] not in options.spared]
+        withheld.check_closed(saver, held, there.meta.left_out)
+        withheld.check_unsaved(saver, held, there.meta.left_out, worktree, {*apart, *options.spared})
+        self._insides = Insides(saver.folder, worktree, saver.reader(), saver.repo().algo, held, there)
+        self._below = self._insides.plan()
+        worktree.check([*self.changes, *self._below])
+        self._wanted: list[Secret] = []
+        if options.with_secrets:
+            self._wanted = withheld.secrets_wanted(saver, held, there, worktree, options.spared)
+        over = {*map(text, apart.keys() - options.spared), *(kept.path for kept in self._wanted)}
+        gone = [kept for kept in there.meta.secrets if kept not in held.meta.secrets]
+        self.apart = tuple(kept.path for kept in gone if kept.path in over)
+        self.unlike: list[bytes] = []
+        self.secrets: tuple[str, ...] = ()
+        self.left: list[str] = []
+
+    def write(self) -> None:
+        """All of it, durable when this returns. What could not be brought back is in `left`."""
+        with leftovers.noted(self._saver.private):
+            self._worktree.apply(self.changes)
+            self.unlike = [path for path in self._worktree.unlike() if path not in self._spared]
+            refused = self._worktree.put_bits(self.unlike)
+            self.secrets = withheld.put_secrets(self._saver, self._held, self._wanted, self._worktree)
+            self._worktree.apply(self._below)
+            self._insides.finish()
+            refs.syncfs(self._saver.folder)
+        self.left = [*self._insides.kept, *map(text, refused)]
+
+
+@contextlib.contextmanager
+def _told_if_interrupted(saver: Saver, before: Save) -> Iterator[None]:
+    """Whoever stops a restore half-way is told what there is now, and where what was there is."""
+    try:
+        yield
+    except KeyboardInterrupt as error:
+        error.add_note(
+            f"interrupted: {saver.folder} may be half restored; the same command again ends right, and what was"
+            f" there before is save {before.commit[:12]}"
+        )
+        raise
+
+
+def materialise(saver: Saver, held: saves.Held, to: Path, *, with_secrets: bool = False) -> Restored:
+    """A save in a new folder: a worktree of its own with HEAD detached, or plain files where there is no repository.
+
+    Raises SaveFailed, nothing made, where a secret that is asked for is not kept any more.
+    """
     refuse_full(to)
+    secrets = withheld.secrets_of(saver, held) if with_secrets else []
     place = saver.repo()
     if place.shadow or not held.meta.head:
         files.make_folder(to)
     else:
         words = ["worktree", "add", "--quiet", "--no-checkout", "--detach", str(to), held.meta.head]
         git.run(words, git_dir=place.common_dir)
-    return _report(saver, held, fill(saver, held, Path(os.path.realpath(to))), None, folder=to)
+    changes = fill(saver, held, Path(os.path.realpath(to)), secrets)
+    return _report(saver, held, changes, None, tuple(kept.path for kept in secrets), folder=to)
 
 
-def fill(saver: Saver, held: saves.Held, to: Path) -> list[Change]:
-    """Write a save's files into an empty folder, and its index where that is a worktree."""
+def fill(saver: Saver, held: saves.Held, to: Path, secrets: Sequence[Secret] = ()) -> list[Change]:
+    """Write a save's files and these secrets into an empty folder, and its index where that is a worktree."""
     place = saver.repo()
     changes = changes_between(saver, None, held.tree)
-    worktree = Worktree(to, saver.reader(), place.algo)
+    worktree = _worktree(saver, held, to)
+    permissions.guard(to, saver.reader(), held, place.algo)
     worktree.apply(changes)
     insides = Insides(to, worktree, saver.reader(), place.algo, held)
     worktree.apply(insides.plan(pointers=False))
     insides.finish()
+    withheld.put_secrets(saver, held, secrets, worktree)
     refs.syncfs(to)
     if not place.shadow and held.meta.head:
         there = repo.find(to, saver.private)
@@ -134,11 +196,19 @@ def fill(saver: Saver, held: saves.Held, to: Path) -> list[Change]:
     return changes
 
 
-def put_files(saver: Saver, wanted: Sequence[Change]) -> None:
-    """Only these files, each while it still is what the change says is there."""
-    with saver.lock():
-        Worktree(saver.folder, saver.reader(), saver.repo().algo).apply(wanted)
+def put_files(saver: Saver, wanted: Sequence[Change], held: saves.Held | None = None) -> None:
+    """Only these files, each while it still is what the change says is there; with permissions as in `held`."""
+    with saver.lock(), leftovers.noted(saver.private):
+        _worktree(saver, held).apply(wanted)
         refs.syncfs(saver.folder)
+
+
+def _worktree(saver: Saver, held: saves.Held | None, folder: Path | None = None) -> Worktree:
+    """The files of a folder, the workspace unless another is named, that are to get the permissions of a save."""
+    reader, algo = saver.reader(), saver.repo().algo
+    bits = permissions.recorded(reader, held, algo) if held is not None else {}
+    umask = permissions.umask_of(held) if held is not None else 0
+    return Worktree(folder or saver.folder, reader, algo, bits, umask)
 
 
 def entries_of(saver: Saver, tree: str, paths: Sequence[bytes]) -> dict[bytes, Entry | None]:
@@ -166,9 +236,11 @@ def changes_between(
     return list(trees.diff(now, wanted, read, algo))
 
 
-def _spared(saver: Saver, held: saves.Held, changes: list[Change]) -> list[Change]:
+def _without_left(
+    saver: Saver, held: saves.Held, changes: list[Change], hidden: Container[bytes]
+) -> list[Change]:
     """Without the deletion of what the save lacks because it was left out or ignored when it was made."""
-    going = [path for path, _, new in changes if new is None]
+    going = [path for path, _, new in changes if new is None and path not in hidden]
     if not going:
         return changes
     left = {raw(item.path) for item in held.meta.left_out}
@@ -176,14 +248,14 @@ def _spared(saver: Saver, held: saves.Held, changes: list[Change]) -> list[Chang
     return [
         change
         for change in changes
-        if change[2] is not None or not (_is_left(change[0], left) or change[0] in ignored)
+        if change[0] not in going or not (withheld.is_left(change[0], left) or change[0] in ignored)
     ]
 
 
 def _ignored_then(saver: Saver, held: saves.Held, paths: list[bytes]) -> set[bytes]:
     """Which of these the save's own ignore files name. They are put into an empty folder, where git is asked."""
     tree = trees.TreeEditor(held.tree, lambda oid: saver.reader().read(oid)[1], saver.repo().algo)
-    folders = {b"", *(folder for path in paths for folder in _folders(path))}
+    folders = {b"", *(folder for path in paths for folder in withheld.folders(path))}
     with tempfile.TemporaryDirectory(dir=saver.private, prefix="quarantine-") as place:
         rules = Worktree(Path(place), saver.reader(), saver.repo().algo)
         for name in (folder + b".gitignore" for folder in folders):
@@ -193,38 +265,15 @@ def _ignored_then(saver: Saver, held: saves.Held, paths: list[bytes]) -> set[byt
         return saver.base().ignored(paths, Path(place))
 
 
-def _folders(path: bytes) -> list[bytes]:
-    """The folders above a path, with a slash at their end."""
-    parts = path.split(b"/")
-    return [b"/".join(parts[:end]) + b"/" for end in range(1, len(parts))]
-
-
-def _is_left(path: bytes, left: set[bytes]) -> bool:
-    """Whether a path was left out, by itself or with a folder above it; folders have a slash at the end."""
-    if path in left:
-        return True
-    return any(folder in left for folder in _folders(path))
-
-
-def _check_unsaved(saver: Saver, held: saves.Held, there: saves.Held, worktree: Worktree) -> None:
-    """Raise SaveFailed where something is in the place of a saved file that the save made before could not take."""
-    for path, entry in _unsaved(saver, held, there.meta.left_out):
-        if not _is_as(worktree, path, entry):
-            raise in_the_way(path)
-
-
-def _unsaved(saver: Saver, held: saves.Held, now: Sequence[LeftOut]) -> list[tuple[bytes, Entry]]:
-    """Files of the save that are left out by now."""
-    left = {raw(item.path) for item in held.meta.left_out}
-    paths = [raw(item.path) for item in now if not item.path.endswith("/")]
-    found = entries_of(saver, held.tree, [path for path in paths if not _is_left(path, left)])
-    return [(path, entry) for path, entry in found.items() if entry is not None and entry.mode != TREE]
-
-
-def _is_as(worktree: Worktree, path: bytes, entry: Entry) -> bool:
-    with contextlib.suppress(OSError):
-        return worktree.entry(path) == entry
-    return False
+def _foreseen(saver: Saver, held: saves.Held, worktree: Worktree) -> Restored:
+    """What a restore would do. Raises SaveFailed where it would be refused."""
+    now = saver.peek()
+    found = changes_between(saver, now.tree, held.tree, now.trees)
+    hidden = withheld.hidden(worktree, found)
+    changes = _without_left(saver, held, withheld.with_hidden(found, hidden), hidden)
+    withheld.check_closed(saver, held, now.left_out)
+    worktree.check(changes)
+    return _report(saver, held, changes, None, unlike=worktree.unlike())
 
 
 def _report(
@@ -235,11 +284,13 @@ def _report(
     secrets: tuple[str, ...] = (),
     folder: Path | None = None,
     left: Sequence[str] = (),
+    unlike: Sequence[bytes] = (),
 ) -> Restored:
+    written = dict.fromkeys([*(path for path, _, new in changes if new is not None), *unlike])
     return Restored(
         held.commit,
         text(folder or saver.folder),
-        tuple(text(path) for path, _, new in changes if new is not None),
+        tuple(map(text, written)),
         tuple(text(path) for path, _, new in changes if new is None),
         held.meta.branch,
         held.meta.index,
@@ -247,36 +298,6 @@ def _report(
         secrets,
         (*(item.path for item in held.meta.left_out), *left),
     )
-
-
-# -- secrets -----------------------------------------------------------------------------------------------------
-
-
-def _secrets_wanted(saver: Saver, held: saves.Held, there: saves.Held, worktree: Worktree) -> list[Secret]:
-    """The untracked secrets to put back. Raises SaveFailed where one would replace what no save holds."""
-    saved = {kept.path: kept.oid for kept in there.meta.secrets}
-    tree = trees.TreeEditor(there.tree, lambda oid: saver.reader().read(oid)[1], saver.repo().algo)
-    wanted = []
-    for kept in held.meta.secrets:
-        path = raw(kept.path)
-        now, entry = worktree.digest(path, objects.SHA1), tree.get(path)
-        if now in ("", saved.get(kept.path)) or (
-            entry and worktree.digest(path, saver.repo().algo) == entry.oid
-        ):
-            wanted.append(kept)
-        elif now != kept.oid:
-            raise in_the_way(path)
-    return wanted
-
-
-def _put_secrets(saver: Saver, wanted: list[Secret], worktree: Worktree) -> tuple[str, ...]:
-    """Put back the untracked secrets that were kept apart."""
-    if not wanted:
-        return ()
-    with ObjectReader(secret.git_dir(saver.private), git.environment()) as reader:
-        for kept in wanted:
-            worktree.put(raw(kept.path), kept.mode, reader.read(kept.oid)[1])
-    return tuple(kept.path for kept in wanted)
 
 
 # -- HEAD, index, merge state ------------------------------------------------------------------------------------
@@ -384,7 +405,7 @@ def _free_lock(index: Path) -> None:
 def _is_locked(lock: Path) -> WorkspaceRefused:
     return WorkspaceRefused(
         f"{lock} is there: another git is at work, or one was killed",
-        hint=f"if none is running, remove it: `rm {lock}`; then restore again",
+        hint=f"if none is running, remove it: `rm {shlex.quote(str(lock))}`; then do this again",
     )
 
 
@@ -420,17 +441,17 @@ def _files_of(reader: ObjectReader, entry: Entry | None, algo: objects.Algo) -> 
 # -- afterwards --------------------------------------------------------------------------------------------------
 
 
-def _verify(saver: Saver, held: saves.Held) -> None:
+def _verify(saver: Saver, held: saves.Held, spared: Container[bytes]) -> None:
     """Look again: what is there now is what was saved, or it is said what is not."""
     now = saver.peek()
     left = {raw(item.path) for item in held.meta.left_out}
     worktree = Worktree(saver.folder, saver.reader(), saver.repo().algo)
     changes = changes_between(saver, now.tree, held.tree, now.trees)
-    doubtful = [(path, new) for path, _, new in changes if not _is_left(path, left)]
+    doubtful = [(path, new) for path, _, new in changes if not withheld.is_left(path, left)]
     wrong = [
         path
-        for path, new in dict([*doubtful, *_unsaved(saver, held, now.left_out)]).items()
-        if new is None or not _is_as(worktree, path, new)
+        for path, new in dict([*doubtful, *withheld.unsaved(saver, held, now.left_out)]).items()
+        if path not in spared and (new is None or not withheld.is_as(worktree, path, new))
     ]
     if wrong:
         names = ", ".join(text(path) for path in wrong[:_NAMED_MAX])

@@ -11,17 +11,37 @@ import msgspec
 
 _SECRET_NAMES = re.compile(
     rb"""(?ix) (?: ^ | / ) (?:
-        \.env (?: \.(?! (?:example|sample|template|dist|defaults?) $ ) [^/]* )?
-      | \.?(?: netrc | npmrc | pypirc | pgpass | git-credentials | htpasswd | dockercfg )
-      | (?: id_ (?: rsa | dsa | ecdsa | ed25519 )(?: _sk )? ) (?: \.[^/]* )? (?<! \.pub )
+        (?! [^/]* \b (?: example|sample|template|dist|defaults? ) (?: \.env )? $ ) [^/]* \.env (?: [.~_-] [^/]* )?
+      | \.envrc
+      | \.?(?: netrc | npmrc | pypirc | pgpass | git-credentials | htpasswd | dockercfg | terraformrc | vault-token )
+      | id_ (?: rsa | dsa | ecdsa | ed25519 ) (?: [_-] [^/.]* )? (?: \.(?! (?:pub|py|go|rs|[cm]?[jt]sx?|md) $ ) [^/]* )?
+      | \.ssh/ (?! known_hosts | authorized_keys | config $ ) [^/]+ (?<! \.pub )
       | [^/]* \. (?: pem | key | p12 | pfx | jks | keystore | kdbx | ppk | asc | gpg | ovpn )
+      | credentials
       | (?: credentials | secrets? | service[-_]?account[^/]* | client_secret[^/]* | token s? ) \. (?: json | ya?ml | toml | ini | txt | xml | env )
-      | \.aws/credentials | \.docker/config\.json | \.kube/config | \.config/gh/hosts\.yml
+      | (?: [^/]* [._-] )? kubeconfig (?: \.ya?ml )? | \.kube/config
+      | \.docker/config\.json | \.config/gh/hosts\.yml | \.(?: codex | composer )/auth\.json
       | [^/]* \.tfvars | [^/]* \.tfstate (?: \.backup )?
-    ) $"""
+    ) (?: ~ | \.bak | \.old | \.orig )? $"""
 )
 _SECRET_HEAD = re.compile(rb"-----BEGIN (?:[A-Z0-9]+ ){0,3}PRIVATE KEY(?: BLOCK)?-----")
 HEAD_BYTES = 4096
+_GIT_SETTINGS = re.compile(
+    rb"(?:^|/)(?:config(?:\.worktree)?|FETCH_HEAD)$|(?:^|/)(?:remotes|branches)/[^/]+$"
+)
+_GIT_CREDENTIALS = re.compile(rb"(?:^|/)(?:\.?git-credentials|credentials|[^/]*netrc)$")
+_GIT_NAMES = re.compile(
+    rb"(?:^|/)(?:refs|logs|objects)/"
+)  # what a file is called there, a branch or a hash says
+# Before the host of a URL: a password after the name, or a name that is so long, or begins so, that it is a token.
+_IN_URL = re.compile(
+    rb"(?i)\b((?:https?|ftps?|socks\w*)://)(?:[^/\s@\"':]*:[^/\s@\"']+|[^/\s@\"':]{20,}|(?:gh[a-z]|glpat|github_pat)[_-][^/\s@\"':]+)@"
+)
+_IN_SETTING = re.compile(
+    rb"""(?imx) ^ [ \t]* ( (?: \[ [^\]\n]* \] )? ) [ \t]*
+    (?: (?: extraheader | (?:\w+[.-]?)? (?: pass(?:word|wd)? | token | secret ) ) [ \t]* = (?: [^\n]* \\\n )* [^\n]*
+      | helper [ \t]* = [^\n]* password= (?: [^\n]* \\\n )* [^\n]* ) \n?"""
+)
 
 
 class Limits(msgspec.Struct, frozen=True):
@@ -40,6 +60,19 @@ def is_secret_name(path: bytes) -> bool:
 def is_secret_head(beginning: bytes) -> bool:
     """Whether a file that begins like this is a key."""
     return _SECRET_HEAD.search(beginning) is not None
+
+
+def may_hold_credentials(name: bytes) -> bool:
+    """Whether a file of a git folder is one that people, and programs for them, write credentials into."""
+    found = _GIT_SETTINGS.search(name) or _GIT_CREDENTIALS.search(name)
+    return found is not None and _GIT_NAMES.search(name) is None
+
+
+def without_credentials(name: bytes, data: bytes) -> bytes:
+    """Such a file without them: the same bytes where it has none, no bytes where it is for nothing else."""
+    if _GIT_CREDENTIALS.search(name):
+        return b""
+    return _IN_SETTING.sub(rb"\1", _IN_URL.sub(rb"\1", data))
 
 
 def over_budget(sizes: Mapping[bytes, int], limits: Limits) -> dict[bytes, tuple[int, int]]:

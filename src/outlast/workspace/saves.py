@@ -2,9 +2,11 @@
 
 import contextlib
 from collections.abc import Iterator
+from datetime import datetime
 
 import msgspec
 
+from outlast.core.events import SaveKind
 from outlast.errors import SaveDamaged
 from outlast.workspace import objects, refs, repo
 from outlast.workspace.reader import ObjectReader
@@ -54,6 +56,12 @@ def _expect(reader: ObjectReader, oid: str, kind: str) -> bytes:
     if found != kind:
         raise SaveDamaged(f"{oid} is a {found}, not a {kind}")
     return data
+
+
+def ref_of(run: str, kind: SaveKind, at: datetime) -> str:
+    """The ref of a save: each beat's takes the place of the one before, which it reaches."""
+    place = f"refs/outlast/{run}/{kind}"
+    return place if kind == "beat" else f"{place}/{at:%Y%m%dT%H%M%SZ}"
 
 
 def newest(place: repo.Repo, reader: ObjectReader, run: str) -> Held | None:

@@ -90,6 +90,7 @@ class Peeked(msgspec.Struct, frozen=True):
 
     tree: str
     left_out: tuple[LeftOut, ...]
+    secrets: frozenset[bytes]
     trees: dict[str, bytes]
 
 
@@ -133,6 +134,7 @@ class Meta(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
     inside: tuple[Inside, ...] = ()
     removed: int = 0
     warning: str = ""
+    umask: str = ""  # octal; M's tree `modes` has the permission bits of files that have others
 
 
 class Workspace(Protocol):

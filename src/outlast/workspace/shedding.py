@@ -9,7 +9,7 @@ import os
 import re
 import shutil
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 from outlast import faults
@@ -45,23 +45,42 @@ def shed(place: repo.Repo, *, young_s: float = YOUNG_S) -> int:
     with packed.locked(place.packs) as mine:
         if not mine:
             return 0
-        before = packed_bytes(place)
+        before, ours = packed_bytes(place), packed.ours(place.packs)
         old = {
             name: set(read_pack_index(place.packs / f"{name}.idx"))
-            for name, pack in packed.ours(place.packs).items()
+            for name, pack in ours.items()
             if time.time() - pack.written_at_s >= young_s
         }
         reached = _reached(place)
         stale = {name: oids for name, oids in old.items() if not oids <= reached}
+        staying = _stay(ours, old, stale)
         if not stale:
             return 0
-        wanted = sorted(set().union(*stale.values()) & reached)
+        wanted = sorted((set().union(*stale.values()) & reached) - staying)
         made = _pack(place, wanted, list(stale)) if wanted else ""
         faults.point("gc.packed")
         for name in stale:
             if name != made:
                 packed.remove(place.packs, name)
         return before - packed_bytes(place)
+
+
+def _stay(
+    ours: Mapping[str, packed.Ours], old: Mapping[str, set[str]], stale: dict[str, set[str]]
+) -> set[str]:
+    """The objects in old packs that stay. One that repeats what a bigger one has becomes stale as well.
+
+    What a consolidated pack stands for does not count: it is removed before long, and what is only there would be lost.
+    """
+    replaced = {name for pack in ours.values() for name in pack.replaces if name != pack.name}
+    staying: set[str] = set()
+    left = old.keys() - stale.keys() - replaced
+    for name in sorted(left, key=lambda name: (-ours[name].size_bytes, name)):
+        if staying.isdisjoint(old[name]):
+            staying |= old[name]
+        else:
+            stale[name] = old[name]
+    return staying
 
 
 def _pack(place: repo.Repo, oids: list[str], stale: list[str]) -> str:

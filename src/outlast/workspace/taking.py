@@ -19,10 +19,12 @@ from outlast.store import liveness
 from outlast.workspace import (
     damage,
     git,
+    identity,
     memo,
     metas,
     nested,
     objects,
+    permissions,
     refs,
     repo,
     saves,
@@ -47,7 +49,15 @@ TAKE_IN_AT_ONCE = 5_000
 class Taking:
     """One save under way."""
 
-    def __init__(self, saver: "Saver", purpose: Purpose, deadline: Deadline, hinting: Hinting | None) -> None:
+    def __init__(
+        self,
+        saver: "Saver",
+        purpose: Purpose,
+        deadline: Deadline,
+        hinting: Hinting | None,
+        also: frozenset[bytes] = frozenset(),
+        apart: frozenset[bytes] = frozenset(),
+    ) -> None:
         self._saver, self._purpose, self._deadline, self._hinting = saver, purpose, deadline, hinting
         self._hinted = False  # whether this save was made from hints alone
         self._missed: list[bytes] = []
@@ -57,11 +67,11 @@ class Taking:
         self._tracked: list[bytes] = []
         self._later: list[Callable[[], None]] = []
         self._root = os.fsencode(self._repo.folder) + b"/"
+        self._also, self._apart = secret.sorted_out(self._root, also, apart)  # taken whatever the rules say
         self._head = repo.head(self._repo)
         self._running: list[git.Running] = []
-        self._excused: set[bytes] = (
-            set()
-        )  # another index may change what is saved of these, without a change of files
+        # Another index may change what is saved of these, without a change of files.
+        self._excused: set[bytes] = set()
         self._listing: tuple[memo.Stamp, git.Running] | None = None
         self._written = False
         self._moved = False  # HEAD, index or what a merge names changed: objects of the user's own may not be durable yet
@@ -76,6 +86,7 @@ class Taking:
             memory = known if known is not None else self._begin(pack, quarantine)
             self._check_head(memory)
             self._editor = TreeEditor(memory.tree or None, self._read, self._repo.algo, self._saver.trees)
+            self._findings.modes = permissions.Modes(memory, self._read, self._repo.algo, self._saver.trees)
             self._start_listing(memory)
             self._take_index(memory, pack, quarantine)
             if known is None or not self._take_hinted(memory, pack):
@@ -84,6 +95,7 @@ class Taking:
                 memory.insides = self._take_inside(memory, pack, prefixes)
             quiet = self._hinted and not self._findings.changed
             tree = memory.tree if quiet else self._editor.write(pack.add)
+            memory.modes = self._findings.modes.write(pack.add, self._editor.get, self._root)
             kept = self._keep_secrets(memory)
             save = self._finish(memory, pack, tree, memory.insides, kept)
         if save is None:  # what was read went into no pack, so it must be read again
@@ -94,10 +106,12 @@ class Taking:
 
     def _keep_secrets(self, memory: memo.Memo) -> tuple[Secret, ...]:
         found = self._findings
+        found.secrets |= self._apart
         kept, failed = secret.keep(self._saver.private, self._root, found.secrets, memory)
         for path, told in found.secrets.items():
             found.leave(path, failed.get(path, "secret, kept apart"), told.st_size)
         found.left_out.sort(key=lambda left: left.path)
+        identity.note(self._repo, self._saver.private, memory, kept)
         return kept
 
     def _remember(self, memory: memo.Memo) -> None:
@@ -128,6 +142,7 @@ class Taking:
         ):
             memory = known if known is not None else self._begin(pack, quarantine)
             self._editor = TreeEditor(memory.tree or None, self._read, self._repo.algo)
+            self._findings.modes = permissions.Modes(memory, self._read, self._repo.algo, self._saver.trees)
             self._start_listing(memory)
             self._take_files(memory, pack)
 
@@ -136,7 +151,9 @@ class Taking:
                 self._quarantined[oid] = data
                 return oid
 
-            return Peeked(self._editor.write(hold), tuple(self._findings.left_out), self._quarantined)
+            found = self._findings
+            tree = self._editor.write(hold)
+            return Peeked(tree, tuple(found.left_out), frozenset(found.secrets), self._quarantined)
 
     @contextlib.contextmanager
     def _quarantine(self) -> Iterator[Path]:
@@ -152,7 +169,7 @@ class Taking:
     def _begin(self, pack: PackWriter, quarantine: Path) -> memo.Memo:
         """Nothing is known: begin with the user's index, unless a power cut left it without its objects."""
         self._saver.unremember()  # it would be of another private index than the one that is made now
-        memory = memo.Memo(areas={b"": memo.Area()})
+        memory = permissions.begin(self._repo, self._saver.reader(), self._purpose.run)
         try:
             nested.forget(self._saver.private)
             damage.check_index(self._repo, self._repo.index)
@@ -245,7 +262,7 @@ class Taking:
 
     def _start_listing(self, memory: memo.Memo) -> None:
         stamp = self._index_stamp()
-        self._excused = {*memory.forced, *(raw(left.path) for left in memory.left_out)}
+        self._excused = {*memory.forced, *self._also, *(raw(left.path) for left in memory.left_out)}
         if stamp is not None and stamp != memory.forced_stamp:
             self._listing = (stamp, self._base.start_listing())
             self._running.append(self._listing[1])
@@ -289,6 +306,7 @@ class Taking:
         """A repository inside that is none any more: what is there now is read anew, as the files of a folder."""
         del memory.areas[key]
         self._editor.remove(key.rstrip(b"/"))
+        self._findings.modes.drop_all(key.rstrip(b"/"))
         nested.forget(self._saver.private, key)
         for prefix, area in memory.areas.items():
             if key.startswith(prefix):
@@ -307,7 +325,8 @@ class Taking:
         self._editor.prefetch(
             [prefix + path for path in (*look.changed, *look.gone, *look.others)], self._read_many
         )
-        self._reader(memory, prefix, base, pack).take(look, tracked)
+        also = [path.removeprefix(prefix) for path in self._also if _innermost(path, memory.areas) == prefix]
+        self._reader(memory, prefix, base, pack).take(look, [*tracked, *also])
         self._take_in_later(memory.areas[prefix], base)
 
     def _reader(self, memory: memo.Memo, prefix: bytes, base: Base, pack: PackWriter) -> Reader:
@@ -324,13 +343,8 @@ class Taking:
 
     # -- index, merge state, what is inside ----------------------------------------------------------------------
 
-    def _index_stamp(self) -> tuple[int, int, int] | None:
-        if self._repo.shadow:
-            return None
-        with contextlib.suppress(OSError):
-            told = self._repo.index.stat()
-            return told.st_mtime_ns, told.st_size, told.st_ino
-        return None
+    def _index_stamp(self) -> memo.Stamp:
+        return None if self._repo.shadow else memo.stamp(self._repo.index)
 
     def _take_index(self, memory: memo.Memo, pack: PackWriter, quarantine: Path) -> None:
         stamp = self._index_stamp()
@@ -343,8 +357,7 @@ class Taking:
             memory.index_stamp, memory.index_tree = None, pack.add("tree", b"")
             return
         quarantine.mkdir(exist_ok=True)
-        copy, told = self._copied_index(quarantine)
-        memory.index_stamp = (told.st_mtime_ns, told.st_size, told.st_ino)
+        copy, memory.index_stamp = self._copied_index(quarantine)
         memory.index_oid = pack.add_file(os.fsencode(copy), expect=os.lstat(copy))
         try:
             self._read_index(memory, pack, copy, quarantine)
@@ -374,19 +387,14 @@ class Taking:
             memory.lost, memory.stages = True, ""
             memory.index_tree = self._tree_of_readable(memory, pack, copy)
 
-    def _copied_index(self, quarantine: Path) -> tuple[Path, os.stat_result]:
+    def _copied_index(self, quarantine: Path) -> tuple[Path, memo.Stamp]:
         """A copy of the user's index that nobody wrote to meanwhile."""
         copy = quarantine / "index-copy"
         for _ in range(3):
-            told = self._repo.index.stat()
+            stamp = self._index_stamp()
             shutil.copyfile(self._repo.index, copy)
-            again = self._repo.index.stat()
-            if (told.st_mtime_ns, told.st_size, told.st_ino) == (
-                again.st_mtime_ns,
-                again.st_size,
-                again.st_ino,
-            ):
-                return copy, told
+            if self._index_stamp() == stamp:
+                return copy, stamp
         raise SaveFailed(f"the index of {self._repo.folder} changes all the time", hint="save again")
 
     def _tree_of_merged(
@@ -464,7 +472,8 @@ class Taking:
         progress = self._saver.progress().files()
         rest = self._rest(memory, progress, kept)
         purpose = self._purpose
-        if purpose.if_dirty and not self._is_dirty(memory, tree, progress):
+        chmodded = self._findings.modes.changed
+        if purpose.if_dirty and not chmodded and not self._is_dirty(memory, tree, progress):
             memory.tree = memory.tree or tree
             return None
         gist = self._rest(memory, progress, kept, index=memory.index_tree + memory.stages)
@@ -481,8 +490,8 @@ class Taking:
         self, memory: memo.Memo, progress: dict[bytes, bytes], kept: tuple[Secret, ...], index: str = ""
     ) -> str:
         """Everything in a save but the worktree's tree, in one digest."""
-        index = index or memory.index_oid
-        told = [self._head, index, memory.inside, sorted(progress.items()), kept, self._findings.left_out]
+        beside, left_out = (memory.inside, memory.modes), self._findings.left_out
+        told = [self._head, index or memory.index_oid, beside, sorted(progress.items()), kept, left_out]
         return hashlib.blake2b(msgspec.msgpack.encode(told), digest_size=16).hexdigest()
 
     def _is_dirty(self, memory: memo.Memo, tree: str, progress: dict[bytes, bytes]) -> bool:
@@ -525,7 +534,7 @@ class Taking:
             beat=purpose.beat, seq=purpose.seq, folder=text(self._repo.folder), head=self._head.oid, branch=self._head.branch,
             index=bool(memory.index_oid), shadow=self._repo.shadow, boot_id=liveness.boot_id(),
             hinted=self._hinted, left_out=tuple(self._findings.left_out), secrets=kept, inside=inside + nested.empty_links(self._repo, memory.links, inside),
-            removed=self._findings.removed, warning=warning,
+            removed=self._findings.removed, warning=warning, umask=f"{memory.umask:03o}",
         )  # fmt: skip
         held, named = named_objects(self._saver.reader(), progress) if not memory.lost else ({}, [])
         objects_named = sorted([*named, *(entry.oid for entry in held.values())])
@@ -572,15 +581,17 @@ class Taking:
         return metas.warning(memory, self._findings, self._editor, self._missed, self._repo)
 
     def _ref(self, at: datetime) -> str:
-        place = f"refs/outlast/{self._purpose.run}/{self._purpose.kind}"
-        if self._purpose.kind == "beat":
-            return place
-        name = ref = f"{place}/{at:%Y%m%dT%H%M%SZ}"
+        name = ref = saves.ref_of(self._purpose.run, self._purpose.kind, at)
         number = 1
-        while refs.read_ref(self._repo.common_dir, ref) is not None:
+        while self._purpose.kind != "beat" and refs.read_ref(self._repo.common_dir, ref) is not None:
             number += 1
             ref = f"{name}-{number}"
         return ref
+
+
+def _innermost(path: bytes, areas: Iterable[bytes]) -> bytes:
+    """The repository inside that a path is in; the workspace itself is the empty one."""
+    return max((key for key in areas if path.startswith(key)), key=len, default=b"")
 
 
 def _is_in(path: bytes, areas: Iterable[bytes]) -> bool:

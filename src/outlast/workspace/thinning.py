@@ -4,7 +4,7 @@ A kept save has the same trees, messages and times; only its link to the save be
 new commits are durable, then the refs lead to them, then the old refs go: killed anywhere, the same again ends right.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 import msgspec
@@ -25,15 +25,58 @@ class Thinned(NamedTuple):
     refs: tuple[str, ...]
 
 
+class Tip(NamedTuple):
+    """What a ref leads to: a save and all before it; or, newest first, the saves that alone will be `kept` of them."""
+
+    commit: str
+    kept: tuple[Held, ...] = ()
+
+    def saves(self, place: repo.Repo, reader: ObjectReader) -> Iterator[Held]:
+        """The saves behind it, newest first."""
+        yield from self.kept
+        commit = "" if self.kept else self.commit
+        while commit:
+            held = saves.read(reader, commit, place.algo)
+            yield held
+            commit = held.previous
+
+    def reached_from(self, reader: ObjectReader) -> set[str]:
+        """Objects from which git finds everything that will be behind it, but for what is to be written anew."""
+        found = set() if self.kept else {self.commit}
+        for held in self.kept:
+            w, i, m = _parts(reader, held)
+            found |= {w.tree, i.tree, m.tree, *w.parents[:-1], *i.parents[:-1], *_others(m, held)}
+        return found
+
+    def anew_bytes(self, reader: ObjectReader) -> int:
+        """What is to be written anew takes this much at most: three commits and a meta.json for each."""
+        size = 0
+        for held in self.kept:
+            w, i, _ = _parts(reader, held)
+            names = (held.commit, w.parents[-1], i.parents[-1], held.entries[b"meta.json"].oid)
+            size += sum(reader.size(oid) for oid in names)
+        return size
+
+
+def tips(place: repo.Repo) -> dict[str, Tip]:
+    """What the refs of all runs lead to now."""
+    return {ref: Tip(commit) for ref, commit in refs.list_refs(place.common_dir, REFS).items()}
+
+
+def is_of_saves(ref: str) -> bool:
+    """Whether a ref leads to saves. What keeps a moved branch's commits is the user's."""
+    return "/moved/" not in ref
+
+
 def kept_ref(run: str) -> str:
     """The one anchor of a run that is over."""
     return f"{REFS}{run}/kept"
 
 
 def refs_of(place: repo.Repo, run: str) -> dict[str, str]:
-    """The refs that lead to saves of a run. What keeps a moved branch's commits is the user's, and stays."""
+    """The refs that lead to saves of a run."""
     listed = refs.list_refs(place.common_dir, f"{REFS}{run}/")
-    return {name: oid for name, oid in listed.items() if "/moved/" not in name}
+    return {name: oid for name, oid in listed.items() if is_of_saves(name)}
 
 
 def thin(place: repo.Repo, reader: ObjectReader, run: str, keep: Sequence[Held], *, anchor: bool) -> Thinned:
@@ -70,15 +113,14 @@ def _rewrite(place: repo.Repo, reader: ObjectReader, keep: Sequence[Held]) -> di
 
 def _rewritten(reader: ObjectReader, pack: PackWriter, held: Held, previous: list[str], number: int) -> str:
     """The same save after another one, or after none."""
-    w = _commit(reader, held.commit)
-    i = _commit(reader, w.parents[-1])
-    m = _commit(reader, i.parents[-1])
+    w, i, m = _parts(reader, held)
     meta = msgspec.json.decode(reader.read(held.entries[b"meta.json"].oid)[1])
     meta["number"] = number
     blob = pack.add("blob", msgspec.json.format(msgspec.json.encode(meta), indent=1))
     entries = {**held.entries, b"meta.json": objects.Entry(objects.FILE, blob)}
-    others = m.parents[1:] if held.previous else m.parents
-    m_new = _add(pack, m._replace(tree=pack.add("tree", objects.tree_bytes(entries))), [*previous, *others])
+    m_new = _add(
+        pack, m._replace(tree=pack.add("tree", objects.tree_bytes(entries))), [*previous, *_others(m, held)]
+    )
     i_new = _add(pack, i, [*i.parents[:-1], m_new])
     return _add(pack, w, [*w.parents[:-1], i_new])
 
@@ -86,6 +128,18 @@ def _rewritten(reader: ObjectReader, pack: PackWriter, held: Held, previous: lis
 def _add(pack: PackWriter, commit: objects.Commit, parents: Sequence[str]) -> str:
     data = objects.commit_bytes(commit.tree, parents, objects.WHO, commit.at, commit.message)
     return pack.add("commit", data)
+
+
+def _parts(reader: ObjectReader, held: Held) -> tuple[objects.Commit, objects.Commit, objects.Commit]:
+    """The three commits of a save: worktree, index, meta."""
+    w = _commit(reader, held.commit)
+    i = _commit(reader, w.parents[-1])
+    return w, i, _commit(reader, i.parents[-1])
+
+
+def _others(m: objects.Commit, held: Held) -> tuple[str, ...]:
+    """The commits that a merge or rebase under way named: parents of a save's meta beside the save before."""
+    return m.parents[1:] if held.previous else m.parents
 
 
 def _commit(reader: ObjectReader, oid: str) -> objects.Commit:

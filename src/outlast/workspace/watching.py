@@ -516,13 +516,14 @@ class Watcher:
     def _fail(self, error: Exception) -> None:
         """Watch no more. The first reason stays; one we did not think of is a reason, too."""
         expected = isinstance(error, Unwatchable | OSError)
-        self.failed = self.failed or (str(error) if expected else f"the watcher broke: {error!r}")
         self._paths.clear()
         self._looks.clear()
         self._rules_changed.clear()
         if self._folders is not None:
             self._folders.close()
             self._folders = None
+        # Last, for it is read without the lock: who sees it finds nothing watched any more.
+        self.failed = self.failed or (str(error) if expected else f"the watcher broke: {error!r}")
         if self._wake >= 0:
             os.eventfd_write(self._wake, 1)
 

@@ -9,15 +9,16 @@ import errno
 import os
 import stat
 import tempfile
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 from outlast import faults
 from outlast.errors import SaveFailed
 from outlast.store import files
-from outlast.workspace import objects
+from outlast.workspace import leftovers, objects
 from outlast.workspace.memo import mode_of
 from outlast.workspace.objects import EXEC, LINK, Entry
+from outlast.workspace.permissions import BITS, folder_bits, usual_bits
 from outlast.workspace.reader import ObjectReader
 
 Change = tuple[bytes, Entry | None, Entry | None]
@@ -25,16 +26,27 @@ Change = tuple[bytes, Entry | None, Entry | None]
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _CREATE = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 _NO_FOLDER = (errno.ENOTDIR, errno.ELOOP)
+NAMELESS = hasattr(os, "O_TMPFILE")  # whether this system has files without a name
+_NOT_NAMELESS = (errno.EOPNOTSUPP, errno.EISDIR, errno.EINVAL, errno.ENOSYS)
 _CHUNK = 1 << 20
 
 
 class Worktree:
-    """The files of one folder."""
+    """The files of one folder. Those in `bits` get these permissions, others none that `umask` or ours forbids."""
 
-    def __init__(self, folder: Path, reader: ObjectReader, algo: objects.Algo) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        reader: ObjectReader,
+        algo: objects.Algo,
+        bits: Mapping[bytes, int] | None = None,
+        umask: int = 0,
+    ) -> None:
         self._root = os.fsencode(folder)
         self._reader = reader
         self._algo = algo
+        self._bits = bits or {}
+        self._umask = umask
 
     def check(self, changes: Sequence[Change]) -> None:
         """Raise SaveFailed, nothing touched, where a change meets something that it does not know."""
@@ -56,6 +68,21 @@ class Worktree:
             if new is not None:
                 self._write(path, old, new)
                 faults.point("restore.written")
+
+    def unlike(self) -> list[bytes]:
+        """Files that are there with other permission bits than they are to have."""
+        found = ((path, bits, self.told(path)) for path, bits in self._bits.items())
+        return [path for path, bits, told in found if told is not None and _differs(told, bits)]
+
+    def put_bits(self, paths: Sequence[bytes]) -> list[bytes]:
+        """Set the permission bits of files whose content is right; which of them are not ours to change."""
+        refused = []
+        for path in paths:
+            with self._folder(path) as folder:
+                if folder is not None and not _put_bits(folder, _name(path), self._bits[path]):
+                    refused.append(path)
+            faults.point("restore.written")
+        return refused
 
     def told(self, path: bytes) -> os.stat_result | None:
         """What the kernel says of a path, itself and not what it links to; None where none is, or only through a link."""
@@ -79,7 +106,7 @@ class Worktree:
             if mode == LINK:
                 self._replace(folder, path, lambda name: os.symlink(data, name, dir_fd=folder))
             else:
-                self._replace(folder, path, lambda name: _write_new(folder, name, data, mode & 0o777))
+                self._put_file(folder, path, 0o600, mode & 0o777, lambda fd: _write_all(fd, data))
 
     def make_folder(self, path: bytes) -> None:
         """A folder in the worktree itself, not behind a link."""
@@ -93,9 +120,9 @@ class Worktree:
         """A descriptor of the folder that a path is in; None where there is none, unless it is to be made."""
         fd: int | None = os.open(self._root, _FOLDER)
         try:
-            for part in path.split(b"/")[:-1]:
+            for level, part in enumerate(path.split(b"/")[:-1], 1):
                 assert fd is not None, "the way ends where a folder is missing"
-                below = self._below(fd, part, path, make=make)
+                below = self._below(fd, part, path, level, make=make)
                 os.close(fd)
                 fd = below
                 if fd is None:
@@ -105,13 +132,14 @@ class Worktree:
             if fd is not None:
                 os.close(fd)
 
-    def _below(self, fd: int, part: bytes, path: bytes, *, make: bool) -> int | None:
+    def _below(self, fd: int, part: bytes, path: bytes, level: int, *, make: bool) -> int | None:
         try:
             return os.open(part, _FOLDER, dir_fd=fd)
         except FileNotFoundError:
             if not make:
                 return None
-            os.mkdir(part, dir_fd=fd)
+            folder = b"/".join(path.split(b"/")[:level])
+            os.mkdir(part, folder_bits(self._bits, folder, self._umask), dir_fd=fd)
             return os.open(part, _FOLDER, dir_fd=fd)
         except OSError as error:
             if error.errno not in _NO_FOLDER:
@@ -209,26 +237,49 @@ class Worktree:
                 target = self._reader.read(new.oid)[1]
                 self._replace(folder, path, lambda name: os.symlink(target, name, dir_fd=folder))
             else:
-                self._replace(folder, path, lambda name: self._copy(folder, name, new, path))
+                kept = self._bits.get(path)
+                if kept is None:
+                    kept = _permissions(_told(folder, _name(path)), new, path)
+                usual = usual_bits(new.mode, self._umask)
+                self._put_file(folder, path, usual, kept, lambda fd: self._reader.copy_to(new.oid, fd))
 
-    def _copy(self, folder: int, name: bytes, new: Entry, path: bytes) -> None:
-        kept = _permissions(_told(folder, _name(path)), new, path)
-        usual = 0o777 if new.mode == EXEC else 0o666
-        fd = os.open(name, _CREATE, usual if kept is None else 0o600, dir_fd=folder)
+    def _put_file(
+        self, folder: int, path: bytes, usual: int, kept: int | None, fill: Callable[[int], object]
+    ) -> None:
+        """Make a file with these permissions, else those that the umask leaves of the usual ones.
+
+        It has no name before it is whole; where the file system needs one, only we may read it until then.
+        """
         try:
-            self._reader.copy_to(new.oid, fd)
-            if kept is not None:
-                os.fchmod(fd, kept)
-        finally:
-            os.close(fd)
+            fd = _open_nameless(folder, usual)
+            if fd is None:
+                self._replace(folder, path, lambda name: _write_named(folder, name, usual, kept, fill))
+                return
+            try:
+                fill(fd)
+                if kept is not None:
+                    os.fchmod(fd, kept)
+                self._name(folder, path, f"/proc/self/fd/{fd}")
+            finally:
+                os.close(fd)
+        except OSError as error:
+            error.filename, error.filename2 = path, None  # a name that nobody knows says nothing
+            raise
+
+    def _name(self, folder: int, path: bytes, own: str) -> None:
+        try:
+            os.link(own, _name(path), dst_dir_fd=folder)
+        except FileExistsError:
+            self._replace(folder, path, lambda name: os.link(own, name, dst_dir_fd=folder))
 
     def _replace(self, folder: int, path: bytes, make: Callable[[bytes], None]) -> None:
         """Make a file under a name of ours, and give it its own in one step. Empty folders in its place go."""
-        temporary = b".outlast-%d" % os.getpid()
+        temporary = leftovers.own_name()
         try:
             with contextlib.suppress(FileNotFoundError):
                 os.unlink(temporary, dir_fd=folder)
             make(temporary)
+            faults.point("restore.named")
             try:
                 os.rename(temporary, _name(path), src_dir_fd=folder, dst_dir_fd=folder)
             except IsADirectoryError:
@@ -284,6 +335,25 @@ def _permissions(told: os.stat_result | None, new: Entry, path: bytes) -> int | 
     return bits | (bits & 0o444) >> 2 if new.mode == EXEC else bits & ~0o111
 
 
+def _differs(told: os.stat_result, bits: int) -> bool:
+    return stat.S_ISREG(told.st_mode) and told.st_mode & BITS != bits
+
+
+def _put_bits(folder: int, name: bytes, bits: int) -> bool:
+    """Through a descriptor that needs no right to read: what it is cannot be swapped for another file."""
+    with contextlib.suppress(FileNotFoundError):
+        fd = os.open(name, os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=folder)
+        try:
+            told = os.fstat(fd)
+            if _differs(told, bits):
+                os.chmod(f"/proc/self/fd/{fd}", stat.S_IMODE(told.st_mode) & ~BITS | bits)
+        except PermissionError:
+            return False
+        finally:
+            os.close(fd)
+    return True
+
+
 def _is_hollow(folder: int, name: bytes) -> bool:
     """Whether there is nothing in a folder but folders."""
     return not any(names or _links(folders, fd) for _, folders, names, fd in os.fwalk(name, dir_fd=folder))
@@ -301,12 +371,35 @@ def _remove_hollow(folder: int, name: bytes) -> None:
     os.rmdir(name, dir_fd=folder)
 
 
-def _write_new(folder: int, name: bytes, data: bytes, mode: int) -> None:
-    fd = os.open(name, _CREATE, 0o600, dir_fd=folder)
-    with os.fdopen(fd, "wb") as file:
+def _open_nameless(folder: int, bits: int) -> int | None:
+    """A new file that gets a name when it is whole; None where the system cannot do that."""
+    if not NAMELESS or not os.path.exists("/proc/self/fd"):
+        return None
+    try:
+        return os.open(b".", os.O_TMPFILE | os.O_WRONLY | os.O_CLOEXEC, bits, dir_fd=folder)
+    except OSError as error:
+        if error.errno in _NOT_NAMELESS:
+            return None
+        raise
+
+
+def _write_named(
+    folder: int, name: bytes, usual: int, kept: int | None, fill: Callable[[int], object]
+) -> None:
+    """A new file that only we may read until it is whole."""
+    fd = os.open(name, _CREATE, usual, dir_fd=folder)
+    try:
+        bits = stat.S_IMODE(os.fstat(fd).st_mode) if kept is None else kept
+        os.fchmod(fd, 0o600)
+        fill(fd)
+        os.fchmod(fd, bits)
+    finally:
+        os.close(fd)
+
+
+def _write_all(fd: int, data: bytes) -> None:
+    with os.fdopen(fd, "wb", closefd=False) as file:
         file.write(data)
-        file.flush()
-        os.fchmod(file.fileno(), mode)
 
 
 def in_the_way(path: bytes) -> SaveFailed:

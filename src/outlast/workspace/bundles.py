@@ -1,0 +1,211 @@
+"""Saves on their way to another repository: a git bundle that needs nothing else, and its refs taken in durably.
+
+A bundle is read with distrust: it is whole, it names only refs it may name, and no file in it leads out of a folder.
+Nothing of the user's is touched: only objects and refs of ours come in. Killed anywhere, the same again ends right.
+"""
+
+import contextlib
+import fcntl
+import os
+import re
+import shutil
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import IO, NamedTuple
+
+from outlast import faults
+from outlast.errors import SaveDamaged, SaveFailed, WorkspaceRefused
+from outlast.workspace import consolidating, git, refs
+from outlast.workspace.base import in_quarantine
+from outlast.workspace.repo import Repo
+
+LINE_MAX_BYTES = 4_096
+REFS_MAX = 100_000
+PLACE = "outlast-importing"
+_FIRST = re.compile(rb"# v[23] git bundle\n")
+_FORMAT = b"@object-format="
+_REF = re.compile(rb"([0-9a-f]{40}|[0-9a-f]{64}) (refs/\S+)\n")
+_OURS = re.compile(r"refs/outlast/([a-z0-9]+)/([a-z-]+(?:/[A-Za-z0-9-]+)?)")
+_NO_REPLACING = {"GIT_NO_REPLACE_OBJECTS": "1"}
+# What old histories are known for, and what harms nobody. Names that lead out of a folder, or into .git, stay errors.
+_HARMLESS = (
+    "badDate", "badDateOverflow", "badEmail", "badFilemode", "badName", "badTagName", "badTimezone", "missingEmail",
+    "missingNameBeforeEmail", "missingSpaceBeforeDate", "missingSpaceBeforeEmail", "missingTaggerEntry", "multipleAuthors",
+    "nulInCommit", "zeroPaddedDate", "zeroPaddedFilemode",
+)  # fmt: skip
+
+
+class Header(NamedTuple):
+    """What a bundle says before its pack: the form of its hashes, and its refs."""
+
+    form: str
+    refs: dict[str, str]
+
+
+# -- making --------------------------------------------------------------------------------------------------------
+
+
+def make(place: Repo, names: Sequence[str], to: Path) -> Header:
+    """Write refs and everything they reach into a file, and check it. Raises SaveFailed where that is not all there."""
+    if git.run(["rev-parse", "--is-shallow-repository"], git_dir=place.common_dir) == b"true\n":
+        raise SaveFailed(f"{place.folder} is a shallow clone, which lacks what its saves stand on")
+    words = ["-c", "pack.packSizeLimit=0", "bundle", "create", "--quiet", str(to), "--stdin"]
+    asked = "".join(f"{name}\n" for name in names).encode()
+    git.run(words, git_dir=place.common_dir, stdin=asked, variables=_NO_REPLACING)
+    git.run(["bundle", "verify", "--quiet", str(to)], git_dir=place.common_dir)
+    with to.open("rb") as file:
+        return header(file)
+
+
+# -- reading -------------------------------------------------------------------------------------------------------
+
+
+def header(file: IO[bytes]) -> Header:
+    """Read a bundle up to where its pack begins. Raises SaveDamaged for one that is none, or that needs other commits."""
+    if not _FIRST.fullmatch(file.readline(LINE_MAX_BYTES)):
+        raise SaveDamaged("the bundle of the saves cannot be read")
+    form, found = "sha1", dict[str, str]()
+    for _ in range(REFS_MAX):
+        line = file.readline(LINE_MAX_BYTES)
+        if line == b"\n":
+            return Header(form, found)
+        ref = _REF.fullmatch(line)
+        if ref:
+            found[os.fsdecode(ref[2])] = ref[1].decode()
+        elif line.startswith(_FORMAT):
+            form = line.removeprefix(_FORMAT).decode(errors="replace").strip()
+        else:
+            raise SaveDamaged(f"the bundle of the saves says {line[:60]!r}: it would not be whole")
+    raise SaveDamaged(f"the bundle of the saves has more than {REFS_MAX:,} refs")
+
+
+# -- taking in -----------------------------------------------------------------------------------------------------
+
+
+def take_in(place: Repo, chunks: Iterable[bytes], names: Mapping[str, str]) -> dict[str, str]:
+    """Take the refs of a bundle into a repository, durable when this returns; `names` gives each run's new name.
+
+    Raises SaveDamaged where the bundle is not whole or has other refs, and WorkspaceRefused, nothing changed, where a ref
+    is there and says something else.
+    """
+    with _room(place) as room:
+        bundle = room / "saves.bundle"
+        with bundle.open("wb") as file:
+            file.writelines(chunks)
+        with bundle.open("rb") as file:
+            told = header(file)
+            wanted = _wanted(place, told, names)
+            if _missing(place, wanted):
+                _index(place, room, file)
+                bundle.unlink()
+                _publish(place, room, sorted(set(wanted.values())))
+    refs.syncfs(place.common_dir)  # also what others put there, our pack stands on, and nobody flushed
+    faults.point("import.packed")
+    for ref in _missing(place, wanted):
+        refs.write_ref(place.common_dir, ref, wanted[ref], old=None)
+    return wanted
+
+
+def _wanted(place: Repo, told: Header, names: Mapping[str, str]) -> dict[str, str]:
+    """The refs as they are to be called here."""
+    if told.form != place.algo.name:
+        raise WorkspaceRefused(
+            f"{place.folder} is a repository with {place.algo.name}, the saves are of one with {told.form}",
+            hint="bring them into a folder that does not exist yet: --workspace DIR",
+        )
+    wanted = {}
+    for ref, oid in told.refs.items():
+        ours = _OURS.fullmatch(ref)
+        if ours is None or ours[1] not in names:
+            raise SaveDamaged(f"the bundle of the saves has a ref {ref[:80]!r}, which is none of this run")
+        wanted[f"refs/outlast/{names[ours[1]]}/{ours[2]}"] = oid
+    if not wanted:
+        raise SaveDamaged("the bundle of the saves has no refs")
+    return wanted
+
+
+def _missing(place: Repo, wanted: Mapping[str, str]) -> list[str]:
+    """Those that are not there yet. One that says something else is somebody's work, and is never replaced."""
+    there = refs.list_refs(place.common_dir, "refs/outlast/")
+    for ref, oid in wanted.items():
+        if there.get(ref, oid) != oid:
+            raise WorkspaceRefused(
+                f"{ref} in {place.folder} is {there[ref][:12]}, the export has {oid[:12]}; nothing was changed",
+                hint="the run went on there as well; bring this one into a folder that does not exist yet: --workspace DIR",
+            )
+    return [ref for ref in wanted if ref not in there]
+
+
+@contextlib.contextmanager
+def _room(place: Repo) -> Iterator[Path]:
+    """A folder beside the repository's own, for one at a time; what a killed one left there is removed."""
+    top = place.common_dir / PLACE
+    top.mkdir(mode=0o700, exist_ok=True)
+    fd = os.open(top, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        try:
+            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            ours = os.path.samestat(os.fstat(fd), top.stat())
+        except (BlockingIOError, FileNotFoundError):
+            ours = False
+        if not ours:
+            raise WorkspaceRefused(f"another import is at work in {place.folder}", hint="wait for it")
+        for left in top.iterdir():
+            shutil.rmtree(left, ignore_errors=True)
+        room = (
+            top / os.urandom(6).hex()
+        )  # a git that outlived its killed import may still write to the old one
+        (room / "pack").mkdir(parents=True)
+        try:
+            yield room
+        finally:
+            shutil.rmtree(top, ignore_errors=True)
+    finally:
+        os.close(fd)
+
+
+def _index(place: Repo, room: Path, file: IO[bytes]) -> None:
+    """Make the pack of a bundle readable, in the room alone: every object must be there, and none may lead astray."""
+    pack = room / "pack" / "incoming.pack"
+    with pack.open("wb") as out:
+        shutil.copyfileobj(file, out, 1 << 20)
+    strict = "--strict=" + ",".join(f"{name}=ignore" for name in _HARMLESS)
+    try:
+        git.run(
+            ["index-pack", strict, "--check-self-contained-and-connected", str(pack)],
+            git_dir=place.common_dir, variables={"GIT_OBJECT_DIRECTORY": str(room)},
+        )  # fmt: skip
+    except SaveFailed as error:
+        raise SaveDamaged(f"the bundle of the saves is not whole, or not harmless: {error}") from error
+
+
+def _publish(place: Repo, room: Path, tips: list[str]) -> None:
+    """Put what the repository lacks into a pack of ours there, durable; and see that nothing is missing then."""
+    try:
+        made = _pack(place, room, [*tips, *(f"^{oid}" for oid in _reached(place))])
+    except (
+        SaveFailed
+    ):  # not all is there that the repository's own refs need; then nothing of it is relied on
+        made = _pack(place, room, tips)
+    if made is not None:
+        consolidating.publish(place.packs, made, [])
+    asked = "".join(f"{oid}\n" for oid in tips).encode()
+    git.run(["rev-list", "--objects", "--quiet", "--stdin"], git_dir=place.common_dir, stdin=asked)
+
+
+def _reached(place: Repo) -> list[str]:
+    """Where the repository's own refs lead, as far as that is there."""
+    listed = git.run(["for-each-ref", "--format=%(objectname)"], git_dir=place.common_dir)
+    words = ["cat-file", "--batch-check=%(objectname) %(objecttype)"]
+    told = git.run(words, git_dir=place.common_dir, stdin=listed).decode().splitlines()
+    return sorted({line.split()[0] for line in told if line.endswith((" commit", " tag"))})
+
+
+def _pack(place: Repo, room: Path, revisions: list[str]) -> Path | None:
+    """One pack of what these revisions mean; None where that is nothing."""
+    said = git.run(
+        ["-c", "pack.packSizeLimit=0", "pack-objects", "-q", "--revs", "--non-empty", "--delta-base-offset", str(room / "pack" / "pack")],
+        git_dir=place.common_dir, stdin="".join(f"{each}\n" for each in revisions).encode(),
+        variables=_NO_REPLACING | in_quarantine(place, room),
+    )  # fmt: skip
+    return room / "pack" / f"pack-{said.decode().strip()}.pack" if said.strip() else None
