@@ -25,6 +25,7 @@ JOBS = 2
 
 CRASH = "tests/crash"
 RUNS = "tests/runs"
+SUPERVISOR = "tests/supervisor"
 KILLED = f"{CRASH}/test_saves_killed.py"
 POINT = f"{CRASH}/test_points.py::test_every_named_point_is_met_and_survived"
 RULES = f"{CRASH}/test_rules.py"
@@ -267,7 +268,7 @@ MUTANTS = (
     Mutant(
         "a cancel waits for ever",
         "runs/mail.py",
-        'return request.what == "cancel" and now',
+        'return request.what in ("cancel", "kill") and now',
         "return False and now",
         (f"{RUNS}/test_cancel.py::test_after_the_grace_period_a_cancel_leaves_the_act_under_way_in_doubt",),
     ),
@@ -412,7 +413,7 @@ MUTANTS = (
     Mutant(
         "a workspace half filled counts as whole",
         "runs/files.py",
-        "        leaving.note(private, Recreating(self._run, head.save_point))\n",
+        "        leaving.note(private, Recreating(self._run, commit, tip))\n",
         "",
         ("tests/runs/test_files.py::test_killed_while_a_lost_workspace_is_filled_the_next_one_fills_it",),
     ),
@@ -422,6 +423,78 @@ MUTANTS = (
         "        if failed is not None:\n            raise ChecksFailed(",
         "        if failed is not None and False:\n            raise ChecksFailed(",
         (f"{RULES}::test_a_run_whose_check_fails_is_not_done_and_checks_again",),
+    ),
+    # -- the supervisor
+    Mutant(
+        "a guardian that leaves without cleaning up",
+        "supervisor/guardian.py",
+        "            guarding.clean_up(self._charge, spare={os.getpid()}, why=why)\n",
+        "            pass\n",
+        (
+            f"{SUPERVISOR}/test_killed.py::test_the_guardian_of_a_dead_supervisor_stops_the_agent_and_saves_before_it_leaves",
+        ),
+    ),
+    Mutant(
+        "a start that does not stop what an earlier attempt left",
+        "supervisor/beginning.py",
+        "    reaped = reaping.stop(found, first=signal.SIGTERM, grace_s=REAP_GRACE_S)\n",
+        "    reaped = reaping.Reaped()\n",
+        (
+            f"{SUPERVISOR}/test_killed.py::test_killed_in_any_combination_the_next_start_goes_on[guardian+supervisor]",
+        ),
+    ),
+    Mutant(
+        "a start that does not wait for the guardian",
+        "supervisor/beginning.py",
+        "    guarding.wait_for_other(root, run.id, mine=guardian)\n",
+        "",
+        (
+            f"{SUPERVISOR}/test_killed.py::test_a_guardian_that_does_not_come_to_an_end_is_killed_and_its_work_done",
+        ),
+    ),
+    Mutant(
+        "a second signal that does not hurry",
+        "supervisor/attempt.py",
+        "first=first, grace_s=grace_s, on_wait=hurried)",
+        "first=first, grace_s=grace_s)",
+        (f"{SUPERVISOR}/test_signals.py::test_a_second_signal_hurries_and_a_third_changes_nothing",),
+    ),
+    Mutant(
+        "a step that is found only in its own beat",
+        "supervisor/steps.py",
+        "            recorded = self._known.get((named, occurrence))\n",
+        "            recorded = None\n",
+        (f"{SUPERVISOR}/test_steps.py::test_a_step_is_replayed_to_the_byte_with_its_code",),
+    ),
+    Mutant(
+        "an effect under a key of its beat",
+        "supervisor/steps.py",
+        "            own = key or effect_key(self._run.id, 0, name, occurrence)\n",
+        "            own = key or effect_key(self._run.id, self._beat.number, name, occurrence)\n",
+        (f"{SUPERVISOR}/test_steps.py::test_an_effect_is_done_once_also_when_beats_went_by",),
+    ),
+    Mutant(
+        "attempts without progress that nobody counts",
+        "core/restarts.py",
+        "            fruitless=0 if progress else self.fruitless + 1,\n",
+        "            fruitless=0,\n",
+        (f"{SUPERVISOR}/test_run.py::test_three_attempts_without_progress_are_quarantined",),
+    ),
+    Mutant(
+        "a restore that writes over what no save took",
+        "workspace/restoring.py",
+        "    before = saver.capture(purpose, also=also - options.spared, apart=covering - options.spared)\n",
+        "    before = saver.capture(purpose)\n",
+        (
+            "tests/workspace/test_guards.py::test_what_a_save_would_not_take_any_more_is_saved_before_a_restore_writes_over_it",
+        ),
+    ),
+    Mutant(
+        "refs that are not written again after a cut",
+        "runs/files.py",
+        "        self._anchor(head)\n",
+        "",
+        (f"{RUNS}/test_files.py::test_refs_that_did_not_survive_a_power_cut_are_written_again",),
     ),
 )
 

@@ -43,8 +43,10 @@ OutlastError
     ├── RunPaused
     ├── RunCancelled
     ├── RunHandedOff
+    ├── RunKilled
     ├── BudgetReached
-    └── DiskFull
+    ├── DiskFull
+    └── AgentStopped      a supervised command ended or was stopped, and why
 """
 
 
@@ -288,6 +290,10 @@ class RunHandedOff(Stopped):
     """The run was sealed so that another place can take it over."""
 
 
+class RunKilled(Stopped):
+    """Somebody stopped the attempt with `outlast kill`; the same command again goes on."""
+
+
 class BudgetReached(Stopped):
     """The allowance is spent."""
 
@@ -296,3 +302,15 @@ class BudgetReached(Stopped):
 
 class DiskFull(Stopped):
     """The disk is full; what was done is recorded, nothing new is begun."""
+
+
+class AgentStopped(Stopped):
+    """A supervised command ended or was stopped. `cause` is of the closed list, the message its evidence."""
+
+    def __init__(
+        self, evidence: str, *, cause: str, status: str = "interrupted", wanted: bool = False,
+        exit_code: int | None = None, progress: bool = False,
+    ) -> None:  # fmt: skip
+        super().__init__(evidence)
+        self.cause, self.status, self.wanted = cause, status, wanted
+        self.agent_exit_code, self.progress = exit_code, progress

@@ -15,6 +15,7 @@ import msgspec
 from outlast.errors import BadSetting, UsageError
 
 REPOSITORY_FILE = "outlast.toml"
+_NO_HOME = Path("/nonexistent")  # as in passwd: a folder that is never there
 YEAR_S = 365 * 86_400
 AGE_MAX_S = 100 * YEAR_S
 _AGE = re.compile(r"([0-9]{1,10})\s*([smhdw])")
@@ -38,6 +39,11 @@ def percentages(text: str) -> tuple[int, ...]:
             f"percentages {text!r:.40} cannot be read", hint="like 75,90: whole numbers from 1 to 100"
         )
     return tuple(int(word) for word in words)
+
+
+def words(text: str) -> tuple[str, ...]:
+    """A list as a setting holds it: words with commas between them."""
+    return tuple(word.strip() for word in text.split(",") if word.strip())
 
 
 def _place(text: str) -> None:
@@ -114,10 +120,27 @@ KEYS: tuple[Key, ...] = (
         at_least=0.1, at_most=3600,
     ),
     Key(
+        "worktree_copy", str, "", "untracked files that a new worktree gets, as in `.env*, config/local.yml`; or a list",
+    ),
+    Key(
+        "worktree_setup", str, "", "command that is run once in a new worktree", own_file_only=True,
+    ),
+    Key(
         "warn_at", str, "75,90", "percentages of a budget at which the agent is warned (not used yet)",
         read=percentages,
     ),
-    Key("notify", str, "", "command that is told about causes (not used yet)", own_file_only=True),
+    Key(
+        "notify", str, "", "command that gets JSON on its input: needs a person, done, failed, quarantined, parked",
+        own_file_only=True,
+    ),
+    Key(
+        "idle_s", float, 1800.0, "how long a command may print nothing before that is said; 0 is never", at_least=0,
+        at_most=YEAR_S,
+    ),
+    Key(
+        "restart_wait_s", float, 5.0, "how long to wait before a command that died is started again; doubles to 5 min",
+        at_least=0, at_most=86_400,
+    ),
     Key(
         "gateway", bool, False, "put the metering gateway between agent and model (not used yet)",
         own_file_only=True,
@@ -170,13 +193,36 @@ def load(folder: Path | None = None, flags: Mapping[str, object] | None = None) 
 
 def user_folder() -> Path:
     """Where the user's own configuration lives."""
-    home = os.environ.get("XDG_CONFIG_HOME") or str(Path.home() / ".config")
-    return Path(home) / "outlast"
+    given = os.environ.get("XDG_CONFIG_HOME")
+    return (Path(given) if given else (home() or _NO_HOME) / ".config") / "outlast"
+
+
+def home() -> Path | None:
+    """The user's own folder; None for a bare uid, as in a container, with neither HOME nor an entry in passwd."""
+    try:
+        return Path.home()
+    except RuntimeError:
+        return None
 
 
 def environment(*, without: str, **changes: str) -> dict[str, str]:
     """The environment for a program we start: ours, without the variables of this prefix, with these changes."""
     return {name: value for name, value in os.environ.items() if not name.startswith(without)} | changes
+
+
+def adopt(variables: Mapping[str, str]) -> None:
+    """Work in this environment from now on: a run is carried on in place of the process that once began it."""
+    os.environ.update(variables)
+
+
+def inherited(**changes: str) -> dict[str, str]:
+    """All of our environment, with these changes."""
+    return dict(os.environ) | changes
+
+
+def variable(name: str) -> str:
+    """One variable of the environment, empty where it is not set."""
+    return os.environ.get(name, "")
 
 
 def user_name() -> str:
@@ -240,6 +286,8 @@ def _setting(name: str, value: object, origin: str, *, own: bool) -> Setting:
 def _convert(key: Key, value: object, origin: str) -> object:
     given = f"{origin}: {key.name} = {value!r:.60}"
     hint = f"{key.name}: {key.doc}; {key.default!r} unless told"
+    if key.type is str and isinstance(value, list) and all(isinstance(word, str) for word in value):
+        value = ",".join(value)
     try:
         converted: object = msgspec.convert(value, key.type, strict=False)
         if key.read is not None:

@@ -151,23 +151,31 @@ def test_a_store_that_is_no_store_is_left_as_it_was(cli: Cli) -> None:
 
 def test_an_unexpected_error_is_one_line_and_shows_its_trace_when_asked(cli: Cli) -> None:
     work(beats=1)
-    missing = cli.folder / "gone"
-    missing.mkdir()
-    stranger = Cli(missing, cli.isolated)
-    script = "import sys, os; os.rmdir(os.getcwd()); from outlast.cli.main import main; sys.exit(main(sys.argv[1:]))"
+    broken = "import sys; from outlast.runs import find; find.every = None; from outlast.cli.main import main; sys.exit(main(sys.argv[1:]))"
 
     def run(*words: str) -> "subprocess.CompletedProcess[str]":
-        missing.mkdir(exist_ok=True)
         return subprocess.run(
-            [sys.executable, "-c", script, *words],
-            cwd=missing, env=stranger.environ, capture_output=True, text=True, check=False,
+            [sys.executable, "-P", "-c", broken, *words],
+            cwd=cli.folder, env=cli.environ, capture_output=True, text=True, check=False,
         )  # fmt: skip
 
     done = run("ls")
-    assert done.returncode == 70
-    assert done.stderr.splitlines()[0].startswith("error: unexpected FileNotFoundError")
+    assert done.returncode == 70, done.stderr
+    assert done.stderr.splitlines()[0].startswith("error: unexpected TypeError")
     assert "--debug" in done.stderr.splitlines()[1]
     assert "Traceback" in run("ls", "--debug").stderr
+
+
+def test_a_folder_that_is_gone_is_said_to_be(cli: Cli) -> None:
+    work(beats=1)
+    (cli.folder / "gone").mkdir()
+    script = "import sys, os; os.rmdir(os.getcwd()); from outlast.cli.main import main; sys.exit(main(sys.argv[1:]))"
+    done = subprocess.run(
+        [sys.executable, "-P", "-c", script, "ls"],
+        cwd=cli.folder / "gone", env=cli.environ, capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert done.returncode == 2
+    assert done.stderr.splitlines()[0] == "error: the folder you are in is gone"
 
 
 # -- files that somebody else wrote ------------------------------------------------------------------------------------

@@ -265,7 +265,8 @@ def test_bash_completes_commands_options_and_runs(cli: Cli) -> None:
     work("14 spaced", beats=1)
     work("$(touch pwned)", beats=1)
     work("`touch pwned`;touch pwned", beats=1)
-    assert complete_in_bash(cli, "outlast s") == ["show", "settle", "save", "saves"]
+    assert complete_in_bash(cli, "outlast sh") == ["shell-init", "show"]
+    assert complete_in_bash(cli, "outlast sa") == ["save", "saves"]
     assert complete_in_bash(cli, "outlast settle 1411 1.1 --h") == ["--help", "--happened"]
     assert complete_in_bash(cli, "outlast show 14") == ["14\\ spaced", "1411"]
     assert complete_in_bash(cli, f"outlast pause {run[:5]}") == [run]

@@ -131,26 +131,26 @@ NO = None  # refused
 
 # Rows: the status; columns in the order of COMMANDS. Written after DESIGN §1, §3, §7, not after the table.
 #              start      pause     resume         cancel       handoff       take_back
-#              settle     fork      export         amend
+#              settle     fork      export         amend        kill
 MEANT: dict[Status, tuple[Status | None, ...]] = {
     "running":     (NO,        "paused", NO,            "cancelled", "handed_off", NO,
-                    "running", "running", NO,           "running"),
+                    "running", "running", NO,           "running", "interrupted"),
     "paused":      (NO,        "paused", "interrupted", "cancelled", "handed_off", NO,
-                    "paused",  "paused", "handed_off",  "paused"),
+                    "paused",  "paused", "handed_off",  "paused", NO),
     "interrupted": ("running", "paused", "interrupted", "cancelled", "handed_off", NO,
-                    "interrupted", "interrupted", "handed_off", "interrupted"),
+                    "interrupted", "interrupted", "handed_off", "interrupted", "interrupted"),
     "in_doubt":    ("running", "paused", "in_doubt",    "cancelled", "handed_off", NO,
-                    "interrupted", "in_doubt", "handed_off", "in_doubt"),
+                    "interrupted", "in_doubt", "handed_off", "in_doubt", "in_doubt"),
     "parked":      ("running", "paused", "interrupted", "cancelled", "handed_off", NO,
-                    "parked",  "parked", "handed_off",  "parked"),
+                    "parked",  "parked", "handed_off",  "parked", NO),
     "done":        ("done",    NO,       NO,            NO,          NO,           NO,
-                    NO,        "done",   "handed_off",  NO),
+                    NO,        "done",   "handed_off",  NO, NO),
     "failed":      (NO,        NO,       "interrupted", "cancelled", "handed_off", NO,
-                    "failed",  "failed", "handed_off",  "failed"),
+                    "failed",  "failed", "handed_off",  "failed", NO),
     "cancelled":   (NO,        NO,       NO,            "cancelled", NO,           NO,
-                    "cancelled", "cancelled", "handed_off", NO),
+                    "cancelled", "cancelled", "handed_off", NO, NO),
     "handed_off":  (NO,        NO,       NO,            NO,          "handed_off", "interrupted",
-                    NO,        NO,       "handed_off",  NO),
+                    NO,        NO,       "handed_off",  NO, NO),
 }  # fmt: skip
 CELLS = [(status, command) for status in statuses.STATUSES for command in statuses.COMMANDS]
 
@@ -213,7 +213,9 @@ def events_of(command: statuses.Command, state: RunState) -> list[ev.AnyEvent]:
         case "pause" | "cancel" | "handoff" if state.status == "running":
             ended: Any = {"pause": "paused", "cancel": "cancelled", "handoff": "handed_off"}[command]
             return [asked, ev.AttemptEnded(at=AT, epoch=1, status=ended, cause="operator")]
-        case "resume" if statuses.after(state.status, "resume") == state.status:
+        case "kill" if state.status == "running":
+            return [asked, ev.AttemptEnded(at=AT, epoch=1, status="interrupted", cause="operator")]
+        case "resume" | "kill" if statuses.after(state.status, command) == state.status:
             return []  # nothing to change, so nothing is recorded
         case _:
             return [asked]

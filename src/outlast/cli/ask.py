@@ -18,14 +18,7 @@ def add(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None
         commands, "pause", "stop a run after the act under way; it rests until `resume`",
         "Ask a run to stop after the act under way. It keeps everything and rests until `outlast resume`.", pause,
     )  # fmt: skip
-    command = _add(
-        commands, "resume", "let a paused, failed or parked run be started again",
-        "Allow a run to be started again. It does not start it: run its command as before, and it goes on.", resume,
-    )  # fmt: skip
-    command.add_argument(
-        "--accept-rewind", action="store_true",
-        help="the store lost acknowledged events (a restored backup?); I looked, go on from what is there",
-    )  # fmt: skip
+    _add_resume(commands)
     _add(
         commands, "cancel", "stop a run for good",
         "Stop a run for good. What it did stays recorded; a new run of the task needs\n"
@@ -51,6 +44,39 @@ def _add(
     place.add_run(command)
     command.set_defaults(handler=handler)
     return command
+
+
+def _add_resume(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
+    command = commands.add_parser(
+        "resume", help="go on with a run, or with all that died without anybody's wish",
+        description="Go on with a command that `outlast run` carried, also if it is paused, failed or parked. A run of a\n"
+        "program of your own may be started again: start that, and it goes on. With --all: every run of this\n"
+        "store that died without anybody's wish, each in the background; the others are listed with why not.",
+        epilog="example: outlast resume 1411\n         outlast resume --all --dry-run\n"
+        "exit codes of --all: 0 all that should go on do, 1 one does not; else those of `outlast run`",
+    )  # fmt: skip
+    command.add_argument(
+        "run", metavar="RUN", nargs="?", help="a task, a run id or its beginning, or PROJECT:TASK"
+    )
+    command.add_argument(
+        "--accept-rewind", action="store_true",
+        help="the store lost acknowledged events (a restored backup?); I looked, go on from what is there",
+    )  # fmt: skip
+    command.add_argument("--detach", action="store_true", help="go on in the background, also after logout")
+    command.add_argument(
+        "--all", action="store_true", help="all that died without anybody's wish, of all projects"
+    )
+    command.add_argument(
+        "--jobs", type=int, metavar="N", default=4, help="with --all: so many at a time are being started (4)"
+    )
+    command.add_argument(
+        "--dry-run", action="store_true", help="with --all: only say who would be woken, and why"
+    )
+    command.add_argument("--json", action="store_true", help="with --all: as JSON")
+    command.add_argument(
+        "--woken", action="store_true", help=argparse.SUPPRESS
+    )  # by --all: no person asks for it
+    command.set_defaults(handler=resume)
 
 
 def _add_settle(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
@@ -109,18 +135,30 @@ def cancel(arguments: argparse.Namespace) -> None:
     _act(arguments, acts.cancel, "cancelled")
 
 
-def resume(arguments: argparse.Namespace) -> None:
+def resume(arguments: argparse.Namespace) -> int:
     """`outlast resume`"""
-    accept = arguments.accept_rewind
-    outcome = _act(
-        arguments, lambda store, run: acts.resume(store, run, accept_rewind=accept), "may be started again"
-    )
+    from outlast.cli import night
+
+    if arguments.all:
+        return night.resume_all(arguments)
+    if arguments.run is None:
+        raise UsageError("which run?", hint="name it, or say --all; `outlast ls` lists runs")
+    if not arguments.woken:
+        _allow_again(arguments)
+    return night.resume_one(arguments)
+
+
+def _allow_again(arguments: argparse.Namespace) -> None:
+    """A person asks for it, so that what rests may start, and the attempts so far count no more."""
+    with place.opened(arguments) as store:
+        summary = place.named(arguments, store)
+        outcome = acts.resume(store, summary.run, accept_rewind=arguments.accept_rewind)
+    if outcome.changed or not summary.state.supervised:
+        _report(outcome, "may be started again")
     if outcome.status == "in_doubt":
         terminal.tell(
             f"it has effects in doubt; see `outlast show {place.typed(arguments.run, outcome.run)}`"
         )
-    else:
-        terminal.tell("start its command again and it goes on")
 
 
 def handoff(arguments: argparse.Namespace) -> None:

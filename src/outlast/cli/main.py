@@ -18,16 +18,26 @@ from outlast.cli import terminal
 from outlast.errors import OutlastError
 
 EXIT_USAGE = 2
+EXIT_NO_ROOM = 3
 EXIT_UNEXPECTED = 70
+_NO_THREAD = "can't start new thread"  # how Python says it, and in no other way
 EXIT_INTERRUPTED = 130
 EXIT_PIPE = 141
 
 # Which module brings which commands, in the order of `outlast --help`.
 GROUPS: dict[str, tuple[str, ...]] = {
+    "outlast.cli.run": ("run",),
+    "outlast.cli.script": ("step", "effect", "stage", "remember", "shell-init", "__attach", "__keep"),
+    "outlast.cli.state": ("state",),
     "outlast.cli.look": ("ls", "show", "log", "effects", "context"),
+    "outlast.cli.output": ("output",),
     "outlast.cli.ask": ("settle", "pause", "resume", "cancel", "handoff"),
+    "outlast.cli.kill": ("kill",),
+    "outlast.cli.night": ("report",),
+    "outlast.cli.service": ("service",),
     "outlast.cli.files": ("save", "saves", "diff", "restore", "bisect", "watch"),
     "outlast.cli.carry": ("fork", "export", "import"),
+    "outlast.cli.clean": ("clean",),
     "outlast.cli.care": ("gc", "config", "doctor"),
     "outlast.cli.demo": ("demo",),
     "outlast.cli.chaos": ("chaos",),
@@ -168,11 +178,28 @@ def _run(arguments: argparse.Namespace) -> int:
     except Exception as error:
         if arguments.debug:
             raise
+        if isinstance(error, FileNotFoundError) and not _is_somewhere():
+            terminal.complain("the folder you are in is gone", "`cd` to another one")
+            return EXIT_USAGE
+        if isinstance(error, MemoryError) or str(error) == _NO_THREAD:
+            terminal.complain(
+                "the system gives no more memory or threads", "end some programs, or see `ulimit -a`"
+            )
+            return EXIT_NO_ROOM
         terminal.complain(
             f"unexpected {type(error).__name__}: {error}",
             "this is a bug; the same command with --debug shows the trace",
         )
         return EXIT_UNEXPECTED
+
+
+def _is_somewhere() -> bool:
+    """Whether the current folder is still there."""
+    try:
+        os.getcwd()
+    except OSError:
+        return False
+    return True
 
 
 def _pipe_closed() -> int:

@@ -14,16 +14,20 @@ TICK_S = 1.0
 
 @contextlib.contextmanager
 def working(on: str) -> Iterator[None]:
-    """Tell on stderr what is being done while the block lasts, if it lasts long."""
+    """Tell on stderr what is being done while the block lasts, if it lasts long and there is a thread to be had for it."""
     ended = threading.Event()
     shown = sys.stderr.isatty()
     thread = threading.Thread(target=_tell, args=(terminal.safe(on), ended, shown), daemon=True)
-    thread.start()
+    started = False
+    with contextlib.suppress(RuntimeError):  # no more threads for this user
+        thread.start()
+        started = True
     try:
         yield
     finally:
         ended.set()
-        thread.join()
+        if started:
+            thread.join()
 
 
 def _tell(on: str, ended: threading.Event, shown: bool) -> None:

@@ -1,16 +1,63 @@
 """The way in: what the `outlast` command calls. Nothing is imported before Ctrl-C can end it in one line."""
 
 import os
+import sys
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from outlast.supervisor.link import Link
 
 _EXIT_INTERRUPTED = 130
 
 
 def main() -> int:
     """Run one command; its exit code."""
+    _open_missing()
     try:
+        if _is_supervised():
+            from outlast.supervisor.guardian import guard
+
+            return guard(_supervised)
         from outlast.cli.main import main as run
 
         return run()
     except KeyboardInterrupt:
         os.write(2, b"interrupted\n")
         return _EXIT_INTERRUPTED
+
+
+def _is_supervised() -> bool:
+    """Whether the command carries a run itself; `resume --all` has others do it."""
+    command = _command()
+    return command == "run" or (command == "resume" and "--all" not in sys.argv)
+
+
+def _open_missing() -> None:
+    """Standard streams that whoever started us had closed: else the next file that we open would be taken for one."""
+    for fd, name, mode in ((0, "stdin", "r"), (1, "stdout", "w"), (2, "stderr", "w")):
+        try:
+            os.fstat(fd)
+        except OSError:
+            os.open(os.devnull, os.O_RDWR)  # the lowest free number, which is this one
+        if getattr(sys, name) is None:
+            setattr(sys, name, os.fdopen(fd, mode, closefd=False))
+
+
+def _command() -> str:
+    """The first word that is no option; options before it take their value as `--store=PATH` or the next word."""
+    words = iter(sys.argv[1:])
+    for word in words:
+        if word in ("--store", "--project"):
+            next(words, "")
+        elif not word.startswith("-"):
+            return word
+    return ""
+
+
+def _supervised(link: "Link") -> int:
+    """In the child of the guardian."""
+    from outlast.cli import run as command
+    from outlast.cli.main import main as run
+
+    command.link = link
+    return run()

@@ -177,7 +177,7 @@ class EffectSettled(Event, frozen=True, tag="effect_settled"):
 
 
 class AttemptStarted(Event, frozen=True, tag="attempt_started"):
-    """A process took up the run under this epoch."""
+    """A process took up the run under this epoch; `launch` is how a supervised command is started again."""
 
     epoch: int
     host: str = ""
@@ -186,16 +186,22 @@ class AttemptStarted(Event, frozen=True, tag="attempt_started"):
     version: str = ""
     code: str = ""
     command: tuple[str, ...] = ()
+    launch: Payload | None = None
 
 
 class AttemptEnded(Event, frozen=True, tag="attempt_ended"):
-    """How an attempt ended, named with its evidence."""
+    """How an attempt ended, named with its evidence.
+
+    `wanted`: a person stopped it, so nothing wakes it by itself. `progress`: it left files as no attempt had before.
+    """
 
     epoch: int
     status: EndStatus
     cause: Cause
     evidence: str = ""
     exit_code: int | None = None
+    wanted: bool = False
+    progress: bool = False
 
 
 class SaveMade(Event, frozen=True, tag="save_made"):
@@ -252,9 +258,10 @@ class Woken(Event, frozen=True, tag="woken"):
 
 
 class StageSet(Event, frozen=True, tag="stage_set"):
-    """The user's own word for how far the work is."""
+    """The user's own word for how far the work is, and the names by which a script finds its way back."""
 
     stage: str
+    names: dict[str, str] = {}
 
 
 class Remembered(Event, frozen=True, tag="remembered"):

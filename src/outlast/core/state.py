@@ -11,6 +11,7 @@ from typing import Literal, assert_never
 import msgspec
 
 from outlast.core import events as ev
+from outlast.core import restarts
 from outlast.core.values import Allowance, ForkPoint, MemoryRef, Parent, Payload, SessionMark, Usage, clip
 
 RECENT_MAX = 32
@@ -22,6 +23,8 @@ MEMORY_BYTES_MAX = 14_336
 EFFECTS_OPEN_MAX = 32
 WARNED_MAX = 32
 RESERVED_MAX = 32
+NAMES_MAX = 8
+NAME_BYTES_MAX = 600
 SNAPSHOT_MAX_BYTES = 65_536
 
 Status = Literal[
@@ -31,7 +34,7 @@ EffectState = Literal["intended", "in_doubt"]
 
 
 class OpenEffect(msgspec.Struct, frozen=True, omit_defaults=True):
-    """An effect of the open beat without a confirmed end."""
+    """An effect of the open beat without a confirmed end. `looked`: a probe was asked since, and could not tell."""
 
     beat: int
     n: int
@@ -41,6 +44,7 @@ class OpenEffect(msgspec.Struct, frozen=True, omit_defaults=True):
     state: EffectState
     at: datetime
     evidence: str = ""
+    looked: bool = False
 
     @property
     def id(self) -> str:
@@ -64,6 +68,7 @@ class Attempt(msgspec.Struct, frozen=True, omit_defaults=True):
     host: str = ""
     pid: int = 0
     boot_id: str = ""
+    beats: int = 0
 
 
 class Recent(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -112,6 +117,10 @@ class RunState(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
     save_point: str = ""
     session: SessionMark | None = None
     stage: str = ""
+    names: tuple[tuple[str, str], ...] = ()
+    supervised: bool = False
+    wanted: bool = False
+    past: restarts.Past = restarts.Past()
     parked_until: datetime | None = None
     warned: tuple[str, ...] = ()
     created_at: datetime | None = None
@@ -297,7 +306,7 @@ def _effect(
         case ev.EffectSettled():
             if event.finding != "cannot_tell":
                 return _clear_doubt(_set(state, event, effects_open=others))
-            return _mark(state, event, others, known, event.evidence)
+            return _mark(state, event, others, known, event.evidence, looked=True)
         case _:
             assert_never(event)
 
@@ -315,10 +324,14 @@ def _mark(
     others: tuple[OpenEffect, ...],
     known: OpenEffect | None,
     evidence: str,
+    *,
+    looked: bool = False,
 ) -> RunState:
     if known is None:
         return _set(state, event)
-    changed = msgspec.structs.replace(known, state="in_doubt", evidence=clip(evidence, LABEL_BYTES_MAX))
+    changed = msgspec.structs.replace(
+        known, state="in_doubt", evidence=clip(evidence, LABEL_BYTES_MAX), looked=known.looked or looked
+    )
     return _set(state, event, effects_open=(*others, changed))
 
 
@@ -330,15 +343,18 @@ def _course(
     match event:
         case ev.AttemptStarted():
             host, boot = clip(event.host, LABEL_BYTES_MAX), clip(event.boot_id, LABEL_BYTES_MAX)
-            attempt = Attempt(event.epoch, seq, event.at, host, event.pid, boot)
+            attempt = Attempt(event.epoch, seq, event.at, host, event.pid, boot, state.beats)
             return _set(
-                state, event, status="running", cause=None, evidence="", attempt=attempt,
-                attempts=state.attempts + 1, parked_until=None,
+                state, event, status="running", cause=None, evidence="", attempt=attempt, wanted=False,
+                attempts=state.attempts + 1, parked_until=None, supervised=event.launch is not None,
             )  # fmt: skip
         case ev.AttemptEnded():
             evidence = clip(event.evidence, EVIDENCE_BYTES_MAX)
             status = state.status if state.status == "done" else event.status
-            return _set(state, event, status=status, cause=event.cause, evidence=evidence, attempt=None)
+            return _set(
+                state, event, status=status, cause=event.cause, evidence=evidence, attempt=None,
+                wanted=event.wanted, past=_past(state, event),
+            )  # fmt: skip
         case ev.Finished():
             return _set(state, event, status="done", cause="done", evidence="", over=True)
         case ev.Parked():
@@ -354,11 +370,20 @@ def _course(
             assert_never(event)
 
 
+def _past(state: RunState, event: ev.AttemptEnded) -> restarts.Past:
+    """A stop that somebody wanted and a lost host are nobody's failure."""
+    if event.wanted or event.cause in ("host", "operator", "budget"):
+        return state.past
+    began = state.attempt.beats if state.attempt is not None else state.beats
+    return state.past.after(event.cause, progress=event.progress or state.beats > began)
+
+
 _WISHES: dict[str, tuple[Status, ev.Cause]] = {
     "pause": ("paused", "operator"),
     "cancel": ("cancelled", "operator"),
     "handoff": ("handed_off", "handed_off"),
     "resume": ("interrupted", "operator"),
+    "kill": ("interrupted", "operator"),
     "take_back": ("interrupted", "operator"),
 }
 
@@ -371,13 +396,14 @@ def _requested(state: RunState, event: ev.Requested) -> RunState:
     if wish is None or state.attempt is not None:
         return _set(state, event)
     status, cause = wish
+    past = restarts.Past() if event.what == "resume" else state.past
     unsealed = state.unsealed
     if event.what == "handoff" and state.status != "handed_off":
         unsealed = state.status
     if event.what == "take_back":
         status, cause = unsealed, "done" if unsealed == "done" else cause
     evidence = clip(f"{event.what} by {event.by}", EVIDENCE_BYTES_MAX)
-    return _set(state, event, status=status, unsealed=unsealed, cause=cause, evidence=evidence)
+    return _set(state, event, status=status, unsealed=unsealed, cause=cause, evidence=evidence, past=past)
 
 
 def _allowance(args: Payload, budget: Allowance | None) -> Allowance | None:
@@ -398,7 +424,9 @@ def _noted(
         case ev.SessionKnown():
             return _set(state, event, session=event.session)
         case ev.StageSet():
-            return _set(state, event, stage=clip(event.stage, LABEL_BYTES_MAX))
+            return _set(
+                state, event, stage=clip(event.stage, LABEL_BYTES_MAX), names=_names(state.names, event)
+            )
         case ev.Remembered():
             return _set(state, event, memory=_remember(state.memory, (event.ref,)))
         case ev.Warned():
@@ -407,6 +435,15 @@ def _noted(
             return _set(state, event, warned=warned)
         case _:
             assert_never(event)
+
+
+def _names(names: tuple[tuple[str, str], ...], event: ev.StageSet) -> tuple[tuple[str, str], ...]:
+    """What a script called its work; a name that it emptied is gone."""
+    merged = dict(names) | event.names
+    kept = [
+        (clip(name, LABEL_BYTES_MAX), clip(value, NAME_BYTES_MAX)) for name, value in merged.items() if value
+    ]
+    return tuple(kept[-NAMES_MAX:])
 
 
 _encoder = msgspec.json.Encoder()

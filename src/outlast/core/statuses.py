@@ -7,13 +7,15 @@ import msgspec
 from outlast.core.state import Status
 
 Command = Literal[
-    "start", "pause", "resume", "cancel", "handoff", "take_back", "settle", "fork", "export", "amend"
-]
+    "start", "pause", "resume", "cancel", "handoff", "take_back", "settle", "fork", "export", "amend",
+    "kill",
+]  # fmt: skip
 STATUSES: tuple[Status, ...] = (
     "running", "paused", "interrupted", "in_doubt", "parked", "done", "failed", "cancelled", "handed_off",
 )  # fmt: skip
 COMMANDS: tuple[Command, ...] = (
     "start", "pause", "resume", "cancel", "handoff", "take_back", "settle", "fork", "export", "amend",
+    "kill",
 )  # fmt: skip
 CLOSED: tuple[Status, ...] = ("done", "cancelled", "handed_off")  # nothing of it goes on here by itself
 ENDED: tuple[Status, ...] = ("done", "failed", "cancelled", "handed_off")
@@ -35,50 +37,60 @@ _CANCELLED = Refusal("is cancelled", "`outlast.run(…, again=True)` starts a ne
 _SEALED = Refusal("is handed off to another store", "`outlast handoff {run} --take-back` undoes that")
 _PAUSED = Refusal("is paused", "`outlast resume {run}` lets it go on")
 _NOT_SEALED = Refusal("is not handed off", "see `outlast show {run}`")
+_NOT_RUNNING = Refusal("is not running", "see `outlast show {run}`")
 
 TABLE: dict[Status, dict[Command, Status | Refusal]] = {
     "running": {
         "start": _HELD, "pause": "paused", "resume": _HELD, "cancel": "cancelled", "handoff": "handed_off",
         "take_back": _NOT_SEALED, "settle": "running", "fork": "running", "export": _HELD, "amend": "running",
+        "kill": "interrupted",
     },
     "paused": {
         "start": _PAUSED, "pause": "paused", "resume": "interrupted", "cancel": "cancelled",
         "handoff": "handed_off", "take_back": _NOT_SEALED, "settle": "paused", "fork": "paused",
         "export": "handed_off", "amend": "paused",
+        "kill": _NOT_RUNNING,
     },
     "interrupted": {
         "start": "running", "pause": "paused", "resume": "interrupted", "cancel": "cancelled",
         "handoff": "handed_off", "take_back": _NOT_SEALED, "settle": "interrupted", "fork": "interrupted",
         "export": "handed_off", "amend": "interrupted",
+        "kill": "interrupted",
     },
     "in_doubt": {
         "start": "running", "pause": "paused", "resume": "in_doubt", "cancel": "cancelled",
         "handoff": "handed_off", "take_back": _NOT_SEALED, "settle": "interrupted", "fork": "in_doubt",
         "export": "handed_off", "amend": "in_doubt",
+        "kill": "in_doubt",
     },
     "parked": {
         "start": "running", "pause": "paused", "resume": "interrupted", "cancel": "cancelled",
         "handoff": "handed_off", "take_back": _NOT_SEALED, "settle": "parked", "fork": "parked",
         "export": "handed_off", "amend": "parked",
+        "kill": _NOT_RUNNING,
     },
     "done": {
         "start": "done", "pause": _DONE, "resume": _DONE, "cancel": _DONE, "handoff": _DONE,
         "take_back": _NOT_SEALED, "settle": _DONE, "fork": "done", "export": "handed_off", "amend": _DONE,
+        "kill": _DONE,
     },
     "failed": {
         "start": _FAILED, "pause": _FAILED, "resume": "interrupted", "cancel": "cancelled",
         "handoff": "handed_off", "take_back": _NOT_SEALED, "settle": "failed", "fork": "failed",
         "export": "handed_off", "amend": "failed",
+        "kill": _NOT_RUNNING,
     },
     "cancelled": {
         "start": _CANCELLED, "pause": _CANCELLED, "resume": _CANCELLED, "cancel": "cancelled",
         "handoff": _CANCELLED, "take_back": _NOT_SEALED, "settle": "cancelled", "fork": "cancelled",
         "export": "handed_off", "amend": _CANCELLED,
+        "kill": _NOT_RUNNING,
     },
     "handed_off": {
         "start": _SEALED, "pause": _SEALED, "resume": _SEALED, "cancel": _SEALED, "handoff": "handed_off",
         "take_back": "interrupted", "settle": _SEALED, "fork": _SEALED, "export": "handed_off",
         "amend": _SEALED,
+        "kill": _SEALED,
     },
 }  # fmt: skip
 

@@ -44,10 +44,47 @@ class Budget(Message, frozen=True, tag="budget"):
 
 
 class Note(Message, frozen=True, tag="note"):
-    """Something to put on record: a stage, a memory ref, a text."""
+    """Something to put on record: a stage, a memory ref (`name` and its pointer), a text, a script's own names.
 
-    kind: Literal["stage", "remember", "text"]
+    `hello` is answered with a Welcome. The others tell how a shell fares: `name` is its pid, `text` the signal or code.
+    """
+
+    kind: Literal["stage", "remember", "text", "names", "hello", "interrupted", "went_on", "killed", "left"]
     text: str
+    name: str = ""
+    names: dict[str, str] = {}
+
+
+class Call(Message, frozen=True, tag="call"):
+    """A script is about to run a command as a step or an effect; answered with Orders until one ends it."""
+
+    kind: Literal["step", "effect"]
+    name: str
+    words: tuple[str, ...]
+    key: str = ""
+    unknown: str = ""
+    probe: str = ""
+    retry_failed: bool = False
+    names: dict[str, str] = {}
+
+
+class Order(Message, frozen=True, tag="order"):
+    """What the script's side does next. `run` and `probe` are answered with a Report; the others end the call."""
+
+    do: Literal["run", "probe", "replay", "done", "refuse"]
+    key: str = ""
+    exit_code: int = 0
+    output: str = ""
+    reason: str = ""
+    hint: str = ""
+
+
+class Report(Message, frozen=True, tag="report"):
+    """What came of an order. Output lies in a file, as msgpack of `Output`; `missing`: the program cannot be started."""
+
+    exit_code: int
+    output: str = ""
+    missing: str = ""
 
 
 class Verdict(Message, frozen=True, tag="verdict"):
@@ -58,7 +95,24 @@ class Verdict(Message, frozen=True, tag="verdict"):
     body: msgspec.Raw = msgspec.Raw(b"null")
 
 
-AnyMessage = Intent | Outcome | Budget | Note | Verdict
+class Welcome(msgspec.Struct, frozen=True, omit_defaults=True):
+    """What a script finds its way back with: the names it had when it was interrupted, and where it tells how it fares."""
+
+    pipe: str
+    names: dict[str, str] = {}
+    recovered: str = ""
+
+
+class Output(msgspec.Struct, frozen=True, omit_defaults=True):
+    """What a command printed, in the form it is recorded in: replayed to the byte."""
+
+    exit_code: int
+    out: bytes = b""
+    err: bytes = b""
+    cut: int = 0
+
+
+AnyMessage = Intent | Outcome | Budget | Note | Verdict | Call | Order | Report
 
 
 def frame(message: AnyMessage) -> bytes:

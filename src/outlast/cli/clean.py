@@ -1,0 +1,93 @@
+"""`outlast clean`: worktrees of runs that are over."""
+
+import argparse
+from pathlib import Path
+
+from outlast.cli import place, terminal
+from outlast.cli.progress import working
+from outlast.core.values import scrub
+from outlast.errors import UsageError
+from outlast.runs.savepoints import SHORT_CHARS, Desk
+from outlast.store.protocol import Summary
+from outlast.supervisor import clearing
+from outlast.supervisor.clearing import Cleared, Kept
+
+LISTED = 20
+
+
+def add(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
+    """Register the command."""
+    command = commands.add_parser(
+        "clean", help="remove the worktrees of runs that are over",
+        description="Remove worktrees that outlast made, of runs that are done, cancelled or handed off, or of the run that\n"
+        "is named. Each only when all of it is on a branch or in a save, which is made first. It says what it keeps, and\n"
+        "why. No branch is deleted, nothing is forced. Exit code 1 when something is kept that was to go.",
+        epilog="example: outlast clean --dry-run\n         outlast clean 1411",
+    )  # fmt: skip
+    command.add_argument(
+        "run",
+        metavar="RUN",
+        nargs="?",
+        help="only of this one: a task, a run id or its beginning, or PROJECT:TASK",
+    )
+    command.add_argument("--dry-run", "-n", action="store_true", help="only say what would be removed")
+    command.add_argument(
+        "--ignored",
+        action="store_true",
+        help="also when files that git ignores, and no save holds, go with it",
+    )
+    command.add_argument("--json", action="store_true", help="as JSON")
+    command.set_defaults(handler=clean)
+
+
+def clean(arguments: argparse.Namespace) -> int:
+    """`outlast clean`"""
+    options = clearing.Options(dry_run=arguments.dry_run, ignored=arguments.ignored)
+    state, _ = place.location(arguments)
+    with place.opened(arguments) as store:
+        desk = Desk(state, store, place.project(arguments, store), None)
+        try:
+            run = desk.run_called(scrub(arguments.run)) if arguments.run is not None else None
+            common = _common(desk, run)
+            with working("cleaning"):
+                found = clearing.clear(desk, common, run, options)
+        finally:
+            desk.close()
+    if run is not None and not found:
+        raise UsageError(
+            f"run {run.run} of task {run.task!r} has no worktree that outlast made",
+            hint="see `git worktree list`",
+        )
+    if arguments.json:
+        terminal.say_json(found)
+    else:
+        _say(found, dry_run=options.dry_run)
+    return 0 if all(each.removed for each in found) else 1
+
+
+def _common(desk: Desk, run: Summary | None) -> Path:
+    """The git folder whose worktrees are meant: that of the run's workspace while it is there, else of the project."""
+    if run is not None and run.state.workspace and Path(run.state.workspace).is_dir():
+        return desk.saver_of(run).repo().common_dir
+    return Path(run.project if run is not None else desk.project)
+
+
+def _say(found: list[Cleared], *, dry_run: bool) -> None:
+    for each in found:
+        if each.removed:
+            save = f"   save {each.save[:SHORT_CHARS]}" if each.save else ""
+            word = "would go" if dry_run else "removed"
+            terminal.say(f"{word}  {terminal.safe(each.folder)}   branch {terminal.safe(each.branch)}{save}")
+        else:
+            terminal.say(f"kept     {terminal.safe(each.folder)}   {terminal.safe(each.why)}")
+        _tell(each.kept)
+        _tell(each.ignored)
+    if not found:
+        terminal.tell("no worktree here that outlast made")
+
+
+def _tell(files: tuple[Kept, ...]) -> None:
+    for each in files[:LISTED]:
+        terminal.tell(f"  {each.path} ({each.why}, {each.size:,} bytes)")
+    if len(files) > LISTED:
+        terminal.tell(f"  … and {len(files) - LISTED} more; --json lists all")

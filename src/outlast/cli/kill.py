@@ -1,0 +1,50 @@
+"""`outlast kill`: stop a run and everything of it, saved first. What it does lives in `outlast.supervisor.killing`."""
+
+import argparse
+
+from outlast.cli import place, terminal
+from outlast.cli.terminal import say
+from outlast.supervisor import killing
+from outlast.supervisor.killing import Killed
+
+EXIT_FAILED = 1
+
+
+def add(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
+    """Register the command."""
+    command = commands.add_parser(
+        "kill", help="stop a run now, saved first; `resume` goes on",
+        description="Stop a run and everything of it: the files are saved, the command is stopped, and nothing wakes it until\n"
+        "`outlast resume`. A supervisor that does not answer is killed. Safe to press twice.",
+        epilog="example: outlast kill 1411",
+    )  # fmt: skip
+    place.add_run(command)
+    command.add_argument("--json", action="store_true", help="as JSON")
+    command.set_defaults(handler=kill)
+
+
+def kill(arguments: argparse.Namespace) -> int:
+    """`outlast kill`"""
+    with place.opened(arguments) as store:
+        killed = killing.kill(store, place.named(arguments, store).run, terminal.tell)
+    if arguments.json:
+        terminal.say_json(killed)
+    else:
+        _say(killed, place.typed(arguments.run, killed.run))
+    return EXIT_FAILED if killed.how == "waits" else 0
+
+
+def _say(killed: Killed, typed: str) -> None:
+    name = terminal.safe(f"run {killed.run} of task {killed.task}")
+    status = killed.status.replace("_", " ")
+    if killed.how == "not_running":
+        say(f"{name} is not running: it is {status}")
+    elif killed.how == "waits":
+        say(f"{name} is asked to stop; its program takes it in at its next beat or act")
+        return
+    else:
+        say(f"{name} is stopped at beat {killed.beats + 1}: {terminal.short(killed.evidence, 200)}")
+    if killed.last_save and killed.how != "not_running":
+        say(f"saved as {killed.last_save[:12]}; `outlast saves` lists it")
+    if killed.status not in ("done", "cancelled", "handed_off"):
+        terminal.tell(f"`outlast resume {typed}` goes on")

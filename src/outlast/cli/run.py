@@ -1,0 +1,172 @@
+"""`outlast run -- CMD`: any command, killable. What it does lives in `outlast.supervisor`."""
+
+import argparse
+import os
+import shlex
+import sys
+from pathlib import Path
+
+from outlast.cli import place, terminal
+from outlast.core.secrets import mask
+from outlast.errors import UsageError
+from outlast.store.protocol import Where
+from outlast.supervisor.link import Link, pair
+
+link: Link | None = None  # to the guardian that started this process
+
+
+def add(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
+    """Register the command."""
+    command = commands.add_parser(
+        "run", help="run a command that can be killed and goes on",
+        description="Run a command under a supervisor: its files are saved, its output kept, its death named, and it is\n"
+        "started again within limits. The same line typed again goes on where it stopped.",
+        epilog='example: outlast run --task 1411 --goal "trap exit signals" --done "make test" -- ./agent.sh\n'
+        "exit codes: 0 done, 1 failed, 2 refused, 3 needs a person, 4 budget reached, 5 parked, 128+n signal",
+    )  # fmt: skip
+    command.add_argument(
+        "--task", default="", help="the name of the work within this project; an issue number, a slug"
+    )
+    command.add_argument("--issue", metavar="N", default="", help="the issue it is about, for the state file")
+    command.add_argument("--goal", metavar="TEXT", help="what is to be true in the end")
+    command.add_argument(
+        "--done", metavar="CMD", action="append", help="must pass before the run is done; repeatable"
+    )
+    command.add_argument(
+        "--invariant", metavar="CMD", action="append", help="must hold at each beat's end; repeatable"
+    )
+    command.add_argument("--budget", metavar="LIMIT", help="like 400k, usd=12 or beats=500")
+    _add_place(command)
+    _add_terms(command)
+    command.usage = "outlast run [options] -- CMD …"
+    command.set_defaults(handler=run, rest=())
+
+
+def _add_place(command: argparse.ArgumentParser) -> None:
+    where = command.add_mutually_exclusive_group()
+    where.add_argument(
+        "--workspace", metavar="DIR", help="the folder to save (default: the repository around)"
+    )
+    where.add_argument(
+        "--worktree",
+        metavar="DIR",
+        nargs="?",
+        const="",
+        help="work in a worktree of its own, on a branch outlast/TASK",
+    )
+    command.add_argument("--base", metavar="REF", help="with --worktree: what the branch begins from (HEAD)")
+    command.add_argument("--share", action="store_true", help="work where another run works already")
+
+
+def _add_terms(command: argparse.ArgumentParser) -> None:
+    command.add_argument("--detach", action="store_true", help="go on in the background, also after logout")
+    command.add_argument(
+        "--headless", action="store_true", help="no terminal for the command, although there is one"
+    )
+    command.add_argument(
+        "--rounds", type=int, metavar="N", default=5, help="times to mend failing checks (5)"
+    )
+    command.add_argument("--restarts", type=int, metavar="N", default=50, help="attempts in all (50)")
+    command.add_argument(
+        "--files",
+        choices=("keep", "rewind"),
+        default="keep",
+        help="on resume: go on from what is there, or go back",
+    )
+    command.add_argument("--moved", action="store_true", help="HEAD was moved on purpose")
+    command.add_argument("--amend", action="store_true", help="change goal, checks or budget on purpose")
+    command.add_argument("--again", action="store_true", help="a new run of a task that is done or cancelled")
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """`outlast run`"""
+    from outlast.supervisor import starting
+
+    if arguments.detach:
+        return _detach(arguments)
+    if arguments.rounds < 0 or arguments.restarts < 1:
+        raise UsageError(
+            "--rounds takes 0 or more, --restarts 1 or more", hint="`outlast run --help` shows how"
+        )
+    workspace, cwd, setup = arguments.workspace, str(Path.cwd()), ""
+    if arguments.worktree is not None:
+        folder, setup = _worktree(arguments)
+        workspace = cwd = str(folder)
+    asked = starting.Asked(
+        words=tuple(arguments.rest), task=arguments.task, issue=arguments.issue, goal=arguments.goal,
+        done=_commands(arguments.done), invariants=_commands(arguments.invariant), budget=arguments.budget,
+        workspace=workspace, cwd=cwd, store=arguments.store, project=arguments.project, files=arguments.files,
+        rounds=arguments.rounds, restarts=arguments.restarts, share=arguments.share, amend=arguments.amend,
+        again=arguments.again, moved=arguments.moved,
+        headless=arguments.headless or arguments.detach, setup=setup,
+    )  # fmt: skip
+    return starting.start(asked, to_guardian(), say)
+
+
+def _detach(arguments: argparse.Namespace) -> int:
+    """The same line in the background, in a session of its own; returns when the command runs, or was refused."""
+    from outlast.runs.terms import new_id
+    from outlast.supervisor import background
+
+    root, _ = place.location(arguments)
+    words = list(sys.argv[1:])
+    words.remove("--detach")
+    begun = background.start(words, root / "runs" / f"detached-{new_id()}.log", Path.cwd())
+    if begun.code is not None:
+        sys.stderr.write(begun.said)
+        return begun.code
+    name = shlex.quote(begun.task)
+    terminal.say(f"task {begun.task} goes on in the background: run {begun.run}")
+    terminal.say(f"  outlast output {name} -f    shows what it prints")
+    terminal.say(f"  outlast kill {name}         saves and stops it")
+    return 0
+
+
+def _worktree(arguments: argparse.Namespace) -> tuple[Path, str]:
+    """The worktree to work in, with what is to be copied there; and the command that sets it up."""
+    from outlast import settings
+    from outlast.supervisor import copying, worktrees
+
+    if not arguments.task:
+        raise UsageError("--worktree needs a --task to be named after", hint="add --task NAME")
+    lost = _lost(arguments)
+    if lost is not None:
+        return lost, settings.load(lost.parent)["worktree_setup"]
+    to = Path(arguments.worktree) if arguments.worktree else None
+    made = worktrees.make(Path.cwd(), arguments.task, to=to, base=arguments.base)
+    found = settings.load(made.repository)
+    for path, why in copying.copy_into(made, settings.words(found["worktree_copy"])).skipped:
+        say(f"{path} was not copied into {made.folder}: {why}")
+    return made.folder, found["worktree_setup"]
+
+
+def _lost(arguments: argparse.Namespace) -> Path | None:
+    """The workspace of an unfinished run of this task, if it is gone and a save can bring it back."""
+    if not place.location(arguments)[1].exists():
+        return None
+    with place.opened(arguments) as store:
+        where = Where(task=arguments.task, project=place.project(arguments, store), parent="", open_only=True)
+        for summary in store.list(where, limit=1):
+            folder = summary.state.workspace
+            if summary.state.save_point and folder and not os.path.lexists(folder):
+                return Path(folder)
+    return None
+
+
+def _commands(given: list[str] | None) -> tuple[str, ...] | None:
+    return None if given is None else tuple(given)
+
+
+def to_guardian() -> Link:
+    """To our guardian; where there is none, to nobody."""
+    if link is not None:
+        return link
+    ours, theirs = pair()
+    theirs.close()
+    return Link(ours)
+
+
+def say(text: str) -> None:
+    """Our own words: harmless to a terminal, and without the secrets that a check may have printed."""
+    terminal.tell(f"outlast: {mask(text)[0]}")
+    sys.stderr.flush()

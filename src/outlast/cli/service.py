@@ -1,0 +1,56 @@
+"""`outlast service`: going on after a reboot with nobody there. What it does lives in `outlast.supervisor.service`."""
+
+import argparse
+import shlex
+from collections.abc import Callable
+
+from outlast.cli import terminal
+from outlast.cli.terminal import say
+from outlast.supervisor import service
+from outlast.supervisor.service import Service
+
+EXIT_FAILED = 1
+
+
+def add(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
+    """Register the command and what it can do."""
+    command = commands.add_parser(
+        "service", help="go on by itself after a reboot",
+        description="Have `outlast resume --all` run at boot: a systemd user unit with lingering, or an @reboot line of cron\n"
+        "where there is no such session. Secrets come from `env` in your configuration folder (chmod 600).",
+        epilog="example: outlast service install",
+    )  # fmt: skip
+    command.add_argument(
+        "what", choices=("install", "status", "remove"), help="put it there, look at it, take it away"
+    )
+    command.add_argument("--json", action="store_true", help="as JSON")
+    command.set_defaults(handler=run)
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """`outlast service`"""
+    acts: dict[str, Callable[[], Service]] = {
+        "install": lambda: service.install(arguments.store),
+        "status": lambda: service.status(arguments.store),
+        "remove": service.remove,
+    }
+    found = acts[arguments.what]()
+    if arguments.json:
+        terminal.say_json(found)
+    else:
+        _say(found, arguments.what)
+    gone_as_wanted = arguments.what == "remove" and found.how is None
+    return 0 if found.works or gone_as_wanted else EXIT_FAILED
+
+
+def _say(found: Service, what: str) -> None:
+    if found.how is None:
+        say("removed" if what == "remove" else "not installed")
+    else:
+        say(f"{found.how}  {terminal.safe(found.path or '@reboot')}")
+        say(f"  runs     {terminal.safe(shlex.join(found.command))}")
+        if found.lingering is not None:
+            say(f"  lingers  {'yes' if found.lingering else 'no'}")
+        say(f"  works    {'yes' if found.works else 'no'}")
+    for problem in found.problems if what != "remove" else ():
+        terminal.tell(problem)

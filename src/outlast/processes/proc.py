@@ -1,0 +1,252 @@
+"""Reading /proc: who is there, who descends from whom, and what a process is called. Nothing here changes anything.
+
+Processes vanish between any two reads, so every answer may be None. That means gone, or not for us to see; if /proc
+could not be read at all, for want of descriptors, OSError says so: "I cannot look" must not be taken for "gone".
+"""
+
+import itertools
+import os
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+from outlast.core import secrets
+
+ENVIRON_MAX_BYTES = 2 << 20
+COMMAND_MAX_BYTES = 4096
+COMMAND_MAX_CHARS = 200
+STAT_MAX_BYTES = 4096
+PASSWD_MAX_BYTES = 1 << 20
+THREADS_MAX = 64
+CHASES_MAX = 200
+CHASED = 3
+_GONE = (FileNotFoundError, ProcessLookupError, PermissionError)
+_KERNEL_THREAD = 0x0020_0000  # PF_KTHREAD
+# Where the fields of `stat` lie behind the name, which may itself hold spaces, brackets and newlines.
+_STATE, _PPID, _PGID, _SID, _FLAGS, _THREADS, _START = 0, 1, 2, 3, 6, 17, 19
+
+
+@dataclass(frozen=True, slots=True)
+class Proc:
+    """A process as it was at one look. `pid` and `start_ticks` together mean one process and no other."""
+
+    pid: int
+    ppid: int
+    pgid: int
+    sid: int
+    start_ticks: int
+    state: str
+    uid: int
+    threads: int = 1
+    is_kernel: bool = False
+
+    @property
+    def is_zombie(self) -> bool:
+        """It has ended, and only its parent's wait is missing. A first thread that ended before others is none."""
+        return self.state in "ZX" and self.threads <= 1
+
+    @property
+    def identity(self) -> tuple[int, int]:
+        """What a later process with the same pid does not share."""
+        return self.pid, self.start_ticks
+
+
+def look(pid: int) -> Proc | None:
+    """The process as it is now, a zombie too; None when there is none. `uid` is the user it acts as."""
+    try:
+        folder = os.open(f"/proc/{pid}", os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
+    except _GONE:
+        return None
+    try:
+        return _parsed(pid, _read("stat", STAT_MAX_BYTES, folder), os.fstat(folder).st_uid)
+    except (*_GONE, ValueError, IndexError):
+        return None
+    finally:
+        os.close(folder)
+
+
+def _parsed(pid: int, stat: bytes, uid: int) -> Proc:
+    fields = stat.rpartition(b")")[2].split()
+    return Proc(
+        pid=pid,
+        ppid=int(fields[_PPID]),
+        pgid=int(fields[_PGID]),
+        sid=int(fields[_SID]),
+        start_ticks=int(fields[_START]),
+        state=fields[_STATE].decode("ascii"),
+        uid=uid,
+        threads=int(fields[_THREADS]),
+        is_kernel=bool(int(fields[_FLAGS]) & _KERNEL_THREAD),
+    )
+
+
+def _read(path: str, limit: int, folder: int | None = None) -> bytes:
+    """At most `limit` bytes of a file of /proc, which may come in pieces."""
+    fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC, dir_fd=folder)
+    try:
+        pieces, size = [], 0
+        while size < limit and (piece := os.read(fd, limit - size)):
+            pieces.append(piece)
+            size += len(piece)
+        return b"".join(pieces)
+    finally:
+        os.close(fd)
+
+
+def newest_first() -> Iterator[Proc]:
+    """Every process but the kernel's own threads, the youngest first, some more than once, each read when asked for.
+
+    One that does nothing but fork and exit has a new pid whenever its turn in a listing comes. So as long as pids are
+    being given out, the youngest are looked at directly, a bounded number of times, before all are listed.
+    """
+    pids = _youngest()
+    listed = [int(name) for name in os.listdir("/proc") if name.isdigit()]
+    last, size = _last_pid(), _pid_max()
+    for pid in itertools.chain(pids, sorted(listed, key=lambda pid: (last - pid) % size)):
+        proc = look(pid)
+        if proc is not None and not proc.is_kernel:
+            yield proc
+
+
+def _youngest() -> Iterator[int]:
+    before = -1
+    for _ in range(CHASES_MAX):
+        last = _last_pid()
+        if last == before:
+            return
+        yield from (pid for pid in range(last, last - CHASED, -1) if _is_process(pid))
+        before = last
+
+
+def _is_process(pid: int) -> bool:
+    """Not the id of a thread, which /proc answers to as well, though it lists none."""
+    try:
+        os.close(os.pidfd_open(pid))
+    except (OSError, ValueError):
+        return False
+    return True
+
+
+def _last_pid() -> int:
+    """The pid given out last; pids wrap around, so the highest is not always the youngest."""
+    try:
+        return int(_read("/proc/loadavg", 128).split()[4])
+    except (OSError, ValueError, IndexError):
+        return 0
+
+
+def _pid_max() -> int:
+    try:
+        return int(_read("/proc/sys/kernel/pid_max", 32))
+    except (OSError, ValueError):
+        return 1 << 22
+
+
+def everyone() -> dict[int, Proc]:
+    """Every process by pid, zombies included; the kernel's own threads are not."""
+    return {proc.pid: proc for proc in newest_first()}
+
+
+def descendants(root: int, among: Mapping[int, Proc]) -> set[int]:
+    """The pids of all children of `root`, their children, and so on; without `root` itself."""
+    children: dict[int, list[int]] = {}
+    for proc in among.values():
+        children.setdefault(proc.ppid, []).append(proc.pid)
+    found: set[int] = set()
+    waiting = [root]
+    while waiting:
+        fresh = [pid for pid in children.get(waiting.pop(), ()) if pid not in found and pid != root]
+        found.update(fresh)
+        waiting += fresh
+    return found
+
+
+def ancestors(pid: int) -> list[Proc]:
+    """The parent of a process, its parent, and so on up to the first process."""
+    found: list[Proc] = []
+    proc = look(pid)
+    while proc is not None and proc.ppid and proc.ppid not in {known.pid for known in found}:
+        proc = look(proc.ppid)
+        if proc is not None:
+            found.append(proc)
+    return found
+
+
+def environ_value(pid: int, name: bytes) -> bytes | None:
+    """A variable of a process as it was at its exec, unless it overwrote it; None when unset or not permitted."""
+    for path in _environs(pid):
+        try:
+            data = _read(path, ENVIRON_MAX_BYTES)
+        except _GONE:
+            continue
+        if data:
+            return _value(data, name)
+    return None
+
+
+def _environs(pid: int) -> Iterator[str]:
+    """Where its environment can be read: after the first thread has ended, only at the others."""
+    yield f"/proc/{pid}/environ"
+    proc = look(pid)
+    if proc is not None and proc.state == "Z" and not proc.is_zombie:
+        try:
+            threads = os.listdir(f"/proc/{pid}/task")
+        except _GONE:
+            return
+        yield from (f"/proc/{pid}/task/{thread}/environ" for thread in threads[:THREADS_MAX])
+
+
+def _value(environ: bytes, name: bytes) -> bytes | None:
+    before = b"\0" + name + b"="
+    start = (b"\0" + environ).find(before)
+    if start < 0:
+        return None
+    return environ[start + len(before) - 1 :].partition(b"\0")[0]
+
+
+def command(pid: int) -> str:
+    """The command line on one short line, harmless to print, secrets masked; `[name]` where it has none; "" if gone."""
+    try:
+        line = _read(f"/proc/{pid}/cmdline", COMMAND_MAX_BYTES)
+        if not line.strip(b"\0"):
+            return _one_line(b"[" + _read(f"/proc/{pid}/comm", COMMAND_MAX_BYTES).rstrip(b"\n") + b"]")
+    except OSError:
+        return ""
+    if len(line) == COMMAND_MAX_BYTES:  # the last word is cut, and half a secret is not known for one
+        line = line.rpartition(b"\0")[0]
+    return _one_line(line.rstrip(b"\0").replace(b"\0", b" "))
+
+
+def _one_line(text: bytes) -> str:
+    masked, _ = secrets.mask(text.decode("utf-8", errors="replace"))
+    line = "".join(char if char.isprintable() else " " for char in masked)
+    return line if len(line) <= COMMAND_MAX_CHARS else line[: COMMAND_MAX_CHARS - 1] + "…"
+
+
+def describe(pid: int, uid: int | None = None) -> str:
+    """The process in words: `pid 812 (root: kill -TERM 99)`; one that is gone: `pid 812 (uid 1000), gone`.
+
+    Give `uid` where it is known from elsewhere; it counts more than what is found.
+    """
+    try:
+        proc, said = look(pid), command(pid)
+    except OSError:
+        proc, said = None, ""
+    if uid is None and proc is not None:
+        uid = proc.uid
+    who = "" if uid is None else user_name(uid)
+    if proc is None or proc.is_zombie or not said:
+        return f"pid {pid} ({who}), gone" if who else f"pid {pid}, gone"
+    return f"pid {pid} ({who}: {said})"
+
+
+def user_name(uid: int) -> str:
+    """The name in /etc/passwd, else `uid 1000`. No directory service is asked: it may hang."""
+    try:
+        lines = _read("/etc/passwd", PASSWD_MAX_BYTES).split(b"\n")
+    except OSError:
+        lines = []
+    for line in lines:
+        fields = line.split(b":")
+        if len(fields) > 2 and fields[2] == str(uid).encode():
+            return _one_line(fields[0])
+    return f"uid {uid}"

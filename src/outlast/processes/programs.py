@@ -1,0 +1,92 @@
+"""Where a program is, and why it cannot be started, told before or after the attempt in the same words."""
+
+import errno
+import os
+import stat
+
+from outlast.errors import OutlastError
+
+SHEBANG_MAX_BYTES = 256
+
+
+class CannotStart(OutlastError):
+    """A process was not started: no program, no folder, no memory. Nothing of it ran."""
+
+    exit_code = 3
+
+    def __init__(self, message: str, *, path: str, number: int, hint: str = "") -> None:
+        super().__init__(message, hint=hint)
+        self.path = path
+        self.errno = number
+
+
+class ProgramMissing(CannotStart):
+    """The program is not there, or is nothing that can be run; only a person can change that."""
+
+
+def find_program(word: str, path: str, cwd: str) -> str:
+    """The absolute path of the program that `execvp` would run in `cwd` with this PATH.
+
+    Raises ProgramMissing with the reason in one line. Symbolic links stay: some programs go by their name.
+    """
+    if "/" in word:
+        return _checked(os.path.join(cwd, word), word)
+    refusal: ProgramMissing | None = None
+    for folder in path.split(":") if word else ():
+        candidate = os.path.join(cwd, folder, word)
+        try:
+            return _checked(candidate, candidate)
+        except ProgramMissing as error:
+            if refusal is None and error.errno != errno.ENOENT:
+                refusal = error
+    raise refusal or _missing(
+        word, word, errno.ENOENT, "not found on PATH", "install it, or give its full path"
+    )
+
+
+def _checked(path: str, shown: str) -> str:
+    """The path, if it can be run. The kernel has the last word, at the exec."""
+    try:
+        mode = os.stat(path).st_mode
+    except OSError as error:
+        raise why_not(path, error.errno or errno.ENOENT, shown) from error
+    if not stat.S_ISREG(mode):
+        raise why_not(path, errno.EISDIR if stat.S_ISDIR(mode) else errno.EACCES, shown)
+    if not os.access(path, os.X_OK, effective_ids=True):
+        raise why_not(path, errno.EACCES, shown)
+    return path
+
+
+def why_not(path: str, number: int, shown: str = "") -> CannotStart:
+    """The error for a program that could not be executed, by the number that the kernel gave."""
+    shown = shown or path
+    match number:
+        case errno.ENOENT | errno.ENOTDIR if interpreter := _interpreter(path):
+            said = f"its interpreter {interpreter} is missing"
+            return _missing(shown, path, number, said, "install it, or mend the first line of the script")
+        case errno.ENOENT | errno.ENOTDIR:
+            return _missing(shown, path, number, "not found", "install it, or mend its path")
+        case errno.EISDIR | errno.EACCES if os.path.isdir(path):
+            return _missing(shown, path, errno.EISDIR, "is a folder", "give the program inside it")
+        case errno.EACCES | errno.EPERM:
+            return _missing(shown, path, number, "is not executable", f"chmod +x {path}")
+        case errno.ENOEXEC:
+            hint = "a script begins with a line like #!/bin/sh; a binary must be for this machine"
+            return _missing(shown, path, number, "is no program that this machine can run", hint)
+        case _:
+            return CannotStart(f"{shown}: cannot be started: {os.strerror(number)}", path=path, number=number)
+
+
+def _missing(shown: str, path: str, number: int, said: str, hint: str) -> ProgramMissing:
+    return ProgramMissing(f"{shown or repr(shown)}: {said}", path=path, number=number, hint=hint)
+
+
+def _interpreter(path: str) -> str:
+    """What the first line of a script asks for; "" for anything else."""
+    try:
+        with open(path, "rb") as script:
+            line = script.read(SHEBANG_MAX_BYTES).partition(b"\n")[0]
+    except OSError:
+        return ""
+    words = line[2:].split() if line.startswith(b"#!") else []
+    return os.fsdecode(words[0]) if words else ""

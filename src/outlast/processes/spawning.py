@@ -1,0 +1,241 @@
+"""Starting a process: its own session or group, its death tied to ours, and nothing of ours left open in it.
+
+The child is forked with all signals blocked and makes itself ready with plain system calls. Whatever fails before the
+new program runs comes back through a pipe as an error with its number, never as an exit code.
+"""
+
+import contextlib
+import errno
+import fcntl
+import os
+import select
+import signal
+import struct
+import threading
+import warnings
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass
+from typing import NoReturn
+
+from outlast.processes import libc
+from outlast.processes.proc import everyone
+from outlast.processes.programs import CannotStart, find_program, why_not
+
+START_LIMIT_S = 30.0
+_FAILED = struct.Struct("=2i")
+_IN_PREPARATION, _IN_FOLDER, _IN_EXEC = 0, 1, 2
+_TOO_LATE = _FAILED.pack(_IN_PREPARATION, errno.ETIMEDOUT)
+_FIRST_OTHER_FD = 3
+_NEVER_RAN = 255
+
+
+@dataclass(frozen=True, slots=True)
+class Spec:
+    """What to start. `argv[0]` is looked for on the PATH of `env`.
+
+    `death_signal` comes to the child when we die; it is not inherited by the child's own children. A
+    `foreground_tty` becomes the child's, as foreground group, before the program runs; it needs `own_group`.
+    """
+
+    argv: tuple[str, ...]
+    cwd: str
+    env: Mapping[str, str]
+    stdin_fd: int = 0
+    stdout_fd: int = 1
+    stderr_fd: int = 2
+    new_session: bool = False
+    own_group: bool = False
+    umask: int | None = None
+    death_signal: int | None = None
+    foreground_tty: int | None = None
+
+
+class Child:
+    """A process that we started. Poll `fileno()` for its end; close it when done."""
+
+    def __init__(self, pid: int, pidfd: int) -> None:
+        self.pid = pid
+        self.pidfd = pidfd
+        self._status: int | None = None
+
+    def fileno(self) -> int:
+        """Readable as soon as the process has ended."""
+        return self.pidfd
+
+    def wait_status(self, *, stops: bool = False) -> int | None:
+        """How it ended, as `os.wait` gives it, the same at every call; None while it runs. Never waits.
+
+        With `stops` also that it was stopped or goes on, once each. Raises ChildProcessError if somebody else waited
+        for it.
+        """
+        if self._status is None:
+            flags = os.WNOHANG | (os.WUNTRACED | os.WCONTINUED if stops else 0)
+            pid, status = os.waitpid(self.pid, flags)
+            if not pid or os.WIFSTOPPED(status) or os.WIFCONTINUED(status):
+                return status if pid else None
+            self._status = status
+        return self._status
+
+    def send(self, number: int) -> None:
+        """Signal it; nothing happens if it has ended."""
+        with contextlib.suppress(ProcessLookupError):
+            signal.pidfd_send_signal(self.pidfd, number)
+
+    def close(self) -> None:
+        """Give the descriptor back; the process is left alone."""
+        if self.pidfd >= 0:
+            os.close(self.pidfd)
+            self.pidfd = -1
+
+
+def start(spec: Spec) -> Child:
+    """Start a process; returns when the new program runs.
+
+    Its signals are all at their defaults, none blocked, and it has no descriptors but the three. Raises
+    ProgramMissing or CannotStart with the reason, and then there is no process. Call it in the main thread: a death
+    signal is sent when the thread ends that started the child.
+    """
+    assert threading.current_thread() is threading.main_thread(), (
+        "the death of this thread would kill the child"
+    )
+    assert spec.foreground_tty is None or spec.own_group, (
+        "only a group of its own can be put in the foreground"
+    )
+    program = find_program(spec.argv[0], spec.env.get("PATH", os.defpath), spec.cwd)
+    says, tells = os.pipe()
+    try:
+        pid = _fork(spec, program, tells)
+    except OSError as error:
+        os.close(says)
+        raise CannotStart(
+            f"{program}: no process could be made for it: {error.strerror}",
+            path=program,
+            number=error.errno or 0,
+        ) from error
+    finally:
+        os.close(tells)
+    try:
+        return _started(pid, says, spec, program)
+    finally:
+        os.close(says)
+
+
+def _fork(spec: Spec, program: str, tells: int) -> int:
+    """Fork with all signals blocked: none may reach the child while it still has our handlers."""
+    become = _Become(spec, program, os.getpid(), tells, libc.prctl())
+    blocked = signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())
+    try:
+        with (
+            warnings.catch_warnings()
+        ):  # Python warns of threads at a fork; this child only makes system calls
+            warnings.simplefilter("ignore", DeprecationWarning)
+            pid = os.fork()
+        if pid == 0:
+            become()
+        return pid
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, blocked)
+
+
+def _started(pid: int, says: int, spec: Spec, program: str) -> Child:
+    """The child, once its pipe was closed by the exec; else the error that it wrote, and no child any more."""
+    try:
+        said = os.read(says, _FAILED.size) if select.select([says], [], [], START_LIMIT_S)[0] else _TOO_LATE
+        if not said:
+            return Child(pid, os.pidfd_open(pid))
+    except BaseException:
+        _end(pid)
+        raise
+    _end(pid)
+    stage, number = _FAILED.unpack(said)
+    if stage == _IN_EXEC:
+        raise why_not(program, number, spec.argv[0])
+    what = f"the folder {spec.cwd}" if stage == _IN_FOLDER else "the new process"
+    raise CannotStart(f"{program}: not started: {what}: {os.strerror(number)}", path=program, number=number)
+
+
+def _end(pid: int) -> None:
+    os.kill(pid, signal.SIGKILL)
+    os.waitpid(pid, 0)
+
+
+@dataclass(frozen=True, slots=True)
+class _Become:
+    """What the forked child does until the new program takes its place. It never returns."""
+
+    spec: Spec
+    program: str
+    parent: int
+    tells: int
+    prctl: Callable[[int, int], int]
+
+    def __call__(self) -> NoReturn:
+        stage, tells = _IN_PREPARATION, self.tells
+        try:
+            tells = fcntl.fcntl(tells, fcntl.F_DUPFD_CLOEXEC, _FIRST_OTHER_FD)
+            self._take_place()
+            self._keep_only(tells)
+            stage = _IN_FOLDER
+            os.chdir(self.spec.cwd)
+            stage = _IN_EXEC
+            signal.pthread_sigmask(signal.SIG_SETMASK, ())
+            os.execve(self.program, self.spec.argv, self.spec.env)
+        except OSError as error:
+            os.write(tells, _FAILED.pack(stage, error.errno or errno.EINVAL))
+        except BaseException:
+            os.write(tells, _FAILED.pack(stage, errno.EINVAL))
+        finally:
+            os._exit(_NEVER_RAN)
+
+    def _take_place(self) -> None:
+        """Session, group, terminal, umask, the tie to our parent's death, and signals as at a login."""
+        spec = self.spec
+        for number in signal.valid_signals() - {signal.SIGKILL, signal.SIGSTOP}:
+            signal.signal(number, signal.SIG_DFL)
+        if spec.new_session:
+            os.setsid()
+        elif spec.own_group:
+            os.setpgid(0, 0)
+        if spec.foreground_tty is not None:
+            os.tcsetpgrp(spec.foreground_tty, os.getpid())
+        if spec.umask is not None:
+            os.umask(spec.umask)
+        if spec.death_signal is not None:
+            self.prctl(libc.PR_SET_PDEATHSIG, spec.death_signal)
+            if os.getppid() != self.parent:  # it died before it could be noticed
+                os._exit(_NEVER_RAN)
+
+    def _keep_only(self, tells: int) -> None:
+        """Put the three descriptors in their places, whatever they were before, and close all others."""
+        given = (self.spec.stdin_fd, self.spec.stdout_fd, self.spec.stderr_fd)
+        copies = [fcntl.fcntl(fd, fcntl.F_DUPFD_CLOEXEC, _FIRST_OTHER_FD) for fd in given]
+        for place, copy in enumerate(copies):
+            os.dup2(copy, place, inheritable=True)
+        for name in os.listdir("/proc/self/fd"):
+            if int(name) >= _FIRST_OTHER_FD and int(name) != tells:
+                with contextlib.suppress(OSError):
+                    os.close(int(name))
+
+
+def become_subreaper() -> None:
+    """From now on every orphan among our descendants becomes our child, not the first process's."""
+    if libc.prctl()(libc.PR_SET_CHILD_SUBREAPER, 1) != 0:
+        raise OSError(errno.EINVAL, "this kernel has no subreapers")
+
+
+def reap_orphans(mine: Collection[int] = ()) -> int:
+    """Take the zombies that were left to us as a subreaper; how many. Never waits.
+
+    Left alone are children in `mine` and all in our own process group, which others of our code started and await.
+    """
+    try:
+        if os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT) is None:
+            return 0
+    except ChildProcessError:
+        return 0
+    me, group, taken = os.getpid(), os.getpgrp(), 0
+    for proc in everyone().values():
+        if proc.ppid == me and proc.is_zombie and proc.pgid != group and proc.pid not in mine:
+            with contextlib.suppress(ChildProcessError):
+                taken += os.waitpid(proc.pid, os.WNOHANG)[0] != 0
+    return taken

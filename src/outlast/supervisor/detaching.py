@@ -1,0 +1,43 @@
+"""Starting a command of ours that nobody waits for: a session of its own, no terminal, its words in a file."""
+
+import os
+import subprocess
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from outlast import settings
+from outlast.supervisor import environment
+
+LOG = "supervisor.log"
+_OF_AN_ATTEMPT = {
+    environment.RUN, environment.TASK, environment.ATTEMPT, environment.SOCKET, environment.BUDGET_FILE,
+    environment.CONTEXT_FILE,
+}  # fmt: skip
+
+
+def ourselves(*words: str) -> list[str]:
+    """The command that runs outlast with this very interpreter, whatever the PATH."""
+    return [sys.executable, "-P", "-m", "outlast", *words]
+
+
+def start(
+    words: Sequence[str], log: Path, *, cwd: str = "/", pass_fds: Sequence[int] = ()
+) -> "subprocess.Popen[bytes]":
+    """Start a command that outlives us. What it says is added to `log`."""
+    log.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    with open(log, "ab", opener=_private) as said:
+        return subprocess.Popen(
+            list(words), stdin=subprocess.DEVNULL, stdout=said, stderr=said, cwd=cwd, env=_variables(),
+            start_new_session=True, pass_fds=pass_fds,
+        )  # fmt: skip
+
+
+def _variables() -> dict[str, str]:
+    """Ours, without what would make it part of an attempt that we are in ourselves."""
+    ours = settings.environment(without=environment.ATTEMPT)
+    return {name: value for name, value in ours.items() if name not in _OF_AN_ATTEMPT}
+
+
+def _private(path: str, flags: int) -> int:
+    return os.open(path, flags | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)

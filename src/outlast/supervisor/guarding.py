@@ -1,0 +1,145 @@
+"""The guardian's lock, and its work when the supervisor is dead: stop what runs, save the files, leave a note."""
+
+import contextlib
+import fcntl
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Collection
+from pathlib import Path
+
+import msgspec
+
+from outlast.processes import reaping
+from outlast.store import liveness
+from outlast.supervisor.link import Told
+
+LOCK = "guardian.lock"
+NOTE = "guardian.json"
+GRACE_S = 3.0
+WAIT_S = 15.0
+SAVE_S = 60.0
+_LOOK_EVERY_S = 0.05
+_WORDS = 4
+
+
+class Note(msgspec.Struct, frozen=True):
+    """What the guardian found and did, for the next attempt to put on record."""
+
+    run: str
+    epoch: int
+    why: str
+    stopped: tuple[str, ...] = ()
+    escaped: tuple[str, ...] = ()
+    save: str = ""
+
+
+def monotonic_s() -> float:
+    return time.monotonic()
+
+
+def folder_of(root: Path, run: str) -> Path:
+    """The folder of a run beside its lock: logs, state file, socket."""
+    return root / "runs" / run
+
+
+def take(root: Path, run: str, supervisor: int) -> int:
+    """Hold the guardian's lock as long as this process lives. It says who has it, and who is guarded."""
+    folder = folder_of(root, run)
+    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    fd = os.open(folder / LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    fcntl.flock(fd, fcntl.LOCK_EX)
+    os.ftruncate(fd, 0)
+    words = (str(word) for pid in (os.getpid(), supervisor) for word in (pid, liveness.start_ticks(pid)))
+    os.pwrite(fd, " ".join(words).encode() + b"\n", 0)
+    return fd
+
+
+def wait_for_other(root: Path, run: str, *, mine: int) -> None:
+    """Until no guardian of an earlier attempt works. One that takes too long is killed: its work is done here."""
+    path = folder_of(root, run) / LOCK
+    with contextlib.suppress(FileNotFoundError):
+        fd = os.open(path, os.O_RDWR | os.O_CLOEXEC)
+        try:
+            until_s = time.monotonic() + WAIT_S
+            while not _is_free(fd) and owner(fd)[0] != mine:
+                if time.monotonic() > until_s:
+                    _kill_owner(fd)
+                    until_s = time.monotonic() + WAIT_S
+                time.sleep(_LOOK_EVERY_S)
+        finally:
+            os.close(fd)
+
+
+def _is_free(fd: int) -> bool:
+    try:
+        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
+
+
+def _kill_owner(fd: int) -> None:
+    """SIGKILL exactly the process that wrote the lock."""
+    pid, ticks = owner(fd)
+    if ticks and liveness.start_ticks(pid) == ticks and pid != os.getpid():
+        with contextlib.suppress(OSError):
+            os.kill(pid, signal.SIGKILL)
+
+
+def owner(fd: int) -> tuple[int, int]:
+    """Pid and start of the process that holds the lock; zeros while it has not said so."""
+    return _said(fd)[:2]
+
+
+def guarded(fd: int) -> tuple[int, int]:
+    """Pid and start of the supervisor that the holder of the lock guards."""
+    return _said(fd)[2:]
+
+
+def _said(fd: int) -> tuple[int, int, int, int]:
+    words = os.pread(fd, 100, 0).split()
+    if len(words) != _WORDS or not all(map(bytes.isdigit, words)):
+        return 0, 0, 0, 0
+    guardian, began, supervisor, its = map(int, words)
+    return guardian, began, supervisor, its
+
+
+# -- the supervisor is dead ----------------------------------------------------------------------------------------
+
+
+def clean_up(charge: Told, *, spare: Collection[int], why: str) -> None:
+    """Stop everything of the attempt, then have its files saved by a process of its own."""
+    reaped = reaping.stop(
+        lambda: reaping.search(charge.run, roots=[os.getpid()], spare=spare),
+        first=signal.SIGTERM,
+        grace_s=GRACE_S,
+    )
+    note = Note(charge.run, charge.epoch, why, (*reaped.stopped, *reaped.killed), reaped.escaped)
+    words = [
+        sys.executable,
+        "-P",
+        "-m",
+        "outlast.supervisor.rescue",
+        msgspec.json.encode(charge).decode(),
+        why,
+    ]
+    with contextlib.suppress(OSError, subprocess.SubprocessError):
+        done = subprocess.run(
+            words, stdin=subprocess.DEVNULL, capture_output=True, timeout=SAVE_S, check=False
+        )
+        note = msgspec.structs.replace(note, save=done.stdout.decode(errors="replace").strip())
+    with contextlib.suppress(OSError):
+        (folder_of(Path(charge.root), charge.run) / NOTE).write_bytes(msgspec.json.encode(note))
+
+
+def noted(root: Path, run: str) -> Note | None:
+    """What the guardian of the last attempt left word of; read once."""
+    path = folder_of(root, run) / NOTE
+    with contextlib.suppress(OSError, msgspec.MsgspecError):
+        note = msgspec.json.decode(path.read_bytes(), type=Note)
+        path.unlink()
+        return note
+    return None

@@ -1,0 +1,76 @@
+"""Telling somebody: the user's `notify` command gets one JSON document, once per kind and run, and is not waited for."""
+
+import contextlib
+import hashlib
+import os
+import signal
+import subprocess
+from datetime import UTC, datetime
+from pathlib import Path
+
+import msgspec
+
+from outlast import settings
+from outlast.core import state as st
+
+KINDS = ("needs a person", "done", "failed", "quarantined", "parked")
+
+
+class Notice(msgspec.Struct, frozen=True, kw_only=True):
+    """What the command is told."""
+
+    what: str
+    why: str
+    run: str
+    task: str
+    project: str
+    goal: str
+    status: str
+    cause: str | None
+    beats: int
+    workspace: str | None
+    last_save: str | None
+    at: datetime
+
+    @classmethod
+    def of(cls, what: str, why: str, state: st.RunState) -> "Notice":
+        return cls(
+            what=what, why=why, run=state.run, task=state.task, project=state.project, goal=state.title,
+            status=state.status, cause=state.cause, beats=state.beats, workspace=state.workspace or None,
+            last_save=state.last_save or None, at=datetime.now(UTC),
+        )  # fmt: skip
+
+
+def send(command: str, notice: Notice, folder: Path) -> None:
+    """Start the user's command with the notice on its standard input, unless it was told of this before."""
+    if not command or not _is_first(folder, notice):
+        return
+    with contextlib.suppress(OSError):
+        told = os.memfd_create("outlast-notice", os.MFD_CLOEXEC)
+        with open(told, "wb+", buffering=0) as file:
+            file.write(msgspec.json.encode(notice) + b"\n")
+            file.seek(0)
+            subprocess.Popen(
+                ["/bin/sh", "-c", command], stdin=file, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
+                start_new_session=True, env=settings.environment(without="OUTLAST_"), preexec_fn=_unblock,
+            )  # fmt: skip
+
+
+def _unblock() -> None:
+    """The supervisor takes signals from a file; what it starts takes them as everybody does."""
+    signal.pthread_sigmask(signal.SIG_SETMASK, ())
+
+
+def _is_first(folder: Path, notice: Notice) -> bool:
+    """Whether nobody was told of this kind and cause yet; the mark outlives the process."""
+    what = hashlib.blake2b(f"{notice.what} {notice.cause}".encode(), digest_size=6).hexdigest()
+    try:
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        os.close(
+            os.open(folder / f"noticed-{what}", os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+        )
+    except FileExistsError:
+        return False
+    except OSError:
+        return True
+    return True

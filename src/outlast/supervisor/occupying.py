@@ -1,0 +1,52 @@
+"""One live run per workspace: a lock beside the workspace's private files says who works there."""
+
+import contextlib
+import fcntl
+import os
+import shlex
+from collections.abc import Callable, Iterator
+from functools import partial
+from pathlib import Path
+
+from outlast.errors import RunRefused
+
+NAME = "occupied"
+
+
+@contextlib.contextmanager
+def occupied(private: Path, folder: Path, run: str, task: str) -> Iterator[Callable[[str], None]]:
+    """Work in a folder alone; what is given names the run once it has an id. Raises RunRefused, with who works there."""
+    fd = os.open(private / NAME, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    try:
+        try:
+            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise _refusal(os.pread(fd, 1000, 0).decode(errors="replace"), folder, run) from None
+        name = partial(_say, fd, task)
+        name(run)
+        yield name
+    finally:
+        os.close(fd)
+
+
+def _say(fd: int, task: str, run: str) -> None:
+    os.ftruncate(fd, 0)
+    os.pwrite(fd, f"{run} {os.getpid()} {task}".encode("utf-8", "backslashreplace"), 0)
+
+
+def occupant(private: Path) -> str:
+    """The run that works in a folder or was the last to; empty where none ever did."""
+    with contextlib.suppress(OSError):
+        return (private / NAME).read_text(errors="replace").partition(" ")[0]
+    return ""
+
+
+def _refusal(said: str, folder: Path, run: str) -> RunRefused:
+    other, _, rest = said.partition(" ")
+    pid, _, task = rest.partition(" ")
+    # A new run has no id yet when it begins to work there.
+    name = shlex.quote(task) if other.startswith("(") else other
+    return RunRefused(
+        f"run {other} of task {task!r} (pid {pid}) works in {folder} already",
+        hint=f"wait for it or stop it (`outlast kill {name}`), give this one a `--worktree`, or say `--share`",
+    )

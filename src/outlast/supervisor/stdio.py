@@ -1,0 +1,128 @@
+"""The three streams of a command: the user's terminal itself, or pipes: input once, output relayed and logged."""
+
+import contextlib
+import os
+import signal
+import stat
+import threading
+from collections.abc import Callable
+from dataclasses import replace
+from datetime import UTC, datetime
+from pathlib import Path
+
+from outlast.processes.spawning import Spec
+from outlast.processes.tty import Terminal
+from outlast.supervisor.logs import Log
+from outlast.supervisor.output import TAIL_BYTES, Relay
+
+DRAIN_S = 1.0  # for what a process that outlived its attempt still holds open
+READER_S = 1.0  # between two looks at whether there is still time for a slow reader
+SPOOL = "stdin"
+_CHUNK = 1 << 16
+
+
+class OnTerminal:
+    """The user's own terminal, lent to an interactive command and taken back as it was."""
+
+    stdin, stdout, stderr = 0, 1, 2
+    closed = ""
+    tick_s = 0.1  # how soon a Ctrl-Z is noticed: the kernel does not wake us for it
+
+    def __init__(self, terminal: Terminal) -> None:
+        self._terminal = terminal
+
+    def spec(self, spec: Spec) -> Spec:
+        """In a group of its own, in the foreground."""
+        return replace(spec, own_group=True, foreground_tty=0)
+
+    def started(self) -> None:
+        """It has the terminal."""
+
+    def suspended(self) -> None:
+        """The command was stopped with Ctrl-Z: the terminal is the shell's again."""
+        self._terminal.take_back()
+
+    def goes_on(self, group: int) -> None:
+        """The shell brought the job back to the foreground."""
+        self._terminal.give(group)
+        with contextlib.suppress(OSError):
+            os.killpg(group, signal.SIGCONT)
+
+    def finish(self, hurried: Callable[[], bool]) -> bytes:
+        """Modes and foreground as they were, whatever the command left. Nothing of it is logged."""
+        self._terminal.take_back()
+        return b""
+
+
+class Streams:
+    """Pipes to and from one command. Relaying is the work of a thread, so that the supervisor is never behind it."""
+
+    tick_s = 0.5
+
+    def __init__(self, folder: Path, attempt: int) -> None:
+        out, self.stdout = os.pipe2(os.O_CLOEXEC)
+        err, self.stderr = os.pipe2(os.O_CLOEXEC)
+        self.stdin = _input(folder) if attempt == 1 else os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC)
+        self.closed = ""  # why nobody takes what it prints any more
+        self._relay = Relay(out, err, Log(folder, attempt, datetime.now(UTC)))
+        self._end, self._stop = os.pipe2(os.O_CLOEXEC)
+        self._thread = threading.Thread(target=self._work, name="outlast-output", daemon=True)
+
+    def spec(self, spec: Spec) -> Spec:
+        """In a session of its own: no terminal reaches it."""
+        return replace(
+            spec, new_session=True, stdin_fd=self.stdin, stdout_fd=self.stdout, stderr_fd=self.stderr
+        )
+
+    def started(self) -> None:
+        """The command has its ends: ours of them are closed, and what it writes is passed on."""
+        for fd in (self.stdin, self.stdout, self.stderr):
+            os.close(fd)
+        self._thread.start()
+
+    def _work(self) -> None:
+        self._relay.run(self._end)
+
+    def finish(self, hurried: Callable[[], bool]) -> bytes:
+        """Pass on what is left, and make the log durable; the last output of the command.
+
+        A slow reader is waited for, as without us, until `hurried` says that there is no time.
+        """
+        os.close(self._stop)
+        if self._thread.is_alive():
+            self._thread.join()
+        while not self._relay.drain(DRAIN_S, reader_limit_s=READER_S):
+            if not self._relay.is_behind or hurried():
+                break
+        tail = self._relay.tail(TAIL_BYTES)
+        self.closed = self._relay.closed.get("out", "")
+        self._relay.close()
+        os.close(self._end)
+        return tail
+
+
+def _input(folder: Path) -> int:
+    """What the user piped in, or nothing. It is kept beside the log as it comes."""
+    try:
+        mode = os.fstat(0).st_mode
+    except OSError:
+        mode = 0
+    if stat.S_ISREG(mode):
+        return os.dup(0)
+    if not (stat.S_ISFIFO(mode) or stat.S_ISSOCK(mode)):
+        return os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC)
+    ours, to_command = os.pipe2(os.O_CLOEXEC)
+    spool = os.open(
+        folder / SPOOL, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600
+    )
+    threading.Thread(target=_feed, args=(to_command, spool), name="outlast-stdin", daemon=True).start()
+    return ours
+
+
+def _feed(to_command: int, spool: int) -> None:
+    """Until the pipe ends or the command takes no more; what came is kept either way."""
+    with open(to_command, "wb", buffering=0) as command, open(spool, "wb", buffering=0) as kept:
+        while chunk := os.read(0, _CHUNK):
+            kept.write(chunk)
+            with contextlib.suppress(OSError):
+                command.write(chunk)

@@ -1,0 +1,102 @@
+"""What is put where something starts at boot: a systemd user unit, or a line for cron. Texts only, nothing is done here."""
+
+import shlex
+from collections.abc import Sequence
+
+import msgspec
+
+UNIT = "outlast-resume.service"
+LINGER_MARK = "# lingering was off before this unit came"
+CRON_MARK = "# outlast resume --all, put here by `outlast service install`"
+
+
+class Boot(msgspec.Struct, frozen=True):
+    """The command that is run at boot, and the variables it needs besides its own words."""
+
+    words: tuple[str, ...]
+    variables: tuple[tuple[str, str], ...] = ()
+
+
+def unit(boot: Boot, *, lingering_is_ours: bool) -> str:
+    """The systemd user unit. It ends at once; what it started lives on (KillMode=process)."""
+    variables = [f"Environment={_quoted(f'{name}={value}')}" for name, value in boot.variables]
+    lines = [
+        "# Made by `outlast service install`; `outlast service remove` takes it away.",
+        *([LINGER_MARK] if lingering_is_ours else []),
+        "[Unit]",
+        "Description=Go on with outlast runs that died without anybody's wish",
+        "",
+        "[Service]",
+        "Type=oneshot",
+        "RemainAfterExit=yes",
+        "KillMode=process",
+        "OOMPolicy=continue",
+        *variables,
+        f"ExecStart={' '.join(_word(word, first=not at) for at, word in enumerate(boot.words))}",
+        "",
+        "[Install]",
+        "WantedBy=default.target",
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def _word(word: str, *, first: bool) -> str:
+    """A word of ExecStart; a dollar is a variable everywhere but in the program's own path."""
+    return _quoted(word if first else word.replace("$", "$$"))
+
+
+def _quoted(word: str) -> str:
+    escaped = word.replace("\\", "\\\\").replace('"', '\\"').replace("%", "%%")
+    escaped = escaped.replace("\n", "\\n").replace("\t", "\\t")
+    plain = escaped == word and word and not set(word) & set(" ';#")
+    return word if plain else f'"{escaped}"'
+
+
+def exec_start(text: str) -> list[str]:
+    """The words of a unit's ExecStart."""
+    line = next((line for line in text.splitlines() if line.startswith("ExecStart=")), "ExecStart=")
+    return [_unescaped(word) for word in _split(line.removeprefix("ExecStart="))]
+
+
+def _split(line: str) -> list[str]:
+    """Words between blanks, where a word in double quotes may hold some."""
+    lexer = shlex.shlex(line, posix=True, punctuation_chars=False)
+    lexer.whitespace_split, lexer.commenters, lexer.quotes = True, "", '"'
+    return list(lexer)
+
+
+def _unescaped(word: str) -> str:
+    return word.replace("%%", "%").replace("$$", "$")
+
+
+def cron_line(boot: Boot) -> str:
+    """One line of a crontab; a per cent sign would end the command there."""
+    set_first = [f"{name}={shlex.quote(value)}" for name, value in boot.variables]
+    command = " ".join([*(["env"] if set_first else []), *set_first, shlex.join(boot.words)])
+    return f"@reboot {command.replace('%', chr(92) + '%')}"
+
+
+def with_cron_line(table: str, line: str) -> str:
+    """A crontab with our two lines at its end, and no older ones of ours."""
+    kept = without_cron_line(table)
+    between = "" if not kept or kept.endswith("\n") else "\n"
+    return f"{kept}{between}{CRON_MARK}\n{line}\n"
+
+
+def without_cron_line(table: str) -> str:
+    """A crontab without ours; all other lines as they were, to the byte."""
+    lines = table.splitlines(keepends=True)
+    ours = {at for at, line in enumerate(lines) if line.rstrip("\n") == CRON_MARK}
+    return "".join(line for at, line in enumerate(lines) if at not in ours and at - 1 not in ours)
+
+
+def cron_words(table: str) -> Sequence[str]:
+    """The words of our line in a crontab, without what is set first; none where it is not there."""
+    lines = table.splitlines()
+    line = lines[lines.index(CRON_MARK) + 1] if CRON_MARK in lines[:-1] else ""
+    words = shlex.split(line.removeprefix("@reboot ").replace("\\%", "%"))
+    if words[:1] == ["env"]:
+        words = words[1:]
+        while words and "=" in words[0]:
+            words = words[1:]
+    return words

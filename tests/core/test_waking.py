@@ -1,0 +1,126 @@
+"""Who is woken by `resume --all` and at boot: each row of DESIGN's table, folded from the events that lead there."""
+
+from datetime import timedelta
+
+import pytest
+
+from outlast.core import events as ev
+from outlast.core import state as fold
+from outlast.core import statuses, waking
+from outlast.core.state import RunState
+from outlast.core.values import Contract
+from tests.core.samples import AT, payload
+
+LATER = AT + timedelta(hours=1)
+
+
+def requested(what: str) -> ev.Requested:
+    return ev.Requested(at=AT, id=0, by="someone", what=what)
+
+
+def ended(cause: ev.Cause, status: ev.EndStatus = "interrupted", *, wanted: bool = False) -> ev.AttemptEnded:
+    return ev.AttemptEnded(at=AT, epoch=1, status=status, cause=cause, wanted=wanted)
+
+
+def intended(policy: ev.Policy) -> ev.EffectIntended:
+    return ev.EffectIntended(at=AT, beat=1, n=1, name="pay", occurrence=1, key="k", policy=policy)
+
+
+BEGUN = ev.BeatBegun(at=AT, beat=1)
+DOUBT = ev.EffectInDoubt(at=AT, beat=1, n=1)
+LOOKED = ev.EffectSettled(at=AT, beat=1, n=1, finding="cannot_tell", by="probe")
+
+
+def after(*events: ev.AnyEvent, supervised: bool = True) -> RunState:
+    opened = ev.RunOpened(at=AT, run="r", task="t", project="p", contract=Contract())
+    launch = payload('{"argv":["a"]}') if supervised else None
+    started = ev.AttemptStarted(at=AT, epoch=1, boot_id="b", launch=launch)
+    return fold.fold(RunState(), [opened, started, *events])
+
+
+def judged(state: RunState, *, lives: bool = False) -> waking.Wake:
+    shown = statuses.shown(state.status, holder_lives=lives, in_doubt=bool(state.in_doubt))
+    return waking.judge(state, shown, LATER)
+
+
+WOKEN: dict[str, list[ev.AnyEvent]] = {
+    "SIGKILL, power: no word at all": [],
+    "crash": [ended("crash")],
+    "oom": [ended("oom")],
+    "host": [ended("host")],
+    "shutdown: SIGTERM of the init process": [ended("host")],
+    "SIGHUP: the terminal went": [ended("signal")],
+    "network": [ended("network")],
+    "checks failed, and the next round never came": [ended("checks")],
+    "parked past its reset": [ended("quota"), ev.Parked(at=AT, until=AT + timedelta(minutes=59))],
+    "killed before it was parked": [ended("quota")],
+    "killed inside an effect with a probe": [BEGUN, intended("probe")],
+    "killed inside an effect that may be sent again": [BEGUN, intended("reissue")],
+    "killed before the probe of a failed effect": [BEGUN, intended("probe"), DOUBT, ended("oom", "in_doubt")],
+    "shut down inside an effect with a probe": [BEGUN, intended("probe"), ended("host", "in_doubt")],
+    "killed inside an effect that may be given up": [BEGUN, intended("give_up")],
+}
+NOT_WOKEN: dict[str, tuple[list[ev.AnyEvent], str]] = {
+    "paused": ([ended("operator", "paused", wanted=True)], "paused"),
+    "Ctrl-C, SIGTERM by a person": ([ended("signal", wanted=True)], "stopped: signal"),
+    "outlast kill": ([ended("operator", wanted=True)], "stopped: operator"),
+    "outlast kill of one that was dead": ([ended("crash"), requested("kill")], "stopped: operator"),
+    "cancelled": ([ended("operator", "cancelled", wanted=True)], "cancelled"),
+    "budget": ([ended("budget")], "stopped: budget"),
+    "disk": ([ended("disk")], "stopped: disk"),
+    "stall": ([ended("stall")], "stopped: stall"),
+    "quarantined": ([ended("crash"), ended("quarantine", "failed", wanted=True)], "quarantined"),
+    "failed": ([ended("checks", "failed", wanted=True)], "failed"),
+    "in doubt: a person was asked": (
+        [BEGUN, intended("probe"), DOUBT, LOOKED, ended("crash", "in_doubt")],
+        "in doubt: settle it first",
+    ),
+    "in doubt: sent again by its key, and again without an answer": (
+        [BEGUN, intended("reissue"), DOUBT, ended("crash", "in_doubt")],
+        "in doubt: settle it first",
+    ),
+    "somebody stopped it inside an effect with a probe": (
+        [BEGUN, intended("probe"), ended("signal", "in_doubt", wanted=True)],
+        "stopped: signal",
+    ),
+    "killed inside an effect that only a person can settle": (
+        [BEGUN, intended("ask")],
+        "in doubt: settle it first",
+    ),
+    "parked for ever": (
+        [ended("auth"), ev.Parked(at=AT, cause="auth")],
+        "parked until a person looks: auth",
+    ),
+    "parked until later": (
+        [ended("quota"), ev.Parked(at=AT, until=LATER + timedelta(minutes=1))],
+        f"parked until {LATER + timedelta(minutes=1):%Y-%m-%d %H:%M} UTC",
+    ),
+    "done": ([ev.Finished(at=AT), ended("done", "done")], "done"),
+    "handed off": ([ended("handed_off", "handed_off", wanted=True)], "handed off"),
+}
+
+
+@pytest.mark.parametrize("row", WOKEN)
+def test_who_died_without_anybodys_wish_is_woken(row: str) -> None:
+    assert judged(after(*WOKEN[row])).yes
+
+
+@pytest.mark.parametrize("row", NOT_WOKEN)
+def test_whom_somebody_stopped_or_who_needs_somebody_is_not_woken(row: str) -> None:
+    events, why = NOT_WOKEN[row]
+    assert judged(after(*events)) == waking.Wake(False, why)
+
+
+def test_who_is_alive_is_not_woken() -> None:
+    assert judged(after(), lives=True) == waking.Wake(False, "running")
+
+
+@pytest.mark.parametrize("row", WOKEN)
+def test_a_program_of_somebodys_own_is_theirs_to_start(row: str) -> None:
+    wake = judged(after(*WOKEN[row], supervised=False))
+    assert wake == waking.Wake(False, waking.START_ITS_PROGRAM)
+
+
+def test_a_run_that_was_opened_and_never_started_is_not_woken() -> None:
+    opened = ev.RunOpened(at=AT, run="r", task="t", project="p", contract=Contract())
+    assert not judged(fold.fold(RunState(), [opened])).yes

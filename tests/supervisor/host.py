@@ -1,0 +1,218 @@
+"""A host in a test: some repositories, one home, scripts under `outlast run` in each, and a world that counts effects.
+
+A script is `outlast step` after `outlast step`, each noted by its own command, and waits where it is told to.
+"""
+
+import contextlib
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from outlast.chaos.witness import Witness
+from outlast.core import events as ev
+from outlast.processes import reaping
+from outlast.runs import find
+from outlast.store import SqliteStore, open_store
+from outlast.store.protocol import Summary, Where
+from outlast.supervisor import watchers
+from tests.support.environment import TIMEOUT_S, Isolated
+from tests.support.processes import alive, wait_for
+
+STEPS = 6
+
+# Does it, and says whether it was done: `act.py URL NAME do|look [FILE to wait for after it was done]`.
+ACT = """
+import os, sys, time
+from pathlib import Path
+from outlast.chaos.witness import Client
+url, name, what, *rest = sys.argv[1:]
+if what == "look":
+    sys.exit(0 if Client(url).find(name) else 1)
+Client(url).act("probed", name, {"for": name}, marker=name)
+Path(rest[0] + ".acted").touch()
+while not Path(rest[0]).exists():
+    time.sleep(0.01)
+"""
+
+
+@dataclass(frozen=True)
+class Answer:
+    code: int
+    out: str
+    err: str
+
+    @property
+    def json(self) -> Any:
+        return json.loads(self.out)
+
+
+@dataclass
+class Host:
+    folder: Path
+    isolated: Isolated
+    witness: Witness
+    started: list[subprocess.Popen[bytes]] = field(default_factory=list)
+    opened: SqliteStore | None = None
+
+    # -- commands ------------------------------------------------------------------------------------------------
+
+    def environ(self, **more: str) -> dict[str, str]:
+        path = f"{Path(sys.executable).parent}:{os.environ.get('PATH', os.defpath)}"
+        ours = {
+            "PATH": path,
+            "USER": "tester",
+            "OUTLAST_RESTART_WAIT_S": "0.05",
+            "PYTHONDONTWRITEBYTECODE": "1",
+        }
+        return self.isolated.environ(**ours | more)
+
+    def repository(self, name: str) -> Path:
+        folder = self.folder / name
+        if not folder.exists():
+            folder.mkdir()
+            script = "git init -q -b main && echo one > a.txt && git add -A && git commit -qm one"
+            subprocess.run(["sh", "-c", script], cwd=folder, env=self.environ(), check=True)
+        return folder
+
+    def start(
+        self, task: str, *words: str, options: Sequence[str] = (), within: Sequence[str] = (), **more: str
+    ) -> subprocess.Popen[bytes]:
+        """`outlast run` of these words in a repository of the task's name, in a session of its own."""
+        argv = [*within, sys.executable, "-P", "-m", "outlast", "run", "--task", task, *options, "--", *words]
+        with open(self.folder / f"{task}.said", "ab") as said:
+            process = subprocess.Popen(
+                argv, cwd=self.repository(task), env=self.environ(**more), start_new_session=True,
+                stdin=subprocess.DEVNULL, stdout=said, stderr=said,
+            )  # fmt: skip
+        self.started.append(process)
+        return process
+
+    def __call__(self, *words: str, cwd: Path | None = None, **more: str) -> Answer:
+        """Another command, to its end."""
+        done = subprocess.run(
+            [sys.executable, "-P", "-m", "outlast", *words], cwd=cwd or self.folder, env=self.environ(**more),
+            stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=TIMEOUT_S, check=False,
+        )  # fmt: skip
+        return Answer(done.returncode, done.stdout, done.stderr)
+
+    # -- a script that waits -------------------------------------------------------------------------------------
+
+    def script(self, task: str, *, hold: str) -> list[str]:
+        """Six noted steps with one payment after the third; it waits in `hold`: a step's number, or "pay"."""
+        act = self.folder / "act.py"
+        act.write_text(ACT)
+        done = f"{sys.executable} -P {act} {self.witness.url} pay-{task}"
+        lines = ["set -eu", "stop() { touch ../$1.ready; while [ ! -e ../go ]; do sleep 0.02; done; }"]
+        lines += ["step() { echo $1 >> ../$2.notes; if [ $1 = $3 ]; then stop $2; fi; echo $1 >> work.txt; }"]
+        lines += ["export -f step stop"]
+        for number in range(1, STEPS + 1):
+            lines.append(f"outlast step s{number} -- bash -c 'step {number} {task} {hold}'")
+            if number == 3:
+                gate = "../go" if hold == "pay" else "."
+                lines.append(f"outlast effect pay --probe '{done} look' -- {done} do {gate}")
+        path = self.folder / f"{task}.sh"
+        path.write_text("\n".join(lines) + "\n")
+        return ["bash", str(path)]
+
+    def at_hold(self, task: str, hold: str) -> None:
+        mark = self.folder / ("go.acted" if hold == "pay" else f"{task}.ready")
+        wait_for(lambda: mark.exists() or None, what=f"{task} in {hold}: {self.said(task)}")
+
+    def let_go(self) -> None:
+        (self.folder / "go").touch()
+
+    def notes(self, task: str) -> Counter[str]:
+        """How often each step was begun."""
+        path = self.folder / f"{task}.notes"
+        return Counter(path.read_text().split()) if path.exists() else Counter()
+
+    def said(self, task: str) -> str:
+        path = self.folder / f"{task}.said"
+        return path.read_text(errors="replace") if path.exists() else ""
+
+    # -- the store -----------------------------------------------------------------------------------------------
+
+    @property
+    def root(self) -> Path:
+        return self.isolated.state_home / "outlast"
+
+    @property
+    def store(self) -> SqliteStore:
+        """Opened once: much here is asked again and again."""
+        if self.opened is None:
+            self.opened = open_store(self.root)
+        return self.opened
+
+    def summary(self, task: str) -> Summary:
+        return self.store.list(Where(task=task))[0]
+
+    def status(self, task: str) -> str:
+        summary = self.summary(task)
+        return find.shown_status(self.store, summary.state, summary.run)
+
+    def events(self, task: str) -> list[ev.AnyEvent]:
+        return [item.event for item in self.store.read(self.summary(task).run, after=0).events]
+
+    def has_ended(self, task: str) -> bool:
+        """Whether an attempt of it is over."""
+        runs = self.store.list(Where(task=task))
+        return bool(runs) and bool(self.store.read(runs[0].run, after=0, tags=("attempt_ended",)).events)
+
+    def comes_to(self, task: str, status: str) -> None:
+        wait_for(lambda: self.status(task) == status or None, what=f"{task} to be {status}")
+
+    def log(self, task: str) -> str:
+        """What the supervisor of a woken run said."""
+        return (self.root / "runs" / self.summary(task).run / "supervisor.log").read_text()
+
+    # -- processes -----------------------------------------------------------------------------------------------
+
+    def pids(self, *, spare: str = "") -> list[int]:
+        """Guardians, supervisors and everything of their attempts."""
+        found: list[int] = []
+        for summary in self.store.list(Where()):
+            if summary.task == spare:
+                continue
+            watcher = watchers.of(self.root, summary.run)
+            found += [watcher.guardian, watcher.supervisor] if watcher is not None else []
+            found += [proc.pid for proc in reaping.find(summary.run)]
+        return [pid for pid in found if pid]
+
+    def kill_everything(self, *, spare: str = "") -> list[int]:
+        """-9 to all at one instant: stopped first, so that none acts on the death of another."""
+        pids = self.pids(spare=spare)
+        for number in (signal.SIGSTOP, signal.SIGKILL):
+            for pid in pids:
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(pid, number)
+        wait_for(lambda: not any(alive(pid) for pid in pids) or None, what="all to be dead")
+        return pids
+
+    def close(self) -> None:
+        """Nothing of a test runs on."""
+        while pids := self.pids():
+            for pid in pids:
+                with contextlib.suppress(OSError):
+                    os.kill(pid, signal.SIGKILL)
+        self.store.close()
+        for process in self.started:
+            with contextlib.suppress(OSError):
+                process.kill()
+            process.wait()
+
+
+@contextlib.contextmanager
+def host_in(folder: Path, isolated: Isolated) -> Iterator[Host]:
+    with Witness.start(folder / "witness.log") as witness:
+        host = Host(folder, isolated, witness)
+        try:
+            yield host
+        finally:
+            host.close()

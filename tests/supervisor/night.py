@@ -1,0 +1,163 @@
+"""A command under `outlast run` in a test: its guardian, supervisor and agent by pid, and what outlived whom."""
+
+import contextlib
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from tests.support.environment import TIMEOUT_S, Isolated
+from tests.support.processes import alive, wait_for
+
+# One attempt: says who it is and who of the one before still lives, makes the tree dirty, and waits to be let go.
+AGENT = """
+import os, subprocess, sys, time
+from pathlib import Path
+place = Path(sys.argv[1])
+old = [int(line) for line in (place / "pids").read_text().split()] if (place / "pids").exists() else []
+def lives(pid):
+    try:
+        return open(f"/proc/{pid}/stat").read().rpartition(")")[2].split()[0] not in "ZX"
+    except OSError:
+        return False
+with open(place / "outlived", "a") as file:
+    file.write("".join(f"{pid}\\n" for pid in old if lives(pid)))
+child = subprocess.Popen(["setsid", "sleep", "1000"])
+with open(place / "pids", "a") as file:
+    file.write(f"{os.getpid()} {child.pid}\\n")
+with open("work.txt", "a") as file:
+    file.write(f"attempt {len(old) // 2 + 1}\\n")
+(place / f"ready-{len(old) // 2 + 1}").touch()
+while not (place / "go").exists():
+    time.sleep(0.01)
+"""
+
+
+def outlast(*words: str) -> list[str]:
+    return [sys.executable, "-P", "-m", "outlast", *words]
+
+
+@dataclass
+class Night:
+    """One repository, one home, and the commands that run there."""
+
+    folder: Path
+    isolated: Isolated
+    started: list[subprocess.Popen[bytes]] = field(default_factory=list)
+
+    @property
+    def work(self) -> Path:
+        return self.folder / "work"
+
+    def make(self) -> None:
+        self.work.mkdir()
+        (self.folder / "agent.py").write_text(AGENT)
+        script = "git init -q -b main && echo one > a.txt && git add -A && git commit -qm one"
+        subprocess.run(["sh", "-c", script], cwd=self.work, env=self.environ(), check=True)
+
+    def environ(self) -> dict[str, str]:
+        return self.isolated.environ(OUTLAST_RESTART_WAIT_S="0.05")
+
+    def start(self, *words: str, **more: Any) -> subprocess.Popen[bytes]:
+        """`outlast run` of these words, in a session of its own."""
+        process = subprocess.Popen(
+            outlast("run", *words), cwd=self.work, start_new_session=True,
+            **{"env": self.environ(), "stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE} | more,
+        )  # fmt: skip
+        self.started.append(process)
+        return process
+
+    def start_agent(self) -> subprocess.Popen[bytes]:
+        return self.start(
+            "--task", "t", "--", sys.executable, "-P", str(self.folder / "agent.py"), str(self.folder)
+        )
+
+    def ready(self, attempt: int) -> tuple[int, int]:
+        """The agent of this attempt is at work: its pid and that of the grandchild that left its session."""
+        wait_for(lambda: (self.folder / f"ready-{attempt}").exists() or None, what=f"attempt {attempt}")
+        agent, grandchild = (self.folder / "pids").read_text().splitlines()[attempt - 1].split()
+        return int(agent), int(grandchild)
+
+    def let_go(self) -> None:
+        (self.folder / "go").touch()
+
+    def ask(self, *words: str) -> Any:
+        """What a command prints as JSON."""
+        done = subprocess.run(
+            outlast(*words, "--json"), cwd=self.work, env=self.environ(), capture_output=True, timeout=TIMEOUT_S,
+            check=False,
+        )  # fmt: skip
+        assert done.returncode in (0, 3), done.stderr
+        if words[0] == "log":
+            return [json.loads(line) for line in done.stdout.splitlines()]
+        return json.loads(done.stdout)
+
+    def attempts(self) -> list[dict[str, Any]]:
+        events: list[dict[str, Any]] = [entry["event"] for entry in self.ask("log", "t")]
+        return [event for event in events if event["t"] == "attempt_ended"]
+
+    def saved(self) -> list[str]:
+        """What `work.txt` is in every save of the repository."""
+        listed = self.git("for-each-ref", "--format=%(objectname)", "refs/outlast/").split()
+        commits = set(listed) | set(self.git("rev-list", *listed).split()) if listed else set()
+        found = (self.git("show", f"{commit}:work.txt", ok=False) for commit in commits)
+        return [text for text in found if text]
+
+    def git(self, *words: str, ok: bool = True) -> str:
+        done = subprocess.run(["git", *words], cwd=self.work, capture_output=True, text=True, check=False)
+        assert done.returncode == 0 or not ok, done.stderr
+        return done.stdout if done.returncode == 0 else ""
+
+    def outlived(self) -> str:
+        """Processes of an attempt that lived when the next one began."""
+        return (self.folder / "outlived").read_text()
+
+    def close(self) -> None:
+        """Nothing of a test runs on."""
+        for process in self.started:
+            with contextlib.suppress(OSError):
+                os.killpg(process.pid, signal.SIGKILL)
+            process.wait()
+            for stream in (process.stdout, process.stderr):
+                if stream is not None:
+                    stream.close()
+        if (self.folder / "pids").exists():
+            for word in (self.folder / "pids").read_text().split():
+                with contextlib.suppress(OSError):
+                    os.kill(int(word), signal.SIGKILL)
+
+
+def supervisor_of(guardian: int) -> int:
+    """The one child of a guardian that leads a process group of its own."""
+
+    def found() -> int | None:
+        children = Path(f"/proc/{guardian}/task/{guardian}/children").read_text().split()
+        return next((int(pid) for pid in children if os.getpgid(int(pid)) == int(pid)), None)
+
+    return wait_for(found, what="a supervisor")
+
+
+def kill_at_once(pids: Sequence[int]) -> None:
+    """All stopped first, so that none acts on the death of another; then dead, all of them."""
+    for number in (signal.SIGSTOP, signal.SIGKILL):
+        for pid in pids:
+            os.kill(pid, number)
+
+
+def gone(pids: Sequence[int]) -> None:
+    wait_for(lambda: not any(alive(pid) for pid in pids) or None, what="the end of processes")
+
+
+@contextlib.contextmanager
+def night_in(folder: Path, isolated: Isolated) -> Iterator[Night]:
+    night = Night(folder, isolated)
+    night.make()
+    try:
+        yield night
+    finally:
+        night.close()

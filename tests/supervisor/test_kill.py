@@ -1,0 +1,165 @@
+"""`outlast kill`: saved, stopped, wanted; of one that works, waits, hangs, is dead, or is somebody's own program."""
+
+import os
+import signal
+import subprocess
+import sys
+
+from outlast.core import events as ev
+from outlast.supervisor import killing, watchers
+from outlast.supervisor.watchers import Watcher
+from tests.supervisor.host import Host
+from tests.support.environment import TIMEOUT_S
+from tests.support.processes import alive, stop, wait_for
+
+AGENT = "echo dirty > work.txt; setsid sleep 1000 & echo $$ $! > ../pids; touch ../up; wait"
+
+
+def is_up(host: Host) -> tuple[Watcher, list[int]]:
+    """Guardian and supervisor, and the agent with what left its session."""
+    wait_for(lambda: (host.folder / "up").exists() or None, what=host.said("t"))
+    watcher = watchers.of(host.root, host.summary("t").run)
+    assert watcher is not None
+    return watcher, [int(word) for word in (host.folder / "pids").read_text().split()]
+
+
+def kill(host: Host, *more: str) -> dict[str, object]:
+    answer = host("kill", "t", "--json", *more, cwd=host.folder / "t")
+    assert answer.code == 0, answer.err
+    found: dict[str, object] = answer.json
+    return found
+
+
+def last_end(host: Host) -> ev.AttemptEnded:
+    return [event for event in host.events("t") if isinstance(event, ev.AttemptEnded)][-1]
+
+
+def would_wake(host: Host) -> bool:
+    return any(each["wake"] for each in host("resume", "--all", "--dry-run", "--json").json)
+
+
+def test_a_kill_saves_stops_everything_and_is_on_record_as_wanted(host: Host) -> None:
+    process = host.start("t", "bash", "-c", AGENT)
+    watcher, pids = is_up(host)
+    killed = kill(host)
+    assert killed["how"] == "asked"
+    assert not any(alive(pid) for pid in (*pids, watcher.supervisor, watcher.guardian))
+    assert process.wait(TIMEOUT_S) == 128 + signal.SIGTERM
+    end = last_end(host)
+    assert (end.status, end.cause, end.wanted) == ("interrupted", "operator", True)
+    saved = subprocess.run(
+        ["git", "show", f"{killed['last_save']}:work.txt"], cwd=host.folder / "t", capture_output=True, check=True
+    )  # fmt: skip
+    assert saved.stdout == b"dirty\n"
+    assert not would_wake(host)
+
+
+def test_a_kill_says_what_was_saved_and_how_to_go_on_and_the_second_does_nothing(host: Host) -> None:
+    host.start("t", "bash", "-c", AGENT)
+    is_up(host)
+    answer = host("kill", "t", cwd=host.folder / "t")
+    save = host.summary("t").state.last_save
+    assert answer.out.splitlines()[1] == f"saved as {save[:12]}; `outlast saves` lists it"
+    assert answer.err.splitlines()[-1] == "`outlast resume t` goes on"
+    seq = host.summary("t").state.seq
+    again = host("kill", "t", cwd=host.folder / "t")
+    assert again.code == 0
+    assert "is not running: it is interrupted" in again.out
+    assert host.summary("t").state.seq == seq
+
+
+def test_two_kills_at_once_are_one(host: Host) -> None:
+    host.start("t", "bash", "-c", AGENT)
+    is_up(host)
+    words = [sys.executable, "-P", "-m", "outlast", "kill", "t", "--json"]
+    both = [
+        subprocess.Popen(words, cwd=host.folder / "t", env=host.environ(), stdout=subprocess.DEVNULL)
+        for _ in range(2)
+    ]
+    assert [process.wait(TIMEOUT_S) for process in both] == [0, 0]
+    ends = [event for event in host.events("t") if isinstance(event, ev.AttemptEnded)]
+    assert len(ends) == 1
+    asked = [event for event in host.events("t") if isinstance(event, ev.Requested)]
+    assert {event.what for event in asked} == {"kill"}
+
+
+def test_one_that_waits_to_start_again_is_stopped_too(host: Host) -> None:
+    """Between two attempts nobody holds the run, but its supervisor would take it up again."""
+    process = host.start("t", "false", OUTLAST_RESTART_WAIT_S="600")
+    wait_for(lambda: host.has_ended("t") or None, what="the first attempt's end")
+    watcher = watchers.of(host.root, host.summary("t").run)
+    assert watcher is not None
+    assert kill(host)["how"] == "signalled"
+    assert not alive(watcher.supervisor)
+    assert process.wait(TIMEOUT_S) == 128 + signal.SIGTERM
+    assert not would_wake(host)
+
+
+def test_one_that_hangs_is_killed_with_all_of_it(host: Host) -> None:
+    process = host.start("t", "bash", "-c", AGENT)
+    watcher, pids = is_up(host)
+    stop(watcher.supervisor)
+    killed = killing.kill(host.store, host.summary("t").run, print, asked_s=0.2, signalled_s=0.2)
+    assert killed.how == "killed"
+    assert not any(alive(pid) for pid in (*pids, watcher.supervisor))
+    process.wait(TIMEOUT_S)
+    assert (host.summary("t").state.cause, host.status("t")) == ("operator", "interrupted")
+    assert not would_wake(host)
+
+
+def test_one_whose_guardian_is_dead_is_stopped_all_the_same(host: Host) -> None:
+    process = host.start("t", "bash", "-c", AGENT)
+    watcher, pids = is_up(host)
+    os.kill(watcher.guardian, signal.SIGKILL)
+    process.wait(TIMEOUT_S)
+    assert kill(host)["how"] == "asked"
+    wait_for(
+        lambda: not any(alive(pid) for pid in (*pids, watcher.supervisor)) or None, what="all to be gone"
+    )
+
+
+def test_one_that_died_by_itself_is_not_woken_after_a_kill(host: Host) -> None:
+    host.start("t", "bash", "-c", AGENT)
+    is_up(host)
+    host.kill_everything()
+    assert would_wake(host)
+    assert kill(host)["how"] == "not_running"
+    assert not would_wake(host)
+
+
+def test_a_killed_run_goes_on_when_it_is_resumed(host: Host) -> None:
+    host.start("t", *host.script("t", hold="2"))
+    host.at_hold("t", "2")
+    kill(host)
+    host.let_go()
+    answer = host("resume", "t", cwd=host.folder / "t")
+    assert (answer.code, host.status("t")) == (0, "done"), answer.err
+    assert host.notes("t") == {str(number): 2 if number == 2 else 1 for number in range(1, 7)}
+    assert host.witness.counts().duplicates == 0
+
+
+OWN = """
+import outlast, sys, time
+from pathlib import Path
+def act(n):
+    Path("../up").touch()
+    while not Path("../go").exists():
+        time.sleep(0.01)
+with outlast.run("t") as run:
+    for beat in run.beats():
+        beat.act("wait", act, beat.number)
+        beat.done()
+"""
+
+
+def test_a_program_of_ones_own_is_asked_and_never_shot(host: Host) -> None:
+    with subprocess.Popen(
+        [sys.executable, "-c", OWN], cwd=host.repository("t"), env=host.environ(), stderr=subprocess.PIPE
+    ) as program:
+        wait_for(lambda: (host.folder / "up").exists() or None, what="the act")
+        killed = killing.kill(host.store, host.summary("t").run, print, asked_s=0.2)
+        assert (killed.how, program.poll()) == ("waits", None)
+        host.let_go()
+        _, said = program.communicate(timeout=TIMEOUT_S)
+    assert b"RunKilled" in said
+    assert last_end(host).cause == "operator"
