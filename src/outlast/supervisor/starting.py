@@ -26,7 +26,6 @@ from outlast.supervisor.supervised import SupervisedRun
 from outlast.supervisor.supervising import Supervisor
 from outlast.workspace import repo
 from outlast.workspace.capture import Saver
-from outlast.workspace.seam import raw
 
 NAMED_MAX = 64
 _SLUG = re.compile(r"[^A-Za-z0-9._-]+")
@@ -154,8 +153,3 @@ def _task_of(words: Sequence[str]) -> str:
 def _inherited() -> dict[str, str]:
     """The environment that a command gets: ours, without what belongs to a run around us."""
     return settings.environment(without=launching.OURS)
-
-
-def words_of(launch: Launch) -> str:
-    """The command of a launch, as a person would type it."""
-    return shlex.join(os.fsdecode(raw(word)) for word in launch.argv)

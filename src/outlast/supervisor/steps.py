@@ -17,11 +17,7 @@ from outlast.effects.ops import Append, Steps
 from outlast.errors import (
     AmbiguousOccurrence,
     DidNotHappen,
-    EffectFailed,
-    EffectInDoubt,
-    OutlastError,
     UnreachedEffect,
-    UsageError,
 )
 from outlast.probes import CannotTell, Happened
 from outlast.runs.beat import Beat
@@ -267,6 +263,3 @@ def _output(value: Any) -> Output:
 
 def _one(append: Append) -> Steps:
     yield append
-
-
-REFUSED: tuple[type[OutlastError], ...] = (EffectInDoubt, EffectFailed, UsageError, AmbiguousOccurrence)
