@@ -303,8 +303,11 @@ def test_what_is_in_a_group_is_known_and_killed_also_without_mark_or_parent(
     attempt: Attempt, group: Group
 ) -> None:
     try:
-        pid = attempt.start("sys.stdout.flush(); os.read(0, 1)\n" + DAEMON, marked=False)
+        gate = attempt.folder / "gate"
+        os.mkfifo(gate)
+        pid = attempt.start("open('gate').read()\n" + DAEMON, marked=False)
         assert group.add(pid)
+        gate.write_text("the group holds you")
         orphan = attempt.told()
         assert orphan in group.pids()
         assert not group.remove()
