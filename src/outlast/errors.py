@@ -49,6 +49,11 @@ OutlastError
     └── AgentStopped      a supervised command ended or was stopped, and why
 """
 
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from datetime import datetime
+
 
 class OutlastError(Exception):
     """Base of all our errors. `hint` is the next thing to type; `exit_code` is what the command line returns."""
@@ -99,6 +104,7 @@ class RunHeld(RunRefused):
             f"run {name} is held by pid {pid} on {host} since {since}{why}",
             hint=f"wait for it, or ask it to stop with `outlast pause {name}`",
         )
+        self.name = name
         self.pid = pid
         self.host = host
 
@@ -309,8 +315,9 @@ class AgentStopped(Stopped):
 
     def __init__(
         self, evidence: str, *, cause: str, status: str = "interrupted", wanted: bool = False,
-        exit_code: int | None = None, progress: bool = False,
+        exit_code: int | None = None, progress: bool = False, reset_at: "datetime | None" = None,
     ) -> None:  # fmt: skip
         super().__init__(evidence)
+        self.reset_at = reset_at  # when what stands in its way is gone, where that is known
         self.cause, self.status, self.wanted = cause, status, wanted
         self.agent_exit_code, self.progress = exit_code, progress

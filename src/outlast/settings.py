@@ -175,12 +175,10 @@ class Settings:
 def load(folder: Path | None = None, flags: Mapping[str, object] | None = None) -> Settings:
     """The settings for a folder. Raises BadSetting for a value that makes no sense."""
     found = {key.name: Setting(key.name, key.default, "default", key.doc) for key in KEYS}
-    user_file = user_folder() / "config.toml"
-    for path, own in ((user_file, True), (_repository_file(folder or Path.cwd()), False)):
-        if path is None:
-            continue
-        for name, value in _flat(_read(path)):
-            found[name] = _setting(name, _anchored(name, value, path), str(path), own=own)
+    found |= {each.name: each for each in _from_own_file()}
+    path = _repository_file(folder or Path.cwd())
+    if path is not None:
+        found |= {each.name: each for each in _from_repository(path)}
     for key in KEYS:
         given = os.environ.get(f"OUTLAST_{key.name.upper()}")
         if given is not None:
@@ -189,6 +187,53 @@ def load(folder: Path | None = None, flags: Mapping[str, object] | None = None) 
         if value is not None:
             found[name] = _setting(name, value, "flag", own=True)
     return Settings(found)
+
+
+_warn: Callable[[BadSetting], None] | None = None
+
+
+def tolerate(warn: Callable[[BadSetting], None] | None) -> None:
+    """From now on in this process, what makes no sense in a repository's file is told of, once each, and left out.
+    With None it is refused, as ever.
+
+    For commands that only look or stop: an agent can write that file, and must not be able to keep a person from them.
+    """
+    global _warn
+    told: set[str] = set()
+
+    def once(error: BadSetting) -> None:
+        if str(error) not in told:
+            told.add(str(error))
+            assert warn is not None, "it is called where there is one"
+            warn(error)
+
+    _warn = once if warn is not None else None
+
+
+def _from_repository(path: Path) -> list[Setting]:
+    """The settings of a repository's file. Raises BadSetting, unless that is tolerated: then those that make sense."""
+    found, refused = list[Setting](), list[BadSetting]()
+    try:
+        for name, value in _flat(_read(path)):
+            try:
+                found.append(_setting(name, _anchored(name, value, path), str(path), own=False))
+            except BadSetting as error:
+                refused.append(error)
+    except BadSetting as error:
+        refused.append(error)
+    if refused and _warn is None:
+        raise refused[0]
+    if refused and _warn is not None:
+        _warn(refused[0])
+    return found
+
+
+def _from_own_file() -> list[Setting]:
+    path = user_folder() / "config.toml"
+    return [
+        _setting(name, _anchored(name, value, path), str(path), own=True)
+        for name, value in _flat(_read(path))
+    ]
 
 
 def user_folder() -> Path:
@@ -208,6 +253,12 @@ def home() -> Path | None:
 def environment(*, without: str, **changes: str) -> dict[str, str]:
     """The environment for a program we start: ours, without the variables of this prefix, with these changes."""
     return {name: value for name, value in os.environ.items() if not name.startswith(without)} | changes
+
+
+def given() -> dict[str, str]:
+    """The settings that the environment gives, by the names of their variables; but for the store, which is a place."""
+    names = (f"OUTLAST_{key.name.upper()}" for key in KEYS if key.name != "store")
+    return {name: os.environ[name] for name in names if name in os.environ}
 
 
 def adopt(variables: Mapping[str, str]) -> None:

@@ -127,12 +127,26 @@ def test_nonsense_settings_name_their_place(
     if file:
         (world.folder / "outlast.toml").write_text(file)
     before = world.rows()
-    for words in (["config"], ["pause", "1411"]):
+    for words in (["config"], ["gc"]) if file else (["config"], ["pause", "1411"]):
         answer = world(*words, **variables)
         assert said in answer.complaint
         assert "outlast config" not in answer.err, "it would say the same"
         assert answer.code == 2
     assert world.rows() == before
+    if file:  # an agent can write it: that is said, and keeps nobody from looking or stopping
+        answer = world("show", "1411")
+        warning, *rest = answer.err.splitlines()
+        assert (answer.code, [line.split(":")[0] for line in rest]) == (0, ["error", "hint"])
+        assert warning.startswith("warning: left out: ")
+        assert said in warning
+        assert world("pause", "1411").code == 0
+
+
+def test_what_an_agent_wrote_into_the_repositorys_settings_takes_no_good_ones_along(cli: Cli) -> None:
+    store = cli.folder / "kept"
+    run = work(store=store)
+    (cli.folder / "outlast.toml").write_text('store = "kept"\nnotify = "x"\n')
+    assert cli.ok("show", "1411", "--json").json["run"] == run
 
 
 def test_a_store_that_is_no_store_is_left_as_it_was(cli: Cli) -> None:

@@ -14,6 +14,7 @@ import outlast
 from outlast.supervisor import worktrees
 from tests.cli.conftest import Cli
 from tests.support.environment import TIMEOUT_S
+from tests.workspace.gitrepo import make_repo
 
 
 @dataclass(frozen=True)
@@ -277,3 +278,24 @@ def _first_deletion(task: Task) -> int:
     task.cli.forked("clean", "counted", hook=lambda name: names.open("a").write(f"{name}\n") and None)
     met = names.read_text().split()
     return met.index("restore.deleted") + 1
+
+
+def test_submodules_keep_it_and_a_person_is_told_what_to_type(task: Task, tmp_path: Path) -> None:
+    other = make_repo(tmp_path / "other")
+    (other.folder / "s.txt").write_text("s\n")
+    other.git("add", ".")
+    other.git("commit", "-qm", "s")
+    allow = ("-c", "protocol.file.allow=always", "submodule", "--quiet")
+    task.git(*allow, "add", str(other.folder), "sub", folder=task.folder)
+    task.git("commit", "-qm", "with a submodule", folder=task.folder)
+    finish(task.folder)
+    for emptied in (False, True):  # its commits may be nowhere else, whether its files are there or not
+        if emptied:
+            task.git("submodule", "--quiet", "deinit", "--all", folder=task.folder)
+        answer = task.cli("clean")
+        assert answer.code == 1
+        assert "no save holds the commits of its submodules (sub)" in answer.out
+        assert f"`git worktree remove --force {task.folder}`" in answer.out
+        assert not task.is_gone()
+    task.git("worktree", "remove", "--force", task.folder)
+    assert task.is_gone()

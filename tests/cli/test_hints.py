@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 import outlast
+from outlast.cli import wording
 from tests.cli.conftest import Answer, Cli, unknown_outcome, work
 from tests.support.environment import TIMEOUT_S, need_tool
 
@@ -153,3 +154,30 @@ def test_a_task_that_is_over_says_how_to_run_it_again(cli: Cli, end: str) -> Non
     assert "`outlast.run(…, again=True)`" in hint
     assert work(again=True) != first
     assert "`again=True`" in cli.ok("cancel", "--help").out
+
+
+@pytest.mark.parametrize(
+    ("of_the_library", "as_typed"),
+    [
+        (
+            "give the same as at first, or amend=True to change it",
+            "give the same as at first, or --amend to change it",
+        ),
+        (
+            "start t again with amend=True and a larger budget=",
+            "start t again with --amend and a larger --budget",
+        ),
+        ('like goal="Trap exit signals"', 'like --goal "Trap exit signals"'),
+        ('like done=["make test"]', 'like --done "make test"'),
+        ("invariants= takes shell commands", "--invariant takes shell commands"),
+        ("make it, or give another workspace=", "make it, or give another --workspace"),
+        ('start with files="keep" and moved=True', 'start with --files "keep" and --moved'),
+        ("its inputs from `beat.decide`", "its inputs from `outlast step`"),
+        ("`outlast.run(…, again=True)` starts a new run", "`--again` starts a new run"),
+        ("pytest --store=x undone=1 again=Truely usd=5", "pytest --store=x undone=1 again=Truely usd=5"),
+    ],
+)
+def test_what_the_library_advises_is_said_in_words_that_can_be_typed(
+    of_the_library: str, as_typed: str
+) -> None:
+    assert wording.typed(of_the_library) == as_typed

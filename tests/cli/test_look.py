@@ -39,6 +39,7 @@ LISTED = {
 def test_the_fields_of_show_json_are_a_contract(cli: Cli) -> None:
     run = work(beats=3, doubt_at=3, budget="500k", done=["true"], invariants=["true"])
     shown = cli.ok("show", "1411", "--json").json
+    assert shown.pop("by_hand") is None, "no agent of a supervisor's"
     assert shown == cli.show()
     assert set(shown) == SHOWN
     assert (shown["run"], shown["task"], shown["status"], shown["cause"]) == (

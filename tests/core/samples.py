@@ -37,6 +37,7 @@ ALL: tuple[ev.AnyEvent, ...] = (
     ev.RunOpened(
         at=AT, run="abc", task="t", project="/p", contract=Contract("g", ("c",), ("i",)), budget=Allowance(1, 2, 3, 4, 5),
         parent=Parent("r", 2, "root"), fork=ForkPoint("f", 3, 9), files="keep", workspace="/w",
+        launch=payload('{"argv":["a"]}'),
     ),
     ev.ContractAmended(at=AT, contract=Contract("h", ("d",), ("j",)), budget=Allowance(tokens=7), by="ada"),
     ev.PlanSet(at=AT, steps=STEPS, total=1),

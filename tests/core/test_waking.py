@@ -5,8 +5,8 @@ from datetime import timedelta
 import pytest
 
 from outlast.core import events as ev
+from outlast.core import restarts, statuses, waking
 from outlast.core import state as fold
-from outlast.core import statuses, waking
 from outlast.core.state import RunState
 from outlast.core.values import Contract
 from tests.core.samples import AT, payload
@@ -121,6 +121,62 @@ def test_a_program_of_somebodys_own_is_theirs_to_start(row: str) -> None:
     assert wake == waking.Wake(False, waking.START_ITS_PROGRAM)
 
 
+def opened(launch: bool) -> ev.RunOpened:
+    how = payload('{"argv":["a"]}') if launch else None
+    return ev.RunOpened(at=AT, run="r", task="t", project="p", contract=Contract(), launch=how)
+
+
 def test_a_run_that_was_opened_and_never_started_is_not_woken() -> None:
-    opened = ev.RunOpened(at=AT, run="r", task="t", project="p", contract=Contract())
-    assert not judged(fold.fold(RunState(), [opened])).yes
+    assert judged(fold.fold(RunState(), [opened(False)])) == waking.Wake(False, waking.NEVER_STARTED)
+
+
+def test_a_command_killed_before_its_first_attempt_is_woken_unless_somebody_stopped_it() -> None:
+    assert judged(fold.fold(RunState(), [opened(True)])).yes
+    assert not judged(fold.fold(RunState(), [opened(True), requested("kill")])).yes
+
+
+def test_one_whose_attempts_reached_a_limit_unseen_is_not_woken() -> None:
+    state = after(*[ended("crash")] * 2)
+    shown = statuses.shown(state.status, holder_lives=False, in_doubt=False)
+    assert waking.judge(state, shown, LATER, restarts.Limits(attempts_max=3)).yes
+    assert waking.judge(state, shown, LATER, restarts.Limits(attempts_max=2)) == waking.Wake(
+        False, "quarantined"
+    )
+    fruitless = after(*[ended("crash")] * 3)
+    assert not waking.judge(fruitless, shown, LATER, restarts.Limits()).yes
+
+
+def test_a_persons_word_ends_the_count_also_of_an_attempt_that_died_without_one() -> None:
+    counted = after(*[ended("crash")] * 3)
+    assert counted.past.fruitless == 3
+    pardoned = fold.apply(counted, requested("resume"))
+    assert (pardoned.past, pardoned.status, pardoned.cause) == (restarts.Past(), "interrupted", "crash")
+    started = ev.AttemptStarted(at=AT, epoch=2, launch=payload('{"argv":["a"]}'))
+    died = fold.fold(counted, [started, requested("resume")])
+    assert died.status == "running"
+    assert fold.apply(died, ended("crash")).past == restarts.Past()
+
+
+def step_done(beat: int, *codes: int) -> ev.BeatDone:
+    steps = [f'{{"step":"s","exit_code":{code}}}' for code in codes]
+    return ev.BeatDone(
+        at=AT, beat=beat, result=payload(steps[0] if len(steps) == 1 else f"[{','.join(steps)}]")
+    )
+
+
+@pytest.mark.parametrize(
+    ("beats", "fruitless"),
+    [
+        ([step_done(1, 1)], 1),
+        ([step_done(1, 1, 2), step_done(2, 1)], 1),
+        ([step_done(1, 0)], 0),
+        ([step_done(1, 1, 0)], 0),
+        ([step_done(1, 0), step_done(2, 1)], 0),
+        ([ev.BeatDone(at=AT, beat=1)], 0),
+        ([], 1),
+    ],
+)
+def test_a_beat_that_only_holds_steps_that_failed_is_no_progress(
+    beats: list[ev.AnyEvent], fruitless: int
+) -> None:
+    assert after(*beats, ended("crash")).past.fruitless == fruitless

@@ -99,6 +99,36 @@ def test_a_hurried_wait_ends_the_grace_at_once(attempt: Attempt) -> None:
     assert attempt.all_gone()
 
 
+def test_a_shell_that_is_stopped_does_not_go_on_with_its_next_command(attempt: Attempt) -> None:
+    many = 100  # between the signal to the youngest, its command, and one to the shell there would be time
+    shell = f"for n in $(seq {many}); do sleep 1000 & done; sleep 1000; : > next"
+    attempt.start(f"os.execvp('sh', ['sh', '-c', {shell!r}])")
+    wait_for(lambda: len(attempt.pids()) == many + 2 or None, what="the shell's commands")
+    stopped(attempt, grace_s=30)
+    assert attempt.all_gone()
+    assert not (attempt.folder / "next").exists()
+
+
+def test_what_was_started_for_one_call_is_found_by_its_mark_and_below_its_first_process(
+    attempt: Attempt,
+) -> None:
+    call = f"{attempt.mark}.2"
+    variables = {"OUTLAST_ATTEMPT": attempt.mark, "OUTLAST_CALL": call}
+    script = f"""
+if os.fork() == 0:
+    os.setsid()
+    os.execve(sys.executable, [sys.executable, "-c", {PREAMBLE + WAITS!r}], {variables})
+ready("first")
+signal.pause()
+"""
+    first = attempt.start(script)
+    attempt.told("first")
+    child = attempt.told()
+    assert {proc.pid for proc in reaping.search_call(call)} == {child}
+    assert {proc.pid for proc in reaping.search_call(call, root=looked(first))} == {first, child}
+    assert list(reaping.search_call(f"{call}1")) == []
+
+
 def test_a_frozen_process_gets_the_signal_and_a_chance_to_end_well(attempt: Attempt) -> None:
     script = "signal.signal(signal.SIGTERM, lambda *_: (ready('ended'), os._exit(0))); ready()\nwhile True: signal.pause()"
     pid = attempt.start(script)

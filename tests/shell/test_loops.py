@@ -87,7 +87,8 @@ class Loop:
         story = f"{what}: {self.work.said[-3000:]}"
         state = self.work.settled(self.task)
         assert state.status == "done", story
-        assert len(self.work.runs(self.task)) == 1, story
+        # Killed in its last line, when its run is done already, it is begun anew, and finds nothing to do.
+        assert len(self.work.runs(self.task)) <= 2, story
         assert [item.identity for item in self.witness.performances()] == ISSUES, story
         subjects = self.work.git("log", "--reverse", "--format=%s").split("\n")
         assert [s for s in subjects if s.startswith("Issue")] == [f"Issue {n}" for n in ISSUES], story

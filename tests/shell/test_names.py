@@ -107,3 +107,10 @@ def test_outlast_state_of_nothing_says_so(in_bash: Project) -> None:
         assert answer.returncode == 2
         assert answer.stderr.count("\n") == 2, answer.stderr
     assert json.loads(in_bash.outlast("state", "loop.sh").stdout)["status"] == "done"
+
+
+def test_a_stage_that_is_refused_changes_nothing(work: Project) -> None:
+    work.script('outlast stage one\noutlast stage a b || echo "$? $PROGRESS_STAGE" > ../stage\n')
+    assert work.run() == 0, work.said
+    assert (work.folder.parent / "stage").read_text() == "2 one\n"
+    assert work.state().stage == "one"

@@ -146,6 +146,9 @@ def test_one_workspace_has_one_script_at_a_time(in_bash: Project) -> None:
     in_bash.saw("pid")
     assert in_bash.begin("other.sh").wait(60) == 2
     assert "works in" in in_bash.said
+    assert in_bash.state("other.sh") is None, "what was refused left a run"
+    assert "--share" not in in_bash.said
+    assert "git worktree add" in in_bash.said
 
 
 def test_a_script_without_a_name_needs_a_task(in_bash: Project) -> None:
@@ -196,3 +199,20 @@ def test_stdin_reaches_the_command_of_a_step(work: Project) -> None:
     work.script("outlast step read -- cat > ../got\n")
     assert work.start(work.shell, "loop.sh", stdin="a line\n").wait(60) == 0, work.said
     assert (work.folder.parent / "got").read_text() == "a line\n"
+
+
+def test_a_keeper_that_was_killed_is_one_line_with_what_to_do_and_the_step_runs_again(work: Project) -> None:
+    work.script(
+        "outlast step s -- sh -c 'echo x >> ../did; : > ../begun; until [ -e ../go ]; do sleep 0.01; done' || exit 9\n"
+    )
+    script = work.begin()
+    work.saw("begun")
+    (keeper,) = work.keepers()
+    os.kill(keeper, signal.SIGKILL)
+    wait_for(lambda: not alive(keeper) or None, what="the keeper's end")
+    (work.folder.parent / "go").touch()
+    assert script.wait(60) == 9
+    assert "error: whoever keeps this run is gone" in work.said
+    assert "hint: start the script again" in work.said
+    assert work.run() == 0, work.said
+    assert (work.folder.parent / "did").read_text() == "x\nx\n"

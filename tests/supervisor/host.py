@@ -160,6 +160,10 @@ class Host:
     def events(self, task: str) -> list[ev.AnyEvent]:
         return [item.event for item in self.store.read(self.summary(task).run, after=0).events]
 
+    def events_if(self, task: str) -> list[ev.AnyEvent]:
+        """Its events; none while there is no such run yet."""
+        return self.events(task) if self.store.list(Where(task=task)) else []
+
     def has_ended(self, task: str) -> bool:
         """Whether an attempt of it is over."""
         runs = self.store.list(Where(task=task))

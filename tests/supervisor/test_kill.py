@@ -6,6 +6,7 @@ import subprocess
 import sys
 
 from outlast.core import events as ev
+from outlast.processes import proc
 from outlast.supervisor import killing, watchers
 from outlast.supervisor.watchers import Watcher
 from tests.supervisor.host import Host
@@ -59,7 +60,7 @@ def test_a_kill_says_what_was_saved_and_how_to_go_on_and_the_second_does_nothing
     is_up(host)
     answer = host("kill", "t", cwd=host.folder / "t")
     save = host.summary("t").state.last_save
-    assert answer.out.splitlines()[1] == f"saved as {save[:12]}; `outlast saves` lists it"
+    assert answer.out.splitlines()[1] == f"saved as {save[:12]}; `outlast saves t` lists it"
     assert answer.err.splitlines()[-1] == "`outlast resume t` goes on"
     seq = host.summary("t").state.seq
     again = host("kill", "t", cwd=host.folder / "t")
@@ -99,12 +100,65 @@ def test_one_that_hangs_is_killed_with_all_of_it(host: Host) -> None:
     process = host.start("t", "bash", "-c", AGENT)
     watcher, pids = is_up(host)
     stop(watcher.supervisor)
-    killed = killing.kill(host.store, host.summary("t").run, print, asked_s=0.2, signalled_s=0.2)
+    killed = killing.kill(host.store, host.summary("t").run, print, asked_s=0.0, signalled_s=0.0)
     assert killed.how == "killed"
     assert not any(alive(pid) for pid in (*pids, watcher.supervisor))
     process.wait(TIMEOUT_S)
     assert (host.summary("t").state.cause, host.status("t")) == ("operator", "interrupted")
+    assert saved_work(host, killed.last_save) == b"dirty\n"
     assert not would_wake(host)
+
+
+def saved_work(host: Host, save: object) -> bytes:
+    words = ["git", "show", f"{save}:work.txt"]
+    return subprocess.run(words, cwd=host.folder / "t", capture_output=True, check=True).stdout
+
+
+def test_one_whose_supervisor_was_stopped_is_saved_all_the_same(host: Host) -> None:
+    process = host.start("t", "bash", "-c", AGENT)
+    watcher, pids = is_up(host)
+    before = host.summary("t").state.last_save
+    stop(watcher.supervisor)
+    killed = kill(host)
+    assert killed["last_save"] not in (None, before)
+    assert saved_work(host, killed["last_save"]) == b"dirty\n"
+    assert not any(alive(pid) for pid in (*pids, watcher.supervisor))
+    process.wait(TIMEOUT_S)
+
+
+def test_a_guardian_that_saves_is_waited_for_and_its_save_is_named(host: Host) -> None:
+    """The supervisor cannot be let go on: it is dead, and its guardian at work."""
+    host.start("t", "bash", "-c", f"trap '' TERM; {AGENT}; while :; do sleep 0.05; done")
+    watcher, _ = is_up(host)
+    os.kill(watcher.supervisor, signal.SIGKILL)
+    wait_for(lambda: not alive(watcher.supervisor) or None, what="its end")
+    killed = kill(host)
+    assert saved_work(host, killed["last_save"]) == b"dirty\n"
+    assert not would_wake(host)
+
+
+def test_a_job_that_was_stopped_goes_on_to_be_killed(host: Host) -> None:
+    process = host.start("t", "bash", "-c", AGENT)
+    watcher, pids = is_up(host)
+    os.kill(watcher.guardian, signal.SIGTSTP)
+    wait_for(lambda: is_stopped(watcher.guardian) or None, what="a stopped job")
+    killed = killing.kill(host.store, host.summary("t").run, print, signalled_s=TIMEOUT_S)
+    assert killed.how == "asked", "its guardian, which was stopped, has ended too"
+    assert not any(alive(pid) for pid in (*pids, watcher.supervisor))
+    assert process.wait(TIMEOUT_S) == 128 + signal.SIGTERM
+
+
+def is_stopped(pid: int) -> bool:
+    there = proc.look(pid)
+    return there is not None and there.state == "T"
+
+
+def test_where_nothing_new_is_saved_that_is_said(host: Host) -> None:
+    host.start("t", "bash", "-c", "echo $$ > ../pids; touch ../up; exec sleep 1000")
+    is_up(host)
+    answer = host("kill", "t", cwd=host.folder / "t")
+    assert "saved as" not in answer.out
+    assert "nothing new was saved" in answer.err
 
 
 def test_one_whose_guardian_is_dead_is_stopped_all_the_same(host: Host) -> None:

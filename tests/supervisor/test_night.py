@@ -11,6 +11,7 @@ from pathlib import Path
 
 from outlast.core import events as ev
 from outlast.core import waking
+from outlast.core.values import Contract
 from outlast.effects.ops import Append
 from outlast.processes import reaping
 from outlast.runs import acts
@@ -243,6 +244,25 @@ def test_a_program_of_ones_own_is_listed_and_left_to_be_started(host: Host) -> N
     assert [(each["wake"], each["why"]) for each in answer.json] == [(False, waking.START_ITS_PROGRAM)]
     one = host("resume", "own", cwd=host.folder / "own")
     assert (one.code, one.err.splitlines()[-1]) == (0, "start its command again and it goes on")
+
+
+def test_one_that_was_killed_before_its_first_attempt_is_listed_with_what_to_do(host: Host) -> None:
+    """Killed at the point `store.created`: nobody knows its command."""
+    project = str(host.repository("t") / ".git")
+    opened = ev.RunOpened(
+        at=datetime.now(UTC), run="runkilledsoon", task="t", project=project, contract=Contract()
+    )
+    host.store.create(opened)
+    answer = host("resume", "--all")
+    assert answer.code == 0
+    [line] = answer.out.splitlines()
+    assert line.startswith("not woken")
+    assert line.endswith("type its command again, or start its program")
+    one = host("resume", "t", cwd=host.folder / "t")
+    assert (one.code, one.err.splitlines()[-1]) == (0, "start its command again and it goes on")
+    ends(host.start("t", "true"), 0)
+    assert host.status("t") == "done"
+    assert host.summary("t").run == "runkilledsoon"
 
 
 def test_one_that_cannot_start_does_not_keep_the_others_from_it(host: Host) -> None:

@@ -87,6 +87,14 @@ def test_checks_that_never_pass_end_after_their_rounds(night: Night) -> None:
     assert b"outlast resume" in refused.stderr
 
 
+@pytest.mark.parametrize("rounds", ["0", "1"])
+def test_with_no_rounds_the_first_failing_check_fails_it(night: Night, rounds: str) -> None:
+    done = run(night, "--task", "t", "--done", "false", "--rounds", rounds, "--", "sh", "-c", "echo x >> ran")
+    assert done.returncode == 1
+    assert (night.work / "ran").read_text() == "x\n"
+    assert b"rounds" not in done.stderr
+
+
 def test_three_attempts_without_progress_are_quarantined(night: Night) -> None:
     done = run(night, "--task", "t", "--", "sh", "-c", f"echo x >> {night.folder}/ran; exit 1")
     assert done.returncode == 3
@@ -162,6 +170,11 @@ BAD = {
     "a bad task": (["--task", "a\nb", "--", "true"], "task"),
     "a bad budget": (["--task", "t", "--budget", "many", "--", "true"], "many"),
     "no rounds": (["--task", "t", "--rounds", "-1", "--", "true"], "rounds"),
+    "an empty task": (["--task", "", "--", "true"], "--task"),
+    "a blank goal": (["--task", "t", "--goal", " ", "--", "true"], "--goal"),
+    "an empty check": (["--task", "t", "--done", "", "--", "true"], "--done"),
+    "an empty budget": (["--task", "t", "--budget", "", "--", "true"], "--budget"),
+    "an empty workspace": (["--task", "t", "--workspace", "", "--", "true"], "--workspace"),
 }
 
 

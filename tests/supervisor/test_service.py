@@ -122,10 +122,12 @@ def test_installed_looked_at_and_removed_with_systemd(machine: Machine) -> None:
         assert line in text.splitlines()
     assert machine("install").code == 0
     assert machine.unit.read_text() == text, "once more changes nothing"
-    assert machine("remove").code == 0
+    removed = machine("remove")
+    assert (removed.code, removed.out) == (0, "removed\n")
     assert not machine.unit.exists()
     assert list(machine.folder.glob("enabled")) == list(machine.folder.glob("lingers")) == []
-    assert machine("remove").code == 0
+    again = machine("remove")
+    assert (again.code, again.out) == (0, "not installed\n")
 
 
 def test_lingering_that_was_there_before_stays_and_where_it_needs_rights_one_is_told_what_to_type(
@@ -290,6 +292,70 @@ def test_at_boot_in_a_bare_environment_the_run_goes_on_as_it_was_started(machine
     machine.host.comes_to("t", "done")
     checked = (machine.host.folder / "bin/checked").read_text()
     assert checked == "from the file /some/venv\n", "checks get what the command gets"
+
+
+WEBHOOK = "curl -H 'Authorization: Bearer abcdefghijklmnopqrstuvwxyz123456' https://example.invalid"
+
+
+def test_settings_of_the_environment_are_in_force_again_at_boot_but_no_secrets(machine: Machine) -> None:
+    host = machine.host
+    machine.has(systemctl=SYSTEMCTL, loginctl=LOGINCTL)
+    script = f"echo x >> {host.folder}/begun; while [ ! -e {host.folder}/go ]; do sleep 0.02; done"
+    host.start("t", "bash", "-c", script, OUTLAST_IDLE_S="0.2", OUTLAST_NOTIFY=WEBHOOK)
+    wait_for(lambda: "warned" in map(ev.tag_of, host.events_if("t")) or None, what="idleness to be named")
+    assert machine("install").code == 0
+    host.kill_everything()
+    assert boot(machine).returncode == 0
+
+    def idle() -> list[ev.AnyEvent]:
+        warned = [event for event in host.events("t") if isinstance(event, ev.Warned)]
+        return [event for event in warned if event.level == "idle 2"]
+
+    wait_for(lambda: idle() or None, what="idleness to be named at boot too")
+    assert "OUTLAST_NOTIFY" in host.log("t")
+    data = b"".join(path.read_bytes() for path in host.root.rglob("*") if path.is_file())
+    assert b"abcdefghijklmnopqrstuvwxyz123456" not in data
+    host.let_go()
+    host.comes_to("t", "done")
+
+
+# An empty passwd, and nobody else who is asked: systemd would make up an entry for root.
+NO_PASSWD = """
+mount --bind "$1/passwd" /etc/passwd && mount --bind "$1/nsswitch.conf" /etc/nsswitch.conf && shift && exec "$@"
+"""
+
+
+def without_a_home(host: Host, *words: str) -> subprocess.CompletedProcess[str]:
+    """A command of a bare uid: no HOME, and no entry in passwd."""
+    need_root()
+    etc = host.folder / "etc"
+    etc.mkdir(exist_ok=True)
+    (etc / "passwd").touch()
+    (etc / "nsswitch.conf").write_text("passwd: files\n")
+    ours = [sys.executable, "-P", "-m", "outlast", "--store", str(host.root), *words]
+    path = f"PATH={os.defpath}:/usr/bin:/bin"
+    return subprocess.run(
+        ["unshare", "--mount", "sh", "-c", NO_PASSWD, "sh", str(etc), "env", "-i", path, *ours],
+        cwd=host.repository("t"), capture_output=True, text=True, stdin=subprocess.DEVNULL, timeout=TIMEOUT_S, check=False,
+    )  # fmt: skip
+
+
+def test_without_a_home_a_run_goes_on(host: Host) -> None:
+    script = f"[ -e {host.folder}/go ]"
+    host.start("t", "sh", "-c", script, options=("--restarts", "1")).wait(TIMEOUT_S)
+    host.let_go()
+    done = without_a_home(host, "resume", "t")
+    assert done.returncode == 0, done.stderr
+    assert host.status("t") == "done"
+
+
+@pytest.mark.parametrize("word", ["status", "install", "remove"])
+def test_without_a_home_the_service_says_so_in_one_line(host: Host, word: str) -> None:
+    done = without_a_home(host, "service", word)
+    assert done.returncode == 2, done.stderr
+    error, hint = done.stderr.splitlines()
+    assert error.startswith("error: there is no home to install a service in")
+    assert hint.startswith("hint: ")
 
 
 def test_no_value_of_a_variable_that_may_be_secret_is_recorded(machine: Machine) -> None:

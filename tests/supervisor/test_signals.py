@@ -8,7 +8,7 @@ import time
 
 import pytest
 
-from tests.supervisor.night import Night, supervisor_of
+from tests.supervisor.night import Night, kill_at_once, supervisor_of
 from tests.support.environment import TIMEOUT_S
 from tests.support.processes import alive, wait_for
 
@@ -104,6 +104,26 @@ def test_a_stopped_supervisor_does_not_keep_a_signal_from_taking_hold(night: Nig
     assert night.started[0].wait(TIMEOUT_S) == 128 + signal.SIGTERM
     assert not alive(supervisor)
     assert "dirty\n" in night.saved()
+    [asleep] = night.ask("resume", "--all", "--dry-run")
+    assert (asleep["wake"], asleep["why"].startswith("stopped: SIGTERM from ")) == (False, True)
+    assert [each["started"] for each in night.ask("resume", "--all")] == [None], "a person had stopped it"
+
+
+def test_what_a_person_had_stopped_goes_on_when_a_person_says_so_and_is_woken_from_then_on(
+    night: Night,
+) -> None:
+    guardian = start(night)
+    supervisor = supervisor_of(guardian)
+    os.kill(supervisor, signal.SIGSTOP)
+    os.kill(guardian, signal.SIGTERM)
+    night.started[0].wait(TIMEOUT_S)
+    (night.folder / "ready").unlink()
+    again = start(night)
+    assert "which the stopped supervisor did not answer" in str(night.ask("log", "t"))
+    kill_at_once([again, supervisor_of(again)])
+    night.started[1].wait(TIMEOUT_S)
+    [asleep] = night.ask("resume", "--all", "--dry-run")
+    assert asleep["wake"], asleep["why"]
 
 
 def test_a_signal_ends_a_check_too(night: Night) -> None:

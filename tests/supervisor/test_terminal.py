@@ -3,13 +3,13 @@
 import os
 import shlex
 import signal
-import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from tests.supervisor.night import Night, outlast
+from tests.support import screens
 from tests.support.environment import need_tool
 from tests.support.processes import wait_for
 
@@ -25,50 +25,12 @@ while True:
 """
 
 
-class Screen:
-    """A shell in a terminal of its own."""
+class Screen(screens.Screen):
+    """The terminal of a person at night."""
 
     def __init__(self, night: Night) -> None:
-        self._tmux = [need_tool("tmux"), "-S", str(night.folder / "tmux"), "-f", "/dev/null"]
         self.night = night
-        environ = night.environ() | {"PS1": "ready> ", "TERM": "xterm-256color", "HISTFILE": "/dev/null"}
-        self._run(
-            "new-session", "-d", "-x", "120", "-y", "40", "-c", str(night.work), "bash", "--norc", "--noprofile", env=environ,
-        )  # fmt: skip
-        self.see("ready>")
-
-    def _run(self, *words: str, env: dict[str, str] | None = None) -> str:
-        return subprocess.run(
-            [*self._tmux, *words], env=env, capture_output=True, text=True, check=True
-        ).stdout
-
-    def keys(self, *keys: str) -> None:
-        self._run("send-keys", *keys)
-
-    def type(self, line: str) -> None:
-        self._run("send-keys", "-l", line)
-        self.keys("Enter")
-
-    def text(self) -> str:
-        return self._run("capture-pane", "-p", "-J")
-
-    def see(self, text: str, times: int = 1) -> None:
-        wait_for(
-            lambda: self.text().count(text) >= times or None, what=f"{text!r} on the screen:\n{self.text()}"
-        )
-
-    def modes(self) -> str:
-        """What the terminal is set to, as its shell sees it."""
-        path = self.night.folder / "modes"
-        path.unlink(missing_ok=True)
-        self.type(f"stty -g > {path}.new; mv {path}.new {path}")
-        return wait_for(lambda: path.read_text() if path.exists() else None, what="the modes")
-
-    def resize(self, columns: int) -> None:
-        self._run("resize-window", "-x", str(columns), "-y", "40")
-
-    def close(self) -> None:
-        subprocess.run([*self._tmux, "kill-server"], capture_output=True, check=False)
+        super().__init__(night.folder, night.work, night.environ())
 
 
 @pytest.fixture
@@ -180,3 +142,15 @@ def _state(pid: int) -> str:
 
 def _parent(pid: int) -> int:
     return int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
+
+
+def test_a_headless_command_has_a_status_line_that_gives_way_to_what_it_prints(screen: Screen) -> None:
+    go = screen.night.folder / "go"
+    script = f"echo one; while [ ! -e {go} ]; do sleep 0.05; done; printf 'tw'; echo o; echo three >&2"
+    screen.type(run_line("--task", "t", "--headless", "--", "sh", "-c", script))
+    screen.see("outlast: t  attempt 1  beat 0  0:00:0")
+    go.touch()
+    screen.see("code=0")
+    lines = [line.rstrip() for line in screen.text().splitlines()]
+    assert {"one", "two", "three", "outlast: done"} <= set(lines)
+    assert not any("attempt 1" in line for line in lines)

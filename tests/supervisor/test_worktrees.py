@@ -70,6 +70,13 @@ def test_any_task_has_a_valid_worktree_of_its_own(repo: GitRepo, task: str) -> N
     assert made.folder.parent == repo.folder.parent / "app.outlast"
 
 
+def test_a_task_that_begins_with_a_sign_takes_no_other_tasks_folder(repo: GitRepo) -> None:
+    made = [worktrees.make(repo.folder, task) for task in ("-x", "x", "--x")]
+    assert len({each.folder for each in made}) == 3
+    for each in made:
+        check_whole(repo, each)
+
+
 def test_a_base_and_a_folder_can_be_named(repo: GitRepo) -> None:
     repo.git("commit", "-q", "--allow-empty", "-m", "second")
     made = worktrees.make(repo.folder, "1411", to=repo.folder.parent / "deep" / "there", base="HEAD~1")

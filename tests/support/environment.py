@@ -12,8 +12,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import NoReturn
 
-import pytest
-
 ROOT = Path(__file__).resolve().parents[2]
 NOBODY = 65534
 TIMEOUT_S = 60.0
@@ -21,6 +19,8 @@ TIMEOUT_S = 60.0
 
 def skip_or_fail(reason: str) -> NoReturn:
     """Skip, visibly, at home; fail in CI, where nothing may be missing: not strace, not root."""
+    import pytest  # the benchmarks use these worlds too, and have none
+
     if os.environ.get("CI", "").lower() in ("true", "1"):
         pytest.fail(f"skipped tests fail in CI: {reason}", pytrace=False)
     pytest.skip(reason)
@@ -63,8 +63,15 @@ class Isolated:
 
 
 def without_outlast(variables: Mapping[str, str]) -> dict[str, str]:
-    """The variables without outlast's own: the tests may themselves be run by an agent under outlast."""
-    return {name: value for name, value in variables.items() if not name.startswith("OUTLAST_")}
+    """The variables without outlast's own: the tests may themselves be run by an agent under outlast.
+
+    OUTLAST_TEST_… are the tests' settings and not the product's; those stay.
+    """
+    return {
+        name: value
+        for name, value in variables.items()
+        if not name.startswith("OUTLAST_") or name.startswith("OUTLAST_TEST_")
+    }
 
 
 def isolate(folder: Path) -> Isolated:

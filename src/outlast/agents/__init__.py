@@ -1,6 +1,10 @@
-"""The agent CLIs we did not write. Here: the seam, what an adapter tells the supervisor about its agent."""
+"""The agent CLIs we did not write. Here: the seam, what an adapter tells the supervisor about its agent.
 
-from collections.abc import Iterable, Mapping, Sequence
+What an agent did is read from its transcript and its hooks, never from its standard output: that belongs to the user.
+An adapter is pure but for finding its agent's files; nothing in it starts a process or appends an event.
+"""
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime
 from pathlib import Path
 from typing import Literal, Protocol
@@ -13,10 +17,18 @@ from outlast.core.events import Cause
 __all__ = [
     "Adapter",
     "AgentEvent",
+    "Answer",
+    "Ask",
+    "BatchEnd",
     "Caps",
+    "Common",
+    "Cut",
+    "Ending",
     "Final",
+    "Hook",
     "Launch",
     "Limit",
+    "Response",
     "Retry",
     "Session",
     "Text",
@@ -31,6 +43,13 @@ class Session(msgspec.Struct, frozen=True, tag="session"):
 
     id: str
     transcript: str = ""
+
+
+class Response(msgspec.Struct, frozen=True, tag="response"):
+    """The model answers, or goes on to: one response, with its batch of calls, is one beat."""
+
+    key: str
+    lane: str = ""
 
 
 class Text(msgspec.Struct, frozen=True, tag="text"):
@@ -50,21 +69,32 @@ class ToolStart(msgspec.Struct, frozen=True, tag="tool_start"):
 
 
 class ToolEnd(msgspec.Struct, frozen=True, tag="tool_end"):
-    """A tool call ended."""
+    """A tool call ended. Not `sure`: who tells does not know how, only that it did."""
 
     id: str
     ok: bool
     output: str = ""
     lane: str = ""
+    sure: bool = True
+
+
+class BatchEnd(msgspec.Struct, frozen=True, tag="batch_end"):
+    """Every call of a response has ended, or the agent's turn has."""
+
+    lane: str = ""
 
 
 class Usage(msgspec.Struct, frozen=True, tag="usage"):
-    """What was spent: by one response, or cumulatively by a session or process. Counted once per key."""
+    """What was spent: by one response, or cumulatively by a session or process. Counted once per key.
+
+    Told more than once for one key, the last word counts.
+    """
 
     values: values.Usage
     scope: Literal["response", "session", "process"]
     key: str
     model: str = ""
+    lane: str = ""
 
 
 class Retry(msgspec.Struct, frozen=True, tag="retry"):
@@ -81,14 +111,42 @@ class Limit(msgspec.Struct, frozen=True, tag="limit"):
     reason: str = ""
 
 
+Ending = Literal[
+    "done", "turns", "budget", "context", "rate_limit", "usage_limit", "auth", "network", "refused", "crashed",
+    "hook_stopped",
+]  # fmt: skip
+
+
 class Final(msgspec.Struct, frozen=True, tag="final"):
     """The agent says that it is finished, or why it gave up."""
 
-    cause: Cause
+    ending: Ending
     text: str = ""
+    reset_at: datetime | None = None
+
+    @property
+    def cause(self) -> Cause:
+        return CAUSES[self.ending]
 
 
-AgentEvent = Session | Text | ToolStart | ToolEnd | Usage | Retry | Limit | Final
+# What a supervisor does about an ending is decided by its cause (`core.restarts`).
+CAUSES: dict[Ending, Cause] = {
+    "done": "done",
+    "turns": "budget",
+    "budget": "budget",
+    "context": "context",
+    "rate_limit": "network",
+    "usage_limit": "quota",
+    "auth": "auth",
+    "network": "network",
+    "refused": "stall",
+    "crashed": "crash",
+    "hook_stopped": "operator",
+}
+
+AgentEvent = (
+    Session | Response | Text | ToolStart | ToolEnd | BatchEnd | Usage | Retry | Limit | Final
+)  # fmt: skip
 
 
 class Caps(msgspec.Struct, frozen=True):
@@ -98,13 +156,52 @@ class Caps(msgspec.Struct, frozen=True):
     resume: bool = False
     preassigned_session: bool = False
     headless: bool = True
+    mends: bool = False  # whether a transcript can be given results that it lacks
+
+
+class Ask(msgspec.Struct, frozen=True, kw_only=True):
+    """What an adapter is given to start its agent with."""
+
+    words: tuple[str, ...]  # the command as the user typed it; the first word is the program
+    environment: Mapping[str, str]
+    cwd: Path
+    folder: Path  # private to the run, for files of the adapter's own
+    hook: tuple[str, ...] = ()  # the command that a hook is to run; it reads the hook's input from stdin
+    session: values.SessionMark | None = None  # the session to go on with
+    prompt: str = ""  # what to say to it; empty for the user's own first words
+    interactive: bool = False
 
 
 class Launch(msgspec.Struct, frozen=True):
-    """How an agent is started: its words, and what its environment gains."""
+    """How an agent is started: its words, what its environment gains, and its session where we chose it."""
 
     command: tuple[str, ...]
-    environment: Mapping[str, str]
+    environment: Mapping[str, str] = {}
+    session: str = ""
+
+
+class Hook(msgspec.Struct, frozen=True):
+    """One hook input, understood: what it tells, and what kind of answer it may be given."""
+
+    kind: Literal["pre", "post", "other"]
+    events: tuple[AgentEvent, ...] = ()
+
+
+class Answer(msgspec.Struct, frozen=True):
+    """What a hook says to the agent: nothing, words that the model reads, or a denial with its reason."""
+
+    allowed: bool = True
+    reason: str = ""
+
+
+class Cut(msgspec.Struct, frozen=True):
+    """A call whose result the agent never got, and the truth about it, in words for the model."""
+
+    id: str
+    name: str
+    input: msgspec.Raw
+    text: str
+    lane: str = ""
 
 
 class Adapter(Protocol):
@@ -112,27 +209,68 @@ class Adapter(Protocol):
 
     name: str
     caps: Caps
+    stop_signal: int
 
-    def detect(self, command: Sequence[str]) -> bool:
-        """Whether this command starts that agent."""
+    def detect(self, words: Sequence[str], program: str) -> bool:
+        """Whether this command starts that agent; `program` is the absolute path behind the first word."""
 
-    def launch(self, command: Sequence[str], run: str) -> Launch:
-        """The first start."""
+    def is_headless(self, words: Sequence[str]) -> bool:
+        """Whether the command works without a person at the terminal."""
 
-    def resume(self, command: Sequence[str], session: values.SessionMark, prompt: str) -> Launch | None:
-        """Go on with a session; None where it cannot be resumed."""
+    def prompt(self, words: Sequence[str]) -> str:
+        """What the user's command says to the agent, empty where it says nothing or reads it from stdin."""
+
+    def version(self, program: str, run: Callable[[Sequence[str], float], str] | None = None) -> str:
+        """Which version that program is, empty where nothing tells; `run` asks it, where that is needed."""
+
+    def problem(self, version: str) -> str:
+        """Why this version cannot be carried, empty when it can."""
+
+    def untested(self, version: str) -> str:
+        """What is to be said of a version that nobody tried, empty for those that were."""
+
+    def launch(self, ask: Ask) -> Launch | None:
+        """The first start, or the resume of `ask.session`; None where that cannot be resumed."""
+
+    def transcript(self, session: str, ask: Ask) -> Path | None:
+        """The file that the session is written to, if it can be found."""
+
+    def lanes(self, transcript: Path) -> tuple[Path, ...]:
+        """The transcripts of its sub-agents, where they are files of their own."""
+
+    def blind(self, ask: Ask) -> str:
+        """Why its hooks will not run, empty where they will."""
 
     def parse(self, line: bytes) -> Iterable[AgentEvent]:
-        """The events in one line of its output. Never raises: any line may be garbage."""
+        """The events in one line of its transcript. Never raises: any line may be garbage."""
 
-    def sidecars(self, session: str) -> Sequence[Path]:
-        """Files beside the stream that tell more, such as a transcript."""
+    def hook(self, data: bytes) -> Hook:
+        """One hook input. Never raises."""
 
-    def classify(self, exit_code: int, tail: bytes) -> Final:
-        """Why it ended."""
+    def answer(self, data: bytes, answer: Answer) -> tuple[bytes, int]:
+        """What the hook prints, and its exit code, for the input that it was given."""
 
-    def in_flight(self, session: values.SessionMark) -> Sequence[ToolStart]:
-        """Calls without a result in its transcript."""
+    def mend(self, transcript: bytes, cuts: Sequence[Cut]) -> bytes:
+        """The transcript with a true result for each cut call; falsehoods that the CLI wrote are replaced."""
 
-    def state_paths(self, session: str) -> Sequence[Path]:
-        """Everything that must be carried along to resume elsewhere."""
+    def classify(self, exit_code: int, tail: bytes, transcript: bytes) -> Final:
+        """Why it ended, from its exit code, the end of its output and the end of its transcript."""
+
+    def resume_words(self, session: str) -> tuple[str, ...]:
+        """What a person types to go on by hand, without outlast."""
+
+    def words(self, prompt: str, *, trusting: bool) -> tuple[str, ...]:
+        """Its usual headless command for a prompt; not `trusting`: in its safest mode that can still edit files."""
+
+    def trusting(self, words: Sequence[str]) -> bool:
+        """Whether the user's command lets the agent do everything without asking."""
+
+
+class Common:
+    """What holds of an agent unless its adapter knows better."""
+
+    def lanes(self, transcript: Path) -> tuple[Path, ...]:
+        return ()
+
+    def blind(self, ask: Ask) -> str:
+        return ""

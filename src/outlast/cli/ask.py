@@ -22,7 +22,7 @@ def add(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None
     _add(
         commands, "cancel", "stop a run for good",
         "Stop a run for good. What it did stays recorded; a new run of the task needs\n"
-        "`again=True` where it is started.", cancel,
+        "`outlast run --again`, or `again=True` in a program that starts it.", cancel,
     )  # fmt: skip
     command = _add(
         commands, "handoff", "seal a run so that it can go on elsewhere",
@@ -53,6 +53,7 @@ def _add_resume(commands: "argparse._SubParsersAction[argparse.ArgumentParser]")
         "program of your own may be started again: start that, and it goes on. With --all: every run of this\n"
         "store that died without anybody's wish, each in the background; the others are listed with why not.",
         epilog="example: outlast resume 1411\n         outlast resume --all --dry-run\n"
+        "         outlast resume 1411 --agent codex\n"
         "exit codes of --all: 0 all that should go on do, 1 one does not; else those of `outlast run`",
     )  # fmt: skip
     command.add_argument(
@@ -67,16 +68,21 @@ def _add_resume(commands: "argparse._SubParsersAction[argparse.ArgumentParser]")
         "--all", action="store_true", help="all that died without anybody's wish, of all projects"
     )
     command.add_argument(
-        "--jobs", type=int, metavar="N", default=4, help="with --all: so many at a time are being started (4)"
+        "--jobs", type=int, metavar="N", help="with --all: so many at a time are being started (4)"
     )
     command.add_argument(
-        "--dry-run", action="store_true", help="with --all: only say who would be woken, and why"
+        "--dry-run", action="store_true", help="only say what would go on, and why; nothing is started"
     )
     command.add_argument("--json", action="store_true", help="with --all: as JSON")
     command.add_argument(
+        "--agent", metavar="NAME",
+        help="go on in another agent CLI (claude, codex, kimi-code, …), with its usual command or the one after `--`",
+    )  # fmt: skip
+    command.add_argument(
         "--woken", action="store_true", help=argparse.SUPPRESS
     )  # by --all: no person asks for it
-    command.set_defaults(handler=resume)
+    command.usage = "outlast resume [options] [RUN] [--agent NAME [-- CMD …]]"
+    command.set_defaults(handler=resume, rest=())
 
 
 def _add_settle(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
@@ -139,10 +145,12 @@ def resume(arguments: argparse.Namespace) -> int:
     """`outlast resume`"""
     from outlast.cli import night
 
+    night.refuse_odd(arguments)
     if arguments.all:
         return night.resume_all(arguments)
-    if arguments.run is None:
-        raise UsageError("which run?", hint="name it, or say --all; `outlast ls` lists runs")
+    if arguments.dry_run:
+        return night.foresee(arguments)
+    night.check_agent(arguments)
     if not arguments.woken:
         _allow_again(arguments)
     return night.resume_one(arguments)

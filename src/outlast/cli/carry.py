@@ -2,6 +2,7 @@
 
 import argparse
 import os
+import shlex
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -120,9 +121,9 @@ class _Files:
         with working(f"writing {self.to}"):
             self._bringing.give_files(self._desk, self._found, acts.summary_of(self._store, run), self.to)
         self._desk.close()
-        terminal.tell(f"its files are in {self.to}; start it with workspace={str(self.to)!r}")
+        terminal.tell(f"its files are in {self.to}; {_started_in(str(self.to))}")
         if self._found.held.meta.shadow:
-            terminal.tell("and with the same project=, for that folder is in no repository that would tell")
+            terminal.tell("and with the same --project, for that folder is in no repository that would tell")
 
 
 def _confirm(source: str, again: Sequence[show.Effect]) -> None:
@@ -211,11 +212,16 @@ def import_(arguments: argparse.Namespace) -> None:
         terminal.tell(f"its contract runs here: {command}")
 
 
+def _started_in(folder: str) -> str:
+    """How a run is started in a folder that is another one than it knew."""
+    return f"start it with --workspace {shlex.quote(folder)}, in a program workspace={folder!r}"
+
+
 def _tell_workspace(taken: archive.Imported) -> None:
     if not taken.workspace:
         return
     brought = taken.files
-    start = f"start it with workspace={taken.workspace!r}"
+    start = _started_in(taken.workspace)
     if brought is None:
         there = "" if os.path.isdir(taken.workspace) else ", which is not here"
         terminal.tell(f"no files came along; it worked in {taken.workspace}{there}")
@@ -227,8 +233,8 @@ def _tell_workspace(taken: archive.Imported) -> None:
     if brought.head_differs and not brought.new:
         was = brought.branch.removeprefix("refs/heads/") or "no branch"
         terminal.tell(
-            f"it left HEAD on {was} at {brought.head[:12] or 'no commit'}, which is not where it is here: moved=True puts it"
-            f" there, `outlast restore {taken.run} --to DIR` leaves this folder alone"
+            f"it left HEAD on {was} at {brought.head[:12] or 'no commit'}, which is not where it is here: --moved (in a program"
+            f" moved=True) puts it there, `outlast restore {taken.run} --to DIR` leaves this folder alone"
         )
     if brought.secrets:
         terminal.tell(f"untracked secrets did not come along: {_listed(brought.secrets)}")

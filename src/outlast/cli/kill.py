@@ -45,6 +45,6 @@ def _say(killed: Killed, typed: str) -> None:
     else:
         say(f"{name} is stopped at beat {killed.beats + 1}: {terminal.short(killed.evidence, 200)}")
     if killed.last_save and killed.how != "not_running":
-        say(f"saved as {killed.last_save[:12]}; `outlast saves` lists it")
+        say(terminal.pasteable(f"saved as {killed.last_save[:12]}; `outlast saves {typed}` lists it"))
     if killed.status not in ("done", "cancelled", "handed_off"):
         terminal.tell(f"`outlast resume {typed}` goes on")

@@ -5,6 +5,7 @@ import sys
 from collections.abc import Iterable
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import msgspec
 
@@ -13,6 +14,7 @@ from outlast.cli import place, terminal
 from outlast.cli.terminal import clock, safe, say, short
 from outlast.core import context as contexts
 from outlast.core import events as ev
+from outlast.core import waking
 from outlast.core.statuses import CLOSED
 from outlast.errors import UsageError
 from outlast.runs import endings, find, gather, show
@@ -20,9 +22,13 @@ from outlast.runs.journal import Journal
 from outlast.store import SqliteStore
 from outlast.store.protocol import Recorded, Summary, Where
 
+if TYPE_CHECKING:
+    from outlast.supervisor.by_hand import Bare
+
 LAST = 5
 FOLLOW_WAIT_S = 1.0
 _COURSE = ("t", "at")
+_MAY_WAIT = ("interrupted", "in_doubt")
 
 
 def add(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
@@ -67,6 +73,7 @@ def _add_ls(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> 
 
 def ls(arguments: argparse.Namespace) -> None:
     """`outlast ls`"""
+    waits: set[str] = set()
     if arguments.store is None and not place.location(arguments)[1].exists():
         found: list[show.Listed] = []  # no run was ever started here, which is not an error
     else:
@@ -74,16 +81,27 @@ def ls(arguments: argparse.Namespace) -> None:
             project = "" if arguments.all else place.project(arguments, store)
             where = Where(project=project, parent="")
             found = [show.listed(store, summary) for summary in find.every(store, where)]
+            waits = {
+                each.run for each in found if each.status in _MAY_WAIT and supervisor_of(store, each.run)
+            }
     if arguments.json:
         terminal.say_json(found)
         return
-    for line in terminal.table(_ls_rows(found, arguments.all)):
+    for line in terminal.table(_ls_rows(found, waits, arguments.all)):
         say(line)
     if not found:
         terminal.tell("no runs" if arguments.all else "no runs in this project; `outlast ls --all` shows all")
 
 
-def _ls_rows(found: list[show.Listed], with_project: bool) -> Iterable[list[str]]:
+def supervisor_of(store: SqliteStore, run: str) -> int:
+    """The pid of the supervisor that looks after a run, also between two attempts of its command; 0 for none."""
+    from outlast.supervisor import watchers
+
+    watcher = watchers.of(store.root, run)
+    return watcher.supervisor if watcher is not None else 0
+
+
+def _ls_rows(found: list[show.Listed], waits: set[str], with_project: bool) -> Iterable[list[str]]:
     if not found:
         return
     project = ["PROJECT"] if with_project else []
@@ -95,7 +113,7 @@ def _ls_rows(found: list[show.Listed], with_project: bool) -> Iterable[list[str]
         yield [
             *project,
             each.task,
-            words(each.status),
+            f"{words(each.status)}{', starts again' if each.run in waits else ''}",
             f"{each.beats}{of}",
             clock(each.updated_at),
             each.run,
@@ -132,13 +150,37 @@ def show_run(arguments: argparse.Namespace) -> None:
     with place.opened(arguments) as store:
         summary = place.named(arguments, store)
         if arguments.json:
-            terminal.say_json(show.full(store, summary))
+            shown_whole = msgspec.structs.asdict(show.full(store, summary))
+            terminal.say_json({**shown_whole, "by_hand": _by_hand(store, summary)})
             return
         shown = show.glance(store, summary, last=arguments.last)
+        waits = supervisor_of(store, summary.run) if shown.status in _MAY_WAIT else 0
         say(_headline(shown, summary))
-        for line in (*_facts(shown, summary), *_beats(shown), *_effects(shown)):
+        facts = (*_facts(shown, summary), *_session(_by_hand(store, summary)))
+        for line in (*facts, *_waiting(waits), *_beats(shown), *_effects(shown)):
             say(f"  {line}")
-        _advise(store, summary, shown, arguments.run)
+        if shown.status == "in_doubt":
+            _advise(store, summary, shown, arguments.run)
+        else:
+            _point_on(summary, shown, place.typed(arguments.run, summary.run), waits)
+
+
+def _by_hand(store: SqliteStore, summary: Summary) -> "Bare | None":
+    """The agent of a run that one carries."""
+    if not summary.state.supervised:
+        return None
+    from outlast.supervisor import by_hand
+
+    return by_hand.bare(store, summary)
+
+
+def _session(bare: "Bare | None") -> Iterable[str]:
+    """By what an agent's calls are known before they run, and how to go on in its session without us."""
+    if bare is not None:
+        known = f"calls known by {', '.join(bare.intent)}" if bare.intent else "effects seen after the fact"
+        yield f"agent    {bare.agent}   {known}"
+        if bare.line:
+            yield f"session  {short(bare.line, 1000)}"
 
 
 def _headline(shown: show.Shown, summary: Summary) -> str:
@@ -168,7 +210,7 @@ def _facts(shown: show.Shown, summary: Summary) -> Iterable[str]:
         holder = shown.holder
         yield f"held     by pid {holder.pid} on {safe(holder.host)} since {clock(holder.since)}"
     if shown.cause is not None and shown.cause != "done":
-        yield f"cause    {words(shown.cause)}: {short(shown.evidence, 300)}"
+        yield f"cause    {short(_cause(shown), 300)}"
     if shown.parked_until is not None:
         yield f"parked   until {clock(shown.parked_until)}"
     if shown.fork is not None:
@@ -184,6 +226,14 @@ def _facts(shown: show.Shown, summary: Summary) -> Iterable[str]:
         yield f"memory   {short(ref.name, 40)}: {short(ref.uri, 120)}"
     for child in [child for child in shown.children if child.status != "done"][-LAST:]:
         yield f"child    {child.run} {short(child.task, 60)}: {words(child.status)}"
+
+
+def _cause(shown: show.Shown) -> str:
+    """Why it stopped. A doubt is no crash, whatever ended the attempt."""
+    for word in ("EffectInDoubt: ", "UnreachedEffect: "):
+        if shown.status == "in_doubt" and shown.evidence.startswith(word):
+            return f"in doubt: {shown.evidence.removeprefix(word)}"
+    return f"{words(shown.cause or '')}: {shown.evidence}"
 
 
 def _next_step(plan: Iterable[show.PlanStep]) -> Iterable[str]:
@@ -237,21 +287,42 @@ def _fate(effect: show.Effect) -> str:
     return fates[effect.state]
 
 
+def _waiting(supervisor: int) -> Iterable[str]:
+    if supervisor:
+        yield f"waits    for its next attempt: its supervisor, pid {supervisor}, starts it again"
+
+
+def _point_on(summary: Summary, shown: show.Shown, name: str, supervisor: int) -> None:
+    """How a run that rests goes on."""
+    if supervisor:
+        terminal.tell(
+            f"`outlast output {name} -f` shows what comes; `outlast kill {name}` saves and stops it"
+        )
+    elif shown.status == "failed":
+        terminal.tell(f"`outlast resume {name}` allows another try")
+    elif shown.status == "parked":
+        later = "; `outlast resume --all` after that time does too" if shown.parked_until is not None else ""
+        terminal.tell(f"`outlast resume {name}` goes on{later}")
+    elif shown.status == "paused" or (shown.status == "interrupted" and summary.state.supervised):
+        terminal.tell(f"`outlast resume {name}` goes on")
+
+
 def _advise(store: SqliteStore, summary: Summary, shown: show.Shown, name: str) -> None:
-    """What the person has to do, if anything."""
-    if shown.status != "in_doubt":
-        return
+    """What the person has to find out and say."""
     doubts = find.doubts(store, summary.state)
     children = [(run, effect) for run, effect in doubts if run != summary.run]
     for run, effect in children:
         say(f"  effect {effect.id}  {short(effect.name, 60)} of child {run}   no outcome")
-    asks = [
-        (run, effect)
-        for run, effect in doubts
-        if effect.policy in ("ask", "tell") or summary.state.status == "in_doubt"
-    ]
+    asks = [(run, effect) for run, effect in doubts if not waking.is_settled_by_the_next(effect)]
     if not asks:
-        terminal.tell(f"{_count(len(doubts))} in doubt; the next attempt settles by {doubts[0][1].policy}")
+        on = (
+            f"`outlast resume {place.typed(name, summary.run)}`"
+            if summary.state.supervised
+            else "its next start"
+        )
+        terminal.tell(
+            f"{_count(len(doubts))} in doubt; the next attempt settles by {doubts[0][1].policy}: {on} does it"
+        )
         return
     run, effect = asks[0]
     where = place.typed(name, run) if run == summary.run else run

@@ -13,8 +13,9 @@ import sys
 from collections.abc import Sequence
 from typing import Any, NoReturn
 
+from outlast import settings
 from outlast._version import __version__
-from outlast.cli import terminal
+from outlast.cli import terminal, wording
 from outlast.errors import OutlastError
 
 EXIT_USAGE = 2
@@ -32,6 +33,7 @@ GROUPS: dict[str, tuple[str, ...]] = {
     "outlast.cli.look": ("ls", "show", "log", "effects", "context"),
     "outlast.cli.output": ("output",),
     "outlast.cli.ask": ("settle", "pause", "resume", "cancel", "handoff"),
+    "outlast.cli.open": ("open",),
     "outlast.cli.kill": ("kill",),
     "outlast.cli.night": ("report",),
     "outlast.cli.service": ("service",),
@@ -44,9 +46,15 @@ GROUPS: dict[str, tuple[str, ...]] = {
     "outlast.cli.completion": ("completion", "__complete"),
 }
 
+# These look or stop: what an agent wrote into the repository's settings does not keep a person from them.
+TOLERANT = (
+    "ls", "show", "log", "effects", "context", "output", "state", "report", "saves", "diff", "doctor", "settle",
+    "pause", "cancel", "kill", "handoff", "__complete",
+)  # fmt: skip
+
 DESCRIPTION = """\
 Runs of agents that can be killed and go on. RUN is a task (1411), a run id or a unique
-beginning of one (kx3), or PROJECT:TASK (app:1411)."""
+beginning of one (kx3f), or PROJECT:TASK (app:1411)."""
 EPILOG = """\
 What is going on?            outlast ls
 What happened to this one?   outlast show 1411
@@ -79,11 +87,14 @@ class Parser(argparse.ArgumentParser):
         if rest is not None:
             found.rest = rest
         if unknown:
-            self._refuse(f"unrecognized arguments: {' '.join(unknown)}", self._nearest(unknown))
+            self._refuse(f"unrecognized arguments: {' '.join(unknown)}", self._nearest(unknown, rest))
         return found, unknown
 
-    def _nearest(self, words: Sequence[str]) -> str:
+    def _nearest(self, words: Sequence[str], rest: list[str] | None) -> str:
         import difflib
+
+        if rest is None and self.get_default("rest") is not None and not words[0].startswith("-"):
+            return f"put `--` before the command: {self.prog} … -- {' '.join(words)}; "
 
         for word in (word.partition("=")[0] for word in words if word.startswith("--")):
             for option in difflib.get_close_matches(word, self._option_string_actions, n=1):
@@ -162,6 +173,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def _run(arguments: argparse.Namespace) -> int:
     terminal.repeat(store=arguments.store, project=arguments.project)
+    settings.tolerate(_warn_of_setting if arguments.command in TOLERANT else None)
     try:
         code = int(arguments.handler(arguments) or 0)
         sys.stdout.flush()
@@ -173,7 +185,10 @@ def _run(arguments: argparse.Namespace) -> int:
     except OutlastError as error:
         if arguments.debug:
             raise
-        terminal.complain(str(error), error.hint)
+        said = [str(error), error.hint]
+        if arguments.command in wording.COMMANDS:
+            said = [wording.typed(text, arguments.command) for text in said]
+        terminal.complain(*said)
         return error.exit_code
     except Exception as error:
         if arguments.debug:
@@ -191,6 +206,10 @@ def _run(arguments: argparse.Namespace) -> int:
             "this is a bug; the same command with --debug shows the trace",
         )
         return EXIT_UNEXPECTED
+
+
+def _warn_of_setting(error: OutlastError) -> None:
+    terminal.tell(f"warning: left out: {error}")
 
 
 def _is_somewhere() -> bool:

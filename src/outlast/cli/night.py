@@ -1,19 +1,22 @@
 """After a night: going on with one run or with all that died, and the morning page. What it does lives in `supervisor`."""
 
 import argparse
+import os
 import shlex
 from datetime import UTC, datetime
 
 from outlast.cli import place, terminal
 from outlast.cli.terminal import clock, say, short
+from outlast.core.secrets import mask
 from outlast.errors import RunRefused, UsageError
-from outlast.runs import find
+from outlast.runs import acts, find
 from outlast.store import SqliteStore
 from outlast.store.protocol import Summary
-from outlast.supervisor import detaching, guarding, reporting, starting, waking_up, watchers
+from outlast.supervisor import by_hand, detaching, guarding, reporting, starting, waking_up, watchers
 from outlast.supervisor.launching import Launch
 from outlast.supervisor.reporting import Page, Row
-from outlast.supervisor.waking_up import Sleeper
+from outlast.supervisor.waking_up import JOBS, Sleeper
+from outlast.workspace.seam import raw
 
 EXIT_FAILED, EXIT_PERSON = 1, 3
 JOBS_MAX = 64
@@ -39,19 +42,95 @@ def add(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None
 # -- resume ------------------------------------------------------------------------------------------------------
 
 
+def refuse_odd(arguments: argparse.Namespace) -> None:
+    """Options of `resume` that mean nothing beside the others."""
+    if arguments.all and arguments.run is not None:
+        raise UsageError("--all takes no RUN", hint="name one run, or say --all")
+    if arguments.rest and arguments.agent is None:
+        raise UsageError(
+            "which agent is that? a command is only for --agent", hint="`outlast resume --help` shows how"
+        )
+    alone = {"--jobs": arguments.jobs is not None, "--json": arguments.json}
+    among = {
+        "--detach": arguments.detach, "--accept-rewind": arguments.accept_rewind, "--agent": arguments.agent is not None,
+    }  # fmt: skip
+    odd = [option for option, given in (among if arguments.all else alone).items() if given]
+    if odd:
+        why = "is for one run; --all starts each in the background" if arguments.all else "is only for --all"
+        raise UsageError(f"{odd[0]} {why}", hint="`outlast resume --help` shows how")
+    if not arguments.all and arguments.run is None:
+        raise UsageError("which run?", hint="name it, or say --all; `outlast ls` lists runs")
+
+
+def foresee(arguments: argparse.Namespace) -> int:
+    """`outlast resume RUN --dry-run`: what would happen; nothing does."""
+    with place.opened(arguments) as store:
+        summary = place.named(arguments, store)
+        shown = find.shown_status(store, summary.state, summary.root)
+        acts.allow(summary.state, shown, "resume")
+        launch = _launch(arguments, store, summary)
+        if launch is not None:
+            _refuse_watched(store, summary)
+    name = f"run {summary.run} of task {summary.task}"
+    is_now = f"it is {shown.replace('_', ' ')} at beat {summary.state.beats + 1}"
+    if launch is None:
+        say(terminal.safe(f"{name} may be started again; {is_now}; start its program and it goes on"))
+    else:
+        words, folder = mask(shlex.join(launch.words))[0], os.fsdecode(raw(launch.cwd))
+        say(terminal.safe(f"{name} would go on; {is_now}"))
+        say(terminal.safe(f"  runs  {terminal.short(words, 300)}"))
+        say(terminal.safe(f"  in    {folder}"))
+    return 0
+
+
 def resume_one(arguments: argparse.Namespace) -> int:
     """Go on with one command, in the foreground or apart; a program of somebody's own is theirs to start."""
     with place.opened(arguments) as store:
         summary = place.named(arguments, store)
-        launch = starting.launch_of(store, summary) if summary.state.supervised else None
+        launch = _launch(arguments, store, summary)
         if launch is None:
             terminal.tell("start its command again and it goes on")
             return 0
         _refuse_watched(store, summary)
         url = store.url
         if arguments.detach:
-            return _detach(store, summary)
+            return _detach(store, summary, _other(arguments))
     return _carry(url, summary, launch)
+
+
+def check_agent(arguments: argparse.Namespace) -> None:
+    """Refuse another agent that cannot be started, before anything is changed."""
+    if arguments.agent is not None:
+        with place.opened(arguments) as store:
+            _launch(arguments, store, place.named(arguments, store), quiet=True)
+
+
+def _launch(
+    arguments: argparse.Namespace, store: SqliteStore, summary: Summary, *, quiet: bool = False
+) -> Launch | None:
+    """How the run is started: as the last time, or in the agent that is named now; None for a program of somebody's own."""
+    launch = starting.launch_of(store, summary) if summary.state.supervised else None
+    if arguments.agent is None:
+        return launch
+    if launch is None:
+        raise RunRefused(
+            f"run {summary.run} of task {summary.task!r} was not started by `outlast run`",
+            hint="start its program: that goes on with it",
+        )
+    return by_hand.in_other(
+        store, summary, launch, arguments.agent, arguments.rest, _nothing if quiet else terminal.tell
+    )
+
+
+def _nothing(_: str) -> None:
+    """It is said when it is done."""
+
+
+def _other(arguments: argparse.Namespace) -> list[str]:
+    """The words that say so to another process of ours."""
+    if arguments.agent is None:
+        return []
+    return ["--agent", arguments.agent, *(["--", *arguments.rest] if arguments.rest else [])]
 
 
 def _carry(url: str, summary: Summary, launch: Launch) -> int:
@@ -70,21 +149,20 @@ def _refuse_watched(store: SqliteStore, summary: Summary) -> None:
         )
 
 
-def _detach(store: SqliteStore, summary: Summary) -> int:
+def _detach(store: SqliteStore, summary: Summary, other: list[str]) -> int:
     log = guarding.folder_of(store.root, summary.run) / detaching.LOG
-    words = detaching.ourselves("resume", summary.run, "--woken", "--store", store.url)
+    words = detaching.ourselves("resume", summary.run, "--woken", "--store", store.url, *other)
     pid = detaching.start(words, log).pid
     terminal.tell(f"run {summary.run} of task {summary.task} goes on in the background, pid {pid}")
-    say(f"outlast output {shlex.quote(summary.run)} -f")
-    say(f"outlast kill {shlex.quote(summary.run)}")
+    say(terminal.command(f"output {summary.run} -f"))
+    say(terminal.command(f"kill {summary.run}"))
     return 0
 
 
 def resume_all(arguments: argparse.Namespace) -> int:
     """Wake all that died without anybody's wish."""
-    if arguments.run is not None:
-        raise UsageError("--all takes no RUN", hint="name one run, or say --all")
-    if not 1 <= arguments.jobs <= JOBS_MAX:
+    jobs = JOBS if arguments.jobs is None else arguments.jobs
+    if not 1 <= jobs <= JOBS_MAX:
         raise UsageError(f"--jobs takes 1 to {JOBS_MAX}", hint="`outlast resume --help` shows how")
     root, database = place.location(arguments)
     if not database.exists():  # at the first boot after `service install` that is no error
@@ -93,7 +171,7 @@ def resume_all(arguments: argparse.Namespace) -> int:
     with place.opened(arguments) as store:
         asleep = waking_up.sleepers(store)
         if not arguments.dry_run:
-            asleep = waking_up.wake(store, asleep, arguments.jobs, _tell_settled)
+            asleep = waking_up.wake(store, asleep, jobs, _tell_settled)
     return _say_sleepers(asleep, arguments)
 
 

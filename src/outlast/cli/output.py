@@ -11,7 +11,7 @@ from outlast.cli import place, terminal
 from outlast.errors import UsageError
 from outlast.store import SqliteStore
 from outlast.store.protocol import Summary
-from outlast.supervisor import logreading
+from outlast.supervisor import logreading, watchers
 from outlast.supervisor.logs import part_path
 
 
@@ -20,7 +20,7 @@ def add(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None
     command = commands.add_parser(
         "output", help="what the agent of a run wrote, and what it is writing",
         description="The log of a run's newest attempt: each line with time and stream, control characters shown as\n"
-        "escapes, secrets masked. --follow goes on, also into the next attempt, until nobody works on the run.",
+        "escapes, secrets masked. --follow goes on, also into the next attempts, until the run rests.",
         epilog="example: outlast output 1411 -f\n         outlast output 1411 --attempt 2",
     )  # fmt: skip
     place.add_run(command)
@@ -53,7 +53,13 @@ def output(arguments: argparse.Namespace) -> None:
 
 def _lines(store: SqliteStore, summary: Summary, attempt: int | None, *, follow: bool) -> Iterator[str]:
     folder = store.root / "runs" / summary.run
-    lives = follow and store.holder_lives(summary.root)
+
+    def rests() -> bool:
+        """Nobody works on it, and no supervisor waits to start it again."""
+        watcher = watchers.of(store.root, summary.root)
+        return not store.holder_lives(summary.root) and (watcher is None or not watcher.supervisor)
+
+    lives = follow and not rests()
     there = logreading.attempts(folder)
     if attempt is None and not there and not lives:
         raise UsageError(
@@ -65,8 +71,6 @@ def _lines(store: SqliteStore, summary: Summary, attempt: int | None, *, follow:
         raise UsageError(f"attempt {attempt} of run {summary.run} has no output on record", hint=known)
     number = attempt if attempt is not None else max(there, default=1)
     follows = lives and number >= max(there, default=1)
-    reading = logreading.read_log(
-        part_path(folder, number, 0), follow=follows, stop=lambda: not store.holder_lives(summary.root)
-    )
+    reading = logreading.read_log(part_path(folder, number, 0), follow=follows, stop=rests)
     with contextlib.closing(reading):
         yield from reading

@@ -12,7 +12,7 @@ from outlast.errors import UsageError
 from outlast.runs import find
 from outlast.runs.project import project_of
 from outlast.store import SqliteStore, locate
-from outlast.store.protocol import Summary
+from outlast.store.protocol import Summary, Where
 
 
 def add_run(command: argparse.ArgumentParser) -> None:
@@ -45,9 +45,16 @@ def opened(arguments: argparse.Namespace, *, make: bool = False) -> Iterator[Sql
 
 def project(arguments: argparse.Namespace, store: SqliteStore | None) -> str:
     """The project in which names of tasks are meant."""
-    if arguments.project is not None:
-        return find.project_called(store, arguments.project)
-    return project_of(Path.cwd())
+    given: str | None = arguments.project
+    if given is None:
+        return project_of(Path.cwd())
+    known = bool(given and store is not None and store.list(Where(project=given), limit=1))
+    if not given.strip() or (not known and "/" in given and not Path(given).is_dir()):
+        raise UsageError(
+            f"--project {given!r:.200} is no folder, and no run is of such a project",
+            hint="give the folder of the project; `outlast ls --all` lists the runs of all",
+        )
+    return find.project_called(store, given)
 
 
 def named(arguments: argparse.Namespace, store: SqliteStore) -> Summary:

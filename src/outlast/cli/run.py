@@ -2,15 +2,18 @@
 
 import argparse
 import os
-import shlex
 import sys
 from pathlib import Path
 
-from outlast.cli import place, terminal
+import msgspec
+
+from outlast.cli import place, terminal, wording
 from outlast.core.secrets import mask
-from outlast.errors import UsageError
+from outlast.errors import RunHeld, UsageError
 from outlast.store.protocol import Where
 from outlast.supervisor.link import Link, pair
+
+_WITH_WORDS = ("--task", "--issue", "--goal", "--done", "--invariant", "--budget", "--workspace", "--base")
 
 link: Link | None = None  # to the guardian that started this process
 
@@ -24,10 +27,8 @@ def add(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None
         epilog='example: outlast run --task 1411 --goal "trap exit signals" --done "make test" -- ./agent.sh\n'
         "exit codes: 0 done, 1 failed, 2 refused, 3 needs a person, 4 budget reached, 5 parked, 128+n signal",
     )  # fmt: skip
-    command.add_argument(
-        "--task", default="", help="the name of the work within this project; an issue number, a slug"
-    )
-    command.add_argument("--issue", metavar="N", default="", help="the issue it is about, for the state file")
+    command.add_argument("--task", help="the name of the work within this project; an issue number, a slug")
+    command.add_argument("--issue", metavar="N", help="the issue it is about, for the state file")
     command.add_argument("--goal", metavar="TEXT", help="what is to be true in the end")
     command.add_argument(
         "--done", metavar="CMD", action="append", help="must pass before the run is done; repeatable"
@@ -64,61 +65,100 @@ def _add_terms(command: argparse.ArgumentParser) -> None:
         "--headless", action="store_true", help="no terminal for the command, although there is one"
     )
     command.add_argument(
-        "--rounds", type=int, metavar="N", default=5, help="times to mend failing checks (5)"
+        "--rounds",
+        type=int,
+        metavar="N",
+        default=5,
+        help="so many attempts may end with failing checks (5); 0, like 1: the first one fails the run",
     )
     command.add_argument("--restarts", type=int, metavar="N", default=50, help="attempts in all (50)")
+    command.add_argument(
+        "--stall",
+        type=int,
+        metavar="N",
+        default=30,
+        help="stop an agent after so many beats without anything new (30); 0: never",
+    )
     command.add_argument(
         "--files",
         choices=("keep", "rewind"),
         default="keep",
         help="on resume: go on from what is there, or go back",
     )
+    command.add_argument(
+        "--plain", action="store_true", help="run an agent that outlast knows like any other command"
+    )
+    command.add_argument(
+        "--accept-unknown",
+        action="store_true",
+        help="end well although it is not known whether a call of the agent happened",
+    )
     command.add_argument("--moved", action="store_true", help="HEAD was moved on purpose")
     command.add_argument("--amend", action="store_true", help="change goal, checks or budget on purpose")
-    command.add_argument("--again", action="store_true", help="a new run of a task that is done or cancelled")
+    command.add_argument(
+        "--again", action="store_true", help="a new run of a task that is done, failed or cancelled"
+    )
 
 
 def run(arguments: argparse.Namespace) -> int:
     """`outlast run`"""
     from outlast.supervisor import starting
 
+    terminal.refuse_blank(arguments, *_WITH_WORDS)
     if arguments.detach:
         return _detach(arguments)
-    if arguments.rounds < 0 or arguments.restarts < 1:
+    if min(arguments.rounds, arguments.stall) < 0 or arguments.restarts < 1:
         raise UsageError(
-            "--rounds takes 0 or more, --restarts 1 or more", hint="`outlast run --help` shows how"
+            "--rounds and --stall take 0 or more, --restarts 1 or more", hint="`outlast run --help` shows how"
         )
-    workspace, cwd, setup = arguments.workspace, str(Path.cwd()), ""
+    if arguments.base is not None and arguments.worktree is None:
+        raise UsageError("--base is only for --worktree", hint="add --worktree, or leave --base out")
+    asked = starting.Asked(
+        words=tuple(arguments.rest), task=arguments.task or "", issue=arguments.issue or "", goal=arguments.goal,
+        done=_commands(arguments.done), invariants=_commands(arguments.invariant), budget=arguments.budget,
+        workspace=arguments.workspace, cwd=str(Path.cwd()), store=arguments.store, project=_project(arguments),
+        files=arguments.files,
+        rounds=arguments.rounds, restarts=arguments.restarts, stall=arguments.stall, share=arguments.share, amend=arguments.amend,
+        again=arguments.again, moved=arguments.moved, plain=arguments.plain, accept_unknown=arguments.accept_unknown,
+        headless=arguments.headless or arguments.detach,
+    )  # fmt: skip
+    starting.check(asked)
     if arguments.worktree is not None:
         folder, setup = _worktree(arguments)
-        workspace = cwd = str(folder)
-    asked = starting.Asked(
-        words=tuple(arguments.rest), task=arguments.task, issue=arguments.issue, goal=arguments.goal,
-        done=_commands(arguments.done), invariants=_commands(arguments.invariant), budget=arguments.budget,
-        workspace=workspace, cwd=cwd, store=arguments.store, project=arguments.project, files=arguments.files,
-        rounds=arguments.rounds, restarts=arguments.restarts, share=arguments.share, amend=arguments.amend,
-        again=arguments.again, moved=arguments.moved,
-        headless=arguments.headless or arguments.detach, setup=setup,
-    )  # fmt: skip
-    return starting.start(asked, to_guardian(), say)
+        asked = msgspec.structs.replace(asked, workspace=str(folder), cwd=str(folder), setup=setup)
+    try:
+        return starting.start(asked, to_guardian(), say)
+    except RunHeld as error:
+        name = place.typed(arguments.task or error.name, error.name)
+        error.hint = (
+            f"`outlast output {name} -f` shows what it prints; wait for it or stop it (`outlast kill {name}`)"
+        )
+        raise
+
+
+def _project(arguments: argparse.Namespace) -> str | None:
+    """The project that --project means, as other commands find it again."""
+    if arguments.project is None or not place.location(arguments)[1].exists():
+        return None if arguments.project is None else place.project(arguments, None)
+    with place.opened(arguments) as store:
+        return place.project(arguments, store)
 
 
 def _detach(arguments: argparse.Namespace) -> int:
     """The same line in the background, in a session of its own; returns when the command runs, or was refused."""
-    from outlast.runs.terms import new_id
     from outlast.supervisor import background
 
     root, _ = place.location(arguments)
     words = list(sys.argv[1:])
     words.remove("--detach")
-    begun = background.start(words, root / "runs" / f"detached-{new_id()}.log", Path.cwd())
+    begun = background.start(words, root, Path.cwd())
     if begun.code is not None:
         sys.stderr.write(begun.said)
         return begun.code
-    name = shlex.quote(begun.task)
-    terminal.say(f"task {begun.task} goes on in the background: run {begun.run}")
-    terminal.say(f"  outlast output {name} -f    shows what it prints")
-    terminal.say(f"  outlast kill {name}         saves and stops it")
+    name = place.typed(begun.task, begun.run)
+    terminal.say(terminal.safe(f"task {begun.task} goes on in the background: run {begun.run}"))
+    terminal.say(f"  {terminal.command(f'output {name} -f')}    shows what it prints")
+    terminal.say(f"  {terminal.command(f'kill {name}')}         saves and stops it")
     return 0
 
 
@@ -133,9 +173,11 @@ def _worktree(arguments: argparse.Namespace) -> tuple[Path, str]:
     if lost is not None:
         return lost, settings.load(lost.parent)["worktree_setup"]
     to = Path(arguments.worktree) if arguments.worktree else None
+    found = settings.load()
+    patterns = settings.words(found["worktree_copy"])
+    copying.check(patterns)
     made = worktrees.make(Path.cwd(), arguments.task, to=to, base=arguments.base)
-    found = settings.load(made.repository)
-    for path, why in copying.copy_into(made, settings.words(found["worktree_copy"])).skipped:
+    for path, why in copying.copy_into(made, patterns).skipped:
         say(f"{path} was not copied into {made.folder}: {why}")
     return made.folder, found["worktree_setup"]
 
@@ -168,5 +210,8 @@ def to_guardian() -> Link:
 
 def say(text: str) -> None:
     """Our own words: harmless to a terminal, and without the secrets that a check may have printed."""
-    terminal.tell(f"outlast: {mask(text)[0]}")
+    from outlast.supervisor import cleaning, launching
+
+    text = wording.typed(text)
+    terminal.tell(f"outlast: {cleaning.hidden(mask(text)[0], launching.known_secrets())}")
     sys.stderr.flush()

@@ -13,6 +13,7 @@ from outlast.supervisor import client
 from outlast.supervisor.wire import Call, Note
 
 UNKNOWN = ("ask", "reissue", "give-up")
+_NAMED = {"step": "step", "effect": "effect", "remember": "memory ref"}
 
 
 def add(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
@@ -37,12 +38,8 @@ def add(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None
         "the probe's exit code: 0 it happened, 1 it did not, else it cannot tell. $OUTLAST_KEY is the effect's own key.",
     )  # fmt: skip
     command.add_argument("name", metavar="NAME", help="its name; the second call of a name is another effect")
-    command.add_argument(
-        "--key", metavar="K", default="", help="your own key: the same key is the same effect"
-    )
-    command.add_argument(
-        "--probe", metavar="CMD", default="", help="shell command that finds out whether it happened"
-    )
+    command.add_argument("--key", metavar="K", help="your own key: the same key is the same effect")
+    command.add_argument("--probe", metavar="CMD", help="shell command that finds out whether it happened")
     command.add_argument(
         "--unknown", choices=UNKNOWN, default="", help="when nobody can tell: ask (default), reissue, give-up"
     )
@@ -80,14 +77,16 @@ def add(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None
 def step(arguments: argparse.Namespace) -> int:
     """`outlast step`"""
     return client.perform(
-        Call(kind="step", name=arguments.name, words=_words(arguments), retry_failed=arguments.retry_failed)
+        Call(kind="step", name=_name(arguments), words=_words(arguments), retry_failed=arguments.retry_failed)
     )
 
 
 def effect(arguments: argparse.Namespace) -> int:
     """`outlast effect`"""
+    terminal.refuse_blank(arguments, "--key", "--probe")
     call = Call(
-        kind="effect", name=arguments.name, words=_words(arguments), key=arguments.key, probe=arguments.probe,
+        kind="effect", name=_name(arguments), words=_words(arguments), key=arguments.key or "",
+        probe=arguments.probe or "",
         unknown=arguments.unknown,
     )  # fmt: skip
     return client.perform(call)
@@ -102,7 +101,7 @@ def remember(arguments: argparse.Namespace) -> None:
     """`outlast remember`"""
     given = arguments.path
     uri = given if "://" in given or given.startswith("file:") else f"file:{Path(os.path.abspath(given))}"
-    client.tell(Note(kind="remember", name=arguments.name, text=uri))
+    client.tell(Note(kind="remember", name=_name(arguments), text=uri))
 
 
 def shell_init(arguments: argparse.Namespace) -> None:
@@ -132,6 +131,16 @@ def keep(arguments: argparse.Namespace) -> None:
     from outlast.supervisor import attaching, keeping
 
     keeping.keep(msgspec.json.decode(arguments.asked, type=attaching.Asked))
+
+
+def _name(arguments: argparse.Namespace) -> str:
+    name: str = arguments.name
+    if not name.strip():
+        raise UsageError(
+            f"{name!r} is no name for a {_NAMED[arguments.command]}",
+            hint=f"`outlast {arguments.command} --help` shows how",
+        )
+    return name
 
 
 def _words(arguments: argparse.Namespace) -> tuple[str, ...]:

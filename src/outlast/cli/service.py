@@ -34,18 +34,19 @@ def run(arguments: argparse.Namespace) -> int:
         "status": lambda: service.status(arguments.store),
         "remove": service.remove,
     }
+    was_there = arguments.what != "remove" or service.is_there()
     found = acts[arguments.what]()
     if arguments.json:
         terminal.say_json(found)
     else:
-        _say(found, arguments.what)
+        _say(found, arguments.what, was_there=was_there)
     gone_as_wanted = arguments.what == "remove" and found.how is None
     return 0 if found.works or gone_as_wanted else EXIT_FAILED
 
 
-def _say(found: Service, what: str) -> None:
+def _say(found: Service, what: str, *, was_there: bool) -> None:
     if found.how is None:
-        say("removed" if what == "remove" else "not installed")
+        say("removed" if what == "remove" and was_there else "not installed")
     else:
         say(f"{found.how}  {terminal.safe(found.path or '@reboot')}")
         say(f"  runs     {terminal.safe(shlex.join(found.command))}")

@@ -1,5 +1,6 @@
 """The way in: what the `outlast` command calls. Nothing is imported before Ctrl-C can end it in one line."""
 
+import itertools
 import os
 import sys
 from typing import TYPE_CHECKING
@@ -29,7 +30,9 @@ def main() -> int:
 def _is_supervised() -> bool:
     """Whether the command carries a run itself; `resume --all` has others do it."""
     command = _command()
-    return command == "run" or (command == "resume" and "--all" not in sys.argv)
+    if command == "resume":
+        return "--all" not in itertools.takewhile("--".__ne__, sys.argv)
+    return command in ("run", "open")
 
 
 def _open_missing() -> None:

@@ -1,5 +1,6 @@
 """What the terminal is told: data on stdout, the rest on stderr, and nothing an agent wrote can steer it."""
 
+import argparse
 import re
 import shlex
 import sys
@@ -7,6 +8,8 @@ from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime
 
 import msgspec
+
+from outlast.errors import UsageError
 
 _COMMAND = re.compile(r"`outlast (?=[a-z])")
 _STEERING = re.compile("[\x7f-\x9f]")
@@ -41,6 +44,11 @@ def pasteable(text: str) -> str:
     return _COMMAND.sub(lambda found: found[0] + _repeated, text)
 
 
+def command(words: str) -> str:
+    """A command of ours to be typed next, with the same options."""
+    return f"outlast {_repeated}{words}"
+
+
 def tell(line: str) -> None:
     """A line for the person, not for the next program."""
     sys.stderr.write(safe(pasteable(line)) + "\n")
@@ -51,6 +59,17 @@ def complain(message: str, hint: str = "") -> None:
     tell(f"error: {message}")
     if hint:
         tell(f"hint: {hint}")
+
+
+def refuse_blank(arguments: argparse.Namespace, *options: str) -> None:
+    """An option that was given nothing, as an unset variable of a script gives it, is refused and not taken for absent."""
+    for option in options:
+        given = getattr(arguments, option.removeprefix("--"))
+        if any(not text.strip() for text in ([given] if isinstance(given, str) else given or ())):
+            raise UsageError(
+                f"{option} was given nothing",
+                hint=f"give it a value, or leave it out; `outlast {arguments.command} --help` shows how",
+            )
 
 
 def say_json(value: object) -> None:

@@ -42,7 +42,10 @@ class Event(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True, tag_f
 
 
 class RunOpened(Event, frozen=True, tag="run_opened"):
-    """The run exists: its identity and contract. Always the first event."""
+    """The run exists: its identity and contract. Always the first event.
+
+    `launch` is how a supervised command is started: one that is killed before its first attempt can be started again.
+    """
 
     run: str
     task: str
@@ -53,6 +56,7 @@ class RunOpened(Event, frozen=True, tag="run_opened"):
     fork: ForkPoint | None = None
     files: str = ""
     workspace: str = ""
+    launch: Payload | None = None
 
 
 class ContractAmended(Event, frozen=True, tag="contract_amended"):

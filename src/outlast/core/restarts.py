@@ -70,13 +70,25 @@ def after(cause: Cause, past: Past, limits: Limits, *, jitter: float) -> Decisio
         return Park(cause)
     if cause in MENDABLE:
         if past.rounds >= limits.rounds_max:
-            return Stop("failed", cause, f"{cause} still failed after {past.rounds} rounds")
+            return Stop("failed", cause, _still_failing(cause, past.rounds))
         return Again(0.0) if past.attempts < limits.attempts_max else _quarantine(past, limits)
     if cause not in PASSING:
         return Stop("interrupted", cause)
     if past.fruitless >= limits.fruitless_max or past.attempts >= limits.attempts_max:
         return _quarantine(past, limits)
     return Again(wait_s(past.fruitless, limits, jitter=jitter))
+
+
+def against(cause: Cause | None, past: Past, limits: Limits) -> Stop | None:
+    """The limit that forbids one more attempt, also to a supervisor that was not there when it was reached; else None."""
+    decision = after(cause, past, limits, jitter=0.0) if cause is not None else None
+    return decision if isinstance(decision, Stop) and decision.status == "failed" else None
+
+
+def _still_failing(cause: Cause, rounds: int) -> str:
+    """The last round was one too many; with `--rounds 0` the first."""
+    what = "checks" if cause == "checks" else "an invariant"
+    return f"{what} failed" if rounds == 1 else f"{what} still failed after {rounds} rounds"
 
 
 def wait_s(fruitless: int, limits: Limits, *, jitter: float) -> float:

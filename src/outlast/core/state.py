@@ -60,7 +60,7 @@ class OpenBeat(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class Attempt(msgspec.Struct, frozen=True, omit_defaults=True):
-    """The attempt that has started and not ended."""
+    """The attempt that has started and not ended. `pardoned`: a person said since that it may go on, so it counts no more."""
 
     epoch: int
     seq: int
@@ -69,6 +69,7 @@ class Attempt(msgspec.Struct, frozen=True, omit_defaults=True):
     pid: int = 0
     boot_id: str = ""
     beats: int = 0
+    pardoned: bool = False
 
 
 class Recent(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -130,6 +131,11 @@ class RunState(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
     def in_doubt(self) -> tuple[OpenEffect, ...]:
         """Effects nobody knows the outcome of, as far as the journal tells."""
         return tuple(effect for effect in self.effects_open if effect.state in ("intended", "in_doubt"))
+
+    @property
+    def hindering(self) -> tuple[OpenEffect, ...]:
+        """Of those, the ones that no beat may end with: all but calls of an agent, which is told and goes on."""
+        return tuple(effect for effect in self.in_doubt if effect.policy != "tell")
 
 
 def fold(state: RunState, journal: list[ev.AnyEvent]) -> RunState:
@@ -199,9 +205,14 @@ def fold_plain(state: RunState, ends: Sequence[ev.BeatDone], seq: int) -> RunSta
         cursor=last.cursor,
         over=last.over,
         open_beat=None,
-        effects_open=(),
+        effects_open=still_open(state.effects_open),
         recent=(*state.recent, *map(_recent, ends))[-RECENT_MAX:],
     )
+
+
+def still_open(effects: tuple[OpenEffect, ...]) -> tuple[OpenEffect, ...]:
+    """What a beat's end leaves open: calls of agents that nobody knows the outcome of. The others do not let it end."""
+    return tuple(effect for effect in effects if effect.policy == "tell") if effects else effects
 
 
 def _set(state: RunState, event: ev.AnyEvent, **changes: object) -> RunState:
@@ -261,6 +272,7 @@ def _opened(
                 state, event, run=event.run, task=event.task, project=event.project, title=event.contract.title,
                 contract_seq=seq, contract_digest=event.contract.digest, budget=event.budget,
                 workspace=event.workspace, parent=event.parent, fork=event.fork, created_at=event.at,
+                supervised=event.launch is not None,
             )  # fmt: skip
         case ev.ContractAmended():
             return _set(
@@ -315,7 +327,7 @@ def _clear_doubt(state: RunState) -> RunState:
     """A resting run whose last doubt was settled is merely interrupted."""
     if state.status != "in_doubt" or state.in_doubt:
         return state
-    return msgspec.structs.replace(state, status="interrupted")
+    return msgspec.structs.replace(state, status="interrupted", wanted=False)
 
 
 def _mark(
@@ -371,11 +383,36 @@ def _course(
 
 
 def _past(state: RunState, event: ev.AttemptEnded) -> restarts.Past:
-    """A stop that somebody wanted and a lost host are nobody's failure."""
-    if event.wanted or event.cause in ("host", "operator", "budget"):
+    """A stop that somebody wanted and a lost host are nobody's failure; what a person pardoned counts no more."""
+    attempt = state.attempt
+    if event.wanted or event.cause in ("host", "operator", "budget") or (attempt and attempt.pardoned):
         return state.past
-    began = state.attempt.beats if state.attempt is not None else state.beats
-    return state.past.after(event.cause, progress=event.progress or state.beats > began)
+    began = attempt.beats if attempt is not None else state.beats
+    return state.past.after(event.cause, progress=event.progress or _has_new_beats(state, began))
+
+
+class _StepEnded(msgspec.Struct, frozen=True):
+    """The result of a beat that a step of a script ended."""
+
+    step: str
+    exit_code: int
+
+
+_steps_of = msgspec.json.Decoder(_StepEnded | list[_StepEnded]).decode
+
+
+def _has_new_beats(state: RunState, began: int) -> bool:
+    """Whether beats were done since that hold more than steps that failed; of many, the last ones tell."""
+    news = [recent for recent in state.recent if recent.beat > began]
+    return any(not _only_failed(recent.text) for recent in news)
+
+
+def _only_failed(text: str) -> bool:
+    try:
+        ended = _steps_of(text)
+    except msgspec.MsgspecError:
+        return False
+    return all(step.exit_code for step in (ended if isinstance(ended, list) else [ended]))
 
 
 _WISHES: dict[str, tuple[Status, ev.Cause]] = {
@@ -392,18 +429,28 @@ def _requested(state: RunState, event: ev.Requested) -> RunState:
     """A wish takes hold at once when no attempt is open; with one, its end carries the new status."""
     if event.what == "budget":
         return _set(state, event, budget=_allowance(event.args, state.budget))
+    if event.what == "resume":
+        state = _pardoned(state)
     wish = _WISHES.get(event.what)
-    if wish is None or state.attempt is not None:
+    is_ready = event.what == "resume" and state.status in ("interrupted", "in_doubt")
+    if wish is None or state.attempt is not None or is_ready:
         return _set(state, event)
     status, cause = wish
-    past = restarts.Past() if event.what == "resume" else state.past
     unsealed = state.unsealed
     if event.what == "handoff" and state.status != "handed_off":
         unsealed = state.status
     if event.what == "take_back":
         status, cause = unsealed, "done" if unsealed == "done" else cause
     evidence = clip(f"{event.what} by {event.by}", EVIDENCE_BYTES_MAX)
-    return _set(state, event, status=status, unsealed=unsealed, cause=cause, evidence=evidence, past=past)
+    return _set(state, event, status=status, unsealed=unsealed, cause=cause, evidence=evidence)
+
+
+def _pardoned(state: RunState) -> RunState:
+    """A person lets it go on: the attempts so far count no more, nor does one that died without a word."""
+    attempt = state.attempt
+    if attempt is not None:
+        attempt = msgspec.structs.replace(attempt, pardoned=True)
+    return msgspec.structs.replace(state, past=restarts.Past(), attempt=attempt)
 
 
 def _allowance(args: Payload, budget: Allowance | None) -> Allowance | None:

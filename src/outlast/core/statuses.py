@@ -29,11 +29,10 @@ class Refusal(msgspec.Struct, frozen=True):
 
 
 _HELD = Refusal("is running", "wait for it, or `outlast pause {run}`")
-_DONE = Refusal(
-    "is done", "see `outlast show {run}`; `outlast.run(…, again=True)` starts a new run of the task"
-)
+AGAIN = "`outlast.run(…, again=True)`"  # how a program starts a task anew
+_DONE = Refusal("is done", f"see `outlast show {{run}}`; {AGAIN} starts a new run of the task")
 _FAILED = Refusal("has failed", "`outlast resume {run}` allows another try")
-_CANCELLED = Refusal("is cancelled", "`outlast.run(…, again=True)` starts a new run of the task")
+_CANCELLED = Refusal("is cancelled", f"{AGAIN} starts a new run of the task")
 _SEALED = Refusal("is handed off to another store", "`outlast handoff {run} --take-back` undoes that")
 _PAUSED = Refusal("is paused", "`outlast resume {run}` lets it go on")
 _NOT_SEALED = Refusal("is not handed off", "see `outlast show {run}`")

@@ -45,6 +45,17 @@ class Usage(Value, frozen=True):
             self.estimated or other.estimated,
         )
 
+    def minus(self, other: "Usage") -> "Usage":
+        """What is left when a part is taken away; never less than nothing."""
+        return Usage(
+            max(0, self.input - other.input),
+            max(0, self.output - other.output),
+            max(0, self.cache_read - other.cache_read),
+            max(0, self.cache_write - other.cache_write),
+            max(0, self.cost_microusd - other.cost_microusd),
+            self.estimated,
+        )
+
 
 class Answer(msgspec.Struct, frozen=True):
     """What a decision's function may return: the value to record, and what it cost."""
@@ -105,13 +116,14 @@ class ForkPoint(Value, frozen=True):
 
 
 class SessionMark(Value, frozen=True):
-    """How far an agent CLI's own transcript had come at a save point."""
+    """How far an agent CLI's own transcript had come at a save point. `lanes`: what its sub-agents cost up to there."""
 
     agent: str
     session: str
     path: str = ""
     length: int = 0
     digest: str = ""
+    lanes: Usage | None = None
 
 
 class Check(Value, frozen=True):

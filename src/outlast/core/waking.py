@@ -11,6 +11,7 @@ from outlast.core.state import OpenEffect, RunState, Status
 # Interrupted for one of these, and nobody wanted it: its supervisor would have gone on, had it not died too.
 WOKEN: tuple[Cause, ...] = (*restarts.PASSING, *restarts.MENDABLE, *restarts.WAITING)
 START_ITS_PROGRAM = "not started by `outlast run`: start its program"
+NEVER_STARTED = "ended before its first attempt was on record: type its command again, or start its program"
 _RESTING: dict[Status, str] = {
     "paused": "paused",
     "failed": "failed",
@@ -28,39 +29,51 @@ class Wake(msgspec.Struct, frozen=True):
     why: str
 
 
-def judge(state: RunState, shown: Status, now: datetime) -> Wake:
-    """Whether a run goes on by itself; `shown` is its status with the life of its holder taken into account."""
+def judge(state: RunState, shown: Status, now: datetime, limits: restarts.Limits | None = None) -> Wake:
+    """Whether a run goes on by itself; `shown` is its status with the life of its holder taken into account.
+
+    What an attempt that died without a word came to is found out by the start, which judges by `limits` too.
+    """
     if shown in _RESTING:
         why = "quarantined" if shown == "failed" and state.cause == "quarantine" else _RESTING[shown]
         return Wake(False, why)
     if not state.supervised:
-        return Wake(False, START_ITS_PROGRAM)
+        return Wake(False, START_ITS_PROGRAM if state.attempts else NEVER_STARTED)
     if shown == "in_doubt" and not settles_itself(state):
         return Wake(False, "in doubt: settle it first")
     if shown == "parked":
         return _judge_parked(state, now)
+    if not state.attempts and state.cause is None:
+        return Wake(True, "died before its first attempt was on record")
     if state.attempt is not None:
         return Wake(True, "its attempt died without a word")
+    if limits is not None and stopped_by(state, limits) is not None:
+        return Wake(False, "quarantined")
     if state.wanted or state.cause not in WOKEN:
-        return Wake(False, f"stopped: {state.cause or 'not started yet'}")
+        return Wake(False, f"stopped: {state.cause}")
     return Wake(True, f"died: {state.cause}")
+
+
+def stopped_by(state: RunState, limits: restarts.Limits) -> restarts.Stop | None:
+    """The limit that its attempts have reached with nobody there to see it: its supervisor died too."""
+    return None if state.wanted else restarts.against(state.cause, state.past, limits)
 
 
 def settles_itself(state: RunState) -> bool:
     """Whether the next attempt settles all that is in doubt, so that no person has to."""
-    return bool(state.in_doubt) and all(map(_is_settled_by_the_next, state.in_doubt))
+    return bool(state.in_doubt) and all(map(is_settled_by_the_next, state.in_doubt))
 
 
-def _is_settled_by_the_next(effect: OpenEffect) -> bool:
-    """It looks where nobody looked yet, does again by its key what was only begun, and gives up what may be given up."""
+def is_settled_by_the_next(effect: OpenEffect) -> bool:
+    """Whether the next attempt settles it: it looks where nobody looked yet, does again by its key what was only begun, and gives up what may be given up."""
     match effect.policy:
         case "probe":
             return not effect.looked
         case "reissue":
             return effect.state == "intended"
-        case "give_up":
+        case "give_up" | "tell":  # of what it cannot find out it tells the agent, and goes on
             return True
-        case "ask" | "tell":
+        case "ask":
             return False
 
 

@@ -48,6 +48,11 @@ Op = Append | Call | Block | Wait
 Steps = Generator[Op, Any, Any]
 
 
+def one(append: Append) -> Steps:
+    """An append and nothing else, to be driven."""
+    yield append
+
+
 class TimedOut(Exception):
     """A call took too long. `running` tells whether it is still under way, as a thread cannot be stopped."""
 

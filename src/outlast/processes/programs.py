@@ -2,6 +2,7 @@
 
 import errno
 import os
+import shlex
 import stat
 
 from outlast.errors import OutlastError
@@ -37,7 +38,7 @@ def find_program(word: str, path: str, cwd: str) -> str:
         try:
             return _checked(candidate, candidate)
         except ProgramMissing as error:
-            if refusal is None and error.errno != errno.ENOENT:
+            if refusal is None and (error.errno != errno.ENOENT or os.path.exists(candidate)):
                 refusal = error
     raise refusal or _missing(
         word, word, errno.ENOENT, "not found on PATH", "install it, or give its full path"
@@ -54,6 +55,9 @@ def _checked(path: str, shown: str) -> str:
         raise why_not(path, errno.EISDIR if stat.S_ISDIR(mode) else errno.EACCES, shown)
     if not os.access(path, os.X_OK, effective_ids=True):
         raise why_not(path, errno.EACCES, shown)
+    interpreter = _interpreter(path)
+    if os.path.isabs(interpreter) and not os.path.exists(interpreter):
+        raise why_not(path, errno.ENOENT, shown)
     return path
 
 
@@ -69,7 +73,7 @@ def why_not(path: str, number: int, shown: str = "") -> CannotStart:
         case errno.EISDIR | errno.EACCES if os.path.isdir(path):
             return _missing(shown, path, errno.EISDIR, "is a folder", "give the program inside it")
         case errno.EACCES | errno.EPERM:
-            return _missing(shown, path, number, "is not executable", f"chmod +x {path}")
+            return _missing(shown, path, number, "is not executable", f"`chmod +x {shlex.quote(path)}`")
         case errno.ENOEXEC:
             hint = "a script begins with a line like #!/bin/sh; a binary must be for this machine"
             return _missing(shown, path, number, "is no program that this machine can run", hint)

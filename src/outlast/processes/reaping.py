@@ -14,9 +14,10 @@ from dataclasses import dataclass, field
 
 from outlast.processes.cgroups import Group
 from outlast.processes.proc import Proc, ancestors, descendants, describe, environ_value, look, newest_first
-from outlast.processes.signalling import OnWait, send, wait_gone
+from outlast.processes.signalling import OnWait, is_there, send, wait_gone
 
 MARK = b"OUTLAST_ATTEMPT"
+CALL_MARK = b"OUTLAST_CALL"
 KILL_LIMIT_S = 10.0
 DIE_LIMIT_S = 2.0
 FREEZE_LOOKS_MAX = 50
@@ -43,8 +44,17 @@ def search(
     run: str, *, roots: Iterable[int] = (), spare: Collection[int] = (), epoch: int | None = None
 ) -> Iterator[Proc]:
     """The same, but each as soon as it is known, so that `stop` can freeze it before it forks on."""
-    spared = _Spared.of(spare)
-    above = set(roots)
+    return _search(lambda pid: _is_of(environ_value(pid, MARK), run, epoch), set(roots), _Spared.of(spare))
+
+
+def search_call(call: str, *, root: Proc | None = None) -> Iterator[Proc]:
+    """All living processes that were started for one call of a script: by its mark, and below its first process."""
+    mark = os.fsencode(call)
+    roots = {root.pid} if root is not None and is_there(root) else set()
+    return _search(lambda pid: environ_value(pid, CALL_MARK) == mark, roots, _Spared.of(()))
+
+
+def _search(is_marked: Callable[[int], bool], above: set[int], spared: "_Spared") -> Iterator[Proc]:
     among: dict[int, Proc] = {}
     ours: set[int] = set()
     for proc in newest_first():
@@ -53,7 +63,7 @@ def search(
         among[proc.pid] = proc
         # The mark comes last: reading it waits for a process that is in the midst of a fork.
         is_led = proc.ppid in above or not ours.isdisjoint((proc.ppid, proc.pgid, proc.sid))
-        if (is_led or _is_of(environ_value(proc.pid, MARK), run, epoch)) and not spared.has(proc):
+        if (is_led or is_marked(proc.pid)) and not spared.has(proc):
             ours.add(proc.pid)
             yield proc
     below = {pid for root in above & among.keys() for pid in (root, *descendants(root, among))}
@@ -164,7 +174,10 @@ class _Stopping:
     gone: set[Identity] = field(default_factory=set)
 
     def ask(self, first: int, grace_s: float) -> None:
-        """Send the first signal to each, also to those that come later, until all are gone or the grace is over."""
+        """Send the first signal to each, also to those that come later, until all are gone or the grace is over.
+
+        Parents first: a shell that sees its command die before it has the signal itself goes on with the next one.
+        """
         deadline = time.monotonic() + grace_s
         asked: set[Identity] = set()
         while fresh := self._fresh(asked):
@@ -178,7 +191,7 @@ class _Stopping:
         with _urgently():
             fresh = [proc for proc in self.find_again() if proc.identity not in asked]
         asked.update(proc.identity for proc in fresh)
-        return fresh
+        return _parents_first(fresh)
 
     def _ask(self, proc: Proc, first: int) -> bool:
         """Whether the process got the signal, so that it is worth waiting for."""
@@ -253,3 +266,16 @@ class _Stopping:
         named = [self.names[identity] for identity in sorted(which) if identity in self.names][:NAMED_MAX]
         more = len(which) - len(named)
         return (*named, f"and {more} more") if more else tuple(named)
+
+
+def _parents_first(procs: list[Proc]) -> list[Proc]:
+    """In an order in which nobody comes before its parent."""
+    parents = {proc.pid: proc.ppid for proc in procs}
+    depths: dict[int, int] = {}
+    for proc in procs:
+        above, pid = {proc.pid}, proc.ppid
+        while pid in parents and pid not in above:
+            above.add(pid)
+            pid = parents[pid]
+        depths[proc.pid] = len(above)
+    return sorted(procs, key=lambda proc: depths[proc.pid])

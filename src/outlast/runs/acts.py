@@ -12,12 +12,12 @@ import msgspec
 from outlast import settings
 from outlast.core import budget as budgets
 from outlast.core import events as ev
+from outlast.core import restarts, statuses
 from outlast.core import state as st
-from outlast.core import statuses
 from outlast.core.values import Allowance, Contract
 from outlast.effects.ops import Append
-from outlast.errors import RunHeld, RunRefused, UnknownRun, UsageError
-from outlast.runs import endings, find, gather, mail, show
+from outlast.errors import RunHeld, UnknownRun, UsageError
+from outlast.runs import admission, endings, find, gather, mail, show
 from outlast.runs.drivers import blocking
 from outlast.runs.journal import Journal
 from outlast.store.protocol import Request, Summary, Where
@@ -43,7 +43,7 @@ def pause(store: SqliteStore, run: str) -> Outcome:
 
 
 def cancel(store: SqliteStore, run: str) -> Outcome:
-    """Stop for good; a new run of the task needs `again=True`."""
+    """Stop for good; a new run of the task needs `again=True`, or `--again` on the command line."""
     return ask(store, run, "cancel", "cancel")
 
 
@@ -71,10 +71,17 @@ def resume(store: SqliteStore, run: str, *, accept_rewind: bool = False) -> Outc
             take(journal, own_request(journal, "accept_rewind"))
         if statuses.after(status, "resume") != status:
             take(journal, own_request(journal, "resume"))
+        elif _counts(journal.state):  # an attempt that died is not buried: the next one asks what it left
+            _write(journal, mail.requested(own_request(journal, "resume"), journal))
         if journal.state.parked_until is not None:
             _write(journal, ev.Woken(at=journal.now(), by=settings.user_name()))
         status = find.status_if(store, journal.state, lives=False)
     return Outcome(run=summary.run, task=summary.task, before=before, status=status, changed=changed)
+
+
+def _counts(state: st.RunState) -> bool:
+    """Whether attempts of a command speak against another one, which a person's word ends."""
+    return state.supervised and (state.past != restarts.Past() or state.attempt is not None)
 
 
 def amend(store: SqliteStore, run: str, contract: Contract) -> Outcome:
@@ -173,9 +180,7 @@ def allow(state: st.RunState, status: st.Status, command: statuses.Command) -> s
     """The status that a command leads to. Raises RunRefused, with the hint, where it makes no sense."""
     verdict = statuses.after(status, command)
     if isinstance(verdict, statuses.Refusal):
-        raise RunRefused(
-            f"run {state.run} of task {state.task!r} {verdict.why}", hint=verdict.hint.format(run=state.run)
-        )
+        raise admission.refused(state, verdict)
     return verdict
 
 

@@ -1,25 +1,45 @@
 """Whether a start is let in: what the status and the contract forbid is refused before anything is claimed."""
 
 import os
+import shlex
 
 import msgspec
 
 from outlast.core import events as ev
 from outlast.core import state as st
 from outlast.core import statuses
-from outlast.core.values import Contract, Parent
+from outlast.core.values import PAYLOAD_INLINE_MAX_BYTES, Contract, Parent, Payload
 from outlast.errors import ContractChanged, RunRefused
 from outlast.runs import endings, gather
+from outlast.runs.journal import encode
 from outlast.runs.terms import Terms, new_id
 from outlast.store.protocol import Where
 from outlast.store.sqlite import SqliteStore
 
 
-def opened(terms: Terms, parent: Parent | None) -> ev.RunOpened:
+def make(terms: Terms, store: SqliteStore, launch: object, *, after: str = "") -> str:
+    """The id of the task's run, made where there is none, or after the one that is over.
+
+    How a supervised command is started is on record from its first event: a kill may come before its first attempt.
+    """
+    where = Where(task=terms.task, project=terms.project, parent="")
+    is_new = launch is not None and (bool(after) or not store.list(where, limit=1))
+    return store.create(opened(terms, None, _kept(store, launch) if is_new else None), after=after)
+
+
+def _kept(store: SqliteStore, launch: object) -> Payload:
+    data = encode(launch)
+    if len(data) <= PAYLOAD_INLINE_MAX_BYTES:
+        return Payload(v=msgspec.Raw(data))
+    return Payload(blob=store.blobs.put(data), size=len(data))
+
+
+def opened(terms: Terms, parent: Parent | None, launch: Payload | None = None) -> ev.RunOpened:
     """The first event of a new run."""
     return ev.RunOpened(
         at=endings.now(), run=new_id(), task=terms.task, project=terms.project, contract=asked(terms, Contract()),
         budget=terms.budget, parent=parent, workspace=terms.workspace, files=terms.files if terms.workspace else "",
+        launch=launch,
     )  # fmt: skip
 
 
@@ -52,6 +72,14 @@ def asked(terms: Terms, recorded: Contract) -> Contract:
     )
 
 
+def refused(state: st.RunState, verdict: statuses.Refusal) -> RunRefused:
+    """The error for a command that makes no sense now. What a command line started is started anew by one."""
+    hint = verdict.hint.format(run=state.run)
+    if state.supervised:
+        hint = hint.replace(statuses.AGAIN, f"`outlast run --task {shlex.quote(state.task)} --again -- CMD`")
+    return RunRefused(f"run {state.run} of task {state.task!r} {verdict.why}", hint=hint)
+
+
 def admit(terms: Terms, store: SqliteStore, head: st.RunState, *, is_child: bool) -> None:
     """Refuse a start that the status or the contract forbids."""
     status = head.status if head.status != "running" else "interrupted"
@@ -59,9 +87,7 @@ def admit(terms: Terms, store: SqliteStore, head: st.RunState, *, is_child: bool
         status = "interrupted"  # a child is paused, cancelled and handed off with its root
     verdict = statuses.after(status, "start")
     if isinstance(verdict, statuses.Refusal):
-        raise RunRefused(
-            f"run {head.run} of task {head.task!r} {verdict.why}", hint=verdict.hint.format(run=head.run)
-        )
+        raise refused(head, verdict)
     if head.status == "done" or terms.amend:
         return
     recorded = gather.contract(store, head)

@@ -14,7 +14,7 @@ from outlast.core import events as ev
 from outlast.core import state as st
 from outlast.core.keys import effect_key
 from outlast.core.replay import EffectRecord
-from outlast.core.values import NOTHING, Answer, MemoryRef, Usage, digest, scrub
+from outlast.core.values import NOTHING, Answer, MemoryRef, SessionMark, Usage, digest, scrub
 from outlast.effects.acting import Act, check_call, perform, takes_key
 from outlast.effects.ops import Append, Block, Call, Steps
 from outlast.errors import (
@@ -51,6 +51,7 @@ class Beat:
     _remembered: tuple[MemoryRef, ...] = ()
     _spent = NO_USAGE
     _stage = ""
+    session: SessionMark | None = None  # how far an agent's own transcript had come, for the beat's end
     _over = False
     _result: object = None
 
@@ -160,6 +161,17 @@ class Beat:
     def steps_of_done(self, result: object) -> Steps:
         """`done` for callers that are steps themselves."""
         return self._done(result, None)
+
+    def recorded(self, name: str, key: str) -> EffectRecord | None:
+        """What is known of an act under a key of the caller's own, from anywhere in the run."""
+        return self._recorded(name, 0, key)
+
+    def number_effect(self) -> int:
+        """A number for an effect that somebody else performs and that is recorded by its own events."""
+        self._check_open()
+        n = self._new_effect()
+        self._reached.add(n)
+        return n
 
     # -- how it is done ------------------------------------------------------------------------------------------
 
@@ -348,7 +360,7 @@ class Beat:
             at=journal.now(), beat=self.number, step=self.step if self.path else "", cursor=cursor, over=over, result=kept,
             evidence=shown, extended=extended, finish=last,
             remembered=self._remembered, unreached=self._unreached() if journal.record.begun else (),
-            save=save, stage=self._stage, spent=None if spent is NO_USAGE or spent == NO_USAGE else spent,
+            save=save, stage=self._stage, session=self.session, spent=None if spent is NO_USAGE or spent == NO_USAGE else spent,
         )  # fmt: skip
         if (
             journal.record.effects
@@ -366,7 +378,7 @@ class Beat:
             open_beat.set(self._outer)
 
     def _refuse_open_acts(self) -> None:
-        unsettled = self._journal.state.in_doubt
+        unsettled = self._journal.state.hindering
         if self._in_flight or unsettled:
             names = [f"{effect.id} {effect.name!r}" for effect in unsettled]
             names += [f"{name!r} (running)" for _, name in sorted(self._in_flight)]
@@ -392,7 +404,7 @@ class Beat:
     def _check_invariants(self) -> Steps:
         invariants = self._run.invariants
         timeout_s = self._run.settings["check_timeout_s"]
-        checks = yield Block(lambda: run_checks(invariants, self._run.folder, timeout_s))
+        checks = yield Block(lambda: run_checks(invariants, self._run.folder, timeout_s, mark=self._run.mark))
         failed = next((check for check in checks if check.exit_code != 0), None)
         if failed is not None:
             raise InvariantFailed(

@@ -72,7 +72,7 @@ def bisect(
     if not candidates:
         raise UsageError(
             f"run {run.run} of task {run.task!r} has no beat that names a save",
-            hint=f"see `outlast saves {run.run}`; a run has saves if it is started with `workspace=`",
+            hint=f"see `outlast saves {run.run}`; a run has saves if it has a workspace",
         )
     _sweep(desk.saver_of(run).repo())
     with _room() as room:

@@ -7,30 +7,43 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from outlast import settings
 from outlast.core.values import Check
 
 if TYPE_CHECKING:
     import subprocess
 
+MARK = "OUTLAST_ATTEMPT"  # as `processes.reaping` looks for it
 OUTPUT_CHARS_MAX = 4_000
 TIMED_OUT = 124
 LOOK_EVERY_S = 0.2
 
 
 def run_checks(
-    commands: Sequence[str], folder: Path, timeout_s: float, meanwhile: Callable[[], None] | None = None
+    commands: Sequence[str],
+    folder: Path,
+    timeout_s: float,
+    meanwhile: Callable[[], None] | None = None,
+    mark: str = "",
 ) -> tuple[Check, ...]:
-    """Run each command; stop at the first that fails. `meanwhile` is called now and then, and may end it by raising."""
+    """Run each command; stop at the first that fails. `meanwhile` is called now and then, and may end it by raising.
+
+    With the `mark` of an attempt they are stopped like everything of it, also when it is gone.
+    """
     done: list[Check] = []
     for command in commands:
-        done.append(run_check(command, folder, timeout_s, meanwhile))
+        done.append(run_check(command, folder, timeout_s, meanwhile, mark))
         if done[-1].exit_code != 0:
             break
     return tuple(done)
 
 
 def run_check(
-    command: str, folder: Path, timeout_s: float, meanwhile: Callable[[], None] | None = None
+    command: str,
+    folder: Path,
+    timeout_s: float,
+    meanwhile: Callable[[], None] | None = None,
+    mark: str = "",
 ) -> Check:
     """One command in its own process group, so that a time-out takes all of it."""
     import subprocess
@@ -43,6 +56,7 @@ def run_check(
             stdin=subprocess.DEVNULL,
             stdout=output,
             stderr=subprocess.STDOUT,
+            env=settings.inherited(**({MARK: mark} if mark else {})),
             start_new_session=True,
             preexec_fn=_unblock,
         )

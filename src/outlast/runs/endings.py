@@ -97,11 +97,14 @@ def ended(
     epoch: int, at: datetime, head: st.RunState, error: BaseException | None, *, in_doubt: bool
 ) -> ev.AttemptEnded:
     """The end of an attempt that leaves its block."""
-    doubt: ev.EndStatus = "in_doubt" if in_doubt else "interrupted"
+    given_up = bool(head.in_doubt) and all(effect.policy == "give_up" for effect in head.in_doubt)
+    doubt: ev.EndStatus = "in_doubt" if in_doubt and not given_up else "interrupted"
     if isinstance(error, AgentStopped):
         return _stopped(epoch, at, error, doubt)
     status, cause, evidence = _judge(head, error, doubt)
-    wanted = error is None or isinstance(error, KeyboardInterrupt | SystemExit | GeneratorExit)
+    wanted = error is None or isinstance(
+        error, KeyboardInterrupt | SystemExit | GeneratorExit | EffectInDoubt
+    )  # a doubt that needs a person: nothing wakes the run before it is settled
     return ev.AttemptEnded(
         at=at, epoch=epoch, status=status, cause=cause, evidence=shorten(mask(evidence)[0], EVIDENCE_CHARS_MAX), wanted=wanted
     )  # fmt: skip

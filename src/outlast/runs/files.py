@@ -146,12 +146,12 @@ class Files:
                 held: saves.Held | None = saves.read(reader, save.commit, place.algo)
             else:  # as HEAD says; where there is none, as it was at the last save
                 held = saves.newest(place, reader, self._run) if place.shadow else None
-            tree = held.tree if held is not None else self._tree_of(now.oid) if now.oid else ""
+            tree = held.tree if held is not None else self.tree_of(now.oid) if now.oid else ""
             secrets = {kept.path: _look(kept.mode, kept.oid) for kept in held.meta.secrets} if held else {}
             left = Left(self._run, head.attempts, now.oid, now.branch, tree, secrets)
             leaving.note(self.saver.private, left)
 
-    def _tree_of(self, commit: str) -> str:
+    def tree_of(self, commit: str) -> str:
         return objects.parse_commit(self.saver.reader().read(commit)[1]).tree
 
     def close(self) -> None:
@@ -414,7 +414,7 @@ class Files:
         if moved and now.oid and _since_boot_s(self._moved_at(now, place)) > alive_until_s - ROUNDED_S:
             parts.append(f"HEAD at {now.oid[:12]}")
         commit = found.commit if found is not None else now.oid
-        there = self._tree_of(commit) if commit else held.tree
+        there = self.tree_of(commit) if commit else held.tree
         since = [path for path, _, _ in restoring.changes_between(self.saver, held.tree, there)]
         files = [path for path in since if self._is_younger(path, alive_until_s, within_s=-ROUNDED_S)]
         if files := [path for path in files if not self._is_younger(path, alive_until_s)]:

@@ -12,7 +12,9 @@ from outlast.store.protocol import PAGE_MAX, Summary, Where
 from outlast.store.sqlite import SqliteStore
 
 # A beginning goes into a pattern of the store, so it must not contain what a pattern gives a meaning to.
-_ID_BEGINNING = re.compile(r"[a-z0-9]{1,40}")
+# A short one fits a run by accident, and some commands cannot be undone.
+BEGINNING_CHARS_MIN = 4
+_ID_BEGINNING = re.compile(rf"[a-z0-9]{{{BEGINNING_CHARS_MIN},40}}")
 
 
 def find(store: SqliteStore, name: str, project: str) -> Summary:
@@ -30,7 +32,10 @@ def find(store: SqliteStore, name: str, project: str) -> Summary:
     if not fitting and ":" in name:
         fitting = {summary.run: summary for summary in _in_named_project(store, name)}
     if not fitting:
-        raise UnknownRun(name)
+        error = UnknownRun(name)
+        if len(name) < BEGINNING_CHARS_MIN:
+            error.hint += f"; of a run id, give at least {BEGINNING_CHARS_MIN} characters"
+        raise error
     if len(fitting) > 1:
         raise AmbiguousRun(name, [described(summary) for summary in fitting.values()])
     return next(iter(fitting.values()))
@@ -106,7 +111,7 @@ def status_if(store: SqliteStore, state: st.RunState, lives: bool) -> st.Status:
     """The status of a run whose holder is known to live, or known not to."""
     if state.status not in ("running", "interrupted", "in_doubt") or (state.status == "running" and lives):
         return state.status
-    in_doubt = bool(doubts(store, state))
+    in_doubt = any(effect.policy != "give_up" for _, effect in doubts(store, state))
     status = statuses.shown(state.status, holder_lives=lives, in_doubt=in_doubt)
     if status in ("interrupted", "in_doubt"):
         return "in_doubt" if in_doubt else "interrupted"

@@ -33,12 +33,14 @@ _STOPS: dict[str, tuple[type[OutlastError], ev.EndStatus, ev.Cause]] = {
     "pause": (RunPaused, "paused", "operator"),
     "cancel": (RunCancelled, "cancelled", "operator"),
     "handoff": (RunHandedOff, "handed_off", "handed_off"),
+    "open": (RunPaused, "interrupted", "operator"),
     "kill": (RunKilled, "interrupted", "operator"),
 }
 _AFTERWARDS = {
     "pause": "`outlast resume {run}`, then start it again",
     "cancel": "start the task with `again` for a new run",
     "handoff": "`outlast export {run}`, or `outlast handoff {run} --take-back`",
+    "open": "`outlast resume {run}` goes on when it is left",
     "kill": "`outlast resume {run}` goes on",
 }
 

@@ -7,6 +7,8 @@ import contextlib
 from pathlib import Path
 from typing import NamedTuple
 
+from outlast.core.values import scrub
+
 SYMREFS_MAX = 5
 
 
@@ -18,10 +20,10 @@ class _Git(NamedTuple):
 
 
 def project_of(folder: Path) -> str:
-    """The real path of the repository's common git folder, else of the folder itself."""
+    """The real path of the repository's common git folder, else of the folder itself; as a text that can be written."""
     real = folder.resolve()
     git = _git(real)
-    return str(real if git is None else git.common)
+    return scrub(str(real if git is None else git.common))
 
 
 def commit_of(folder: Path) -> str:

@@ -71,7 +71,9 @@ class Run:
         self._open_below: set[str] = set()
         self.launch: object = None  # how a supervised command is started again, as plain data
         self.while_checking: Callable[[], None] | None = None  # called now and then; may raise
-        self.on_claimed: Callable[[], None] | None = None  # between the claim and the first look at the files
+        self.mark = ""  # of a supervised attempt, for the processes of its checks
+        # Between the claim and the first look at the files; how an attempt that was lost ended, if that is known.
+        self.on_claimed: Callable[[], ev.AttemptEnded | None] | None = None
         self._is_below = False
 
     # -- looking -------------------------------------------------------------------------------------------------
@@ -297,7 +299,7 @@ class Run:
         kept = yield from self._kept_result(result)
         faults.point("checks.before")
         commands, timeout_s = self.contract.checks, self.settings["check_timeout_s"]
-        run = lambda: run_checks(commands, self.folder, timeout_s, self.while_checking)  # noqa: E731 - as a Block takes it
+        run = lambda: run_checks(commands, self.folder, timeout_s, self.while_checking, self.mark)  # noqa: E731 - as a Block takes it
         checks = (yield Block(run)) if commands else ()
         failed = next((check for check in checks if check.exit_code != 0), None)
         if failed is not None:
@@ -399,9 +401,8 @@ class Run:
         try:
             yield Block(self._claim)
             if not self.is_done:
-                if self.on_claimed is not None:
-                    yield Block(self.on_claimed)
-                yield from self._start()
+                lost = (yield Block(self.on_claimed)) if self.on_claimed is not None else None
+                yield from self._start(lost)
         except BaseException:
             self._give_back()
             raise
@@ -424,10 +425,10 @@ class Run:
         terms = self.terms = admission.in_known_project(terms, store)
         if not self.folder.is_dir() and not admission.may_come_back(terms, store):
             raise not_a_folder(self.folder)
-        run = store.create(admission.opened(terms, None))
+        run = admission.make(terms, store, self.launch)
         head = gather.head(store, run)
         if terms.again and head.status in statuses.ENDED:
-            run = store.create(admission.opened(terms, None), after=run)
+            run = admission.make(terms, store, self.launch, after=run)
             head = gather.head(store, run)
         self._admit(store, head)
         if head.status == "done":
@@ -469,7 +470,7 @@ class Run:
     def _admit(self, store: SqliteStore, head: st.RunState) -> None:
         admission.admit(self.terms, store, head, is_child=self._parent is not None)
 
-    def _start(self) -> Steps:
+    def _start(self, lost: ev.AttemptEnded | None) -> Steps:
         """Record that this process took the run up, and how the last one was lost if it said nothing."""
         journal, head = self.journal, self.state
         events: list[ev.AnyEvent] = []
@@ -483,8 +484,7 @@ class Run:
             )
         found: list[ev.AnyEvent] = (yield Block(self._arrive)) if self.files is not None else []
         if head.attempt is not None:
-            new_files = any(isinstance(event, ev.SaveMade) and event.kind == "found" for event in found)
-            events.insert(0, endings.lost(head.attempt, journal.now(), progress=new_files))
+            events.insert(0, lost or endings.lost(head.attempt, journal.now()))
         launch = None if self.launch is None else (yield from journal.keep(self.launch))
         events += (*found, endings.started(journal.lease, journal.now(), __version__, sys.argv, launch))
         yield from _through(journal, Append(tuple(events)))

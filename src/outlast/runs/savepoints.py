@@ -136,7 +136,7 @@ class Desk:
         if not run.state.workspace:
             raise UsageError(
                 f"run {run.run} of task {run.task!r} has no workspace, so no files of it were saved",
-                hint="start it with `workspace=`",
+                hint="start it with --workspace DIR, in a program with `workspace=`",
             )
         return self.saver(Path(run.state.workspace))
 

@@ -83,6 +83,11 @@ def workspace_of(given: object) -> Path | None:
     folder = Path(os.path.expanduser(path)).absolute()
     if os.path.lexists(folder) and not folder.is_dir():
         raise not_a_folder(folder)
+    if scrub(str(folder)) != str(folder):
+        raise UsageError(
+            f"the workspace {scrub(str(folder))} has a name that is not UTF-8, and could not be found again by it",
+            hint="rename it, or work in another folder",
+        )
     return folder
 
 

@@ -96,8 +96,8 @@ outlast() {
     case ${1-} in
         step | effect) outlast_run "$__outlast_program" "$@" || __outlast_code=$? ;;
         stage)
-            PROGRESS_STAGE=${2-}
-            "$__outlast_program" "$@" || __outlast_code=$?
+            PROGRESS_STAGE=${2-} "$__outlast_program" "$@" || __outlast_code=$?
+            [ "$__outlast_code" != 0 ] || PROGRESS_STAGE=${2-}
             ;;
         *) "$__outlast_program" "$@" || __outlast_code=$? ;;
     esac

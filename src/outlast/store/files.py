@@ -73,6 +73,42 @@ def refuse_network(path: Path) -> None:
         )
 
 
+def write_durably(path: Path, data: bytes) -> None:
+    """A private file with this content, durable, in one step: killed at any instant there is the old one or the new."""
+    temporary = path.with_name(f".{path.name[:200]}.{os.urandom(6).hex()}.tmp")
+    fd = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+    try:
+        _write_all(fd, data)
+        os.replace(temporary, path)
+    except BaseException:
+        temporary.unlink(missing_ok=True)
+        raise
+    finally:
+        os.close(fd)
+    sync_folder(path.parent)
+
+
+def append_durably(path: Path, data: bytes, *, at: int) -> None:
+    """Put data at the end of a private file, which is taken to lie at `at`: what a failed append left there is cut off."""
+    is_new = not path.exists()
+    fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+    try:
+        os.ftruncate(fd, at)
+        os.lseek(fd, at, os.SEEK_SET)
+        _write_all(fd, data)
+    finally:
+        os.close(fd)
+    if is_new:
+        sync_folder(path.parent)
+
+
+def _write_all(fd: int, data: bytes) -> None:
+    view = memoryview(data)
+    while view:
+        view = view[os.write(fd, view) :]
+    os.fsync(fd)
+
+
 def _name(data: bytes) -> str:
     import hashlib
 
@@ -110,10 +146,7 @@ class FolderBlobs:
         temporary = path.parent / f".{os.urandom(8).hex()}.tmp"
         fd = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
         try:
-            view = memoryview(data)
-            while view:
-                view = view[os.write(fd, view) :]
-            os.fsync(fd)
+            _write_all(fd, data)
         except OSError:
             temporary.unlink(missing_ok=True)
             raise

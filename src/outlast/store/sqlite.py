@@ -73,6 +73,10 @@ class SqliteStore:
         """Whether anything can still be written through this object."""
         return self._db.usable
 
+    def check_there(self) -> None:
+        """Raise StoreGone, now and at every write from now on, if the file was deleted or replaced. Costs one look."""
+        self._db.check_there()
+
     @property
     def low(self) -> bool:
         """Whether the disk was found full: what is under way may end, nothing new may begin."""

@@ -9,12 +9,15 @@ import shlex
 import signal
 import time
 from collections.abc import Callable, Iterator
+from datetime import datetime
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import msgspec
 
+from outlast.agents import Adapter, registry
 from outlast.core import events as ev
-from outlast.errors import AgentStopped, OutlastError
+from outlast.errors import AgentStopped
 from outlast.processes import death, proc, programs, reaping, spawning
 from outlast.processes.tty import Terminal
 from outlast.supervisor import detaching, ending, environment, guarding, seen, statefile
@@ -22,14 +25,15 @@ from outlast.supervisor.hearing import Ears, Signalled
 from outlast.supervisor.launching import Launch
 from outlast.supervisor.link import Told
 from outlast.supervisor.serving import Server
+from outlast.supervisor.statusline import StatusLine
 from outlast.supervisor.stdio import OnTerminal, Streams
 from outlast.supervisor.steps import Desk
 from outlast.supervisor.supervised import SupervisedRun
-from outlast.workspace import git, saves
+from outlast.workspace import git
 from outlast.workspace.seam import raw
 
-GRACE_S = 6.0
-LEFT_GRACE_S = 2.0  # for what an agent that ended left running
+if TYPE_CHECKING:
+    from outlast.supervisor.minding import Minder
 
 
 class Place(msgspec.Struct, frozen=True):
@@ -51,29 +55,63 @@ class Attempt:
         ears: Ears,
         say: Callable[[str], None],
     ) -> None:
-        self._run, self._launch, self._ears, self._say = run, launch, ears, say
+        self._run, self._launch, self._ears = run, launch, ears
+        self._say_it, self._line = say, StatusLine(self._status)
+        self._began_s = time.monotonic()
         self._variables = variables
         self._mark = environment.attempt_mark(run.id, run.journal.lease.epoch)
         self._place = place_of(run)
         self._point = run.state.save_point
         self._named_idle = False
         self.tail = b""
+        self._minder: Minder | None = None
+        self._reset_at: datetime | None = None
         self._closed = ""
+
+    def _say(self, text: str) -> None:
+        self._line.wipe()
+        self._say_it(text)
+
+    def _status(self) -> str:
+        """How far it is, for the last line of a terminal."""
+        state, passed_s = self._run.state, int(time.monotonic() - self._began_s)
+        spent = f"  {state.spent.tokens:,} tokens" if state.spent.tokens else ""
+        at = f"{passed_s // 3600}:{passed_s // 60 % 60:02}:{passed_s % 60:02}"
+        return f"outlast: {state.task}  attempt {state.attempts}  beat {state.beats}{spent}  {at}"
 
     # -- the whole of it -------------------------------------------------------------------------------------------
 
     def carry(self) -> None:
         """Until the command has ended well and its last beat is done. Raises AgentStopped for every other end."""
-        desk = Desk(self._run, self._on_beat)
-        server = Server(self._place.socket, self._mark, desk)
+        minder = self._minder = self._minding()
+        desk = minder.calls if minder is not None else Desk(self._run, self._on_beat)
+        server = Server(self._place.socket, self._mark, desk, minder)
         try:
             ended = self._run_command(server)
             ending.let_calls_end(server)
+            ending.check_store(self._run, self._reap, self._say)
+            ending.check_calls(server, self._reap, self._say)
             if ended.cause != "done":
                 raise self._stopped(ended)
-            desk.finish({"exit_code": 0})
+            if self._launch.interactive and minder is not None:
+                minder.calls.leave()
+            else:
+                desk.finish({"exit_code": 0})
         finally:
+            if minder is not None:
+                minder.close()
             server.close()
+
+    def _minding(self) -> "Minder | None":
+        """Whoever minds the agent, where the command is one that is known; no other command waits for its import."""
+        adapter = known_agent(self._launch)
+        if adapter is None:
+            return None
+        from outlast.supervisor.minding import Minder
+
+        return Minder(
+            self._run, self._launch, adapter, self._place.folder, self._variables, self._on_beat, self._say
+        )  # fmt: skip
 
     def _run_command(self, server: Server) -> death.Death:
         streams = self._streams()
@@ -82,22 +120,41 @@ class Attempt:
             child = spawning.start(streams.spec(self._spec()))
             streams.started()
             status = self._watch(child, server, streams)
-            self._reap(signal.SIGTERM, LEFT_GRACE_S)
+            server.stopping()
+            self._reap(ending.LEFT_GRACE_S)
         except programs.CannotStart as error:
             return death.of_error(error)
         finally:
             self.tail = streams.finish(self._is_hurried)
             self._closed = streams.closed
+        if os.WIFEXITED(status) and self._minder is not None:
+            return self._judged(self._minder, os.WEXITSTATUS(status))
         if os.WIFEXITED(status) and os.WEXITSTATUS(status) == 0:
             return death.Death("done", "exited with 0", 0, None)
         return death.of_status(status, oom=oom)
 
+    def _judged(self, minder: "Minder", code: int) -> death.Death:
+        """An agent's exit code says little: some exit with 0 after a failure."""
+        if self._launch.interactive and code == 0:  # whatever its last words were, a person read them
+            minder.look()
+            return death.Death("done", "left by the person at the terminal", 0, None)
+        final = minder.judge(code, self.tail)
+        self._reset_at = final.reset_at
+        said = final.text or ("exited with 0" if final.ending == "done" else final.ending)
+        return death.Death(final.cause, f"{said} (exit code {code})" if code else said, code, None)
+
     def _streams(self) -> Streams | OnTerminal:
         terminal = Terminal.of(0) if self._launch.interactive else None
-        return Streams(self._place.folder, self._place.number) if terminal is None else OnTerminal(terminal)
+        if terminal is not None:
+            return OnTerminal(terminal)
+        return Streams(self._place.folder, self._place.number, self._say, self._line)
 
     def _spec(self) -> spawning.Spec:
         argv = (os.fsdecode(raw(self._launch.program)), *self._launch.words[1:])
+        cwd, variables = os.fsdecode(raw(self._launch.cwd)), self._environment()
+        if self._minder is not None:
+            launch = self._minder.start(argv, variables, self._mark, Path(cwd))
+            argv, variables = launch.command, {**variables, **launch.environment}
         if self._launch.setup:
             step = [*detaching.ourselves("step", "worktree setup", "--retry-failed", "--"), "/bin/sh", "-c"]
             argv = (
@@ -108,9 +165,7 @@ class Attempt:
                 *argv,
             )
         return spawning.Spec(
-            argv=argv,
-            cwd=os.fsdecode(raw(self._launch.cwd)), env=self._environment(), umask=self._launch.umask,
-            death_signal=signal.SIGKILL,
+            argv=argv, cwd=cwd, env=variables, umask=self._launch.umask, death_signal=signal.SIGKILL
         )  # fmt: skip
 
     def _environment(self) -> dict[str, str]:
@@ -143,8 +198,22 @@ class Attempt:
                 self._ears.link.say(Told(what="stopped"))
             if self._ears.got:
                 self._interrupt(self._ears.got[0], server)
-            self._take_mail(server)
+            if self._minder is not None:
+                self._mind(self._minder, server)
+            ending.check_store(self._run, self._reap, self._say)
+            ending.check_calls(server, self._reap, self._say)
+            rests = self._minder.rests if self._minder is not None else None
+            ending.take_mail(self._run, server, self._reap, self._warn, rests)
             self._name_idleness()
+
+    def _mind(self, minder: "Minder", server: Server) -> None:
+        """Read what the agent wrote; what its hooks met that it cannot go on with ends it."""
+        minder.look()
+        if minder.failure is not None:
+            error = minder.failure
+            self._say(f"{error}: saving and stopping")
+            ending.stop(self._run, server, f"{type(error).__name__}: {error}", self._reap, self._warn)
+            raise error
 
     def _name_idleness(self) -> None:
         """Say once that a command has printed nothing for long: it may hang, or think."""
@@ -168,39 +237,22 @@ class Attempt:
                 with contextlib.suppress(OSError):
                     os.kill(there.pid, signal.SIGSTOP if what == "freeze" else signal.SIGCONT)
 
-    def _take_mail(self, server: Server) -> None:
-        """Requests: what stops the run stops the command first, and is recorded when nothing of it runs any more."""
-        run = self._run
-        if not run.journal.lease.mail_waits():
-            return
-        stop = run.asked_to_stop()
-        if stop:
-            if stop in ("pause", "handoff") and server.busy:
-                return  # they wait for the calls under way
-            ending.save_now(run, f"operator: {stop}", self._warn)
-            self._reap(signal.SIGTERM, GRACE_S)
-            ending.let_calls_end(server)
-            run.may_stop = True
-        run.drive(run.mail())
-
     # -- stopping --------------------------------------------------------------------------------------------------
 
     def _interrupt(self, why: Signalled, server: Server) -> None:
-        """Save, stop with grace, reap; the save after is made where the attempt's end is recorded. Always raises."""
+        """Somebody wants an end. Always raises."""
         self._say(f"{why.evidence}: saving and stopping")
-        ending.save_now(self._run, f"signal: {why.evidence}", self._warn)
-        self._reap(signal.SIGTERM, GRACE_S)
-        ending.let_calls_end(server)
-        raise stopped_by(why, progress=self._has_progress())
+        ending.stop(self._run, server, f"signal: {why.evidence}", self._reap, self._warn)
+        raise ending.stopped_by(why, progress=self._has_progress())
 
-    def _reap(self, first: int, grace_s: float) -> None:
+    def _reap(self, grace_s: float) -> None:
         """Stop everything of the attempt. A second signal ends the grace; a third changes nothing."""
 
         def hurried() -> bool:
             self._ears.listen()
             return len(self._ears.got) > 1
 
-        reaped = reaping.stop(self._found, first=first, grace_s=grace_s, on_wait=hurried)
+        reaped = reaping.stop(self._found, first=signal.SIGTERM, grace_s=grace_s, on_wait=hurried)
         for name in reaped.escaped:
             self._warn(f"escaped {name}"[:100], f"{name} of the attempt could not be stopped")
 
@@ -226,6 +278,7 @@ class Attempt:
             exit_code=ended.exit_code,
             progress=self._has_progress(),
             wanted=here,
+            reset_at=self._reset_at,
         )
         if self._closed:
             error.exit_code = 128 + signal.SIGPIPE
@@ -237,13 +290,7 @@ class Attempt:
 
     def _has_progress(self) -> bool:
         """Whether the files are as no attempt before left them."""
-        kept = self._run.files
-        if kept is None:
-            return False
-        with contextlib.suppress(OutlastError, OSError):
-            began = saves.read(kept.saver.reader(), self._point, kept.saver.repo().algo).tree
-            return seen.is_new(self._place.folder, kept.saver.peek().tree, began)
-        return False
+        return seen.has_progress(self._run.files, self._place.folder, self._point)
 
     def _on_beat(self) -> None:
         write_state(self._run, self._launch)
@@ -253,12 +300,11 @@ class Attempt:
         self._run.drive(ending.one(ev.Warned(at=self._run.journal.now(), level=level, text=text)))
 
 
-def stopped_by(why: Signalled, *, progress: bool) -> AgentStopped:
-    """The end of an attempt that a signal wants."""
-    cause = "signal" if why.wanted or why.number == signal.SIGHUP else "host"
-    error = AgentStopped(why.evidence, cause=cause, wanted=why.wanted, progress=progress)
-    error.exit_code = 128 + why.number
-    return error
+def known_agent(launch: Launch) -> Adapter | None:
+    """The adapter of a command that starts an agent we know; None for any other command."""
+    if launch.plain:
+        return None
+    return registry.recognise(launch.words, os.fsdecode(raw(launch.program)))
 
 
 def place_of(run: SupervisedRun) -> Place:

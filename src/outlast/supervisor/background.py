@@ -10,7 +10,7 @@ from pathlib import Path
 import msgspec
 
 from outlast import settings
-from outlast.supervisor import detaching
+from outlast.supervisor import detaching, guarding
 
 TELL = "OUTLAST_TELL_FD"
 WAIT_S = 120.0
@@ -25,8 +25,9 @@ class Begun(msgspec.Struct, frozen=True, kw_only=True):
     said: str = ""
 
 
-def start(words: Sequence[str], log: Path, cwd: Path) -> Begun:
-    """Start it, and wait until its command runs or it has ended."""
+def start(words: Sequence[str], root: Path, cwd: Path) -> Begun:
+    """Start it, and wait until its command runs or it has ended. What it says from then on is beside the run's logs."""
+    log = root / "runs" / f"detached-{os.getpid()}-{time.time_ns()}.log"
     ours, theirs = os.pipe()
     try:
         command = ["env", f"{TELL}={theirs}", *detaching.ourselves(*words)]
@@ -42,9 +43,21 @@ def start(words: Sequence[str], log: Path, cwd: Path) -> Begun:
             if not chunk or data.endswith(b"\n"):
                 break
     if data.endswith(b"\n"):
-        return msgspec.json.decode(data, type=Begun)
+        begun = msgspec.json.decode(data, type=Begun)
+        _keep(log, guarding.folder_of(root, begun.run) / detaching.LOG)
+        return begun
     code = process.wait()
-    return Begun(code=code, said=log.read_text(errors="replace"))
+    said = log.read_text(errors="replace")
+    log.unlink(missing_ok=True)
+    return Begun(code=code, said=said)
+
+
+def _keep(log: Path, place: Path) -> None:
+    """Move a file that is still written to its run; the words of an earlier start are put aside."""
+    with contextlib.suppress(OSError):
+        if place.exists():
+            place.replace(detaching.earlier(place))
+        log.replace(place)
 
 
 def telling() -> Callable[[str, str], None]:

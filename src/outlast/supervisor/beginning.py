@@ -1,14 +1,22 @@
 """What an attempt does before anything of its own runs: nothing of an earlier one may run on, nor what it did be lost."""
 
 import signal
+import sys
 import time
 from collections.abc import Callable, Collection, Iterator
+from datetime import datetime
+
+import msgspec
 
 from outlast.core import events as ev
+from outlast.core import restarts, waking
+from outlast.core import state as st
 from outlast.effects.ops import Append, Steps
 from outlast.errors import RunRefused
 from outlast.processes import proc, reaping
-from outlast.supervisor import environment, guarding, telling, watchers
+from outlast.runs import endings
+from outlast.store.protocol import Where
+from outlast.supervisor import environment, guarding, seen, telling, watchers
 from outlast.supervisor.supervised import SupervisedRun
 
 REAP_GRACE_S = 1.0
@@ -21,6 +29,7 @@ def stop_earlier(
 ) -> None:
     """Wait for a guardian of an earlier attempt, then stop what carries the run's mark or holds its pipe."""
     root = run.journal.store.root
+    run.mark = environment.attempt_mark(run.id, run.journal.lease.epoch)
     _refuse_waiting(run, guardian)
     guarding.wait_for_other(root, run.id, mine=guardian)
     pipe = telling.path_of(environment.socket_path(guarding.folder_of(root, run.id)))
@@ -57,6 +66,76 @@ def _refuse_waiting(run: SupervisedRun, guardian: int) -> None:
         time.sleep(_LOOK_EVERY_S)
 
 
+# -- whether one more is allowed -----------------------------------------------------------------------------------
+
+
+class GivenUp(Exception):
+    """The attempts so far have reached a limit: that is on record now, and no other was started."""
+
+    def __init__(self, stop: restarts.Stop, evidence: str) -> None:
+        super().__init__(evidence)
+        self.stop = stop
+
+
+def judge(run: SupervisedRun, limits: restarts.Limits) -> ev.AttemptEnded | None:
+    """How an attempt ended that died without a word. Raises GivenUp where with it a limit is reached.
+
+    A supervisor judges its own attempts; this judges those of supervisors that died with theirs.
+    """
+    journal, lost = run.journal, _lost(run)
+    events: list[ev.AnyEvent] = [lost] if lost is not None else []
+    after = st.fold(run.state, events)
+    if run.typed:  # attempts in all are a limit for those that nobody asked for
+        limits = msgspec.structs.replace(limits, attempts_max=sys.maxsize)
+    stop = waking.stopped_by(after, limits)
+    if stop is None:
+        return lost
+    why = f"{stop.why}; the last: {after.evidence}"
+    if events and run.files is not None:  # nobody else saved what it left
+        events += run.drive(run.files.ending("emergency", journal, f"{stop.cause}: {why}", None))
+    events.append(given_up(stop, why, journal.now()))
+    run.drive(_append(*events))
+    raise GivenUp(stop, why)
+
+
+def _lost(run: SupervisedRun) -> ev.AttemptEnded | None:
+    """The end of an attempt that recorded none: as its guardian knows it, else by what it left."""
+    journal, attempt = run.journal, run.state.attempt
+    if attempt is None:
+        return None
+    folder = guarding.folder_of(journal.store.root, run.id)
+    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    progress = seen.has_progress(run.files, folder, run.state.save_point)
+    lost = endings.lost(attempt, journal.now(), progress=progress)
+    note = guarding.noted(journal.store.root, run.id)
+    if note is None or not note.wanted or note.epoch != attempt.epoch:
+        return lost
+    return msgspec.structs.replace(lost, cause="signal", evidence=note.why, wanted=True)
+
+
+def given_up(stop: restarts.Stop, why: str, at: datetime) -> ev.AttemptEnded:
+    """No more attempts by itself: on record, so that nothing wakes it before a person looks."""
+    return ev.AttemptEnded(
+        at=at, epoch=0, status=stop.status, cause=stop.cause, evidence=why, wanted=True
+    )  # fmt: skip
+
+
+def name_doubts(run: SupervisedRun, say: Callable[[str], None]) -> None:
+    """A task that is begun anew does again what its last run may have done: that is said before it does."""
+    if not run.terms.again or run.state.attempts > 1:
+        return
+    where = Where(task=run.task, project=run.terms.project, parent="")
+    for before in run.journal.store.list(where, limit=2)[1:]:
+        for effect in before.state.in_doubt:
+            say(
+                f"effect {effect.id} {effect.name!r} of run {before.run} is in doubt and may be done again here;"
+                f" see `outlast effects {before.run}`"
+            )
+
+
+# -- what the guardian did -----------------------------------------------------------------------------------------
+
+
 def take_up_note(run: SupervisedRun) -> None:
     """What the guardian of a killed supervisor did, on record."""
     note = guarding.noted(run.journal.store.root, run.id)
@@ -70,6 +149,7 @@ def take_up_note(run: SupervisedRun) -> None:
     stopped = f"; stopped {', '.join(note.stopped)}" if note.stopped else ""
     events.append(ev.Warned(at=at, level=f"guardian {note.epoch}", text=f"{note.why}{stopped}"))
     run.drive(_append(*events))
+    guarding.forget_note(run.journal.store.root, run.id)
 
 
 def _append(*events: ev.AnyEvent) -> Steps:

@@ -4,13 +4,16 @@ Works on many lines at once, for output may come at hundreds of megabytes a seco
 """
 
 import re
+from collections.abc import Mapping
 from datetime import datetime
+from types import MappingProxyType
 from typing import Literal
 
 from outlast.core import secrets
 
 Stream = Literal["out", "err"]
 LINE_BYTES = 64 << 10
+NOTHING: Mapping[str, str] = MappingProxyType({})
 _TOKEN_BYTES = 8 << 10
 _KEY_CHARS = 64 << 10
 _CUTS_TRIED = 8
@@ -64,6 +67,14 @@ def _harmless(data: bytes) -> str:
     return text
 
 
+def hidden(text: str, known: Mapping[str, str]) -> str:
+    """The text without these secrets, each a value with its name; the longest first, for one may be in another."""
+    for value in sorted(known, key=len, reverse=True):
+        if value in text:
+            text = text.replace(value, secrets.MARK.format(known[value]))
+    return text
+
+
 def stamp(at: datetime) -> str:
     """A time as the person's own clock shows it, to a tenth of a second."""
     local = at.astimezone()
@@ -73,8 +84,8 @@ def stamp(at: datetime) -> str:
 class Cleaner:
     """One stream as harmless lines. A line is held back until it ends, or grows too long, so that secrets are whole."""
 
-    def __init__(self, stream: Stream) -> None:
-        self._stream = stream
+    def __init__(self, stream: Stream, known: Mapping[str, str] = NOTHING) -> None:
+        self._stream, self._known = stream, known
         self._held = b""
         self._continues = False
         self._in_key = False
@@ -122,7 +133,7 @@ class Cleaner:
             text = self._go_on_in_key(text)
         if "PRIVATE KEY-----" in text:
             self._in_key = text.rfind("-----BEGIN ") > text.rfind("-----END ")
-        return secrets.mask(text)[0].replace(_MARK, "")
+        return hidden(secrets.mask(text)[0].replace(_MARK, ""), self._known)
 
     def _go_on_in_key(self, text: str) -> str:
         """The rest of a key whose beginning was in earlier lines: up to its end, or as far as it looks like one."""

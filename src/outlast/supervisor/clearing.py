@@ -7,6 +7,7 @@ says: killed anywhere, the same again goes on by the same save. No branch is eve
 import contextlib
 import filecmp
 import os
+import shlex
 import shutil
 import stat
 from collections.abc import Iterator
@@ -97,7 +98,28 @@ class _Clearing:
             return _refused(self._entry, self._told, owner.run, "it is locked; see `git worktree unlock`")
         if not self._folder.is_dir():
             return self._finish(owner, self._told.save, ())
+        inside = self._submodules()
+        if inside:
+            why = f"no save holds the commits of its submodules ({', '.join(inside)}); push what is to be kept, then "
+            return _refused(self._entry, self._told, owner.run, f"{why}{self._by_hand}")
         return self._remove(owner)
+
+    @property
+    def _by_hand(self) -> str:
+        """What a person types who has looked."""
+        return f"`git worktree remove --force {shlex.quote(str(self._folder))}`"
+
+    def _why(self, kept: tuple[Kept, ...]) -> str:
+        if kept:
+            return f"no save holds all of it; where none of this is needed, {self._by_hand}"
+        return "git ignores files there that no save holds; --ignored lets them go"
+
+    def _submodules(self) -> list[str]:
+        """Submodules that were initialised here: their repositories lie in the worktree's own git folder, and go with it."""
+        modules = self._entry.git_dir / "modules"
+        return sorted(
+            str(path.parent.relative_to(modules)) for path in modules.glob("**/HEAD") if _is_git(path)
+        )
 
     def _owner(self, run: Summary | None) -> tuple[Summary | None, str]:
         """The newest run of the worktree, and why it may not go on their account."""
@@ -130,13 +152,8 @@ class _Clearing:
         looked = _Look(saver, held, self._common)
         kept, ignored = looked.unheld()
         if kept or (ignored and not self._options.ignored):
-            why = (
-                "no save holds all of it"
-                if kept
-                else "git ignores files there that no save holds; --ignored lets them go"
-            )
             return msgspec.structs.replace(
-                _refused(self._entry, self._told, owner.run, why),
+                _refused(self._entry, self._told, owner.run, self._why(kept)),
                 kept=kept,
                 ignored=ignored,
                 save=held.commit,
@@ -156,7 +173,7 @@ class _Clearing:
         removed = not left and (not ignored or self._options.ignored)
         return Cleared(
             folder=text(self._folder), task=self._told.task, run=owner.run, removed=removed, kept=left, ignored=ignored,
-            why="" if removed else "no save holds all of it", branch=self._told.branch, dry_run=True,
+            why="" if removed else self._why(left), branch=self._told.branch, dry_run=True,
         )  # fmt: skip
 
     def _save(self, owner: Summary, saver: Saver) -> saves.Held:
@@ -229,6 +246,10 @@ class _Look:
 
     def _may_go(self, path: bytes, ignored: tuple[bytes, ...]) -> bool:
         return self._is_held(path) or _is_under(path, ignored) or _is_copy(path, self._folder, self._common)
+
+
+def _is_git(head: Path) -> bool:
+    return (head.parent / "objects").is_dir()
 
 
 def _files(folder: Path) -> Iterator[bytes]:

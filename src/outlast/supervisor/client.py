@@ -1,10 +1,14 @@
 """The script's side of the socket: `outlast step`, `effect`, `stage`, `remember`. Imports little, for it runs often."""
 
 import contextlib
+import errno
+import fcntl
 import os
+import select
 import signal
 import subprocess
 import threading
+import time
 from pathlib import Path
 from typing import IO
 
@@ -12,12 +16,14 @@ import msgspec
 
 from outlast import settings
 from outlast.errors import OutlastError
+from outlast.processes.programs import ProgramMissing, find_program
 from outlast.supervisor import environment, wire
-from outlast.supervisor.connection import Connection, Gone, connect
-from outlast.supervisor.wire import Call, Note, Order, Output, Report
+from outlast.supervisor.connection import AGAIN, Connection, Gone, connect
+from outlast.supervisor.wire import Call, Note, Order, Output, Report, Started
 
 NAMES = ("CURRENT_TASK_ID", "ISSUE_NUMBER", "WORKSPACE_PATH", "BRANCH_NAME", "PROGRESS_STAGE")
 OUTPUT_MAX_BYTES = 64 << 20
+LEFT_OPEN_S = 2.0  # how long what a command left running may still print into its record
 REFUSED, NOT_EXECUTABLE, NOT_FOUND = 125, 126, 127
 KEY_VARIABLE = "OUTLAST_KEY"
 IN_BACKGROUND = "OUTLAST_IN_BACKGROUND"  # set by the shell function, which starts us with `&`
@@ -58,23 +64,38 @@ def ask(note: Note, timeout_s: float | None = None) -> bytes:
 
 def perform(call: Call) -> int:
     """Run a step or an effect as the supervisor says; the exit code."""
+    _have_streams()
     there = _connected(None)
-    there.send(msgspec.structs.replace(call, attempt=_attempt(), names=names()))
+    missing = _missing(call.words[0])
+    code = 0 if missing is None else missing.exit_code
+    there.send(msgspec.structs.replace(call, attempt=_attempt(), names=names(), missing=code))
     while True:
         order = there.receive()
         if not isinstance(order, Order):
             raise Gone("the supervisor gave an answer that cannot be understood")
         match order.do:
             case "run":
-                there.send(_run(list(call.words), order.key))
+                there.send(_run(there, list(call.words), order))
             case "probe":
-                there.send(_probe(call.probe, order.key))
+                there.send(_probe(call.probe, order))
             case "replay":
-                return _replay(order)
+                return _replay(there, order)
             case "done":
                 return _code(order.exit_code)
             case "refuse":
                 raise _refusal(order)
+            case "missing":
+                raise missing or _refusal(order)
+
+
+def _missing(word: str) -> OutlastError | None:
+    """What is to be said where there is no such program, with a shell's exit code; None where there is one."""
+    try:
+        find_program(word, settings.variable("PATH") or os.defpath, "")
+    except ProgramMissing as error:
+        error.exit_code = NOT_FOUND if error.errno == errno.ENOENT else NOT_EXECUTABLE
+        return error
+    return None
 
 
 def _connected(timeout_s: float | None) -> Connection:
@@ -105,26 +126,44 @@ def _code(exit_code: int) -> int:
 # -- what is ordered ---------------------------------------------------------------------------------------------
 
 
-def _run(words: list[str], key: str) -> Report:
+def _variables(order: Order) -> dict[str, str]:
+    key = {KEY_VARIABLE: order.key} if order.key else {}
+    return settings.inherited(**key, **{environment.CALL: order.call})
+
+
+def _run(there: Connection, words: list[str], order: Order) -> Report:
     """Run the command with its output passed on and kept."""
-    variables = settings.inherited(**({KEY_VARIABLE: key} if key else {}))
+    variables = _variables(order)
     passing = _Passing(variables.pop(IN_BACKGROUND, ""))
     try:
         process = subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=variables)
     except OSError as error:
         code = NOT_FOUND if isinstance(error, FileNotFoundError) else NOT_EXECUTABLE
-        _say(f"{words[0]}: {error.strerror}")
-        return Report(exit_code=code, missing=error.strerror or "")
+        why = f"{words[0] or repr(words[0])}: {error.strerror}"
+        _say(why)
+        return Report(exit_code=code, missing=why)
     assert process.stdout is not None, "it was asked for"
     assert process.stderr is not None, "it was asked for"
     passing.to(process.pid)
     out, err = _Copy(process.stdout, 1), _Copy(process.stderr, 2)
+    with contextlib.suppress(Gone):  # the command runs: what came of it is told when it has ended
+        there.send(Started(pid=process.pid))
     code = process.wait()
+    report = Report(
+        exit_code=_code(code), killed=code < 0, stopped=passing.wanted, ended_ns=time.monotonic_ns()
+    )
     passing.to(0)
+    out.end()
+    err.end()
     kept = Output(_code(code), out.kept(), err.kept(), out.cut + err.cut)
+    if out.left_open or err.left_open:
+        _say(f"{words[0]} ended, and what it left running holds its output open: that is recorded no further")
     if not kept.out and not kept.err:
-        return Report(exit_code=kept.exit_code)
-    return Report(exit_code=kept.exit_code, output=_spooled(kept))
+        return report
+    try:
+        return msgspec.structs.replace(report, output=_spooled(kept))
+    except OSError as error:
+        return msgspec.structs.replace(report, unkept=error.strerror or str(error))
 
 
 class _Passing:
@@ -142,6 +181,11 @@ class _Passing:
             if number in deaf or signal.getsignal(number) is not signal.SIG_IGN:
                 signal.signal(number, self._pass)
 
+    @property
+    def wanted(self) -> bool:
+        """Whether a signal has come."""
+        return self._waits != 0
+
     def to(self, pid: int) -> None:
         """From now on to this process; one that came earlier goes to it too."""
         self._pid = pid
@@ -156,59 +200,109 @@ class _Passing:
 
 
 class _Copy:
-    """Passes a stream on as it comes, and keeps it."""
+    """Passes a stream on as it comes, and keeps it: to its end, or until the command has ended and no more is due.
+
+    What the command itself printed lies in the pipe when it ends, so a pipe's size is read after that in any case.
+    """
 
     def __init__(self, stream: IO[bytes], to: int) -> None:
         self._stream, self._to = stream, to
         self._data = bytearray()
         self.cut = 0
+        self.left_open = False
+        self._over = os.eventfd(0, os.EFD_CLOEXEC)
         self._thread = threading.Thread(target=self._work, daemon=True)
         self._thread.start()
 
+    def end(self) -> None:
+        """The command has ended. Others may hold the stream open for ever: they are not waited for."""
+        os.eventfd_write(self._over, 1)
+
     def kept(self) -> bytes:
-        """All of it, once the stream has ended."""
+        """All of it, once the stream has ended or is given up."""
         self._thread.join()
         return bytes(self._data)
 
     def _work(self) -> None:
-        while chunk := os.read(self._stream.fileno(), _CHUNK):
-            room = OUTPUT_MAX_BYTES - len(self._data)
-            self._data += chunk[:room]
-            self.cut += max(0, len(chunk) - room)
-            with contextlib.suppress(OSError):  # nobody reads it; it is recorded all the same
-                _write(self._to, chunk)
+        poll = select.poll()
+        poll.register(self._stream.fileno(), select.POLLIN)
+        poll.register(self._over, select.POLLIN)
+        due = wait_s = float("inf")
+        while due > 0:
+            began_s = time.monotonic()
+            ready = dict(poll.poll(None if wait_s == float("inf") else max(0.0, wait_s) * 1000))
+            wait_s -= time.monotonic() - began_s
+            if self._over in ready:
+                poll.unregister(self._over)
+                due, wait_s = fcntl.fcntl(self._stream.fileno(), fcntl.F_GETPIPE_SZ) + 1, LEFT_OPEN_S
+            elif not ready:
+                break
+            else:
+                chunk = os.read(self._stream.fileno(), _CHUNK)
+                if not chunk:
+                    return
+                due -= len(chunk)
+                self._take(chunk)
+        self.left_open = True
+
+    def _take(self, chunk: bytes) -> None:
+        room = OUTPUT_MAX_BYTES - len(self._data)
+        self._data += chunk[:room]
+        self.cut += max(0, len(chunk) - room)
+        _pass_on(self._to, chunk)
 
 
-def _probe(command: str, key: str) -> Report:
-    variables = settings.inherited(**{KEY_VARIABLE: key})
-    done = subprocess.run(["/bin/sh", "-c", command], env=variables, stdin=subprocess.DEVNULL, check=False)
-    return Report(exit_code=_code(done.returncode))
+def _probe(command: str, order: Order) -> Report:
+    done = subprocess.run(
+        ["/bin/sh", "-c", command], env=_variables(order), stdin=subprocess.DEVNULL, check=False
+    )
+    return Report(exit_code=_code(done.returncode), ended_ns=time.monotonic_ns())
 
 
 def _spooled(output: Output) -> str:
-    path = Path(settings.variable(environment.SOCKET)).with_name(f"in-{os.getpid()}")
-    fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
-    with open(fd, "wb") as file:
-        file.write(msgspec.msgpack.encode(output))
+    """Leave an output beside the socket, under a name of its own. Raises OSError where there is no room."""
+    socket = Path(settings.variable(environment.SOCKET))
+    path = socket.with_name(f"{socket.name}.in-{os.getpid()}-{os.urandom(4).hex()}")
+    fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+    try:
+        with open(fd, "wb") as file:
+            file.write(msgspec.msgpack.encode(output))
+    except OSError:
+        path.unlink(missing_ok=True)
+        raise
     return str(path)
 
 
-def _replay(order: Order) -> int:
-    path = Path(order.output)
-    output = msgspec.msgpack.decode(path.read_bytes(), type=Output)
-    path.unlink(missing_ok=True)
-    _write(1, output.out)
-    _write(2, output.err)
+def _replay(there: Connection, order: Order) -> int:
+    """Print what is on record, and end as the command did, whoever reads it: the first time that did not matter either."""
+    try:
+        output = msgspec.msgpack.decode(Path(order.output).read_bytes(), type=Output)
+    except FileNotFoundError as error:
+        raise Gone("whoever keeps this run is gone", hint=AGAIN) from error
+    there.close()
+    _pass_on(1, output.out)
+    _pass_on(2, output.err)
     if output.cut:
         _say(f"{output.cut:,} bytes of the output were too many to be recorded")
     return _code(order.exit_code)
 
 
 def _say(text: str) -> None:
-    _write(2, os.fsencode(f"outlast: {text}\n"))
+    _pass_on(2, os.fsencode(f"outlast: {text}\n"))
 
 
-def _write(fd: int, data: bytes) -> None:
+def _pass_on(fd: int, data: bytes) -> None:
+    """Write all of it, unless nobody reads it or it cannot be written; it is on record all the same."""
     view = memoryview(data)
-    while view:
-        view = view[os.write(fd, view) :]
+    with contextlib.suppress(OSError):
+        while view:
+            view = view[os.write(fd, view) :]
+
+
+def _have_streams() -> None:
+    """Open what the script closed: else the next file, the supervisor's socket perhaps, would be standard output."""
+    for fd in (0, 1, 2):
+        try:
+            os.fstat(fd)
+        except OSError:
+            os.open(os.devnull, os.O_RDWR | os.O_CLOEXEC)

@@ -22,11 +22,8 @@ class Copied(msgspec.Struct, frozen=True):
     skipped: tuple[tuple[str, str], ...]
 
 
-def copy_into(made: Made, patterns: Sequence[str]) -> Copied:
-    """Copy untracked files that the patterns name from the repository into its worktree. What is there already stays.
-
-    Patterns are git's, from the top: `*` stops at a slash, `**` does not. Raises UsageError for one that leads out.
-    """
+def check(patterns: Sequence[str]) -> None:
+    """Refuse patterns that lead out of the repository. Raises UsageError."""
     for pattern in patterns:
         parts = pattern.split("/")
         if not pattern or pattern.startswith("/") or ".." in parts or "\0" in pattern:
@@ -34,6 +31,14 @@ def copy_into(made: Made, patterns: Sequence[str]) -> Copied:
                 f"worktree_copy: {pattern!r:.60} is no path inside the repository",
                 hint="like .env* or config/local.yml",
             )
+
+
+def copy_into(made: Made, patterns: Sequence[str]) -> Copied:
+    """Copy untracked files that the patterns name from the repository into its worktree. What is there already stays.
+
+    Patterns are git's, from the top: `*` stops at a slash, `**` does not. Raises UsageError for one that leads out.
+    """
+    check(patterns)
     if not patterns:
         return Copied((), ())
     specs = [f":(top,glob){pattern}" for pattern in patterns]

@@ -57,7 +57,8 @@ class _Guardian:
         self._charge: Told | None = None  # what is guarded; None before the run is claimed
         self._lock: int | None = None
         self._deaf_s = 0.0
-        self._asked: Told | None = None  # the first signal that was passed on
+        self._asked: Told | None = None  # the first signal that the supervisor got
+        self._has_left_word = self._was_frozen = False
         self._terminal = Terminal.of(0)
 
     def watch(self) -> int:
@@ -86,6 +87,8 @@ class _Guardian:
             if self._lock is None:
                 self._lock = guarding.take(Path(told.root), told.run, self._supervisor)
             self._link.say(Told(what="guarded"))
+        elif told.what == "signal":
+            self._ask(told)
         elif told.what == "stopped":
             self._stop_myself()
 
@@ -101,9 +104,16 @@ class _Guardian:
             return
         who = sender(got)
         told = Told(what="signal", number=got.number, sender=who, wanted=not is_shutdown(got))
-        self._asked = self._asked or told
+        self._ask(told)
         self._link.say(told)
         self._deaf_s = self._deaf_s or guarding.monotonic_s()
+
+    def _ask(self, told: Told) -> None:
+        """Somebody wants an end: word of that is left, durable, for guardian and supervisor may both be killed in its midst."""
+        self._asked = self._asked or told
+        if self._charge is not None and told.wanted and not self._has_left_word:
+            self._has_left_word = True
+            guarding.leave(self._word(self._charge), self._charge)
 
     def _stop_myself(self) -> None:
         """Let the shell see a stopped job. The supervisor keeps the lease meanwhile."""
@@ -114,6 +124,9 @@ class _Guardian:
         if self._deaf_s and guarding.monotonic_s() - self._deaf_s > FROZEN_S:
             there = proc.look(self._supervisor)
             if there is not None and there.state in "Tt":
+                self._was_frozen = True
+                if self._charge is not None:
+                    guarding.leave(self._word(self._charge), self._charge)  # before anybody can find it dead
                 os.kill(self._supervisor, signal.SIGKILL)
 
     def _ended(self) -> int | None:
@@ -130,15 +143,29 @@ class _Guardian:
 
     def _after(self, status: int) -> int:
         if os.WIFEXITED(status):
+            if self._charge is not None and self._has_left_word:  # it put on record what it did
+                guarding.forget_note(Path(self._charge.root), self._charge.run)
             return os.WEXITSTATUS(status)
         number = os.WTERMSIG(status)
         if self._terminal is not None:
             self._terminal.take_back()
-        why = f"the supervisor was killed ({signal.Signals(number).name}), sender unknown"
         if self._asked is not None:
             number = self._asked.number
-            name = signal.Signals(number).name
-            why = f"{name} from {self._asked.sender}, which the stopped supervisor did not answer"
         if self._charge is not None:
-            guarding.clean_up(self._charge, spare={os.getpid()}, why=why)
+            word = self._word(self._charge, status)
+            guarding.clean_up(self._charge, spare={os.getpid()}, why=word.why, wanted=word.wanted)
         return 128 + number
+
+    def _word(self, charge: Told, status: int = signal.SIGKILL) -> guarding.Note:
+        """Why the supervisor is dead, and whether somebody had wanted an end: then nothing wakes the run by itself."""
+        why = f"the supervisor was killed ({signal.Signals(os.WTERMSIG(status)).name}), sender unknown"
+        if self._asked is not None:
+            name = signal.Signals(self._asked.number).name
+            fate = (
+                "which the stopped supervisor did not answer"
+                if self._was_frozen
+                else "and the supervisor was killed"
+            )
+            why = f"{name} from {self._asked.sender}, {fate}"
+        wanted = self._asked is not None and self._asked.wanted
+        return guarding.Note(charge.run, charge.epoch, why, wanted=wanted)

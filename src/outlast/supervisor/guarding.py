@@ -26,7 +26,7 @@ _WORDS = 4
 
 
 class Note(msgspec.Struct, frozen=True):
-    """What the guardian found and did, for the next attempt to put on record."""
+    """What the guardian found and did, for the next attempt to put on record. `wanted`: somebody had told it to stop."""
 
     run: str
     epoch: int
@@ -34,6 +34,7 @@ class Note(msgspec.Struct, frozen=True):
     stopped: tuple[str, ...] = ()
     escaped: tuple[str, ...] = ()
     save: str = ""
+    wanted: bool = False
 
 
 def monotonic_s() -> float:
@@ -110,14 +111,18 @@ def _said(fd: int) -> tuple[int, int, int, int]:
 # -- the supervisor is dead ----------------------------------------------------------------------------------------
 
 
-def clean_up(charge: Told, *, spare: Collection[int], why: str) -> None:
-    """Stop everything of the attempt, then have its files saved by a process of its own."""
+def clean_up(
+    charge: Told, *, spare: Collection[int], why: str, wanted: bool = False, grace_s: float = GRACE_S
+) -> Note:
+    """Stop everything of the attempt, then have its files saved by a process of its own. Leaves word of it."""
+    leave(Note(charge.run, charge.epoch, why, wanted=wanted), charge)
     reaped = reaping.stop(
         lambda: reaping.search(charge.run, roots=[os.getpid()], spare=spare),
         first=signal.SIGTERM,
-        grace_s=GRACE_S,
+        grace_s=grace_s,
     )
-    note = Note(charge.run, charge.epoch, why, (*reaped.stopped, *reaped.killed), reaped.escaped)
+    stopped = (*reaped.stopped, *reaped.killed)
+    note = Note(charge.run, charge.epoch, why, stopped, reaped.escaped, wanted=wanted)
     words = [
         sys.executable,
         "-P",
@@ -131,15 +136,27 @@ def clean_up(charge: Told, *, spare: Collection[int], why: str) -> None:
             words, stdin=subprocess.DEVNULL, capture_output=True, timeout=SAVE_S, check=False
         )
         note = msgspec.structs.replace(note, save=done.stdout.decode(errors="replace").strip())
-    with contextlib.suppress(OSError):
-        (folder_of(Path(charge.root), charge.run) / NOTE).write_bytes(msgspec.json.encode(note))
+    leave(note, charge)
+    return note
+
+
+def leave(note: Note, charge: Told) -> None:
+    """Leave word, durable and in one step: a later start may be that at the next boot."""
+    path = folder_of(Path(charge.root), charge.run) / NOTE
+    with contextlib.suppress(OSError), open(path.with_suffix(".part"), "wb") as file:
+        file.write(msgspec.json.encode(note))
+        file.flush()
+        os.fsync(file.fileno())
+        os.replace(file.name, path)
 
 
 def noted(root: Path, run: str) -> Note | None:
-    """What the guardian of the last attempt left word of; read once."""
-    path = folder_of(root, run) / NOTE
+    """What the guardian of an attempt left word of, until the next one takes it up."""
     with contextlib.suppress(OSError, msgspec.MsgspecError):
-        note = msgspec.json.decode(path.read_bytes(), type=Note)
-        path.unlink()
-        return note
+        return msgspec.json.decode((folder_of(root, run) / NOTE).read_bytes(), type=Note)
     return None
+
+
+def forget_note(root: Path, run: str) -> None:
+    """It is on record."""
+    (folder_of(root, run) / NOTE).unlink(missing_ok=True)

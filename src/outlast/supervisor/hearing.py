@@ -8,7 +8,7 @@ from typing import Protocol
 import msgspec
 
 from outlast.processes.senders import Got, Signals, sender
-from outlast.supervisor.link import Link
+from outlast.supervisor.link import Link, Told
 
 HANDLED = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT)
 
@@ -54,7 +54,9 @@ class Ears:
             else:
                 self._others.append(told.what)
         while (got := self._signals.read()) is not None:
-            self.got.append(Signalled(got.number, sender(got), not is_shutdown(got)))
+            heard = Signalled(got.number, sender(got), not is_shutdown(got))
+            self.got.append(heard)  # and the guardian should know, were we killed before we are done
+            self.link.say(Told(what="signal", number=heard.number, sender=heard.sender, wanted=heard.wanted))
 
     def others(self) -> list[str]:
         """What else the guardian said since the last look."""

@@ -13,22 +13,18 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from outlast.core import events as ev
-from outlast.errors import AgentStopped, OutlastError
+from outlast.errors import OutlastError
 from outlast.processes import proc, reaping
 from outlast.supervisor import beginning, detaching, ending, environment, statefile, telling
 from outlast.supervisor.attempt import Place, place_of
 from outlast.supervisor.hearing import Ears, Signalled
 from outlast.supervisor.kept import Script
-from outlast.supervisor.occupying import occupied
 from outlast.supervisor.serving import Server
 from outlast.supervisor.steps import Desk
 from outlast.supervisor.supervised import SupervisedRun
 from outlast.supervisor.wire import Welcome
-from outlast.workspace.capture import Saver
 
 TICK_S = 0.5
-GRACE_S = 6.0
-LEFT_GRACE_S = 2.0
 
 OnReady = Callable[[Welcome, dict[str, str], tuple[str, ...]], None]
 
@@ -36,11 +32,10 @@ OnReady = Callable[[Welcome, dict[str, str], tuple[str, ...]], None]
 class Keeper:
     """One attempt of a script, from its first line to its end."""
 
-    def __init__(self, run: SupervisedRun, script: Script, ears: Ears) -> None:
-        self._run, self._script, self._ears = run, script, ears
+    def __init__(self, run: SupervisedRun, script: Script, ears: Ears, on_run: Callable[[str], None]) -> None:
+        self._run, self._script, self._ears, self._on_run = run, script, ears, on_run
         self._said: list[str] = []
         self._log: Path | None = None
-        self._open = contextlib.ExitStack()
         run.on_claimed = self._prepare
 
     def carry(self, on_ready: OnReady) -> None:
@@ -48,7 +43,7 @@ class Keeper:
         run = self._run
         is_ready = False
         try:
-            with self._open, run:
+            with run:
                 beginning.take_up_note(run)
                 with self._served() as (desk, server):
                     self._write_state()
@@ -68,11 +63,9 @@ class Keeper:
     # -- before ----------------------------------------------------------------------------------------------------
 
     def _prepare(self) -> None:
-        """The run is ours: its workspace too, and nothing of an earlier attempt runs on."""
+        """The run is ours, and nothing of an earlier attempt runs on."""
         run = self._run
-        if run.terms.workspace:
-            private = Saver(run.folder, run.journal.store.root).private
-            self._open.enter_context(occupied(private, run.folder, run.id, run.task))
+        self._on_run(run.id)
         self._place.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         self._script.record(run.journal.store.root, run.id)
         spare = {self._script.pid, *(there.pid for there in proc.ancestors(self._script.pid))}
@@ -115,7 +108,9 @@ class Keeper:
             self._hear(server)
             if self._ears.got:
                 self._interrupt(self._ears.got[0], server)
-            self._take_mail(server)
+            ending.check_store(self._run, self._reap, self._say)
+            ending.check_calls(server, self._reap, self._say)
+            ending.take_mail(self._run, server, self._reap, self._warn)
 
     def _hear(self, server: Server) -> None:
         """What the script's shell told: names are on record already; an interruption is saved at once."""
@@ -127,35 +122,20 @@ class Keeper:
                 ending.save_now(self._run, f"signal: SIG{number} to the script", self._warn)
                 self._write_state()
 
-    def _take_mail(self, server: Server) -> None:
-        """Requests: what stops the run stops the script first, and is recorded when nothing of it runs any more."""
-        run = self._run
-        if not run.journal.lease.mail_waits():
-            return
-        stop = run.asked_to_stop()
-        if stop:
-            if stop in ("pause", "handoff") and server.busy:
-                return  # they wait for the calls under way
-            ending.save_now(run, f"operator: {stop}", self._warn)
-            self._reap(GRACE_S)
-            ending.let_calls_end(server)
-            run.may_stop = True
-        run.drive(run.mail())
-
     # -- after -----------------------------------------------------------------------------------------------------
 
     def _interrupt(self, why: Signalled, server: Server) -> None:
         """A script without its keeper could record nothing: it is stopped too. Always raises."""
-        ending.save_now(self._run, f"signal: {why.evidence}", self._warn)
-        self._reap(GRACE_S)
-        ending.let_calls_end(server)
-        cause = "signal" if why.wanted or why.number == signal.SIGHUP else "host"
-        raise AgentStopped(f"{why.evidence} to the keeper", cause=cause, wanted=why.wanted)
+        ending.stop(self._run, server, f"signal: {why.evidence}", self._reap, self._warn)
+        raise ending.stopped_by(why, whom=" to the keeper")
 
     def _after(self, desk: Desk, server: Server) -> None:
         """The script is gone: stop what it left, then judge. Raises AgentStopped unless it came to its end."""
-        self._reap(LEFT_GRACE_S)
+        server.stopping()
+        self._reap(ending.LEFT_GRACE_S)
         ending.let_calls_end(server)
+        ending.check_store(self._run, self._reap, self._say)
+        ending.check_calls(server, self._reap, self._say)
         self._hear(server)
         ended = self._script.end()
         if ended is not None:

@@ -1,6 +1,8 @@
 """The process behind `outlast __keep`: it opens the script's run, waits for an earlier keeper, and answers once."""
 
+import contextlib
 import os
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import BinaryIO
 
@@ -51,12 +53,30 @@ def _kept(asked: Asked, script: Script, ears: Ears, answer: BinaryIO) -> None:
         while True:
             terms = _terms(asked, store)
             try:
-                return Keeper(SupervisedRun(terms), script, ears).carry(ready)
+                with _alone(store, terms) as name:
+                    return Keeper(SupervisedRun(terms), script, ears, name).carry(ready)
             except RunRefused:
                 if not kept.wait_until_left(store.root, _in_the_way(store, terms)):
                     raise
     finally:
         stores.give_back(store)
+
+
+@contextlib.contextmanager
+def _alone(store: SqliteStore, terms: Terms) -> Iterator[Callable[[str], None]]:
+    """In the workspace alone, before there is a run: one that is refused leaves none. What is given names the run."""
+    if not terms.workspace:
+        yield _unnamed
+        return
+    known = store.list(Where(task=terms.task, project=terms.project, parent=""), limit=1)
+    run = known[0].run if known and not terms.again else "(new)"
+    folder = Path(terms.workspace)
+    with occupying.occupied(Saver(folder, store.root).private, folder, run, terms.task, "script") as name:
+        yield name
+
+
+def _unnamed(_: str) -> None:
+    """No workspace is told which run it is."""
 
 
 def _terms(asked: Asked, store: SqliteStore) -> Terms:

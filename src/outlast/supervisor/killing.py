@@ -1,7 +1,8 @@
 """The operator's kill: the holder is asked, saves, stops its command and ends; one that does not is made to.
 
-In three steps, each with its limit: a request, a SIGTERM to the guardian, SIGKILL to guardian, supervisor and agent.
-Whatever it took, nothing of the run is running afterwards, and it is on record that somebody wanted that.
+In three steps, each with its limit: a request, a SIGTERM to the guardian, SIGKILL to guardian, supervisor and agent; then
+the files are saved here. Who was stopped goes on first, for it could not obey. Whatever it took, nothing of the run is
+running afterwards, and it is on record that somebody wanted that.
 """
 
 import contextlib
@@ -16,15 +17,18 @@ import msgspec
 from outlast.core import waking
 from outlast.core.state import RunState, Status
 from outlast.errors import RunHeld, RunRefused
-from outlast.processes import reaping
+from outlast.processes import proc, reaping
 from outlast.runs import acts, endings, find
 from outlast.store import liveness
 from outlast.store.protocol import Summary
 from outlast.store.sqlite import SqliteStore
-from outlast.supervisor import watchers
+from outlast.supervisor import guardian, guarding, watchers
+from outlast.supervisor.link import Told
 
 ASKED_S = 15.0
-SIGNALLED_S = 12.0  # the supervisor's own grace, its saves, and some
+# A supervisor that is stopped again and again is killed by its guardian, which then stops what runs and saves.
+SIGNALLED_S = guardian.FROZEN_S + guarding.GRACE_S + reaping.KILL_LIMIT_S + 5.0
+SAVED_S = guarding.SAVE_S + 5.0
 KILLED_S = 5.0
 _LOOK_EVERY_S = 0.05
 
@@ -32,7 +36,10 @@ How = Literal["not_running", "asked", "signalled", "killed", "waits"]
 
 
 class Killed(msgspec.Struct, frozen=True, kw_only=True):
-    """What became of it. `how`: it was not running, was asked, signalled or killed; or still waits to take it in."""
+    """What became of it. `how`: it was not running, was asked, signalled or killed; or still waits to take it in.
+
+    `last_save` is one that was made since, if it was running.
+    """
 
     run: str
     task: str
@@ -65,11 +72,15 @@ class _Kill:
         self._asked_s, self._signalled_s = asked_s, signalled_s
         self._watcher = watchers.of(store.root, root.run)
         self._stopped: tuple[str, ...] = ()
+        self._saved_before = root.state.last_save
+        self._noted_before = guarding.noted(store.root, root.run)
+        self._saved = ""
 
     def carry(self) -> Killed:
         store, run = self._store, self._root.run
         if not store.holder_lives(run) and self._watcher is None:
             return self._mark_dead("not_running")
+        self._let_go_on()
         if store.holder_lives(run):
             with contextlib.suppress(RunRefused):  # it came to an end this very moment
                 acts.ask(store, run, "kill", "kill")
@@ -90,7 +101,8 @@ class _Kill:
         if self._watcher is not None and self._watcher.guardian:
             self._tell(f"SIGTERM to its guardian, pid {self._watcher.guardian}")
             _signal(self._watcher.guardian, signal.SIGTERM)
-            if self._wait(self._signalled_s, self._is_over):
+            self._let_go_on()
+            if self._wait(self._signalled_s, self._is_over) or self._wait_saved():
                 return self._mark_dead("signalled")
         self._kill_all()
         return self._mark_dead("killed")
@@ -103,9 +115,34 @@ class _Kill:
         for number in (signal.SIGSTOP, signal.SIGKILL):  # none acts on the death of another
             for pid in pids:
                 _signal(pid, number)
-        reaped = reaping.stop(lambda: reaping.find(self._root.run), first=signal.SIGTERM, grace_s=1.0)
-        self._stopped = (*reaped.stopped, *reaped.killed)
         self._wait(KILLED_S, self._is_over)
+        note = guarding.clean_up(self._charge(), spare=(), why="outlast kill", wanted=True, grace_s=1.0)
+        self._stopped, self._saved = note.stopped, note.save
+
+    def _charge(self) -> Told:
+        """What a guardian would know of it."""
+        state = acts.summary_of(self._store, self._root.run).state
+        return Told(
+            what="claimed", run=state.run, root=str(self._store.root), workspace=state.workspace, task=state.task,
+            epoch=state.attempt.epoch if state.attempt is not None else 0,
+        )  # fmt: skip
+
+    def _let_go_on(self) -> None:
+        """Who was stopped, as a job or by hand, goes on: else it could neither save nor end."""
+        watcher = watchers.of(self._store.root, self._root.run) or watchers.Watcher(0, 0)
+        for pid in {
+            watcher.guardian,
+            watcher.supervisor,
+            self._holder() if self._root.state.supervised else 0,
+        }:
+            there = proc.look(pid) if pid else None
+            if there is not None and there.state in "Tt":
+                _signal(pid, signal.SIGCONT)
+
+    def _wait_saved(self) -> bool:
+        """A guardian whose supervisor is dead saves: it is given the time for that."""
+        watcher = watchers.of(self._store.root, self._root.run)
+        return watcher is not None and not watcher.supervisor and self._wait(SAVED_S, self._is_over)
 
     def _holder(self) -> int:
         """The pid of the holder, if it is a process of this host and this boot that still lives."""
@@ -147,11 +184,20 @@ class _Kill:
     def _told(self, how: How) -> Killed:
         summary = acts.summary_of(self._store, self._root.run)
         state: RunState = summary.state
+        last_save = state.last_save if how == "not_running" else self._new_save(state)
+        if how in ("asked", "signalled", "killed") and not last_save and state.workspace:
+            self._tell("nothing new was saved")
         return Killed(
             run=summary.run, task=summary.task, how=how, beats=state.beats, evidence=state.evidence,
-            status=find.shown_status(self._store, state, summary.run), last_save=state.last_save or None,
+            status=find.shown_status(self._store, state, summary.run), last_save=last_save or None,
             stopped=self._stopped,
         )  # fmt: skip
+
+    def _new_save(self, state: RunState) -> str:
+        """The newest save made since the kill was asked for: on record, made here, or by a guardian that left word of it."""
+        note = guarding.noted(self._store.root, state.run)
+        noted = note.save if note is not None and note != self._noted_before else ""
+        return self._saved or noted or (state.last_save if state.last_save != self._saved_before else "")
 
 
 def _signal(pid: int, number: int) -> None:

@@ -1,7 +1,8 @@
 """How a command is started, and started again by nobody's hand: its words, its folder, and what of the environment counts.
 
-Of the environment only PATH, locale and VIRTUAL_ENV are recorded with their values; of all other variables the names,
-because their values may be secrets. Those come from `env` in the user's configuration folder, which must be private.
+Of the environment only PATH, locale, VIRTUAL_ENV and our own settings are recorded with their values; of all other
+variables, and of settings that look like secrets, the names. Values of those come from `env` in the user's configuration
+folder, which must be private.
 """
 
 import os
@@ -12,6 +13,7 @@ from pathlib import Path
 import msgspec
 
 from outlast import settings
+from outlast.core.secrets import mask
 from outlast.errors import UsageError
 from outlast.workspace.seam import raw, text
 
@@ -19,6 +21,7 @@ KEPT = ("PATH", "LANG", "LANGUAGE", "TZ", "VIRTUAL_ENV", "PYTHONPATH", "TERM")
 OURS = "OUTLAST_"
 SECRETS_FILE = "env"
 _SECRETS_MAX_BYTES = 1 << 20
+_SECRET_CHARS_MIN = 6  # what is shorter stands in every other text
 
 
 class Launch(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -33,8 +36,13 @@ class Launch(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     issue: str = ""
     rounds: int = 5
     restarts: int = 50
+    stall: int = 30  # beats of an agent without anything new before it is stopped; 0 is never
     share: bool = False
     interactive: bool = False
+    opened: bool = False  # at a terminal this once (`outlast open`), although the command is headless
+    plain: bool = False  # run as any command, also where it is an agent that is known
+    accept_unknown: bool = False  # end well although it is not known whether some calls of the agent happened
+    settings: dict[str, str] = {}  # those that the environment gave, which the command itself does not get
     setup: str = ""  # run once before the command, as a recorded step
 
     @property
@@ -47,8 +55,10 @@ def recorded(
     words: Sequence[str], program: str, cwd: Path, environment: Mapping[str, str], **more: object
 ) -> Launch:
     """What is recorded of a start with this environment."""
-    kept = {name: text(os.fsencode(value)) for name, value in environment.items() if _is_kept(name)}
+    kept = _texts({name: value for name, value in environment.items() if _is_kept(name)})
+    given = {name: value for name, value in settings.given().items() if not mask(value)[1]}
     names = sorted(name for name in environment if not _is_kept(name) and not name.startswith(OURS))
+    names += sorted(settings.given().keys() - given.keys())
     return msgspec.convert(
         {
             "argv": tuple(text(os.fsencode(word)) for word in words),
@@ -56,6 +66,7 @@ def recorded(
             "cwd": text(os.fsencode(cwd)),
             "umask": _umask(),
             "environment": kept,
+            "settings": _texts(given),
             "names": tuple(text(os.fsencode(name)) for name in names),
             **more,
         },
@@ -66,9 +77,19 @@ def recorded(
 def environment_of(launch: Launch, now: Mapping[str, str]) -> tuple[dict[str, str], list[str]]:
     """The environment of a start by nobody's hand, and the names that were there at first and are missing now."""
     restored = {name: os.fsdecode(raw(value)) for name, value in launch.environment.items()}
-    found = {"HOME": str(Path.home())} | dict(now) | secrets() | restored
-    missing = [name for name in launch.names if os.fsdecode(raw(name)) not in found]
+    home = settings.home()
+    found = ({} if home is None else {"HOME": str(home)}) | dict(now) | secrets() | restored
+    known = found.keys() | settings.given().keys()
+    missing = [name for name in launch.names if os.fsdecode(raw(name)) not in known]
     return found, [name for name in missing if not name.startswith(_FLEETING)]
+
+
+def with_settings_of_now(launch: Launch) -> Launch:
+    """The launch with its settings in force; what the environment gives now goes before what it gave then."""
+    recorded = {name: os.fsdecode(raw(value)) for name, value in launch.settings.items()}
+    settings.adopt(recorded | settings.given())
+    now = {name: value for name, value in settings.given().items() if not mask(value)[1]}
+    return msgspec.structs.replace(launch, settings=_texts(now))
 
 
 # Names that belong to a terminal or a login and mean nothing to the next one.
@@ -82,9 +103,7 @@ def secrets() -> dict[str, str]:
     """The variables in the user's `env` file; none where there is no such file. Raises UsageError if others may read it."""
     path = settings.user_folder() / SECRETS_FILE
     try:
-        with path.open("rb") as file:
-            told = os.fstat(file.fileno())
-            data = file.read(_SECRETS_MAX_BYTES)
+        data, told = _read(path)
     except FileNotFoundError:
         return {}
     except OSError as error:
@@ -92,6 +111,21 @@ def secrets() -> dict[str, str]:
     if stat.S_IMODE(told.st_mode) & 0o077 or told.st_uid not in (os.getuid(), 0):
         raise UsageError(f"{path} holds secrets and others may read it", hint=f"`chmod 600 {path}`")
     return dict(_lines(data, path))
+
+
+def known_secrets() -> dict[str, str]:
+    """What must not be shown of that file: each value that is long enough to be one, with its name. Never raises."""
+    path = settings.user_folder() / SECRETS_FILE
+    try:
+        found = _lines(_read(path)[0], path)
+    except (OSError, UsageError):
+        return {}
+    return {value: name for name, value in found if len(value) >= _SECRET_CHARS_MIN}
+
+
+def _read(path: Path) -> tuple[bytes, os.stat_result]:
+    with path.open("rb") as file:
+        return file.read(_SECRETS_MAX_BYTES), os.fstat(file.fileno())
 
 
 def _lines(data: bytes, path: Path) -> list[tuple[str, str]]:
@@ -110,6 +144,10 @@ def _lines(data: bytes, path: Path) -> list[tuple[str, str]]:
 def _unquoted(value: str) -> str:
     quoted = len(value) > 1 and value[0] == value[-1] and value[0] in "\"'"
     return value[1:-1] if quoted else value
+
+
+def _texts(variables: Mapping[str, str]) -> dict[str, str]:
+    return {name: text(os.fsencode(value)) for name, value in variables.items()}
 
 
 def _is_kept(name: str) -> bool:

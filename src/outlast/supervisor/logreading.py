@@ -53,13 +53,17 @@ def read_log(path: Path, *, follow: bool, stop: Callable[[], bool]) -> Generator
     reading = _Reading(path.parent, int(found[1]))
     while True:
         last_look = not follow or stop()
+        # before the lines: nothing is added to them after that
+        following = reading.later() if follow else None
         yield from reading.lines()
-        if follow and reading.next_attempt():
-            continue
-        if last_look:
+        if following is not None:
+            yield from reading.rest()
+            reading.go_to(following)
+        elif last_look:
             yield from reading.rest()
             return
-        time.sleep(POLL_S)
+        else:
+            time.sleep(POLL_S)
 
 
 class _Reading:
@@ -84,14 +88,14 @@ class _Reading:
             yield from self._part()  # what came before the writer went on to the next one
             yield from self._go_on(following)
 
-    def next_attempt(self) -> bool:
-        """Go on to the log of a later attempt, if there is one."""
-        following = min((each for each in attempts(self._folder) if each > self._attempt), default=None)
-        if following is None or self._held:
-            return False
+    def later(self) -> int | None:
+        """The next attempt that has a log; None while there is none."""
+        return min((each for each in attempts(self._folder) if each > self._attempt), default=None)
+
+    def go_to(self, attempt: int) -> None:
+        """Read the log of another attempt."""
         self._close()
-        self._attempt, self._start, self._at = following, 0, 0
-        return True
+        self._attempt, self._start, self._at = attempt, 0, 0
 
     def rest(self) -> Iterator[str]:
         """The beginning of a line whose writer was killed."""

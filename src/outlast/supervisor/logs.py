@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Final
 
 from outlast.store import files
+from outlast.supervisor import launching
 from outlast.supervisor.cleaning import Cleaner, Stream, stamp
 
 OURS: Final = "---"  # what we say ourselves, in the place of the stream
@@ -38,7 +39,8 @@ class Log:
         self._part_bytes, self._queue_bytes = part_bytes, queue_bytes
         self._queue: deque[tuple[Stream, bytes, datetime]] = deque()
         self._queued = self._dropped = 0
-        self._cleaners: dict[Stream, Cleaner] = {"out": Cleaner("out"), "err": Cleaner("err")}
+        known = launching.known_secrets()
+        self._cleaners: dict[Stream, Cleaner] = {"out": Cleaner("out", known), "err": Cleaner("err", known)}
         self._last: deque[Path] = deque()
         self._fd = -1
         self._size = self._part_size = self._removed = 0

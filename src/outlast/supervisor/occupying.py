@@ -7,21 +7,32 @@ import shlex
 from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
+from typing import Literal
 
 from outlast.errors import RunRefused
 
 NAME = "occupied"
+Kind = Literal["command", "script", "resumed"]
+# What else there is to do than to wait, by what was to be started.
+_INSTEAD: dict[Kind, str] = {
+    "command": ", give this one a `--worktree`, or say `--share`",
+    "script": ", or start the script in another worktree (`git worktree add`)",
+    "resumed": "",
+}
 
 
 @contextlib.contextmanager
-def occupied(private: Path, folder: Path, run: str, task: str) -> Iterator[Callable[[str], None]]:
+def occupied(
+    private: Path, folder: Path, run: str, task: str, kind: Kind = "command"
+) -> Iterator[Callable[[str], None]]:
     """Work in a folder alone; what is given names the run once it has an id. Raises RunRefused, with who works there."""
     fd = os.open(private / NAME, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     try:
         try:
             fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            raise _refusal(os.pread(fd, 1000, 0).decode(errors="replace"), folder, run) from None
+            said = os.pread(fd, 1000, 0).decode(errors="replace")
+            raise _refusal(said, folder, (run, task), kind) from None
         name = partial(_say, fd, task)
         name(run)
         yield name
@@ -41,12 +52,18 @@ def occupant(private: Path) -> str:
     return ""
 
 
-def _refusal(said: str, folder: Path, run: str) -> RunRefused:
+def _refusal(said: str, folder: Path, mine: tuple[str, str], kind: Kind) -> RunRefused:
     other, _, rest = said.partition(" ")
     pid, _, task = rest.partition(" ")
     # A new run has no id yet when it begins to work there.
     name = shlex.quote(task) if other.startswith("(") else other
+    stop = f"wait for it or stop it (`outlast kill {name}`)"
+    if task == mine[1] and (other == mine[0] or other.startswith("(")):
+        look = "" if kind == "script" else f"`outlast output {name} -f` shows what it prints; "
+        return RunRefused(
+            f"task {task!r} is running already, in run {other} (pid {pid}); it works in {folder}",
+            hint=f"{look}{stop}",
+        )
     return RunRefused(
-        f"run {other} of task {task!r} (pid {pid}) works in {folder} already",
-        hint=f"wait for it or stop it (`outlast kill {name}`), give this one a `--worktree`, or say `--share`",
+        f"run {other} of task {task!r} (pid {pid}) works in {folder} already", hint=f"{stop}{_INSTEAD[kind]}"
     )

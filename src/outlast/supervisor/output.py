@@ -16,8 +16,10 @@ import time
 from collections.abc import Callable
 from datetime import UTC, datetime
 
+from outlast.supervisor import detaching
 from outlast.supervisor.cleaning import Stream
 from outlast.supervisor.logs import PARTIAL_AGE, Log
+from outlast.supervisor.statusline import StatusLine
 
 READ_BYTES = 1 << 18
 TAIL_BYTES = 64 << 10
@@ -91,6 +93,7 @@ class _Way:
         self.name: Stream = name
         self.source = source
         self.sink = Sink(sink) if sink is not None else None
+        self.is_terminal = sink is not None and os.isatty(sink)
         self.pending = memoryview(b"")
 
     @property
@@ -145,11 +148,15 @@ class Relay:
         stderr: int,
         log: Log,
         *,
-        to: tuple[int | None, int | None] = (1, 2),
+        to: tuple[int | None, int | None] | None = None,
         now: Callable[[], datetime] = lambda: datetime.now(UTC),
+        line: StatusLine | None = None,
     ) -> None:
+        if to is None:  # where nobody watches, the log has it
+            to = (None, None) if detaching.is_apart() else (1, 2)
         self._ways = (_Way("out", stdout, to[0]), _Way("err", stderr, to[1]))
         self._log, self._now = log, now
+        self._line = line if line is not None and line.is_on else None
         self._tail = b""
         self.closed: dict[Stream, str] = {}  # streams that nobody takes any more, and why
         self._read_at_s = self._log_from_s = 0.0
@@ -200,10 +207,13 @@ class Relay:
             asked = select.poll()
             for fd, events in (*self.wanted(), (ended, select.POLLIN)):
                 asked.register(fd, events)
-            wait_s = self.wait_s()
+            waits_s = [self.wait_s(), self._line.wait_s() if self._line is not None else None]
+            wait_s = min((each for each in waits_s if each is not None), default=None)
             if any(fd == ended for fd, _ in asked.poll(None if wait_s is None else wait_s * 1000)):
                 return
             self.step(0.0)
+            if self._line is not None and not self.is_behind:
+                self._line.draw()
 
     def drain(self, limit_s: float, *, reader_limit_s: float | None = None) -> bool:
         """Relay what is left when the agent has died; whether that was all.
@@ -241,15 +251,22 @@ class Relay:
 
     def _move(self, way: _Way) -> None:
         try:
-            way.push()
+            self._push(way)
             if not way.pending and way.source >= 0:
                 data = way.read()
                 if data:
                     self._take(way.name, data)
                     way.pending = memoryview(data)
-                    way.push()
+                    self._push(way)
         except OSError as error:
             self._break(way, error)
+
+    def _push(self, way: _Way) -> None:
+        line = self._line if way.is_terminal else None
+        if line is not None and way.pending:
+            line.wipe()
+            line.passed(way.pending)
+        way.push()
 
     def _take(self, name: Stream, data: bytes) -> None:
         self._tail = data[-TAIL_BYTES:] if len(data) >= TAIL_BYTES else (self._tail + data)[-TAIL_BYTES:]

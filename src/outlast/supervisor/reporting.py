@@ -125,8 +125,10 @@ def _judged(
     if shown == "cancelled":
         return "stopped", f"cancelled: {state.evidence}", None
     wake = waking.judge(state, shown, now)
-    if shown == "in_doubt" and not wake.yes:
-        return "needs you", _doubts(store, state), f"outlast effects {run}"
+    if shown == "in_doubt" and not waking.settles_itself(state):
+        return "needs you", *_doubts(store, state)
+    if shown == "in_doubt":
+        return "stopped", f"{_doubts(store, state)[0]}; the next attempt settles it", f"outlast resume {run}"
     if shown == "failed" or (shown == "parked" and state.parked_until is None):
         return "needs you", f"{shown}: {why}", f"outlast resume {run}"
     if shown == "parked":
@@ -137,9 +139,13 @@ def _judged(
     return "stopped", f"{shown}: {why}" if why else wake.why, f"outlast resume {run}"
 
 
-def _doubts(store: SqliteStore, state: RunState) -> str:
-    names = [f"{effect.id} {effect.name}" for _, effect in find.doubts(store, state)]
-    return f"in doubt: {', '.join(names[:4])}{' …' if len(names) > 4 else ''}"
+def _doubts(store: SqliteStore, state: RunState) -> tuple[str, str]:
+    """What is in doubt, and how the first of it is settled. Not to be pasted as it is: a person looks first."""
+    doubts = find.doubts(store, state)
+    found = [item for item in doubts if not waking.is_settled_by_the_next(item[1])] or doubts
+    names = [f"{effect.id} {effect.name}" for _, effect in found]
+    told = f"in doubt: {', '.join(names[:4])}{' …' if len(names) > 4 else ''}"
+    return told, f"outlast settle {found[0][0]} {found[0][1].id} (--happened | --did-not)"
 
 
 # -- what it did -------------------------------------------------------------------------------------------------

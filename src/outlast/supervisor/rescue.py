@@ -21,6 +21,8 @@ def main(words: list[str]) -> int:
     if not charge.workspace:
         return 0
     folder = Path(charge.workspace)
+    # the agent may have written what it likes into the repository's file
+    settings.tolerate(lambda error: None)
     found = settings.load(folder)
     limits = Limits(found["save_big_file_bytes"], found["save_folder_files"], found["save_folder_bytes"])
     saver = Saver(folder, Path(charge.root), limits=limits, shadow=found["save_where"] == "shadow")

@@ -60,8 +60,16 @@ def ask(*words: str, given: str = "") -> Tool:
 
 
 def user_name() -> str:
-    """Who we are to the system, whatever the environment says."""
-    return pwd.getpwuid(os.getuid()).pw_name
+    """Who we are to the system, whatever the environment says; a bare uid goes by its number."""
+    entry = _passwd()
+    return str(os.getuid()) if entry is None else entry.pw_name
+
+
+def _passwd() -> pwd.struct_passwd | None:
+    try:
+        return pwd.getpwuid(os.getuid())
+    except KeyError:
+        return None
 
 
 def has_systemd() -> bool:
@@ -77,8 +85,14 @@ def is_lingering(user: str) -> bool:
 
 
 def unit_path() -> Path:
-    """Where the user's units lie."""
-    return Path.home() / ".config" / "systemd" / "user" / UNIT
+    """Where the user's units lie. Raises UsageError for a user without a home."""
+    home = settings.home()
+    if home is None:
+        raise UsageError(
+            f"there is no home to install a service in: HOME is not set, and uid {os.getuid()} has none in passwd",
+            hint="set HOME, or have `outlast resume --all` run at boot by other means",
+        )
+    return home / ".config" / "systemd" / "user" / UNIT
 
 
 def crontab() -> str | None:
@@ -99,14 +113,15 @@ def boot_command(store: str | None) -> Boot:
     beside = Path(sys.executable).with_name("outlast")
     program = [str(beside)] if os.access(beside, os.X_OK) else [sys.executable, "-P", "-m", "outlast"]
     variables = []
-    home = Path(pwd.getpwuid(os.getuid()).pw_dir)  # at boot there is no HOME but this
-    if settings.user_folder().parent != home / ".config":
+    entry = _passwd()  # at boot there is no HOME but this
+    if entry is None or settings.user_folder().parent != Path(entry.pw_dir) / ".config":
         variables.append(("XDG_CONFIG_HOME", str(settings.user_folder().parent)))
     return Boot((*program, "--store", place, "resume", "--all"), tuple(variables))
 
 
 def install(store: str | None) -> Service:
-    """Put it there, as often as wanted. Raises UsageError where there is neither systemd nor cron."""
+    """Put it there, as often as wanted. Raises UsageError where there is neither systemd nor cron, or no home."""
+    unit_path()
     boot = boot_command(store)
     if has_systemd():
         _install_unit(boot)
@@ -160,6 +175,11 @@ def remove() -> Service:
 
 
 # -- looking -----------------------------------------------------------------------------------------------------
+
+
+def is_there() -> bool:
+    """Whether there is anything of it."""
+    return bool(_read(unit_path())) or units.CRON_MARK in (crontab() or "")
 
 
 def status(store: str | None) -> Service:

@@ -4,24 +4,27 @@ import hashlib
 import os
 import re
 import shlex
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 import msgspec
 
 from outlast import settings
+from outlast.agents import Adapter
 from outlast.core import events as ev
-from outlast.errors import UsageError, WorkspaceRefused
+from outlast.errors import RunRefused, UsageError, WorkspaceRefused
 from outlast.processes.programs import CannotStart, find_program
-from outlast.runs import stores
+from outlast.runs import gather, stores
 from outlast.runs.opening import terms_of
 from outlast.runs.savepoints import workspace_around
+from outlast.runs.terms import Terms
 from outlast.store.protocol import Summary, Where
 from outlast.store.sqlite import SqliteStore
 from outlast.supervisor import kept, launching
+from outlast.supervisor.attempt import known_agent
 from outlast.supervisor.launching import Launch
 from outlast.supervisor.link import Link
-from outlast.supervisor.occupying import occupant, occupied
+from outlast.supervisor.occupying import Kind, occupant, occupied
 from outlast.supervisor.supervised import SupervisedRun
 from outlast.supervisor.supervising import Supervisor
 from outlast.workspace import repo
@@ -48,70 +51,166 @@ class Asked(msgspec.Struct, frozen=True, kw_only=True):
     files: str = "keep"
     rounds: int = 5
     restarts: int = 50
+    stall: int = 30
     share: bool = False
     amend: bool = False
     again: bool = False
     moved: bool = False
     headless: bool = False
+    plain: bool = False
+    accept_unknown: bool = False
     setup: str = ""
 
 
-def start(asked: Asked, link: Link, say: Callable[[str], None]) -> int:
-    """Carry a command that a person typed; the exit code. Raises OutlastError where it is refused."""
+def check(asked: Asked) -> None:
+    """Refuse what makes no sense wherever it is to work, before anything is made for it. Raises OutlastError."""
     if not asked.words:
         raise UsageError("there is no command to run", hint="outlast run --task 1411 -- CMD …")
+    _terms(asked, None)
+    if "/" not in asked.words[0] or os.path.isabs(asked.words[0]):
+        program_of(asked.words[0], "/")
+
+
+def start(asked: Asked, link: Link, say: Callable[[str], None]) -> int:
+    """Carry a command that a person typed; the exit code. Raises OutlastError where it is refused.
+
+    A workspace that is gone comes back from its save when the run is taken up; so may the program in it.
+    """
+    check(asked)
     cwd = Path(asked.cwd or Path.cwd())
-    if not cwd.is_dir():
+    if not cwd.is_dir() and asked.workspace != str(cwd):
         raise UsageError(f"the folder {cwd} is not there", hint="make it, or work in another")
-    variables = _inherited()
-    try:
-        program = find_program(asked.words[0], variables.get("PATH", os.defpath), str(cwd))
-    except CannotStart as error:
-        raise UsageError(str(error), hint=error.hint) from error
+    variables = inherited()
+    program = (
+        program_of(asked.words[0], str(cwd)) if cwd.is_dir() else _program_to_come(asked.words[0], str(cwd))
+    )
     folder = _workspace(asked, cwd, say)
     launch = launching.recorded(
         asked.words, program, cwd, variables, issue=asked.issue, rounds=asked.rounds, restarts=asked.restarts,
-        share=asked.share, setup=asked.setup, interactive=not asked.headless and os.isatty(0) and os.isatty(1),
+        stall=asked.stall, share=asked.share, setup=asked.setup, plain=asked.plain, accept_unknown=asked.accept_unknown,
     )  # fmt: skip
-    task = asked.task or _task_of(asked.words)
-    terms = terms_of(
-        task, goal=asked.goal, done=asked.done, invariants=asked.invariants, budget=asked.budget, store=asked.store,
-        project=asked.project, workspace=folder, files=asked.files, moved=asked.moved, amend=asked.amend,
-        again=asked.again or not asked.task,
-    )  # fmt: skip
-    return _carry(SupervisedRun(terms), launch, variables, link, say)
+    adapter = known_agent(launch)
+    if adapter is not None:
+        check_version(adapter, program, say)
+    headless = asked.headless or (adapter is not None and adapter.is_headless(asked.words))
+    launch = msgspec.structs.replace(launch, interactive=not headless and os.isatty(0) and os.isatty(1))
+    run = SupervisedRun(_terms(asked, folder))
+    run.typed = True
+    _look_at_the_last(run, asked, say)
+    return _carry(run, launch, variables, link, say)
 
 
-def resume(url: str, summary: Summary, launch: Launch, link: Link, say: Callable[[str], None]) -> int:
-    """Carry on a run as its last start recorded it; the exit code. The store must not be open here: it has threads."""
-    variables, missing = launching.environment_of(launch, _inherited())
+def _terms(asked: Asked, folder: Path | None) -> Terms:
+    return terms_of(
+        asked.task or _task_of(asked.words), goal=asked.goal, done=asked.done, invariants=asked.invariants,
+        budget=asked.budget, store=asked.store, project=asked.project, workspace=folder, files=asked.files,
+        moved=asked.moved, amend=asked.amend, again=asked.again or not asked.task,
+    )  # fmt: skip
+
+
+def program_of(word: str, cwd: str) -> str:
+    """Where a program is. Raises UsageError."""
+    try:
+        return find_program(word, inherited().get("PATH", os.defpath), cwd)
+    except CannotStart as error:
+        raise UsageError(str(error), hint=error.hint) from error
+
+
+def _program_to_come(word: str, cwd: str) -> str:
+    """The same in a folder that is not there yet; its own programs come with it."""
+    return os.path.join(cwd, word) if "/" in word else program_of(word, "/")
+
+
+def _look_at_the_last(run: SupervisedRun, asked: Asked, say: Callable[[str], None]) -> None:
+    """What the task's last run makes of what is asked for now. Raises RunRefused for terms that it cannot take any more."""
+    if run.terms.again:
+        return
+    store = stores.acquire(run.terms.store or run.settings["store"] or None)
+    try:
+        known = store.list(Where(task=run.task, project=run.terms.project, parent=""), limit=1)
+        if known and known[0].state.status == "done":
+            other = " and ".join(_differences(store, known[0], asked))
+            if other:
+                say(f"it was done with another {other}; to run it anew with this one, say --again")
+        if known and known[0].state.status == "failed" and asked.amend:
+            raise RunRefused(
+                f"run {known[0].run} of task {run.task!r} has failed, and --amend changes only what goes on",
+                hint=f"`outlast resume {known[0].run}` gives it another try as it is; --again starts a new run like this",
+            )
+    finally:
+        stores.give_back(store)
+
+
+def _differences(store: SqliteStore, summary: Summary, asked: Asked) -> Iterator[str]:
+    """In what the task that is asked for is another one than this run, as people call it."""
+    contract, launch = gather.contract(store, summary.state), launch_of(store, summary)
+    pairs = (
+        ("goal", asked.goal, contract.goal),
+        ("--done", asked.done, contract.checks),
+        ("--invariant", asked.invariants, contract.invariants),
+        ("command", asked.words, tuple(launch.words) if launch is not None else asked.words),
+    )
+    yield from (name for name, wanted, was in pairs if wanted is not None and wanted != was)
+
+
+def resume(
+    url: str,
+    summary: Summary,
+    launch: Launch,
+    link: Link,
+    say: Callable[[str], None],
+    *,
+    opened: bool = False,
+) -> int:
+    """Carry on a run as its last start recorded it; the exit code. The store must not be open here: it has threads.
+
+    `opened`: a person is at the terminal this once, also where the command is headless.
+    """
+    launch = _at_terminal(launch, summary, opened=opened)
+    variables, missing = launching.environment_of(launch, inherited())
     settings.adopt(variables)  # checks and git need its PATH as much as the command does
+    launch = launching.with_settings_of_now(launch)
     if missing:
         path = settings.user_folder() / launching.SECRETS_FILE
         more = f" and {len(missing) - NAMED_MAX} more" if len(missing) > NAMED_MAX else ""
         names = ", ".join(missing[:NAMED_MAX]) + more
         say(f"not set here, but at the first start: {names}; values belong into {path}")
-    launch = msgspec.structs.replace(launch, interactive=launch.interactive and os.isatty(0) and os.isatty(1))
     state = summary.state
     terms = terms_of(
         state.task, store=url, project=summary.project, workspace=state.workspace or None, files="keep"
     )
-    return _carry(SupervisedRun(terms), launch, variables, link, say)
+    return _carry(SupervisedRun(terms), launch, variables, link, say, "resumed")
+
+
+def _at_terminal(launch: Launch, summary: Summary, *, opened: bool) -> Launch:
+    """The launch with or without a terminal. Raises UsageError for a session with an agent where there is none."""
+    here = os.isatty(0) and os.isatty(1)
+    adapter = known_agent(launch)
+    interactive = opened or (launch.interactive and not launch.opened)
+    if interactive and not here and adapter is not None:
+        raise UsageError(
+            f"task {summary.task!r} is a session at a terminal, and there is none here",
+            hint=f"`outlast open {shlex.quote(summary.task)}` at one",
+        )
+    headless = adapter is not None and adapter.is_headless(launch.words)
+    return msgspec.structs.replace(launch, interactive=interactive and here, opened=opened and headless)
 
 
 def launch_of(store: SqliteStore, summary: Summary) -> Launch | None:
-    """How a run was last started, if a supervisor started it."""
-    page = store.read(summary.run, after=0, limit=1, tags=("attempt_started",), newest=True).events
+    """How a run was last started, or was to be at first, if by a supervisor."""
+    tags = ("attempt_started",) if summary.state.attempts else ("run_opened",)
+    page = store.read(summary.run, after=0, limit=1, tags=tags, newest=True).events
     event = page[0].event if page else None
-    if not isinstance(event, ev.AttemptStarted) or event.launch is None:
+    if not isinstance(event, ev.AttemptStarted | ev.RunOpened) or event.launch is None:
         return None
     data = store.blobs.get(event.launch.blob) if event.launch.blob else bytes(event.launch.v)
     return msgspec.json.decode(data, type=Launch)
 
 
 def _carry(
-    run: SupervisedRun, launch: Launch, variables: dict[str, str], link: Link, say: Callable[[str], None]
-) -> int:
+    run: SupervisedRun, launch: Launch, variables: dict[str, str], link: Link, say: Callable[[str], None],
+    kind: Kind = "command",
+) -> int:  # fmt: skip
     supervisor = Supervisor(run, launch, variables, link, say)
     if not run.terms.workspace or launch.share:
         return supervisor.carry()
@@ -120,11 +219,36 @@ def _carry(
         private = Saver(run.folder, store.root).private
         known = store.list(Where(task=run.task, project=run.terms.project, parent=""), limit=1)
         kept.wait_until_left(store.root, [*(item.run for item in known), occupant(private)])
-        with occupied(private, run.folder, known[0].run if known else "(new)", run.task) as name:
+        with occupied(private, run.folder, known[0].run if known else "(new)", run.task, kind) as name:
             supervisor.on_run = name
             return supervisor.carry()
     finally:
         stores.give_back(store)
+
+
+def check_version(adapter: Adapter, program: str, say: Callable[[str], None]) -> None:
+    """Refuse a release of the agent that cannot be carried; say so of one that was never tried."""
+    version = adapter.version(program, _ask)
+    problem = adapter.problem(version)
+    if problem:
+        raise UsageError(problem, hint="install another release, or run it as any command with --plain")
+    untried = adapter.untested(version)
+    if untried:
+        say(untried)
+
+
+def _ask(words: Sequence[str], timeout_s: float) -> str:
+    """What a program says of itself."""
+    import subprocess
+
+    try:
+        done = subprocess.run(
+            list(words), stdin=subprocess.DEVNULL, capture_output=True, timeout=timeout_s, check=False, text=True,
+            errors="replace",
+        )  # fmt: skip
+    except subprocess.TimeoutExpired:
+        return ""
+    return done.stdout + done.stderr
 
 
 def _workspace(asked: Asked, cwd: Path, say: Callable[[str], None]) -> Path | None:
@@ -150,6 +274,6 @@ def _task_of(words: Sequence[str]) -> str:
     return f"{name}-{digest}"
 
 
-def _inherited() -> dict[str, str]:
+def inherited() -> dict[str, str]:
     """The environment that a command gets: ours, without what belongs to a run around us."""
     return settings.environment(without=launching.OURS)

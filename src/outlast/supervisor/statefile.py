@@ -69,16 +69,13 @@ def path_of(root: Path, run: str) -> Path:
 
 
 def write(root: Path, active: ActiveState) -> None:
-    """Write the file: durable, in one step. A disk that refuses it costs nothing but the glance."""
+    """Write the file: durable, in one step. A disk that refuses it costs nothing but the glance.
+
+    A state folder that somebody deleted under us is not made again by this.
+    """
+    if not root.is_dir():
+        return
     path = path_of(root, active.run_id)
     with contextlib.suppress(OSError):
         files.make_folder(path.parent)
-        temporary = path.with_name(f".{NAME}.{os.getpid()}")
-        fd = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
-        try:
-            os.write(fd, msgspec.json.format(msgspec.json.encode(active), indent=2) + b"\n")
-            os.fsync(fd)
-        finally:
-            os.close(fd)
-        os.replace(temporary, path)
-        files.sync_folder(path.parent)
+        files.write_durably(path, msgspec.json.format(msgspec.json.encode(active), indent=2) + b"\n")

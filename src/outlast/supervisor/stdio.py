@@ -14,6 +14,7 @@ from outlast.processes.spawning import Spec
 from outlast.processes.tty import Terminal
 from outlast.supervisor.logs import Log
 from outlast.supervisor.output import TAIL_BYTES, Relay
+from outlast.supervisor.statusline import StatusLine
 
 DRAIN_S = 1.0  # for what a process that outlived its attempt still holds open
 READER_S = 1.0  # between two looks at whether there is still time for a slow reader
@@ -59,12 +60,13 @@ class Streams:
 
     tick_s = 0.5
 
-    def __init__(self, folder: Path, attempt: int) -> None:
+    def __init__(self, folder: Path, attempt: int, say: Callable[[str], None], line: StatusLine) -> None:
         out, self.stdout = os.pipe2(os.O_CLOEXEC)
         err, self.stderr = os.pipe2(os.O_CLOEXEC)
-        self.stdin = _input(folder) if attempt == 1 else os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC)
+        self.stdin = _input(folder, say) if attempt == 1 else os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC)
+        self._line = line
         self.closed = ""  # why nobody takes what it prints any more
-        self._relay = Relay(out, err, Log(folder, attempt, datetime.now(UTC)))
+        self._relay = Relay(out, err, Log(folder, attempt, datetime.now(UTC)), line=line)
         self._end, self._stop = os.pipe2(os.O_CLOEXEC)
         self._thread = threading.Thread(target=self._work, name="outlast-output", daemon=True)
 
@@ -91,6 +93,7 @@ class Streams:
         os.close(self._stop)
         if self._thread.is_alive():
             self._thread.join()
+        self._line.wipe()
         while not self._relay.drain(DRAIN_S, reader_limit_s=READER_S):
             if not self._relay.is_behind or hurried():
                 break
@@ -101,7 +104,7 @@ class Streams:
         return tail
 
 
-def _input(folder: Path) -> int:
+def _input(folder: Path, say: Callable[[str], None]) -> int:
     """What the user piped in, or nothing. It is kept beside the log as it comes."""
     try:
         mode = os.fstat(0).st_mode
@@ -112,17 +115,53 @@ def _input(folder: Path) -> int:
     if not (stat.S_ISFIFO(mode) or stat.S_ISSOCK(mode)):
         return os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC)
     ours, to_command = os.pipe2(os.O_CLOEXEC)
-    spool = os.open(
-        folder / SPOOL, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600
-    )
-    threading.Thread(target=_feed, args=(to_command, spool), name="outlast-stdin", daemon=True).start()
+    work = Feed(0, to_command, folder / SPOOL, say).work
+    threading.Thread(target=work, name="outlast-stdin", daemon=True).start()
     return ours
 
 
-def _feed(to_command: int, spool: int) -> None:
-    """Until the pipe ends or the command takes no more; what came is kept either way."""
-    with open(to_command, "wb", buffering=0) as command, open(spool, "wb", buffering=0) as kept:
-        while chunk := os.read(0, _CHUNK):
-            kept.write(chunk)
-            with contextlib.suppress(OSError):
-                command.write(chunk)
+class Feed:
+    """Passes standard input on to a command, and keeps it as it comes. What cannot be kept is passed on all the same."""
+
+    def __init__(self, source: int, to_command: int, spool: Path, say: Callable[[str], None]) -> None:
+        self._source, self._to_command, self._say = source, to_command, say
+        self._kept_bytes = 0
+        try:
+            self._spool = os.open(
+                spool, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600
+            )
+        except OSError as error:
+            self._give_up(error)
+
+    def work(self) -> None:
+        """Until the input ends or the command takes no more."""
+        with contextlib.suppress(OSError):  # the command closed its end, or died: nobody wants the rest
+            while chunk := os.read(self._source, _CHUNK):
+                self._keep(chunk)
+                _write(self._to_command, chunk)
+        os.close(self._to_command)
+        if self._spool >= 0:
+            os.close(self._spool)
+
+    def _keep(self, chunk: bytes) -> None:
+        if self._spool < 0:
+            return
+        try:
+            _write(self._spool, chunk)
+            self._kept_bytes += len(chunk)
+        except OSError as error:
+            os.close(self._spool)
+            self._give_up(error)
+
+    def _give_up(self, error: OSError) -> None:
+        self._spool = -1
+        why = error.strerror or str(error)
+        self._say(
+            f"standard input is kept up to {self._kept_bytes:,} bytes: {why}; the command gets all of it"
+        )
+
+
+def _write(fd: int, data: bytes) -> None:
+    view = memoryview(data)
+    while view:
+        view = view[os.write(fd, view) :]

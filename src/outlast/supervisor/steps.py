@@ -5,18 +5,31 @@ run, not only in the beat in flight. A step that ends ends a beat too, unless an
 """
 
 import base64
+import contextlib
+import errno
+import os
 import threading
-from collections.abc import Callable
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import msgspec
 
 from outlast.core import events as ev
 from outlast.core.keys import effect_key
-from outlast.effects.ops import Append, Steps
+from outlast.core.replay import EffectRecord
+from outlast.core.values import digest
+from outlast.effects.ops import Append, one
 from outlast.errors import (
     AmbiguousOccurrence,
+    BudgetReached,
     DidNotHappen,
+    DiskFull,
+    EffectInDoubt,
+    OutlastError,
+    ReplayMismatch,
+    StoreError,
     UnreachedEffect,
 )
 from outlast.probes import CannotTell, Happened
@@ -26,13 +39,34 @@ from outlast.supervisor.wire import Output
 
 STEP = "step "
 DID_NOT = 1  # a probe's exit code
-_MISSING = (126, 127)
+CANNOT_START = "the command cannot be started"
+LEAVING_S = 30.0  # how long a call waits for what a call of its name whose script died has left running
+ROOM_MIN_BYTES = 256 << 10  # with less nothing is begun: its end might not be recorded
+_NO_ROOM = (errno.ENOSPC, errno.EDQUOT)
+_ENDS_ALL = (StoreError, DiskFull, BudgetReached)
 
 Perform = Callable[[str], Output]  # given the key of an effect, empty for a step
+IsThere = Callable[[], bool]  # whether the script's side of a call still lives
+
+
+def _lives() -> bool:
+    return True
 
 
 class CommandFailed(Exception):
     """A command of an effect ended with another code than 0: whether it did its work is not known."""
+
+
+class Halted(BaseException):
+    """The command of an effect ended after somebody began to stop it. No Exception: it stays intended, the next one looks."""
+
+    def __init__(self, output: Output) -> None:
+        super().__init__("it ended after somebody began to stop it")
+        self.output = output
+
+
+class NotThere(Exception):
+    """The program of a call is not there and would have to run. Nothing was recorded: another attempt may find it."""
 
 
 class Desk:
@@ -44,8 +78,11 @@ class Desk:
         self._beats = iter(run.beats())
         self._beat: Beat = next(self._beats)
         self._lock = threading.RLock()
+        self._free = threading.Condition(self._lock)
         self._counts: dict[str, int] = {}
-        self._busy: set[str] = set()
+        self._busy: dict[str, IsThere] = {}
+        # what the attempt cannot go on after; whoever watches it looks
+        self.failure: OutlastError | None = None
         self._acting = 0
         self._ended: list[tuple[str, int]] = []  # steps whose beat could not end yet
         self._known = self._read_steps()
@@ -70,29 +107,92 @@ class Desk:
                 found[event.name, event.occurrence] = event
         return found
 
+    # -- failing -------------------------------------------------------------------------------------------------
+
+    @contextlib.contextmanager
+    def _noting(self) -> Iterator[None]:
+        """What keeps this from being recorded ends the attempt: after a failed append nothing more is written."""
+        try:
+            yield
+        except _ENDS_ALL as error:
+            self.fail(error)
+            raise
+        except OSError as error:
+            if error.errno not in _NO_ROOM:
+                raise
+            raise self.fail(self._no_room()) from error
+
+    def fail(self, error: OutlastError) -> OutlastError:
+        """The attempt is to end with this error; the first one counts."""
+        self.failure = self.failure or error
+        return error
+
+    def _no_room(self) -> DiskFull:
+        url = self._run.journal.store.url
+        return DiskFull(f"the disk under {url} is full: nothing is begun", hint="make room, then start again")
+
+    def _check_usable(self) -> None:
+        """Raise, before anything is done, where its end could not be recorded."""
+        if self.failure is not None:
+            raise OutlastError(f"the attempt ends: {self.failure}", hint=self.failure.hint)
+        store = self._run.journal.store
+        if store.low or _room_bytes(store.root) < ROOM_MIN_BYTES:
+            raise self._no_room()
+
     # -- steps ---------------------------------------------------------------------------------------------------
 
-    def step(self, name: str, perform: Perform, *, retry_failed: bool = False) -> tuple[Output, bool]:
-        """The recorded output of this call, or that of performing it now, recorded; and whether it was replayed."""
+    def step(
+        self, name: str, perform: Perform, *, words: tuple[str, ...] = (), retry_failed: bool = False,
+        missing: int = 0, is_there: IsThere = _lives,
+    ) -> tuple[Output, bool]:  # fmt: skip
+        """The recorded output of this call, or that of performing it now, recorded; and whether it was replayed.
+
+        One that was killed or stopped has no result: it is not recorded, and counts as a call all the same. Raises NotThere
+        where its program is `missing` and would have to run; ReplayMismatch where a name that is used more than once was
+        recorded with other words.
+        """
         named = STEP + name
-        with self._turn(named) as occurrence:
+        with self._noting(), self._turn(named, is_there) as occurrence:
+            self._check_usable()
             recorded = self._known.get((named, occurrence))
             if recorded is not None:
-                output = _output(self._run.journal.value(recorded.value))
+                value = self._run.journal.value(recorded.value)
+                output = _output(value)
                 if output.exit_code == 0 or not retry_failed:
+                    self._compare(named, occurrence, value, words)
                     self._counts[named] = occurrence
                     return output, True
-            output = perform("")
-            if _was_killed(output.exit_code):
-                return output, False
-            self._record(named, occurrence, output)
+            # whatever comes of it: after a restart the n-th call is the n-th
             self._counts[named] = occurrence
+            if missing:
+                raise NotThere
+            output = perform("")
+            if output.missing or output.killed or output.stopped:
+                return output, False
+            if output.unkept:
+                raise DiskFull(
+                    f"what step {name!r} printed cannot be kept: {output.unkept}",
+                    hint="make room, then start again",
+                )
+            self._record(named, occurrence, output, words)
             return output, False
 
-    def _record(self, named: str, occurrence: int, output: Output) -> None:
+    def _compare(self, named: str, occurrence: int, value: Any, words: tuple[str, ...]) -> None:
+        """Calls of one name are told apart by their order alone, so they must be the same calls as before."""
+        known = value.get("words", "") if isinstance(value, dict) else ""
+        is_alone = occurrence == 1 and (named, 2) not in self._known
+        if is_alone or not known or known == _digest(words):
+            return
+        name = named.removeprefix(STEP)
+        raise ReplayMismatch(
+            f"call {occurrence} of step {name!r} was recorded with another command; nothing was run",
+            hint=f'calls of one name must come in the same order again: give each its own, as `outlast step "{name} $ITEM" -- …`',
+        )
+
+    def _record(self, named: str, occurrence: int, output: Output, words: tuple[str, ...]) -> None:
         with self._lock:
             journal = self._run.journal
-            value = journal.payload(_plain(output))
+            value = journal.payload(_plain(output) | ({"words": _digest(words)} if words else {}))
             event = ev.Decided(
                 at=journal.now(), beat=self._beat.number, name=named, occurrence=occurrence, value=value
             )
@@ -101,7 +201,7 @@ class Desk:
                 journal.later(event)
                 self._end_beat()
             else:
-                self._run.drive(_one(journal.in_beat(event)))
+                self._run.drive(one(journal.in_beat(event)))
             self._known[named, occurrence] = event
 
     def _may_end(self) -> bool:
@@ -115,36 +215,63 @@ class Desk:
         except UnreachedEffect:
             return  # it ends with a later step, when what is in doubt is settled
         self._ended.clear()
-        self._beat = next(self._beats)
-        self._on_beat()
+        with contextlib.suppress(*_ENDS_ALL), self._noting():  # the step is on record: it is not what failed
+            self._beat = next(self._beats)
+            self._on_beat()
 
     def finish(self, result: object) -> None:
         """The command ended well: its last beat is done."""
+        if self.failure is not None:
+            raise self.failure
         with self._lock:
             self._ended.clear()
-            self._beat.done(result)
+            try:
+                self._beat.done(result)
+            except UnreachedEffect as error:
+                raise self._in_doubt() or error from error
             self._on_beat()
+
+    def _in_doubt(self) -> EffectInDoubt | None:
+        """What a person must settle before the run can end; None where nothing is in doubt."""
+        doubts = self._run.state.in_doubt
+        if not doubts:
+            return None
+        names = ", ".join(f"effect {effect.id} {effect.name!r}" for effect in doubts)
+        run, verb = self._run.id, "is" if len(doubts) == 1 else "are"
+        return EffectInDoubt(
+            f"the command ended with 0 and {names} {verb} in doubt",
+            hint=f"look whether it happened, then `outlast settle {run} {doubts[0].id} --happened` or `--did-not`",
+        )
 
     # -- effects -------------------------------------------------------------------------------------------------
 
     def effect(
         self, name: str, words: tuple[str, ...], perform: Perform, *, key: str = "", unknown: str = "",
-        probe: Callable[[str], int] | None = None,
-    ) -> Output:  # fmt: skip
-        """The recorded outcome of this effect, or that of performing it now: intent first, outcome after.
+        probe: Callable[[str], int] | None = None, missing: int = 0, is_there: IsThere = _lives,
+    ) -> Output | None:  # fmt: skip
+        """The recorded outcome of this effect, or that of performing it now: intent first, outcome after; None if given up.
 
-        Raises EffectInDoubt, EffectFailed, ReplayMismatch: then the command was not performed, or it is not known.
+        Where the program is `missing` it is not even intended: raises NotThere. One whose program could not be started after all did not
+        happen, and is tried again as long as its beat is open. Unlike a step, one without an outcome is not counted: the
+        next call of its name means it.
+
+        Raises EffectInDoubt, EffectFailed, ReplayMismatch: then the command was not performed, or it is not known; and Halted
+        where it was stopped.
         """
         named = f"effect {name}"
-        with self._turn(named) as occurrence:
+        with self._noting(), self._turn(named, is_there) as occurrence:
+            self._check_usable()
             own = key or effect_key(self._run.id, 0, name, occurrence)
             with self._lock:
-                self._acting += 1
                 beat = self._beat
+                known = beat.recorded(name, own)
+                if missing and known is None:
+                    raise NotThere
+                self._acting += 1
             try:
                 result = beat.act(
-                    name, _performing(perform, own), list(words), key=own, probe=_probing(probe, own),
-                    unknown=unknown.replace("-", "_") or None,
+                    name, self._performing(perform, own), list(words), key=own, probe=_probing(probe, own),
+                    unknown=unknown.replace("-", "_") or None, retry=_retries(known, beat.number),
                 )  # fmt: skip
             finally:
                 with self._lock:
@@ -152,25 +279,40 @@ class Desk:
                     if self._ended and self._may_end():
                         self._end_beat()
             self._counts[named] = occurrence
-        return Output(0) if result is None else _output(result)
+        return None if result is None else _output(result)
+
+    def _performing(self, perform: Perform, key: str) -> Callable[[list[str]], Any]:
+        def act(words: list[str]) -> Any:
+            output = perform(key)
+            if output.missing:
+                raise DidNotHappen(f"{CANNOT_START}: {output.missing}")
+            if output.stopped:
+                raise Halted(output)
+            if output.unkept:  # it happened all the same
+                self.fail(self._no_room())
+            if output.exit_code != 0:
+                raise CommandFailed(f"the command ended with {output.exit_code}")
+            return _plain(output)
+
+        return act
 
     # -- notes ---------------------------------------------------------------------------------------------------
 
     def stage(self, stage: str | None, names: dict[str, str]) -> None:
         """Put a stage and a script's own names on record, if they are new."""
-        with self._lock:
+        with self._noting(), self._lock:
             state, journal = self._run.state, self._run.journal
             known = dict(state.names)
             news = {name: value for name, value in names.items() if known.get(name, "") != value}
             if not news and stage in (None, state.stage):
                 return
             said = state.stage if stage is None else stage
-            self._run.drive(_one(Append((ev.StageSet(at=journal.now(), stage=said, names=news),))))
+            self._run.drive(one(Append((ev.StageSet(at=journal.now(), stage=said, names=news),))))
         self._on_beat()
 
     def remember(self, name: str, uri: str) -> None:
-        with self._lock:
-            self._run.drive(_one(Append((self._remembered(name, uri),))))
+        with self._noting(), self._lock:
+            self._run.drive(one(Append((self._remembered(name, uri),))))
 
     def _remembered(self, name: str, uri: str) -> ev.AnyEvent:
         from outlast.runs.beat import check_memory, make_ref
@@ -181,41 +323,34 @@ class Desk:
 
     # -- occurrences ---------------------------------------------------------------------------------------------
 
-    def _turn(self, named: str) -> "_Turn":
-        return _Turn(self, named)
+    @contextlib.contextmanager
+    def _turn(self, named: str, is_there: IsThere) -> Iterator[int]:
+        """One call of a name at a time: two at once could not be told apart after a crash.
+
+        One whose script died is waited for: what it left running is stopped before its turn ends.
+        """
+        until_s = time.monotonic() + LEAVING_S
+        with self._free:
+            while (other := self._busy.get(named)) is not None:
+                if other() or not self._free.wait(until_s - time.monotonic()):
+                    raise AmbiguousOccurrence(
+                        f"two calls of {named!r} run at once", hint="give each another name"
+                    )
+            self._busy[named] = is_there
+            occurrence = self._counts.get(named, 0) + 1
+        try:
+            yield occurrence
+        finally:
+            with self._free:
+                del self._busy[named]
+                self._free.notify_all()
 
 
-class _Turn:
-    """One call of a name at a time: two at once could not be told apart after a crash."""
-
-    def __init__(self, desk: Desk, named: str) -> None:
-        self._desk, self._named = desk, named
-
-    def __enter__(self) -> int:
-        desk, named = self._desk, self._named
-        with desk._lock:
-            if named in desk._busy:
-                raise AmbiguousOccurrence(
-                    f"two calls of {named!r} run at once", hint="give each another name"
-                )
-            desk._busy.add(named)
-            return desk._counts.get(named, 0) + 1
-
-    def __exit__(self, *_: object) -> None:
-        with self._desk._lock:
-            self._desk._busy.discard(self._named)
-
-
-def _performing(perform: Perform, key: str) -> Callable[[list[str]], Any]:
-    def act(words: list[str]) -> Any:
-        output = perform(key)
-        if output.exit_code in _MISSING and not output.out:
-            raise DidNotHappen(f"the command cannot be started: exit code {output.exit_code}")
-        if output.exit_code != 0:
-            raise CommandFailed(f"the command ended with {output.exit_code}")
-        return _plain(output)
-
-    return act
+def _retries(known: EffectRecord | None, beat: int) -> int:
+    """One more try for what could not be started before, unless the script has gone on without it since."""
+    return (
+        known.failures if known is not None and known.state == "failed" and known.intent.beat == beat else 0
+    )
 
 
 def _probing(probe: Callable[[str], int] | None, key: str) -> Callable[[list[str]], object] | None:
@@ -235,9 +370,17 @@ def _probing(probe: Callable[[str], int] | None, key: str) -> Callable[[list[str
     return look
 
 
-def _was_killed(exit_code: int) -> bool:
-    """Whether a command died of a signal, itself or, as shells say it, a child of it: that is no result."""
-    return exit_code < 0 or exit_code > 128
+def _digest(words: tuple[str, ...]) -> str:
+    return digest(msgspec.json.encode(words))
+
+
+def _room_bytes(folder: Path) -> int:
+    """How much can still be written there; where nobody can tell, enough."""
+    try:
+        found = os.statvfs(folder)
+    except OSError:
+        return ROOM_MIN_BYTES
+    return found.f_bavail * found.f_frsize
 
 
 def _plain(output: Output) -> dict[str, Any]:
@@ -259,7 +402,3 @@ def _output(value: Any) -> Output:
         for name in ("out", "err")
     )
     return Output(value["exit_code"], out, err, int(value.get("cut", 0)))
-
-
-def _one(append: Append) -> Steps:
-    yield append

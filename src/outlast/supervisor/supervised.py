@@ -4,7 +4,7 @@ from outlast.effects.ops import Steps
 from outlast.runs.run import Run
 from outlast.runs.terms import Terms
 
-STOPS = ("pause", "cancel", "handoff", "kill")
+STOPS = ("pause", "cancel", "handoff", "open", "kill")
 
 
 class SupervisedRun(Run):
@@ -13,6 +13,7 @@ class SupervisedRun(Run):
     def __init__(self, terms: Terms) -> None:
         super().__init__(terms)
         self.may_stop = False
+        self.typed = False  # somebody typed its line: one more attempt by their word
 
     def mail(self) -> Steps:
         """Everything but a stop is taken in at once, from any thread."""

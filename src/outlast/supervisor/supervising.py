@@ -7,14 +7,17 @@ save again, say why, and decide what comes next (`core.restarts`).
 import contextlib
 import os
 import random
+import shlex
 import signal
 from collections.abc import Callable
+from datetime import datetime
 from pathlib import Path
 
 import msgspec
 
 from outlast.core import events as ev
 from outlast.core import restarts, waking
+from outlast.core.state import RunState
 from outlast.effects.ops import Append
 from outlast.errors import (
     AgentStopped,
@@ -23,20 +26,22 @@ from outlast.errors import (
     EffectError,
     OutlastError,
     RunKilled,
+    SaveError,
     Stopped,
     StoreError,
     UnreachedEffect,
 )
 from outlast.processes import spawning
 from outlast.runs import acts, stores
-from outlast.supervisor import background, beginning, guarding, notices
-from outlast.supervisor.attempt import Attempt, stopped_by, write_state
-from outlast.supervisor.hearing import Ears
+from outlast.supervisor import background, beginning, ending, guarding, notices
+from outlast.supervisor.attempt import Attempt, known_agent, write_state
+from outlast.supervisor.hearing import Ears, Signalled
 from outlast.supervisor.launching import Launch
 from outlast.supervisor.link import Link, Told
 from outlast.supervisor.supervised import SupervisedRun
 
 GUARDED_S = 5.0
+SETUP = "worktree setup"  # the step that an attempt begins with where there is one
 EXIT_DONE, EXIT_FAILED, EXIT_PERSON, EXIT_BUDGET, EXIT_PARKED = 0, 1, 3, 4, 5
 
 
@@ -53,11 +58,7 @@ class Supervisor:
     ) -> None:
         self._run, self._launch, self._variables, self._say = run, launch, variables, say
         self._ears = Ears(link)
-        self._limits = restarts.Limits(
-            wait_s=run.settings["restart_wait_s"],
-            attempts_max=max(1, launch.restarts),
-            rounds_max=launch.rounds,
-        )
+        self._limits = limits_of(launch, wait_s=run.settings["restart_wait_s"])
         run.launch = msgspec.to_builtins(launch)
         run.on_claimed = self._prepare
         self._guardian = os.getppid()
@@ -66,6 +67,7 @@ class Supervisor:
         self._tell = background.telling()
         self.on_run: Callable[[str], None] = _nobody
         self._root = Path()
+        self._reset_at: datetime | None = None
 
     def carry(self) -> int:
         """Until the run is done, stopped, parked or given up; the exit code."""
@@ -84,10 +86,7 @@ class Supervisor:
                     self._park(cause)
                     return EXIT_PARKED
                 case restarts.Stop(status=status):
-                    if status == "failed":
-                        self._fail(decision)
-                        return EXIT_PERSON if decision.cause == "quarantine" else EXIT_FAILED
-                    return code
+                    return self._fail(decision) if status == "failed" else code
 
     def _once(self) -> tuple[int, restarts.Decision | None]:
         """One attempt, from claim to release; its exit code, and what comes next if that is to be decided."""
@@ -100,28 +99,55 @@ class Supervisor:
                     return EXIT_DONE, None
                 write_state(run, self._launch)
                 beginning.take_up_note(run)
+                beginning.name_doubts(run, self._say)
                 self._tell(run.id, run.task)
                 self.on_run(run.id)
-                Attempt(run, self._launch, self._variables, self._ears, self._say).carry()
-                run.finish()
+                self._attempt()
+                self._finish()
             self._told("done")
             return EXIT_DONE, None
         except (AgentStopped, ContractError) as error:
             return self._judge(error)
         except (EffectError, UnreachedEffect) as error:
-            self._told("needs a person", str(error))
+            self._told("needs a person", f"{error}" + (f"; {error.hint}" if error.hint else ""))
             return EXIT_PERSON, None
+        except beginning.GivenUp as error:
+            return self._given_up(error.stop, str(error)), None
         except (Stopped, StoreError) as error:
             return self._ended(error), None
+        except SaveError as error:
+            self._refuse_first(error)
+            raise
         finally:
             with contextlib.suppress(OutlastError):
                 write_state(run, self._launch)
+
+    def _attempt(self) -> None:
+        """The command; where its worktree could not be set up, that is why it ended."""
+        try:
+            Attempt(self._run, self._launch, self._variables, self._ears, self._say).carry()
+        except AgentStopped as error:
+            if self._launch.setup and _failed_step(self._run.state) == SETUP:
+                error.args = (f"the setup of its worktree failed: {error}",)
+            raise
+
+    def _finish(self) -> None:
+        """The end of the run; with a person at the agent's terminal only where checks say so. Raises LeftByPerson otherwise."""
+        if not self._launch.interactive or known_agent(self._launch) is None:
+            self._run.finish()
+            return
+        if not self._run.contract.checks:
+            raise ending.LeftByPerson
+        try:
+            self._run.finish()
+        except ContractError as error:
+            raise ending.LeftByPerson(str(error)) from error
 
     def _heed_signals(self) -> None:
         """Called while checks run: a signal ends them too."""
         self._ears.listen()
         if self._ears.got:
-            raise stopped_by(self._ears.got[0], progress=False)
+            raise ending.stopped_by(self._ears.got[0])
 
     def _judge(self, error: AgentStopped | ContractError) -> tuple[int, restarts.Decision | None]:
         state = self._run.state
@@ -129,17 +155,31 @@ class Supervisor:
             self._say(f"stopped: {error}; `outlast resume {state.task}` goes on")
             return error.exit_code, None
         if state.status == "in_doubt" and not waking.settles_itself(state):
-            self._told("needs a person", "an effect is in doubt")
+            self._told("needs a person", _doubt(state))
             return EXIT_PERSON, None
+        if isinstance(error, ending.LeftByPerson):
+            self._say(f"{error}; {self._ways_on()}")
+            return EXIT_DONE, None
         if self._launch.interactive and isinstance(error, AgentStopped):
             self._say(f"{error}; `outlast resume {state.task}` goes on")
             return EXIT_FAILED, None
         cause = state.cause or "crash"
+        self._reset_at = error.reset_at if isinstance(error, AgentStopped) else None
+        if cause == "stall":
+            self._told("needs a person", state.evidence)
+            return EXIT_PERSON, None
         decision = restarts.after(cause, state.past, self._limits, jitter=random.random())
-        code = EXIT_FAILED
+        code = EXIT_BUDGET if cause == "budget" else EXIT_FAILED
         if isinstance(decision, restarts.Stop) and decision.status != "failed":  # `_fail` tells of those
             self._told("failed", decision.why or state.evidence)
         return code, decision
+
+    def _ways_on(self) -> str:
+        """How a run goes on that a person left at the terminal."""
+        task = shlex.quote(self._run.task)
+        if self._launch.opened:
+            return f"`outlast resume {task}` goes on without you, `outlast open {task}` opens it again"
+        return f"`outlast resume {task}` or `outlast open {task}` goes on in it"
 
     def _ended(self, error: OutlastError) -> int:
         """A stop on request, a spent budget, a lost store: said, and not tried again."""
@@ -150,8 +190,11 @@ class Supervisor:
 
     # -- before an attempt -----------------------------------------------------------------------------------------
 
-    def _prepare(self) -> None:
-        """The run is ours: nothing of an earlier attempt may run on, and the guardian learns what it guards."""
+    def _prepare(self) -> ev.AttemptEnded | None:
+        """The run is ours: nothing of an earlier attempt may run on, and the guardian learns what it guards.
+
+        How an attempt ended that could not say so itself.
+        """
         run = self._run
         root = self._root = run.journal.store.root
         beginning.stop_earlier(run, self._say, guardian=self._guardian)
@@ -161,6 +204,7 @@ class Supervisor:
             Told(what="claimed", run=run.id, root=str(root), workspace=workspace, epoch=epoch, task=run.task)
         )
         self._wait_guarded()
+        return beginning.judge(run, self._limits)
 
     def _wait_guarded(self) -> None:
         """Until the guardian holds its lock; one that is gone is not waited for."""
@@ -178,23 +222,53 @@ class Supervisor:
         while (left_s := until_s - guarding.monotonic_s()) > 0:
             self._ears.wait(min(left_s, 0.5))
             if self._ears.got:
-                self._say(f"{self._ears.got[0].evidence}: no more attempts")
-                return 128 + self._ears.got[0].number
+                return self._waited_enough(self._ears.got[0])
         return None
 
-    def _park(self, cause: ev.Cause) -> None:
-        self._write(lambda at: ev.Parked(at=at, cause=cause, evidence=self._run.state.evidence))
-        self._told("parked", f"{cause}: {self._run.state.evidence}")
+    def _waited_enough(self, why: Signalled) -> int:
+        """A person's wish is on record, so that nothing wakes the run; the end of a host or terminal is nobody's."""
+        if why.wanted:
+            with contextlib.suppress(OutlastError):  # the guardian left word of it too
+                self._write(
+                    lambda at: ev.AttemptEnded(
+                        at=at,
+                        epoch=0,
+                        status="interrupted",
+                        cause="signal",
+                        evidence=why.evidence,
+                        wanted=True,
+                    )
+                )
+        self._say(f"{why.evidence}: no more attempts; `outlast resume {shlex.quote(self._run.task)}` goes on")
+        return 128 + why.number
 
-    def _fail(self, stop: restarts.Stop) -> None:
-        """No more attempts by itself: on record, so that nothing wakes it before a person looks."""
-        evidence = f"{stop.why}; the last: {self._run.state.evidence}"
+    def _park(self, cause: ev.Cause) -> None:
         self._write(
-            lambda at: ev.AttemptEnded(
-                at=at, epoch=0, status=stop.status, cause=stop.cause, evidence=evidence, wanted=True
-            )
+            lambda at: ev.Parked(at=at, until=self._reset_at, cause=cause, evidence=self._run.state.evidence)
         )
-        self._told("quarantined" if stop.cause == "quarantine" else "failed", evidence)
+        hint = f"`outlast resume {shlex.quote(self._run.task)}` goes on when that is mended"
+        self._told("parked", f"{cause}: {self._run.state.evidence}; {hint}")
+
+    def _fail(self, stop: restarts.Stop) -> int:
+        evidence = f"{stop.why}; the last: {self._run.state.evidence}"
+        self._write(lambda at: beginning.given_up(stop, evidence, at))
+        return self._given_up(stop, evidence)
+
+    def _given_up(self, stop: restarts.Stop, why: str) -> int:
+        """It is on record that there are no more attempts before a person looks."""
+        hint = f"; `outlast resume {shlex.quote(self._run.task)}` allows another try"
+        self._told("quarantined" if stop.cause == "quarantine" else "failed", f"{why}{hint}")
+        return EXIT_PERSON if stop.cause == "quarantine" else EXIT_FAILED
+
+    def _refuse_first(self, error: SaveError) -> None:
+        """A command whose files could not be saved before its first attempt was refused: nothing wakes it either."""
+        with contextlib.suppress(OutlastError):
+            if not self._run.state.attempts:
+                self._write(
+                    lambda at: ev.AttemptEnded(
+                        at=at, epoch=0, status="interrupted", cause="crash", evidence=str(error), wanted=True
+                    )
+                )
 
     def _write(self, make: Callable[..., ev.AnyEvent]) -> None:
         """One event in a run that rests."""
@@ -212,6 +286,28 @@ class Supervisor:
         if what in notices.KINDS:
             folder = guarding.folder_of(self._root, state.run)
             notices.send(self._run.settings["notify"], notices.Notice.of(what, why, state), folder)
+
+
+def limits_of(launch: Launch, wait_s: float = 5.0) -> restarts.Limits:
+    """How often a command is started, as it was asked for."""
+    return restarts.Limits(wait_s=wait_s, attempts_max=max(1, launch.restarts), rounds_max=launch.rounds)
+
+
+def _doubt(state: RunState) -> str:
+    """What is in doubt, and what to type when one has looked."""
+    names = ", ".join(f"{effect.id} {effect.name!r}" for effect in state.in_doubt)
+    first = state.in_doubt[0].id if state.in_doubt else "EFFECT"
+    return f"in doubt: {names}; look whether it happened, then `outlast settle {state.run} {first} --happened` or `--did-not`"
+
+
+def _failed_step(state: RunState) -> str:
+    """The name of the step that ended the last beat of this attempt, if it failed."""
+    began = state.attempt.beats if state.attempt is not None else state.beats
+    with contextlib.suppress(msgspec.MsgspecError):
+        last = state.recent[-1].text if state.beats > began else "{}"
+        ended = msgspec.json.decode(last, type=dict[str, str | int])
+        return str(ended.get("step", "")) if ended.get("exit_code") else ""
+    return ""
 
 
 def _nobody(_: str) -> None:

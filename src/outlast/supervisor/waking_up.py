@@ -1,5 +1,6 @@
 """Waking runs that died without anybody's wish, a few at a time, each in a process of its own that outlives this one."""
 
+import contextlib
 import itertools
 import subprocess
 import time
@@ -8,13 +9,16 @@ from datetime import UTC, datetime
 
 import msgspec
 
-from outlast.core import waking
+from outlast.core import events as ev
+from outlast.core import restarts, waking
 from outlast.core.state import Status
+from outlast.effects.ops import Append
+from outlast.errors import RunHeld
 from outlast.processes import reaping
 from outlast.runs import acts, find
 from outlast.store.protocol import Summary, Where
 from outlast.store.sqlite import SqliteStore
-from outlast.supervisor import detaching, guarding, watchers
+from outlast.supervisor import beginning, by_hand, detaching, guarding, starting, supervising, watchers
 from outlast.supervisor.supervised import STOPS
 
 JOBS = 4
@@ -45,20 +49,39 @@ def sleepers(store: SqliteStore) -> list[Sleeper]:
 
 def _judged(store: SqliteStore, summary: Summary) -> Sleeper:
     shown = find.shown_status(store, summary.state, summary.run)
-    wake = _refused(store, summary.run) or waking.judge(summary.state, shown, datetime.now(UTC))
+    limits = _limits(store, summary)
+    wake = _refused(store, summary.run) or waking.judge(summary.state, shown, datetime.now(UTC), limits)
+    if wake.yes and by_hand.is_at_terminal(starting.launch_of(store, summary)):
+        wake = waking.Wake(False, "a session at a terminal: `outlast open` goes on")
     return Sleeper(
         run=summary.run, task=summary.task, project=summary.project, status=shown, beats=summary.state.beats,
         wake=wake.yes, why=wake.why,
     )  # fmt: skip
 
 
+def _limits(store: SqliteStore, summary: Summary) -> restarts.Limits | None:
+    """How many attempts its supervisor would have made; None where it never had one."""
+    launch = starting.launch_of(store, summary) if summary.state.supervised else None
+    return supervising.limits_of(launch) if launch is not None else None
+
+
 def _refused(store: SqliteStore, run: str) -> waking.Wake | None:
-    """What the journal does not know: somebody looks after it already, or asked it to stop just before it died."""
+    """What the journal does not know: somebody looks after it, had it stopped, or asked it to stop just before it died."""
     watcher = watchers.of(store.root, run)
     if watcher is not None and watcher.supervisor:
         return waking.Wake(False, f"its supervisor (pid {watcher.supervisor}) looks after it")
+    note = guarding.noted(store.root, run)
+    if note is not None and note.wanted and note.epoch == _last_epoch(store, run):
+        return waking.Wake(False, f"stopped: {note.why}")
     asked = next((request for request in store.inbox.pending(run) if request.what in STOPS), None)
     return waking.Wake(False, f"asked to {asked.what} by {asked.by}") if asked is not None else None
+
+
+def _last_epoch(store: SqliteStore, run: str) -> int:
+    """The epoch of its last attempt, whatever has claimed the run since to write a word."""
+    page = store.read(run, after=0, limit=1, tags=("attempt_started",), newest=True).events
+    event = page[0].event if page else None
+    return event.epoch if isinstance(event, ev.AttemptStarted) else 0
 
 
 # -- waking ------------------------------------------------------------------------------------------------------
@@ -67,7 +90,11 @@ def _refused(store: SqliteStore, run: str) -> waking.Wake | None:
 def wake(
     store: SqliteStore, asleep: list[Sleeper], jobs: int, tell: Callable[[Sleeper], None]
 ) -> list[Sleeper]:
-    """Start all that are to be woken, at most `jobs` at a time being started; each is told of when it is settled."""
+    """Start all that are to be woken, at most `jobs` at a time being started; each is told of when it is settled.
+
+    Of those whose attempts have reached a limit with nobody left to see it, that is put on record.
+    """
+    asleep = [_given_up(store, sleeper) for sleeper in asleep]
     waiting = iter([sleeper for sleeper in asleep if sleeper.wake])
     starting: list[_Start] = []
     settled: dict[str, Sleeper] = {}
@@ -84,6 +111,19 @@ def wake(
         time.sleep(_LOOK_EVERY_S)
 
 
+def _given_up(store: SqliteStore, sleeper: Sleeper) -> Sleeper:
+    summary = acts.summary_of(store, sleeper.run)
+    limits = None if sleeper.wake or summary.state.status == "failed" else _limits(store, summary)
+    stop = waking.stopped_by(summary.state, limits) if limits is not None else None
+    if stop is None or _refused(store, sleeper.run) is not None or summary.state.attempt is not None:
+        return sleeper
+    with contextlib.suppress(RunHeld), acts.claimed(store, sleeper.run) as journal:
+        why = f"{stop.why}; the last: {journal.state.evidence}"
+        journal.store.append(journal.batch(Append((beginning.given_up(stop, why, journal.now()),))))
+        return msgspec.structs.replace(sleeper, status=journal.state.status, why=f"quarantined: {why}")
+    return sleeper
+
+
 def _next(store: SqliteStore, waiting: Iterator[Sleeper], count: int) -> "list[_Start]":
     return [_Start(store, sleeper) for sleeper in itertools.islice(waiting, count)]
 
@@ -93,10 +133,11 @@ class _Start:
 
     def __init__(self, store: SqliteStore, sleeper: Sleeper) -> None:
         self._store, self._sleeper = store, sleeper
-        self._epoch = acts.summary_of(store, sleeper.run).epoch
+        summary = acts.summary_of(store, sleeper.run)
+        self._epoch, self._attempts = summary.epoch, summary.state.attempts
         self._log = guarding.folder_of(store.root, sleeper.run) / detaching.LOG
         self._until_s = time.monotonic() + START_LIMIT_S
-        self._said_from = self._log.stat().st_size if self._log.exists() else 0
+        self._said_from = detaching.room_in(self._log)
         words = detaching.ourselves("resume", sleeper.run, "--woken", "--store", store.url)
         self._process: subprocess.Popen[bytes] = detaching.start(words, self._log)
 
@@ -124,8 +165,11 @@ class _Start:
     def _ended(self, code: int) -> Sleeper:
         summary = acts.summary_of(self._store, self._sleeper.run)
         shown = find.shown_status(self._store, summary.state, summary.run)
-        has_gone_on = summary.epoch > self._epoch and shown != "parked"
-        if code == 0 or has_gone_on:
+        has_started = summary.state.attempts > self._attempts
+        if shown == "failed" and not has_started:  # it found that the attempts before were enough
+            told = self._settled(summary, False, f"quarantined: {summary.state.evidence}")
+            return msgspec.structs.replace(told, wake=False, started=None)
+        if code == 0 or (has_started and shown != "parked"):
             return self._settled(summary, True, f"went on, and is {shown.replace('_', ' ')}")
         return self._settled(summary, False, self._last_words() or f"ended with {code}")
 

@@ -11,7 +11,7 @@ from outlast.core.events import Finding, Policy
 from outlast.errors import UsageError
 
 VERSION = 1
-FRAME_MAX_BYTES = 1 << 20
+FRAME_MAX_BYTES = 32 << 20
 
 
 class Message(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag_field="type"):
@@ -56,7 +56,10 @@ class Note(Message, frozen=True, tag="note"):
 
 
 class Call(Message, frozen=True, tag="call"):
-    """A script is about to run a command as a step or an effect; answered with Orders until one ends it."""
+    """A script is about to run a command as a step or an effect; answered with Orders until one ends it.
+
+    `missing` is the exit code where its program is not there: then it is answered from the record, or refused.
+    """
 
     kind: Literal["step", "effect"]
     name: str
@@ -65,26 +68,60 @@ class Call(Message, frozen=True, tag="call"):
     unknown: str = ""
     probe: str = ""
     retry_failed: bool = False
+    missing: int = 0
     names: dict[str, str] = {}
 
 
-class Order(Message, frozen=True, tag="order"):
-    """What the script's side does next. `run` and `probe` are answered with a Report; the others end the call."""
+class Hook(Message, frozen=True, tag="hook"):
+    """An agent's hook was run, with this input. Its answer is a frame of one byte, the exit code, and what to print."""
 
-    do: Literal["run", "probe", "replay", "done", "refuse"]
+    agent: str
+    data: bytes
+
+
+class Shim(Message, frozen=True, tag="shim"):
+    """A program that may reach outside is about to run below an agent; answered with an Order, as a Call is."""
+
+    words: tuple[str, ...]
+    cwd: str
+
+
+class Order(Message, frozen=True, tag="order"):
+    """What the script's side does next. `run` and `probe` are answered with a Report; the others end the call.
+
+    `call` marks what is started for it, so that it is found and stopped when the script's side dies.
+    """
+
+    do: Literal["run", "probe", "replay", "done", "refuse", "missing"]
     key: str = ""
+    call: str = ""
     exit_code: int = 0
     output: str = ""
     reason: str = ""
     hint: str = ""
 
 
+class Started(Message, frozen=True, tag="started"):
+    """The command of an order runs, as this process. A Report follows when it has ended."""
+
+    pid: int
+
+
 class Report(Message, frozen=True, tag="report"):
-    """What came of an order. Output lies in a file, as msgpack of `Output`; `missing`: the program cannot be started."""
+    """What came of an order. Output lies in a file, as msgpack of `Output`.
+
+    `missing`: the program cannot be started. `killed`: it died of a signal, not by an exit code that looks like one.
+    `stopped`: a signal wanted us to end meanwhile. `ended_ns`: when it ended, by the monotonic clock. `unkept`: why its
+    output could not be left anywhere.
+    """
 
     exit_code: int
     output: str = ""
     missing: str = ""
+    killed: bool = False
+    stopped: bool = False
+    ended_ns: int = 0
+    unkept: str = ""
 
 
 class Verdict(Message, frozen=True, tag="verdict"):
@@ -104,15 +141,19 @@ class Welcome(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class Output(msgspec.Struct, frozen=True, omit_defaults=True):
-    """What a command printed, in the form it is recorded in: replayed to the byte."""
+    """What a command printed, in the form it is recorded in: replayed to the byte. The others are as a Report has them."""
 
     exit_code: int
     out: bytes = b""
     err: bytes = b""
     cut: int = 0
+    missing: str = ""
+    killed: bool = False
+    stopped: bool = False
+    unkept: str = ""
 
 
-AnyMessage = Intent | Outcome | Budget | Note | Verdict | Call | Order | Report
+AnyMessage = Intent | Outcome | Budget | Note | Verdict | Call | Hook | Shim | Order | Started | Report
 
 
 def frame(message: AnyMessage) -> bytes:
@@ -123,7 +164,7 @@ def frame(message: AnyMessage) -> bytes:
     return len(body).to_bytes(4, "big") + body
 
 
-def unframe(data: bytes) -> tuple[AnyMessage | None, bytes]:
+def unframe(data: bytes | bytearray) -> tuple[AnyMessage | None, bytes | bytearray]:
     """The first whole message in the bytes received so far, and the rest; None while it is not whole."""
     if len(data) < 4:
         return None, data

@@ -137,7 +137,8 @@ def _told(folder: Path, word: str) -> str:
 def _folder(top: Path, common: Path, branch: str, to: Path | None) -> Path:
     """Where it lies: beside the main worktree unless told, and never inside a repository."""
     main = common.parent if common.name == ".git" else top
-    name = branch.removeprefix("outlast").lstrip("/-")
+    # or "outlast-", and then the task's own name, which may begin with a sign
+    name = branch[len("outlast/") :]
     folder = Path(os.path.realpath(to if to is not None else main.parent / f"{main.name}.outlast" / name))
     for inside in (top, main, common):
         if folder == inside or inside in folder.parents:

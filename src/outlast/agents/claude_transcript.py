@@ -1,0 +1,343 @@
+"""Claude Code's transcript: what its lines tell, and how one that was cut short is given what it lacks.
+
+A transcript is a tree of lines; each names its parent. One line holds one block of a response, and a call's result
+hangs on the line of its call. Sub-agents have files of their own.
+"""
+
+from collections.abc import Iterator, Sequence
+from datetime import datetime
+from uuid import NAMESPACE_OID, uuid5
+
+import msgspec
+
+from outlast.agents import (
+    AgentEvent,
+    BatchEnd,
+    Cut,
+    Limit,
+    Response,
+    Session,
+    Text,
+    ToolEnd,
+    ToolStart,
+    Usage,
+    endings,
+    reading,
+)
+from outlast.core import values
+
+NAME = "claude"
+SYNTHETIC = "<synthetic>"  # the model of a line that the CLI wrote by itself
+
+# What a CLI that was interrupted or killed says of a call whose outcome it does not know.
+FALSEHOODS = (
+    "The user doesn't want to proceed with this tool use",
+    "[Tool call interrupted: the session ended before",
+    "[Request interrupted by user",
+)
+INTERRUPTED = "[Request interrupted by user"
+
+
+# --- the shapes of its lines; what is not named is skipped unread --------------------------------------------
+
+
+class _Tokens(msgspec.Struct, frozen=True):
+    input_tokens: int | None = 0
+    output_tokens: int | None = 0
+    cache_read_input_tokens: int | None = 0
+    cache_creation_input_tokens: int | None = 0
+
+
+class _Message(msgspec.Struct, frozen=True):
+    id: str = ""
+    model: str = ""
+    content: msgspec.Raw = msgspec.Raw(b"")
+    stop_reason: str | None = None
+    usage: _Tokens | None = None
+
+
+class _Block(msgspec.Struct, frozen=True):
+    type: str = ""
+    text: str = ""
+    id: str = ""
+    name: str = ""
+    input: msgspec.Raw = values.NULL
+    tool_use_id: str = ""
+    is_error: bool | None = None
+    content: msgspec.Raw = msgspec.Raw(b"")
+
+
+class Line(msgspec.Struct, frozen=True, rename="camel"):
+    type: str = ""
+    uuid: str = ""
+    session_id: str = ""
+    agent_id: str | None = None
+    is_api_error_message: bool | None = None
+    api_error_status: int | None = None
+    timestamp: str = ""
+    message: _Message | None = None
+
+
+_line: "msgspec.json.Decoder[Line]" = msgspec.json.Decoder(Line)
+_blocks: "msgspec.json.Decoder[list[_Block]]" = msgspec.json.Decoder(list[_Block])
+_string: "msgspec.json.Decoder[str]" = msgspec.json.Decoder(str)
+
+
+def read(line: bytes) -> Line | None:
+    """One line of the conversation, or None for all others."""
+    if b'"message"' not in line:
+        return None
+    return reading.decode(line, _line) or _unlike(reading.record(line))
+
+
+def _unlike(line: reading.Record | None) -> Line | None:
+    """A line whose shape is not quite the one we know: what can be understood of it."""
+    message = reading.inner(line, "message")
+    if line is None or not message:
+        return None
+    used = reading.inner(message, "usage")
+    return Line(
+        type=reading.text(line, "type"),
+        uuid=reading.text(line, "uuid"),
+        session_id=reading.text(line, "sessionId"),
+        agent_id=reading.text(line, "agentId"),
+        is_api_error_message=reading.flag(line, "isApiErrorMessage"),
+        api_error_status=reading.number(line, "apiErrorStatus"),
+        timestamp=reading.text(line, "timestamp"),
+        message=_Message(
+            id=reading.text(message, "id"),
+            model=reading.text(message, "model"),
+            content=reading.raw(message.get("content")),
+            stop_reason=reading.text(message, "stop_reason") or None,
+            usage=_Tokens(*(reading.number(used, name) for name in _Tokens.__struct_fields__))
+            if used
+            else None,
+        ),
+    )
+
+
+def events(line: Line, said_at: datetime) -> Iterator[AgentEvent]:
+    """What a line tells."""
+    if line.message is None:
+        return
+    if line.type == "assistant":
+        yield from _said(line, line.message, said_at)
+    elif line.type == "user":
+        yield from _heard(line, line.message)
+
+
+def _said(line: Line, message: _Message, said_at: datetime) -> Iterator[AgentEvent]:
+    lane = line.agent_id or ""
+    blocks = content(message.content)
+    if message.model == SYNTHETIC:  # the CLI's own words, no response of a model
+        if line.is_api_error_message:
+            words = " ".join(block.text for block in blocks)
+            yield Text(words, lane)
+            final = endings.by_status(line.api_error_status or 0, words, NAME, said_at)
+            if final.ending in ("usage_limit", "rate_limit"):
+                yield Limit(final.reset_at, final.text)
+        return
+    if message.id:
+        yield Response(message.id, lane)
+    spoke = False
+    for block in blocks:
+        if block.type == "text":
+            spoke = True
+            yield Text(block.text, lane)
+        elif block.type == "tool_use" and block.id:
+            yield ToolStart(block.id, block.name, block.input, lane)
+    if message.usage is not None and message.id:
+        yield Usage(_spent(message.usage), "response", message.id, message.model, lane)
+    if spoke and message.stop_reason not in (None, "tool_use", "pause_turn"):
+        yield BatchEnd(lane)
+
+
+def content(raw: msgspec.Raw) -> list[_Block]:
+    """A message's content, which is a list of blocks or one text."""
+    data = bytes(raw)
+    try:
+        if data[:1] == b'"':
+            return [_Block("text", _string.decode(data))]
+        return _blocks.decode(data) if data[:1] == b"[" else []
+    except (msgspec.DecodeError, UnicodeError, RecursionError, ValueError):
+        return [_unlike_block(block) for block in reading.items(reading.record(b'{"b":' + data + b"}"), "b")]
+
+
+def _unlike_block(block: object) -> _Block:
+    return _Block(
+        type=reading.text(block, "type"),
+        text=reading.text(block, "text"),
+        id=reading.text(block, "id"),
+        name=reading.text(block, "name"),
+        input=reading.raw(reading.at(block, "input")),
+        tool_use_id=reading.text(block, "tool_use_id"),
+        is_error=reading.flag(block, "is_error"),
+        content=reading.raw(reading.at(block, "content")),
+    )
+
+
+def told(raw: msgspec.Raw) -> str:
+    """What a tool or a message said, as text."""
+    data = bytes(raw)
+    if data[:1] in (b"[", b'"'):
+        return "\n".join(block.text for block in content(raw) if block.text)[: reading.TEXT_MAX_CHARS]
+    found = reading.record(data) if data[:1] == b"{" else None
+    if found is None:
+        return ""
+    shown = [reading.text(found, key) for key in ("stdout", "stderr", "content", "result")]
+    return "\n".join(part for part in shown if part) or data[: reading.TEXT_MAX_CHARS].decode(
+        "utf-8", "replace"
+    )
+
+
+def _heard(line: Line, message: _Message) -> Iterator[AgentEvent]:
+    lane, results = line.agent_id or "", False
+    if b"tool_result" in bytes(message.content):
+        for block in content(message.content):
+            if block.type == "tool_result" and block.tool_use_id:
+                results = True
+                yield ToolEnd(block.tool_use_id, not block.is_error, told(block.content), lane)
+    if not results and not lane and line.session_id:
+        yield Session(line.session_id)
+
+
+def _spent(tokens: _Tokens) -> values.Usage:
+    counts = (
+        tokens.input_tokens, tokens.output_tokens, tokens.cache_read_input_tokens, tokens.cache_creation_input_tokens,
+    )  # fmt: skip
+    put, got, cached, written = (min(max(count or 0, 0), reading.NUMBER_MAX) for count in counts)
+    return values.Usage(input=put, output=got, cache_read=cached, cache_write=written)
+
+
+class Mending:
+    """A transcript in parts: its lines as they are, and where its calls and their results stand."""
+
+    def __init__(self, transcript: bytes) -> None:
+        self.calls: dict[str, int] = {}  # tool-call id → the line that makes the call
+        self.results: dict[str, int] = {}
+        self.messages: dict[str, int] = {}  # message id → its last line
+        self.leaf = -1  # the last line of the conversation itself
+        self.lines = [line for line in reading.lines(transcript) if line.strip()]
+        while self.lines and reading.record(self.lines[-1]) is None:
+            self.lines.pop()  # torn
+        self._find()
+
+    def _find(self) -> None:
+        self.calls, self.results, self.messages, self.leaf = {}, {}, {}, -1
+        for index in range(len(self.lines)):
+            self._index(index)
+
+    def _index(self, at: int) -> None:
+        line = self.lines[at]
+        known = read(line) or (reading.decode(line, _line) if b'"uuid"' in line else None)
+        if known is None or not known.uuid or known.agent_id:
+            return
+        self.leaf = at
+        if known.message is None:
+            return
+        if known.type == "assistant" and known.message.id:
+            self.messages[known.message.id] = at
+        for block in content(known.message.content):
+            if block.type == "tool_use":
+                self.calls[block.id] = at
+            elif block.type == "tool_result":
+                self.results[block.tool_use_id] = at
+
+    def call(self, cut: Cut) -> None:
+        """Make the call again, where the line that made it is lost."""
+        if cut.id not in self.calls and cut.id not in self.results and self.leaf >= 0:
+            self._insert(self.leaf + 1, self._call_line(cut))
+
+    def result(self, cut: Cut) -> None:
+        """Give the call its true result."""
+        if cut.id in self.results:
+            self._correct(cut, self.results[cut.id])
+        elif cut.id in self.calls:
+            made = self.calls[cut.id]
+            call = reading.record(self.lines[made]) or {}
+            last = self.messages.get(reading.text(call, "message", "id"), made)
+            self._insert(last + 1, _result_line(cut, call))
+
+    def _insert(self, at: int, line: dict[str, object]) -> None:
+        self.lines.insert(at, _encoded(line))
+        self._find()
+
+    def _correct(self, cut: Cut, at: int) -> None:
+        """A result that the CLI made up becomes the truth; one that the tool gave stays."""
+        line = reading.record(self.lines[at]) or {}
+        blocks = reading.items(line, "message", "content")
+        for block in blocks:
+            if (
+                isinstance(block, dict)
+                and block.get("tool_use_id") == cut.id
+                and _is_false(block.get("content"))
+            ):
+                block["content"], block["is_error"] = cut.text, True
+                line["toolUseResult"] = cut.text
+                line.pop("toolDenialKind", None)
+                self.lines[at] = _encoded(line)
+
+    def _call_line(self, cut: Cut) -> dict[str, object]:
+        """The line that made a call, as far as it is known; of the response that was being written, if it was."""
+        leaf = reading.record(self.lines[self.leaf]) or {}
+        said = reading.inner(leaf, "message") if reading.text(leaf, "type") == "assistant" else {}
+        if reading.at(said, "stop_reason") not in (None, "tool_use"):
+            said = {}  # that response was over
+        name = str(uuid5(NAMESPACE_OID, f"outlast call {cut.id}"))
+        content = [{"type": "tool_use", "id": cut.id, "name": cut.name, "input": cut.input}]
+        message = {
+            "id": reading.text(said, "id") or f"msg_{name.replace('-', '')[:24]}",
+            "type": "message",
+            "role": "assistant",
+            "model": reading.text(said, "model") or "unknown",
+            "content": content,
+            "stop_reason": "tool_use",
+            "stop_sequence": None,
+            "usage": {"input_tokens": 0, "output_tokens": 0},
+        }
+        return _framed(leaf, "assistant", name) | {"message": message}
+
+    def written(self) -> bytes:
+        return b"".join(line + b"\n" for line in self.lines)
+
+
+def _result_line(cut: Cut, call: reading.Record) -> dict[str, object]:
+    block = {"type": "tool_result", "content": cut.text, "is_error": True, "tool_use_id": cut.id}
+    name = str(uuid5(NAMESPACE_OID, f"outlast result {cut.id}"))
+    rest = {"toolUseResult": cut.text, "sourceToolAssistantUUID": reading.text(call, "uuid")}
+    return _framed(call, "user", name) | {"message": {"role": "user", "content": [block]}} | rest
+
+
+def _framed(parent: reading.Record, kind: str, name: str) -> dict[str, object]:
+    """A line of the conversation that follows another."""
+    frame: dict[str, object] = {
+        "parentUuid": reading.text(parent, "uuid") or None,
+        "isSidechain": False,
+        "type": kind,
+        "uuid": name,
+    }
+    kept = ("timestamp", "userType", "entrypoint", "cwd", "sessionId", "version", "gitBranch")
+    return frame | {key: reading.at(parent, key) for key in kept if isinstance(reading.at(parent, key), str)}
+
+
+def _is_false(content: object) -> bool:
+    if isinstance(content, list):
+        return any(_is_false(reading.at(block, "text")) for block in content)
+    return isinstance(content, str) and content.lstrip().startswith(FALSEHOODS)
+
+
+def _encoded(line: object) -> bytes:
+    return bytes(reading.raw(line))
+
+
+def mended(transcript: bytes, cuts: Sequence[Cut]) -> bytes:
+    """A transcript with a true result for each cut call. A last line that is torn goes; to mend twice changes no more."""
+    mending = Mending(transcript)
+    main = [
+        cut for cut in cuts if not cut.lane
+    ]  # a sub-agent's own transcript is not what a resumed session reads
+    for cut in main:
+        mending.call(cut)
+    for cut in main:
+        mending.result(cut)
+    return mending.written()

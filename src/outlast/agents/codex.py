@@ -1,0 +1,492 @@
+"""Codex: what its command line, rollout and hooks mean, and how it is started and resumed.
+
+Read from 0.166. Its npm package is a small node program around the real one; where the real one is found, that is what
+is started, so that it is what we hold.
+"""
+
+import hashlib
+import os
+import re
+import shlex
+import shutil
+import signal
+import tomllib
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from datetime import datetime
+from pathlib import Path
+
+import msgspec
+
+from outlast.agents import (
+    Adapter,
+    AgentEvent,
+    Answer,
+    Ask,
+    BatchEnd,
+    Caps,
+    Common,
+    Cut,
+    Final,
+    Hook,
+    Launch,
+    Limit,
+    Retry,
+    Session,
+    Text,
+    ToolEnd,
+    ToolStart,
+    argv,
+    codex_rollout,
+    endings,
+    reading,
+    starting,
+    versions,
+)
+
+NAME = "codex"
+PACKAGES = ("@openai/codex",)
+TRIED = versions.Tried("codex", (0, 160), (0, 166), "see `codex update`")
+HOOK_TIMEOUT_S = 600
+TAIL_LINES_MAX = 40
+HOOKED = {
+    "SessionStart": "session_start",
+    "UserPromptSubmit": "user_prompt_submit",
+    "PreToolUse": "pre_tool_use",
+    "PostToolUse": "post_tool_use",
+    "Stop": "stop",
+}
+# Hooks that nobody has trusted do not run. Ours are trusted for the run by their hash, as this version makes it; for
+# any other there is only the flag that trusts all of them, also those that came with a repository, and prints so.
+HASHED = (0, 166)
+LAYER = "/<session-flags>/config.toml"  # what Codex calls the settings of its command line
+
+TABLE = argv.Table(
+    valued=frozenset(
+        """--config --enable --disable --remote --remote-auth-token-env --model --local-provider --profile --sandbox --cd
+        --add-dir --ask-for-approval --thread-source --cyber-access-program --output-schema --color
+        --output-last-message""".split()
+    ),
+    listed=frozenset({"--image"}),
+    bare=frozenset(
+        """--json --oss --strict-config --approve-for-me --dangerously-bypass-approvals-and-sandbox --worktree --search
+        --dangerously-bypass-hook-trust --no-alt-screen --no-daemon --skip-git-repo-check --ephemeral --last --all --help
+        --ignore-user-config --ignore-rules --version --full-auto""".split()
+    ),
+    aliases={
+        "-c": "--config", "-i": "--image", "-m": "--model", "-p": "--profile", "-s": "--sandbox", "-C": "--cd",
+        "-a": "--ask-for-approval", "-o": "--output-last-message", "-h": "--help", "-V": "--version",
+        "--experimental-json": "--json", "--yolo": "--dangerously-bypass-approvals-and-sandbox",
+    },
+)  # fmt: skip
+HEADLESS = ("exec", "e")
+NO_SESSION = frozenset(
+    """agents review login logout mcp plugin app-server remote-control completion update doctor sandbox debug apply a queue
+    archive delete migrate-rollouts migrate-nfs-db unarchive cloud exec-server features help mcp-server""".split()
+)
+NO_SESSION_IN_EXEC = ("review", "help")
+GOES_ON = ("resume", "fork")  # subcommands after which a session's id stands
+TRUSTING = "--dangerously-bypass-approvals-and-sandbox"
+# What only `exec` knows.
+EXEC_FLAGS = (
+    "--json", "--skip-git-repo-check", "--ephemeral", "--ignore-user-config", "--ignore-rules", "--output-schema", "--color",
+    "--output-last-message", "--thread-source", "--cyber-access-program",
+)  # fmt: skip
+
+_SCRIPT = re.compile(r"@openai/codex/bin/codex\.m?js$")
+NAMES = starting.Names(
+    frozenset(("codex", "codex.exe")),
+    frozenset(PACKAGES),
+    file=re.compile(rf"{_SCRIPT.pattern}|(?:^|/)codex-(?:x86_64|aarch64)-[\w-]+(?:\.exe)?$"),
+)
+_ID = re.compile(r"[0-9a-fA-F-]{8,64}")
+
+
+class Codex(Common):
+    """The adapter. The clock is an argument."""
+
+    name = NAME
+    caps = Caps(intent=("hooks", "shims", "transcript"), resume=True, mends=True)
+    stop_signal: int = signal.SIGTERM  # SIGINT writes that the user interrupted the turn on purpose
+
+    def __init__(self, clock: Callable[[], datetime] = starting.now) -> None:
+        self._clock = clock
+
+    # --- the command ---
+
+    def detect(self, words: Sequence[str], program: str) -> bool:
+        start = starting.start(words, program, NAMES)
+        if start is None:
+            return False
+        parts = argv.split(words[start:], TABLE)
+        named = argv.positionals(parts)
+        if argv.has(parts, "--help", "--version") or (named[:1] and named[0] in NO_SESSION):
+            return False
+        return not (named[:1] and named[0] in HEADLESS and named[1:2] and named[1] in NO_SESSION_IN_EXEC)
+
+    def is_headless(self, words: Sequence[str]) -> bool:
+        named = argv.positionals(_parts(words)[1])
+        return bool(named) and named[0] in HEADLESS
+
+    def prompt(self, words: Sequence[str]) -> str:
+        parts = _parts(words)[1]
+        headless = self.is_headless(words)
+        skipped = _subcommands(parts, headless)
+        if skipped > int(headless) and not argv.has(parts, "--last"):
+            skipped += 1  # the session's id
+        at = argv.prompt_at(parts, skipped)
+        return "" if at is None or parts[at].words == ("-",) else parts[at].words[0]
+
+    def version(self, program: str, run: versions.Runner | None = None) -> str:
+        return versions.of(program, PACKAGES, run)
+
+    def problem(self, version: str) -> str:
+        return TRIED.problem(version)
+
+    def untested(self, version: str) -> str:
+        return TRIED.untested(version)
+
+    def launch(self, ask: Ask) -> Launch | None:
+        start, parts = _parts(ask.words)
+        head, environment = _unwrapped(ask, start)
+        headless = self.is_headless(ask.words) and not ask.interactive
+        program = shutil.which(head[-1], path=ask.environment.get("PATH")) or head[-1]
+        if ask.interactive:
+            parts = _at_terminal(parts, program)
+        hooks: tuple[str, ...] = ()
+        if ask.hook:
+            hooks = _hook_flags(ask.hook, parts, program)
+            parts = _without_hooks(parts)
+        if ask.session is not None:
+            if argv.has(parts, "--ephemeral"):
+                return None
+            command = _resumed(parts, headless, ask.session.session, ask.prompt, hooks)
+            return Launch((*head, *command), environment, ask.session.session)
+        if ask.prompt:
+            parts = _fresh(parts, headless, ask.prompt)
+        at = _at(parts, 0) if headless else None
+        before = () if at is None else argv.joined(parts[: at + 1])
+        after = argv.joined(parts if at is None else parts[at + 1 :])
+        return Launch((*head, *before, *hooks, *after), environment, _named_session(parts))
+
+    def resume_words(self, session: str) -> tuple[str, ...]:
+        return ("codex", "resume", session)
+
+    def words(self, prompt: str, *, trusting: bool) -> tuple[str, ...]:
+        # Outside a repository it refuses to work because nothing could be undone there; outlast saves the files.
+        mode = (TRUSTING,) if trusting else ("--sandbox", "workspace-write")
+        return ("codex", "exec", "--skip-git-repo-check", *mode, "--", prompt)
+
+    def trusting(self, words: Sequence[str]) -> bool:
+        parts = _parts(words)[1]
+        return argv.has(parts, TRUSTING) or argv.value(parts, "--sandbox") == "danger-full-access"
+
+    # --- its files ---
+
+    def transcript(self, session: str, ask: Ask) -> Path | None:
+        if not _ID.fullmatch(session):
+            return None
+        home = ask.environment.get("HOME", "")
+        codex_home = ask.environment.get("CODEX_HOME") or (os.path.join(home, ".codex") if home else "")
+        if not codex_home:
+            return None
+        found = (Path(codex_home) / "sessions").glob(f"*/*/*/rollout-*-{session}.jsonl")
+        return max(found, default=None)
+
+    # --- what it did ---
+
+    def parse(self, line: bytes) -> Iterable[AgentEvent]:
+        read = codex_rollout.read(line)
+        if read is None:
+            return ()
+        head, payload = read
+        match head.type:
+            case "session_meta":
+                session = reading.text(payload, "id")
+                return (Session(session),) if session else ()
+            case "response_item":
+                return codex_rollout.item(payload)
+            case "token_usage_record":
+                return codex_rollout.usage(payload)
+            case "event_msg":
+                return self._event(payload, head)
+            case _:
+                return ()
+
+    def _event(self, payload: reading.Record, line: codex_rollout.Line) -> Iterator[AgentEvent]:
+        kind = reading.text(payload, "type")
+        if kind == "token_count":  # written once a response and its calls are over
+            limit = codex_rollout.limit(reading.inner(payload, "rate_limits"))
+            if limit is not None:
+                yield limit
+            yield BatchEnd()
+        elif kind in ("task_complete", "turn_aborted"):
+            words = reading.text(payload, "error", "message")
+            if words:
+                yield Text(words)
+                final = self._failed(payload, words, self._said_at(line))
+                if final.ending in ("usage_limit", "rate_limit"):
+                    yield Limit(final.reset_at, final.text)
+            yield BatchEnd()
+        elif kind == "stream_error":
+            yield Retry(0, reading.text(payload, "message"))
+
+    def _said_at(self, line: codex_rollout.Line) -> datetime:
+        return reading.moment(line.timestamp) or self._clock()
+
+    # --- its hooks ---
+
+    def hook(self, data: bytes) -> Hook:
+        read = reading.record(data)
+        if read is None:
+            return Hook("other")
+        known = reading.text(read, "tool_use_id")
+        match reading.text(read, "hook_event_name"):
+            case "PreToolUse":
+                started = ToolStart(
+                    known, reading.text(read, "tool_name"), reading.raw(read.get("tool_input"))
+                )
+                return Hook("pre", (started,) if known else ())
+            case "PostToolUse":
+                output = codex_rollout.told(read.get("tool_response"))
+                ended = ToolEnd(known, not codex_rollout.is_aborted(output), output, sure=False)
+                return Hook("post", (ended,) if known else ())
+            case "Stop":
+                return Hook("other", (BatchEnd(),))
+            case "SessionStart" | "UserPromptSubmit":
+                session = reading.text(read, "session_id")
+                told = Session(session, reading.text(read, "transcript_path"))
+                return Hook("other", (told,) if session else ())
+            case _:
+                return Hook("other")
+
+    def answer(self, data: bytes, answer: Answer) -> tuple[bytes, int]:
+        """A denial stops the call (PreToolUse), the prompt, the turn (PostToolUse), or the stopping of it (Stop)."""
+        if answer.allowed and not answer.reason:
+            return b"", 0
+        event = reading.text(reading.record(data), "hook_event_name") or "PreToolUse"
+        return msgspec.json.encode(_reply(event, answer)), 0
+
+    # --- how it ended ---
+
+    def classify(self, exit_code: int, tail: bytes, transcript: bytes) -> Final:
+        if exit_code < 0 or exit_code >= 128:
+            return Final("crashed", f"ended by signal {-exit_code if exit_code < 0 else exit_code - 128}")
+        for line in reading.backwards(transcript, TAIL_LINES_MAX):
+            read = codex_rollout.read(line)
+            if read is None or read[0].type != "event_msg":
+                continue
+            head, payload = read
+            kind = reading.text(payload, "type")
+            if kind == "turn_aborted":
+                return Final("crashed", reading.text(payload, "reason") or "interrupted")
+            words = reading.text(payload, "error", "message")
+            if kind == "task_complete" and words:
+                return self._failed(payload, words, self._said_at(head))
+            if kind in ("task_complete", "task_started"):
+                break
+        words = _last_words(tail)
+        if exit_code == 0:
+            return Final("done", endings.said(words))
+        told = endings.match(NAME, words, self._clock())
+        return told or Final("crashed", endings.said(words) or f"exit code {exit_code}")
+
+    def _failed(self, payload: reading.Record, words: str, now: datetime) -> Final:
+        info = reading.at(payload, "error", "codex_error_info")
+        named = info if isinstance(info, str) else next(iter(info), "") if isinstance(info, dict) else ""
+        if named == "usage_limit_exceeded":
+            return Final("usage_limit", endings.said(words), endings.reset_at(words, now))
+        if named == "context_window_exceeded":
+            return Final("context", endings.said(words))
+        if named == "unauthorized":
+            return Final("auth", endings.said(words))
+        status = reading.number(info, named, "http_status_code") if isinstance(info, dict) else 0
+        if named == "internal_server_error":
+            status = 500
+        return endings.by_status(status, words, NAME, now)
+
+    # --- its rollout, mended ---
+
+    def mend(self, transcript: bytes, cuts: Sequence[Cut]) -> bytes:
+        """As the protocol has it. A last line that is torn goes; to mend twice changes nothing more."""
+        return codex_rollout.mended(transcript, cuts)
+
+
+# --- the command, read and written ----------------------------------------------------------------------------
+
+
+def _parts(words: Sequence[str]) -> tuple[int, argv.Parts]:
+    start = starting.start(words, "", NAMES) or 1
+    return start, argv.split(words[start:], TABLE)
+
+
+def _unwrapped(ask: Ask, start: int) -> tuple[tuple[str, ...], dict[str, str]]:
+    """What to start, and with which variables: the program that the npm package wraps, where it can be found."""
+    script = (
+        ask.words[start - 1]
+        if start > 1
+        else shutil.which(ask.words[0], path=ask.environment.get("PATH")) or ""
+    )
+    real = versions.real(script)
+    if not _SCRIPT.search(real):
+        return ask.words[:start], {}
+    native = native_program(Path(real))
+    if native is None:
+        return ask.words[:start], {}
+    return (str(native),), {
+        "CODEX_MANAGED_BY_NPM": "1",
+        "CODEX_MANAGED_PACKAGE_ROOT": str(Path(real).parents[1]),
+    }
+
+
+def native_program(script: Path) -> Path | None:
+    """The program that the node script of the npm package would start."""
+    package = script.parents[1]
+    machine = {"x86_64": "x64", "aarch64": "arm64", "arm64": "arm64"}.get(os.uname().machine, "x64")
+    platform = f"codex-{os.uname().sysname.lower()}-{machine}"
+    places = (package.parent / platform, package / "node_modules" / "@openai" / platform, package)
+    for place in places:
+        for found in sorted(place.glob("vendor/*/bin/codex")):
+            if os.access(found, os.X_OK):
+                return found
+    return None
+
+
+def _hook_flags(command: Sequence[str], parts: argv.Parts, program: str) -> tuple[str, ...]:
+    """Hooks for this run only, beside the user's own: those in files stay, those among the flags are written again."""
+    line = shlex.join(command)
+    handler = f'{{type="command",command={_quoted(line)},timeout={HOOK_TIMEOUT_S}}}'
+    flags: list[str] = []
+    trusted: list[str] = []
+    for event, label in HOOKED.items():
+        theirs, groups = _given_hooks(parts, event)
+        flags += ["--config", f"hooks.{event}=[{theirs}{{hooks=[{handler}]}}]"]
+        trusted.append(f'"{LAYER}:{label}:{groups}:0"={{trusted_hash="{trust_hash(label, line)}"}}')
+    known = _known(program)[:2] == HASHED
+    if known and not any(_setting(part).startswith(("hooks.state", "hooks=")) for part in parts):
+        return (*flags, "--config", f"hooks.state={{{','.join(trusted)}}}")
+    return (*flags, "--dangerously-bypass-hook-trust")
+
+
+def trust_hash(label: str, line: str) -> str:
+    """By what Codex knows a hook that a person has looked at."""
+    hook = {"async": False, "command": line, "timeout": HOOK_TIMEOUT_S, "type": "command"}
+    return f"sha256:{hashlib.sha256(msgspec.json.encode({'event_name': label, 'hooks': [hook]})).hexdigest()}"
+
+
+def _quoted(text: str) -> str:
+    """A text for TOML: what JSON writes is also that."""
+    return msgspec.json.encode(text).decode()
+
+
+def _setting(part: argv.Part) -> str:
+    return part.values[-1].strip() if part.values and part.names[-1:] == ("--config",) else ""
+
+
+def _given_hooks(parts: argv.Parts, event: str) -> tuple[str, int]:
+    """The hooks for an event that the user's own flags give, and how many groups they are: the last flag counts."""
+    for part in reversed(parts):
+        name, _, value = _setting(part).partition("=")
+        if name.strip() == f"hooks.{event}" and value.strip().startswith("[") and value.strip().endswith("]"):
+            try:
+                groups = len(tomllib.loads(f"hooks={value}")["hooks"])
+            except (tomllib.TOMLDecodeError, TypeError):
+                return "", 0
+            return (value.strip()[1:-1].rstrip().rstrip(",") + ",", groups) if groups else ("", 0)
+    return "", 0
+
+
+def _without_hooks(parts: argv.Parts) -> argv.Parts:
+    """Without the flags that ours repeat."""
+    ours = tuple(f"hooks.{event}=" for event in HOOKED)
+    return tuple(part for part in parts if not _setting(part).replace(" ", "").startswith(ours))
+
+
+def _at(parts: argv.Parts, number: int) -> int | None:
+    """Where the n-th positional word stands."""
+    found = [at for at, part in enumerate(parts) if not part.names]
+    return found[number] if number < len(found) else None
+
+
+def _at_terminal(parts: argv.Parts, program: str) -> argv.Parts:
+    """The same command for a person: without `exec`, and without what only that knows; in a process that is ours.
+
+    A server that serves all terminals of the user would know nothing of this run's hooks, nor die with it.
+    """
+    at = _at(parts, 0)
+    if at is not None and parts[at].words[0] in HEADLESS:
+        parts = argv.without(parts[:at] + parts[at + 1 :], *EXEC_FLAGS)
+    if argv.has(parts, "--no-daemon") or _known(program)[:2] < HASHED:
+        return parts
+    return (argv.Part(("--no-daemon",), ("--no-daemon",)), *parts)
+
+
+def _known(program: str) -> tuple[int, ...]:
+    return versions.parts(versions.named(program, PACKAGES))
+
+
+def _subcommands(parts: argv.Parts, headless: bool) -> int:
+    """How many positional words are commands, not arguments: `exec`, `exec resume`, `resume`."""
+    named = argv.positionals(tuple(part for part in parts if not part.literal))
+    inner = named[1:] if headless else named
+    return int(headless) + (bool(inner) and inner[0] in GOES_ON)
+
+
+def _named_session(parts: argv.Parts) -> str:
+    """The session that the user goes on with, where it is an id and not a fork of it."""
+    named = argv.positionals(parts)
+    for at, word in enumerate(named[:2]):
+        if word == "resume" and at + 1 < len(named) and _ID.fullmatch(named[at + 1]):
+            return named[at + 1]
+    return ""
+
+
+def _plain(parts: argv.Parts, headless: bool) -> argv.Parts:
+    """The flags of a command, without the words that say with which session it goes on and what it is told."""
+    kept = argv.without(parts, "--last", "--all", argv.END)
+    first = _at(kept, 0) if headless else None
+    return tuple(part for at, part in enumerate(kept) if part.names or at == first)
+
+
+def _resumed(
+    parts: argv.Parts, headless: bool, session: str, prompt: str, hooks: Sequence[str]
+) -> tuple[str, ...]:
+    words = argv.joined(_plain(parts, headless))
+    return (*words, "resume", *hooks, session, *((argv.END, prompt) if prompt else ()))
+
+
+def _fresh(parts: argv.Parts, headless: bool, prompt: str) -> argv.Parts:
+    words = _plain(parts, headless)
+    return (*words, argv.Part((argv.END,), (argv.END,)), argv.Part((prompt,), values=(prompt,), literal=True))
+
+
+def _last_words(tail: bytes) -> str:
+    """What it said last: the message of a JSON line, or the errors among its lines of text."""
+    for line in reading.backwards(tail, TAIL_LINES_MAX):
+        read = reading.record(line) if line.startswith(b"{") else None
+        if read is not None:
+            words = reading.text(read, "error", "message") or reading.text(read, "message")
+            words = words or reading.text(read, "item", "text")
+            if words:
+                return words
+    text = tail[-endings.TEXT_MAX_CHARS :].decode("utf-8", "replace")
+    errors = [line for line in text.splitlines() if line.startswith("ERROR: ")]
+    return errors[-1].removeprefix("ERROR: ") if errors else text.strip()
+
+
+def _reply(event: str, answer: Answer) -> dict[str, object]:
+    if answer.allowed:
+        if event in ("Stop", "SessionEnd"):
+            return {}
+        return {"hookSpecificOutput": {"hookEventName": event, "additionalContext": answer.reason}}
+    reason = answer.reason or "denied by outlast"
+    match event:
+        case "PreToolUse":
+            denial = {"permissionDecision": "deny", "permissionDecisionReason": reason}
+            return {"hookSpecificOutput": {"hookEventName": event, **denial}}
+        case "Stop" | "UserPromptSubmit":
+            return {"decision": "block", "reason": reason}
+        case _:
+            return {"continue": False, "stopReason": reason}
+
+
+ADAPTER: Adapter = Codex()

@@ -1,0 +1,287 @@
+"""Which of an agent's calls are outward, and what each would do to what. Pure but for reading small files.
+
+Standard library only. Never raises, whatever the tool and its input: what cannot be understood is searched for the
+names of programs, and the answer says that it was (`parsed` is false).
+"""
+
+import hashlib
+import json
+import os
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+
+from outlast.agents.outward import calls, rules, target, target_forge, target_git, target_http, target_package
+from outlast.agents.outward.calls import Call
+from outlast.agents.outward.rules import Rules
+from outlast.agents.outward.shell import Unparsable, Word
+from outlast.agents.outward.target import Matched, ReadBack, Target
+
+__all__ = ["Outward", "ReadBack", "classify", "classify_argv"]
+
+OUTWARD_MAX = 64
+WORDS_MAX = 64
+WORD_LETTERS_MAX = 256
+LOOSE_WORDS_MAX = 64
+LOOSE_LETTERS_MAX = 4096
+LOOSE_PLACES_MAX = 1000
+LOOSE_TEXT_MAX = 4 << 20
+
+_TEXT_KEYS = ("command", "cmd", "script", "commands", "chars", "code")
+_FOLDER_KEYS = ("workdir", "cwd", "dir_path", "directory", "working_directory")
+_TOOL = re.compile(r"mcp(?:__|[_:.])(.+?)(?:__|[_:./])(.+)", re.DOTALL)
+_NOTHING: Mapping[str, str] = {}
+
+
+@dataclass(frozen=True, slots=True)
+class Outward:
+    """One outward command. `words` are for people and cut; they may hold what the user typed, secrets included."""
+
+    kind: str
+    signature: str
+    words: tuple[str, ...]
+    cwd: str
+    probe: ReadBack | None = None
+    parsed: bool = True
+
+
+_RESOLVERS: Mapping[str, Callable[[Matched], Target | None]] = {
+    "words": target.words,
+    "ssh": target.ssh,
+    "copy": target.copy,
+    "s3": target.s3,
+    "mail": target.mail,
+    "git-push": target_git.push,
+    "forge": target_forge.resolve,
+    "http": target_http.resolve,
+    "package": target_package.resolve,
+}
+
+
+def classify(
+    tool: str,
+    input: object,  # noqa: A002  # what every agent calls it
+    cwd: str | None,
+    *,
+    environment: Mapping[str, str] = _NOTHING,
+    known: Rules | None = None,
+) -> list[Outward]:
+    """The outward commands in one tool call, in the order in which they would run; none: the call is local.
+
+    `input` is the tool's own: an object, a JSON text of one, or a shell text. `environment` is what the call would
+    run with, as far as known. `known` comes from `rules.load`, with the user's tables; else the shipped ones.
+    """
+    known = known or rules.load()
+    given = _object(input)
+    if server := _TOOL.fullmatch(tool):
+        return _of_tool(tool, server, given, str(cwd or ""), known)
+    found: list[Outward] = []
+    folder = _folder(given, cwd)
+    for text in _texts(input, given):
+        if isinstance(text, str):
+            found += _of_text(text, folder, environment, known)
+        else:
+            found += classify_argv(text, folder, environment=environment, known=known)
+    return found[:OUTWARD_MAX]
+
+
+def classify_argv(
+    argv: Sequence[str],
+    cwd: str | None,
+    *,
+    environment: Mapping[str, str] = _NOTHING,
+    known: Rules | None = None,
+    fed: bool = False,
+) -> list[Outward]:
+    """The same for a program that is about to be called with these words; `fed`: with data on its standard input."""
+    known = known or rules.load()
+    try:
+        found = calls.from_words(argv, cwd, environment, fed=fed)
+    except Unparsable:
+        return _loose(" ".join(argv), cwd, environment, known)
+    return _of_calls(found, known)
+
+
+# --- what a tool is given -------------------------------------------------------------------------------------------
+
+
+def _object(given: object) -> Mapping[str, object]:
+    if isinstance(given, str) and given[:1] == "{":
+        try:
+            given = json.loads(given)
+        except (ValueError, RecursionError):
+            return {}
+    if isinstance(given, Mapping):
+        inner = given.get("action")
+        return inner if isinstance(inner, Mapping) and "command" in inner else given
+    return {}
+
+
+def _texts(given: object, fields: Mapping[str, object]) -> Iterator[str | list[str]]:
+    if isinstance(given, str) and not fields:
+        yield given
+    for key in _TEXT_KEYS:
+        value = fields.get(key)
+        if isinstance(value, str):
+            yield value
+        elif isinstance(value, list | tuple) and all(isinstance(item, str) for item in value):
+            if key == "commands":
+                yield from value
+            elif value:
+                yield list(value)
+
+
+def _folder(fields: Mapping[str, object], cwd: str | None) -> str | None:
+    cwd = str(cwd) if cwd else None
+    for key in _FOLDER_KEYS:
+        value = fields.get(key)
+        if isinstance(value, str) and value:
+            return os.path.normpath(os.path.join(cwd or "/", value)) if cwd or os.path.isabs(value) else None
+    return cwd
+
+
+# --- shell ----------------------------------------------------------------------------------------------------------
+
+
+def _of_text(text: str, cwd: str | None, environment: Mapping[str, str], known: Rules) -> list[Outward]:
+    if not rules.mention(known.programs).search(text):
+        return []
+    try:
+        found = calls.from_text(text, cwd, environment)
+    except Unparsable:
+        return _loose(text, cwd, environment, known)
+    return _of_calls(found, known)
+
+
+_BUMPERS = frozenset("bumpversion bump2version bump-my-version standard-version changeset cz tbump".split())
+_MANIFESTS = ("package.json", "pyproject.toml", "Cargo.toml")
+
+
+def _of_calls(found: list[Call], known: Rules) -> list[Outward]:
+    """What earlier calls of the same text change for later ones is remembered: the branch, the version."""
+    outward: list[Outward] = []
+    branches: dict[str | None, str] = {}
+    bumped = False
+    for call in found:
+        if (one := _of_call(call, known, branches.get(call.cwd, ""), bumped)) and len(outward) < OUTWARD_MAX:
+            outward.append(one)
+        if call.program == "git" and (
+            branch := target_git.branch_after(call.words, call.cwd, call.environment)
+        ):
+            branches[call.cwd] = branch
+        bumped = bumped or _bumps(call)
+    return outward
+
+
+def _bumps(call: Call) -> bool:
+    if call.program in _BUMPERS or "version" in call.words[1:3]:
+        return True
+    return call.program in ("sed", "jq", "tee", "perl") and any(
+        word.endswith(_MANIFESTS) for word in call.words
+    )
+
+
+def _of_call(call: Call, known: Rules, branch: str, bumped: bool, *, parsed: bool = True) -> Outward | None:
+    for rule in reversed(known.of_program(call.program)):
+        words = rules.parse(rule, call.words[1:])
+        length = rules.matched(rule, words)
+        if length is None:
+            continue
+        if rule.local:
+            return None
+        matched = Matched(
+            call, rule, words, words.positionals[:length], words.positionals[length:], branch, bumped
+        )
+        found = _resolved(matched)
+        if found is None:
+            return None
+        shown = tuple(word[:WORD_LETTERS_MAX] for word in call.words[:WORDS_MAX])
+        return Outward(found.kind or rule.kind, found.signature, shown, call.cwd or "", found.probe, parsed)
+    return None
+
+
+def _resolved(matched: Matched) -> Target | None:
+    """A way of naming that fails on strange words must not let the call pass."""
+    resolver = _RESOLVERS.get(matched.rule.resolve, target.words)
+    try:
+        return resolver(matched)
+    except (ValueError, IndexError, KeyError, OSError, RecursionError):
+        return target.words(matched)
+
+
+_SEPARATORS = re.compile(r"[;&|()\n`{}]+")
+_STRIPPED = "'\"$\\"
+
+
+def _loose(text: str, cwd: str | None, environment: Mapping[str, str], known: Rules) -> list[Outward]:
+    """What might be outward in a text that is no shell we understand: wherever a program's name stands."""
+    found: list[Outward] = []
+    places = rules.mention(known.programs).finditer(text, 0, LOOSE_TEXT_MAX)
+    for number, place in enumerate(places):
+        if number >= LOOSE_PLACES_MAX or len(found) >= OUTWARD_MAX:
+            break
+        segment = _SEPARATORS.split(text[place.end() : place.end() + LOOSE_LETTERS_MAX], maxsplit=1)[0]
+        words = [word for word in (raw.strip(_STRIPPED) for raw in segment.split()) if word]
+        call = Call((Word(place[0]), *map(Word, words[:LOOSE_WORDS_MAX])), cwd, environment, moved=True)
+        if one := _of_call(call, known, "", True, parsed=False):
+            found.append(one)
+    else:
+        if len(text) <= LOOSE_TEXT_MAX:
+            return found
+    # Longer than we look is not the same as harmless.
+    digest = hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()[:16]
+    return [*found[: OUTWARD_MAX - 1], Outward("unread", f"unread {digest}", (), cwd or "", parsed=False)]
+
+
+# --- an agent's own tools -------------------------------------------------------------------------------------------
+
+_NAME_WORDS = re.compile(r"[A-Z]?[a-z]+|[A-Z]+(?![a-z])|\d+")
+
+
+def _of_tool(
+    tool: str, match: re.Match[str], given: Mapping[str, object], cwd: str, known: Rules
+) -> list[Outward]:
+    server, name = match[1], match[2]
+    for rule in reversed(known.all):
+        if not any(fnmatchcase(tool[:WORD_LETTERS_MAX], pattern) for pattern in rule.tools):
+            continue
+        words = [word.lower() for word in _NAME_WORDS.findall(name[:WORD_LETTERS_MAX])]
+        if rule.local or _only_reads(words, rule):
+            return []
+        if found := _on_forge(words, given):
+            return [Outward(found.kind, found.signature, (tool[:WORD_LETTERS_MAX],), cwd, found.probe)]
+        keys = [key for key in rule.identity if isinstance(given.get(key), str | int)]
+        parts = [f"{key}={given[key]!s:.80}" for key in keys]
+        return [
+            Outward(rule.kind, target.joined("mcp", server, name, *parts), (tool[:WORD_LETTERS_MAX],), cwd)
+        ]
+    return []
+
+
+def _only_reads(words: list[str], rule: rules.Rule) -> bool:
+    if not words or words[0] in rule.reading:
+        return bool(words)
+    return not rule.acting & set(words) and bool(rule.reading & set(words))
+
+
+def _on_forge(words: list[str], given: Mapping[str, object]) -> Target | None:
+    """The tools that GitHub's and Gitea's servers have: their acts are those of gh, with the same signatures."""
+    owner, repo = given.get("owner"), given.get("repo")
+    if not isinstance(owner, str) or not isinstance(repo, str):
+        return None
+    place = target_forge.Place(f"{owner}/{repo}")
+    title, body, head = (str(given.get(key) or "") for key in ("title", "body", "head"))
+    texts = target_forge.texts_of(title, body)
+    numbers = [
+        given[k] for k in ("issue_number", "issueNumber", "pull_number", "pullNumber", "index") if k in given
+    ]
+    if "comment" in words and "review" not in words and numbers:
+        return target_forge.act(place, "comment", str(numbers[0]), texts)
+    if words == ["create", "issue"]:
+        return target_forge.act(place, "issue-create", "", texts)
+    if words == ["create", "pull", "request"]:
+        return target_forge.act(place, "pr-create", head or "*", texts)
+    if words == ["merge", "pull", "request"] and numbers:
+        return target_forge.act(place, "merge", str(numbers[0]), texts)
+    return None

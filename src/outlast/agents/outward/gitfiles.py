@@ -1,0 +1,144 @@
+"""What a repository's own files say of its branch and remotes, read without running git.
+
+Not followed: includes and conditional configuration; the ref format `reftable`. Then the answer is that we do not know.
+"""
+
+import os
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from urllib.parse import urlsplit, urlunsplit
+
+FILE_MAX = 1 << 20
+PARENTS_MAX = 64
+
+_SECTION = re.compile(r"\[([A-Za-z0-9.-]+)(?:\s+\"((?:[^\"\\]|\\.)*)\")?\]\s*(.*)")
+
+
+@dataclass(frozen=True, slots=True)
+class Repository:
+    """A repository's folders, branch (empty when detached or unknown) and configuration."""
+
+    top: str  # the folder that relative paths of remotes start from
+    folder: str  # of this worktree
+    common: str  # shared by all worktrees
+    branch: str
+    config: Mapping[tuple[str, str, str], str]
+
+    def get(self, section: str, name: str, key: str) -> str:
+        return self.config.get((section, name, key), "")
+
+    @property
+    def remotes(self) -> list[str]:
+        """In the order of the configuration."""
+        return list(dict.fromkeys(name for section, name, _ in self.config if section == "remote"))
+
+    def url(self, remote: str, *, push: bool = False) -> str:
+        return (self.get("remote", remote, "pushurl") if push else "") or self.get("remote", remote, "url")
+
+    def has(self, ref: str) -> bool:
+        """Whether there is such a ref."""
+        if ".." in ref or ref.startswith("/"):
+            return False
+        if os.path.isfile(os.path.join(self.common, ref)):
+            return True
+        packed = _read(os.path.join(self.common, "packed-refs"))
+        return f" {ref}\n" in packed
+
+
+def find(cwd: str | None, environment: Mapping[str, str], git_dir: str = "") -> Repository | None:
+    """The repository that git would find from this folder."""
+    git_dir = git_dir or environment.get("GIT_DIR", "")
+    if git_dir:
+        folder = os.path.join(cwd or "", git_dir)
+        return _open(os.path.dirname(folder), folder, environment) if os.path.isabs(folder) else None
+    place = cwd or ""
+    for _ in range(PARENTS_MAX):
+        if not os.path.isabs(place):
+            return None
+        inner = os.path.join(place, ".git")
+        if os.path.isdir(inner):
+            return _open(place, inner, environment)
+        if os.path.isfile(inner):
+            pointed = _read(inner).removeprefix("gitdir:").strip()
+            return _open(place, os.path.join(place, pointed), environment) if pointed else None
+        if os.path.isfile(os.path.join(place, "HEAD")) and os.path.isdir(os.path.join(place, "objects")):
+            return _open(place, place, environment)
+        if place == os.path.dirname(place):
+            return None
+        place = os.path.dirname(place)
+    return None
+
+
+def _open(top: str, folder: str, environment: Mapping[str, str]) -> Repository | None:
+    head = _read(os.path.join(folder, "HEAD")).strip()
+    if not head:
+        return None
+    common = _read(os.path.join(folder, "commondir")).strip()
+    common = os.path.normpath(os.path.join(folder, common)) if common else folder
+    branch = head.removeprefix("ref: refs/heads/") if head.startswith("ref: refs/heads/") else ""
+    config: dict[tuple[str, str, str], str] = {}
+    if home := environment.get("HOME"):
+        settings = environment.get("XDG_CONFIG_HOME") or os.path.join(home, ".config")
+        config |= _config(os.path.join(settings, "git", "config"))
+        config |= _config(os.path.join(home, ".gitconfig"))
+    config |= _config(os.path.join(common, "config"))
+    return Repository(top, folder, common, "" if branch.startswith(".") else branch, config)
+
+
+def _config(path: str) -> dict[tuple[str, str, str], str]:
+    """Of a key that is given several times the last value, as git has it."""
+    found: dict[tuple[str, str, str], str] = {}
+    section, name = "", ""
+    for line in _read(path).splitlines():
+        line = line.strip()
+        if head := _SECTION.match(line):
+            section, name = head[1].lower(), re.sub(r"\\(.)", r"\1", head[2] or "")
+            line = head[3]
+        if not line or line[0] in "#;":
+            continue
+        key, _, value = line.partition("=")
+        value = re.sub(r"\s+[#;].*", "", value).strip()
+        if len(value) > 1 and value[0] == value[-1] == '"':
+            value = value[1:-1]
+        found[(section, name, key.strip().lower())] = value
+    return found
+
+
+def _read(path: str) -> str:
+    try:
+        with open(path, "rb") as file:
+            return file.read(FILE_MAX).decode("utf-8", "replace")
+    except (OSError, ValueError):
+        return ""
+
+
+def without_credentials(url: str) -> str:
+    """A URL that may be shown and stored."""
+    try:
+        parts = urlsplit(url)
+        if "@" not in parts.netloc or "://" not in url:
+            return url
+        user, _, host = parts.netloc.rpartition("@")
+        kept = f"{user}@{host}" if parts.scheme == "ssh" and ":" not in user else host
+        return urlunsplit((parts.scheme, kept, parts.path, parts.query, parts.fragment))
+    except ValueError:
+        return re.sub(r"//[^/@]*@", "//", url)
+
+
+_SCP_LIKE = re.compile(r"(?:[^@/:]+@)?([^/:]+):(?!/)(.+)")
+
+
+def host_and_path(url: str) -> tuple[str, str]:
+    """Where a remote lies: its host (with a port that is not the default) and path, without `.git`."""
+    try:
+        parts = urlsplit(url)
+        if parts.scheme and parts.hostname:
+            default = {"https": 443, "http": 80, "ssh": 22, "git": 9418}.get(parts.scheme)
+            port = f":{parts.port}" if parts.port and parts.port != default and parts.scheme != "ssh" else ""
+            return parts.hostname + port, parts.path.strip("/").removesuffix(".git")
+    except ValueError:
+        return "", ""
+    if match := _SCP_LIKE.fullmatch(url):
+        return match[1], match[2].strip("/").removesuffix(".git")
+    return "", ""

@@ -1,0 +1,228 @@
+"""The outward classes as data (classes.toml, and what the user adds), and how a call's words are held against them."""
+
+import os
+import re
+import tomllib
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from fnmatch import fnmatchcase
+from functools import cache
+
+RULES_MAX = 512
+PATTERN_WORDS_MAX = 8
+
+
+@dataclass(frozen=True, slots=True)
+class Rule:
+    """One `[[outward]]` table; classes.toml says what each field means."""
+
+    kind: str
+    programs: tuple[str, ...] = ()
+    commands: tuple[
+        tuple[tuple[str, ...], ...], ...
+    ] = ()  # alternatives of words, of which each is alternatives
+    values: Mapping[str, str] = field(default_factory=dict)  # option -> the name of its alias group
+    targets: frozenset[str] = frozenset()
+    unless: frozenset[str] = frozenset()
+    only: frozenset[str] = frozenset()
+    folder: bool = False
+    words: int = PATTERN_WORDS_MAX
+    resolve: str = "words"
+    triggers: tuple[str, ...] = ()
+    tools: tuple[str, ...] = ()
+    reading: frozenset[str] = frozenset()
+    acting: frozenset[str] = frozenset()
+    identity: tuple[str, ...] = ()
+    local: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Parsed:
+    """The words of a call, told apart."""
+
+    positionals: tuple[str, ...]
+    options: Mapping[str, tuple[str, ...]]  # by the name of the alias group, without dashes
+    flags: frozenset[str]
+
+    def option(self, name: str, default: str = "") -> str:
+        """The last value given, which is the one that counts."""
+        return self.options.get(name, (default,))[-1]
+
+
+@dataclass(frozen=True, slots=True)
+class Rules:
+    """All of them, and where to look first."""
+
+    all: tuple[Rule, ...]
+    by_program: Mapping[str, tuple[Rule, ...]]
+
+    @classmethod
+    def of(cls, every: Iterable[Rule]) -> "Rules":
+        every = tuple(every)
+        names = {name for rule in every for name in rule.programs}
+        return cls(every, {name: tuple(rule for rule in every if name in rule.programs) for name in names})
+
+    @property
+    def programs(self) -> frozenset[str]:
+        return frozenset(self.by_program)
+
+    def of_program(self, program: str) -> tuple[Rule, ...]:
+        return self.by_program.get(program, ())
+
+
+def load(extra: Iterable[Mapping[str, object]] = ()) -> Rules:
+    """The rules of classes.toml and then the user's tables. A table that is not understood raises ValueError."""
+    own, values = _shipped()
+    added = [_rule(table, values) for table in list(extra)[:RULES_MAX]]
+    return Rules.of((*own.all, *added)) if added else own
+
+
+@cache
+def _shipped() -> tuple[Rules, Mapping[str, Sequence[str]]]:
+    with open(os.path.join(os.path.dirname(__file__), "classes.toml"), "rb") as file:
+        data = tomllib.load(file)
+    return Rules.of(_rule(table, data["values"]) for table in data["outward"]), data["values"]
+
+
+_LISTS = (
+    "programs",
+    "commands",
+    "values",
+    "targets",
+    "unless",
+    "only",
+    "triggers",
+    "tools",
+    "reading",
+    "acting",
+    "identity",
+)
+_OTHERS = {"kind": str, "folder": bool, "words": int, "resolve": str, "local": bool}
+
+
+def _rule(table: Mapping[str, object], values_of: Mapping[str, Sequence[str]]) -> Rule:
+    if unknown := sorted(set(table) - set(_LISTS) - set(_OTHERS)):
+        raise ValueError(f"[[outward]] has no {unknown[0]!r}")
+    for name, kind in _OTHERS.items():
+        if name in table and type(table[name]) is not kind:
+            raise ValueError(f"[[outward]] {name} is not a {kind.__name__}: {table[name]!r:.60}")
+    lists = {name: _texts(name, table.get(name, [])) for name in _LISTS}
+    if not table.get("kind") or not (lists["programs"] or lists["tools"]):
+        raise ValueError("an [[outward]] table needs kind, and programs or tools")
+    groups = [
+        *lists["values"],
+        *lists["targets"],
+        *(v for p in lists["programs"] for v in values_of.get(p, ())),
+    ]
+    options = {option: _group_name(group) for group in groups for option in group.split("/")}
+    commands = tuple(_pattern(text) for text in lists["commands"])
+    others = {name: table[name] for name in _OTHERS if name in table and name != "kind"}
+    return Rule(
+        str(table["kind"]),
+        programs=lists["programs"],
+        commands=commands,
+        values=options,
+        targets=frozenset(_group_name(group) for group in lists["targets"]),
+        unless=frozenset(lists["unless"]),
+        only=frozenset(lists["only"]),
+        triggers=lists["triggers"] or _triggers(commands),
+        tools=lists["tools"],
+        reading=frozenset(word for text in lists["reading"] for word in text.split("|")),
+        acting=frozenset(word for text in lists["acting"] for word in text.split("|")),
+        identity=lists["identity"],
+        **others,  # type: ignore[arg-type]  # each was held against its type above
+    )
+
+
+def _texts(name: str, given: object) -> tuple[str, ...]:
+    if not isinstance(given, list) or not all(isinstance(item, str) and "\n" not in item for item in given):
+        raise ValueError(f"[[outward]] {name} is not a list of lines: {given!r:.60}")
+    return tuple(given)
+
+
+def _pattern(text: str) -> tuple[tuple[str, ...], ...]:
+    return tuple(tuple(word.split("|")) for word in text.split()[:PATTERN_WORDS_MAX])
+
+
+def _group_name(group: str) -> str:
+    return max(group.split("/"), key=len).lstrip("-")
+
+
+def _triggers(commands: tuple[tuple[tuple[str, ...], ...], ...]) -> tuple[str, ...]:
+    """A call cannot match a command unless one of its last words is there."""
+    if not commands:
+        return ("*",)
+    last = {word for command in commands for word in (command[-1] if command else ("*",))}
+    if "**" in last:
+        last = (last - {"**"}) | {word for command in commands for word in command[0]}
+    return tuple(sorted(last))
+
+
+def parse(rule: Rule, words: Sequence[str]) -> Parsed:
+    """Options, their values and flags, and the words that are neither."""
+    positionals: list[str] = []
+    options: dict[str, list[str]] = {}
+    flags: set[str] = set()
+    at = 0
+    while at < len(words):
+        word = words[at]
+        at += 1
+        if word == "--":
+            positionals += words[at:]
+            break
+        if len(word) < 2 or not word.startswith("-"):
+            positionals.append(word)
+            continue
+        name, equals, value = word.partition("=")
+        if equals and name in rule.values:
+            options.setdefault(rule.values[name], []).append(value)
+            flags |= {name, word}
+        elif word in rule.values:
+            options.setdefault(rule.values[word], []).append(words[at] if at < len(words) else "")
+            flags |= {word, f"{word}={words[at]}"} if at < len(words) else {word}
+            at += 1
+        elif not word.startswith("--") and word[:2] in rule.values:
+            options.setdefault(rule.values[word[:2]], []).append(word[2:])
+            flags.add(word[:2])
+        else:
+            flags |= {word, name}
+    return Parsed(
+        tuple(positionals), {name: tuple(given) for name, given in options.items()}, frozenset(flags)
+    )
+
+
+def matched(rule: Rule, parsed: Parsed) -> int | None:
+    """How many of the positionals are the command, None if the rule does not speak of this call."""
+    if parsed.flags & rule.unless or (rule.only and not parsed.flags & rule.only):
+        return None
+    if not rule.commands:
+        return 0
+    lengths = [_matches(command, parsed.positionals) for command in rule.commands]
+    return max((length for length in lengths if length is not None), default=None)
+
+
+def _matches(command: tuple[tuple[str, ...], ...], words: Sequence[str]) -> int | None:
+    """The length of the shortest beginning of `words` that the pattern matches."""
+    places = {0}  # how many words may have been used so far
+    for alternatives in command:
+        if alternatives == ("**",):
+            places = set(range(min(places), min(len(words), PATTERN_WORDS_MAX) + 1))
+        else:
+            places = {n + 1 for n in places if n < len(words) and _is_one_of(words[n], alternatives)}
+        if not places:
+            return None
+    return min(places)
+
+
+def _is_one_of(word: str, alternatives: Iterable[str]) -> bool:
+    return any(
+        word == pattern or ("*" in pattern and fnmatchcase(word[:200], pattern)) for pattern in alternatives
+    )
+
+
+@cache
+def mention(programs: frozenset[str]) -> re.Pattern[str]:
+    """Finds the name of one of the programs in a text: without one, nothing in it can be outward."""
+    longest_first = sorted(programs, key=lambda name: (-len(name), name))
+    names = "|".join(re.escape(name) for name in longest_first)
+    return re.compile(rf"(?<![\w.-])(?:{names})(?![\w-])")

@@ -1,0 +1,61 @@
+"""The shims on an agent's PATH: which programs have one, and the text of its script.
+
+A shim looks at its words in plain sh. A call that cannot be outward becomes the real program at once; only one that
+might be is handed to the client, which classifies it. So a trigger may be too wide, never too narrow.
+"""
+
+import os
+import re
+import shlex
+
+from outlast.agents.outward import rules
+from outlast.agents.outward.rules import Rules
+
+_PATTERN = re.compile(r"[A-Za-z0-9_.:=+/@%,*?!\[\]-]+")
+
+
+def shimmed_programs(known: Rules | None = None) -> list[str]:
+    """Every program that has an outward class, sorted."""
+    known = known or rules.load()
+    return sorted(
+        name
+        for name in known.programs
+        if triggers(name, known) and _PATTERN.fullmatch(name) and "/" not in name
+    )
+
+
+def triggers(program: str, known: Rules | None = None) -> tuple[str, ...]:
+    """Patterns of sh: a call with no word that matches one of them is not outward. `*`: any call may be."""
+    known = known or rules.load()
+    found = {word for rule in known.of_program(program) if not rule.local for word in rule.triggers}
+    if any(not _PATTERN.fullmatch(word) for word in found) or found & {"*", "**"}:
+        return ("*",)
+    return tuple(sorted(found))
+
+
+def shim_script(
+    program: str, real_path: str, python: str, client_path: str, known: Rules | None = None
+) -> str:
+    """The text of the shim: `real_path` with its words, or `python -I -S client_path PROGRAM REAL_PATH` with them.
+
+    All three paths are absolute, so that the shim never finds itself. If the client cannot be started the call fails.
+    """
+    for path in (real_path, python, client_path):
+        if not os.path.isabs(path) or "\0" in path or "\n" in path:
+            raise ValueError(f"not an absolute path on one line: {path!r:.100}")
+    real = shlex.quote(real_path)
+    client = " ".join([shlex.quote(python), "-I -S", shlex.quote(client_path), shlex.quote(program), real])
+    looked_for = triggers(program, known)
+    head = (
+        f"#!/bin/sh\n# outlast: lets {program} through at once unless one of its words may make it outward.\n"
+    )
+    if looked_for == ("*",):
+        return f'{head}exec {client} "$@"\n'
+    return (
+        f"{head}for word do\n"
+        f"    case $word in\n"
+        f'        {" | ".join(looked_for)}) exec {client} "$@" ;;\n'
+        f"    esac\n"
+        f"done\n"
+        f'exec {real} "$@"\n'
+    )

@@ -1,0 +1,165 @@
+"""A run in a person's hands: gone on with in another agent CLI, taken from its supervisor to be opened at the terminal, and
+what one types to go on in its session without us.
+"""
+
+import contextlib
+import os
+import select
+import shlex
+import signal
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import msgspec
+
+from outlast.agents import Adapter, registry
+from outlast.errors import RunRefused, Stopped, UsageError
+from outlast.runs import acts, find, gather
+from outlast.store.protocol import Summary
+from outlast.store.sqlite import SqliteStore
+from outlast.supervisor import guarding, launching, starting, watchers
+from outlast.supervisor.attempt import known_agent
+from outlast.supervisor.launching import Launch
+from outlast.supervisor.link import Link
+from outlast.supervisor.stdio import SPOOL
+from outlast.workspace.seam import raw
+
+STOP_WAIT_S = 24 * 3600.0  # a call under way may take long; the person at the terminal may end the wait
+PROMPT_MAX_BYTES = 100_000  # one argument of a command has at most 128 KiB
+_LOOK_EVERY_S = 0.2
+
+
+# -- another CLI ---------------------------------------------------------------------------------------------------
+
+
+def in_other(
+    store: SqliteStore, summary: Summary, launch: Launch, name: str, words: Sequence[str], say: Callable[[str], None]
+) -> Launch:  # fmt: skip
+    """The run's launch with another agent: with these words, else with its usual ones. Raises UsageError, nothing done.
+
+    It works in the same folder, in the environment of this process, under the same limits.
+    """
+    adapter = registry.by_name(name)
+    if adapter is None:
+        raise UsageError(f"no agent is called {name!r:.80}", hint=f"one of: {', '.join(registry.NAMES)}")
+    cwd = os.fsdecode(raw(launch.cwd))
+    words = tuple(words) or _usual(store, summary, launch, adapter)
+    program = starting.program_of(words[0], cwd)
+    found = registry.recognise(words, program)
+    if found is not adapter:
+        what = f"starts {found.name}" if found is not None else "starts no session of an agent"
+        raise UsageError(
+            f"{shlex.join(words)[:80]} {what}, not {name}",
+            hint=f"give the command after `--`: outlast resume {shlex.quote(summary.task)} --agent {name} -- CMD …",
+        )
+    starting.check_version(adapter, program, say)
+    made = launching.recorded(
+        words, program, Path(cwd), starting.inherited(), issue=launch.issue, rounds=launch.rounds,
+        restarts=launch.restarts, share=launch.share, setup=launch.setup, accept_unknown=launch.accept_unknown,
+    )  # fmt: skip
+    return msgspec.structs.replace(made, interactive=not adapter.is_headless(words))
+
+
+def _usual(store: SqliteStore, summary: Summary, launch: Launch, adapter: Adapter) -> tuple[str, ...]:
+    """As one usually starts it, asked for what the command before was asked for, and trusted as that was."""
+    before = known_agent(launch)
+    asked = before.prompt(launch.words) if before is not None else ""
+    asked = asked or _piped(store.root, summary.run) or gather.contract(store, summary.state).goal
+    if not asked:
+        raise UsageError(
+            f"nothing says what {adapter.name} is to be asked",
+            hint=f"give its command after `--`: outlast resume {shlex.quote(summary.task)} --agent {adapter.name} -- CMD …",
+        )
+    return adapter.words(asked, trusting=before is not None and before.trusting(launch.words))
+
+
+def _piped(root: Path, run: str) -> str:
+    """What was asked through standard input, if that was text."""
+    with contextlib.suppress(OSError), (guarding.folder_of(root, run) / SPOOL).open("rb") as file:
+        text = file.read(PROMPT_MAX_BYTES).decode(errors="replace").strip()
+        return "" if text.startswith("{") else text.replace("\0", "")
+    return ""
+
+
+# -- opening -------------------------------------------------------------------------------------------------------
+
+
+def take(store: SqliteStore, summary: Summary, link: Link, say: Callable[[str], None]) -> Launch:
+    """A run whose session is to be opened here, free to be claimed: a live headless attempt has stopped at a beat's end.
+
+    Raises RunRefused where there is nothing to open or others have it, Stopped if the person waits no longer.
+    """
+    launch = starting.launch_of(store, summary) if summary.state.supervised else None
+    name = f"run {summary.run} of task {summary.task!r}"
+    if launch is None or known_agent(launch) is None:
+        raise RunRefused(
+            f"{name} is no agent's, so there is no session to open", hint=f"see `outlast show {summary.run}`"
+        )
+    watcher = watchers.of(store.root, summary.run)
+    if watcher is not None and watcher.supervisor:
+        if launch.interactive:
+            raise RunRefused(
+                f"{name} is open at a terminal already, in pid {watcher.supervisor}",
+                hint="leave it there first",
+            )
+        if find.shown_status(store, summary.state, summary.root) != "running":
+            raise RunRefused(
+                f"{name} waits for its next attempt in pid {watcher.supervisor}",
+                hint=f"wait for it, or stop it with `outlast kill {summary.run}`",
+            )
+        acts.ask(store, summary.run, "kill", "open")
+        say(f"{name} is asked to stop at the end of its beat; waiting for that (Ctrl-C: not any longer)")
+        _wait(store, summary, link)
+    acts.resume(store, summary.run)
+    return launch
+
+
+def _wait(store: SqliteStore, summary: Summary, link: Link) -> None:
+    """Until nobody looks after the run."""
+    until_s = time.monotonic() + STOP_WAIT_S
+    while (watcher := watchers.of(store.root, summary.run)) is not None and watcher.guardian:
+        if link.closed:
+            time.sleep(_LOOK_EVERY_S)
+        else:
+            select.select([link], [], [], _LOOK_EVERY_S)
+        if any(told.what == "signal" for told in link.heard()) or time.monotonic() > until_s:
+            error = Stopped(
+                f"run {summary.run} is not opened; it stops at the end of its beat all the same",
+                hint=f"`outlast resume {summary.run}` goes on",
+            )
+            error.exit_code = 128 + signal.SIGINT
+            raise error
+
+
+def is_at_terminal(launch: Launch | None) -> bool:
+    """Whether it was a person's session with an agent: nobody but a person goes on with that."""
+    return launch is not None and launch.interactive and known_agent(launch) is not None
+
+
+# -- without us ----------------------------------------------------------------------------------------------------
+
+
+class Bare(msgspec.Struct, frozen=True):
+    """The agent of a run: what tells us of its calls before they run, and how to go on in its session without outlast."""
+
+    agent: str
+    intent: tuple[str, ...]
+    folder: str
+    command: tuple[str, ...]
+
+    @property
+    def line(self) -> str:
+        """To be typed into a shell; empty where there is no session yet, or none that can be gone on with."""
+        return f"cd {shlex.quote(self.folder)} && {shlex.join(self.command)}" if self.command else ""
+
+
+def bare(store: SqliteStore, summary: Summary) -> Bare | None:
+    """None where no agent that is known works on the run."""
+    launch = starting.launch_of(store, summary) if summary.state.supervised else None
+    adapter = known_agent(launch) if launch is not None else None
+    if launch is None or adapter is None:
+        return None
+    known = summary.state.session
+    command = adapter.resume_words(known.session) if known is not None and known.agent == adapter.name else ()
+    return Bare(adapter.name, adapter.caps.intent, os.fsdecode(raw(launch.cwd)), command)

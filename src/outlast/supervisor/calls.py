@@ -1,0 +1,366 @@
+"""The calls of an agent we did not write, as effects: an intent before, an outcome after; a response with its batch is a beat.
+
+What an agent does is told by its hooks, by shims below it and by its transcript, whichever comes first, each possibly
+from a thread of its own; so everything here is under the desk's lock, and everything may be told twice.
+"""
+
+import os
+from collections.abc import Callable, Iterable
+from typing import Any
+
+import msgspec
+
+from outlast.agents import Response, Text, ToolEnd, ToolStart, Usage
+from outlast.core import events as ev
+from outlast.core import values
+from outlast.core.values import SessionMark, clip
+from outlast.effects.ops import Append, one
+from outlast.errors import OutlastError
+from outlast.runs.beat import Beat
+from outlast.runs.run import Run
+from outlast.supervisor.steps import Desk
+
+OUTPUT_BYTES_MAX = 100_000
+TEXT_BYTES_MAX = 2_000
+CALLS_NAMED_MAX = 32
+REASON_BYTES_MAX = 1_500
+BY_SHIM = "shim"
+
+
+class Outside(msgspec.Struct, frozen=True, omit_defaults=True):
+    """One thing that a call does outside: verb and target, and what a probe needs to find out whether it happened."""
+
+    kind: str
+    signature: str
+    words: tuple[str, ...] = ()
+    cwd: str = ""
+    probe: dict[str, Any] = {}
+    facts: dict[str, Any] = {}
+
+
+class Told(msgspec.Struct, frozen=True, omit_defaults=True):
+    """What the intent of an agent's call holds. `answered`: it was not performed, the finding on that effect was told."""
+
+    tool: str
+    input: Any = None
+    lane: str = ""
+    cwd: str = ""
+    outward: tuple[Outside, ...] = ()
+    answered: str = ""
+    call: str = ""  # the agent's own id of the call, where the effect's key is another
+
+    @property
+    def name(self) -> str:
+        """As a person reads it: where it goes, else which tool it is."""
+        return ", ".join(each.signature for each in self.outward) or self.tool
+
+
+class Unrecorded(OutlastError):
+    """A call that could not be put on record. It must not happen; the attempt goes on."""
+
+
+class _Open(msgspec.Struct, frozen=True):
+    beat: int
+    n: int
+    lane: str
+    is_outward: bool
+    recorded: tuple[str, ...] = ()  # the signatures that its intent holds
+    signatures: tuple[str, ...] = ()  # of what no shim has seen yet
+    waits: int = 0  # programs that a shim saw begin and not end well yet
+    failed: ToolEnd | None = None  # what the agent says of a call that reaches outside and failed
+
+
+class Calls(Desk):
+    """Serves the scripts of an attempt too; their steps end no beat here, the agent's responses do."""
+
+    def __init__(
+        self,
+        run: Run,
+        keep: Callable[[], SessionMark | None],
+        on_beat: Callable[[], None] = lambda: None,
+        *,
+        follows: bool = False,
+        accept_unknown: bool = False,
+    ) -> None:
+        self._keep = keep
+        self._accept_unknown = accept_unknown
+        self._follows = follows  # whether a transcript tells of every call too
+        self._at_hand: Beat | None = None
+        super().__init__(run, on_beat)
+        self.lock = self._lock
+        self._open: dict[str, _Open] = {}
+        self._response = ""
+        self._names = [clip(known.intent.name, 100) for known in run.journal.record.effects.values()]
+        self._text = ""
+        self._used = bool(run.journal.record.effects)
+        self._unwritten: set[str] = set()  # calls of this beat whose result the transcript does not hold yet
+        self._due = False  # the batch has ended; the beat ends when that is written
+        self._spent: dict[str, values.Usage] = {}
+
+    # -- beats -----------------------------------------------------------------------------------------------------
+
+    @property
+    def _beat(self) -> Beat:
+        """The open beat; after the end of one the next is opened when something happens in it."""
+        assert self._at_hand is not None, "a desk begins with a beat"
+        if self._at_hand.closed:
+            self._at_hand = next(self._beats)
+        return self._at_hand
+
+    @_beat.setter
+    def _beat(self, beat: Beat) -> None:
+        self._at_hand = beat
+
+    def _may_end(self) -> bool:
+        return False
+
+    def finish(self, result: object) -> None:
+        """The agent ended well: a beat that is still open is done. Raises EffectInDoubt while a call of it is."""
+        with self._lock:
+            self._went_on()
+            self._settle_open()
+            if self._used or (self._at_hand is not None and not self._at_hand.closed):
+                self._end_response(result)
+            if self._accept_unknown:
+                self._give_up()
+            doubt = self._in_doubt()
+            if doubt is not None:
+                raise doubt
+
+    def _give_up(self) -> None:
+        for effect in self._run.state.in_doubt:
+            if effect.policy == "tell":
+                at, by = self._run.journal.now(), "--accept-unknown"
+                settled = ev.EffectSettled(at=at, beat=effect.beat, n=effect.n, finding="give_up", by=by)
+                self._run.drive(one(Append((settled,))))
+
+    def leave(self) -> None:
+        """A person left the agent: as `finish`, but of nothing no beat is made, and nothing is given up."""
+        with self._lock:
+            self._went_on()
+            self._settle_open()
+            if self._used:
+                self._end_response(None)
+            doubt = self._in_doubt()
+            if doubt is not None:
+                raise doubt
+
+    @property
+    def rests(self) -> bool:
+        """Whether no call is under way and no beat is begun."""
+        with self._lock:
+            return not self._open and not self._used
+
+    def end_batch(self) -> None:
+        """All calls of a response have ended, and with them its beat, as soon as the transcript tells of them too."""
+        with self._lock:
+            self._due = self._used and not self._open
+            if self._due and not self._unwritten:
+                self._end_response(None)
+
+    def end_now(self) -> None:
+        """The beat is over, whatever the transcript tells yet, unless something of it is still under way."""
+        with self._lock:
+            if self._used and not self._open:
+                self._end_response(None)
+
+    def end_due(self) -> None:
+        """The beat is over if its batch has ended, whatever the transcript tells yet."""
+        with self._lock:
+            if self._due:
+                self.end_now()
+
+    def written(self, call: str) -> None:
+        """The transcript holds the result of a call."""
+        with self._lock:
+            self._unwritten.discard(call)
+            if self._due and not self._unwritten:
+                self._end_response(None)
+
+    def _end_response(self, result: object) -> None:
+        beat = self._beat
+        beat.session = self._keep()
+        for usage in self._spent.values():
+            beat.spend(usage)
+        beat.done(self._summary() or result)
+        self._response, self._text, self._used, self._due = "", "", False, False
+        self._names, self._spent = [], {}
+        self._unwritten.clear()
+        self._on_beat()
+
+    def _summary(self) -> dict[str, Any]:
+        """What a person reads of the beat, and a fresh session is told of it."""
+        told: dict[str, Any] = {"calls": self._names[:CALLS_NAMED_MAX]} if self._names else {}
+        return told | ({"said": clip(self._text, TEXT_BYTES_MAX)} if self._text else {})
+
+    # -- what is told of a response --------------------------------------------------------------------------------
+
+    def response(self, told: Response) -> None:
+        """The model answers. Another answer than the one before: that one's beat is over."""
+        if told.lane:
+            return
+        with self._lock:
+            if self._response != told.key:
+                self._went_on()
+            if self._response and self._response != told.key:
+                self.end_now()
+            self._response, self._used = told.key, True
+
+    def text(self, told: Text) -> None:
+        if not told.lane:
+            with self._lock:
+                self._text, self._used = told.text, True
+
+    def usage(self, told: Usage) -> None:
+        """The last word on a response counts, once."""
+        with self._lock:
+            self._spent[told.key] = told.values
+
+    # -- what is told of a call ------------------------------------------------------------------------------------
+
+    def knows(self, call: str) -> bool:
+        """Whether an intent of this call is on record."""
+        with self._lock:
+            journal = self._run.journal
+            return call in self._open or bool(
+                journal.store.read(journal.run, after=0, limit=1, key=call).events
+            )
+
+    def intend(self, start: ToolStart, told: Told) -> None:
+        """Put the call on record, durable when this returns. One that is under way and known changes nothing.
+
+        Raises Unrecorded where the call under way under this id is on record as another one.
+        """
+        with self._lock:
+            opened = self._open.get(start.id)
+            if opened is not None:
+                if {each.signature for each in told.outward} <= set(opened.recorded):
+                    return
+                raise Unrecorded("another call is under way under its id", hint="make the call again")
+            self._went_on()
+            if self._due:
+                self.end_now()
+            key = self._key(start.id)
+            told = told if key == start.id else msgspec.structs.replace(told, call=start.id)
+            self._open[start.id] = self._put(key, told)
+            if self._follows and not told.lane:
+                self._unwritten.add(start.id)
+            self._note(told)
+
+    def _key(self, call: str) -> str:
+        """A key that no effect has: some agents name a call by what it is, so that two alike have one name."""
+        return call if not self.knows(call) else f"{call}~{os.urandom(6).hex()}"
+
+    def covers(self, signatures: Iterable[str]) -> str:
+        """The call under way that is on record as doing all of this, empty for none; each is covered once."""
+        wanted = set(signatures)
+        with self._lock:
+            for call, opened in self._open.items():
+                if wanted <= set(opened.signatures):
+                    left = tuple(each for each in opened.signatures if each not in wanted)
+                    self._open[call] = msgspec.structs.replace(
+                        opened, signatures=left, waits=opened.waits + 1
+                    )
+                    return call
+        return ""
+
+    def shimmed(self, call: str, code: int) -> None:
+        """A program that belongs to a call ended. When all of them ended well, what the call does outside has happened:
+        that is on record before the call goes on, for what comes after may be cut off."""
+        with self._lock:
+            opened = self._open.get(call)
+            if opened is None or code != 0:
+                return
+            self._open[call] = opened = msgspec.structs.replace(opened, waits=opened.waits - 1)
+            if opened.waits == 0 and not opened.signatures:
+                at, why = self._run.journal.now(), "its program ended with exit code 0"
+                self._append(
+                    ev.EffectSettled(
+                        at=at, beat=opened.beat, n=opened.n, finding="happened", by=BY_SHIM, evidence=why
+                    )
+                )
+
+    def refuse(self, start: ToolStart, told: Told, reason: str) -> None:
+        """A call that was not let through is on record too."""
+        with self._lock:
+            if self.knows(start.id):
+                return
+            self._went_on()
+            self.end_due()
+            opened = self._put(start.id, told)
+            if self._follows and not told.lane:
+                self._unwritten.add(start.id)
+            self._append(
+                ev.EffectFailed(
+                    at=self._run.journal.now(),
+                    beat=opened.beat,
+                    n=opened.n,
+                    error=f"not done: {clip(reason, REASON_BYTES_MAX)}",
+                )
+            )
+            self._note(told)
+
+    def _put(self, key: str, told: Told) -> _Open:
+        beat, journal = self._beat, self._run.journal
+        n = beat.number_effect()
+        self._append(
+            ev.EffectIntended(
+                at=journal.now(), beat=beat.number, n=n, name=clip(told.name, 200), occurrence=0, key=key, own_key=True,
+                args=journal.payload(msgspec.to_builtins(told)), policy="tell" if told.outward else "give_up",
+                uptime_s=journal.uptime_s(),
+            )
+        )  # fmt: skip
+        signatures = tuple(each.signature for each in told.outward)
+        return _Open(beat.number, n, told.lane, bool(told.outward), signatures, signatures)
+
+    def _note(self, told: Told) -> None:
+        self._used = True
+        self._names.append(clip(told.name, 100))
+
+    def outcome(self, end: ToolEnd) -> None:
+        """What came of a call, with the files as it left them. One that is not open changes nothing.
+
+        That a call which reaches outside failed is what an agent says too when it is killed in it, and it is not true
+        then. So that counts only when the agent goes on.
+        """
+        with self._lock:
+            opened = self._open.get(end.id)
+            if opened is None:
+                return
+            if opened.is_outward and not (end.ok and end.sure):
+                self._open[end.id] = msgspec.structs.replace(opened, failed=end)
+                return
+            self._confirm(end)
+
+    def _went_on(self) -> None:
+        """The model answers again: what it was told of failed calls was no dying word."""
+        for opened in list(self._open.values()):
+            if opened.failed is not None:
+                self._confirm(opened.failed)
+
+    def _confirm(self, end: ToolEnd) -> None:
+        opened = self._open.pop(end.id)
+        run, journal = self._run, self._run.journal
+        save = run.files.save_effect(journal) if run.files is not None else ""
+        result = journal.payload({"ok": end.ok, "output": clip(end.output, OUTPUT_BYTES_MAX)})
+        self._append(
+            ev.EffectConfirmed(at=journal.now(), beat=opened.beat, n=opened.n, result=result, save=save)
+        )
+
+    def _settle_open(self) -> None:
+        """The agent ended and says nothing more of these: outward ones are in doubt, the others are over."""
+        journal = self._run.journal
+        for call, opened in list(self._open.items()):
+            at, why = journal.now(), "the agent ended without a result for it"
+            if opened.is_outward:
+                self._append(ev.EffectInDoubt(at=at, beat=opened.beat, n=opened.n, evidence=why))
+            else:
+                self._append(
+                    ev.EffectSettled(
+                        at=at, beat=opened.beat, n=opened.n, finding="give_up", by="policy", evidence=why
+                    )
+                )
+            del self._open[call]
+
+    def _append(self, *events: ev.AnyEvent) -> None:
+        self._run.drive(one(Append(events, in_beat=True)))

@@ -1,0 +1,55 @@
+"""What an agent is told when it goes on: in its own session a few lines, in a fresh one everything it must know."""
+
+from collections.abc import Sequence
+
+from outlast.agents import Cut
+from outlast.core.state import RunState
+from outlast.core.values import Contract, shorten
+
+CUT_SHOWN_MAX = 20
+EVIDENCE_CHARS_MAX = 6_000
+
+
+def resumed(
+    state: RunState, contract: Contract, cause: str, evidence: str, cuts: Sequence[Cut], settled: Sequence[str] = ()
+) -> str:  # fmt: skip
+    """To a session that still knows what it did."""
+    lines = [_why(cause, evidence)]
+    if cuts:
+        lines += ["", "These calls of yours were under way:"]
+        lines += [f"- {cut.name} ({cut.id}): {cut.text}" for cut in cuts[:CUT_SHOWN_MAX]]
+    if settled:
+        lines += ["", "What was not known of these calls of yours is settled:"]
+        lines += [f"- {each}" for each in settled[-CUT_SHOWN_MAX:]]
+    lines += ["", f"Go on with the task{': ' + contract.goal if contract.goal else ''}."]
+    lines += [f"It is done only when this passes: {check}" for check in contract.checks]
+    return "\n".join(lines)
+
+
+def _why(cause: str, evidence: str) -> str:
+    if cause in ("checks", "invariant"):
+        return (
+            f"You said that you were finished, but it is not done:\n{shorten(evidence, EVIDENCE_CHARS_MAX)}"
+        )
+    if cause == "operator":
+        return f"You go on now ({shorten(evidence, 300)}). Your files are as they were left; nothing you started runs any more."
+    why = f" ({cause}{': ' + shorten(evidence, 300) if evidence else ''})" if cause else ""
+    return f"You were interrupted{why} and go on now. Your files are as you left them; nothing you started runs any more."
+
+
+def fresh(context: str, asked: str, cuts: Sequence[Cut], settled: Sequence[str] = ()) -> str:
+    """To a session that knows nothing: another one did the work so far."""
+    lines = [
+        "You take over a task that was begun before and interrupted. This is what is known of it.",
+        "",
+        context,
+    ]
+    if cuts:
+        lines += ["", "# Calls that were cut off"]
+        lines += [f"- {cut.name}: {cut.text}" for cut in cuts[:CUT_SHOWN_MAX]]
+    if settled:
+        lines += ["", "# Calls of which it was found out what became of them"]
+        lines += [f"- {each}" for each in settled[-CUT_SHOWN_MAX:]]
+    if asked:
+        lines += ["", "# What was asked for at the beginning", asked]
+    return "\n".join([*lines, "", "Look at the files first; do not repeat what is done. Go on."])

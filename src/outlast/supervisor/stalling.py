@@ -1,0 +1,48 @@
+"""An agent that goes round in circles: the same call with the same result again and again, or beat after beat with nothing new.
+
+New is a state of the files that was not there before in this attempt, or a call that was not made before: to read what
+one has not read yet is no standstill.
+"""
+
+from collections.abc import Hashable
+
+TOLD_AT, STOPPED_AT = 5, 10
+BEATS_MAX = 30
+REMEMBERED_MAX = 10_000
+
+
+class Stall:
+    """Counts what leads nowhere. Everything new begins the count anew."""
+
+    def __init__(self, beats_max: int = BEATS_MAX) -> None:
+        self._beats_max = beats_max  # 0: never
+        self._trees: set[str] = set()
+        self._calls: set[Hashable] = set()
+        self._same: dict[Hashable, int] = {}
+        self._new_call = False
+        self._beats = 0
+
+    def call(self, what: Hashable, result: Hashable) -> int:
+        """A call ended; how often it was made with just this result since anything in the files was new."""
+        if what not in self._calls:
+            self._calls.add(what)
+            self._new_call = True
+        if len(self._calls) > REMEMBERED_MAX or len(self._same) > REMEMBERED_MAX:
+            self._calls.clear()
+            self._same.clear()
+        count = self._same.get((what, result), 0) + 1
+        self._same[what, result] = count
+        return count if self._beats_max else 0
+
+    def beat(self, tree: str) -> bool:
+        """A beat ended, with the files in this state, empty where nobody knows; whether that makes too many."""
+        if tree and tree not in self._trees:
+            self._trees.add(tree)
+            self._same.clear()
+            self._beats = 0
+        elif self._new_call or not tree:
+            self._beats = 0
+        else:
+            self._beats += 1
+        self._new_call = False
+        return bool(self._beats_max) and self._beats >= self._beats_max

@@ -1,0 +1,146 @@
+"""An agent that is minded, without the agent: a run, its Minder and the socket, driven with recorded hook inputs."""
+
+import contextlib
+import json
+import subprocess
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from outlast import agents
+from outlast.agents import registry
+from outlast.core import events as ev
+from outlast.effects.ops import Append, one
+from outlast.runs.opening import terms_of
+from outlast.runs.run import Run
+from outlast.supervisor import environment, guards, hookclient
+from outlast.supervisor.launching import Launch
+from outlast.supervisor.minding import Minder
+from outlast.supervisor.serving import Server
+from outlast.supervisor.supervised import SupervisedRun
+from tests.support.environment import ROOT, TIMEOUT_S
+
+MARK = "run.1"
+HOOKS = {
+    "claude": "claude-2.1.325-hooks.jsonl",
+    "codex": "codex-0.166-hooks.jsonl",
+    "kimi-code": "kimi-code-2.1.0-hooks.jsonl",
+    "gemini": "gemini-0.61.0-hooks.jsonl",
+}
+SHELLS = ("Bash", "run_shell_command")
+POST = "curl -sS -X POST -d hello http://127.0.0.1:9/comment"
+POST_OTHERWISE = "curl --retry 2 -v --data 'in other words' http://127.0.0.1:9/comment"
+LOCAL = "echo hello > hello.txt"
+SIGNATURE = "POST 127.0.0.1:9/comment"
+
+
+class Killed(Exception):
+    """Stands for the death of the attempt."""
+
+
+def recorded(agent: str, *events: str) -> dict[str, Any]:
+    """A hook input of one of these events, of a call of its shell, as the real program wrote it."""
+    lines = (ROOT / "tests/agents/samples" / HOOKS[agent]).read_bytes().splitlines()
+    told = [json.loads(line) for line in lines]
+    return next(each for each in told if each["hook_event_name"] in events and each["tool_name"] in SHELLS)
+
+
+def before(agent: str, command: str, call: str = "call_1") -> bytes:
+    told = recorded(agent, "PreToolUse", "BeforeTool")
+    told["tool_input"] |= {"command": command}
+    return _with_id(told, call)
+
+
+def after(agent: str, command: str, call: str = "call_1") -> bytes:
+    told = recorded(agent, "PostToolUse", "AfterTool")
+    told["tool_input"] |= {"command": command}
+    return _with_id(told, call)
+
+
+def _with_id(told: dict[str, Any], call: str) -> bytes:
+    for name in ("tool_use_id", "tool_call_id"):
+        if name in told:
+            told[name] = call
+    return json.dumps(told).encode()
+
+
+def is_denied(code: int, out: bytes) -> bool:
+    return code == hookclient.DENIED or b'"deny"' in out
+
+
+@dataclass
+class Minded:
+    """One attempt of it."""
+
+    run: Run
+    minder: Minder
+    server: Server
+    agent: str
+    home: Path
+    work: Path
+    said: list[str] = field(default_factory=list)
+
+    def ask(self, data: bytes) -> tuple[int, bytes]:
+        """What a hook with this input is answered, over the socket."""
+        return hookclient._asked(str(self.server.path), MARK, self.agent, data)
+
+    def allows(self, data: bytes) -> bool:
+        return not is_denied(*self.ask(data))
+
+    def intents(self) -> list[ev.EffectIntended]:
+        return [
+            event
+            for event in self.run.journal.events("effect_intended")
+            if isinstance(event, ev.EffectIntended)
+        ]
+
+    def intended(self) -> list[tuple[str, str]]:
+        return [(event.name, event.policy) for event in self.intents()]
+
+    def settle(self, finding: ev.Finding) -> None:
+        """As `outlast settle` writes it."""
+        for effect in self.run.state.effects_open:
+            event = ev.EffectSettled(
+                at=self.run.journal.now(), beat=effect.beat, n=effect.n, finding=finding, by="person"
+            )  # fmt: skip
+            self.run.drive(one(Append((event,))))
+
+    def start(self, *words: str) -> agents.Launch:
+        variables = {
+            environment.SOCKET: str(self.server.path),
+            "PATH": "/usr/bin:/bin",
+            "HOME": str(self.home),
+        }
+        return self.minder.start(words or (self.agent, "-p", "x"), variables, MARK, self.work)
+
+
+@contextlib.contextmanager
+def minded(folder: Path, agent: str = "claude") -> Iterator[Minded]:
+    """One attempt of the same run each time. Killed raised inside is its death."""
+    home, work, place = folder / "home", folder / "work", folder / "place"
+    for each in (home, work, place):
+        each.mkdir(exist_ok=True)
+    adapter = registry.by_name(agent)
+    assert adapter is not None
+    launch = Launch(argv=(agent, "-p", "x"), program=f"/usr/bin/{agent}", cwd=str(work))
+    said: list[str] = []
+    with contextlib.suppress(Killed), _run(folder) as run:
+        minder = Minder(run, launch, adapter, place, {"HOME": str(home)}, lambda: None, said.append)  # type: ignore[arg-type]
+        server = Server(place / "socket", MARK, minder.calls, minder)
+        try:
+            yield Minded(run, minder, server, agent, home, work, said)
+        finally:
+            minder.close()
+            server.close()
+
+
+def client(socket: Path, data: bytes, agent: str = "claude") -> "subprocess.CompletedProcess[bytes]":
+    """The hook's command itself, as an agent runs it."""
+    return subprocess.run(
+        guards.hook_words(str(socket), MARK, agent), input=data, capture_output=True, timeout=TIMEOUT_S, check=False
+    )  # fmt: skip
+
+
+def _run(folder: Path) -> SupervisedRun:
+    return SupervisedRun(terms_of("t", store=str(folder / "store"), project="p"))
