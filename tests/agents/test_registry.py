@@ -27,7 +27,7 @@ NPM = "/usr/lib/node_modules"
         ("npx -y @anthropic-ai/claude-code@2.1.325 -p hello", "/usr/bin/npx", "claude"),
         ("pnpm dlx @anthropic-ai/claude-code -p hello", "/usr/bin/pnpm", "claude"),
         (f"node {NPM}/@anthropic-ai/claude-code/cli.js -p hello", "/usr/bin/node", "claude"),
-        ("./claude-loop.sh", "/work/claude-loop.sh", None),
+        ("./claude-loop.sh", "/srv/claude-loop.sh", None),
         ("claude-monitor", "/usr/bin/claude-monitor", None),
         ("cat claude", "/bin/cat", None),
         ("npx prettier claude", "/usr/bin/npx", None),
