@@ -46,10 +46,17 @@ def run_line(*words: str) -> str:
     return shlex.join(outlast("run", *words)) + "; echo code=$?"
 
 
+def start_cat(screen: Screen) -> int:
+    """A `cat` that reads the terminal, and its pid. Before it stands there, what is typed is still the shell's."""
+    pid = screen.night.folder / "cat.pid"
+    script = f"echo $$ > {pid}.new; mv {pid}.new {pid}; exec cat"
+    screen.type(run_line("--task", "t", "--", "sh", "-c", script))
+    return wait_for(lambda: int(pid.read_text()) if pid.exists() else None, what="cat")
+
+
 def test_an_interactive_command_owns_the_terminal(screen: Screen) -> None:
     before = screen.modes()
-    screen.type(run_line("--task", "t", "--", "cat"))
-    screen.see("-- cat")
+    start_cat(screen)
     screen.type("hello there")
     screen.see("hello there", times=2)
     screen.keys("C-d")
@@ -59,7 +66,7 @@ def test_an_interactive_command_owns_the_terminal(screen: Screen) -> None:
 
 def test_ctrl_c_ends_it_as_without_us_and_nothing_starts_it_again(screen: Screen) -> None:
     before = screen.modes()
-    screen.type(run_line("--task", "t", "--", "cat"))
+    start_cat(screen)
     screen.type("hello")
     screen.see("hello", times=2)
     screen.keys("C-c")
@@ -70,13 +77,14 @@ def test_ctrl_c_ends_it_as_without_us_and_nothing_starts_it_again(screen: Screen
 
 def test_ctrl_z_gives_the_shell_back_and_fg_goes_on(screen: Screen) -> None:
     before = screen.modes()
-    screen.type(run_line("--task", "t", "--", "cat"))
+    cat = start_cat(screen)
     screen.type("hello")
     screen.see("hello", times=2)
     screen.keys("C-z")
     screen.see("Stopped")
     assert screen.modes() == before
     screen.type("fg > /dev/null")
+    wait_for(lambda: _state(cat) != "T", what="cat to go on")
     screen.type("back again")
     screen.see("back again", times=2)
     screen.keys("C-d")
