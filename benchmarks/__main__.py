@@ -22,7 +22,20 @@ from benchmarks.cases.size import is_database
 from benchmarks.driver import HERE, ROOT, Bench, SubjectFailed
 from benchmarks.report import Section, markdown, terminal
 
-NAMES = ("step", "group", "resume", "size", "import", "syncs", "workspace", "supervisor", "night", "agents")
+NAMES = (
+    "step",
+    "group",
+    "resume",
+    "size",
+    "import",
+    "syncs",
+    "workspace",
+    "supervisor",
+    "night",
+    "agents",
+    "forecast",
+    "gateway",
+)
 PACKAGES = ("outlast", "apsw", "dbos", "langgraph", "langgraph-checkpoint-sqlite", "absurd-sdk", "psycopg")
 # Not /tmp, which may be memory: a sync must reach a disk to cost what it costs.
 PLACE_DEFAULT = "/var/tmp"

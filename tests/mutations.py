@@ -455,7 +455,7 @@ MUTANTS = (
     Mutant(
         "attempts without progress that nobody counts",
         "core/restarts.py",
-        "            fruitless=0 if progress else self.fruitless + 1,\n",
+        "            fruitless=0 if progress else self.fruitless + (not at_wall),\n",
         "            fruitless=0,\n",
         (f"{SUPERVISOR}/test_run.py::test_three_attempts_without_progress_are_quarantined",),
     ),

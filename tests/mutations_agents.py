@@ -3,7 +3,11 @@
 from tests.mutations import Mutant
 
 MINDING = "tests/supervisor/test_minding.py"
+SHIMMED = "tests/supervisor/test_shimmed.py"
 TRANSCRIPTS = "tests/supervisor/test_transcripts.py"
+SESSIONS = "tests/supervisor/test_sessions.py"
+BACKGROUND = "tests/supervisor/test_background_calls.py"
+KEPT = "tests/supervisor/test_calls_kept.py"
 
 MUTANTS = (
     Mutant(
@@ -60,7 +64,7 @@ MUTANTS = (
     Mutant(
         "a hook input that nobody can read, passed",
         "supervisor/minding.py",
-        "        if not _is_understood(hook, data):\n",
+        "        if not hooked.is_understood(hook, data):\n",
         "        if False:\n",
         (f"{MINDING}::test_an_input_that_cannot_be_read_is_no_leave_to_act",),
     ),
@@ -74,8 +78,8 @@ MUTANTS = (
     Mutant(
         "two calls of one name, recorded once",
         "supervisor/calls.py",
-        "            key = self._key(start.id)\n",
-        "            key = self._key(start.id)\n            if key != start.id:\n                return\n",
+        "            key = self._key(start.id)\n            told =",
+        "            key = self._key(start.id)\n            if key != start.id:\n                return\n            told =",
         (
             f"{MINDING}::test_a_call_made_twice_is_on_record_twice_also_where_an_agent_names_both_alike",
             f"{MINDING}::test_what_did_not_happen_may_be_done_and_is_on_record_again[gemini]",
@@ -98,7 +102,7 @@ MUTANTS = (
     Mutant(
         "what is known of a call, never told",
         "supervisor/holding.py",
-        "                answer = self._found(known, same[0], record)\n",
+        "                answer = self._found(known, same[0], record, sure=all(each.sure for each in told.outward))\n",
         '                answer = ""\n',
         (f"{MINDING}::test_what_is_known_of_it_is_answered_once_and_then_it_is_another_call[claude]",),
     ),
@@ -115,6 +119,34 @@ MUTANTS = (
         "            self._answered.add(told.answered)\n",
         "            pass\n",
         (f"{MINDING}::test_that_it_was_answered_is_remembered_by_the_next_attempt",),
+    ),
+    Mutant(
+        "what a script did, forgotten with the call around it",
+        "supervisor/calls.py",
+        "                if code != 0 or not self._is_below(opened):\n",
+        "                if True:\n",
+        (f"{SHIMMED}::test_what_a_script_did_before_its_call_was_cut_off_is_told_and_not_done_again",),
+    ),
+    Mutant(
+        "what only a shim saw, forgotten",
+        "supervisor/holding.py",
+        "        self._read_alone()\n",
+        "        pass\n",
+        (f"{SHIMMED}::test_of_an_agent_that_only_shims_see_what_it_did_is_answered_once",),
+    ),
+    Mutant(
+        "a server's refusal, taken for done",
+        "supervisor/calls.py",
+        "            if opened.waits == 0 and not opened.signatures and opened.sure:\n",
+        "            if opened.waits == 0 and not opened.signatures:\n",
+        (f"{SHIMMED}::test_whether_a_server_accepted_is_not_known_by_the_exit_code_of_curl",),
+    ),
+    Mutant(
+        "a shim that lets an attempt that is over go on",
+        "supervisor/shimming.py",
+        "    return told if told.rpartition",
+        "    return ours if told.rpartition",
+        (f"{SHIMMED}::test_a_process_of_an_attempt_that_is_over_reaches_nothing",),
     ),
     Mutant(
         "a transcript that is not copied",
@@ -136,7 +168,7 @@ MUTANTS = (
     Mutant(
         "a cut call whose model is told nothing",
         "supervisor/minding.py",
-        "self._adapter.mend(data, inside) if inside else data",
+        "self._adapter.mend(data, [*before, *inside]) if before or inside else data",
         "data",
         (f"{MINDING}::test_the_transcript_is_mended_with_the_truth_about_the_call_that_was_cut_off",),
     ),
@@ -146,5 +178,175 @@ MUTANTS = (
         '            return ours, "it was gone"\n',
         '            return b"", "it was gone"\n',
         (f"{MINDING}::test_a_transcript_that_a_kill_took_comes_back_from_our_copy",),
+    ),
+    Mutant(
+        "a copy that is begun anew with the file",
+        "supervisor/transcripts.py",
+        '        self._read, self._last = (len(kept), b"\\n" if kept else b"") if goes_on else (0, b"")\n',
+        '        self._read, self._last = 0, b""\n        self._begin(b"")\n',
+        (
+            f"{TRANSCRIPTS}::test_what_is_written_into_a_file_anew_is_added_to_the_copy_which_loses_nothing",
+            f"{SESSIONS}::test_no_beat_of_a_save_point_is_missing_where_the_transcript_was_cut_short_under_a_live_agent",
+        ),
+    ),
+    Mutant(
+        "a damaged copy that is trusted",
+        "supervisor/transcripts.py",
+        "        if mark is not None and not copies.is_as(mark, ours):\n",
+        "        if False:\n",
+        (f"{TRANSCRIPTS}::test_a_copy_that_is_not_what_its_mark_says_makes_nothing_whole",),
+    ),
+    Mutant(
+        "a hook that lets a call pass when it is killed",
+        "supervisor/hook.sh",
+        "\nexit 2\n",
+        "\nexit 1\n",
+        (
+            f"{SESSIONS}::test_a_hook_that_is_killed_denies_its_call[codex]",
+            f"{SESSIONS}::test_a_hook_whose_interpreter_is_gone_denies_its_call",
+        ),
+    ),
+    Mutant(
+        "a call that nobody recorded, taken for one that was not made",
+        "supervisor/recorded.py",
+        "        if told.outward:\n",
+        "        if False:\n",
+        (f"{SESSIONS}::test_a_call_outside_that_nobody_recorded_is_in_doubt_and_held",),
+    ),
+    Mutant(
+        "a call that the transcript lost, told to nobody",
+        "supervisor/recorded.py",
+        "                    found += _unseen(run, intent, told, event, seen)\n",
+        "                    pass\n",
+        (f"{SESSIONS}::test_a_call_that_only_the_journal_knows_of_is_told_from_it",),
+    ),
+    Mutant(
+        "a session that is tried again and again",
+        "supervisor/sessions.py",
+        "                self._refused.add(self._now)\n",
+        "                pass\n",
+        (f"{SESSIONS}::test_after_one_resume_that_came_to_nothing_a_fresh_session_is_started",),
+    ),
+    Mutant(
+        "colours that hide what a CLI says",
+        "supervisor/sessions.py",
+        'search(_ANSI.sub("", event.evidence))',
+        "search(event.evidence)",
+        (f"{SESSIONS}::test_a_session_that_its_cli_does_not_know_is_not_tried_again",),
+    ),
+    Mutant(
+        "what a resume needs besides, not kept",
+        "supervisor/minding.py",
+        "        mirror.keep_beside(self._adapter.sidecars(mirror.path))\n",
+        "",
+        (f"{SESSIONS}::test_what_a_resume_needs_besides_comes_back_with_the_transcript",),
+    ),
+    # -- programs that run on, or are killed
+    Mutant(
+        "a program that runs on and keeps a beat from ending",
+        "supervisor/calls.py",
+        "        return any(not call.startswith(SHIM) for call in self._open)\n",
+        "        return bool(self._open)\n",
+        (
+            f"{KEPT}::test_beats_end_and_are_counted_while_a_program_runs_that_only_a_shim_saw",
+            f"{KEPT}::test_no_program_that_runs_on_gets_an_agent_past_its_budget",
+        ),
+    ),
+    Mutant(
+        "a beat that waits for the transcript to tell of a shim",
+        "supervisor/calls.py",
+        "not told.lane and not call.startswith(SHIM):\n",
+        "not told.lane:\n",
+        (f"{KEPT}::test_beats_end_and_are_counted_while_a_program_runs_that_only_a_shim_saw",),
+    ),
+    Mutant(
+        "a program that was killed, still thought to run",
+        "supervisor/minding.py",
+        "            self._guarded(partial(self.calls.shim_gone, call))\n",
+        "            pass\n",
+        (
+            f"{SHIMMED}::test_what_a_program_was_killed_in_is_held_in_the_same_attempt",
+            f"{SHIMMED}::test_a_call_that_ended_well_with_a_program_of_it_killed_is_in_doubt",
+        ),
+    ),
+    Mutant(
+        "a call whose program was killed, taken at its word",
+        "supervisor/calls.py",
+        "        if self._open[end.id].lost:\n",
+        "        if False:\n",
+        (f"{SHIMMED}::test_a_call_that_ended_well_with_a_program_of_it_killed_is_in_doubt",),
+    ),
+    Mutant(
+        "of two calls alike the first has done it",
+        "supervisor/calls.py",
+        "            if len(found) != 1 or ",
+        "            if not found or ",
+        (f"{SHIMMED}::test_of_two_calls_alike_nobody_knows_whose_program_it_is",),
+    ),
+    Mutant(
+        "a call that is over before its program",
+        "supervisor/tasks.py",
+        "not (end.task or opened.live)",
+        "not end.task",
+        (
+            f"{SHIMMED}::test_a_call_that_left_its_program_running_has_no_outcome_before_that_ends[killed]",
+            f"{BACKGROUND}::test_an_attempt_killed_while_it_runs_leaves_it_in_doubt",
+        ),
+    ),
+    Mutant(
+        "a call whose program ended and that never ends",
+        "supervisor/tasks.py",
+        "        if opened.live or opened.returned is None or",
+        "        if True or",
+        (
+            f"{SHIMMED}::test_a_call_that_left_its_program_running_has_no_outcome_before_that_ends[killed]",
+            f"{BACKGROUND}::test_the_beat_of_a_call_whose_program_runs_on_ends_and_its_effect_stays_open_until_that_ends",
+        ),
+    ),
+    # -- answers in time, and after the last beat
+    Mutant(
+        "far sides that are asked one after another",
+        "supervisor/guards.py",
+        "tuple(pool.map(self._with_facts, told.outward[:FACTS_AT_ONCE]))",
+        "tuple(map(self._with_facts, told.outward[:FACTS_AT_ONCE]))",
+        (f"{KEPT}::test_a_call_that_does_several_things_outside_waits_for_all_far_sides_at_once",),
+    ),
+    Mutant(
+        "a shim that is answered when it waits no more",
+        "supervisor/minding.py",
+        "            if shim.sent_ns and time.monotonic_ns() - shim.sent_ns > SHIM_WAITS_NS:\n",
+        "            if False:\n",
+        (f"{KEPT}::test_what_a_shim_asked_too_long_ago_is_refused_and_not_on_record[True]",),
+    ),
+    Mutant(
+        "a shim that does not tell since when it waits",
+        "supervisor/shimming.py",
+        "sent_ns=time.monotonic_ns()",
+        "sent_ns=0",
+        (f"{SHIMMED}::test_a_shim_tells_since_when_it_waits",),
+    ),
+    Mutant(
+        "a call that is let through by an attempt that has failed",
+        "supervisor/minding.py",
+        "(self._leaves or self.failure is not None)\n",
+        "self._leaves\n",
+        (f"{MINDING}::test_what_cannot_be_put_on_record_does_not_happen_outside[claude]",),
+    ),
+    Mutant(
+        "why there is no further beat, told once only",
+        "supervisor/steps.py",
+        "        if self._no_more is not None:\n",
+        "        if False:\n",
+        (
+            f"{KEPT}::test_every_call_after_the_last_beat_is_told_why_there_is_no_other",
+            f"{KEPT}::test_of_steps_at_once_those_after_the_last_beat_are_told_why_and_are_on_record",
+        ),
+    ),
+    Mutant(
+        "a step after the last beat that is sent to a beat that is closed",
+        "supervisor/steps.py",
+        "        if self._beat.closed:  # it was the last",
+        "        if False:  # it was the last",
+        (f"{KEPT}::test_of_steps_at_once_those_after_the_last_beat_are_told_why_and_are_on_record",),
     ),
 )

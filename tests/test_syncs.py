@@ -17,8 +17,11 @@ import sys, outlast
 folder, beats, kind = sys.argv[1], int(sys.argv[2]), sys.argv[3]
 def refuse():
     raise outlast.DidNotHappen
-with outlast.run("t", store=folder, project="p") as run:
+budget = ["10k", "usd=9", "beats=30", "time=9h"] if kind == "budget" else None  # its warnings fall among the beats
+with outlast.run("t", store=folder, project="p", budget=budget) as run:
     for beat in run.beats():
+        if kind == "budget":
+            beat.decide("m", lambda: outlast.Answer(1, outlast.Usage(output=390)))
         if kind in ("decide", "all"):
             beat.decide("d", lambda: 1)
         if kind == "two decides":
@@ -75,6 +78,7 @@ def flushes(folder: Path, script: str, beats: int, kind: str) -> int:
     [
         (SYNC, "bare", 1),
         (SYNC, "decide", 2),
+        (SYNC, "budget", 2),
         (SYNC, "two decides", 3),
         (SYNC, "lazy", 1),
         (SYNC, "effect", 3),

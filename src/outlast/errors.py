@@ -45,6 +45,7 @@ OutlastError
     ├── RunHandedOff
     ├── RunKilled
     ├── BudgetReached
+    ├── QuotaReached      raised by a program whose provider lets it do no more for now
     ├── DiskFull
     └── AgentStopped      a supervised command ended or was stopped, and why
 """
@@ -304,6 +305,23 @@ class BudgetReached(Stopped):
     """The allowance is spent."""
 
     exit_code = 4
+
+
+class QuotaReached(Stopped):
+    """Raise it in a run when the provider lets you do no more for now: the run is saved and parked.
+
+    `reset_at` is when it may go on, where that is known; `account` whose limit it is (no secret).
+    """
+
+    exit_code = 5
+
+    def __init__(
+        self, message: str = "a usage limit was reached", *, reset_at: "datetime | None" = None, account: str = ""
+    ) -> None:  # fmt: skip
+        super().__init__(
+            message, hint="start the program again when the limit is gone; `outlast show` says when"
+        )
+        self.reset_at, self.account = reset_at, account
 
 
 class DiskFull(Stopped):

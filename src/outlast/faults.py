@@ -48,6 +48,7 @@ POINTS: dict[str, str] = {
     "export.sealed": "the source is handed off, the archive is not yet in place",
     "import.noted": "what an import is about to make is noted, nothing of it is made",
     "import.packed": "the saves of an archive are in the repository, some of its refs may not be",
+    "import.sessions": "the copies of agents' transcripts are where the run will look for them, the run is not there",
     "import.before_create": "the blobs and saves of an archive are stored, its run is not",
     "import.created": "the run is here, that it was about to come is still noted",
     "gc.before_ref": "the saves to be kept are durable and anchored, an old ref is about to go",

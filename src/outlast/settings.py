@@ -126,11 +126,11 @@ KEYS: tuple[Key, ...] = (
         "worktree_setup", str, "", "command that is run once in a new worktree", own_file_only=True,
     ),
     Key(
-        "warn_at", str, "75,90", "percentages of a budget at which the agent is warned (not used yet)",
+        "warn_at", str, "75,90", "percentages of a budget at which the agent is warned",
         read=percentages,
     ),
     Key(
-        "notify", str, "", "command that gets JSON on its input: needs a person, done, failed, quarantined, parked",
+        "notify", str, "", "command that gets JSON on its input: needs a person, done, failed, quarantined, parked, budget",
         own_file_only=True,
     ),
     Key(
@@ -142,7 +142,11 @@ KEYS: tuple[Key, ...] = (
         at_least=0, at_most=86_400,
     ),
     Key(
-        "gateway", bool, False, "put the metering gateway between agent and model (not used yet)",
+        "wake_apart_s", float, 20.0, "how long after one another runs of one account are woken after a quota wall",
+        at_least=0, at_most=86_400,
+    ),
+    Key(
+        "gateway", bool, False, "put the metering gateway between an agent and its model",
         own_file_only=True,
     ),
 )  # fmt: skip

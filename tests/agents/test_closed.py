@@ -31,6 +31,12 @@ def test_with_a_stopped_supervisor_nothing_reaches_outside(under: Under) -> None
         assert world.performed() == []
     finally:
         os.kill(supervisor, signal.SIGCONT)
+    _, said = process.communicate(timeout=60)
+    assert process.returncode == 0, said.decode()
+    assert b"does not run its hooks" not in said
+    assert [each["state"] for each in under.effects() if each["policy"] == "tell"] == ["failed"], (
+        said.decode()
+    )
 
 
 def test_what_only_reads_is_not_in_the_way(under: Under) -> None:

@@ -44,7 +44,7 @@ def told() -> list[AgentEvent]:
 
 
 def spent(fresh: int, key: str) -> Usage:
-    return Usage(values.Usage(fresh, 33, 22), "response", key)
+    return Usage(values.Usage(fresh, 33, 22), "response", key, "fake-model")
 
 
 def launched(line: str, folder: Path, **more: Any) -> Launch:

@@ -17,7 +17,7 @@ MEANT = {
     "done": "done", "context": "context", "auth": "auth", "forbidden": "auth", "rate": "rate_limit",
     "overloaded": "rate_limit", "server": "network", "credit": "usage_limit", "turns": "turns", "budget": "budget",
     "refused": "refused", "network": "network", "hook": "hook_stopped", "sigint": "crashed", "sigterm": "crashed",
-    "kill": "crashed", "cut": "network", "quota": "rate_limit",
+    "kill": "crashed", "cut": "network", "quota": "rate_limit", "limit": "usage_limit",
 }  # fmt: skip
 CODEX_MEANT = MEANT | {"overloaded": "network"}  # it prints a 503, not a 529
 

@@ -89,7 +89,12 @@ def test_a_session_that_it_would_not_find_is_not_resumed(tmp_path: Path) -> None
     assert ME.launch(asked) is None
     folder = _session(tmp_path)
     assert ME.transcript(UUID, asked) == folder / "wire.jsonl"
-    assert folder / "context.jsonl" in ME.sidecars(UUID, asked)
+    assert folder / "context.jsonl" in ME.sidecars(folder / "wire.jsonl")
+    assert ME.launch(asked) is not None
+    whole = (folder / "context.jsonl").read_bytes()
+    (folder / "context.jsonl").write_text('{"role":"assistant","content":"its beginning was taken away"}\n')
+    assert ME.launch(asked) is None
+    (folder / "context.jsonl").write_bytes(whole)
     assert ME.launch(asked) is not None
     (tmp_path / ".kimi/kimi.json").write_text("{}")
     assert ME.launch(asked) is None

@@ -123,7 +123,7 @@ def test_a_wire_file_tells_exactly_what_happened() -> None:
     call = "call_e9acc77efdd842eeb0ed"
     assert told[:6] == [
         Response(step),
-        Usage(values.Usage(20933, 33, 22, 0), "response", "main@1794725366596", "fake"),
+        Usage(values.Usage(20933, 33, 22, 0), "response", "main@1794725366596", "fake-model"),
         Text("I will write a file."),
         ToolStart(call, "Write", given),
         ToolEnd(call, True, "Wrote 6 bytes to /home/user/project/hello.txt"),

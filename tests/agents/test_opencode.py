@@ -4,6 +4,7 @@ import json
 from collections.abc import Iterator
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from outlast.agents import Answer, BatchEnd, Hook, Response, Session, Text, ToolEnd, ToolStart, Usage
@@ -92,6 +93,20 @@ def test_our_plugin_comes_with_the_users_settings(tmp_path: Path) -> None:
         ME.launch(ask("opencode run x", tmp_path, environment={CONTENT: "["}, hook=("h",)))
 
 
+def test_a_fresh_session_has_a_journal_of_its_own(tmp_path: Path) -> None:
+    journal = tmp_path / JOURNAL_FILE
+    journal.write_text("of a session before\n")
+    going_on = ask("opencode run x", tmp_path, session=mark("opencode"), prompt="on")
+    assert ADAPTER.launch(msgspec.structs.replace(going_on, hook=("h",), folder=tmp_path)) is not None
+    assert journal.exists()
+    assert (
+        ADAPTER.launch(msgspec.structs.replace(going_on, hook=("h",), folder=tmp_path, session=None))
+        is not None
+    )
+    assert not journal.exists()
+    assert (tmp_path / f"before-{JOURNAL_FILE}").read_text() == "of a session before\n"
+
+
 def test_a_journal_tells_exactly_what_happened() -> None:
     told = [event for line in lines("opencode-1.18.33-run.jsonl") for event in ME.parse(line)]
     call, step = "call_a314a22d646b4823b5db", "msg_1ddfb412f001VcbJV0QQcyo449"
@@ -165,8 +180,8 @@ def test_killed_in_a_call_it_resumes_and_says_itself_that_the_call_was_cut(world
     told = checks.results(world)
     assert ["interrupted" in text for text in told] == [False, True], told
     assert (world.work / "marks").read_text() == "one\n"
-    used = {event.key for event in agent.events() if isinstance(event, Usage)}
-    assert len(used) == 2  # the step that was killed never said what it cost
+    used = {event.key: event.model for event in agent.events() if isinstance(event, Usage)}
+    assert [*used.values()] == ["fake-model"] * 2  # the step that was killed never said what it cost
 
 
 def test_a_denied_call_is_not_made(world: World) -> None:

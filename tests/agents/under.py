@@ -69,8 +69,8 @@ class Under:
             self.outlast(*words), cwd=self.world.work, env=self.environ(), capture_output=True, text=True, timeout=60
         )  # fmt: skip
 
-    def shown(self) -> dict[str, Any]:
-        done = self.call("show", "t", "--json")
+    def shown(self, task: str = "t") -> dict[str, Any]:
+        done = self.call("show", task, "--json")
         return json.loads(done.stdout) if done.returncode == 0 else {}
 
     def effects(self) -> list[dict[str, Any]]:

@@ -22,6 +22,7 @@ def world(cli: Cli) -> Cli:
 BAD = [
     ("show nope", "no run is called 'nope'"),
     ("log nope", "no run is called 'nope'"),
+    ("open nope", "no run is called 'nope'"),
     ("effects other:1411", "no run is called 'other:1411'"),
     ("settle nope 3.1 --happened", "no run is called 'nope'"),
     ("settle 1411 9.9 --happened", "has no effect '9.9'; in doubt: 3.1 comment"),
@@ -38,6 +39,14 @@ BAD = [
     ("fork 1411 --at two", "invalid int value: 'two'"),
     ("fork 1411 --at 1 --budget lots", "budget 'lots' cannot be read"),
     ("fork 1411 --at 1 --task finished --yes", "task 'finished' has a run already"),
+    ("budget nope", "no run is called 'nope'"),
+    ("budget 1411 --by day", "invalid choice: 'day'"),
+    ("budget 1411 --add lots", "budget 'lots' cannot be read"),
+    ("budget 1411 --add 200k", "has no limit of tokens that could be raised"),
+    ("resume 1411 --budget +1k", "has no limit of tokens that could be raised"),
+    ("resume 1411 --budget frogs=3", "unknown budget unit 'frogs'"),
+    ("resume 1411 --until 2020-01-01T07:00", "is past already"),
+    ("resume --all --budget +1k", "--budget is for one run"),
     ("export 1411 -o missing/folder/x.tar.gz", "there is no folder"),
     ("export 1411 -o notes.txt", "is there already and is no export"),
     ("import missing.tar.gz", "cannot be read"),
@@ -178,6 +187,17 @@ def test_an_unexpected_error_is_one_line_and_shows_its_trace_when_asked(cli: Cli
     assert done.stderr.splitlines()[0].startswith("error: unexpected TypeError")
     assert "--debug" in done.stderr.splitlines()[1]
     assert "Traceback" in run("ls", "--debug").stderr
+
+
+def test_the_trace_of_a_supervised_command_is_shown_too_when_asked(cli: Cli) -> None:
+    broken = "import sys; from outlast.supervisor import starting; starting.check = None; from outlast.cli.start import main; sys.exit(main())"
+    done = subprocess.run(
+        [sys.executable, "-P", "-c", broken, "run", "--debug", "--", "true"],
+        cwd=cli.folder, env=cli.environ, capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert (done.returncode, "Traceback" in done.stderr, "TypeError" in done.stderr) == (70, True, True), (
+        done.stderr
+    )
 
 
 def test_a_folder_that_is_gone_is_said_to_be(cli: Cli) -> None:

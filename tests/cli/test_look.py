@@ -32,7 +32,7 @@ ATTEMPT = {
 }  # fmt: skip
 LISTED = {
     "run", "task", "project", "generation", "status", "cause", "goal", "beats", "plan_total", "in_doubt",
-    "tokens_spent", "created_at", "updated_at",
+    "tokens_spent", "created_at", "updated_at", "parked_until",
 }  # fmt: skip
 
 

@@ -18,6 +18,7 @@ from outlast.core.values import (
     Payload,
     SessionMark,
     Usage,
+    Window,
 )
 
 AT = datetime(2026, 11, 15, 12, 30, 15, 123456, tzinfo=UTC)
@@ -47,6 +48,7 @@ ALL: tuple[ev.AnyEvent, ...] = (
         at=AT, beat=1, step="s", cursor=(0, 3), over=True, result=payload(), evidence=BLOB,
         extended=(ev.Extension(STEPS, 1, (0,)),), remembered=(MemoryRef("n", "file:x", "d"),), unreached=("1.1",),
         stage="st", spent=USAGE, session=SessionMark("claude", "s1", "/t", 10, "dd"), save="abc123", finish=payload("8"),
+        reserved=USAGE, window=Window(42.5, AT, "five_hour"),
     ),
     ev.Decided(at=AT, beat=1, name="d", occurrence=2, value=payload(), usage=USAGE),
     ev.EffectIntended(
@@ -57,14 +59,14 @@ ALL: tuple[ev.AnyEvent, ...] = (
     ev.EffectFailed(at=AT, beat=1, n=3, error="403"),
     ev.EffectInDoubt(at=AT, beat=1, n=3, evidence="reset"),
     ev.EffectSettled(at=AT, beat=1, n=3, finding="did_not", by="ada", result=payload(), evidence="looked"),
-    ev.AttemptStarted(at=AT, epoch=4, host="h", pid=5, boot_id="b", version="0.1", code="c0de", command=("a", "b"), launch=payload('{"argv":["a"]}')),
-    ev.AttemptEnded(at=AT, epoch=4, status="interrupted", cause="crash", evidence="e", exit_code=3, wanted=True, progress=True),
+    ev.AttemptStarted(at=AT, epoch=4, host="h", pid=5, boot_id="b", version="0.1", code="c0de", command=("a", "b"), launch=payload('{"argv":["a"]}'), reserved=USAGE, uptime_s=7),
+    ev.AttemptEnded(at=AT, epoch=4, status="interrupted", cause="crash", evidence="e", exit_code=3, wanted=True, progress=True, spent=USAGE),
     ev.SaveMade(at=AT, kind="emergency", commit="c", ref="r", beat=2, reason="why", left_out=("big",)),
     ev.SessionKnown(at=AT, session=SessionMark("codex", "s2", "/u", 20, "ee")),
     ev.SpendReserved(at=AT, key="k", usage=USAGE),
     ev.SpendSettled(at=AT, key="k", usage=USAGE, source="gateway"),
     ev.Warned(at=AT, level="75", text="careful"),
-    ev.Parked(at=AT, until=AT, cause="auth", evidence="login"),
+    ev.Parked(at=AT, until=AT, cause="auth", evidence="login", account="a"),
     ev.Woken(at=AT, by="timer"),
     ev.StageSet(at=AT, stage="half", names={"ISSUE_NUMBER": "7"}),
     ev.Remembered(at=AT, ref=MemoryRef("m", "https://x", "")),

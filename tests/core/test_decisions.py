@@ -305,7 +305,8 @@ def test_what_is_left_counts_what_is_reserved() -> None:
     state = spent(
         budget=Allowance(tokens=150, cost_microusd=400, beats=4), reserved=(("a", Usage(output=20)),)
     )
-    assert budget.left(state.budget, state) == budget.Left(tokens=30, cost_microusd=0, beats=1)
+    left = budget.left(state.budget, state)
+    assert (left.tokens, left.cost_microusd, left.beats, left.wraps_up) == (30, 0, 1, True)
     assert "of $0.00 spent" in budget.reached(state)
     assert budget.left(None, state) == budget.Left()
     assert budget.reached(spent()) == ""

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from outlast.core import events as ev
 from outlast.core import state as fold
 from outlast.core.state import RunState, apply
-from outlast.core.values import Allowance, Contract, MemoryRef, SessionMark, Usage
+from outlast.core.values import Allowance, Contract, MemoryRef, SessionMark, Usage, Window
 from outlast.errors import MemoryFull
 from outlast.runs.beat import check_memory
 from tests.core.samples import ALL, AT, histories, payload
@@ -266,6 +266,8 @@ STAGED: dict[str, Any] = {
     "spent": Usage(1),
     "session": SessionMark("claude", "s"),
     "save": "c" * 40,
+    "reserved": Usage(1),
+    "window": Window(50.0),
 }
 
 

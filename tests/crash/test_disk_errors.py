@@ -166,7 +166,7 @@ def test_after_a_failing_call_the_run_resumes(
     fail_each(make_world, twins, choose)
 
 
-@pytest.mark.slow
+@pytest.mark.campaign
 @pytest.mark.strace
 @pytest.mark.usefixtures("_strace")
 @pytest.mark.parametrize("error", ["EIO", "ENOSPC"])

@@ -87,7 +87,7 @@ def test_killed_at_a_sample_of_its_system_calls_the_run_ends_like_its_twin(
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("shard", range(4))
+@pytest.mark.parametrize("shard", [0, *(pytest.param(n, marks=pytest.mark.campaign) for n in (1, 2, 3))])
 def test_killed_at_each_of_its_system_calls_the_run_ends_like_its_twin(
     shard: int, make_world: MakeWorld, twins: Twins
 ) -> None:

@@ -10,11 +10,13 @@ from typing import Any
 
 from outlast import agents
 from outlast.agents import registry
+from outlast.agents.claude import dashed
 from outlast.core import events as ev
 from outlast.effects.ops import Append, one
 from outlast.runs.opening import terms_of
 from outlast.runs.run import Run
 from outlast.supervisor import environment, guards, hookclient
+from outlast.supervisor.budgeting import Budgeting
 from outlast.supervisor.launching import Launch
 from outlast.supervisor.minding import Minder
 from outlast.supervisor.serving import Server
@@ -116,7 +118,7 @@ class Minded:
 
 
 @contextlib.contextmanager
-def minded(folder: Path, agent: str = "claude") -> Iterator[Minded]:
+def minded(folder: Path, agent: str = "claude", budget: int | None = None) -> Iterator[Minded]:
     """One attempt of the same run each time. Killed raised inside is its death."""
     home, work, place = folder / "home", folder / "work", folder / "place"
     for each in (home, work, place):
@@ -125,8 +127,9 @@ def minded(folder: Path, agent: str = "claude") -> Iterator[Minded]:
     assert adapter is not None
     launch = Launch(argv=(agent, "-p", "x"), program=f"/usr/bin/{agent}", cwd=str(work))
     said: list[str] = []
-    with contextlib.suppress(Killed), _run(folder) as run:
-        minder = Minder(run, launch, adapter, place, {"HOME": str(home)}, lambda: None, said.append)  # type: ignore[arg-type]
+    with contextlib.suppress(Killed), _run(folder, budget) as run:
+        kept = Budgeting(run, place, said.append, said.append)  # type: ignore[arg-type]
+        minder = Minder(run, launch, adapter, place, {"HOME": str(home)}, lambda: None, said.append, kept)  # type: ignore[arg-type]
         server = Server(place / "socket", MARK, minder.calls, minder)
         try:
             yield Minded(run, minder, server, agent, home, work, said)
@@ -142,5 +145,39 @@ def client(socket: Path, data: bytes, agent: str = "claude") -> "subprocess.Comp
     )  # fmt: skip
 
 
-def _run(folder: Path) -> SupervisedRun:
-    return SupervisedRun(terms_of("t", store=str(folder / "store"), project="p"))
+def line(session: str, **told: Any) -> bytes:
+    known = {"sessionId": session, "uuid": "u", "timestamp": "2026-11-15T06:54:28.652Z"}
+    return json.dumps(known | told).encode() + b"\n"
+
+
+def response(session: str, number: int, command: str) -> bytes:
+    call = {"type": "tool_use", "id": f"call_{number}", "name": "Bash", "input": {"command": command}}
+    usage = {"input_tokens": 3, "output_tokens": 4}
+    said = {"id": f"msg_{number}", "role": "assistant", "content": [call], "usage": usage}
+    return line(session, type="assistant", parentUuid="u", message=said)
+
+
+def cut_off_in_session(folder: Path) -> tuple[str, Path]:
+    """Claude Code did a beat, and was killed in the call of the next one: its session, and its transcript as it lies there."""
+    with minded(folder) as there:
+        session = there.start().session
+        path = there.home / ".claude/projects" / dashed(str(there.work)) / f"{session}.jsonl"
+        path.parent.mkdir(parents=True)
+        result = {"type": "tool_result", "tool_use_id": "call_0", "content": "said before"}
+        path.write_bytes(
+            line(session, type="user", message={"role": "user", "content": "x"})
+            + response(session, 0, LOCAL)
+            + line(session, type="user", message={"role": "user", "content": [result]})
+        )
+        assert there.allows(before("claude", LOCAL, "call_0"))
+        there.ask(after("claude", LOCAL, "call_0"))
+        with path.open("ab") as file:
+            file.write(response(session, 1, POST))
+        there.minder.look()
+        assert there.allows(before("claude", POST, "call_1"))
+        raise Killed
+    return session, path
+
+
+def _run(folder: Path, budget: int | None) -> SupervisedRun:
+    return SupervisedRun(terms_of("t", store=str(folder / "store"), project="p", budget=budget))

@@ -13,17 +13,15 @@ import sys
 import threading
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from outlast import settings as ours
-from outlast.agents.claude import dashed
 from outlast.agents.outward.classify import classify
 from outlast.core import events as ev
-from outlast.supervisor import environment, guards, shimming
+from outlast.supervisor import guards, shimming
 from outlast.supervisor.holding import told_of
 from outlast.supervisor.minding import NOT_UNDERSTOOD
 from tests.supervisor.minded import (
@@ -38,6 +36,7 @@ from tests.supervisor.minded import (
     after,
     before,
     client,
+    cut_off_in_session,
     is_denied,
     minded,
     recorded,
@@ -139,13 +138,16 @@ def test_a_shim_without_a_supervisor_runs_nothing(tmp_path: Path) -> None:
         "-I",
         "-S",
         shimming.__file__,
+        str(tmp_path / "nobody"),
+        MARK,
+        "",
         "curl",
         str(real),
         "-d",
         "x",
         "http://127.0.0.1:9",
     ]
-    env = {environment.SOCKET: str(tmp_path / "nobody"), environment.ATTEMPT: MARK, "PATH": os.defpath}
+    env = {"PATH": os.defpath}
     done = subprocess.run(words, cwd=tmp_path, env=env, capture_output=True, timeout=TIMEOUT_S, check=False)
     assert done.returncode == shimming.REFUSED
     assert b"was not run" in done.stderr
@@ -180,7 +182,8 @@ def test_what_cannot_be_put_on_record_does_not_happen_outside(agent: str, tmp_pa
         there.run.journal.store.close()
         assert not there.allows(before(agent, POST))
         assert there.minder.failure is not None
-        assert there.allows(before(agent, LOCAL, "call_2"))
+        there.minder.close()  # else the answer is held back: the agent is being stopped
+        assert not there.allows(before(agent, LOCAL, "call_2")), "nothing goes on that nobody could record"
         checked = True
         raise Killed
     assert checked
@@ -278,40 +281,6 @@ def test_what_did_not_happen_may_be_done_and_is_on_record_again(agent: str, tmp_
 
 
 # --- going on -----------------------------------------------------------------------------------------------------------
-
-
-def line(session: str, **told: Any) -> bytes:
-    known = {"sessionId": session, "uuid": "u", "timestamp": "2026-11-15T06:54:28.652Z"}
-    return json.dumps(known | told).encode() + b"\n"
-
-
-def response(session: str, number: int, command: str) -> bytes:
-    call = {"type": "tool_use", "id": f"call_{number}", "name": "Bash", "input": {"command": command}}
-    usage = {"input_tokens": 3, "output_tokens": 4}
-    said = {"id": f"msg_{number}", "role": "assistant", "content": [call], "usage": usage}
-    return line(session, type="assistant", parentUuid="u", message=said)
-
-
-def cut_off_in_session(folder: Path) -> tuple[str, Path]:
-    """Claude Code did a beat, and was killed in the call of the next one: its session, and its transcript as it lies there."""
-    with minded(folder) as there:
-        session = there.start().session
-        path = there.home / ".claude/projects" / dashed(str(there.work)) / f"{session}.jsonl"
-        path.parent.mkdir(parents=True)
-        result = {"type": "tool_result", "tool_use_id": "call_0", "content": "said before"}
-        path.write_bytes(
-            line(session, type="user", message={"role": "user", "content": "x"})
-            + response(session, 0, LOCAL)
-            + line(session, type="user", message={"role": "user", "content": [result]})
-        )
-        assert there.allows(before("claude", LOCAL, "call_0"))
-        there.ask(after("claude", LOCAL, "call_0"))
-        with path.open("ab") as file:
-            file.write(response(session, 1, POST))
-        there.minder.look()
-        assert there.allows(before("claude", POST, "call_1"))
-        raise Killed
-    return session, path
 
 
 def test_the_transcript_is_mended_with_the_truth_about_the_call_that_was_cut_off(tmp_path: Path) -> None:
@@ -493,3 +462,43 @@ def test_garbage_in_a_transcript_costs_no_call_and_no_beat(agent: str, tmp_path:
         assert read_by(agent, tmp_path / f"dirty-{next(numbers)}", dirty) == clean
 
     fuzz()
+
+
+def test_a_call_that_our_hook_denied_alone_did_not_happen_and_hooks_are_counted_on(tmp_path: Path) -> None:
+    """A supervisor that slept: the hook had nobody to ask, and the agent wrote down what the hook said."""
+    lines = (SAMPLES / SESSIONS["claude"][1]).read_bytes().splitlines()
+    told = [json.loads(line) for line in lines]
+    made = next(
+        each for each in told if each["type"] == "assistant" and '"type": "tool_use"' in json.dumps(each)
+    )
+    [block] = [each for each in made["message"]["content"] if each["type"] == "tool_use"]
+    block |= {"id": "call_9", "name": "Bash", "input": {"command": POST}}
+    denied = client(tmp_path / "nobody", before("claude", POST, "call_9"))
+    error = f"PreToolUse:Bash hook error: [python hookclient.py]: {denied.stderr.decode()}"
+    result = {"type": "tool_result", "tool_use_id": "call_9", "content": error, "is_error": True}
+    answer = {
+        "type": "user",
+        "sessionId": "s-1",
+        "uuid": "u-9",
+        "message": {"role": "user", "content": [result]},
+    }
+    path = tmp_path / "session.jsonl"
+    path.write_bytes(b"".join(json.dumps(each).encode() + b"\n" for each in (made, answer)))
+    known = {
+        "hook_event_name": "UserPromptSubmit",
+        "session_id": "s-1",
+        "transcript_path": str(path),
+        "cwd": "/",
+    }
+    with minded(tmp_path) as there:
+        there.start()
+        assert there.ask(json.dumps(known).encode()) == (0, b"")
+        there.minder.look()
+        assert there.intended() == [(SIGNATURE, "tell")]
+        assert there.run.state.effects_open == ()
+        [failed] = there.run.journal.events("effect_failed")
+        assert isinstance(failed, ev.EffectFailed)
+        assert failed.error.startswith("not done: outlast denied POST 127.0.0.1:9/comment")
+        assert not [text for text in there.said if "does not run its hooks" in text]
+        assert there.allows(before("claude", LOCAL, "call_10"))
+        raise Killed

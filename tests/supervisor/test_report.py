@@ -77,7 +77,7 @@ def test_each_run_stands_under_what_it_needs_with_the_command_to_type(host: Host
         "failed": ("needs you", f"outlast resume {ids['failed']}"),
         "quarantined": ("needs you", f"outlast resume {ids['quarantined']}"),
         "in doubt": ("needs you", f"outlast settle {ids['in doubt']} 1.1 (--happened | --did-not)"),
-        "budget": ("needs you", "outlast run --task budget --amend --budget LIMIT -- CMD"),
+        "budget": ("needs you", f"outlast resume {ids['budget']} --budget beats=+1"),
     }
     assert "SIGTERM from " in str(rows["stopped"]["why"])
     assert rows["in doubt"]["why"] == "in doubt: 1.1 pay"

@@ -84,14 +84,17 @@ ODD = ("/bin/true", "--store", '/a b/50% of $HOME/it\'s "so" \\ ;# ü', "resume"
 
 def test_the_unit_passes_systemd_analyze(tmp_path: Path) -> None:
     verify = need_tool("systemd-analyze")
-    path = tmp_path / units.UNIT
+    paths = [tmp_path / name for name in (units.UNIT, units.WAKE_UNIT, units.WAKE_TIMER)]
     for words in (("/bin/true", "resume", "--all"), ODD):
-        path.write_text(units.unit(Boot(words, (("XDG_CONFIG_HOME", "/a b%"),)), lingering_is_ours=True))
+        boot = Boot(words, (("XDG_CONFIG_HOME", "/a b%"),), "/a b%/walls")
+        texts = (units.unit(boot, lingering_is_ours=True), units.wake_unit(boot), units.wake_timer())
+        for path, text in zip(paths, texts, strict=True):
+            path.write_text(text)
         done = subprocess.run(
-            [verify, "verify", "--user", "--man=no", path], capture_output=True, text=True, timeout=TIMEOUT_S, check=False,
+            [verify, "verify", "--user", "--man=no", *paths], capture_output=True, text=True, timeout=TIMEOUT_S, check=False,
             env={"PATH": os.defpath, "XDG_RUNTIME_DIR": str(tmp_path), "HOME": str(tmp_path)},
         )  # fmt: skip
-        assert (done.returncode, done.stderr) == (0, ""), path.read_text()
+        assert (done.returncode, done.stderr) == (0, ""), texts
 
 
 def test_systemd_and_cron_read_the_words_back_that_were_meant(tmp_path: Path) -> None:
@@ -104,8 +107,24 @@ def test_systemd_and_cron_read_the_words_back_that_were_meant(tmp_path: Path) ->
     done = subprocess.run(["/bin/sh", "-c", line], capture_output=True, text=True, check=True)
     assert done.stdout.splitlines() == list(ODD[2:])
     assert list(
-        units.cron_words(units.with_cron_line("", units.cron_line(Boot(ODD, (("N", "a b"),)))))
+        units.cron_words(units.with_cron_lines("", units.cron_line(Boot(ODD, (("N", "a b"),)))))
     ) == list(ODD)
+
+
+def test_each_minute_cron_starts_something_only_while_there_is_a_wall(tmp_path: Path) -> None:
+    walls, started = tmp_path / "50% a b/walls", tmp_path / "started"
+    words = ("sh", "-c", 'echo "$@" >> "$0"', str(started))
+    line = units.cron_wake_line(Boot(words, (("NAME", "a b"),), str(walls))).removeprefix("* * * * * ")
+
+    def minute() -> str:
+        subprocess.run(["/bin/sh", "-c", line.replace("\\%", "%")], check=True, timeout=TIMEOUT_S)
+        return started.read_text() if started.exists() else ""
+
+    assert minute() == "", "there was never one"
+    walls.mkdir(parents=True)
+    assert minute() == "", "none any more"
+    (walls / "account.json").touch()
+    assert minute() == "--parked\n"
 
 
 def test_installed_looked_at_and_removed_with_systemd(machine: Machine) -> None:
@@ -120,11 +139,16 @@ def test_installed_looked_at_and_removed_with_systemd(machine: Machine) -> None:
     text = machine.unit.read_text()
     for line in ("Type=oneshot", "RemainAfterExit=yes", "KillMode=process", "WantedBy=default.target"):
         assert line in text.splitlines()
+    wake = machine.unit.with_name(units.WAKE_UNIT).read_text()
+    assert units.exec_start(wake) == [*found["command"], "--parked"]
+    assert f"ConditionDirectoryNotEmpty={machine.host.root}/walls" in wake.splitlines()
+    assert "KillMode=process" in wake.splitlines(), "what it woke lives on"
+    assert "OnCalendar=minutely" in machine.unit.with_name(units.WAKE_TIMER).read_text()
     assert machine("install").code == 0
     assert machine.unit.read_text() == text, "once more changes nothing"
     removed = machine("remove")
     assert (removed.code, removed.out) == (0, "removed\n")
-    assert not machine.unit.exists()
+    assert list(machine.unit.parent.iterdir()) == []
     assert list(machine.folder.glob("enabled")) == list(machine.folder.glob("lingers")) == []
     again = machine("remove")
     assert (again.code, again.out) == (0, "not installed\n")
@@ -155,11 +179,12 @@ def test_without_systemd_a_line_of_cron_is_added_and_removed_and_all_others_stay
     table = machine.table.read_text()
     assert table.startswith(before)
     ours = [line for line in table.removeprefix(before).splitlines() if not line.startswith("#")]
-    assert len(ours) == 1
+    assert len(ours) == 2
+    command = f" {Path(sys.executable).with_name('outlast')} --store {machine.host.root} resume --all"
     assert ours[0].startswith("@reboot ")
-    assert ours[0].endswith(
-        f" {Path(sys.executable).with_name('outlast')} --store {machine.host.root} resume --all"
-    )
+    assert ours[0].endswith(command)
+    assert ours[1].startswith(f'* * * * * [ -z "$(ls -A {machine.host.root}/walls 2>/dev/null)" ] || ')
+    assert ours[1].endswith(f"{command} --parked >/dev/null 2>&1")
     assert machine("remove").code == 0
     assert machine.table.read_text() == before
     machine.table.unlink()

@@ -1,5 +1,7 @@
 """Our copy of an agent's transcript: it follows whole lines, and makes whole what a kill left torn, short or gone."""
 
+import os
+import shutil
 from pathlib import Path
 
 import pytest
@@ -95,14 +97,118 @@ def test_a_copy_that_was_cut_off_in_an_append_goes_on_from_its_mark(folder: Path
     assert mirror(folder).kept() == b"one\ntwo\n"
 
 
-def test_a_transcript_that_was_written_anew_is_read_from_its_beginning(folder: Path, theirs: Path) -> None:
-    made = kept(folder, theirs, b"one\ntwo\n")
+def written_anew(theirs: Path, data: bytes, how: str) -> None:
+    """Somebody takes the file away under a live agent, which goes on writing."""
+    if how == "truncated":
+        os.truncate(theirs, 0)
+        with theirs.open("ab") as file:
+            file.write(data)
+        return
     fresh = theirs.with_name("fresh")
-    fresh.write_bytes(b"zero\n")
+    fresh.write_bytes(data)
     fresh.rename(theirs)
-    assert list(made.news()) == [b"zero"]
-    assert made.keep().length == 5
-    assert mirror(folder).kept() == b"zero\n"
+
+
+each_way = pytest.mark.parametrize("how", ["truncated", "replaced"])
+
+
+@each_way
+def test_what_is_written_into_a_file_anew_is_added_to_the_copy_which_loses_nothing(
+    folder: Path, theirs: Path, how: str
+) -> None:
+    made = kept(folder, theirs, b"one\ntwo\n")
+    written_anew(theirs, b"three\n", how)
+    assert list(made.news()) == [b"three"]
+    assert made.keep().length == 14
+    assert mirror(folder).kept() == b"one\ntwo\nthree\n"
+    with theirs.open("ab") as file:
+        file.write(b"four\n")  # after the last look: the beat in flight
+    assert mirror(folder).reconcile(theirs, made.mark) == (b"one\ntwo\nthree\nfour\n", "it was changed")
+
+
+@each_way
+def test_what_the_copy_holds_of_a_file_written_anew_is_not_told_again(
+    folder: Path, theirs: Path, how: str
+) -> None:
+    made = kept(folder, theirs, b"head\none\none\n")
+    written_anew(theirs, b"other head\none\none\none\n", how)
+    assert list(made.news()) == [b"other head", b"one"]
+    made.keep()
+    assert mirror(folder).kept() == b"head\none\none\nother head\none\n"
+
+
+def test_a_file_that_was_cut_short_and_is_longer_again_is_no_longer_the_same(
+    folder: Path, theirs: Path
+) -> None:
+    made = kept(folder, theirs, b"one\ntwo\n")
+    written_anew(theirs, b"three is longer\n", "truncated")
+    assert list(made.news()) == [b"three is longer"]
+
+
+def test_a_file_that_is_gone_for_a_while_costs_nothing_that_was_read(folder: Path, theirs: Path) -> None:
+    made = kept(folder, theirs, b"one\n")
+    with theirs.open("ab") as file:
+        file.write(b"two\n")
+    assert list(made.news()) == [b"two"]
+    theirs.unlink()
+    assert list(made.news()) == []
+    other = theirs.with_name("other.jsonl")
+    other.write_bytes(b"three\n")
+    made.follow(other)
+    assert list(made.news()) == [b"three"]
+    made.keep()
+    assert mirror(folder).kept() == b"one\ntwo\nthree\n"
+
+
+def test_a_copy_that_exists_is_never_begun_anew(folder: Path, theirs: Path) -> None:
+    kept(folder, theirs, b"one\n")
+    kept(folder, theirs, b"two\n")
+    assert mirror(folder).kept() == b"one\ntwo\n"
+
+
+def damaged(folder: Path) -> None:
+    copy = folder / "claude-s-1.jsonl"
+    copy.write_bytes(copy.read_bytes().replace(b"one", b"\0\0\0"))
+
+
+def test_a_copy_that_is_not_what_its_mark_says_makes_nothing_whole(folder: Path, theirs: Path) -> None:
+    mark = kept(folder, theirs, b"one\ntwo\n").mark
+    damaged(folder)
+    with theirs.open("ab") as file:
+        file.write(b"three\n")
+    again = mirror(folder)
+    assert again.reconcile(theirs, mark) == (b"one\ntwo\nthree\n", "")
+    again.rebuild(theirs, b"one\ntwo\nthree\n")
+    assert mirror(folder).kept() == theirs.read_bytes()
+
+
+def test_where_copy_and_transcript_are_damaged_there_is_nothing_to_go_on_with(
+    folder: Path, theirs: Path
+) -> None:
+    mark = kept(folder, theirs, b"one\ntwo\n").mark
+    damaged(folder)
+    theirs.write_bytes(b"one\n")
+    data, wrong = mirror(folder).reconcile(theirs, mark)
+    assert (data, bool(wrong)) == (b"", True)
+
+
+def test_what_a_resume_needs_besides_is_copied_when_it_changes_and_comes_back(
+    folder: Path, theirs: Path
+) -> None:
+    made, beside = mirror(folder), theirs.with_name("below") / "state.json"
+    beside.parent.mkdir()
+    beside.write_bytes(b"1")
+    made.keep_beside([beside])
+    beside.write_bytes(b"22")
+    made.keep_beside([beside])
+    mirror(folder).restore_beside([beside])
+    shutil.rmtree(beside.parent)
+    made.keep_beside([beside])
+    mirror(folder).restore_beside([beside, theirs.with_name("never kept")])
+    assert beside.read_bytes() == b"22"
+    beside.write_bytes(b"333")
+    mirror(folder).restore_beside([beside])
+    assert beside.read_bytes() == b"333", "what is there is the agent's own"
 
 
 def test_a_transcript_that_was_written_anew_with_the_same_beginning_goes_on(

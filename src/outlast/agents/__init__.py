@@ -15,11 +15,14 @@ from outlast.core import values
 from outlast.core.events import Cause
 
 __all__ = [
+    "OWN_LIMITS",
     "Adapter",
     "AgentEvent",
     "Answer",
     "Ask",
     "BatchEnd",
+    "Billing",
+    "ByLogin",
     "Caps",
     "Common",
     "Cut",
@@ -28,14 +31,21 @@ __all__ = [
     "Hook",
     "Launch",
     "Limit",
+    "Login",
     "Response",
     "Retry",
+    "Route",
     "Session",
+    "TaskEnd",
     "Text",
     "ToolEnd",
     "ToolStart",
     "Usage",
+    "Window",
 ]
+
+# What a window's share is told as is what is recorded of it.
+Window = values.Window
 
 
 class Session(msgspec.Struct, frozen=True, tag="session"):
@@ -69,13 +79,22 @@ class ToolStart(msgspec.Struct, frozen=True, tag="tool_start"):
 
 
 class ToolEnd(msgspec.Struct, frozen=True, tag="tool_end"):
-    """A tool call ended. Not `sure`: who tells does not know how, only that it did."""
+    """A tool call ended. Not `sure`: who tells does not know how, only that it did. With a `task`: what it began goes on."""
 
     id: str
     ok: bool
     output: str = ""
     lane: str = ""
     sure: bool = True
+    task: str = ""
+
+
+class TaskEnd(msgspec.Struct, frozen=True, tag="task_end"):
+    """What a call left running in the background came to its own end."""
+
+    task: str
+    ok: bool
+    output: str = ""
 
 
 class BatchEnd(msgspec.Struct, frozen=True, tag="batch_end"):
@@ -87,7 +106,8 @@ class BatchEnd(msgspec.Struct, frozen=True, tag="batch_end"):
 class Usage(msgspec.Struct, frozen=True, tag="usage"):
     """What was spent: by one response, or cumulatively by a session or process. Counted once per key.
 
-    Told more than once for one key, the last word counts.
+    Told more than once for one key, the last word counts. `input` is what no cache held. No model: it is the one that
+    the command or the settings name (`Adapter.model`).
     """
 
     values: values.Usage
@@ -113,7 +133,7 @@ class Limit(msgspec.Struct, frozen=True, tag="limit"):
 
 Ending = Literal[
     "done", "turns", "budget", "context", "rate_limit", "usage_limit", "auth", "network", "refused", "crashed",
-    "hook_stopped",
+    "hook_stopped", "unusable",
 ]  # fmt: skip
 
 
@@ -142,10 +162,23 @@ CAUSES: dict[Ending, Cause] = {
     "refused": "stall",
     "crashed": "crash",
     "hook_stopped": "operator",
+    "unusable": "crash",
 }
 
+# Limits that the user gave the agent itself, not the run: told apart from a spent budget of ours wherever it is shown.
+OWN_LIMITS: dict[Ending, str] = {
+    "turns": "turn limit of the agent's own",
+    "budget": "budget of the agent's own",
+}
+
+
+def is_own_limit(evidence: str) -> bool:
+    """Whether an attempt was ended by a limit of the agent's own, by what is on record."""
+    return evidence.startswith(tuple(OWN_LIMITS.values()))
+
+
 AgentEvent = (
-    Session | Response | Text | ToolStart | ToolEnd | BatchEnd | Usage | Retry | Limit | Final
+    Session | Response | Text | ToolStart | ToolEnd | TaskEnd | BatchEnd | Usage | Window | Retry | Limit | Final
 )  # fmt: skip
 
 
@@ -157,6 +190,12 @@ class Caps(msgspec.Struct, frozen=True):
     preassigned_session: bool = False
     headless: bool = True
     mends: bool = False  # whether a transcript can be given results that it lacks
+    tells: bool = False  # whether the answer to a hook after a call is read by the model
+    response_ids: bool = False  # whether its usage is keyed by its provider's own ids, as a gateway sees them
+
+
+Billing = Literal["api", "subscription", "unknown"]
+Route = Callable[[str], str]  # the base URL of a provider → the address on this machine that stands for it
 
 
 class Ask(msgspec.Struct, frozen=True, kw_only=True):
@@ -170,6 +209,7 @@ class Ask(msgspec.Struct, frozen=True, kw_only=True):
     session: values.SessionMark | None = None  # the session to go on with
     prompt: str = ""  # what to say to it; empty for the user's own first words
     interactive: bool = False
+    routes: Mapping[str, str] = {}  # by `Adapter.gateway`: base URLs of providers, and what stands for each
 
 
 class Launch(msgspec.Struct, frozen=True):
@@ -209,7 +249,6 @@ class Adapter(Protocol):
 
     name: str
     caps: Caps
-    stop_signal: int
 
     def detect(self, words: Sequence[str], program: str) -> bool:
         """Whether this command starts that agent; `program` is the absolute path behind the first word."""
@@ -235,14 +274,23 @@ class Adapter(Protocol):
     def transcript(self, session: str, ask: Ask) -> Path | None:
         """The file that the session is written to, if it can be found."""
 
+    def place(self, session: str, ask: Ask) -> Path | None:
+        """The file that its CLI would look for here, also where it is not yet; None where only the CLI makes such."""
+
     def lanes(self, transcript: Path) -> tuple[Path, ...]:
         """The transcripts of its sub-agents, where they are files of their own."""
+
+    def sidecars(self, transcript: Path) -> tuple[Path, ...]:
+        """The small files that a resume needs besides: kept at each save point, and brought back where they are gone."""
 
     def blind(self, ask: Ask) -> str:
         """Why its hooks will not run, empty where they will."""
 
     def parse(self, line: bytes) -> Iterable[AgentEvent]:
         """The events in one line of its transcript. Never raises: any line may be garbage."""
+
+    def spent(self, ask: Ask) -> Iterable[Usage]:
+        """What a file that is no transcript tells of all that was spent; whole each time, each by its key. Never raises."""
 
     def hook(self, data: bytes) -> Hook:
         """One hook input. Never raises."""
@@ -252,6 +300,12 @@ class Adapter(Protocol):
 
     def mend(self, transcript: bytes, cuts: Sequence[Cut]) -> bytes:
         """The transcript with a true result for each cut call; falsehoods that the CLI wrote are replaced."""
+
+    def structured(self, words: Sequence[str]) -> bool:
+        """Whether the command asks for output in a format for programs; only there its output tells how it ended."""
+
+    def unkept(self, ask: Ask) -> str:
+        """Why its session will not be written anywhere, empty where it will."""
 
     def classify(self, exit_code: int, tail: bytes, transcript: bytes) -> Final:
         """Why it ended, from its exit code, the end of its output and the end of its transcript."""
@@ -265,12 +319,77 @@ class Adapter(Protocol):
     def trusting(self, words: Sequence[str]) -> bool:
         """Whether the user's command lets the agent do everything without asking."""
 
+    def model(self, words: Sequence[str], environment: Mapping[str, str], cwd: Path) -> str:
+        """The model that the command, the environment or its settings name; empty where none does. Never raises."""
+
+    def billing(self, ask: Ask) -> Billing:
+        """Whether the login that would be used pays by the token or is a subscription. Never raises."""
+
+    def account(self, ask: Ask) -> str:
+        """A short, stable name, no secret, of the account that a usage limit would be met on; empty where unknown."""
+
+    def gateway(self, ask: Ask, route: Route) -> Ask | str:
+        """The same ask, whose launch sends the model's calls to where `route` says; or why that cannot be done."""
+
 
 class Common:
     """What holds of an agent unless its adapter knows better."""
 
+    def place(self, session: str, ask: Ask) -> Path | None:
+        return None
+
     def lanes(self, transcript: Path) -> tuple[Path, ...]:
+        return ()
+
+    def sidecars(self, transcript: Path) -> tuple[Path, ...]:
         return ()
 
     def blind(self, ask: Ask) -> str:
         return ""
+
+    def spent(self, ask: Ask) -> Iterable[Usage]:
+        return ()
+
+    def structured(self, words: Sequence[str]) -> bool:
+        return False
+
+    def unkept(self, ask: Ask) -> str:
+        return ""
+
+    def model(self, words: Sequence[str], environment: Mapping[str, str], cwd: Path) -> str:
+        return ""
+
+    def billing(self, ask: Ask) -> Billing:
+        return "api"
+
+    def account(self, ask: Ask) -> str:
+        return ""
+
+    def gateway(self, ask: Ask, route: Route) -> Ask | str:
+        return "nobody knows where its calls go"
+
+
+class Login(Protocol):
+    """The login that an agent would use, as its files and environment show it."""
+
+    def billing(self) -> Billing: ...
+
+    def account(self) -> str: ...
+
+    def gateway(self, ask: Ask, route: Route) -> Ask | str: ...
+
+
+class ByLogin(Common):
+    """An agent whose login tells who is paid, whose limits count and where its calls go."""
+
+    def login(self, ask: Ask) -> Login:
+        raise NotImplementedError
+
+    def billing(self, ask: Ask) -> Billing:
+        return self.login(ask).billing()
+
+    def account(self, ask: Ask) -> str:
+        return self.login(ask).account()
+
+    def gateway(self, ask: Ask, route: Route) -> Ask | str:
+        return self.login(ask).gateway(ask, route)

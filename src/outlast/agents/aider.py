@@ -6,8 +6,7 @@ are seen by the PATH shims. A resume restores the chat from the history file, of
 
 import os
 import re
-import signal
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime
 from pathlib import Path
 
@@ -23,10 +22,13 @@ from outlast.agents import (
     Hook,
     Launch,
     Response,
+    Route,
     Text,
     Usage,
     argv,
     endings,
+    litellm_provider,
+    providers,
     reading,
     starting,
     versions,
@@ -40,7 +42,10 @@ HISTORY_FILE = ".aider.chat.history.md"
 HISTORY_VARIABLE = "AIDER_CHAT_HISTORY_FILE"
 
 TABLE = argv.Table(
-    valued=frozenset("--message --message-file --chat-history-file --model --config --load --apply --exit-code".split()),
+    valued=frozenset(
+        """--message --message-file --chat-history-file --model --config --load --apply --exit-code --weak-model
+        --editor-model --openai-api-base --set-env --env-file --openai-api-key --anthropic-api-key --api-key""".split()
+    ),
     bare=frozenset(
         """--restore-chat-history --no-restore-chat-history --yes-always --gui --browser --version --help --exit
         --just-check-update --upgrade --install-main-branch --show-repo-map --show-prompts --lint --commit""".split()
@@ -65,6 +70,22 @@ _TOKENS = re.compile(
     r"> Tokens: ([\d.]{1,12})(k|M)? sent,(?: ([\d.]{1,12})(k|M)? cache write,)?(?: ([\d.]{1,12})(k|M)? cache hit,)?"
     r" ([\d.]{1,12})(k|M)? received\.(?: Cost: \$([\d.]{1,16}) message)?"
 )
+# `> Main model: openai/gpt-5 with diff edit format`
+_MODEL = re.compile(r"> (?:Main model|Model): (\S{1,200}) with ")
+# What it takes for a model when none is named, by the first key that it finds; and its short names for models.
+DEFAULTS = {
+    "OPENROUTER_API_KEY": "openrouter/anthropic/claude-sonnet-4", "ANTHROPIC_API_KEY": "claude-sonnet-4-5",
+    "DEEPSEEK_API_KEY": "deepseek/deepseek-chat", "OPENAI_API_KEY": "gpt-4o",
+    "GEMINI_API_KEY": "gemini/gemini-2.5-pro-exp-03-25",
+}  # fmt: skip
+ALIASES = {
+    "sonnet": "claude-sonnet-4-5", "haiku": "claude-haiku-4-5", "opus": "claude-opus-4-6", "4o": "gpt-4o",
+    "deepseek": "deepseek/deepseek-chat", "r1": "deepseek/deepseek-reasoner", "flash": "gemini/gemini-flash-latest",
+    "gemini": "gemini/gemini-3-pro-preview", "gemini-2.5-pro": "gemini/gemini-2.5-pro",
+}  # fmt: skip
+CONFIG_FILE = ".aider.conf.yml"
+OPENAI_BASE = "--openai-api-base"
+ENV_FILE = "--env-file"
 _SCALE = {"": 1, "k": 1_000, "M": 1_000_000}
 
 
@@ -73,10 +94,10 @@ class Aider(Common):
 
     name = NAME
     caps = Caps(intent=("shims",), resume=True, preassigned_session=True)
-    stop_signal = signal.SIGTERM  # SIGINT only asks whether to go on
 
     def __init__(self, clock: Callable[[], datetime] = starting.now) -> None:
         self._clock = clock
+        self._model = ""
 
     # --- the command ---
 
@@ -102,6 +123,9 @@ class Aider(Common):
     def launch(self, ask: Ask) -> Launch | None:
         start, parts = _parts(ask.words)
         history = str(_history(parts, ask))
+        routes: tuple[str, ...] = ()
+        if ask.routes:
+            parts, routes = _routed(parts, ask)
         if ask.session is not None:
             if not Path(history).is_file():
                 return None
@@ -109,14 +133,14 @@ class Aider(Common):
                 parts, "--restore-chat-history", "--no-restore-chat-history", "--message", "--message-file"
             )
             added: tuple[str, ...] = ("--restore-chat-history",)
-        elif ask.prompt or (ask.interactive and self.is_headless(ask.words)):
-            parts = argv.without(parts, "--message", "--message-file")
-            added = ()
         else:
-            return Launch(ask.words, {}, history)
+            added = ()
+            if ask.prompt or (ask.interactive and self.is_headless(ask.words)):
+                parts = argv.without(parts, "--message", "--message-file")
         if ask.prompt and not ask.interactive:
             added += (f"--message={ask.prompt}",)
-        return Launch((*ask.words[:start], *added, *argv.joined(parts)), {}, history)
+        command = (*ask.words[:start], *routes, *added, *argv.joined(parts))
+        return Launch(command, providers.reaching(ask), history)
 
     def resume_words(self, session: str) -> tuple[str, ...]:
         given = () if os.path.basename(session) in ("", HISTORY_FILE) else ("--chat-history-file", session)
@@ -128,6 +152,24 @@ class Aider(Common):
 
     def trusting(self, words: Sequence[str]) -> bool:
         return argv.has(_parts(words)[1], "--yes-always")
+
+    # --- its provider ---
+
+    def model(self, words: Sequence[str], environment: Mapping[str, str], cwd: Path) -> str:
+        named = _models(_parts(words)[1], environment, cwd, defaults=False)
+        return providers.bare(named[0]) if named else ""
+
+    def account(self, ask: Ask) -> str:
+        parts = _parts(ask.words)[1]
+        found = [litellm_provider.of(one) for one in _models(parts, ask.environment, ask.cwd)[:1]]
+        environment = _environment(parts, ask.environment, ask.cwd)
+        return found[0].account(environment) if found and found[0] is not None else ""
+
+    def gateway(self, ask: Ask, route: Route) -> Ask | str:
+        parts = _parts(ask.words)[1]
+        environment = _environment(parts, ask.environment, ask.cwd)
+        models = _models(parts, ask.environment, ask.cwd)
+        return litellm_provider.gateway(ask, route, models, environment)
 
     # --- its files ---
 
@@ -144,12 +186,17 @@ class Aider(Common):
             return ()
         words = kept.decode("utf-8", "replace")
         if kept[0] not in b">":
-            return (Text(values.scrub(words)),)
+            return (
+                () if words.startswith("Cost: $") else (Text(values.scrub(words)),)
+            )  # a report's second line
+        named = _MODEL.match(words)
+        if named is not None:
+            self._model = providers.bare(named[1])
         cost = _TOKENS.match(words)
         if cost is None:
             return ()
         # Only its words tell one from another: two that cost the same to the last digit count once.
-        return Response(words), Usage(_spent(cost), "response", words), BatchEnd()
+        return Response(words), Usage(_spent(cost), "response", words, self._model), BatchEnd()
 
     # --- it has no hooks ---
 
@@ -207,9 +254,79 @@ def _history(parts: argv.Parts, ask: Ask) -> Path:
     return ask.cwd / HISTORY_FILE
 
 
+def _environment(parts: argv.Parts, environment: Mapping[str, str], cwd: Path) -> dict[str, str]:
+    """The variables as it sees them: .env files count more than the environment, and flags more than those."""
+    home = environment.get("HOME", "")
+    named = argv.value(parts, ENV_FILE)
+    root = next((folder for folder in providers.above(cwd) if (folder / ".git").exists()), cwd)
+    folders = [*((Path(home) / ".aider/oauth-keys.env", Path(home) / ".env") if home else ())]
+    files = [*folders, root / ".env", cwd / ".env", *((cwd / named,) if named else ())]
+    found = dict(environment)
+    for path in dict.fromkeys(files):
+        found |= providers.dotenv(path)
+    for part in parts:
+        if part.values and part.names[-1:] == ("--set-env",):
+            name, _, value = part.values[-1].partition("=")
+            found[name.strip()] = value.strip()
+    base = argv.value(parts, OPENAI_BASE) or found.get("AIDER_OPENAI_API_BASE")
+    base = base or _configured(parts, cwd, home, "openai-api-base")
+    return found | ({"OPENAI_API_BASE": base} if base else {})
+
+
+def _configured(parts: argv.Parts, cwd: Path, home: str, key: str) -> str:
+    """A plain setting in its file of settings, of which the nearest counts."""
+    named = argv.value(parts, "--config")
+    folders = (*providers.above(cwd), *((Path(home),) if home else ()))
+    paths = [cwd / named] if named else [folder / CONFIG_FILE for folder in folders]
+    for path in paths:
+        found = re.search(rf"(?m)^{key}:[ \t]+[\"']?([^\s\"'#]+)", providers.text(path))
+        if found:
+            return found[1]
+    return ""
+
+
+def _models(
+    parts: argv.Parts, environment: Mapping[str, str], cwd: Path, *, defaults: bool = True
+) -> list[str]:
+    """The models that it would call: the main one first."""
+    heard = _environment(parts, environment, cwd)
+    found = []
+    for key in ("model", "weak-model", "editor-model"):
+        variable = f"AIDER_{key.upper().replace('-', '_')}"
+        named = argv.value(parts, f"--{key}") or heard.get(variable, "")
+        found.append(named or _configured(parts, cwd, heard.get("HOME", ""), key))
+    if not found[0] and defaults:
+        found[0] = next((model for key, model in DEFAULTS.items() if heard.get(key)), "")
+    return [ALIASES.get(model, model) for model in found if model]
+
+
+def _routed(parts: argv.Parts, ask: Ask) -> tuple[argv.Parts, tuple[str, ...]]:
+    """The command without the addresses that the user gave, and a flag for a file with those that stand for them.
+
+    By a file, which counts more than the environment: its command line it writes into its history.
+    """
+    environment = _environment(parts, ask.environment, ask.cwd)
+    ours = litellm_provider.variables(ask, _models(parts, ask.environment, ask.cwd), environment)
+    if "OPENAI_API_BASE" in ours:
+        ours["AIDER_OPENAI_API_BASE"] = ours["OPENAI_API_BASE"]
+    named = argv.value(parts, ENV_FILE)
+    theirs = providers.text(ask.cwd / named) if named else ""
+    lines = [theirs, *(f"{name}={url}" for name, url in ours.items()), ""]
+    path = starting.private(ask.folder / "aider.env", "\n".join(lines).encode("utf-8", "replace"))
+    kept = tuple(
+        part
+        for part in argv.without(parts, OPENAI_BASE, ENV_FILE)
+        if part.names[-1:] != ("--set-env",) or part.values[-1].partition("=")[0].strip() not in ours
+    )
+    return kept, (ENV_FILE, str(path))
+
+
 def _spent(found: re.Match[str]) -> values.Usage:
     sent, write, hit, received = (_count(found[n], found[n + 1]) for n in (1, 3, 5, 7))
-    return values.Usage(sent, received, hit, write, _count(found[9], "M"), estimated=True)
+    fresh = max(
+        sent - hit - 2 * write, 0
+    )  # what it calls sent holds the hits, and twice what it wrote to the cache
+    return values.Usage(fresh, received, hit, write, _count(found[9], "M"), estimated=True)
 
 
 def _count(number: str | None, scale: str | None) -> int:

@@ -3,11 +3,11 @@
 Read from 2.1.197 and 2.1.325. SessionStart is not hooked: it is the one hook whose runs show in stream-json output.
 """
 
+import codecs
 import os
 import re
 import shlex
 import shutil
-import signal
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime
 from pathlib import Path
@@ -21,8 +21,8 @@ from outlast.agents import (
     Answer,
     Ask,
     BatchEnd,
+    ByLogin,
     Caps,
-    Common,
     Cut,
     Final,
     Hook,
@@ -31,6 +31,7 @@ from outlast.agents import (
     ToolEnd,
     ToolStart,
     argv,
+    claude_provider,
     claude_transcript,
     endings,
     reading,
@@ -143,12 +144,18 @@ class _HookInput(msgspec.Struct, frozen=True):
 _hook_input: "msgspec.json.Decoder[_HookInput]" = msgspec.json.Decoder(_HookInput)
 
 
-class Claude(Common):
+class Claude(ByLogin):
     """The adapter. The clock and the maker of session ids are arguments."""
 
     name = NAME
-    caps = Caps(intent=("hooks", "shims", "transcript"), resume=True, preassigned_session=True, mends=True)
-    stop_signal: int = signal.SIGTERM  # SIGINT exits 0 and writes that the running call was rejected
+    caps = Caps(
+        intent=("hooks", "shims", "transcript"),
+        resume=True,
+        preassigned_session=True,
+        mends=True,
+        tells=True,
+        response_ids=True,
+    )
 
     def __init__(
         self, clock: Callable[[], datetime] = starting.now, fresh_id: Callable[[], str] = starting.fresh_id
@@ -192,7 +199,14 @@ class Claude(Common):
                 return f"{flag} switches hooks off"
         if ask.environment.get("CLAUDE_CODE_SIMPLE") in ("1", "true"):
             return "CLAUDE_CODE_SIMPLE switches hooks off"
+        if reading.flag(_login(ask).settings, "disableAllHooks"):
+            return "its settings switch hooks off (disableAllHooks)"
         return ""
+
+    def unkept(self, ask: Ask) -> str:
+        parts = _parts(ask.words)[1]
+        flag = "--no-session-persistence"
+        return f"{flag} keeps no transcript" if argv.has(parts, flag) and not ask.interactive else ""
 
     def launch(self, ask: Ask) -> Launch | None:
         start, parts = _parts(ask.words)
@@ -216,10 +230,11 @@ class Claude(Common):
         else:
             session = self._fresh_id()
             added = ("--session-id", session)
-        if ask.hook:
-            added += ("--settings", str(_write_settings(parts, ask)))
+        variables = claude_provider.variables(ask)
+        if ask.hook or variables:
+            added += ("--settings", str(_write_settings(parts, ask, variables)))
             parts = argv.without(parts, "--settings")
-        return Launch((*ask.words[:start], *added, *argv.joined(parts)), {}, session)
+        return Launch((*ask.words[:start], *added, *argv.joined(parts)), variables, session)
 
     def resume_words(self, session: str) -> tuple[str, ...]:
         return ("claude", "--resume", session)
@@ -233,22 +248,34 @@ class Claude(Common):
         bypasses = argv.value(parts, "--permission-mode") == "bypassPermissions"
         return bypasses or argv.has(parts, "--dangerously-skip-permissions")
 
+    # --- its provider ---
+
+    def model(self, words: Sequence[str], environment: Mapping[str, str], cwd: Path) -> str:
+        parts = _parts(words)[1]
+        return claude_provider.Login(parts, environment, cwd).model(parts)
+
+    def login(self, ask: Ask) -> claude_provider.Login:
+        return _login(ask)
+
     # --- its files ---
 
     def transcript(self, session: str, ask: Ask) -> Path | None:
+        path = self.place(session, ask)
+        if path is None or path.is_file():
+            return path
+        return next(iter(sorted(path.parents[1].glob(f"*/{path.name}"))), None)
+
+    def place(self, session: str, ask: Ask) -> Path | None:
+        """Of the folder's project: it looks for a session nowhere else."""
         if not re.fullmatch(r"[\w.-]{1,128}", session) or session.startswith("."):
             return None
         home = ask.environment.get("HOME", "")
         config = ask.environment.get("CLAUDE_CONFIG_DIR") or (os.path.join(home, ".claude") if home else "")
         if not config:
             return None
-        projects = Path(config) / "projects"
-        name = session + ".jsonl"
-        for cwd in (ask.cwd, Path(os.path.realpath(ask.cwd))):
-            path = projects / dashed(str(cwd)) / name
-            if path.is_file():
-                return path
-        return next(iter(sorted(projects.glob(f"*/{name}"))), None)
+        cwds = (str(ask.cwd), os.path.realpath(ask.cwd))
+        paths = [Path(config) / "projects" / dashed(cwd) / f"{session}.jsonl" for cwd in cwds]
+        return next((path for path in paths if path.is_file()), paths[-1])
 
     def lanes(self, transcript: Path) -> tuple[Path, ...]:
         """The transcripts of its sub-agents, which are files beside its own."""
@@ -257,6 +284,11 @@ class Claude(Common):
     # --- what it did ---
 
     def parse(self, line: bytes) -> Iterable[AgentEvent]:
+        """Also of its stream-json output, which alone tells of a subscription's windows."""
+        if b'"rate_limit_event"' in line:
+            return claude_transcript.windows(line)
+        if b'"queue-operation"' in line:
+            return claude_transcript.notified(line)
         read = claude_transcript.read(line)
         return claude_transcript.events(read, self._said_at(read)) if read is not None else ()
 
@@ -275,7 +307,8 @@ class Claude(Common):
                 started = ToolStart(known, read.tool_name, read.tool_input, lane)
                 return Hook("pre", (started,) if known else ())
             case "PostToolUse":
-                ended = ToolEnd(known, True, told(read.tool_response), lane)
+                task = claude_transcript.task_of(read.tool_response)
+                ended = ToolEnd(known, True, told(read.tool_response), lane, task=task)
                 return Hook("post", (ended,) if known else ())
             case "PostToolUseFailure":
                 return Hook("post", (ToolEnd(known, False, read.error, lane),) if known else ())
@@ -296,6 +329,9 @@ class Claude(Common):
 
     # --- how it ended ---
 
+    def structured(self, words: Sequence[str]) -> bool:
+        return argv.value(_parts(words)[1], "--output-format") in ("json", "stream-json")
+
     def classify(self, exit_code: int, tail: bytes, transcript: bytes) -> Final:
         words = tail[-endings.TEXT_MAX_CHARS :].decode("utf-8", "replace").strip()
         result = _result(tail)
@@ -304,7 +340,8 @@ class Claude(Common):
         if result is not None:
             final = self._by_result(result, exit_code)
             if final is not None:
-                return final
+                exact = self._by_transcript(transcript) if final.ending == "usage_limit" else None
+                return exact if exact is not None and exact.ending == final.ending else final
         last = self._by_transcript(transcript)
         if last is not None:
             return last
@@ -348,7 +385,7 @@ class Claude(Common):
             if read.type == "user":
                 return Final("crashed", "interrupted") if claude_transcript.INTERRUPTED in words else None
             if read.is_api_error_message:
-                return endings.by_status(read.api_error_status or 0, words, NAME, self._said_at(read))
+                return claude_transcript.failed(read, words, self._said_at(read))
             return Final("refused", endings.said(words)) if read.message.stop_reason == "refusal" else None
         return None
 
@@ -366,6 +403,10 @@ def dashed(path: str) -> str:
 def _parts(words: Sequence[str]) -> tuple[int, argv.Parts]:
     start = starting.start(words, "", NAMES) or 1
     return start, argv.split(words[start:], TABLE)
+
+
+def _login(ask: Ask) -> claude_provider.Login:
+    return claude_provider.Login(_parts(ask.words)[1], ask.environment, ask.cwd)
 
 
 def _named_session(parts: argv.Parts) -> str:
@@ -389,13 +430,17 @@ def _without_prompt(parts: argv.Parts) -> argv.Parts:
     return parts if at is None else parts[:at] + parts[at + 1 :]
 
 
-def _write_settings(parts: argv.Parts, ask: Ask) -> Path:
-    """The user's settings of this command with our hooks, in a file of the run's own."""
+def _write_settings(parts: argv.Parts, ask: Ask, variables: Mapping[str, str]) -> Path:
+    """The user's settings of this command with our hooks and variables, in a file of the run's own."""
     given = argv.value(parts, "--settings")
     settings = _read_settings(given, ask.cwd) if given else {}
     known = versions.parts(versions.named(_program(ask), PACKAGES)) >= LATER
     path = ask.folder / SETTINGS_FILE
-    data = msgspec.json.encode(with_hooks(settings, ask.hook, (*HOOKED, *HOOKED_LATER) if known else HOOKED))
+    if ask.hook:
+        settings = with_hooks(settings, ask.hook, (*HOOKED, *HOOKED_LATER) if known else HOOKED)
+    if variables:
+        settings = {**settings, "env": {**reading.inner(settings, "env"), **variables}}
+    data = msgspec.json.encode(settings)
     descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
     with open(descriptor, "wb") as file:
         os.fchmod(descriptor, 0o600)
@@ -410,7 +455,9 @@ def _read_settings(given: str, cwd: Path) -> Mapping[str, object]:
     else:
         try:
             with (cwd / given).open("rb") as file:
-                data = file.read(SETTINGS_MAX_BYTES)
+                data = file.read(SETTINGS_MAX_BYTES).removeprefix(codecs.BOM_UTF8)
+        except FileNotFoundError as error:
+            raise UsageError(f"claude's --settings {given!r:.80} is not found", hint=hint) from error
         except (OSError, ValueError) as error:
             raise UsageError(f"claude's --settings {given!r:.80} cannot be read", hint=hint) from error
     settings = reading.record(data)
@@ -420,12 +467,8 @@ def _read_settings(given: str, cwd: Path) -> Mapping[str, object]:
 
 
 def _program(ask: Ask) -> str:
-    start = _parts(ask.words)[0]
-    return (
-        ask.words[start - 1]
-        if start > 1
-        else shutil.which(ask.words[0], path=ask.environment.get("PATH")) or ""
-    )
+    word = ask.words[_parts(ask.words)[0] - 1]
+    return shutil.which(word, path=ask.environment.get("PATH")) or word
 
 
 def with_hooks(

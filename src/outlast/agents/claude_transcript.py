@@ -4,8 +4,9 @@ A transcript is a tree of lines; each names its parent. One line holds one block
 hangs on the line of its call. Sub-agents have files of their own.
 """
 
+import re
 from collections.abc import Iterator, Sequence
-from datetime import datetime
+from datetime import UTC, datetime
 from uuid import NAMESPACE_OID, uuid5
 
 import msgspec
@@ -14,13 +15,16 @@ from outlast.agents import (
     AgentEvent,
     BatchEnd,
     Cut,
+    Final,
     Limit,
     Response,
     Session,
+    TaskEnd,
     Text,
     ToolEnd,
     ToolStart,
     Usage,
+    Window,
     endings,
     reading,
 )
@@ -67,15 +71,22 @@ class _Block(msgspec.Struct, frozen=True):
     content: msgspec.Raw = msgspec.Raw(b"")
 
 
+class _Quota(msgspec.Struct, frozen=True, rename="camel"):
+    resets_at: int | None = None
+
+
 class Line(msgspec.Struct, frozen=True, rename="camel"):
     type: str = ""
     uuid: str = ""
     session_id: str = ""
     agent_id: str | None = None
     is_api_error_message: bool | None = None
+    api_error: str | None = None
     api_error_status: int | None = None
+    quota_limits: _Quota | None = None
     timestamp: str = ""
     message: _Message | None = None
+    tool_use_result: msgspec.Raw = msgspec.Raw(b"")
 
 
 _line: "msgspec.json.Decoder[Line]" = msgspec.json.Decoder(Line)
@@ -102,8 +113,11 @@ def _unlike(line: reading.Record | None) -> Line | None:
         session_id=reading.text(line, "sessionId"),
         agent_id=reading.text(line, "agentId"),
         is_api_error_message=reading.flag(line, "isApiErrorMessage"),
+        api_error=reading.text(line, "apiError"),
         api_error_status=reading.number(line, "apiErrorStatus"),
+        quota_limits=_Quota(reading.number(line, "quotaLimits", "resetsAt")),
         timestamp=reading.text(line, "timestamp"),
+        tool_use_result=reading.raw(line.get("toolUseResult")),
         message=_Message(
             id=reading.text(message, "id"),
             model=reading.text(message, "model"),
@@ -133,7 +147,7 @@ def _said(line: Line, message: _Message, said_at: datetime) -> Iterator[AgentEve
         if line.is_api_error_message:
             words = " ".join(block.text for block in blocks)
             yield Text(words, lane)
-            final = endings.by_status(line.api_error_status or 0, words, NAME, said_at)
+            final = failed(line, words, said_at)
             if final.ending in ("usage_limit", "rate_limit"):
                 yield Limit(final.reset_at, final.text)
         return
@@ -150,6 +164,30 @@ def _said(line: Line, message: _Message, said_at: datetime) -> Iterator[AgentEve
         yield Usage(_spent(message.usage), "response", message.id, message.model, lane)
     if spoke and message.stop_reason not in (None, "tool_use", "pause_turn"):
         yield BatchEnd(lane)
+
+
+def failed(line: Line, words: str, said_at: datetime) -> Final:
+    """What an error that it met means. A limit's reset stands there to the second; in words, to the minute."""
+    final = endings.by_status(line.api_error_status or 0, words, NAME, said_at)
+    if line.api_error == "usage_limit_reached":
+        final = Final("usage_limit", final.text, final.reset_at or endings.reset_at(words, said_at))
+    exact = endings.epoch(line.quota_limits.resets_at if line.quota_limits is not None else None, said_at)
+    return Final(final.ending, final.text, exact) if exact and final.ending == "usage_limit" else final
+
+
+WINDOWS_MAX = 16
+
+
+def windows(line: bytes) -> Iterator[Window]:
+    """The shares of a subscription's windows, in a line of its stream-json output."""
+    told = reading.inner(reading.record(line), "rate_limit_info")
+    each = reading.inner(told, "unifiedWindows") or {reading.text(told, "rateLimitType"): told}
+    for name, window in list(each.items())[:WINDOWS_MAX]:
+        used = reading.at(window, "utilization")
+        if isinstance(used, int | float) and 0 <= used < WINDOWS_MAX:
+            resets = reading.number(window, "resetsAt")
+            at = datetime.fromtimestamp(resets, UTC) if 0 < resets < 1 << 33 else None
+            yield Window(round(used * 100, 2), at, name)
 
 
 def content(raw: msgspec.Raw) -> list[_Block]:
@@ -195,10 +233,36 @@ def _heard(line: Line, message: _Message) -> Iterator[AgentEvent]:
     if b"tool_result" in bytes(message.content):
         for block in content(message.content):
             if block.type == "tool_result" and block.tool_use_id:
-                results = True
-                yield ToolEnd(block.tool_use_id, not block.is_error, told(block.content), lane)
+                results, task = True, task_of(line.tool_use_result)
+                yield ToolEnd(block.tool_use_id, not block.is_error, told(block.content), lane, task=task)
     if not results and not lane and line.session_id:
         yield Session(line.session_id)
+
+
+def task_of(result: msgspec.Raw) -> str:
+    """The task that a call left running in the background, as its result names it."""
+    data = bytes(result)
+    return reading.text(reading.record(data), "backgroundTaskId") if b'"backgroundTaskId"' in data else ""
+
+
+# How it tells itself, and then its model, that a task has come to an end; one that was killed did not.
+_NOTIFIED = re.compile(
+    r"<task-notification>\s*<task-id>(?P<task>[\w-]{1,64})</task-id>.{0,2000}?<status>(?P<status>completed|failed)</status>"
+    r"(?:\s*<summary>(?P<summary>.{0,2000}?)</summary>)?",
+    re.DOTALL,
+)
+
+
+def notified(line: bytes) -> Iterator[AgentEvent]:
+    """The end of a background task, in a line that says what is to be told to the model."""
+    read = reading.record(line)
+    found = (
+        _NOTIFIED.match(reading.text(read, "content"))
+        if reading.text(read, "operation") == "enqueue"
+        else None
+    )
+    if found:
+        yield TaskEnd(found["task"], found["status"] == "completed", found["summary"] or found["status"])
 
 
 def _spent(tokens: _Tokens) -> values.Usage:

@@ -9,10 +9,9 @@ import os
 import re
 import shlex
 import shutil
-import signal
 import tomllib
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from datetime import datetime
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from datetime import UTC, datetime
 from pathlib import Path
 
 import msgspec
@@ -23,8 +22,8 @@ from outlast.agents import (
     Answer,
     Ask,
     BatchEnd,
+    ByLogin,
     Caps,
-    Common,
     Cut,
     Final,
     Hook,
@@ -36,9 +35,12 @@ from outlast.agents import (
     ToolEnd,
     ToolStart,
     argv,
+    codex_provider,
     codex_rollout,
     endings,
+    providers,
     reading,
+    running,
     starting,
     versions,
 )
@@ -99,17 +101,21 @@ NAMES = starting.Names(
     file=re.compile(rf"{_SCRIPT.pattern}|(?:^|/)codex-(?:x86_64|aarch64)-[\w-]+(?:\.exe)?$"),
 )
 _ID = re.compile(r"[0-9a-fA-F-]{8,64}")
+_V7 = re.compile(r"(0[0-9a-f]{7})-([0-9a-f]{4})-7[0-9a-f]{3}(?:-[0-9a-f]+){2}")
 
 
-class Codex(Common):
+class Codex(ByLogin):
     """The adapter. The clock is an argument."""
 
     name = NAME
-    caps = Caps(intent=("hooks", "shims", "transcript"), resume=True, mends=True)
-    stop_signal: int = signal.SIGTERM  # SIGINT writes that the user interrupted the turn on purpose
+    caps = Caps(
+        intent=("hooks", "shims", "transcript"), resume=True, mends=True, tells=True, response_ids=True
+    )
 
     def __init__(self, clock: Callable[[], datetime] = starting.now) -> None:
         self._clock = clock
+        self._models = codex_rollout.Models()
+        self._sessions = running.Sessions()
 
     # --- the command ---
 
@@ -145,6 +151,12 @@ class Codex(Common):
     def untested(self, version: str) -> str:
         return TRIED.untested(version)
 
+    def unkept(self, ask: Ask) -> str:
+        parts = _parts(ask.words)[1]
+        return (
+            "--ephemeral keeps no rollout" if argv.has(parts, "--ephemeral") and not ask.interactive else ""
+        )
+
     def launch(self, ask: Ask) -> Launch | None:
         start, parts = _parts(ask.words)
         head, environment = _unwrapped(ask, start)
@@ -156,6 +168,11 @@ class Codex(Common):
         if ask.hook:
             hooks = _hook_flags(ask.hook, parts, program)
             parts = _without_hooks(parts)
+        if ask.routes:
+            ours = codex_provider.Login(parts, ask.environment).routed(ask)
+            parts, theirs = codex_provider.split(parts, ours)
+            hooks += (*theirs, *(word for one in ours for word in (codex_provider.SETTING, one)))
+            environment = {**environment, **providers.reaching(ask)}
         if ask.session is not None:
             if argv.has(parts, "--ephemeral"):
                 return None
@@ -180,17 +197,29 @@ class Codex(Common):
         parts = _parts(words)[1]
         return argv.has(parts, TRUSTING) or argv.value(parts, "--sandbox") == "danger-full-access"
 
+    # --- its provider ---
+
+    def model(self, words: Sequence[str], environment: Mapping[str, str], cwd: Path) -> str:
+        parts = _parts(words)[1]
+        return codex_provider.Login(parts, environment).model(parts)
+
+    def login(self, ask: Ask) -> codex_provider.Login:
+        return _login(ask)
+
     # --- its files ---
 
     def transcript(self, session: str, ask: Ask) -> Path | None:
-        if not _ID.fullmatch(session):
-            return None
-        home = ask.environment.get("HOME", "")
-        codex_home = ask.environment.get("CODEX_HOME") or (os.path.join(home, ".codex") if home else "")
-        if not codex_home:
-            return None
-        found = (Path(codex_home) / "sessions").glob(f"*/*/*/rollout-*-{session}.jsonl")
-        return max(found, default=None)
+        folder = _sessions(session, ask)
+        return None if folder is None else max(folder.glob(f"*/*/*/rollout-*-{session}.jsonl"), default=None)
+
+    def place(self, session: str, ask: Ask) -> Path | None:
+        """By the moment that its id tells, which it was made at."""
+        folder, found = _sessions(session, ask), self.transcript(session, ask)
+        made = _V7.fullmatch(session)
+        if folder is None or found is not None or made is None:
+            return found
+        at = datetime.fromtimestamp(int(made[1] + made[2], 16) // 1000, UTC)
+        return folder / f"{at:%Y/%m/%d}" / f"rollout-{at:%Y-%m-%dT%H-%M-%S}-{session}.jsonl"
 
     # --- what it did ---
 
@@ -204,9 +233,12 @@ class Codex(Common):
                 session = reading.text(payload, "id")
                 return (Session(session),) if session else ()
             case "response_item":
-                return codex_rollout.item(payload)
+                return (*codex_rollout.item(payload), *self._sessions.take(payload))
+            case "turn_context":
+                self._models.learn(payload)
+                return ()
             case "token_usage_record":
-                return codex_rollout.usage(payload)
+                return codex_rollout.usage(payload, self._models.of(payload))
             case "event_msg":
                 return self._event(payload, head)
             case _:
@@ -215,7 +247,9 @@ class Codex(Common):
     def _event(self, payload: reading.Record, line: codex_rollout.Line) -> Iterator[AgentEvent]:
         kind = reading.text(payload, "type")
         if kind == "token_count":  # written once a response and its calls are over
-            limit = codex_rollout.limit(reading.inner(payload, "rate_limits"))
+            limits = reading.inner(payload, "rate_limits")
+            yield from codex_rollout.windows(limits, self._said_at(line))
+            limit = codex_rollout.limit(limits)
             if limit is not None:
                 yield limit
             yield BatchEnd()
@@ -248,7 +282,8 @@ class Codex(Common):
                 return Hook("pre", (started,) if known else ())
             case "PostToolUse":
                 output = codex_rollout.told(read.get("tool_response"))
-                ended = ToolEnd(known, not codex_rollout.is_aborted(output), output, sure=False)
+                ok, task = not codex_rollout.is_aborted(output), running.codex(output)
+                ended = ToolEnd(known, ok, output, sure=False, task=task)
                 return Hook("post", (ended,) if known else ())
             case "Stop":
                 return Hook("other", (BatchEnd(),))
@@ -268,6 +303,9 @@ class Codex(Common):
 
     # --- how it ended ---
 
+    def structured(self, words: Sequence[str]) -> bool:
+        return argv.has(_parts(words)[1], "--json")
+
     def classify(self, exit_code: int, tail: bytes, transcript: bytes) -> Final:
         if exit_code < 0 or exit_code >= 128:
             return Final("crashed", f"ended by signal {-exit_code if exit_code < 0 else exit_code - 128}")
@@ -281,7 +319,9 @@ class Codex(Common):
                 return Final("crashed", reading.text(payload, "reason") or "interrupted")
             words = reading.text(payload, "error", "message")
             if kind == "task_complete" and words:
-                return self._failed(payload, words, self._said_at(head))
+                final = self._failed(payload, words, self._said_at(head))
+                full = codex_rollout.full_until(transcript) if final.ending == "usage_limit" else None
+                return Final(final.ending, final.text, full) if full is not None else final
             if kind in ("task_complete", "task_started"):
                 break
         words = _last_words(tail)
@@ -319,20 +359,20 @@ def _parts(words: Sequence[str]) -> tuple[int, argv.Parts]:
     return start, argv.split(words[start:], TABLE)
 
 
+def _login(ask: Ask) -> codex_provider.Login:
+    return codex_provider.Login(_parts(ask.words)[1], ask.environment)
+
+
 def _unwrapped(ask: Ask, start: int) -> tuple[tuple[str, ...], dict[str, str]]:
     """What to start, and with which variables: the program that the npm package wraps, where it can be found."""
-    script = (
-        ask.words[start - 1]
-        if start > 1
-        else shutil.which(ask.words[0], path=ask.environment.get("PATH")) or ""
-    )
-    real = versions.real(script)
+    word = ask.words[start - 1]
+    real = versions.real(shutil.which(word, path=ask.environment.get("PATH")) or word)
     if not _SCRIPT.search(real):
         return ask.words[:start], {}
     native = native_program(Path(real))
     if native is None:
         return ask.words[:start], {}
-    return (str(native),), {
+    return (*ask.words[: starting.prefix(ask.words)], str(native)), {
         "CODEX_MANAGED_BY_NPM": "1",
         "CODEX_MANAGED_PACKAGE_ROOT": str(Path(real).parents[1]),
     }
@@ -445,6 +485,13 @@ def _plain(parts: argv.Parts, headless: bool) -> argv.Parts:
     kept = argv.without(parts, "--last", "--all", argv.END)
     first = _at(kept, 0) if headless else None
     return tuple(part for at, part in enumerate(kept) if part.names or at == first)
+
+
+def _sessions(session: str, ask: Ask) -> Path | None:
+    """The folder of all rollouts; None where there is no home, or that is no id."""
+    home = ask.environment.get("HOME", "")
+    codex_home = ask.environment.get("CODEX_HOME") or (os.path.join(home, ".codex") if home else "")
+    return Path(codex_home) / "sessions" if codex_home and _ID.fullmatch(session) else None
 
 
 def _resumed(

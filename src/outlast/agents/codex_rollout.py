@@ -7,16 +7,29 @@ of tokens: that is where a batch ends.
 import re
 import shlex
 from collections.abc import Iterator, Sequence
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 
 import msgspec
 
-from outlast.agents import AgentEvent, Cut, Limit, Response, Text, ToolEnd, ToolStart, Usage, reading
+from outlast.agents import (
+    AgentEvent,
+    Cut,
+    Limit,
+    Response,
+    Text,
+    ToolEnd,
+    ToolStart,
+    Usage,
+    Window,
+    reading,
+    running,
+)
 from outlast.core import values
 
 SHELLS = frozenset("exec_command shell shell_command local_shell".split())  # what hooks call Bash
 SHELL = "Bash"
 
+_BLOCKED = "Command blocked by PreToolUse hook: "
 _EXITED = re.compile(r"(?:Process exited with code|Exit code:) (-?\d{1,10})")
 
 
@@ -28,7 +41,10 @@ class Line(msgspec.Struct, frozen=True):
 
 _line: "msgspec.json.Decoder[Line]" = msgspec.json.Decoder(Line)
 HEAD_BYTES = 200  # its type stands in front, after the time
-TELLING = (b'"session_meta"', b'"response_item"', b'"token_usage_record"', b'"event_msg"')
+TELLING = (b'"session_meta"', b'"turn_context"', b'"response_item"', b'"token_usage_record"', b'"event_msg"')
+TURNS_MAX = 256
+COUNTS_MAX = 40
+WINDOWS = {300: "five_hour", 10_080: "seven_day"}  # by their minutes; others are called after those
 
 
 def read(line: bytes) -> tuple[Line, reading.Record] | None:
@@ -60,7 +76,7 @@ def item(payload: reading.Record) -> Iterator[AgentEvent]:
             yield ToolStart(call, SHELL, reading.raw({"command": command}))
         case "function_call_output" | "custom_tool_call_output" if call:
             output = told(payload.get("output"))
-            yield ToolEnd(call, _went_well(payload, output), output)
+            yield ToolEnd(call, _went_well(payload, output), output, task=running.codex(output))
         case _:
             pass
 
@@ -91,7 +107,7 @@ def told(output: object) -> str:
 
 
 def _went_well(payload: reading.Record, output: str) -> bool:
-    if reading.at(payload, "output", "success") is False:
+    if reading.at(payload, "output", "success") is False or output.startswith(_BLOCKED):
         return False
     codes = _EXITED.findall(output[:400])
     return not (codes and codes[-1] != "0") and not is_aborted(output)
@@ -102,7 +118,24 @@ def is_aborted(output: str) -> bool:
     return output.strip() == "aborted" or re.search(r"(?:^|\n)aborted by user", output[:200]) is not None
 
 
-def usage(payload: reading.Record) -> Iterator[AgentEvent]:
+class Models:
+    """Which model a turn is made with: the turn's first line tells it, the lines with its usage do not."""
+
+    def __init__(self) -> None:
+        self._by_turn: dict[str, str] = {}
+
+    def learn(self, context: reading.Record) -> None:
+        turn, model = reading.text(context, "turn_id"), reading.text(context, "model")
+        if turn and model:
+            self._by_turn[turn] = model
+            if len(self._by_turn) > TURNS_MAX:
+                self._by_turn.pop(next(iter(self._by_turn)))
+
+    def of(self, record: reading.Record) -> str:
+        return reading.text(record, "model") or self._by_turn.get(reading.text(record, "turn_id"), "")
+
+
+def usage(payload: reading.Record, model: str) -> Iterator[AgentEvent]:
     key = reading.text(payload, "response_id")
     if not key:
         return
@@ -114,7 +147,32 @@ def usage(payload: reading.Record) -> Iterator[AgentEvent]:
     fresh = max(reading.number(used, "input_tokens") - cached - written, 0)  # theirs counts all of it
     yield Response(key)
     spent = values.Usage(fresh, reading.number(used, "output_tokens"), cached, written)
-    yield Usage(spent, "response", key, reading.text(payload, "model"))
+    yield Usage(spent, "response", key, model)
+
+
+def windows(limits: reading.Record, said_at: datetime | None) -> Iterator[Window]:
+    """The shares of a subscription's windows."""
+    for place in ("primary", "secondary"):
+        told = reading.inner(limits, place)
+        used, resets = reading.at(told, "used_percent"), reading.number(told, "resets_at")
+        if isinstance(used, bool) or not isinstance(used, int | float) or not 0 <= used < 10_000:
+            continue
+        minutes, later = reading.number(told, "window_minutes"), reading.number(told, "resets_in_seconds")
+        at = datetime.fromtimestamp(resets, UTC) if 0 < resets < 1 << 33 else None
+        if at is None and said_at is not None and 0 < later < 1 << 25:
+            at = said_at + timedelta(seconds=later)
+        yield Window(float(used), at, WINDOWS.get(minutes, f"{minutes}_minutes" if minutes else place))
+
+
+def full_until(transcript: bytes) -> datetime | None:
+    """When the windows that are used up reset, by the last count: words tell it to the minute only."""
+    for line in reading.backwards(transcript, COUNTS_MAX):
+        if b'"rate_limits"' not in line:
+            continue
+        limits = reading.inner(reading.record(line), "payload", "rate_limits")
+        found = [one for one in windows(limits, None) if one.used_pct >= 100]
+        return max((one.resets_at for one in found if one.resets_at is not None), default=None)
+    return None
 
 
 def limit(limits: reading.Record) -> Limit | None:

@@ -62,6 +62,13 @@ def match(agent: str, text: str, now: datetime) -> Final | None:
     return None
 
 
+def with_reset(final: Final, text: str, now: datetime) -> Final:
+    """The same, with the reset that another text tells, where it is a limit that does not say when it resets."""
+    if final.ending not in ("usage_limit", "rate_limit") or final.reset_at is not None:
+        return final
+    return Final(final.ending, final.text, reset_at(text, now))
+
+
 def said(text: str) -> str:
     """The last words, on one line and short enough to record."""
     words = " ".join(text.split())
@@ -122,10 +129,18 @@ _MONTHS = tuple(_MONTH.split("|"))
 def reset_at(text: str, now: datetime) -> datetime | None:
     """When the limit that a text speaks of resets, in UTC; None where it does not say, or says nonsense."""
     text = text[-TEXT_MAX_CHARS:]
-    found = next((moment for moment in _moments(text, now) if moment is not None), None)
-    if found is None or not now - timedelta(days=1) <= found <= now + RESET_MAX:
+    found = [moment for moment in _moments(text, now) if moment is not None]
+    likely = [moment for moment in found if now - timedelta(days=1) <= moment <= now + RESET_MAX]
+    # A moment that is past may be that of a line in a log; one to come is meant.
+    return next((moment for moment in likely if moment > now), likely[0] if likely else None)
+
+
+def epoch(seconds: int | None, now: datetime) -> datetime | None:
+    """When a limit resets, told in seconds since 1970; None where that is nonsense."""
+    if not seconds or not 0 < seconds < 1 << 33:
         return None
-    return found
+    found = datetime.fromtimestamp(seconds, UTC)
+    return found if now - timedelta(days=1) <= found <= now + RESET_MAX else None
 
 
 def _moments(text: str, now: datetime) -> Iterable[datetime | None]:

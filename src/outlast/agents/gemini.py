@@ -7,8 +7,7 @@ call itself, here and for the chat file, where a call is found only once it has 
 
 import os
 import re
-import signal
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
 from hashlib import blake2b
 from pathlib import Path
@@ -21,8 +20,8 @@ from outlast.agents import (
     Answer,
     Ask,
     BatchEnd,
+    ByLogin,
     Caps,
-    Common,
     Cut,
     Final,
     Hook,
@@ -36,7 +35,10 @@ from outlast.agents import (
     argv,
     endings,
     gemini_chat,
+    gemini_provider,
+    providers,
     reading,
+    running,
     starting,
     versions,
 )
@@ -96,6 +98,9 @@ ENDINGS: dict[int, Final] = {
 }
 
 
+_RETRY = re.compile(r"retry in [\w. ]{1,40}", re.IGNORECASE)
+
+
 class _HookInput(msgspec.Struct, frozen=True):
     hook_event_name: str = ""
     session_id: str = ""
@@ -108,12 +113,13 @@ class _HookInput(msgspec.Struct, frozen=True):
 _hook_input: "msgspec.json.Decoder[_HookInput]" = msgspec.json.Decoder(_HookInput)
 
 
-class Gemini(Common):
+class Gemini(ByLogin):
     """The adapter. The clock and the maker of session ids are arguments."""
 
     name = NAME
-    caps = Caps(intent=("hooks", "shims", "transcript"), resume=True, preassigned_session=True, mends=True)
-    stop_signal = signal.SIGTERM
+    caps = Caps(
+        intent=("hooks", "shims", "transcript"), resume=True, preassigned_session=True, mends=True, tells=True
+    )
 
     def __init__(
         self, clock: Callable[[], datetime] = starting.now, fresh_id: Callable[[], str] = starting.fresh_id
@@ -175,7 +181,8 @@ class Gemini(Common):
         if ask.interactive:
             parts = argv.without(parts, "--prompt", "--output-format")
         # Without this the program that we start only starts another, which a kill does not reach.
-        environment = {"GEMINI_CLI_NO_RELAUNCH": "true", **_home(ask)}
+        routed = _login(ask).variables(ask) if ask.routes else {}
+        environment = {"GEMINI_CLI_NO_RELAUNCH": "true", **_home(ask), **routed}
         return Launch((*ask.words[:start], *argv.joined(parts)), environment, session)
 
     def _undouble(self, session: str, ask: Ask) -> None:
@@ -203,6 +210,14 @@ class Gemini(Common):
     def trusting(self, words: Sequence[str]) -> bool:
         parts = _parts(words)[1]
         return argv.has(parts, "--yolo") or argv.value(parts, "--approval-mode") == "yolo"
+
+    # --- its provider ---
+
+    def model(self, words: Sequence[str], environment: Mapping[str, str], cwd: Path) -> str:
+        return _read_login(environment, cwd).model(argv.value(_parts(words)[1], "--model") or "")
+
+    def login(self, ask: Ask) -> gemini_provider.Login:
+        return _login(ask)
 
     # --- its files ---
 
@@ -241,7 +256,7 @@ class Gemini(Common):
             case "AfterTool":
                 call = call_id(read.tool_name, read.tool_input)
                 ok, said = _outcome(read.tool_response)
-                return Hook("post", (ToolEnd(call, ok, said),))
+                return Hook("post", (ToolEnd(call, ok, said, task=running.gemini(said)),))
             case "SessionStart" if read.session_id:
                 return Hook("other", (Session(read.session_id, _resolved(read.transcript_path)),))
             case "AfterAgent":
@@ -264,13 +279,19 @@ class Gemini(Common):
 
     # --- how it ended ---
 
+    def structured(self, words: Sequence[str]) -> bool:
+        return argv.value(_parts(words)[1], "--output-format") in ("json", "stream-json")
+
     def classify(self, exit_code: int, tail: bytes, transcript: bytes) -> Final:
         words = tail[-endings.TEXT_MAX_CHARS :].decode("utf-8", "replace").strip()
         if exit_code < 0 or exit_code in (137, 143):
             return Final("crashed", f"ended by signal {-exit_code if exit_code < 0 else exit_code - 128}")
         error = _error(tail)
         if exit_code in STATUSES:
-            return endings.by_status(STATUSES[exit_code], error or words, NAME, self._clock())
+            final = endings.by_status(STATUSES[exit_code], error or words, NAME, self._clock())
+            return endings.with_reset(
+                final, words, self._clock()
+            )  # its log holds more of what its provider said
         told = endings.match(NAME, error, self._clock()) if error else None
         if told is not None:
             return told
@@ -328,12 +349,27 @@ def _real(ask: Ask) -> Path | None:
     return None if home is None else home / ".gemini"
 
 
+def _login(ask: Ask) -> gemini_provider.Login:
+    return _read_login(ask.environment, ask.cwd)
+
+
+def _read_login(environment: Mapping[str, str], cwd: Path) -> gemini_provider.Login:
+    home = starting.home(environment, *HOME)
+    settings = {} if home is None else providers.json_file(home / ".gemini/settings.json")
+    return gemini_provider.Login(settings, environment, cwd, home)
+
+
 def _home(ask: Ask) -> dict[str, str]:
     """A home of the run's own with our hooks in its settings; the user's in all else."""
     real = _real(ask)
-    if not ask.hook or real is None:
+    if real is None or not (ask.hook or ask.routes):
         return {}
-    own = {"settings.json": msgspec.json.encode(keeping(with_hooks(_settings(real), ask.hook)))}
+    settings: reading.Record = _settings(real)
+    if ask.routes:
+        settings = providers.merged(settings, _login(ask).selected)
+    if ask.hook:
+        settings = with_hooks(settings, ask.hook)
+    own = {"settings.json": msgspec.json.encode(keeping(dict(settings)))}
     home = ask.folder / "gemini-home"
     starting.overlay(home / ".gemini", real, own, folders=FOLDERS, files=FILES)
     return {HOME[0]: str(home)}
@@ -402,7 +438,8 @@ def _said(read: gemini_chat.Line) -> Iterator[AgentEvent]:
         known = call_id(call.name, call.args)
         yield ToolStart(known, call.name, call.args)
         if call.status in ("success", "error", "cancelled"):
-            yield ToolEnd(known, call.status == "success", gemini_chat.answered(call.result))
+            said = gemini_chat.answered(call.result)
+            yield ToolEnd(known, call.status == "success", said, task=running.gemini(said))
     if read.tokens is not None:
         yield Usage(gemini_chat.spent(read.tokens), "response", read.id, read.model)
 
@@ -418,7 +455,7 @@ def _error(tail: bytes) -> str:
     """What its result says went wrong, in either of its formats for programs."""
     for line in reading.backwards(tail, TAIL_LINES_MAX):
         read = reading.record(line) if b'"error"' in line else None
-        if read is not None:
+        if read is not None and reading.text(read, "type") in ("", "result", "error"):  # not a tool's
             found = reading.text(read, "error", "message") or reading.text(read, "error")
             if found:
                 return found

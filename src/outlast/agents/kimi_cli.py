@@ -7,7 +7,6 @@ Read from 1.51.0. It writes two files for a session: `wire.jsonl` tells all that
 import json
 import os
 import re
-import signal
 import tomllib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
@@ -21,14 +20,15 @@ from outlast.agents import (
     Answer,
     Ask,
     BatchEnd,
+    ByLogin,
     Caps,
-    Common,
     Cut,
     Final,
     Hook,
     Launch,
     Response,
     Retry,
+    TaskEnd,
     Text,
     ToolEnd,
     ToolStart,
@@ -36,8 +36,10 @@ from outlast.agents import (
     argv,
     endings,
     kimi_code,
+    kimi_provider,
     mending,
     reading,
+    running,
     starting,
     versions,
 )
@@ -52,6 +54,7 @@ HOME = ("KIMI_SHARE_DIR", ".kimi")
 HOOK_TIMEOUT_S = 600
 RETRYABLE = 75
 CONFIG_FILE = "kimi-cli-config.json"
+FIRST_LINE_MAX_BYTES = 4 << 20
 HOOKED = ("PreToolUse", "PostToolUse", "PostToolUseFailure", "Stop", "StopFailure")
 NESTED_MAX = 8
 
@@ -122,6 +125,13 @@ class _Payload(msgspec.Struct, frozen=True):
     agent_id: str | None = None
     parent_tool_call_id: str | None = None
     event: msgspec.Raw = values.NULL
+    payload: msgspec.Raw = values.NULL
+
+
+class _Task(msgspec.Struct, frozen=True):
+    task_id: str = ""
+    status: str = ""
+    exit_code: int | None = None
 
 
 class _Message(msgspec.Struct, frozen=True):
@@ -136,14 +146,20 @@ class _Line(msgspec.Struct, frozen=True):
 
 _line: "msgspec.json.Decoder[_Line]" = msgspec.json.Decoder(_Line)
 _message: "msgspec.json.Decoder[_Message]" = msgspec.json.Decoder(_Message)
+_task: "msgspec.json.Decoder[_Task]" = msgspec.json.Decoder(_Task)
 
 
-class KimiCli(Common):
+class KimiCli(ByLogin):
     """The adapter. The clock and the maker of session names are arguments."""
 
     name = NAME
-    caps = Caps(intent=("hooks", "shims", "transcript"), resume=True, preassigned_session=True, mends=True)
-    stop_signal = signal.SIGTERM
+    caps = Caps(
+        intent=("hooks", "shims", "transcript"),
+        resume=True,
+        preassigned_session=True,
+        mends=True,
+        response_ids=True,
+    )
 
     def __init__(
         self, clock: Callable[[], datetime] = starting.now, fresh_id: Callable[[], str] = starting.fresh_id
@@ -207,9 +223,10 @@ class KimiCli(Common):
             word = f"--prompt={ask.prompt}"
             parts = argv.without(parts, "--prompt", "--input-format")
             parts = (*parts, argv.Part((word,), ("--prompt",), (ask.prompt,)))
-        if ask.hook:
+        environment = _login(ask).variables(ask) if ask.routes else {}
+        if ask.hook or ask.routes:
             parts = _with_config(parts, ask)
-        return Launch((*ask.words[:start], *argv.joined(parts)), {}, session)
+        return Launch((*ask.words[:start], *argv.joined(parts)), environment, session)
 
     def resume_words(self, session: str) -> tuple[str, ...]:
         return ("kimi", "--session", session)
@@ -221,20 +238,29 @@ class KimiCli(Common):
     def trusting(self, words: Sequence[str]) -> bool:
         return argv.has(_parts(words)[1], "--print", "--quiet", "--yolo", "--afk")
 
+    # --- its provider ---
+
+    def model(self, words: Sequence[str], environment: Mapping[str, str], cwd: Path) -> str:
+        return _read_login(words, environment, cwd).model
+
+    def login(self, ask: Ask) -> kimi_provider.Login:
+        return _login(ask)
+
     # --- its files ---
 
     def transcript(self, session: str, ask: Ask) -> Path | None:
         folder = _folder(session, ask)
         return folder / "wire.jsonl" if folder is not None and (folder / "wire.jsonl").is_file() else None
 
-    def sidecars(self, session: str, ask: Ask) -> tuple[Path, ...]:
-        """What a resume reads besides: to be kept, restored and mended with the transcript."""
-        folder = _folder(session, ask)
-        return () if folder is None else (folder / "context.jsonl", folder / "state.json")
+    def sidecars(self, transcript: Path) -> tuple[Path, ...]:
+        """What its model is given is in the first one."""
+        return (transcript.with_name("context.jsonl"), transcript.with_name("state.json"))
 
     def _knows(self, session: str, ask: Ask) -> bool:
         folder, home = _folder(session, ask), starting.home(ask.environment, *HOME)
         if folder is None or home is None or not (folder / "context.jsonl").is_file():
+            return False
+        if not _has_beginning(folder / "context.jsonl"):
             return False
         try:
             known = reading.record(starting.settings(home / "kimi.json"))
@@ -275,6 +301,9 @@ class KimiCli(Common):
         return kimi_code.answered(data, answer)
 
     # --- how it ended ---
+
+    def structured(self, words: Sequence[str]) -> bool:
+        return argv.value(_parts(words)[1], "--output-format") in ("json", "stream-json")
 
     def classify(self, exit_code: int, tail: bytes, transcript: bytes) -> Final:
         words = tail[-endings.TEXT_MAX_CHARS :].decode("utf-8", "replace").strip()
@@ -323,6 +352,13 @@ def _in_session(parts: argv.Parts, session: str) -> argv.Parts:
     )
 
 
+def _has_beginning(context: Path) -> bool:
+    """Whether somebody spoke before the model did: a file that was taken away under a live kimi-cli goes on in the middle."""
+    with context.open("rb") as file:
+        first = reading.record(file.readline(FIRST_LINE_MAX_BYTES))
+    return first is None or reading.text(first, "role") not in ("assistant", "tool")
+
+
 def _hashed(path: str) -> str:
     return md5(path.encode("utf-8", "replace"), usedforsecurity=False).hexdigest()
 
@@ -341,22 +377,39 @@ def _folder(session: str, ask: Ask) -> Path | None:
     return next(iter(sorted(home.glob(f"sessions/*/{session}"))), None)
 
 
+def _login(ask: Ask) -> kimi_provider.Login:
+    return _read_login(ask.words, ask.environment, ask.cwd)
+
+
+def _read_login(words: Sequence[str], environment: Mapping[str, str], cwd: Path) -> kimi_provider.Login:
+    """By the settings that it would read; those that cannot be read tell nothing here."""
+    parts = _parts(words)[1]
+    try:
+        config = _config(parts, environment, cwd)
+    except UsageError:
+        config = {}
+    return kimi_provider.Login(config, environment, argv.value(parts, "--model") or "", env_first=True)
+
+
 def _with_config(parts: argv.Parts, ask: Ask) -> argv.Parts:
-    """The user's settings with our hooks, in a file of the run's own."""
-    theirs = _config(parts, ask)
+    """The user's settings with our hooks and routes, in a file of the run's own."""
+    theirs: Mapping[str, object] = _config(parts, ask.environment, ask.cwd)
+    if ask.routes:
+        theirs = _login(ask).routed(ask)
     ours = [
         {"event": event, "command": starting.shell(ask.hook), "timeout": HOOK_TIMEOUT_S} for event in HOOKED
     ]
-    hooks = [*reading.items(theirs, "hooks"), *ours]
-    path = starting.private(ask.folder / CONFIG_FILE, msgspec.json.encode({**theirs, "hooks": hooks}))
+    if ask.hook:
+        theirs = {**theirs, "hooks": [*reading.items(theirs, "hooks"), *ours]}
+    path = starting.private(ask.folder / CONFIG_FILE, msgspec.json.encode(theirs))
     given = argv.Part(("--config-file", str(path)), ("--config-file",), (str(path),))
     return (*argv.without(parts, "--config", "--config-file"), given)
 
 
-def _config(parts: argv.Parts, ask: Ask) -> Mapping[str, object]:
+def _config(parts: argv.Parts, environment: Mapping[str, str], cwd: Path) -> Mapping[str, object]:
     given, named = argv.value(parts, "--config"), argv.value(parts, "--config-file")
-    home = starting.home(ask.environment, *HOME)
-    path = ask.cwd / named if named else (home or ask.cwd) / "config.toml"
+    home = starting.home(environment, *HOME)
+    path = cwd / named if named else (home or cwd) / "config.toml"
     try:
         text = given if given is not None else starting.settings(path).decode("utf-8")
         is_json = (given is not None and given.lstrip().startswith("{")) or path.suffix.lower() == ".json"
@@ -383,7 +436,13 @@ def _told(message: _Message, key: str, lane: str, depth: int) -> Iterator[AgentE
         case "ToolResult" if payload.tool_call_id:
             result = payload.return_value or _Returned(is_error=True)
             said = kimi_code.spoken(result.output) or result.message
-            yield ToolEnd(payload.tool_call_id, not result.is_error, said, lane)
+            yield ToolEnd(payload.tool_call_id, not result.is_error, said, lane, task=running.kimi(said))
+        case "Notification" if payload.type in ("task.completed", "task.failed"):
+            ended = reading.decode(bytes(payload.payload), _task)
+            if ended is not None and ended.exit_code is not None:
+                yield TaskEnd(
+                    ended.task_id, ended.exit_code == 0, f"{ended.status}, exit code {ended.exit_code}"
+                )
         case "StatusUpdate" if payload.token_usage is not None:
             yield Usage(_spent(payload.token_usage), "response", payload.message_id or key, "", lane)
         case "StepRetry":

@@ -5,9 +5,8 @@ user's in all else. It fails open: a hook that exits with anything but 2, or lat
 """
 
 import re
-import signal
 import tomllib
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
 from pathlib import Path
 
@@ -18,6 +17,7 @@ from outlast.agents import (
     Answer,
     Ask,
     BatchEnd,
+    Billing,
     Caps,
     Common,
     Cut,
@@ -26,15 +26,20 @@ from outlast.agents import (
     Launch,
     Response,
     Retry,
+    Route,
     Session,
+    TaskEnd,
     Text,
     ToolEnd,
     ToolStart,
     Usage,
     argv,
     endings,
+    kimi_provider,
     mending,
+    providers,
     reading,
+    running,
     starting,
     versions,
 )
@@ -48,6 +53,7 @@ HOME = ("KIMI_CODE_HOME", ".kimi-code")
 HOOK_TIMEOUT_S = 600
 TAIL_LINES_MAX = 40
 INDEX_MAX_BYTES = 64 << 20
+ALIASES_MAX = 256
 HOOKED = ("SessionStart", "PreToolUse", "PostToolUse", "PostToolUseFailure", "Stop", "StopFailure")
 # What it makes in its home, and must come to lie in the user's.
 FOLDERS = ("sessions", "logs", "cache", "credentials")
@@ -109,11 +115,19 @@ class _Event(msgspec.Struct, frozen=True, rename="camel"):
     result: _Result | None = None
 
 
+class _Task(msgspec.Struct, frozen=True, rename="camel"):
+    task_id: str = ""
+    status: str = ""
+    exit_code: int | None = None
+
+
 class _Line(msgspec.Struct, frozen=True, rename="camel"):
     type: str = ""
+    info: _Task | None = None
     agent_id: str = ""
     event: _Event | None = None
     model: str = ""
+    model_alias: str = ""
     usage: _Tokens | None = None
     time: int = 0
     failed_attempt: int = 0
@@ -135,7 +149,7 @@ class HookInput(msgspec.Struct, frozen=True):
 _line: "msgspec.json.Decoder[_Line]" = msgspec.json.Decoder(_Line)
 _hook_input: "msgspec.json.Decoder[HookInput]" = msgspec.json.Decoder(HookInput)
 _WANTED = re.compile(
-    rb'"type":\s?"(?:context\.append_loop_event|usage\.record|turn\.(?:ended|step\.retrying))"'
+    rb'"type":\s?"(?:context\.append_loop_event|usage\.record|llm\.request|task\.terminated|turn\.(?:ended|step\.retrying))"'
 )
 
 
@@ -144,10 +158,10 @@ class KimiCode(Common):
 
     name = NAME
     caps = Caps(intent=("hooks", "shims", "transcript"), resume=True, mends=True)
-    stop_signal = signal.SIGTERM
 
     def __init__(self, clock: Callable[[], datetime] = starting.now) -> None:
         self._clock = clock
+        self._models: dict[str, str] = {}  # by the names that the user's settings give them
 
     # --- the command ---
 
@@ -188,7 +202,8 @@ class KimiCode(Common):
         elif ask.prompt:
             word = f"--prompt={ask.prompt}"
             parts = (*argv.without(parts, "--prompt"), argv.Part((word,), ("--prompt",), (ask.prompt,)))
-        return Launch((*ask.words[:start], *argv.joined(parts)), _home(ask), session)
+        environment = {**_home(ask), **_login(ask).variables(ask)}
+        return Launch((*ask.words[:start], *argv.joined(parts)), environment, session)
 
     def resume_words(self, session: str) -> tuple[str, ...]:
         return ("kimi", "--session", session)
@@ -199,6 +214,26 @@ class KimiCode(Common):
 
     def trusting(self, words: Sequence[str]) -> bool:
         return argv.has(_parts(words)[1], "--prompt", "--auto")
+
+    # --- its provider ---
+
+    def model(self, words: Sequence[str], environment: Mapping[str, str], cwd: Path) -> str:
+        return _read_login(words, environment).model
+
+    def billing(self, ask: Ask) -> Billing:
+        return _login(ask).billing()
+
+    def account(self, ask: Ask) -> str:
+        return _login(ask).account()
+
+    def gateway(self, ask: Ask, route: Route) -> Ask | str:
+        routed = _login(ask).gateway(ask, route)
+        try:
+            if isinstance(routed, str) or kimi_provider.is_rewritten(_config(routed), routed):
+                return routed
+        except OSError:
+            return "its config.toml cannot be read"
+        return "its config.toml has a base_url that cannot be found there: write each on a line of its own"
 
     # --- its files ---
 
@@ -213,10 +248,8 @@ class KimiCode(Common):
         found = sorted(transcript.parent.parent.glob("*/wire.jsonl"))
         return tuple(path for path in found if path != transcript)
 
-    def sidecars(self, session: str, ask: Ask) -> tuple[Path, ...]:
-        """What a resume needs besides the transcript."""
-        wire = self.transcript(session, ask)
-        return () if wire is None else (wire.parents[2] / "state.json",)
+    def sidecars(self, transcript: Path) -> tuple[Path, ...]:
+        return (transcript.parents[2] / "state.json",)
 
     # --- what it did ---
 
@@ -230,13 +263,23 @@ class KimiCode(Common):
         match read.type:
             case "context.append_loop_event" if read.event is not None:
                 yield from _looped(read.event, lane)
+            case "llm.request":
+                if read.model_alias and len(self._models) < ALIASES_MAX:
+                    self._models[read.model_alias] = read.model
             case "usage.record" if read.usage is not None:
-                # The step's end tells the same once more; a kill can come before that.
-                yield Usage(_spent(read.usage), "response", f"{read.agent_id}@{read.time}", read.model, lane)
+                # The step's end tells the same once more, with its provider's id; a kill can come before that.
+                model = providers.bare(self._models.get(read.model, read.model))
+                yield Usage(_spent(read.usage), "response", f"{read.agent_id}@{read.time}", model, lane)
             case "turn.step.retrying":
                 yield Retry(bounded(read.failed_attempt), endings.said(read.error_message))
             case "turn.ended":
                 yield BatchEnd(lane)
+            case "task.terminated" if read.info is not None and read.info.exit_code is not None:
+                ended = read.info
+                if ended.status in ("completed", "failed"):  # else it was killed
+                    yield TaskEnd(
+                        ended.task_id, ended.exit_code == 0, f"{ended.status}, exit code {ended.exit_code}"
+                    )
             case _:
                 return
 
@@ -249,6 +292,9 @@ class KimiCode(Common):
         return answered(data, answer)
 
     # --- how it ended ---
+
+    def structured(self, words: Sequence[str]) -> bool:
+        return argv.value(_parts(words)[1], "--output-format") in ("json", "stream-json")
 
     def classify(self, exit_code: int, tail: bytes, transcript: bytes) -> Final:
         words = tail[-endings.TEXT_MAX_CHARS :].decode("utf-8", "replace").strip()
@@ -311,12 +357,29 @@ def _named(parts: argv.Parts) -> str:
     return named if _SESSION.fullmatch(named) else ""
 
 
+def _login(ask: Ask) -> kimi_provider.Login:
+    return _read_login(ask.words, ask.environment)
+
+
+def _read_login(words: Sequence[str], environment: Mapping[str, str]) -> kimi_provider.Login:
+    home = starting.home(environment, *HOME)
+    config = providers.toml_text(providers.text(home / "config.toml")) if home is not None else {}
+    named = argv.value(_parts(words)[1], "--model") or ""
+    return kimi_provider.Login(config, environment, named, env_first=False)
+
+
+def _config(ask: Ask) -> bytes:
+    """The text of its settings, as a routed ask is to have it."""
+    home = starting.home(ask.environment, *HOME)
+    return b"" if home is None else kimi_provider.rewritten(starting.settings(home / "config.toml"), ask)
+
+
 def _home(ask: Ask) -> dict[str, str]:
-    """A home of the run's own with our hooks in its settings; the user's in all else."""
+    """A home of the run's own with our hooks and routes in its settings; the user's in all else."""
     real = starting.home(ask.environment, *HOME)
-    if not ask.hook or real is None:
+    if real is None or not (ask.hook or ask.routes):
         return {}
-    config = with_hooks(starting.settings(real / "config.toml"), ask.hook)
+    config = with_hooks(_config(ask), ask.hook) if ask.hook else _config(ask)
     home = starting.overlay(
         ask.folder / "kimi-code-home", real, {"config.toml": config}, folders=FOLDERS, files=FILES
     )
@@ -355,7 +418,10 @@ def _looped(event: _Event, lane: str) -> Iterator[AgentEvent]:
             yield ToolStart(event.tool_call_id, event.name, event.args, lane)
         case "tool.result" if event.tool_call_id:
             result = event.result or _Result()
-            yield ToolEnd(event.tool_call_id, result.is_error is not True, spoken(result.output), lane)
+            said = spoken(result.output)
+            yield ToolEnd(
+                event.tool_call_id, result.is_error is not True, said, lane, task=running.kimi(said)
+            )
         case "step.end":
             yield BatchEnd(lane)
         case _:
@@ -398,7 +464,8 @@ def hooked(data: bytes) -> Hook:
         case "PreToolUse" if known:
             return Hook("pre", (ToolStart(known, read.tool_name, read.tool_input),))
         case "PostToolUse" if known:
-            return Hook("post", (ToolEnd(known, True, spoken(read.tool_output)),))
+            said = spoken(read.tool_output)
+            return Hook("post", (ToolEnd(known, True, said, task=running.kimi(said)),))
         case "PostToolUseFailure" if known:
             return Hook("post", (ToolEnd(known, False, spoken(read.error)),))
         case "PreToolUse":

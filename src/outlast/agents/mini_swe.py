@@ -6,8 +6,7 @@ shims. Cut off, it starts anew with all that is known.
 
 import os
 import re
-import signal
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime
 from pathlib import Path
 
@@ -21,16 +20,24 @@ from outlast.agents import (
     Final,
     Hook,
     Launch,
+    Route,
+    Usage,
     argv,
     endings,
+    litellm_provider,
+    providers,
+    reading,
     starting,
     versions,
 )
+from outlast.core import values
 
 NAME = "mini-swe-agent"
 TRIED = versions.Tried("mini-swe-agent", (2, 0), (2, 4))
 TRAJECTORY_FILE = "mini-swe-agent.traj.json"
 TRAJECTORY_TAIL_BYTES = 1 << 16
+TRAJECTORY_MAX_BYTES = 64 << 20
+BASE = "model.model_kwargs.api_base"  # the setting that goes before the variables
 
 TABLE = argv.Table(
     valued=frozenset(
@@ -62,8 +69,7 @@ class MiniSwe(Common):
     """The adapter. The clock is an argument."""
 
     name = NAME
-    caps = Caps(intent=("shims",))
-    stop_signal = signal.SIGTERM
+    caps = Caps(intent=("shims",), response_ids=True)
 
     def __init__(self, clock: Callable[[], datetime] = starting.now) -> None:
         self._clock = clock
@@ -111,7 +117,7 @@ class MiniSwe(Common):
             # Its own default is one file for all that run at a time.
             path = str(ask.folder / TRAJECTORY_FILE)
             parts = (*parts, argv.Part(("--output", path), ("--output",), (path,)))
-        return Launch((*ask.words[:start], *argv.joined(parts)))
+        return Launch((*ask.words[:start], *argv.joined(_routed(parts, ask))), _variables(parts, ask))
 
     def resume_words(self, session: str) -> tuple[str, ...]:
         return ()
@@ -123,11 +129,47 @@ class MiniSwe(Common):
     def trusting(self, words: Sequence[str]) -> bool:
         return argv.has(_parts(words)[1], "--yolo")
 
+    # --- its provider ---
+
+    def model(self, words: Sequence[str], environment: Mapping[str, str], cwd: Path) -> str:
+        return providers.bare(_model(_parts(words)[1], environment))
+
+    def account(self, ask: Ask) -> str:
+        found = litellm_provider.of(_model(_parts(ask.words)[1], ask.environment))
+        return found.account(_environment(ask.environment)) if found is not None else ""
+
+    def gateway(self, ask: Ask, route: Route) -> Ask | str:
+        parts = _parts(ask.words)[1]
+        if (argv.value(parts, "--model-class") or "litellm") not in ("litellm", "litellm_model"):
+            return "its model class is none that takes another address"
+        settings = _settings(parts)
+        files = [ask.cwd / word for word in settings if "=" not in word]
+        if any(re.search(r"(?m)^\s*api_base:", providers.text(path)) for path in files):
+            return f"its settings name an api_base: give it as `-c {BASE}=…`"
+        named = next((word for word in reversed(settings) if word.startswith(f"{BASE}=")), "")
+        models = [_model(parts, ask.environment)]
+        address = named.partition("=")[2]
+        return litellm_provider.gateway(ask, route, models, _environment(ask.environment), address)
+
     # --- its files ---
 
     def transcript(self, session: str, ask: Ask) -> Path | None:
         """None: the trajectory is one JSON value, written anew each step, and nothing resumes from it."""
         return None
+
+    def spent(self, ask: Ask) -> Iterable[Usage]:
+        """By its trajectory: each response stands there as its provider gave it."""
+        named = argv.value(_parts(ask.words)[1], "--output")
+        path = ask.cwd / named if named else ask.folder / TRAJECTORY_FILE
+        try:
+            with path.open("rb") as file:
+                read = reading.record(file.read(TRAJECTORY_MAX_BYTES))
+        except (OSError, ValueError):
+            return
+        for message in reading.items(read, "messages"):
+            response = reading.inner(message, "extra", "response")
+            if reading.text(response, "id"):
+                yield _usage(response, reading.at(message, "extra", "cost"))
 
     # --- what it did: nothing tells while it works ---
 
@@ -165,6 +207,53 @@ class MiniSwe(Common):
 def _parts(words: Sequence[str]) -> tuple[int, argv.Parts]:
     start = starting.start(words, "", NAMES) or 1
     return start, argv.split(words[start:], TABLE)
+
+
+def _usage(response: reading.Record, cost_usd: object) -> Usage:
+    used = reading.inner(response, "usage")
+    cached = reading.number(used, "prompt_tokens_details", "cached_tokens")
+    written = reading.number(used, "cache_creation_input_tokens")
+    fresh = max(reading.number(used, "prompt_tokens") - cached - written, 0)  # theirs counts all of it
+    cost = reading.number({"n": cost_usd * 1e6 if isinstance(cost_usd, int | float) else 0}, "n")
+    spent = values.Usage(fresh, reading.number(used, "completion_tokens"), cached, written, cost)
+    return Usage(spent, "response", reading.text(response, "id"), reading.text(response, "model"))
+
+
+def _environment(environment: Mapping[str, str]) -> dict[str, str]:
+    """The variables as it sees them: those of its own .env file count less than the environment."""
+    named, home = environment.get("MSWEA_GLOBAL_CONFIG_DIR", ""), environment.get("HOME", "")
+    config = environment.get("XDG_CONFIG_HOME", "") or (os.path.join(home, ".config") if home else "")
+    folder = named or (os.path.join(config, NAME) if config else "")
+    return {**(providers.dotenv(Path(folder) / ".env") if folder else {}), **environment}
+
+
+def _settings(parts: argv.Parts) -> list[str]:
+    return [part.values[-1] for part in parts if part.values and part.names[-1:] == ("--config",)]
+
+
+def _model(parts: argv.Parts, environment: Mapping[str, str]) -> str:
+    told = [word.partition("=") for word in _settings(parts)]
+    given = [value for key, _, value in told if key == "model.model_name"]
+    named = argv.value(parts, "--model") or (given[-1] if given else "")
+    return named or _environment(environment).get("MSWEA_MODEL_NAME", "")
+
+
+def _variables(parts: argv.Parts, ask: Ask) -> dict[str, str]:
+    if not ask.routes:
+        return {}
+    found = litellm_provider.variables(ask, [_model(parts, ask.environment)], _environment(ask.environment))
+    return {**found, **providers.reaching(ask)}
+
+
+def _routed(parts: argv.Parts, ask: Ask) -> argv.Parts:
+    """The command with what stands for the address that it names itself."""
+    start = f"{BASE}="
+    return tuple(
+        argv.Part(("--config", start + providers.local(ask, part.values[-1].removeprefix(start))), part.names)
+        if part.values and part.names[-1:] == ("--config",) and part.values[-1].startswith(start)
+        else part
+        for part in parts
+    )
 
 
 ADAPTER = MiniSwe()

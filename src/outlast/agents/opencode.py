@@ -5,10 +5,10 @@ opencode says itself that a call was interrupted. What it did is read from a jou
 shape of `opencode run --format json`. The plugin asks before each call, and a call that is not allowed is not made.
 """
 
+import contextlib
 import json
 import re
-import signal
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
 from pathlib import Path
 
@@ -19,8 +19,8 @@ from outlast.agents import (
     Answer,
     Ask,
     BatchEnd,
+    ByLogin,
     Caps,
-    Common,
     Cut,
     Final,
     Hook,
@@ -34,6 +34,8 @@ from outlast.agents import (
     argv,
     endings,
     mending,
+    opencode_provider,
+    providers,
     reading,
     starting,
     versions,
@@ -44,7 +46,7 @@ from outlast.errors import UsageError
 NAME = "opencode"
 PACKAGES = ("opencode-ai", "opencode-linux", "opencode-darwin")
 TRIED = versions.Tried("opencode", (1, 0), (1, 18), "see `opencode upgrade`")
-CONTENT = "OPENCODE_CONFIG_CONTENT"
+CONTENT = opencode_provider.CONTENT
 PLUGIN_FILE = "opencode-plugin.js"
 JOURNAL_FILE = "opencode-journal.jsonl"
 TAIL_LINES_MAX = 40
@@ -87,7 +89,9 @@ import { appendFileSync } from "node:fs"
 const command = COMMAND
 const journal = JOURNAL
 const said_max = 1 << 20
+const models_max = 10_000
 const children = new Set()
+const models = new Map() // by the message that a step is part of
 
 const lane = (session) => (children.has(session) ? session : "")
 const note = (record) => {
@@ -142,9 +146,11 @@ export const Outlast = async ({ directory }) => {
         }
       } else if (event.type === "session.error") {
         note({ type: "error", sessionID: of.sessionID, lane: lane(of.sessionID), error: of.error })
+      } else if (event.type === "message.updated") {
+        if (of.info?.modelID && models.size < models_max) models.set(of.info.id, of.info.modelID)
       } else if (event.type === "message.part.updated") {
         const part = of.part ?? {}
-        const record = { sessionID: part.sessionID, lane: lane(part.sessionID), part }
+        const record = { sessionID: part.sessionID, lane: lane(part.sessionID), model: models.get(part.messageID), part }
         if (part.type === "step-start") note({ type: "step_start", ...record })
         if (part.type === "step-finish") note({ type: "step_finish", ...record })
         if (part.type === "text" && part.time?.end) note({ type: "text", ...record })
@@ -194,6 +200,7 @@ class _Line(msgspec.Struct, frozen=True):
     type: str = ""
     session_id: str = msgspec.field(default="", name="sessionID")
     lane: str = ""
+    model: str = ""
     part: _Part | None = None
 
 
@@ -211,12 +218,11 @@ _line: "msgspec.json.Decoder[_Line]" = msgspec.json.Decoder(_Line)
 _hook_input: "msgspec.json.Decoder[_HookInput]" = msgspec.json.Decoder(_HookInput)
 
 
-class OpenCode(Common):
+class OpenCode(ByLogin):
     """The adapter. The clock is an argument."""
 
     name = NAME
-    caps = Caps(intent=("hooks", "shims"), resume=True)
-    stop_signal = signal.SIGTERM
+    caps = Caps(intent=("hooks", "shims"), resume=True, tells=True)
 
     def __init__(self, clock: Callable[[], datetime] = starting.now) -> None:
         self._clock = clock
@@ -279,6 +285,14 @@ class OpenCode(Common):
     def trusting(self, words: Sequence[str]) -> bool:
         return argv.has(_parts(words)[1], "--auto")
 
+    # --- its provider ---
+
+    def model(self, words: Sequence[str], environment: Mapping[str, str], cwd: Path) -> str:
+        return providers.bare(_read_login(words, environment, cwd).model)
+
+    def login(self, ask: Ask) -> opencode_provider.Login:
+        return _login(ask)
+
     # --- its files ---
 
     def transcript(self, session: str, ask: Ask) -> Path | None:
@@ -320,6 +334,9 @@ class OpenCode(Common):
         return (reason, 0) if answer.allowed else (reason or b"denied by outlast", DENIED)
 
     # --- how it ended ---
+
+    def structured(self, words: Sequence[str]) -> bool:
+        return argv.value(_parts(words)[1], "--format") == "json"
 
     def classify(self, exit_code: int, tail: bytes, transcript: bytes) -> Final:
         words = tail[-endings.TEXT_MAX_CHARS :].decode("utf-8", "replace").strip()
@@ -385,20 +402,39 @@ def _going_on(parts: argv.Parts, session: str, prompt: str, *, interactive: bool
     return (*run, *kept, *said)
 
 
+def _login(ask: Ask) -> opencode_provider.Login:
+    return _read_login(ask.words, ask.environment, ask.cwd)
+
+
+def _read_login(words: Sequence[str], environment: Mapping[str, str], cwd: Path) -> opencode_provider.Login:
+    parts = _parts(words)[1]
+    folder = cwd / (argv.value(parts, "--dir") or "")
+    return opencode_provider.Login(argv.value(parts, "--model") or "", environment, folder)
+
+
 def _environment(ask: Ask) -> dict[str, str]:
-    """The plugin, by a setting in the environment that opencode adds to those in files."""
-    if not ask.hook:
+    """The plugin and the routes, by a setting in the environment that opencode adds to those in files."""
+    if not ask.hook and not ask.routes:
         return {}
-    source = PLUGIN.replace("COMMAND", json.dumps(list(ask.hook)), 1)
-    source = source.replace("JOURNAL", json.dumps(str(ask.folder / JOURNAL_FILE)), 1)
-    path = starting.private(ask.folder / PLUGIN_FILE, source.encode("utf-8", "surrogateescape"))
     theirs = ask.environment.get(CONTENT, "")
     config = reading.record(starting.uncommented(theirs).encode("utf-8", "replace")) if theirs.strip() else {}
     if config is None:
         raise UsageError(f"opencode's {CONTENT} cannot be understood", hint="it must be a JSON object")
-    return {
-        CONTENT: json.dumps({**config, "plugin": [*reading.items(config, "plugin"), path.resolve().as_uri()]})
-    }
+    if ask.routes:
+        config = providers.merged(config, _login(ask).routed(ask))
+    if ask.hook:
+        config = {**config, "plugin": [*reading.items(config, "plugin"), _plugin(ask).resolve().as_uri()]}
+    return {CONTENT: json.dumps(config), **providers.reaching(ask)}
+
+
+def _plugin(ask: Ask) -> Path:
+    """The plugin's file, written for this run."""
+    if ask.session is None:  # what another session wrote is not this one's
+        with contextlib.suppress(FileNotFoundError):
+            (ask.folder / JOURNAL_FILE).rename(ask.folder / f"before-{JOURNAL_FILE}")
+    source = PLUGIN.replace("COMMAND", json.dumps(list(ask.hook)), 1)
+    source = source.replace("JOURNAL", json.dumps(str(ask.folder / JOURNAL_FILE)), 1)
+    return starting.private(ask.folder / PLUGIN_FILE, source.encode("utf-8", "surrogateescape"))
 
 
 def _told(line: _Line, part: _Part) -> Iterator[AgentEvent]:
@@ -415,7 +451,10 @@ def _told(line: _Line, part: _Part) -> Iterator[AgentEvent]:
             yield ToolEnd(part.call_id, ok, (state.output if ok else state.error) or "", lane)
         case "step_finish":
             if part.tokens is not None:
-                yield Usage(_spent(part.tokens, part.cost), "response", part.id or part.message_id, "", lane)
+                model = providers.bare(line.model)
+                yield Usage(
+                    _spent(part.tokens, part.cost), "response", part.id or part.message_id, model, lane
+                )
             yield BatchEnd(lane)
         case _:
             return

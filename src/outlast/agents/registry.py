@@ -2,6 +2,8 @@
 
 import importlib
 import os
+import re
+import shlex
 from collections.abc import Sequence
 from functools import cache
 
@@ -63,6 +65,65 @@ def recognise(words: Sequence[str], program: str) -> Adapter | None:
         if adapter is not None and adapter.detect(words, program):
             return adapter
     return None
+
+
+def start(adapter: Adapter, words: Sequence[str], program: str) -> int:
+    """How many words stand before the agent's own: a runner's, a wrapper's, and its name."""
+    from outlast.agents import starting
+
+    names = importlib.import_module(MODULES[adapter.name]).NAMES
+    return starting.start(words, program, names) or 1
+
+
+def assigned(words: Sequence[str]) -> dict[str, str]:
+    """The variables that `env` in front of an agent's command sets."""
+    from outlast.agents import starting
+
+    return starting.assigned(words)
+
+
+# What starts another program in a way, or in a place, that nobody sees through.
+_HIDING = frozenset(
+    "sudo doas su env setsid chrt taskset xargs systemd-run unbuffer script strace ltrace tmux screen dtach abduco".split()
+)
+_SHELLS = frozenset("sh bash dash zsh ksh fish".split())
+_PARTS = re.compile(r"[;&|()\n]+")
+
+
+def below(words: Sequence[str]) -> tuple[str, str] | None:
+    """The agent that a command starts below another program which hides it from us, and that program; None for most."""
+    if not any(hint in word[:HINT_CHARS_MAX] for hint in HINTS.values() for word in words[:HINT_WORDS_MAX]):
+        return None
+    from outlast.agents import starting
+
+    words = words[starting.prefix(words) :]
+    name = _hidden(words)
+    return (name, os.path.basename(words[0])) if name else None
+
+
+def _hidden(words: Sequence[str]) -> str:
+    first = os.path.basename(words[0]) if words else ""
+    if first in _SHELLS:
+        script = next(
+            (words[at + 1] for at in range(1, len(words) - 1) if re.fullmatch(r"-[a-z]*c", words[at])), ""
+        )
+        return next((name for part in _PARTS.split(script[:HINT_CHARS_MAX]) if (name := _named(part))), "")
+    if first not in _HIDING:
+        return ""
+    found = (recognise(words[at:], "") for at in range(1, min(len(words), HINT_WORDS_MAX)))
+    return next((adapter.name for adapter in found if adapter is not None), "")
+
+
+def _named(command: str) -> str:
+    """The agent that one command of a shell starts."""
+    try:
+        words = shlex.split(command)
+    except ValueError:
+        return ""
+    while words and (words[0] in ("exec", "command") or re.match(r"[A-Za-z_]\w*=", words[0])):
+        words = words[1:]
+    adapter = recognise(words, "")
+    return adapter.name if adapter is not None else ""
 
 
 def _real(program: str) -> str:

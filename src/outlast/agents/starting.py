@@ -38,6 +38,55 @@ def fresh_id() -> str:
     return str(uuid4())
 
 
+# Programs that become, or wait for, the command that they are given, in the same place: their flags that take a word, and
+# how many words of their own stand before the command. `env` counts with assignments alone.
+_PREFIXES: Mapping[str, tuple[str, int]] = {
+    "env": ("", 0),
+    "nice": ("-n --adjustment", 0),
+    "ionice": ("-c -n --class --classdata", 0),
+    "nohup": ("", 0),
+    "stdbuf": ("-i -o -e --input --output --error", 0),
+    "time": ("-f -o --format --output", 0),
+    "timeout": ("-k -s --kill-after --signal", 1),
+}
+_ASSIGNED = re.compile(r"[A-Za-z_]\w*=")
+
+
+def prefix(words: Sequence[str]) -> int:
+    """How many words of such programs stand before the command itself; 0 where there are none, or none to be seen through."""
+    at = 0
+    while at < min(len(words), RUNNER_WORDS_MAX):
+        name = os.path.basename(words[at])
+        if name not in _PREFIXES:
+            return at
+        after = _behind(words, at, name)
+        if after is None or after >= len(words):
+            return 0
+        at = after
+    return 0
+
+
+def _behind(words: Sequence[str], at: int, name: str) -> int | None:
+    values, own = frozenset(_PREFIXES[name][0].split()), _PREFIXES[name][1]
+    at += 1
+    while at < len(words) and words[at].startswith("-"):
+        if name == "env":
+            return None  # another folder, or less of the environment: nobody knows then where its files are
+        if words[at] == "--":
+            at += 1
+            break
+        at += 2 if words[at] in values else 1
+    while name == "env" and at < len(words) and _ASSIGNED.match(words[at]):
+        at += 1
+    return at + own
+
+
+def assigned(words: Sequence[str]) -> dict[str, str]:
+    """The variables that `env` in front of a command sets."""
+    pairs = [word.partition("=") for word in words[: prefix(words)] if _ASSIGNED.match(word)]
+    return {name: value for name, _, value in pairs}
+
+
 @dataclass(frozen=True, slots=True)
 class Names:
     """What an agent is called: as a program, as a package for npx or uvx, as a module, and by its file's path."""
@@ -56,6 +105,10 @@ class Names:
 
 def start(words: Sequence[str], program: str, names: Names) -> int | None:
     """How many words stand before the agent's own; None if this is not that agent."""
+    before = prefix(words)
+    if before:
+        found = start(words[before:], "", names)
+        return None if found is None else before + found
     if not words:
         return None
     first = os.path.basename(words[0])

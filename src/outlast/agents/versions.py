@@ -46,6 +46,8 @@ def real(program: str) -> str:
 
 def named(program: str, packages: Sequence[str]) -> str:
     """The version that the program's package or path names, or nothing. Reads files, starts nothing."""
+    if not program:
+        return ""
     try:
         real = Path(program).resolve(strict=True)
     except (OSError, RuntimeError, ValueError):

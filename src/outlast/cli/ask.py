@@ -2,13 +2,16 @@
 
 import argparse
 from collections.abc import Callable
+from datetime import UTC, datetime
 
 from outlast.cli import place, terminal
 from outlast.core.events import Finding
 from outlast.errors import UsageError
 from outlast.runs import acts, find
 from outlast.runs.acts import Outcome
+from outlast.runs.terms import in_words
 from outlast.store import SqliteStore
+from outlast.store.protocol import Summary
 
 
 def add(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
@@ -54,6 +57,7 @@ def _add_resume(commands: "argparse._SubParsersAction[argparse.ArgumentParser]")
         "store that died without anybody's wish, each in the background; the others are listed with why not.",
         epilog="example: outlast resume 1411\n         outlast resume --all --dry-run\n"
         "         outlast resume 1411 --agent codex\n"
+        "         outlast resume 1411 --budget +200k\n"
         "exit codes of --all: 0 all that should go on do, 1 one does not; else those of `outlast run`",
     )  # fmt: skip
     command.add_argument(
@@ -73,7 +77,15 @@ def _add_resume(commands: "argparse._SubParsersAction[argparse.ArgumentParser]")
     command.add_argument(
         "--dry-run", action="store_true", help="only say what would go on, and why; nothing is started"
     )
+    command.add_argument(
+        "--parked", action="store_true", help="with --all: only those that waited for a quota, which is back"
+    )
     command.add_argument("--json", action="store_true", help="with --all: as JSON")
+    command.add_argument(
+        "--budget", metavar="LIMIT", action="append",
+        help="go on with more: +200k, usd=+5, time=+2h on top, or 600k as the new limit; repeatable",
+    )  # fmt: skip
+    command.add_argument("--until", metavar="TIME", help="it may work until 07:00, +8h, 2026-11-16T07:00")
     command.add_argument(
         "--agent", metavar="NAME",
         help="go on in another agent CLI (claude, codex, kimi-code, …), with its usual command or the one after `--`",
@@ -148,6 +160,7 @@ def resume(arguments: argparse.Namespace) -> int:
     night.refuse_odd(arguments)
     if arguments.all:
         return night.resume_all(arguments)
+    terminal.refuse_blank(arguments, "--budget", "--until")
     if arguments.dry_run:
         return night.foresee(arguments)
     night.check_agent(arguments)
@@ -158,15 +171,37 @@ def resume(arguments: argparse.Namespace) -> int:
 
 def _allow_again(arguments: argparse.Namespace) -> None:
     """A person asks for it, so that what rests may start, and the attempts so far count no more."""
+    from outlast.cli import night
+
     with place.opened(arguments) as store:
         summary = place.named(arguments, store)
+        budget = night.raised(arguments, store, summary)
+        wall = _wall(store, summary)
         outcome = acts.resume(store, summary.run, accept_rewind=arguments.accept_rewind)
+        if budget is not None:
+            acts.set_budget(store, summary.run, budget)
+    if budget is not None:
+        terminal.tell(f"its budget is now {in_words(budget)}")
     if outcome.changed or not summary.state.supervised:
         _report(outcome, "may be started again")
+    if wall:
+        terminal.tell(f"{wall}; it goes on all the same")
     if outcome.status == "in_doubt":
         terminal.tell(
             f"it has effects in doubt; see `outlast show {place.typed(arguments.run, outcome.run)}`"
         )
+
+
+def _wall(store: SqliteStore, summary: Summary) -> str:
+    """What is to be said of a quota wall that the run goes on despite; nothing where none is known of."""
+    from outlast.supervisor import starting, walls
+
+    account = starting.account_in(store, summary) if summary.state.supervised else ""
+    wall = walls.spare(store.root, account, summary.run)
+    until = wall.until if wall is not None else summary.state.parked_until
+    if until is None or until <= datetime.now(UTC):
+        return ""
+    return f"the wall may still stand: it was to be tried again at {terminal.clock(until)}"
 
 
 def handoff(arguments: argparse.Namespace) -> None:

@@ -4,7 +4,7 @@ import argparse
 import os
 import shlex
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from outlast.cli import place, terminal
@@ -24,10 +24,11 @@ def add(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None
     _add_fork(commands)
     command = commands.add_parser(
         "export", help="write a run into one file and seal it here",
-        description="Write a run with its children, payloads and saves into one file. It is sealed here (handed off),\n"
+        description="Write a run with its children, payloads, saves and its agent's sessions into one file. It is sealed here (handed off),\n"
         "so that it goes on in one place only; --copy leaves it live, and the import becomes a fork. What looks like\n"
-        "a secret is masked in the journal, not in the files of the workspace, which come with the commits they\n"
-        "stand on. Untracked secrets, which saves keep apart, never leave this store.",
+        "a secret is masked in the journal and in our copies of the agent's transcripts, not in the files of the\n"
+        "workspace, which come with the commits they stand on. Untracked secrets, which saves keep apart, never\n"
+        "leave this store.",
         epilog="example: outlast export 1411 -o 1411.outlast.tar.gz",
     )  # fmt: skip
     place.add_run(command)
@@ -156,6 +157,7 @@ def export(arguments: argparse.Namespace) -> None:
     terminal.say(terminal.safe(written.path))
     terminal.tell(f"{written.events:,} events, {written.blobs:,} payloads, {written.size:,} bytes")
     _tell_files(written)
+    _tell_sessions(written)
     if written.masked:
         _tell_masked(written)
     if written.sealed_before:
@@ -173,6 +175,25 @@ def _tell_files(written: archive.Exported) -> None:
         terminal.tell(f"without files: {written.no_files}")
     if written.secrets_left:
         terminal.tell(f"untracked secrets stay here: {_listed(written.secrets_left)}")
+
+
+def _tell_sessions(written: archive.Exported) -> None:
+    if written.sessions:
+        size = sum(each.size for each in written.sessions)
+        kinds = sorted({kind for each in written.sessions for kind in each.masked})
+        masked = f"; masked in it: {', '.join(kinds)}" if kinds else ""
+        whose = _sessions((each.agent, each.session) for each in written.sessions)
+        terminal.tell(f"its agent's session: {whose}, {size:,} bytes{masked}")
+    if written.sessions_left:
+        size = sum(each.size for each in written.sessions_left)
+        whose = _sessions((each.agent, each.session) for each in written.sessions_left)
+        terminal.tell(
+            f"without {size:,} bytes of {whose}, for which there is no room; a fresh session goes on for it"
+        )
+
+
+def _sessions(named: Iterable[tuple[str, str]]) -> str:
+    return _listed(tuple(dict.fromkeys(terminal.safe(f"{agent} {session}") for agent, session in named)))
 
 
 def _listed(names: Sequence[str]) -> str:
@@ -208,6 +229,11 @@ def import_(arguments: argparse.Namespace) -> None:
             f"{taken.masked:,} values were masked when it was exported; `outlast log` shows them so"
         )
     _tell_workspace(taken)
+    if taken.sessions:
+        whose = _sessions((each.agent, each.session) for each in taken.sessions)
+        masked = ", masked" if any(each.masked for each in taken.sessions) else ""
+        how = "; a fork begins one of its own" if taken.copy else "; `outlast resume` goes on in it"
+        terminal.tell(f"its agent's session came along{masked}: {whose}{how}")
     for command in taken.commands:
         terminal.tell(f"its contract runs here: {command}")
 

@@ -113,12 +113,20 @@ def _ls_rows(found: list[show.Listed], waits: set[str], with_project: bool) -> I
         yield [
             *project,
             each.task,
-            f"{words(each.status)}{', starts again' if each.run in waits else ''}",
+            _status(each, waits),
             f"{each.beats}{of}",
             clock(each.updated_at),
             each.run,
             goal,
         ]
+
+
+def _status(each: show.Listed, waits: set[str]) -> str:
+    """How it stands; of one that waits for a moment in time, until when and for what."""
+    if each.status == "parked":
+        until = f" until {clock(each.parked_until)}" if each.parked_until is not None else ""
+        return f"parked{until} ({words(each.cause or '')})"
+    return f"{words(each.status)}{', starts again' if each.run in waits else ''}"
 
 
 def words(name: str) -> str:
@@ -301,8 +309,9 @@ def _point_on(summary: Summary, shown: show.Shown, name: str, supervisor: int) -
     elif shown.status == "failed":
         terminal.tell(f"`outlast resume {name}` allows another try")
     elif shown.status == "parked":
-        later = "; `outlast resume --all` after that time does too" if shown.parked_until is not None else ""
-        terminal.tell(f"`outlast resume {name}` goes on{later}")
+        later = "; `outlast resume --all` after that time does too, and the service does it by itself"
+        at_once = f" at once{later}" if shown.parked_until is not None and summary.state.supervised else ""
+        terminal.tell(f"`outlast resume {name}` goes on{at_once}")
     elif shown.status == "paused" or (shown.status == "interrupted" and summary.state.supervised):
         terminal.tell(f"`outlast resume {name}` goes on")
 

@@ -10,6 +10,7 @@ import io
 import os
 import re
 import sys
+import traceback
 from collections.abc import Sequence
 from typing import Any, NoReturn
 
@@ -32,6 +33,7 @@ GROUPS: dict[str, tuple[str, ...]] = {
     "outlast.cli.state": ("state",),
     "outlast.cli.look": ("ls", "show", "log", "effects", "context"),
     "outlast.cli.output": ("output",),
+    "outlast.cli.budget": ("budget",),
     "outlast.cli.ask": ("settle", "pause", "resume", "cancel", "handoff"),
     "outlast.cli.open": ("open",),
     "outlast.cli.kill": ("kill",),
@@ -48,8 +50,8 @@ GROUPS: dict[str, tuple[str, ...]] = {
 
 # These look or stop: what an agent wrote into the repository's settings does not keep a person from them.
 TOLERANT = (
-    "ls", "show", "log", "effects", "context", "output", "state", "report", "saves", "diff", "doctor", "settle",
-    "pause", "cancel", "kill", "handoff", "__complete",
+    "ls", "show", "log", "effects", "context", "output", "state", "report", "saves", "diff", "doctor", "budget",
+    "settle", "pause", "cancel", "kill", "handoff", "__complete",
 )  # fmt: skip
 
 DESCRIPTION = """\
@@ -62,7 +64,7 @@ It is in doubt. Now what?    outlast effects 1411, look outside, then outlast se
 Where are my files?          outlast saves, outlast diff SAVE, then outlast restore SAVE
 Is the store all right?      outlast doctor
 
-Exit codes: 0 fine, 1 failed, 2 usage or refused, 3 needs a person, 4 budget reached, 70 a bug of ours."""
+Exit codes: 0 fine, 1 failed, 2 usage or refused, 3 needs a person, 4 budget reached, 5 parked, 70 a bug of ours."""
 
 
 class Parser(argparse.ArgumentParser):
@@ -77,7 +79,8 @@ class Parser(argparse.ArgumentParser):
     def parse_known_args(self, args: Any = None, namespace: Any = None) -> tuple[Any, list[str]]:
         """Each command refuses what it does not know itself; argparse would leave that to the topmost parser.
 
-        A command with a `rest` takes all that comes after `--` as it is: another command line.
+        A command with a `rest` takes all that comes after `--` as it is: another command line. One with a `spread` takes
+        the words of that argument also after its options, which argparse does not.
         """
         rest: list[str] | None = None
         if args is not None and self.get_default("rest") is not None and "--" in args:
@@ -86,6 +89,9 @@ class Parser(argparse.ArgumentParser):
         found, unknown = super().parse_known_args(args, namespace)
         if rest is not None:
             found.rest = rest
+        if (spread := self.get_default("spread")) and not any(word.startswith("-") for word in unknown):
+            setattr(found, spread, [*getattr(found, spread), *unknown])
+            unknown = []
         if unknown:
             self._refuse(f"unrecognized arguments: {' '.join(unknown)}", self._nearest(unknown, rest))
         return found, unknown
@@ -184,7 +190,8 @@ def _run(arguments: argparse.Namespace) -> int:
         raise
     except OutlastError as error:
         if arguments.debug:
-            raise
+            traceback.print_exc()  # here, for a supervisor's process ends without a further word
+            return error.exit_code
         said = [str(error), error.hint]
         if arguments.command in wording.COMMANDS:
             said = [wording.typed(text, arguments.command) for text in said]
@@ -192,7 +199,8 @@ def _run(arguments: argparse.Namespace) -> int:
         return error.exit_code
     except Exception as error:
         if arguments.debug:
-            raise
+            traceback.print_exc()
+            return EXIT_UNEXPECTED
         if isinstance(error, FileNotFoundError) and not _is_somewhere():
             terminal.complain("the folder you are in is gone", "`cd` to another one")
             return EXIT_USAGE

@@ -5,14 +5,29 @@ import os
 import shlex
 from datetime import UTC, datetime
 
+from outlast import settings
 from outlast.cli import place, terminal
 from outlast.cli.terminal import clock, say, short
 from outlast.core.secrets import mask
+from outlast.core.values import Allowance
 from outlast.errors import RunRefused, UsageError
 from outlast.runs import acts, find
+from outlast.runs.terms import in_words
+from outlast.runs.terms import raised as raised_to
 from outlast.store import SqliteStore
 from outlast.store.protocol import Summary
-from outlast.supervisor import by_hand, detaching, guarding, reporting, starting, waking_up, watchers
+from outlast.supervisor import (
+    by_hand,
+    detaching,
+    guarding,
+    launching,
+    paying,
+    reporting,
+    starting,
+    waking_up,
+    watchers,
+)
+from outlast.supervisor.attempt import known_agent
 from outlast.supervisor.launching import Launch
 from outlast.supervisor.reporting import Page, Row
 from outlast.supervisor.waking_up import JOBS, Sleeper
@@ -50,9 +65,12 @@ def refuse_odd(arguments: argparse.Namespace) -> None:
         raise UsageError(
             "which agent is that? a command is only for --agent", hint="`outlast resume --help` shows how"
         )
-    alone = {"--jobs": arguments.jobs is not None, "--json": arguments.json}
+    alone = {
+        "--jobs": arguments.jobs is not None, "--json": arguments.json, "--parked": arguments.parked,
+    }  # fmt: skip
     among = {
         "--detach": arguments.detach, "--accept-rewind": arguments.accept_rewind, "--agent": arguments.agent is not None,
+        "--budget": arguments.budget is not None, "--until": arguments.until is not None,
     }  # fmt: skip
     odd = [option for option, given in (among if arguments.all else alone).items() if given]
     if odd:
@@ -71,6 +89,7 @@ def foresee(arguments: argparse.Namespace) -> int:
         launch = _launch(arguments, store, summary)
         if launch is not None:
             _refuse_watched(store, summary)
+        budget = raised(arguments, store, summary)
     name = f"run {summary.run} of task {summary.task}"
     is_now = f"it is {shown.replace('_', ' ')} at beat {summary.state.beats + 1}"
     if launch is None:
@@ -80,7 +99,24 @@ def foresee(arguments: argparse.Namespace) -> int:
         say(terminal.safe(f"{name} would go on; {is_now}"))
         say(terminal.safe(f"  runs  {terminal.short(words, 300)}"))
         say(terminal.safe(f"  in    {folder}"))
+    if budget is not None:
+        say(f"  with  {in_words(budget)}")
     return 0
+
+
+def raised(arguments: argparse.Namespace, store: SqliteStore, summary: Summary) -> Allowance | None:
+    """The budget that it goes on with, where another is asked for. Raises UsageError for one that makes no sense."""
+    if arguments.budget is None and arguments.until is None:
+        return None
+    head = acts.root_of(store, summary.run).state
+    acts.allow(head, find.shown_status(store, head, head.run), "resume")
+    budget = raised_to(head, arguments.budget or (), arguments.until)
+    before = head.budget
+    launch = starting.launch_of(store, summary) if summary.state.supervised else None
+    if launch is not None and (before is None or before.cost_microusd is None):
+        variables, _ = launching.environment_of(launch, starting.inherited())
+        paying.check(budget, known_agent(launch), launch, variables, terminal.tell)
+    return budget
 
 
 def resume_one(arguments: argparse.Namespace) -> int:
@@ -169,10 +205,21 @@ def resume_all(arguments: argparse.Namespace) -> int:
         terminal.tell(f"no run was ever started at {root}")
         return _say_sleepers([], arguments)
     with place.opened(arguments) as store:
-        asleep = waking_up.sleepers(store)
+        asleep = waking_up.sleepers(store, parked_only=arguments.parked)
         if not arguments.dry_run:
-            asleep = waking_up.wake(store, asleep, jobs, _tell_settled)
+            asleep = _wake(store, asleep, jobs, parked_only=arguments.parked)
     return _say_sleepers(asleep, arguments)
+
+
+def _wake(store: SqliteStore, asleep: list[Sleeper], jobs: int, *, parked_only: bool) -> list[Sleeper]:
+    apart_s = settings.load()["wake_apart_s"]
+    with waking_up.alone(store) as alone:
+        if parked_only and not alone:
+            terminal.tell("another `outlast resume --all` is at it")
+            return []
+        asleep = waking_up.wake(store, asleep, jobs, _tell_settled, apart_s=apart_s)
+        waking_up.tidy(store)
+    return asleep
 
 
 def _tell_settled(sleeper: Sleeper) -> None:

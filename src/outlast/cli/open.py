@@ -25,13 +25,13 @@ def open_(arguments: argparse.Namespace) -> int:
     from outlast.cli import run as running
     from outlast.supervisor import by_hand, starting
 
-    if not (os.isatty(0) and os.isatty(1)):
-        raise UsageError(
-            "there is no terminal here to open a session at", hint="`outlast resume` goes on without one"
-        )
     link = running.to_guardian()
     with place.opened(arguments) as store:
         summary = place.named(arguments, store)
+        if not (os.isatty(0) and os.isatty(1)):
+            raise UsageError(
+                "there is no terminal here to open a session at", hint="`outlast resume` goes on without one"
+            )
         launch = by_hand.take(store, summary, link, terminal.tell)
         url = store.url
     return starting.resume(url, summary, launch, link, running.say, opened=True)

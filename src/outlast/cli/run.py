@@ -13,7 +13,10 @@ from outlast.errors import RunHeld, UsageError
 from outlast.store.protocol import Where
 from outlast.supervisor.link import Link, pair
 
-_WITH_WORDS = ("--task", "--issue", "--goal", "--done", "--invariant", "--budget", "--workspace", "--base")
+_WITH_WORDS = (
+    "--task", "--issue", "--goal", "--done", "--invariant", "--budget", "--until", "--reserve", "--workspace",
+    "--base",
+)  # fmt: skip
 
 link: Link | None = None  # to the guardian that started this process
 
@@ -36,11 +39,22 @@ def add(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None
     command.add_argument(
         "--invariant", metavar="CMD", action="append", help="must hold at each beat's end; repeatable"
     )
-    command.add_argument("--budget", metavar="LIMIT", help="like 400k, usd=12 or beats=500")
+    _add_budget(command)
     _add_place(command)
     _add_terms(command)
     command.usage = "outlast run [options] -- CMD …"
     command.set_defaults(handler=run, rest=())
+
+
+def _add_budget(command: argparse.ArgumentParser) -> None:
+    command.add_argument(
+        "--budget", metavar="LIMIT", action="append",
+        help="400k (tokens), usd=12, time=8h, beats=500, window=80%%, or auto: by the runs before; repeatable",
+    )  # fmt: skip
+    command.add_argument("--until", metavar="TIME", help="07:00 (the next), +8h or 2026-11-16T07:00")
+    command.add_argument(
+        "--reserve", metavar="SHARE", help="of the budget, kept for the run's own ending (10%%)"
+    )
 
 
 def _add_place(command: argparse.ArgumentParser) -> None:
@@ -73,6 +87,10 @@ def _add_terms(command: argparse.ArgumentParser) -> None:
     )
     command.add_argument("--restarts", type=int, metavar="N", default=50, help="attempts in all (50)")
     command.add_argument(
+        "--parks", type=int, metavar="N", default=6,
+        help="wait for so many quota walls in a row without progress (6), then a person must look",
+    )  # fmt: skip
+    command.add_argument(
         "--stall",
         type=int,
         metavar="N",
@@ -93,6 +111,10 @@ def _add_terms(command: argparse.ArgumentParser) -> None:
         action="store_true",
         help="end well although it is not known whether a call of the agent happened",
     )
+    command.add_argument(
+        "--gateway", nargs="?", const="", metavar="yes",
+        help="meter the agent by a proxy between it and its model; on a subscription only with --gateway=yes",
+    )  # fmt: skip
     command.add_argument("--moved", action="store_true", help="HEAD was moved on purpose")
     command.add_argument("--amend", action="store_true", help="change goal, checks or budget on purpose")
     command.add_argument(
@@ -107,19 +129,21 @@ def run(arguments: argparse.Namespace) -> int:
     terminal.refuse_blank(arguments, *_WITH_WORDS)
     if arguments.detach:
         return _detach(arguments)
-    if min(arguments.rounds, arguments.stall) < 0 or arguments.restarts < 1:
+    if min(arguments.rounds, arguments.stall, arguments.parks) < 0 or arguments.restarts < 1:
         raise UsageError(
-            "--rounds and --stall take 0 or more, --restarts 1 or more", hint="`outlast run --help` shows how"
+            "--rounds, --stall and --parks take 0 or more, --restarts 1 or more",
+            hint="`outlast run --help` shows how",
         )
     if arguments.base is not None and arguments.worktree is None:
         raise UsageError("--base is only for --worktree", hint="add --worktree, or leave --base out")
     asked = starting.Asked(
         words=tuple(arguments.rest), task=arguments.task or "", issue=arguments.issue or "", goal=arguments.goal,
-        done=_commands(arguments.done), invariants=_commands(arguments.invariant), budget=arguments.budget,
+        done=_commands(arguments.done), invariants=_commands(arguments.invariant), budget=_commands(arguments.budget),
+        until=arguments.until, reserve=arguments.reserve,
         workspace=arguments.workspace, cwd=str(Path.cwd()), store=arguments.store, project=_project(arguments),
         files=arguments.files,
-        rounds=arguments.rounds, restarts=arguments.restarts, stall=arguments.stall, share=arguments.share, amend=arguments.amend,
-        again=arguments.again, moved=arguments.moved, plain=arguments.plain, accept_unknown=arguments.accept_unknown,
+        rounds=arguments.rounds, restarts=arguments.restarts, parks=arguments.parks, stall=arguments.stall, share=arguments.share, amend=arguments.amend,
+        again=arguments.again, moved=arguments.moved, plain=arguments.plain, accept_unknown=arguments.accept_unknown, gateway=arguments.gateway,
         headless=arguments.headless or arguments.detach,
     )  # fmt: skip
     starting.check(asked)

@@ -1,29 +1,122 @@
-"""Budgets as people write them, and what is left of them. Money is integer micro-dollars."""
+"""Budgets as people write them, what is left of them, and when a run must think of its ending. Money is integer micro-dollars.
+
+The ledger is the journal: spent is what events say, reserved is what the next beat may cost. Nothing here looks at a clock.
+"""
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
+from datetime import datetime, timedelta
+from typing import Literal
 
 import msgspec
 
-from outlast.core.state import RunState
+from outlast.core.state import BEAT, GATEWAY, RunState
 from outlast.core.values import Allowance, Usage
 from outlast.errors import BadSetting
 
+RESERVE_PCT = 10
+ENDING_BEATS = 4  # what an ending takes: the word reaches the agent with its next call or two, it commits, it says goodbye
+LAST_MINUTES = timedelta(minutes=5)  # before `until`, at most
+FIRST_TOKENS = 30_000  # what the first response of an agent we know nothing of may cost, at most
 _SCALE = {"": 1, "k": 1_000, "m": 1_000_000, "g": 1_000_000_000}
 _TIME = {"s": 1, "m": 60, "h": 3600, "d": 86400}
 _FIELDS = {
     "tokens": "tokens", "usd": "cost_microusd", "time": "time_s", "beats": "beats", "window": "window_pct"
 }  # fmt: skip
+_SMALLEST = {
+    "tokens": "tokens",
+    "usd": "millionths of a dollar",
+    "time": "seconds",
+    "beats": "beats",
+    "window": "percent",
+}
+AMOUNT_MAX = 10**15
+TIME_MAX_S = 100 * 366 * 86_400
+UNITS = {field: unit for unit, field in _FIELDS.items()}
 _NUMBER = r"([0-9]{1,18}(?:\.[0-9]{1,18})?)"
-_LIKE = "like 400k, usd=12, beats=500"
+_LIKE = "like 400k, usd=12, time=8h, beats=500 or window=80%"
+
+Unit = Literal["tokens", "usd", "time", "beats", "window", "until"]
 
 
 class Left(msgspec.Struct, frozen=True):
-    """What a run may still spend, per unit; None where there is no limit."""
+    """What a run may still spend, per unit; None where there is no limit.
+
+    `wraps_up`: only the reserve is left, so commit, write down how far it is, and stop. `warning` says the same in words.
+    """
 
     tokens: int | None = None
     cost_microusd: int | None = None
     beats: int | None = None
+    time_s: int | None = None
+    window_pct: float | None = None
+    wraps_up: bool = False
+    warning: str = ""
+
+
+class Live(msgspec.Struct, frozen=True):
+    """What no event tells yet: the wall clock, and how long the attempt under way has lived."""
+
+    at: datetime
+    lived_ms: int = 0
+
+
+class Line(msgspec.Struct, frozen=True):
+    """One unit of a budget. Amounts are whole numbers of the unit: tokens, micro-dollars, seconds, beats, hundredths of a %."""
+
+    unit: Unit
+    limit: int
+    spent: int
+    reserved: int = 0
+    kept: int = 0  # for the run's own ending
+
+    @property
+    def left(self) -> int:
+        return max(0, self.limit - self.spent)
+
+    @property
+    def share(self) -> float:
+        return self.spent / self.limit
+
+    @property
+    def is_reached(self) -> bool:
+        return self.spent >= self.limit
+
+    @property
+    def wraps_up(self) -> bool:
+        """Whether one more beat like the last ones would eat into what is kept; of what is no sum, whether that is reached."""
+        if self.unit in ("time", "window", "until") and self.kept:
+            return self.spent >= self.limit - self.kept
+        return self.spent + self.reserved > self.limit - self.kept
+
+    def words(self) -> str:
+        """As a person reads it."""
+        match self.unit:
+            case "tokens" | "beats":
+                return f"{self.spent:,} of {self.limit:,} {self.unit}"
+            case "usd":
+                return f"${self.spent / 1e6:.2f} of ${self.limit / 1e6:.2f}"
+            case "time":
+                return f"{_clock(self.spent)} of {_clock(self.limit)}"
+            case "window":
+                return f"{self.spent / 100:.0f} % of the subscription's window, of at most {self.limit / 100:.0f} %"
+            case "until":
+                return f"{_clock(self.left)} before its time is over"
+
+    def rest(self) -> str:
+        """What is left, as a person reads it."""
+        match self.unit:
+            case "tokens" | "beats":
+                return f"{self.left:,} of {self.limit:,} {self.unit} left"
+            case "usd":
+                return f"${self.left / 1e6:.2f} of ${self.limit / 1e6:.2f} left"
+            case "time":
+                return f"{_clock(self.left)} of {_clock(self.limit)} left"
+            case "window" | "until":
+                return self.words()
+
+
+# -- reading -------------------------------------------------------------------------------------------------------
 
 
 def parse(given: object) -> Allowance | None:
@@ -43,31 +136,51 @@ def parse(given: object) -> Allowance | None:
         unit, given_unit, amount = str(item).rpartition("=")
         unit = unit.strip().lower() if given_unit else "tokens"
         if unit not in _FIELDS:
-            raise BadSetting(f"unknown budget unit {unit!r}", hint=f"one of {', '.join(_FIELDS)}")
+            raise BadSetting(f"unknown budget unit {unit!r:.40}", hint=f"one of {', '.join(_FIELDS)}")
         if _FIELDS[unit] in limits:
             raise BadSetting(f"the budget names {unit} twice", hint="give each unit once")
         limits[_FIELDS[unit]] = _amount(unit, amount.strip().lower().replace("_", ""), str(item))
-    return Allowance(**limits)
+    return msgspec.structs.replace(Allowance(), **limits) if limits else None
+
+
+def reserve(text: str) -> int:
+    """The share of a budget that is kept for the run's own ending, from "10%" or "10"."""
+    matched = re.fullmatch(r"([0-9]{1,3})\s*%?", text.strip())
+    if not matched or int(matched[1]) >= 100:
+        raise BadSetting(
+            f"a reserve of {text!r:.40} leaves nothing of the budget to work with"
+            if matched
+            else f"reserve {text!r:.40} cannot be read",
+            hint="a share of the budget below 100 %, like 10%",
+        )
+    return int(matched[1])
 
 
 def _kept(allowance: Allowance) -> Allowance:
     """An allowance that somebody made by hand; one that could not be read back must never be written."""
-    for amount in msgspec.structs.astuple(allowance):
+    for amount in (getattr(allowance, field) for field in UNITS):
         if amount is not None and (type(amount) is not int or amount <= 0):
             raise BadSetting(
                 f"{allowance!r:.120} is no budget", hint="give whole numbers above zero, or None"
             )
+    share = allowance.reserve_pct
+    if share is not None and (type(share) is not int or not 0 <= share < 100):
+        raise BadSetting(f"a reserve of {share!r:.40} % is none", hint="0 to 99")
     return allowance
 
 
 def _amount(unit: str, text: str, item: str) -> int:
     suffixes = {"time": "smhd", "window": "%", "tokens": "kmg", "beats": "kmg", "usd": ""}[unit]
-    matched = re.fullmatch(rf"\$?{_NUMBER}([{suffixes}]?)" if suffixes else rf"\$?{_NUMBER}()", text)
+    matched = re.fullmatch(rf"{_NUMBER}([{suffixes}]?)" if suffixes else rf"\$?{_NUMBER}()", text)
     if not matched:
         raise BadSetting(f"budget {item!r:.60} cannot be read", hint=_LIKE)
     number, suffix = matched[1], matched[2]
     scale = 1_000_000 if unit == "usd" else _TIME[suffix or "s"] if unit == "time" else _SCALE.get(suffix, 1)
     value = _scaled(number, scale)
+    if value is None:
+        raise BadSetting(f"budget {item!r:.60} is no whole number of {_SMALLEST[unit]}", hint=_LIKE)
+    if value > (TIME_MAX_S if unit == "time" else AMOUNT_MAX):
+        raise BadSetting(f"budget {item!r:.60} is more than anybody has", hint=_LIKE)
     if value <= 0 or (unit == "window" and value > 100):
         raise BadSetting(
             f"budget {item!r:.60} must be above zero{' and at most 100 %' if unit == 'window' else ''}",
@@ -76,9 +189,11 @@ def _amount(unit: str, text: str, item: str) -> int:
     return value
 
 
-def _scaled(number: str, scale: int) -> int:
+def _scaled(number: str, scale: int) -> int | None:
+    """The amount in its smallest unit; None where that is no whole number."""
     whole, _, fraction = number.partition(".")
-    return int(whole) * scale + (int(fraction) * scale // 10 ** len(fraction) if fraction else 0)
+    part, rest = divmod(int(fraction) * scale, 10 ** len(fraction)) if fraction else (0, 0)
+    return None if rest else int(whole) * scale + part
 
 
 def usage_of(given: object) -> Usage:
@@ -92,43 +207,217 @@ def usage_of(given: object) -> Usage:
         usage = Usage(output=given) if isinstance(given, int) else msgspec.convert(given, Usage)
     except msgspec.ValidationError as error:
         raise BadSetting(f"usage cannot be read: {error}", hint=hint) from error
-    if min(usage.input, usage.output, usage.cache_read, usage.cache_write, usage.cost_microusd) < 0:
+    amounts = (
+        usage.input,
+        usage.output,
+        usage.cache_read,
+        usage.cache_write,
+        usage.cost_microusd,
+        usage.time_ms,
+    )
+    if min(amounts) < 0:
         raise BadSetting(f"usage is below zero: {usage}", hint=hint)
     return usage
 
 
-def left(budget: Allowance | None, state: RunState) -> Left:
-    """What remains after everything spent and reserved."""
+# -- where it stands -----------------------------------------------------------------------------------------------
+
+
+def lines(state: RunState, live: Live | None = None) -> tuple[Line, ...]:
+    """Every limit of the budget with what is spent of it. Limits in time count only with a clock at hand."""
+    budget = state.budget
+    if budget is None:
+        return ()
+    share = RESERVE_PCT if budget.reserve_pct is None else budget.reserve_pct
+    own, calls = (dict(state.reserved).get(key, Usage()) for key in (BEAT, GATEWAY))
+    spent = state.spent
+    for key, other in state.reserved:
+        spent = spent if key in (BEAT, GATEWAY) else spent.plus(other)
+    found: list[Line] = []
+    if budget.tokens is not None:
+        kept = _kept_of(budget.tokens, share, own.tokens)
+        found.append(Line("tokens", budget.tokens, spent.tokens, max(own.tokens, calls.tokens), kept))
+    if (limit := budget.cost_microusd) is not None:
+        kept = _kept_of(limit, share, own.cost_microusd)
+        reserved = max(own.cost_microusd, calls.cost_microusd)
+        found.append(Line("usd", limit, spent.cost_microusd, reserved, kept))
+    if budget.beats is not None:
+        kept = min(budget.beats - 1, -(-budget.beats * share // 100))
+        found.append(Line("beats", budget.beats, state.beats, 1, kept))
+    if live is not None and (limit := budget.time_s) is not None:
+        lived_s = (spent.time_ms + live.lived_ms) // 1000
+        found.append(Line("time", limit, lived_s, 0, limit * share // 100))
+    if budget.window_pct is not None and state.window is not None:
+        limit, used = budget.window_pct * 100, round(state.window.used_pct * 100)
+        if live is None or state.window.resets_at is None or live.at < state.window.resets_at:
+            found.append(Line("window", limit, min(used, 10_000), 0, limit * share // 100))
+    if live is not None and budget.until is not None:
+        found.append(_until(budget.until, state.until_since or live.at, live.at, share))
+    return tuple(found)
+
+
+def _kept_of(limit: int, share: int, beat: int) -> int:
+    """What is kept for the ending: the share that was asked for, and at least the beats that an ending takes."""
+    return max(limit * share // 100, min(ENDING_BEATS * beat, limit // 2) if share else 0)
+
+
+def _until(until: datetime, since: datetime, now: datetime, share: int) -> Line:
+    whole_s = max(1, int((until - since).total_seconds()))
+    spent_s = min(whole_s, max(0, whole_s - int((until - now).total_seconds())))
+    return Line("until", whole_s, spent_s, 0, min(whole_s * share // 100, int(LAST_MINUTES.total_seconds())))
+
+
+def left(budget: Allowance | None, state: RunState, live: Live | None = None) -> Left:
+    """What remains after everything spent, and set aside by name."""
     if budget is None:
         return Left()
-    spent = state.spent
-    for _, reserved in state.reserved:
-        spent = spent.plus(reserved)
+    known = lines(msgspec.structs.replace(state, budget=budget), live)
+    rest = {line.unit: line.left for line in known}
+    window = rest.get("window")
     return Left(
-        tokens=None if budget.tokens is None else max(0, budget.tokens - spent.tokens),
-        cost_microusd=(
-            None if budget.cost_microusd is None else max(0, budget.cost_microusd - spent.cost_microusd)
-        ),
-        beats=None if budget.beats is None else max(0, budget.beats - state.beats),
+        tokens=rest.get("tokens"),
+        cost_microusd=rest.get("usd"),
+        beats=rest.get("beats"),
+        time_s=rest.get("time"),
+        window_pct=None if window is None else window / 100,
+        wraps_up=any(line.wraps_up for line in known),
+        warning=next((f"{line.words()} spent" for line in known if line.wraps_up), ""),
     )
 
 
-def reached(state: RunState) -> str:
+def reached(state: RunState, live: Live | None = None) -> str:
     """Which limit is used up, in words; empty while there is something left."""
-    rest = left(state.budget, state)
-    budget = state.budget or Allowance()
-    if rest.tokens == 0:
-        return f"{state.spent.tokens:,} of {budget.tokens:,} tokens spent"
-    if rest.cost_microusd == 0:
-        return f"${state.spent.cost_microusd / 1e6:.2f} of ${(budget.cost_microusd or 0) / 1e6:.2f} spent"
-    if rest.beats == 0:
-        return f"{state.beats:,} of {budget.beats:,} beats done"
+    for line in lines(state, live):
+        if line.is_reached and line.unit == "until":
+            return "the time it was given is over"
+        if line.is_reached:
+            return f"{line.words()} {'done' if line.unit == 'beats' else 'spent'}"
     return ""
+
+
+def wraps_up(state: RunState, live: Live | None = None) -> str:
+    """Of which unit only the reserve is left, in words; empty while there is more."""
+    return next((line.words() for line in lines(state, live) if line.wraps_up), "")
+
+
+class Crossing(msgspec.Struct, frozen=True):
+    """A warning that is due: under `level` it is on record, so that it is given once."""
+
+    level: str
+    text: str
+
+
+def crossings(state: RunState, warn_at: Sequence[int], live: Live | None = None) -> list[Crossing]:
+    """The warnings that are due and were not given yet: of each unit the highest level that was crossed, or what is to be
+    expected."""
+    found = [_crossing(state, line, sorted(warn_at)) for line in lines(state, live)]
+    return [each for each in found if each is not None and each.level not in state.warned]
+
+
+def _crossing(state: RunState, line: Line, warn_at: Sequence[int]) -> Crossing | None:
+    of = f"{line.unit} {line.limit}"
+    due = [pct for pct in warn_at if line.spent * 100 >= pct * line.limit]
+    if due:
+        text = f"{line.share:.0%} of the budget is spent: {line.words()}"
+        return Crossing(f"budget {due[-1]}% of {of}", text)
+    if forecast(state, line) > line.limit:
+        at = f"beat {state.beats:,} of {state.plan_total:,}"
+        return Crossing(
+            f"budget forecast of {of}", f"at this rate the budget does not last: {line.words()} at {at}"
+        )
+    return None
+
+
+def forecast(state: RunState, line: Line) -> int:
+    """What the whole plan will have cost by what it cost so far; 0 where there is no telling."""
+    done, total = state.beats, state.plan_total
+    if total is None or not 3 <= done < total or line.unit in ("beats", "window", "until"):
+        return 0
+    return line.spent * total // done
+
+
+# -- what is set aside -----------------------------------------------------------------------------------------------
+
+
+def next_reserved(before: Usage, spent: Usage) -> Usage:
+    """What the next beat may cost: as much as the dearest of the last ones, which are forgotten bit by bit."""
+
+    def dearest(old: int, new: int) -> int:
+        return max(new, old * 7 // 8)
+
+    return Usage(
+        dearest(before.input, spent.input),
+        dearest(before.output, spent.output),
+        dearest(before.cache_read, spent.cache_read),
+        dearest(before.cache_write, spent.cache_write),
+        dearest(before.cost_microusd, spent.cost_microusd),
+    )
+
+
+def first_reserved(budget: Allowance) -> Usage:
+    """What the first beat of an agent may cost, of which nothing is known: a twentieth, and not more than such a beat costs."""
+    tokens = min(FIRST_TOKENS, (budget.tokens or 0) // 20)
+    return Usage(input=tokens, cost_microusd=(budget.cost_microusd or 0) // 20)
+
+
+def lost_with(state: RunState) -> Usage:
+    """What an attempt that died without a word is charged: what was set aside for its beat, less what is on record of it, or
+    for the calls that a gateway saw under way in it, whichever is more."""
+    attempt = state.attempt
+    if attempt is None:
+        return Usage()
+    beat, calls = (dict(state.reserved).get(key, Usage()) for key in (BEAT, GATEWAY))
+    beat = beat.minus(state.open_spent.minus(attempt.owed))
+    cost = max(beat.cost_microusd, calls.cost_microusd)
+    charge = calls if calls.tokens > beat.tokens else beat
+    if not charge.tokens and not cost:
+        return Usage()
+    return msgspec.structs.replace(charge, cost_microusd=cost, estimated=True)
+
+
+# -- more of it ------------------------------------------------------------------------------------------------------
 
 
 def added(budget: Allowance | None, more: Allowance) -> Allowance:
     """The budget with more on top; a unit without a limit stays without one."""
-    if budget is None:
-        return more
-    pairs = {name: (getattr(budget, name), getattr(more, name)) for name in Allowance.__struct_fields__}
-    return Allowance(**{name: None if a is None else a + (b or 0) for name, (a, b) in pairs.items()})
+    return more if budget is None else budget.plus(more)
+
+
+def more(state: RunState, live: Live | None = None) -> str:
+    """What to type so that a run whose budget is spent goes on: half as much again of what ran out."""
+    line = next((line for line in lines(state, live) if line.is_reached or line.wraps_up), None)
+    if line is None or line.unit == "until":
+        return "--until +8h" if line is not None else "--budget +200k"
+    half = max(1, line.limit // 2)
+    match line.unit:
+        case "tokens":
+            return f"--budget +{f'{half // 1000}k' if half >= 10_000 else half}"
+        case "usd":
+            return f"--budget usd=+{-(-half // 10_000) / 100:.2f}"
+        case "time":
+            return f"--budget time=+{f'{half // 60}m' if half >= 600 else f'{half}s'}"
+        case "beats":
+            return f"--budget beats=+{half}"
+        case "window":
+            return "--budget window=100%"
+
+
+def same(one: Allowance | None, other: Allowance | None) -> bool:
+    """Whether two budgets are the same to a contract: until when it may work is said anew with each start."""
+    if one is None or other is None:
+        return one is other
+    return msgspec.structs.replace(one, until=None) == msgspec.structs.replace(other, until=None)
+
+
+def anew(recorded: Allowance | None, given: Allowance | None) -> Allowance | None:
+    """What is on record, until when the run may work now; None where nothing is said of that."""
+    if recorded is None or given is None or given.until is None:
+        return None
+    return msgspec.structs.replace(recorded, until=given.until)
+
+
+def _clock(seconds: int) -> str:
+    hours, minutes = divmod(seconds // 60, 60)
+    if hours:
+        return f"{hours} h {minutes:02} min"
+    return f"{minutes} min" if minutes else f"{seconds} s"

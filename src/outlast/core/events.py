@@ -19,6 +19,7 @@ from outlast.core.values import (
     Payload,
     SessionMark,
     Usage,
+    Window,
 )
 from outlast.errors import StoreTooNew
 
@@ -99,7 +100,10 @@ class BeatBegun(Event, frozen=True, tag="beat_begun"):
 
 
 class BeatDone(Event, frozen=True, tag="beat_done"):
-    """The save point that ends a beat: everything the beat changed takes hold in this one event."""
+    """The save point that ends a beat: everything the beat changed takes hold in this one event.
+
+    `reserved`: what the next beat may cost, set aside for it where there is a budget.
+    """
 
     beat: int
     step: str = ""
@@ -115,6 +119,8 @@ class BeatDone(Event, frozen=True, tag="beat_done"):
     spent: Usage | None = None
     session: SessionMark | None = None
     save: str = ""
+    reserved: Usage | None = None
+    window: Window | None = None
 
 
 class Decided(Event, frozen=True, tag="decided"):
@@ -181,7 +187,10 @@ class EffectSettled(Event, frozen=True, tag="effect_settled"):
 
 
 class AttemptStarted(Event, frozen=True, tag="attempt_started"):
-    """A process took up the run under this epoch; `launch` is how a supervised command is started again."""
+    """A process took up the run under this epoch; `launch` is how a supervised command is started again.
+
+    `reserved`: what its first beat may cost, set aside for it where there is a budget.
+    """
 
     epoch: int
     host: str = ""
@@ -191,12 +200,15 @@ class AttemptStarted(Event, frozen=True, tag="attempt_started"):
     code: str = ""
     command: tuple[str, ...] = ()
     launch: Payload | None = None
+    reserved: Usage | None = None
+    uptime_s: int = 0
 
 
 class AttemptEnded(Event, frozen=True, tag="attempt_ended"):
     """How an attempt ended, named with its evidence.
 
     `wanted`: a person stopped it, so nothing wakes it by itself. `progress`: it left files as no attempt had before.
+    `spent`: its time, and what the beat in flight cost; where it died without a word, what was set aside for that beat.
     """
 
     epoch: int
@@ -206,6 +218,7 @@ class AttemptEnded(Event, frozen=True, tag="attempt_ended"):
     exit_code: int | None = None
     wanted: bool = False
     progress: bool = False
+    spent: Usage | None = None
 
 
 class SaveMade(Event, frozen=True, tag="save_made"):
@@ -248,11 +261,12 @@ class Warned(Event, frozen=True, tag="warned"):
 
 
 class Parked(Event, frozen=True, tag="parked"):
-    """The run waits for a moment in time; nothing polls."""
+    """The run waits for a moment in time, at which it is woken; nothing polls. `account`: whose limit it met."""
 
     until: datetime | None = None
     cause: Cause = "quota"
     evidence: str = ""
+    account: str = ""
 
 
 class Woken(Event, frozen=True, tag="woken"):

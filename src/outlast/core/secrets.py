@@ -114,8 +114,19 @@ def mask_json(data: bytes) -> tuple[bytes, Names]:
         try:
             text, names = mask(msgspec.json.decode(match[1], type=str))
         except msgspec.DecodeError:
-            return match[0]  # half a character, which no text of ours has
+            return halved(match)
         found.update(names)
         return msgspec.json.encode(text) if names else match[0]
+
+    def halved(match: re.Match[bytes]) -> bytes:
+        """Half a character, as in what an agent cut off; no text of ours has one."""
+        import json
+
+        try:
+            text, names = mask(json.loads(match[1].decode("utf-8", "surrogateescape"), strict=False))
+        except ValueError:
+            return match[0]
+        found.update(names)
+        return json.dumps(text).encode() if names else match[0]
 
     return _STRING.sub(masked, data), frozenset(found)

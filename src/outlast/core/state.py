@@ -12,12 +12,25 @@ import msgspec
 
 from outlast.core import events as ev
 from outlast.core import restarts
-from outlast.core.values import Allowance, ForkPoint, MemoryRef, Parent, Payload, SessionMark, Usage, clip
+from outlast.core.values import (
+    Allowance,
+    ForkPoint,
+    MemoryRef,
+    Parent,
+    Payload,
+    SessionMark,
+    Usage,
+    Window,
+    clip,
+)
 
 RECENT_MAX = 32
 RECENT_BYTES_MAX = 400
 LABEL_BYTES_MAX = 120
 EVIDENCE_BYTES_MAX = 600
+WRAP_UP = "wrap-up"  # how the level of that warning begins
+BEAT = "beat"  # under which the next beat's cost is set aside
+GATEWAY = "gateway"  # under which that of the calls is which a gateway sees under way
 MEMORY_MAX = 256
 MEMORY_BYTES_MAX = 14_336
 EFFECTS_OPEN_MAX = 32
@@ -31,6 +44,7 @@ Status = Literal[
     "running", "paused", "interrupted", "in_doubt", "parked", "done", "failed", "cancelled", "handed_off"
 ]
 EffectState = Literal["intended", "in_doubt"]
+NO_USAGE = Usage()
 
 
 class OpenEffect(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -60,7 +74,10 @@ class OpenBeat(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class Attempt(msgspec.Struct, frozen=True, omit_defaults=True):
-    """The attempt that has started and not ended. `pardoned`: a person said since that it may go on, so it counts no more."""
+    """The attempt that has started and not ended. `pardoned`: a person said since that it may go on, so it counts no more.
+
+    `owed`: what was on record of the open beat's cost when it started.
+    """
 
     epoch: int
     seq: int
@@ -70,6 +87,8 @@ class Attempt(msgspec.Struct, frozen=True, omit_defaults=True):
     boot_id: str = ""
     beats: int = 0
     pardoned: bool = False
+    uptime_s: int = 0
+    owed: Usage = Usage()
 
 
 class Recent(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -111,7 +130,11 @@ class RunState(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
     attempt: Attempt | None = None
     attempts: int = 0
     spent: Usage = Usage()
+    open_spent: Usage = Usage()  # of it, since the last beat ended
     reserved: tuple[tuple[str, Usage], ...] = ()
+    window: Window | None = None
+    until_since: datetime | None = None  # when it was said until when it may work
+    wrap_beat: int | None = None  # how many beats were done when the agent was told to wrap up
     memory: tuple[MemoryRef, ...] = ()
     recent: tuple[Recent, ...] = ()
     last_save: str = ""
@@ -152,8 +175,7 @@ def apply(state: RunState, event: ev.AnyEvent) -> RunState:
         case ev.BeatDone():
             return _beat_done(state, event, seq)
         case ev.Decided():
-            spent = state.spent.plus(event.usage) if event.usage else state.spent
-            return _set(state, event, spent=spent)
+            return _set(state, event, **(_spent(state, event.usage) if event.usage else {}))
         case ev.BeatBegun():
             return _set(state, event, open_beat=OpenBeat(event.beat, seq, clip(event.step, LABEL_BYTES_MAX)))
         case (
@@ -178,19 +200,38 @@ def apply(state: RunState, event: ev.AnyEvent) -> RunState:
         case ev.SaveMade() | ev.SessionKnown() | ev.StageSet() | ev.Remembered() | ev.Warned():
             return _noted(state, event)
         case ev.SpendReserved():
+            if event.key == GATEWAY:
+                return _set(state, event, reserved=_for_calls(state, event.usage))
             reserved = (*state.reserved, (clip(event.key, LABEL_BYTES_MAX), event.usage))
             return _set(state, event, reserved=reserved[-RESERVED_MAX:])
         case ev.SpendSettled():
             rest = tuple(item for item in state.reserved if item[0] != clip(event.key, LABEL_BYTES_MAX))
-            return _set(state, event, reserved=rest, spent=state.spent.plus(event.usage))
+            return _set(state, event, reserved=rest, **_spent(state, event.usage))
         case _:
             assert_never(event)
+
+
+def _spent(state: RunState, usage: Usage) -> dict[str, Usage]:
+    return {"spent": state.spent.plus(usage), "open_spent": state.open_spent.plus(usage)}
+
+
+def _reserved(state: RunState, usage: Usage | None) -> tuple[tuple[str, Usage], ...]:
+    """With this set aside for the next beat, and nothing else for it."""
+    others = tuple(item for item in state.reserved if item[0] != BEAT)
+    return others if usage is None else ((BEAT, usage), *others)
+
+
+def _for_calls(state: RunState, usage: Usage) -> tuple[tuple[str, Usage], ...]:
+    """With this set aside for calls under way in place of what was."""
+    others = tuple(item for item in state.reserved if item[0] != GATEWAY)
+    return (*others, (GATEWAY, usage))[-RESERVED_MAX:] if usage.tokens or usage.cost_microusd else others
 
 
 def is_plain(event: ev.BeatDone) -> bool:
     """Whether a beat's end moves the cursor and adds a result, and nothing else."""
     return not (
         event.extended or event.finish or event.remembered or event.spent or event.stage or event.session or event.save
+        or event.reserved or event.window
     )  # fmt: skip
 
 
@@ -207,6 +248,7 @@ def fold_plain(state: RunState, ends: Sequence[ev.BeatDone], seq: int) -> RunSta
         open_beat=None,
         effects_open=still_open(state.effects_open),
         recent=(*state.recent, *map(_recent, ends))[-RECENT_MAX:],
+        open_spent=NO_USAGE,
     )
 
 
@@ -230,12 +272,18 @@ def _beat_done(state: RunState, event: ev.BeatDone, seq: int) -> RunState:
         changes["memory"] = _remember(state.memory, event.remembered)
     if event.spent:
         changes["spent"] = state.spent.plus(event.spent)
+        if (held := dict(state.reserved).get(GATEWAY)) is not None:  # of it that much is known now
+            state = msgspec.structs.replace(state, reserved=_for_calls(state, held.minus(event.spent)))
     if event.stage:
         changes["stage"] = clip(event.stage, LABEL_BYTES_MAX)
     if event.session:
         changes["session"] = event.session
     if event.save:
         changes["last_save"] = changes["save_point"] = event.save
+    if event.reserved is not None:
+        changes["reserved"] = _reserved(state, event.reserved)
+    if event.window:
+        changes["window"] = event.window
     head = fold_plain(state, (event,), seq)
     return msgspec.structs.replace(head, **changes) if changes else head
 
@@ -272,12 +320,12 @@ def _opened(
                 state, event, run=event.run, task=event.task, project=event.project, title=event.contract.title,
                 contract_seq=seq, contract_digest=event.contract.digest, budget=event.budget,
                 workspace=event.workspace, parent=event.parent, fork=event.fork, created_at=event.at,
-                supervised=event.launch is not None,
+                supervised=event.launch is not None, until_since=event.at,
             )  # fmt: skip
         case ev.ContractAmended():
             return _set(
                 state, event, contract_seq=seq, contract_digest=event.contract.digest,
-                title=event.contract.title, budget=event.budget or state.budget,
+                title=event.contract.title, **(_limits(state, event, event.budget) if event.budget else {}),
             )  # fmt: skip
         case ev.PlanSet():
             over = event.total == 0
@@ -355,17 +403,22 @@ def _course(
     match event:
         case ev.AttemptStarted():
             host, boot = clip(event.host, LABEL_BYTES_MAX), clip(event.boot_id, LABEL_BYTES_MAX)
-            attempt = Attempt(event.epoch, seq, event.at, host, event.pid, boot, state.beats)
+            attempt = Attempt(
+                event.epoch, seq, event.at, host, event.pid, boot, state.beats, uptime_s=event.uptime_s,
+                owed=state.open_spent,
+            )  # fmt: skip
             return _set(
                 state, event, status="running", cause=None, evidence="", attempt=attempt, wanted=False,
                 attempts=state.attempts + 1, parked_until=None, supervised=event.launch is not None,
+                **({"reserved": _reserved(state, event.reserved)} if event.reserved else {}),
             )  # fmt: skip
         case ev.AttemptEnded():
             evidence = clip(event.evidence, EVIDENCE_BYTES_MAX)
             status = state.status if state.status == "done" else event.status
             return _set(
                 state, event, status=status, cause=event.cause, evidence=evidence, attempt=None,
-                wanted=event.wanted, past=_past(state, event),
+                wanted=event.wanted, past=_past(state, event), reserved=_for_calls(state, NO_USAGE),
+                **(_spent(state, event.spent) if event.spent else {}),
             )  # fmt: skip
         case ev.Finished():
             return _set(state, event, status="done", cause="done", evidence="", over=True)
@@ -428,7 +481,11 @@ _WISHES: dict[str, tuple[Status, ev.Cause]] = {
 def _requested(state: RunState, event: ev.Requested) -> RunState:
     """A wish takes hold at once when no attempt is open; with one, its end carries the new status."""
     if event.what == "budget":
-        return _set(state, event, budget=_allowance(event.args, state.budget))
+        return _set(state, event, **_limits(state, event, _allowance(event.args, state.budget)))
+    if event.what == "more":
+        more = _allowance(event.args, None)
+        budget = more if state.budget is None else state.budget.plus(more or Allowance())
+        return _set(state, event, **_limits(state, event, budget))
     if event.what == "resume":
         state = _pardoned(state)
     wish = _WISHES.get(event.what)
@@ -443,6 +500,13 @@ def _requested(state: RunState, event: ev.Requested) -> RunState:
         status, cause = unsealed, "done" if unsealed == "done" else cause
     evidence = clip(f"{event.what} by {event.by}", EVIDENCE_BYTES_MAX)
     return _set(state, event, status=status, unsealed=unsealed, cause=cause, evidence=evidence)
+
+
+def _limits(state: RunState, event: ev.AnyEvent, budget: Allowance | None) -> dict[str, object]:
+    """Another budget: it need not wrap up any more, and a new moment counts from now on."""
+    until = budget.until if budget is not None else None
+    is_known = state.budget is not None and until == state.budget.until
+    return {"budget": budget, "wrap_beat": None, "until_since": state.until_since if is_known else event.at}
 
 
 def _pardoned(state: RunState) -> RunState:
@@ -479,7 +543,8 @@ def _noted(
         case ev.Warned():
             level = clip(event.level, LABEL_BYTES_MAX)
             warned = state.warned if level in state.warned else (*state.warned, level)[-WARNED_MAX:]
-            return _set(state, event, warned=warned)
+            begins = level.startswith(WRAP_UP) and state.wrap_beat is None
+            return _set(state, event, warned=warned, wrap_beat=state.beats if begins else state.wrap_beat)
         case _:
             assert_never(event)
 

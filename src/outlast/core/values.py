@@ -1,5 +1,7 @@
 """The values that events are made of: payloads, usage, budgets, contracts, memory refs."""
 
+from datetime import datetime
+
 import msgspec
 
 PAYLOAD_INLINE_MAX_BYTES = 4096
@@ -22,7 +24,11 @@ NOTHING = Payload()
 
 
 class Usage(Value, frozen=True):
-    """What a model's answer cost. Tokens by kind; money in integer micro-dollars."""
+    """What a model's answer cost. Tokens by kind; money in integer micro-dollars; time while an agent lived.
+
+    `estimated`: some of it is an upper bound. `subscription`: some of it no money was paid for. `unpriced`: of some of it
+    nobody knows the price.
+    """
 
     input: int = 0
     output: int = 0
@@ -30,6 +36,9 @@ class Usage(Value, frozen=True):
     cache_write: int = 0
     cost_microusd: int = 0
     estimated: bool = False
+    time_ms: int = 0
+    subscription: bool = False
+    unpriced: bool = False
 
     @property
     def tokens(self) -> int:
@@ -43,6 +52,9 @@ class Usage(Value, frozen=True):
             self.cache_write + other.cache_write,
             self.cost_microusd + other.cost_microusd,
             self.estimated or other.estimated,
+            self.time_ms + other.time_ms,
+            self.subscription or other.subscription,
+            self.unpriced or other.unpriced,
         )
 
     def minus(self, other: "Usage") -> "Usage":
@@ -54,7 +66,18 @@ class Usage(Value, frozen=True):
             max(0, self.cache_write - other.cache_write),
             max(0, self.cost_microusd - other.cost_microusd),
             self.estimated,
+            max(0, self.time_ms - other.time_ms),
+            self.subscription,
+            self.unpriced,
         )
+
+
+class Window(Value, frozen=True):
+    """The share of a subscription's window that is used up, as the agent's CLI reported it: a gauge, no sum."""
+
+    used_pct: float
+    resets_at: datetime | None = None
+    name: str = ""
 
 
 class Answer(msgspec.Struct, frozen=True):
@@ -65,13 +88,23 @@ class Answer(msgspec.Struct, frozen=True):
 
 
 class Allowance(Value, frozen=True):
-    """A budget: a limit per unit, None where there is none."""
+    """A budget: a limit per unit, None where there is none. `until`: a moment; `reserve_pct`: kept for the run's own ending."""
 
     tokens: int | None = None
     cost_microusd: int | None = None
     time_s: int | None = None
     beats: int | None = None
     window_pct: int | None = None
+    until: datetime | None = None
+    reserve_pct: int | None = None
+
+    def plus(self, more: "Allowance") -> "Allowance":
+        """With more on top; a unit without a limit stays without one."""
+        names = ("tokens", "cost_microusd", "time_s", "beats", "window_pct")
+        pairs = {name: (getattr(self, name), getattr(more, name)) for name in names}
+        return msgspec.structs.replace(
+            self, **{name: None if a is None else a + (b or 0) for name, (a, b) in pairs.items()}
+        )
 
 
 class Contract(Value, frozen=True):
@@ -124,6 +157,7 @@ class SessionMark(Value, frozen=True):
     length: int = 0
     digest: str = ""
     lanes: Usage | None = None
+    model: str = ""
 
 
 class Check(Value, frozen=True):

@@ -38,6 +38,8 @@ def judge(state: RunState, shown: Status, now: datetime, limits: restarts.Limits
         why = "quarantined" if shown == "failed" and state.cause == "quarantine" else _RESTING[shown]
         return Wake(False, why)
     if not state.supervised:
+        if shown == "parked" and state.parked_until is not None and state.parked_until > now:
+            return Wake(False, f"{_until(state.parked_until)}: start its program then")
         return Wake(False, START_ITS_PROGRAM if state.attempts else NEVER_STARTED)
     if shown == "in_doubt" and not settles_itself(state):
         return Wake(False, "in doubt: settle it first")
@@ -81,5 +83,9 @@ def _judge_parked(state: RunState, now: datetime) -> Wake:
     if state.parked_until is None:
         return Wake(False, f"parked until a person looks: {state.cause}")
     if state.parked_until > now:
-        return Wake(False, f"parked until {state.parked_until:%Y-%m-%d %H:%M} UTC")
+        return Wake(False, _until(state.parked_until))
     return Wake(True, "parked, and the time has come")
+
+
+def _until(moment: datetime) -> str:
+    return f"parked until {moment:%Y-%m-%d %H:%M} UTC"

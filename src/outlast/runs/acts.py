@@ -10,7 +10,6 @@ from contextlib import contextmanager
 import msgspec
 
 from outlast import settings
-from outlast.core import budget as budgets
 from outlast.core import events as ev
 from outlast.core import restarts, statuses
 from outlast.core import state as st
@@ -95,8 +94,8 @@ def set_budget(store: SqliteStore, run: str, budget: Allowance | None) -> Outcom
 
 
 def add_budget(store: SqliteStore, run: str, more: Allowance) -> Outcome:
-    """Put more on top of the run's allowance."""
-    return set_budget(store, run, budgets.added(root_of(store, run).state.budget, more))
+    """Put more on top of the run's allowance, whatever it is when its holder takes that in."""
+    return ask(store, run, "amend", "more", msgspec.json.encode(more))
 
 
 # -- settling ----------------------------------------------------------------------------------------------------------
@@ -199,7 +198,8 @@ def claimed(store: SqliteStore, run: str) -> Iterator[Journal]:
 def bury(journal: Journal) -> None:
     """Record the end of an attempt that could not: while it is open, no wish takes hold."""
     if journal.state.attempt is not None:
-        _write(journal, endings.lost(journal.state.attempt, journal.now()))
+        seen_s = journal.lease.last_seen_s
+        _write(journal, endings.lost(journal.state, journal.now(), last_seen_s=seen_s))
 
 
 def ask(
@@ -216,7 +216,12 @@ def ask(
     after = allow(root.state, before, command)
     if before == "running":
         return _put(store, root, before, what, args)
-    if after == before and what != "budget" and args == b"null" and not store.inbox.pending(root.run):
+    if (
+        after == before
+        and what not in ("budget", "more")
+        and args == b"null"
+        and not store.inbox.pending(root.run)
+    ):
         return Outcome(run=root.run, task=root.task, before=before, status=before, changed=False)
     try:
         with claimed(store, root.run) as journal:

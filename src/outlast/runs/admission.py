@@ -5,6 +5,7 @@ import shlex
 
 import msgspec
 
+from outlast.core import budget as budgets
 from outlast.core import events as ev
 from outlast.core import state as st
 from outlast.core import statuses
@@ -93,7 +94,7 @@ def admit(terms: Terms, store: SqliteStore, head: st.RunState, *, is_child: bool
     recorded = gather.contract(store, head)
     changed = asked(terms, recorded) != recorded
     known = (None, gather.opened(store, head).budget, head.budget)
-    if changed or (terms.budget not in known and head.fork is None):
+    if changed or (head.fork is None and not any(budgets.same(terms.budget, each) for each in known)):
         raise ContractChanged(
             f"run {head.run} of task {head.task!r} was started with another {'contract' if changed else 'budget'}",
             hint="give the same as at first, or amend=True to change it on purpose",

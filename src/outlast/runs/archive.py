@@ -19,8 +19,8 @@ from outlast.core import state as st
 from outlast.core.statuses import CLOSED
 from outlast.core.values import ForkPoint, Parent, Payload, scrub
 from outlast.errors import OutlastError, RunExists, RunRefused, UsageError
-from outlast.runs import acts, archive_file, bundling, endings, find, fork, gather
-from outlast.runs.archive_file import Contents, Entry, Manifest, damaged
+from outlast.runs import acts, archive_file, arriving, bundling, copies, endings, find, fork, gather
+from outlast.runs.archive_file import Contents, Copy, Entry, Manifest, damaged
 from outlast.runs.bundling import Brought, Note, Notes, Packed, Target
 from outlast.runs.heartbeat import Heartbeat
 from outlast.runs.journal import Journal
@@ -42,7 +42,8 @@ RunEvents = tuple[ev.RunOpened, Events]
 class Exported(msgspec.Struct, frozen=True, kw_only=True):
     """What was written where. `bundle_bytes` are the files; where there are none, `no_files` says why.
 
-    `secrets_left` are untracked files that saves keep apart, and that never leave this store.
+    `secrets_left` are untracked files that saves keep apart, and that never leave this store. `sessions` are our copies of
+    agents' transcripts, `sessions_left` those that an export has no room for.
     """
 
     run: str
@@ -57,6 +58,8 @@ class Exported(msgspec.Struct, frozen=True, kw_only=True):
     bundle_bytes: int = 0
     no_files: str = ""
     secrets_left: tuple[str, ...] = ()
+    sessions: tuple[copies.Told, ...] = ()
+    sessions_left: tuple[copies.Told, ...] = ()
 
 
 class Imported(msgspec.Struct, frozen=True, kw_only=True):
@@ -75,6 +78,7 @@ class Imported(msgspec.Struct, frozen=True, kw_only=True):
     masked: int = 0
     workspace: str = ""
     files: Brought | None = None
+    sessions: tuple[Copy, ...] = ()
 
 
 # -- export ------------------------------------------------------------------------------------------------------------
@@ -170,7 +174,7 @@ def _still(store: SqliteStore, summary: Summary, copy: bool) -> Iterator[Journal
 def _write(
     store: SqliteStore, summary: Summary, path: Path, file: IO[bytes], copy: bool, with_secrets: bool
 ) -> Exported:
-    masking = Masking(store.blobs.get)
+    masking, leaving = Masking(store.blobs.get), copies.Leaving(store.root, masks=not with_secrets)
     journals: dict[str, bytes] = {}
     blobs: dict[str, Payload] = {}
     count = 0
@@ -178,6 +182,7 @@ def _write(
         events = read if with_secrets else masking.journal(run, read)
         if not copy:
             _refuse_masked_beat(run, read, masking.found)
+        events = leaving.journal(run, events)
         count += len(events)
         journals[run] = b"".join(msgspec.json.format(ev.encode(event), indent=-1) + b"\n" for event in events)
         _events(path, run, journals[run])  # no seal over what could not be read again
@@ -187,24 +192,29 @@ def _write(
         for run, data in journals.items()
     }
     entries |= {f"blobs/{name}": Entry(payload.size, name) for name, payload in blobs.items()}
+    entries |= leaving.digests
     # After the journals, so that every save is in it that an event among them names.
     with bundling.packed(store.root, summary.state, list(journals), path) as packed:
         entries |= {archive_file.BUNDLE: packed.entry} if packed.entry is not None else {}
         manifest = Manifest(
-            format=archive_file.FORMAT, version=_version(packed), run=summary.run, copy=copy, made_at=endings.now(),
+            format=archive_file.FORMAT, version=_version(packed, leaving), run=summary.run, copy=copy, made_at=endings.now(),
             made_with=__version__, digests=entries, masked=len(masking.found), bundle=packed.bundle,
+            sessions=leaving.copies,
         )  # fmt: skip
-        archive_file.write(file, manifest, journals, blobs, masking.blob, packed.path)
+        archive_file.write(file, manifest, journals, blobs, masking.blob, packed.path, leaving.entries)
     return Exported(
         run=summary.run, task=summary.task, path=str(path), copy=copy, events=count, blobs=len(blobs),
         size=os.fstat(file.fileno()).st_size, masked=tuple(masking.found),
         bundle_bytes=packed.entry.size if packed.entry is not None else 0, no_files=packed.why_not,
-        secrets_left=packed.secrets,
+        secrets_left=packed.secrets, sessions=tuple(leaving.gone), sessions_left=tuple(leaving.left),
     )  # fmt: skip
 
 
-def _version(packed: Packed) -> int:
-    return archive_file.VERSION if packed.path is not None else archive_file.VERSION_WITHOUT_FILES
+def _version(packed: Packed, leaving: copies.Leaving) -> int:
+    if leaving.entries:
+        return archive_file.VERSION
+    is_with_files = packed.path is not None
+    return archive_file.VERSION_WITHOUT_SESSIONS if is_with_files else archive_file.VERSION_WITHOUT_FILES
 
 
 def _journals(store: SqliteStore, family: list[str]) -> dict[str, list[ev.AnyEvent]]:
@@ -246,7 +256,7 @@ def import_run(
 
     Everything is verified before anything is written; then files and blobs, then the run and its children in one
     transaction. A copy becomes a fork at its last save point, and so do its children. Its files come into `workspace`,
-    the repository around the person, or a new folder. Raises RunExists, UsageError, RunRefused, SaveError.
+    the repository around the person, or a new folder; the copies of its agent's transcripts into the run's own. Raises RunExists, UsageError, RunRefused, SaveError.
     """
     contents = archive_file.verify(path)
     family = _decoded(path, contents)
@@ -286,8 +296,8 @@ def _take_in(
         _require_absent(store, opened, children)
     if manifest.copy or (target is not None and target.is_new):
         notes.keep(Note(ids, text(target.folder) if target is not None and target.is_new else ""))
-    opened, *below = [_working_in(each, target) for each in (opened, *(child for child, _ in children))]
-    children = [(child, journal) for child, (_, journal) in zip(below, children, strict=True)]
+    before, arrived = opened.workspace, [(opened, events), *children]
+    (opened, events), *children = [(_working_in(each, target), journal) for each, journal in arrived]
     brought = None
     if manifest.bundle is not None and target is not None:
         head = st.fold(st.RunState(), [opened, *events])
@@ -295,6 +305,10 @@ def _take_in(
         brought = bundling.bring(store, target, manifest.bundle, chunks, ids, head)
     for data in archive_file.read_blobs(path):
         store.blobs.put(data)
+    copies.arrive(store.root, path, manifest, ids)
+    (opened, events), *children = [
+        _started_here(store, each, before) for each in ((opened, events), *children)
+    ]
     faults.point("import.before_create")
     newest = store.list(Where(project=opened.project, task=opened.task, parent=""), limit=1)
     made = store.create(opened, events, after=newest[0].run if newest else "", children=children)
@@ -313,7 +327,7 @@ def _imported(
     return Imported(
         run=run, task=summary.task, project=summary.project, beats=summary.state.beats, copy=manifest.copy,
         children=children, commands=(*contract.checks, *contract.invariants), masked=manifest.masked,
-        workspace=summary.state.workspace, files=brought,
+        workspace=summary.state.workspace, files=brought, sessions=tuple(manifest.sessions.values()),
     )  # fmt: skip
 
 
@@ -329,6 +343,18 @@ def _working_in(opened: ev.RunOpened, target: Target | None) -> ev.RunOpened:
     return msgspec.structs.replace(
         opened, workspace=scrub(str(target.folder)), files=opened.files or "rewind"
     )
+
+
+def _started_here(store: SqliteStore, journal: RunEvents, before: str) -> RunEvents:
+    """The run as it will be started here: from its own folder, with its agent's transcripts where they belong here."""
+    (opened, events), blobs = journal, arriving.Blobs(store.blobs.get, store.blobs.put)
+    now = opened.workspace if before else ""
+    first, *rest = [
+        arriving.launched_here(event, before, now, blobs)
+        for event in copies.without_places((opened, *events))
+    ]
+    assert isinstance(first, ev.RunOpened), "a journal begins with its opening"
+    return first, tuple(rest)
 
 
 def _as_itself(journal: RunEvents, project: str) -> RunEvents:
@@ -423,6 +449,7 @@ def _decoded(path: Path, contents: Contents) -> list[RunEvents]:
     named = {payload.blob for _, events in found.values() for event in events for payload in blobs_in(event)}
     if named != contents.blobs:
         raise damaged(path, "its blobs are not those that its events name")
+    copies.check(path, contents.manifest, {run: events for run, (_, events) in found.items()})
     return _ordered(path, root, found)
 
 

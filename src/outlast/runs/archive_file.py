@@ -1,7 +1,8 @@
 """The file that carries a run from one store to another: a tar.gz, written whole and read with distrust.
 
 manifest.json comes first and names every other entry with size and digest: journals/<run>.jsonl, one event a line,
-blobs/<digest>, and saves.bundle, the files. A reader walks plain headers, knows every name beforehand, and counts.
+blobs/<digest>, sessions/<n>, our copies of agents' transcripts, and saves.bundle, the files. A reader walks plain headers,
+knows every name beforehand, and counts.
 """
 
 import contextlib
@@ -23,14 +24,17 @@ import msgspec
 from outlast.errors import UsageError
 
 FORMAT = "outlast-run"
-VERSION = 2
-VERSION_WITHOUT_FILES = 1  # which an older outlast reads as well
+VERSION = 3
+VERSION_WITHOUT_SESSIONS = 2  # which an older outlast reads as well
+VERSION_WITHOUT_FILES = 1
 MANIFEST = "manifest.json"
 BUNDLE = "saves.bundle"
+SESSIONS = "sessions/"
 MANIFEST_MAX_BYTES = 64 << 20
 JOURNALS_MAX_BYTES = 1 << 30
 BLOB_MAX_BYTES = 1 << 30
 BUNDLE_MAX_BYTES = (8 << 30) - 1  # as much as a plain header can say
+SESSIONS_MAX_BYTES = 256 << 20  # of all sessions together
 TOTAL_MAX_BYTES = 64 << 30
 ENTRIES_MAX = 1_000_000
 CHUNK_BYTES = 1 << 20
@@ -39,6 +43,7 @@ _BLOCK = tarfile.BLOCKSIZE
 RUN_ID = re.compile(r"[a-z][a-z0-9]{11}")
 _JOURNAL = re.compile(r"journals/([a-z][a-z0-9]{11})\.jsonl")
 _BLOB = re.compile(r"blobs/([0-9a-f]{64})")
+_SESSION = re.compile(r"sessions/(?:0|[1-9][0-9]{0,5})")
 
 
 class Entry(msgspec.Struct, frozen=True):
@@ -55,6 +60,16 @@ class Bundle(msgspec.Struct, frozen=True):
     shadow: bool = False
 
 
+class Copy(msgspec.Struct, frozen=True):
+    """Which session an entry is of: our copy of its transcript, or of a small file beside that."""
+
+    run: str
+    agent: str
+    session: str
+    beside: str = ""
+    masked: bool = False
+
+
 class Manifest(msgspec.Struct, frozen=True, kw_only=True):
     """The first entry of an archive."""
 
@@ -67,6 +82,7 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True):
     digests: dict[str, Entry]
     masked: int = 0
     bundle: Bundle | None = None
+    sessions: dict[str, Copy] = {}
 
 
 class Contents(msgspec.Struct, frozen=True):
@@ -136,6 +152,7 @@ def write(
     blobs: Iterable[str],
     get: Callable[[str], bytes],
     bundle: Path | None = None,
+    sessions: Mapping[str, bytes] = {},
 ) -> None:
     """Write an archive; durable when it returns, as far as its content goes. The name is the caller's to sync."""
     with (
@@ -147,6 +164,8 @@ def write(
             _add(tar, f"journals/{run}.jsonl", journal)
         for digest in blobs:
             _add(tar, f"blobs/{digest}", get(digest))
+        for name, copy in sessions.items():
+            _add(tar, name, copy)
         if bundle is not None:
             with bundle.open("rb") as content:
                 tar.addfile(_info(BUNDLE, manifest.digests[BUNDLE].size), content)
@@ -196,9 +215,18 @@ def verify(path: Path) -> Contents:
 
 def read_blobs(path: Path) -> Iterator[bytes]:
     """The blobs of an archive that was verified, one after the other."""
+    return (data for _, data in _read(path, _BLOB))
+
+
+def read_sessions(path: Path) -> Iterator[tuple[str, bytes]]:
+    """The copies of transcripts in an archive that was verified, by the names of their entries."""
+    return _read(path, _SESSION)
+
+
+def _read(path: Path, wanted: re.Pattern[str]) -> Iterator[tuple[str, bytes]]:
     for name, _, chunks in _entries(path):
-        if _BLOB.fullmatch(name):
-            yield b"".join(chunks)
+        if wanted.fullmatch(name):
+            yield name, b"".join(chunks)
         else:
             for _ in chunks:
                 pass
@@ -246,10 +274,15 @@ def _manifest(path: Path, name: str, size: int, chunks: Iterator[bytes]) -> Mani
     for named, entry in manifest.digests.items():
         blob = _BLOB.fullmatch(named)
         known = blob or _JOURNAL.fullmatch(named) or (named == BUNDLE and manifest.bundle is not None)
-        if not known or (blob and blob[1] != entry.digest):
+        is_copy = _SESSION.fullmatch(named) and named in manifest.sessions
+        if not (known or is_copy) or (blob and blob[1] != entry.digest):
             raise damaged(path, f"its manifest names an entry {named[:80]!r}")
     if manifest.bundle is not None and BUNDLE not in manifest.digests:
         raise damaged(path, "its manifest names files that it does not hold")
+    if not manifest.sessions.keys() <= manifest.digests.keys():
+        raise damaged(path, "its manifest names sessions that it does not hold")
+    if sum(manifest.digests[name].size for name in manifest.sessions) > SESSIONS_MAX_BYTES:
+        raise damaged(path, f"its sessions take more than {SESSIONS_MAX_BYTES:,} bytes")
     return manifest
 
 
@@ -295,6 +328,8 @@ def _largest(name: str) -> int | None:
         return MANIFEST_MAX_BYTES if name == MANIFEST else BUNDLE_MAX_BYTES
     if _JOURNAL.fullmatch(name):
         return JOURNALS_MAX_BYTES
+    if _SESSION.fullmatch(name):
+        return SESSIONS_MAX_BYTES
     return BLOB_MAX_BYTES if _BLOB.fullmatch(name) else None
 
 

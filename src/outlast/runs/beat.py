@@ -14,7 +14,7 @@ from outlast.core import events as ev
 from outlast.core import state as st
 from outlast.core.keys import effect_key
 from outlast.core.replay import EffectRecord
-from outlast.core.values import NOTHING, Answer, MemoryRef, SessionMark, Usage, digest, scrub
+from outlast.core.values import NOTHING, Answer, MemoryRef, SessionMark, Usage, Window, digest, scrub
 from outlast.effects.acting import Act, check_call, perform, takes_key
 from outlast.effects.ops import Append, Block, Call, Steps
 from outlast.errors import (
@@ -51,6 +51,7 @@ class Beat:
     _remembered: tuple[MemoryRef, ...] = ()
     _spent = NO_USAGE
     _stage = ""
+    window: Window | None = None  # the share of a subscription's window that its agent reported
     session: SessionMark | None = None  # how far an agent's own transcript had come, for the beat's end
     _over = False
     _result: object = None
@@ -131,6 +132,11 @@ class Beat:
         self._check_open()
         self._spent = self._spent.plus(budget.usage_of(usage if usage is not None else fields))
         return self._run.staged()
+
+    @property
+    def staged_spend(self) -> Usage:
+        """What it is known to have cost, of which no event tells before it is done."""
+        return self._spent
 
     def stage(self, name: str) -> Any:
         """Stage the user's own word for how far the work is. Takes hold with `done`."""
@@ -350,6 +356,7 @@ class Beat:
         if run.invariants:
             yield from self._check_invariants()
         spent = self._spent.plus(run.spent_by_children()) if run.may_have_children else self._spent
+        purse = run.purse if journal.standing.budget is not None else None
         extended = (yield from self._extensions()) if self._extended else ()
         cursor, over = self._next(extended)
         kept = NOTHING if result is None else (yield from journal.keep(result))
@@ -361,6 +368,7 @@ class Beat:
             evidence=shown, extended=extended, finish=last,
             remembered=self._remembered, unreached=self._unreached() if journal.record.begun else (),
             save=save, stage=self._stage, session=self.session, spent=None if spent is NO_USAGE or spent == NO_USAGE else spent,
+            reserved=None if purse is None else purse.reserved(spent), window=self.window,
         )  # fmt: skip
         if (
             journal.record.effects

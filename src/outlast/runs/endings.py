@@ -7,10 +7,12 @@ from pathlib import Path
 
 import msgspec
 
+from outlast.core import budget as budgets
 from outlast.core import events as ev
+from outlast.core import restarts
 from outlast.core import state as st
 from outlast.core.secrets import mask
-from outlast.core.values import Payload, shorten
+from outlast.core.values import Payload, Usage, shorten
 from outlast.errors import (
     AgentStopped,
     BudgetReached,
@@ -19,15 +21,17 @@ from outlast.errors import (
     EffectInDoubt,
     InvariantFailed,
     LeaseLost,
+    QuotaReached,
     RunCancelled,
     RunHandedOff,
     RunPaused,
 )
 from outlast.runs.project import commit_of
-from outlast.store.liveness import boot_id, myself
+from outlast.store.liveness import boot_id, boottime_s, myself
 from outlast.store.protocol import Holder, Lease
 
 EVIDENCE_CHARS_MAX = 2_000
+NO_RESET = "no reset time was given"
 
 
 class _NoLease:
@@ -67,19 +71,31 @@ def now() -> datetime:
 
 
 def started(
-    lease: Lease, at: datetime, version: str, command: list[str], launch: Payload | None = None
+    lease: Lease,
+    at: datetime,
+    version: str,
+    command: list[str],
+    launch: Payload | None = None,
+    reserved: Usage | None = None,
 ) -> ev.AttemptStarted:
     """This process takes the run up; `launch` is how a supervised command is started again."""
     holder = lease.holder
     return ev.AttemptStarted(
         at=at, epoch=lease.epoch, host=holder.host, pid=holder.pid, boot_id=holder.boot_id, version=version,
         code=commit_of(Path()), command=tuple(shorten(word, 200) for word in command[:32]),
-        launch=launch,
+        launch=launch, reserved=reserved, uptime_s=int(boottime_s()),
     )  # fmt: skip
 
 
-def lost(attempt: st.Attempt, at: datetime, *, progress: bool = False) -> ev.AttemptEnded:
-    """The end of an attempt that could not write its own; `progress`: it left files that were new."""
+def lost(
+    head: st.RunState, at: datetime, *, last_seen_s: float | None = None, progress: bool = False
+) -> ev.AttemptEnded:
+    """The end of an attempt that could not write its own; `progress`: it left files that were new.
+
+    It is charged what was set aside for the beat in flight, and its time until it is known to have lived.
+    """
+    attempt = head.attempt
+    assert attempt is not None, "only an attempt that has started can be lost"
     same_boot = attempt.boot_id == boot_id()
     cause: ev.Cause = "crash" if same_boot else "host"
     what = "is gone and recorded no end" if same_boot else "ran before the last boot"
@@ -90,7 +106,17 @@ def lost(attempt: st.Attempt, at: datetime, *, progress: bool = False) -> ev.Att
         cause=cause,
         evidence=f"pid {attempt.pid} on {attempt.host} {what}",
         progress=progress,
+        spent=_lost_with(head, attempt, last_seen_s if same_boot else None),
     )
+
+
+def _lost_with(head: st.RunState, attempt: st.Attempt, last_seen_s: float | None) -> Usage | None:
+    if last_seen_s and attempt.uptime_s:
+        lived_s = last_seen_s - attempt.uptime_s
+    else:  # another boot: nothing is known after its last event
+        lived_s = ((head.updated_at or attempt.started_at) - attempt.started_at).total_seconds()
+    spent = msgspec.structs.replace(budgets.lost_with(head), time_ms=max(0, int(lived_s * 1000)))
+    return spent if spent != Usage() else None
 
 
 def ended(
@@ -108,6 +134,17 @@ def ended(
     return ev.AttemptEnded(
         at=at, epoch=epoch, status=status, cause=cause, evidence=shorten(mask(evidence)[0], EVIDENCE_CHARS_MAX), wanted=wanted
     )  # fmt: skip
+
+
+def parked(end: ev.AttemptEnded, head: st.RunState, error: BaseException | None) -> tuple[ev.Parked, ...]:
+    """What follows the end of an attempt whose program met a quota wall: the run waits. Nothing where a person must look."""
+    if not isinstance(error, QuotaReached) or end.status != "interrupted" or head.parent is not None:
+        return ()
+    told = error.reset_at.astimezone(UTC) if error.reset_at is not None else None
+    reset, known = restarts.reset_of(told, end.at, st.apply(head, end).past.parks)
+    evidence = end.evidence if known else f"{end.evidence}; {NO_RESET}"
+    until = restarts.wake_at(reset, head.run, 0, 0.0)
+    return (ev.Parked(at=end.at, until=until, evidence=evidence, account=shorten(error.account, 120)),)
 
 
 def _stopped(epoch: int, at: datetime, error: AgentStopped, doubt: ev.EndStatus) -> ev.AttemptEnded:
@@ -137,6 +174,8 @@ def _judge(
             return "handed_off", "handed_off", text
         case BudgetReached():
             return doubt, "budget", str(error)
+        case QuotaReached():
+            return doubt, "quota", str(error)
         case ChecksFailed():
             return doubt, "checks", str(error)
         case InvariantFailed():

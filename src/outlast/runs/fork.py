@@ -27,7 +27,7 @@ FORKS_MAX = 10_000
 # What belongs to the source's own course and not to the work it has done.
 _LEFT_OUT = (
     ev.RunOpened, ev.AttemptStarted, ev.AttemptEnded, ev.Requested, ev.Parked, ev.Woken, ev.Warned,
-    ev.SpendReserved, ev.Finished,
+    ev.SpendReserved, ev.Finished, ev.SessionKnown,
 )  # fmt: skip
 
 _IN_BEAT = (
@@ -139,12 +139,21 @@ def save_point(events: Sequence[ev.AnyEvent], at: int) -> int | None:
 
 
 def kept(events: Sequence[ev.AnyEvent]) -> tuple[ev.AnyEvent, ...]:
-    """The work among the events: plan, decisions, effects, ends of beats. The fork's budget is its own."""
-    return tuple(
-        msgspec.structs.replace(event, budget=None) if isinstance(event, ev.ContractAmended) else event
-        for event in events
-        if not isinstance(event, _LEFT_OUT)
-    )
+    """The work among the events: plan, decisions, effects, ends of beats. The fork's budget is its own.
+
+    So will its agent's session be: two runs must not write to one.
+    """
+    return tuple(_own(event) for event in events if not isinstance(event, _LEFT_OUT))
+
+
+def _own(event: ev.AnyEvent) -> ev.AnyEvent:
+    match event:
+        case ev.ContractAmended():
+            return msgspec.structs.replace(event, budget=None)
+        case ev.BeatDone() if event.session is not None:
+            return msgspec.structs.replace(event, session=None)
+        case _:
+            return event
 
 
 def recorded(events: Sequence[ev.AnyEvent], beat: int) -> tuple[ev.AnyEvent, ...]:
@@ -210,24 +219,29 @@ def _taken(task: str) -> UsageError:
 
 # -- its budget --------------------------------------------------------------------------------------------------------
 
-_UNITS = {
-    "tokens": "tokens", "cost_microusd": "usd", "time_s": "time", "beats": "beats", "window_pct": "window"
-}  # fmt: skip
+# What can be moved: amounts. A share of a window and a moment are the same for both.
+_UNITS = {name: unit for name, unit in budgets.UNITS.items() if name != "window_pct"}
 
 
 def _limits(head: st.RunState, given: Allowance | None) -> Allowance | None:
     """The limits with which the fork, having used what its head says, has exactly the given amounts left."""
     if given is None:
         return None
-    used = {"tokens": head.spent.tokens, "cost_microusd": head.spent.cost_microusd, "beats": head.beats}
-    amounts = msgspec.structs.asdict(given)
-    return Allowance(
-        **{name: None if amount is None else amount + used.get(name, 0) for name, amount in amounts.items()}
+    spent = head.spent
+    used = {
+        "tokens": spent.tokens, "cost_microusd": spent.cost_microusd, "beats": head.beats, "time_s": spent.time_ms // 1000
+    }  # fmt: skip
+    amounts = {name: getattr(given, name) for name in _UNITS}
+    return msgspec.structs.replace(
+        given if head.budget is None else head.budget,
+        **{name: None if amount is None else amount + used.get(name, 0) for name, amount in amounts.items()},
     )
 
 
 def _require_left(source: st.RunState, limits: Allowance, given: Allowance) -> None:
-    left = msgspec.structs.asdict(limits) | msgspec.structs.asdict(budgets.left(limits, source))
+    left = msgspec.structs.asdict(limits) | msgspec.structs.asdict(
+        budgets.left(limits, source, budgets.Live(endings.now()))
+    )
     for name, unit in _UNITS.items():
         limit, wanted = getattr(limits, name), getattr(given, name)
         if limit is not None and wanted is None:
@@ -253,7 +267,7 @@ def _move(limits: Allowance | None, move: Move) -> BudgetArgs:
     """The source's limits without what is moved."""
     pairs = {name: (getattr(limits, name), getattr(move.budget, name)) for name in _UNITS}
     less = {name: None if limit is None else limit - (part or 0) for name, (limit, part) in pairs.items()}
-    return BudgetArgs(**less, fork=move)
+    return BudgetArgs(**(msgspec.structs.asdict(limits or Allowance()) | less), fork=move)
 
 
 def _unfinished(
@@ -291,7 +305,7 @@ def _note(moves: dict[str, Move], what: str, args: bytes) -> None:
 
 
 def _cut_off(source: Summary, move: Move) -> RunRefused:
-    amounts = msgspec.structs.asdict(move.budget)
+    amounts = {name: getattr(move.budget, name) for name in _UNITS}
     parts = [f"--budget {_amount(name, value)}" for name, value in amounts.items() if value is not None]
     return RunRefused(
         f"an earlier fork of run {source.run} was cut off after its budget was moved",

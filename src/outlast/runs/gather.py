@@ -200,7 +200,7 @@ def _level(steps: tuple[plans.Step, ...], path: ev.Path, cursor: ev.Path, over: 
 def _effects_done(journal: Journal) -> tuple[str, ...]:
     """The last effects that happened, with their outcome."""
     names: dict[tuple[int, int], str] = {}
-    lines: list[str] = []
+    lines: dict[tuple[int, int], str] = {}  # one line each, also where a finding and an outcome tell of it
     recent = journal.store.read(
         journal.run, after=0, tags=EFFECT_TAGS, limit=3 * EFFECTS_SHOWN_MAX, newest=True
     ).events
@@ -215,13 +215,16 @@ def _effects_done(journal: Journal) -> tuple[str, ...]:
                 if not event.result.blob
                 else "(blob)"
             )
-            lines.append(f"{event.beat}.{event.n} {names.get((event.beat, event.n), '?')}: {outcome}")
-    return tuple(lines[-EFFECTS_SHOWN_MAX:])
+            known = event.beat, event.n
+            lines[known] = f"{event.beat}.{event.n} {names.get(known, '?')}: {outcome}"
+    return tuple(lines.values())[-EFFECTS_SHOWN_MAX:]
 
 
 def _doubt_line(effect: st.OpenEffect, child: st.RunState | None = None) -> str:
     found = f"; {effect.evidence}" if effect.evidence else ""
     whose = f" of part {child.task!r} (run {child.run})" if child is not None else ""
+    if effect.policy == "give_up":
+        return f"{effect.id} {effect.name}{whose}: cut off without an outcome{found}. Look at the files, and repeat what is missing."
     return (
         f"{effect.id} {effect.name}{whose} (key {effect.key}): intended, no outcome{found}."
         " Do not repeat it unasked."
@@ -257,16 +260,7 @@ def _last_end(journal: Journal) -> ev.AttemptEnded | None:
 
 
 def _budget_line(state: st.RunState) -> str:
-    if state.budget is None:
-        return ""
-    left = budgets.left(state.budget, state)
-    words = []
-    if left.tokens is not None:
-        words.append(f"{left.tokens:,} of {state.budget.tokens:,} tokens left")
-    if left.cost_microusd is not None:
-        words.append(
-            f"${left.cost_microusd / 1e6:.2f} of ${(state.budget.cost_microusd or 0) / 1e6:.2f} left"
-        )
-    if left.beats is not None:
-        words.append(f"{left.beats:,} of {state.budget.beats:,} beats left")
-    return ", ".join(words)
+    words = [line.rest() for line in budgets.lines(state)]
+    if budgets.wraps_up(state):
+        words.append("only the reserve is left: commit, write down how far you are, and stop")
+    return "; ".join(words)

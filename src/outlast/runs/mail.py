@@ -219,6 +219,8 @@ def effect_of(request: Request, journal: Journal) -> list[ev.AnyEvent]:
 def _effect(request: Request, journal: Journal) -> list[ev.AnyEvent]:
     if request.what == "budget":
         msgspec.json.decode(request.args, type=BudgetArgs | None)
+    if request.what == "more":
+        msgspec.json.decode(request.args, type=Allowance)
     if request.what == "settle":
         args = msgspec.json.decode(request.args, type=SettleArgs)
         return settled(journal, args, request.by) if args.run in ("", journal.run) else []

@@ -2,6 +2,7 @@
 
 import os
 from collections.abc import Sequence
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
@@ -29,6 +30,8 @@ def run(
     done: Sequence[str] | str | None = None,
     invariants: Sequence[str] | str | None = None,
     budget: object = None,
+    until: str | datetime | None = None,
+    reserve: str | int | None = None,
     store: str | os.PathLike[str] | None = None,
     project: str | None = None,
     workspace: str | os.PathLike[str] | None = None,
@@ -46,10 +49,13 @@ def run(
     With `workspace` the folder is saved at each beat's end and at every ending. On resume what is found is saved first;
     then the files go back to the last save point, or stay with `files="keep"`. Raises WorkspaceMoved where a person
     moved HEAD meanwhile, unless `moved` says that this is as it should be.
+
+    A budget is like "400k" or ["400k", "usd=12", "time=8h"]. It may work `until` "07:00", "+8h" or a datetime; `reserve`
+    ("10%") of the budget is kept for its own ending.
     """
     terms = terms_of(
-        task, goal=goal, done=done, invariants=invariants, budget=budget, store=store, project=project,
-        workspace=workspace, files=files, moved=moved, amend=amend, again=again,
+        task, goal=goal, done=done, invariants=invariants, budget=budget, until=until, reserve=reserve, store=store,
+        project=project, workspace=workspace, files=files, moved=moved, amend=amend, again=again,
     )  # fmt: skip
     return Run(terms)
 
@@ -61,6 +67,8 @@ def terms_of(
     done: Sequence[str] | str | None = None,
     invariants: Sequence[str] | str | None = None,
     budget: object = None,
+    until: str | datetime | None = None,
+    reserve: str | int | None = None,
     store: str | os.PathLike[str] | None = None,
     project: str | None = None,
     workspace: str | os.PathLike[str] | None = None,
@@ -73,7 +81,7 @@ def terms_of(
     folder = workspace_of(workspace)
     return Terms(
         task=task_name(task), goal=goal_of(goal), checks=commands_of(done, "done"),
-        invariants=commands_of(invariants, "invariants"), budget=budget_of(budget),
+        invariants=commands_of(invariants, "invariants"), budget=budget_of(budget, until, reserve),
         project=scrub(project_name(project) or project_of(folder or Path.cwd())), project_given=project is not None,
         workspace=scrub(str(folder)) if folder is not None else "", store=path_of(store, "store"),
         amend=amend, again=again, files=files_mode(files), moved=moved,

@@ -24,7 +24,6 @@ from outlast.core.values import Contract, Parent, Usage, shorten
 from outlast.effects.ops import Append, Block, Call, Steps
 from outlast.errors import (
     BeatNotDone,
-    BudgetReached,
     ChecksFailed,
     DiskFull,
     NestedRun,
@@ -40,6 +39,7 @@ from outlast.runs.checks import run_checks
 from outlast.runs.drivers import awaiting, blocking
 from outlast.runs.heartbeat import Heartbeat
 from outlast.runs.journal import Journal
+from outlast.runs.purse import Purse
 from outlast.runs.terms import Terms, not_a_folder
 from outlast.store.protocol import Lease
 from outlast.store.sqlite import SqliteStore
@@ -75,6 +75,7 @@ class Run:
         # Between the claim and the first look at the files; how an attempt that was lost ended, if that is known.
         self.on_claimed: Callable[[], ev.AttemptEnded | None] | None = None
         self._is_below = False
+        self.purse = Purse(self)
 
     # -- looking -------------------------------------------------------------------------------------------------
 
@@ -120,8 +121,7 @@ class Run:
     @property
     def budget(self) -> budgets.Left:
         """What is left of the allowance, which a child shares with its root."""
-        root = self.root
-        return budgets.left(root.state.budget, root.with_children_spent())
+        return self.root.purse.left()
 
     @property
     def contract(self) -> Contract:
@@ -258,7 +258,7 @@ class Run:
         number = journal.beats + 1
         self.may_have_children = self._beat is None  # an earlier attempt may have left some
         if self.root.journal.standing.budget is not None:
-            self._check_budget()
+            self.root.purse.check()
         if journal.store.low:
             raise DiskFull(f"the disk under {journal.store.url} is full", hint="make room, then start again")
         steps = self.plan_steps() if journal.standing.plan_total is not None else ()
@@ -308,13 +308,13 @@ class Run:
                 hint=f"run {self.id} is not done; mend it and start again",
             )
         faults.point("checks.passed")
-        epoch = journal.lease.epoch
+        epoch, spent = journal.lease.epoch, self.purse.at_end(self._beat)
         saved = yield from self._last_save("final", "done")
         yield Append(
             (
                 *saved,
                 ev.Finished(at=journal.now(), result=kept, checks=checks),
-                ev.AttemptEnded(at=journal.now(), epoch=epoch, status="done", cause="done"),
+                ev.AttemptEnded(at=journal.now(), epoch=epoch, status="done", cause="done", spent=spent),
             )
         )
         self._result = journal.value(kept)
@@ -348,15 +348,6 @@ class Run:
         """Whether an effect of this run or of one of its children is in doubt."""
         below = self.may_have_children or self._beat is None  # an earlier attempt may have left some
         return bool(self.state.in_doubt) or (below and gather.in_doubt_below(self.journal.store, self.state))
-
-    def _check_budget(self) -> None:
-        root = self.root
-        spent = budgets.reached(root.with_children_spent())
-        if spent:
-            raise BudgetReached(
-                f"run {root.id}: {spent}",
-                hint=f"start {root.task} again with amend=True and a larger budget=",
-            )
 
     # -- entering and leaving ------------------------------------------------------------------------------------
 
@@ -476,19 +467,23 @@ class Run:
         events: list[ev.AnyEvent] = []
         recorded = self.contract
         given = admission.asked(self.terms, recorded)
-        if self.terms.amend and (given != recorded or self.terms.budget not in (None, head.budget)):
-            events.append(
-                ev.ContractAmended(
-                    at=journal.now(), contract=given, budget=self.terms.budget, by=settings.user_name()
-                )
-            )
+        budget = self.terms.budget if self.terms.amend else budgets.anew(head.budget, self.terms.budget)
+        if given != recorded or budget not in (None, head.budget):
+            by = settings.user_name()
+            events.append(ev.ContractAmended(at=journal.now(), contract=given, budget=budget, by=by))
         found: list[ev.AnyEvent] = (yield Block(self._arrive)) if self.files is not None else []
         if head.attempt is not None:
-            events.insert(0, lost or endings.lost(head.attempt, journal.now()))
+            seen_s = journal.lease.last_seen_s
+            events.insert(0, lost or endings.lost(head, journal.now(), last_seen_s=seen_s))
         launch = None if self.launch is None else (yield from journal.keep(self.launch))
-        events += (*found, endings.started(journal.lease, journal.now(), __version__, sys.argv, launch))
+        first = self.purse.first_reserved(head)
+        events += (
+            *found,
+            endings.started(journal.lease, journal.now(), __version__, sys.argv, launch, first),
+        )
         yield from _through(journal, Append(tuple(events)))
         self.closed = False
+        self.purse.begin()
         faults.point("run.started")
 
     # -- files ---------------------------------------------------------------------------------------------------
@@ -564,8 +559,9 @@ class Run:
         faults.point("attempt.before_end")
         journal = self.journal
         end = endings.ended(journal.lease.epoch, journal.now(), self.state, error, in_doubt=self.in_doubt())
+        end = msgspec.structs.replace(end, spent=self.purse.at_end(self._beat))
         saved = yield from self._last_save("emergency", f"{end.cause}: {end.evidence}", error)
-        yield Append((*saved, end))
+        yield Append((*saved, end, *endings.parked(end, self.state, error)))
         faults.point("attempt.ended")
 
     def _give_back(self) -> None:

@@ -81,6 +81,9 @@ class Spent(msgspec.Struct, frozen=True):
     cost_microusd: int
     estimated: bool
     beats: int
+    time_ms: int = 0
+    subscription: bool = False
+    unpriced: bool = False
 
 
 class Budget(msgspec.Struct, frozen=True, kw_only=True):
@@ -91,6 +94,8 @@ class Budget(msgspec.Struct, frozen=True, kw_only=True):
     time_s: int | None = None
     beats: int | None = None
     window_pct: int | None = None
+    until: datetime | None = None
+    reserve_pct: int = budgets.RESERVE_PCT
     spent: Spent
     left: budgets.Left
 
@@ -189,6 +194,7 @@ class Listed(msgspec.Struct, frozen=True, kw_only=True):
     tokens_spent: int
     created_at: datetime | None
     updated_at: datetime | None
+    parked_until: datetime | None = None
 
 
 def full(store: SqliteStore, summary: Summary) -> Shown:
@@ -217,6 +223,7 @@ def listed(store: SqliteStore, summary: Summary) -> Listed:
         cause=cause, goal=state.title, beats=state.beats, plan_total=state.plan_total,
         in_doubt=len(find.doubts(store, state)) if status == "in_doubt" else 0,
         tokens_spent=state.spent.tokens, created_at=state.created_at, updated_at=state.updated_at,
+        parked_until=state.parked_until,
     )  # fmt: skip
 
 
@@ -247,7 +254,7 @@ def _shown(
 def _why(state: st.RunState, status: st.Status) -> tuple[ev.Cause | None, str]:
     """The cause; for an attempt that could not record its own end, the one its successor will record."""
     if state.attempt is not None and status in ("interrupted", "in_doubt"):
-        lost = endings.lost(state.attempt, state.attempt.started_at)
+        lost = endings.lost(state, state.attempt.started_at)
         return lost.cause, lost.evidence
     return state.cause, state.evidence
 
@@ -383,13 +390,17 @@ def _plan(steps: Iterable[plans.Step], state: st.RunState, path: ev.Path = ()) -
 
 def _budget(state: st.RunState) -> Budget:
     limits = msgspec.structs.asdict(state.budget or Allowance())
-    return Budget(**limits, spent=_spent(state.spent, state.beats), left=budgets.left(state.budget, state))
+    limits["reserve_pct"] = (
+        limits["reserve_pct"] if limits["reserve_pct"] is not None else budgets.RESERVE_PCT
+    )
+    return Budget(**limits, spent=spent_of(state.spent, state.beats), left=budgets.left(state.budget, state))
 
 
-def _spent(usage: Usage, beats: int) -> Spent:
+def spent_of(usage: Usage, beats: int) -> Spent:
+    """Usage as it is shown."""
     return Spent(
         usage.tokens, usage.input, usage.output, usage.cache_read, usage.cache_write, usage.cost_microusd,
-        usage.estimated, beats,
+        usage.estimated, beats, usage.time_ms, usage.subscription, usage.unpriced,
     )  # fmt: skip
 
 

@@ -1,13 +1,17 @@
 """What a caller asks of a run: task, contract, budget, places. Parsed once, refused early."""
 
 import os
+import re
 from collections.abc import Sequence
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Literal, TypeGuard
 
 import msgspec
 
+from outlast import settings
 from outlast.core import budget as budgets
+from outlast.core.state import RunState
 from outlast.core.values import Allowance, scrub
 from outlast.errors import UsageError
 
@@ -15,6 +19,8 @@ Mode = Literal["keep", "rewind"]
 _ID_ALPHABET = "abcdefghijkmnpqrstuvwxyz23456789"
 TASK_CHARS_MAX = 200
 PROJECT_BYTES_MAX = 4_096
+_CLOCK = re.compile(r"([01]?[0-9]|2[0-3]):([0-5][0-9])")
+_UNTIL = "like 07:00, +8h or 2026-11-16T07:00"
 
 
 def new_id() -> str:
@@ -103,12 +109,100 @@ def files_mode(given: object) -> Mode:
     raise UsageError(f"files={given!r:.40} is unknown", hint='give "keep" or "rewind"')
 
 
-def budget_of(given: object) -> Allowance | None:
-    """A budget that can be kept here: tokens, money, beats."""
+def budget_of(given: object, until: object = None, reserve: object = None) -> Allowance | None:
+    """A budget: tokens, money, time, beats, a share of a window; until when; and how much of it is kept for the ending."""
     budget = budgets.parse(given)
-    if budget is not None and (budget.time_s is not None or budget.window_pct is not None):
-        raise UsageError("time= and window= budgets are not kept yet", hint="give tokens, usd= or beats=")
-    return budget
+    if until is not None:
+        moment = until_of(until, datetime.now(UTC))
+        budget = msgspec.structs.replace(budget or Allowance(), until=moment)
+    if reserve is None:
+        return budget
+    share = budgets.reserve(str(reserve))
+    if budget is None:
+        raise UsageError(
+            "a reserve is a part of a budget, and there is none",
+            hint="give a budget too, like 400k or usd=12",
+        )
+    return msgspec.structs.replace(budget, reserve_pct=share)
+
+
+def raised(head: RunState, given: Sequence[str], until: str | None = None) -> Allowance:
+    """The budget of a run after a change: `+200k` is put on top, `400k` is the limit from now on; the others stay.
+
+    Raises UsageError where nothing would be left to go on with.
+    """
+    more, anew = (
+        budgets.parse([text for text, adds in map(_added, given) if adds is wanted]) or Allowance()
+        for wanted in (True, False)
+    )
+    budget = head.budget or Allowance()
+    for field, unit in budgets.UNITS.items():
+        if getattr(more, field) is not None and getattr(anew, field) is not None:
+            raise UsageError(f"the budget names {unit} twice", hint="give each unit once")
+        if getattr(more, field) is not None and getattr(budget, field) is None:
+            raise UsageError(
+                f"run {head.run} has no limit of {unit} that could be raised", hint="without + it is set"
+            )
+    changes = {field: getattr(anew, field) for field in budgets.UNITS if getattr(anew, field) is not None}
+    now = datetime.now(UTC)
+    if until is not None:
+        changes["until"] = until_of(until, now)
+    after = msgspec.structs.replace(budgets.added(budget, more), **changes)
+    short = budgets.reached(msgspec.structs.replace(head, budget=after), budgets.Live(now))
+    if short:
+        over = after.until is not None and after.until <= now
+        raise UsageError(
+            f"run {head.run} would not get far: {short}",
+            hint="add --until, like +8h" if over else "give it more",
+        )
+    return after
+
+
+def _added(text: str) -> tuple[str, bool]:
+    """One limit without its plus, and whether it had one: `+200k`, `usd=+5`, `+usd=5`."""
+    unit, equals, amount = text.strip().rpartition("=")
+    bare, plain = unit.removeprefix("+"), amount.strip().removeprefix("+")
+    return f"{bare}{equals}{plain}", (bare, plain) != (unit, amount.strip())
+
+
+def until_of(given: object, now: datetime) -> datetime:
+    """The moment ahead that a person means: the next 07:00 of their clock, in 8 hours, or a date with its time."""
+    try:
+        moment = given if isinstance(given, datetime) else _moment(str(given).strip(), now)
+        moment = moment.astimezone(UTC)  # without a zone of its own it is the person's
+    except (UsageError, ValueError, OverflowError):
+        raise UsageError(f"the time {given!s:.40} cannot be read", hint=_UNTIL) from None
+    if moment <= now:
+        raise UsageError(f"the time {given!s:.40} is past already", hint=_UNTIL)
+    return moment
+
+
+def _moment(text: str, now: datetime) -> datetime:
+    clock = _CLOCK.fullmatch(text)
+    if clock:
+        here = now.astimezone().replace(
+            tzinfo=None
+        )  # days are counted by the wall clock: one has 23 or 25 hours at times
+        today = here.replace(hour=int(clock[1]), minute=int(clock[2]), second=0, microsecond=0)
+        return today if today > here else today + timedelta(days=1)
+    if text.startswith("+"):
+        return now + settings.age(text[1:])
+    if "T" not in text and " " not in text:
+        raise ValueError("a day alone is no moment")
+    return datetime.fromisoformat(text)
+
+
+def in_words(budget: Allowance) -> str:
+    """Limits as a person reads them."""
+    found = [
+        f"{budget.tokens:,} tokens" if budget.tokens is not None else "",
+        f"${budget.cost_microusd / 1e6:.2f}" if budget.cost_microusd is not None else "",
+        f"{timedelta(seconds=budget.time_s)} h" if budget.time_s is not None else "",
+        f"{budget.beats:,} beats" if budget.beats is not None else "",
+        f"{budget.window_pct} % of the window" if budget.window_pct is not None else "",
+        f"until {budget.until.astimezone():%Y-%m-%d %H:%M}" if budget.until is not None else "",
+    ]
+    return ", ".join(part for part in found if part) or "no limit"
 
 
 def commands_of(given: object, what: str) -> tuple[str, ...] | None:

@@ -9,18 +9,20 @@ import shlex
 import signal
 import time
 from collections.abc import Callable, Iterator
-from datetime import datetime
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import msgspec
 
-from outlast.agents import Adapter, registry
+from outlast.agents import OWN_LIMITS, Adapter, Final, registry
 from outlast.core import events as ev
+from outlast.core import restarts
 from outlast.errors import AgentStopped
 from outlast.processes import death, proc, programs, reaping, spawning
 from outlast.processes.tty import Terminal
-from outlast.supervisor import detaching, ending, environment, guarding, seen, statefile
+from outlast.supervisor import detaching, ending, environment, guarding, private, seen, statefile
+from outlast.supervisor.budgeting import Budgeting
 from outlast.supervisor.hearing import Ears, Signalled
 from outlast.supervisor.launching import Launch
 from outlast.supervisor.link import Told
@@ -33,6 +35,7 @@ from outlast.workspace import git
 from outlast.workspace.seam import raw
 
 if TYPE_CHECKING:
+    from outlast.supervisor.gatekeeping import Gate
     from outlast.supervisor.minding import Minder
 
 
@@ -54,8 +57,9 @@ class Attempt:
         variables: dict[str, str],
         ears: Ears,
         say: Callable[[str], None],
+        notify: Callable[[str], None],
     ) -> None:
-        self._run, self._launch, self._ears = run, launch, ears
+        self._run, self._launch, self._ears, self._notify = run, launch, ears, notify
         self._say_it, self._line = say, StatusLine(self._status)
         self._began_s = time.monotonic()
         self._variables = variables
@@ -65,8 +69,11 @@ class Attempt:
         self._named_idle = False
         self.tail = b""
         self._minder: Minder | None = None
+        self._gate: Gate | None = None
         self._reset_at: datetime | None = None
+        self._too_fast = False  # it was ended by a rate limit
         self._closed = ""
+        self._unusable = False  # the agent does not understand its command
 
     def _say(self, text: str) -> None:
         self._line.wipe()
@@ -83,7 +90,14 @@ class Attempt:
 
     def carry(self) -> None:
         """Until the command has ended well and its last beat is done. Raises AgentStopped for every other end."""
+        self._budget = Budgeting(self._run, self._place.folder, self._say, self._notify)
         minder = self._minder = self._minding()
+        gate = self._gate = self._opened_gate(minder)
+        if minder is not None:
+            self._run.purse.unsettled = minder.calls.unsettled
+            self._budget.meter = minder.meter
+        elif gate is not None:
+            self._run.purse.unsettled = gate.unsettled
         desk = minder.calls if minder is not None else Desk(self._run, self._on_beat)
         server = Server(self._place.socket, self._mark, desk, minder)
         try:
@@ -98,9 +112,17 @@ class Attempt:
             else:
                 desk.finish({"exit_code": 0})
         finally:
+            if gate is not None:
+                gate.close()
+                gate.settle()
             if minder is not None:
                 minder.close()
             server.close()
+
+    @property
+    def by_itself(self) -> bool:
+        """Whether a plain command ended without having been told to wrap up: that happens on the way to its model only."""
+        return self._minder is None and self._gate is not None and not self._gate.keeper.told
 
     def _minding(self) -> "Minder | None":
         """Whoever minds the agent, where the command is one that is known; no other command waits for its import."""
@@ -110,14 +132,29 @@ class Attempt:
         from outlast.supervisor.minding import Minder
 
         return Minder(
-            self._run, self._launch, adapter, self._place.folder, self._variables, self._on_beat, self._say
+            self._run, self._launch, adapter, self._place.folder, self._variables, self._on_beat, self._say, self._budget
         )  # fmt: skip
+
+    def _opened_gate(self, minder: "Minder | None") -> "Gate | None":
+        """The metering gateway, where it is asked for; nobody else waits for its import."""
+        if not self._launch.gateway:
+            return None
+        from outlast.supervisor.gatekeeping import Gate
+
+        if minder is None:
+            self._budget.can_tell = self._budget.by_gateway = True
+            return Gate(self._run, self._budget, self._variables)
+        gate = minder.gate = Gate(self._run, self._budget, self._variables, minder.meter, minder.calls.usage)
+        gate.keeper.window = minder.calls.window
+        return gate
 
     def _run_command(self, server: Server) -> death.Death:
         streams = self._streams()
         oom = death.OomMark.take(os.getpid())
         try:
-            child = spawning.start(streams.spec(self._spec()))
+            spec = self._spec()
+            again = self._minder is not None and self._minder.begins_anew
+            child = spawning.start(streams.spec(spec, again=again))
             streams.started()
             status = self._watch(child, server, streams)
             server.stopping()
@@ -127,8 +164,15 @@ class Attempt:
         finally:
             self.tail = streams.finish(self._is_hurried)
             self._closed = streams.closed
+        if os.WIFSIGNALED(status):
+            self._note_cut()
         if os.WIFEXITED(status) and self._minder is not None:
             return self._judged(self._minder, os.WEXITSTATUS(status))
+        if os.WIFEXITED(status) and self._gate is not None:
+            code = os.WEXITSTATUS(status)
+            final = self._gate.judged(Final("done" if code == 0 else "crashed"))
+            if final.ending not in ("done", "crashed"):
+                return self._death(final, code)
         if os.WIFEXITED(status) and os.WEXITSTATUS(status) == 0:
             return death.Death("done", "exited with 0", 0, None)
         return death.of_status(status, oom=oom)
@@ -139,15 +183,24 @@ class Attempt:
             minder.look()
             return death.Death("done", "left by the person at the terminal", 0, None)
         final = minder.judge(code, self.tail)
-        self._reset_at = final.reset_at
+        if self._gate is not None:
+            final = self._gate.judged(final)
+        return self._death(final, code)
+
+    def _death(self, final: Final, code: int) -> death.Death:
+        self._reset_at, self._too_fast = final.reset_at, final.ending == "rate_limit"
+        self._unusable = final.ending == "unusable"
         said = final.text or ("exited with 0" if final.ending == "done" else final.ending)
+        if final.ending in OWN_LIMITS:
+            said = f"{OWN_LIMITS[final.ending]}: {said}"
         return death.Death(final.cause, f"{said} (exit code {code})" if code else said, code, None)
 
     def _streams(self) -> Streams | OnTerminal:
         terminal = Terminal.of(0) if self._launch.interactive else None
         if terminal is not None:
             return OnTerminal(terminal)
-        return Streams(self._place.folder, self._place.number, self._say, self._line)
+        keeps = self._minder is not None
+        return Streams(self._place.folder, self._place.number, self._say, self._line, keeps=keeps)
 
     def _spec(self) -> spawning.Spec:
         argv = (os.fsdecode(raw(self._launch.program)), *self._launch.words[1:])
@@ -155,6 +208,8 @@ class Attempt:
         if self._minder is not None:
             launch = self._minder.start(argv, variables, self._mark, Path(cwd))
             argv, variables = launch.command, {**variables, **launch.environment}
+        elif self._gate is not None:
+            variables |= self._gate.routes()
         if self._launch.setup:
             step = [*detaching.ourselves("step", "worktree setup", "--retry-failed", "--"), "/bin/sh", "-c"]
             argv = (
@@ -175,7 +230,7 @@ class Attempt:
             store=run.journal.store.url, budget_file=str(folder / "budget.json"),
         )  # fmt: skip
         context = folder / "context.md"
-        with open(context, "w", opener=_private) as file:
+        with open(context, "w", opener=private.opener) as file:
             file.write(run.context())
         return environment.with_git_settings(
             self._variables | ours | {environment.CONTEXT_FILE: str(context)}
@@ -204,16 +259,34 @@ class Attempt:
             ending.check_calls(server, self._reap, self._say)
             rests = self._minder.rests if self._minder is not None else None
             ending.take_mail(self._run, server, self._reap, self._warn, rests)
+            self._keep_budget(server)
             self._name_idleness()
+
+    def _keep_budget(self, server: Server) -> None:
+        """What time alone brings, and a beat that costs more than there is, ends the attempt."""
+        settled = self._gate is not None and self._gate.settle()
+        stop = self._budget.beat_ended() if settled else self._budget.tick()
+        if stop is not None:
+            self._stop(stop, server)
 
     def _mind(self, minder: "Minder", server: Server) -> None:
         """Read what the agent wrote; what its hooks met that it cannot go on with ends it."""
         minder.look()
         if minder.failure is not None:
-            error = minder.failure
-            self._say(f"{error}: saving and stopping")
-            ending.stop(self._run, server, f"{type(error).__name__}: {error}", self._reap, self._warn)
-            raise error
+            self._stop(minder.failure, server)
+
+    def _note_cut(self) -> None:
+        """Before an agent is stopped, and after it died of a signal: what its model was answering is paid for."""
+        if self._minder is not None and self._gate is None:
+            self._run.purse.is_cut = self._minder.is_asking()
+
+    def _stop(self, error: BaseException, server: Server) -> None:
+        """Save, stop and reap. Always raises."""
+        self._say(f"{error}: saving and stopping")
+        self._note_cut()
+        cause = error.cause if isinstance(error, AgentStopped) else type(error).__name__
+        ending.stop(self._run, server, f"{cause}: {error}", self._reap, self._warn)
+        raise error
 
     def _name_idleness(self) -> None:
         """Say once that a command has printed nothing for long: it may hang, or think."""
@@ -242,11 +315,16 @@ class Attempt:
     def _interrupt(self, why: Signalled, server: Server) -> None:
         """Somebody wants an end. Always raises."""
         self._say(f"{why.evidence}: saving and stopping")
+        self._note_cut()
         ending.stop(self._run, server, f"signal: {why.evidence}", self._reap, self._warn)
         raise ending.stopped_by(why, progress=self._has_progress())
 
     def _reap(self, grace_s: float) -> None:
-        """Stop everything of the attempt. A second signal ends the grace; a third changes nothing."""
+        """Stop everything of the attempt. A second signal ends the grace; a third changes nothing.
+
+        Never with SIGINT: Claude Code and Gemini exit 0 then and say that the call under way was rejected, Codex writes
+        that the user interrupted it on purpose, aider only asks whether to go on.
+        """
 
         def hurried() -> bool:
             self._ears.listen()
@@ -271,12 +349,18 @@ class Attempt:
         """Not started again is an interactive command, whose end the person saw, and one that nobody listens to."""
         if self._closed:
             self._say(f"standard output was closed: {self._closed}")
-        here = self._launch.interactive or bool(self._closed)
+        here = self._launch.interactive or bool(self._closed) or self._unusable
+        cause, progress = ended.cause, self._has_progress()
+        if self._too_fast:
+            state, now = self._run.state, datetime.now(UTC)
+            goes_on = progress or (state.attempt is not None and state.beats > state.attempt.beats)
+            cause, self._reset_at = restarts.rate_limited(self._reset_at, now, state.past, progress=goes_on)
+        faults = self._gate.faults if self._gate is not None else ""
         error = AgentStopped(
-            ended.evidence,
-            cause=ended.cause,
+            ended.evidence + (f"; the gateway failed: {faults}" if faults else ""),
+            cause=cause,
             exit_code=ended.exit_code,
-            progress=self._has_progress(),
+            progress=progress,
             wanted=here,
             reset_at=self._reset_at,
         )
@@ -312,10 +396,6 @@ def place_of(run: SupervisedRun) -> Place:
     folder = guarding.folder_of(run.journal.store.root, run.id)
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     return Place(folder, environment.socket_path(folder), run.state.attempts)
-
-
-def _private(path: str, flags: int) -> int:
-    return os.open(path, flags | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
 
 
 def write_state(run: SupervisedRun, launch: Launch) -> None:

@@ -16,7 +16,7 @@ from outlast.errors import RunRefused
 from outlast.processes import proc, reaping
 from outlast.runs import endings
 from outlast.store.protocol import Where
-from outlast.supervisor import environment, guarding, seen, telling, watchers
+from outlast.supervisor import environment, guarding, seen, telling, walls, watchers
 from outlast.supervisor.supervised import SupervisedRun
 
 REAP_GRACE_S = 1.0
@@ -98,6 +98,30 @@ def judge(run: SupervisedRun, limits: restarts.Limits) -> ev.AttemptEnded | None
     raise GivenUp(stop, why)
 
 
+class HeldBack(Exception):
+    """No attempt before a quota wall is gone: the run is parked, and that is on record."""
+
+    def __init__(self, why: str, until: datetime) -> None:
+        super().__init__(why)
+        self.until = until
+
+
+def hold_back(run: SupervisedRun, lost: ev.AttemptEnded | None, account: str) -> None:
+    """Raise HeldBack where the run is parked until later, or a wall stands before its account that it has to wait at."""
+    journal, state = run.journal, run.state
+    if state.status == "parked" and state.parked_until is not None and state.parked_until > journal.now():
+        raise HeldBack(f"{state.cause}: {state.evidence}", state.parked_until)
+    stay = walls.join(journal.store.root, account, run.id, run.settings["wake_apart_s"])
+    if stay is None:
+        return
+    events: list[ev.AnyEvent] = [lost] if lost is not None else []
+    if events and run.files is not None:  # nobody else saved what it left
+        events += run.drive(run.files.ending("emergency", journal, f"quota: {stay.why}", None))
+    events.append(ev.Parked(at=journal.now(), until=stay.until, evidence=stay.why, account=account))
+    run.drive(_append(*events))
+    raise HeldBack(stay.why, stay.until)
+
+
 def _lost(run: SupervisedRun) -> ev.AttemptEnded | None:
     """The end of an attempt that recorded none: as its guardian knows it, else by what it left."""
     journal, attempt = run.journal, run.state.attempt
@@ -106,7 +130,7 @@ def _lost(run: SupervisedRun) -> ev.AttemptEnded | None:
     folder = guarding.folder_of(journal.store.root, run.id)
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     progress = seen.has_progress(run.files, folder, run.state.save_point)
-    lost = endings.lost(attempt, journal.now(), progress=progress)
+    lost = endings.lost(run.state, journal.now(), last_seen_s=journal.lease.last_seen_s, progress=progress)
     note = guarding.noted(journal.store.root, run.id)
     if note is None or not note.wanted or note.epoch != attempt.epoch:
         return lost

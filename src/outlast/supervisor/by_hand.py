@@ -2,7 +2,6 @@
 what one types to go on in its session without us.
 """
 
-import contextlib
 import os
 import select
 import shlex
@@ -13,20 +12,19 @@ from pathlib import Path
 
 import msgspec
 
-from outlast.agents import Adapter, registry
+from outlast.agents import Adapter, Ask, registry
 from outlast.errors import RunRefused, Stopped, UsageError
 from outlast.runs import acts, find, gather
 from outlast.store.protocol import Summary
 from outlast.store.sqlite import SqliteStore
-from outlast.supervisor import guarding, launching, starting, watchers
+from outlast.supervisor import guarding, launching, paying, starting, watchers
 from outlast.supervisor.attempt import known_agent
 from outlast.supervisor.launching import Launch
 from outlast.supervisor.link import Link
-from outlast.supervisor.stdio import SPOOL
+from outlast.supervisor.stdio import piped
 from outlast.workspace.seam import raw
 
 STOP_WAIT_S = 24 * 3600.0  # a call under way may take long; the person at the terminal may end the wait
-PROMPT_MAX_BYTES = 100_000  # one argument of a command has at most 128 KiB
 _LOOK_EVERY_S = 0.2
 
 
@@ -53,11 +51,14 @@ def in_other(
             f"{shlex.join(words)[:80]} {what}, not {name}",
             hint=f"give the command after `--`: outlast resume {shlex.quote(summary.task)} --agent {name} -- CMD …",
         )
-    starting.check_version(adapter, program, say)
+    starting.check_version(adapter, words, program, say)
+    variables = starting.inherited()
     made = launching.recorded(
-        words, program, Path(cwd), starting.inherited(), issue=launch.issue, rounds=launch.rounds,
-        restarts=launch.restarts, share=launch.share, setup=launch.setup, accept_unknown=launch.accept_unknown,
+        words, program, Path(cwd), variables, issue=launch.issue, rounds=launch.rounds, restarts=launch.restarts,
+        parks=launch.parks, stall=launch.stall, share=launch.share, setup=launch.setup, accept_unknown=launch.accept_unknown,
+        gateway=launch.gateway, gateway_yes=launch.gateway_yes,
     )  # fmt: skip
+    paying.check_again(adapter, made, variables | registry.assigned(words), say)
     return msgspec.structs.replace(made, interactive=not adapter.is_headless(words))
 
 
@@ -65,21 +66,17 @@ def _usual(store: SqliteStore, summary: Summary, launch: Launch, adapter: Adapte
     """As one usually starts it, asked for what the command before was asked for, and trusted as that was."""
     before = known_agent(launch)
     asked = before.prompt(launch.words) if before is not None else ""
-    asked = asked or _piped(store.root, summary.run) or gather.contract(store, summary.state).goal
+    asked = (
+        asked
+        or piped(guarding.folder_of(store.root, summary.run))
+        or gather.contract(store, summary.state).goal
+    )
     if not asked:
         raise UsageError(
             f"nothing says what {adapter.name} is to be asked",
             hint=f"give its command after `--`: outlast resume {shlex.quote(summary.task)} --agent {adapter.name} -- CMD …",
         )
     return adapter.words(asked, trusting=before is not None and before.trusting(launch.words))
-
-
-def _piped(root: Path, run: str) -> str:
-    """What was asked through standard input, if that was text."""
-    with contextlib.suppress(OSError), (guarding.folder_of(root, run) / SPOOL).open("rb") as file:
-        text = file.read(PROMPT_MAX_BYTES).decode(errors="replace").strip()
-        return "" if text.startswith("{") else text.replace("\0", "")
-    return ""
 
 
 # -- opening -------------------------------------------------------------------------------------------------------
@@ -162,4 +159,18 @@ def bare(store: SqliteStore, summary: Summary) -> Bare | None:
         return None
     known = summary.state.session
     command = adapter.resume_words(known.session) if known is not None and known.agent == adapter.name else ()
-    return Bare(adapter.name, adapter.caps.intent, os.fsdecode(raw(launch.cwd)), command)
+    return Bare(
+        adapter.name, _known_by(store, summary, launch, adapter), os.fsdecode(raw(launch.cwd)), command
+    )
+
+
+def _known_by(store: SqliteStore, summary: Summary, launch: Launch, adapter: Adapter) -> tuple[str, ...]:
+    """What tells of its calls, without the hooks where its settings switch them off."""
+    folder, cwd = guarding.folder_of(store.root, summary.run), Path(os.fsdecode(raw(launch.cwd)))
+    environment = {**starting.inherited(), **registry.assigned(launch.words)}
+    ask = Ask(words=tuple(launch.words), environment=environment, cwd=cwd, folder=folder)
+    try:
+        is_blind = bool(adapter.blind(ask))
+    except UsageError:  # settings that cannot be read; who starts it is told so
+        is_blind = False
+    return tuple(one for one in adapter.caps.intent if one != "hooks" or not is_blind)

@@ -6,11 +6,13 @@ from a thread of its own; so everything here is under the desk's lock, and every
 
 import os
 from collections.abc import Callable, Iterable
+from functools import reduce
 from typing import Any
 
 import msgspec
 
-from outlast.agents import Response, Text, ToolEnd, ToolStart, Usage
+from outlast.agents import Response, Text, ToolEnd, ToolStart
+from outlast.agents.outward.classify import runs_text
 from outlast.core import events as ev
 from outlast.core import values
 from outlast.core.values import SessionMark, clip
@@ -25,6 +27,7 @@ TEXT_BYTES_MAX = 2_000
 CALLS_NAMED_MAX = 32
 REASON_BYTES_MAX = 1_500
 BY_SHIM = "shim"
+SHIM = "shim-"  # begins the key of what only a shim saw
 
 
 class Outside(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -36,6 +39,7 @@ class Outside(msgspec.Struct, frozen=True, omit_defaults=True):
     cwd: str = ""
     probe: dict[str, Any] = {}
     facts: dict[str, Any] = {}
+    sure: bool = True  # exit code 0 of its program says that it happened
 
 
 class Told(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -48,6 +52,7 @@ class Told(msgspec.Struct, frozen=True, omit_defaults=True):
     outward: tuple[Outside, ...] = ()
     answered: str = ""
     call: str = ""  # the agent's own id of the call, where the effect's key is another
+    below: tuple[str, ...] = ()  # of what only a shim saw: the agent's calls that it may be part of
 
     @property
     def name(self) -> str:
@@ -68,6 +73,15 @@ class _Open(msgspec.Struct, frozen=True):
     signatures: tuple[str, ...] = ()  # of what no shim has seen yet
     waits: int = 0  # programs that a shim saw begin and not end well yet
     failed: ToolEnd | None = None  # what the agent says of a call that reaches outside and failed
+    runs: bool = False  # programs, so that a shim may see what it does
+    sure: bool = True  # the exit codes so far say that it happened
+    below: tuple[str, ...] = ()
+    ended: ToolEnd | None = None  # well, below a call that has not ended
+    live: int = 0  # programs that a shim saw begin and not end
+    lost: bool = (
+        False  # one of them was killed: whatever the call's own result says, nobody knows what it did
+    )
+    returned: ToolEnd | None = None  # what the agent was told, while a program of it runs on
 
 
 class Calls(Desk):
@@ -96,6 +110,8 @@ class Calls(Desk):
         self._unwritten: set[str] = set()  # calls of this beat whose result the transcript does not hold yet
         self._due = False  # the batch has ended; the beat ends when that is written
         self._spent: dict[str, values.Usage] = {}
+        self._paid = values.Usage()  # of that, what the end of an earlier attempt is on record with already
+        self._window: values.Window | None = None
 
     # -- beats -----------------------------------------------------------------------------------------------------
 
@@ -104,7 +120,7 @@ class Calls(Desk):
         """The open beat; after the end of one the next is opened when something happens in it."""
         assert self._at_hand is not None, "a desk begins with a beat"
         if self._at_hand.closed:
-            self._at_hand = next(self._beats)
+            self._at_hand = self._next_beat()
         return self._at_hand
 
     @_beat.setter
@@ -149,19 +165,24 @@ class Calls(Desk):
     def rests(self) -> bool:
         """Whether no call is under way and no beat is begun."""
         with self._lock:
-            return not self._open and not self._used
+            return not self.is_busy and not self._used
+
+    @property
+    def is_busy(self) -> bool:
+        """Whether a call of the agent is under way. What only a shim saw may run on: no beat waits for it."""
+        return any(not call.startswith(SHIM) for call in self._open)
 
     def end_batch(self) -> None:
         """All calls of a response have ended, and with them its beat, as soon as the transcript tells of them too."""
         with self._lock:
-            self._due = self._used and not self._open
+            self._due = self._used and not self.is_busy
             if self._due and not self._unwritten:
                 self._end_response(None)
 
     def end_now(self) -> None:
         """The beat is over, whatever the transcript tells yet, unless something of it is still under way."""
         with self._lock:
-            if self._used and not self._open:
+            if self._used and not self.is_busy:
                 self._end_response(None)
 
     def end_due(self) -> None:
@@ -180,11 +201,11 @@ class Calls(Desk):
     def _end_response(self, result: object) -> None:
         beat = self._beat
         beat.session = self._keep()
-        for usage in self._spent.values():
-            beat.spend(usage)
+        beat.window, self._window = self._window, None
+        beat.spend(self.unsettled())
         beat.done(self._summary() or result)
         self._response, self._text, self._used, self._due = "", "", False, False
-        self._names, self._spent = [], {}
+        self._names, self._spent, self._paid = [], {}, values.Usage()
         self._unwritten.clear()
         self._on_beat()
 
@@ -211,10 +232,28 @@ class Calls(Desk):
             with self._lock:
                 self._text, self._used = told.text, True
 
-    def usage(self, told: Usage) -> None:
+    def usage(self, key: str, spent: values.Usage) -> None:
         """The last word on a response counts, once."""
         with self._lock:
-            self._spent[told.key] = told.values
+            self._spent[key] = spent
+
+    def paid(self, owed: values.Usage) -> None:
+        """Of what is told so far, the earlier attempts of this beat were charged this much: it does not count twice."""
+        with self._lock:
+            told = self._total()
+            self._paid = told.minus(told.minus(owed))
+
+    def window(self, told: values.Window) -> None:
+        with self._lock:
+            self._window = told
+
+    def unsettled(self) -> values.Usage:
+        """What the open beat is known to have cost, of which no event tells yet."""
+        with self._lock:
+            return self._total().minus(self._paid)
+
+    def _total(self) -> values.Usage:
+        return reduce(values.Usage.plus, self._spent.values(), values.Usage())
 
     # -- what is told of a call ------------------------------------------------------------------------------------
 
@@ -243,42 +282,92 @@ class Calls(Desk):
             key = self._key(start.id)
             told = told if key == start.id else msgspec.structs.replace(told, call=start.id)
             self._open[start.id] = self._put(key, told)
-            if self._follows and not told.lane:
-                self._unwritten.add(start.id)
+            self._expect(start.id, told)
             self._note(told)
 
     def _key(self, call: str) -> str:
         """A key that no effect has: some agents name a call by what it is, so that two alike have one name."""
         return call if not self.knows(call) else f"{call}~{os.urandom(6).hex()}"
 
+    def found(self, start: ToolStart, told: Told) -> None:
+        """A call of an earlier attempt that only the transcript tells of: on record, and not under way."""
+        with self._lock:
+            key = self._key(start.id)
+            self._put(key, told if key == start.id else msgspec.structs.replace(told, call=start.id))
+            self._note(told)
+
     def covers(self, signatures: Iterable[str]) -> str:
-        """The call under way that is on record as doing all of this, empty for none; each is covered once."""
+        """The call under way that is on record as doing all of this; each is covered once. Empty where there is none, and where
+        there are several: nobody knows whose program it is."""
         wanted = set(signatures)
         with self._lock:
-            for call, opened in self._open.items():
-                if wanted <= set(opened.signatures):
-                    left = tuple(each for each in opened.signatures if each not in wanted)
-                    self._open[call] = msgspec.structs.replace(
-                        opened, signatures=left, waits=opened.waits + 1
-                    )
-                    return call
-        return ""
+            found = [call for call, opened in self._open.items() if wanted and wanted <= set(opened.recorded)]
+            if len(found) != 1 or not wanted <= set(self._open[found[0]].signatures):
+                return ""
+            opened = self._open[found[0]]
+            left = tuple(each for each in opened.signatures if each not in wanted)
+            self._open[found[0]] = msgspec.structs.replace(
+                opened, signatures=left, waits=opened.waits + 1, live=opened.live + 1
+            )
+            return found[0]
 
-    def shimmed(self, call: str, code: int) -> None:
-        """A program that belongs to a call ended. When all of them ended well, what the call does outside has happened:
-        that is on record before the call goes on, for what comes after may be cut off."""
+    def enclosing(self) -> tuple[str, ...]:
+        """The calls under way that a program may be part of: those that run programs, if there are such."""
+        with self._lock:
+            calls = {call: opened for call, opened in self._open.items() if not call.startswith(SHIM)}
+            return tuple(call for call, opened in calls.items() if opened.runs) or tuple(calls)
+
+    def shimmed(self, call: str, code: int, *, sure: bool) -> None:
+        """A program that belongs to a call ended. When all of them ended well, what the call does outside has happened,
+        if their exit codes can say so (`sure`): that is on record before the call goes on, for what comes after may be
+        cut off. One that only a shim saw is over when the call around it is: so long its agent has not been told."""
         with self._lock:
             opened = self._open.get(call)
-            if opened is None or code != 0:
+            if opened is None:
                 return
-            self._open[call] = opened = msgspec.structs.replace(opened, waits=opened.waits - 1)
-            if opened.waits == 0 and not opened.signatures:
+            if code >= 128:  # a signal: what it had done by then nobody knows
+                self.shim_gone(call)
+                return
+            if call.startswith(SHIM):
+                end = ToolEnd(call, code == 0, f"exit code {code}")
+                if code != 0 or not self._is_below(opened):
+                    self.outcome(end)
+                    return
+                self._open[call] = opened = msgspec.structs.replace(opened, ended=end, sure=sure)
+            elif code != 0:
+                self._open[call] = msgspec.structs.replace(opened, live=opened.live - 1)
+                return
+            else:
+                waits, sure = opened.waits - 1, opened.sure and sure
+                self._open[call] = opened = msgspec.structs.replace(
+                    opened, waits=waits, live=opened.live - 1, sure=sure
+                )
+            if opened.waits == 0 and not opened.signatures and opened.sure:
                 at, why = self._run.journal.now(), "its program ended with exit code 0"
                 self._append(
                     ev.EffectSettled(
                         at=at, beat=opened.beat, n=opened.n, finding="happened", by=BY_SHIM, evidence=why
                     )
                 )
+
+    def shim_gone(self, call: str) -> None:
+        """A program was killed, or its shim: nobody knows whether it did what it was started for."""
+        with self._lock:
+            opened = self._open.get(call)
+            if opened is None:
+                return
+            if call.startswith(SHIM):
+                self._doubt(call, "its program was killed")
+            else:
+                self._open[call] = msgspec.structs.replace(opened, live=opened.live - 1, lost=True)
+
+    def _doubt(self, call: str, why: str) -> None:
+        opened = self._open.pop(call)
+        at = self._run.journal.now()
+        self._append(ev.EffectInDoubt(at=at, beat=opened.beat, n=opened.n, evidence=why))
+
+    def _is_below(self, opened: _Open) -> bool:
+        return any(call in self._open for call in opened.below)
 
     def refuse(self, start: ToolStart, told: Told, reason: str) -> None:
         """A call that was not let through is on record too."""
@@ -288,8 +377,7 @@ class Calls(Desk):
             self._went_on()
             self.end_due()
             opened = self._put(start.id, told)
-            if self._follows and not told.lane:
-                self._unwritten.add(start.id)
+            self._expect(start.id, told)
             self._append(
                 ev.EffectFailed(
                     at=self._run.journal.now(),
@@ -311,7 +399,15 @@ class Calls(Desk):
             )
         )  # fmt: skip
         signatures = tuple(each.signature for each in told.outward)
-        return _Open(beat.number, n, told.lane, bool(told.outward), signatures, signatures)
+        return _Open(
+            beat.number, n, told.lane, bool(told.outward), signatures, () if key.startswith(SHIM) else signatures,
+            runs=runs_text(told.input), below=told.below,
+        )  # fmt: skip
+
+    def _expect(self, call: str, told: Told) -> None:
+        """The transcript will tell its result, unless only a shim saw it: of that no transcript tells."""
+        if self._follows and not told.lane and not call.startswith(SHIM):
+            self._unwritten.add(call)
 
     def _note(self, told: Told) -> None:
         self._used = True
@@ -335,22 +431,33 @@ class Calls(Desk):
     def _went_on(self) -> None:
         """The model answers again: what it was told of failed calls was no dying word."""
         for opened in list(self._open.values()):
-            if opened.failed is not None:
+            if opened.failed is not None and opened.failed.id in self._open:
                 self._confirm(opened.failed)
 
     def _confirm(self, end: ToolEnd) -> None:
+        """Put a result on record, and those of the programs below it, which its agent knows now."""
+        if self._open[end.id].lost:
+            self._doubt(end.id, f"a program of it was killed; it ended with {clip(end.output, 200)!r}")
+            return
         opened = self._open.pop(end.id)
         run, journal = self._run, self._run.journal
-        save = run.files.save_effect(journal) if run.files is not None else ""
+        save = run.files.save_effect(journal) if run.files is not None and opened.ended is None else ""
         result = journal.payload({"ok": end.ok, "output": clip(end.output, OUTPUT_BYTES_MAX)})
         self._append(
             ev.EffectConfirmed(at=journal.now(), beat=opened.beat, n=opened.n, result=result, save=save)
         )
+        for below in list(self._open.values()):
+            known = below.ended or below.failed
+            if end.id in below.below and known is not None and not self._is_below(below):
+                self._confirm(known)
 
     def _settle_open(self) -> None:
         """The agent ended and says nothing more of these: outward ones are in doubt, the others are over."""
         journal = self._run.journal
         for call, opened in list(self._open.items()):
+            if opened.ended is not None:
+                self._confirm(opened.ended)
+                continue
             at, why = journal.now(), "the agent ended without a result for it"
             if opened.is_outward:
                 self._append(ev.EffectInDoubt(at=at, beat=opened.beat, n=opened.n, evidence=why))

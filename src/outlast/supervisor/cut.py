@@ -16,8 +16,8 @@ from outlast.effects.ops import Append, one
 from outlast.errors import DidNotHappen
 from outlast.probes import CannotTell, Happened
 from outlast.runs.run import Run
-from outlast.supervisor.calls import BY_SHIM, Outside, Told
-from outlast.supervisor.holding import told_of
+from outlast.supervisor.calls import BY_SHIM, SHIM, Outside, Told
+from outlast.supervisor.holding import UNSURE, has_result, told_of
 
 Look = Callable[[Outside], Happened | DidNotHappen | CannotTell]
 RECORDED_CHARS_MAX = 30_000
@@ -61,13 +61,31 @@ def _found(told: Told, look: Look) -> tuple[ev.Finding, str, str]:
 
 def cuts(run: Run, settle_words: str) -> list[Cut]:
     """The calls of the beat in flight, with the truth about each: what was recorded, or what was found out since."""
+    known = [(record, told_of(run.journal, record.intent)) for record in run.journal.record.effects.values()]
+    calls = [(record, told) for record, told in known if told is not None and record.intent.own_key]
     found = []
-    for record in run.journal.record.effects.values():
-        told = told_of(run.journal, record.intent)
-        if told is not None and record.intent.own_key:
-            text = _truth(run, told, record, settle_words)
-            found.append(Cut(told.call or record.intent.key, told.tool, _raw(told.input), text, told.lane))
+    for record, told in calls:
+        call = told.call or record.intent.key
+        below = [(each, about) for each, about in calls if call in about.below]
+        text = _truth(run, told, record, settle_words) + _below(below if not has_result(record) else [])
+        found.append(Cut(call, told.tool, _raw(told.input), text, told.lane))
     return found
+
+
+def _below(found: Sequence[tuple[EffectRecord, Told]]) -> str:
+    """What programs below a call that was cut off did outside."""
+    texts = [
+        f"{told.name} (effect {record.id}): {_STATES.get(record.state, 'it is not known whether it happened')}"
+        for record, told in found
+    ]
+    return f" Below it a program reached outside: {'; '.join(texts)}." if texts else ""
+
+
+_STATES = {
+    "confirmed": "it happened, do not repeat it",
+    "did_not": "it did not happen",
+    "failed": "it was not let through",
+}
 
 
 def settled(run: Run) -> list[str]:
@@ -108,15 +126,19 @@ _FOUND = {
 
 
 def never_started(start: ToolStart) -> Cut:
-    """A call that the model asked for and that no hook saw begin."""
+    """A call that the model asked for, that no hook saw begin, and that does not reach outside."""
     text = "outlast: nothing tells that this call was started before the interruption. Make it again if it is needed."
     return Cut(start.id, start.name, start.input, text, start.lane)
 
 
 def _truth(run: Run, told: Told, record: EffectRecord, settle_words: str) -> str:
     match record.state:
-        case "confirmed" if _has_result(record):
-            return _recorded(run.journal.value(record.result))
+        case "confirmed" if record.intent.key.startswith(SHIM):
+            if not has_result(record) or all(each.sure for each in told.outward):
+                return f"outlast: it was done: {told.name}: {record.evidence or 'its program ended well'}. Do not repeat it."
+            return f"outlast: {told.name}: {UNSURE[0].lower()}{UNSURE[1:]} Look before you repeat it."
+        case "confirmed" if has_result(record):
+            return recorded(run.journal.value(record.result))
         case "confirmed":
             return f"outlast: this call was cut off, but it did happen: {record.evidence or told.name}. Do not repeat it."
         case "did_not":
@@ -136,7 +158,8 @@ def _truth(run: Run, told: Told, record: EffectRecord, settle_words: str) -> str
             )
 
 
-def _recorded(result: Any) -> str:
+def recorded(result: Any) -> str:
+    """What an agent is told of a call whose result is on record."""
     output = result.get("output", "") if isinstance(result, dict) else result
     return shorten(str(output), RECORDED_CHARS_MAX) or "(no output)"
 
@@ -146,15 +169,9 @@ def missing(run: Run, cuts: Sequence[Cut], ended: set[str]) -> list[Cut]:
     known = {
         record.intent.key
         for record in run.journal.record.effects.values()
-        if record.state == "failed" or _has_result(record)
+        if record.state == "failed" or has_result(record)
     }
     return [cut for cut in cuts if cut.id not in ended or cut.id not in known]
-
-
-def _has_result(record: EffectRecord) -> bool:
-    return record.state == "confirmed" and (
-        bool(record.result.blob) or bytes(record.result.v) not in (b"", b"null")
-    )
 
 
 def _raw(value: Any) -> msgspec.Raw:

@@ -4,14 +4,13 @@ What the agent prints is not passed on there: it is in the log of its attempt, m
 """
 
 import contextlib
-import os
 import subprocess
 import sys
 from collections.abc import Sequence
 from pathlib import Path
 
 from outlast import settings
-from outlast.supervisor import environment
+from outlast.supervisor import environment, private
 
 LOG = "supervisor.log"
 LOG_BYTES_MAX = 256 << 10  # what is in it at the next start; one earlier file of words is kept beside it
@@ -33,7 +32,7 @@ def start(
     """Start a command that outlives us. What it says is added to `log`."""
     log.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     room_in(log)
-    with open(log, "ab", opener=_private) as said:
+    with open(log, "ab", opener=private.opener) as said:
         return subprocess.Popen(
             list(words), stdin=subprocess.DEVNULL, stdout=said, stderr=said, cwd=cwd, env=_variables(),
             start_new_session=True, pass_fds=pass_fds,
@@ -64,7 +63,3 @@ def _variables() -> dict[str, str]:
     """Ours, without what would make it part of an attempt that we are in ourselves."""
     ours = settings.environment(without=environment.ATTEMPT, **{APART: "1"})
     return {name: value for name, value in ours.items() if name not in _OF_AN_ATTEMPT}
-
-
-def _private(path: str, flags: int) -> int:
-    return os.open(path, flags | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)

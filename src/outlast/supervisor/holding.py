@@ -11,8 +11,9 @@ from outlast.core import events as ev
 from outlast.core.replay import EffectRecord
 from outlast.core.state import OpenEffect
 from outlast.runs.journal import Journal
-from outlast.supervisor.calls import Told
+from outlast.supervisor.calls import SHIM, Told
 
+UNSURE = "Its program ended with exit code 0, which does not say that the server accepted it."
 _TAGS = ("effect_intended", "effect_confirmed", "effect_failed", "effect_in_doubt", "effect_settled")
 
 
@@ -31,9 +32,10 @@ class Holds:
         self._journal, self._settle = journal, settle
         self._past: dict[str, tuple[Told, EffectRecord]] = {}
         self._answered: set[str] = set()
-        self._read(after=0)
+        self._read()
+        self._read_alone()
 
-    def _read(self, after: int) -> None:
+    def _read(self) -> None:
         journal = self._journal
         doubts = {effect.id for effect in journal.state.effects_open if effect.policy == "tell"}
         settled = [
@@ -48,6 +50,21 @@ class Holds:
                 self._take_intent(event, wanted)
             else:
                 self._follow(event)
+
+    def _read_alone(self) -> None:
+        """What only a shim saw, of an agent that tells nothing of its calls, ended well: nobody knows whether the agent was
+        told, unless it went on with a call or a beat that we saw. Of several alike the last one counts."""
+        found: dict[tuple[str, ...], tuple[Told, EffectRecord]] = {}
+        for record in self._journal.record.effects.values():
+            told = told_of(self._journal, record.intent)
+            if told is None or not record.intent.key.startswith(SHIM):
+                found = {} if told is not None and record.state != "failed" else found
+                continue
+            if told.answered:
+                self.answered(told.answered)
+            elif not told.below and record.state == "confirmed" and record.id not in self._past:
+                found[tuple(each.signature for each in told.outward)] = told, record
+        self._past |= {record.id: (told, record) for told, record in found.values()}
 
     def _follow(self, event: ev.AnyEvent) -> None:
         """What became of one of them. Of a call that ended and was told its agent nothing has to be said."""
@@ -88,7 +105,7 @@ class Holds:
                 if open_now[known].state == "in_doubt":
                     return Held(known, self._held(known, same[0], told), is_known=False)
             elif known not in self._answered:
-                answer = self._found(known, same[0], record)
+                answer = self._found(known, same[0], record, sure=all(each.sure for each in told.outward))
                 if answer:
                     return Held(known, answer, is_known=True)
         return None
@@ -105,8 +122,13 @@ class Holds:
             "`--did-not`. After --did-not you may make the call again."
         )
 
-    def _found(self, effect: str, signature: str, record: EffectRecord) -> str:
+    def _found(self, effect: str, signature: str, record: EffectRecord, *, sure: bool) -> str:
         self._refresh(record)
+        if record.state == "confirmed" and has_result(record) and not sure:
+            return (
+                f"outlast did not repeat this call: {signature} was made before, as effect {effect}. {UNSURE} Look first. If it "
+                "has to be made again, make the call once more."
+            )
         if record.state == "confirmed":
             return (
                 f"outlast did not repeat this call: {signature} happened before, as effect {effect}"
@@ -126,6 +148,13 @@ class Holds:
             for event in self._journal.events("effect_settled"):
                 if isinstance(event, ev.EffectSettled) and f"{event.beat}.{event.n}" == record.id:
                     record.take(event)
+
+
+def has_result(record: EffectRecord) -> bool:
+    """Whether it ended with one. What was found out to have happened has none."""
+    return record.state == "confirmed" and (
+        bool(record.result.blob) or bytes(record.result.v) not in (b"", b"null")
+    )
 
 
 def told_of(journal: Journal, intent: ev.EffectIntended) -> Told | None:

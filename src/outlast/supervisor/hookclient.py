@@ -1,16 +1,17 @@
 """What an agent's hook runs: hands the hook's input to the supervisor and says what that says. It imports nothing of ours.
 
-    python -I -S hookclient.py SOCKET ATTEMPT AGENT [CLASSES] < input
+    sh hook.sh PYTHON SOCKET ATTEMPT AGENT [CLASSES] < input
 
 An agent's hooks fail open: a hook that crashes or is too late lets the call happen. So this one does not fail: when the
-supervisor does not confirm within `LIMIT_S` that a call is on record, a call that reaches outside is denied (exit 2).
+supervisor does not confirm within `LIMIT_S` that a call is on record, a call that reaches outside is denied (exit 2). It
+runs below `hook.sh`, which makes a denial of its death.
 CLASSES is the file in which the user named more of what reaches outside.
 """
 
 import _socket
 import sys
 from binascii import b2a_base64
-from os import path, read, write
+from posix import read, write  # `os` would cost a millisecond
 
 LIMIT_S = 5.0
 INPUT_MAX_BYTES = 20 << 20
@@ -87,6 +88,7 @@ def _alone(data: bytes, classes: str, why: str) -> int:
 def _outward(data: bytes, classes: str) -> str:
     """What reaches outside in a hook's input, in words; empty when nothing does, or when no call is about to happen."""
     import json
+    from os import path
 
     told = json.loads(data)
     name, event = told.get("tool_name"), str(told.get("hook_event_name", ""))
@@ -97,18 +99,6 @@ def _outward(data: bytes, classes: str) -> str:
     from alone import load  # type: ignore[import-not-found]
 
     outward = load()
-    known = outward.rules.load(_own(classes)) if classes else None
+    known = outward.rules.load(outward.rules.tables(classes)) if classes else None
     found = outward.classify(str(name), told.get("tool_input"), str(told.get("cwd", "/")), known=known)
     return ", ".join(each.signature for each in found)
-
-
-def _own(classes: str) -> list[dict[str, object]]:
-    import tomllib
-
-    with open(classes, "rb") as file:
-        tables: list[dict[str, object]] = tomllib.load(file)["outward"]
-    return tables
-
-
-if __name__ == "__main__":
-    sys.exit(main(*sys.argv[1:5]))

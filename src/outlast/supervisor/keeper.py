@@ -6,7 +6,6 @@ stops what it left, saves, and records how it ended.
 """
 
 import contextlib
-import os
 import signal
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
@@ -15,7 +14,7 @@ from pathlib import Path
 from outlast.core import events as ev
 from outlast.errors import OutlastError
 from outlast.processes import proc, reaping
-from outlast.supervisor import beginning, detaching, ending, environment, statefile, telling
+from outlast.supervisor import beginning, detaching, ending, environment, private, statefile, telling
 from outlast.supervisor.attempt import Place, place_of
 from outlast.supervisor.hearing import Ears, Signalled
 from outlast.supervisor.kept import Script
@@ -167,9 +166,5 @@ class Keeper:
         if self._log is None:
             self._said.append(text)
             return
-        with contextlib.suppress(OSError), open(self._log, "a", opener=_private) as file:
+        with contextlib.suppress(OSError), open(self._log, "a", opener=private.opener) as file:
             file.write(f"{datetime.now(UTC):%Y-%m-%dT%H:%M:%SZ} {text}\n")
-
-
-def _private(path: str, flags: int) -> int:
-    return os.open(path, flags | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)

@@ -1,5 +1,6 @@
 """What an agent's sub-agents cost: they write transcripts of their own, beside that of their agent."""
 
+from collections.abc import Callable
 from pathlib import Path
 
 from outlast.agents import Adapter, Usage
@@ -10,11 +11,22 @@ NAME = "sub-agents"
 
 
 class Lanes:
-    """The sum over all sub-agents of one session. How much of it is charged stands in the session's mark."""
+    """The sum over all sub-agents of one session. How much of it is charged stands in the session's mark.
 
-    def __init__(self, adapter: Adapter, folder: Path, charged: values.Usage | None) -> None:
-        self._adapter, self._folder = adapter, folder
-        self._charged = charged or values.Usage()
+    Of a session that came from elsewhere, whose `transcript` has none beside it, nothing is counted yet.
+    """
+
+    def __init__(
+        self,
+        adapter: Adapter,
+        folder: Path,
+        charged: values.Usage | None,
+        cost: Callable[[Usage], values.Usage],
+        transcript: Path | None = None,
+    ) -> None:
+        self._adapter, self._folder, self._cost = adapter, folder, cost
+        is_here = transcript is None or bool(adapter.lanes(transcript))
+        self._charged = charged if charged is not None and is_here else values.Usage()
         self._files: dict[Path, Mirror] = {}
         self._spent: dict[tuple[Path, str], values.Usage] = {}
 
@@ -27,7 +39,7 @@ class Lanes:
             for line in self._files[path].news():
                 for event in self._adapter.parse(line):
                     if isinstance(event, Usage):
-                        self._spent[path, event.key] = event.values
+                        self._spent[path, event.key] = self._cost(event)
 
     def charge(self) -> tuple[values.Usage | None, values.Usage | None]:
         """What is to be charged now, if anything, and what is charged with that."""

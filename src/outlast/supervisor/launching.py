@@ -36,6 +36,7 @@ class Launch(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     issue: str = ""
     rounds: int = 5
     restarts: int = 50
+    parks: int = 6  # quota walls without progress in between before a person must look
     stall: int = 30  # beats of an agent without anything new before it is stopped; 0 is never
     share: bool = False
     interactive: bool = False
@@ -44,6 +45,9 @@ class Launch(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     accept_unknown: bool = False  # end well although it is not known whether some calls of the agent happened
     settings: dict[str, str] = {}  # those that the environment gave, which the command itself does not get
     setup: str = ""  # run once before the command, as a recorded step
+    gateway: bool = False  # meter it by a proxy between it and its model
+    gateway_yes: bool = False  # also where a subscription pays: somebody said so
+    account: str = ""  # whose limits the agent meets: a short name, no secret
 
     @property
     def words(self) -> list[str]:

@@ -13,7 +13,7 @@ import msgspec
 from outlast import settings
 from outlast.core import state as st
 
-KINDS = ("needs a person", "done", "failed", "quarantined", "parked")
+KINDS = ("needs a person", "done", "failed", "quarantined", "parked", "budget")
 
 
 class Notice(msgspec.Struct, frozen=True, kw_only=True):
@@ -63,7 +63,8 @@ def _unblock() -> None:
 
 def _is_first(folder: Path, notice: Notice) -> bool:
     """Whether nobody was told of this kind and cause yet; the mark outlives the process."""
-    what = hashlib.blake2b(f"{notice.what} {notice.cause}".encode(), digest_size=6).hexdigest()
+    more = notice.why if notice.what == "budget" else ""  # each level is told of
+    what = hashlib.blake2b(f"{notice.what} {notice.cause}{more}".encode(), digest_size=6).hexdigest()
     try:
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         os.close(

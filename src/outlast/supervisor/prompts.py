@@ -3,7 +3,6 @@
 from collections.abc import Sequence
 
 from outlast.agents import Cut
-from outlast.core.state import RunState
 from outlast.core.values import Contract, shorten
 
 CUT_SHOWN_MAX = 20
@@ -11,7 +10,7 @@ EVIDENCE_CHARS_MAX = 6_000
 
 
 def resumed(
-    state: RunState, contract: Contract, cause: str, evidence: str, cuts: Sequence[Cut], settled: Sequence[str] = ()
+    contract: Contract, cause: str, evidence: str, cuts: Sequence[Cut], settled: Sequence[str] = (), wrap_up: str = ""
 ) -> str:  # fmt: skip
     """To a session that still knows what it did."""
     lines = [_why(cause, evidence)]
@@ -21,6 +20,8 @@ def resumed(
     if settled:
         lines += ["", "What was not known of these calls of yours is settled:"]
         lines += [f"- {each}" for each in settled[-CUT_SHOWN_MAX:]]
+    if wrap_up:
+        return "\n".join([*lines, "", wrap_up])
     lines += ["", f"Go on with the task{': ' + contract.goal if contract.goal else ''}."]
     lines += [f"It is done only when this passes: {check}" for check in contract.checks]
     return "\n".join(lines)
@@ -37,7 +38,9 @@ def _why(cause: str, evidence: str) -> str:
     return f"You were interrupted{why} and go on now. Your files are as you left them; nothing you started runs any more."
 
 
-def fresh(context: str, asked: str, cuts: Sequence[Cut], settled: Sequence[str] = ()) -> str:
+def fresh(
+    context: str, asked: str, cuts: Sequence[Cut], settled: Sequence[str] = (), wrap_up: str = ""
+) -> str:
     """To a session that knows nothing: another one did the work so far."""
     lines = [
         "You take over a task that was begun before and interrupted. This is what is known of it.",
@@ -52,4 +55,5 @@ def fresh(context: str, asked: str, cuts: Sequence[Cut], settled: Sequence[str] 
         lines += [f"- {each}" for each in settled[-CUT_SHOWN_MAX:]]
     if asked:
         lines += ["", "# What was asked for at the beginning", asked]
-    return "\n".join([*lines, "", "Look at the files first; do not repeat what is done. Go on."])
+    last = wrap_up or "Look at the files first; do not repeat what is done. Go on."
+    return "\n".join([*lines, "", last])

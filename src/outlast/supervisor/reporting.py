@@ -1,7 +1,6 @@
 """The morning page: what became of each run since a time, why it stopped, and what to type where it needs a person."""
 
 import re
-import shlex
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from typing import Literal
@@ -9,6 +8,8 @@ from typing import Literal
 import msgspec
 
 from outlast import settings
+from outlast.agents import is_own_limit
+from outlast.core import budget as budgets
 from outlast.core import events as ev
 from outlast.core import waking
 from outlast.core.state import RunState, Status
@@ -134,8 +135,9 @@ def _judged(
     if shown == "parked":
         return "stopped", f"{wake.why}: {why}", f"outlast resume {run}"
     if shown == "interrupted" and state.cause in _NEED_A_PERSON:
-        more = f"outlast run --task {shlex.quote(state.task)} --amend --budget LIMIT -- CMD"
-        return "needs you", why, more if state.cause == "budget" else f"outlast resume {run}"
+        more = f"outlast resume {run} {budgets.more(state, budgets.Live(datetime.now(UTC)))}"
+        spent = state.cause == "budget" and not is_own_limit(state.evidence)
+        return "needs you", why, more if spent else f"outlast resume {run}"
     return "stopped", f"{shown}: {why}" if why else wake.why, f"outlast resume {run}"
 
 

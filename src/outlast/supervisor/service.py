@@ -1,6 +1,6 @@
 """Going on after a reboot with nobody there: what is installed for it, whether it would work, and taking it away.
 
-A systemd user unit with lingering where there is such a session; else an @reboot line, where there is cron.
+A systemd user unit with lingering, and a timer, where there is such a session; else two lines, where there is cron.
 """
 
 import os
@@ -16,11 +16,13 @@ from outlast import settings
 from outlast.errors import OutlastError, UsageError
 from outlast.processes.programs import ProgramMissing, find_program
 from outlast.store import locate, open_store
-from outlast.supervisor import launching, units
-from outlast.supervisor.units import UNIT, Boot
+from outlast.supervisor import launching, units, walls
+from outlast.supervisor.units import UNIT, WAKE_TIMER, WAKE_UNIT, Boot
 
 TOOL_LIMIT_S = 20.0
 LINGER_FOLDER = "/var/lib/systemd/linger"
+
+NOT_WOKEN = "runs are not woken when their quota is back; `outlast service install` again"
 
 How = Literal["systemd", "cron"]
 
@@ -116,7 +118,8 @@ def boot_command(store: str | None) -> Boot:
     entry = _passwd()  # at boot there is no HOME but this
     if entry is None or settings.user_folder().parent != Path(entry.pw_dir) / ".config":
         variables.append(("XDG_CONFIG_HOME", str(settings.user_folder().parent)))
-    return Boot((*program, "--store", place, "resume", "--all"), tuple(variables))
+    words = (*program, "--store", place, "resume", "--all")
+    return Boot(words, tuple(variables), str(root / walls.FOLDER))
 
 
 def install(store: str | None) -> Service:
@@ -132,7 +135,7 @@ def install(store: str | None) -> Service:
                 "there is neither a systemd user session nor cron here",
                 hint=f"have this run at boot: {units.cron_line(boot).removeprefix('@reboot ')}",
             )
-        _write_crontab(units.with_cron_line(table, units.cron_line(boot)))
+        _write_crontab(units.with_cron_lines(table, units.cron_line(boot), units.cron_wake_line(boot)))
     return status(store)
 
 
@@ -145,12 +148,16 @@ def _install_unit(boot: Boot) -> None:
     is_ours = was_ours or (wants_linger and is_lingering(user))
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(units.unit(boot, lingering_is_ours=is_ours))
+    path.with_name(WAKE_UNIT).write_text(units.wake_unit(boot))
+    path.with_name(WAKE_TIMER).write_text(units.wake_timer())
     ask("systemctl", "--user", "daemon-reload")
-    done = ask("systemctl", "--user", "enable", UNIT)
-    if done.code != 0:
-        raise OutlastError(
-            f"systemd does not take {path}: {done.err}", hint=f"systemctl --user enable {UNIT}"
-        )
+    for words in (("enable", UNIT), ("enable", "--now", WAKE_TIMER)):
+        done = ask("systemctl", "--user", *words)
+        if done.code != 0:
+            raise OutlastError(
+                f"systemd does not take {path.with_name(words[-1])}: {done.err}",
+                hint=f"systemctl --user {' '.join(words)}",
+            )
 
 
 def _write_crontab(table: str) -> None:
@@ -165,7 +172,9 @@ def remove() -> Service:
     text = _read(path)
     if text:
         ask("systemctl", "--user", "disable", UNIT)
-        path.unlink(missing_ok=True)
+        ask("systemctl", "--user", "disable", "--now", WAKE_TIMER)
+        for name in (UNIT, WAKE_UNIT, WAKE_TIMER):
+            path.with_name(name).unlink(missing_ok=True)
         ask("systemctl", "--user", "daemon-reload")
         if units.LINGER_MARK in text:
             ask("loginctl", "disable-linger", user_name())
@@ -196,6 +205,8 @@ def status(store: str | None) -> Service:
     lingering = is_lingering(user_name()) if how == "systemd" else None
     if how == "systemd":
         problems += _systemd(bool(lingering))
+    elif table.count(units.CRON_MARK) < 2:
+        problems.append(NOT_WOKEN)
     path = str(unit_path()) if how == "systemd" else None
     return Service(
         how=how, path=path, command=words, lingering=lingering, works=not problems, problems=tuple(problems)
@@ -206,6 +217,8 @@ def _systemd(lingering: bool) -> list[str]:
     problems = []
     if ask("systemctl", "--user", "is-enabled", UNIT).out.strip() != "enabled":
         problems.append(f"the unit is not enabled; `systemctl --user enable {UNIT}`")
+    if ask("systemctl", "--user", "is-enabled", WAKE_TIMER).out.strip() != "enabled":
+        problems.append(NOT_WOKEN)
     if not lingering:
         user = user_name()
         problems.append(f"it starts at login, not at boot; `sudo loginctl enable-linger {user}`")

@@ -16,7 +16,7 @@ import msgspec
 
 from outlast.errors import EffectFailed, EffectInDoubt, OutlastError
 from outlast.processes import death, proc, reaping, signalling
-from outlast.supervisor import connection, telling
+from outlast.supervisor import connection, private, telling
 from outlast.supervisor.connection import Connection, Gone
 from outlast.supervisor.steps import CANNOT_START, Desk, Halted, NotThere
 from outlast.supervisor.wire import Call, Hook, Note, Order, Output, Report, Shim, Started, Verdict, Welcome
@@ -37,8 +37,8 @@ class ScriptGone(BaseException):
 class Minds(Protocol):
     """Whoever minds an agent: it answers the agent's hooks, and says what may be run below it."""
 
-    def hook(self, data: bytes) -> tuple[bytes, int]: ...
-    def shim(self, words: tuple[str, ...], cwd: str, perform: Callable[[], int]) -> tuple[str, int]: ...
+    def hook(self, data: bytes, is_there: Callable[[], bool]) -> tuple[bytes, int]: ...
+    def shim(self, shim: Shim, perform: Callable[[], int]) -> tuple[str, int]: ...
 
 
 class Server:
@@ -146,7 +146,7 @@ class Server:
                 case Note():
                     there.send(Verdict(allowed=True, body=msgspec.Raw(self._note(message))))
                 case Hook() if self._minds is not None:
-                    out, code = self._minds.hook(message.data)
+                    out, code = self._minds.hook(message.data, there.is_there)
                     there.answer(code, out)
                 case Shim() if self._minds is not None:
                     there.send(self._shim(there, message, self._minds))
@@ -285,7 +285,7 @@ class Server:
     def _spooled(self, output: Output) -> str:
         """A recorded output in a file of its own, which the script's side reads."""
         path = self.path.with_name(f"{self.path.name}.out-{os.getpid()}-{next(self._numbers)}")
-        with open(path, "wb", opener=_private) as file:
+        with open(path, "wb", opener=private.opener) as file:
             file.write(msgspec.msgpack.encode(output))
         return str(path)
 
@@ -298,7 +298,7 @@ class Server:
                 raise ScriptGone("it was stopped")
             return output.exit_code
 
-        reason, code = minds.shim(shim.words, shim.cwd, perform)
+        reason, code = minds.shim(shim, perform)
         return (
             Order(do="refuse", exit_code=REFUSED, reason=reason)
             if reason
@@ -344,7 +344,3 @@ def _uid(sock: socket.socket) -> int:
     """The user behind a connection, as the kernel says."""
     data = sock.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
     return int(_CREDENTIALS.unpack(data)[1])
-
-
-def _private(path: str, flags: int) -> int:
-    return os.open(path, flags | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)

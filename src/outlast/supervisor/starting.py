@@ -4,23 +4,26 @@ import hashlib
 import os
 import re
 import shlex
+import shutil
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 import msgspec
 
 from outlast import settings
-from outlast.agents import Adapter
+from outlast.agents import Adapter, registry
+from outlast.core import budget as budgets
 from outlast.core import events as ev
+from outlast.core.values import Allowance
 from outlast.errors import RunRefused, UsageError, WorkspaceRefused
 from outlast.processes.programs import CannotStart, find_program
-from outlast.runs import gather, stores
+from outlast.runs import admission, gather, stores
 from outlast.runs.opening import terms_of
 from outlast.runs.savepoints import workspace_around
-from outlast.runs.terms import Terms
+from outlast.runs.terms import Terms, budget_of
 from outlast.store.protocol import Summary, Where
 from outlast.store.sqlite import SqliteStore
-from outlast.supervisor import kept, launching
+from outlast.supervisor import kept, launching, paying
 from outlast.supervisor.attempt import known_agent
 from outlast.supervisor.launching import Launch
 from outlast.supervisor.link import Link
@@ -43,7 +46,9 @@ class Asked(msgspec.Struct, frozen=True, kw_only=True):
     goal: str | None = None
     done: tuple[str, ...] | None = None
     invariants: tuple[str, ...] | None = None
-    budget: str | None = None
+    budget: tuple[str, ...] | None = None
+    until: str | None = None
+    reserve: str | None = None
     workspace: str | None = None
     cwd: str = ""
     store: str | None = None
@@ -51,6 +56,7 @@ class Asked(msgspec.Struct, frozen=True, kw_only=True):
     files: str = "keep"
     rounds: int = 5
     restarts: int = 50
+    parks: int = 6
     stall: int = 30
     share: bool = False
     amend: bool = False
@@ -59,6 +65,7 @@ class Asked(msgspec.Struct, frozen=True, kw_only=True):
     headless: bool = False
     plain: bool = False
     accept_unknown: bool = False
+    gateway: str | None = None
     setup: str = ""
 
 
@@ -87,14 +94,26 @@ def start(asked: Asked, link: Link, say: Callable[[str], None]) -> int:
     folder = _workspace(asked, cwd, say)
     launch = launching.recorded(
         asked.words, program, cwd, variables, issue=asked.issue, rounds=asked.rounds, restarts=asked.restarts,
-        stall=asked.stall, share=asked.share, setup=asked.setup, plain=asked.plain, accept_unknown=asked.accept_unknown,
+        parks=asked.parks, stall=asked.stall, share=asked.share, setup=asked.setup, plain=asked.plain, accept_unknown=asked.accept_unknown,
     )  # fmt: skip
     adapter = known_agent(launch)
     if adapter is not None:
-        check_version(adapter, program, say)
+        check_version(adapter, asked.words, program, say)
+        variables |= registry.assigned(asked.words)
+    elif not asked.plain and (hidden := registry.below(asked.words)):
+        say(
+            f"{hidden[0]} below {hidden[1]} is run as a plain command: its calls are not guarded; give it directly"
+        )
     headless = asked.headless or (adapter is not None and adapter.is_headless(asked.words))
     launch = msgspec.structs.replace(launch, interactive=not headless and os.isatty(0) and os.isatty(1))
-    run = SupervisedRun(_terms(asked, folder))
+    if paying.by_gateway(asked.gateway, adapter, launch, variables, say):
+        launch = msgspec.structs.replace(launch, gateway=True, gateway_yes=asked.gateway == "yes")
+    terms = _terms(asked, folder)
+    if paying.is_auto(asked.budget):
+        terms = _by_experience(terms, adapter, launch, variables, say)
+    else:
+        paying.check(terms.budget, adapter, launch, variables, say)
+    run = SupervisedRun(terms)
     run.typed = True
     _look_at_the_last(run, asked, say)
     return _carry(run, launch, variables, link, say)
@@ -103,9 +122,18 @@ def start(asked: Asked, link: Link, say: Callable[[str], None]) -> int:
 def _terms(asked: Asked, folder: Path | None) -> Terms:
     return terms_of(
         asked.task or _task_of(asked.words), goal=asked.goal, done=asked.done, invariants=asked.invariants,
-        budget=asked.budget, store=asked.store, project=asked.project, workspace=folder, files=asked.files,
-        moved=asked.moved, amend=asked.amend, again=asked.again or not asked.task,
+        budget=_budget(asked), store=asked.store, project=asked.project, workspace=folder,
+        files=asked.files, moved=asked.moved, amend=asked.amend, again=asked.again or not asked.task,
     )  # fmt: skip
+
+
+def _budget(asked: Asked) -> Allowance | None:
+    """The limits that were typed. A reserve of those that experience will choose is kept with them."""
+    if not paying.is_auto(asked.budget):
+        return budget_of(asked.budget, asked.until, asked.reserve)
+    share = None if asked.reserve is None else budgets.reserve(asked.reserve)
+    found = budget_of(None, asked.until) or Allowance()
+    return msgspec.structs.replace(found, reserve_pct=share)
 
 
 def program_of(word: str, cwd: str) -> str:
@@ -119,6 +147,21 @@ def program_of(word: str, cwd: str) -> str:
 def _program_to_come(word: str, cwd: str) -> str:
     """The same in a folder that is not there yet; its own programs come with it."""
     return os.path.join(cwd, word) if "/" in word else program_of(word, "/")
+
+
+def _by_experience(
+    terms: Terms,
+    adapter: Adapter | None,
+    launch: Launch,
+    variables: dict[str, str],
+    say: Callable[[str], None],
+) -> Terms:
+    store = stores.acquire(terms.store or settings.load()["store"] or None)
+    try:
+        terms = admission.in_known_project(terms, store)
+        return paying.by_experience(store, terms, adapter, launch, variables, say)
+    finally:
+        stores.give_back(store)
 
 
 def _look_at_the_last(run: SupervisedRun, asked: Asked, say: Callable[[str], None]) -> None:
@@ -170,6 +213,9 @@ def resume(
     variables, missing = launching.environment_of(launch, inherited())
     settings.adopt(variables)  # checks and git need its PATH as much as the command does
     launch = launching.with_settings_of_now(launch)
+    if known_agent(launch) is not None:
+        variables |= registry.assigned(launch.words)
+    paying.check_again(known_agent(launch), launch, variables, say)
     if missing:
         path = settings.user_folder() / launching.SECRETS_FILE
         more = f" and {len(missing) - NAMED_MAX} more" if len(missing) > NAMED_MAX else ""
@@ -207,6 +253,16 @@ def launch_of(store: SqliteStore, summary: Summary) -> Launch | None:
     return msgspec.json.decode(data, type=Launch)
 
 
+def account_in(store: SqliteStore, summary: Summary) -> str:
+    """Whose limits a run meets, as it was last on record; nobody's where that is not known."""
+    page = store.read(summary.run, after=0, limit=1, tags=("parked", "attempt_started"), newest=True).events
+    event = page[0].event if page else None
+    if isinstance(event, ev.Parked):
+        return event.account
+    launch = launch_of(store, summary)
+    return launch.account if launch is not None else ""
+
+
 def _carry(
     run: SupervisedRun, launch: Launch, variables: dict[str, str], link: Link, say: Callable[[str], None],
     kind: Kind = "command",
@@ -226,9 +282,14 @@ def _carry(
         stores.give_back(store)
 
 
-def check_version(adapter: Adapter, program: str, say: Callable[[str], None]) -> None:
+def check_version(adapter: Adapter, words: Sequence[str], program: str, say: Callable[[str], None]) -> None:
     """Refuse a release of the agent that cannot be carried; say so of one that was never tried."""
-    version = adapter.version(program, _ask)
+    start = registry.start(adapter, words, program)
+    if start == 1:
+        version = adapter.version(program, _ask)
+    else:  # below a runner (npx, uvx) or a wrapper: not that one is asked, but the agent through it
+        there = shutil.which(words[start - 1], path=inherited().get("PATH")) or ""
+        version = adapter.version(there, lambda asked, limit_s: _ask([*words[:start], *asked[1:]], limit_s))
     problem = adapter.problem(version)
     if problem:
         raise UsageError(problem, hint="install another release, or run it as any command with --plain")

@@ -76,6 +76,7 @@ class Desk:
         self._run = run
         self._on_beat = on_beat
         self._beats = iter(run.beats())
+        self._no_more: OutlastError | None = None
         self._beat: Beat = next(self._beats)
         self._lock = threading.RLock()
         self._free = threading.Condition(self._lock)
@@ -106,6 +107,17 @@ class Desk:
             if isinstance(event, ev.Decided) and event.name.startswith(STEP):
                 found[event.name, event.occurrence] = event
         return found
+
+    def _next_beat(self) -> Beat:
+        """Raises what forbids another beat, a spent budget say, to everybody who asks for one from then on."""
+        if self._no_more is not None:
+            raise self._no_more
+        try:
+            beat: Beat = next(self._beats)
+        except OutlastError as error:
+            self._no_more = error
+            raise
+        return beat
 
     # -- failing -------------------------------------------------------------------------------------------------
 
@@ -209,6 +221,8 @@ class Desk:
 
     def _end_beat(self) -> None:
         """End the open beat with the steps that ended in it."""
+        if self._beat.closed:  # it was the last one: whoever was under way is told why
+            self._beat = self._next_beat()
         result = [{"step": name, "exit_code": code} for name, code in self._ended]
         try:
             self._beat.done(result[0] if len(result) == 1 else result)
@@ -216,7 +230,7 @@ class Desk:
             return  # it ends with a later step, when what is in doubt is settled
         self._ended.clear()
         with contextlib.suppress(*_ENDS_ALL), self._noting():  # the step is on record: it is not what failed
-            self._beat = next(self._beats)
+            self._beat = self._next_beat()
             self._on_beat()
 
     def finish(self, result: object) -> None:

@@ -10,14 +10,18 @@ import random
 import shlex
 import signal
 from collections.abc import Callable
-from datetime import datetime
+from datetime import UTC, datetime
 from pathlib import Path
 
 import msgspec
 
+from outlast import settings
+from outlast.agents import Ask, is_own_limit
+from outlast.core import budget as budgets
 from outlast.core import events as ev
 from outlast.core import restarts, waking
 from outlast.core.state import RunState
+from outlast.core.values import shorten
 from outlast.effects.ops import Append
 from outlast.errors import (
     AgentStopped,
@@ -32,13 +36,15 @@ from outlast.errors import (
     UnreachedEffect,
 )
 from outlast.processes import spawning
-from outlast.runs import acts, stores
-from outlast.supervisor import background, beginning, ending, guarding, notices
+from outlast.runs import acts, prices, stores
+from outlast.supervisor import background, beginning, ending, guarding, notices, walls
 from outlast.supervisor.attempt import Attempt, known_agent, write_state
+from outlast.supervisor.budgeting import NO_PRICE, WrapsUp
 from outlast.supervisor.hearing import Ears, Signalled
 from outlast.supervisor.launching import Launch
 from outlast.supervisor.link import Link, Told
 from outlast.supervisor.supervised import SupervisedRun
+from outlast.workspace.seam import raw
 
 GUARDED_S = 5.0
 SETUP = "worktree setup"  # the step that an attempt begins with where there is one
@@ -68,6 +74,9 @@ class Supervisor:
         self.on_run: Callable[[str], None] = _nobody
         self._root = Path()
         self._reset_at: datetime | None = None
+        self._wraps_up = False  # it is started once more, only to come to its ending
+        self._by_itself = False  # it ended without having been told to
+        run.purse.pays_first = launch.gateway or known_agent(launch) is not None
 
     def carry(self) -> int:
         """Until the run is done, stopped, parked or given up; the exit code."""
@@ -113,6 +122,9 @@ class Supervisor:
             return EXIT_PERSON, None
         except beginning.GivenUp as error:
             return self._given_up(error.stop, str(error)), None
+        except beginning.HeldBack as error:
+            self._told("parked", self._wait_words(str(error), error.until))
+            return EXIT_PARKED, None
         except (Stopped, StoreError) as error:
             return self._ended(error), None
         except SaveError as error:
@@ -125,14 +137,24 @@ class Supervisor:
     def _attempt(self) -> None:
         """The command; where its worktree could not be set up, that is why it ended."""
         try:
-            Attempt(self._run, self._launch, self._variables, self._ears, self._say).carry()
+            attempt = Attempt(
+                self._run, self._launch, self._variables, self._ears, self._say, self._warned_of_budget
+            )
+            attempt.carry()
+            self._by_itself = attempt.by_itself
         except AgentStopped as error:
             if self._launch.setup and _failed_step(self._run.state) == SETUP:
                 error.args = (f"the setup of its worktree failed: {error}",)
             raise
 
     def _finish(self) -> None:
-        """The end of the run; with a person at the agent's terminal only where checks say so. Raises LeftByPerson otherwise."""
+        """The end of the run; with a person at the agent's terminal only where checks say so. Raises LeftByPerson otherwise.
+
+        An agent that was told to wrap up and did is not done, unless checks say so.
+        """
+        if self._run.state.wrap_beat is not None and not self._by_itself:
+            self._finish_early()
+            return
         if not self._launch.interactive or known_agent(self._launch) is None:
             self._run.finish()
             return
@@ -142,6 +164,15 @@ class Supervisor:
             self._run.finish()
         except ContractError as error:
             raise ending.LeftByPerson(str(error)) from error
+
+    def _finish_early(self) -> None:
+        why = "it wrapped up when all but the reserve of its budget was spent"
+        if not self._run.contract.checks:
+            raise AgentStopped(why, cause="budget", progress=True)
+        try:
+            self._run.finish()
+        except ContractError as error:
+            raise AgentStopped(f"{why}; not done: {error}", cause="budget", progress=True) from error
 
     def _heed_signals(self) -> None:
         """Called while checks run: a signal ends them too."""
@@ -160,19 +191,42 @@ class Supervisor:
         if isinstance(error, ending.LeftByPerson):
             self._say(f"{error}; {self._ways_on()}")
             return EXIT_DONE, None
-        if self._launch.interactive and isinstance(error, AgentStopped):
+        if self._launch.interactive and isinstance(error, AgentStopped) and state.cause != "budget":
             self._say(f"{error}; `outlast resume {state.task}` goes on")
             return EXIT_FAILED, None
+        if isinstance(error, AgentStopped) and error.wanted and error.cause == "crash":
+            self._told(
+                "failed", f"{error}; mend its command and run it anew"
+            )  # it would be the same at every try
+            return EXIT_FAILED, None
+        if isinstance(error, WrapsUp):
+            self._wraps_up = True
+            return EXIT_BUDGET, restarts.Again(0.0)
         cause = state.cause or "crash"
         self._reset_at = error.reset_at if isinstance(error, AgentStopped) else None
         if cause == "stall":
             self._told("needs a person", state.evidence)
             return EXIT_PERSON, None
         decision = restarts.after(cause, state.past, self._limits, jitter=random.random())
+        if isinstance(decision, restarts.Again) and self._reset_at is not None:
+            left_s = (self._reset_at - datetime.now(UTC)).total_seconds()
+            decision = restarts.Again(max(decision.wait_s, min(left_s, restarts.RATE_WALL.total_seconds())))
         code = EXIT_BUDGET if cause == "budget" else EXIT_FAILED
         if isinstance(decision, restarts.Stop) and decision.status != "failed":  # `_fail` tells of those
-            self._told("failed", decision.why or state.evidence)
+            more = self._more(state) if cause == "budget" else ""
+            self._told("budget" if cause == "budget" else "failed", (decision.why or state.evidence) + more)
+        self._wraps_up = False
         return code, decision
+
+    def _more(self, state: RunState) -> str:
+        """How a run goes on whose limit is reached: ours, or one that its command gives the agent."""
+        resume = f"outlast resume {shlex.quote(state.task)}"
+        if is_own_limit(state.evidence):
+            return f"; `{resume}` goes on for as much again; for more, raise the limit in its command"
+        if state.evidence.startswith(NO_PRICE):
+            where = settings.user_folder() / prices.OWN
+            return f"; put its price into {where}, then `{resume}` goes on where it was"
+        return f"; `{resume} {budgets.more(state, self._run.purse.live())}` goes on where it was"
 
     def _ways_on(self) -> str:
         """How a run goes on that a person left at the terminal."""
@@ -204,7 +258,25 @@ class Supervisor:
             Told(what="claimed", run=run.id, root=str(root), workspace=workspace, epoch=epoch, task=run.task)
         )
         self._wait_guarded()
-        return beginning.judge(run, self._limits)
+        self._refuse_spent()
+        self._name_account(guarding.folder_of(root, run.id))
+        lost = beginning.judge(run, self._limits)
+        if not self._launch.interactive:  # a person who sits there sees for themselves
+            beginning.hold_back(run, lost, self._launch.account)
+        return lost
+
+    def _name_account(self, folder: Path) -> None:
+        """Whose limits the agent will meet, on record with the attempt."""
+        account = account_of(self._launch, self._variables, folder)
+        self._launch = msgspec.structs.replace(self._launch, account=account)
+        self._run.launch = msgspec.to_builtins(self._launch)
+
+    def _refuse_spent(self) -> None:
+        """One that has wrapped up does not start again on its reserve. Raises BudgetReached."""
+        state = self._run.state
+        if state.wrap_beat is not None and state.cause == "budget" and not self._wraps_up:
+            more = f"`outlast resume {shlex.quote(state.task)} {budgets.more(state)}` goes on where it was"
+            raise BudgetReached(f"run {state.run}: {state.evidence}", hint=more)
 
     def _wait_guarded(self) -> None:
         """Until the guardian holds its lock; one that is gone is not waited for."""
@@ -243,11 +315,25 @@ class Supervisor:
         return 128 + why.number
 
     def _park(self, cause: ev.Cause) -> None:
+        """It waits, in nobody's hands: at a wall until that is gone, else until a person mends what is missing."""
+        state = self._run.state
+        if cause != "quota":
+            self._write(lambda at: ev.Parked(at=at, cause=cause, evidence=state.evidence))
+            hint = f"`outlast resume {shlex.quote(self._run.task)}` goes on when that is mended"
+            self._told("parked", f"{cause}: {state.evidence}; {hint}")
+            return
+        stay = walls.meet(
+            self._root, self._launch.account, state.run, reset_at=self._reset_at, parks=state.past.parks,
+            evidence=state.evidence, apart_s=self._run.settings["wake_apart_s"],
+        )  # fmt: skip
         self._write(
-            lambda at: ev.Parked(at=at, until=self._reset_at, cause=cause, evidence=self._run.state.evidence)
+            lambda at: ev.Parked(at=at, until=stay.until, evidence=stay.why, account=self._launch.account)
         )
-        hint = f"`outlast resume {shlex.quote(self._run.task)}` goes on when that is mended"
-        self._told("parked", f"{cause}: {self._run.state.evidence}; {hint}")
+        self._told("parked", self._wait_words(f"{cause}: {stay.why}", stay.until))
+
+    def _wait_words(self, why: str, until: datetime) -> str:
+        name = shlex.quote(self._run.task)
+        return f"{why}; trying again at {walls.clock(until)}; `outlast resume {name}` goes on at once"
 
     def _fail(self, stop: restarts.Stop) -> int:
         evidence = f"{stop.why}; the last: {self._run.state.evidence}"
@@ -257,8 +343,9 @@ class Supervisor:
     def _given_up(self, stop: restarts.Stop, why: str) -> int:
         """It is on record that there are no more attempts before a person looks."""
         hint = f"; `outlast resume {shlex.quote(self._run.task)}` allows another try"
-        self._told("quarantined" if stop.cause == "quarantine" else "failed", f"{why}{hint}")
-        return EXIT_PERSON if stop.cause == "quarantine" else EXIT_FAILED
+        words = {"quarantine": "quarantined", "quota": "needs a person"}
+        self._told(words.get(stop.cause, "failed"), f"{why}{hint}")
+        return EXIT_PERSON if stop.cause in words else EXIT_FAILED
 
     def _refuse_first(self, error: SaveError) -> None:
         """A command whose files could not be saved before its first attempt was refused: nothing wakes it either."""
@@ -280,9 +367,15 @@ class Supervisor:
         finally:
             stores.give_back(store)
 
+    def _warned_of_budget(self, text: str) -> None:
+        self._send("budget", text)
+
     def _told(self, what: str, why: str = "") -> None:
-        state = self._run.state
         self._say(f"{what}" + (f": {why}" if why else ""))
+        self._send(what, why)
+
+    def _send(self, what: str, why: str) -> None:
+        state = self._run.state
         if what in notices.KINDS:
             folder = guarding.folder_of(self._root, state.run)
             notices.send(self._run.settings["notify"], notices.Notice.of(what, why, state), folder)
@@ -290,7 +383,23 @@ class Supervisor:
 
 def limits_of(launch: Launch, wait_s: float = 5.0) -> restarts.Limits:
     """How often a command is started, as it was asked for."""
-    return restarts.Limits(wait_s=wait_s, attempts_max=max(1, launch.restarts), rounds_max=launch.rounds)
+    return restarts.Limits(
+        wait_s=wait_s, attempts_max=max(1, launch.restarts), rounds_max=launch.rounds, parks_max=launch.parks
+    )
+
+
+def account_of(launch: Launch, variables: dict[str, str], folder: Path) -> str:
+    """Whose limits an agent meets, as its adapter names it; nobody's for a command that is no agent."""
+    adapter = known_agent(launch)
+    if adapter is None:
+        return ""
+    ask = Ask(
+        words=tuple(launch.words),
+        environment=variables,
+        cwd=Path(os.fsdecode(raw(launch.cwd))),
+        folder=folder,
+    )
+    return shorten(adapter.account(ask), walls.ACCOUNT_CHARS_MAX)
 
 
 def _doubt(state: RunState) -> str:

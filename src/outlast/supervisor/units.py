@@ -1,4 +1,7 @@
-"""What is put where something starts at boot: a systemd user unit, or a line for cron. Texts only, nothing is done here."""
+"""What is put where something starts by itself: systemd user units, or lines for cron. Texts only, nothing is done here.
+
+At boot all that died is woken; each minute those whose quota wall is gone, and nothing is started while there is none.
+"""
 
 import shlex
 from collections.abc import Sequence
@@ -6,22 +9,29 @@ from collections.abc import Sequence
 import msgspec
 
 UNIT = "outlast-resume.service"
+WAKE_UNIT, WAKE_TIMER = "outlast-wake.service", "outlast-wake.timer"
+MADE_BY = "# Made by `outlast service install`; `outlast service remove` takes it away."
 LINGER_MARK = "# lingering was off before this unit came"
 CRON_MARK = "# outlast resume --all, put here by `outlast service install`"
 
 
 class Boot(msgspec.Struct, frozen=True):
-    """The command that is run at boot, and the variables it needs besides its own words."""
+    """The command that is run at boot, the variables it needs besides its own words, and where walls are on record."""
 
     words: tuple[str, ...]
     variables: tuple[tuple[str, str], ...] = ()
+    walls: str = ""
+
+    @property
+    def to_wake(self) -> tuple[str, ...]:
+        """The command that wakes those whose wall is gone."""
+        return (*self.words, "--parked")
 
 
 def unit(boot: Boot, *, lingering_is_ours: bool) -> str:
     """The systemd user unit. It ends at once; what it started lives on (KillMode=process)."""
-    variables = [f"Environment={_quoted(f'{name}={value}')}" for name, value in boot.variables]
     lines = [
-        "# Made by `outlast service install`; `outlast service remove` takes it away.",
+        MADE_BY,
         *([LINGER_MARK] if lingering_is_ours else []),
         "[Unit]",
         "Description=Go on with outlast runs that died without anybody's wish",
@@ -29,15 +39,55 @@ def unit(boot: Boot, *, lingering_is_ours: bool) -> str:
         "[Service]",
         "Type=oneshot",
         "RemainAfterExit=yes",
-        "KillMode=process",
-        "OOMPolicy=continue",
-        *variables,
-        f"ExecStart={' '.join(_word(word, first=not at) for at, word in enumerate(boot.words))}",
+        *_service(boot, boot.words),
         "",
         "[Install]",
         "WantedBy=default.target",
     ]
     return "\n".join(lines) + "\n"
+
+
+def wake_unit(boot: Boot) -> str:
+    """The unit that the timer starts; not started at all while there is no wall on record."""
+    lines = [
+        MADE_BY,
+        "[Unit]",
+        "Description=Go on with outlast runs whose quota wall is gone",
+        f"ConditionDirectoryNotEmpty={boot.walls.replace('%', '%%')}",
+        "",
+        "[Service]",
+        "Type=oneshot",
+        "StandardOutput=null",
+        *_service(boot, boot.to_wake),
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def wake_timer() -> str:
+    """Once a minute."""
+    lines = [
+        MADE_BY,
+        "[Unit]",
+        "Description=Look for outlast runs whose quota wall is gone",
+        "",
+        "[Timer]",
+        "OnCalendar=minutely",
+        "AccuracySec=5s",
+        "",
+        "[Install]",
+        "WantedBy=timers.target",
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def _service(boot: Boot, words: Sequence[str]) -> list[str]:
+    """What is started lives on when the command has ended."""
+    return [
+        "KillMode=process",
+        "OOMPolicy=continue",
+        *(f"Environment={_quoted(f'{name}={value}')}" for name, value in boot.variables),
+        f"ExecStart={' '.join(_word(word, first=not at) for at, word in enumerate(words))}",
+    ]
 
 
 def _word(word: str, *, first: bool) -> str:
@@ -71,16 +121,29 @@ def _unescaped(word: str) -> str:
 
 def cron_line(boot: Boot) -> str:
     """One line of a crontab; a per cent sign would end the command there."""
+    return f"@reboot {_escaped(_command(boot, boot.words))}"
+
+
+def cron_wake_line(boot: Boot) -> str:
+    """The line that wakes those whose wall is gone, each minute; nothing of ours is started while there is no wall."""
+    none = f'[ -z "$(ls -A {shlex.quote(boot.walls)} 2>/dev/null)" ]'
+    return f"* * * * * {_escaped(f'{none} || {_command(boot, boot.to_wake)} >/dev/null 2>&1')}"
+
+
+def _command(boot: Boot, words: Sequence[str]) -> str:
     set_first = [f"{name}={shlex.quote(value)}" for name, value in boot.variables]
-    command = " ".join([*(["env"] if set_first else []), *set_first, shlex.join(boot.words)])
-    return f"@reboot {command.replace('%', chr(92) + '%')}"
+    return " ".join([*(["env"] if set_first else []), *set_first, shlex.join(words)])
 
 
-def with_cron_line(table: str, line: str) -> str:
-    """A crontab with our two lines at its end, and no older ones of ours."""
+def _escaped(command: str) -> str:
+    return command.replace("%", chr(92) + "%")
+
+
+def with_cron_lines(table: str, *ours: str) -> str:
+    """A crontab with our lines at its end, each below our mark, and no older ones of ours."""
     kept = without_cron_line(table)
     between = "" if not kept or kept.endswith("\n") else "\n"
-    return f"{kept}{between}{CRON_MARK}\n{line}\n"
+    return f"{kept}{between}{''.join(f'{CRON_MARK}{chr(10)}{line}{chr(10)}' for line in ours)}"
 
 
 def without_cron_line(table: str) -> str:

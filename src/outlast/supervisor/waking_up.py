@@ -1,10 +1,11 @@
 """Waking runs that died without anybody's wish, a few at a time, each in a process of its own that outlives this one."""
 
 import contextlib
-import itertools
+import fcntl
+import os
 import subprocess
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from datetime import UTC, datetime
 
 import msgspec
@@ -18,11 +19,12 @@ from outlast.processes import reaping
 from outlast.runs import acts, find
 from outlast.store.protocol import Summary, Where
 from outlast.store.sqlite import SqliteStore
-from outlast.supervisor import beginning, by_hand, detaching, guarding, starting, supervising, watchers
+from outlast.supervisor import beginning, by_hand, detaching, guarding, starting, supervising, walls, watchers
 from outlast.supervisor.supervised import STOPS
 
 JOBS = 4
 START_LIMIT_S = 120.0
+LOCK = "waking.lock"
 _LOOK_EVERY_S = 0.05
 _LAST_WORDS_BYTES = 4_096
 
@@ -41,10 +43,19 @@ class Sleeper(msgspec.Struct, frozen=True, kw_only=True):
     log: str | None = None
 
 
-def sleepers(store: SqliteStore) -> list[Sleeper]:
-    """Every run that is not over, of all projects, oldest first, with whether it is to be woken and why (not)."""
-    runs = list(find.every(store, Where(parent="", open_only=True)))
+def sleepers(store: SqliteStore, *, parked_only: bool = False) -> list[Sleeper]:
+    """Every run that is not over, of all projects, oldest first, with whether it is to be woken and why (not).
+
+    `parked_only`: of those that wait for a moment in time.
+    """
+    runs = list(parked(store) if parked_only else find.every(store, Where(parent="", open_only=True)))
     return [_judged(store, summary) for summary in reversed(runs)]
+
+
+def parked(store: SqliteStore) -> list[Summary]:
+    """The runs that wait for a moment in time, newest first."""
+    found = find.every(store, Where(parent="", statuses=("parked",)))
+    return [each for each in found if each.state.parked_until is not None and each.state.supervised]
 
 
 def _judged(store: SqliteStore, summary: Summary) -> Sleeper:
@@ -87,20 +98,36 @@ def _last_epoch(store: SqliteStore, run: str) -> int:
 # -- waking ------------------------------------------------------------------------------------------------------
 
 
+@contextlib.contextmanager
+def alone(store: SqliteStore) -> Iterator[bool]:
+    """Whether nobody else wakes runs of this store while the block lasts."""
+    fd = os.open(store.root / LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    try:
+        try:
+            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            yield False
+        else:
+            yield True
+    finally:
+        os.close(fd)
+
+
 def wake(
-    store: SqliteStore, asleep: list[Sleeper], jobs: int, tell: Callable[[Sleeper], None]
-) -> list[Sleeper]:
+    store: SqliteStore, asleep: list[Sleeper], jobs: int, tell: Callable[[Sleeper], None], *, apart_s: float = 0.0
+) -> list[Sleeper]:  # fmt: skip
     """Start all that are to be woken, at most `jobs` at a time being started; each is told of when it is settled.
 
-    Of those whose attempts have reached a limit with nobody left to see it, that is put on record.
+    Those that waited at the wall of one account are started `apart_s` after one another. Of those whose attempts have
+    reached a limit with nobody left to see it, that is put on record.
     """
     asleep = [_given_up(store, sleeper) for sleeper in asleep]
-    waiting = iter([sleeper for sleeper in asleep if sleeper.wake])
+    turns = _Turns(store, [sleeper for sleeper in asleep if sleeper.wake], apart_s)
     starting: list[_Start] = []
     settled: dict[str, Sleeper] = {}
     while True:
-        starting += _next(store, waiting, jobs - len(starting))
-        if not starting:
+        starting += [_Start(store, sleeper) for sleeper in turns.take(jobs - len(starting))]
+        if not starting and not turns.left:
             return [settled.get(sleeper.run, sleeper) for sleeper in asleep]
         for start in list(starting):
             found = start.look()
@@ -124,8 +151,36 @@ def _given_up(store: SqliteStore, sleeper: Sleeper) -> Sleeper:
     return sleeper
 
 
-def _next(store: SqliteStore, waiting: Iterator[Sleeper], count: int) -> "list[_Start]":
-    return [_Start(store, sleeper) for sleeper in itertools.islice(waiting, count)]
+def tidy(store: SqliteStore) -> None:
+    """Walls that fell and that nobody waits at are forgotten; who waits is known to the service."""
+    waiting = {each.run: each.state.parked_until for each in parked(store)}
+    walls.tidy(store.root, {run: until for run, until in waiting.items() if until is not None})
+
+
+class _Turns:
+    """Who is started next: all at once, but one after the other who waited at the same wall."""
+
+    def __init__(self, store: SqliteStore, asleep: Sequence[Sleeper], apart_s: float) -> None:
+        self.left = [(sleeper, self._account(store, sleeper)) for sleeper in asleep]
+        self._apart_s, self._last_s = apart_s, dict[str, float]()
+
+    def take(self, count: int) -> list[Sleeper]:
+        """As many as there is room for and whose turn it is."""
+        taken: list[Sleeper] = []
+        for sleeper, account in list(self.left):
+            if len(taken) == count:
+                break
+            now_s = time.monotonic()
+            if not account or now_s - self._last_s.get(account, -self._apart_s) >= self._apart_s:
+                self._last_s[account] = now_s
+                self.left.remove((sleeper, account))
+                taken.append(sleeper)
+        return taken
+
+    def _account(self, store: SqliteStore, sleeper: Sleeper) -> str:
+        """At whose wall it waited; nobody's where it did not."""
+        waited = sleeper.status == "parked"
+        return starting.account_in(store, acts.summary_of(store, sleeper.run)) if waited else ""
 
 
 class _Start:
@@ -169,6 +224,10 @@ class _Start:
         if shown == "failed" and not has_started:  # it found that the attempts before were enough
             told = self._settled(summary, False, f"quarantined: {summary.state.evidence}")
             return msgspec.structs.replace(told, wake=False, started=None)
+        if shown == "parked" and summary.state.parked_until is not None:
+            why = waking.judge(summary.state, shown, datetime.now(UTC)).why
+            told = self._settled(summary, True, f"{why}: {summary.state.evidence}")
+            return told if has_started else msgspec.structs.replace(told, wake=False, started=None)
         if code == 0 or (has_started and shown != "parked"):
             return self._settled(summary, True, f"went on, and is {shown.replace('_', ' ')}")
         return self._settled(summary, False, self._last_words() or f"ended with {code}")

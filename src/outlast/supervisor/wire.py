@@ -80,10 +80,17 @@ class Hook(Message, frozen=True, tag="hook"):
 
 
 class Shim(Message, frozen=True, tag="shim"):
-    """A program that may reach outside is about to run below an agent; answered with an Order, as a Call is."""
+    """A program that may reach outside is about to run below an agent; answered with an Order, as a Call is.
+
+    `variables`: those of its environment that name a target. `fed`: something may come through its standard input. `sent_ns`:
+    when it asked, by the monotonic clock; it waits for so long, and runs nothing after that.
+    """
 
     words: tuple[str, ...]
     cwd: str
+    variables: dict[str, str] = {}
+    fed: bool = False
+    sent_ns: int = 0
 
 
 class Order(Message, frozen=True, tag="order"):

@@ -16,7 +16,7 @@ from tests.support.environment import need_tool
 __all__ = ["project"]  # the fixture
 
 # Every program that could act is a stand-in, and PATH leads to nothing else that could.
-TOOLS = "sh bash cat tee true grep find timeout nohup xargs env mktemp printf echo sleep cp touch".split()
+TOOLS = "sh bash cat tee true grep find timeout nohup xargs env mktemp printf echo sleep cp touch which flock".split()
 STAND_IN = """#!/bin/sh
 fed=
 [ /dev/stdin -ef /dev/null ] || fed=yes
@@ -40,6 +40,9 @@ NOT_HERE = (
     "mailq",
     "gem build",
     "pip ",
+    "watch ",
+    "script ",
+    "systemd-run",
 )
 
 MORE = [

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from outlast.agents.outward import classify as classifier
 from outlast.agents.outward import rules
 from outlast.agents.outward.classify import Outward, classify, classify_argv
 from tests.agents.outward.classes import TABLES
@@ -77,6 +78,60 @@ def test_defaults_of_a_push_are_read_from_the_repository(project: Path) -> None:
     assert signatures("git push origin v1", project) == ["push origin refs/tags/v1"]
 
 
+def test_a_remote_and_a_branch_are_the_same_however_they_are_written(project: Path) -> None:
+    with open(project / ".git/config", "a") as config:
+        config.write('[remote "here"]\n\turl = ../bare.git\n')
+    bare = project.parent / "bare.git"
+    for given in ("here", "../bare.git", f"file://{bare}", str(bare), f"{bare}/"):
+        assert signatures(f"git push {given} x", project) == ["push here refs/heads/x"], given
+    for branch in ("main", "$(git branch --show-current)", '"$(git rev-parse --abbrev-ref HEAD)"', "HEAD"):
+        assert signatures(f"git push origin {branch}", project) == ["push origin refs/heads/main"], branch
+    after = "git checkout -b y && git push origin $(git branch --show-current)"
+    assert signatures(after, project) == ["push origin refs/heads/$(…)"], "it is another one by then"
+
+
+def test_a_push_from_another_repository_is_looked_up_there(project: Path, tmp_path: Path) -> None:
+    """Whether an option, a variable of the text or one of the environment leads there."""
+    other = tmp_path / "other/.git"
+    (other / "objects").mkdir(parents=True)
+    (other / "HEAD").write_text("ref: refs/heads/main\n")
+    (other / "config").write_text('[remote "origin"]\n\turl = /elsewhere\n')
+    texts = (f"git --git-dir {other} push", f"export GIT_DIR={other}; git push", f"GIT_DIR={other} git push")
+    found = [one for text in texts for one in shell(text, project)]
+    found += classify_argv(["git", "push"], str(project), environment={"GIT_DIR": str(other)})
+    assert [one.probe.params["git_dir"] for one in found if one.probe] == [str(other)] * 4
+
+
+@pytest.mark.parametrize(
+    ("text", "sure"),
+    [
+        ("curl -d x http://h/p", False),
+        ("curl -fd x http://h/p", True),
+        ("curl -sSf -d x http://h/p", True),
+        ("curl --fail-with-body -d x http://h/p", True),
+        ("curl --fail -d x http://h/p http://h/q", False),
+        ("curl -fK opts", False),
+        ("curl -X POST https://api.github.com/repos/o/r/issues -d '{}'", False),
+        ("wget --post-data x http://h/p", True),
+        ("http POST http://h/p", False),
+        ("http --check-status POST http://h/p", True),
+        ("xh POST http://h/p", True),
+        ("xh --no-check-status POST http://h/p", False),
+        ("gh api repos/o/r/issues -f title=x", True),
+        ("git push origin x", True),
+        ("npm publish", True),
+    ],
+)
+def test_exit_code_0_says_that_it_happened_only_where_a_refusal_has_another_one(
+    text: str, sure: bool, project: Path
+) -> None:
+    assert [one.sure for one in shell(text, project)] == [sure]
+
+
+def test_every_way_of_naming_a_target_is_known_to_the_rules() -> None:
+    assert set(classifier._RESOLVERS) == rules.RESOLVES
+
+
 def test_a_worktree_has_a_branch_of_its_own(project: Path, tmp_path_factory: pytest.TempPathFactory) -> None:
     tree, own = tmp_path_factory.mktemp("tree"), project / ".git/worktrees/t"
     own.mkdir(parents=True)
@@ -135,6 +190,14 @@ def test_every_agent_s_shell_tool_is_understood(tool: str, given: object, projec
         ("mcp__github__get_issue", {"owner": "o"}, []),
         ("mcp__github__list_commits", {}, []),
         ("mcp__slack__slack_list_channels", {}, []),
+        ("mcp__wiki__get_or_create_page", {"name": "p"}, ["mcp wiki get_or_create_page name=p"]),
+        ("mcp__docs__search_and_replace", {}, ["mcp docs search_and_replace"]),
+        ("mcp__db__findAndModify", {}, ["mcp db findAndModify"]),
+        ("mcp__box__list_and_delete", {}, ["mcp box list_and_delete"]),
+        ("mcp__web__fetch", {"url": "http://x/", "method": "post"}, ["mcp web fetch url=http://x/"]),
+        ("mcp__web__fetch", {"url": "http://x/", "method": "GET"}, []),
+        ("mcp__forge__get_comment", {}, []),
+        ("mcp__forge__list_issues_and_comments", {}, []),
         ("mcp__docs__search", {}, []),
         ("WebFetch", {"url": "http://x"}, []),
         ("WebSearch", {"query": "git push"}, []),
@@ -185,6 +248,12 @@ def test_a_user_s_tables_are_appended_and_the_last_word_counts(project: Path) ->
         {"kind": "x", "programs": ["a"], "wrong": 1},
         {"kind": "x", "programs": ["a"], "local": "yes"},
         {"kind": "x", "programs": ["a\nb"]},
+        {"kind": "x", "programs": [""]},
+        {"kind": "x", "programs": ["sh ip/../x"]},
+        {"kind": "x", "programs": ["bin/ship"]},
+        {"kind": "x", "programs": ["a"], "resolve": "nonsense"},
+        {"kind": "x", "programs": ["a"], "words": -5},
+        {"kind": "x", "programs": ["a"], "commands": [""]},
     ],
 )
 def test_a_table_that_is_not_understood_is_refused(table: dict[str, object]) -> None:

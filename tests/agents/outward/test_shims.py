@@ -29,16 +29,18 @@ class World:
             (self.real / name, REAL),
             (
                 self.shims / name,
-                shims.shim_script(name, str(self.real / name), sys.executable, str(self.client)),
+                shims.shim_script(
+                    name, str(self.real / name), sys.executable, str(self.client), folder=str(self.shims)
+                ),
             ),
         ):
             path.write_text(text)
             path.chmod(path.stat().st_mode | stat.S_IXUSR)
 
-    def run(self, *words: str) -> list[str]:
+    def run(self, *words: str, path: str | None = None) -> list[str]:
         done = subprocess.run(
             [str(self.shims / words[0]), *words[1:]],
-            env={"PATH": f"{self.shims}:{os.defpath}"},
+            env={"PATH": f"{self.shims}:{self.real}:{os.defpath}" if path is None else path},
             capture_output=True,
             text=True,
             errors="surrogateescape",
@@ -140,6 +142,40 @@ def _triggered(words: list[str]) -> bool:
     script = f"for word do case $word in {' | '.join(patterns)}) exit 0 ;; esac; done; exit 1"
     found = subprocess.run(["sh", "-c", script, "sh", *words[1:]], check=False, timeout=60).returncode == 0
     return found or patterns == ("*",)
+
+
+def test_the_real_program_is_the_one_behind_the_shims_on_the_path_of_the_caller(
+    world: World, tmp_path: Path
+) -> None:
+    """A login shell may have another PATH than the agent: the shim is no reason to get another version than without it."""
+    world.program("git")
+    other = tmp_path / "other"
+    other.mkdir()
+    (other / "git").write_text(REAL.replace("'real'", "'other'"))
+    (other / "git").chmod(0o755)
+    assert world.run("git", "status", path=f"{world.shims}:{other}:{world.real}") == ["other", "status"]
+    assert world.run("git", "status", path=f"{other}:{world.shims}:{world.real}") == ["real", "status"]
+    assert world.run("git", "status", path=f"{world.shims}:{other}:{world.shims}:relative:") == [
+        "real",
+        "status",
+    ]
+    assert world.run("git", "status", path=str(other)) == ["real", "status"], "it is called by its own path"
+    assert world.run("git", "push", path=f"{world.shims}:{other}")[2] == f"{other}/git"
+
+
+def test_two_folders_of_shims_end_at_the_real_program(world: World, tmp_path: Path) -> None:
+    """An agent under outlast may start another one."""
+    world.program("git")
+    inner = tmp_path / "inner"
+    inner.mkdir()
+    script = shims.shim_script("git", str(world.shims / "git"), sys.executable, "/c", folder=str(inner))
+    (inner / "git").write_text(script)
+    (inner / "git").chmod(0o755)
+    for path in (f"{inner}:{world.shims}:{world.real}", f"{world.shims}:{inner}:{world.shims}:{world.real}"):
+        done = subprocess.run(
+            [inner / "git", "status"], env={"PATH": path}, capture_output=True, timeout=60, check=True
+        )
+        assert json.loads(done.stdout) == ["real", "status"]
 
 
 def test_a_shim_never_finds_itself() -> None:

@@ -39,7 +39,11 @@ _WRAPPERS: Mapping[str, tuple[str, int]] = {
         0,
     ),
     "parallel": ("-j -a -I --jobs --arg-file", 0),
-    "watch": ("-n --interval", 0),
+    "systemd-run": (
+        "-p -u -E -M -H -G -t --unit --property --setenv --uid --gid --nice --working-directory --slice --description "
+        "--machine --host --on-active --on-calendar --service-type",
+        0,
+    ),
     "strace": ("-e -o -p -s -u", 0),
     "ltrace": ("-e -o -p -s -u", 0),
     "unbuffer": ("", 0),
@@ -174,13 +178,15 @@ def _unwrapped(
             return _from_text(script, cwd, variables, nesting.deeper()) if script else []
         if name == "eval":
             return _from_text(" ".join(words[1:]), cwd, variables, nesting.deeper())
-        if name in ("su", "script", "runuser") and (command := _after(words, "-c", "--command")):
+        if command := _shell_text(name, words):
             return _from_text(command, cwd, variables, nesting.deeper())
         if name == "find":
             return _from_find(words, cwd, variables, nesting)
         if _PYTHON.fullmatch(name) and (module := _module(words)):
             words = module
         elif rest := _wrapped(words, name, variables):
+            if name == "flock" and len(rest) > 1 and rest[0] in ("-c", "--command"):
+                return _from_text(rest[1], cwd, variables, nesting.deeper())
             words = rest
         else:
             return [Call((Word.of(name, words[0].known), *words[1:]), cwd, variables, fed)]
@@ -244,10 +250,24 @@ def _module(words: list[Word]) -> list[Word]:
     return []
 
 
-def _after(words: list[Word], *options: str) -> str:
-    for at, word in enumerate(words[:-1]):
-        if word in options:
-            return words[at + 1]
+_COMMAND = re.compile(r"-[A-Za-z]*c|--command")
+_WATCH_VALUES = ("-n", "--interval", "-q", "--equexit")
+
+
+def _shell_text(name: str, words: list[Word]) -> str:
+    """The text that a program other than a shell hands to one, empty if it does not."""
+    if name in ("su", "script", "runuser"):
+        for at, word in enumerate(words[:-1], start=1):
+            if at > 1 and _COMMAND.fullmatch(word):
+                return words[at]
+        return next((word.partition("=")[2] for word in words if word.startswith("--command=")), "")
+    if name == "trap" and len(words) > 2 and not words[1].startswith("-"):
+        return words[1]
+    if name == "watch":
+        at = 1
+        while at < len(words) and words[at].startswith("-"):
+            at += 2 if words[at] in _WATCH_VALUES else 1
+        return " ".join(words[at:])
     return ""
 
 

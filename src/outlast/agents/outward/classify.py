@@ -44,13 +44,22 @@ class Outward:
     cwd: str
     probe: ReadBack | None = None
     parsed: bool = True
+    sure: bool = True  # exit code 0 of its program says that it happened
 
+
+# The variables that a call's target is read from. None holds a secret that would not stand in a command line as well.
+VARIABLES = (
+    "HOME", "XDG_CONFIG_HOME", "GIT_DIR", "GH_HOST", "GH_REPO", "GITLAB_HOST", "GITEA_SERVER_URL", "npm_config_registry",
+    "NPM_CONFIG_REGISTRY", "TWINE_REPOSITORY", "TWINE_REPOSITORY_URL", "UV_PUBLISH_URL",
+)  # fmt: skip
 
 _RESOLVERS: Mapping[str, Callable[[Matched], Target | None]] = {
     "words": target.words,
     "ssh": target.ssh,
     "copy": target.copy,
-    "s3": target.s3,
+    "bucket": target.bucket,
+    "gradle": target.gradle,
+    "bq-query": target.bq_query,
     "mail": target.mail,
     "git-push": target_git.push,
     "forge": target_forge.resolve,
@@ -84,6 +93,11 @@ def classify(
         else:
             found += classify_argv(text, folder, environment=environment, known=known)
     return found[:OUTWARD_MAX]
+
+
+def runs_text(given: object) -> bool:
+    """Whether a tool with this input runs programs: below it shims may see some."""
+    return any(True for _ in _texts(given, _object(given)))
 
 
 def classify_argv(
@@ -197,13 +211,15 @@ def _of_call(call: Call, known: Rules, branch: str, bumped: bool, *, parsed: boo
         if found is None:
             return None
         shown = tuple(word[:WORD_LETTERS_MAX] for word in call.words[:WORDS_MAX])
-        return Outward(found.kind or rule.kind, found.signature, shown, call.cwd or "", found.probe, parsed)
+        return Outward(
+            found.kind or rule.kind, found.signature, shown, call.cwd or "", found.probe, parsed, found.sure
+        )
     return None
 
 
 def _resolved(matched: Matched) -> Target | None:
     """A way of naming that fails on strange words must not let the call pass."""
-    resolver = _RESOLVERS.get(matched.rule.resolve, target.words)
+    resolver = _RESOLVERS[matched.rule.resolve]
     try:
         return resolver(matched)
     except (ValueError, IndexError, KeyError, OSError, RecursionError):
@@ -247,7 +263,7 @@ def _of_tool(
         if not any(fnmatchcase(tool[:WORD_LETTERS_MAX], pattern) for pattern in rule.tools):
             continue
         words = [word.lower() for word in _NAME_WORDS.findall(name[:WORD_LETTERS_MAX])]
-        if rule.local or _only_reads(words, rule):
+        if rule.local or (_only_reads(words, rule) and not _changes(given)):
             return []
         if found := _on_forge(words, given):
             return [Outward(found.kind, found.signature, (tool[:WORD_LETTERS_MAX],), cwd, found.probe)]
@@ -260,9 +276,19 @@ def _of_tool(
 
 
 def _only_reads(words: list[str], rule: rules.Rule) -> bool:
-    if not words or words[0] in rule.reading:
-        return bool(words)
+    """Whether a name says so: by its first word, unless an `and` or `or` adds an act (`get_or_create_page`)."""
+    added = next((words[at:] for at, word in enumerate(words) if at and word in ("and", "or", "then")), [])
+    if not words or rule.acting & set(added):
+        return False
+    if words[0] in rule.reading:
+        return True
     return not rule.acting & set(words) and bool(rule.reading & set(words))
+
+
+def _changes(given: Mapping[str, object]) -> bool:
+    """A tool that fetches may be told to send."""
+    method = given.get("method")
+    return isinstance(method, str) and method.upper() in ("POST", "PUT", "PATCH", "DELETE")
 
 
 def _on_forge(words: list[str], given: Mapping[str, object]) -> Target | None:

@@ -10,6 +10,11 @@ from functools import cache
 
 RULES_MAX = 512
 PATTERN_WORDS_MAX = 8
+RESOLVES = frozenset(
+    "words ssh copy bucket gradle bq-query mail git-push forge http package".split()
+)  # ways of naming a target that `classify` knows
+_PROGRAM = re.compile(r"[^\s/\x00-\x1f]+")
+_OFF = ("false", "none", "no", "off", "0")  # `--dry-run=false` is no dry run
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,10 +75,25 @@ class Rules:
         return self.by_program.get(program, ())
 
 
+def tables(path: str) -> list[Mapping[str, object]]:
+    """The `[[outward]]` tables of a user's file. Raises OSError, and ValueError where it holds anything else."""
+    with open(path, "rb") as file:
+        data = tomllib.load(file)
+    if unknown := sorted(set(data) - {"outward"}):
+        raise ValueError(f"it holds {unknown[0]!r:.60}, and only [[outward]] tables mean something")
+    found = data.get("outward", [])
+    if not isinstance(found, list) or not all(isinstance(table, dict) for table in found):
+        raise ValueError("its tables are written [[outward]], with two brackets")
+    return found
+
+
 def load(extra: Iterable[Mapping[str, object]] = ()) -> Rules:
     """The rules of classes.toml and then the user's tables. A table that is not understood raises ValueError."""
     own, values = _shipped()
-    added = [_rule(table, values) for table in list(extra)[:RULES_MAX]]
+    tables = list(extra)
+    if len(tables) > RULES_MAX:
+        raise ValueError(f"more than {RULES_MAX} [[outward]] tables")
+    added = [_rule(table, values) for table in tables]
     return Rules.of((*own.all, *added)) if added else own
 
 
@@ -109,6 +129,7 @@ def _rule(table: Mapping[str, object], values_of: Mapping[str, Sequence[str]]) -
     lists = {name: _texts(name, table.get(name, [])) for name in _LISTS}
     if not table.get("kind") or not (lists["programs"] or lists["tools"]):
         raise ValueError("an [[outward]] table needs kind, and programs or tools")
+    _check(table, lists)
     groups = [
         *lists["values"],
         *lists["targets"],
@@ -132,6 +153,22 @@ def _rule(table: Mapping[str, object], values_of: Mapping[str, Sequence[str]]) -
         identity=lists["identity"],
         **others,  # type: ignore[arg-type]  # each was held against its type above
     )
+
+
+def _check(table: Mapping[str, object], lists: Mapping[str, tuple[str, ...]]) -> None:
+    """What has the right shape and would guard nothing, or something else than it says."""
+    for program in lists["programs"]:
+        if not _PROGRAM.fullmatch(program):
+            raise ValueError(f"[[outward]] programs: {program!r:.60} is no plain name of a program")
+    if empty := [name for name in _LISTS if "" in lists[name]]:
+        raise ValueError(f"[[outward]] {empty[0]} has an empty text in it")
+    if table.get("resolve", "words") not in RESOLVES:
+        raise ValueError(
+            f"[[outward]] resolve {table['resolve']!r:.60} is none of {', '.join(sorted(RESOLVES))}"
+        )
+    words = table.get("words", 0)
+    if isinstance(words, int) and words < 0:
+        raise ValueError(f"[[outward]] words is less than 0: {words}")
 
 
 def _texts(name: str, given: object) -> tuple[str, ...]:
@@ -176,7 +213,7 @@ def parse(rule: Rule, words: Sequence[str]) -> Parsed:
         name, equals, value = word.partition("=")
         if equals and name in rule.values:
             options.setdefault(rule.values[name], []).append(value)
-            flags |= {name, word}
+            flags |= {word} if value.lower() in _OFF else {name, word}
         elif word in rule.values:
             options.setdefault(rule.values[word], []).append(words[at] if at < len(words) else "")
             flags |= {word, f"{word}={words[at]}"} if at < len(words) else {word}
@@ -185,7 +222,7 @@ def parse(rule: Rule, words: Sequence[str]) -> Parsed:
             options.setdefault(rule.values[word[:2]], []).append(word[2:])
             flags.add(word[:2])
         else:
-            flags |= {word, name}
+            flags |= {word} if equals and value.lower() in _OFF else {word, name}
     return Parsed(
         tuple(positionals), {name: tuple(given) for name, given in options.items()}, frozenset(flags)
     )

@@ -1,15 +1,17 @@
-"""Shell text as the simple commands in it, in the order in which they would run. Runs nothing, expands only what it saw.
+"""Shell text as the simple commands in it, in the order in which they would run. Runs nothing, expands what it saw.
 
 Quotes, substitutions, subshells, here-documents, redirections, loops and functions are understood as far as it takes
 to say which programs are called with which words. A body of a here-document is data. What a variable holds is known
-if the text set it or the caller said so; other expansions stay as they are written. A branch that might not be taken
-counts as taken.
+if the text set it or the caller said so; what a few commands print is known too; other expansions stay as they are
+written. A branch that might not be taken counts as taken.
 """
 
 import os
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+
+from outlast.agents.outward import gitfiles
 
 TEXT_MAX = 1 << 20
 DEPTH_MAX = 24
@@ -43,7 +45,14 @@ _ESCAPES = {
 }
 
 # Words that may stand before a command without being one.
-_RESERVED = frozenset("if then else elif fi do done while until ! { } esac coproc".split())
+_RESERVED = frozenset("if then else elif fi do done while until ! { } esac coproc function".split())
+# What tells where a program lies, and which branch is checked out.
+_WHICH = (["which"], ["command", "-v"], ["type", "-p"], ["type", "-P"])
+_BRANCH = (
+    ["git", "branch", "--show-current"],
+    ["git", "rev-parse", "--abbrev-ref", "HEAD"],
+    ["git", "symbolic-ref", "--short", "HEAD"],
+)
 
 
 class Unparsable(Exception):
@@ -189,7 +198,9 @@ class _Scanner:
 
     def _open_parenthesis(self) -> None:
         after = _FUNCTION_HEAD.match(self.text, self.at)
-        if after and len(self.command.words) == 1:  # a function's head; its body counts as run
+        if (
+            after and len([word for word in self.command.words if word != "function"]) == 1
+        ):  # its body counts as run
             self.at = after.end()
             self._begin(piped=False)
         elif (
@@ -314,8 +325,7 @@ class _Scanner:
                 self.at += 1
                 fields += self._double_quoted(parts)
             elif letter == "`":
-                self.at = self._backticks(text, self.at + 1)
-                parts.unknown("$(…)")
+                self._backticked(parts)
             elif letter == "$":
                 fields += self._dollar(parts, splits=True)
             elif letter == "(" and not self.in_array and _ARRAY.fullmatch("".join(parts.texts)):
@@ -343,8 +353,7 @@ class _Scanner:
                 parts.add({"\n": ""}.get(following, following if following in '$`"\\' else "\\" + following))
                 self.at += 2
             elif letter == "`":
-                self.at = self._backticks(text, self.at + 1)
-                parts.unknown("$(…)")
+                self._backticked(parts)
             else:
                 fields += self._dollar(parts, splits=False)
         raise Unparsable("a quote is not closed")
@@ -375,8 +384,13 @@ class _Scanner:
                 parts.add("$")
         return []
 
+    def _backticked(self, parts: "_Parts") -> None:
+        before = len(self.state.found)
+        self.at = self._backticks(self.text, self.at + 1)
+        self._substituted(parts, self.state.found[before:])
+
     def _substituted(self, parts: "_Parts", commands: list[Simple]) -> None:
-        """`$(cat <<'END' …)` is how long texts are written: that one is known, and `$(echo words)`."""
+        """`$(cat <<'END' …)` is how long texts are written: that one is known, and `$(echo words)`, and a few more."""
         only = commands[0] if len(commands) == 1 else None
         words = only.words if only else []
         if only and only.literal and [str(word) for word in words] == ["cat"]:
@@ -387,11 +401,25 @@ class _Scanner:
             and all(word.known and word[:1] not in ("-", "\\") for word in words)
         ):
             text = " ".join(words[1:])
+        elif only and (told := self._told(only, [str(word) for word in words if word.known])):
+            text = told
         else:
             parts.unknown("$(…)")
             return
         self.state.allowance.charge(text)
         parts.add(text, quoted=True)
+
+    def _told(self, only: Simple, words: list[str]) -> str:
+        """What `which PROGRAM` and `git branch --show-current` would say, empty where that is not known."""
+        if words[:-1] in _WHICH and len(words) == len(only.words):
+            return words[-1]
+        gone = any(
+            {"checkout", "switch", "branch", "init", "worktree"} & set(each.words)
+            for each in self.state.found
+            if each is not only and each.words[:1] == ["git"]
+        )
+        repository = gitfiles.find(only.cwd, only.environment) if words in _BRANCH and not gone else None
+        return repository.branch if repository else ""
 
     def _braced(self, parts: "_Parts", *, splits: bool) -> list[Word]:
         start, depth, at = self.at, 0, self.at + 1
@@ -466,7 +494,7 @@ class _Scanner:
         command, words = self.command, self.command.words
         command.cwd = self.state.cwd
         while words and words[0] in _RESERVED:
-            del words[0]
+            del words[: 2 if words[0] == "function" else 1]
         own: dict[str, str] = {}
         while words and (match := _ASSIGNMENT.fullmatch(words[0])):
             if words[0].known:

@@ -7,6 +7,7 @@ might be is handed to the client, which classifies it. So a trigger may be too w
 import os
 import re
 import shlex
+from collections.abc import Sequence
 
 from outlast.agents.outward import rules
 from outlast.agents.outward.rules import Rules
@@ -33,22 +34,47 @@ def triggers(program: str, known: Rules | None = None) -> tuple[str, ...]:
     return tuple(sorted(found))
 
 
-def shim_script(
-    program: str, real_path: str, python: str, client_path: str, known: Rules | None = None
-) -> str:
-    """The text of the shim: `real_path` with its words, or `python -I -S client_path PROGRAM REAL_PATH` with them.
+_LOOK = """\
+IFS=:
+set -f
+for place in $PATH; do
+    case $place in
+        {folder}) real={real} behind=yes ;;
+        /*) [ "$behind" ] && [ -f "$place/{program}" ] && [ -x "$place/{program}" ] && real=$place/{program} behind= ;;
+    esac
+done
+"""
 
-    All three paths are absolute, so that the shim never finds itself. If the client cannot be started the call fails.
+
+def shim_script(
+    program: str,
+    real_path: str,
+    python: str,
+    client_path: str,
+    known: Rules | None = None,
+    *,
+    folder: str = "",
+    given: Sequence[str] = (),
+) -> str:
+    """The text of the shim: the real program with its words, or `python -I -S client_path GIVEN PROGRAM REAL` with them.
+
+    The real program is the first that lies behind the shims' `folder` on the PATH of the caller, which may have another
+    one than we had; where there is none, `real_path`. All paths are absolute, so that the shim never finds itself. If the
+    client cannot be started the call fails.
     """
     for path in (real_path, python, client_path):
         if not os.path.isabs(path) or "\0" in path or "\n" in path:
             raise ValueError(f"not an absolute path on one line: {path!r:.100}")
     real = shlex.quote(real_path)
-    client = " ".join([shlex.quote(python), "-I -S", shlex.quote(client_path), shlex.quote(program), real])
+    first = [python, "-I", "-S", client_path, *given, program]
+    client = f'{shlex.join(first)} "$real"'
     looked_for = triggers(program, known)
     head = (
         f"#!/bin/sh\n# outlast: lets {program} through at once unless one of its words may make it outward.\n"
+        f"real={real} behind=\n"
     )
+    if folder:
+        head += _LOOK.format(folder=shlex.quote(folder), real=real, program=program)
     if looked_for == ("*",):
         return f'{head}exec {client} "$@"\n'
     return (
@@ -57,5 +83,5 @@ def shim_script(
         f'        {" | ".join(looked_for)}) exec {client} "$@" ;;\n'
         f"    esac\n"
         f"done\n"
-        f'exec {real} "$@"\n'
+        f'exec "$real" "$@"\n'
     )

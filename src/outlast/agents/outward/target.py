@@ -26,11 +26,15 @@ class ReadBack:
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """A signature and a way to look. Without a signature the call was seen not to be outward."""
+    """A signature and a way to look. Without a signature the call was seen not to be outward.
+
+    `sure`: when its program ends with exit code 0 it happened. An HTTP client may well end so when the server refused.
+    """
 
     signature: str
     probe: ReadBack | None = None
     kind: str = ""
+    sure: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,17 +140,49 @@ def copy(matched: Matched) -> Target | None:
         return Target(joined("rclone", rest[0], rest[-1])) if writes and _REMOTE.fullmatch(rest[-1]) else None
     if len(rest) < 2 or not _REMOTE.fullmatch(rest[-1]):
         return None
+    if matched.call.program == "rsync" and any(_SHORT_N.fullmatch(flag) for flag in matched.parsed.flags):
+        return None
     return Target(joined(matched.call.program, rest[-1]))
 
 
-def s3(matched: Matched) -> Target | None:
+_SHORT_N = re.compile(r"-[A-Za-z0-9]*n[A-Za-z0-9]*")  # of rsync: a dry run, also among other letters
+
+
+def bucket(matched: Matched) -> Target | None:
     """Outward when a bucket is written; a download is not."""
-    rest = matched.rest
-    if not rest or (matched.command[1] in ("cp", "sync") and not rest[-1].startswith("s3://")):
+    rest, verb = matched.rest, matched.command[-1]
+    if not rest or (verb in ("cp", "sync", "rsync") and not rest[-1].startswith(_BUCKETS)):
         return None
-    if matched.command[1] == "mv" and not any(word.startswith("s3://") for word in rest):
+    if verb == "mv" and not any(word.startswith(_BUCKETS) for word in rest):
         return None
-    return Target(joined("aws", *matched.command, rest[-1]))
+    return Target(joined(matched.call.program, *matched.command, rest[-1]))
+
+
+_BUCKETS = ("s3://", "gs://")
+
+
+def gradle(matched: Matched) -> Target | None:
+    """The folder, if a task among the words publishes elsewhere than on this machine."""
+    tasks = [word.rpartition(":")[2] for word in matched.parsed.positionals]
+    elsewhere = [task for task in tasks if not task.endswith("ToMavenLocal")]
+    return (
+        words(matched) if any(task.startswith(("publish", "uploadArchives")) for task in elsewhere) else None
+    )
+
+
+_SELECT = re.compile(r"\s*(?:select|with)\b", re.IGNORECASE)
+_CHANGES = re.compile(
+    r"\b(?:insert|update|delete|merge|create|drop|alter|truncate|export|load|call|grant|revoke|execute|begin)\b",
+    re.IGNORECASE,
+)
+
+
+def bq_query(matched: Matched) -> Target | None:
+    """A query that only selects, and keeps its result nowhere, reads."""
+    text = " ".join(matched.rest)
+    kept = any(flag.startswith(("--destination", "--append", "--replace")) for flag in matched.parsed.flags)
+    reads = _SELECT.match(text) and not _CHANGES.search(text) and is_known(matched.call, text)
+    return None if reads and not kept else words(matched)
 
 
 def mail(matched: Matched) -> Target | None:

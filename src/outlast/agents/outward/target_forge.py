@@ -27,6 +27,9 @@ _NUMBERED = {
 }  # fmt: skip
 
 
+_REPO = re.compile(r"[\w.-]+/[\w.-]+")
+
+
 @dataclass(frozen=True, slots=True)
 class Place:
     """A repository on a forge. `api` is where its API begins, where the call itself said so."""
@@ -37,8 +40,9 @@ class Place:
     flavour: str = "github"
 
     def __str__(self) -> str:
-        plain = self.host in ("", "github.com", "api.github.com")
-        return self.repo if plain else f"{self.host}/{self.repo}"
+        """As a signature has it: forges do not tell `O/R` from `o/r`."""
+        host, repo = self.host.lower(), self.repo.lower() if _REPO.fullmatch(self.repo) else self.repo
+        return repo if host in ("", "github.com", "api.github.com") else f"{host}/{repo}"
 
     @property
     def params(self) -> dict[str, str]:
@@ -81,7 +85,10 @@ def resolve(matched: Matched) -> Target | None:
 def act(place: Place, verb: str, what: str, texts: Mapping[str, str]) -> Target:
     """The signature of an act, and the probe that reads it back where there is one."""
     params = {**place.params, **texts}
-    readable = place.flavour != "gitlab" and re.fullmatch(r"[\w.-]+/[\w.-]+", place.repo) is not None
+    readable = place.flavour != "gitlab" and _REPO.fullmatch(place.repo) is not None
+    if verb == "pr-create":
+        owner, _, branch = what.partition(":")
+        what = branch if branch and owner.lower() == place.repo.partition("/")[0].lower() else what
     if verb in ("comment", "merge", "close", "reopen") and what.isdigit():
         probe = ReadBack(
             "comment" if verb == "comment" else "state", {**params, "number": what, "verb": verb}

@@ -14,11 +14,12 @@ def push(matched: Matched) -> Target | None:
     """`push REMOTE REF…`; deletions as `push-delete REMOTE REF…`."""
     parsed, call = matched.parsed, matched.call
     folder = folder_of(matched, "C")
-    repository = gitfiles.find(folder or None, call.environment, parsed.option("git-dir"))
+    git_dir = parsed.option("git-dir") or call.environment.get("GIT_DIR", "")
+    repository = gitfiles.find(folder or None, call.environment, git_dir)
     branch = matched.branch or (repository.branch if repository else "")
     given = list(matched.rest)
     remote = given.pop(0) if given else parsed.option("repo")
-    remote = _remote_name(repository, branch, remote)
+    remote = _remote_name(repository, branch, remote, folder)
     pairs = _pairs(given, parsed.flags, repository, branch, remote)
     if branch:  # where HEAD is by the time that somebody looks is another matter
         pairs = [(f"refs/heads/{branch}" if source == "HEAD" else source, target) for source, target in pairs]
@@ -27,7 +28,7 @@ def push(matched: Matched) -> Target | None:
     params = {
         "remote": remote,
         "folder": folder,
-        "git_dir": parsed.option("git-dir"),
+        "git_dir": git_dir,
         "refspecs": "\n".join(f"{source}:{target}" for source, target in pairs[:REFSPECS_MAX]),
         "moved": "yes" if call.moved else "",
     }
@@ -35,11 +36,13 @@ def push(matched: Matched) -> Target | None:
     return Target(signature, ReadBack("git-push", params) if len(pairs) <= REFSPECS_MAX else None)
 
 
-def _remote_name(repository: Repository | None, branch: str, given: str) -> str:
+def _remote_name(repository: Repository | None, branch: str, given: str, folder: str) -> str:
     if given:
         if repository and given not in repository.remotes:
+            meant = {_place(given, folder), _place(given, repository.top)}
             for name in repository.remotes:
-                if given in (repository.url(name), repository.url(name, push=True)):
+                urls = repository.url(name), repository.url(name, push=True)
+                if meant & {_place(url, repository.top) for url in urls if url}:
                     return name
         return gitfiles.without_credentials(given)
     if repository is None:
@@ -50,6 +53,15 @@ def _remote_name(repository: Repository | None, branch: str, given: str) -> str:
         or repository.get("branch", branch, "remote")
     )
     return chosen or (repository.remotes[0] if len(repository.remotes) == 1 else "origin")
+
+
+def _place(url: str, folder: str) -> tuple[str, str]:
+    """Where a URL or path leads, however it is written: host and path, or the path here."""
+    host, path = gitfiles.host_and_path(url)
+    if host:
+        return host.lower(), path
+    path = url.removeprefix("file://")
+    return "", os.path.normpath(os.path.join(folder, path)).removesuffix(".git")
 
 
 def _pairs(

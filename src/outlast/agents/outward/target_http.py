@@ -2,9 +2,10 @@
 
 import hashlib
 import os
+import posixpath
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from urllib.parse import SplitResult, urlsplit
 
 from outlast.agents.outward import target_forge
@@ -24,6 +25,7 @@ class _Request:
     get: bool = False
     unseen: bool = False  # a file of options that we do not read
     mail: bool = False
+    sure: bool = False  # it ends with another exit code than 0 when the server does not accept
 
 
 def resolve(matched: Matched) -> Target | None:
@@ -52,12 +54,14 @@ def resolve(matched: Matched) -> Target | None:
     urls = request.urls or ["*"]
     if request.unseen:
         return Target(
-            joined(method if method not in SAFE else "*", *(_shown(url) for url in urls[:URLS_MAX]))
+            joined(method if method not in SAFE else "*", *(_shown(url) for url in urls[:URLS_MAX])),
+            sure=False,
         )
+    sure = request.sure and len(urls) == 1  # of several only the last one's exit code is told
     if len(urls) == 1 and (target := _forge(matched, method, urls[0], request)) is not None:
-        return target if target.signature else None
+        return replace(target, sure=sure) if target.signature else None
     probe = _probe(matched, method, urls[0], request) if len(urls) == 1 else None
-    return Target(joined(method, *sorted(_shown(url) for url in urls[:URLS_MAX])), probe)
+    return Target(joined(method, *sorted(_shown(url) for url in urls[:URLS_MAX])), probe, sure=sure)
 
 
 def split(url: str) -> SplitResult | None:
@@ -74,7 +78,17 @@ def _shown(url: str) -> str:
     parts = split(url)
     if parts is None:
         return re.sub(r"//[^/@\s]*@", "//", url.partition("?")[0])
-    return _host(parts) + (parts.path or "/")
+    return _host(parts) + _path(parts.path)
+
+
+_ENCODED = re.compile(r"%(2[dDeE]|3[0-9]|[46][1-9a-fA-F]|[57][0-9aA]|5[fF]|7[eE])")  # what needs no encoding
+
+
+def _path(path: str) -> str:
+    """The path as a server reads it: `//x`, `/./x` and `/%78` are `/x`."""
+    path = _ENCODED.sub(lambda found: chr(int(found[1], 16)), path)
+    plain = posixpath.normpath(f"/{path.lstrip('/')}")
+    return plain + "/" if path.endswith(("/", "/.", "/..")) and plain != "/" else plain
 
 
 def _host(parts: SplitResult) -> str:
@@ -104,7 +118,9 @@ def _forge(matched: Matched, method: str, url: str, request: _Request) -> Target
             return Target("") if known and "$(" not in query else None
         names = re.findall(r"[{]\s*(\w+)\s*\(", query)
         return Target(joined(method, _shown(url), *names[:4]))
-    target = target_forge.from_api(method, parts.scheme.lower(), _host(parts), parts.path, fields, known)
+    target = target_forge.from_api(
+        method, parts.scheme.lower(), _host(parts), _path(parts.path), fields, known
+    )
     if target and target.probe and matched.call.program == "gh":
         host = "" if _host(parts) == "api.github.com" else _host(parts)
         params = {**target.probe.params, "api": "", "host": host}
@@ -187,7 +203,7 @@ def _curl(words: Sequence[str]) -> _Request:
         elif word.startswith("-") and len(word) > 1:
             for place, letter in enumerate(word[1:], start=2):
                 if letter not in _CURL_SHORT_VALUES:
-                    _curl_take(request, {"G": "get", "I": "head"}.get(letter, ""), "")
+                    _curl_take(request, {"G": "get", "I": "head", "f": "fail"}.get(letter, ""), "")
                     continue
                 value = word[place:]
                 if not value:
@@ -208,6 +224,7 @@ def _curl_long(given: str) -> str:
         "head",
         "globoff",
         "fail",
+        "fail-with-body",
         "location",
         "silent",
         "show-error",
@@ -226,6 +243,10 @@ def _curl_take(request: _Request, name: str, value: str) -> None:
         request.urls.append(value)
     elif name in ("get", "head"):
         request.get = True
+    elif name in ("fail", "fail-with-body"):
+        request.sure = True
+    elif name in ("no-fail", "no-fail-with-body"):
+        request.sure = False
     elif name in _CURL_DATA:
         request.data.append((name, value))
     elif name == "config":
@@ -246,7 +267,7 @@ _WGET_VALUES = frozenset(
 
 
 def _wget(words: Sequence[str]) -> _Request:
-    request = _Request()
+    request = _Request(sure=True)
     at = 0
     while at < len(words):
         word = words[at]
@@ -275,7 +296,8 @@ _HTTPIE_ITEM = re.compile(r"[^=:@]*?(:=@|=@|:=|==|=|@|:)")
 
 
 def _httpie(words: Sequence[str], program: str, *, fed: bool) -> _Request:
-    request = _Request()
+    checks = "--check-status" in words or program in ("xh", "xhs")  # which do so by themselves
+    request = _Request(sure=checks and "--no-check-status" not in words)
     positionals: list[str] = []
     ignores_stdin = False
     at = 0
@@ -312,7 +334,7 @@ def _httpie(words: Sequence[str], program: str, *, fed: bool) -> _Request:
 
 def _gh_api(matched: Matched) -> _Request:
     parsed, environment = matched.parsed, matched.call.environment
-    request = _Request(method=parsed.option("method"))
+    request = _Request(method=parsed.option("method"), sure=True)
     for name in ("raw-field", "field", "input"):
         request.data += [(name, value) for value in parsed.options.get(name, ())]
     host = parsed.option("hostname") or environment.get("GH_HOST", "")

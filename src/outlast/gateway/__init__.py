@@ -1,0 +1,9 @@
+"""A loopback proxy between an agent and its model: it passes every byte on, counts what calls cost, can refuse the next.
+
+`Gateway` is what the supervisor starts, `Meter` what it gives it. Here is no budget, no store and no agent.
+"""
+
+from outlast.gateway.server import Gateway
+from outlast.gateway.values import Call, Ended, Kind, Meter, Metered, Refusal, Wall
+
+__all__ = ["Call", "Ended", "Gateway", "Kind", "Meter", "Metered", "Refusal", "Wall"]

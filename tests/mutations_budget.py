@@ -1,0 +1,102 @@
+"""Breaks of the ledger, of the wrap-up, of the gateway and of the walls; `tests.mutants` tries them."""
+
+from tests.mutations import Mutant
+
+CORE = "tests/core/test_budget.py"
+PURSE = "tests/runs/test_purse.py"
+COMMAND = "tests/supervisor/test_budgeting.py"
+TOLD = "tests/supervisor/test_wrapping_up.py"
+
+MUTANTS = (
+    Mutant(
+        "an attempt that is lost costs nothing",
+        "core/budget.py",
+        "    if not charge.tokens and not cost:\n        return Usage()\n",
+        "    return Usage()\n",
+        (PURSE, CORE),
+    ),
+    Mutant(
+        "what is on record of a lost beat is charged again",
+        "core/budget.py",
+        "    beat = beat.minus(state.open_spent.minus(attempt.owed))\n",
+        "",
+        (PURSE, CORE),
+    ),
+    Mutant(
+        "earlier attempts of a beat pay for the later ones",
+        "core/state.py",
+        "                owed=state.open_spent,\n",
+        "",
+        (CORE, PURSE),
+    ),
+    Mutant(
+        "what a failed beat had spent is forgotten",
+        "runs/purse.py",
+        "        spent = beat.staged_spend if beat is not None and not beat.closed else Usage()\n",
+        "        spent = Usage()\n",
+        (PURSE,),
+    ),
+    Mutant(
+        "a level is told again and again",
+        "core/budget.py",
+        "if each is not None and each.level not in state.warned]",
+        "if each is not None]",
+        (CORE, PURSE),
+    ),
+    Mutant(
+        "nothing is kept for the ending",
+        "core/budget.py",
+        "    return max(limit * share // 100, min(ENDING_BEATS * beat, limit // 2) if share else 0)\n",
+        "    return 0\n",
+        (CORE, PURSE),
+    ),
+    Mutant(
+        "more budget does not end the wrap-up",
+        "core/state.py",
+        '"wrap_beat": None, "until_since"',
+        '"wrap_beat": state.wrap_beat, "until_since"',
+        (CORE,),
+    ),
+    Mutant(
+        "the agent is not told to wrap up",
+        "supervisor/budgeting.py",
+        "            self._pending[:], self._word = [words], words\n",
+        "            self._pending[:], self._word = [], \"\"\n",
+        (f"{TOLD}::test_it_reads_the_word_once_with_the_result_of_a_call",),
+    ),
+    Mutant(
+        "an agent that does not stop is not stopped",
+        "supervisor/budgeting.py",
+        "        if head.wrap_beat is not None:\n            return self._after_the_word(head)\n",
+        "        if head.wrap_beat is not None:\n            return None\n",
+        (f"{TOLD}::test_one_that_does_not_stop_is_stopped_within_its_budget",),
+    ),
+    Mutant(
+        "time does not end a command",
+        "runs/purse.py",
+        "        lived_ms = 0 if self._run.closed else int((time.monotonic() - self._since_s) * 1000)\n",
+        "        lived_ms = 0\n",
+        (f"{COMMAND}::test_when_its_time_is_over_it_is_saved_stopped_and_goes_on_with_more",),
+    ),
+    Mutant(
+        "the gateway lets every call pass",
+        "supervisor/gatekeeping.py",
+        "            self.refused = self._over() or self._too_many(reserve)\n",
+        '            self.refused = ""\n',
+        (f"{COMMAND}::test_a_program_of_ones_own_is_metered_by_the_gateway_and_refused_when_nothing_is_left",),
+    ),
+    Mutant(
+        "a response is counted by the gateway and by the transcript",
+        "supervisor/minding.py",
+        "            case Usage() if self.gate is None:\n",
+        "            case Usage():\n",
+        (f"{TOLD}::test_what_goes_through_the_gateway_is_not_counted_from_the_transcript_too",),
+    ),
+    Mutant(
+        "money is rounded down",
+        "runs/prices.py",
+        "        return int(-(-exact // 1))\n",
+        "        return int(exact // 1)\n",
+        ("tests/runs/test_prices.py",),
+    ),
+)  # fmt: skip

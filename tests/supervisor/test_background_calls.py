@@ -1,0 +1,128 @@
+"""Effects of calls that run on, by what is told of them, without the agent."""
+
+from pathlib import Path
+
+from outlast.agents import BatchEnd, Response, TaskEnd, ToolEnd
+from outlast.supervisor import tasks
+from tests.supervisor.minded import LOCAL, POST, SIGNATURE, Killed, Minded, before, minded
+
+LEFT = ToolEnd("call_1", True, "running", task="b1")
+
+
+def left_running(there: Minded) -> None:
+    there.minder._take(Response("msg_1"))
+    assert there.allows(before("claude", POST))
+    there.minder._take(LEFT)
+    there.minder._take(BatchEnd())
+    there.minder.calls.written("call_1")
+
+
+def states(there: Minded) -> list[tuple[str, str]]:
+    return [(effect.name, effect.state) for effect in there.run.state.effects_open]
+
+
+def test_its_beat_ends_and_its_effect_stays_open_until_its_end_is_told(tmp_path: Path) -> None:
+    with minded(tmp_path) as there:
+        left_running(there)
+        assert (there.run.state.beats, states(there)) == (1, [(SIGNATURE, "intended")])
+        there.minder._take(Response("msg_2"))
+        there.minder._take(LEFT)  # the transcript tells it once more
+        there.minder._take(TaskEnd("b9", True))
+        assert states(there) == [(SIGNATURE, "intended")]
+        there.minder._take(TaskEnd("b1", True, "exit code 0"))
+        assert states(there) == []
+        raise Killed
+
+
+def test_one_that_failed_by_itself_is_no_success_and_counts_when_the_agent_goes_on(tmp_path: Path) -> None:
+    with minded(tmp_path) as there:
+        left_running(there)
+        there.minder._take(TaskEnd("b1", False, "exit code 7"))
+        assert states(there) == [(SIGNATURE, "intended")]  # perhaps its agent's dying word
+        there.minder._take(Response("msg_2"))
+        assert states(there) == []
+        [ended] = there.run.journal.events("effect_confirmed")
+        assert b'"ok":false' in bytes(ended.result.v)  # type: ignore[union-attr]
+        raise Killed
+
+
+def test_when_the_agent_ends_first_it_is_in_doubt(tmp_path: Path) -> None:
+    with minded(tmp_path) as there:
+        left_running(there)
+        there.minder.calls._settle_open()
+        assert states(there) == [(SIGNATURE, "in_doubt")]
+        raise Killed
+
+
+def test_killed_meanwhile_the_next_attempt_is_told(tmp_path: Path) -> None:
+    with minded(tmp_path) as there:
+        left_running(there)
+        assert tasks.left(there.run)
+        raise Killed
+    with minded(tmp_path) as there:
+        assert states(there) == [(SIGNATURE, "in_doubt")]
+        [cut] = there.minder._left
+        assert (cut.id, "ran in the background and was cut off" in cut.text) == ("call_1", True)
+        raise Killed
+
+
+def test_a_program_below_it_that_ended_well_tells_that_it_happened(tmp_path: Path) -> None:
+    with minded(tmp_path) as there:
+        left_running(there)
+        calls = there.minder.calls
+        assert calls.covers([SIGNATURE]) == "call_1"
+        calls.shimmed("call_1", 0, sure=True)
+        assert states(there) == []
+        calls._settle_open()
+        assert not list(there.run.journal.events("effect_in_doubt"))
+        raise Killed
+
+
+def test_a_context_tells_of_one_effect_once_and_of_a_cut_local_call_that_it_may_be_repeated(
+    tmp_path: Path,
+) -> None:
+    with minded(tmp_path) as there:
+        left_running(there)
+        there.minder.calls.covers([SIGNATURE])
+        there.minder.calls.shimmed("call_1", 0, sure=True)
+        there.minder._take(TaskEnd("b1", True, "exit code 0"))
+        assert there.allows(before("claude", LOCAL, "call_2"))
+        context = there.run.context()
+        assert len([line for line in context.splitlines() if line.startswith("- 1.1 ")]) == 1
+        [cut] = [line for line in context.splitlines() if "cut off" in line]
+        assert "repeat what is missing" in cut
+        assert "Do not repeat it unasked" not in context
+        raise Killed
+
+
+def returned_meanwhile(there: Minded) -> None:
+    """A call ended well, and a program that it began runs on: no task that its agent knows of."""
+    there.minder._take(Response("msg_1"))
+    assert there.allows(before("claude", f"{POST} &"))
+    assert there.minder.calls.covers([SIGNATURE]) == "call_1"
+    there.minder._take(ToolEnd("call_1", True, "exit code 0"))
+    there.minder._take(BatchEnd())
+    there.minder.calls.written("call_1")
+
+
+def test_the_beat_of_a_call_whose_program_runs_on_ends_and_its_effect_stays_open_until_that_ends(
+    tmp_path: Path,
+) -> None:
+    with minded(tmp_path) as there:
+        returned_meanwhile(there)
+        assert (there.run.state.beats, states(there)) == (1, [(SIGNATURE, "intended")])
+        there.minder._take(Response("msg_2"))
+        assert states(there) == [(SIGNATURE, "intended")]
+        there.minder.calls.shimmed("call_1", 22, sure=True)
+        assert states(there) == [], "its agent was told that it ended well"
+        raise Killed
+
+
+def test_an_attempt_killed_while_it_runs_leaves_it_in_doubt(tmp_path: Path) -> None:
+    with minded(tmp_path) as there:
+        returned_meanwhile(there)
+        raise Killed
+    with minded(tmp_path) as there:
+        assert states(there) == [(SIGNATURE, "in_doubt")]
+        assert not there.allows(before("claude", POST, "call_2"))
+        raise Killed

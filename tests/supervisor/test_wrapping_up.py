@@ -1,0 +1,107 @@
+"""An agent whose budget runs out, as its minder sees it: told once, bounded after that, counted once whoever saw it."""
+
+from pathlib import Path
+
+import pytest
+
+from outlast.agents import Response
+from outlast.agents.claude import dashed
+from outlast.core.values import Usage
+from outlast.errors import AgentStopped, BudgetReached
+from outlast.supervisor.gatekeeping import Gate
+from tests.supervisor.minded import LOCAL, Killed, Minded, after, before, line, minded, response
+
+NEAR = b"nearly spent"
+COST = 100
+
+
+def beat(there: Minded, number: int) -> tuple[bool, bytes]:
+    """One response that costs COST, with a call: whether that was let through, and what the agent read."""
+    there.minder.calls.response(Response(f"m{number}"))
+    there.minder.calls.usage(f"m{number}", Usage(output=COST))
+    call = f"call_{number}"
+    _, denied = there.ask(before(there.agent, f"{LOCAL} {number}", call))
+    if there.minder.failure is not None or b"deny" in denied:
+        return False, denied
+    return True, there.ask(after(there.agent, f"{LOCAL} {number}", call))[1]
+
+
+@pytest.mark.parametrize("agent", ["claude", "codex", "gemini"])
+def test_it_reads_the_word_once_with_the_result_of_a_call(agent: str, tmp_path: Path) -> None:
+    with minded(tmp_path, agent, budget=1000) as there:
+        there.start()
+        read = [beat(there, number) for number in range(1, 9)]
+        assert [allowed for allowed, _ in read] == [True] * 8
+        assert [NEAR in said for _, said in read].count(True) == 1
+        assert there.run.state.wrap_beat == 6, "600 are spent, and four more like these fit"
+        raise Killed
+
+
+def test_one_that_can_only_be_refused_is_told_by_one_refusal(tmp_path: Path) -> None:
+    with minded(tmp_path, "kimi-code", budget=1000) as there:
+        there.start()
+        read = [beat(there, number) for number in range(1, 9)]
+        assert [allowed for allowed, _ in read].count(False) == 1
+        assert [NEAR in said for _, said in read].count(True) == 1
+        raise Killed
+
+
+def test_one_that_does_not_stop_is_stopped_within_its_budget(tmp_path: Path) -> None:
+    with minded(tmp_path, "claude", budget=10_000) as there:
+        there.start()
+        there.minder.calls.response(Response("m0"))
+        for number in range(1, 200):
+            there.minder.calls.response(Response(f"m{number}"))
+            there.minder.calls.usage(f"m{number}", Usage(output=COST))
+            if there.minder.failure is not None:
+                break
+        failure = there.minder.failure
+        assert isinstance(failure, AgentStopped)
+        assert failure.cause == "budget"
+        assert there.run.state.spent.tokens <= 9_500, "four turns after it was told"
+        raise Killed
+
+
+def test_killed_while_it_wraps_up_the_next_start_says_nothing_else(tmp_path: Path) -> None:
+    with minded(tmp_path, "claude", budget=1000) as there:
+        there.start()
+        for number in range(1, 8):
+            beat(there, number)
+        raise Killed
+    with minded(tmp_path, "claude", budget=1000) as there:
+        assert NEAR.decode() in " ".join(there.start().command)
+        raise Killed
+
+
+def test_nothing_starts_on_a_budget_that_is_spent(tmp_path: Path) -> None:
+    with minded(tmp_path, "claude", budget=100) as there:
+        there.minder.calls.response(Response("m1"))
+        there.minder.calls.usage("m1", Usage(output=COST))
+        there.minder.calls.end_now()
+        with pytest.raises(BudgetReached):
+            there.minder.calls.response(Response("m2"))
+            there.minder.calls.end_now()
+        with pytest.raises(BudgetReached):  # and again, from whichever thread
+            there.minder.calls.end_now()
+        raise Killed
+
+
+@pytest.mark.parametrize("gateway", [False, True])
+def test_what_goes_through_the_gateway_is_not_counted_from_the_transcript_too(
+    gateway: bool, tmp_path: Path
+) -> None:
+    with minded(tmp_path, "claude") as there:
+        minder = there.minder
+        gate = Gate(minder._run, minder._budget, {}, minder.meter, minder.calls.usage) if gateway else None
+        minder.gate = gate
+        session = there.start().session
+        path = there.home / ".claude/projects" / dashed(str(there.work)) / f"{session}.jsonl"
+        path.parent.mkdir(parents=True)
+        path.write_bytes(
+            line(session, type="user", message={"role": "user", "content": "x"}) + response(session, 0, LOCAL)
+        )
+        minder.look()
+        assert minder.calls.unsettled().tokens == (0 if gateway else 7)
+        if gate is not None:
+            gate.close()
+        raise Killed
