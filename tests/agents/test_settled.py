@@ -1,5 +1,7 @@
 """An agent learns what became of a call that nobody knew the outcome of, and settles it itself where it can look."""
 
+from collections.abc import Iterator
+
 import pytest
 
 from tests.agents.script import Call, Entry, History, Script, Step, bash
@@ -8,7 +10,13 @@ from tests.agents.worlds import World
 from tests.support.processes import wait_for
 
 AGENTS = [("claude", "2.1.325"), ("codex", None), ("opencode", None)]
-pytestmark = pytest.mark.parametrize("under", AGENTS, indirect=True, ids=lambda agent: agent[0])
+
+
+@pytest.fixture(params=AGENTS, ids=lambda agent: agent[0])
+def under(request: pytest.FixtureRequest, world: World) -> Iterator[Under]:
+    made = Under(world, *request.param)
+    yield made
+    made.close()
 
 
 def cut_off(under: Under, *steps: Entry) -> None:
