@@ -8,7 +8,19 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from outlast.agents import Answer, BatchEnd, Cut, Hook, Response, Session, Text, ToolEnd, ToolStart, Usage
+from outlast.agents import (
+    Answer,
+    BatchEnd,
+    Cut,
+    Hook,
+    Response,
+    Session,
+    Text,
+    ToolEnd,
+    ToolStart,
+    Usage,
+    registry,
+)
 from outlast.agents.gemini import ADAPTER, HOOKED, Gemini, call_id, keeping, with_hooks
 from outlast.core import values
 from outlast.errors import UsageError
@@ -219,3 +231,15 @@ def test_killed_in_a_call_it_resumes_with_the_truth_once(world: World) -> None:
 
 def test_a_denied_call_is_not_made(world: World) -> None:
     checks.denies(world, "gemini")
+
+
+def test_exit_code_0_is_no_end_while_the_model_has_not_answered() -> None:
+    """As it leaves when a signal stops it while the model streams."""
+    said = b'{"id":"a","type":"gemini","content":"I work.","toolCalls":[{"id":"c","name":"x","status":"success"}]}\n'
+    result = b'{"id":"b","type":"user","content":[{"functionResponse":{"id":"c"}}]}\n'
+    done = b'{"id":"d","type":"gemini","content":"Done."}\n'
+    adapter = registry.by_name("gemini")
+    assert adapter is not None
+    assert [adapter.classify(0, b"", chat).ending for chat in (said, said + result, said + result + done, b"")] == [
+        "crashed", "crashed", "done", "done",
+    ]  # fmt: skip

@@ -45,6 +45,7 @@ from outlast.agents import (
 from outlast.core import values
 from outlast.errors import UsageError
 
+LINES_BACK_MAX = 50
 NAME = "gemini"
 PACKAGES = ("@google/gemini-cli",)
 TRIED = versions.Tried("gemini", (0, 50), (0, 61), f"`npm install -g {PACKAGES[0]}`")
@@ -300,7 +301,8 @@ class Gemini(ByLogin):
         if error and "loop" in error.lower():
             return Final("refused", endings.said(error))
         if exit_code == 0 and not error:
-            # Stopped by a signal it exits 0 as well, with a call asked for and not answered.
+            if _is_unanswered(transcript):  # stopped by a signal it exits 0 as well
+                return Final("crashed", "it ended, with exit code 0, before its model had answered")
             return Final("done", endings.said(words))
         told = endings.match(NAME, words, self._clock())
         return told or Final("crashed", endings.said(error or words) or f"exit code {exit_code}")
@@ -309,6 +311,17 @@ class Gemini(ByLogin):
 
     def mend(self, transcript: bytes, cuts: Sequence[Cut]) -> bytes:
         return gemini_chat.mended(transcript, cuts)
+
+
+def _is_unanswered(transcript: bytes) -> bool:
+    """Whether the last word in the chat is not the model's: the results of calls, or calls that were asked for."""
+    for line in reading.backwards(transcript, LINES_BACK_MAX):
+        read = gemini_chat.read(line)
+        if read is not None and read.type == "gemini":
+            return bool(read.tool_calls)
+        if read is not None and read.type == "user":
+            return b'"functionResponse"' in line
+    return False
 
 
 def call_id(name: str, given: msgspec.Raw) -> str:
