@@ -93,6 +93,20 @@ MUTANTS = (
         (f"{TOLD}::test_what_goes_through_the_gateway_is_not_counted_from_the_transcript_too",),
     ),
     Mutant(
+        "what an attempt's end is charged with counts again from its transcript",
+        "supervisor/minding.py",
+        "        self.calls.paid(self._run.state.open_spent)\n",
+        "",
+        (f"{TOLD}::test_what_the_end_of_an_attempt_is_on_record_with_does_not_count_again_from_its_transcript",),
+    ),
+    Mutant(
+        "an agent that is cut while its model answers costs nothing",
+        "runs/purse.py",
+        "lost = budgets.lost_with(self._run.state).minus(known) if self.is_cut else Usage()",
+        "lost = Usage()",
+        (PURSE,),
+    ),
+    Mutant(
         "money is rounded down",
         "runs/prices.py",
         "        return int(-(-exact // 1))\n",

@@ -105,3 +105,23 @@ def test_what_goes_through_the_gateway_is_not_counted_from_the_transcript_too(
         if gate is not None:
             gate.close()
         raise Killed
+
+
+def test_what_the_end_of_an_attempt_is_on_record_with_does_not_count_again_from_its_transcript(
+    tmp_path: Path,
+) -> None:
+    with minded(tmp_path, "claude") as there:
+        session = there.start().session
+        path = there.home / ".claude/projects" / dashed(str(there.work)) / f"{session}.jsonl"
+        path.parent.mkdir(parents=True)
+        path.write_bytes(
+            line(session, type="user", message={"role": "user", "content": "x"}) + response(session, 0, LOCAL)
+        )
+        there.minder.look()
+        there.run.purse.unsettled = there.minder.calls.unsettled  # as an attempt does
+        raise Killed
+    with minded(tmp_path, "claude") as there:
+        assert there.run.state.spent.tokens == 7
+        there.start()
+        assert there.minder.calls.unsettled().tokens == 0
+        raise Killed
