@@ -87,16 +87,6 @@ def test_another_prompt_is_never_a_flag_nor_the_value_of_one() -> None:
     assert argv.joined(argv.with_prompt(parts("-p"), "new")) == ("-p", "--", "new")
 
 
-def test_a_value_is_put_in_the_place_of_the_first() -> None:
-    assert argv.joined(argv.with_value(parts("-p --model a x -m b"), "--model", "c")) == (
-        "-p",
-        "--model",
-        "c",
-        "x",
-    )
-    assert argv.joined(argv.with_value(parts("-p x"), "--model", "c")) == ("--model", "c", "-p", "x")
-
-
 @given(WORDS)
 def test_what_is_not_changed_comes_back_word_for_word(words: list[str]) -> None:
     split = argv.split(words, TABLE)

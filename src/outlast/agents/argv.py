@@ -159,10 +159,3 @@ def with_prompt(parts: Parts, prompt: str, skipped: int = 0) -> Parts:
     if has(kept, END):
         return (*kept, Part((prompt,), values=(prompt,), literal=True))
     return (*kept, Part((END,), (END,)), Part((prompt,), values=(prompt,), literal=True))
-
-
-def with_value(parts: Parts, name: str, word: str) -> Parts:
-    """The parts with one value for a long flag, in the place of its first, else in front."""
-    at = next((index for index, part in enumerate(parts) if name in part.names), 0)
-    kept = without(parts[:at], name), without(parts[at:], name)
-    return (*kept[0], Part((name, word), (name,), (word,)), *kept[1])
