@@ -16,6 +16,7 @@ from tests.support.processes import wait_for
 
 # Begins, waits to be let go, and only then does something that a witness sees.
 ACT = "echo $$ >> $W/began; until [ -e $W/go ]; do sleep 0.01; done; echo did >> $W/witness"
+KILLS = "[ -e $W/began ] || kill -9 $PPID"  # as early as anybody can
 TWICE = """
 (call) & p=$!
 until [ "$(cat $W/began 2>/dev/null | wc -l)" = 1 ]; do sleep 0.01; done
@@ -29,6 +30,7 @@ KINDS = {
     "effect": f"exec outlast effect post --probe '[ -s $W/witness ]' -- sh -c '{ACT}'",
     "step": f"exec outlast step post -- sh -c '{ACT}'",
     "step without a mark": f'exec outlast step post -- env -i "W=$W" "PATH=$PATH" sh -c \'{ACT}\'',
+    "step that kills its own side": f"exec outlast step post -- env -i W=$W PATH=$PATH sh -c '{KILLS}; {ACT}'",
     "effect that left its session": f"exec outlast effect post --probe '[ -s $W/witness ]' -- setsid -w sh -c '{ACT}'",
 }
 

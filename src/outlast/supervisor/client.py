@@ -9,6 +9,7 @@ import signal
 import subprocess
 import threading
 import time
+from functools import partial
 from pathlib import Path
 from typing import IO
 
@@ -136,7 +137,10 @@ def _run(there: Connection, words: list[str], order: Order) -> Report:
     variables = _variables(order)
     passing = _Passing(variables.pop(IN_BACKGROUND, ""))
     try:
-        process = subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=variables)
+        process = subprocess.Popen(
+            words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=variables,
+            preexec_fn=partial(_announce, there),
+        )  # fmt: skip
     except OSError as error:
         code = NOT_FOUND if isinstance(error, FileNotFoundError) else NOT_EXECUTABLE
         why = f"{words[0] or repr(words[0])}: {error.strerror}"
@@ -146,8 +150,6 @@ def _run(there: Connection, words: list[str], order: Order) -> Report:
     assert process.stderr is not None, "it was asked for"
     passing.to(process.pid)
     out, err = _Copy(process.stdout, 1), _Copy(process.stderr, 2)
-    with contextlib.suppress(Gone):  # the command runs: what came of it is told when it has ended
-        there.send(Started(pid=process.pid))
     code = process.wait()
     report = Report(
         exit_code=_code(code), killed=code < 0, stopped=passing.wanted, ended_ns=time.monotonic_ns()
@@ -164,6 +166,21 @@ def _run(there: Connection, words: list[str], order: Order) -> Report:
         return msgspec.structs.replace(report, output=_spooled(kept))
     except OSError as error:
         return msgspec.structs.replace(report, unkept=error.strerror or str(error))
+
+
+def _announce(there: Connection) -> None:
+    """In the child, before it becomes the command: whoever keeps the run knows it, or it does not begin.
+
+    Were it told by us, a kill of ours could come between: then nobody would stop a command that took off its mark.
+    """
+    for number in _PASSED_ON:
+        if signal.getsignal(number) is not signal.SIG_IGN:
+            signal.signal(number, signal.SIG_DFL)
+    try:
+        there.send(Started(pid=os.getpid()))
+        there.receive()
+    except OutlastError:
+        os._exit(REFUSED)
 
 
 class _Passing:

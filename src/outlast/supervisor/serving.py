@@ -241,6 +241,7 @@ class Server:
             report = there.receive()
             if isinstance(report, Started):
                 first = _child(report.pid, there.pid)
+                there.send(Verdict(allowed=True))
                 report = there.receive()
         except Gone as error:
             self._stop_orphans(mark, first, call)
@@ -326,9 +327,17 @@ class Server:
 
 
 def _child(pid: int, parent: int) -> proc.Proc | None:
-    """The process behind a pid that the script's side told, if it is its child in our own view of processes."""
+    """The process behind a pid that the script's side told, if it is its child in our own view of processes.
+
+    Raises Gone where the script's side is dead: then its child is another's, and must not begin.
+    """
     found = proc.look(pid)
-    return found if found is not None and parent and found.ppid == parent else None
+    if found is not None and parent and found.ppid == parent:
+        return found
+    above = proc.look(parent) if parent else None
+    if parent and (above is None or above.is_zombie):
+        raise Gone("it was killed before its command began")
+    return None
 
 
 def _taken(name: str) -> Output:

@@ -109,7 +109,10 @@ class Order(Message, frozen=True, tag="order"):
 
 
 class Started(Message, frozen=True, tag="started"):
-    """The command of an order runs, as this process. A Report follows when it has ended."""
+    """The command of an order is about to run as this process, which says so itself and begins when it is answered.
+
+    A Report follows when it has ended.
+    """
 
     pid: int
 
