@@ -28,6 +28,7 @@ def ask(path="/chat/completions", model="gpt-5", **told):
         return urllib.request.urlopen(request, timeout=60).read() and True
     except urllib.error.HTTPError as error:
         print(error.code, error.read().decode(), file=sys.stderr)
+        open("refused", "w").close()
         return False
 def at_once(count, **told):
     with ThreadPoolExecutor(count) as pool:
@@ -68,6 +69,7 @@ class _Answering(http.server.BaseHTTPRequestHandler):
             wait_for(
                 lambda: self.server.held >= told["hold"] or self.server.let_go.is_set(), 20, "the others"
             )
+            wait_for(lambda: os.path.exists(told.get("until", "/")), 20, "a refusal")
             if told.get("for_ever"):
                 self.server.let_go.wait(60)
         usage = {"prompt_tokens": told.get("tokens", 1000) - 100, "completion_tokens": 100}
@@ -136,7 +138,7 @@ def test_calls_at_once_that_fit_are_all_let_pass(night: Night, model: Model) -> 
 
 
 def test_calls_at_once_that_do_not_fit_do_not_overshoot_by_more_than_two(night: Night, model: Model) -> None:
-    script = "ask(); at_once(30, hold=4); sys.exit(1)"
+    script = "ask(); at_once(30, hold=4, until=os.path.abspath('refused')); sys.exit(1)"
     done = run(night, model, script, "--budget", "5k")
     assert done.returncode == 4, done.stderr
     assert len(model.bodies) <= 7
@@ -145,7 +147,11 @@ def test_calls_at_once_that_do_not_fit_do_not_overshoot_by_more_than_two(night: 
 
 def test_one_that_is_refused_among_many_ends_nothing(night: Night, model: Model) -> None:
     """The dear call before makes us careful; the last one is let pass, and the command ends well."""
-    script = "ask(tokens=5000); n = at_once(12, hold=4, tokens=200); print('passed', n); sys.exit(not ask(tokens=200))"
+    script = """
+ask(tokens=5000)
+at_once(12, hold=1, until=os.path.abspath("refused"), tokens=200)
+sys.exit(not ask(tokens=200))
+"""
     done = run(night, model, script, "--budget", "20k")
     assert done.returncode == 0, done.stderr
     assert "set aside for calls under way" in done.stderr
