@@ -358,7 +358,6 @@ class Taking:
             return
         quarantine.mkdir(exist_ok=True)
         copy, memory.index_stamp = self._copied_index(quarantine)
-        memory.index_oid = pack.add_file(os.fsencode(copy), expect=os.lstat(copy))
         try:
             self._read_index(memory, pack, copy, quarantine)
         except SaveFailed:
@@ -366,6 +365,7 @@ class Taking:
                 raise
             memory.unreadable, memory.stages = True, ""
             memory.index_tree = self._tree_of(self._head.oid) if self._head.oid else pack.add("tree", b"")
+        memory.index_oid = memory.index_oid or pack.add_file(os.fsencode(copy), expect=os.lstat(copy))
 
     def _read_index(self, memory: memo.Memo, pack: PackWriter, copy: Path, quarantine: Path) -> None:
         damage.check_index(self._repo, copy)
@@ -378,6 +378,7 @@ class Taking:
         shutil.copyfile(copy, work)
         writing = start_write_tree(self._repo, work, quarantine, ok=(0, 128))
         self._running.append(writing)
+        memory.index_oid = pack.add_file(os.fsencode(copy), expect=os.lstat(copy))  # while git is at it
         memory.links = submodules.links(self._repo, copy)
         memory.index_tree = writing.result().decode().strip()
         if not memory.index_tree:
