@@ -4,11 +4,12 @@ import os
 import re
 import signal
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
-from outlast.supervisor import stdio
+from outlast.supervisor import connection, stdio, wire
 from tests.supervisor.night import Night, outlast
 from tests.supervisor.test_steps import FAILS_ONCE, environ, lines, script
 from tests.support.environment import TIMEOUT_S, need_root, need_tool
@@ -43,6 +44,52 @@ def test_a_call_whose_own_side_was_killed_is_not_repeated_beside_its_command(nig
     first, second = lines(night.folder / "began")
     assert first != second
     assert done.returncode == 0, done.stderr
+
+
+# A script's side that dies when its command is about to begin; the command then asks whether it may.
+DIES_EARLY = """
+import os, time
+from outlast.supervisor.connection import Gone, connect
+from outlast.supervisor.wire import Call, Started
+there = connect(os.environ["OUTLAST_SOCKET"])
+there.send(Call(kind="step", name="s", words=("true",), attempt=os.environ["OUTLAST_ATTEMPT"]))
+there.receive()
+me = os.getpid()
+if os.fork():
+    os._exit(0)
+while os.getppid() == me:
+    time.sleep(0.01)
+there.send(Started(pid=os.getpid()))
+try:
+    there.receive()
+    told = "may begin"
+except Gone:
+    told = "may not"
+with open(os.environ["W"] + "/told", "w") as file:
+    file.write(told)
+"""
+
+
+def test_a_command_whose_own_side_is_dead_before_it_began_does_not_begin(night: Night) -> None:
+    (night.folder / "early.py").write_text(DIES_EARLY)
+    done = script(night, f"{sys.executable} $W/early.py; until [ -s $W/told ]; do sleep 0.01; done")
+    assert done.returncode == 0, done.stderr
+    assert lines(night.folder / "told") == ["may not"]
+
+
+def test_a_command_that_nobody_answered_does_not_begin(night: Night) -> None:
+    path = night.folder / "socket"
+    with connection.listen(path) as listening:
+        words = outlast("step", "s", "--", "touch", str(night.folder / "began"))
+        variables = environ(night) | {"OUTLAST_SOCKET": str(path), "OUTLAST_ATTEMPT": "r.1"}
+        with subprocess.Popen(words, env=variables, stderr=subprocess.PIPE) as client:
+            with listening.accept()[0] as sock:
+                there = connection.Connection(sock)
+                assert isinstance(there.receive(limit_s=TIMEOUT_S), wire.Call)
+                there.send(wire.Order(do="run", call="r.1.1"))
+                assert isinstance(there.receive(limit_s=TIMEOUT_S), wire.Started)
+            assert client.wait(TIMEOUT_S) == 125
+    assert not (night.folder / "began").exists()
 
 
 def test_two_calls_of_one_name_at_once_are_refused(night: Night) -> None:

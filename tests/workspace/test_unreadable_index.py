@@ -37,6 +37,8 @@ def test_after_a_good_save_files_are_saved_and_restored(place: Place, damage: st
     assert place.content(save, "a") == b"two\n"
     assert place.content(save, "d/x.log") == b"log\n"
     assert (place.folder / ".git/index").read_bytes() == broken
+    kept = place.held(save).entries[b"index"].oid
+    assert place.saver.reader().read(kept)[1] == broken, "also what cannot be read is kept as it is"
     place.restore(good)
     assert (place.folder / ".git/index").read_bytes() == index
     assert (place.folder / "a").read_bytes() == b"one\n"
