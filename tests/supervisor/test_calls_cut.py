@@ -1,10 +1,12 @@
 """Calls of scripts that are cut off: by a kill of their own side, by our own stopping, by readers and disks that give up."""
 
+import contextlib
 import os
 import re
 import signal
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -77,19 +79,66 @@ def test_a_command_whose_own_side_is_dead_before_it_began_does_not_begin(night: 
     assert lines(night.folder / "told") == ["may not"]
 
 
-def test_a_command_that_nobody_answered_does_not_begin(night: Night) -> None:
+@contextlib.contextmanager
+def ordered(night: Night, *words: str) -> Iterator[tuple[subprocess.Popen[bytes], connection.Connection]]:
+    """The script's side of a step whose supervisor we are: it was just told to run its command."""
     path = night.folder / "socket"
+    variables = environ(night) | {"OUTLAST_SOCKET": str(path), "OUTLAST_ATTEMPT": "r.1"}
     with connection.listen(path) as listening:
-        words = outlast("step", "s", "--", "touch", str(night.folder / "began"))
-        variables = environ(night) | {"OUTLAST_SOCKET": str(path), "OUTLAST_ATTEMPT": "r.1"}
-        with subprocess.Popen(words, env=variables, stderr=subprocess.PIPE) as client:
-            with listening.accept()[0] as sock:
-                there = connection.Connection(sock)
-                assert isinstance(there.receive(limit_s=TIMEOUT_S), wire.Call)
-                there.send(wire.Order(do="run", call="r.1.1"))
-                assert isinstance(there.receive(limit_s=TIMEOUT_S), wire.Started)
-            assert client.wait(TIMEOUT_S) == 125
+        client = subprocess.Popen(outlast("step", "s", "--", *words), env=variables, start_new_session=True)
+        with client, listening.accept()[0] as sock:
+            there = connection.Connection(sock)
+            assert isinstance(there.receive(limit_s=TIMEOUT_S), wire.Call)
+            there.send(wire.Order(do="run", call="r.1.1"))
+            yield client, there
+
+
+def test_a_command_that_nobody_answered_does_not_begin(night: Night) -> None:
+    with ordered(night, "touch", str(night.folder / "began")) as (client, there):
+        assert isinstance(there.receive(limit_s=TIMEOUT_S), wire.Started)
+        there.close()
+        assert client.wait(TIMEOUT_S) == 125
     assert not (night.folder / "began").exists()
+
+
+def test_a_command_that_is_refused_does_not_begin(night: Night) -> None:
+    with ordered(night, "touch", str(night.folder / "began")) as (client, there):
+        assert isinstance(there.receive(limit_s=TIMEOUT_S), wire.Started)
+        there.send(wire.Order(do="refuse", exit_code=125))
+        there.close()
+        assert client.wait(TIMEOUT_S) == 125
+    assert not (night.folder / "began").exists()
+
+
+def test_an_answer_that_its_command_did_not_live_to_read_is_not_taken_for_an_order(night: Night) -> None:
+    with ordered(night, "true") as (client, there):
+        started = there.receive(limit_s=TIMEOUT_S)
+        assert isinstance(started, wire.Started)
+        os.kill(started.pid, signal.SIGKILL)
+        report = there.receive(limit_s=TIMEOUT_S)
+        assert isinstance(report, wire.Report)
+        assert report.killed
+        there.send(wire.Verdict(allowed=True))
+        there.send(wire.Order(do="done", exit_code=137))
+        assert client.wait(TIMEOUT_S) == 137
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGQUIT, signal.SIGTERM])
+def test_a_signal_to_all_while_a_command_begins_ends_it(night: Night, number: signal.Signals) -> None:
+    """At every instant from its first on, however often one tries."""
+    for _ in range(8):
+        with ordered(night, "sleep", "30") as (client, there):
+            children = Path(f"/proc/{client.pid}/task/{client.pid}/children")
+            wait_for(lambda at=children: at.read_text(), what="its child")
+            os.killpg(client.pid, number)
+            report = there.receive(limit_s=TIMEOUT_S)
+            if isinstance(report, wire.Started):
+                report = there.receive(limit_s=TIMEOUT_S)
+            assert isinstance(report, wire.Report)
+            assert report.killed
+            assert report.stopped
+            there.send(wire.Order(do="done", exit_code=128 + number))
+            assert client.wait(TIMEOUT_S) == 128 + number
 
 
 def test_two_calls_of_one_name_at_once_are_refused(night: Night) -> None:

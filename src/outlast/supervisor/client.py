@@ -72,6 +72,8 @@ def perform(call: Call) -> int:
     there.send(msgspec.structs.replace(call, attempt=_attempt(), names=names(), missing=code))
     while True:
         order = there.receive()
+        if isinstance(order, wire.Verdict):  # for a command that was killed before it could read it
+            continue
         if not isinstance(order, Order):
             raise Gone("the supervisor gave an answer that cannot be understood")
         match order.do:
@@ -136,16 +138,20 @@ def _run(there: Connection, words: list[str], order: Order) -> Report:
     """Run the command with its output passed on and kept."""
     variables = _variables(order)
     passing = _Passing(variables.pop(IN_BACKGROUND, ""))
+    # Blocked, so that one which comes meanwhile is neither lost in the child, which has our handlers yet, nor here.
+    mask = signal.pthread_sigmask(signal.SIG_BLOCK, _PASSED_ON)
     try:
         process = subprocess.Popen(
             words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=variables,
-            preexec_fn=partial(_announce, there),
+            preexec_fn=partial(_announce, there, mask),
         )  # fmt: skip
     except OSError as error:
         code = NOT_FOUND if isinstance(error, FileNotFoundError) else NOT_EXECUTABLE
         why = f"{words[0] or repr(words[0])}: {error.strerror}"
         _say(why)
         return Report(exit_code=code, missing=why)
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, mask)
     assert process.stdout is not None, "it was asked for"
     assert process.stderr is not None, "it was asked for"
     passing.to(process.pid)
@@ -168,7 +174,7 @@ def _run(there: Connection, words: list[str], order: Order) -> Report:
         return msgspec.structs.replace(report, unkept=error.strerror or str(error))
 
 
-def _announce(there: Connection) -> None:
+def _announce(there: Connection, mask: set[signal.Signals | int]) -> None:
     """In the child, before it becomes the command: whoever keeps the run knows it, or it does not begin.
 
     Were it told by us, a kill of ours could come between: then nobody would stop a command that took off its mark.
@@ -176,10 +182,13 @@ def _announce(there: Connection) -> None:
     for number in _PASSED_ON:
         if signal.getsignal(number) is not signal.SIG_IGN:
             signal.signal(number, signal.SIG_DFL)
+    signal.pthread_sigmask(signal.SIG_SETMASK, mask)
     try:
         there.send(Started(pid=os.getpid()))
-        there.receive()
+        answer = there.receive()
     except OutlastError:
+        os._exit(REFUSED)
+    if not isinstance(answer, wire.Verdict) or not answer.allowed:
         os._exit(REFUSED)
 
 

@@ -236,11 +236,12 @@ class Server:
         self._refuse_left(call)
         mark, first = f"{self._mark}.{next(self._numbers)}", None
         oom = death.OomMark.take(os.getpid())
+        above = proc.look(there.pid) if there.pid else None
         try:
             there.send(msgspec.structs.replace(order, call=mark))
             report = there.receive()
             if isinstance(report, Started):
-                first = _child(report.pid, there.pid)
+                first = _child(report.pid, above)
                 there.send(Verdict(allowed=True))
                 report = there.receive()
         except Gone as error:
@@ -326,16 +327,17 @@ class Server:
         return b"null"
 
 
-def _child(pid: int, parent: int) -> proc.Proc | None:
+def _child(pid: int, above: proc.Proc | None) -> proc.Proc | None:
     """The process behind a pid that the script's side told, if it is its child in our own view of processes.
 
-    Raises Gone where the script's side is dead: then its child is another's, and must not begin.
+    Raises Gone where the script's side was there and is dead: then its child is another's, and must not begin.
     """
+    if above is None:
+        return None
     found = proc.look(pid)
-    if found is not None and parent and found.ppid == parent:
+    if found is not None and found.ppid == above.pid:
         return found
-    above = proc.look(parent) if parent else None
-    if parent and (above is None or above.is_zombie):
+    if not signalling.is_there(above):
         raise Gone("it was killed before its command began")
     return None
 
