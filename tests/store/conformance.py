@@ -11,6 +11,7 @@ Each call opens the same store once more, as another process would. `script` is 
 """
 
 import asyncio
+import itertools
 import random
 import secrets
 import subprocess
@@ -26,7 +27,7 @@ import pytest
 
 from outlast.core import events as ev
 from outlast.core import state as st
-from outlast.core.values import Contract, Parent, Payload
+from outlast.core.values import NOTHING, Contract, Parent, Payload
 from outlast.errors import (
     LeaseLost,
     OutlastError,
@@ -554,6 +555,131 @@ class StoreConformance:
         assert len(store.inbox.pending(run)) == 1
         store.append(batch(lease, run, 1, stage("x")))
         assert len(store.inbox.pending(run)) == 1
+
+    # -- looking on ----------------------------------------------------------------------------------------------
+
+    def test_runs_are_listed_by_their_names_however_many(self, store: Store) -> None:
+        runs = [store.create(opened(f"t{number}")) for number in range(30)]
+        assert [item.run for item in store.list(Where(runs=tuple(runs[3:7])))] == runs[3:7][::-1]
+        many = (*(f"nobody{number}" for number in range(12_000)), runs[5])
+        assert [item.run for item in store.list(Where(runs=many))] == [runs[5]]
+
+    def test_many_summaries_are_folded_to_their_last_events_together(
+        self, store: Store, rng: random.Random
+    ) -> None:
+        wanted = {}
+        for number in range(20):
+            run, count = store.create(opened(f"t{number}")), rng.randint(0, 9)
+            lease = store.claim(run)
+            for at in range(count):
+                store.append(batch(lease, run, at + 1, stage(at)))
+            wanted[run] = (count + 1, str(count - 1) if count else "")
+        assert {item.run: (item.state.seq, item.state.stage) for item in store.list(Where())} == wanted
+
+    def test_changes_name_the_runs_with_new_events_and_no_others(self, store: Store) -> None:
+        assert (store.last_number(), store.changes(0).runs) == (0, ())
+        runs = [store.create(opened(f"t{number}")) for number in range(5)]
+        number = store.last_number()
+        assert number == store.subscribe(0, wait_s=0)[-1].n
+        assert store.changes(number).runs == ()
+        lease = store.claim(runs[2])
+        store.append(batch(lease, runs[2], 1, stage("a"), stage("b")))
+        fresh = store.create(opened("fresh"))
+        found = store.changes(number)
+        assert (found.number, set(found.runs), found.anew) == (
+            store.last_number(),
+            {runs[2], fresh},
+            False,
+        )
+
+    def test_after_a_run_was_forgotten_all_is_to_be_read_anew(self, store: Store, run: str) -> None:
+        other = store.create(opened("other"))
+        number = store.last_number()
+        store.forget(run)
+        assert store.changes(number).anew
+        number = store.last_number()
+        assert not store.changes(number).anew
+        store.append(batch(store.claim(other), other, 1, stage("a")))
+        assert not store.changes(number).anew
+
+    @pytest.mark.parametrize("beats", [0, 1, 2, 9, 10, 11, 300])
+    def test_beats_are_sampled_evenly_with_the_first_and_the_last(
+        self, store: Store, beats: int, rng: random.Random
+    ) -> None:
+        journal: list[ev.AnyEvent] = []
+        for beat in range(1, beats + 1):
+            journal += [stage("x")] * rng.randint(0, 3)
+            extended = (ev.Extension(NOTHING, added=1),) if rng.random() < 0.2 else ()
+            journal.append(ev.BeatDone(at=AT, beat=beat, step="s", cursor=(beat,), extended=extended))
+        run = store.create(opened("sampled"), [*journal, *([stage("end")] * 50)])
+        found = [item.event.beat for item in store.sampled(run, 10) if isinstance(item.event, ev.BeatDone)]
+        if beats <= 10:
+            assert found == list(range(1, beats + 1))
+        else:
+            assert (found[0], found[-1]) == (1, beats)
+            assert found == sorted(set(found))
+            assert 5 <= len(found) <= 10
+        if beats == 300:
+            gaps = [later - earlier for earlier, later in itertools.pairwise(found)]
+            assert max(gaps) < 3 * beats / 10, f"gaps {gaps}"
+
+    def test_the_ends_of_beats_are_read_from_any_place_newest_first(
+        self, store: Store, rng: random.Random
+    ) -> None:
+        journal: list[ev.AnyEvent] = []
+        for beat in range(1, 30):
+            journal += [stage("x")] * rng.randint(0, 3)
+            extended = (ev.Extension(NOTHING, added=1),) if rng.random() < 0.2 else ()
+            journal.append(ev.BeatDone(at=AT, beat=beat, step="s", cursor=(beat,), extended=extended))
+        run = store.create(opened("ends"), journal)
+        wanted = [item for item in store.read(run, after=0).events if isinstance(item.event, ev.BeatDone)]
+        found: list[Any] = []
+        before = 0
+        while page := store.ends(run, before=before, limit=7):
+            found += page
+            before = page[-1].seq
+        assert found == wanted[::-1]
+
+    def test_events_are_counted_by_kind_and_read_between_two_of_them(
+        self, store: Store, rng: random.Random
+    ) -> None:
+        kinds: list[ev.AnyEvent] = [stage("x"), ev.Warned(at=AT, level="50"), ev.Woken(at=AT)]
+        journal = [rng.choice(kinds) for _ in range(60)]
+        run = store.create(opened("kinds"), journal)
+        wanted = {"run_opened": 1} | {ev.tag_of(kind): journal.count(kind) for kind in kinds}
+        assert store.counted(run) == {kind: count for kind, count in wanted.items() if count}
+        everything = store.read(run, after=0).events
+        for _ in range(20):
+            after, before = sorted(rng.sample(range(1, 62), 2))
+            limit, newest = rng.randint(1, 70), rng.random() < 0.5
+            tags = tuple(ev.tag_of(kind) for kind in rng.sample(kinds, rng.randint(0, 3)))
+            fits = [
+                item
+                for item in everything
+                if after < item.seq < before and (not tags or ev.tag_of(item.event) in tags)
+            ]
+            found = store.read(run, after=after, before=before, limit=limit, tags=tags, newest=newest).events
+            assert found == (fits[-limit:] if newest else fits[:limit]), (after, before, limit, tags, newest)
+
+    def test_events_of_a_kind_are_read_across_all_runs_newest_first(
+        self, store: Store, rng: random.Random
+    ) -> None:
+        runs = [store.create(opened(f"t{number}")) for number in range(6)]
+        leases, seqs = {run: store.claim(run) for run in runs}, dict.fromkeys(runs, 1)
+        for _ in range(40):
+            run = rng.choice(runs)
+            event = rng.choice([stage("x"), ev.Warned(at=AT, level="50"), ev.Woken(at=AT)])
+            store.append(batch(leases[run], run, seqs[run], event))
+            seqs[run] += 1
+        everything = [
+            item for item in store.subscribe(0, wait_s=0) if isinstance(item.event, (ev.Warned, ev.Woken))
+        ]
+        found: list[Any] = []
+        before = 0
+        while page := store.across(("warned", "woken"), before=before, limit=7):
+            found += page
+            before = page[-1].n
+        assert found == everything[::-1]
 
     # -- subscribe -----------------------------------------------------------------------------------------------
 

@@ -7,7 +7,7 @@ from outlast.errors import StoreRefused
 from outlast.store.protocol import Store
 from outlast.store.sqlite import SqliteStore
 
-__all__ = ["SqliteStore", "Store", "default_url", "locate", "open_store"]
+__all__ = ["SqliteStore", "Store", "default_url", "locate", "open_store", "plain_url"]
 
 _DATABASE = "outlast.db"
 _FILE_SUFFIXES = (".db", ".sqlite", ".sqlite3")
@@ -15,9 +15,11 @@ _FILE_SUFFIXES = (".db", ".sqlite", ".sqlite3")
 
 def default_url() -> str:
     """OUTLAST_STORE, else `outlast` in the user's state folder. Raises StoreRefused for a user without a home."""
-    given = os.environ.get("OUTLAST_STORE")
-    if given:
-        return given
+    return os.environ.get("OUTLAST_STORE") or plain_url()
+
+
+def plain_url() -> str:
+    """Where runs are kept when nothing says otherwise. Raises StoreRefused for a user without a home."""
     try:
         state_home = os.environ.get("XDG_STATE_HOME") or str(Path.home() / ".local" / "state")
     except RuntimeError as error:

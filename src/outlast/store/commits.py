@@ -87,7 +87,7 @@ class Commits:
         db, lease = self._db, batch.lease
         assert isinstance(lease, SqliteLease), "a lease is used with the store that gave it"
         row = (
-            db.row(batch.run),
+            self._row(batch),
             batch.after + 1,
             *filed(batch.events[0]),
             batch.encoded[0],
@@ -253,7 +253,7 @@ class Commits:
             pending.error = self._lost(batch)
             return []
         try:
-            run = self._db.row(batch.run)
+            run = self._row(batch)
         except UnknownRun as error:
             pending.error = error
             return []
@@ -262,6 +262,11 @@ class Commits:
             seq += 1
             rows.append((run, seq, *filed(event), data, lease.row, lease.epoch))
         return rows
+
+    def _row(self, batch: Batch) -> int:
+        lease = batch.lease
+        assert isinstance(lease, SqliteLease), "a lease is used with the store that gave it"
+        return lease.row if batch.run == lease.run else self._db.row_under(lease.row, batch.run)
 
     def _lost(self, batch: Batch) -> LeaseLost:
         lease = batch.lease
@@ -273,7 +278,7 @@ class Commits:
             ids = ",".join(str(int(taken)) for taken in batch.takes)
             self._db.writer.execute(f"UPDATE requests SET taken = 1 WHERE id IN ({ids})")
         if batch.head is not None:
-            write_head(self._db.writer, self._db.row(batch.run), batch.head)
+            write_head(self._db.writer, self._row(batch), batch.head)
 
     def close(self) -> None:
         """End the thread."""

@@ -2,6 +2,9 @@
 
 A failing write is *unknown*: after it nothing more is written through this object. What became of it shows after the
 next opening.
+
+Opened for `reading`, nothing is made and nothing written but SQLite's own `-shm`, in which those who read tell those who
+write what they still need; and where even that cannot be, on a file system that is read-only, nothing at all.
 """
 
 import contextlib
@@ -39,16 +42,18 @@ class Database:
     `with` on a `threading.Lock` leaves no such gap.
     """
 
-    def __init__(self, path: Path, *, vfs: str | None = None) -> None:
+    def __init__(self, path: Path, *, vfs: str | None = None, reading: bool = False) -> None:
         self.path = path
+        self.reading = reading
         self.write_lock = threading.Lock()
         self._read_lock = threading.Lock()
-        self._rows: dict[str, int] = {}
+        self._rows: dict[tuple[int, str], int] = {}
         self._broken: Exception | None = None
         self._forked = False
         self._closed = False
         self._vfs = vfs
-        _prepare(path, vfs)
+        _prepare(path, vfs, reading)
+        self._frozen = _frozen(path) if reading else None
         self._identity = _identity(path)
         self.writer = self._connect()
         self._reader = self._connect()
@@ -65,7 +70,32 @@ class Database:
                     raise
                 time.sleep(BUSY_POLL_S)
 
+    def _connect_reading(self) -> apsw.Connection:
+        """A connection that cannot write. SQLite keeps account of those who read in `-shm`. A file on a read-only file
+        system that has neither that nor a log is opened only if SQLite is told that it stays as it is.
+        """
+        name, flags = str(self.path), apsw.SQLITE_OPEN_READONLY
+        if self._frozen is not None:
+            name, flags = f"{self.path.as_uri()}?immutable=1", flags | apsw.SQLITE_OPEN_URI
+        try:
+            connection = apsw.Connection(name, flags=flags, vfs=self._vfs)
+            connection.set_busy_timeout(BUSY_MS)
+            connection.config(apsw.SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 1)
+            version = schema.version_of(connection)
+        except apsw.Error as error:
+            raise self._translate(error) from error
+        if version > schema.VERSION:
+            raise schema.too_new(self.path, version)
+        if version < schema.VERSION:
+            raise StoreRefused(
+                f"the store {self.path} is of an older version, and is only read here",
+                hint="`outlast ls --all` brings it up to date",
+            )
+        return connection
+
     def _connect_once(self) -> apsw.Connection:
+        if self.reading:
+            return self._connect_reading()
         try:
             connection = apsw.Connection(str(self.path), vfs=self._vfs)
             connection.set_busy_timeout(BUSY_MS)
@@ -87,8 +117,13 @@ class Database:
                 return StoreCorrupt(f"the store {self.path} is damaged: {error}", hint=hint)
             case apsw.BusyError() | apsw.LockedError():
                 return StoreBusy(f"the store {self.path} stayed locked for {BUSY_MS // 1000} s", hint=hint)
+            case apsw.CantOpenError() if self.reading:
+                return StoreRefused(
+                    f"the store {self.path} cannot be read as it lies there: {error}",
+                    hint="copy its folder, with what stands in the log beside it, to where you may write",
+                )
             case apsw.ReadOnlyError() | apsw.CantOpenError() | apsw.PermissionsError():
-                return StoreRefused(f"the store {self.path} cannot be written: {error}", hint=hint)
+                return StoreRefused(f"the store {self.path} cannot be written: {error}", hint=files.ONLY_READ)
             case _:
                 return AppendUnknown(f"the store {self.path} failed: {error}", hint=hint)
 
@@ -105,6 +140,8 @@ class Database:
             )
         if self._closed:
             raise StoreRefused("this store was closed", hint="use a run inside its `with` block")
+        if self.reading:
+            raise StoreRefused("this store was opened for reading only", hint="open it for writing, too")
         if isinstance(self._broken, StoreGone):
             raise StoreGone(self.path)
         if self._broken is not None:
@@ -120,6 +157,8 @@ class Database:
         if self._identity is None or _identity(self.path) != self._identity:
             self._broken = self._broken or StoreGone(self.path)
             raise StoreGone(self.path)
+        if self._frozen is not None and self._broken is None and _frozen(self.path) != self._frozen:
+            self._broken = StoreGone(self.path)  # written after all, elsewhere: it has to be opened anew
 
     def mark_forked(self) -> None:
         """This is a forked child: the parent's connections must not be used here."""
@@ -166,16 +205,19 @@ class Database:
             except apsw.Error as error:
                 raise self._translate(error) from error
 
-    def row(self, run: str) -> int:
-        """The table row of a run."""
-        row = self._rows.get(run)
+    def row_under(self, root: int, run: str) -> int:
+        """The table row of a run of the tree of `root`, for those who append: remembered, as the fence looks at the root's.
+
+        Who reads looks it up: a run that another process forgot and brought back has another row.
+        """
+        row = self._rows.get((root, run))
         if row is None:
-            row = self._rows[run] = self.read(lambda connection: row_in(connection, run))
+            row = self._rows[root, run] = self.read(lambda connection: row_in(connection, run))
         return row
 
-    def forget_row(self, run: str) -> None:
-        """The run is gone, its number may not be remembered."""
-        self._rows.pop(run, None)
+    def forget_rows(self, gone: set[int]) -> None:
+        """These rows are gone and may not be remembered."""
+        self._rows = {place: row for place, row in self._rows.items() if row not in gone}
 
     def epoch_of(self, row: int) -> int:
         """The run's current epoch, 0 where the run is gone."""
@@ -184,7 +226,7 @@ class Database:
 
     def close(self) -> None:
         """Let go of the file."""
-        whole = self.usable
+        whole = self.usable and not self.reading
         self._closed = True
         with self.write_lock, self._read_lock, contextlib.suppress(apsw.Error):
             if whole:  # so that the next opening has less to recover
@@ -210,23 +252,40 @@ def row_in(connection: apsw.Connection, run: str) -> int:
     return int(row)
 
 
-def _prepare(path: Path, vfs: str | None) -> None:
+def _frozen(path: Path) -> tuple[int, int] | None:
+    """Size and time of a file that nobody can write through this path and that has no log; None for every other."""
+    try:
+        log, readers = (path.with_name(path.name + suffix) for suffix in ("-wal", "-shm"))
+        has_log = log.exists() and log.stat().st_size > 0
+        if has_log or readers.exists() or not os.statvfs(path).f_flag & os.ST_RDONLY:
+            return None
+        found = path.stat()
+    except OSError:
+        return None
+    return found.st_size, found.st_mtime_ns
+
+
+def _prepare(path: Path, vfs: str | None, reading: bool) -> None:
     """Inspect the file before SQLite may touch it, or make an empty private one with a durable name."""
     try:
+        if reading:
+            _inspect(path, vfs)
+            return
         files.make_folder(path.parent)
         try:
             os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600))
         except FileExistsError:
-            try:
-                schema.inspect(path, vfs)
-            except apsw.Error as error:
-                raise StoreRefused(
-                    f"the store {path} cannot be opened: {error}", hint="see `outlast doctor`"
-                ) from error
+            _inspect(path, vfs)
             return
         files.sync_upwards(path.parent)
     except OSError as error:
+        raise files.refused(path, error) from error
+
+
+def _inspect(path: Path, vfs: str | None) -> None:
+    try:
+        schema.inspect(path, vfs)
+    except apsw.Error as error:
         raise StoreRefused(
-            f"the store {path} cannot be used: {error.strerror or error}",
-            hint="point --store or OUTLAST_STORE to a folder you may write",
+            f"the store {path} cannot be opened: {error}", hint="see `outlast doctor`"
         ) from error

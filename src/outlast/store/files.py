@@ -5,6 +5,7 @@ import errno
 import fcntl
 import os
 import re
+import stat
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -16,6 +17,8 @@ NETWORK_TYPES = frozenset(
     "nfs nfs4 cifs smb3 smbfs 9p afs ceph glusterfs lustre ncpfs gfs2 ocfs2 fuse.sshfs fuse.s3fs fuse.rclone".split()
 )
 BALLAST_BYTES = 1 << 20
+WRITABLE = "point --store or OUTLAST_STORE to a folder you may write"
+ONLY_READ = "make it writable; where it stays as it is, `outlast ui --read-only` shows it"
 _OCTAL = re.compile(r"\\([0-7]{3})")
 
 
@@ -26,6 +29,18 @@ def sync_folder(path: Path) -> None:
         os.fsync(fd)
     finally:
         os.close(fd)
+
+
+def read_plain(path: Path | bytes) -> bytes:
+    """The bytes of a regular file; a link to one is followed. What anybody may have put there, a pipe, is not waited for."""
+    fd = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC)
+    with os.fdopen(fd, "rb") as file:
+        told = os.fstat(fd)
+        if stat.S_ISDIR(told.st_mode):
+            raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), os.fsdecode(path))
+        if not stat.S_ISREG(told.st_mode):
+            raise OSError(errno.EINVAL, "it is no regular file", os.fsdecode(path))
+        return file.read()
 
 
 def sync_upwards(path: Path) -> None:
@@ -71,6 +86,12 @@ def refuse_network(path: Path) -> None:
             f"the store {path} is on {kind}, where locks and flushes cannot be trusted",
             hint="put it on a local disk with --store or OUTLAST_STORE",
         )
+
+
+def refused(path: Path, error: OSError) -> StoreRefused:
+    """A part of a store cannot be made or opened, and what to do."""
+    hint = ONLY_READ if error.errno == errno.EROFS else WRITABLE
+    return StoreRefused(f"the store {path} cannot be used: {error.strerror or error}", hint=hint)
 
 
 def write_durably(path: Path, data: bytes) -> None:

@@ -184,10 +184,13 @@ class RunLock:
 
 
 class Mark:
-    """The number of the last event that the whole store acknowledged, in a file of its own."""
+    """The number of the last event that the whole store acknowledged, in a file of its own; for `reading` never set."""
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, *, reading: bool = False) -> None:
         self.path = path
+        self._map: mmap.mmap | None = None
+        if reading:
+            return
         fd = _open(path)
         try:
             _make_room(fd)
@@ -197,13 +200,15 @@ class Mark:
 
     def set(self, n: int) -> None:
         """Note a number, never a lower one; survives a kill, not a power cut."""
+        assert self._map is not None, "nothing is acknowledged where nothing is written"
         noted = b"%020d\n" % n
         if self._map[:_MARK_BYTES] < noted:
             self._map[:_MARK_BYTES] = noted
 
     def close(self) -> None:
         """Let go of the file."""
-        self._map.close()
+        if self._map is not None:
+            self._map.close()
 
 
 def _make_room(fd: int) -> None:

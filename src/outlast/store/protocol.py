@@ -1,4 +1,5 @@
-"""The storage seam: what every backend promises, in ten methods and two small rooms (inbox, blobs).
+"""The storage seam: what every backend promises, in ten methods, two small rooms (inbox, blobs), and seven questions of
+those who only look on.
 
 A backend is complete in itself, without a shared base class, and passes the public conformance suite.
 """
@@ -85,6 +86,17 @@ class Recorded(msgspec.Struct, frozen=True):
     event: AnyEvent
 
 
+class Heard(msgspec.Struct, frozen=True):
+    """An event at a glance; `event` is None where it cannot be read, as one of a newer version."""
+
+    n: int
+    run: str
+    seq: int
+    tag: str
+    at: datetime | None
+    event: AnyEvent | None
+
+
 class History(msgspec.Struct, frozen=True):
     """A stored head, if one was asked for, and the events after it."""
 
@@ -103,9 +115,22 @@ class Request(msgspec.Struct, frozen=True):
     args: bytes = b"null"
 
 
-class Where(msgspec.Struct, frozen=True, kw_only=True):
-    """Which runs to list. Empty fields do not filter."""
+class Changes(msgspec.Struct, frozen=True):
+    """What happened up to the event `number`: the runs that have new events. `anew`: more than can be told so, as when a
+    run was forgotten or the store was put back; then all has to be read again. `trace` tells that event from every other
+    that may come to have its number.
+    """
 
+    number: int
+    runs: tuple[str, ...]
+    anew: bool
+    trace: str = ""
+
+
+class Where(msgspec.Struct, frozen=True, kw_only=True):
+    """Which runs to list. Empty fields do not filter; `runs` are these runs only."""
+
+    runs: tuple[str, ...] = ()
     run_prefix: str = ""
     project: str = ""
     task: str = ""
@@ -116,7 +141,10 @@ class Where(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Summary(msgspec.Struct, frozen=True, kw_only=True):
-    """A run at a glance, from columns; `id` is the paging cursor."""
+    """A run at a glance, from columns; `id` is the paging cursor.
+
+    `problem`: why it cannot be read, where that was asked for; then `state` is as of the last event that can.
+    """
 
     id: int
     run: str
@@ -129,6 +157,7 @@ class Summary(msgspec.Struct, frozen=True, kw_only=True):
     epoch: int
     holder: Holder | None
     state: RunState
+    problem: str = ""
 
 
 class Inbox(Protocol):
@@ -175,8 +204,14 @@ class Store(Protocol):
         once, one makes it and both get it. Children that come with it share its transaction.
         """
 
-    def list(self, where: Where, *, after: int = 0, limit: int = PAGE_MAX) -> list[Summary]:
-        """Runs, newest first, from below the cursor `after`."""
+    def list(
+        self, where: Where, *, after: int = 0, limit: int = PAGE_MAX, unreadable: bool = False
+    ) -> list[Summary]:
+        """Runs, newest first, from below the cursor `after`.
+
+        One that cannot be read raises what is in its way. With `unreadable` it stands there, with its `problem`: for those
+        who only look, never for those who act on what they find.
+        """
 
     def read(
         self,
@@ -187,11 +222,13 @@ class Store(Protocol):
         tags: Sequence[str] = (),
         key: str = "",
         newest: bool = False,
+        before: int = 0,
+        ends: bool = False,
     ) -> History:
         """Events after a sequence number; with `after=None` the newest stored head and all that follows it.
 
-        The first `limit` of them, or with `newest` the last; in order either way. Of the ends of beats, `tags` finds
-        only those that extended the plan.
+        With `before` only those below that number. The first `limit` of them, or with `newest` the last; in order either
+        way. Of the ends of beats, `tags` finds only those that extended the plan, and with `ends` all.
         """
 
     def append(self, batch: Batch, wake: Wake | None = None) -> None:
@@ -211,6 +248,30 @@ class Store(Protocol):
 
     def subscribe(self, after: int, *, wait_s: float, limit: int = PAGE_MAX) -> Sequence[Recorded]:
         """Events of all runs after a store-wide number, as soon as there are some; empty after `wait_s`."""
+
+    def heard(self, after: int, *, wait_s: float, limit: int = PAGE_MAX) -> Sequence[Heard]:
+        """The same, for those who only look: what cannot be read is told as well."""
+
+    def last_number(self) -> int:
+        """The number of the newest event of the whole store; 0 in an empty one."""
+
+    def changes(self, after: int, trace: str = "") -> Changes:
+        """The runs that have events after a store-wide number, at once and without reading the events.
+
+        With the `trace` that was told with that number, a store that was put back and has grown since is noticed.
+        """
+
+    def sampled(self, run: str, count: int) -> Sequence[Recorded]:
+        """At most `count` ends of beats, evenly over the journal, the first and the last among them; all if they are few."""
+
+    def ends(self, run: str, *, before: int = 0, limit: int = PAGE_MAX) -> Sequence[Recorded]:
+        """The ends of beats of a run, newest first, from below the sequence number `before`."""
+
+    def counted(self, run: str) -> dict[str, int]:
+        """How many events of each kind a run has; of the ends of beats only those that extended the plan."""
+
+    def across(self, tags: Sequence[str], *, before: int = 0, limit: int = PAGE_MAX) -> Sequence[Recorded]:
+        """Events of these kinds of all runs, newest first, from below the number `before`."""
 
     def forget(self, run: str) -> None:
         """Remove a run and its children."""

@@ -4,6 +4,7 @@ The parts are apart: `database` (the file), `commits` (appending), `leases` (who
 `files` (folders and blobs). Here they become the `Store` of the protocol.
 """
 
+import json
 import os
 import threading
 import weakref
@@ -14,13 +15,14 @@ from pathlib import Path
 from typing import Any
 
 import apsw
+import msgspec
 
 from outlast import faults
 from outlast.core import events as ev
 from outlast.core import recovery, state
 from outlast.core.statuses import CLOSED
-from outlast.errors import RunExists, StoreBusy, StoreRefused, StoreRewound
-from outlast.store import files, liveness
+from outlast.errors import OutlastError, RunExists, StoreBusy, StoreRewound
+from outlast.store import files, liveness, looking
 from outlast.store.commits import Commits, filed, write_head
 from outlast.store.database import Database, row_in
 from outlast.store.leases import POLL_S, Leases, decode_holder
@@ -29,6 +31,8 @@ from outlast.store.protocol import (
     PAGE_MAX,
     Batch,
     Blobs,
+    Changes,
+    Heard,
     History,
     Inbox,
     Lease,
@@ -45,28 +49,45 @@ SELECT r.id, r.run, r.task, r.project, r.generation, r.parent, r.parent_beat,
        h.state, h.seq, (SELECT max(seq) FROM events WHERE run = r.id)
 FROM runs r JOIN heads h ON h.id = r.id
 """
+_STORED_HEAD = "SELECT state FROM heads WHERE id = (SELECT id FROM runs WHERE run = ?)"
 Journal = tuple[ev.RunOpened, Sequence[ev.AnyEvent]]
 
 _stores: "weakref.WeakSet[SqliteStore]" = weakref.WeakSet()
 
 
 class SqliteStore:
-    """All runs of one state folder."""
+    """All runs of one state folder. Opened for `reading`, nothing of it is made or changed: see `database`."""
 
-    def __init__(self, root: Path, database: Path, *, vfs: str | None = None) -> None:
+    def __init__(self, root: Path, database: Path, *, vfs: str | None = None, reading: bool = False) -> None:
         files.refuse_network(root)
-        _make_folders(root)
+        if not reading:
+            _make_folders(root)
         self.url = f"sqlite://{database}"
         self.root = root
-        self._db = Database(database, vfs=vfs)
-        self._mark = liveness.Mark(root / "mark")
+        self.reading = reading
+        self._db = Database(database, vfs=vfs, reading=reading)
+        self._mark = self._marked(root / "mark")
         self._commits = Commits(self._db, root / "ballast", self._mark)
         self._leases = Leases(self._db, root / "runs")
         self.blobs: Blobs = files.FolderBlobs(root / "blobs", self._commits.make_room)
         self.inbox: Inbox = _SqliteInbox(self._db, self._leases)
-        if not files.make_ballast(root / "ballast"):
+        if not reading and not self._has_ballast(root / "ballast"):
             self._commits.low = True
         _stores.add(self)
+
+    def _marked(self, path: Path) -> liveness.Mark:
+        try:
+            return liveness.Mark(path, reading=self.reading)
+        except OSError as error:
+            self._db.close()
+            raise files.refused(path, error) from error
+
+    def _has_ballast(self, path: Path) -> bool:
+        try:
+            return files.make_ballast(path)
+        except OSError as error:
+            self.close()
+            raise files.refused(path, error) from error
 
     @property
     def usable(self) -> bool:
@@ -142,8 +163,7 @@ class SqliteStore:
             connection.execute("INSERT INTO events(n, run, seq, data) VALUES (?1, 0, ?1, '')", (last + 1,))
             return rows
 
-        for _, name in self._db.write(remove):
-            self._db.forget_row(name)
+        self._db.forget_rows({number for number, _ in self._db.write(remove)})
         faults.point("gc.forgotten")
         liveness.remove(self._leases.lock_path(run))
 
@@ -171,36 +191,32 @@ class SqliteStore:
 
     # -- reading -------------------------------------------------------------------------------------------------
 
-    def list(self, where: Where, *, after: int = 0, limit: int = PAGE_MAX) -> list[Summary]:
-        """Runs, newest first, from below the cursor `after`."""
+    def list(
+        self, where: Where, *, after: int = 0, limit: int = PAGE_MAX, unreadable: bool = False
+    ) -> list[Summary]:
+        """Runs, newest first, from below the cursor `after`. With `unreadable`, those that cannot be read are there too."""
         found: list[Summary] = []
         while len(found) < limit:
-            page = self._page(where, after, limit)
+            page = self._page(where, after, limit, unreadable)
             found += [summary for summary in page if _fits(summary, where)]
             if len(page) < limit:
                 break
             after = page[-1].id
         return found[:limit]
 
-    def _page(self, where: Where, after: int, limit: int) -> Sequence[Summary]:
+    def _page(self, where: Where, after: int, limit: int, unreadable: bool) -> Sequence[Summary]:
         clauses, values = _where(where, after)
         sql = f"{_SUMMARY} WHERE {' AND '.join(clauses)} ORDER BY r.id DESC LIMIT ?"
-        rows = self._db.read(lambda connection: connection.execute(sql, (*values, limit)).fetchall())
-        return [self._summary(row) for row in rows]
-
-    def _summary(self, row: tuple[Any, ...]) -> Summary:
-        *identity, holder, stored, seq, last = row
-        head = state.restore(stored)
-        if last > seq:
-            head = self._caught_up(identity[1], head)
-        names = ("id", "run", "task", "project", "generation", "parent", "parent_beat", "root", "epoch")
-        fields = dict(zip(names, identity, strict=True))
-        return Summary(holder=decode_holder(holder) if holder else None, state=head, **fields)
-
-    def _caught_up(self, run: str, head: state.RunState) -> state.RunState:
-        while page := self.read(run, after=head.seq).events:
-            head = state.fold(head, [item.event for item in page])
-        return head
+        rows: Sequence[Any] = self._db.read(
+            lambda connection: connection.execute(sql, (*values, limit)).fetchall()
+        )
+        heads = {row: _head(stored) for row, *_, stored, _, _ in rows}
+        behind = {row: heads[row] for row, *_, last in rows if last > heads[row].seq}
+        caught, problems = looking.caught_up(self._db.read, behind)
+        if problems and not unreadable:
+            raise next(iter(problems.values()))
+        heads |= caught
+        return [_summary(row, heads[row[0]], problems.get(row[0])) for row in rows]
 
     def read(
         self,
@@ -211,27 +227,36 @@ class SqliteStore:
         tags: Sequence[str] = (),
         key: str = "",
         newest: bool = False,
+        before: int = 0,
+        ends: bool = False,
     ) -> History:
         """Events after a sequence number; with `after=None` the newest stored head and all that follows it."""
-        row = self._db.row(run)
-        clauses: list[str] = ["run = ?", "seq > ?"]
+        clauses: list[str] = ["run = (SELECT id FROM runs WHERE run = ?)", "seq > ?"]
         values: list[Any] = []
         if tags:
-            clauses.append(f"kind IN ({','.join('?' * len(tags))})")
+            wanted = f"kind IN ({','.join('?' * len(tags))})"
+            clauses.append(f"(kind IS NULL OR {wanted})" if ends else wanted)
             values += tags
         if key:
             clauses.append("key = ?")
             values.append(key)
+        if before:
+            clauses.append("seq < ?")
+            values.append(before)
         order = "seq DESC" if newest else "seq"
         sql = f"SELECT n, seq, data FROM events WHERE {' AND '.join(clauses)} ORDER BY {order} LIMIT ?"
 
         def ask(connection: apsw.Connection) -> tuple[state.RunState, list[Any]]:
             head, since = state.RunState(), after
             if since is None:
-                stored = connection.execute("SELECT state FROM heads WHERE id = ?", (row,)).get
-                head = state.restore(stored) if stored else head
+                stored = connection.execute(_STORED_HEAD, (run,)).get
+                head = _head(stored) if stored else head
                 since = head.seq
-            return head, connection.execute(sql, (row, since, *values, limit)).fetchall()
+            if tags and not key and not ends:
+                rows = looking.of_kinds(run, tags, since, before, limit, order, connection)
+            else:
+                rows = connection.execute(sql, (run, since, *values, limit)).fetchall()
+            return head, looking.known(run, rows, connection)
 
         head, rows = self._db.read(ask)
         if newest:
@@ -240,15 +265,53 @@ class SqliteStore:
 
     def subscribe(self, after: int, *, wait_s: float, limit: int = PAGE_MAX) -> Sequence[Recorded]:
         """Events of all runs after a store-wide number, as soon as there are some; empty after `wait_s`."""
+        rows = self._awaited(after, wait_s, limit)
+        return [Recorded(n, run, seq, ev.decode(data)) for n, run, seq, data in rows]
+
+    def heard(self, after: int, *, wait_s: float, limit: int = PAGE_MAX) -> Sequence[Heard]:
+        """The same at a glance, each with its event if that can be read."""
+        return [looking.heard(*row) for row in self._awaited(after, wait_s, limit)]
+
+    def _awaited(self, after: int, wait_s: float, limit: int) -> Sequence[tuple[int, str, int, bytes]]:
         deadline_s = liveness.boottime_s() + wait_s
         quiet = threading.Event()
         seen: object = None
         while True:
             version, rows = self._db.read(partial(_news, seen, after, limit))
             if rows or liveness.boottime_s() >= deadline_s:
-                return [Recorded(n, run, seq, ev.decode(data)) for n, run, seq, data in rows]
+                return rows
             seen = version
             quiet.wait(POLL_S)
+
+    # -- looking on ----------------------------------------------------------------------------------------------
+
+    def last_number(self) -> int:
+        """The number of the newest event of the whole store; 0 in an empty one."""
+        sql = "SELECT coalesce(max(n), 0) FROM events"
+        return int(self._db.read(lambda connection: connection.execute(sql).get))
+
+    def changes(self, after: int, trace: str = "") -> Changes:
+        """The runs that have events after a store-wide number, at once and without reading the events.
+
+        `trace` is that of the changes up to `after`: with another one there now, the store was put back meanwhile.
+        """
+        return self._db.read(partial(looking.changes, after, trace))
+
+    def sampled(self, run: str, count: int) -> Sequence[Recorded]:
+        """At most `count` ends of beats, evenly over the journal, the first and the last among them; all if they are few."""
+        return self._db.read(partial(looking.sampled, run, count))
+
+    def ends(self, run: str, *, before: int = 0, limit: int = PAGE_MAX) -> Sequence[Recorded]:
+        """The ends of beats of a run, newest first, from below the sequence number `before`."""
+        return self._db.read(partial(looking.ends, run, before, limit))
+
+    def counted(self, run: str) -> dict[str, int]:
+        """How many events of each kind a run has; of the ends of beats only those that extended the plan."""
+        return self._db.read(partial(looking.counted, run))
+
+    def across(self, tags: Sequence[str], *, before: int = 0, limit: int = PAGE_MAX) -> Sequence[Recorded]:
+        """Events of these kinds of all runs, newest first, from below the number `before`."""
+        return self._db.read(partial(looking.across, tags, before, limit))
 
     # -- the end -------------------------------------------------------------------------------------------------
 
@@ -285,9 +348,10 @@ class _SqliteInbox:
 
     def pending(self, run: str) -> list[Request]:
         """Requests not taken in yet, oldest first."""
-        row = self._db.row(run)
         sql = "SELECT id, at, by, what, args FROM requests WHERE run = ? AND taken = 0 ORDER BY id"
-        rows: list[Any] = self._db.read(lambda connection: connection.execute(sql, (row,)).fetchall())
+        rows: list[Any] = self._db.read(
+            lambda connection: connection.execute(sql, (row_in(connection, run),)).fetchall()
+        )
         return [
             Request(id_, run, datetime.fromisoformat(at), by, what, args) for id_, at, by, what, args in rows
         ]
@@ -298,10 +362,15 @@ def _make_folders(root: Path) -> None:
         for folder in (root, root / "runs", root / "blobs"):
             files.make_folder(folder)
     except OSError as error:
-        raise StoreRefused(
-            f"the store {root} cannot be used: {error.strerror or error}",
-            hint="point --store or OUTLAST_STORE to a folder you may write",
-        ) from error
+        raise files.refused(root, error) from error
+
+
+def _head(stored: bytes) -> state.RunState:
+    """A stored head. One that is damaged, or was written by a newer outlast, is made anew from the journal."""
+    try:
+        return state.restore(stored)
+    except msgspec.MsgspecError:
+        return state.RunState()
 
 
 def _refuse_rewound(connection: apsw.Connection, mark: Path) -> None:
@@ -365,9 +434,21 @@ def _after(connection: apsw.Connection, after: int, limit: int) -> list[tuple[in
     return rows
 
 
+def _summary(row: tuple[Any, ...], head: state.RunState, problem: OutlastError | None) -> Summary:
+    *identity, holder, _, _, _ = row
+    names = ("id", "run", "task", "project", "generation", "parent", "parent_beat", "root", "epoch")
+    fields = dict(zip(names, identity, strict=True))
+    if problem is not None and not head.run:
+        named = {name: fields[name] for name in ("run", "task", "project")}
+        head = msgspec.structs.replace(head, **named)
+    told = "" if problem is None else f"cannot be read here: {problem.hint or problem}"
+    return Summary(holder=decode_holder(holder) if holder else None, state=head, problem=told, **fields)
+
+
 def _where(where: Where, after: int) -> tuple[list[str], list[Any]]:
     wanted: list[tuple[str, Any, bool]] = [
         ("r.id < ?", after, after > 0),
+        ("r.run IN (SELECT value FROM json_each(?))", json.dumps(where.runs), bool(where.runs)),
         ("instr(r.run, ?) = 1", where.run_prefix, bool(where.run_prefix)),
         ("r.project = ?", where.project, bool(where.project)),
         ("r.task = ?", where.task, bool(where.task)),
