@@ -12,7 +12,11 @@ from tests.workspace.gitrepo import GitRepo
 AT = datetime(2026, 11, 15, 12, 0, tzinfo=UTC)
 
 MODES = {FILE: b"blob", EXEC: b"blob", LINK: b"blob", TREE: b"tree", GITLINK: b"commit"}
-NAMES = st.binary(min_size=1, max_size=6).map(lambda name: name.replace(b"\0", b"a").replace(b"/", b"b"))
+NAMES = (
+    st.binary(min_size=1, max_size=6)
+    .map(lambda name: name.replace(b"\0", b"a").replace(b"/", b"b"))
+    .filter(lambda name: name not in (b".", b".."))
+)
 TRAPS = st.sampled_from([b"a", b"a.b", b"a-b", b"a0", b"ab", b"a\n", b"a\xff", b"a ", b"a\x01", b"a.", b"A"])
 TREES = st.dictionaries(NAMES | TRAPS, st.sampled_from(sorted(MODES)), max_size=12)
 
@@ -100,3 +104,12 @@ def test_the_algorithms_have_names() -> None:
     assert [objects.algo_named(name) for name in ("sha1", "sha256")] == [SHA1, SHA256]
     with pytest.raises(ValueError, match="md5"):
         objects.algo_named("md5")
+
+
+@pytest.mark.parametrize("name", [b"", b".", b"..", b"../a", b"/a", b"a/b"])
+def test_a_tree_with_a_name_that_leads_elsewhere_is_damaged(name: bytes) -> None:
+    data = objects.tree_bytes(
+        {b"a": Entry(FILE, "a" * SHA1.hex_length), name: Entry(TREE, "b" * SHA1.hex_length)}
+    )
+    with pytest.raises(SaveDamaged):
+        objects.parse_tree(data, SHA1)

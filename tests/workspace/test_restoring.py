@@ -191,6 +191,20 @@ def test_a_restore_never_cleans_resets_or_stashes(
     assert not words & {"clean", "reset", "stash", "checkout", "restore", "switch", "read-tree", "rm", "gc", "prune", "push", "fetch"} - {"read-tree"}  # fmt: skip
 
 
+def test_a_folder_that_was_removed_is_restored_to_again_and_what_was_committed_there_is_kept(
+    place: Place, tmp_path: Path
+) -> None:
+    saved, to = place.save(), tmp_path / "to"
+    restoring.materialise(place.saver, place.held(saved), to)
+    place.sh(
+        f"git -C {to} commit -q --allow-empty -m there; git -C {to} rev-parse HEAD > {tmp_path}/oid; rm -r {to}"
+    )
+    restoring.materialise(place.saver, place.held(saved), to)
+    assert (to / "a.txt").read_bytes() == (place.folder / "a.txt").read_bytes()
+    committed = (tmp_path / "oid").read_text().strip()
+    assert committed.encode() in place.sh("git for-each-ref --format='%(objectname)' refs/outlast")
+
+
 # -- killed while restoring --------------------------------------------------------------------------------------------
 
 RESTORING = """

@@ -1,12 +1,19 @@
 """Running git: without its locks, hooks, prompts or variables from outside, and never with a failure overlooked."""
 
+import contextlib
 import functools
+import os
+import select
 import shutil
+import signal
 import subprocess
-from collections.abc import Mapping, Sequence
+import threading
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextvars import ContextVar
 from pathlib import Path
 from types import TracebackType
-from typing import Self
+from typing import Any, Self
 
 from outlast import settings
 from outlast.errors import SaveFailed
@@ -15,13 +22,17 @@ _QUIET = (
     "core.fsmonitor=false", "core.untrackedCache=false", "core.hooksPath=/dev/null", "core.preloadIndex=true",
     "core.quotePath=false", "gc.auto=0", "maintenance.auto=false", "safe.directory=*", "submodule.recurse=false",
     "core.splitIndex=false",
+    "log.showSignature=false", "gpg.program=false", "gpg.ssh.program=false", "gpg.x509.program=false",
+    "core.pager=cat", "core.editor=false", "core.sshCommand=false", "core.gitProxy=", "core.askPass=false",
     "core.checkStat=default", "core.trustctime=true", "core.fileMode=true", "core.symlinks=true", "core.ignoreCase=false",
 )  # fmt: skip
 # What would change bytes on their way. The worktree's own .gitattributes are overruled by the private info/attributes.
 RAW = ("core.autocrlf=false", "core.safecrlf=false", "core.eol=lf", "core.attributesFile=/dev/null")
-_WORDS = tuple(word for setting in _QUIET for word in ("-c", setting))
+WORDS = tuple(word for setting in _QUIET for word in ("-c", setting))
 RAW_WORDS = tuple(word for setting in RAW for word in ("-c", setting))
 
+
+_PIECE_BYTES = 1 << 16
 
 HELPER = "OUTLAST_HELPER"  # marks what works for us, beside what is watched
 
@@ -30,9 +41,90 @@ def environment(changes: Mapping[str, str] | None = None) -> dict[str, str]:
     """The environment for git: ours, without what tells git where to work, and without questions."""
     return settings.environment(
         without="GIT_",
-        GIT_OPTIONAL_LOCKS="0", GIT_TERMINAL_PROMPT="0", GIT_NO_LAZY_FETCH="1", LC_ALL="C", **{HELPER: "1"},
+        GIT_OPTIONAL_LOCKS="0", GIT_TERMINAL_PROMPT="0", GIT_NO_LAZY_FETCH="1", GIT_ALLOW_PROTOCOL="none", LC_ALL="C", **{HELPER: "1"},
         **(changes or {}),
     )  # fmt: skip
+
+
+class _Watch:
+    """Kills every git that was started under it, should they not be done in time: reading from one never waits longer."""
+
+    def __init__(self, seconds: float) -> None:
+        self._seconds, self._until_s = seconds, time.monotonic() + seconds
+        self._mutex = threading.Lock()
+        self._started: list[subprocess.Popen[bytes]] = []
+        self._timer: threading.Timer | None = None
+        self._over = False
+
+    def check(self) -> None:
+        """Raise SaveFailed where the time is over."""
+        if self._over or time.monotonic() >= self._until_s:
+            raise SaveFailed(
+                f"git was not done in {self._seconds:.0f} s", hint="see `git status` in the workspace"
+            )
+
+    def take(self, process: subprocess.Popen[bytes]) -> None:
+        """Watch over one more."""
+        with self._mutex:
+            self._started = [each for each in self._started if each.returncode is None] + [process]
+            if self._timer is None:
+                self._timer = threading.Timer(max(0.0, self._until_s - time.monotonic()), self._end)
+                self._timer.daemon = True
+                self._timer.start()
+            over = self._over
+        if over:
+            process.kill()
+
+    def _end(self) -> None:
+        with self._mutex:
+            self._over = True
+            for process in self._started:
+                process.kill()
+
+    def close(self) -> None:
+        """Let go of those that are done."""
+        with self._mutex:
+            if self._timer is not None:
+                self._timer.cancel()
+
+
+_watch: ContextVar[_Watch | None] = ContextVar("_watch", default=None)
+
+
+@contextlib.contextmanager
+def within(seconds: float) -> Iterator[None]:
+    """Let no git that this thread starts inside the block live longer. An outer block's limit, if it is there, holds.
+
+    What an agent wrote into a repository's settings can keep git waiting for ever, and with it whoever looks at a page.
+    """
+    if _watch.get() is not None:
+        yield
+        return
+    watch = _Watch(seconds)
+    token = _watch.set(watch)
+    try:
+        yield
+    finally:
+        _watch.reset(token)
+        watch.close()
+
+
+def start(words: Sequence[str], **how: Any) -> "subprocess.Popen[bytes]":
+    """Start a git that ends when its time is over. Raises SaveFailed where it is over already."""
+    watch = _watch.get()
+    if watch is not None:
+        watch.check()
+    process = subprocess.Popen(words, **how)
+    if watch is not None:
+        watch.take(process)
+    return process
+
+
+def check_time() -> None:
+    """Raise SaveFailed where the time that `within` gave is over."""
+    watch = _watch.get()
+    if watch is not None:
+        watch.check()
 
 
 @functools.cache
@@ -62,8 +154,8 @@ class Running:
         self.said = b""
         env = environment(variables)
         try:
-            self._process = subprocess.Popen(
-                [_program(env.get("PATH", "")), *_WORDS, *options, *places, *words], cwd=cwd or work_tree or git_dir, env=env,
+            self._process = start(
+                [_program(env.get("PATH", "")), *WORDS, *options, *places, *words], cwd=cwd or work_tree or git_dir, env=env,
                 stdin=subprocess.DEVNULL if stdin is None else subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
             )  # fmt: skip
         except FileNotFoundError as error:
@@ -93,9 +185,38 @@ class Running:
         finally:
             self.stop()
         if self._process.returncode not in self._ok:
+            if self._process.returncode == -signal.SIGKILL:
+                check_time()
             said = self.said.decode(errors="replace").strip().splitlines() or ["no word why"]
             raise SaveFailed(f"`git {self._words[0]}` failed with {self._process.returncode}: {said[-1]}")
         return out
+
+    def beginning(self, bytes_max: int, timeout_s: float) -> tuple[bytes, bool]:
+        """The first bytes that it prints, and whether they are all; what would follow is not waited for. Fails as `result` does."""
+        assert self._process.stdout is not None, "stdout is a pipe"
+        fd, until_s = self._process.stdout.fileno(), time.monotonic() + timeout_s
+        found = bytearray()
+        try:
+            while len(found) <= bytes_max:
+                left_s = until_s - time.monotonic()
+                if left_s <= 0 or not select.select([fd], [], [], left_s)[0]:
+                    raise SaveFailed(f"`git {self._words[0]}` was not done in {timeout_s:.0f} s")
+                piece = os.read(fd, _PIECE_BYTES)
+                if not piece:
+                    return bytes(found) + self.result(max(0.1, until_s - time.monotonic())), True
+                found += piece
+            return bytes(found[:bytes_max]), False
+        finally:
+            self._drop()
+
+    def _drop(self) -> None:
+        """Kill it if it runs still, and read no more of what it prints, or of what others print that it started."""
+        if self._process.returncode is None:
+            self._process.kill()
+        for pipe in (self._process.stdin, self._process.stdout, self._process.stderr):
+            if pipe is not None:
+                pipe.close()
+        self._process.wait()
 
     def stop(self) -> None:
         """Kill it if it runs still. Nothing is left of it."""

@@ -158,7 +158,8 @@ class Insides:
         self, inside: Inside, module: Worktree, real: Path, *, is_there: bool
     ) -> list[Change] | None:
         """What differs in a module's git folder; None where it lacks objects that the save's state of it names."""
-        wanted = self._files(self._tree, inside)
+        found = self._files(self._tree, inside)
+        wanted = {name: entry for name, entry in found.items() if nested.is_module_file(name)}
         now = self._files(self._tree_now, inside) if inside.path in self._now else {}
         if not is_there:  # without its files, HEAD and index of a module say nothing that is worth a refusal
             now = {name: entry for name in wanted if (entry := module.entry(name)) is not None}

@@ -11,6 +11,7 @@ import time
 from pathlib import Path
 
 from outlast.errors import SaveFailed
+from outlast.store.files import read_plain
 from outlast.workspace import git, memo, objects, rules
 from outlast.workspace.base import Base, Look
 from outlast.workspace.packs import Moving, PackWriter, Unreadable
@@ -49,7 +50,7 @@ def git_dir_of(folder: Path) -> Path | None:
     """The git folder of a repository inside, wherever it is."""
     place = folder / ".git"
     with contextlib.suppress(OSError):
-        real = place if place.is_dir() else pointed(folder, place.read_bytes())
+        real = place if place.is_dir() else pointed(folder, read_plain(place))
         return real if real.is_dir() else None
     return None
 
@@ -62,6 +63,11 @@ def pointed(folder: Path, pointer: bytes) -> Path:
 def is_progress(name: bytes) -> bool:
     """Whether a file of a git folder belongs to a merge, rebase or bisect under way."""
     return any(name == part or name.startswith(part + b"/") for part in IN_PROGRESS)
+
+
+def is_module_file(name: bytes) -> bool:
+    """Whether a file of a git folder that lies elsewhere is one that is saved; nothing else is written there."""
+    return name in _MODULE_FILES or is_progress(name)
 
 
 def tracked_and_ignored(inner: Repo) -> list[bytes]:
@@ -152,7 +158,7 @@ class GitFolder:
 
     def _pointer(self, prefix: bytes, place: Path, editor: TreeEditor) -> Inside | None:
         try:
-            pointer = place.read_bytes()
+            pointer = read_plain(place)
         except OSError as error:  # a link to a git folder, or nothing that may be read
             self._findings.leave(prefix + b".git/", error.strerror or "unreadable")
             return None

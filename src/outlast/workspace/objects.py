@@ -19,6 +19,7 @@ TREE = 0o040000
 GITLINK = 0o160000
 
 WHO = "outlast <outlast@localhost>"
+_NO_NAMES = frozenset((b"", b".", b".."))
 _EPOCH = datetime.fromtimestamp(0, UTC)
 
 
@@ -77,7 +78,10 @@ def oid_of(kind: str, data: bytes, algo: Algo) -> str:
 
 
 def parse_tree(data: bytes, algo: Algo) -> dict[bytes, Entry]:
-    """The entries of a tree, in its order."""
+    """The entries of a tree, in its order. Raises SaveDamaged, also for a name that is none inside a folder.
+
+    Whoever can write to a repository can make a tree by hand that leads out of the folder it is written to.
+    """
     entries: dict[bytes, Entry] = {}
     start, end, raw_length = 0, len(data), algo.raw_length
     try:
@@ -90,6 +94,8 @@ def parse_tree(data: bytes, algo: Algo) -> dict[bytes, Entry]:
         raise SaveDamaged("a tree cannot be read") from None
     if start != end:
         raise SaveDamaged("a tree is cut off")
+    if not _NO_NAMES.isdisjoint(entries) or b"/" in b"\0".join(entries):
+        raise SaveDamaged("a tree has a name that leads elsewhere")
     return entries
 
 

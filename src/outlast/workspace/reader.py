@@ -13,6 +13,7 @@ from types import TracebackType
 from typing import IO, TYPE_CHECKING, Self, TypeVar
 
 from outlast.errors import SaveDamaged, SaveFailed
+from outlast.workspace import git
 from outlast.workspace.objects import SHA1, SHA256
 
 if TYPE_CHECKING:
@@ -83,14 +84,17 @@ class _Child:
     def _start(self) -> subprocess.Popen[bytes]:
         self._complaints = tempfile.TemporaryFile()  # noqa: SIM115  # closed in `stop`; not a pipe, which could fill
         try:
-            self._process = subprocess.Popen(
-                ["git", f"--git-dir={self._git_dir}", "cat-file", self._mode],
+            self._process = git.start(
+                ["git", *git.WORDS, f"--git-dir={self._git_dir}", "cat-file", self._mode],
                 env=self._env,
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=self._complaints,
                 start_new_session=True,  # a Ctrl-C in the terminal is not for it
             )
+        except SaveFailed:
+            self.stop()
+            raise
         except OSError as error:
             self.stop()
             raise SaveFailed(f"git cannot be started: {error.strerror}", hint="install git") from error

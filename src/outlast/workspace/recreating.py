@@ -48,7 +48,9 @@ def lost(folder: Path, private: Path) -> Lost:
     form = git.run(["rev-parse", "--show-object-format"], git_dir=common).decode().strip()
     place = repo.Repo(folder, common, common, objects.algo_named(form), shadow=noted.shadow)
     lies_apart = noted.git_dir == noted.common_dir  # it is not in the folder, which is gone
-    return Lost(place, None if place.shadow else common if lies_apart else _linked(place))
+    return Lost(
+        place, None if place.shadow else common if lies_apart else linked(place.common_dir, place.folder)
+    )
 
 
 def held_by(left: Lost, commit: str) -> saves.Held:
@@ -119,6 +121,7 @@ def make_folder(saver: Saver, commit: str) -> None:
 
 def _check_can_be_made(left: Lost, held: saves.Held) -> None:
     """Refuse what can never be filled, and what may only lie on a disk that is not there."""
+    saves.check_head(held)
     place = left.place
     elsewhere = f"`outlast restore {held.commit[:12]} --to DIR` brings the files back into a new folder"
     if place.shadow != held.meta.shadow:
@@ -153,10 +156,10 @@ def _branches_elsewhere(left: Lost) -> set[str]:
     }
 
 
-def _linked(place: repo.Repo) -> Path | None:
+def linked(common_dir: Path, folder: Path) -> Path | None:
     """The git folder of the linked worktree that git knows at this very folder."""
-    own = os.fsencode(place.folder / ".git")
-    for note in sorted((place.common_dir / "worktrees").glob("*/gitdir")):
+    own = os.fsencode(folder / ".git")
+    for note in sorted((common_dir / "worktrees").glob("*/gitdir")):
         with contextlib.suppress(OSError):
             path = os.path.join(bytes(note.parent), note.read_bytes().removesuffix(b"\n"))
             if os.path.normpath(path) == own:

@@ -21,7 +21,7 @@ from typing import Final, Literal
 from outlast import faults
 from outlast.errors import SaveDamaged, SaveFailed
 from outlast.store import liveness
-from outlast.store.files import sync_folder
+from outlast.store.files import read_plain, sync_folder
 from outlast.workspace import git
 
 LOCK_WAIT_S = 2.0
@@ -65,6 +65,12 @@ def read_ref(git_dir: Path, ref: str) -> str | None:
     raise SaveDamaged(f"the ref {ref} in {git_dir} leads in a circle")
 
 
+def is_head(oid: str, branch: str) -> bool:
+    """Whether HEAD can be this: a commit or none yet, on a branch or on none."""
+    named = not branch or (branch.startswith("refs/") and not _BAD_REF.search(branch))
+    return named and (not oid or _OID.fullmatch(oid) is not None)
+
+
 def list_refs(git_dir: Path, prefix: str) -> dict[str, str]:
     """Every ref whose name begins so, by name. One that is damaged or symbolic is left out; `read_ref` says why."""
     if _is_reftable(git_dir):
@@ -97,7 +103,7 @@ def _loose_names(git_dir: Path, prefix: str) -> Iterator[str]:
 
 def _read_loose(git_dir: Path, ref: str) -> str | None:
     try:
-        return (git_dir / ref).read_text(encoding="utf-8", errors="surrogateescape").strip()
+        return read_plain(git_dir / ref).decode("utf-8", "surrogateescape").strip()
     except (FileNotFoundError, NotADirectoryError, IsADirectoryError):
         return None
     except OSError as error:
@@ -107,7 +113,7 @@ def _read_loose(git_dir: Path, ref: str) -> str | None:
 def _read_packed(git_dir: Path) -> dict[str, str]:
     """The refs in `packed-refs`. Its other lines are comments and what tags lead to."""
     try:
-        lines = (git_dir / "packed-refs").read_bytes().split(b"\n")
+        lines = read_plain(git_dir / "packed-refs").split(b"\n")
     except FileNotFoundError:
         return {}
     pairs = (os.fsdecode(line).split(" ", 1) for line in lines if line[:1] not in (b"", b"#", b"^"))

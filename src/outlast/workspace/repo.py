@@ -204,7 +204,7 @@ def head(repo: Repo) -> Head:
     if repo.shadow:
         return Head()
     try:
-        said = os.fsdecode((repo.git_dir / "HEAD").read_bytes()).strip()
+        said = os.fsdecode(files.read_plain(repo.git_dir / "HEAD")).strip()
     except OSError as error:
         raise SaveFailed(f"HEAD of {repo.folder} cannot be read: {error.strerror}") from error
     if not said.startswith("ref: "):
@@ -248,8 +248,7 @@ class Progress:
         known = self._read.get(path)
         if known is not None and known[0] == stamp:
             return known
-        with open(self._top + path, "rb") as file:
-            data = file.read()
+        data = files.read_plain(self._top + path)
         return (stamp if now_ns - told.st_ctime_ns > _YOUNG_NS else None), data
 
 

@@ -13,9 +13,22 @@ from pathlib import Path
 import msgspec
 
 from outlast import faults
-from outlast.errors import SaveFailed, WorkspaceMoved, WorkspaceRefused
+from outlast.errors import SaveDamaged, SaveFailed, WorkspaceMoved, WorkspaceRefused
 from outlast.store import files
-from outlast.workspace import git, leftovers, objects, permissions, refs, repo, saves, trees, withheld
+from outlast.workspace import (
+    claiming,
+    git,
+    leftovers,
+    nested,
+    objects,
+    permissions,
+    recreating,
+    refs,
+    repo,
+    saves,
+    trees,
+    withheld,
+)
 from outlast.workspace.capture import Saver
 from outlast.workspace.inside import Insides
 from outlast.workspace.objects import TREE, Entry
@@ -25,6 +38,7 @@ from outlast.workspace.worktree import Change, Worktree, write_over
 
 _LOCK_TEXT = b"outlast restores\n"
 _NAMED_MAX = 5
+_KEPT = "refs/outlast/hand/moved"
 
 
 class Restored(msgspec.Struct, frozen=True):
@@ -163,37 +177,70 @@ def _told_if_interrupted(saver: Saver, before: Save) -> Iterator[None]:
 def materialise(saver: Saver, held: saves.Held, to: Path, *, with_secrets: bool = False) -> Restored:
     """A save in a new folder: a worktree of its own with HEAD detached, or plain files where there is no repository.
 
-    Raises SaveFailed, nothing made, where a secret that is asked for is not kept any more.
+    `to` is its real path: no link is followed on the way. Raises SaveFailed, nothing made, where a secret that is asked
+    for is not kept any more.
     """
     refuse_full(to)
+    saves.check_head(held)
     secrets = withheld.secrets_of(saver, held) if with_secrets else []
     place = saver.repo()
-    if place.shadow or not held.meta.head:
-        files.make_folder(to)
-    else:
-        words = ["worktree", "add", "--quiet", "--no-checkout", "--detach", str(to), held.meta.head]
-        git.run(words, git_dir=place.common_dir)
-    changes = fill(saver, held, Path(os.path.realpath(to)), secrets)
-    return _report(saver, held, changes, None, tuple(kept.path for kept in secrets), folder=to)
+    plain = place.shadow or not held.meta.head
+    wanted = changes_between(saver, None, held.tree)  # a save that is damaged makes no folder
+    with claiming.claimed(to, 0o700 if plain else 0o777) as claim:
+        if not plain:
+            _keep_head_of_removed(place.common_dir, to)
+            # by force where git's list still has a worktree that somebody removed from there
+            words = [
+                "worktree",
+                "add",
+                "--quiet",
+                "--force",
+                "--no-checkout",
+                "--detach",
+                str(to),
+                held.meta.head,
+            ]
+            git.run(words, git_dir=place.common_dir)
+        _fill(saver, held, claim, wanted, secrets)
+    return _report(saver, held, wanted, None, tuple(kept.path for kept in secrets), folder=to)
 
 
-def fill(saver: Saver, held: saves.Held, to: Path, secrets: Sequence[Secret] = ()) -> list[Change]:
-    """Write a save's files and these secrets into an empty folder, and its index where that is a worktree."""
-    place = saver.repo()
-    changes = changes_between(saver, None, held.tree)
-    worktree = _worktree(saver, held, to)
+def _keep_head_of_removed(common: Path, folder: Path) -> None:
+    """What was committed in a worktree of this name, before somebody removed its folder, stays under a ref."""
+    left = recreating.linked(common, folder)
+    if left is None:
+        return
+    with contextlib.suppress(OSError):
+        oid = os.fsdecode(files.read_plain(left / "HEAD")).strip()
+        if oid and refs.is_head(oid, ""):
+            refs.write_ref(common, f"{_KEPT}/{oid[:16]}", oid, old=refs.ANY)
+
+
+def _fill(
+    saver: Saver,
+    held: saves.Held,
+    claim: claiming.Claim,
+    changes: list[Change],
+    secrets: Sequence[Secret] = (),
+) -> None:
+    """Write a save's files (`changes` makes them) and these secrets into an empty folder, and its index where that is a worktree."""
+    place, to = saver.repo(), claim.folder
+    worktree = _worktree(saver, held, to, claim.fd)
+    claim.check()
     permissions.guard(to, saver.reader(), held, place.algo)
     worktree.apply(changes)
     insides = Insides(to, worktree, saver.reader(), place.algo, held)
     worktree.apply(insides.plan(pointers=False))
     insides.finish()
     withheld.put_secrets(saver, held, secrets, worktree)
+    claim.check()
     refs.syncfs(to)
     if not place.shadow and held.meta.head:
         there = repo.find(to, saver.private)
+        if (there.folder, there.common_dir) != (to, place.common_dir):
+            raise claiming.swapped(to)
         _put_index_into(there.index, saver.reader(), held)
         _put_progress_into(there, saver.reader(), held, place.algo)
-    return changes
 
 
 def put_files(saver: Saver, wanted: Sequence[Change], held: saves.Held | None = None) -> None:
@@ -203,12 +250,14 @@ def put_files(saver: Saver, wanted: Sequence[Change], held: saves.Held | None = 
         refs.syncfs(saver.folder)
 
 
-def _worktree(saver: Saver, held: saves.Held | None, folder: Path | None = None) -> Worktree:
+def _worktree(
+    saver: Saver, held: saves.Held | None, folder: Path | None = None, fd: int | None = None
+) -> Worktree:
     """The files of a folder, the workspace unless another is named, that are to get the permissions of a save."""
     reader, algo = saver.reader(), saver.repo().algo
     bits = permissions.recorded(reader, held, algo) if held is not None else {}
     umask = permissions.umask_of(held) if held is not None else 0
-    return Worktree(folder or saver.folder, reader, algo, bits, umask)
+    return Worktree(folder or saver.folder, reader, algo, bits, umask, fd)
 
 
 def entries_of(saver: Saver, tree: str, paths: Sequence[bytes]) -> dict[bytes, Entry | None]:
@@ -219,7 +268,7 @@ def entries_of(saver: Saver, tree: str, paths: Sequence[bytes]) -> dict[bytes, E
 
 def refuse_full(to: Path) -> None:
     """A folder that holds something is not restored to as a new one."""
-    if os.path.lexists(to) and (not to.is_dir() or any(to.iterdir())):
+    if os.path.lexists(to) and (to.is_symlink() or not to.is_dir() or any(to.iterdir())):
         raise WorkspaceRefused(f"{to} is there and not empty", hint="give a folder that does not exist yet")
 
 
@@ -233,7 +282,10 @@ def changes_between(
         data = known.get(oid)
         return data if data is not None else saver.reader().read(oid)[1]
 
-    return list(trees.diff(now, wanted, read, algo))
+    changes = list(trees.diff(now, wanted, read, algo))
+    if any(new is not None and b".git" in path.split(b"/") for path, _, new in changes if b".git" in path):
+        raise SaveDamaged("a save has files in a repository's own folder, where none of ours has any")
+    return changes
 
 
 def _without_left(
@@ -307,6 +359,7 @@ class _Head:
     """HEAD and its branch, as they are and as the save has them."""
 
     def __init__(self, place: repo.Repo, held: saves.Held) -> None:
+        saves.check_head(held)
         self._place = place
         self._wanted = repo.Head(held.meta.head, held.meta.branch)
         self._now = repo.head(place)
@@ -415,7 +468,8 @@ def _put_progress(saver: Saver, held: saves.Held) -> None:
 
 def _put_progress_into(place: repo.Repo, reader: ObjectReader, held: saves.Held, algo: objects.Algo) -> None:
     """The files of a merge or rebase under way, and no others."""
-    wanted = _files_of(reader, held.entries.get(b"progress"), algo)
+    found = _files_of(reader, held.entries.get(b"progress"), algo)
+    wanted = {path: data for path, data in found.items() if nested.is_progress(path)}  # no hook, no setting
     for path in repo.in_progress(place):
         if path not in wanted:
             target = place.git_dir / os.fsdecode(path)

@@ -1,6 +1,7 @@
 """Reading saves back: one ref reaches every save of a run, each through the M of the one after it."""
 
 import contextlib
+import os
 from collections.abc import Iterator
 from datetime import datetime
 
@@ -10,7 +11,7 @@ from outlast.core.events import SaveKind
 from outlast.errors import SaveDamaged
 from outlast.workspace import objects, refs, repo
 from outlast.workspace.reader import ObjectReader
-from outlast.workspace.seam import Meta
+from outlast.workspace.seam import Meta, raw
 
 
 class Held(msgspec.Struct, frozen=True):
@@ -39,6 +40,12 @@ def read(reader: ObjectReader, commit: str, algo: objects.Algo) -> Held:
         raise SaveDamaged(f"what save {commit} says of itself cannot be read: {error}") from error
     previous = m.parents[0] if meta.number > 1 and m.parents else ""
     return Held(commit, w.tree, i.tree, previous, meta, entries)
+
+
+def check_head(held: Held) -> None:
+    """Raise SaveDamaged for a save whose HEAD is none of git's: it would be handed to git, and written for it to read."""
+    if not refs.is_head(held.meta.head, os.fsdecode(raw(held.meta.branch))):
+        raise SaveDamaged(f"what save {held.commit} says of HEAD cannot be read")
 
 
 def _last(commit: objects.Commit, save: str) -> str:

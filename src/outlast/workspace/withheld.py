@@ -9,7 +9,7 @@ import stat
 from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 
-from outlast.errors import SaveFailed
+from outlast.errors import SaveDamaged, SaveFailed
 from outlast.workspace import git, objects, saves, secret, trees
 from outlast.workspace.capture import Saver
 from outlast.workspace.objects import TREE, Entry
@@ -197,6 +197,8 @@ def put_secrets(
         return ()
     with ObjectReader(place, git.environment()) as reader:
         kept_here = [kept for kept in wanted if reader.has(kept.oid)]
+        if any(raw(kept.path).startswith(b".git/") for kept in kept_here):
+            raise SaveDamaged(f"save {held.commit[:12]} has a secret in a repository's own folder")
         for kept in kept_here:
             worktree.put(raw(kept.path), kept.mode, reader.read(kept.oid)[1])
     return tuple(kept.path for kept in kept_here)

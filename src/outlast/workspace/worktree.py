@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 from outlast import faults
-from outlast.errors import SaveFailed
+from outlast.errors import SaveDamaged, SaveFailed
 from outlast.store import files
 from outlast.workspace import leftovers, objects
 from outlast.workspace.memo import mode_of
@@ -29,6 +29,7 @@ _NO_FOLDER = (errno.ENOTDIR, errno.ELOOP)
 NAMELESS = hasattr(os, "O_TMPFILE")  # whether this system has files without a name
 _NOT_NAMELESS = (errno.EOPNOTSUPP, errno.EISDIR, errno.EINVAL, errno.ENOSYS)
 _CHUNK = 1 << 20
+_NO_NAMES = frozenset((b"", b".", b".."))
 
 
 class Worktree:
@@ -41,8 +42,9 @@ class Worktree:
         algo: objects.Algo,
         bits: Mapping[bytes, int] | None = None,
         umask: int = 0,
+        root_fd: int | None = None,
     ) -> None:
-        self._root = os.fsencode(folder)
+        self._root, self._root_fd = os.fsencode(folder), root_fd
         self._reader = reader
         self._algo = algo
         self._bits = bits or {}
@@ -118,9 +120,12 @@ class Worktree:
     @contextlib.contextmanager
     def _folder(self, path: bytes, *, make: bool = False) -> Iterator[int | None]:
         """A descriptor of the folder that a path is in; None where there is none, unless it is to be made."""
-        fd: int | None = os.open(self._root, _FOLDER)
+        parts = path.split(b"/")
+        if not _NO_NAMES.isdisjoint(parts[:-1]) or parts[-1] in (b".", b".."):
+            raise SaveDamaged(f"{path.decode(errors='backslashreplace')} leads out of the folder")
+        fd: int | None = self._open_root()
         try:
-            for level, part in enumerate(path.split(b"/")[:-1], 1):
+            for level, part in enumerate(parts[:-1], 1):
                 assert fd is not None, "the way ends where a folder is missing"
                 below = self._below(fd, part, path, level, make=make)
                 os.close(fd)
@@ -132,21 +137,31 @@ class Worktree:
             if fd is not None:
                 os.close(fd)
 
+    def _open_root(self) -> int:
+        """A descriptor of the folder itself: that which was handed over, whatever its name stands for by now."""
+        if self._root_fd is not None:
+            return os.open(b".", _FOLDER, dir_fd=self._root_fd)
+        return os.open(self._root, _FOLDER)
+
     def _below(self, fd: int, part: bytes, path: bytes, level: int, *, make: bool) -> int | None:
         try:
-            return os.open(part, _FOLDER, dir_fd=fd)
+            below = os.open(part, _FOLDER, dir_fd=fd)
         except FileNotFoundError:
             if not make:
                 return None
             folder = b"/".join(path.split(b"/")[:level])
             os.mkdir(part, folder_bits(self._bits, folder, self._umask), dir_fd=fd)
-            return os.open(part, _FOLDER, dir_fd=fd)
+            below = os.open(part, _FOLDER, dir_fd=fd)
         except OSError as error:
             if error.errno not in _NO_FOLDER:
                 raise
             if not make:
                 return None
             raise in_the_way(path) from error
+        if part.lower() == b".git" != part and _is_git(fd, below):
+            os.close(below)
+            raise SaveDamaged(f"{path.decode(errors='backslashreplace')} is inside a repository's own folder")
+        return below
 
     def _prune(self, folder: bytes) -> None:
         """Remove the folders that a deletion left empty."""
@@ -325,6 +340,12 @@ def _told(folder: int, name: bytes) -> os.stat_result | None:
     with contextlib.suppress(FileNotFoundError):
         return os.stat(name, dir_fd=folder, follow_symlinks=False)
     return None
+
+
+def _is_git(folder: int, below: int) -> bool:
+    """Whether a folder is called `.git` as well, because this file system takes `.GIT` for the same."""
+    told = _told(folder, b".git")
+    return told is not None and os.path.samestat(told, os.fstat(below))
 
 
 def _permissions(told: os.stat_result | None, new: Entry, path: bytes) -> int | None:
