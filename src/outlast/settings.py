@@ -254,6 +254,11 @@ def home() -> Path | None:
         return None
 
 
+def has_screen() -> bool:
+    """Whether a browser can show itself: over SSH or in a container none can, and one for the terminal would take it over."""
+    return any(os.environ.get(name) for name in ("DISPLAY", "WAYLAND_DISPLAY", "BROWSER"))
+
+
 def environment(*, without: str, **changes: str) -> dict[str, str]:
     """The environment for a program we start: ours, without the variables of this prefix, with these changes."""
     return {name: value for name, value in os.environ.items() if not name.startswith(without)} | changes
@@ -282,8 +287,18 @@ def variable(name: str) -> str:
 
 def user_name() -> str:
     """Who asks, for the record."""
-    name = os.environ.get("USER") or os.environ.get("LOGNAME") or f"uid {os.getuid()}"
+    name = os.environ.get("USER") or os.environ.get("LOGNAME") or name_of(os.getuid())
     return name.encode("utf-8", "backslashreplace").decode()
+
+
+def name_of(uid: int) -> str:
+    """A user's name in the password database, as services and bare shells have no other; a bare uid has none."""
+    import pwd
+
+    try:
+        return pwd.getpwuid(uid).pw_name or f"uid {uid}"
+    except KeyError:
+        return f"uid {uid}"
 
 
 def _repository_file(folder: Path) -> Path | None:

@@ -14,7 +14,7 @@ from outlast.core import events as ev
 from outlast.core.values import Allowance, Contract, Payload, Usage, Window
 from outlast.errors import UsageError
 from outlast.runs import ledger, tally, terms
-from outlast.store.protocol import Summary, Where
+from outlast.store.protocol import Batch, Summary, Where
 from outlast.store.sqlite import SqliteStore
 
 AT = datetime(2026, 11, 15, 12, 0, tzinfo=UTC)
@@ -74,7 +74,7 @@ usages = some.builds(
 
 @given(some.lists(some.tuples(some.integers(0, 4), usages), max_size=30), some.booleans())
 def test_tools_steps_and_beats_each_add_up_to_the_whole(beats: list[tuple[int, Usage]], cut: bool) -> None:
-    sums = tally.Sums(AT, AT + timedelta(hours=1), AT, last=1_000)
+    sums = tally.Sums(last=1_000)
     sums.take(ev.AttemptStarted(at=AT, epoch=1))
     whole = Usage()
     for number, (calls, usage) in enumerate(beats, 1):
@@ -91,23 +91,23 @@ def test_tools_steps_and_beats_each_add_up_to_the_whole(beats: list[tuple[int, U
         whole = whole.plus(usage)
     assert sum(row.tokens for row in sums.tools()) == whole.tokens
     assert sum(row.cost_microusd for row in sums.tools()) == whole.cost_microusd
-    assert sum(row.spent.tokens for row in sums.beats) == whole.tokens
-    assert [spent for _, spent, _ in sums.series("tokens")][-1] == whole.tokens
-    assert sum(row.spent.tokens for row in sums.attempts_done(0)) == whole.tokens
+    assert sum(row.spent.tokens for row in sums.beats()) == whole.tokens
+    over = tally.Over(sums, AT, AT + timedelta(hours=1), AT)
+    assert [spent for _, spent, _ in over.series("tokens")][-1] == whole.tokens
+    assert sum(row.spent.tokens for row in sums.attempts(0)) == whole.tokens
 
 
 @given(some.integers(0, 7_200_000), some.integers(0, 7_200_000))
 def test_the_time_that_an_agent_lived_is_spread_and_not_lost(end_ms: int, lived_ms: int) -> None:
     since, until = AT, AT + timedelta(milliseconds=end_ms)
     lived_ms = min(lived_ms, end_ms)
-    sums = tally.Sums(since, until, AT + timedelta(hours=9), last=0)
-    sums.lives(until, lived_ms)
-    (*_, (_, spent, _)) = sums.series("time")
+    over = tally.Over(tally.Sums(last=0), since, until, AT + timedelta(hours=9), lived_ms)
+    (*_, (_, spent, _)) = over.series("time")
     assert abs(spent - lived_ms // 1000) <= 1
 
 
 def test_the_window_is_a_gauge_and_a_raised_limit_holds_from_then_on() -> None:
-    sums = tally.Sums(AT, AT + timedelta(minutes=60), AT, last=10)
+    sums = tally.Sums(last=10)
     opened = ev.RunOpened(
         at=AT, run="r", task="t", project="p", contract=Contract(), budget=Allowance(window_pct=50)
     )
@@ -117,7 +117,10 @@ def test_the_window_is_a_gauge_and_a_raised_limit_holds_from_then_on() -> None:
         sums.take(ev.BeatDone(at=at, beat=minute, window=Window(used)))
     args = Payload(v=msgspec.Raw(b'{"window_pct":80}'))
     sums.take(ev.Requested(at=AT + timedelta(minutes=30), id=0, by="me", what="budget", args=args))
-    points = [(spent, limit) for _, spent, limit in sums.series("window")]
+    points = [
+        (spent, limit)
+        for _, spent, limit in tally.Over(sums, AT, AT + timedelta(minutes=60), AT).series("window")
+    ]
     assert [points[at] for at in (0, 10, 20, 30, 59)] == [
         (0, 5_000), (2_000, 5_000), (4_550, 5_000), (4_550, 8_000), (300, 8_000),
     ]  # fmt: skip
@@ -143,3 +146,40 @@ def test_a_moment_with_its_own_zone_is_that_moment() -> None:
 def test_any_text_is_a_moment_ahead_or_refused(text: str) -> None:
     with contextlib.suppress(UsageError):
         assert terms.until_of(text, AT) > AT
+
+
+def test_two_marks_become_one_and_nothing_of_them_is_lost(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tally, "MARKS_MAX", 8)
+    sums = tally.Sums(last=10)
+    for beat in range(1, 101):
+        at, window = AT + timedelta(minutes=beat), Window(beat / 2)
+        sums.take(ev.BeatDone(at=at, beat=beat, spent=Usage(input=beat, time_ms=1_000), window=window))
+    over = tally.Over(sums, AT, AT + timedelta(minutes=100), AT)
+    assert len(sums.marks) <= 8 >= len(sums.windows)
+    last = {unit: list(over.series(unit))[-1][1] for unit in ("tokens", "beats", "time", "window")}
+    assert last == {"tokens": 5_050, "beats": 100, "time": 100, "window": 5_000}
+
+
+def test_kept_sums_go_on_and_say_what_new_ones_do(tmp_path: Path) -> None:
+    store = SqliteStore(tmp_path, tmp_path / "outlast.db")
+    try:
+        sums, now = tally.Sums(last=50), AT + timedelta(hours=2)
+        run = long_run(store, "many", 1_500)
+        first = ledger.of(store, run, now, sums=sums)
+        place = sums.seq
+        more = (
+            ev.AttemptStarted(at=now, epoch=2),
+            ev.BeatDone(at=now, beat=1_501, spent=Usage(input=7)),
+        )
+        lease = store.claim(run.run)
+        store.append(Batch(lease, run.run, run.state.seq, more))
+        store.release(lease)
+        run = store.list(Where(task="many"), limit=1)[0]
+        assert ledger.goes_on(store, run.run, sums)
+        later = ledger.of(store, run, now, sums=sums)
+        assert sums.seq == place + 2, "only what came since was read"
+        assert later == ledger.of(store, run, now) != first
+        sums.n += 1
+        assert not ledger.goes_on(store, run.run, sums), "another journal came in the place of this one"
+    finally:
+        store.close()

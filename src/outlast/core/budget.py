@@ -18,6 +18,7 @@ RESERVE_PCT = 10
 ENDING_BEATS = 4  # what an ending takes: the word reaches the agent with its next call or two, it commits, it says goodbye
 LAST_MINUTES = timedelta(minutes=5)  # before `until`, at most
 FIRST_TOKENS = 30_000  # what the first response of an agent we know nothing of may cost, at most
+NO_PRICE = "a model it uses has no price"  # how the evidence of that begins
 _SCALE = {"": 1, "k": 1_000, "m": 1_000_000, "g": 1_000_000_000}
 _TIME = {"s": 1, "m": 60, "h": 3600, "d": 86400}
 _FIELDS = {
@@ -295,6 +296,11 @@ def reached(state: RunState, live: Live | None = None) -> str:
     return ""
 
 
+def is_spent(state: RunState, live: Live | None = None) -> bool:
+    """Whether a run that met its budget has none to go on with: a limit is used up, or it has wrapped up since it got more."""
+    return state.wrap_beat is not None or bool(reached(state, live))
+
+
 def wraps_up(state: RunState, live: Live | None = None) -> str:
     """Of which unit only the reserve is left, in words; empty while there is more."""
     return next((line.words() for line in lines(state, live) if line.wraps_up), "")
@@ -388,18 +394,25 @@ def more(state: RunState, live: Live | None = None) -> str:
     line = next((line for line in lines(state, live) if line.is_reached or line.wraps_up), None)
     if line is None or line.unit == "until":
         return "--until +8h" if line is not None else "--budget +200k"
+    return f"--budget {half_of(line)}"
+
+
+def half_of(line: Line) -> str:
+    """Half as much again of a limit, as one types it; of a window all of it, of a moment 8 hours from now."""
     half = max(1, line.limit // 2)
     match line.unit:
         case "tokens":
-            return f"--budget +{f'{half // 1000}k' if half >= 10_000 else half}"
+            return f"+{f'{half // 1000}k' if half >= 10_000 else half}"
         case "usd":
-            return f"--budget usd=+{-(-half // 10_000) / 100:.2f}"
+            return f"usd=+{-(-half // 10_000) / 100:.2f}"
         case "time":
-            return f"--budget time=+{f'{half // 60}m' if half >= 600 else f'{half}s'}"
+            return f"time=+{f'{half // 60}m' if half >= 600 else f'{half}s'}"
         case "beats":
-            return f"--budget beats=+{half}"
+            return f"beats=+{half}"
         case "window":
-            return "--budget window=100%"
+            return "window=100%"
+        case "until":
+            return "until=+8h"
 
 
 def same(one: Allowance | None, other: Allowance | None) -> bool:

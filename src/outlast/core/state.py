@@ -486,6 +486,9 @@ def _requested(state: RunState, event: ev.Requested) -> RunState:
         more = _allowance(event.args, None)
         budget = more if state.budget is None else state.budget.plus(more or Allowance())
         return _set(state, event, **_limits(state, event, budget))
+    if event.what == "less":
+        less = _allowance(event.args, None)
+        return _set(state, event, budget=state.budget and state.budget.minus(less or Allowance()))
     if event.what == "resume":
         state = _pardoned(state)
     wish = _WISHES.get(event.what)

@@ -106,6 +106,14 @@ class Allowance(Value, frozen=True):
             self, **{name: None if a is None else a + (b or 0) for name, (a, b) in pairs.items()}
         )
 
+    def minus(self, less: "Allowance") -> "Allowance":
+        """Without what was moved elsewhere; a limit stays one, and so above zero. A share of a window cannot be moved."""
+        names = ("tokens", "cost_microusd", "time_s", "beats")
+        pairs = {name: (getattr(self, name), getattr(less, name)) for name in names}
+        return msgspec.structs.replace(
+            self, **{name: None if a is None else max(1, a - (b or 0)) for name, (a, b) in pairs.items()}
+        )
+
 
 class Contract(Value, frozen=True):
     """What the run must reach (goal), prove (checks) and never break (invariants)."""

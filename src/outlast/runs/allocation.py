@@ -41,8 +41,9 @@ FLOOR: dict[Unit, int] = {
 
 def history(store: SqliteStore, *, but: str = "") -> list[Past]:
     """What the newest runs of the store have cost, children left out: their roots count for them. One query."""
-    newest = store.list(Where(parent=""), limit=forecast.HISTORY_MAX)
-    return [past for each in newest if each.run != but and (past := _past(each)) is not None]
+    newest = store.list(Where(parent=""), limit=forecast.HISTORY_MAX, unreadable=True)
+    known = (each for each in newest if each.run != but and not each.problem)
+    return [past for each in known if (past := _past(each)) is not None]
 
 
 def _past(summary: Summary) -> Past | None:
@@ -130,12 +131,18 @@ def remember(store: SqliteStore, run: str, found: Forecast) -> None:
 
 
 def first_told(store: SqliteStore, head: st.RunState) -> Told:
-    """A run's first prediction: the one that was kept, else one that is made now without the run itself, and kept."""
+    """A run's first prediction: the one that was kept, else one that is made now without the run itself, and kept.
+
+    Who only reads the store leaves it to the next who does not.
+    """
     with contextlib.suppress(OSError, msgspec.MsgspecError):  # lost or torn: it can be made again
         return msgspec.json.decode((store.root / "runs" / head.run / TOLD).read_bytes(), type=Told)
     found = Predictor(history(store, but=head.run), datetime.now(UTC)).of(task_of(head, _agent(store, head)))
-    with contextlib.suppress(OSError):  # a full disk or one that cannot be written: made again the next time
-        remember(store, head.run, found)
+    if not store.reading:
+        with contextlib.suppress(
+            OSError
+        ):  # a full disk or one that cannot be written: made again the next time
+            remember(store, head.run, found)
     return Told(*(Range(found.of(unit).p50, found.of(unit).p90) for unit in forecast.UNITS))
 
 

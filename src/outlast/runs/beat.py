@@ -1,8 +1,10 @@
 """One beat: decisions replayed, effects performed once, and the one event that ends it."""
 
 import contextlib
+import errno
 import os
 import re
+import stat
 from collections.abc import Callable, Iterator
 from contextvars import ContextVar
 from pathlib import Path
@@ -36,6 +38,7 @@ if TYPE_CHECKING:
 open_beat: "ContextVar[Beat | None]" = ContextVar("outlast_open_beat", default=None)
 NAME_CHARS_MAX = 200
 KEY_CHARS_MAX = 255
+FILE_BYTES_MAX = 64 << 20  # of a file that is remembered: of a larger one nobody can tell whether it changed
 TIMEOUT_MAX_S = 10**7
 CO_COROUTINE = 0x80
 NO_USAGE = Usage()
@@ -453,15 +456,30 @@ def make_ref(name: str, uri: str, given_digest: str, folder: Path) -> MemoryRef:
 
 
 def file_digest(folder: Path, uri: str) -> str:
-    """The digest of the file behind a `file:` URI, empty where there is none."""
-    from urllib.parse import unquote
-
-    path = folder / unquote(uri.partition(":")[2].removeprefix("//"))
+    """The digest of the file behind a `file:` URI, empty where there is none, or one that is too large."""
     try:
-        with path.open("rb") as file:
-            return digest(file.read()) if os.fstat(file.fileno()).st_size < 1 << 28 else ""
+        data = file_behind(folder, uri, FILE_BYTES_MAX)
     except OSError:
         return ""
+    return digest(data) if data is not None else ""
+
+
+def file_behind(folder: Path, uri: str, bytes_max: int) -> bytes | None:
+    """What is in the file behind a `file:` URI, None where that is more. Raises OSError where there is none.
+
+    An agent chose it: a pipe is not waited for, and a device, which has no end, is no file.
+    """
+    from urllib.parse import unquote
+
+    path = folder / unquote(uri.partition(":")[2].removeprefix("//")).replace("\0", "�")
+    fd = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC)
+    with os.fdopen(fd, "rb") as file:
+        told = os.fstat(fd)
+        if not stat.S_ISREG(told.st_mode):
+            raise FileNotFoundError(errno.ENOENT, "it is no regular file", str(path))
+        if told.st_size > bytes_max:
+            return None
+        return file.read(told.st_size)
 
 
 def check_memory(memory: tuple[MemoryRef, ...], added: tuple[MemoryRef, ...]) -> None:

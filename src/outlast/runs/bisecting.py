@@ -242,7 +242,7 @@ def _worktree(found: Found, folder: Path) -> Iterator[Path]:
     """A save in a folder that is gone afterwards, from git's list too."""
     place = found.saver.repo()
     try:
-        restoring.materialise(found.saver, found.held, folder)
+        restoring.materialise(found.saver, found.held, Path(os.path.realpath(folder)))
         yield folder
     finally:
         if not place.shadow:

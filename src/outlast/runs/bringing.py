@@ -84,8 +84,7 @@ def _recreate(saver: Saver, found: Found, run: Summary | None, options: restorin
 
 
 def restore_to(found: Found, to: Path, *, dry_run: bool = False, with_secrets: bool = False) -> Brought:
-    """A save in a new folder. Raises WorkspaceRefused where that holds anything."""
-    to = Path(os.path.realpath(to))
+    """A save in a new folder, given by its real path. Raises WorkspaceRefused where that holds anything, or is a link."""
     if not dry_run:
         done = restoring.materialise(found.saver, found.held, to, with_secrets=with_secrets)
         return _brought(done, new=True)
@@ -130,6 +129,8 @@ def give_files(desk: Desk, found: Found, fork: Summary, to: Path) -> None:
         return
     beat, reason = fork.state.beats, f"forked after beat {fork.state.beats} of run {found.held.meta.run}"
     purpose = Purpose(kind="beat", run=fork.run, task=fork.task, reason=reason, beat=beat, seq=fork.state.seq)
+    if os.path.realpath(to) != str(to):
+        raise WorkspaceRefused(f"{to} leads elsewhere by a symbolic link", hint="give another folder")
     if to.is_dir() and any(to.iterdir()):
         again = msgspec.structs.replace(purpose, kind="pre-restore")
         restoring.restore(desk.saver(to), found.held, again, restoring.Options(git_state=False))
@@ -143,6 +144,36 @@ def give_files(desk: Desk, found: Found, fork: Summary, to: Path) -> None:
                 at=journal.now(), kind="beat", commit=save.commit, ref=save.ref, beat=beat, reason=reason
             )
             desk.store.append(journal.batch(Append((made,))))
+
+
+class ForkFiles:
+    """The files of a fork: the save they come from and the new folder, looked up before anything is written.
+
+    The folder is given by its real path: what leads elsewhere by then is refused.
+    """
+
+    def __init__(self, store: SqliteStore, source: Summary, beat: int, to: Path) -> None:
+        self.to = to
+        self._desk = Desk(store.root, store, source.project, store.root)  # wherever this process stands
+        try:
+            self._found = self._desk.at_beat(source, beat)
+            check_new(self._desk, self._found, self.to)
+        except BaseException:
+            self.close()
+            raise
+
+    @property
+    def shadow(self) -> bool:
+        """Whether they come from no repository of the workspace's own."""
+        return self._found.held.meta.shadow
+
+    def give(self, fork: Summary) -> None:
+        """Write them; see `give_files`."""
+        give_files(self._desk, self._found, fork, self.to)
+
+    def close(self) -> None:
+        """Let go of the processes."""
+        self._desk.close()
 
 
 def _says_so(store: SqliteStore, fork: Summary) -> bool:

@@ -20,8 +20,8 @@ from outlast.workspace import git, objects, restoring
 from outlast.workspace.capture import Saver
 from outlast.workspace.objects import LINK, Entry
 from outlast.workspace.packs import Moving, PackWriter
-from outlast.workspace.repo import make_git_dir
-from outlast.workspace.seam import Peeked, text
+from outlast.workspace.repo import Repo, make_git_dir
+from outlast.workspace.seam import Peeked, raw, text
 
 _PLAIN = (
     "--no-ext-diff",
@@ -59,25 +59,53 @@ class Pair:
     def __init__(self, git_dir: Path, sides: Sequence[str], variables: dict[str, str]) -> None:
         self._git_dir, self._trees, self._variables = git_dir, sides, variables
 
+    @property
+    def packs(self) -> Path:
+        """Where objects that only this pair knows of may be put."""
+        return self._git_dir / "objects/pack"
+
     def printed(self, *options: str) -> bytes:
         """What `git diff` prints, with its options."""
         return self._run([*options])
 
     def files(self) -> tuple[FileChange, ...]:
         """Every file that differs."""
-        told = git.names(self._run(["--name-status", "-z"]))
-        words = dict(zip(told[1::2], told[::2], strict=True))
-        found = []
-        for line in git.names(self._run(["--numstat", "-z"])):
-            added, deleted, path = line.split(b"\t", 2)
-            word = _WORDS.get(words[path].decode()[:1], "changed")
-            counts = (None, None) if added == b"-" else (int(added), int(deleted))
-            found.append(FileChange(text(path), word, *counts))
-        return tuple(found)
+        return _files(self._run(["--name-status", "-z"]), self._run(["--numstat", "-z"]))
+
+    def first_files(self, bytes_max: int, timeout_s: float) -> tuple[tuple[FileChange, ...], bool]:
+        """The first files that differ, as many as can be told with so many bytes, and whether they are all."""
+        named, all_named = self._first(["--name-status", "-z"], (), bytes_max, timeout_s)
+        counted, all_counted = self._first(["--numstat", "-z"], (), bytes_max, timeout_s)
+        return _files(named, counted), all_named and all_counted
+
+    def patch(self, paths: Sequence[str], bytes_max: int, timeout_s: float) -> tuple[bytes, bool]:
+        """The first bytes of the patch of these files, and whether they are all of it."""
+        return self._first((), [os.fsdecode(raw(path)) for path in paths], bytes_max, timeout_s)
+
+    def _first(
+        self, options: Sequence[str], paths: Sequence[str], bytes_max: int, timeout_s: float
+    ) -> tuple[bytes, bool]:
+        words = ["diff", *_PLAIN, *options, *self._trees, "--", *paths]
+        variables = {**self._variables, "GIT_LITERAL_PATHSPECS": "1"}
+        return git.Running(words, git_dir=self._git_dir, variables=variables).beginning(bytes_max, timeout_s)
 
     def _run(self, options: Sequence[str]) -> bytes:
         words = ["diff", *_PLAIN, *options, *self._trees, "--"]
         return git.run(words, git_dir=self._git_dir, variables=self._variables)
+
+
+def _files(named: bytes, counted: bytes) -> tuple[FileChange, ...]:
+    """What git's two lists say of files; of lists that are cut off, the files that are in both."""
+    told = git.names(named)
+    words = dict(zip(told[1::2], told[::2], strict=False))
+    found = []
+    for line in git.names(counted):
+        added, deleted, path = line.split(b"\t", 2)
+        if path in words:
+            word = _WORDS.get(words[path].decode()[:1], "changed")
+            counts = (None, None) if added == b"-" else (int(added), int(deleted))
+            found.append(FileChange(text(path), word, *counts))
+    return tuple(found)
 
 
 @contextmanager
@@ -91,12 +119,27 @@ def compared(old: Found, new: Found | None) -> Iterator[Pair]:
         )
     now = None if new is not None else old.saver.peek()
     sides = [side.tree for side in (old.held, new and new.held, now) if side is not None]
+    with _room(place, sides) as pair:
+        if now is not None:
+            _pack(old.saver, old.held.tree, now, pair.packs)
+        yield pair
+
+
+@contextmanager
+def between(saver: Saver, old: str | None, new: str) -> Iterator[Pair]:
+    """Two trees of one repository; None is the empty one."""
+    place = saver.repo()
+    with _room(place, [old or objects.oid_of("tree", b"", place.algo), new]) as pair:
+        yield pair
+
+
+@contextmanager
+def _room(place: Repo, sides: Sequence[str]) -> Iterator[Pair]:
+    """A repository for the moment that sees the objects of another."""
     with tempfile.TemporaryDirectory(prefix="outlast-diff-") as name:
         room = Path(name)
         make_git_dir(room, place.algo.name)
         (room / "info/attributes").unlink()
-        if now is not None:
-            _pack(old.saver, old.held.tree, now, room / "objects/pack")
         variables = {"GIT_ALTERNATE_OBJECT_DIRECTORIES": str(place.common_dir / "objects")}
         yield Pair(room, sides, variables)
 

@@ -1,7 +1,7 @@
 """Which run a person means: by run id, by a unique beginning of one, by task, or by `project:task`."""
 
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 
 from outlast.core import state as st
@@ -15,6 +15,8 @@ from outlast.store.sqlite import SqliteStore
 # A short one fits a run by accident, and some commands cannot be undone.
 BEGINNING_CHARS_MIN = 4
 _ID_BEGINNING = re.compile(rf"[a-z0-9]{{{BEGINNING_CHARS_MIN},40}}")
+
+Children = Callable[[st.RunState], Iterable[st.RunState]]  # the runs of a run's open beat
 
 
 def find(store: SqliteStore, name: str, project: str) -> Summary:
@@ -69,10 +71,10 @@ def described(summary: Summary) -> str:
     return f"{summary.run} ({project_name(summary.project)}:{summary.task})"
 
 
-def every(store: SqliteStore, where: Where) -> Iterator[Summary]:
-    """All runs that fit, newest first, page by page."""
+def every(store: SqliteStore, where: Where, *, unreadable: bool = False) -> Iterator[Summary]:
+    """All runs that fit, newest first, page by page; those that cannot be read only if that is asked for."""
     after = 0
-    while page := store.list(where, after=after):
+    while page := store.list(where, after=after, unreadable=unreadable):
         yield from page
         if len(page) < PAGE_MAX:
             return
@@ -96,9 +98,24 @@ def project_called(store: SqliteStore | None, given: str) -> str:
 
 def doubts(store: SqliteStore, state: st.RunState) -> list[tuple[str, st.OpenEffect]]:
     """Effects in doubt of a run and of its open beat's children, each with the run it belongs to."""
+    return doubts_among(children_in(store), state)
+
+
+def children_in(store: SqliteStore) -> Children:
+    """The children of a run's open beat, asked of the store."""
+
+    def ask(state: st.RunState) -> list[st.RunState]:
+        where = Where(parent=state.run, parent_beat=state.beats + 1)
+        return [child.state for child in store.list(where)]
+
+    return ask
+
+
+def doubts_among(children: Children, state: st.RunState) -> list[tuple[str, st.OpenEffect]]:
+    """The same, for whoever knows the children."""
     found = [(state.run, effect) for effect in state.in_doubt]
-    for child in store.list(Where(parent=state.run, parent_beat=state.beats + 1)):
-        found += doubts(store, child.state)
+    for child in children(state):
+        found += doubts_among(children, child)
     return found
 
 
@@ -109,9 +126,14 @@ def shown_status(store: SqliteStore, state: st.RunState, root: str) -> st.Status
 
 def status_if(store: SqliteStore, state: st.RunState, lives: bool) -> st.Status:
     """The status of a run whose holder is known to live, or known not to."""
+    return status_among(children_in(store), state, lives)
+
+
+def status_among(children: Children, state: st.RunState, lives: bool) -> st.Status:
+    """The same, for whoever knows the children."""
     if state.status not in ("running", "interrupted", "in_doubt") or (state.status == "running" and lives):
         return state.status
-    in_doubt = any(effect.policy != "give_up" for _, effect in doubts(store, state))
+    in_doubt = any(effect.policy != "give_up" for _, effect in doubts_among(children, state))
     status = statuses.shown(state.status, holder_lives=lives, in_doubt=in_doubt)
     if status in ("interrupted", "in_doubt"):
         return "in_doubt" if in_doubt else "interrupted"

@@ -10,12 +10,13 @@ from outlast.core import context as contexts
 from outlast.core import events as ev
 from outlast.core import plan as plans
 from outlast.core import state as st
-from outlast.core.values import Contract, MemoryRef, Payload, Usage, shorten
-from outlast.runs.beat import file_digest
+from outlast.core.values import Contract, MemoryRef, Payload, Usage, digest, shorten
+from outlast.runs.beat import FILE_BYTES_MAX, file_behind
 from outlast.runs.journal import Journal
 from outlast.store.protocol import Store, Where
 
 EFFECTS_SHOWN_MAX = 40
+MEMORY_READ_MAX = 128 << 20  # of all files that are remembered together
 PLAN_BEFORE, PLAN_AFTER, PLAN_UNFOLD = 20, 40, 12
 PlanLine = tuple[str, bool, bool]
 EFFECT_TAGS = ("effect_intended", "effect_confirmed", "effect_failed", "effect_in_doubt", "effect_settled")
@@ -157,7 +158,7 @@ def context(
             *(_doubt_line(effect) for effect in state.in_doubt),
             *(_doubt_line(effect, child) for child, effect in doubts_below(journal.store, state)),
         ),
-        memory=tuple(_memory_line(ref, folder) for ref in state.memory),
+        memory=_memory_lines(state.memory, folder),
         files=files,
         commits=commits,
         failing=(state_evidence(journal),) if _checks_failed(journal) else (),
@@ -231,12 +232,30 @@ def _doubt_line(effect: st.OpenEffect, child: st.RunState | None = None) -> str:
     )
 
 
-def _memory_line(ref: MemoryRef, folder: Path) -> str:
-    if not ref.uri.startswith("file:"):
-        return f"{ref.name}: {ref.uri}"
-    found = file_digest(folder, ref.uri)
-    note = " (missing)" if not found else " (changed since)" if found != ref.digest else " (unchanged)"
-    return f"{ref.name}: {ref.uri}{note}"
+def _memory_lines(memory: tuple[MemoryRef, ...], folder: Path) -> tuple[str, ...]:
+    """What is remembered; of files, whether they are as they were, as far as reading so much can tell."""
+    room, notes, lines = MEMORY_READ_MAX, dict[tuple[str, str], str](), []
+    for ref in memory:
+        if not ref.uri.startswith("file:"):
+            lines.append(f"{ref.name}: {ref.uri}")
+            continue
+        known = ref.uri, ref.digest
+        if known not in notes:
+            notes[known], read = _compared(ref, folder, min(room, FILE_BYTES_MAX))
+            room -= read
+        lines.append(f"{ref.name}: {ref.uri} ({notes[known]})")
+    return tuple(lines)
+
+
+def _compared(ref: MemoryRef, folder: Path, bytes_max: int) -> tuple[str, int]:
+    """What became of a file that is remembered, and how much was read for that."""
+    try:
+        data = file_behind(folder, ref.uri, bytes_max)
+    except OSError:
+        return "missing", 0
+    if data is None:
+        return "too large to check", 0
+    return "unchanged" if digest(data) == ref.digest else "changed since", len(data)
 
 
 def _checks_failed(journal: Journal) -> bool:

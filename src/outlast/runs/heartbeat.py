@@ -30,9 +30,11 @@ class Heartbeat:
             heart = cls._all.get(id(store))
             if heart is None:
                 heart = cls._all[id(store)] = Heartbeat(store)
-            heart._leases[lease.run, lease.epoch] = lease, ttl_s
-            if ttl_s not in heart._due_s:
+            known = ttl_s in heart._due_s
+            if not known:  # first, so that a Ctrl-C in between leaves no lease without its time
                 heart._due_s[ttl_s] = time.monotonic() + ttl_s / 3
+            heart._leases[lease.run, lease.epoch] = lease, ttl_s
+            if not known:
                 heart._changed.set()  # it may be due before those that are waited for
 
     @classmethod
@@ -63,7 +65,8 @@ class Heartbeat:
         with self._lock:
             if not self._leases:
                 return None
-            return max(0.0, min(self._due_s.values()) - time.monotonic())
+            now_s = time.monotonic()
+            return max(0.0, min(self._due_s.values(), default=now_s + 1) - now_s)
 
     def _due(self) -> dict[float, list[Lease]]:
         """The leases to renew now, by their length; each length is due again after a third of it."""

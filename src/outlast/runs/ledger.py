@@ -1,6 +1,7 @@
 """Where a run's budget went, by unit, beat, tool and attempt. Field names are a contract: only added to.
 
-The journal is read once, page by page; what is kept of it has a limit, whatever the run's length.
+The journal is read once, page by page; what is kept of it has a limit, whatever the run's length. Who asks again and again
+keeps the sums.
 """
 
 from collections.abc import Iterable, Iterator
@@ -125,37 +126,44 @@ class Overview(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def of(
-    store: SqliteStore, summary: Summary, now: datetime, *, warn_at: tuple[int, ...] = (), last: int = LAST
-) -> Ledger:
-    """The ledger of a root run; of its beats the `last` ones."""
+    store: SqliteStore, summary: Summary, now: datetime, *, warn_at: tuple[int, ...] = (), last: int = LAST,
+    sums: tally.Sums | None = None,
+) -> Ledger:  # fmt: skip
+    """The ledger of a root run; of its beats the `last` ones. `sums` that were kept go on with what came since."""
     status = find.shown_status(store, summary.state, summary.run)
     head = _with_children(store, summary.state)
-    live = _live(head, status, now)
+    live = live_of(head, status, now)
     end = now if status == "running" else head.updated_at or now
-    sums = tally.Sums(head.created_at or now, end, now - HOUR, last=last)
-    for event in _events(store, head.run):
-        sums.take(event)
+    sums = tally.Sums(last=last) if sums is None else sums
+    take_in(store, head.run, sums)
+    over = tally.Over(sums, head.created_at or now, end, now - HOUR, live.lived_ms)
     lived_ms = head.spent.time_ms + live.lived_ms
-    if live.lived_ms:
-        sums.lives(end, live.lived_ms)
     return Ledger(
         run=head.run, task=head.task, project=head.project, status=status, cause=head.cause, evidence=head.evidence,
         goal=head.title, beats=head.beats, plan_total=head.plan_total, attempts=head.attempts, budget=head.budget,
-        units=tuple(_units(head, live, lived_ms, sums, status)),
+        units=tuple(units(head, live, lived_ms, over, status)),
         spent=spent_of(msgspec.structs.replace(head.spent, time_ms=lived_ms), head.beats), reserved=_reserved(head),
         window=head.window, expected=_expected(store, head, status), warnings=tuple(sums.warnings),
         changes=tuple(sums.changes), saves=tuple(sums.saves), saves_total=sums.saves_total,
-        by_attempt=tuple(sums.attempts_done(live.lived_ms if status == "running" else 0)),
-        by_tool=tuple(sums.tools()), by_beat=tuple(sums.beats), chart=_chart(head, live, sums, warn_at),
-        more=budgets.more(head, live) if head.cause == "budget" else "",
+        by_attempt=tuple(sums.attempts(live.lived_ms if status == "running" else 0)),
+        by_tool=tuple(sums.tools()), by_beat=tuple(sums.beats()), chart=_chart(head, live, over, warn_at),
+        more=budgets.more(head, live) if head.cause == "budget" and budgets.is_spent(head, live) else "",
     )  # fmt: skip
 
 
-def _events(store: SqliteStore, run: str) -> Iterator[ev.AnyEvent]:
-    after = 0
-    while page := store.read(run, after=after, limit=READ_EVENTS).events:
-        yield from (item.event for item in page)
-        after = page[-1].seq
+def take_in(store: SqliteStore, run: str, sums: tally.Sums) -> None:
+    """Take in what these sums do not know yet: of a run's journal, what is of any concern to them."""
+    while page := store.read(run, after=sums.seq, limit=READ_EVENTS, tags=tally.NEEDED, ends=True).events:
+        for item in page:
+            sums.take(item.event)
+        sums.seq, sums.n = page[-1].seq, page[-1].n
+
+
+def goes_on(store: SqliteStore, run: str, sums: tally.Sums) -> bool:
+    """Whether the journal still goes on from where these sums stand: another one may have come in its place."""
+    if not sums.seq:
+        return True
+    return [item.n for item in store.read(run, after=sums.seq - 1, limit=1).events] == [sums.n]
 
 
 def _with_children(store: SqliteStore, head: st.RunState) -> st.RunState:
@@ -163,7 +171,7 @@ def _with_children(store: SqliteStore, head: st.RunState) -> st.RunState:
     return msgspec.structs.replace(head, spent=head.spent.plus(gather.spent_below(store, head)))
 
 
-def _live(head: st.RunState, status: st.Status, now: datetime) -> budgets.Live:
+def live_of(head: st.RunState, status: st.Status, now: datetime) -> budgets.Live:
     """The clock, and how long the attempt that is open has lived: until now, or as far as is known."""
     if head.attempt is None:
         return budgets.Live(now)
@@ -193,9 +201,10 @@ def _expected(store: SqliteStore, head: st.RunState, status: st.Status) -> Expec
 # -- units -----------------------------------------------------------------------------------------------------------
 
 
-def _units(
-    head: st.RunState, live: budgets.Live, lived_ms: int, sums: tally.Sums | None, status: st.Status
+def units(
+    head: st.RunState, live: budgets.Live, lived_ms: int, over: tally.Over | None, status: st.Status
 ) -> Iterator[Unit]:
+    """Every unit of a run, with its limit or without; with `over`, the rates too."""
     known = {line.unit: line for line in budgets.lines(head, live)}
     amounts: dict[budgets.Unit, int] = {
         "tokens": head.spent.tokens,
@@ -207,8 +216,8 @@ def _units(
         line = known.get(unit)
         spent = line.spent if line is not None else amounts[unit]
         all_h = now_h = None
-        if sums is not None and unit in amounts:
-            all_h, now_h = sums.per_hour(unit, spent, lived_ms)
+        if over is not None and unit in amounts:
+            all_h, now_h = over.per_hour(unit, spent, lived_ms)
         yield _unit(head, unit, line, spent, all_h, now_h, runs=status == "running")
 
 
@@ -237,13 +246,13 @@ def _unit(
     )  # fmt: skip
 
 
-def _chart(head: st.RunState, live: budgets.Live, sums: tally.Sums, warn_at: tuple[int, ...]) -> Chart:
+def _chart(head: st.RunState, live: budgets.Live, over: tally.Over, warn_at: tuple[int, ...]) -> Chart:
     """The unit that is nearest to its limit; without any, tokens or beats."""
     near = [line for line in budgets.lines(head, live) if line.unit in _CHARTED]
     unit: budgets.Unit = "tokens" if head.spent.tokens else "beats"
     if near:
         unit = max(near, key=lambda line: line.share).unit
-    points = tuple(Point(*each) for each in sums.series(unit))
+    points = tuple(Point(*each) for each in over.series(unit))
     return Chart(unit=unit, warn_at=warn_at, points=points)
 
 
@@ -274,12 +283,12 @@ def summed(runs: Iterable[Glance]) -> Overview:
 def _glance(store: SqliteStore, summary: Summary, now: datetime) -> Glance:
     status = find.shown_status(store, summary.state, summary.run)
     head = _with_children(store, summary.state)
-    live = _live(head, status, now)
+    live = live_of(head, status, now)
     lived_ms = head.spent.time_ms + live.lived_ms
     spent = spent_of(msgspec.structs.replace(head.spent, time_ms=lived_ms), head.beats)
     return Glance(
         run=head.run, task=head.task, project=head.project, status=status, goal=head.title, spent=spent,
-        units=tuple(_units(head, live, lived_ms, None, status)),
+        units=tuple(units(head, live, lived_ms, None, status)),
     )  # fmt: skip
 
 

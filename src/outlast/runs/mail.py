@@ -1,5 +1,6 @@
 """Requests: put into a run's inbox by anybody, taken in by its holder in the same commit as their effect."""
 
+import contextlib
 import time
 from collections.abc import Sequence
 from typing import Any
@@ -7,6 +8,7 @@ from weakref import WeakKeyDictionary
 
 import msgspec
 
+from outlast.core import budget as budgets
 from outlast.core import events as ev
 from outlast.core.values import NULL, PAYLOAD_INLINE_MAX_BYTES, Allowance, Contract, Payload
 from outlast.effects.ops import Append, Steps
@@ -64,7 +66,7 @@ class Move(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class BudgetArgs(Allowance, frozen=True, forbid_unknown_fields=True):
-    """A new allowance. `fork` is where the rest went; the fold reads the limits and skips it."""
+    """A new allowance, or with "less" what is taken off it. `fork` is where that went; the fold reads the limits and skips it."""
 
     fork: Move | None = None
 
@@ -219,7 +221,7 @@ def effect_of(request: Request, journal: Journal) -> list[ev.AnyEvent]:
 def _effect(request: Request, journal: Journal) -> list[ev.AnyEvent]:
     if request.what == "budget":
         msgspec.json.decode(request.args, type=BudgetArgs | None)
-    if request.what == "more":
+    if request.what in ("more", "less"):
         msgspec.json.decode(request.args, type=Allowance)
     if request.what == "settle":
         args = msgspec.json.decode(request.args, type=SettleArgs)
@@ -228,6 +230,19 @@ def _effect(request: Request, journal: Journal) -> list[ev.AnyEvent]:
         amended = msgspec.json.decode(request.args, type=AmendArgs)
         return [ev.ContractAmended(at=journal.now(), contract=amended.contract, by=request.by)]
     return []
+
+
+def budget_after(budget: Allowance | None, waiting: Sequence[Request]) -> Allowance | None:
+    """The allowance that a run has when it has taken in what waits for it."""
+    for request in waiting:
+        with contextlib.suppress(msgspec.MsgspecError):
+            if request.what == "budget":
+                budget = msgspec.json.decode(request.args, type=Allowance | None)
+            elif request.what == "more":
+                budget = budgets.added(budget, msgspec.json.decode(request.args, type=Allowance))
+            elif request.what == "less":
+                budget = budget and budget.minus(msgspec.json.decode(request.args, type=Allowance))
+    return budget
 
 
 def settled(journal: Journal, args: SettleArgs, by: str) -> list[ev.AnyEvent]:

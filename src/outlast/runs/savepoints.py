@@ -213,6 +213,24 @@ class Desk:
             )
         return Found(self.saver_of(run), self._read(self.saver_of(run), commit), run, beat)
 
+    def of_run(self, run: Summary, text: str) -> Found:
+        """The save that a commit, its beginning or `RUN@BEAT` means among those of a run's workspace.
+
+        Raises UsageError where none or more than one is meant, wherever this process stands.
+        """
+        name, _, beat = text.rpartition("@")
+        if name == run.run and re.fullmatch(r"[0-9]{1,9}", beat):
+            return self.at_beat(run, int(beat))
+        saver = self.saver_of(run)
+        found = self._by_beginning(text, saver)
+        if len(found) != 1:
+            what = f"fits {len(found)} saves" if found else "is no save of it"
+            raise UsageError(
+                f"{text!r:.80} {what} in the workspace of run {run.run}",
+                hint=f"see `outlast saves {run.run}`",
+            )
+        return Found(saver, found[0], run)
+
     def saves_of_beats(self, run: Summary) -> Iterator[tuple[int, str]]:
         """Beats whose events name a save, and the saves; 0 is the beginning."""
         assert self.store is not None, "a run was found in a store"

@@ -67,6 +67,14 @@ def _line(path: bytes, old: objects.Entry | None, new: objects.Entry | None) -> 
 def _commits(place: repo.Repo, since: str) -> tuple[str, ...]:
     if place.shadow or not repo.head(place).oid:
         return ()
-    words = ["log", "--format=%h %s", f"-{COMMITS_MAX}", f"{since}..HEAD" if since else "HEAD", "--"]
+    words = [
+        "log",
+        "--no-show-signature",
+        "--no-mailmap",
+        "--format=%h %s",
+        f"-{COMMITS_MAX}",
+        f"{since}..HEAD" if since else "HEAD",
+        "--",
+    ]
     told = git.run(words, git_dir=place.git_dir, ok=(0, 128))
     return tuple(told.decode(errors="backslashreplace").splitlines())

@@ -1,8 +1,13 @@
-"""The sums that a ledger is made of, taken event by event: rates, rows, and even steps in time. All of it has a limit."""
+"""The sums that a ledger is made of, taken event by event: rates, rows, and even steps in time. All of it has a limit.
+
+`Sums` knows nothing of the clock, so that it can be kept and go on with the events that came since; `Over` reads it for a
+stretch of time.
+"""
 
 from collections import deque
 from collections.abc import Iterator
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
+from itertools import accumulate
 from typing import Literal
 
 import msgspec
@@ -19,10 +24,19 @@ KEPT_MAX = 200  # warnings, changes, saves and attempts, the last ones of each
 TOOLS_MAX = 200
 OTHERS = "(others)"
 NO_CALL = "(no call)"
-_MS = timedelta(milliseconds=1)
+MARKS_MAX = 20_000  # even; what was spent when; two of them become one where there are more
+_MS, _US = timedelta(milliseconds=1), timedelta(microseconds=1)
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _FIELDS = {unit: field for field, unit in budgets.UNITS.items()}
 
 Kind = Literal["call", "decision", "none"]
+Mark = tuple[
+    int, int, int, int, int
+]  # when, in microseconds; tokens, micro-dollars, milliseconds lived until then, beats
+NEEDED = (
+    "run_opened", "contract_amended", "beat_done", "decided", "effect_intended", "attempt_started", "attempt_ended",
+    "save_made", "spend_settled", "warned", "requested",
+)  # fmt: skip
 
 
 class Told(msgspec.Struct, frozen=True):
@@ -89,13 +103,10 @@ class _Tool(msgspec.Struct, frozen=True):
 
 
 class Sums:
-    """Everything that is summed up in one pass. Times before the first step count in it, later ones in the last."""
+    """Everything that is summed up in one pass. `seq` and `n` are the place of the last event that was taken."""
 
-    def __init__(self, since: datetime, until: datetime, hour: datetime, *, last: int) -> None:
-        self._since, self._step = since, max(_MS, (until - since) / STEPS)
-        self._hour = hour
-        self._recent = Usage()
-        self._recent_beats = 0
+    def __init__(self, *, last: int) -> None:
+        self.seq = self.n = 0
         self._done = 0
         self._open = Usage()  # of the beat in flight, so far
         self._unsplit = Usage()  # of that, what was not given to a tool yet
@@ -104,16 +115,15 @@ class Sums:
         self._tools: dict[tuple[Kind, str], list[int]] = {}
         self._attempt: _Attempt | None = None
         self._attempts = 0
-        self._steps = [Usage() for _ in range(STEPS)]
-        self._beats_in = [0] * STEPS
-        self._windows: list[Window | None] = [None] * STEPS
         self._budget = Allowance()
-        self._limits: list[Allowance | None] = [None] * STEPS
+        self.marks: list[Mark] = []
+        self.windows: list[tuple[int, Window]] = []
+        self.limits: list[tuple[int, Allowance]] = []
         self.warnings: deque[Told] = deque(maxlen=KEPT_MAX)
         self.changes: deque[Told] = deque(maxlen=KEPT_MAX)
         self.saves: deque[Saved] = deque(maxlen=KEPT_MAX)
         self.saves_total = 0
-        self.beats: deque[BeatRow] = deque(maxlen=last)
+        self._beats: deque[tuple[ev.BeatDone, int, Usage]] = deque(maxlen=last)
         self._rows: deque[Attempted] = deque(maxlen=KEPT_MAX)
 
     def take(self, event: ev.AnyEvent) -> None:
@@ -123,7 +133,9 @@ class Sums:
                 self._beat_done(event)
             case ev.Decided(usage=usage) if usage is not None:
                 self._spend(usage, event.at)
-                self._tool("decision", clip(event.name, st.LABEL_BYTES_MAX), 1, usage)
+                self._tool(
+                    "decision", clip(event.name, st.LABEL_BYTES_MAX), usage.tokens, usage.cost_microusd
+                )
             case ev.EffectIntended(attempt=1):
                 self._calls.append(_name(event))
                 self._calls_of_beat += 1
@@ -152,49 +164,50 @@ class Sums:
                 self._limit(event.at, _allowance(event), event.by)
             case ev.Requested(what="more"):
                 self._limit(event.at, self._budget.plus(_allowance(event) or Allowance()), event.by)
+            case ev.Requested(what="less"):
+                self._limit(event.at, self._budget.minus(_allowance(event) or Allowance()), event.by)
             case _:
                 pass
 
     # -- what is spent -------------------------------------------------------------------------------------------
 
-    def _spend(self, usage: Usage, at: datetime) -> None:
-        self._open = self._open.plus(msgspec.structs.replace(usage, time_ms=0))
-        place = self._place(at)
-        self._steps[place] = self._steps[place].plus(msgspec.structs.replace(usage, time_ms=0))
-        if at >= self._hour:
-            self._recent = self._recent.plus(msgspec.structs.replace(usage, time_ms=0))
-        if usage.time_ms:
-            self.lives(at, usage.time_ms)
+    def _spend(self, usage: Usage, at: datetime, beats: int = 0) -> None:
+        self._open = self._open.plus(usage)
+        self._mark(at, usage, beats)
         if self._attempt is not None:
             self._attempt.spent = self._attempt.spent.plus(usage)
 
-    def lives(self, until: datetime, lived_ms: int) -> None:
-        """An agent lived for so long up to a moment: spread evenly over the steps, and over the last hour."""
-        begun = until - lived_ms * _MS
-        self._recent = self._recent.plus(Usage(time_ms=max(0, int((until - max(begun, self._hour)) / _MS))))
-        first, last = self._place(begun), self._place(until)
-        for place in range(first, last + 1):
-            start, end = self._since + place * self._step, self._since + (place + 1) * self._step
-            inside = min(end, until) - max(start, begun) if first != last else until - begun
-            self._steps[place] = self._steps[place].plus(Usage(time_ms=max(0, int(inside / _MS))))
+    def _mark(self, at: datetime, usage: Usage, beats: int) -> None:
+        self.marks.append((_micros(at), usage.tokens, usage.cost_microusd, usage.time_ms, beats))
+        if len(self.marks) > MARKS_MAX:
+            pairs = zip(self.marks[:-1:2], self.marks[1::2], strict=True)
+            paired = [(b[0], a[1] + b[1], a[2] + b[2], a[3] + b[3], a[4] + b[4]) for a, b in pairs]
+            self.marks = [*paired, self.marks[-1]]
 
     def _beat_done(self, event: ev.BeatDone) -> None:
-        if event.spent is not None:
-            self._spend(event.spent, event.at)
-            self._unsplit = self._unsplit.plus(event.spent)
+        spent = event.spent
+        if spent is not None:
+            self._spend(spent, event.at, 1)
+            self._unsplit = self._unsplit.plus(spent)
+        else:
+            self._mark(event.at, Usage(), 1)
         self._split()
-        row = BeatRow(
-            event.beat, clip(event.step, st.LABEL_BYTES_MAX), event.at, self._calls_of_beat,
-            spent_of(self._open, 1),
-        )  # fmt: skip
-        self.beats.append(row)
+        self._beats.append((event, self._calls_of_beat, self._open))
         self._open, self._calls_of_beat, self._done = Usage(), 0, event.beat
-        place = self._place(event.at)
-        self._beats_in[place] += 1
-        self._recent_beats += event.at >= self._hour
-        self._windows[place] = event.window or self._windows[place]
+        if event.window is not None:
+            self.windows.append((_micros(event.at), event.window))
+            if len(self.windows) > MARKS_MAX:
+                self.windows = self.windows[::2]  # the last one stays
         if self._attempt is not None:
             self._attempt.beats += 1
+
+    def beats(self) -> list[BeatRow]:
+        """What the last beats cost. How long they took is the attempt's."""
+        return [
+            BeatRow(done.beat, clip(done.step, st.LABEL_BYTES_MAX), done.at, calls,
+                    spent_of(msgspec.structs.replace(spent, time_ms=0), 1))
+            for done, calls, spent in self._beats
+        ]  # fmt: skip
 
     def _attempt_ended(self, event: ev.AttemptEnded) -> None:
         if event.spent is not None:
@@ -205,47 +218,40 @@ class Sums:
 
     def _end_attempt(self, end: ev.AttemptEnded | None) -> None:
         attempt, self._attempt = self._attempt, None
-        if attempt is None:
-            return
-        self._rows.append(
-            Attempted(
-                attempt=attempt.number, started_at=attempt.started_at, ended_at=None if end is None else end.at,
-                cause=None if end is None else end.cause,
-                evidence="" if end is None else clip(end.evidence, st.EVIDENCE_BYTES_MAX), beats=attempt.beats,
-                spent=spent_of(attempt.spent, attempt.beats),
-            )
-        )  # fmt: skip
+        if attempt is not None:
+            self._rows.append(_attempted(attempt, end, attempt.spent))
 
-    def attempts_done(self, lived_ms: int) -> list[Attempted]:
+    def attempts(self, lived_ms: int) -> list[Attempted]:
         """The attempts; one that is open has lived for so long."""
-        if self._attempt is not None and lived_ms:
-            self._attempt.spent = self._attempt.spent.plus(Usage(time_ms=lived_ms))
-        self._end_attempt(None)
-        return list(self._rows)
+        if self._attempt is None:
+            return list(self._rows)
+        spent = self._attempt.spent.plus(Usage(time_ms=lived_ms))
+        return [*self._rows, _attempted(self._attempt, None, spent)][-KEPT_MAX:]
 
     # -- tools ---------------------------------------------------------------------------------------------------
 
     def _split(self) -> None:
         """Give what the calls so far have cost to their tools, in even parts; nothing is lost in dividing."""
-        usage, calls = self._unsplit, self._calls
+        tokens, cost, calls = self._unsplit.tokens, self._unsplit.cost_microusd, self._calls
         self._unsplit, self._calls = Usage(), []
         if not calls:
-            if usage.tokens or usage.cost_microusd:
-                self._tool("none", NO_CALL, 1, usage)
+            if tokens or cost:
+                self._tool("none", NO_CALL, tokens, cost)
             return
+        each, more = divmod(tokens, len(calls))
+        paid, rest = divmod(cost, len(calls))
         for at, name in enumerate(calls):
-            tokens, cost = (
-                whole // len(calls) + (at < whole % len(calls))
-                for whole in (usage.tokens, usage.cost_microusd)
-            )
-            self._tool("call", name, 1, Usage(input=tokens, cost_microusd=cost))
+            self._tool("call", name, each + (at < more), paid + (at < rest))
 
-    def _tool(self, kind: Kind, name: str, calls: int, usage: Usage) -> None:
-        if (kind, name) not in self._tools and len(self._tools) >= TOOLS_MAX:
-            name = OTHERS
-        row = self._tools.setdefault((kind, name), [0, 0, 0])
-        for place, amount in enumerate((calls, usage.tokens, usage.cost_microusd)):
-            row[place] += amount
+    def _tool(self, kind: Kind, name: str, tokens: int, cost: int) -> None:
+        """One more call of a tool, and what it cost."""
+        row = self._tools.get((kind, name))
+        if row is None:
+            name = name if len(self._tools) < TOOLS_MAX else OTHERS
+            row = self._tools.setdefault((kind, name), [0, 0, 0])
+        row[0] += 1
+        row[1] += tokens
+        row[2] += cost
 
     def tools(self) -> list[ToolRow]:
         """What each tool cost, the dearest first."""
@@ -255,42 +261,105 @@ class Sums:
         ]
         return sorted(rows, key=lambda row: (-row.tokens, -row.cost_microusd, row.name))
 
-    # -- over time -----------------------------------------------------------------------------------------------
-
-    def _place(self, at: datetime) -> int:
-        return min(STEPS - 1, max(0, int((at - self._since) / self._step)))
+    # -- limits --------------------------------------------------------------------------------------------------
 
     def _limit(self, at: datetime, budget: Allowance | None, by: str) -> None:
-        self._budget = self._limits[self._place(at)] = budget or Allowance()
+        self._budget = budget or Allowance()
+        self.limits.append((_micros(at), self._budget))
+        if len(self.limits) > MARKS_MAX:
+            self.limits = self.limits[::2]
         text = f"{in_words(budget or Allowance())}{f' by {by}' if by else ''}"
         self.changes.append(Told(at, self._done, "limit", text))
 
+
+class Over:
+    """Sums over a stretch of time. Times before the first step count in it, later ones in the last.
+
+    `hour` is when the last hour began, and `lived_ms` how long the attempt that is open has lived until the end.
+    """
+
+    def __init__(
+        self, sums: Sums, since: datetime, until: datetime, hour: datetime, lived_ms: int = 0
+    ) -> None:
+        self._sums, self._start, self._hour = sums, since, _micros(hour)
+        self._since, self._step = _micros(since), max(1_000, (_micros(until) - _micros(since)) / STEPS)
+        self._marks = [*sums.marks, *([(_micros(until), 0, 0, lived_ms, 0)] if lived_ms else [])]
+
+    def _place(self, at: float) -> int:
+        return min(STEPS - 1, max(0, int((at - self._since) / self._step)))
+
     def per_hour(self, unit: budgets.Unit, spent: int, lived_ms: int) -> tuple[int | None, int]:
         """What is spent in an hour: of an agent's life, and what was in the last hour of the clock."""
-        recent = {
-            "tokens": self._recent.tokens,
-            "usd": self._recent.cost_microusd,
-            "time": self._recent.time_ms // 1000,
-            "beats": self._recent_beats,
-        }[unit]
-        return (None if unit == "time" or not lived_ms else spent * 3_600_000 // lived_ms), recent
+        hour = self._hour
+        recent = [mark for mark in self._marks if mark[0] >= hour]
+        if unit == "time":
+            parts = (at - max(at - lived * 1_000, hour) for at, _, _, lived, _ in recent)
+            return None, sum(parts) // 1_000_000
+        column = {"tokens": 1, "usd": 2, "beats": 4}[unit]
+        return (spent * 3_600_000 // lived_ms if lived_ms else None), sum(mark[column] for mark in recent)
 
     def series(self, unit: budgets.Unit) -> Iterator[tuple[datetime, int, int | None]]:
         """For the end of each step: what was spent, and the limit then."""
-        total, beats, gauge, limits = Usage(), 0, 0, Allowance()
-        for place in range(STEPS):
-            total = total.plus(self._steps[place])
-            beats += self._beats_in[place]
-            window = self._windows[place]
-            gauge = gauge if window is None else round(window.used_pct * 100)
-            limits = self._limits[place] or limits
-            spent = {
-                "tokens": total.tokens, "usd": total.cost_microusd, "time": total.time_ms // 1000, "beats": beats,
-                "window": gauge,
-            }[unit]  # fmt: skip
+        amounts = self._gauge() if unit == "window" else self._steps(unit)
+        held: list[Allowance | None] = [None] * STEPS
+        for at, limit in self._sums.limits:
+            held[self._place(at)] = limit
+        limits, scale = Allowance(), 100 if unit == "window" else 1
+        for place, spent in enumerate(amounts):
+            limits = held[place] or limits
             limit = getattr(limits, _FIELDS[unit])
-            scale = 100 if unit == "window" else 1
-            yield self._since + (place + 1) * self._step, spent, None if limit is None else limit * scale
+            end = self._start + (place + 1) * self._step * _US
+            yield end, spent, None if limit is None else limit * scale
+
+    def _gauge(self) -> list[int]:
+        """The last that was known of the window, by step."""
+        known: list[int | None] = [None] * STEPS
+        for at, window in self._sums.windows:
+            known[self._place(at)] = round(window.used_pct * 100)
+        shown, last = [], 0
+        for each in known:
+            last = last if each is None else each
+            shown.append(last)
+        return shown
+
+    def _steps(self, unit: budgets.Unit) -> list[int]:
+        """What was spent up to the end of each step."""
+        inside = [0] * STEPS
+        if unit == "time":
+            for at, _, _, lived_ms, _ in self._marks:
+                self._spread(inside, at, lived_ms * 1_000)
+            return [total // 1_000_000 for total in accumulate(inside)]
+        column = {"tokens": 1, "usd": 2, "beats": 4}[unit]
+        since, step, last = self._since, self._step, STEPS - 1
+        for mark in self._marks:
+            place = int((mark[0] - since) / step)
+            inside[0 if place < 0 else min(place, last)] += mark[column]
+        return list(accumulate(inside))
+
+    def _spread(self, inside: list[int], until: int, lived: int) -> None:
+        """An agent lived for so long up to a moment: evenly over the steps, and nothing of it is lost."""
+        begun = until - lived
+        first, last = self._place(begun), self._place(until)
+        told = 0
+        for place in range(first, last):
+            end = int(self._since + (place + 1) * self._step) - begun
+            part = min(lived, max(told, end)) - told
+            inside[place] += part
+            told += part
+        inside[last] += lived - told
+
+
+def _micros(at: datetime) -> int:
+    return (at - _EPOCH) // _US
+
+
+def _attempted(attempt: _Attempt, end: ev.AttemptEnded | None, spent: Usage) -> Attempted:
+    return Attempted(
+        attempt=attempt.number, started_at=attempt.started_at, ended_at=None if end is None else end.at,
+        cause=None if end is None else end.cause,
+        evidence="" if end is None else clip(end.evidence, st.EVIDENCE_BYTES_MAX), beats=attempt.beats,
+        spent=spent_of(spent, attempt.beats),
+    )  # fmt: skip
 
 
 def _name(event: ev.EffectIntended) -> str:

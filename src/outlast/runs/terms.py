@@ -158,6 +158,20 @@ def raised(head: RunState, given: Sequence[str], until: str | None = None) -> Al
     return after
 
 
+def topped(head: RunState, given: Sequence[str]) -> tuple[Allowance, Allowance]:
+    """What is put on top of a run's budget, and the budget after it; `200k` and `+200k` are the same here."""
+    plain = [_added(text)[0] for text in given]
+    more = budgets.parse(plain)
+    if more is None:
+        raise UsageError("nothing is to be added", hint="say how much, like +200k, usd=+5 or time=+2h")
+    return more, raised(head, [f"+{text}" for text in plain])
+
+
+def only_adds(given: Sequence[str]) -> bool:
+    """Whether every limit of these is put on top, and none set."""
+    return all(adds for _, adds in map(_added, given))
+
+
 def _added(text: str) -> tuple[str, bool]:
     """One limit without its plus, and whether it had one: `+200k`, `usd=+5`, `+usd=5`."""
     unit, equals, amount = text.strip().rpartition("=")
@@ -198,7 +212,7 @@ def in_words(budget: Allowance) -> str:
         f"{budget.tokens:,} tokens" if budget.tokens is not None else "",
         f"${budget.cost_microusd / 1e6:.2f}" if budget.cost_microusd is not None else "",
         f"{timedelta(seconds=budget.time_s)} h" if budget.time_s is not None else "",
-        f"{budget.beats:,} beats" if budget.beats is not None else "",
+        f"{budget.beats:,} beat{'' if budget.beats == 1 else 's'}" if budget.beats is not None else "",
         f"{budget.window_pct} % of the window" if budget.window_pct is not None else "",
         f"until {budget.until.astimezone():%Y-%m-%d %H:%M}" if budget.until is not None else "",
     ]

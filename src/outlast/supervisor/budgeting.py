@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from outlast.supervisor.metering import Meter
 
 WRAP_UP_BEATS = 4  # from the one in which that is found: a word reaches the agent with its next call
-NO_PRICE = "a model it uses has no price"  # how that evidence begins
+NO_PRICE = budgets.NO_PRICE
 HOW_TO_LOOK = "`outlast budget` shows what is left."
 
 

@@ -4,6 +4,7 @@ import os
 import re
 import time
 from collections.abc import Callable, Generator, Iterator
+from datetime import UTC, datetime
 from pathlib import Path
 
 import msgspec
@@ -15,6 +16,17 @@ READ_BYTES = 1 << 20
 LINE_BYTES_MAX = 1 << 20  # what we write is shorter; a file that somebody else wrote is cut into pieces
 _NAME = re.compile(r"attempt-([0-9]{1,9})(?:\.([0-9]{12}))?\.log")
 _LINE = re.compile(r"([0-9]{2}:[0-9]{2}:[0-9]{2}\.[0-9]) (out|err|---)([|+]) (.*)", re.DOTALL)
+
+
+_BEGUN = re.compile(r"attempt [0-9]{1,9}, begun ([0-9]{4}-[0-9]{2}-[0-9]{2} [0-9:]{8} [+-][0-9]{4})")
+HEAD_BYTES = 200
+
+
+class Span(msgspec.Struct, frozen=True):
+    """When a log was begun, with the zone of whoever wrote it, and when it was written last; None where it is not known."""
+
+    begun: datetime | None = None
+    written: datetime | None = None
 
 
 class Line(msgspec.Struct, frozen=True):
@@ -66,6 +78,74 @@ def read_log(path: Path, *, follow: bool, stop: Callable[[], bool]) -> Generator
             time.sleep(POLL_S)
 
 
+def tail(folder: Path, attempt: int, bytes_max: int) -> tuple[list[str], int]:
+    """The last whole lines of an attempt's log across its parts, and how many bytes before them are left out."""
+    parts = sorted({0, *_starts(folder, attempt)})
+    found, cut = b"", 0
+    for start in reversed(parts):
+        data, before = _end_of(part_path(folder, attempt, start), bytes_max - len(found))
+        found, cut = data + found, cut + before
+    if cut:
+        beginning, _, rest = found.partition(b"\n")
+        found, cut = rest, cut + len(beginning) + 1
+    lines = found.decode(errors="backslashreplace").split("\n")
+    return lines if lines[-1] else lines[:-1], cut
+
+
+def span(folder: Path, attempt: int) -> Span:
+    """When the log of an attempt was begun and written last."""
+    begun = written = None
+    for start in sorted({0, *_starts(folder, attempt)}):
+        try:
+            fd = os.open(
+                part_path(folder, attempt, start), os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+            )
+        except OSError:
+            continue
+        try:
+            written = datetime.fromtimestamp(os.fstat(fd).st_mtime, UTC)
+            head = (
+                os.pread(fd, HEAD_BYTES, 0).partition(b"\n")[0].decode(errors="replace") if not start else ""
+            )
+        finally:
+            os.close(fd)
+        line = parsed(head)
+        found = _BEGUN.fullmatch(line.text) if line.stream == OURS else None
+        begun = _moment(found[1]) if found else begun
+    return Span(begun, written)
+
+
+def _moment(text: str) -> datetime | None:
+    try:
+        return datetime.strptime(text, "%Y-%m-%d %H:%M:%S %z")
+    except ValueError:
+        return None
+
+
+def _end_of(path: Path, bytes_max: int) -> tuple[bytes, int]:
+    """The end of a file, and how much is before it; nothing of one that is not there any more."""
+    try:
+        fd = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+    except OSError:
+        return b"", 0
+    try:
+        size = os.fstat(fd).st_size
+        begin = max(0, size - max(0, bytes_max))
+        return os.pread(fd, size - begin, begin) if begin < size else b"", begin
+    finally:
+        os.close(fd)
+
+
+def _starts(folder: Path, attempt: int) -> list[int]:
+    """Where the later parts of a log begin."""
+    try:
+        names = os.listdir(folder)
+    except (FileNotFoundError, NotADirectoryError):
+        return []
+    found = (_NAME.fullmatch(name) for name in names)
+    return [int(each[2]) for each in found if each and int(each[1]) == attempt and each[2]]
+
+
 class _Reading:
     """How far one reader is: in which attempt, in which part of its log, and where in that."""
 
@@ -82,7 +162,8 @@ class _Reading:
         """The lines that are there now and were not read before."""
         while True:
             yield from self._part()
-            following = min((start for start in self._starts() if start > self._start), default=None)
+            starts = _starts(self._folder, self._attempt)
+            following = min((start for start in starts if start > self._start), default=None)
             if following is None:
                 return
             yield from self._part()  # what came before the writer went on to the next one
@@ -102,14 +183,6 @@ class _Reading:
         if self._held:
             yield self._held.decode(errors="backslashreplace")
             self._held = b""
-
-    def _starts(self) -> list[int]:
-        try:
-            names = os.listdir(self._folder)
-        except FileNotFoundError:
-            return []
-        found = (_NAME.fullmatch(name) for name in names)
-        return [int(each[2]) for each in found if each and int(each[1]) == self._attempt and each[2]]
 
     def _go_on(self, start: int) -> Iterator[str]:
         yield from self.rest()

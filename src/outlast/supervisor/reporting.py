@@ -81,7 +81,7 @@ def _moment(text: str, now: datetime) -> datetime:
 
 def page(store: SqliteStore, since: datetime, now: datetime, project: str = "") -> Page:
     """The page of one project, or of all."""
-    runs = find.every(store, Where(project=project, parent=""))
+    runs = find.every(store, Where(project=project, parent=""), unreadable=True)
     met = [summary for summary in runs if summary.state.updated_at and summary.state.updated_at >= since]
     return summed(since, now, [_row(store, summary, since, now) for summary in met])
 
@@ -98,9 +98,11 @@ def summed(since: datetime, now: datetime, rows: list[Row]) -> Page:
 
 def _row(store: SqliteStore, summary: Summary, since: datetime, now: datetime) -> Row:
     state = summary.state
-    shown = find.shown_status(store, state, summary.run)
-    what, why, command = _judged(store, state, shown, now)
-    did = _did(store, state, since)
+    shown = state.status if summary.problem else find.shown_status(store, state, summary.run)
+    what, why, command = judged(find.children_in(store), state, shown, now)
+    if summary.problem:
+        what, why, command = "needs you", f"cannot be read here: {summary.problem}", None
+    did = _Did() if summary.problem else _did(store, state, since)
     return Row(
         run=summary.run, task=summary.task, project=summary.project, goal=state.title, what=what, status=shown,
         cause=state.cause, why=why, command=command, beats=state.beats, beats_since=did.beats,
@@ -113,8 +115,8 @@ def _row(store: SqliteStore, summary: Summary, since: datetime, now: datetime) -
 # -- what it needs -----------------------------------------------------------------------------------------------
 
 
-def _judged(
-    store: SqliteStore, state: RunState, shown: Status, now: datetime
+def judged(
+    children: find.Children, state: RunState, shown: Status, now: datetime
 ) -> tuple[Kind, str, str | None]:
     """Under which heading a run comes, why it is there, and what to type."""
     run = state.run
@@ -127,23 +129,56 @@ def _judged(
         return "stopped", f"cancelled: {state.evidence}", None
     wake = waking.judge(state, shown, now)
     if shown == "in_doubt" and not waking.settles_itself(state):
-        return "needs you", *_doubts(store, state)
+        return "needs you", *_doubts(children, state)
     if shown == "in_doubt":
-        return "stopped", f"{_doubts(store, state)[0]}; the next attempt settles it", f"outlast resume {run}"
+        return (
+            "stopped",
+            f"{_doubts(children, state)[0]}; the next attempt settles it",
+            f"outlast resume {run}",
+        )
     if shown == "failed" or (shown == "parked" and state.parked_until is None):
         return "needs you", f"{shown}: {why}", f"outlast resume {run}"
     if shown == "parked":
         return "stopped", f"{wake.why}: {why}", f"outlast resume {run}"
+    if shown == "interrupted" and state.cause == "budget" and not _is_other_limit(state.evidence):
+        return _out_of_budget(children, state, why, budgets.Live(now))
     if shown == "interrupted" and state.cause in _NEED_A_PERSON:
-        more = f"outlast resume {run} {budgets.more(state, budgets.Live(datetime.now(UTC)))}"
-        spent = state.cause == "budget" and not is_own_limit(state.evidence)
-        return "needs you", why, more if spent else f"outlast resume {run}"
+        return "needs you", why, f"outlast resume {run}"
     return "stopped", f"{shown}: {why}" if why else wake.why, f"outlast resume {run}"
 
 
-def _doubts(store: SqliteStore, state: RunState) -> tuple[str, str]:
+def _is_other_limit(evidence: str) -> bool:
+    """Whether it was no limit of ours that more budget would raise."""
+    return is_own_limit(evidence) or evidence.startswith(budgets.NO_PRICE)
+
+
+def _out_of_budget(
+    children: find.Children, state: RunState, why: str, live: budgets.Live
+) -> tuple[Kind, str, str]:
+    """A run that met its budget: what it met then may have been raised since, or be a moment or a window that has passed."""
+    head = msgspec.structs.replace(state, spent=state.spent.plus(spent_below(children, state)))
+    if budgets.is_spent(head, live):
+        return "needs you", why, f"outlast resume {state.run} {budgets.more(head, live)}"
+    nearest = max(budgets.lines(head, live), key=lambda line: line.share, default=None)
+    left = f": {nearest.rest()}" if nearest is not None else ""
+    return (
+        "stopped",
+        f"its budget was spent, and there is some again{left}",
+        f"outlast resume {state.run}",
+    )
+
+
+def spent_below(children: find.Children, state: RunState) -> Usage:
+    """What the runs below an open beat have spent; a done beat's are in the beat's own sum."""
+    total = Usage()
+    for child in children(state):
+        total = total.plus(child.spent).plus(spent_below(children, child))
+    return total
+
+
+def _doubts(children: find.Children, state: RunState) -> tuple[str, str]:
     """What is in doubt, and how the first of it is settled. Not to be pasted as it is: a person looks first."""
-    doubts = find.doubts(store, state)
+    doubts = find.doubts_among(children, state)
     found = [item for item in doubts if not waking.is_settled_by_the_next(item[1])] or doubts
     names = [f"{effect.id} {effect.name}" for _, effect in found]
     told = f"in doubt: {', '.join(names[:4])}{' …' if len(names) > 4 else ''}"

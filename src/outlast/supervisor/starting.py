@@ -234,12 +234,17 @@ def _at_terminal(launch: Launch, summary: Summary, *, opened: bool) -> Launch:
     adapter = known_agent(launch)
     interactive = opened or (launch.interactive and not launch.opened)
     if interactive and not here and adapter is not None:
-        raise UsageError(
-            f"task {summary.task!r} is a session at a terminal, and there is none here",
-            hint=f"`outlast open {shlex.quote(summary.task)}` at one",
-        )
+        raise no_terminal(summary)
     headless = adapter is not None and adapter.is_headless(launch.words)
     return msgspec.structs.replace(launch, interactive=interactive and here, opened=opened and headless)
+
+
+def no_terminal(summary: Summary) -> UsageError:
+    """A session with an agent is to be gone on with where nobody can talk to it."""
+    return UsageError(
+        f"task {summary.task!r} is a session at a terminal, and there is none here",
+        hint=f"`outlast open {shlex.quote(summary.task)}` at one",
+    )
 
 
 def launch_of(store: SqliteStore, summary: Summary) -> Launch | None:

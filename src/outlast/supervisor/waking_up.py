@@ -4,6 +4,7 @@ import contextlib
 import fcntl
 import os
 import subprocess
+import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from datetime import UTC, datetime
@@ -48,17 +49,31 @@ def sleepers(store: SqliteStore, *, parked_only: bool = False) -> list[Sleeper]:
 
     `parked_only`: of those that wait for a moment in time.
     """
-    runs = list(parked(store) if parked_only else find.every(store, Where(parent="", open_only=True)))
+    runs = parked(store) if parked_only else _all_open(store)
     return [_judged(store, summary) for summary in reversed(runs)]
+
+
+def _all_open(store: SqliteStore) -> list[Summary]:
+    """Those too that cannot be read here: one that a newer outlast wrote keeps no other from waking."""
+    return list(find.every(store, Where(parent="", open_only=True), unreadable=True))
 
 
 def parked(store: SqliteStore) -> list[Summary]:
     """The runs that wait for a moment in time, newest first."""
-    found = find.every(store, Where(parent="", statuses=("parked",)))
-    return [each for each in found if each.state.parked_until is not None and each.state.supervised]
+    found = find.every(store, Where(parent="", statuses=("parked",)), unreadable=True)
+    return [
+        each
+        for each in found
+        if not each.problem and each.state.parked_until is not None and each.state.supervised
+    ]
 
 
 def _judged(store: SqliteStore, summary: Summary) -> Sleeper:
+    if summary.problem:
+        return Sleeper(
+            run=summary.run, task=summary.task, project=summary.project, status=summary.state.status,
+            beats=summary.state.beats, wake=False, why=f"cannot be read here: {summary.problem}",
+        )  # fmt: skip
     shown = find.shown_status(store, summary.state, summary.run)
     limits = _limits(store, summary)
     wake = _refused(store, summary.run) or waking.judge(summary.state, shown, datetime.now(UTC), limits)
@@ -157,6 +172,21 @@ def tidy(store: SqliteStore) -> None:
     walls.tidy(store.root, {run: until for run, until in waiting.items() if until is not None})
 
 
+def wake_one(store: SqliteStore, summary: Summary, within_s: float) -> Sleeper:
+    """Go on with a run that somebody asked for; `started` is null where nobody can tell yet after so many seconds."""
+    shown = find.shown_status(store, summary.state, summary.run)
+    asleep = Sleeper(
+        run=summary.run, task=summary.task, project=summary.project, status=shown, beats=summary.state.beats,
+        wake=True, why="is being started",
+    )  # fmt: skip
+    start = _Start(store, asleep)
+    until_s = time.monotonic() + within_s
+    while (found := start.look()) is None and time.monotonic() < until_s:
+        time.sleep(_LOOK_EVERY_S)
+    start.leave()
+    return found or asleep
+
+
 class _Turns:
     """Who is started next: all at once, but one after the other who waited at the same wall."""
 
@@ -195,6 +225,11 @@ class _Start:
         self._said_from = detaching.room_in(self._log)
         words = detaching.ourselves("resume", sleeper.run, "--woken", "--store", store.url)
         self._process: subprocess.Popen[bytes] = detaching.start(words, self._log)
+
+    def leave(self) -> None:
+        """Nobody looks any more. A process of ours that lives on must not keep it as a zombie when it ends."""
+        if self._process.poll() is None:
+            threading.Thread(target=self._process.wait, name="outlast-reap", daemon=True).start()
 
     def look(self) -> Sleeper | None:
         """How it went, once that is known."""
