@@ -1,0 +1,283 @@
+"""A run's own pages: where it stands, what happened when, its beats, journal, output, context and budget.
+
+Every page costs the same number of queries however long the run is. Its budget is summed up from all of it once, and
+then goes on from there.
+"""
+
+import functools
+from collections.abc import Callable
+from datetime import UTC, datetime
+from pathlib import Path
+
+import msgspec
+
+from outlast import settings
+from outlast.board import asked, deeds, docs, keeping, timing, wishes
+from outlast.board.deeds import effects as effects
+from outlast.board.deeds import summary_of
+from outlast.board.index import Index
+from outlast.core import context as contexts
+from outlast.core import events as ev
+from outlast.core import state as st
+from outlast.core.values import shorten
+from outlast.errors import OutlastError
+from outlast.runs import find, ledger, rebuilding, saying, show
+from outlast.store.protocol import Summary
+from outlast.store.sqlite import SqliteStore
+from outlast.supervisor import by_hand, guarding, logreading, watchers
+
+LAST_BEATS = 20
+CURVE_POINTS = 120
+ATTEMPTS_MAX = MOMENTS_MAX = 200
+SAVES_MAX = 50
+CHILDREN_MAX = 200
+STEPS_AROUND = 40
+BEATS_MAX = 500
+JOURNAL_MAX = 1_000
+OUTPUT_BYTES_MAX = 4 << 20
+TEXT_CHARS_MAX = 300
+_BOUNDS = show.Bounds(
+    attempts=ATTEMPTS_MAX, saves=SAVES_MAX, children=CHILDREN_MAX, steps=STEPS_AROUND, value_bytes=show.LISTED_MAX_BYTES
+)  # fmt: skip
+_MAY_WAIT = ("interrupted", "in_doubt")
+_MOMENTS = (
+    "save_made", "warned", "parked", "woken", "requested", "effect_in_doubt", "effect_settled", "contract_amended",
+    "finished",
+)  # fmt: skip
+
+
+# -- the first page ------------------------------------------------------------------------------------------------
+
+
+def page(store: SqliteStore, index: Index, run: str) -> docs.RunPage:
+    """A run's first page. Raises UnknownRun."""
+    row = index.row(run)
+    summary = summary_of(store, run)
+    shown = show.glance(
+        store,
+        summary,
+        last=LAST_BEATS,
+        bounds=_BOUNDS,
+        status_of=_statuses(store, index),
+        effects=[each.effect for each in deeds.unsettled(store, summary)],
+    )
+    return docs.RunPage(
+        row=row,
+        shown=shown,
+        timeline=_timeline(store, summary, shown.status, shown.attempts),
+        waits=_waits(store, summary, shown.status),
+        agent_line=_agent_line(store, summary),
+    )
+
+
+def _statuses(store: SqliteStore, index: Index) -> Callable[[Summary], st.Status]:
+    """What the index knows of runs; of one that it does not know yet, what the store says."""
+
+    @functools.cache
+    def known() -> dict[str, st.Status]:
+        return {row.run: row.status for row in index.rows()}
+
+    def status(summary: Summary) -> st.Status:
+        found = known().get(summary.run)
+        return found if found is not None else find.shown_status(store, summary.state, summary.root)
+
+    return status
+
+
+def _waits(store: SqliteStore, summary: Summary, status: st.Status) -> str:
+    """Whether a supervisor is about to start it again."""
+    watcher = watchers.of(store.root, summary.run) if status in _MAY_WAIT else None
+    if watcher is None or not watcher.supervisor:
+        return ""
+    return f"for its next attempt: its supervisor, pid {watcher.supervisor}, starts it again"
+
+
+def _agent_line(store: SqliteStore, summary: Summary) -> str:
+    """How to go on in the agent's session without us, to be typed; empty where there is none."""
+    try:
+        bare = by_hand.bare(store, summary)
+    except (OutlastError, OSError, msgspec.MsgspecError):
+        return ""
+    return bare.line if bare is not None else ""
+
+
+# -- what happened when --------------------------------------------------------------------------------------------
+
+
+def timeline(store: SqliteStore, run: str) -> docs.Timeline:
+    """What happened when, in bounded parts. Raises UnknownRun."""
+    summary = summary_of(store, run)
+    status = find.shown_status(store, summary.state, summary.root)
+    attempts = show.attempts(store, summary.state, status, last=ATTEMPTS_MAX)
+    return _timeline(store, summary, status, tuple(attempts))
+
+
+def _timeline(
+    store: SqliteStore, summary: Summary, status: st.Status, attempts: tuple[show.AttemptShown, ...]
+) -> docs.Timeline:
+    state, now = summary.state, datetime.now(UTC)
+    counted = store.counted(summary.run)
+    recorded = store.read(summary.run, after=0, tags=_MOMENTS, limit=MOMENTS_MAX, newest=True).events
+    curve = store.sampled(summary.run, CURVE_POINTS)
+    return docs.Timeline(
+        since=state.created_at or now,
+        until=now if status == "running" else state.updated_at or now,
+        beats=tuple(
+            docs.Progress(at=each.event.at, beat=each.event.beat)
+            for each in curve
+            if isinstance(each.event, ev.BeatDone)
+        ),
+        attempts=attempts,
+        attempts_total=state.attempts,
+        moments=tuple(_moment(each.seq, each.event) for each in recorded),
+        moments_total=sum(counted.get(tag, 0) for tag in _MOMENTS),
+    )
+
+
+def _moment(seq: int, event: ev.AnyEvent) -> docs.Moment:
+    """A place on the timeline, in words."""
+    told: tuple[str, str]
+    match event:
+        case ev.SaveMade():
+            told = "save", _joined(f"{event.kind} save", event.reason)
+        case ev.Warned():
+            told = (
+                "wrap-up" if event.level.startswith(st.WRAP_UP) else "warning",
+                _joined(event.level, event.text),
+            )
+        case ev.Parked():
+            until = f" until {event.until:%Y-%m-%d %H:%M} UTC" if event.until is not None else ""
+            told = "parked", _joined(f"{event.cause}{until}", event.evidence)
+        case ev.Woken():
+            told = "woken", "it may start again"
+        case ev.Requested():
+            told = "asked", asked.words(event)
+        case ev.EffectInDoubt():
+            told = "doubt", _joined(f"effect {event.beat}.{event.n}", event.evidence)
+        case ev.EffectSettled():
+            words = event.finding.replace("_", " ")
+            told = "settled", _joined(f"effect {event.beat}.{event.n}: {words}", event.evidence)
+        case ev.ContractAmended():
+            told = "amended", "the contract or the budget was changed"
+        case _:
+            told = "done", "done, its checks passed"
+    kind, text = told
+    return docs.Moment(
+        at=event.at,
+        seq=seq,
+        kind=msgspec.convert(kind, docs.MomentKind),
+        text=shorten(text, TEXT_CHARS_MAX),
+        by=getattr(event, "by", ""),
+        save=event.commit if isinstance(event, ev.SaveMade) else "",
+    )
+
+
+def _joined(what: str, more: str) -> str:
+    return f"{what}: {more}" if more else what
+
+
+# -- beats and journal ---------------------------------------------------------------------------------------------
+
+
+def beats(store: SqliteStore, run: str, before: int | None = None, size: int = 100) -> docs.Beats:
+    """Completed beats, newest first, from below the sequence number `before`. Raises UnknownRun."""
+    summary, size = summary_of(store, run), max(1, min(size, BEATS_MAX))
+    ends = store.ends(run, before=before or 0, limit=size + 1)
+    found = ends[:size]
+    return docs.Beats(
+        run=run,
+        total=summary.state.beats,
+        beats=tuple(
+            show.completed(store, each.event, show.LISTED_MAX_BYTES)
+            for each in found
+            if isinstance(each.event, ev.BeatDone)
+        ),
+        before=found[-1].seq if len(ends) > size else None,
+    )
+
+
+def journal(store: SqliteStore, run: str, before: int | None = None, size: int = 200) -> docs.JournalPage:
+    """Events, newest first, from below the sequence number `before`. Raises UnknownRun."""
+    summary, size = summary_of(store, run), max(1, min(size, JOURNAL_MAX))
+    end = min(summary.state.seq + 1, before) if before else summary.state.seq + 1
+    start = max(0, end - 1 - size)
+    recorded = store.read(run, after=start, limit=size, before=end).events
+    return docs.JournalPage(
+        run=run,
+        total=summary.state.seq,
+        events=tuple(
+            docs.Entry(
+                n=each.n, seq=each.seq, at=each.event.at, tag=ev.tag_of(each.event), text=saying.words(each.event),
+                event=msgspec.Raw(ev.encode(each.event)),
+            )
+            for each in reversed(recorded)
+        ),
+        before=start + 1 if start else None,
+    )  # fmt: skip
+
+
+# -- output, context, budget ---------------------------------------------------------------------------------------
+
+
+def output(
+    store: SqliteStore, run: str, attempt: int | None = None, bytes_max: int = 128 << 10
+) -> docs.Output:
+    """The end of what the agent wrote in an attempt, the newest unless one is named. Raises UnknownRun."""
+    summary = summary_of(store, run)
+    folder = guarding.folder_of(store.root, summary.run)
+    there = tuple(logreading.attempts(folder))
+    number = attempt if attempt is not None else max(there, default=0)
+    problem = ""
+    if not there and summary.root != run:
+        problem = f"it is a part of run {summary.root}, among whose output is what it wrote"
+    elif not there:
+        problem = wishes.led(
+            store,
+            f"there is no output on record; only what was started with outlast run has any. See `outlast log {run}`",
+        )
+    elif number not in there:
+        known = ", ".join(map(str, there[-8:]))
+        problem = f"attempt {number} has no output on record; there are {known}"
+    if problem:
+        return docs.Output(run=run, attempt=number, attempts=there, lines=(), cut=0, problem=problem)
+    lines, cut = logreading.tail(folder, number, max(1, min(bytes_max, OUTPUT_BYTES_MAX)))
+    parsed = [logreading.parsed(line) for line in lines]
+    moments = timing.moments([line.at for line in parsed], logreading.span(folder, number))
+    return docs.Output(
+        run=run,
+        attempt=number,
+        attempts=there,
+        lines=tuple(
+            docs.OutputLine(
+                at=line.at, stream=line.stream, text=line.text, continues=line.continues, moment=moment
+            )
+            for line, moment in zip(parsed, moments, strict=True)
+        ),
+        cut=cut,
+    )
+
+
+def context(store: SqliteStore, run: str) -> docs.Context:
+    """What the next attempt will be told. Raises UnknownRun."""
+    summary = summary_of(store, run)
+    with keeping.patience(summary):
+        text = rebuilding.context(store, summary, _around(summary), settings.load()["context_tokens_max"])
+    return docs.Context(run=run, tokens=contexts.tokens(text), text=text)
+
+
+def _around(summary: Summary) -> Path:
+    """Where a program of this project works most likely."""
+    project = Path(summary.project)
+    return project.parent if project.name == ".git" else project
+
+
+def budget(store: SqliteStore, run: str) -> ledger.Ledger:
+    """Where the run's budget went. Raises UnknownRun."""
+    summary = summary_of(store, run)
+    warn_at = settings.percentages(settings.load()["warn_at"])
+    with keeping.sums(store, run) as sums:
+        found = ledger.of(store, summary, ledger.now(), warn_at=warn_at, sums=sums)
+    if summary.root == run:
+        return found
+    status = find.shown_status(store, summary.state, summary.root)
+    return msgspec.structs.replace(found, status=status)
