@@ -1,0 +1,252 @@
+"""The HTTP API: the same documents as on the pages, as JSON. The table below is what is served and what is described."""
+
+import hashlib
+import re
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from typing import Any, Literal, get_args
+
+import msgspec
+
+from outlast.board import docs, doing, saving, story
+from outlast.runs.ledger import Ledger
+from outlast.runs.show import Spent
+from outlast.web import answers, asking
+from outlast.web.answers import Answer, Refused
+from outlast.web.asking import Param
+from outlast.web.requests import Request
+from outlast.web.site import Opened, Site
+
+ACTS: tuple[str, ...] = get_args(docs.ActName)
+KEY = re.compile(r"[\x21-\x7e]{1,200}")
+COMMIT = re.compile(r"[0-9a-f]{4,64}")
+NO_STORE = "there is no store yet"
+NO_STORE_HINT = "start a run with `outlast run`; it shows up here by itself"
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """A request to the API, read. `values` are those of the address and of the query."""
+
+    site: Site
+    opened: Opened
+    values: dict[str, Any]
+    body: Any
+    zone: str
+    key: str = ""
+    by: str = ""
+
+    @property
+    def run(self) -> str:
+        """The run in the address. Raises UnknownRun."""
+        return self.opened.index.row(self.values["run"]).run
+
+
+@dataclass(frozen=True, slots=True)
+class Operation:
+    """Something that can be asked. `shared`: the same answer for all who ask at once."""
+
+    name: str
+    path: str
+    about: str
+    gives: Any
+    make: Callable[[Asked], Any]
+    params: tuple[Param, ...] = ()
+    method: Literal["GET", "POST"] = "GET"
+    shared: bool = True
+    tag: str = "runs"
+    empty: Callable[[], Any] | None = None
+    codes: tuple[int, ...] = field(default=())
+
+    @property
+    def segments(self) -> tuple[str, ...]:
+        """The parts of its path; those in braces stand for any."""
+        return tuple(self.path.strip("/").split("/"))
+
+
+def _diff(asked: Asked) -> docs.Diff:
+    return saving.diff(
+        asked.opened.store, asked.run, commit(asked.values["commit"]), asked.values.get("against", "before")
+    )
+
+
+def commit(text: str) -> str:
+    """A commit's name, or the beginning of one. Raises Refused with 404."""
+    if COMMIT.fullmatch(text) is None:
+        raise Refused(404, f"{text!r:.70} is no save", "see the saves of the run")
+    return text
+
+
+def _charts(asked: Asked) -> docs.Charts:
+    days = {"days": asked.values["days"]} if "days" in asked.values else {}
+    return asked.opened.counter.charts(asked.zone, **days)
+
+
+def _emergencies(asked: Asked) -> docs.Emergencies:
+    values = asked.values
+    return saving.emergencies(
+        asked.opened.store, asked.opened.index, values.get("before"), values.get("cause", "")
+    )
+
+
+# -- acts ------------------------------------------------------------------------------------------------------------
+
+
+def act(text: str) -> Any:
+    """The name of an act. Raises Refused with 404."""
+    if text not in ACTS:
+        raise Refused(404, f"there is no act {text!r:.40}", f"there are {', '.join(ACTS)}")
+    return text
+
+
+def _foreseen(asked: Asked) -> docs.Foreseen:
+    return doing.foresee(asked.opened.store, _wish(asked))
+
+
+def _wish(asked: Asked) -> docs.Wish:
+    told = {name: asked.values[name] for name in asked.values if name not in ("act", "run")}
+    return docs.Wish(act=act(asked.values["act"]), run=asked.run, **told)
+
+
+def _do(asked: Asked) -> docs.Done:
+    wish = docs.Wish(act=act(asked.values["act"]), run=asked.run, **msgspec.structs.asdict(asked.body))
+    site, store, by = asked.site, asked.opened.store, asked.by
+    if not asked.key:
+        done = doing.do(store, wish, by)
+    else:
+        nonce = hashlib.sha256(f"{wish.run} {wish.act} {asked.key}".encode()).hexdigest()
+        done = site.pressed.once(f"api-{nonce}", lambda: doing.do(store, wish, by), wish)
+    if not done.ok:
+        raise Refused(409, done.says, done.hint)
+    return done
+
+
+# -- without a store -------------------------------------------------------------------------------------------------
+
+
+def nothing() -> docs.Overview:
+    """The overview where there is no store yet."""
+    none = Spent(0, 0, 0, 0, 0, 0, False, 0)
+    return docs.Overview(
+        at=datetime.now(UTC), number=0, total=0, found=0, page=1, pages=1, whats=(), statuses=(), projects=(), agents=(),
+        spent=none, rows=(),
+    )  # fmt: skip
+
+
+def no_emergencies() -> docs.Emergencies:
+    """Emergency saves where there is no store yet."""
+    return docs.Emergencies(total=0, causes=(), saves=(), before=None)
+
+
+# -- the table -------------------------------------------------------------------------------------------------------
+
+_RUN = "/api/runs/{run}"
+OPERATIONS: tuple[Operation, ...] = (
+    Operation(
+        "listRuns", "/api/runs", "The overview: runs that fit, a page of them.", docs.Overview,
+        lambda asked: asked.opened.index.overview(asking.ask(asked.values)), asking.OVERVIEW, empty=nothing,
+    ),
+    Operation(
+        "getRun", _RUN, "A run: contract, plan, newest beats, open effects, timeline.", docs.RunPage,
+        lambda asked: story.page(asked.opened.store, asked.opened.index, asked.run),
+    ),
+    Operation(
+        "getTimeline", f"{_RUN}/timeline", "What happened when.", docs.Timeline,
+        lambda asked: story.timeline(asked.opened.store, asked.run),
+    ),
+    Operation(
+        "listBeats", f"{_RUN}/beats", "Completed beats, newest first.", docs.Beats,
+        lambda asked: story.beats(asked.opened.store, asked.run, asked.values.get("before")), (asking.BEFORE,),
+    ),
+    Operation(
+        "listEffects", f"{_RUN}/effects", "What was done to the outside world, newest first.", docs.Effects,
+        lambda asked: story.effects(asked.opened.store, asked.run, asked.values.get("before")), (asking.BEFORE,),
+    ),
+    Operation(
+        "listSaves", f"{_RUN}/saves", "Saves, newest first.", docs.Saves,
+        lambda asked: saving.saves(asked.opened.store, asked.run, asked.values.get("page", 1)), (asking.PAGE,),
+    ),
+    Operation(
+        "getDiff", f"{_RUN}/saves/{{commit}}/diff", "A save against the one before, or against HEAD.", docs.Diff,
+        _diff, (asking.AGAINST,),
+    ),
+    Operation(
+        "getBudget", f"{_RUN}/budget", "What was spent, on what, and what is left.", Ledger,
+        lambda asked: story.budget(asked.opened.store, asked.run),
+    ),
+    Operation(
+        "getContext", f"{_RUN}/context", "What the next attempt will be told.", docs.Context,
+        lambda asked: story.context(asked.opened.store, asked.run),
+    ),
+    Operation(
+        "getOutput", f"{_RUN}/output", "The end of what the agent wrote.", docs.Output,
+        lambda asked: story.output(asked.opened.store, asked.run, asked.values.get("attempt")), (asking.ATTEMPT,),
+    ),
+    Operation(
+        "getJournal", f"{_RUN}/journal", "Events of a run, newest first.", docs.JournalPage,
+        lambda asked: story.journal(asked.opened.store, asked.run, asked.values.get("before")), (asking.BEFORE,),
+    ),
+    Operation(
+        "listEmergencySaves", "/api/saves", "Emergency saves of all runs, newest first.", docs.Emergencies,
+        _emergencies, (asking.BEFORE, asking.CAUSE), tag="all", empty=no_emergencies,
+    ),
+    Operation(
+        "getCharts", "/api/charts", "Spending, saves and beats over the last days.", docs.Charts, _charts,
+        (asking.ZONE, asking.DAYS), tag="all",
+    ),
+    Operation(
+        "foreseeAct", f"{_RUN}/acts/{{act}}", "What an act would do. Changes nothing.", docs.Foreseen, _foreseen,
+        asking.WISH, shared=False, tag="acts",
+    ),
+    Operation(
+        "doAct", f"{_RUN}/acts/{{act}}", "Do it. The same Idempotency-Key again gets the same answer.", docs.Done, _do,
+        method="POST", shared=False, tag="acts", codes=(409, 411, 413, 415),
+    ),
+)  # fmt: skip
+
+
+def answer(
+    site: Site, operation: Operation, request: Request, values: dict[str, str], zone: str, by: str
+) -> Answer:
+    """Answer a request to the API; `by` is who acts. Raises Refused and OutlastError."""
+    asked_for = asking.read(operation.params, request.fields)
+    body = _body(request) if operation.method == "POST" else None
+    key = request.headers.get("idempotency-key", "")
+    if "idempotency-key" in request.headers and KEY.fullmatch(key) is None:
+        raise Refused(400, "the Idempotency-Key is not taken", "give 1 to 200 visible characters of ASCII")
+    opened = site.opened()
+    if opened is None:
+        if operation.empty is None:
+            raise Refused(404, NO_STORE, NO_STORE_HINT)
+        return answers.document(operation.empty())
+    asked = Asked(site, opened, {**asked_for, **values}, body, asked_for.get("zone", zone), key, by)
+    if not operation.shared:
+        return answers.document(operation.make(asked))
+    number = opened.index.refresh()
+    return site.shared.get(
+        ("api", request.target, zone), lambda: answers.document(operation.make(asked)), number=number, wanted=number
+    )  # fmt: skip
+
+
+def _body(request: Request) -> Any:
+    kind = request.header("content-type").partition(";")[0].strip().lower()
+    if kind != answers.JSON:
+        raise Refused(
+            415, "say Content-Type: application/json", "post a document; {} asks for nothing special"
+        )
+    try:
+        return msgspec.convert(_whole_numbers(msgspec.json.decode(request.body)), asking.WishBody)
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
+        hint = asking.document_hint(str(error))
+        raise Refused(400, f"the document is not taken: {error}"[:300], hint) from error
+
+
+def _whole_numbers(document: Any) -> Any:
+    """To JSON, 3.0 is the same whole number as 3."""
+    if not isinstance(document, dict):
+        return document
+    return {
+        name: int(value) if isinstance(value, float) and value.is_integer() else value
+        for name, value in document.items()
+    }

@@ -1,0 +1,253 @@
+"""Where a run's budget went: what is left by unit, the burn-down over time, and what each beat, tool and attempt cost."""
+
+from collections.abc import Iterable, Sequence
+from datetime import datetime
+
+from outlast.board.docs import Row
+from outlast.core.statuses import CLOSED
+from outlast.runs import ledger as ledgers
+from outlast.runs.ledger import Ledger, Unit
+from outlast.runs.show import Spent
+from outlast.runs.tally import Attempted
+from outlast.web import drawing, frame, showing, words
+from outlast.web.frame import View
+from outlast.web.html import NOTHING, Safe, join, tag
+
+ROWS_SHOWN = 50
+COURSE_OPEN, COURSE_SHOWN = 12, 72
+_KNOWN = {
+    "call": "its share of each beat, split over its calls by their number",
+    "decision": "its own",
+    "none": "of beats without a call",
+}
+
+
+def render(view: View, row: Row, given: Ledger) -> Safe:
+    """Everything that is known of what it spent."""
+    elsewhere = None
+    if given.run != row.run:
+        root = tag("a", f"run {given.run}", href=frame.run_url(given.run, "budget"))
+        elsewhere = frame.notice(
+            "mute", "This run draws on the budget of its root, ", root, ", which is shown here."
+        )
+    return showing.page(
+        view, row, "budget", elsewhere, _state(view, row, given), _chart_panel(view, given), _course_panel(view, given),
+        _beats_panel(view, given), _tools_panel(given), _attempts_panel(view, given),
+    )  # fmt: skip
+
+
+# -- units -------------------------------------------------------------------------------------------------------------
+
+
+_HEAD = (
+    "Unit", "Spent", "Limit", "Left", "Set aside", "Kept for its end", "Last hour", "An hour", "Forecast", "Lasts",
+)  # fmt: skip
+
+
+def _state(view: View, row: Row, given: Ledger) -> Safe:
+    rows = [_unit_row(unit, given.spent) for unit in given.units if unit.unit != "beats" or unit.limit]
+    told = [at for at in range(len(_HEAD)) if any(each[at] is not None for each in rows)]
+    shown = [[showing.nothing() if each[at] is None else each[at] for at in told] for each in rows]
+    head = [_HEAD[at] for at in told]
+    listed = showing.table(head, shown, caption="Units of the budget", numbers=range(1, len(head)))
+    add = None
+    if not view.read_only and row.status not in CLOSED:
+        link = frame.run_url(given.run, "do", "budget")
+        add = frame.button("Add budget", link, primary=given.cause == "budget", sign="budget")
+    return frame.panel(
+        "What is left", _warning(view, given), showing.wide(listed, "Units of the budget"), _kinds(given), _expected(given),
+        id_="units", aside=add,
+    )  # fmt: skip
+
+
+def _warning(view: View, given: Ledger) -> Safe:
+    """That it met its limit, or must come to its end, in words and with what to type."""
+    if given.cause == "budget" and given.status != "running":
+        line = tag("p", frame.ours(view, f"outlast resume {given.run} {given.more}".rstrip()))
+        told = "Its budget is spent. " if given.more else "There is budget left: resume it. It stopped at: "
+        tone: frame.Tone = "bad" if given.more else "warn"
+        return frame.notice(tone, tag("strong", told), words.clip(given.evidence, 300), line)
+    wraps = [drawing.unit_name(unit.unit).lower() for unit in given.units if unit.wraps_up]
+    if wraps:
+        return frame.notice(
+            "warn", f"It must come to its end: only the reserve is left of {', '.join(wraps)}."
+        )
+    return NOTHING
+
+
+def _unit_row(unit: Unit, spent: Spent) -> list[object]:
+    """What stands under each heading; None where there is nothing to say."""
+
+    def told(amount: int | None) -> str | None:
+        return None if amount is None else words.amount(unit.unit, amount)
+
+    share = f" ({words.percent(unit.used_pct)})" if unit.used_pct is not None else ""
+    forecast: object = told(unit.forecast)
+    if unit.forecast is not None and unit.limit and unit.forecast > unit.limit:
+        forecast = frame.labelled("needs-you", f"{told(unit.forecast)}, above the limit", "warn")
+    return [
+        drawing.unit_name(unit.unit), f"{_spent(unit, spent)}{share}", told(unit.limit) or "no limit", told(unit.left),
+        told(unit.reserved or None), told(unit.kept or None), told(unit.per_hour_now), told(unit.per_hour), forecast,
+        None if unit.lasts_s is None else words.span(unit.lasts_s),
+    ]  # fmt: skip
+
+
+def _spent(unit: Unit, spent: Spent) -> str:
+    """What is spent; of money what is known of it, which is no $0 where nothing was paid."""
+    if unit.unit == "usd":
+        return words.cost(spent)
+    about = "≈ " if spent.estimated and unit.unit == "tokens" else ""
+    return f"{about}{words.amount(unit.unit, unit.spent)}"
+
+
+def _kinds(given: Ledger) -> Safe:
+    spent = given.spent
+    about = "; some of it is an upper bound (≈)" if spent.estimated else ""
+    return tag(
+        "p",
+        f"Of the tokens: {spent.input:,} input, {spent.output:,} output, {spent.cache_read:,} cache read, "
+        f"{spent.cache_write:,} cache write{about}.",
+        class_="dim",
+    )
+
+
+def _expected(given: Ledger) -> Safe | None:
+    if given.expected is None or not given.expected.learnt:
+        return None
+    tokens, time_s = given.expected.tokens, given.expected.time_s
+    return tag(
+        "p",
+        f"By the runs before: {words.short(tokens.p50)} tokens in all, {words.span(time_s.p50)}; in nine of ten cases at "
+        f"most {words.short(tokens.p90)}, {words.span(time_s.p90)}.",
+        class_="dim",
+    )
+
+
+# -- over time ---------------------------------------------------------------------------------------------------------
+
+
+def _chart_panel(view: View, given: Ledger) -> Safe:
+    drawn = drawing.burndown(given, view.zone)
+    return frame.panel(
+        drawing.burndown_title(given), drawn or frame.empty("Nothing was spent yet"), id_="burndown"
+    )
+
+
+def _course_panel(view: View, given: Ledger) -> Safe:
+    """When it was warned, told to wrap up, given more, and saved."""
+    told: list[tuple[datetime, int, str, str, Safe | None]] = [
+        (each.at, each.beat, _level(each.level), each.text, None) for each in given.warnings
+    ]
+    told += [(each.at, each.beat, "limit", each.text, None) for each in given.changes]
+    for save in given.saves:
+        link = tag("a", save.commit[:7], href=frame.run_url(given.run, "saves", save.commit), class_="mono")
+        told.append((save.at, save.beat, f"{save.kind} save", save.reason, link))
+    if not told:
+        return NOTHING
+    told.sort(key=lambda each: each[0], reverse=True)
+    rows = [
+        [frame.when(view, at), f"{beat:,}", what, join((link, " " if link else None, showing.clipped(text, 240)))]
+        for at, beat, what, text, link in told
+    ]  # fmt: skip
+    folded = None
+    if len(rows) > COURSE_OPEN:
+        hidden = len(rows) - COURSE_SHOWN + max(0, given.saves_total - len(given.saves))
+        more = tag("p", f"{hidden:,} before these are not shown", class_="dim") if hidden > 0 else None
+        earlier = _course(rows[COURSE_OPEN:COURSE_SHOWN], "Earlier warnings, limits and saves")
+        summary = tag("summary", f"{len(rows[COURSE_OPEN:COURSE_SHOWN]):,} earlier")
+        folded = tag("details", summary, earlier, more, id="course-earlier", class_="fold")
+    title = "Warnings, limits and saves"
+    return frame.panel(title, _course(rows[:COURSE_OPEN], title), folded, id_="course")
+
+
+def _course(rows: Sequence[Sequence[object]], caption: str) -> Safe:
+    return showing.table(("When", "Beat", "What", "Why"), rows, caption=caption, numbers=(1,))
+
+
+def _level(level: str) -> str:
+    return "told to wrap up" if level.startswith("wrap-up") else "warned"
+
+
+# -- where it went -------------------------------------------------------------------------------------------------------
+
+
+def _cells(spent: Spent) -> list[object]:
+    kinds = (spent.tokens, spent.input, spent.output, spent.cache_read, spent.cache_write)
+    return [*(f"{each:,}" for each in kinds), words.cost(spent)]
+
+
+_SPENT_HEAD = ("Tokens", "Input", "Output", "Cache read", "Cache write", "Money")
+
+
+def _beats_panel(view: View, given: Ledger) -> Safe:
+    rows = [
+        [f"{each.beat:,}", frame.when(view, each.at), showing.clipped(each.step, 120) if each.step else showing.nothing(),
+         f"{each.calls:,}", *_cells(each.spent)]
+        for each in reversed(given.by_beat[-ROWS_SHOWN:])
+    ]  # fmt: skip
+    head = ("Beat", "Done", "Step", "Calls", *_SPENT_HEAD)
+    aside = f"the last {len(rows):,} of {given.beats:,}" if len(rows) < given.beats else None
+    ids = [f"by-beat-{each.beat}" for each in reversed(given.by_beat[-ROWS_SHOWN:])]
+    return _folded("By beat", head, rows, "beat", (0, *range(3, 10)), aside, ids)
+
+
+def _tools_panel(given: Ledger) -> Safe:
+    most = max((each.tokens for each in given.by_tool), default=0)
+    rows = [
+        [showing.clipped(each.name if each.kind != "decision" else f"decide {each.name}", 80), f"{each.calls:,}",
+         join((f"{each.tokens:,} ", _share(each.tokens, most))), _tool_money(each.cost_microusd, given.spent),
+         _KNOWN[each.kind]]
+        for each in given.by_tool[:ROWS_SHOWN]
+    ]  # fmt: skip
+    hidden = len(given.by_tool) - len(rows)
+    aside = f"{hidden:,} cheaper ones are not shown" if hidden > 0 else None
+    return _folded(
+        "By tool", ("Tool", "Calls", "Tokens", "Money", "How it is known"), rows, "tool", (1, 2, 3), aside
+    )
+
+
+def _tool_money(microusd: int, spent: Spent) -> str:
+    kind = ledgers.money(spent)
+    return kind if kind != "paid" and not microusd else words.dollars(microusd)
+
+
+def _share(part: int, most: int) -> Safe:
+    """How a row compares with the dearest."""
+    width = f"{100 * part / most:.1f}" if most else "0"
+    return tag(
+        "svg", tag("rect", width=width, height=6, class_="fill"), viewBox="0 0 100 6", preserveAspectRatio="none",
+        class_="bar small t-go", aria_hidden="true",
+    )  # fmt: skip
+
+
+def _attempts_panel(view: View, given: Ledger) -> Safe:
+    rows = [
+        [f"{each.attempt:,}", frame.when(view, each.started_at), words.span(each.spent.time_ms / 1000), f"{each.beats:,}",
+         *_cells(each.spent), _ended(each, given)]
+        for each in reversed(given.by_attempt[-ROWS_SHOWN:])
+    ]  # fmt: skip
+    head = ("Attempt", "Started", "Time", "Beats", *_SPENT_HEAD, "Ended")
+    aside = f"the last {len(rows):,} of {given.attempts:,}" if len(rows) < given.attempts else None
+    ids = [f"by-attempt-{each.attempt}" for each in reversed(given.by_attempt[-ROWS_SHOWN:])]
+    return _folded("By attempt", head, rows, "attempt", (0, *range(2, 10)), aside, ids)
+
+
+def _ended(each: Attempted, given: Ledger) -> Safe:
+    lives = each.ended_at is None and given.status == "running" and each is given.by_attempt[-1]
+    shape, tone, word = drawing.ending(each.cause, each.evidence, lives=lives)
+    return tag("span", drawing.sign(shape, tone), word, title=words.clip(each.evidence, 300) or None)
+
+
+def _folded(
+    title: str,
+    head: tuple[str, ...],
+    rows: Sequence[Sequence[object]],
+    id_: str,
+    numbers: Iterable[int],
+    aside: str | None,
+    ids: Sequence[str] = (),
+) -> Safe:
+    if not rows:
+        return NOTHING
+    listed = showing.table(head, rows, caption=title, numbers=numbers, ids=ids)
+    return frame.panel(title, showing.wide(listed, title), id_=f"by-{id_}", aside=aside)

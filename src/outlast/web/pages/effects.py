@@ -1,0 +1,128 @@
+"""The effects of a run: what was intended, what came of it, and what each look at it found. In doubt first."""
+
+from outlast.board.docs import Effects, EffectShown, Look, Row
+from outlast.web import frame, showing, words
+from outlast.web.frame import View
+from outlast.web.html import NOTHING, Safe, join, tag
+
+LOOKS_SHOWN = 12
+_FOUND = {
+    "happened": ("done", "it happened"),
+    "did_not": ("failed", "it did not happen"),
+    "cannot_tell": ("in_doubt", "cannot tell"),
+    "give_up": ("cancelled", "given up"),
+}
+_POLICIES = {
+    "reissue": "asked again with the same key: the far side knows it",
+    "probe": "a probe looks whether it happened",
+    "ask": "a person says whether it happened",
+    "give_up": "given up where nobody knows",
+    "tell": "the agent is told what was found",
+}
+
+
+def render(view: View, row: Row, given: Effects) -> Safe:
+    """Effects, newest first; those that wait for an answer on top."""
+    doubts = [each for each in given.effects if each.effect.state == "in_doubt"]
+    others = [each for each in given.effects if each.effect.state != "in_doubt"]
+    if not given.effects:
+        told = "What a run does to the world outside (a push, a payment, a message) is on record here, before and after."
+        return showing.page(
+            view, row, "effects", frame.panel("Effects", frame.empty("No effects", told), id_="effects")
+        )
+    top = NOTHING
+    if doubts:
+        title = f"In doubt: {words.plural(len(doubts), 'effect')}"
+        top = frame.panel(
+            title, showing.what_to_do(row), [_card(view, row, each) for each in doubts], id_="doubts"
+        )
+    rest = [_card(view, row, each) for each in others] or [
+        tag("p", "All effects shown here are in doubt.", class_="dim")
+    ]
+    return showing.page(
+        view, row, "effects", top, frame.panel("Effects, newest first", rest, id_="effects", aside=words.plural(given.total, "effect")),
+        frame.pager(view, given.before),
+    )  # fmt: skip
+
+
+def _card(view: View, row: Row, shown: EffectShown) -> Safe:
+    """An effect: what it does and what came of it, the rest behind a fold. One in doubt is told whole."""
+    effect = shown.effect
+    in_doubt = effect.state == "in_doubt"
+    name = f"{shown.run}-{effect.id}" if shown.run != row.run else effect.id
+    child = None
+    if shown.run != row.run:
+        child = tag(
+            "p", "of the child run ", tag("a", shown.run, href=frame.run_url(shown.run), class_="mono")
+        )
+    first: list[tuple[str, object]] = [
+        (
+            "Intended",
+            join((frame.when(view, effect.intended_at), " (", frame.ago(view, effect.intended_at), ")")),
+        ),
+        ("Outcome", _outcome(shown, name)),
+        ("Looked into", _looks(view, shown, name) if shown.looks else None),
+    ]
+    rest: list[tuple[str, object]] = [
+        ("Policy", f"{words.spell(effect.policy)}: {_POLICIES.get(effect.policy, '')}"),
+        ("Tries", f"{effect.attempts:,}"),
+        ("Key", tag("code", showing.clipped(effect.key, 120))),
+        ("Called with", _called(shown)),
+    ]
+    act = words.clip(showing.act_words(effect), 300)
+    more = frame.facts(rest)
+    if not in_doubt:
+        more = tag(
+            "details", tag("summary", "policy, key, arguments"), more, id=f"effect-{name}-more", class_="fold"
+        )
+    title = (tag("span", effect.id, class_="n"), showing.effect_badge(effect), tag("span", act, class_="act"))
+    return tag(
+        "article", tag("h3", title), child, frame.facts(first), more,
+        showing.settle_links(view, shown.run, effect.id) if in_doubt else None,
+        class_="effect", id=f"effect-{name}",
+    )  # fmt: skip
+
+
+def _outcome(shown: EffectShown, name: str) -> Safe:
+    effect = shown.effect
+    by = (
+        tag("span", f"settled by {words.clip(effect.settled_by, 80)}. ", class_="dim")
+        if effect.settled_by
+        else None
+    )
+    result = showing.value(effect.result, id_=f"effect-{name}-result", name="result")
+    evidence = showing.long_text(effect.evidence, id_=f"effect-{name}-why", name="evidence")
+    if effect.state in ("in_doubt", "open"):
+        word = "none yet, it is under way" if effect.state == "open" else "nobody knows"
+        return join((tag("span", word), tag("div", evidence) if evidence else None))
+    return join(
+        (
+            by,
+            result or (None if evidence else tag("span", "no result", class_="dim")),
+            tag("div", evidence) if evidence else None,
+        )
+    )
+
+
+def _called(shown: EffectShown) -> Safe | None:
+    """Its arguments as they are on record."""
+    told = showing.pretty(shown.effect.args)
+    cut = len(told) - showing.FOLDED_CHARS
+    more = tag("p", f"cut here: {cut:,} more characters", class_="dim") if cut > 0 else None
+    return None if told == "null" else join((tag("pre", told[: showing.FOLDED_CHARS], class_="pre"), more))
+
+
+def _looks(view: View, shown: EffectShown, name: str) -> Safe:
+    lines = [
+        _look(view, each, f"effect-{name}-look-{at}") for at, each in enumerate(shown.looks[-LOOKS_SHOWN:])
+    ]
+    hidden = len(shown.looks) - LOOKS_SHOWN
+    before = tag("li", f"{hidden:,} before these", class_="dim") if hidden > 0 else None
+    return tag("ol", before, lines, class_="looks")
+
+
+def _look(view: View, look: Look, id_: str) -> Safe:
+    sign, word = _FOUND.get(look.finding or "", ("in_doubt", "no outcome"))
+    by = f" by {words.clip(look.by, 80)}" if look.by else ""
+    evidence = showing.long_text(look.evidence, id_=id_, name="evidence")
+    return tag("li", frame.when(view, look.at), " ", frame.labelled(sign, f"{word}{by}"), " ", evidence)

@@ -1,0 +1,130 @@
+"""Which user is at the other end of a connection inside this machine, as the kernel itself says.
+
+It is asked for this one connection (`sock_diag(7)`), however many others there are; where it does not answer that, its table of
+all connections is read.
+"""
+
+import errno
+import ipaddress
+import os
+import socket
+import struct
+import sys
+import threading
+from pathlib import Path
+
+UNKNOWN = -1  # it was of this machine, and is closed already: nobody's
+_ESTABLISHED = 1
+_TABLES = {4: Path("/proc/net/tcp"), 6: Path("/proc/net/tcp6")}
+_SOCK_DIAG, _BY_FAMILY, _REQUEST, _ERROR = 4, 20, 1, 2
+_HEAD = struct.Struct("=IHHII")
+_ASKED = struct.Struct("=BBBBI")
+_ENDS = struct.Struct(">HH16s16s")
+_NO_COOKIE = struct.pack("=III", 0, 0xFFFFFFFF, 0xFFFFFFFF)
+_TOLD = struct.Struct("=BBBB48xIIIII")
+_ANSWERS = threading.Event()  # whether the kernel was found to answer at all
+_FULL = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
+
+End = tuple[str, int]
+
+
+class NoRoom(OSError):
+    """It cannot be asked now: this process has as many files open as it may."""
+
+
+def is_ours(peer: End, here: End) -> bool:
+    """Whether the other end is of our user or root's. What cannot be found is not."""
+    return uid_of(peer, here) in (0, os.getuid())
+
+
+def uid_of(peer: End, here: End) -> int | None:
+    """The user id of the other end; None where it is not on this machine. Raises NoRoom.
+
+    An end that is closed already has no user, and the kernel says 0 for it: root's counts only while it is open.
+    """
+    found = user_of(peer, here)
+    if found is None:
+        return None
+    uid, is_open = found
+    return uid if uid != 0 or is_open else UNKNOWN
+
+
+def user_of(peer: End, here: End) -> tuple[int, bool] | None:
+    """The user id of the other end as the kernel has it, and whether it is still open."""
+    ends = _plain(peer), _plain(here)
+    try:
+        found = _asked(*ends)
+    except (OSError, struct.error):
+        return _looked_up(*ends)
+    if found is not None:
+        _ANSWERS.set()
+    elif not _ANSWERS.is_set():  # one that cannot tell says that it is not there, too
+        return _looked_up(*ends)
+    return found
+
+
+def _plain(end: End) -> End:
+    """An address of IPv4 that is written as one of IPv6 is still one of IPv4 to who connects."""
+    address = ipaddress.ip_address(end[0].partition("%")[0])
+    mapped = getattr(address, "ipv4_mapped", None)
+    return str(mapped or address), end[1]
+
+
+def _asked(peer: End, here: End) -> tuple[int, bool] | None:
+    """As the kernel answers for this very connection. Raises OSError where it does not."""
+    address = ipaddress.ip_address(peer[0])
+    family = socket.AF_INET if address.version == 4 else socket.AF_INET6
+    ends = _ENDS.pack(peer[1], here[1], _padded(peer[0]), _padded(here[0]))
+    body = _ASKED.pack(family, socket.IPPROTO_TCP, 0, 0, 0xFFFFFFFF) + ends + _NO_COOKIE
+    with socket.socket(socket.AF_NETLINK, socket.SOCK_RAW | socket.SOCK_CLOEXEC, _SOCK_DIAG) as kernel:
+        kernel.settimeout(1.0)
+        kernel.sendto(_HEAD.pack(_HEAD.size + len(body), _BY_FAMILY, _REQUEST, 1, 0) + body, (0, 0))
+        said = kernel.recv(4096)
+    _, kind, _, _, _ = _HEAD.unpack_from(said)
+    if kind == _ERROR:
+        code = -struct.unpack_from("=i", said, _HEAD.size)[0]
+        if code == errno.ENOENT:
+            return None
+        raise OSError(code, os.strerror(code))
+    _, state, _, _, _, _, _, uid, _ = _TOLD.unpack_from(said, _HEAD.size)
+    if said[_HEAD.size + 4 : _HEAD.size + 4 + _ENDS.size] != ends:
+        return None  # it answered for whoever listens there
+    return uid, state == _ESTABLISHED
+
+
+def _padded(address: str) -> bytes:
+    return ipaddress.ip_address(address).packed.ljust(16, b"\0")
+
+
+def _looked_up(peer: End, here: End) -> tuple[int, bool] | None:
+    """As the table of all connections has it."""
+    wanted = [_spelled(peer), _spelled(here)]
+    try:
+        with _TABLES[ipaddress.ip_address(peer[0]).version].open() as table:
+            for row in table:
+                words = row.split(maxsplit=8)
+                if words[1:3] == wanted:
+                    return int(words[7]), int(words[3], 16) == _ESTABLISHED
+    except OSError as error:
+        if error.errno in _FULL:
+            raise NoRoom(error.errno, error.strerror) from error
+    except (ValueError, IndexError):
+        pass
+    return None
+
+
+def can_be_told() -> bool:
+    """Whether this machine shows it at all: a connection of our own must be found."""
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        address = listening.getsockname()
+        with socket.create_connection(address, timeout=5) as client:
+            taken, _ = listening.accept()
+            with taken:
+                return is_ours(client.getsockname()[:2], address[:2])
+
+
+def _spelled(end: End) -> str:
+    """As the table has it: words of four bytes, each in the order of this machine."""
+    raw = ipaddress.ip_address(end[0]).packed
+    words = [int.from_bytes(raw[at : at + 4], sys.byteorder) for at in range(0, len(raw), 4)]
+    return "".join(f"{word:08X}" for word in words) + f":{end[1]:04X}"

@@ -1,0 +1,246 @@
+"""A request as it comes over the wire: read with limits on size and time. What can be read in two ways is refused."""
+
+import re
+import socket
+import time
+from dataclasses import dataclass
+from urllib.parse import unquote_to_bytes
+
+LINE_BYTES_MAX = 8 << 10
+HEADERS_MAX = 100
+HEAD_BYTES_MAX = 32 << 10
+BODY_BYTES_MAX = 64 << 10
+FIELDS_MAX = 64
+SEGMENTS_MAX = 12
+RECEIVE_S = 10.0
+IDLE_S = 60.0
+_READ_BYTES = 16 << 10
+
+_LINE = re.compile(rb"([A-Z]{1,16}) ([\x21-\x7e]+) HTTP/([0-9]\.[0-9])")
+_NAME = re.compile(rb"[!#$%&'*+\-.^_`|~0-9A-Za-z]+")
+_VALUE = re.compile(rb"[\t\x20-\x7e\x80-\xff]*")
+_PERCENT = re.compile(r"%(?![0-9A-Fa-f]{2})")
+_CONTROL = re.compile(r"[\x00-\x1f\x7f]")
+_ONCE = {"host", "content-length", "content-type", "origin", "authorization", "transfer-encoding"}
+
+
+class Malformed(Exception):
+    """This is no request that can be answered as usual. It gets this status, and the connection ends."""
+
+    def __init__(self, status: int, words: str, target: str = "") -> None:
+        super().__init__(words)
+        self.status, self.target = status, target
+
+
+class Hung(Exception):
+    """The other side is gone, or never began: nothing is answered."""
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """What is asked. `segments` are the decoded parts of the path; `fields` those of the query, in their order."""
+
+    method: str
+    target: str
+    segments: tuple[str, ...]
+    fields: tuple[tuple[str, str], ...]
+    headers: dict[str, str]
+    body: bytes
+    lasts: bool
+
+    @property
+    def path(self) -> str:
+        """As it was written, without the query."""
+        return self.target.partition("?")[0]
+
+    def header(self, name: str) -> str:
+        """A header by its lower-case name; empty where there is none."""
+        return self.headers.get(name, "")
+
+    @property
+    def cookies(self) -> dict[str, str]:
+        """Of two with one name the first counts, as the more specific one is sent first."""
+        found: dict[str, str] = {}
+        for pair in self.header("cookie").split(";"):
+            name, mark, value = pair.strip().partition("=")
+            if mark:
+                found.setdefault(name, value)
+        return found
+
+    def cookies_named(self, name: str) -> list[str]:
+        """All cookies with one name: others on this host may have set some, and theirs may come first."""
+        pairs = (pair.strip().partition("=") for pair in self.header("cookie").split(";"))
+        return [value for found, mark, value in pairs if mark and found == name]
+
+    @property
+    def wants_json(self) -> bool:
+        """Whether it speaks to the API and not to a page."""
+        return wants_json(self.target)
+
+
+def wants_json(target: str) -> bool:
+    """Whether an address, even one that cannot be read, is one of the API."""
+    return target.startswith("/api/")
+
+
+class Wire:
+    """Reads requests from a connection one after the other; what came too early stays for the next."""
+
+    def __init__(self, connection: socket.socket) -> None:
+        self._socket = connection
+        self._held = b""
+        self._deadline_s = 0.0
+
+    def next(self, idle_s: float, receive_s: float = RECEIVE_S) -> Request:
+        """The next request. Raises Malformed, or Hung at the end of the connection."""
+        self._deadline_s = time.monotonic() + idle_s
+        while not self._held.lstrip(b"\r\n"):
+            if len(self._held) > 16:
+                raise Malformed(400, "empty lines are no request")
+            self._more(begun=False)
+        self._held = self._held.lstrip(b"\r\n")
+        self._deadline_s = time.monotonic() + receive_s
+        method, target, version = self._line()
+        headers = self._headers()
+        _check_framing(method, version, headers)
+        try:
+            segments, fields = read_target(target)
+        except Malformed as problem:
+            raise Malformed(problem.status, str(problem), target) from problem
+        return Request(
+            method, target, segments, fields, headers, self._body(headers), _lasts(version, headers)
+        )
+
+    def _more(self, *, begun: bool) -> None:
+        left_s = self._deadline_s - time.monotonic()
+        try:
+            if left_s <= 0:
+                raise TimeoutError
+            self._socket.settimeout(left_s)
+            came = self._socket.recv(_READ_BYTES)
+        except TimeoutError:
+            if begun:
+                raise Malformed(408, "the request did not come in time") from None
+            raise Hung from None
+        except OSError:
+            raise Hung from None
+        if not came:
+            raise Hung
+        self._held += came
+
+    def _line(self) -> tuple[str, str, str]:
+        while b"\r\n" not in self._held[:LINE_BYTES_MAX]:
+            if b"\n" in self._held[:LINE_BYTES_MAX]:
+                raise Malformed(400, "a line ends with CR LF")
+            if len(self._held) >= LINE_BYTES_MAX:
+                raise Malformed(414, f"the address is longer than {LINE_BYTES_MAX:,} bytes")
+            self._more(begun=True)
+        line, _, self._held = self._held.partition(b"\r\n")
+        read = _LINE.fullmatch(line)
+        if read is None:
+            raise Malformed(400, "the first line is not METHOD /path HTTP/1.1")
+        if read[3] not in (b"1.0", b"1.1"):
+            raise Malformed(505, "this speaks HTTP/1.1")
+        return read[1].decode(), read[2].decode(), read[3].decode()
+
+    def _headers(self) -> dict[str, str]:
+        while not self._held.startswith(b"\r\n") and b"\r\n\r\n" not in self._held[: HEAD_BYTES_MAX + 4]:
+            if len(self._held) > HEAD_BYTES_MAX:
+                raise Malformed(431, f"the headers are longer than {HEAD_BYTES_MAX:,} bytes")
+            self._more(begun=True)
+        if self._held.startswith(b"\r\n"):
+            self._held = self._held[2:]
+            return {}
+        head, _, self._held = self._held.partition(b"\r\n\r\n")
+        lines = head.split(b"\r\n")
+        if len(lines) > HEADERS_MAX:
+            raise Malformed(431, f"there are more than {HEADERS_MAX} headers")
+        found: dict[str, str] = {}
+        for line in lines:
+            name, value = _header(line)
+            if name in found and name in _ONCE:
+                raise Malformed(400, f"{name} is there twice")
+            found[name] = f"{found[name]}, {value}" if name in found else value
+        return found
+
+    def _body(self, headers: dict[str, str]) -> bytes:
+        size = int(headers.get("content-length", "0"))
+        if size > len(self._held) and headers.get("expect", "").lower() == "100-continue":
+            try:
+                self._socket.sendall(b"HTTP/1.1 100 Continue\r\n\r\n")
+            except OSError:
+                raise Hung from None
+        while len(self._held) < size:
+            self._more(begun=True)
+        body, self._held = self._held[:size], self._held[size:]
+        return body
+
+
+def _header(line: bytes) -> tuple[str, str]:
+    name, colon, value = line.partition(b":")
+    if not colon or _NAME.fullmatch(name) is None or _VALUE.fullmatch(value) is None:
+        raise Malformed(400, "a header is not `Name: value` on one line")
+    return name.decode().lower(), value.strip(b" \t").decode("latin-1")
+
+
+def _check_framing(method: str, version: str, headers: dict[str, str]) -> None:
+    """Where one request ends and the next begins must be beyond doubt."""
+    if "transfer-encoding" in headers:
+        if "content-length" in headers:
+            raise Malformed(400, "Content-Length and Transfer-Encoding contradict each other")
+        raise Malformed(411, "say Content-Length; no other transfer coding is read here")
+    length = headers.get("content-length")
+    if length is None and method in ("POST", "PUT", "PATCH"):
+        raise Malformed(411, "say Content-Length")
+    if length is not None and re.fullmatch("[0-9]{1,12}", length) is None:
+        raise Malformed(400, "Content-Length is no number")
+    if length is not None and int(length) > BODY_BYTES_MAX:
+        raise Malformed(413, f"the body is larger than {BODY_BYTES_MAX:,} bytes")
+    if "host" not in headers:
+        raise Malformed(400, "say Host")
+    if headers.get("expect", "100-continue").lower() != "100-continue":
+        raise Malformed(417, "only 100-continue can be expected")
+
+
+def _lasts(version: str, headers: dict[str, str]) -> bool:
+    words = {word.strip().lower() for word in headers.get("connection", "").split(",")}
+    return "close" not in words if version == "1.1" else "keep-alive" in words
+
+
+def read_target(target: str) -> tuple[tuple[str, ...], tuple[tuple[str, str], ...]]:
+    """Path and query of an address, decoded once. Raises Malformed for what could be read in another way elsewhere."""
+    path, _, query = target.partition("?")
+    if not path.startswith("/") or "#" in target:
+        raise Malformed(400, "an address begins with / and has no #")
+    parts = path[1:].split("/") if path != "/" else []
+    if len(parts) > SEGMENTS_MAX:
+        raise Malformed(400, "no address here has so many parts")
+    segments = tuple(_decoded(part) for part in parts)
+    if any(segment in ("", ".", "..") or re.search(r"[/\\]", segment) for segment in segments):
+        raise Malformed(400, "this address has an empty part, dots or slashes in it")
+    return segments, form(query)
+
+
+def form(text: str) -> tuple[tuple[str, str], ...]:
+    """The fields of a query or of a posted form. Raises Malformed."""
+    pairs = [pair for pair in text.split("&") if pair]
+    if len(pairs) > FIELDS_MAX:
+        raise Malformed(400, f"there are more than {FIELDS_MAX} fields")
+    found = []
+    for pair in pairs:
+        name, _, value = pair.replace("+", " ").partition("=")
+        found.append((_decoded(name), _decoded(value, anything=True)))
+    return tuple(found)
+
+
+def _decoded(text: str, *, anything: bool = False) -> str:
+    """Decoded once. What a field may hold is said where it is read; a name or a part of a path has no controls in it."""
+    if _PERCENT.search(text):
+        raise Malformed(400, "a % is not followed by two hexadecimal digits")
+    try:
+        decoded = unquote_to_bytes(text).decode()
+    except UnicodeDecodeError:
+        raise Malformed(400, "the address is not UTF-8") from None
+    if not anything and _CONTROL.search(decoded):
+        raise Malformed(400, "there is a control character in the address")
+    return decoded

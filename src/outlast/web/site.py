@@ -1,0 +1,121 @@
+"""What all requests share: the store, opened when it appears and given up when it fails, and what is kept in memory of it."""
+
+import gc
+import shlex
+import threading
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+from outlast.board import wishes
+from outlast.board.counting import Counter
+from outlast.board.index import Index
+from outlast.board.pressed import Pressed
+from outlast.errors import OutlastError, StoreError, StoreGone
+from outlast.store import SqliteStore
+from outlast.web.guard import Guard
+from outlast.web.live import Live
+from outlast.web.metrics import Requests
+from outlast.web.sharing import Shared
+
+RETRY_S = 1.0
+
+
+@dataclass(frozen=True, slots=True)
+class Opened:
+    """A store that is there, and what was made of it."""
+
+    store: SqliteStore
+    index: Index
+    counter: Counter
+
+
+class Site:
+    """One page on one store. `by` is who acts through it."""
+
+    def __init__(self, root: Path, database: Path, guard: Guard, *, by: str) -> None:
+        self.root, self.database, self.guard, self.by = root, database, guard, by
+        self.options = shlex.join(wishes.there(f"sqlite://{database}"))  # that lead a command to this store
+        self.outlast = f"outlast {self.options}".rstrip()
+        self.pressed = Pressed(root)
+        self.requests = Requests()
+        self.shared = Shared()
+        self.live = Live(self._source, self._failed)
+        self._lock = threading.Lock()
+        self._opened: Opened | None = None
+        self._was_there = False
+        self._problem: StoreError | None = None
+        self._problem_s = 0.0
+
+    def start(self) -> None:
+        """Read the store ahead of the first request, and begin to tell of events."""
+        threading.Thread(target=self._read_ahead, name="outlast-ui-store", daemon=True).start()
+        self.live.start()
+
+    def stop(self) -> None:
+        """End all streams and let go of the store."""
+        self.live.stop()
+        with self._lock:
+            self._close()
+
+    def opened(self) -> Opened | None:
+        """The store; None where none is there yet. Raises StoreError where it cannot be read, or where it is gone."""
+        with self._lock:
+            if self._opened is not None:
+                try:
+                    self._opened.store.check_there()
+                except StoreError:
+                    self._close()
+                    raise
+                if self._opened.store.usable:
+                    return self._opened
+                self._close()  # a write has failed, after which it writes no more: what became of it shows in another
+            if self._problem is not None and time.monotonic() - self._problem_s < RETRY_S:
+                raise self._problem
+            if not self.database.exists():
+                if self._was_there:
+                    raise StoreGone(self.database)
+                return None
+            try:
+                self._opened = self._open()
+            except StoreError as error:
+                self._problem, self._problem_s = error, time.monotonic()
+                raise
+            self._problem, self._was_there = None, True
+            return self._opened
+
+    def _open(self) -> Opened:
+        store = SqliteStore(self.root, self.database, reading=self.guard.read_only)
+        try:
+            index = Index(store)
+            gc.freeze()  # what is known of 10,000 runs is no garbage: looking through it holds up a request by 70 ms
+            counter = Counter(store, index)
+            counter.start()
+        except BaseException:
+            store.close()
+            raise
+        return Opened(store, index, counter)
+
+    def _close(self) -> None:
+        """Asked with the lock held."""
+        opened, self._opened = self._opened, None
+        self.shared = Shared()  # what was told of it is not told of another one that comes in its place
+        if opened is not None:
+            opened.counter.stop()
+            opened.store.close()
+
+    def _read_ahead(self) -> None:
+        try:
+            self.opened()
+        except OutlastError:
+            pass  # the first request says so
+
+    def _source(self) -> SqliteStore | None:
+        opened = self.opened()
+        return opened.store if opened else None
+
+    def _failed(self, error: Exception) -> None:
+        """The pump met an error. A store that was only busy is asked again; another one is opened anew."""
+        with self._lock:
+            if self._opened is not None and not self._opened.store.usable:
+                self._close()
