@@ -222,10 +222,20 @@ def carried(cli: Cli, *words: str) -> Answer:
     return cli(*words, PATH=f"{folder}:{cli.environ['PATH']}", OUTLAST_RESTART_WAIT_S="0.05")
 
 
+def test_who_was_given_more_is_not_told_to_get_more(cli: Cli) -> None:
+    assert carried(cli, "run", "--task", "t", "--budget", "beats=1", "--", *STEPS).code == 4
+    cli.ok("budget", "t", "--add", "beats=1")
+    row = cli("report", "--json").json["runs"][0]
+    assert (row["what"], row["command"]) == ("stopped", f"outlast resume {row['run']}")
+    assert row["why"] == "its budget was spent, and there is some again: 1 of 2 beats left"
+    assert "there is budget left: `outlast resume t` goes on where it was" in cli.ok("budget", "t").err
+
+
 def test_a_command_that_met_its_budget_goes_on_where_it_was_with_more(cli: Cli) -> None:
     first = carried(cli, "run", "--task", "t", "--budget", "beats=1", "--budget", "time=1h", "--", *STEPS)
     assert first.code == 4, first.err
     assert cli("report", "--json").json["runs"][0]["command"].endswith("--budget beats=+1")
+    assert "`outlast resume t --budget beats=+1` goes on where it was" in cli.ok("budget", "t").err
     short = carried(cli, "resume", "t", "--budget", "beats=1")
     assert "would not get far: 1 of 1 beats done" in short.complaint
     dry = carried(cli, "resume", "t", "--dry-run", "--budget", "beats=+5")

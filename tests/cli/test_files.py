@@ -313,6 +313,9 @@ def test_a_save_goes_into_a_new_folder_and_nowhere_else(tree: Tree) -> None:
     assert _files(new) == wanted
     assert tree.state() == before
     assert "not empty" in tree.cli("restore", first, "--to", "../new").complaint
+    (tree.folder.parent / "link").symlink_to(tree.folder.parent / "elsewhere")
+    assert tree.cli("restore", first, "--to", "../link").code == 2, "whoever put a link there gains nothing"
+    assert not (tree.folder.parent / "elsewhere").exists()
 
 
 def test_names_of_any_bytes_are_compared_and_brought_back(tree: Tree) -> None:

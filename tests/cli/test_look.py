@@ -1,3 +1,4 @@
+import contextlib
 import json
 import re
 import shlex
@@ -16,6 +17,7 @@ from outlast.core.values import Contract, Payload
 from outlast.runs.project import project_of
 from outlast.store import open_store
 from tests.cli.conftest import Cli, LiveAgent, work
+from tests.store.test_others import UNKNOWN, inject
 from tests.support.environment import TIMEOUT_S, need_tool
 
 SHOWN = {
@@ -32,7 +34,7 @@ ATTEMPT = {
 }  # fmt: skip
 LISTED = {
     "run", "task", "project", "generation", "status", "cause", "goal", "beats", "plan_total", "in_doubt",
-    "tokens_spent", "created_at", "updated_at", "parked_until",
+    "tokens_spent", "created_at", "updated_at", "parked_until", "problem",
 }  # fmt: skip
 
 
@@ -108,6 +110,19 @@ def test_ls_lists_this_project_and_with_all_every_project(
     human = cli.ok("ls", "--all").out.splitlines()
     assert human[0].split() == ["PROJECT", "TASK", "STATUS", "BEATS", "UPDATED", "RUN", "GOAL"]
     assert human[1].split()[:4] == ["other", "1411", "interrupted", "2/5"]
+
+
+def test_ls_tells_of_a_run_that_cannot_be_read_among_the_others(cli: Cli) -> None:
+    newer, known = work("newer", beats=2), work("known", beats=2)
+    with contextlib.closing(open_store(cli.root)) as store:
+        inject(store, newer, UNKNOWN)
+    listed = {each["run"]: each for each in cli.ok("ls", "--json").json}
+    assert listed[known]["problem"] == ""
+    assert "upgrade" in listed[newer]["problem"]
+    human = cli.ok("ls")
+    assert [line.split()[:4] for line in human.out.splitlines()[2:]] == [["newer", "cannot", "be", "read"]]
+    assert f"{newer}: cannot be read" in human.err
+    assert "upgrade" in cli("show", newer).err
 
 
 def test_without_any_store_there_are_no_runs_and_none_is_made(cli: Cli) -> None:

@@ -2,7 +2,6 @@
 
 import argparse
 from collections.abc import Callable
-from datetime import UTC, datetime
 
 from outlast.cli import place, terminal
 from outlast.core.events import Finding
@@ -11,7 +10,6 @@ from outlast.runs import acts, find
 from outlast.runs.acts import Outcome
 from outlast.runs.terms import in_words
 from outlast.store import SqliteStore
-from outlast.store.protocol import Summary
 
 
 def add(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
@@ -172,36 +170,29 @@ def resume(arguments: argparse.Namespace) -> int:
 def _allow_again(arguments: argparse.Namespace) -> None:
     """A person asks for it, so that what rests may start, and the attempts so far count no more."""
     from outlast.cli import night
+    from outlast.supervisor import going_on
 
     with place.opened(arguments) as store:
         summary = place.named(arguments, store)
         budget = night.raised(arguments, store, summary)
-        wall = _wall(store, summary)
-        outcome = acts.resume(store, summary.run, accept_rewind=arguments.accept_rewind)
-        if budget is not None:
-            acts.set_budget(store, summary.run, budget)
-    if budget is not None:
-        terminal.tell(f"its budget is now {in_words(budget)}")
+        wall = going_on.wall_of(store, summary)
+        outcome = going_on.allow_again(
+            store, summary, arguments.budget or (), arguments.until, accept_rewind=arguments.accept_rewind
+        )
+        after = acts.root_of(store, summary.run).state.budget if budget is not None else None
+    if after is not None:
+        terminal.tell(f"its budget is now {in_words(after)}")
     if outcome.changed or not summary.state.supervised:
         _report(outcome, "may be started again")
-    if wall:
-        terminal.tell(f"{wall}; it goes on all the same")
+    if wall is not None:
+        again_at = terminal.clock(wall)
+        terminal.tell(
+            f"the wall may still stand: it was to be tried again at {again_at}; it goes on all the same"
+        )
     if outcome.status == "in_doubt":
         terminal.tell(
             f"it has effects in doubt; see `outlast show {place.typed(arguments.run, outcome.run)}`"
         )
-
-
-def _wall(store: SqliteStore, summary: Summary) -> str:
-    """What is to be said of a quota wall that the run goes on despite; nothing where none is known of."""
-    from outlast.supervisor import starting, walls
-
-    account = starting.account_in(store, summary) if summary.state.supervised else ""
-    wall = walls.spare(store.root, account, summary.run)
-    until = wall.until if wall is not None else summary.state.parked_until
-    if until is None or until <= datetime.now(UTC):
-        return ""
-    return f"the wall may still stand: it was to be tried again at {terminal.clock(until)}"
 
 
 def handoff(arguments: argparse.Namespace) -> None:

@@ -10,7 +10,6 @@ from outlast.cli.allocation import clock as lasting
 from outlast.cli.burndown import amount
 from outlast.cli.look import words
 from outlast.cli.terminal import clock, safe, say, short
-from outlast.core import budget as budgets
 from outlast.core.values import scrub
 from outlast.errors import UnknownRun, UsageError
 from outlast.runs import acts, find, ledger, terms
@@ -118,10 +117,7 @@ def _meant(arguments: argparse.Namespace, store: SqliteStore, name: str) -> Summ
 
 def _add(arguments: argparse.Namespace, store: SqliteStore, summary: Summary) -> int:
     """`outlast budget RUN --add`: more on top, also of a run that works."""
-    given = [f"+{text.strip().removeprefix('+')}" for text in arguments.add]
-    after = terms.raised(summary.state, given)
-    more = budgets.parse([text.removeprefix("+") for text in given])
-    assert more is not None, "it was read before"
+    more, after = terms.topped(summary.state, arguments.add)
     outcome = acts.add_budget(store, summary.run, more)
     when = "; its holder takes it in at its next beat or act" if outcome.asked else ""
     terminal.tell(f"run {summary.run} of task {summary.task}: its budget is {terms.in_words(after)}{when}")
@@ -159,9 +155,8 @@ def _say_one(found: Ledger, arguments: argparse.Namespace) -> None:
         say(line)
     _say_course(found)
     if found.cause == "budget" and found.status != "running":
-        terminal.tell(
-            f"`outlast resume {place.typed(found.task, found.run)} {found.more}` goes on where it was"
-        )
+        line = " ".join(filter(None, ("outlast resume", place.typed(found.task, found.run), found.more)))
+        terminal.tell(f"{'' if found.more else 'there is budget left: '}`{line}` goes on where it was")
 
 
 def _shows_blocks() -> bool:

@@ -6,6 +6,7 @@ import shlex
 import sys
 from collections.abc import Iterable, Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from outlast.cli import place, terminal
 from outlast.cli.progress import working
@@ -15,6 +16,9 @@ from outlast.runs import fork as forks
 from outlast.runs.terms import budget_of
 from outlast.store import SqliteStore
 from outlast.store.protocol import Summary
+
+if TYPE_CHECKING:
+    from outlast.runs import bringing
 
 LISTED_MAX = 20
 
@@ -84,7 +88,7 @@ def fork(arguments: argparse.Namespace) -> None:
     budget = budget_of(arguments.budget)
     with place.opened(arguments) as store:
         source = place.named(arguments, store)
-        files = _Files(arguments, store, source) if arguments.to is not None else None
+        files = _files(arguments, store, source) if arguments.to is not None else None
         plan = forks.prepare(
             store, source, at=arguments.at, task=arguments.task, budget=budget,
             workspace=str(files.to) if files is not None else "",
@@ -93,38 +97,34 @@ def fork(arguments: argparse.Namespace) -> None:
             _confirm(source.run, plan.again)
         run = forks.make(store, plan)
         if files is not None:
-            files.give(run)
+            _give(files, store, run)
     if arguments.json:
         said = {"run": run, "task": plan.opened.task, "source": source.run, "at": arguments.at}
-        terminal.say_json({**said, "made": not plan.exists, "workspace": plan.opened.workspace})
+        terminal.say_json({**said, "made": forks.is_new(plan, run), "workspace": plan.opened.workspace})
     else:
         terminal.say(f"{terminal.safe(plan.opened.task)}  {run}")
-        if plan.exists:
+        if not forks.is_new(plan, run):
             terminal.tell("the same command made it before; --task names another one")
         terminal.tell(
             f"start its command with task {plan.opened.task} and it goes on after beat {arguments.at}"
         )
 
 
-class _Files:
+def _files(arguments: argparse.Namespace, store: SqliteStore, source: Summary) -> "bringing.ForkFiles":
     """The files of a fork, looked up before anything is written."""
+    from outlast.runs import bringing
+    from outlast.workspace import claiming
 
-    def __init__(self, arguments: argparse.Namespace, store: SqliteStore, source: Summary) -> None:
-        from outlast.runs import bringing, savepoints
+    return bringing.ForkFiles(store, source, arguments.at, claiming.place(arguments.to))
 
-        self.to = Path(os.path.realpath(arguments.to))
-        self._store, self._bringing = store, bringing
-        self._desk = savepoints.Desk(store.root, store, source.project, None)
-        self._found = self._desk.at_beat(source, arguments.at)
-        bringing.check_new(self._desk, self._found, self.to)
 
-    def give(self, run: str) -> None:
-        with working(f"writing {self.to}"):
-            self._bringing.give_files(self._desk, self._found, acts.summary_of(self._store, run), self.to)
-        self._desk.close()
-        terminal.tell(f"its files are in {self.to}; {_started_in(str(self.to))}")
-        if self._found.held.meta.shadow:
-            terminal.tell("and with the same --project, for that folder is in no repository that would tell")
+def _give(files: "bringing.ForkFiles", store: SqliteStore, run: str) -> None:
+    with working(f"writing {files.to}"):
+        files.give(acts.summary_of(store, run))
+    files.close()
+    terminal.tell(f"its files are in {files.to}; {_started_in(str(files.to))}")
+    if files.shadow:
+        terminal.tell("and with the same --project, for that folder is in no repository that would tell")
 
 
 def _confirm(source: str, again: Sequence[show.Effect]) -> None:

@@ -22,7 +22,7 @@ from outlast.errors import UsageError, WorkspaceRefused
 from outlast.runs import bisecting, bringing, comparing, rescue
 from outlast.runs.listing import Point
 from outlast.runs.savepoints import SHORT_CHARS, Desk, Made, workspace_around
-from outlast.workspace import withheld
+from outlast.workspace import claiming, withheld
 from outlast.workspace.restoring import Options
 from outlast.workspace.seam import LeftOut, raw, text
 
@@ -311,7 +311,10 @@ def restore(arguments: argparse.Namespace) -> None:
         with working(f"restoring {found.held.commit[:SHORT_CHARS]}"), _told_if_interrupted():
             if arguments.to is not None:
                 done = bringing.restore_to(
-                    found, arguments.to, dry_run=options.dry_run, with_secrets=options.with_secrets
+                    found,
+                    claiming.place(arguments.to),
+                    dry_run=options.dry_run,
+                    with_secrets=options.with_secrets,
                 )
             else:
                 done = bringing.restore(desk, found, options)

@@ -17,8 +17,7 @@ from outlast.core import events as ev
 from outlast.core import waking
 from outlast.core.statuses import CLOSED
 from outlast.errors import UsageError
-from outlast.runs import endings, find, gather, show
-from outlast.runs.journal import Journal
+from outlast.runs import find, gather, rebuilding, saying, show
 from outlast.store import SqliteStore
 from outlast.store.protocol import Recorded, Summary, Where
 
@@ -27,7 +26,6 @@ if TYPE_CHECKING:
 
 LAST = 5
 FOLLOW_WAIT_S = 1.0
-_COURSE = ("t", "at")
 _MAY_WAIT = ("interrupted", "in_doubt")
 
 
@@ -80,7 +78,7 @@ def ls(arguments: argparse.Namespace) -> None:
         with place.opened(arguments) as store:
             project = "" if arguments.all else place.project(arguments, store)
             where = Where(project=project, parent="")
-            found = [show.listed(store, summary) for summary in find.every(store, where)]
+            found = [show.listed(store, summary) for summary in find.every(store, where, unreadable=True)]
             waits = {
                 each.run for each in found if each.status in _MAY_WAIT and supervisor_of(store, each.run)
             }
@@ -89,6 +87,8 @@ def ls(arguments: argparse.Namespace) -> None:
         return
     for line in terminal.table(_ls_rows(found, waits, arguments.all)):
         say(line)
+    for each in (each for each in found if each.problem):
+        terminal.tell(f"{each.run}: {each.problem}")
     if not found:
         terminal.tell("no runs" if arguments.all else "no runs in this project; `outlast ls --all` shows all")
 
@@ -123,6 +123,8 @@ def _ls_rows(found: list[show.Listed], waits: set[str], with_project: bool) -> I
 
 def _status(each: show.Listed, waits: set[str]) -> str:
     """How it stands; of one that waits for a moment in time, until when and for what."""
+    if each.problem:
+        return "cannot be read"
     if each.status == "parked":
         until = f" until {clock(each.parked_until)}" if each.parked_until is not None else ""
         return f"parked{until} ({words(each.cause or '')})"
@@ -163,14 +165,20 @@ def show_run(arguments: argparse.Namespace) -> None:
             return
         shown = show.glance(store, summary, last=arguments.last)
         waits = supervisor_of(store, summary.run) if shown.status in _MAY_WAIT else 0
-        say(_headline(shown, summary))
-        facts = (*_facts(shown, summary), *_session(_by_hand(store, summary)))
-        for line in (*facts, *_waiting(waits), *_beats(shown), *_effects(shown)):
-            say(f"  {line}")
+        for line in lines(store, summary, shown, waits):
+            say(line)
         if shown.status == "in_doubt":
             _advise(store, summary, shown, arguments.run)
         else:
             _point_on(summary, shown, place.typed(arguments.run, summary.run), waits)
+
+
+def lines(store: SqliteStore, summary: Summary, shown: show.Shown, waits: int) -> Iterable[str]:
+    """Where a run stands, as a person reads it. `waits`: the supervisor that will start it again."""
+    yield _headline(shown, summary)
+    facts = (*_facts(shown, summary), *_session(_by_hand(store, summary)))
+    for line in (*facts, *_waiting(waits), *_beats(shown), *_effects(shown)):
+        yield f"  {line}"
 
 
 def _by_hand(store: SqliteStore, summary: Summary) -> "Bare | None":
@@ -379,11 +387,7 @@ def context(arguments: argparse.Namespace) -> None:
         )
     with place.opened(arguments) as store:
         summary = place.named(arguments, store)
-        state = summary.state
-        journal = Journal(store, endings.NO_LEASE, gather.head(store, summary.run))
-        folder = Path(state.workspace) if state.workspace else Path.cwd()
-        contract, steps = gather.contract(store, state), gather.plan_of(store, state)
-        text = gather.context(journal, contract, steps, folder, tokens)
+        text = rebuilding.context(store, summary, Path.cwd(), tokens)
     if arguments.json:
         terminal.say_json({"run": summary.run, "tokens": contexts.tokens(text), "context": text})
     elif sys.stdout.isatty():
@@ -450,19 +454,9 @@ def _follow(store: SqliteStore, run: str, seq: int, n: int, as_json: bool) -> No
 
 
 def _say_event(item: Recorded, as_json: bool) -> None:
-    data = ev.encode(item.event)
     if as_json:
-        terminal.say_json_line(_Line(item.n, item.run, item.seq, msgspec.Raw(data)))
+        data = msgspec.Raw(ev.encode(item.event))
+        terminal.say_json_line(_Line(item.n, item.run, item.seq, data))
         return
-    fields = msgspec.json.decode(data, type=dict[str, msgspec.Raw])
-    told = [f"{name}={_plain(value)}" for name, value in fields.items() if name not in _COURSE]
     at = clock(item.event.at, datetime.now(UTC))
-    say(f"{item.seq:>6}  {at}  {ev.tag_of(item.event):<16}  {short(' '.join(told), 200)}".rstrip())
-
-
-def _plain(raw: msgspec.Raw) -> str:
-    """A value as JSON; a text without its quotes, an inline payload as what it carries."""
-    value = msgspec.json.decode(raw)
-    if isinstance(value, dict) and set(value) == {"v"}:
-        value = value["v"]
-    return value if isinstance(value, str) else msgspec.json.encode(value).decode()
+    say(f"{item.seq:>6}  {at}  {ev.tag_of(item.event):<16}  {saying.words(item.event)}".rstrip())

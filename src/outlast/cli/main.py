@@ -38,6 +38,8 @@ GROUPS: dict[str, tuple[str, ...]] = {
     "outlast.cli.open": ("open",),
     "outlast.cli.kill": ("kill",),
     "outlast.cli.night": ("report",),
+    "outlast.cli.ui": ("ui",),
+    "outlast.cli.top": ("top",),
     "outlast.cli.service": ("service",),
     "outlast.cli.files": ("save", "saves", "diff", "restore", "bisect", "watch"),
     "outlast.cli.carry": ("fork", "export", "import"),
@@ -51,7 +53,7 @@ GROUPS: dict[str, tuple[str, ...]] = {
 # These look or stop: what an agent wrote into the repository's settings does not keep a person from them.
 TOLERANT = (
     "ls", "show", "log", "effects", "context", "output", "state", "report", "saves", "diff", "doctor", "budget",
-    "settle", "pause", "cancel", "kill", "handoff", "__complete",
+    "settle", "pause", "cancel", "kill", "handoff", "ui", "top", "__complete",
 )  # fmt: skip
 
 DESCRIPTION = """\

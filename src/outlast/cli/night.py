@@ -13,21 +13,9 @@ from outlast.core.values import Allowance
 from outlast.errors import RunRefused, UsageError
 from outlast.runs import acts, find
 from outlast.runs.terms import in_words
-from outlast.runs.terms import raised as raised_to
 from outlast.store import SqliteStore
 from outlast.store.protocol import Summary
-from outlast.supervisor import (
-    by_hand,
-    detaching,
-    guarding,
-    launching,
-    paying,
-    reporting,
-    starting,
-    waking_up,
-    watchers,
-)
-from outlast.supervisor.attempt import known_agent
+from outlast.supervisor import by_hand, going_on, reporting, starting, waking_up
 from outlast.supervisor.launching import Launch
 from outlast.supervisor.reporting import Page, Row
 from outlast.supervisor.waking_up import JOBS, Sleeper
@@ -88,7 +76,7 @@ def foresee(arguments: argparse.Namespace) -> int:
         acts.allow(summary.state, shown, "resume")
         launch = _launch(arguments, store, summary)
         if launch is not None:
-            _refuse_watched(store, summary)
+            going_on.refuse_watched(store, summary)
         budget = raised(arguments, store, summary)
     name = f"run {summary.run} of task {summary.task}"
     is_now = f"it is {shown.replace('_', ' ')} at beat {summary.state.beats + 1}"
@@ -106,17 +94,7 @@ def foresee(arguments: argparse.Namespace) -> int:
 
 def raised(arguments: argparse.Namespace, store: SqliteStore, summary: Summary) -> Allowance | None:
     """The budget that it goes on with, where another is asked for. Raises UsageError for one that makes no sense."""
-    if arguments.budget is None and arguments.until is None:
-        return None
-    head = acts.root_of(store, summary.run).state
-    acts.allow(head, find.shown_status(store, head, head.run), "resume")
-    budget = raised_to(head, arguments.budget or (), arguments.until)
-    before = head.budget
-    launch = starting.launch_of(store, summary) if summary.state.supervised else None
-    if launch is not None and (before is None or before.cost_microusd is None):
-        variables, _ = launching.environment_of(launch, starting.inherited())
-        paying.check(budget, known_agent(launch), launch, variables, terminal.tell)
-    return budget
+    return going_on.raised(store, summary, arguments.budget or (), arguments.until, terminal.tell)
 
 
 def resume_one(arguments: argparse.Namespace) -> int:
@@ -127,7 +105,7 @@ def resume_one(arguments: argparse.Namespace) -> int:
         if launch is None:
             terminal.tell("start its command again and it goes on")
             return 0
-        _refuse_watched(store, summary)
+        going_on.refuse_watched(store, summary)
         url = store.url
         if arguments.detach:
             return _detach(store, summary, _other(arguments))
@@ -145,7 +123,7 @@ def _launch(
     arguments: argparse.Namespace, store: SqliteStore, summary: Summary, *, quiet: bool = False
 ) -> Launch | None:
     """How the run is started: as the last time, or in the agent that is named now; None for a program of somebody's own."""
-    launch = starting.launch_of(store, summary) if summary.state.supervised else None
+    launch = going_on.launch_of(store, summary)
     if arguments.agent is None:
         return launch
     if launch is None:
@@ -175,20 +153,8 @@ def _carry(url: str, summary: Summary, launch: Launch) -> int:
     return starting.resume(url, summary, launch, running.to_guardian(), running.say)
 
 
-def _refuse_watched(store: SqliteStore, summary: Summary) -> None:
-    """One supervisor at a time, also while it only waits to start its command again."""
-    watcher = watchers.of(store.root, summary.run)
-    if watcher is not None and watcher.supervisor:
-        raise RunRefused(
-            f"run {summary.run} of task {summary.task!r} is looked after by pid {watcher.supervisor} already",
-            hint=f"wait for it, or stop it with `outlast kill {summary.run}`",
-        )
-
-
 def _detach(store: SqliteStore, summary: Summary, other: list[str]) -> int:
-    log = guarding.folder_of(store.root, summary.run) / detaching.LOG
-    words = detaching.ourselves("resume", summary.run, "--woken", "--store", store.url, *other)
-    pid = detaching.start(words, log).pid
+    pid = going_on.detach(store, summary, other).pid
     terminal.tell(f"run {summary.run} of task {summary.task} goes on in the background, pid {pid}")
     say(terminal.command(f"output {summary.run} -f"))
     say(terminal.command(f"kill {summary.run}"))

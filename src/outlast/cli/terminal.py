@@ -9,22 +9,14 @@ from datetime import UTC, datetime
 
 import msgspec
 
+from outlast.core import plaintext
+from outlast.core.plaintext import safe as safe
+from outlast.core.plaintext import short as short
 from outlast.errors import UsageError
 
-_COMMAND = re.compile(r"`outlast (?=[a-z])")
 _STEERING = re.compile("[\x7f-\x9f]")
 
 _repeated = ""
-
-
-def safe(text: object) -> str:
-    """A text on one line: control characters, newlines and direction overrides are written as escapes."""
-    return "".join(char if char.isprintable() else _escaped(char) for char in str(text))
-
-
-def _escaped(char: str) -> str:
-    # A lone surrogate cannot be written to a terminal at all; its escape can.
-    return char.encode("unicode_escape", "surrogatepass").decode()
 
 
 def say(line: str = "") -> None:
@@ -41,7 +33,7 @@ def repeat(**options: str | None) -> None:
 
 def pasteable(text: str) -> str:
     """A text whose `outlast …` commands can be pasted: they lead to the same store and project as this one did."""
-    return _COMMAND.sub(lambda found: found[0] + _repeated, text)
+    return plaintext.pasteable(text, _repeated.rstrip(" "))
 
 
 def command(words: str) -> str:
@@ -105,9 +97,3 @@ def clock(at: datetime | None, now: datetime | None = None) -> str:
         return "-"
     local, today = at.astimezone(), (now or datetime.now(UTC)).astimezone()
     return local.strftime("%H:%M:%S" if local.date() == today.date() else "%Y-%m-%d %H:%M")
-
-
-def short(text: object, chars_max: int) -> str:
-    """The beginning of a text, safe and on one line."""
-    line = safe(text)
-    return line if len(line) <= chars_max else line[: chars_max - 1] + "…"
