@@ -35,6 +35,7 @@ NAMES = (
     "agents",
     "forecast",
     "gateway",
+    "ui",
 )
 PACKAGES = ("outlast", "apsw", "dbos", "langgraph", "langgraph-checkpoint-sqlite", "absurd-sdk", "psycopg")
 # Not /tmp, which may be memory: a sync must reach a disk to cost what it costs.

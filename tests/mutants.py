@@ -19,13 +19,13 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
-from tests import mutations, mutations_agents, mutations_budget
+from tests import mutations, mutations_agents, mutations_budget, mutations_web
 from tests.mutations import Mutant
 
 ROOT = Path(__file__).resolve().parents[1]
 LIMIT_S = 240
 JOBS = 2
-MUTANTS = (*mutations.MUTANTS, *mutations_agents.MUTANTS, *mutations_budget.MUTANTS)
+MUTANTS = (*mutations.MUTANTS, *mutations_agents.MUTANTS, *mutations_budget.MUTANTS, *mutations_web.MUTANTS)
 
 
 @dataclass(frozen=True)

@@ -64,8 +64,8 @@ MUTANTS = (
     Mutant(
         "a damaged file is not looked at first",
         "store/database.py",
-        "                schema.inspect(path, vfs)\n",
-        "                pass\n",
+        "        schema.inspect(path, vfs)\n",
+        "        pass\n",
         (f"{CRASH}/test_files.py::test_a_damaged_or_foreign_file_is_refused_and_not_changed",),
     ),
     # -- saves of the workspace

@@ -50,8 +50,8 @@ class Screen:
         self.type(f"stty -g > {path}.new; mv {path}.new {path}")
         return wait_for(lambda: path.read_text() if path.exists() else None, what="the modes")
 
-    def resize(self, columns: int) -> None:
-        self._run("resize-window", "-x", str(columns), "-y", "40")
+    def resize(self, columns: int, rows: int = 40) -> None:
+        self._run("resize-window", "-x", str(columns), "-y", str(rows))
 
     def close(self) -> None:
         subprocess.run([*self._tmux, "kill-server"], capture_output=True, check=False)
