@@ -146,7 +146,8 @@ def kill_at_once(pids: Sequence[int]) -> None:
     """All stopped first, so that none acts on the death of another; then dead, all of them."""
     for number in (signal.SIGSTOP, signal.SIGKILL):
         for pid in pids:
-            os.kill(pid, number)
+            with contextlib.suppress(ProcessLookupError):  # one left alive was quicker
+                os.kill(pid, number)
 
 
 def gone(pids: Sequence[int]) -> None:
