@@ -21,7 +21,7 @@ from outlast.runs.run import Run
 from outlast.store import SqliteStore, open_store
 from outlast.store.protocol import Summary, Where
 from outlast.supervisor import watchers
-from tests.supervisor.night import Night, kill_at_once, night_in
+from tests.supervisor.night import Night, kill_at_once
 from tests.support import inprocess
 from tests.support.environment import Isolated
 from tests.support.inprocess import at_point, attempt
@@ -92,21 +92,6 @@ def board(state: Isolated) -> Iterator[Board]:
     store = open_store(state.state_home / "outlast")
     yield Board(store)
     store.close()
-
-
-@pytest.fixture
-def night(tmp_path: Path, state: Isolated, monkeypatch: pytest.MonkeyPatch) -> Iterator[Night]:
-    monkeypatch.setenv("OUTLAST_RESTART_WAIT_S", "0.05")
-    with night_in(tmp_path, state) as made:
-        yield made
-
-
-@pytest.fixture
-def start(board: Board, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Run]:
-    folder = tmp_path / "program"
-    folder.mkdir()
-    monkeypatch.chdir(folder)
-    return inprocess.starter(board.store.root)
 
 
 def beats(run: Run, count: int = 2) -> None:
@@ -588,8 +573,8 @@ def test_a_fork_of_a_command_is_resumed_in_a_folder_of_its_own(board: Board, nig
 
 HOSTILE_FOLDERS = (
     "relative", "", " ", "/", "..", "/etc/x/../..", "{tmp}/x/../y", "{tmp}/a\nb", "{tmp}/a\x1b[2Jb", "{tmp}/a\0b",
-    "{tmp}/" + "x" * 300, "/" + "y" * 10_000, "{tmp}/link/new", "{tmp}/dangling", "{tmp}/work/.git/new",
-    "{tmp}/work/.GIT", "{tmp}/bare.git/new", "{tmp}/work/inside", "{tmp}/work", "{tmp}/nowhere/new", "{store}/new", "{store}",
+    "{tmp}/" + "x" * 300, "/" + "y" * 10_000, "{tmp}/link/new", "{tmp}/dangling", "{tree}/.git/new",
+    "{tree}/.GIT", "{tmp}/bare.git/new", "{tree}/inside", "{tree}", "{tmp}/nowhere/new", "{store}/new", "{store}",
     "{tmp}/file", "{tmp}/file/new", "/proc/new", "~root/new", "~x", "/{tmp}/new", "{tmp}/\u202egnp", "\ud800", "-rf", "C:\\x",
     "{tmp}/full",
 )  # fmt: skip
@@ -611,6 +596,7 @@ def test_a_folder_that_is_no_new_one_is_refused_and_nothing_is_written(
     before = listed(tmp_path)
     for given in HOSTILE_FOLDERS:
         folder = given.replace("{tmp}", str(tmp_path)).replace("{store}", str(board.store.root))
+        folder = folder.replace("{tree}", str(work))
         done = board.do("restore", save=save, folder=folder)
         assert (done.ok, done.changed) == (False, False), (given, done)
         assert done.says.isprintable(), given

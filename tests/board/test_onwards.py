@@ -22,8 +22,6 @@ from outlast.runs.run import Run
 from outlast.store import SqliteStore, open_store
 from tests.board.test_doing import BY, Board, in_doubt, interrupted, worked
 from tests.board.test_doing import board as board
-from tests.board.test_doing import night as night
-from tests.board.test_doing import start as start
 from tests.board.test_doing import work as work
 from tests.supervisor.night import Night
 from tests.support.environment import Isolated

@@ -4,7 +4,6 @@ import sys
 import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
 from random import Random
 from typing import Any
 
@@ -19,8 +18,7 @@ from outlast.runs.run import Run
 from outlast.store import SqliteStore, open_store
 from outlast.store.protocol import Summary, Where
 from outlast.supervisor import going_on
-from tests.supervisor.night import Night, night_in
-from tests.support import inprocess
+from tests.supervisor.night import Night
 from tests.support.environment import TIMEOUT_S, Isolated
 from tests.support.inprocess import Killed, armed, at_point, attempt
 from tests.support.processes import wait_for
@@ -68,21 +66,6 @@ def board(state: Isolated) -> Iterator[Board]:
     store = open_store(state.state_home / "outlast")
     yield Board(store)
     store.close()
-
-
-@pytest.fixture
-def night(tmp_path: Path, state: Isolated, monkeypatch: pytest.MonkeyPatch) -> Iterator[Night]:
-    monkeypatch.setenv("OUTLAST_RESTART_WAIT_S", "0.05")
-    with night_in(tmp_path, state) as made:
-        yield made
-
-
-@pytest.fixture
-def start(board: Board, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Run]:
-    folder = tmp_path / "program"
-    folder.mkdir()
-    monkeypatch.chdir(folder)
-    return inprocess.starter(board.store.root)
 
 
 def rests(start: Callable[..., Run], **terms: Any) -> None:

@@ -105,7 +105,7 @@ def _goes_on(run: str) -> str:
 
 def _pause(store: SqliteStore, summary: Summary, wish: Wish, by: str) -> Told:
     root = acts.root_of(store, summary.run)
-    with wishes.turn(store, root.run, _WRITES):
+    with acts.alone(store, root.run, _WRITES):
         outcome = acts.pause(store, root.run, by=by)
     how = foreseeing.paused_how(store, root)
     return _asked(root, outcome, "paused", how, hint=_goes_on(root.run), then="resume")
@@ -113,7 +113,7 @@ def _pause(store: SqliteStore, summary: Summary, wish: Wish, by: str) -> Told:
 
 def _cancel(store: SqliteStore, summary: Summary, wish: Wish, by: str) -> Told:
     root = acts.root_of(store, summary.run)
-    with wishes.turn(store, root.run, _WRITES):
+    with acts.alone(store, root.run, _WRITES):
         outcome = acts.cancel(store, root.run, by=by)
     return _asked(root, outcome, "cancelled", foreseeing.cancelled_how(store, root))
 
@@ -141,7 +141,7 @@ def _resume(store: SqliteStore, summary: Summary, wish: Wish, by: str) -> Told:
     _let_stop(store, before)
     if _stays(lambda: _runs(store, before.run)):
         return _went_on(acts.summary_of(store, before.run), "running")
-    with wishes.turn(store, before.run, "resume"):
+    with acts.alone(store, before.run, "resume"):
         return _go_on(store, before, wish, by)
 
 
@@ -199,7 +199,7 @@ def _go_on(store: SqliteStore, before: Summary, wish: Wish, by: str) -> Told:
         going_on.refuse_homeless(store, root, launch)
     given, until = wishes.amounts(wish)
     notes: list[str] = []
-    with wishes.turn(store, root.run, _WRITES):
+    with acts.alone(store, root.run, _WRITES):
         if wish.amounts:
             wishes.require_limit(wish, wishes.limit_now(store, root.run))
         budget = going_on.raised(store, root, given, until, notes.append)
@@ -249,7 +249,7 @@ def _started(told: Sleeper, root: Summary) -> Told:
 
 def _budget(store: SqliteStore, summary: Summary, wish: Wish, by: str) -> Told:
     run = acts.root_of(store, summary.run).run
-    with wishes.turn(store, run, _WRITES):
+    with acts.alone(store, run, _WRITES):
         root, before = acts.summary_of(store, run), wishes.limit_now(store, run)
         acts.allow(root.state, find.shown_status(store, root.state, run), "amend")
         wishes.require_limit(wish, before)
@@ -270,7 +270,7 @@ def _settle(store: SqliteStore, summary: Summary, wish: Wish, by: str) -> Told:
             "which effect is to be settled, and what was found?", hint=f"see `outlast effects {summary.run}`"
         )
     root = acts.root_of(store, summary.run)
-    with wishes.turn(store, root.run, _WRITES):
+    with acts.alone(store, root.run, _WRITES):
         found = effect_of(store, summary, wish.effect)
         if found is not None and is_settled_so(found, wish):
             says = f"Effect {wish.effect} {SAID[wish.finding]} already, as {found.settled_by} said."
@@ -318,7 +318,7 @@ def _fork(store: SqliteStore, summary: Summary, wish: Wish, by: str) -> Told:
         )
     given, _ = wishes.amounts(wish)
     folder = wishes.new_folder(store, summary, wish.folder, full=True) if wish.folder else None
-    with wishes.turn(store, summary.run, "fork"), contextlib.ExitStack() as stack:
+    with acts.alone(store, summary.run, "fork"), contextlib.ExitStack() as stack:
         if folder is not None:
             stack.enter_context(keeping.patience(summary, WRITTEN_WITHIN_S))
         files = bringing.ForkFiles(store, summary, wish.beat, folder) if folder is not None else None
@@ -362,7 +362,7 @@ def _without_files(fork: Summary, why: str, hint: str) -> Told:
 def _restore(store: SqliteStore, summary: Summary, wish: Wish, by: str) -> Told:
     if not wish.save:
         raise UsageError("which save is to be restored?", hint=f"see `outlast saves {summary.run}`")
-    with wishes.turn(store, summary.run, "restore"):
+    with acts.alone(store, summary.run, "restore"):
         folder = wishes.new_folder(store, summary, wish.folder)
         with foreseeing.save_of(store, summary, wish.save, WRITTEN_WITHIN_S) as found:
             done = bringing.restore_to(found, folder)
@@ -380,7 +380,7 @@ def _recorded(store: SqliteStore, summary: Summary, commit: str, folder: str, by
         root = acts.root_of(store, summary.run)
         if root.state.status == "handed_off":
             return " The run is handed off, so its journal here does not say so."
-        with wishes.turn(store, root.run, _WRITES):
+        with acts.alone(store, root.run, _WRITES):
             noted = acts.note(store, root.run, "restore", args, by=by)
     except OutlastError as error:
         return f" That could not be recorded: {error}."

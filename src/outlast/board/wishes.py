@@ -4,12 +4,9 @@ Everything here comes from a form or another program. What cannot be meant is re
 """
 
 import contextlib
-import fcntl
 import os
 import re
 import shlex
-import time
-from collections.abc import Iterator
 from pathlib import Path
 
 import msgspec
@@ -24,14 +21,11 @@ from outlast.runs import acts
 from outlast.runs.terms import in_words
 from outlast.store import SqliteStore, locate, plain_url
 from outlast.store.protocol import Summary
-from outlast.supervisor import guarding
 from outlast.workspace.restoring import refuse_full
 
 SAID_CHARS_MAX = 600
 BY_CHARS_MAX = 200
 FOLDER_BYTES_MAX = 1_000
-TURN_WAIT_S = 30.0
-_LOOK_EVERY_S = 0.02
 _CHARS_MAX = {
     "amounts": 200, "limit_was": 300, "effect": 40, "result": acts.RESULT_MAX_BYTES, "task": 200, "save": 100,
     "folder": FOLDER_BYTES_MAX,
@@ -212,31 +206,3 @@ def beside(summary: Summary, commit: str) -> str:
     except (WorkspaceRefused, OSError):
         return ""
     return str(path)
-
-
-# -- one at a time ---------------------------------------------------------------------------------------------------
-
-
-@contextlib.contextmanager
-def turn(store: SqliteStore, run: str, what: str) -> Iterator[None]:
-    """One act of a kind at a time on a run, whichever thread or process does it. Raises RunRefused after a while."""
-    folder = guarding.folder_of(store.root, run)
-    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-    fd = os.open(folder / f"{what}.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-    try:
-        until_s = time.monotonic() + TURN_WAIT_S
-        while not _locked(fd):
-            if time.monotonic() > until_s:
-                raise RunRefused(f"somebody else is at it: run {run}", hint="look at it, and ask again")
-            time.sleep(_LOOK_EVERY_S)
-        yield
-    finally:
-        os.close(fd)
-
-
-def _locked(fd: int) -> bool:
-    try:
-        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return False
-    return True
