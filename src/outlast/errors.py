@@ -60,10 +60,28 @@ class OutlastError(Exception):
     """Base of all our errors. `hint` is the next thing to type; `exit_code` is what the command line returns."""
 
     exit_code = 2
+    _hint = ""
 
     def __init__(self, message: str, *, hint: str = "") -> None:
         super().__init__(message)
         self.hint = hint
+
+    @property
+    def hint(self) -> str:
+        """The next thing to type. It is a note on the error too, so that the traceback of an uncaught one shows it."""
+        return self._hint
+
+    @hint.setter
+    def hint(self, hint: str) -> None:
+        if self._hint:
+            self.__notes__ = [note for note in getattr(self, "__notes__", ()) if note != _note(self._hint)]
+        self._hint = hint
+        if hint:
+            self.add_note(_note(hint))
+
+
+def _note(hint: str) -> str:
+    return f"hint: {hint}"
 
 
 class UsageError(OutlastError):
