@@ -333,9 +333,9 @@ MUTANTS = (
     ),
     Mutant(
         "the plan is made again",
-        "runs/run.py",
-        "        if self.is_done or self.state.plan_seq:\n",
-        "        if self.is_done:\n",
+        "runs/engine/plan.py",
+        "        if run.is_done or run.state.plan_seq:\n",
+        "        if run.is_done:\n",
         (f"{POINT}[plan.recorded]",),
     ),
     Mutant(
@@ -398,9 +398,9 @@ MUTANTS = (
     ),
     Mutant(
         "failing checks are ignored",
-        "runs/run.py",
-        "        if failed is not None:\n            raise ChecksFailed(",
-        "        if failed is not None and False:\n            raise ChecksFailed(",
+        "runs/engine/finish.py",
+        "    if failed is not None:\n        raise ChecksFailed(",
+        "    if failed is not None and False:\n        raise ChecksFailed(",
         (f"{RULES}::test_a_run_whose_check_fails_is_not_done_and_checks_again",),
     ),
     # -- the supervisor

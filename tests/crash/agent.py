@@ -91,7 +91,7 @@ class Agent:
         return {"text": f"{name} of beat {beat} " + "x" * chars, "asked": times}
 
     def decide(self, beat: outlast.Beat, name: str, *, chars: int = 0, lazy: bool = False) -> Any:
-        value = beat.decide(name, self.ask, f"{beat._run.task}/{beat.number}", name, chars, lazy=lazy)
+        value = beat.decide(name, self.ask, f"{beat.owner.task}/{beat.number}", name, chars, lazy=lazy)
         if not lazy:
             self.ack("decided", beat.number, name)
         return value

@@ -20,7 +20,7 @@ from outlast.supervisor.budgeting import Budgeting
 from outlast.supervisor.launching import Launch
 from outlast.supervisor.minding import Minder
 from outlast.supervisor.serving import Server
-from outlast.supervisor.supervised import SupervisedRun
+from outlast.supervisor.supervised import supervised_run
 from tests.support.environment import ROOT, TIMEOUT_S
 
 MARK = "run.1"
@@ -179,5 +179,5 @@ def cut_off_in_session(folder: Path) -> tuple[str, Path]:
     return session, path
 
 
-def _run(folder: Path, budget: int | None) -> SupervisedRun:
-    return SupervisedRun(terms_of("t", store=str(folder / "store"), project="p", budget=budget))
+def _run(folder: Path, budget: int | None) -> Run:
+    return supervised_run(terms_of("t", store=str(folder / "store"), project="p", budget=budget))

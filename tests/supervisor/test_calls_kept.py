@@ -16,7 +16,7 @@ from outlast.runs.opening import terms_of
 from outlast.supervisor import connection, guards, minding
 from outlast.supervisor.calls import Told
 from outlast.supervisor.steps import Desk
-from outlast.supervisor.supervised import SupervisedRun
+from outlast.supervisor.supervised import supervised_run
 from outlast.supervisor.wire import Order, Output, Report, Shim
 from tests.supervisor.minded import LOCAL, MARK, POST, SIGNATURE, Killed, Minded, after, before, minded
 from tests.support.environment import TIMEOUT_S
@@ -41,7 +41,7 @@ def beat(there: Minded, number: int) -> None:
 def opened(folder: Path, budget: str) -> None:
     """The run of `minded` with a budget, before its first attempt."""
     terms = terms_of("t", store=str(folder / "store"), project="p", budget=budget)
-    with pytest.raises(Killed), SupervisedRun(terms):
+    with pytest.raises(Killed), supervised_run(terms):
         raise Killed
 
 
@@ -111,7 +111,7 @@ def test_of_steps_at_once_those_after_the_last_beat_are_told_why_and_are_on_reco
             met.append(error)
 
     terms = terms_of("t", store=str(tmp_path / "store"), project="p")
-    with pytest.raises(Killed), SupervisedRun(terms) as run:
+    with pytest.raises(Killed), supervised_run(terms) as run:
         desk = Desk(run)
         threads = [threading.Thread(target=step, args=(desk, f"s{number}")) for number in range(3)]
         for thread in threads:
@@ -121,7 +121,7 @@ def test_of_steps_at_once_those_after_the_last_beat_are_told_why_and_are_on_reco
         assert sorted(type(each).__name__ for each in met) == ["BudgetReached", "BudgetReached", "NoneType"]
         assert isinstance(desk.failure, BudgetReached)
         raise Killed
-    with pytest.raises(Killed), SupervisedRun(terms) as run:
+    with pytest.raises(Killed), supervised_run(terms) as run:
         assert len(list(run.journal.events("decided"))) == 3
         raise Killed
 

@@ -16,9 +16,8 @@ from outlast import faults
 from outlast.core import events as ev
 from outlast.core import state as st
 from outlast.effects.ops import Append
-from outlast.runs import gather, mail, stores
+from outlast.runs import gather, mail
 from outlast.runs.beat import open_beat
-from outlast.runs.heartbeat import Heartbeat
 from outlast.runs.journal import Journal
 from outlast.runs.run import Run
 from outlast.store import SqliteStore, open_store
@@ -59,17 +58,12 @@ def at_point(point: str, nth: int = 1, act: Callable[[str], None] = die) -> Call
 def abandon(run: Run) -> None:
     """What the kernel does for a killed process: descriptors closed, locks free. Nothing is written."""
     open_beat.set(None)
-    while run._parent is not None:
-        run = run._parent[0]
+    while run.parent is not None:
+        run = run.parent[0]
     run.closed = True
-    store, lease = run._store, run._lease
-    run._store = run._lease = None
-    if store is None:
-        return
-    if lease is not None:
-        Heartbeat.remove(store, lease)
-        store.release(lease)  # closes the lock and writes nothing
-    stores.give_back(store)
+    claim, run.claim = run.claim, None
+    if claim is not None:
+        claim.give_back()  # closes the lock and writes nothing
 
 
 def attempt(run: Run, body: Callable[[Run], Any], hook: Callable[[str], None] | None = None) -> bool:

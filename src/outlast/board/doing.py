@@ -29,13 +29,12 @@ from outlast.errors import OutlastError, RunRefused, UsageError
 from outlast.runs import acts, bringing, endings, find
 from outlast.runs import fork as forks
 from outlast.runs.acts import Outcome
-from outlast.runs.mail import SettleArgs
+from outlast.runs.mail import STOPS, SettleArgs
 from outlast.runs.savepoints import SHORT_CHARS
 from outlast.runs.terms import budget_of
 from outlast.store.protocol import Request, Summary
 from outlast.store.sqlite import SqliteStore
 from outlast.supervisor import going_on, waking_up, watchers
-from outlast.supervisor.supervised import STOPS
 from outlast.supervisor.waking_up import Sleeper
 
 __all__ = ["Pressed", "do", "foresee"]

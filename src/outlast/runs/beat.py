@@ -63,7 +63,7 @@ class Beat:
         self.number = number
         self.step = step
         self.path = path
-        self._run = run
+        self.owner = run
         self._journal = run.journal
         self._counts: dict[tuple[str, str], int] = {}
         self._in_flight: set[tuple[str, str]] = set()
@@ -81,7 +81,7 @@ class Beat:
         Arguments are not compared on replay. With `lazy=True` the answer rides on the next commit instead of making
         one. `fn` may return `outlast.Answer(value, usage)`. The value returned is plain data, replayed or not.
         """
-        return self._run.drive(self._decide(name, fn, args, kwargs, lazy))
+        return self.owner.drive(self._decide(name, fn, args, kwargs, lazy))
 
     def act(
         self,
@@ -102,11 +102,11 @@ class Beat:
         function with an `idempotency_key` parameter), `probe`, `ask`, or `give_up`, which returns None. Raises
         EffectFailed, EffectInDoubt, ReplayMismatch.
         """
-        return self._run.drive(self._act(name, fn, args, kwargs, key, probe, unknown, retry, timeout_s))
+        return self.owner.drive(self._act(name, fn, args, kwargs, key, probe, unknown, retry, timeout_s))
 
     def done(self, result: object = None, *, evidence: object = None) -> Any:
         """End the beat: everything in it takes hold in one event, durable when this returns."""
-        return self._run.drive(self._done(result, evidence))
+        return self.owner.drive(self._done(result, evidence))
 
     def extend(self, steps: object, *, where: str = "end") -> Any:
         """Stage more steps: at the plan's `end`, or `next`, right after this one. Takes hold with `done`."""
@@ -119,22 +119,22 @@ class Beat:
         before = sum(len(steps) for steps, after in self._extended if after is not None)
         after = (*self.path[:-1], self.path[-1] + before) if where == "next" else None
         self._extended += ((parsed, after),)
-        return self._run.staged()
+        return self.owner.staged()
 
     def remember(self, name: str, uri: str, *, digest: str = "") -> Any:
         """Stage a pointer to what the agent wants back; a `file:` is digested now. Takes hold with `done`."""
         self._check_open()
-        ref = make_ref(name, uri, digest, self._run.folder)
+        ref = make_ref(name, uri, digest, self.owner.folder)
         others = tuple(known for known in self._remembered if known.name != name)
         check_memory(self._journal.state.memory, (*others, ref))
         self._remembered = (*others, ref)
-        return self._run.staged()
+        return self.owner.staged()
 
     def spend(self, usage: object = None, **fields: int) -> Any:
         """Stage what the beat cost, where no decision carries it. Takes hold with `done`."""
         self._check_open()
         self._spent = self._spent.plus(budget.usage_of(usage if usage is not None else fields))
-        return self._run.staged()
+        return self.owner.staged()
 
     @property
     def staged_spend(self) -> Usage:
@@ -147,21 +147,21 @@ class Beat:
         if not _is_text(name, NAME_CHARS_MAX):
             raise UsageError(f"{name!r:.60} is no stage", hint="use a short text")
         self._stage = name
-        return self._run.staged()
+        return self.owner.staged()
 
     def finish(self, result: object = None) -> Any:
         """Stage the end of the run: no beat follows this one. Takes hold with `done`."""
         self._check_open()
         self._over = True
         self._result = result
-        return self._run.staged()
+        return self.owner.staged()
 
     def run(self, task: str, **contract: Any) -> "Run":
         """A child run of this beat: found again when the beat is repeated, fenced by the root's lease."""
         from outlast.runs.opening import child
 
         self._check_open()
-        return child(self._run, self, task, **contract)
+        return child(self.owner, self, task, **contract)
 
     def steps_of_decide(self, name: str, fn: Callable[..., Any], *args: Any) -> Steps:
         """`decide` for callers that are steps themselves."""
@@ -185,7 +185,7 @@ class Beat:
     # -- how it is done ------------------------------------------------------------------------------------------
 
     def _check_open(self) -> None:
-        if self.closed or self._ending or self._run.has_ended:
+        if self.closed or self._ending or self.owner.has_ended:
             raise BeatClosed(
                 f"beat {self.number} of run {self._journal.run} is closed", hint="work in the next beat"
             )
@@ -286,7 +286,7 @@ class Beat:
                 key=key if key is not None else effect_key(self._journal.run, self.number, name, occurrence),
                 fn=fn, args=args, kwargs=kwargs, encoded=kept,
                 digest=digest(encoded), policy=policy, probe=looking, retries=retry, timeout_s=timeout_s,
-                key_ttl_s=self._run.settings["key_ttl_s"],
+                key_ttl_s=self.owner.settings["key_ttl_s"],
             )  # fmt: skip
             return (yield from perform(self._journal, act, record))
 
@@ -296,7 +296,7 @@ class Beat:
             raise UsageError(
                 f"an act needs a function, not {fn!r:.60}", hint="pass it uncalled: act(name, fn, …)"
             )
-        if not self._run.is_async and getattr(getattr(fn, "__code__", None), "co_flags", 0) & CO_COROUTINE:
+        if not self.owner.is_async and getattr(getattr(fn, "__code__", None), "co_flags", 0) & CO_COROUTINE:
             raise UsageError(f"{fn!r:.80} is async", hint="open the run with `async with` to await it")
         if not isinstance(retry, int) or retry < 0:
             raise UsageError(f"retry={retry!r} is no number of retries", hint="give 0 or more")
@@ -350,15 +350,15 @@ class Beat:
             open_beat.set(self)
             raise
         if event.extended:
-            self._run.extend_plan(event.extended)
+            self.owner.plan_body.extend(event.extended)
         faults.point("beat.done")
 
     def _ended(self, result: object, evidence: object) -> Steps:
         """The event that ends the beat, if it may end."""
-        journal, run = self._journal, self._run
+        journal, run = self._journal, self.owner
         if run.invariants:
             yield from self._check_invariants()
-        spent = self._spent.plus(run.spent_by_children()) if run.may_have_children else self._spent
+        spent = self._spent.plus(run.children.spent()) if run.children.may_exist else self._spent
         purse = run.purse if journal.standing.budget is not None else None
         extended = (yield from self._extensions()) if self._extended else ()
         cursor, over = self._next(extended)
@@ -376,7 +376,7 @@ class Beat:
         if (
             journal.record.effects
             or self._in_flight
-            or run.may_have_children
+            or run.children.may_exist
             or journal.standing.effects_open
         ):
             self._refuse_open_acts()
@@ -397,7 +397,7 @@ class Beat:
                 f"beat {self.number} cannot be done: open or in doubt: {', '.join(names)}",
                 hint=f"call the act again so that its policy settles it, or `outlast effects {self._journal.run}`",
             )
-        for child in self._run.children():
+        for child in self.owner.children.heads():
             if child.status != "done":
                 raise UnreachedEffect(
                     f"beat {self.number} cannot be done: child {child.task!r} is {child.status}",
@@ -413,9 +413,11 @@ class Beat:
         return tuple(extensions)
 
     def _check_invariants(self) -> Steps:
-        invariants = self._run.invariants
-        timeout_s = self._run.settings["check_timeout_s"]
-        checks = yield Block(lambda: run_checks(invariants, self._run.folder, timeout_s, mark=self._run.mark))
+        invariants = self.owner.invariants
+        timeout_s = self.owner.settings["check_timeout_s"]
+        checks = yield Block(
+            lambda: run_checks(invariants, self.owner.folder, timeout_s, mark=self.owner.supervision.mark)
+        )
         failed = next((check for check in checks if check.exit_code != 0), None)
         if failed is not None:
             raise InvariantFailed(
@@ -430,7 +432,7 @@ class Beat:
 
     def _next(self, extended: tuple[ev.Extension, ...]) -> tuple[ev.Path, bool]:
         """Where the run stands after this beat, and whether that is the end."""
-        steps = self._run.extended(extended) if extended or self.path else ()
+        steps = self.owner.plan_body.extended(extended) if extended or self.path else ()
         if not steps:
             return (), self._over
         following = plan.next_leaf(steps, self.path) if self.path else plan.first_leaf(steps)

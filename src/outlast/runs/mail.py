@@ -38,6 +38,7 @@ _STOPS: dict[str, tuple[type[OutlastError], ev.EndStatus, ev.Cause]] = {
     "open": (RunPaused, "interrupted", "operator"),
     "kill": (RunKilled, "interrupted", "operator"),
 }
+STOPS = tuple(_STOPS)  # the requests that end an attempt
 _AFTERWARDS = {
     "pause": "`outlast resume {run}`, then start it again",
     "cancel": "start the task with `again` for a new run",
@@ -96,6 +97,12 @@ def take_in(root: Journal, here: Journal) -> Steps:
             waiting.append(request)
         else:
             yield from _stop(root, here, request, waiting)
+
+
+def asked_to_stop(journal: Journal) -> str:
+    """The first request to stop that waits in the run's inbox, empty for none."""
+    waiting = (request.what for request in journal.store.inbox.pending(journal.run))
+    return next((what for what in waiting if what in STOPS), "")
 
 
 def _require_open(root: Journal, here: Journal) -> None:

@@ -46,18 +46,20 @@ class Purse:
         return budgets.Live(datetime.now(UTC), lived_ms)
 
     def left(self) -> budgets.Left:
-        return budgets.left(self._run.state.budget, self._run.with_children_spent(), self.live())
+        return budgets.left(self._run.state.budget, self._run.children.head_with_spent(), self.live())
 
     def check(self) -> None:
         """Before a beat: warn of what is nearly spent. Raises BudgetReached where nothing is left."""
-        run, head, live = self._run, self._run.with_children_spent(), self.live()
+        run, head, live = self._run, self._run.children.head_with_spent(), self.live()
         spent = budgets.reached(head, live)
         if spent:
             again = (
                 f"`outlast resume {shlex.quote(run.task)} {budgets.more(head, live)}` goes on where it was"
             )
             ours = f"start {run.task} again with amend=True and a larger budget="
-            raise BudgetReached(f"run {run.id}: {spent}", hint=again if run.launch is not None else ours)
+            raise BudgetReached(
+                f"run {run.id}: {spent}", hint=again if run.supervision.launch is not None else ours
+            )
         if head.wrap_beat is not None:
             return  # nothing louder is left to say
         for crossing in budgets.crossings(head, settings.percentages(run.settings["warn_at"]), live):

@@ -15,9 +15,9 @@ from outlast.effects.ops import Append, Steps
 from outlast.errors import RunRefused
 from outlast.processes import proc, reaping
 from outlast.runs import endings
+from outlast.runs.run import Run
 from outlast.store.protocol import Where
 from outlast.supervisor import environment, guarding, seen, telling, walls, watchers
-from outlast.supervisor.supervised import SupervisedRun
 
 REAP_GRACE_S = 1.0
 LEAVING_S = 2.0  # for one that has ended and is on its way out
@@ -25,11 +25,11 @@ _LOOK_EVERY_S = 0.05
 
 
 def stop_earlier(
-    run: SupervisedRun, say: Callable[[str], None], *, guardian: int = 0, spare: Collection[int] = ()
+    run: Run, say: Callable[[str], None], *, guardian: int = 0, spare: Collection[int] = ()
 ) -> None:
     """Wait for a guardian of an earlier attempt, then stop what carries the run's mark or holds its pipe."""
     root = run.journal.store.root
-    run.mark = environment.attempt_mark(run.id, run.journal.lease.epoch)
+    run.supervision.mark = environment.attempt_mark(run.id, run.journal.lease.epoch)
     _refuse_waiting(run, guardian)
     guarding.wait_for_other(root, run.id, mine=guardian)
     pipe = telling.path_of(environment.socket_path(guarding.folder_of(root, run.id)))
@@ -51,7 +51,7 @@ def stop_earlier(
         say(f"stopped {name}, left by an earlier attempt")
 
 
-def _refuse_waiting(run: SupervisedRun, guardian: int) -> None:
+def _refuse_waiting(run: Run, guardian: int) -> None:
     """A living supervisor that waits between two attempts has let the run go, and will take it up again."""
     until_s = time.monotonic() + LEAVING_S
     while True:
@@ -77,7 +77,7 @@ class GivenUp(Exception):
         self.stop = stop
 
 
-def judge(run: SupervisedRun, limits: restarts.Limits) -> ev.AttemptEnded | None:
+def judge(run: Run, limits: restarts.Limits) -> ev.AttemptEnded | None:
     """How an attempt ended that died without a word. Raises GivenUp where with it a limit is reached.
 
     A supervisor judges its own attempts; this judges those of supervisors that died with theirs.
@@ -85,7 +85,7 @@ def judge(run: SupervisedRun, limits: restarts.Limits) -> ev.AttemptEnded | None
     journal, lost = run.journal, _lost(run)
     events: list[ev.AnyEvent] = [lost] if lost is not None else []
     after = st.fold(run.state, events)
-    if run.typed:  # attempts in all are a limit for those that nobody asked for
+    if run.supervision.typed:  # attempts in all are a limit for those that nobody asked for
         limits = msgspec.structs.replace(limits, attempts_max=sys.maxsize)
     stop = waking.stopped_by(after, limits)
     if stop is None:
@@ -106,7 +106,7 @@ class HeldBack(Exception):
         self.until = until
 
 
-def hold_back(run: SupervisedRun, lost: ev.AttemptEnded | None, account: str) -> None:
+def hold_back(run: Run, lost: ev.AttemptEnded | None, account: str) -> None:
     """Raise HeldBack where the run is parked until later, or a wall stands before its account that it has to wait at."""
     journal, state = run.journal, run.state
     if state.status == "parked" and state.parked_until is not None and state.parked_until > journal.now():
@@ -122,7 +122,7 @@ def hold_back(run: SupervisedRun, lost: ev.AttemptEnded | None, account: str) ->
     raise HeldBack(stay.why, stay.until)
 
 
-def _lost(run: SupervisedRun) -> ev.AttemptEnded | None:
+def _lost(run: Run) -> ev.AttemptEnded | None:
     """The end of an attempt that recorded none: as its guardian knows it, else by what it left."""
     journal, attempt = run.journal, run.state.attempt
     if attempt is None:
@@ -144,7 +144,7 @@ def given_up(stop: restarts.Stop, why: str, at: datetime) -> ev.AttemptEnded:
     )  # fmt: skip
 
 
-def name_doubts(run: SupervisedRun, say: Callable[[str], None]) -> None:
+def name_doubts(run: Run, say: Callable[[str], None]) -> None:
     """A task that is begun anew does again what its last run may have done: that is said before it does."""
     if not run.terms.again or run.state.attempts > 1:
         return
@@ -160,7 +160,7 @@ def name_doubts(run: SupervisedRun, say: Callable[[str], None]) -> None:
 # -- what the guardian did -----------------------------------------------------------------------------------------
 
 
-def take_up_note(run: SupervisedRun) -> None:
+def take_up_note(run: Run) -> None:
     """What the guardian of a killed supervisor did, on record."""
     note = guarding.noted(run.journal.store.root, run.id)
     if note is None:

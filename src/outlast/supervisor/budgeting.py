@@ -15,10 +15,10 @@ from outlast.core import budget as budgets
 from outlast.core import events as ev
 from outlast.core import state as st
 from outlast.errors import AgentStopped
+from outlast.runs.run import Run
 from outlast.runs.show import Spent, spent_of
 from outlast.settings import percentages
 from outlast.supervisor import ending, private
-from outlast.supervisor.supervised import SupervisedRun
 
 if TYPE_CHECKING:
     from outlast.supervisor.metering import Meter
@@ -74,7 +74,7 @@ class Budgeting:
     """Looks after the budget of one attempt."""
 
     def __init__(
-        self, run: SupervisedRun, folder: Path, say: Callable[[str], None], notify: Callable[[str], None]
+        self, run: Run, folder: Path, say: Callable[[str], None], notify: Callable[[str], None]
     ) -> None:
         self._run, self._path, self._say, self._notify = run, folder / "budget.json", say, notify
         self._warn_at = percentages(run.settings["warn_at"])
@@ -109,7 +109,7 @@ class Budgeting:
 
     def head(self) -> st.RunState:
         """The head as if what the beat in flight is known to have cost were on record; so much less is set aside for it."""
-        head, known = self._run.with_children_spent(), self._run.purse.unsettled()
+        head, known = self._run.children.head_with_spent(), self._run.purse.unsettled()
         reserved = tuple(
             (key, usage.minus(known) if key == st.BEAT else usage)
             for key, usage in head.reserved

@@ -8,9 +8,10 @@ from outlast.core import events as ev
 from outlast.effects.ops import Append, Steps
 from outlast.errors import AgentStopped, SaveError, StoreGone
 from outlast.runs import files as run_files
+from outlast.runs import mail
+from outlast.runs.run import Run
 from outlast.supervisor.hearing import Signalled
 from outlast.supervisor.serving import Server
-from outlast.supervisor.supervised import SupervisedRun
 
 WAITING = ("pause", "handoff", "open")  # requests that wait for what is under way
 GRACE_S = 6.0
@@ -20,7 +21,7 @@ CALLS_END_S = 2.0
 _LOOK_EVERY_S = 0.01
 
 
-def save_now(run: SupervisedRun, reason: str, warn: Callable[[str, str], None]) -> None:
+def save_now(run: Run, reason: str, warn: Callable[[str, str], None]) -> None:
     """A save before anything is stopped, as far as there is time."""
     if run.files is None:
         return
@@ -33,7 +34,7 @@ def save_now(run: SupervisedRun, reason: str, warn: Callable[[str, str], None]) 
 
 
 def stop(
-    run: SupervisedRun,
+    run: Run,
     server: Server,
     reason: str,
     reap: Callable[[float], None],
@@ -47,7 +48,7 @@ def stop(
 
 
 def take_mail(
-    run: SupervisedRun,
+    run: Run,
     server: Server,
     reap: Callable[[float], None],
     warn: Callable[[str, str], None],
@@ -59,12 +60,12 @@ def take_mail(
     """
     if not run.journal.lease.mail_waits():
         return
-    asked = run.asked_to_stop()
+    asked = mail.asked_to_stop(run.journal)
     if asked:
         if asked in WAITING and not (rests() if rests is not None else not server.busy):
             return
         stop(run, server, f"operator: {asked}", reap, warn)
-        run.may_stop = True
+        run.supervision.may_stop = True
     run.drive(run.mail())
 
 
@@ -86,7 +87,7 @@ class LeftByPerson(AgentStopped):
         )
 
 
-def check_store(run: SupervisedRun, reap: Callable[[float], None], say: Callable[[str], None]) -> None:
+def check_store(run: Run, reap: Callable[[float], None], say: Callable[[str], None]) -> None:
     """Where the state folder is gone nothing can be recorded any more: stop what runs. Raises StoreGone then."""
     try:
         run.journal.store.check_there()

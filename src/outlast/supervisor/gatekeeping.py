@@ -15,9 +15,9 @@ from outlast.effects.ops import Append, one
 from outlast.errors import BadSetting, UsageError
 from outlast.gateway import Call, Gateway, Metered, Refusal, Wall
 from outlast.runs import prices
+from outlast.runs.run import Run
 from outlast.supervisor.budgeting import Budgeting
 from outlast.supervisor.metering import Meter
-from outlast.supervisor.supervised import SupervisedRun
 
 FIRST_OUTPUT = 1_024  # what the first answer may have, where the request names no lower limit
 FIRST_BYTES_A_TOKEN = 4
@@ -35,7 +35,7 @@ class Gatekeeper:
     """Meters one attempt's gateway (`gateway.Meter`). What is asked of it comes in the gateway's thread."""
 
     def __init__(
-        self, run: SupervisedRun, budget: Budgeting, meter: Meter, count: Callable[[str, values.Usage], None]
+        self, run: Run, budget: Budgeting, meter: Meter, count: Callable[[str, values.Usage], None]
     ) -> None:
         self._run, self._budget, self._meter, self._count = run, budget, meter, count
         self._lock = threading.Lock()
@@ -132,7 +132,7 @@ class Gate:
 
     def __init__(
         self,
-        run: SupervisedRun,
+        run: Run,
         budget: Budgeting,
         environment: Mapping[str, str],
         meter: Meter | None = None,

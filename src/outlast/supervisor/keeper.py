@@ -14,13 +14,13 @@ from pathlib import Path
 from outlast.core import events as ev
 from outlast.errors import OutlastError
 from outlast.processes import proc, reaping
+from outlast.runs.run import Run
 from outlast.supervisor import beginning, detaching, ending, environment, private, statefile, telling
 from outlast.supervisor.attempt import Place, place_of
 from outlast.supervisor.hearing import Ears, Signalled
 from outlast.supervisor.kept import Script
 from outlast.supervisor.serving import Server
 from outlast.supervisor.steps import Desk
-from outlast.supervisor.supervised import SupervisedRun
 from outlast.supervisor.wire import Welcome
 
 TICK_S = 0.5
@@ -31,11 +31,11 @@ OnReady = Callable[[Welcome, dict[str, str], tuple[str, ...]], None]
 class Keeper:
     """One attempt of a script, from its first line to its end."""
 
-    def __init__(self, run: SupervisedRun, script: Script, ears: Ears, on_run: Callable[[str], None]) -> None:
+    def __init__(self, run: Run, script: Script, ears: Ears, on_run: Callable[[str], None]) -> None:
         self._run, self._script, self._ears, self._on_run = run, script, ears, on_run
         self._said: list[str] = []
         self._log: Path | None = None
-        run.on_claimed = self._prepare
+        run.supervision.on_claimed = self._prepare
 
     def carry(self, on_ready: OnReady) -> None:
         """Until the script is gone and that is on record. Raises OutlastError where the run is refused; then nothing began."""

@@ -21,7 +21,7 @@ from outlast.supervisor.hearing import Ears
 from outlast.supervisor.keeper import Keeper
 from outlast.supervisor.kept import Script
 from outlast.supervisor.link import Link, pair
-from outlast.supervisor.supervised import SupervisedRun
+from outlast.supervisor.supervised import supervised_run
 from outlast.supervisor.wire import Welcome
 from outlast.workspace import repo
 from outlast.workspace.capture import Saver
@@ -54,7 +54,7 @@ def _kept(asked: Asked, script: Script, ears: Ears, answer: BinaryIO) -> None:
             terms = _terms(asked, store)
             try:
                 with _alone(store, terms) as name:
-                    return Keeper(SupervisedRun(terms), script, ears, name).carry(ready)
+                    return Keeper(supervised_run(terms), script, ears, name).carry(ready)
             except RunRefused:
                 if not kept.wait_until_left(store.root, _in_the_way(store, terms)):
                     raise

@@ -40,6 +40,8 @@ from outlast.core import values
 from outlast.core.values import SessionMark
 from outlast.effects.ops import Append, one
 from outlast.errors import AgentStopped, OutlastError
+from outlast.runs import mail
+from outlast.runs.run import Run
 from outlast.supervisor import cut, guards, hooked, prompts, recorded, sessions, stalling, tasks
 from outlast.supervisor.budgeting import Budgeting
 from outlast.supervisor.calls import SHIM, Told, Unrecorded
@@ -50,7 +52,6 @@ from outlast.supervisor.lanes import NAME, Lanes
 from outlast.supervisor.launching import Launch
 from outlast.supervisor.metering import Meter
 from outlast.supervisor.stdio import piped
-from outlast.supervisor.supervised import SupervisedRun
 from outlast.supervisor.tasks import TaskCalls
 from outlast.supervisor.transcripts import Mirror, read_whole
 from outlast.supervisor.wire import Shim
@@ -83,7 +84,7 @@ class Minder:
 
     def __init__(
         self,
-        run: SupervisedRun,
+        run: Run,
         launch: Launch,
         adapter: Adapter,
         folder: Path,
@@ -551,7 +552,7 @@ class Minder:
 
     def _beat_ended(self) -> None:
         """Looked up here, for the main thread may learn of a request when the next call has begun."""
-        self._leaves = self._leaves or self._run.asked_to_stop() in WAITING
+        self._leaves = self._leaves or mail.asked_to_stop(self._run.journal) in WAITING
         kept, save = self._run.files, self._run.state.last_save
         if self._stall.beat(kept.tree_of(save) if kept is not None and save else ""):
             self._stand_still(f"{self._launch.stall} beats without anything new (--stall)")
@@ -585,7 +586,7 @@ class Minder:
                 self._mirror.keep()
 
 
-def _ended_before(run: SupervisedRun) -> tuple[str, str]:
+def _ended_before(run: Run) -> tuple[str, str]:
     """How the last attempt ended: cause and evidence, empty at the first."""
     page = run.journal.store.read(run.id, after=0, limit=1, tags=("attempt_ended",), newest=True).events
     event = page[0].event if page else None

@@ -19,6 +19,7 @@ from outlast.errors import RunRefused, UsageError, WorkspaceRefused
 from outlast.processes.programs import CannotStart, find_program
 from outlast.runs import admission, gather, stores
 from outlast.runs.opening import terms_of
+from outlast.runs.run import Run
 from outlast.runs.savepoints import workspace_around
 from outlast.runs.terms import Terms, budget_of
 from outlast.store.protocol import Summary, Where
@@ -28,7 +29,7 @@ from outlast.supervisor.attempt import known_agent
 from outlast.supervisor.launching import Launch
 from outlast.supervisor.link import Link
 from outlast.supervisor.occupying import Kind, occupant, occupied
-from outlast.supervisor.supervised import SupervisedRun
+from outlast.supervisor.supervised import supervised_run
 from outlast.supervisor.supervising import Supervisor
 from outlast.workspace import repo
 from outlast.workspace.capture import Saver
@@ -113,8 +114,7 @@ def start(asked: Asked, link: Link, say: Callable[[str], None]) -> int:
         terms = _by_experience(terms, adapter, launch, variables, say)
     else:
         paying.check(terms.budget, adapter, launch, variables, say)
-    run = SupervisedRun(terms)
-    run.typed = True
+    run = supervised_run(terms, typed=True)
     _look_at_the_last(run, asked, say)
     return _carry(run, launch, variables, link, say)
 
@@ -164,7 +164,7 @@ def _by_experience(
         stores.give_back(store)
 
 
-def _look_at_the_last(run: SupervisedRun, asked: Asked, say: Callable[[str], None]) -> None:
+def _look_at_the_last(run: Run, asked: Asked, say: Callable[[str], None]) -> None:
     """What the task's last run makes of what is asked for now. Raises RunRefused for terms that it cannot take any more."""
     if run.terms.again:
         return
@@ -225,7 +225,7 @@ def resume(
     terms = terms_of(
         state.task, store=url, project=summary.project, workspace=state.workspace or None, files="keep"
     )
-    return _carry(SupervisedRun(terms), launch, variables, link, say, "resumed")
+    return _carry(supervised_run(terms), launch, variables, link, say, "resumed")
 
 
 def _at_terminal(launch: Launch, summary: Summary, *, opened: bool) -> Launch:
@@ -269,7 +269,7 @@ def account_in(store: SqliteStore, summary: Summary) -> str:
 
 
 def _carry(
-    run: SupervisedRun, launch: Launch, variables: dict[str, str], link: Link, say: Callable[[str], None],
+    run: Run, launch: Launch, variables: dict[str, str], link: Link, say: Callable[[str], None],
     kind: Kind = "command",
 ) -> int:  # fmt: skip
     supervisor = Supervisor(run, launch, variables, link, say)

@@ -37,13 +37,13 @@ from outlast.errors import (
 )
 from outlast.processes import spawning
 from outlast.runs import acts, prices, stores
+from outlast.runs.run import Run
 from outlast.supervisor import background, beginning, ending, guarding, notices, walls
 from outlast.supervisor.attempt import Attempt, known_agent, write_state
 from outlast.supervisor.budgeting import NO_PRICE, WrapsUp
 from outlast.supervisor.hearing import Ears, Signalled
 from outlast.supervisor.launching import Launch
 from outlast.supervisor.link import Link, Told
-from outlast.supervisor.supervised import SupervisedRun
 from outlast.workspace.seam import raw
 
 GUARDED_S = 5.0
@@ -56,7 +56,7 @@ class Supervisor:
 
     def __init__(
         self,
-        run: SupervisedRun,
+        run: Run,
         launch: Launch,
         variables: dict[str, str],
         link: Link,
@@ -65,11 +65,11 @@ class Supervisor:
         self._run, self._launch, self._variables, self._say = run, launch, variables, say
         self._ears = Ears(link)
         self._limits = limits_of(launch, wait_s=run.settings["restart_wait_s"])
-        run.launch = msgspec.to_builtins(launch)
-        run.on_claimed = self._prepare
+        run.supervision.launch = msgspec.to_builtins(launch)
+        run.supervision.on_claimed = self._prepare
         self._guardian = os.getppid()
         spawning.become_subreaper()  # what leaves its parents stays below us, with or without a mark
-        run.while_checking = self._heed_signals
+        run.supervision.while_checking = self._heed_signals
         self._tell = background.telling()
         self.on_run: Callable[[str], None] = _nobody
         self._root = Path()
@@ -100,7 +100,7 @@ class Supervisor:
     def _once(self) -> tuple[int, restarts.Decision | None]:
         """One attempt, from claim to release; its exit code, and what comes next if that is to be decided."""
         run = self._run
-        run.may_stop = False
+        run.supervision.may_stop = False
         try:
             with run:
                 if run.is_done:
@@ -269,7 +269,7 @@ class Supervisor:
         """Whose limits the agent will meet, on record with the attempt."""
         account = account_of(self._launch, self._variables, folder)
         self._launch = msgspec.structs.replace(self._launch, account=account)
-        self._run.launch = msgspec.to_builtins(self._launch)
+        self._run.supervision.launch = msgspec.to_builtins(self._launch)
 
     def _refuse_spent(self) -> None:
         """One that has wrapped up does not start again on its reserve. Raises BudgetReached."""

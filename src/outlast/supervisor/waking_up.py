@@ -18,10 +18,10 @@ from outlast.effects.ops import Append
 from outlast.errors import RunHeld
 from outlast.processes import reaping
 from outlast.runs import acts, find
+from outlast.runs.mail import STOPS
 from outlast.store.protocol import Summary, Where
 from outlast.store.sqlite import SqliteStore
 from outlast.supervisor import beginning, by_hand, detaching, guarding, starting, supervising, walls, watchers
-from outlast.supervisor.supervised import STOPS
 
 JOBS = 4
 START_LIMIT_S = 120.0

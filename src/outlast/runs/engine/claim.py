@@ -1,0 +1,91 @@
+"""Becoming the writer of a run: find or make it, take its lease, read its head."""
+
+from typing import TYPE_CHECKING
+
+from outlast import faults
+from outlast.core import statuses
+from outlast.core.values import Parent
+from outlast.runs import admission, endings, gather, stores
+from outlast.runs.heartbeat import Heartbeat
+from outlast.runs.journal import Journal
+from outlast.runs.terms import not_a_folder
+from outlast.store.protocol import Lease
+from outlast.store.sqlite import SqliteStore
+
+if TYPE_CHECKING:
+    from outlast.runs.beat import Beat
+    from outlast.runs.run import Run
+
+
+class Claim:
+    """What this process holds of a root run: its store, and the lease once it is taken."""
+
+    def __init__(self, store: SqliteStore) -> None:
+        self.store = store
+        self.lease: Lease | None = None
+
+    def give_back(self) -> None:
+        """Let others write the run."""
+        try:
+            if self.lease is not None:
+                Heartbeat.remove(self.store, self.lease)
+                self.store.release(self.lease)
+        finally:
+            stores.give_back(self.store)
+
+
+class ChildClaim:
+    """A child is written under its root's lease, by one at a time."""
+
+    def __init__(self, root: "Run", child: str) -> None:
+        root.children.enter(child)
+        self._root, self._child = root, child
+
+    def give_back(self) -> None:
+        """Let the child be opened again."""
+        self._root.children.leave(self._child)
+
+
+def claim(run: "Run") -> None:
+    """Find or make the run and become its writer. All of it waits for the disk."""
+    if run.parent is not None:
+        _claim_child(run, *run.parent)
+        return
+    store = stores.acquire(run.terms.store or run.settings["store"] or None)
+    held = run.claim = Claim(store)
+    terms = run.terms = admission.in_known_project(run.terms, store)
+    if not run.folder.is_dir() and not admission.may_come_back(terms, store):
+        raise not_a_folder(run.folder)
+    made = admission.make(terms, store, run.supervision.launch)
+    head = gather.head(store, made)
+    if terms.again and head.status in statuses.ENDED:
+        made = admission.make(terms, store, run.supervision.launch, after=made)
+        head = gather.head(store, made)
+    admission.admit(terms, store, head, is_child=False)
+    if head.status == "done":
+        run.journal = Journal(store, endings.NO_LEASE, head)
+        run.result = gather.result(store, head)
+        return
+    held.lease = store.claim(made, ttl_s=run.settings["lease_s"])
+    head = gather.head(store, made)
+    admission.admit(terms, store, head, is_child=False)
+    run.journal = Journal(store, held.lease, head, run.mail)
+    Heartbeat.add(store, held.lease, run.settings["lease_s"])
+    if terms.workspace:
+        from outlast.runs.files import Files
+
+        run.files = Files(run.folder, store.root, made, terms.task, run.settings)
+
+
+def _claim_child(run: "Run", parent: "Run", beat: "Beat") -> None:
+    root = parent.root
+    store = parent.journal.store
+    parent.children.may_exist = True
+    made = store.create(admission.opened(run.terms, Parent(parent.id, beat.number, root.id)))
+    faults.point("child.opened")
+    head = gather.head(store, made)
+    admission.admit(run.terms, store, head, is_child=True)
+    run.journal = Journal(store, root.journal.lease, head, run.mail)
+    if not run.is_done:
+        run.claim = ChildClaim(root, made)
+    run.result = gather.result(store, head)

@@ -1,0 +1,115 @@
+"""The end of a run, if its checks pass; and the end of an attempt, however it comes."""
+
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from outlast import faults
+from outlast.core import events as ev
+from outlast.core.events import SaveKind
+from outlast.core.values import shorten
+from outlast.effects.ops import Append, Block, Steps
+from outlast.errors import ChecksFailed, StoreError, UnreachedEffect
+from outlast.runs import endings, gather
+from outlast.runs.checks import run_checks
+
+if TYPE_CHECKING:
+    from outlast.runs.run import Run
+
+
+def finish(run: "Run", result: object) -> Steps:
+    """Record that the run is done. Raises ChecksFailed or UnreachedEffect where it is not."""
+    if run.is_done:
+        return
+    run.check_open()
+    journal, supervision = run.journal, run.supervision
+    if run.in_doubt():
+        raise UnreachedEffect(
+            f"run {run.id} cannot be finished: an effect is in doubt",
+            hint=f"see `outlast effects {run.id}`",
+        )
+    kept = yield from _kept_result(run, result)
+    faults.point("checks.before")
+    commands, timeout_s = run.contract.checks, run.settings["check_timeout_s"]
+    look = lambda: run_checks(commands, run.folder, timeout_s, supervision.while_checking, supervision.mark)  # noqa: E731 - as a Block takes it
+    checks = (yield Block(look)) if commands else ()
+    failed = next((check for check in checks if check.exit_code != 0), None)
+    if failed is not None:
+        raise ChecksFailed(
+            f"check {failed.command!r} failed with {failed.exit_code}: {shorten(failed.output[-1500:], 1500)}",
+            hint=f"run {run.id} is not done; mend it and start again",
+        )
+    faults.point("checks.passed")
+    epoch, spent = journal.lease.epoch, run.purse.at_end(run.beat)
+    saved = yield from _last_save(run, "final", "done")
+    yield Append(
+        (
+            *saved,
+            ev.Finished(at=journal.now(), result=kept, checks=checks),
+            ev.AttemptEnded(at=journal.now(), epoch=epoch, status="done", cause="done", spent=spent),
+        )
+    )
+    run.result = journal.value(kept)
+    faults.point("run.finished")
+
+
+def _kept_result(run: "Run", result: object) -> Steps:
+    """What the run ends with: this, or what the last beat staged, perhaps in an earlier attempt."""
+    if result is None and run.state.finish_seq:
+        event = run.journal.event_at(run.state.finish_seq)
+        if isinstance(event, ev.BeatDone) and event.finish is not None:
+            return event.finish
+    return (yield from run.journal.keep(result))
+
+
+def _last_save(run: "Run", kind: SaveKind, reason: str, error: BaseException | None = None) -> Steps:
+    """The save of an ending, as events."""
+    return (yield from run.files.ending(kind, run.journal, reason, error)) if run.files is not None else ()
+
+
+def leave(run: "Run", error: BaseException | None) -> Steps:
+    """Record how the attempt ended and let the run go. Errors come through unchanged."""
+    try:
+        if not run.closed and not run.is_done and run.state.attempt is not None:
+            yield from _end(run, error)
+        elif not run.closed and not run.is_done:  # it was stopped on request, which recorded its end
+            saved = yield from _last_save(run, "emergency", f"operator: {error}", error)
+            if saved:
+                yield Append(saved)
+    except StoreError as failed:
+        if error is None:
+            raise
+        error.add_note(f"outlast could not record how the run ended: {failed}")
+    finally:
+        if run.beat is not None:
+            run.beat.close()
+        yield Block(run.give_back)
+
+
+def _end(run: "Run", error: BaseException | None) -> Steps:
+    if isinstance(error, StoreError):
+        yield from _last_save(run, "emergency", f"store: {error}", error)
+        return  # whatever was written last is unknown, or not ours any more: write nothing
+    if run.journal.uncertain:
+        # An interrupt may have hit between handing events over and learning of their commit: ask the journal.
+        run.journal.restart(gather.head(run.journal.store, run.id))
+    if error is None and run.state.over:
+        try:
+            yield from finish(run, None)
+        except (ChecksFailed, UnreachedEffect) as failed:
+            yield from _record_end(run, failed)
+            raise
+        if run.parent is not None:
+            faults.point("child.finished")
+        return
+    yield from _record_end(run, error)
+
+
+def _record_end(run: "Run", error: BaseException | None) -> Steps:
+    faults.point("attempt.before_end")
+    journal = run.journal
+    end = endings.ended(journal.lease.epoch, journal.now(), run.state, error, in_doubt=run.in_doubt())
+    end = msgspec.structs.replace(end, spent=run.purse.at_end(run.beat))
+    saved = yield from _last_save(run, "emergency", f"{end.cause}: {end.evidence}", error)
+    yield Append((*saved, end, *endings.parked(end, run.state, error)))
+    faults.point("attempt.ended")
