@@ -59,11 +59,11 @@ if TYPE_CHECKING:
         WorkspaceMoved,
         WorkspaceRefused,
     )
-    from outlast.loop import Agent, drive
+    from outlast.loop import Agent, AsyncAgent, drive
     from outlast.probes import CannotTell, Happened, Probe
-    from outlast.runs.beat import Beat
+    from outlast.runs.api.beat import AsyncBeat, Beat
+    from outlast.runs.api.run import AsyncRun, Run
     from outlast.runs.opening import run
-    from outlast.runs.run import Run
 
 __all__ = [
     "Agent",
@@ -72,6 +72,9 @@ __all__ = [
     "AmbiguousRun",
     "Answer",
     "AppendUnknown",
+    "AsyncAgent",
+    "AsyncBeat",
+    "AsyncRun",
     "BadSetting",
     "Beat",
     "BeatClosed",
@@ -132,12 +135,15 @@ _HOMES = {
     "Agent": "loop",
     "Allowance": "core.values",
     "Answer": "core.values",
-    "Beat": "runs.beat",
+    "AsyncAgent": "loop",
+    "AsyncBeat": "runs.api.beat",
+    "AsyncRun": "runs.api.run",
+    "Beat": "runs.api.beat",
     "CannotTell": "probes",
     "Happened": "probes",
     "Left": "core.budget",
     "Probe": "probes",
-    "Run": "runs.run",
+    "Run": "runs.api.run",
     "Usage": "core.values",
     "drive": "loop",
     "run": "runs.opening",

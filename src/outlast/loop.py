@@ -4,55 +4,74 @@ Each beat is context → reason → act → observe → learn; the plan is made 
 beat's decision; inside `act` the agent calls `beat.act` for whatever touches the outside world.
 """
 
-from typing import Any, Protocol
+from collections.abc import Coroutine
+from typing import Any, Protocol, overload
 
 from outlast.effects.ops import Call, Steps
-from outlast.runs.beat import Beat
-from outlast.runs.run import Run
+from outlast.runs.api.beat import AsyncBeat, Beat, beat_engine
+from outlast.runs.api.run import AsyncRun, Run, run_engine
 
 
 class Agent(Protocol):
-    """The six phases. Each may be a plain or an async method; `plan`, `context` and `learn` may be left out."""
+    """The phases of an agent. `plan`, `context` and `learn` may be there too."""
 
-    def reason(self, beat: Beat, context: Any) -> Any:
+    def reason(self, beat: Beat, context: Any, /) -> Any:
         """Ask the model. The answer is recorded and never asked for again in this beat."""
 
-    def act(self, beat: Beat, decision: Any) -> Any:
+    def act(self, beat: Beat, decision: Any, /) -> Any:
         """Do it: effects through `beat.act`."""
 
-    def observe(self, beat: Beat, outcome: Any) -> Any:
+    def observe(self, beat: Beat, outcome: Any, /) -> Any:
         """What came of it: becomes the beat's result."""
 
 
-def drive(run: Run, agent: Agent) -> Any:
+class AsyncAgent(Protocol):
+    """The phases of an agent in an async run. Each may be a plain or an async method."""
+
+    def reason(self, beat: AsyncBeat, context: Any, /) -> Any:
+        """As `Agent.reason`."""
+
+    def act(self, beat: AsyncBeat, decision: Any, /) -> Any:
+        """As `Agent.act`: effects through `await beat.act`."""
+
+    def observe(self, beat: AsyncBeat, outcome: Any, /) -> Any:
+        """As `Agent.observe`."""
+
+
+@overload
+def drive(run: Run, agent: Agent) -> None: ...
+@overload
+def drive(run: AsyncRun, agent: AsyncAgent) -> Coroutine[Any, Any, None]: ...
+def drive(run: Run | AsyncRun, agent: Agent | AsyncAgent) -> Any:
     """Carry an agent through its run, from the cursor to the end. In an async run, await it."""
-    return _drive_async(run, agent) if run.is_async else _drive(run, agent)
+    return _drive_async(run, agent) if run_engine(run).is_async else _drive(run, agent)
 
 
-def _drive(run: Run, agent: Agent) -> None:
+def _drive(run: Any, agent: Any) -> None:
     if hasattr(agent, "plan"):
         run.plan(agent.plan)
     for beat in run.beats():
-        run.drive(_turn(run, agent, beat))
+        run_engine(run).drive(_turn(run, agent, beat))
 
 
-async def _drive_async(run: Run, agent: Agent) -> None:
+async def _drive_async(run: Any, agent: Any) -> None:
     if hasattr(agent, "plan"):
         await run.plan(agent.plan)
     async for beat in run.beats():
-        await run.drive(_turn(run, agent, beat))
+        await run_engine(run).drive(_turn(run, agent, beat))
 
 
-def _turn(run: Run, agent: Agent, beat: Beat) -> Steps:
+def _turn(run: Run | AsyncRun, agent: Any, beat: Beat | AsyncBeat) -> Steps:
     """One beat: each phase is a step, so that one implementation serves both kinds of agents."""
+    engine = beat_engine(beat)
     context = yield Call(_phase(agent, "context", lambda _: run.context()), (beat,))
-    decision = yield from beat.steps_of_decide("reason", agent.reason, beat, context)
+    decision = yield from engine.steps_of_decide("reason", agent.reason, beat, context)
     outcome = yield Call(agent.act, (beat, decision))
     observation = yield Call(agent.observe, (beat, outcome))
     yield Call(_phase(agent, "learn", lambda _beat, _seen: None), (beat, observation))
-    if not beat.closed:
-        yield from beat.steps_of_done(observation)
+    if not engine.closed:
+        yield from engine.steps_of_done(observation)
 
 
-def _phase(agent: Agent, name: str, default: Any) -> Any:
+def _phase(agent: Any, name: str, default: Any) -> Any:
     return getattr(agent, name, default)

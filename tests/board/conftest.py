@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from outlast.runs.run import Run
+from outlast import Run
 from tests.supervisor.night import Night, night_in
 from tests.support import inprocess
 from tests.support.environment import Isolated

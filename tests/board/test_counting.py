@@ -17,6 +17,7 @@ from outlast.board.index import Index
 from outlast.core import events as ev
 from outlast.core.values import Usage
 from outlast.runs import fork
+from outlast.runs.api.run import run_engine
 from outlast.store import SqliteStore, open_store
 from outlast.store.protocol import Where
 from tests.support import nights
@@ -167,7 +168,7 @@ def msgspec_grain(name: str) -> docs.Grain:
 def test_what_children_spend_counts_once_also_while_they_work(state: Isolated, tmp_path: Path) -> None:
     with outlast.run("root", store=tmp_path / "store", project="p") as run:
         run.plan(["one", "two"])
-        store = run.journal.store
+        store = run_engine(run).journal.store
         with counting_all(store) as counter:
             for beat in run.beats():
                 beat.spend(input=100)

@@ -14,10 +14,10 @@ import hypothesis
 import pytest
 from hypothesis import strategies as st
 
+from outlast import Run
 from outlast.board import doing
 from outlast.board.docs import ActName, Done, Foreseen, Wish
 from outlast.runs import find
-from outlast.runs.run import Run
 from outlast.store import SqliteStore, open_store
 from outlast.store.protocol import Summary, Where
 from outlast.supervisor import watchers

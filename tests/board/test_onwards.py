@@ -13,12 +13,11 @@ from random import Random
 
 import pytest
 
-from outlast import settings
+from outlast import Run, settings
 from outlast.board import doing, wishes
 from outlast.board.docs import Wish
 from outlast.core.plaintext import pasteable
 from outlast.errors import BudgetReached
-from outlast.runs.run import Run
 from outlast.store import SqliteStore, open_store
 from tests.board.test_doing import BY, Board, in_doubt, interrupted, worked
 from tests.board.test_doing import board as board

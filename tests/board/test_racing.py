@@ -9,12 +9,12 @@ from typing import Any
 
 import pytest
 
+from outlast import Run
 from outlast.board import doing
 from outlast.board.docs import ActName, Done, Wish
 from outlast.core.values import Allowance
 from outlast.runs import acts, find
 from outlast.runs import fork as forks
-from outlast.runs.run import Run
 from outlast.store import SqliteStore, open_store
 from outlast.store.protocol import Summary, Where
 from outlast.supervisor import going_on

@@ -21,6 +21,7 @@ import msgspec
 import outlast
 from outlast import faults
 from outlast.chaos.witness import Client, Refused
+from outlast.runs.api.beat import beat_engine
 
 LEFT = 10  # exit code of an agent that left its run early, on purpose
 BIG = 6_000  # characters; more than fits into an event, so a blob
@@ -91,7 +92,9 @@ class Agent:
         return {"text": f"{name} of beat {beat} " + "x" * chars, "asked": times}
 
     def decide(self, beat: outlast.Beat, name: str, *, chars: int = 0, lazy: bool = False) -> Any:
-        value = beat.decide(name, self.ask, f"{beat.owner.task}/{beat.number}", name, chars, lazy=lazy)
+        value = beat.decide(
+            name, self.ask, f"{beat_engine(beat).owner.task}/{beat.number}", name, chars, lazy=lazy
+        )
         if not lazy:
             self.ack("decided", beat.number, name)
         return value

@@ -21,12 +21,12 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 import outlast
-from outlast import faults
+from outlast import Run, faults
 from outlast.core import events as ev
 from outlast.core.state import RunState
 from outlast.runs import acts, fork, gather
+from outlast.runs.api.run import run_engine
 from outlast.runs.beat import open_beat
-from outlast.runs.run import Run
 from outlast.store import leases, open_store
 from outlast.store.protocol import Where
 from tests.support import inprocess
@@ -318,8 +318,8 @@ class Program(RuleBasedStateMachine):
         """The lease runs out and somebody else takes the run over; the zombie wakes up afterwards."""
         zombie, beat = self.run, self.beat
         assert zombie is not None
-        assert zombie._lease is not None
-        zombie.journal.store.renew([zombie._lease], ttl_s=-1000)
+        held = run_engine(zombie).journal
+        held.store.renew([held.lease], ttl_s=-1000)
         open_beat.set(None)
         before = dict(self.world.done)
         self.live(None, self.open)

@@ -5,9 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from outlast import faults
+from outlast import Run, faults
 from outlast.runs.beat import open_beat
-from outlast.runs.run import Run
 from tests.support import inprocess
 
 

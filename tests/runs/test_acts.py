@@ -11,10 +11,12 @@ from typing import Any
 import pytest
 
 import outlast
+from outlast import Run
 from outlast.core import events as ev
 from outlast.core.keys import effect_key
 from outlast.core.state import EFFECTS_OPEN_MAX
-from outlast.runs.run import Run
+from outlast.runs.api.beat import beat_engine
+from outlast.runs.api.run import run_engine
 from tests.support import inprocess, processes
 from tests.support.inprocess import at_point, attempt, command, head_of, journal_of, tags
 
@@ -678,12 +680,12 @@ def test_the_beats_beginning_comes_first_whichever_thread_commits_first(start: S
 
     with start() as run:
         for beat in run.beats():
-            slow = beat.steps_of_decide("slow", lambda: 1)
+            slow = beat_engine(beat).steps_of_decide("slow", lambda: 1)
             held = slow.send(None)
             while not hasattr(held, "events"):
                 held = slow.send(held.fn())
             beat.decide("fast", lambda: 2)
-            blocking(run.journal, _resumed(held, slow))
+            blocking(run_engine(run).journal, _resumed(held, slow))
             break
     recorded = tags(store)
     assert recorded.index("beat_begun") < recorded.index("decided")

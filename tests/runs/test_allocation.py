@@ -10,12 +10,11 @@ import msgspec
 import pytest
 
 import outlast
-from outlast import faults
+from outlast import Run, faults
 from outlast.core import events as ev
 from outlast.core import forecast
 from outlast.core.values import Allowance, Contract, Parent, Payload
 from outlast.runs import acts, allocation, find
-from outlast.runs.run import Run
 from outlast.store import SqliteStore, open_store
 from outlast.store.protocol import Summary
 from tests.support.inprocess import reading

@@ -10,7 +10,9 @@ from typing import Any
 import pytest
 
 import outlast
-from outlast.runs.run import Run
+from outlast import Run
+from outlast.runs.api.beat import beat_engine
+from outlast.runs.api.run import run_engine
 from tests.support import inprocess, processes, strace
 from tests.support.environment import skip_or_fail
 from tests.support.inprocess import at_point, attempt, head_of, tags
@@ -122,7 +124,7 @@ def test_a_sibling_that_outlives_the_block_gets_an_error_and_does_not_hang(start
         async with start() as run:
             async for beat in run.beats():
                 late.append(asyncio.create_task(beat.act("slow", gate.wait)))
-                while not beat._in_flight:
+                while not beat_engine(beat)._in_flight:
                     await asyncio.sleep(0)
                 for _ in range(200):
                     await asyncio.sleep(0)
@@ -248,7 +250,7 @@ def test_an_agent_may_leave_out_phases_and_end_its_beat_and_run_itself(start: St
 
     with start(goal="the goal") as run:
         outlast.drive(run, Small())
-        assert run.is_done or run.state.over
+        assert run.is_done or run_engine(run).state.over
     assert head_of(store).beats == 2
     assert tags(store).count("beat_done") == 2
 

@@ -10,9 +10,11 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import outlast
+from outlast import Run
 from outlast.core import events as ev
 from outlast.core.state import RunState, fold
-from outlast.runs.run import Run
+from outlast.runs.api.beat import beat_engine
+from outlast.runs.api.run import run_engine
 from tests.support import inprocess
 from tests.support.inprocess import at_point, attempt, head_of, journal_of, tags
 
@@ -138,7 +140,7 @@ def test_extended_steps_come_at_the_end_or_next(
                 if resumed and beat.step == "a1":
                     break
     assert met == expected
-    assert head_of(run.terms.store or "").plan_total == 5
+    assert head_of(run_engine(run).terms.store or "").plan_total == 5
 
 
 def test_steps_extended_next_twice_keep_the_order_in_which_they_were_asked_for(start: Start) -> None:
@@ -179,7 +181,7 @@ def test_an_extension_of_a_beat_that_was_lost_is_lost_with_it(start: Start) -> N
             beat.done()
 
     assert not attempt(start(), body, at_point("beat.before_done"))
-    head = head_of(start().terms.store or "")
+    head = head_of(run_engine(start()).terms.store or "")
     assert (head.plan_total, head.memory, head.beats) == (1, (), 0)
 
 
@@ -254,7 +256,7 @@ def test_done_refuses_while_an_act_is_under_way(start: Start) -> None:
             async for beat in run.beats():
                 gate = asyncio.Event()
                 acting = asyncio.create_task(beat.act("slow", gate.wait))
-                while not beat._in_flight:
+                while not beat_engine(beat)._in_flight:
                     await asyncio.sleep(0)
                 with pytest.raises(outlast.UnreachedEffect, match="slow"):
                     await beat.done()
@@ -529,13 +531,13 @@ def test_the_head_in_memory_is_the_one_in_the_journal(start: Start, looked_at_ev
                 beat.decide("d", lambda: 1)
                 beat.stage(f"at {beat.number}")
             if beat.number % looked_at_every == 0:
-                assert run.state.beats == beat.number - 1
+                assert run_engine(run).state.beats == beat.number - 1
             beat.done(result={"n": beat.number})
             if beat.number == 300:
                 break
-        journal = [item.event for item in run.journal.store.read(run.id, after=0).events]
-        assert run.state == fold(RunState(), journal)
-        assert run.state.recent[-1].beat == 300
+        journal = [item.event for item in run_engine(run).journal.store.read(run.id, after=0).events]
+        assert run_engine(run).state == fold(RunState(), journal)
+        assert run_engine(run).state.recent[-1].beat == 300
 
 
 def test_json_of_the_callers_own_making_is_checked(start: Start) -> None:
@@ -544,6 +546,6 @@ def test_json_of_the_callers_own_making_is_checked(start: Start) -> None:
         with pytest.raises(outlast.NotEncodable):
             beat.done(result={"a": msgspec.Raw(b"{nonsense")})
         beat.done(result={"a": msgspec.Raw(b"[1]")})
-        done = run.journal.event_at(run.state.seq)
+        done = run_engine(run).journal.event_at(run_engine(run).state.seq)
         assert isinstance(done, ev.BeatDone)
-        assert run.journal.value(done.result) == {"a": [1]}
+        assert run_engine(run).journal.value(done.result) == {"a": [1]}

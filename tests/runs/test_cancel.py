@@ -9,10 +9,11 @@ from pathlib import Path
 import pytest
 
 import outlast
+from outlast import Run
 from outlast.chaos.witness import Unanswered, Witness
 from outlast.core import events as ev
 from outlast.runs import acts, mail
-from outlast.runs.run import Run
+from outlast.runs.api.run import run_engine
 from outlast.store.protocol import Where
 from tests.support.inprocess import ask, head_of, journal_of, reading
 
@@ -46,7 +47,7 @@ def _short_grace(monkeypatch: pytest.MonkeyPatch) -> None:
 async def begun(run: Run, act: Awaitable[str]) -> asyncio.Task[str]:
     """The act, performed in a task of its own; it is under way when this returns."""
     task = asyncio.ensure_future(act)
-    while not run.journal.lease.acting():
+    while not run_engine(run).journal.lease.acting():
         await asyncio.sleep(0)
     return task
 

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 import outlast
-from outlast.runs.run import Run
+from outlast import Run
 from outlast.store.protocol import Where
 from tests.support import inprocess
 from tests.support.inprocess import ask, at_point, attempt, command, head_of, reading

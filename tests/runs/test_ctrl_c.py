@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 import outlast
+from outlast.runs.api.run import run_engine
 from tests.support.inprocess import journal_of
 
 TRIALS = 200
@@ -17,6 +18,7 @@ TRIALS = 200
 INTERRUPTED = """
 import random, signal, sys
 import outlast
+from outlast.runs.api.run import run_engine
 mode, store, seed, trials = sys.argv[1:]
 rng = random.Random(seed)
 signal.signal(signal.SIGALRM, signal.default_int_handler)
@@ -37,11 +39,11 @@ for trial in range(int(trials)):
                         beat.done()
                         break
                     if mode == "read":
-                        run.journal.store.read(run.id, after=0, limit=1)
+                        run_engine(run).journal.store.read(run.id, after=0, limit=1)
                     if mode == "context":
                         run.context()
                     if mode == "acting":
-                        with run.journal.lease.guard():
+                        with run_engine(run).journal.lease.guard():
                             pass
     except KeyboardInterrupt as error:
         print("interrupted", *getattr(error, "__notes__", []), flush=True)
@@ -70,9 +72,9 @@ def test_ctrl_c_at_any_instant_ends_the_attempt_at_once_and_leaves_nothing_locke
 def test_a_run_that_was_given_back_performs_nothing(store: Path) -> None:
     """Its descriptors are closed, and their numbers may be another run's by now."""
     with outlast.run("t", store=store, project="p") as run:
-        lease = run.journal.lease
+        lease = run_engine(run).journal.lease
         with outlast.run("other", store=store, project="p") as other:
-            late = other.journal.lease
+            late = run_engine(other).journal.lease
         with pytest.raises(outlast.StoreError), late.guard():
             pytest.fail("it acts")
         with lease.guard():

@@ -10,10 +10,10 @@ from typing import Any
 import pytest
 
 import outlast
-from outlast import faults
+from outlast import Run, faults
 from outlast.core import events as ev
 from outlast.runs import admission
-from outlast.runs.run import Run
+from outlast.runs.api.run import run_engine
 from outlast.store.protocol import Where
 from tests.support import inprocess, processes
 from tests.support.inprocess import armed, at_point, attempt, command, head_of, journal_of, tags
@@ -65,7 +65,7 @@ def test_an_error_comes_through_unchanged_and_leaves_the_run_resumable(
             beat.done()
     assert replayed == [1]
     assert again.is_done
-    assert again.state.attempts == 2
+    assert run_engine(again).state.attempts == 2
 
 
 def test_break_and_return_leave_the_beat_open_and_the_run_resumable(start: Start, store: Path) -> None:
@@ -382,7 +382,7 @@ def test_all_worktrees_of_a_clone_are_one_project(
     projects = set()
     for folder in ("clone", "clone/deep", "tree"):
         monkeypatch.chdir(tmp_path / folder)
-        projects.add(outlast.run("t").terms.project)
+        projects.add(run_engine(outlast.run("t")).terms.project)
     assert projects == {str((tmp_path / "clone" / ".git").resolve())}
 
 
@@ -444,7 +444,7 @@ def test_a_forked_child_that_outlives_its_parent_does_not_keep_the_run_held(
     with subprocess.Popen([sys.executable, "-c", OUTLIVING, store], stdin=subprocess.PIPE) as process:
         assert process.wait(30) == -9
         with start() as run:
-            assert run.state.attempts == 2
+            assert run_engine(run).state.attempts == 2
         assert process.stdin is not None
 
 
@@ -455,8 +455,8 @@ def test_of_two_that_want_a_new_run_of_a_done_task_at_once_one_makes_it(start: S
     first, second = start(again=True), start(again=True)
     with inprocess.reading(store) as opened:
         done = inprocess.newest(opened, "t")
-        made = opened.create(admission.opened(first.terms, None), after=done)
-        assert opened.create(admission.opened(second.terms, None), after=done) == made
+        made = opened.create(admission.opened(run_engine(first).terms, None), after=done)
+        assert opened.create(admission.opened(run_engine(second).terms, None), after=done) == made
         assert len(opened.list(Where(task="t"))) == 2
 
 

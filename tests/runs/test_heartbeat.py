@@ -7,8 +7,9 @@ from pathlib import Path
 import pytest
 
 import outlast
+from outlast import Run
 from outlast.chaos.witness import Witness
-from outlast.runs.run import Run
+from outlast.runs.api.run import run_engine
 from outlast.store import open_store
 from outlast.store.leases import WAKEUP_GRACE_S
 from outlast.store.liveness import boottime_s
@@ -83,7 +84,7 @@ def test_a_store_that_is_gone_is_noticed_and_nothing_more_is_written_or_performe
             for beat in run.beats():
                 beat.act("mail", mail, "before")
                 lose(store)
-                wait_for(lambda: not run.journal.store.usable, what="the heartbeat to notice")
+                wait_for(lambda: not run_engine(run).journal.store.usable, what="the heartbeat to notice")
                 with pytest.raises(outlast.StoreGone):
                     beat.decide("small", int)
                 with pytest.raises(outlast.StoreGone):

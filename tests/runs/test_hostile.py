@@ -17,11 +17,12 @@ import msgspec
 import pytest
 
 import outlast
-from outlast import faults
+from outlast import Run, faults
 from outlast.core import events as ev
 from outlast.core.values import Contract
 from outlast.effects.ops import Append
-from outlast.runs.run import Run
+from outlast.runs.api.beat import beat_engine
+from outlast.runs.api.run import run_engine
 from outlast.store import open_store
 from outlast.store.protocol import Batch, Where
 from tests.support import inprocess
@@ -217,7 +218,7 @@ def test_a_pause_waits_for_every_act_under_way(start: Start, store: Path) -> Non
         async with start() as run:
             async for beat in run.beats():
                 slow = asyncio.create_task(beat.act("slow", gate.wait))
-                while not run.journal.lease.acting():
+                while not run_engine(run).journal.lease.acting():
                     await asyncio.sleep(0)
                 await asyncio.to_thread(ask, store, "pause")
                 assert await beat.act("quick", lambda: 7) == 7
@@ -323,7 +324,7 @@ def test_a_beat_whose_end_cannot_be_written_stays_open_and_nothing_in_it_is_done
     with pytest.raises(outlast.BeatNotDone), start() as run:
         for beat in run.beats():
             beat.act("pay", lambda: done.append(1))
-            beat._stage = Word("half \udcff")
+            beat_engine(beat)._stage = Word("half \udcff")
             with contextlib.suppress(outlast.NotEncodable):
                 beat.done()
     assert len(done) == 1
@@ -359,9 +360,9 @@ def test_no_beat_ends_over_an_effect_in_doubt_of_another_beat(start: Start, stor
         next(beats).done()
         second = next(beats)
         intent = ev.EffectIntended(
-            at=run.journal.now(), beat=1, n=2, name="late", occurrence=1, key="k", policy="ask"
+            at=run_engine(run).journal.now(), beat=1, n=2, name="late", occurrence=1, key="k", policy="ask"
         )
-        run.drive(iter_append(intent))
+        run_engine(run).drive(iter_append(intent))
         with pytest.raises(outlast.UnreachedEffect, match=r"1\.2 'late'"):
             second.done()
 

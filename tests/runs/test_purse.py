@@ -9,9 +9,10 @@ import pytest
 from msgspec.structs import replace
 
 import outlast
+from outlast import Run
 from outlast.core import events as ev
 from outlast.runs import endings
-from outlast.runs.run import Run
+from outlast.runs.api.run import run_engine
 from tests.support.inprocess import at_point, attempt, head_of, journal_of
 
 Start = Callable[..., Run]
@@ -88,7 +89,7 @@ def test_each_level_is_on_record_once_and_costs_no_commit(start: Start, store: P
     warned: list[str] = []
     for _ in range(2):
         with pytest.raises(outlast.BudgetReached), start(budget=100) as run:
-            run.purse.on_warning = lambda crossing: warned.append(crossing.level)
+            run_engine(run).purse.on_warning = lambda crossing: warned.append(crossing.level)
             for beat in run.beats():
                 beat.decide("ask", Model())
                 beat.done()
@@ -105,7 +106,7 @@ def test_an_attempt_that_is_cut_while_its_model_answers_is_charged_what_was_set_
             beat.decide("ask", model)
             beat.done()
             if beat.number == 2:
-                run.purse.is_cut = True  # as a supervisor says before it stops an agent
+                run_engine(run).purse.is_cut = True  # as a supervisor says before it stops an agent
                 raise KeyError
     spent = head_of(store).spent
     assert (spent.tokens, spent.estimated) == (3 * PRICE, True)
@@ -136,14 +137,14 @@ def test_a_budget_of_time_counts_the_time_of_dead_attempts(start: Start, store: 
 
 def test_an_attempt_that_was_lost_is_charged_the_time_until_it_was_last_seen(start: Start) -> None:
     with start(budget="time=1h") as run:
-        head = run.state
+        head = run_engine(run).state
         assert head.attempt is not None
         since_s = head.attempt.uptime_s
-        seen = endings.lost(head, run.journal.now(), last_seen_s=since_s + 600.0)
+        seen = endings.lost(head, run_engine(run).journal.now(), last_seen_s=since_s + 600.0)
         other = replace(
             head, attempt=replace(head.attempt, boot_id="another"), updated_at=head.attempt.started_at + HOUR
         )
-        before_boot = endings.lost(other, run.journal.now(), last_seen_s=since_s + 600.0)
+        before_boot = endings.lost(other, run_engine(run).journal.now(), last_seen_s=since_s + 600.0)
     assert seen.spent == outlast.Usage(time_ms=600_000)
     assert before_boot.spent == outlast.Usage(time_ms=3_600_000), "until its last event"
 
@@ -152,9 +153,9 @@ def test_until_is_said_anew_with_each_start(start: Start, store: Path) -> None:
     first, second = (datetime.now(UTC) + timedelta(hours=hours) for hours in (1, 2))
     for until in (first, second):
         with start(budget=outlast.Allowance(tokens=100, until=until)) as run:
-            assert run.state.budget == outlast.Allowance(tokens=100, until=until)
+            assert run_engine(run).state.budget == outlast.Allowance(tokens=100, until=until)
     with start() as run:
-        assert run.state.budget == outlast.Allowance(tokens=100, until=second)
+        assert run_engine(run).state.budget == outlast.Allowance(tokens=100, until=second)
     past: Any = outlast.Allowance(tokens=100, until=datetime.now(UTC) - timedelta(seconds=1))
     with pytest.raises(outlast.BudgetReached, match="is over"), start(budget=past) as run:
         next(iter(run.beats()))

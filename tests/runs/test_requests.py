@@ -7,9 +7,10 @@ from typing import Any
 import pytest
 
 import outlast
+from outlast import Run
 from outlast.core import events as ev
 from outlast.runs import acts
-from outlast.runs.run import Run
+from outlast.runs.api.run import run_engine
 from tests.support import inprocess
 from tests.support.inprocess import ask, at_point, attempt, command, head_of, journal_of, tags
 
@@ -354,7 +355,7 @@ def test_memory_is_bounded_in_number_and_size_and_the_run_goes_on(
                 beat.done()
             break
     with start() as run:
-        assert len(run.state.memory) == 256
+        assert len(run_engine(run).state.memory) == 256
 
 
 def test_memory_in_any_script_does_not_make_the_run_unusable(start: Start, store: Path) -> None:

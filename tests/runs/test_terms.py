@@ -7,7 +7,8 @@ from typing import Any
 import pytest
 
 import outlast
-from outlast.runs.run import Run
+from outlast import Run
+from outlast.runs.api.run import run_engine
 
 Start = Callable[..., Run]
 
@@ -74,7 +75,7 @@ def test_a_task_may_be_a_number(start: Start, task: Any) -> None:
 
 def test_one_store_is_opened_once_however_it_is_written(start: Start, store: Path) -> None:
     with start("one") as one, start("two", store=f"sqlite://{store}/outlast.db") as two:
-        assert one.journal.store is two.journal.store
+        assert run_engine(one).journal.store is run_engine(two).journal.store
 
 
 @pytest.mark.parametrize(
@@ -100,7 +101,7 @@ def test_wrong_kinds_inside_a_beat_are_named_and_the_beat_goes_on(
             wrong(beat)
         assert raised.value.hint
         beat.done("fine")
-        assert run.state.recent[-1].text == '"fine"'
+        assert run_engine(run).state.recent[-1].text == '"fine"'
 
 
 @pytest.mark.parametrize("limit", [0, -1, 199, "x", 1e9])

@@ -11,6 +11,7 @@ import pytest
 
 import outlast
 from outlast.core import events as ev
+from outlast.runs.api.run import run_engine
 from tests.runs.test_files import Boom, Start, commit, fail, git, saves, work, work_on
 from tests.support import inprocess
 from tests.support.inprocess import journal_of
@@ -86,7 +87,7 @@ def test_a_secret_that_the_agent_changed_in_the_beat_in_flight_goes_back_also_wh
             fail(beat)
 
         with pytest.raises(Boom), start(workspace=work) as run:
-            work_on(run, work, run.state.beats, half)
+            work_on(run, work, run_engine(run).state.beats, half)
         with start(workspace=work):
             assert secret.read_text() == "old\n"
             assert not (work / ".gitignore").exists()

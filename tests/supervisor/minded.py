@@ -14,7 +14,7 @@ from outlast.agents.claude import dashed
 from outlast.core import events as ev
 from outlast.effects.ops import Append, one
 from outlast.runs.opening import terms_of
-from outlast.runs.run import Run
+from outlast.runs.run import RunEngine
 from outlast.supervisor import environment, guards, hookclient
 from outlast.supervisor.budgeting import Budgeting
 from outlast.supervisor.launching import Launch
@@ -75,7 +75,7 @@ def is_denied(code: int, out: bytes) -> bool:
 class Minded:
     """One attempt of it."""
 
-    run: Run
+    run: RunEngine
     minder: Minder
     server: Server
     agent: str
@@ -179,5 +179,5 @@ def cut_off_in_session(folder: Path) -> tuple[str, Path]:
     return session, path
 
 
-def _run(folder: Path, budget: int | None) -> Run:
+def _run(folder: Path, budget: int | None) -> RunEngine:
     return supervised_run(terms_of("t", store=str(folder / "store"), project="p", budget=budget))

@@ -12,14 +12,15 @@ from typing import Any
 import msgspec
 
 import outlast
-from outlast import faults
+from outlast import Run, faults
 from outlast.core import events as ev
 from outlast.core import state as st
 from outlast.effects.ops import Append
 from outlast.runs import gather, mail
+from outlast.runs.api.run import run_engine
 from outlast.runs.beat import open_beat
 from outlast.runs.journal import Journal
-from outlast.runs.run import Run
+from outlast.runs.run import RunEngine
 from outlast.store import SqliteStore, open_store
 from outlast.store.protocol import Where
 
@@ -55,13 +56,14 @@ def at_point(point: str, nth: int = 1, act: Callable[[str], None] = die) -> Call
     return hook
 
 
-def abandon(run: Run) -> None:
+def abandon(run: Run | RunEngine) -> None:
     """What the kernel does for a killed process: descriptors closed, locks free. Nothing is written."""
     open_beat.set(None)
-    while run.parent is not None:
-        run = run.parent[0]
-    run.closed = True
-    claim, run.claim = run.claim, None
+    engine = run if isinstance(run, RunEngine) else run_engine(run)
+    while engine.parent is not None:
+        engine = engine.parent[0]
+    engine.closed = True
+    claim, engine.claim = engine.claim, None
     if claim is not None:
         claim.give_back()  # closes the lock and writes nothing
 

@@ -71,11 +71,11 @@ class Carried:
 
     # -- beat by beat --------------------------------------------------------------------------------------------
 
-    def here(self, beat: outlast.Beat, prefix: str) -> Here:
+    def here(self, beat: outlast.Beat | outlast.AsyncBeat, prefix: str) -> Here:
         """Where the body of this beat stands."""
         return Here(f"{prefix}{beat.number}", beat.step, beat.number, self.world.work)
 
-    def planned(self, script: Script, prefix: str) -> object:
+    def planned(self, script: Script, prefix: str) -> Any:
         """The plan as outlast takes it: given, or a callable that asks the model."""
         return (
             functools.partial(script.planned, self.world.ask, prefix)
@@ -94,7 +94,7 @@ class Carried:
             beat.done(result, evidence={"step": here.step})
             self.world.saved(here.label)
 
-    async def _carry_async(self, run: outlast.Run, script: Script, prefix: str) -> None:
+    async def _carry_async(self, run: outlast.AsyncRun, script: Script, prefix: str) -> None:
         if script.plan is not None:
             await run.plan(self.planned(script, prefix))
         async for beat in run.beats():
@@ -120,7 +120,7 @@ class Carried:
         return played.result
 
     async def through_async(
-        self, run: outlast.Run, beat: outlast.Beat, here: Here, body: Body, value: object = None
+        self, run: outlast.AsyncRun, beat: outlast.AsyncBeat, here: Here, body: Body, value: object = None
     ) -> Any:
         """The same, awaited."""
         played = Played(body, value)
@@ -153,7 +153,7 @@ class Carried:
             case _:
                 return self._stage(beat, op)
 
-    async def _apply_async(self, run: outlast.Run, beat: outlast.Beat, here: Here, op: Op) -> Any:
+    async def _apply_async(self, run: outlast.AsyncRun, beat: outlast.AsyncBeat, here: Here, op: Op) -> Any:
         match op:
             case Sub():
                 async with beat.run(op.script.name) as child:
@@ -175,19 +175,21 @@ class Carried:
                 staged = self._stage(beat, op)
                 return None if staged is None else await staged
 
-    def _ask(self, run: outlast.Run, beat: outlast.Beat, here: Here, op: Ask) -> Any:
+    # -- the same call, blocking or to be awaited: a beat of either kind ------------------------------------------
+
+    def _ask(self, run: Any, beat: Any, here: Here, op: Ask) -> Any:
         ask = self._ask_async if self.is_async else self.world.ask_priced
         context = run.context(tokens_max=CONTEXT_TOKENS_MAX)
         identity = here.identity("ask", op.name)
         return beat.decide(op.name, ask, identity, op.about, op.size, context, lazy=op.lazy)
 
-    async def _ask_async(self, *args: Any) -> outlast.Answer:
+    async def _ask_async(self, *args: Any) -> outlast.Answer[str]:
         return self.world.ask_priced(*args)
 
     async def _keyed_async(self, *, idempotency_key: str, **kwargs: Any) -> Any:
         return self.world.keyed(**kwargs, idempotency_key=idempotency_key)
 
-    def _act(self, beat: outlast.Beat, here: Here, op: Do) -> Any:
+    def _act(self, beat: Any, here: Here, op: Do) -> Any:
         keyed: Callable[..., Any] = self._keyed_async if self.is_async else self.world.keyed
         fn = {"keyed": keyed, "probed": self.world.probed, "blind": self.world.blind}[op.cls]
         probe = outlast.Probe(self.world.look, op.settle_s) if op.cls == "probed" else None
@@ -197,7 +199,7 @@ class Carried:
             what=op.name, body=op.body, identity=identity, patience_s=op.patience_s,
         )  # fmt: skip
 
-    def _stage(self, beat: outlast.Beat, op: Op) -> Any:
+    def _stage(self, beat: Any, op: Op) -> Any:
         match op:
             case Write():
                 return write(self.world.work / op.path, op.text)
@@ -214,7 +216,7 @@ class Carried:
 class Driven:
     """The agent object that `outlast.drive` runs. Its body's first operation is what `reason` asks."""
 
-    def __init__(self, carried: Carried, run: outlast.Run, script: Script) -> None:
+    def __init__(self, carried: Carried, run: outlast.Run | outlast.AsyncRun, script: Script) -> None:
         self._carried = carried
         self._run = run
         self._script = script
@@ -222,31 +224,31 @@ class Driven:
         if script.plan is not None:
             self.plan = carried.planned(script, "")
 
-    def context(self, beat: outlast.Beat) -> str:
+    def context(self, beat: Any) -> str:
         self.saved()
         here = self._carried.here(beat, "")
         self._label = here.label
         self._carried.world.begin(here.label)
         return str(self._run.context(tokens_max=CONTEXT_TOKENS_MAX))
 
-    def reason(self, beat: outlast.Beat, context: Any) -> outlast.Answer:
+    def reason(self, beat: Any, context: Any) -> outlast.Answer[str]:
         here, _, first = self._begun(beat)
         self._carried.world.mark("decide.before")
         return self._carried.world.ask_priced(
             here.identity("ask", first.name), first.about, first.size, context
         )
 
-    def act(self, beat: outlast.Beat, decision: Any) -> Any:
+    def act(self, beat: Any, decision: Any) -> Any:
         here, body, first = self._begun(beat)
         here.identity("ask", first.name)
         self._carried.world.mark("decide.after")
-        through = self._carried.through_async if self._carried.is_async else self._carried.through
+        through: Any = self._carried.through_async if self._carried.is_async else self._carried.through
         return through(self._run, beat, here, body, decision)
 
-    def observe(self, beat: outlast.Beat, outcome: Any) -> Any:
+    def observe(self, beat: Any, outcome: Any) -> Any:
         return outcome
 
-    def learn(self, beat: outlast.Beat, observation: Any) -> None:
+    def learn(self, beat: Any, observation: Any) -> None:
         self._carried.world.mark("save.before")
 
     def saved(self) -> None:
@@ -255,7 +257,7 @@ class Driven:
             self._carried.world.saved(self._label)
         self._label = ""
 
-    def _begun(self, beat: outlast.Beat) -> tuple[Here, Body, Ask]:
+    def _begun(self, beat: Any) -> tuple[Here, Body, Ask]:
         here = self._carried.here(beat, "")
         body = self._script.body(here)
         first = next(body)

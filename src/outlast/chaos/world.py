@@ -110,7 +110,7 @@ class World:
         self.mark("model.answered")
         return words.rjust(size, "·")
 
-    def ask_priced(self, decision: str, about: str, size: int = 0, context: str = "") -> outlast.Answer:
+    def ask_priced(self, decision: str, about: str, size: int = 0, context: str = "") -> outlast.Answer[str]:
         """The same, with what it cost."""
         answer = self.ask(decision, about, size, context)
         return outlast.Answer(answer, outlast.Usage(input=len(context) // 4, output=len(answer) // 4))

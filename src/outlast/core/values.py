@@ -1,9 +1,11 @@
 """The values that events are made of: payloads, usage, budgets, contracts, memory refs."""
 
 from datetime import datetime
+from typing import Generic, TypeVar
 
 import msgspec
 
+V_co = TypeVar("V_co", covariant=True)
 PAYLOAD_INLINE_MAX_BYTES = 4096
 NULL = msgspec.Raw(b"null")
 
@@ -80,10 +82,10 @@ class Window(Value, frozen=True):
     name: str = ""
 
 
-class Answer(msgspec.Struct, frozen=True):
+class Answer(msgspec.Struct, Generic[V_co], frozen=True):
     """What a decision's function may return: the value to record, and what it cost."""
 
-    value: object
+    value: V_co
     usage: Usage = Usage()
 
 

@@ -33,9 +33,9 @@ from outlast.runs.checks import run_checks
 from outlast.runs.journal import encode
 
 if TYPE_CHECKING:
-    from outlast.runs.run import Run
+    from outlast.runs.run import RunEngine
 
-open_beat: "ContextVar[Beat | None]" = ContextVar("outlast_open_beat", default=None)
+open_beat: "ContextVar[BeatEngine | None]" = ContextVar("outlast_open_beat", default=None)
 NAME_CHARS_MAX = 200
 KEY_CHARS_MAX = 255
 FILE_BYTES_MAX = 64 << 20  # of a file that is remembered: of a larger one nobody can tell whether it changed
@@ -45,8 +45,8 @@ NO_USAGE = Usage()
 _SCHEME = re.compile(r"([a-z][a-z0-9+.-]*):\S", re.IGNORECASE)
 
 
-class Beat:
-    """One turn of the loop. In an async run every method that returns a value is awaited."""
+class BeatEngine:
+    """What does the work of a beat. Where its run is async, what its methods return is awaited."""
 
     closed = False
     _ending = False
@@ -59,7 +59,7 @@ class Beat:
     _over = False
     _result: object = None
 
-    def __init__(self, run: "Run", number: int, step: str, path: ev.Path) -> None:
+    def __init__(self, run: "RunEngine", number: int, step: str, path: ev.Path) -> None:
         self.number = number
         self.step = step
         self.path = path
@@ -110,7 +110,7 @@ class Beat:
 
     def extend(self, steps: object, *, where: str = "end") -> Any:
         """Stage more steps: at the plan's `end`, or `next`, right after this one. Takes hold with `done`."""
-        self._check_open()
+        self.check_open()
         if where not in ("end", "next"):
             raise UsageError(f"where={where!r} is unknown", hint="'end' or 'next'")
         if where == "next" and not self.path:
@@ -123,7 +123,7 @@ class Beat:
 
     def remember(self, name: str, uri: str, *, digest: str = "") -> Any:
         """Stage a pointer to what the agent wants back; a `file:` is digested now. Takes hold with `done`."""
-        self._check_open()
+        self.check_open()
         ref = make_ref(name, uri, digest, self.owner.folder)
         others = tuple(known for known in self._remembered if known.name != name)
         check_memory(self._journal.state.memory, (*others, ref))
@@ -132,7 +132,7 @@ class Beat:
 
     def spend(self, usage: object = None, **fields: int) -> Any:
         """Stage what the beat cost, where no decision carries it. Takes hold with `done`."""
-        self._check_open()
+        self.check_open()
         self._spent = self._spent.plus(budget.usage_of(usage if usage is not None else fields))
         return self.owner.staged()
 
@@ -143,7 +143,7 @@ class Beat:
 
     def stage(self, name: str) -> Any:
         """Stage the user's own word for how far the work is. Takes hold with `done`."""
-        self._check_open()
+        self.check_open()
         if not _is_text(name, NAME_CHARS_MAX):
             raise UsageError(f"{name!r:.60} is no stage", hint="use a short text")
         self._stage = name
@@ -151,17 +151,10 @@ class Beat:
 
     def finish(self, result: object = None) -> Any:
         """Stage the end of the run: no beat follows this one. Takes hold with `done`."""
-        self._check_open()
+        self.check_open()
         self._over = True
         self._result = result
         return self.owner.staged()
-
-    def run(self, task: str, **contract: Any) -> "Run":
-        """A child run of this beat: found again when the beat is repeated, fenced by the root's lease."""
-        from outlast.runs.opening import child
-
-        self._check_open()
-        return child(self.owner, self, task, **contract)
 
     def steps_of_decide(self, name: str, fn: Callable[..., Any], *args: Any) -> Steps:
         """`decide` for callers that are steps themselves."""
@@ -177,14 +170,15 @@ class Beat:
 
     def number_effect(self) -> int:
         """A number for an effect that somebody else performs and that is recorded by its own events."""
-        self._check_open()
+        self.check_open()
         n = self._new_effect()
         self._reached.add(n)
         return n
 
     # -- how it is done ------------------------------------------------------------------------------------------
 
-    def _check_open(self) -> None:
+    def check_open(self) -> None:
+        """Raise where nothing can be added to the beat any more."""
         if self.closed or self._ending or self.owner.has_ended:
             raise BeatClosed(
                 f"beat {self.number} of run {self._journal.run} is closed", hint="work in the next beat"
@@ -199,7 +193,7 @@ class Beat:
             raise UsageError(f"{own_key!r:.60} is no key", hint=f"use 1 to {KEY_CHARS_MAX} characters")
         slot = (kind, name) if own_key is None else ("key", own_key)
         with self._journal.mutex:
-            self._check_open()
+            self.check_open()
             if slot in self._in_flight:
                 raise AmbiguousOccurrence(
                     f"two calls of {slot[1]!r} run at once in beat {self.number}",
@@ -333,7 +327,7 @@ class Beat:
 
     def _done(self, result: object, evidence: object) -> Steps:
         with self._journal.mutex:
-            self._check_open()
+            self.check_open()
             self._ending = True  # from here on nothing can be added, whichever task or thread asks
         try:
             event = yield from self._ended(result, evidence)

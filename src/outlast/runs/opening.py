@@ -4,12 +4,14 @@ import os
 from collections.abc import Sequence
 from datetime import datetime
 from pathlib import Path
-from typing import Any
+from typing import Literal
 
 from outlast.core.values import scrub
-from outlast.runs.beat import Beat
+from outlast.runs.api.run import AsyncRun, Run
+from outlast.runs.api.types import BudgetLike
+from outlast.runs.beat import BeatEngine
 from outlast.runs.project import project_of
-from outlast.runs.run import Run
+from outlast.runs.run import RunEngine
 from outlast.runs.terms import (
     Terms,
     budget_of,
@@ -29,13 +31,13 @@ def run(
     goal: str | None = None,
     done: Sequence[str] | str | None = None,
     invariants: Sequence[str] | str | None = None,
-    budget: object = None,
+    budget: BudgetLike = None,
     until: str | datetime | None = None,
     reserve: str | int | None = None,
     store: str | os.PathLike[str] | None = None,
     project: str | None = None,
     workspace: str | os.PathLike[str] | None = None,
-    files: str = "rewind",
+    files: Literal["rewind", "keep"] = "rewind",
     moved: bool = False,
     amend: bool = False,
     again: bool = False,
@@ -57,7 +59,7 @@ def run(
         task, goal=goal, done=done, invariants=invariants, budget=budget, until=until, reserve=reserve, store=store,
         project=project, workspace=workspace, files=files, moved=moved, amend=amend, again=again,
     )  # fmt: skip
-    return Run(terms)
+    return Run(RunEngine(terms))
 
 
 def terms_of(
@@ -89,11 +91,40 @@ def terms_of(
 
 
 def child(
-    parent: Run, beat: Beat, task: str, *, goal: str | None = None, done: Any = None, invariants: Any = None
+    beat: BeatEngine,
+    task: str,
+    *,
+    goal: str | None,
+    done: Sequence[str] | str | None,
+    invariants: Sequence[str] | str | None,
 ) -> Run:
     """A child run of an open beat; a finished one has its result and no more beats."""
+    return Run(_child(beat, task, goal, done, invariants))
+
+
+def async_child(
+    beat: BeatEngine,
+    task: str,
+    *,
+    goal: str | None,
+    done: Sequence[str] | str | None,
+    invariants: Sequence[str] | str | None,
+) -> AsyncRun:
+    """The same for a beat of an async run."""
+    return AsyncRun(_child(beat, task, goal, done, invariants))
+
+
+def _child(
+    beat: BeatEngine,
+    task: str,
+    goal: str | None,
+    done: Sequence[str] | str | None,
+    invariants: Sequence[str] | str | None,
+) -> RunEngine:
+    beat.check_open()
+    parent = beat.owner
     terms = Terms(
         task=task_name(task), goal=goal_of(goal), checks=commands_of(done, "done"),
         invariants=commands_of(invariants, "invariants"), project=parent.terms.project, workspace=parent.terms.workspace,
     )  # fmt: skip
-    return Run(terms, (parent, beat))
+    return RunEngine(terms, (parent, beat))

@@ -14,8 +14,8 @@ from outlast.core.values import Usage
 from outlast.errors import BudgetReached
 
 if TYPE_CHECKING:
-    from outlast.runs.beat import Beat
-    from outlast.runs.run import Run
+    from outlast.runs.beat import BeatEngine
+    from outlast.runs.run import RunEngine
 
 
 class Purse:
@@ -25,7 +25,7 @@ class Purse:
     each warning, which is on record with the next commit.
     """
 
-    def __init__(self, run: "Run") -> None:
+    def __init__(self, run: "RunEngine") -> None:
         self._run = run
         self._since_s = time.monotonic()
         self.pays_first = False  # whether already the first beat costs something: an agent's, not a program's
@@ -89,7 +89,7 @@ class Purse:
             return None
         return budgets.first_reserved(head.budget)
 
-    def at_end(self, beat: "Beat | None") -> Usage | None:
+    def at_end(self, beat: "BeatEngine | None") -> Usage | None:
         """What the attempt is charged when it ends: its time, which for a child is its root's, and what the beat in flight cost."""
         spent = beat.staged_spend if beat is not None and not beat.closed else Usage()
         if self._run.root is self._run:

@@ -3,7 +3,7 @@
 There is no recovery mode. Starting is resuming, at beat 0 or at beat 140: claim, fold the journal, load the open beat.
 """
 
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
@@ -19,7 +19,7 @@ from outlast.effects.ops import Append, Steps, one
 from outlast.errors import BeatNotDone, DiskFull, UsageError
 from outlast.runs import gather, mail
 from outlast.runs.awaitables import NOTHING, AwaitableText
-from outlast.runs.beat import Beat, check_memory, make_ref
+from outlast.runs.beat import BeatEngine, check_memory, make_ref
 from outlast.runs.drivers import awaiting, blocking
 from outlast.runs.engine.children import Children
 from outlast.runs.engine.claim import ChildClaim, Claim
@@ -35,26 +35,26 @@ if TYPE_CHECKING:
     from outlast.runs.files import Files
 
 
-class Run:
-    """A run in this process. Use it with `with` or `async with`; the same names are awaited in the latter."""
+class RunEngine:
+    """What does the work of a run in this process. Entered with `async with`, what its methods return is awaited."""
 
     def __init__(
         self,
         terms: Terms,
-        parent: "tuple[Run, Beat] | None" = None,
+        parent: "tuple[RunEngine, BeatEngine] | None" = None,
         supervision: Supervision | None = None,
     ) -> None:
         self.terms = terms
         self.folder = Path(terms.workspace) if terms.workspace else Path.cwd()
         self.settings = settings.load(self.folder)
         self.parent = parent
-        self.root: Run = self if parent is None else parent[0].root
+        self.root: RunEngine = self if parent is None else parent[0].root
         self.supervision = supervision or Supervision()
         self.is_async = False
         self.closed = True
         self.claim: Claim | ChildClaim | None = None
         self.files: Files | None = None
-        self.beat: Beat | None = None
+        self.beat: BeatEngine | None = None
         self.result: Any = None  # what the run finished with, None before
         self.plan_body = PlanBody(self)
         self.children = Children(self)
@@ -137,10 +137,6 @@ class Run:
         """Set the plan once: a list or tree, or a callable whose result is recorded. Later calls change nothing."""
         return self.drive(self.plan_body.make(steps, args))
 
-    def beats(self) -> Any:
-        """The beats from the cursor on, each to be ended with `beat.done()`."""
-        return self._async_beats() if self.is_async else self._sync_beats()
-
     def remember(self, name: str, uri: str, *, digest: str = "") -> Any:
         """Remember a pointer: with the open beat's end, or at once outside a beat."""
         if self.beat is not None and not self.beat.closed:
@@ -166,16 +162,13 @@ class Run:
 
     # -- beats ---------------------------------------------------------------------------------------------------
 
-    def _sync_beats(self) -> Iterator[Beat]:
-        while (beat := self.beat_at_hand() or blocking(self.journal, self._next_beat())) is not None:
+    def beats(self) -> Iterator[BeatEngine]:
+        """The beats from the cursor on, blocking, each to be ended with `done`."""
+        while (beat := self.beat_at_hand() or blocking(self.journal, self.next_beat())) is not None:
             yield beat
 
-    async def _async_beats(self) -> AsyncIterator[Beat]:
-        while (beat := self.beat_at_hand() or await awaiting(self.journal, self._next_beat())) is not None:
-            yield beat
-
-    def beat_at_hand(self) -> Beat | None:
-        """The next beat when nothing stands before it, which is nearly always; else `_next_beat` finds out."""
+    def beat_at_hand(self) -> BeatEngine | None:
+        """The next beat when nothing stands before it, which is nearly always; else `next_beat` finds out."""
         beat, journal = self.beat, self._journal
         if beat is None or not beat.closed or journal is None or journal.lease.mail_waits():
             return None
@@ -183,7 +176,7 @@ class Run:
             return None
         return self._open_beat()
 
-    def _next_beat(self) -> Steps:
+    def next_beat(self) -> Steps:
         """Open the beat at the cursor, or None at the end."""
         if self.is_done:
             return None
@@ -201,7 +194,7 @@ class Run:
             return None
         return self._open_beat()
 
-    def _open_beat(self) -> Beat:
+    def _open_beat(self) -> BeatEngine:
         """The beat at the cursor, if there is budget and room for it."""
         journal = self.journal
         number = journal.beats + 1
@@ -218,7 +211,7 @@ class Run:
             journal.step = name
         else:
             journal.next_beat(name)
-        self.beat = Beat(self, number, name, path)
+        self.beat = BeatEngine(self, number, name, path)
         faults.point("beat.begun")
         return self.beat
 
@@ -237,12 +230,12 @@ class Run:
 
     # -- entering and leaving ------------------------------------------------------------------------------------
 
-    def __enter__(self) -> "Run":
+    def __enter__(self) -> "RunEngine":
         self.is_async = False
         blocking(None, start(self))
         return self
 
-    async def __aenter__(self) -> "Run":
+    async def __aenter__(self) -> "RunEngine":
         self.is_async = True
         await awaiting(None, start(self))
         return self

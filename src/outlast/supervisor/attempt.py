@@ -21,7 +21,7 @@ from outlast.core import restarts
 from outlast.errors import AgentStopped
 from outlast.processes import death, proc, programs, reaping, spawning
 from outlast.processes.tty import Terminal
-from outlast.runs.run import Run
+from outlast.runs.run import RunEngine
 from outlast.supervisor import detaching, ending, environment, guarding, private, seen, statefile
 from outlast.supervisor.budgeting import Budgeting
 from outlast.supervisor.hearing import Ears, Signalled
@@ -52,7 +52,7 @@ class Attempt:
 
     def __init__(
         self,
-        run: Run,
+        run: RunEngine,
         launch: Launch,
         variables: dict[str, str],
         ears: Ears,
@@ -391,14 +391,14 @@ def known_agent(launch: Launch) -> Adapter | None:
     return registry.recognise(launch.words, os.fsdecode(raw(launch.program)))
 
 
-def place_of(run: Run) -> Place:
+def place_of(run: RunEngine) -> Place:
     """The files of the attempt that a run is in."""
     folder = guarding.folder_of(run.journal.store.root, run.id)
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     return Place(folder, environment.socket_path(folder), run.state.attempts)
 
 
-def write_state(run: Run, launch: Launch) -> None:
+def write_state(run: RunEngine, launch: Launch) -> None:
     """The projection for people and scripts."""
     branch = statefile.branch_in(run.folder) if run.terms.workspace else ""
     active = statefile.of(run.state, run.state.status, issue=launch.issue, branch=branch)

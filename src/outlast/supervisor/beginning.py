@@ -15,7 +15,7 @@ from outlast.effects.ops import Append, Steps
 from outlast.errors import RunRefused
 from outlast.processes import proc, reaping
 from outlast.runs import endings
-from outlast.runs.run import Run
+from outlast.runs.run import RunEngine
 from outlast.store.protocol import Where
 from outlast.supervisor import environment, guarding, seen, telling, walls, watchers
 
@@ -25,7 +25,7 @@ _LOOK_EVERY_S = 0.05
 
 
 def stop_earlier(
-    run: Run, say: Callable[[str], None], *, guardian: int = 0, spare: Collection[int] = ()
+    run: RunEngine, say: Callable[[str], None], *, guardian: int = 0, spare: Collection[int] = ()
 ) -> None:
     """Wait for a guardian of an earlier attempt, then stop what carries the run's mark or holds its pipe."""
     root = run.journal.store.root
@@ -51,7 +51,7 @@ def stop_earlier(
         say(f"stopped {name}, left by an earlier attempt")
 
 
-def _refuse_waiting(run: Run, guardian: int) -> None:
+def _refuse_waiting(run: RunEngine, guardian: int) -> None:
     """A living supervisor that waits between two attempts has let the run go, and will take it up again."""
     until_s = time.monotonic() + LEAVING_S
     while True:
@@ -77,7 +77,7 @@ class GivenUp(Exception):
         self.stop = stop
 
 
-def judge(run: Run, limits: restarts.Limits) -> ev.AttemptEnded | None:
+def judge(run: RunEngine, limits: restarts.Limits) -> ev.AttemptEnded | None:
     """How an attempt ended that died without a word. Raises GivenUp where with it a limit is reached.
 
     A supervisor judges its own attempts; this judges those of supervisors that died with theirs.
@@ -106,7 +106,7 @@ class HeldBack(Exception):
         self.until = until
 
 
-def hold_back(run: Run, lost: ev.AttemptEnded | None, account: str) -> None:
+def hold_back(run: RunEngine, lost: ev.AttemptEnded | None, account: str) -> None:
     """Raise HeldBack where the run is parked until later, or a wall stands before its account that it has to wait at."""
     journal, state = run.journal, run.state
     if state.status == "parked" and state.parked_until is not None and state.parked_until > journal.now():
@@ -122,7 +122,7 @@ def hold_back(run: Run, lost: ev.AttemptEnded | None, account: str) -> None:
     raise HeldBack(stay.why, stay.until)
 
 
-def _lost(run: Run) -> ev.AttemptEnded | None:
+def _lost(run: RunEngine) -> ev.AttemptEnded | None:
     """The end of an attempt that recorded none: as its guardian knows it, else by what it left."""
     journal, attempt = run.journal, run.state.attempt
     if attempt is None:
@@ -144,7 +144,7 @@ def given_up(stop: restarts.Stop, why: str, at: datetime) -> ev.AttemptEnded:
     )  # fmt: skip
 
 
-def name_doubts(run: Run, say: Callable[[str], None]) -> None:
+def name_doubts(run: RunEngine, say: Callable[[str], None]) -> None:
     """A task that is begun anew does again what its last run may have done: that is said before it does."""
     if not run.terms.again or run.state.attempts > 1:
         return
@@ -160,7 +160,7 @@ def name_doubts(run: Run, say: Callable[[str], None]) -> None:
 # -- what the guardian did -----------------------------------------------------------------------------------------
 
 
-def take_up_note(run: Run) -> None:
+def take_up_note(run: RunEngine) -> None:
     """What the guardian of a killed supervisor did, on record."""
     note = guarding.noted(run.journal.store.root, run.id)
     if note is None:

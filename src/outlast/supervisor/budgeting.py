@@ -15,7 +15,7 @@ from outlast.core import budget as budgets
 from outlast.core import events as ev
 from outlast.core import state as st
 from outlast.errors import AgentStopped
-from outlast.runs.run import Run
+from outlast.runs.run import RunEngine
 from outlast.runs.show import Spent, spent_of
 from outlast.settings import percentages
 from outlast.supervisor import ending, private
@@ -74,7 +74,7 @@ class Budgeting:
     """Looks after the budget of one attempt."""
 
     def __init__(
-        self, run: Run, folder: Path, say: Callable[[str], None], notify: Callable[[str], None]
+        self, run: RunEngine, folder: Path, say: Callable[[str], None], notify: Callable[[str], None]
     ) -> None:
         self._run, self._path, self._say, self._notify = run, folder / "budget.json", say, notify
         self._warn_at = percentages(run.settings["warn_at"])

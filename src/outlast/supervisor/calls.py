@@ -18,8 +18,8 @@ from outlast.core import values
 from outlast.core.values import SessionMark, clip
 from outlast.effects.ops import Append, one
 from outlast.errors import OutlastError
-from outlast.runs.beat import Beat
-from outlast.runs.run import Run
+from outlast.runs.beat import BeatEngine
+from outlast.runs.run import RunEngine
 from outlast.supervisor.steps import Desk
 
 OUTPUT_BYTES_MAX = 100_000
@@ -89,7 +89,7 @@ class Calls(Desk):
 
     def __init__(
         self,
-        run: Run,
+        run: RunEngine,
         keep: Callable[[], SessionMark | None],
         on_beat: Callable[[], None] = lambda: None,
         *,
@@ -99,7 +99,7 @@ class Calls(Desk):
         self._keep = keep
         self._accept_unknown = accept_unknown
         self._follows = follows  # whether a transcript tells of every call too
-        self._at_hand: Beat | None = None
+        self._at_hand: BeatEngine | None = None
         super().__init__(run, on_beat)
         self.lock = self._lock
         self._open: dict[str, _Open] = {}
@@ -116,7 +116,7 @@ class Calls(Desk):
     # -- beats -----------------------------------------------------------------------------------------------------
 
     @property
-    def _beat(self) -> Beat:
+    def _beat(self) -> BeatEngine:
         """The open beat; after the end of one the next is opened when something happens in it."""
         assert self._at_hand is not None, "a desk begins with a beat"
         if self._at_hand.closed:
@@ -124,7 +124,7 @@ class Calls(Desk):
         return self._at_hand
 
     @_beat.setter
-    def _beat(self, beat: Beat) -> None:
+    def _beat(self, beat: BeatEngine) -> None:
         self._at_hand = beat
 
     def _may_end(self) -> bool:

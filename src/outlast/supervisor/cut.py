@@ -15,7 +15,7 @@ from outlast.core.values import shorten
 from outlast.effects.ops import Append, one
 from outlast.errors import DidNotHappen
 from outlast.probes import CannotTell, Happened
-from outlast.runs.run import Run
+from outlast.runs.run import RunEngine
 from outlast.supervisor.calls import BY_SHIM, SHIM, Outside, Told
 from outlast.supervisor.holding import UNSURE, has_result, told_of
 
@@ -23,7 +23,7 @@ Look = Callable[[Outside], Happened | DidNotHappen | CannotTell]
 RECORDED_CHARS_MAX = 30_000
 
 
-def settle(run: Run, look: Look) -> None:
+def settle(run: RunEngine, look: Look) -> None:
     """Find out about every call that has no outcome, and put what was found on record. Nothing of them runs any more."""
     for effect in run.state.effects_open:
         if effect.policy not in ("tell", "give_up") or effect.state not in ("intended", "in_doubt"):
@@ -59,7 +59,7 @@ def _found(told: Told, look: Look) -> tuple[ev.Finding, str, str]:
     return finding, "probe", "; ".join(text for _, text in said)
 
 
-def cuts(run: Run, settle_words: str) -> list[Cut]:
+def cuts(run: RunEngine, settle_words: str) -> list[Cut]:
     """The calls of the beat in flight, with the truth about each: what was recorded, or what was found out since."""
     known = [(record, told_of(run.journal, record.intent)) for record in run.journal.record.effects.values()]
     calls = [(record, told) for record, told in known if told is not None and record.intent.own_key]
@@ -88,7 +88,7 @@ _STATES = {
 }
 
 
-def settled(run: Run) -> list[str]:
+def settled(run: RunEngine) -> list[str]:
     """What was found out, by a person or a probe, about calls of earlier beats, where no later call has taken that up.
 
     The agent may have been told that nobody knew, and have gone on without the call.
@@ -131,7 +131,7 @@ def never_started(start: ToolStart) -> Cut:
     return Cut(start.id, start.name, start.input, text, start.lane)
 
 
-def _truth(run: Run, told: Told, record: EffectRecord, settle_words: str) -> str:
+def _truth(run: RunEngine, told: Told, record: EffectRecord, settle_words: str) -> str:
     match record.state:
         case "confirmed" if record.intent.key.startswith(SHIM):
             if not has_result(record) or all(each.sure for each in told.outward):
@@ -164,7 +164,7 @@ def recorded(result: Any) -> str:
     return shorten(str(output), RECORDED_CHARS_MAX) or "(no output)"
 
 
-def missing(run: Run, cuts: Sequence[Cut], ended: set[str]) -> list[Cut]:
+def missing(run: RunEngine, cuts: Sequence[Cut], ended: set[str]) -> list[Cut]:
     """Those whose result the transcript does not hold, or holds although nobody can know it: an agent's dying words."""
     known = {
         record.intent.key
@@ -178,7 +178,7 @@ def _raw(value: Any) -> msgspec.Raw:
     return msgspec.Raw(msgspec.json.encode(value))
 
 
-def _intent(run: Run, key: str) -> ev.EffectIntended | None:
+def _intent(run: RunEngine, key: str) -> ev.EffectIntended | None:
     for item in reversed(run.journal.store.read(run.id, after=0, key=key).events):
         if isinstance(item.event, ev.EffectIntended):
             return item.event

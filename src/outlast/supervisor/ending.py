@@ -9,7 +9,7 @@ from outlast.effects.ops import Append, Steps
 from outlast.errors import AgentStopped, SaveError, StoreGone
 from outlast.runs import files as run_files
 from outlast.runs import mail
-from outlast.runs.run import Run
+from outlast.runs.run import RunEngine
 from outlast.supervisor.hearing import Signalled
 from outlast.supervisor.serving import Server
 
@@ -21,7 +21,7 @@ CALLS_END_S = 2.0
 _LOOK_EVERY_S = 0.01
 
 
-def save_now(run: Run, reason: str, warn: Callable[[str, str], None]) -> None:
+def save_now(run: RunEngine, reason: str, warn: Callable[[str, str], None]) -> None:
     """A save before anything is stopped, as far as there is time."""
     if run.files is None:
         return
@@ -34,7 +34,7 @@ def save_now(run: Run, reason: str, warn: Callable[[str, str], None]) -> None:
 
 
 def stop(
-    run: Run,
+    run: RunEngine,
     server: Server,
     reason: str,
     reap: Callable[[float], None],
@@ -48,7 +48,7 @@ def stop(
 
 
 def take_mail(
-    run: Run,
+    run: RunEngine,
     server: Server,
     reap: Callable[[float], None],
     warn: Callable[[str, str], None],
@@ -87,7 +87,7 @@ class LeftByPerson(AgentStopped):
         )
 
 
-def check_store(run: Run, reap: Callable[[float], None], say: Callable[[str], None]) -> None:
+def check_store(run: RunEngine, reap: Callable[[float], None], say: Callable[[str], None]) -> None:
     """Where the state folder is gone nothing can be recorded any more: stop what runs. Raises StoreGone then."""
     try:
         run.journal.store.check_there()

@@ -15,7 +15,7 @@ from outlast.effects.ops import Append, one
 from outlast.errors import BadSetting, UsageError
 from outlast.gateway import Call, Gateway, Metered, Refusal, Wall
 from outlast.runs import prices
-from outlast.runs.run import Run
+from outlast.runs.run import RunEngine
 from outlast.supervisor.budgeting import Budgeting
 from outlast.supervisor.metering import Meter
 
@@ -35,7 +35,7 @@ class Gatekeeper:
     """Meters one attempt's gateway (`gateway.Meter`). What is asked of it comes in the gateway's thread."""
 
     def __init__(
-        self, run: Run, budget: Budgeting, meter: Meter, count: Callable[[str, values.Usage], None]
+        self, run: RunEngine, budget: Budgeting, meter: Meter, count: Callable[[str, values.Usage], None]
     ) -> None:
         self._run, self._budget, self._meter, self._count = run, budget, meter, count
         self._lock = threading.Lock()
@@ -132,7 +132,7 @@ class Gate:
 
     def __init__(
         self,
-        run: Run,
+        run: RunEngine,
         budget: Budgeting,
         environment: Mapping[str, str],
         meter: Meter | None = None,

@@ -14,7 +14,7 @@ from pathlib import Path
 from outlast.core import events as ev
 from outlast.errors import OutlastError
 from outlast.processes import proc, reaping
-from outlast.runs.run import Run
+from outlast.runs.run import RunEngine
 from outlast.supervisor import beginning, detaching, ending, environment, private, statefile, telling
 from outlast.supervisor.attempt import Place, place_of
 from outlast.supervisor.hearing import Ears, Signalled
@@ -31,7 +31,7 @@ OnReady = Callable[[Welcome, dict[str, str], tuple[str, ...]], None]
 class Keeper:
     """One attempt of a script, from its first line to its end."""
 
-    def __init__(self, run: Run, script: Script, ears: Ears, on_run: Callable[[str], None]) -> None:
+    def __init__(self, run: RunEngine, script: Script, ears: Ears, on_run: Callable[[str], None]) -> None:
         self._run, self._script, self._ears, self._on_run = run, script, ears, on_run
         self._said: list[str] = []
         self._log: Path | None = None

@@ -41,7 +41,7 @@ from outlast.core.values import SessionMark
 from outlast.effects.ops import Append, one
 from outlast.errors import AgentStopped, OutlastError
 from outlast.runs import mail
-from outlast.runs.run import Run
+from outlast.runs.run import RunEngine
 from outlast.supervisor import cut, guards, hooked, prompts, recorded, sessions, stalling, tasks
 from outlast.supervisor.budgeting import Budgeting
 from outlast.supervisor.calls import SHIM, Told, Unrecorded
@@ -84,7 +84,7 @@ class Minder:
 
     def __init__(
         self,
-        run: Run,
+        run: RunEngine,
         launch: Launch,
         adapter: Adapter,
         folder: Path,
@@ -586,7 +586,7 @@ class Minder:
                 self._mirror.keep()
 
 
-def _ended_before(run: Run) -> tuple[str, str]:
+def _ended_before(run: RunEngine) -> tuple[str, str]:
     """How the last attempt ended: cause and evidence, empty at the first."""
     page = run.journal.store.read(run.id, after=0, limit=1, tags=("attempt_ended",), newest=True).events
     event = page[0].event if page else None

@@ -11,7 +11,7 @@ import msgspec
 
 from outlast.agents import Cut, ToolStart
 from outlast.core import events as ev
-from outlast.runs.run import Run
+from outlast.runs.run import RunEngine
 from outlast.supervisor import cut
 from outlast.supervisor.calls import SHIM, Calls, Told
 from outlast.supervisor.holding import told_of
@@ -21,7 +21,7 @@ _TAGS = ("session_known", "effect_intended", "effect_confirmed")
 _UNRECORDED = "outlast: nobody recorded whether this call was made. "
 
 
-def lost(run: Run, session: str, seen: Container[str]) -> list[Cut]:
+def lost(run: RunEngine, session: str, seen: Container[str]) -> list[Cut]:
     """The calls of this session that ended, and that were not seen in its transcript: the last ones."""
     found: deque[Cut] = deque(maxlen=LOST_MAX)
     intents: dict[tuple[int, int], ev.EffectIntended] = {}
@@ -43,7 +43,7 @@ def lost(run: Run, session: str, seen: Container[str]) -> list[Cut]:
 
 
 def _unseen(
-    run: Run, intent: ev.EffectIntended, told: Told, event: ev.EffectConfirmed, seen: Container[str]
+    run: RunEngine, intent: ev.EffectIntended, told: Told, event: ev.EffectConfirmed, seen: Container[str]
 ) -> list[Cut]:
     call = told.call or intent.key
     if call in seen or call.startswith(SHIM) or told.lane:
@@ -53,7 +53,7 @@ def _unseen(
 
 
 def apart(
-    run: Run, session: str, started: Mapping[str, ToolStart], seen: Container[str], *, is_whole: bool
+    run: RunEngine, session: str, started: Mapping[str, ToolStart], seen: Container[str], *, is_whole: bool
 ) -> tuple[list[Cut], list[ToolStart]]:
     """Of the calls whose result the transcript lacks: those that ended, by our journal, and those that it does not tell of.
 

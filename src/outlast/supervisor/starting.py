@@ -19,7 +19,7 @@ from outlast.errors import RunRefused, UsageError, WorkspaceRefused
 from outlast.processes.programs import CannotStart, find_program
 from outlast.runs import admission, gather, stores
 from outlast.runs.opening import terms_of
-from outlast.runs.run import Run
+from outlast.runs.run import RunEngine
 from outlast.runs.savepoints import workspace_around
 from outlast.runs.terms import Terms, budget_of
 from outlast.store.protocol import Summary, Where
@@ -164,7 +164,7 @@ def _by_experience(
         stores.give_back(store)
 
 
-def _look_at_the_last(run: Run, asked: Asked, say: Callable[[str], None]) -> None:
+def _look_at_the_last(run: RunEngine, asked: Asked, say: Callable[[str], None]) -> None:
     """What the task's last run makes of what is asked for now. Raises RunRefused for terms that it cannot take any more."""
     if run.terms.again:
         return
@@ -269,7 +269,7 @@ def account_in(store: SqliteStore, summary: Summary) -> str:
 
 
 def _carry(
-    run: Run, launch: Launch, variables: dict[str, str], link: Link, say: Callable[[str], None],
+    run: RunEngine, launch: Launch, variables: dict[str, str], link: Link, say: Callable[[str], None],
     kind: Kind = "command",
 ) -> int:  # fmt: skip
     supervisor = Supervisor(run, launch, variables, link, say)

@@ -33,8 +33,8 @@ from outlast.errors import (
     UnreachedEffect,
 )
 from outlast.probes import CannotTell, Happened
-from outlast.runs.beat import Beat
-from outlast.runs.run import Run
+from outlast.runs.beat import BeatEngine
+from outlast.runs.run import RunEngine
 from outlast.supervisor.wire import Output
 
 STEP = "step "
@@ -72,12 +72,12 @@ class NotThere(Exception):
 class Desk:
     """Serves the calls of one attempt's scripts. Its methods may be called from several threads."""
 
-    def __init__(self, run: Run, on_beat: Callable[[], None] = lambda: None) -> None:
+    def __init__(self, run: RunEngine, on_beat: Callable[[], None] = lambda: None) -> None:
         self._run = run
         self._on_beat = on_beat
         self._beats = iter(run.beats())
         self._no_more: OutlastError | None = None
-        self._beat: Beat = next(self._beats)
+        self._beat: BeatEngine = next(self._beats)
         self._lock = threading.RLock()
         self._free = threading.Condition(self._lock)
         self._counts: dict[str, int] = {}
@@ -108,12 +108,12 @@ class Desk:
                 found[event.name, event.occurrence] = event
         return found
 
-    def _next_beat(self) -> Beat:
+    def _next_beat(self) -> BeatEngine:
         """Raises what forbids another beat, a spent budget say, to everybody who asks for one from then on."""
         if self._no_more is not None:
             raise self._no_more
         try:
-            beat: Beat = next(self._beats)
+            beat: BeatEngine = next(self._beats)
         except OutlastError as error:
             self._no_more = error
             raise

@@ -1,10 +1,10 @@
 """The run behind a supervised command: requests to stop it wait until the command has been stopped."""
 
 from outlast.runs.engine.supervision import Supervision
-from outlast.runs.run import Run
+from outlast.runs.run import RunEngine
 from outlast.runs.terms import Terms
 
 
-def supervised_run(terms: Terms, *, typed: bool = False) -> Run:
+def supervised_run(terms: Terms, *, typed: bool = False) -> RunEngine:
     """A run whose work is done by a command. `typed`: a person typed the command line."""
-    return Run(terms, supervision=Supervision(typed=typed, may_stop=False))
+    return RunEngine(terms, supervision=Supervision(typed=typed, may_stop=False))

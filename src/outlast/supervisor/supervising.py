@@ -37,7 +37,7 @@ from outlast.errors import (
 )
 from outlast.processes import spawning
 from outlast.runs import acts, prices, stores
-from outlast.runs.run import Run
+from outlast.runs.run import RunEngine
 from outlast.supervisor import background, beginning, ending, guarding, notices, walls
 from outlast.supervisor.attempt import Attempt, known_agent, write_state
 from outlast.supervisor.budgeting import NO_PRICE, WrapsUp
@@ -56,7 +56,7 @@ class Supervisor:
 
     def __init__(
         self,
-        run: Run,
+        run: RunEngine,
         launch: Launch,
         variables: dict[str, str],
         link: Link,

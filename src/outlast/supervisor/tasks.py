@@ -13,7 +13,7 @@ from outlast.agents import Cut, TaskEnd, ToolEnd
 from outlast.core import events as ev
 from outlast.core.state import OpenEffect
 from outlast.core.values import NULL, clip
-from outlast.runs.run import Run
+from outlast.runs.run import RunEngine
 from outlast.supervisor.calls import REASON_BYTES_MAX, Calls, _Open
 from outlast.supervisor.holding import told_of
 
@@ -109,7 +109,7 @@ class TaskCalls(Calls):
             self._running, self._open = self._open, under_way
 
 
-def left(run: Run) -> list[OpenEffect]:
+def left(run: RunEngine) -> list[OpenEffect]:
     """Those that ran on when the last attempt ended: no other call is open in a beat that is done."""
     return [
         effect
@@ -118,7 +118,7 @@ def left(run: Run) -> list[OpenEffect]:
     ]
 
 
-def cuts(run: Run, were_left: Iterable[OpenEffect], settle: str) -> list[Cut]:
+def cuts(run: RunEngine, were_left: Iterable[OpenEffect], settle: str) -> list[Cut]:
     """What the agent has to be told of them, where nothing was found out."""
     still = {effect.id for effect in run.state.in_doubt}
     found = []

@@ -10,13 +10,13 @@ from outlast.errors import RunHeld
 from outlast.runs import gather
 
 if TYPE_CHECKING:
-    from outlast.runs.run import Run
+    from outlast.runs.run import RunEngine
 
 
 class Children:
     """The runs below a run. A root also knows which runs below it, at any depth, are open in this attempt."""
 
-    def __init__(self, run: "Run") -> None:
+    def __init__(self, run: "RunEngine") -> None:
         self._run = run
         self._open: set[str] = set()
         self.may_exist = False  # in the open beat; where False, the store is not asked

@@ -13,8 +13,8 @@ from outlast.store.protocol import Lease
 from outlast.store.sqlite import SqliteStore
 
 if TYPE_CHECKING:
-    from outlast.runs.beat import Beat
-    from outlast.runs.run import Run
+    from outlast.runs.beat import BeatEngine
+    from outlast.runs.run import RunEngine
 
 
 class Claim:
@@ -37,7 +37,7 @@ class Claim:
 class ChildClaim:
     """A child is written under its root's lease, by one at a time."""
 
-    def __init__(self, root: "Run", child: str) -> None:
+    def __init__(self, root: "RunEngine", child: str) -> None:
         root.children.enter(child)
         self._root, self._child = root, child
 
@@ -46,7 +46,7 @@ class ChildClaim:
         self._root.children.leave(self._child)
 
 
-def claim(run: "Run") -> None:
+def claim(run: "RunEngine") -> None:
     """Find or make the run and become its writer. All of it waits for the disk."""
     if run.parent is not None:
         _claim_child(run, *run.parent)
@@ -77,7 +77,7 @@ def claim(run: "Run") -> None:
         run.files = Files(run.folder, store.root, made, terms.task, run.settings)
 
 
-def _claim_child(run: "Run", parent: "Run", beat: "Beat") -> None:
+def _claim_child(run: "RunEngine", parent: "RunEngine", beat: "BeatEngine") -> None:
     root = parent.root
     store = parent.journal.store
     parent.children.may_exist = True

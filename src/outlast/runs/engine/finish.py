@@ -14,10 +14,10 @@ from outlast.runs import endings, gather
 from outlast.runs.checks import run_checks
 
 if TYPE_CHECKING:
-    from outlast.runs.run import Run
+    from outlast.runs.run import RunEngine
 
 
-def finish(run: "Run", result: object) -> Steps:
+def finish(run: "RunEngine", result: object) -> Steps:
     """Record that the run is done. Raises ChecksFailed or UnreachedEffect where it is not."""
     if run.is_done:
         return
@@ -53,7 +53,7 @@ def finish(run: "Run", result: object) -> Steps:
     faults.point("run.finished")
 
 
-def _kept_result(run: "Run", result: object) -> Steps:
+def _kept_result(run: "RunEngine", result: object) -> Steps:
     """What the run ends with: this, or what the last beat staged, perhaps in an earlier attempt."""
     if result is None and run.state.finish_seq:
         event = run.journal.event_at(run.state.finish_seq)
@@ -62,12 +62,12 @@ def _kept_result(run: "Run", result: object) -> Steps:
     return (yield from run.journal.keep(result))
 
 
-def _last_save(run: "Run", kind: SaveKind, reason: str, error: BaseException | None = None) -> Steps:
+def _last_save(run: "RunEngine", kind: SaveKind, reason: str, error: BaseException | None = None) -> Steps:
     """The save of an ending, as events."""
     return (yield from run.files.ending(kind, run.journal, reason, error)) if run.files is not None else ()
 
 
-def leave(run: "Run", error: BaseException | None) -> Steps:
+def leave(run: "RunEngine", error: BaseException | None) -> Steps:
     """Record how the attempt ended and let the run go. Errors come through unchanged."""
     try:
         if not run.closed and not run.is_done and run.state.attempt is not None:
@@ -86,7 +86,7 @@ def leave(run: "Run", error: BaseException | None) -> Steps:
         yield Block(run.give_back)
 
 
-def _end(run: "Run", error: BaseException | None) -> Steps:
+def _end(run: "RunEngine", error: BaseException | None) -> Steps:
     if isinstance(error, StoreError):
         yield from _last_save(run, "emergency", f"store: {error}", error)
         return  # whatever was written last is unknown, or not ours any more: write nothing
@@ -105,7 +105,7 @@ def _end(run: "Run", error: BaseException | None) -> Steps:
     yield from _record_end(run, error)
 
 
-def _record_end(run: "Run", error: BaseException | None) -> Steps:
+def _record_end(run: "RunEngine", error: BaseException | None) -> Steps:
     faults.point("attempt.before_end")
     journal = run.journal
     end = endings.ended(journal.lease.epoch, journal.now(), run.state, error, in_doubt=run.in_doubt())

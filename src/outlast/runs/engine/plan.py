@@ -10,13 +10,13 @@ from outlast.errors import UsageError
 from outlast.runs import gather
 
 if TYPE_CHECKING:
-    from outlast.runs.run import Run
+    from outlast.runs.run import RunEngine
 
 
 class PlanBody:
     """The steps of a run's plan."""
 
-    def __init__(self, run: "Run") -> None:
+    def __init__(self, run: "RunEngine") -> None:
         self._run = run
         self._steps: tuple[plans.Step, ...] | None = None
 

@@ -15,10 +15,10 @@ from outlast.runs.engine.claim import claim
 from outlast.runs.journal import Journal
 
 if TYPE_CHECKING:
-    from outlast.runs.run import Run
+    from outlast.runs.run import RunEngine
 
 
-def start(run: "Run") -> Steps:
+def start(run: "RunEngine") -> Steps:
     """Open a run that is not open. Whatever was taken is given back where that fails."""
     if not run.closed:
         raise UsageError(f"run {run.terms.task!r} is already open")
@@ -35,7 +35,7 @@ def start(run: "Run") -> Steps:
         raise
 
 
-def _refuse_nesting(run: "Run") -> None:
+def _refuse_nesting(run: "RunEngine") -> None:
     beat = open_beat.get()
     if beat is not None and not beat.closed and not beat.owner.closed and run.parent is None:
         raise NestedRun(
@@ -44,7 +44,7 @@ def _refuse_nesting(run: "Run") -> None:
         )
 
 
-def _record(run: "Run", lost: ev.AttemptEnded | None) -> Steps:
+def _record(run: "RunEngine", lost: ev.AttemptEnded | None) -> Steps:
     """Record that this process took the run up, and how the last one was lost if it said nothing."""
     journal, head = run.journal, run.state
     events: list[ev.AnyEvent] = []
@@ -71,7 +71,7 @@ def _record(run: "Run", lost: ev.AttemptEnded | None) -> Steps:
     faults.point("run.started")
 
 
-def _arrive(run: "Run") -> list[ev.AnyEvent]:
+def _arrive(run: "RunEngine") -> list[ev.AnyEvent]:
     """Save the files that are found, and bring them to where this attempt begins."""
     assert run.files is not None, "only a run with a workspace has files"
     terms, journal, kept = run.terms, run.journal, run.files
