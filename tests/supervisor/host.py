@@ -190,8 +190,11 @@ class Host:
         return [pid for pid in found if pid]
 
     def kill_everything(self, *, spare: str = "") -> list[int]:
-        """-9 to all at one instant: stopped first, so that none acts on the death of another."""
-        pids = self.pids(spare=spare)
+        """-9 to all at one instant: stopped first, so that none acts on the death of another.
+
+        Those below first: the kernel wakes a stopped group that lost its parent with a SIGHUP.
+        """
+        pids = self.pids(spare=spare)[::-1]
         for number in (signal.SIGSTOP, signal.SIGKILL):
             for pid in pids:
                 with contextlib.suppress(ProcessLookupError):
