@@ -1,0 +1,44 @@
+"""An agent that exits with 0 in a call, or before its last word, was stopped: that is no end of its task."""
+
+from pathlib import Path
+
+import pytest
+
+from outlast.agents import Response, Text
+from tests.supervisor.minded import HOOKS, LOCAL, Killed, after, before, minded
+
+each_agent = pytest.mark.parametrize("agent", HOOKS)
+LAST_WORD = "All is done."
+
+
+@pytest.mark.xfail(strict=True, reason="K2: an exit with 0 counts as done although a call is open")
+@each_agent
+def test_an_exit_with_0_in_an_open_call_is_not_done(agent: str, tmp_path: Path) -> None:
+    with minded(tmp_path, agent) as there:
+        there.start()
+        assert there.allows(before(agent, LOCAL))
+        assert there.minder.judge(0, b"").ending != "done"
+        raise Killed
+
+
+@pytest.mark.xfail(strict=True, reason="K2: an exit with 0 counts as done although no last word was said")
+@each_agent
+def test_an_exit_with_0_after_a_call_and_before_a_last_word_is_not_done(agent: str, tmp_path: Path) -> None:
+    with minded(tmp_path, agent) as there:
+        there.start()
+        assert there.allows(before(agent, LOCAL))
+        there.ask(after(agent, LOCAL))
+        assert there.minder.judge(0, b"").ending != "done"
+        raise Killed
+
+
+@each_agent
+def test_an_exit_with_0_after_a_last_word_is_done(agent: str, tmp_path: Path) -> None:
+    with minded(tmp_path, agent) as there:
+        there.start()
+        assert there.allows(before(agent, LOCAL))
+        there.ask(after(agent, LOCAL))
+        there.minder._take(Response("msg_2"))
+        there.minder._take(Text(LAST_WORD))
+        assert there.minder.judge(0, LAST_WORD.encode()).ending == "done"
+        raise Killed
