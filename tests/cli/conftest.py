@@ -25,7 +25,8 @@ from outlast.runs import find, show
 from outlast.runs.project import project_of
 from outlast.store import SqliteStore
 from outlast.store.protocol import Where
-from tests.support.environment import TIMEOUT_S, Isolated
+from tests.supervisor.host import Host, host_in
+from tests.support.environment import TIMEOUT_S, Isolated, isolate
 
 
 @dataclass(frozen=True)
@@ -206,6 +207,13 @@ def cli(state: Isolated, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Cli
     folder.mkdir()
     monkeypatch.chdir(folder)
     return Cli(folder, state)
+
+
+@pytest.fixture
+def host(tmp_path: Path) -> Iterator[Host]:
+    """Repositories, a home and a witness, for commands under `outlast run`."""
+    with host_in(tmp_path, isolate(tmp_path)) as made:
+        yield made
 
 
 PLAN = [("prepare", ["read", "draft"]), "post", "check", "close"]
