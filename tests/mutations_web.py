@@ -212,8 +212,8 @@ MUTANTS = (
     Mutant(
         "two lengths are one too many",
         "web/requests.py",
-        "            if name in found and name in _ONCE:\n",
-        "            if False:\n",
+        "        if name in found and name in _ONCE:\n",
+        "        if False:\n",
         (SERVER,),
     ),
     Mutant(

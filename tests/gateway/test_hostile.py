@@ -264,17 +264,26 @@ def test_hostile_clients_and_servers_for_longer() -> None:
     ("sent", "status"),
     [
         (b"GET / HTTP/1.1\r\nA: " + b"x" * HEAD_BYTES_MAX, b"431"),
-        (b"GET / HTTP/1.1\r\n" + b"A: b\r\n" * 300 + b"\r\n", b"400"),
+        (b"GET / HTTP/1.1\r\nHost: x\r\n" + b"A: b\r\n" * 300 + b"\r\n", b"431"),
         (b"GET /\n\n\r\n\r\n", b"400"),
-        (b"POST {base}/v1/messages HTTP/1.1\r\nContent-Length: 1\r\nContent-Length: 2\r\n\r\n", b"400"),
+        (b"GET / HTTP/1.1\n", b"400"),  # at once: a client that ends its lines so would wait for ever
+        (b"\x16\x03\x01", b"400"),  # TLS
+        (b"PRI * HTTP/2.0\r\n\r\n", b"505"),
+        (b"GET /" + b"a" * HEAD_BYTES_MAX, b"414"),
+        (b"POST {base}/v1/messages HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: \x0bchunked\r\n\r\n", b"400"),
+        (b"POST {base}/v1/messages HTTP/1.1\r\nHost: x\r\nTransfer-Encoding:\r\n\r\n", b"400"),
         (
-            b"POST {base}/v1/messages HTTP/1.1\r\nContent-Length: 1\r\nTransfer-Encoding: chunked\r\n\r\n",
+            b"POST {base}/v1/messages HTTP/1.1\r\nHost: x\r\nContent-Length: 1\r\nContent-Length: 2\r\n\r\n",
             b"400",
         ),
-        (b"POST {base}/v1/messages HTTP/1.1\r\nTransfer-Encoding: gzip, chunked\r\n\r\n", b"400"),
-        (b"POST {base}/v1/messages HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\nzz\r\n", b"400"),
-        (b"POST {base}/v1/../messages HTTP/1.1\r\nContent-Length: 0\r\n\r\n", b"400"),
-        (b"POST {base}/v1/%2e%2E/messages HTTP/1.1\r\nContent-Length: 0\r\n\r\n", b"400"),
+        (
+            b"POST {base}/v1/messages HTTP/1.1\r\nHost: x\r\nContent-Length: 1\r\nTransfer-Encoding: chunked\r\n\r\n",
+            b"400",
+        ),
+        (b"POST {base}/v1/messages HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: gzip, chunked\r\n\r\n", b"400"),
+        (b"POST {base}/v1/messages HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\nzz\r\n", b"400"),
+        (b"POST {base}/v1/../messages HTTP/1.1\r\nHost: x\r\nContent-Length: 0\r\n\r\n", b"400"),
+        (b"POST {base}/v1/%2e%2E/messages HTTP/1.1\r\nHost: x\r\nContent-Length: 0\r\n\r\n", b"400"),
         (b"POST {base}/v1/messages HTTP/1.0\r\nContent-Length: 0\r\n\r\n", b"505"),
         (b"CONNECT model.test:443 HTTP/1.1\r\nHost: x\r\n\r\n", b"404"),
     ],

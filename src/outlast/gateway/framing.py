@@ -3,11 +3,15 @@
 import re
 from typing import Protocol
 
+from outlast.gateway import heads
+
 SIZE_DIGITS_MAX = 12
 LINE_BYTES_MAX = 4096  # of a chunk's size with its extensions, and of a trailer
 TRAILERS_MAX = 64
 
-_SIZE = re.compile(rb"([0-9A-Fa-f]{1,%d})[ \t]*(?:;[^\x00\r\n]*)?" % SIZE_DIGITS_MAX)
+_SIZE = re.compile(rb"([0-9A-Fa-f]{1,%d})(?:;[\t\x20-\x7e\x80-\xff]*|[ \t]*)" % SIZE_DIGITS_MAX)
+# What says where a message ends or whom it is for has no place after its end.
+_NOT_IN_TRAILERS = (b"content-length", b"transfer-encoding", b"host")
 
 
 class BadFraming(Exception):
@@ -88,6 +92,8 @@ class Chunked:
             self.done = not line
             if self._trailers > TRAILERS_MAX:
                 raise BadFraming("too many trailers")
+            if line:
+                _check_trailer(line)
         else:
             found = _SIZE.fullmatch(line)
             if found is None:
@@ -95,6 +101,15 @@ class Chunked:
             self._left = int(found[1], 16)
             if self._left == 0:
                 self._trailers = 0
+
+
+def _check_trailer(line: bytes) -> None:
+    try:
+        name = heads.header(line).name
+    except heads.BadHead as error:
+        raise BadFraming("a broken trailer") from error
+    if name in _NOT_IN_TRAILERS:
+        raise BadFraming("a trailer that belongs into the head")
 
 
 def content_of(data: bytes, *, chunks: bool) -> bytes:

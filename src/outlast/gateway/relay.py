@@ -23,7 +23,7 @@ HEAD_LIMIT_S, BODY_SILENT_S, IDLE_LIMIT_S, DRAIN_LIMIT_S = 60.0, 120.0, 900.0, 1
 # Of those that can compress an answer, what we can read.
 _READABLE = (b"gzip", b"x-gzip", b"deflate", b"identity")
 _SIGNED = (b"content-digest", b"digest", b"content-md5", b"x-amz-content-sha256", b"content-encoding")
-_REASONS = {400: "Bad Request", 404: "Not Found", 426: "Upgrade Required", 431: "Request Header Fields Too Large",
+_REASONS = {400: "Bad Request", 404: "Not Found", 414: "URI Too Long", 426: "Upgrade Required", 431: "Request Header Fields Too Large",
             502: "Bad Gateway", 505: "HTTP Version Not Supported"}  # fmt: skip
 
 
@@ -153,20 +153,20 @@ class Front(asyncio.Protocol):
                     self._read_body()
                 elif not self._read_head():
                     return
-        except (heads.BadHead, framing.BadFraming) as error:
+        except heads.BadHead as error:
+            self._refuse(error.status, f"the request cannot be read: {error}")
+        except framing.BadFraming as error:
             self._refuse(400, f"the request cannot be read: {error}")
         if self._state is State.ANSWER and len(self._inbox) > INBOX_MAX:
             self._transport.pause_reading()
 
     def _read_head(self) -> bool:
         """Whether the head was there."""
-        while self._inbox.startswith(b"\r\n"):  # as some clients send after a body
-            del self._inbox[:2]
-        stop = self._inbox.find(heads.END, self._scanned)
-        self._scanned = max(0, len(self._inbox) - len(heads.END)) if stop < 0 else 0
-        if stop > heads.HEAD_BYTES_MAX or (stop < 0 and len(self._inbox) > heads.HEAD_BYTES_MAX):
-            self._refuse(431, "the head of the request is too large")
-            return False
+        del self._inbox[: heads.skip_empty_lines(self._inbox)]
+        if self._inbox == b"\r":
+            return False  # the half of one more
+        stop = heads.end_of_request_head(self._inbox, scanned=self._scanned)
+        self._scanned = len(self._inbox) if stop < 0 else 0
         if stop < 0:
             return False
         head = heads.request_head(bytes(self._inbox[:stop]))

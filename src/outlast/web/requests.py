@@ -6,6 +6,8 @@ import time
 from dataclasses import dataclass
 from urllib.parse import unquote_to_bytes
 
+from outlast.gateway import heads
+
 LINE_BYTES_MAX = 8 << 10
 HEADERS_MAX = 100
 HEAD_BYTES_MAX = 32 << 10
@@ -16,9 +18,8 @@ RECEIVE_S = 10.0
 IDLE_S = 60.0
 _READ_BYTES = 16 << 10
 
-_LINE = re.compile(rb"([A-Z]{1,16}) ([\x21-\x7e]+) HTTP/([0-9]\.[0-9])")
-_NAME = re.compile(rb"[!#$%&'*+\-.^_`|~0-9A-Za-z]+")
-_VALUE = re.compile(rb"[\t\x20-\x7e\x80-\xff]*")
+_LIMITS = heads.Limits(LINE_BYTES_MAX, HEAD_BYTES_MAX, HEADERS_MAX)
+_METHOD = re.compile("[A-Z]{1,16}")
 _PERCENT = re.compile(r"%(?![0-9A-Fa-f]{2})")
 _CONTROL = re.compile(r"[\x00-\x1f\x7f]")
 _ONCE = {"host", "content-length", "content-type", "origin", "authorization", "transfer-encoding"}
@@ -94,22 +95,31 @@ class Wire:
     def next(self, idle_s: float, receive_s: float = RECEIVE_S) -> Request:
         """The next request. Raises Malformed, or Hung at the end of the connection."""
         self._deadline_s = time.monotonic() + idle_s
-        while not self._held.lstrip(b"\r\n"):
-            if len(self._held) > 16:
-                raise Malformed(400, "empty lines are no request")
-            self._more(begun=False)
-        self._held = self._held.lstrip(b"\r\n")
+        self._await_first_byte()
         self._deadline_s = time.monotonic() + receive_s
-        method, target, version = self._line()
-        headers = self._headers()
-        _check_framing(method, version, headers)
+        head = self._head()
+        method, target, headers = head.method.decode(), head.target.decode(), _headers(head.fields)
+        if _METHOD.fullmatch(method) is None:
+            raise Malformed(400, "a method is written in capital letters")
+        _check_framing(method, headers)
         try:
             segments, fields = read_target(target)
         except Malformed as problem:
             raise Malformed(problem.status, str(problem), target) from problem
         return Request(
-            method, target, segments, fields, headers, self._body(headers), _lasts(version, headers)
+            method, target, segments, fields, headers, self._body(headers), _lasts(head.minor, headers)
         )
+
+    def _await_first_byte(self) -> None:
+        """Wait for a request to begin; empty lines before it are skipped."""
+        try:
+            while True:
+                self._held = self._held[heads.skip_empty_lines(self._held) :]
+                if self._held not in (b"", b"\r"):
+                    return
+                self._more(begun=False)
+        except heads.BadHead as bad:
+            raise Malformed(bad.status, str(bad)) from bad
 
     def _more(self, *, begun: bool) -> None:
         left_s = self._deadline_s - time.monotonic()
@@ -128,40 +138,16 @@ class Wire:
             raise Hung
         self._held += came
 
-    def _line(self) -> tuple[str, str, str]:
-        while b"\r\n" not in self._held[:LINE_BYTES_MAX]:
-            if b"\n" in self._held[:LINE_BYTES_MAX]:
-                raise Malformed(400, "a line ends with CR LF")
-            if len(self._held) >= LINE_BYTES_MAX:
-                raise Malformed(414, f"the address is longer than {LINE_BYTES_MAX:,} bytes")
-            self._more(begun=True)
-        line, _, self._held = self._held.partition(b"\r\n")
-        read = _LINE.fullmatch(line)
-        if read is None:
-            raise Malformed(400, "the first line is not METHOD /path HTTP/1.1")
-        if read[3] not in (b"1.0", b"1.1"):
-            raise Malformed(505, "this speaks HTTP/1.1")
-        return read[1].decode(), read[2].decode(), read[3].decode()
-
-    def _headers(self) -> dict[str, str]:
-        while not self._held.startswith(b"\r\n") and b"\r\n\r\n" not in self._held[: HEAD_BYTES_MAX + 4]:
-            if len(self._held) > HEAD_BYTES_MAX:
-                raise Malformed(431, f"the headers are longer than {HEAD_BYTES_MAX:,} bytes")
-            self._more(begun=True)
-        if self._held.startswith(b"\r\n"):
-            self._held = self._held[2:]
-            return {}
-        head, _, self._held = self._held.partition(b"\r\n\r\n")
-        lines = head.split(b"\r\n")
-        if len(lines) > HEADERS_MAX:
-            raise Malformed(431, f"there are more than {HEADERS_MAX} headers")
-        found: dict[str, str] = {}
-        for line in lines:
-            name, value = _header(line)
-            if name in found and name in _ONCE:
-                raise Malformed(400, f"{name} is there twice")
-            found[name] = f"{found[name]}, {value}" if name in found else value
-        return found
+    def _head(self) -> heads.RequestHead:
+        try:
+            scanned = 0
+            while (stop := heads.end_of_request_head(self._held, _LIMITS, scanned)) < 0:
+                scanned = len(self._held)
+                self._more(begun=True)
+            block, self._held = self._held[:stop], self._held[stop + len(heads.END) :]
+            return heads.request_head(block, _LIMITS)
+        except heads.BadHead as bad:
+            raise Malformed(bad.status, str(bad)) from bad
 
     def _body(self, headers: dict[str, str]) -> bytes:
         size = int(headers.get("content-length", "0"))
@@ -176,14 +162,17 @@ class Wire:
         return body
 
 
-def _header(line: bytes) -> tuple[str, str]:
-    name, colon, value = line.partition(b":")
-    if not colon or _NAME.fullmatch(name) is None or _VALUE.fullmatch(value) is None:
-        raise Malformed(400, "a header is not `Name: value` on one line")
-    return name.decode().lower(), value.strip(b" \t").decode("latin-1")
+def _headers(fields: heads.Fields) -> dict[str, str]:
+    found: dict[str, str] = {}
+    for line in fields.lines:
+        name, value = line.name.decode(), line.value.decode("latin-1")
+        if name in found and name in _ONCE:
+            raise Malformed(400, f"{name} is there twice")
+        found[name] = f"{found[name]}, {value}" if name in found else value
+    return found
 
 
-def _check_framing(method: str, version: str, headers: dict[str, str]) -> None:
+def _check_framing(method: str, headers: dict[str, str]) -> None:
     """Where one request ends and the next begins must be beyond doubt."""
     if "transfer-encoding" in headers:
         if "content-length" in headers:
@@ -202,9 +191,9 @@ def _check_framing(method: str, version: str, headers: dict[str, str]) -> None:
         raise Malformed(417, "only 100-continue can be expected")
 
 
-def _lasts(version: str, headers: dict[str, str]) -> bool:
+def _lasts(minor: int, headers: dict[str, str]) -> bool:
     words = {word.strip().lower() for word in headers.get("connection", "").split(",")}
-    return "close" not in words if version == "1.1" else "keep-alive" in words
+    return "close" not in words if minor == 1 else "keep-alive" in words
 
 
 def read_target(target: str) -> tuple[tuple[str, ...], tuple[tuple[str, str], ...]]:
