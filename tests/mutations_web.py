@@ -210,7 +210,7 @@ MUTANTS = (
     ),
     Mutant("one is led elsewhere after the login", "web/routes.py", '    return place if safe and "\\\\" not in place else "/"\n', '    return place or "/"\n', (API,)),
     Mutant(
-        "two lengths are one too many",
+        "two origins are one too many",
         "web/requests.py",
         "        if name in found and name in _ONCE:\n",
         "        if False:\n",

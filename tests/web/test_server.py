@@ -84,6 +84,7 @@ HOSTILE = {
     "bare LF": (b"GET / HTTP/1.1\nHost: x\n\n", 400),
     "no host": (b"GET / HTTP/1.1\r\n\r\n", 400),
     "two hosts": (b"GET / HTTP/1.1\r\nHost: x\r\nHost: y\r\n\r\n", 400),
+    "two origins": (b"GET / HTTP/1.1\r\nHost: x\r\nOrigin: http://x\r\nOrigin: http://y\r\n\r\n", 400),
     "lower-case method": (b"get / HTTP/1.1\r\nHost: x\r\n\r\n", 400),
     "no version": (b"GET /\r\n\r\n", 400),
     "HTTP/2": (b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n", 505),
