@@ -109,8 +109,29 @@ MUTANTS = (
     Mutant(
         "money is rounded down",
         "runs/prices.py",
-        "        return int(-(-exact // 1))\n",
-        "        return int(exact // 1)\n",
+        "        return -(-exact // _MILLION)\n",
+        "        return exact // _MILLION\n",
         ("tests/runs/test_prices.py",),
+    ),
+    Mutant(
+        "the price of a small request for a large one",
+        "runs/prices.py",
+        "            if size > tier.above:\n",
+        "            if False:\n",
+        ("tests/runs/test_prices.py",),
+    ),
+    Mutant(
+        "an unknown price stops a run that has other limits",
+        "core/budget.py",
+        "    return budget.cost_microusd is not None and all(limit is None for limit in others)\n",
+        "    return budget.cost_microusd is not None\n",
+        ("tests/supervisor/test_gatekeeping.py::test_a_model_without_a_price_is_said_once_where_other_limits_hold",),
+    ),
+    Mutant(
+        "a session's bill is charged again with each of its processes",
+        "supervisor/metering.py",
+        "        return differs * min(billed, sum(self._tokens.values())) // billed\n",
+        "        return differs\n",
+        ("tests/supervisor/test_metering.py",),
     ),
 )  # fmt: skip

@@ -19,6 +19,7 @@ from outlast.agents import (
     Hook,
     Launch,
     Limit,
+    ModelCost,
     Response,
     Session,
     Text,
@@ -431,3 +432,20 @@ def test_a_line_of_another_shape_is_understood_as_far_as_it_goes() -> None:
     }
     told = list(ME.parse(json.dumps({"type": "assistant", "agentId": 7, "message": message}).encode()))
     assert [type(event) for event in told] == [Response, ToolStart, Usage]
+
+
+def test_what_it_says_that_it_cost_is_read_with_the_tokens_it_says_so_of() -> None:
+    used = {"inputTokens": 5, "outputTokens": 6, "cacheReadInputTokens": 7, "cacheCreationInputTokens": 8}
+    rows = {
+        "claude-opus-5-5": {**used, "costUSD": 0.0123456},
+        "odd": {"inputTokens": "x", "costUSD": float("1e400")},
+        "none": 3,
+    }
+    line = json.dumps(
+        {"type": "result", "subtype": "success", "result": "Done.", "modelUsage": rows}
+    ).encode()
+    final = ME.classify(0, b'{"type":"system"}\n' + line, b"")
+    assert final.ending == "done"
+    assert final.bill[0] == ModelCost("claude-opus-5-5", values.Usage(5, 6, 7, 8, 12_345))
+    assert all(each.usage.tokens == 0 for each in final.bill[1:])
+    assert ME.classify(0, b"Done.", b"").bill == ()

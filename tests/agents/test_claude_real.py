@@ -5,6 +5,7 @@ import re
 import signal
 import subprocess
 
+import msgspec
 import pytest
 
 from outlast.agents import Answer, Ask, Cut, Final, Session, ToolEnd, ToolStart
@@ -70,7 +71,9 @@ def test_its_output_is_that_of_the_bare_program(world: World, version: str, shap
     assert {event.ok for event in events if isinstance(event, ToolEnd)} == {False, True}
     transcript = ME.transcript(launch.session, ask)
     assert transcript is not None
-    assert ME.classify(0, second.stdout, transcript.read_bytes()) == Final("done", "Done.")
+    final = ME.classify(0, second.stdout, transcript.read_bytes())
+    assert msgspec.structs.replace(final, bill=()) == Final("done", "Done.")
+    assert bool(final.bill) == (shape != "text"), "what it cost is in its result line"
 
 
 @pytest.mark.parametrize("how", ["killed", "torn", "lost", "interrupted"])

@@ -64,3 +64,23 @@ def test_when_nothing_is_left_the_next_call_is_refused(under: Under) -> None:
     done = under.run("--gateway", "--budget", "3k", "--reserve", "0")
     assert done.returncode == 4, done.stderr
     assert len(world.model.paid()) <= 4
+
+
+@pytest.mark.parametrize(
+    "under", [("claude", "2.1.325"), ("claude", "2.1.197")], indirect=True, ids=["2.1.325", "2.1.197"]
+)
+@pytest.mark.parametrize("model", ["claude-opus-4-8", "claude-nobody-knows-9"])
+def test_what_claude_says_that_it_cost_is_what_counts(under: Under, model: str) -> None:
+    """Also of a model without a price, and of a session that goes on, whose bill one version sums and the other does not."""
+    world = under.world
+    under.more = ("--output-format", "json", "--model", model)
+    world.model.script = Script([Step("One.", (bash("echo one"),), USAGE), Step("Done.", (), USAGE)])
+    check = f"test -e {world.folder}/once || {{ touch {world.folder}/once; false; }}"
+    done = under.run("--budget", "900k", "--budget", "usd=50", "--done", check)
+    assert done.returncode == 0, done.stderr
+    bills = [json.loads(line)["total_cost_usd"] for line in done.stdout.splitlines() if line.startswith("{")]
+    assert len(bills) == 2, "its session went on once"
+    whole = bills[-1] if under.version == "2.1.325" else sum(bills)
+    spent = under.shown()["budget"]["spent"]
+    assert abs(spent["cost_microusd"] - whole * 1e6) <= 4
+    assert spent["unpriced"] == (model != "claude-opus-4-8")

@@ -345,6 +345,29 @@ def test_a_budget_in_money_that_cannot_be_kept_is_refused(
     assert cli.rows() == {}
 
 
+@pytest.mark.parametrize(
+    ("words", "limits"),
+    [
+        (["--model", "claude-opus-5-5"], ["usd=5"]),
+        (["--model", "opus"], ["usd=5"]),  # which one that is, its first answer tells
+        (["--model", "my-own-model"], ["usd=5", "400k"]),
+        (["--model", "my-own-model"], ["usd=5", "beats=50"]),
+    ],
+)
+def test_a_budget_in_money_is_taken_where_it_or_another_limit_can_be_kept(
+    cli: Cli, words: list[str], limits: list[str]
+) -> None:
+    claude = cli.folder.parent / "claude"
+    claude.write_text("#!/bin/sh\necho 2.1.0\n")
+    claude.chmod(0o755)
+    given = [word for limit in limits for word in ("--budget", limit)]
+    answer = cli(
+        "run", "--task", "t", *given, "--", str(claude), "-p", "hello", *words, ANTHROPIC_API_KEY="k"
+    )
+    assert answer.code != 2, answer.err
+    assert "t" in str(cli.rows())
+
+
 def test_options_of_suggest_and_share_are_theirs_alone(cli: Cli) -> None:
     spend(beats=1)
     for words, said in (

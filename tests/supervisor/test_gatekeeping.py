@@ -212,6 +212,35 @@ if not os.path.exists("../priced"): time.sleep(100)
     assert spent(night)["cost_microusd"] == 1_000, "of the second call; of the first nobody knows"
 
 
+def test_a_model_without_a_price_is_said_once_where_other_limits_hold(night: Night, model: Model) -> None:
+    script = """
+for _ in range(4): ask(model="nobodys") or sys.exit(9)
+if not os.path.exists("../once"): open("../once", "w").close(); sys.exit(3)
+"""
+    done = run(night, model, script, "--budget", "usd=1", "--budget", "400k")
+    assert done.returncode == 3, done.stderr
+    assert done.stderr.count("has no price") == 1, done.stderr
+    assert "'nobodys'" in done.stderr
+    assert "prices.toml" in done.stderr
+    done = again(night, model, "resume", "t")
+    assert done.returncode == 0, done.stderr
+    assert "has no price" not in done.stderr, "it was said before"
+    assert (spent(night)["tokens"], spent(night)["cost_microusd"], spent(night)["unpriced"]) == (
+        8_000,
+        0,
+        True,
+    )
+
+
+def test_where_the_price_is_known_money_is_counted_and_stops_it(night: Night, model: Model) -> None:
+    script = 'for _ in range(99): ask(model="claude-opus-5-5") or sys.exit(9)'
+    done = run(night, model, script, "--budget", "usd=0.05")
+    assert done.returncode == 4, done.stderr
+    assert "$0.05 of $0.05" in done.stderr or "of $0.05" in done.stderr
+    assert 40_000 <= spent(night)["cost_microusd"] <= 75_000
+    assert not spent(night)["unpriced"]
+
+
 def own_prices(night: Night) -> Path:
     variables = night.environ()
     folder = Path(variables.get("XDG_CONFIG_HOME") or Path(variables["HOME"], ".config")) / "outlast"

@@ -137,12 +137,20 @@ Ending = Literal[
 ]  # fmt: skip
 
 
+class ModelCost(msgspec.Struct, frozen=True):
+    """A line of the agent's own bill: what it says that a model cost, with the tokens that it says so of."""
+
+    model: str
+    usage: values.Usage
+
+
 class Final(msgspec.Struct, frozen=True, tag="final"):
-    """The agent says that it is finished, or why it gave up."""
+    """The agent says that it is finished, or why it gave up. `bill`: what it says that it cost, where it does."""
 
     ending: Ending
     text: str = ""
     reset_at: datetime | None = None
+    bill: tuple[ModelCost, ...] = ()
 
     @property
     def cause(self) -> Cause:

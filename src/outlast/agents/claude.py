@@ -27,6 +27,7 @@ from outlast.agents import (
     Final,
     Hook,
     Launch,
+    ModelCost,
     Session,
     ToolEnd,
     ToolStart,
@@ -47,6 +48,7 @@ PACKAGES = ("@anthropic-ai/claude-code",)
 TRIED = versions.Tried("claude", (2, 0), (2, 1), "see `claude update`")
 HOOK_TIMEOUT_S = 600
 TAIL_LINES_MAX = 40
+MODELS_MAX = 64  # of its bill that are read
 SETTINGS_MAX_BYTES = 4 << 20
 SETTINGS_FILE = "claude-settings.json"
 HOOKED = ("UserPromptSubmit", "PreToolUse", "PostToolUse", "Stop", "SubagentStop", "SessionEnd")
@@ -333,8 +335,12 @@ class Claude(ByLogin):
         return argv.value(_parts(words)[1], "--output-format") in ("json", "stream-json")
 
     def classify(self, exit_code: int, tail: bytes, transcript: bytes) -> Final:
-        words = tail[-endings.TEXT_MAX_CHARS :].decode("utf-8", "replace").strip()
         result = _result(tail)
+        final = self._final(exit_code, tail, transcript, result)
+        return msgspec.structs.replace(final, bill=_bill(result)) if result is not None else final
+
+    def _final(self, exit_code: int, tail: bytes, transcript: bytes, result: reading.Record | None) -> Final:
+        words = tail[-endings.TEXT_MAX_CHARS :].decode("utf-8", "replace").strip()
         if exit_code < 0 or exit_code >= 128:
             return Final("crashed", f"ended by signal {-exit_code if exit_code < 0 else exit_code - 128}")
         if result is not None:
@@ -495,6 +501,28 @@ def _result(tail: bytes) -> reading.Record | None:
             if reading.text(one, "type") == "result":
                 return reading.inner(one)
     return None
+
+
+def _bill(result: reading.Record) -> tuple[ModelCost, ...]:
+    """What it says that it cost, by model. Without `modelUsage` nothing says which tokens the total is for."""
+    rows = reading.inner(result, "modelUsage")
+    return tuple(
+        ModelCost(
+            model,
+            values.Usage(
+                input=reading.number(rows, model, "inputTokens"),
+                output=reading.number(rows, model, "outputTokens"),
+                cache_read=reading.number(rows, model, "cacheReadInputTokens"),
+                cache_write=reading.number(rows, model, "cacheCreationInputTokens"),
+                cost_microusd=_micro(reading.at(rows, model, "costUSD")),
+            ),
+        )
+        for model in list(rows)[:MODELS_MAX]
+    )
+
+
+def _micro(dollars: object) -> int:
+    return reading.number({"n": dollars * 1e6 if isinstance(dollars, int | float) else 0}, "n")
 
 
 def _reply(event: str, answer: Answer) -> dict[str, object]:

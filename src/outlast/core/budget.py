@@ -306,6 +306,12 @@ def wraps_up(state: RunState, live: Live | None = None) -> str:
     return next((line.words() for line in lines(state, live) if line.wraps_up), "")
 
 
+def is_only_money(budget: Allowance) -> bool:
+    """Whether nothing but its limit in money bounds a run."""
+    others = (budget.tokens, budget.time_s, budget.beats, budget.window_pct, budget.until)
+    return budget.cost_microusd is not None and all(limit is None for limit in others)
+
+
 class Crossing(msgspec.Struct, frozen=True):
     """A warning that is due: under `level` it is on record, so that it is given once."""
 

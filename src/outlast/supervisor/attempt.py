@@ -105,6 +105,7 @@ class Attempt:
             ending.let_calls_end(server)
             ending.check_store(self._run, self._reap, self._say)
             ending.check_calls(server, self._reap, self._say)
+            self._budget.tell_unpriced()
             if ended.cause != "done":
                 raise self._stopped(ended)
             if self._launch.interactive and minder is not None:
@@ -183,6 +184,7 @@ class Attempt:
             minder.look()
             return death.Death("done", "left by the person at the terminal", 0, None)
         final = minder.judge(code, self.tail)
+        minder.meter.settle(final.bill, minder.calls)
         if self._gate is not None:
             final = self._gate.judged(final)
         return self._death(final, code)

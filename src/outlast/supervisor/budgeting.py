@@ -11,10 +11,12 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
+from outlast import settings
 from outlast.core import budget as budgets
 from outlast.core import events as ev
 from outlast.core import state as st
 from outlast.errors import AgentStopped
+from outlast.runs import prices
 from outlast.runs.run import RunEngine
 from outlast.runs.show import Spent, spent_of
 from outlast.settings import percentages
@@ -90,6 +92,7 @@ class Budgeting:
 
     def beat_ended(self) -> AgentStopped | None:
         """After each beat: why the agent is to be stopped, if it is."""
+        self.tell_unpriced()
         stop = self._look()
         self.write()
         return stop
@@ -99,6 +102,7 @@ class Budgeting:
         budget = self._run.state.budget
         if budget is None:
             return None
+        self.tell_unpriced()
         head = self.head()
         over = self.no_price() or budgets.reached(head, self._run.purse.live())
         if over:
@@ -118,11 +122,34 @@ class Budgeting:
         return msgspec.structs.replace(head, spent=head.spent.plus(known), reserved=reserved)
 
     def no_price(self) -> str:
-        """Why a limit in money cannot be kept: what this attempt spent has no price. Earlier ones may have been given theirs."""
+        """Why a run that is bounded by money alone must stop: what this attempt spent has no price.
+
+        Earlier attempts may have been given theirs. A run with other limits goes on under those, and that is said once.
+        """
         budget = self._run.state.budget
         if budget is None or budget.cost_microusd is None or self.meter is None or not self.meter.unpriced:
             return ""
-        return f"{NO_PRICE}, so its budget in usd cannot be kept: {self.meter.unpriced!r:.80}"
+        if budgets.is_only_money(budget):
+            return f"{NO_PRICE}, so its budget in usd cannot be kept: {self.meter.unpriced!r:.80}"
+        return ""
+
+    def tell_unpriced(self) -> None:
+        """Say once for the run that a model has no price, so that its limit in money misses what that model costs."""
+        model = self.meter.unpriced if self.meter is not None else ""
+        budget = self._run.state.budget
+        if not model or budget is None or budget.cost_microusd is None or budgets.is_only_money(budget):
+            return
+        level = f"no price of {model!r:.80}"
+        if level in self._run.state.warned or level in self._run.purse.told:
+            return
+        text = (
+            f"{NO_PRICE}, so its limit in usd does not count that: {model!r:.80}; its other limits hold. "
+            f"Its price can be put into {settings.user_folder() / prices.OWN}"
+        )
+        self._run.purse.told.add(level)
+        self._run.drive(ending.one(ev.Warned(at=self._run.journal.now(), level=level, text=text)))
+        self._say(text)
+        self._notify(text)
 
     def _look(self) -> AgentStopped | None:
         head, live = self.head(), self._run.purse.live()

@@ -2,6 +2,7 @@
 
 import threading
 from collections.abc import Callable, Mapping
+from datetime import UTC, datetime
 from functools import reduce
 
 import msgspec
@@ -87,7 +88,7 @@ class Gatekeeper:
         if self._meter.billing == "subscription":
             return found
         try:
-            price = prices.of(call.model)
+            price = prices.of(call.model, datetime.now(UTC).date())
         except BadSetting:
             return found
         cost = price.cost(found) if price is not None else 0
@@ -103,7 +104,7 @@ class Gatekeeper:
 
     def after(self, spent: Metered) -> None:
         """What became of a call counts once, by our own id of it: the provider's may come twice."""
-        cost = self._meter.priced(spent.model or spent.call.model, spent.usage)
+        cost = self._meter.priced(spent.model or spent.call.model, spent.usage, spent.call.id)
         if cost.tokens or cost.cost_microusd:
             self._count(spent.call.id, cost)
         with self._lock:

@@ -2,6 +2,7 @@
 
 import os
 from collections.abc import Callable
+from datetime import UTC, datetime
 from pathlib import Path
 
 import msgspec
@@ -21,6 +22,11 @@ from outlast.supervisor.launching import Launch
 from outlast.workspace.seam import raw
 
 AUTO = "auto"
+# Words for a model that each release of the agent takes for another one: its first answer tells which.
+ALIASES = {
+    "claude": frozenset(("best", "default", "fable", "haiku", "opus", "opus[1m]", "opusplan", "sonnet", "sonnet[1m]")),
+    "gemini": frozenset(("auto", "auto-gemini-2.5", "auto-gemini-3", "flash", "flash-lite", "pro")),
+}  # fmt: skip
 
 
 def given(budget: tuple[str, ...] | None) -> tuple[str, ...] | None:
@@ -71,12 +77,14 @@ def check(
             hint="limit tokens or its window: --budget 400k, --budget window=80%",
         )
     model = adapter.model(launch.words, variables, cwd)
-    if not model:
-        say(f"which model {adapter.name} will use is not known yet; with one that has no price it is stopped")
-    elif prices.of(model) is None:
+    is_only_money = budgets.is_only_money(budget)
+    if not model or model in ALIASES.get(adapter.name, ()):
+        stopped = "it is stopped" if is_only_money else "only its other limits hold"
+        say(f"which model {adapter.name} will use is not known yet; with one that has no price {stopped}")
+    elif is_only_money and prices.of(model, datetime.now(UTC).date()) is None:
         raise UsageError(
             f"the model {model!r:.80} has no price, so that a budget in usd cannot be kept",
-            hint=f"put its price into {settings.user_folder() / prices.OWN}, or limit tokens: --budget 400k",
+            hint=f"put its price into {settings.user_folder() / prices.OWN}, or limit tokens as well: --budget 400k",
         )
 
 
