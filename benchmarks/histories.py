@@ -15,7 +15,7 @@ import random
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 
-from outlast.core.forecast import Past, Task
+from outlast.core.forecast import PastRun, Task
 
 BEGIN = datetime(2026, 1, 5, 8, tzinfo=UTC)
 KINDS = {
@@ -75,7 +75,7 @@ class World:
 class History:
     """Runs in the order of their starts, and what each would have cost had nobody stopped it: tokens and seconds."""
 
-    runs: list[Past] = field(default_factory=list)
+    runs: list[PastRun] = field(default_factory=list)
     truth: dict[str, tuple[int, int]] = field(default_factory=dict)
     beats: dict[str, list[int]] = field(default_factory=dict)
 
@@ -110,7 +110,7 @@ def make(seed: int, runs: int = 500) -> History:
     return made
 
 
-def _run(rng: random.Random, here: World, run: str, at: datetime, age: float) -> tuple[Past, int, int]:
+def _run(rng: random.Random, here: World, run: str, at: datetime, age: float) -> tuple[PastRun, int, int]:
     kind = rng.choices(list(KINDS), weights=(8, 3, 4, 5, 3, 1, 2))[0]
     things = rng.sample(THINGS, rng.randint(1, 3))
     said = rng.sample(KINDS[kind][1].split(), rng.randint(1, 2))
@@ -134,7 +134,7 @@ def _run(rng: random.Random, here: World, run: str, at: datetime, age: float) ->
     lasted = max(1, seconds * kept // tokens)
     known = rng.random() < here.plan_known
     task = Task(goal=goal, plan=steps if known else None, project=project, agent=agent, model=model)
-    past = Past(
+    past = PastRun(
         run=run, name=run, task=task, started_at=at, ended_at=at + timedelta(seconds=lasted), tokens=kept,
         time_s=lasted, finished=finished, touched=_touched(rng, things, tokens) if here.files_known else (),
     )  # fmt: skip

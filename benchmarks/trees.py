@@ -146,7 +146,7 @@ class Scanning(Way):
     watches = False
 
     def ready(self) -> None:
-        from outlast.workspace.capture import Saver
+        from outlast.workspace.capture.saver import Saver
 
         self.saver = Saver(self.folder, self.folder.with_name(self.folder.name + "-state"))
         if self.watches:
@@ -154,7 +154,7 @@ class Scanning(Way):
         self.save([])
 
     def save(self, changed: list[Path]) -> None:
-        from outlast.workspace.seam import Purpose
+        from outlast.workspace.types import Purpose
 
         save = self.saver.capture(Purpose(kind="beat", run=BEATS))
         assert save is not None, "a beat's save is always made"

@@ -26,7 +26,7 @@ MUTANTS = (
     # -- durability
     Mutant(
         "a blob without fsync",
-        "store/files.py",
+        "store/durable.py",
         "        view = view[os.write(fd, view) :]\n    os.fsync(fd)\n",
         "        view = view[os.write(fd, view) :]\n",
         (
@@ -35,35 +35,35 @@ MUTANTS = (
     ),
     Mutant(
         "a blob's name without fsync of its folder",
-        "store/files.py",
+        "store/durable.py",
         "        os.replace(temporary, path)\n        self._sync_names(path)\n",
         "        os.replace(temporary, path)\n",
         (f"{CRASH}/test_syscalls.py::test_every_new_name_is_made_durable_by_an_fsync_of_its_folder",),
     ),
     Mutant(
         "a new folder without fsync of its parent",
-        "store/files.py",
+        "store/durable.py",
         "        sync_folder(folder.parent)\n",
         "",
         ("tests/store/test_folders.py::test_every_new_folder_is_made_durable_through_the_one_above",),
     ),
     Mutant(
         "synchronous=NORMAL",
-        "store/database.py",
+        "store/sqlite/database.py",
         'pragma("synchronous", "full")',
         'pragma("synchronous", "normal")',
         (f"{CRASH}/test_powercut.py::test_cut_at_any_operation_every_acknowledged_append_is_there",),
     ),
     Mutant(
         "the mark is not written",
-        "store/liveness.py",
+        "store/locks.py",
         'self._map[:_MARK_BYTES] = b"%020d\\n" % n',
         "pass",
         (f"{CRASH}/test_files.py::test_a_log_whose_tail_is_lost_is_found_out",),
     ),
     Mutant(
         "a damaged file is not looked at first",
-        "store/database.py",
+        "store/sqlite/database.py",
         "        schema.inspect(path, vfs)\n",
         "        pass\n",
         (f"{CRASH}/test_files.py::test_a_damaged_or_foreign_file_is_refused_and_not_changed",),
@@ -71,28 +71,28 @@ MUTANTS = (
     # -- saves of the workspace
     Mutant(
         "a save does not flush what the agent committed",
-        "workspace/taking.py",
+        "workspace/capture/save.py",
         "            refs.syncfs(self._repo.common_dir)\n",
         "            pass\n",
         (f"{CRASH}/test_saves.py::test_a_save_that_returned_survives_any_later_cut",),
     ),
     Mutant(
         "a save's pack without fsync",
-        "workspace/packs.py",
+        "workspace/git/packs.py",
         "        os.fsync(self._fd)\n",
         "",
         (f"{CRASH}/test_saves.py::test_a_save_that_returned_survives_any_later_cut",),
     ),
     Mutant(
         "a ref's name without fsync of its folder",
-        "workspace/refs.py",
+        "workspace/git/refs.py",
         "            raise\n        _sync_upwards(git_dir, ref)\n",
         "            raise\n",
         (f"{CRASH}/test_saves.py::test_a_save_that_returned_survives_any_later_cut",),
     ),
     Mutant(
         "a save's ref before its pack",
-        "workspace/taking.py",
+        "workspace/capture/save.py",
         "        pack.close()\n        if self._moved or",
         "        refs.write_ref(self._repo.common_dir, self._ref(at), w, old=refs.ANY)\n"
         "        pack.close()\n        if self._moved or",
@@ -100,14 +100,14 @@ MUTANTS = (
     ),
     Mutant(
         "a save's pack without its keep file",
-        "workspace/packs.py",
+        "workspace/git/packs.py",
         '((keep, ".keep"), (self._temporary, ".pack"), (index, ".idx"))',
         '((self._temporary, ".pack"), (index, ".idx"))',
         (f"{CRASH}/test_saves_kept.py::test_gc_in_the_middle_of_a_save_takes_nothing_from_it",),
     ),
     Mutant(
         "a save does not hold the one before",
-        "workspace/taking.py",
+        "workspace/capture/save.py",
         "[*previous, *named]",
         "[*named]",
         (
@@ -116,14 +116,14 @@ MUTANTS = (
     ),
     Mutant(
         "what a killed save left is not swept",
-        "workspace/capture.py",
+        "workspace/capture/saver.py",
         "        refs.sweep_locks(self.repo().common_dir)\n",
         "",
         (f"{KILLED}::test_killed_at_any_crash_point_of_a_save_the_ones_before_are_whole",),
     ),
     Mutant(
         "after a power cut the agent's lost objects are believed in",
-        "workspace/taking.py",
+        "workspace/capture/save.py",
         "                memory.lost = not self._is_whole(memory.tree, quarantine)\n",
         "",
         (
@@ -133,21 +133,21 @@ MUTANTS = (
     # -- a failed write
     Mutant(
         "the store goes on after a failed write",
-        "store/database.py",
+        "store/sqlite/database.py",
         "            self._broken = error\n",
         "            pass\n",
         (GROUP + "_an_io_error_fails_every_waiter",),
     ),
     Mutant(
         "an I/O error fails only the first of a group",
-        "store/commits.py",
+        "store/sqlite/commits.py",
         "                pending.error = pending.error or known\n",
         "                pending.error = pending.error or (known if pending is group[0] else None)\n",
         (GROUP + "_an_io_error_fails_every_waiter",),
     ),
     Mutant(
         "a stale append fails its whole group",
-        "store/commits.py",
+        "store/sqlite/commits.py",
         "            for row in rows:\n"
         "                writer.execute(_INSERT, row)\n"
         "        except apsw.ConstraintError:\n"
@@ -160,7 +160,7 @@ MUTANTS = (
     ),
     Mutant(
         "the ballast is never given back",
-        "store/commits.py",
+        "store/sqlite/commits.py",
         "        self._ballast.unlink(missing_ok=True)\n",
         "",
         (
@@ -170,7 +170,7 @@ MUTANTS = (
     ),
     Mutant(
         "new work is begun on a full disk",
-        "store/commits.py",
+        "store/sqlite/commits.py",
         "        self.low = True\n",
         "",
         (
@@ -180,7 +180,7 @@ MUTANTS = (
     # -- fences
     Mutant(
         "no epoch in the fence",
-        "store/commits.py",
+        "store/sqlite/commits.py",
         "WHERE id = ?6 AND epoch = ?7)",
         "WHERE id = ?6 AND ?7 = ?7)",
         (
@@ -190,35 +190,35 @@ MUTANTS = (
     ),
     Mutant(
         "no sequence number in the fence",
-        "store/commits.py",
+        "store/sqlite/commits.py",
         "(SELECT ?2 FROM events WHERE run = ?1 AND seq = ?2 - 1)",
         "?2",
         (GROUP + "_a_stale_append_fails_alone",),
     ),
     Mutant(
         "an act is not guarded by the lease",
-        "store/leases.py",
+        "store/sqlite/leases.py",
         "            if late and self._leases.renew(",
         "            if False and self._leases.renew(",
         (f"{CRASH}/test_zombies.py::test_stopped_before_a_blind_act_a_zombie_does_not_perform_it",),
     ),
     Mutant(
         "a taker does not mind that the holder is in an act",
-        "store/liveness.py",
+        "store/locks.py",
         "    try:\n        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)\n    except",
         "    try:\n        fcntl.flock(fd, fcntl.LOCK_SH | fcntl.LOCK_NB)\n    except",
         (f"{CRASH}/test_zombies.py::test_stopped_inside_an_act_a_zombie_is_killed_by_the_taker",),
     ),
     Mutant(
         "the lock is let go before the run is",
-        "store/liveness.py",
+        "store/locks.py",
         "            if _is_at(fd, path):\n                return",
         "            if _is_at(fd, path):\n                fcntl.flock(fd, fcntl.LOCK_UN)\n                return",
         (f"{CRASH}/test_two_starts.py::test_of_two_starts_at_once_one_wins_and_the_other_says_who_holds_it",),
     ),
     Mutant(
         "a store that is gone is not noticed",
-        "store/database.py",
+        "store/sqlite/database.py",
         "_identity(self.path) != self._identity:",
         "False:",
         (
@@ -227,7 +227,7 @@ MUTANTS = (
     ),
     Mutant(
         "after a failed write an act is performed all the same",
-        "store/leases.py",
+        "store/sqlite/leases.py",
         "        self._leases.check_usable()  # after",
         "        pass  # after",
         (
@@ -236,7 +236,7 @@ MUTANTS = (
     ),
     Mutant(
         "all leases are as long as the first",
-        "runs/heartbeat.py",
+        "runs/engine/heartbeat.py",
         "            heart._leases[lease.run, lease.epoch] = lease, ttl_s\n",
         "            ttl_s = next(iter(heart._due_s), ttl_s)\n"
         "            heart._leases[lease.run, lease.epoch] = lease, ttl_s\n",
@@ -246,21 +246,21 @@ MUTANTS = (
     ),
     Mutant(
         "a cancel waits for ever",
-        "runs/mail.py",
+        "runs/inbox.py",
         'return request.what in ("cancel", "kill") and now',
         "return False and now",
         (f"{RUNS}/test_cancel.py::test_after_the_grace_period_a_cancel_leaves_the_act_under_way_in_doubt",),
     ),
     Mutant(
         "an act goes on after another task ended the attempt",
-        "runs/mail.py",
+        "runs/inbox.py",
         "    _require_open(root, here)\n",
         "",
         (f"{RUNS}/test_cancel.py::test_an_act_that_fails_after_the_cancel_is_not_performed_again",),
     ),
     Mutant(
         "a forked child may write",
-        "store/database.py",
+        "store/sqlite/database.py",
         "        self._forked = True\n",
         "        pass\n",
         (f"{CRASH}/test_two_starts.py::test_a_forked_child_cannot_write_with_its_parents_lease",),
@@ -268,14 +268,14 @@ MUTANTS = (
     # -- effects
     Mutant(
         "the act before its intent",
-        "effects/acting.py",
+        "runs/effects.py",
         "                yield from course.intend()\n                yield from course.go()\n",
         "                yield from course.go()\n                yield from course.intend()\n",
         (f"{RULES}::test_a_blind_act_without_an_outcome_is_never_repeated_unasked",),
     ),
     Mutant(
         "the argument digest is not compared",
-        "effects/acting.py",
+        "runs/effects.py",
         "    if (intent.name, intent.digest) == (act.name, act.digest):\n",
         "    if intent.name == act.name:\n",
         (f"{RULES}::test_an_act_whose_arguments_changed_is_not_performed",),
@@ -303,14 +303,14 @@ MUTANTS = (
     ),
     Mutant(
         "the key is made from the arguments",
-        "runs/beat.py",
+        "runs/engine/beat.py",
         "effect_key(self._journal.run, self.number, name, occurrence)",
         "digest(encoded)",
         (f"{RULES}::test_the_same_act_with_the_same_arguments_is_another_effect_the_next_time",),
     ),
     Mutant(
         "a reissue has a key of its own",
-        "effects/acting.py",
+        "runs/effects.py",
         "        self._reissued += 1\n",
         "        self._reissued += 1\n"
         "        self.act = msgspec.structs.replace(self.act, key=self.act.key + str(time.monotonic_ns()))\n",
@@ -318,7 +318,7 @@ MUTANTS = (
     ),
     Mutant(
         "recorded acts are performed again",
-        "runs/beat.py",
+        "runs/engine/beat.py",
         "            record = self._recorded(name, occurrence, key)\n",
         "            record = None\n",
         (f"{POINT}[act.confirmed]",),
@@ -326,7 +326,7 @@ MUTANTS = (
     # -- runs
     Mutant(
         "recorded decisions are asked again",
-        "runs/beat.py",
+        "runs/engine/beat.py",
         "            if recorded is not None:\n                return self._journal.value(recorded.value)\n",
         "",
         (f"{POINT}[decide.recorded]",),
@@ -354,28 +354,28 @@ MUTANTS = (
     ),
     Mutant(
         "another child each time",
-        "store/sqlite.py",
+        "store/sqlite/store.py",
         "            if found is not None and found[0] != after:\n",
         "            if found is not None and found[0] != after and opened.parent is None:\n",
         (f"{POINT}[child.finished]",),
     ),
     Mutant(
         "another contract is not noticed",
-        "runs/admission.py",
+        "runs/opening/admission.py",
         "    changed = asked(terms, recorded) != recorded\n",
         "    changed = False\n",
         (f"{RULES}::test_another_contract_is_refused_until_it_is_amended",),
     ),
     Mutant(
         "a batch that failed moves the store's mark",
-        "store/commits.py",
+        "store/sqlite/commits.py",
         "        rows = self._rows(pending)\n        if pending.error is not None:\n            return\n",
         "        rows = self._rows(pending)\n",
         ("tests/runs/test_hostile.py::test_a_released_lease_in_a_group_does_not_move_the_stores_mark",),
     ),
     Mutant(
         "a beat ends over an effect in doubt",
-        "runs/beat.py",
+        "runs/engine/beat.py",
         " or journal.standing.effects_open",
         "",
         ("tests/runs/test_hostile.py::test_no_beat_ends_over_an_effect_in_doubt_of_another_beat",),
@@ -406,7 +406,7 @@ MUTANTS = (
     # -- the supervisor
     Mutant(
         "a guardian that leaves without cleaning up",
-        "supervisor/guardian.py",
+        "supervisor/guardian/guardian.py",
         "            guarding.clean_up(self._charge, spare={os.getpid()}, why=word.why, wanted=word.wanted)\n",
         "            pass\n",
         (
@@ -415,7 +415,7 @@ MUTANTS = (
     ),
     Mutant(
         "a start that does not stop what an earlier attempt left",
-        "supervisor/beginning.py",
+        "supervisor/attempt/before.py",
         "    reaped = reaping.stop(found, first=signal.SIGTERM, grace_s=REAP_GRACE_S)\n",
         "    reaped = reaping.Reaped()\n",
         (
@@ -424,7 +424,7 @@ MUTANTS = (
     ),
     Mutant(
         "a start that does not wait for the guardian",
-        "supervisor/beginning.py",
+        "supervisor/attempt/before.py",
         "    guarding.wait_for_other(root, run.id, mine=guardian)\n",
         "",
         (
@@ -433,21 +433,21 @@ MUTANTS = (
     ),
     Mutant(
         "a second signal that does not hurry",
-        "supervisor/attempt.py",
+        "supervisor/attempt/attempt.py",
         "grace_s=grace_s, on_wait=hurried)",
         "grace_s=grace_s)",
         (f"{SUPERVISOR}/test_signals.py::test_a_second_signal_hurries_and_a_third_changes_nothing",),
     ),
     Mutant(
         "a step that is found only in its own beat",
-        "supervisor/steps.py",
+        "supervisor/socket/script_calls.py",
         "            recorded = self._known.get((named, occurrence))\n",
         "            recorded = None\n",
         (f"{SUPERVISOR}/test_steps.py::test_a_step_is_replayed_to_the_byte_with_its_code",),
     ),
     Mutant(
         "an effect under a key of its beat",
-        "supervisor/steps.py",
+        "supervisor/socket/script_calls.py",
         "            own = key or effect_key(self._run.id, 0, name, occurrence)\n",
         "            own = key or effect_key(self._run.id, self._beat.number, name, occurrence)\n",
         (f"{SUPERVISOR}/test_steps.py::test_an_effect_is_done_once_also_when_beats_went_by",),
@@ -461,7 +461,7 @@ MUTANTS = (
     ),
     Mutant(
         "a restore that writes over what no save took",
-        "workspace/restoring.py",
+        "workspace/restore/restore.py",
         "    before = saver.capture(purpose, also=also - options.spared, apart=covering - options.spared)\n",
         "    before = saver.capture(purpose)\n",
         (

@@ -1,4 +1,4 @@
-"""Write src/outlast/runs/prices.json from the package genai-prices (MIT): `./dev prices`, before a release.
+"""Write src/outlast/operations/prices.json from the package genai-prices (MIT): `./dev prices`, before a release.
 
 What is taken over are facts: names of models, prices, thresholds, dates. The form is ours. Only makers that bill for
 their own models are read; a reseller's name for a model would need the reseller's price. Each price is compared with
@@ -20,9 +20,9 @@ import msgspec
 from genai_prices.data import providers
 
 from outlast.core.values import Usage
-from outlast.runs.prices import DATA, Known, List, Price, Rates, Tier, by_name, find, names_of
+from outlast.operations.prices import DATA, Known, List, Price, Rates, Tier, by_name, find, names_of
 
-TARGET = Path(__file__).parents[1] / "src/outlast/runs" / DATA
+TARGET = Path(__file__).parents[1] / "src/outlast/operations" / DATA
 # In this order: where two sell a model of one name, the first one's price counts.
 MAKERS = (
     "anthropic", "openai", "google", "moonshotai", "x-ai", "deepseek", "mistral", "zai", "zhipuai", "minimax", "cohere",

@@ -13,7 +13,7 @@ from benchmarks.gateway_ends import CHUNKS, PACE_S
 from benchmarks.report import Bar, Section, number, percentile
 
 if TYPE_CHECKING:
-    from outlast.gateway import Call, Metered
+    from outlast.gateway import Call, CallUsage
 
 FIRST_MAX_MS = 2.0
 STREAM_MAX = 1.05
@@ -33,7 +33,7 @@ class Counting:
     def before(self, call: Call) -> None:
         return None
 
-    def after(self, spent: Metered) -> None:
+    def after(self, spent: CallUsage) -> None:
         self.exact += spent.ended == "complete" and not spent.usage.estimated
 
     def words(self) -> str:

@@ -33,7 +33,7 @@ outlast step last -- true
 """
 PAY = """
 import sys
-from outlast.chaos.witness import Client
+from outlast.chaos.witness.client import Client
 Client(sys.argv[1]).act("blind", "pay-" + sys.argv[2], {}, identity=sys.argv[2])
 """
 
@@ -60,7 +60,7 @@ def measure(bench: Bench) -> Section:
 
 def one_night(bench: Bench) -> tuple[float, int, int]:
     """Seconds to the last one's first new beat; effects done twice; beats done again by one command, at most."""
-    from outlast.chaos.witness import Witness
+    from outlast.chaos.witness.client import Witness
 
     folder = bench.folder("night")
     env = environment(folder)
@@ -105,18 +105,18 @@ def wait_for(path: Path) -> None:
 
 def kill_all(folder: Path, guardians: list[subprocess.Popen[bytes]]) -> None:
     """-9 to guardians, supervisors and everything of their attempts; stopped first, so that it is one instant."""
-    from outlast.processes import reaping
+    from outlast.processes import reap
     from outlast.store import open_store
     from outlast.store.protocol import Where
-    from outlast.supervisor import watchers
+    from outlast.supervisor.guardian import lock
 
     store = open_store(folder / "state" / "outlast")
     runs = [summary.run for summary in store.list(Where())]
     store.close()
     pids = [guardian.pid for guardian in guardians]
-    watched = [watchers.of(folder / "state" / "outlast", run) for run in runs]
+    watched = [lock.of(folder / "state" / "outlast", run) for run in runs]
     pids += [watcher.supervisor for watcher in watched if watcher is not None and watcher.supervisor]
-    pids += [proc.pid for run in runs for proc in reaping.find(run)]
+    pids += [proc.pid for run in runs for proc in reap.find(run)]
     for blow in (signal.SIGSTOP, signal.SIGKILL):
         for pid in pids:
             with contextlib.suppress(ProcessLookupError):

@@ -185,8 +185,8 @@ def read_hash_write(paths: list[Path], to: Path) -> None:
 CHILD = """
 import sys
 from pathlib import Path
-from outlast.workspace.capture import Saver
-from outlast.workspace.seam import Purpose
+from outlast.workspace.capture.saver import Saver
+from outlast.workspace.types import Purpose
 saver = Saver(Path(sys.argv[1]), Path(sys.argv[2]))
 assert saver.capture(Purpose(kind="beat", run="m")) is not None
 print(next(line.split()[1] for line in open("/proc/self/status") if line.startswith("VmHWM")))
@@ -213,7 +213,7 @@ def measure_memory(bench: Bench) -> float:
 
 def measure_disk(bench: Bench) -> dict[str, float]:
     """What beats of ten small edits leave on the disk, before and after consolidation; scaled to 1,000 beats."""
-    from outlast.workspace.consolidating import consolidate
+    from outlast.workspace.compact.repack import consolidate
 
     place = bench.folder("disk")
     trees.make(place / "source", 1_000)

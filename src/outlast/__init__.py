@@ -59,11 +59,11 @@ if TYPE_CHECKING:
         WorkspaceMoved,
         WorkspaceRefused,
     )
-    from outlast.loop import Agent, AsyncAgent, drive
     from outlast.probes import CannotTell, Happened, Probe
-    from outlast.runs.api.beat import AsyncBeat, Beat
-    from outlast.runs.api.run import AsyncRun, Run
-    from outlast.runs.opening import run
+    from outlast.runs.beat import AsyncBeat, Beat
+    from outlast.runs.loop import Agent, AsyncAgent, drive
+    from outlast.runs.opening.entry import run
+    from outlast.runs.run import AsyncRun, Run
 
 __all__ = [
     "Agent",
@@ -132,21 +132,21 @@ __all__ = [
 
 
 _HOMES = {
-    "Agent": "loop",
+    "Agent": "runs.loop",
     "Allowance": "core.values",
     "Answer": "core.values",
-    "AsyncAgent": "loop",
-    "AsyncBeat": "runs.api.beat",
-    "AsyncRun": "runs.api.run",
-    "Beat": "runs.api.beat",
+    "AsyncAgent": "runs.loop",
+    "AsyncBeat": "runs.beat",
+    "AsyncRun": "runs.run",
+    "Beat": "runs.beat",
     "CannotTell": "probes",
     "Happened": "probes",
     "Left": "core.budget",
     "Probe": "probes",
-    "Run": "runs.api.run",
+    "Run": "runs.run",
     "Usage": "core.values",
-    "drive": "loop",
-    "run": "runs.opening",
+    "drive": "runs.loop",
+    "run": "runs.opening.entry",
 }
 
 

@@ -6,10 +6,9 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 
-from outlast.agents import Adapter, Answer, Ask, Cut, Hook, Launch, ToolStart
+from outlast.agents import Adapter, AgentCommand, Answer, Ask, Cut, Hook, ToolStart
 from outlast.core.values import SessionMark
 from tests.agents.launched import HELD, TRUTH, Launched, bash, slow
 from tests.agents.script import Script, Step
@@ -35,7 +34,7 @@ def mark(name: str, session: str = UUID) -> SessionMark:
     return SessionMark(name, session)
 
 
-def launched(adapter: Adapter, asked: Ask) -> Launch:
+def launched(adapter: Adapter, asked: Ask) -> AgentCommand:
     launch = adapter.launch(asked)
     assert launch is not None
     return launch

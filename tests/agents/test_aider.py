@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from outlast.agents import Answer, BatchEnd, Hook, Response, Text, Usage
+from outlast.agents import Answer, BatchEnd, Hook, Response, Text, UsageReport
 from outlast.agents.aider import ADAPTER
 from outlast.core import values
 from tests.agents import checks
@@ -78,11 +78,11 @@ def test_its_session_is_its_history_file(tmp_path: Path) -> None:
 def test_a_history_tells_what_was_said_and_what_it_cost() -> None:
     told = [event for line in lines("aider-0.86.2-history.md") for event in ME.parse(line)]
     words = ["First.", "run.sh", "```", "echo one >> marks", "```"]
-    spent = Usage(values.Usage(767, 33, estimated=True), "response", COST)
+    spent = UsageReport(values.Usage(767, 33, estimated=True), "response", COST)
     assert told == [*map(Text, words), Response(COST), spent, BatchEnd()]
     line = b"> Tokens: 6.1k sent, 1.5k cache write, 3k cache hit, 33 received. Cost: $0.0012 message, $0.10 session."
     usage = list(ME.parse(line))[1]
-    assert isinstance(usage, Usage)
+    assert isinstance(usage, UsageReport)
     assert usage.values == values.Usage(100, 33, 3000, 1500, 1200, estimated=True), "sent holds both"
 
 
@@ -115,7 +115,7 @@ def test_resumed_it_knows_what_was_said_before(world: World) -> None:
     agent = Launched(world, "aider")
     code, said = agent.run(agent.ask())
     assert code == 0, said
-    assert [event.values.output for event in agent.events() if isinstance(event, Usage)] == [33]
+    assert [event.values.output for event in agent.events() if isinstance(event, UsageReport)] == [33]
     code, said = agent.resume("go on")
     assert code == 0, said
     turns = world.model.requests()[-1].history.turns

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from outlast.processes import proc
-from outlast.supervisor import environment
+from outlast.supervisor.launch import environment
 from tests.agents.plans import AGENTS
 from tests.agents.script import Script, Step
 from tests.agents.under import Under

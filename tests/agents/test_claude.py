@@ -7,17 +7,16 @@ from typing import Any
 
 import msgspec
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from outlast.agents import (
+    AgentCommand,
     AgentEvent,
     Answer,
     Ask,
     BatchEnd,
     Cut,
     Hook,
-    Launch,
     Limit,
     ModelCost,
     Response,
@@ -25,10 +24,10 @@ from outlast.agents import (
     Text,
     ToolEnd,
     ToolStart,
-    Usage,
+    UsageReport,
 )
-from outlast.agents.claude import HOOKED, HOOKED_LATER, Claude, dashed
-from outlast.agents.claude_transcript import FALSEHOODS
+from outlast.agents.claude.adapter import HOOKED, HOOKED_LATER, Claude, dashed
+from outlast.agents.claude.transcript import FALSEHOODS
 from outlast.core import values
 from outlast.core.values import SessionMark
 from outlast.errors import UsageError
@@ -44,8 +43,8 @@ def events(sample: str) -> list[AgentEvent]:
     return [event for line in (SAMPLES / sample).read_bytes().splitlines() for event in ME.parse(line)]
 
 
-def spent(tokens: int, key: str, lane: str = "") -> Usage:
-    return Usage(values.Usage(tokens, 33, 22, 11), "response", key, "claude-opus-5-5", lane)
+def spent(tokens: int, key: str, lane: str = "") -> UsageReport:
+    return UsageReport(values.Usage(tokens, 33, 22, 11), "response", key, "claude-opus-5-5", lane)
 
 
 def ask(line: str, folder: Path, **more: Any) -> Ask:
@@ -53,7 +52,7 @@ def ask(line: str, folder: Path, **more: Any) -> Ask:
     return Ask(words=("claude", *line.split()), **given)
 
 
-def launched(asked: Ask) -> Launch:
+def launched(asked: Ask) -> AgentCommand:
     launch = ME.launch(asked)
     assert launch is not None
     return launch
@@ -86,7 +85,7 @@ def test_usage_told_on_every_line_of_a_response_counts_once() -> None:
     told = {
         event.key: event.values
         for event in events("claude-2.1.325-transcript.jsonl")
-        if isinstance(event, Usage)
+        if isinstance(event, UsageReport)
     }
     assert sum(used.output for used in told.values()) == 33 * 5
     assert sum(used.input for used in told.values()) == 11804 + 11917 + 12011 + 12142 + 12317
@@ -431,7 +430,7 @@ def test_a_line_of_another_shape_is_understood_as_far_as_it_goes() -> None:
         "usage": {"output_tokens": 2.5},
     }
     told = list(ME.parse(json.dumps({"type": "assistant", "agentId": 7, "message": message}).encode()))
-    assert [type(event) for event in told] == [Response, ToolStart, Usage]
+    assert [type(event) for event in told] == [Response, ToolStart, UsageReport]
 
 
 def test_what_it_says_that_it_cost_is_read_with_the_tokens_it_says_so_of() -> None:

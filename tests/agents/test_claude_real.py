@@ -9,7 +9,7 @@ import msgspec
 import pytest
 
 from outlast.agents import Answer, Ask, Cut, Final, Session, ToolEnd, ToolStart
-from outlast.agents.claude import Claude
+from outlast.agents.claude.adapter import Claude
 from outlast.core.values import SessionMark
 from tests.agents.real import HookLog, run, slow_in_second
 from tests.agents.script import Script, Step, bash

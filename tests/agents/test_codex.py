@@ -7,26 +7,25 @@ from typing import Any
 
 import msgspec
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from outlast.agents import (
+    AgentCommand,
     AgentEvent,
     Answer,
     Ask,
     BatchEnd,
     Cut,
     Hook,
-    Launch,
     Limit,
     Response,
     Session,
     Text,
     ToolEnd,
     ToolStart,
-    Usage,
+    UsageReport,
 )
-from outlast.agents.codex import HOOKED, Codex, trust_hash
+from outlast.agents.codex.adapter import HOOKED, Codex, trust_hash
 from outlast.core import values
 from outlast.core.values import SessionMark
 from tests.agents.test_reading import JSON
@@ -43,11 +42,11 @@ def told() -> list[AgentEvent]:
     return [event for line in lines for event in ME.parse(line)]
 
 
-def spent(fresh: int, key: str) -> Usage:
-    return Usage(values.Usage(fresh, 33, 22), "response", key, "fake-model")
+def spent(fresh: int, key: str) -> UsageReport:
+    return UsageReport(values.Usage(fresh, 33, 22), "response", key, "fake-model")
 
 
-def launched(line: str, folder: Path, **more: Any) -> Launch:
+def launched(line: str, folder: Path, **more: Any) -> AgentCommand:
     given = {"environment": {"HOME": str(folder), "PATH": ""}, "cwd": folder, "folder": folder, **more}
     launch = ME.launch(Ask(words=tuple(line.split()), **given))
     assert launch is not None

@@ -7,8 +7,8 @@ import subprocess
 
 import pytest
 
-from outlast.agents import Answer, Ask, Cut, Final, Session, ToolEnd, Usage
-from outlast.agents.codex import Codex
+from outlast.agents import Answer, Ask, Cut, Final, Session, ToolEnd, UsageReport
+from outlast.agents.codex.adapter import Codex
 from outlast.core.values import SessionMark
 from tests.agents.real import HookLog, run, slow_in_second
 from tests.agents.script import Script, Step, bash
@@ -57,7 +57,7 @@ def test_its_output_is_that_of_the_bare_program(world: World, shape: list[str]) 
     told = [event for line in path.read_bytes().splitlines() for event in ME.parse(line)]
     ends = {event.output.split("Output:\n")[-1]: event.ok for event in told if isinstance(event, ToolEnd)}
     assert ends == {"one\n": False, "two\n": True}
-    paid = [event for event in told if isinstance(event, Usage)]
+    paid = [event for event in told if isinstance(event, UsageReport)]
     assert [event.values.output for event in paid] == [33, 33]
     assert ME.classify(0, second.stdout, path.read_bytes()) == Final("done", "Done.")
 

@@ -6,10 +6,10 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
-from outlast.agents import Final, endings, registry
+from outlast.agents import Final, registry
+from outlast.agents.common import endings
 
 SAMPLES = Path(__file__).parent / "samples"
 NOW = datetime(2026, 11, 15, 12, 0, tzinfo=UTC)

@@ -6,7 +6,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from outlast.agents import Ask, Usage
+from outlast.agents import Ask, UsageReport
 from tests.agents.launched import Launched
 from tests.agents.passing import SECRET, Passing
 from tests.agents.script import Script, Step, bash
@@ -61,7 +61,7 @@ def test_all_calls_of_a_routed_agent_come_through(world: World, passing: Passing
     assert SECRET.encode() not in written(world.home), "the user's settings know nothing of it"
     adapter = agent.adapter
     told = [*adapter.spent(ask)] if name == "mini-swe-agent" else agent.events()
-    usages = [event for event in told if isinstance(event, Usage)]
+    usages = [event for event in told if isinstance(event, UsageReport)]
     named = adapter.model(ask.words, ask.environment, ask.cwd)
     asked = {request.body.get("model") or "gemini-2.5-flash" for request in world.model.requests()}
     assert {usage.model or named for usage in usages} == asked
@@ -91,5 +91,5 @@ def test_calls_to_a_provider_that_no_setting_names_come_through(
     _, paths = routed(agent, passing, ask)
     assert paths == {path}
     assert "127.0.0.1" not in passing.upstreams[0]
-    for usage in (one for one in agent.events() if isinstance(one, Usage)):
+    for usage in (one for one in agent.events() if isinstance(one, UsageReport)):
         assert (usage.values.cache_read, usage.values.cache_write) == (22, 11 if path != "responses" else 0)

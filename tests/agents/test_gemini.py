@@ -18,10 +18,10 @@ from outlast.agents import (
     Text,
     ToolEnd,
     ToolStart,
-    Usage,
+    UsageReport,
     registry,
 )
-from outlast.agents.gemini import ADAPTER, HOOKED, Gemini, call_id, keeping, with_hooks
+from outlast.agents.gemini.adapter import ADAPTER, HOOKED, Gemini, call_id, keeping, with_hooks
 from outlast.core import values
 from outlast.errors import UsageError
 from tests.agents import checks
@@ -135,7 +135,7 @@ def test_a_chat_file_tells_exactly_what_happened() -> None:
     told = [event for line in lines("gemini-0.61.0-chat.jsonl") for event in ME.parse(line)]
     first, last = "0dd7fe9e-90eb-457d-bbef-ae71a8884f6d", "0fffcff4-6915-4feb-b0dc-a89f2a1d9a19"
     given = RAW(b'{"file_path":"/home/user/project/hello.txt","content":"hello\\n"}')
-    spent = Usage(values.Usage(12203 - 22, 33 + 4, 22), "response", first, "gemini-2.5-flash")
+    spent = UsageReport(values.Usage(12203 - 22, 33 + 4, 22), "response", first, "gemini-2.5-flash")
     call = call_id("write_file", given)
     written = "Successfully created and wrote to new file: /home/user/project/hello.txt. Here is the updated code:\nhello\n"
     assert told[:8] == [
@@ -143,7 +143,7 @@ def test_a_chat_file_tells_exactly_what_happened() -> None:
         ToolEnd(call, True, written), spent, BatchEnd(),
     ]  # fmt: skip
     assert told[-3:-1] == [Response(last), Text("All done.")]
-    used = {event.key: event.values.tokens for event in told if isinstance(event, Usage)}
+    used = {event.key: event.values.tokens for event in told if isinstance(event, UsageReport)}
     assert sum(used.values()) == 12203 + 12325 + 12485 + 12610 + 4 * 37
     assert [event.text for event in told if isinstance(event, Text)] == [
         "I will write a file.", "Now bash.", "Slow bash.", "All done.",

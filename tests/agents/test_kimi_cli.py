@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from outlast.agents import Answer, BatchEnd, Cut, Response, Retry, Text, ToolEnd, ToolStart, Usage
-from outlast.agents.kimi_cli import ADAPTER, HOOKED, KimiCli, last_step
+from outlast.agents import Answer, BatchEnd, Cut, Response, Retry, Text, ToolEnd, ToolStart, UsageReport
+from outlast.agents.kimi.cli import ADAPTER, HOOKED, KimiCli, last_step
 from outlast.core import values
 from outlast.errors import UsageError
 from tests.agents import checks
@@ -134,11 +134,11 @@ def test_a_wire_file_tells_exactly_what_happened() -> None:
         Response("1794725504.221302"),
         Text("I will write a file."),
         ToolStart(call, "WriteFile", given),
-        Usage(values.Usage(12268, 33, 22, 0), "response", "chatcmpl-d9bcdc7164864811a843"),
+        UsageReport(values.Usage(12268, 33, 22, 0), "response", "chatcmpl-d9bcdc7164864811a843"),
         ToolEnd(call, True, "File successfully overwritten. Current size: 6 bytes."),
         BatchEnd(),
     ]
-    used = {event.key: event.values.input for event in told if isinstance(event, Usage)}
+    used = {event.key: event.values.input for event in told if isinstance(event, UsageReport)}
     assert sum(used.values()) == 12268 + 12366 + 12467 + 12476 + 12571
     started = [event.id for event in told if isinstance(event, ToolStart)]
     ended = [event.id for event in told if isinstance(event, ToolEnd)]

@@ -7,8 +7,19 @@ from pathlib import Path
 
 import pytest
 
-from outlast.agents import Answer, BatchEnd, Cut, Hook, Response, Session, Text, ToolEnd, ToolStart, Usage
-from outlast.agents.kimi_code import ADAPTER, HOOKED, with_hooks
+from outlast.agents import (
+    Answer,
+    BatchEnd,
+    Cut,
+    Hook,
+    Response,
+    Session,
+    Text,
+    ToolEnd,
+    ToolStart,
+    UsageReport,
+)
+from outlast.agents.kimi.code import ADAPTER, HOOKED, with_hooks
 from outlast.core import values
 from outlast.errors import UsageError
 from tests.agents import checks
@@ -123,13 +134,13 @@ def test_a_wire_file_tells_exactly_what_happened() -> None:
     call = "call_e9acc77efdd842eeb0ed"
     assert told[:6] == [
         Response(step),
-        Usage(values.Usage(20933, 33, 22, 0), "response", "main@1794725366596", "fake-model"),
+        UsageReport(values.Usage(20933, 33, 22, 0), "response", "main@1794725366596", "fake-model"),
         Text("I will write a file."),
         ToolStart(call, "Write", given),
         ToolEnd(call, True, "Wrote 6 bytes to /home/user/project/hello.txt"),
         BatchEnd(),
     ]
-    used = {event.key: event.values for event in told if isinstance(event, Usage)}
+    used = {event.key: event.values for event in told if isinstance(event, UsageReport)}
     assert sum(each.input for each in used.values()) == 20933 + 21026 + 21108 + 21208 + 21304
     assert sum(each.output for each in used.values()) == 5 * 33
     assert sum(isinstance(event, Response) for event in told) == 5

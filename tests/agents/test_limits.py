@@ -6,9 +6,9 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from outlast.agents import Adapter, Limit, Window
-from outlast.agents.claude import Claude
-from outlast.agents.codex import Codex
-from outlast.agents.gemini import Gemini
+from outlast.agents.claude.adapter import Claude
+from outlast.agents.codex.adapter import Codex
+from outlast.agents.gemini.adapter import Gemini
 from tests.agents.checks import SAMPLES, lines
 
 

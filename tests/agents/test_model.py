@@ -15,8 +15,7 @@ from typing import Any
 
 import pytest
 
-from tests.agents import model as models
-from tests.agents import script as scripts
+from tests.agents import model as models, script as scripts
 from tests.agents.model import Model
 from tests.agents.protocols import ERRORS, Anthropic, Chat, Gemini, Responses, Wire, wire_for
 from tests.agents.script import Fault, Lane, Script, Step, Usage, When, bash, repeating, write

@@ -7,8 +7,8 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from outlast.agents import Answer, BatchEnd, Hook, Response, Session, Text, ToolEnd, ToolStart, Usage
-from outlast.agents.opencode import ADAPTER, CONTENT, JOURNAL_FILE
+from outlast.agents import Answer, BatchEnd, Hook, Response, Session, Text, ToolEnd, ToolStart, UsageReport
+from outlast.agents.opencode.adapter import ADAPTER, CONTENT, JOURNAL_FILE
 from outlast.core import values
 from outlast.errors import UsageError
 from tests.agents import checks
@@ -116,21 +116,24 @@ def test_a_journal_tells_exactly_what_happened() -> None:
         Text("I will write a file."),
         ToolStart(call, "write", given),
         ToolEnd(call, True, "Wrote file successfully."),
-        Usage(values.Usage(7662, 33, 22, 0), "response", "prt_1ddfb4ef1001wLyb3YMr3uAuUG"),
+        UsageReport(values.Usage(7662, 33, 22, 0), "response", "prt_1ddfb4ef1001wLyb3YMr3uAuUG"),
         BatchEnd(),
     ]
-    assert sum(event.values.tokens for event in told if isinstance(event, Usage)) == 7717 + 7802 + 7883 + 7970
+    assert (
+        sum(event.values.tokens for event in told if isinstance(event, UsageReport))
+        == 7717 + 7802 + 7883 + 7970
+    )
     lane = {"type": "text", "lane": "ses_2", "part": {"type": "text", "text": "hi"}}
     assert list(ME.parse(json.dumps(lane).encode())) == [Text("hi", "ses_2")]
     costly = {"type": "step_finish", "part": {"id": "p", "tokens": {"input": 1}, "cost": 0.0125}}
     (usage, _) = ME.parse(json.dumps(costly).encode())
-    assert isinstance(usage, Usage)
+    assert isinstance(usage, UsageReport)
     assert usage.values.cost_microusd == 12_500
 
 
 def test_usage_across_a_kill_and_a_resume_counts_each_step_once() -> None:
     rows = [*lines("opencode-1.18.33-killed.jsonl"), *lines("opencode-1.18.33-resumed.jsonl")]
-    used = [event for line in rows for event in ME.parse(line) if isinstance(event, Usage)]
+    used = [event for line in rows for event in ME.parse(line) if isinstance(event, UsageReport)]
     assert [event.values.tokens for event in used] == [7717, 7802, 7984]
 
 
@@ -180,7 +183,7 @@ def test_killed_in_a_call_it_resumes_and_says_itself_that_the_call_was_cut(world
     told = checks.results(world)
     assert ["interrupted" in text for text in told] == [False, True], told
     assert (world.work / "marks").read_text() == "one\n"
-    used = {event.key: event.model for event in agent.events() if isinstance(event, Usage)}
+    used = {event.key: event.model for event in agent.events() if isinstance(event, UsageReport)}
     assert [*used.values()] == ["fake-model"] * 2  # the step that was killed never said what it cost
 
 

@@ -7,10 +7,10 @@ from typing import Any
 
 import msgspec
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 
-from outlast.agents import Adapter, Ask, Launch, providers, registry
+from outlast.agents import Adapter, AgentCommand, Ask, registry
+from outlast.agents.common import providers
 from tests.agents.checks import ask, launched, mark
 
 SECRET = "sk-very-secret-0123456789"
@@ -55,7 +55,7 @@ def billed(name: str, asked: Ask) -> tuple[str, str]:
     return me.billing(asked), account.partition(":")[0]
 
 
-def routed(name: str, asked: Ask) -> tuple[list[str], Launch]:
+def routed(name: str, asked: Ask) -> tuple[list[str], AgentCommand]:
     """The providers that it would have called, and how it is started instead."""
     seen: list[str] = []
 

@@ -1,11 +1,10 @@
 """Command lines: read against a table, changed in one place, and otherwise untouched."""
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
-from outlast.agents import argv
-from outlast.agents.argv import Table
+from outlast.agents.common import argv
+from outlast.agents.common.argv import Table
 
 TABLE = Table(
     valued=frozenset({"--model", "--settings"}),

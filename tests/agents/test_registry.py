@@ -8,10 +8,10 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
-from outlast.agents import registry, starting, versions
+from outlast.agents import registry
+from outlast.agents.common import launch, versions
 
 NPM = "/usr/lib/node_modules"
 
@@ -86,17 +86,17 @@ def test_the_others_are_listed_and_an_unknown_name_is_none() -> None:
 
 @pytest.mark.parametrize("name", registry.NAMES)
 def test_every_name_of_an_agent_holds_the_word_that_its_adapter_is_imported_for(name: str) -> None:
-    names: starting.Names = importlib.import_module(registry.MODULES[name]).NAMES
+    names: launch.Names = importlib.import_module(registry.MODULES[name]).NAMES
     known = [*names.programs, *names.packages, *names.modules, names.file.pattern if names.file else ""]
     assert [each for each in known if each and registry.HINTS[name] not in each] == []
 
 
 def test_a_command_that_is_no_agent_imports_no_adapter_and_nothing_that_minds_one() -> None:
     code = (
-        "import sys; from outlast.supervisor import attempt; from outlast.agents import registry; "
+        "import sys; from outlast.supervisor.attempt.attempt import attempt; from outlast.agents import registry; "
         "assert registry.recognise(('true', '--', 'x'), '/bin/true') is None; "
         "print(*(name for name in sys.modules if name.startswith('outlast.agents.')"
-        " or name in ('outlast.supervisor.minding', 'outlast.supervisor.guards', 'ssl', 'http.client')))"
+        " or name in ('outlast.supervisor.agent.minder', 'outlast.supervisor.agent.outside', 'ssl', 'http.client')))"
     )
     done = subprocess.run([sys.executable, "-P", "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.split() == ["outlast.agents.registry"]

@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from outlast.agents import registry, usage
+from outlast.agents import registry
+from outlast.agents.common import cli_errors
 from tests.agents.script import Fault, Script, Step, bash
 from tests.agents.under import Under
 from tests.agents.worlds import World
@@ -43,7 +44,7 @@ def test_words_that_look_like_a_result_count_only_where_the_command_asks_for_one
 
 def test_an_error_in_words_stays_one_where_data_is_left_out() -> None:
     said = b'API Error: 401 {"type":"error"}\n{"a":1}\n  "error": {\n'
-    assert usage.prose(said) == b'API Error: 401 {"type":"error"}\n'
+    assert cli_errors.prose(said) == b'API Error: 401 {"type":"error"}\n'
 
 
 # --- limits of the agent's own --------------------------------------------------------------------------------------
@@ -86,7 +87,7 @@ REFUSALS = {
 
 @pytest.mark.parametrize("printed", REFUSALS)
 def test_a_refusal_of_the_command_line_is_known_by_its_words(printed: str) -> None:
-    assert usage.refused(printed.encode()) == REFUSALS[printed]
+    assert cli_errors.refused(printed.encode()) == REFUSALS[printed]
 
 
 def test_a_command_line_that_is_refused_is_not_tried_again(world: World) -> None:

@@ -5,7 +5,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from outlast.processes import reaping
+from outlast.processes import reap
 from tests.agents.script import Fault, Script, Step, write
 from tests.agents.under import Under
 from tests.agents.worlds import World
@@ -39,7 +39,7 @@ def test_a_usage_limit_parks_the_run_until_the_reset_that_the_agent_names(agent:
     until = datetime.fromisoformat(shown["parked_until"])
     assert timedelta(minutes=-1) <= until - reset <= timedelta(minutes=2), done.stderr
     assert "no reset time" not in done.stderr
-    assert list(reaping.find(shown["run"])) == []
+    assert list(reap.find(shown["run"])) == []
     assert (agent.world.work / "first.txt").exists()
     assert shown["saves"]
     asked = len(agent.world.model.requests())

@@ -5,9 +5,10 @@ from pathlib import Path
 
 import pytest
 
-from outlast.agents import Ask, registry, starting
+from outlast.agents import Ask, registry
+from outlast.agents.common import launch as common_launch
 from outlast.errors import UsageError
-from outlast.supervisor import starting as begins
+from outlast.supervisor import start as begins
 from tests.agents.script import Script, Step
 from tests.agents.under import Under
 from tests.agents.worlds import World
@@ -51,7 +52,7 @@ def test_flags_are_added_behind_the_agents_name_and_the_prefix_stays(tmp_path: P
     assert launch.command[:6] == (*words[:5], "--session-id")
     assert launch.command[-2:] == ("-p", "hello")
     assert adapter.prompt(words) == "hello"
-    assert starting.assigned(words) == {"FOO": "1"}
+    assert common_launch.assigned(words) == {"FOO": "1"}
 
 
 @pytest.mark.parametrize(

@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any
 
 from outlast.processes import proc
-from outlast.supervisor import environment
+from outlast.supervisor.launch import environment
 from tests.agents.plans import INPUT_TOKENS, Kill, Modelled, Plan
 from tests.agents.script import Script
 from tests.agents.under import Under

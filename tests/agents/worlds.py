@@ -17,7 +17,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
-from outlast.chaos.witness import Performance, Witness
+from outlast.chaos.witness.client import Performance, Witness
 from tests.agents import tools
 from tests.agents.model import Model
 from tests.agents.namespace import Namespace

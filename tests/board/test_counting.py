@@ -11,13 +11,14 @@ from zoneinfo import ZoneInfo
 import pytest
 
 import outlast
-from outlast.board import counting, docs, rescued
-from outlast.board.counting import Counter
-from outlast.board.index import Index
 from outlast.core import events as ev
 from outlast.core.values import Usage
-from outlast.runs import fork
-from outlast.runs.api.run import run_engine
+from outlast.dashboard import charts as dashboard_charts, documents
+from outlast.dashboard.charts import Counter
+from outlast.dashboard.overview.index import Index
+from outlast.dashboard.saves import emergencies
+from outlast.operations import fork
+from outlast.runs.run import run_engine
 from outlast.store import SqliteStore, open_store
 from outlast.store.protocol import Where
 from tests.support import nights
@@ -53,13 +54,13 @@ def at(text: str) -> datetime:
     return datetime.fromisoformat(text).replace(tzinfo=UTC)
 
 
-def by(charts: docs.Charts, grain: docs.Grain) -> dict[str, tuple[int, ...]]:
+def by(charts: documents.Charts, grain: documents.Grain) -> dict[str, tuple[int, ...]]:
     return {
         series.name: series.values for each in charts.spending if each.by == grain for series in each.tokens
     }
 
 
-def total(charts: docs.Charts, grain: docs.Grain = "agent") -> int:
+def total(charts: documents.Charts, grain: documents.Grain = "agent") -> int:
     return sum(sum(values) for values in by(charts, grain).values())
 
 
@@ -94,7 +95,7 @@ def test_a_beat_counts_on_its_day_and_in_its_hour_of_the_readers_zone(
             found = zip(charts.days, by(charts, "agent")["claude"], strict=True)
             assert tuple(f"{day[5:]} {tokens}" for day, tokens in found if tokens) == days, zone
             assert charts.zone == zone
-            assert len(charts.hours) == len(charts.beats_per_hour) == counting.HOURS
+            assert len(charts.hours) == len(charts.beats_per_hour) == dashboard_charts.HOURS
             assert sum(charts.beats_per_hour) == 4, "those of the last two days"
             local = NOW.astimezone(ZoneInfo(zone))
             assert charts.hours[-1] == f"{local:%Y-%m-%dT%H}:00"
@@ -103,7 +104,7 @@ def test_a_beat_counts_on_its_day_and_in_its_hour_of_the_readers_zone(
         assert counter.charts("Asia/Kolkata").beats_per_hour[-2:] == (0, 2), (
             "11:59 and 12:05 are 17:29 and 17:35"
         )
-        assert len(counter.charts("UTC", days=999).days) == counting.DAYS_MAX
+        assert len(counter.charts("UTC", days=999).days) == dashboard_charts.DAYS_MAX
         assert len(counter.charts("UTC", days=0).days) == 1
 
 
@@ -122,14 +123,14 @@ def test_before_it_is_started_nothing_is_counted_and_that_is_said(store: SqliteS
 def test_what_is_older_than_the_charts_is_not_kept(
     store: SqliteStore, rng: Random, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(counting, "PAGE_EVENTS", 5)
+    monkeypatch.setattr(dashboard_charts, "PAGE_EVENTS", 5)
     told = Scribe(rng, at("2025-01-01T00:00"), "t", "p", "g", CLAUDE).start()
     for day in range(60):
         spends(told, (NOW - timedelta(days=60 - day)).replace(tzinfo=None).isoformat(), 10)
     store.create(*told.journal)
     with counting_all(store, lambda: NOW) as counter:
         assert total(counter.charts("UTC", days=31)) == 300
-        assert len(counter._cells) <= counting.DAYS_MAX + 1
+        assert len(counter._cells) <= dashboard_charts.DAYS_MAX + 1
 
 
 # -- sums --------------------------------------------------------------------------------------------------------------
@@ -161,8 +162,8 @@ def test_the_sums_are_those_of_the_heads(tmp_path: Path) -> None:
         store.close()
 
 
-def msgspec_grain(name: str) -> docs.Grain:
-    return next(grain for grain in counting._GRAINS if grain == name)
+def msgspec_grain(name: str) -> documents.Grain:
+    return next(grain for grain in dashboard_charts._GRAINS if grain == name)
 
 
 def test_what_children_spend_counts_once_also_while_they_work(state: Isolated, tmp_path: Path) -> None:
@@ -287,8 +288,8 @@ def test_the_largest_eight_are_named_and_the_rest_are_others(store: SqliteStore,
         store.create(*spends(told, "2026-03-20T11:00", number * 1_000).journal)
     with counting_all(store, lambda: NOW) as counter:
         found = by(counter.charts("UTC", days=2), "project")
-    assert list(found) == [*(f"app{number:02}" for number in range(11, 3, -1)), counting.OTHERS]
-    assert found[counting.OTHERS] == (0, 6_000)
+    assert list(found) == [*(f"app{number:02}" for number in range(11, 3, -1)), dashboard_charts.OTHERS]
+    assert found[dashboard_charts.OTHERS] == (0, 6_000)
     assert found["app11"] == (0, 11_000)
 
 
@@ -306,14 +307,14 @@ def test_runs_without_an_agent_have_a_name_and_children_that_of_their_root(
     store.create(*journals[0], children=journals[1:])
     with counting_all(store, lambda: NOW) as counter:
         charts = counter.charts("UTC", days=1)
-    assert by(charts, "agent") == {"claude": (40,), counting.NONE: (2,)}
-    assert by(charts, "model") == {"opus": (40,), counting.NONE: (2,)}
+    assert by(charts, "agent") == {"claude": (40,), dashboard_charts.NONE: (2,)}
+    assert by(charts, "model") == {"opus": (40,), dashboard_charts.NONE: (2,)}
 
 
 def test_very_many_runs_are_told_together_and_nothing_is_lost(
     store: SqliteStore, rng: Random, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(counting, "CELLS_MAX", 20)
+    monkeypatch.setattr(dashboard_charts, "CELLS_MAX", 20)
     for number in range(60):
         told = Scribe(rng, at("2026-03-20T01:00"), f"t{number}", f"/srv/app{number % 3}/.git", "goal").start()
         store.create(*spends(told, f"2026-03-20T{rng.randrange(2, 12):02}:00", 10).journal)
@@ -322,7 +323,7 @@ def test_very_many_runs_are_told_together_and_nothing_is_lost(
         assert counter._count == sum(map(len, counter._cells.values())) <= 20
     assert total(charts, "project") == 600
     assert sum(charts.beats_per_hour) == 60
-    assert counting.OTHERS in by(charts, "project")
+    assert dashboard_charts.OTHERS in by(charts, "project")
 
 
 def test_a_run_that_is_forgotten_while_it_is_counted_does_no_harm(store: SqliteStore, rng: Random) -> None:
@@ -351,7 +352,7 @@ def test_emergency_saves_are_read_before_the_past_is_counted(store: SqliteStore,
     known = list[int]()
 
     def clock() -> datetime:
-        known.append(rescued.book(store)._number)
+        known.append(emergencies.book(store)._number)
         return NOW
 
     with counting_all(store, clock):

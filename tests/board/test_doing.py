@@ -15,12 +15,12 @@ import pytest
 from hypothesis import strategies as st
 
 from outlast import Run
-from outlast.board import doing
-from outlast.board.docs import ActName, Done, Foreseen, Wish
-from outlast.runs import find
+from outlast.dashboard.actions import perform
+from outlast.dashboard.documents import ActName, Done, Foreseen, Wish
+from outlast.inspect import find
 from outlast.store import SqliteStore, open_store
 from outlast.store.protocol import Summary, Where
-from outlast.supervisor import watchers
+from outlast.supervisor.guardian import lock
 from tests.supervisor.night import Night, kill_at_once
 from tests.support import inprocess
 from tests.support.environment import Isolated
@@ -53,14 +53,14 @@ class Board:
     def foresee(self, act: ActName, of: str = "t", **fields: Any) -> Foreseen:
         """What would happen; nothing does, which is looked at."""
         before = [self.summary(of), self.store.inbox.pending(self.summary(of).run)]
-        foreseen = doing.foresee(self.store, self.wish(act, of, **fields))
+        foreseen = perform.foresee(self.store, self.wish(act, of, **fields))
         assert [self.summary(of), self.store.inbox.pending(self.summary(of).run)] == before
         for text in (foreseen.title, *foreseen.says, foreseen.command, foreseen.refused, foreseen.hint):
             assert text.isprintable()
         return foreseen
 
     def do(self, act: ActName, of: str = "t", **fields: Any) -> Done:
-        return doing.do(self.store, self.wish(act, of, **fields), BY)
+        return perform.do(self.store, self.wish(act, of, **fields), BY)
 
     def refused(self, act: ActName, of: str = "t", **fields: Any) -> tuple[str, str]:
         """Said beforehand, and not done: one line each, with a hint, and nothing changed."""
@@ -129,7 +129,7 @@ def test_a_living_run_is_paused_resumed_and_cancelled_each_once_and_by_name(
 ) -> None:
     night.start_agent()
     night.ready(1)
-    watcher = watchers.of(board.store.root, board.summary().run)
+    watcher = lock.of(board.store.root, board.summary().run)
     assert watcher is not None
     said = board.foresee("pause")
     assert said.says[0].startswith("Its command is stopped at once, in the middle of what it does")
@@ -167,7 +167,7 @@ def test_a_living_run_is_paused_resumed_and_cancelled_each_once_and_by_name(
 def test_a_run_that_was_killed_goes_on_in_the_background(board: Board, night: Night) -> None:
     process = night.start_agent()
     pids = night.ready(1)
-    watcher = watchers.of(board.store.root, board.summary().run)
+    watcher = lock.of(board.store.root, board.summary().run)
     assert watcher is not None
     kill_at_once([watcher.guardian, watcher.supervisor, *pids])
     process.wait()
@@ -247,7 +247,7 @@ def test_two_people_who_add_budget_do_not_add_twice(board: Board, start: Callabl
 
     def press(_: int) -> Done:
         barrier.wait()
-        return doing.do(board.store, said.wish, BY)
+        return perform.do(board.store, said.wish, BY)
 
     with ThreadPoolExecutor(4) as pool:
         outcomes = list(pool.map(press, range(4)))
@@ -274,8 +274,8 @@ def test_what_a_living_run_was_asked_for_counts_before_it_is_taken_in(
             if beat.number == 1:
                 said = board.foresee("budget", amounts="+200k")
                 assert "takes it in at its next beat or act" in said.says[-1]
-                assert doing.do(board.store, said.wish, BY).ok
-                assert doing.do(board.store, said.wish, "bob").ok is False
+                assert perform.do(board.store, said.wish, BY).ok
+                assert perform.do(board.store, said.wish, "bob").ok is False
                 assert board.foresee("budget", amounts="+1k").wish.limit_was == "600,000 tokens"
                 beat.done()
             else:
@@ -382,7 +382,7 @@ def test_of_two_words_on_an_effect_of_a_living_run_the_first_holds(
         assert first.says.endswith("its holder takes it in at its next beat or act.")
         again = board.do("settle", effect="1.1", finding="happened", result="mine")
         assert (again.ok, again.changed) == (True, False)
-        other = doing.do(board.store, board.wish("settle", effect="1.1", finding="did_not"), "bob")
+        other = perform.do(board.store, board.wish("settle", effect="1.1", finding="did_not"), "bob")
         assert other.says == f"{BY} said already that effect 1.1 happened"
         for beat in run.beats():
             assert beat.act("git push", lambda: 1) == "mine"
@@ -413,7 +413,7 @@ def test_a_fork_says_what_may_be_done_again_and_its_journal_who_made_it(
     assert board.asked() == []
     assert attempt(start("t-fork-1"), lambda run: [beat.finish() or beat.done() for beat in run.beats()])
     assert board.status("t-fork-1") == "done"
-    again = doing.do(board.store, said.wish, BY)  # with its name it is found also after it was started
+    again = perform.do(board.store, said.wish, BY)  # with its name it is found also after it was started
     assert (again.ok, again.changed, again.link) == (True, False, outcomes[0].link)
     assert "The fork is there already" in board.foresee("fork", beat=1, task="t-fork-1").says[0]
 
@@ -480,7 +480,7 @@ def test_a_save_is_brought_back_into_a_new_folder_and_that_is_recorded(
     assert len(said.wish.save) == 40
     assert f"are written into {tmp_path}/new." in said.says[0]
     assert not (tmp_path / "new").exists()
-    done = doing.do(board.store, said.wish, BY)
+    done = perform.do(board.store, said.wish, BY)
     assert (done.ok, done.changed, done.link) == (True, True, run), done
     assert (tmp_path / "new/a.txt").read_text() == "beat 1\n"
     assert not (tmp_path / "new/.env").exists()
@@ -503,7 +503,7 @@ def test_a_save_is_brought_back_into_a_new_folder_and_that_is_recorded(
     assert attempt(start(workspace=work), lambda run: [beat.finish() or beat.done() for beat in run.beats()])
     suggested = board.foresee("restore")  # the newest save, beside the workspace; also of a run that is done
     assert suggested.wish.folder == f"{work}-{suggested.wish.save[:7]}"
-    assert doing.do(board.store, suggested.wish, BY).ok
+    assert perform.do(board.store, suggested.wish, BY).ok
     assert board.asked() == [("restore", BY), ("restore", BY)]
     assert board.status() == "done"
 
@@ -662,7 +662,7 @@ def test_the_commands_do_the_same(
 def test_a_run_that_is_not_there_is_said_so(board: Board) -> None:
     for run in ("", "%", "*", "nosuchrun234", "../..", "a\0b", "x" * 100_000, "\ud800", "a b"):
         wish = Wish(act="pause", run=run)
-        done, foreseen = doing.do(board.store, wish, BY), doing.foresee(board.store, wish)
+        done, foreseen = perform.do(board.store, wish, BY), perform.foresee(board.store, wish)
         assert (done.ok, done.says) == (False, foreseen.refused)
         assert done.says.startswith("no run is called")
         assert done.hint == "see `outlast ls --all`"
@@ -684,8 +684,8 @@ def test_no_text_breaks_an_act(board: Board, data: st.DataObject) -> None:
     }
     wish = board.wish(act, **fields, finding="happened", beat=data.draw(st.integers(-(2**70), 2**70)))
     for text in (
-        doing.do(board.store, wish, data.draw(st.text(max_size=300))).says,
-        doing.foresee(board.store, wish).title,
+        perform.do(board.store, wish, data.draw(st.text(max_size=300))).says,
+        perform.foresee(board.store, wish).title,
     ):
         assert text
         assert text.isprintable()
@@ -693,7 +693,7 @@ def test_no_text_breaks_an_act(board: Board, data: st.DataObject) -> None:
 
 def test_who_asks_is_one_bounded_line(board: Board, start: Callable[..., Run]) -> None:
     interrupted(start)
-    done = doing.do(board.store, board.wish("pause"), "mallory\nvia\x1b[2J ui" + "x" * 10_000)
+    done = perform.do(board.store, board.wish("pause"), "mallory\nvia\x1b[2J ui" + "x" * 10_000)
     assert done.by.isprintable()
     assert len(done.by) == 200
     assert board.asked() == [("pause", done.by)]

@@ -11,14 +11,18 @@ from pathlib import Path
 import pytest
 
 import outlast
-from outlast.board import docs, doing, keeping, saving, story
 from outlast.cli.main import main
+from outlast.dashboard import documents
+from outlast.dashboard.actions import perform
+from outlast.dashboard.run import pages
+from outlast.dashboard.saves import cache, saves
 from outlast.errors import RunRefused, SaveFailed, WorkspaceRefused
-from outlast.runs import gather
+from outlast.runs import reader as runs_reader
 from outlast.store import SqliteStore, open_store
 from outlast.store.protocol import Where
-from outlast.workspace import claiming, git
-from outlast.workspace.reader import ObjectReader
+from outlast.workspace import new_folder
+from outlast.workspace.git import command
+from outlast.workspace.git.reader import ObjectReader
 from tests.support.environment import TIMEOUT_S, Isolated
 
 PIPE = "[include]\n\tpath = {}\n"
@@ -55,9 +59,11 @@ class Work:
     def newest(self) -> str:
         return git_in(self.folder, "rev-parse", f"refs/outlast/{self.run}/beat")
 
-    def restore(self, save: str, name: str = "to") -> docs.Done:
+    def restore(self, save: str, name: str = "to") -> documents.Done:
         to = str(self.folder.parent / name)
-        return doing.do(self.store, docs.Wish(act="restore", run=self.run, save=save, folder=to), "somebody")
+        return perform.do(
+            self.store, documents.Wish(act="restore", run=self.run, save=save, folder=to), "somebody"
+        )
 
     def forge(self, *entries: tuple[bytes, bytes, str]) -> str:
         """Put a save in the place of the newest whose files are these entries of a tree."""
@@ -170,17 +176,17 @@ def test_no_program_of_a_repositorys_settings_is_run_by_looking_at_it(work: Work
     trap.chmod(0o755)
     save = work.newest()
     plant(work, trap)
-    assert "beat 2" in story.context(work.store, work.run).text
-    assert saving.saves(work.store, work.run).total
+    assert "beat 2" in pages.context(work.store, work.run).text
+    assert saves.saves(work.store, work.run).total
     for against in ("before", "head"):
-        assert not saving.diff(work.store, work.run, save, against).problem  # type: ignore[arg-type]
+        assert not saves.diff(work.store, work.run, save, against).problem  # type: ignore[arg-type]
     to = str(tmp_path / "foreseen")
-    doing.foresee(work.store, docs.Wish(act="restore", run=work.run, save=save, folder=to))
-    doing.foresee(work.store, docs.Wish(act="fork", run=work.run, beat=1, folder=to))
+    perform.foresee(work.store, documents.Wish(act="restore", run=work.run, save=save, folder=to))
+    perform.foresee(work.store, documents.Wish(act="fork", run=work.run, beat=1, folder=to))
     main(["restore", save, "--dry-run", "--workspace", str(work.folder)])
     main(["diff", save, "--workspace", str(work.folder)])
     main(["saves", work.run])
-    with ObjectReader(work.folder / ".git", git.environment()) as reader:
+    with ObjectReader(work.folder / ".git", command.environment()) as reader:
         assert not reader.has("1" * 40)  # a partial clone would fetch it
     assert work.restore(save).ok
     main(["restore", save, "--workspace", str(work.folder), "--force"])
@@ -196,7 +202,7 @@ def test_no_program_of_a_repositorys_settings_is_run_by_looking_at_it(work: Work
 def test_a_memory_that_points_to_what_has_no_end_is_not_read(work: Work) -> None:
     os.mkfifo(work.folder / "pipe")
     with (work.folder / "large").open("wb") as file:
-        file.truncate(gather.FILE_BYTES_MAX + 1)
+        file.truncate(runs_reader.FILE_BYTES_MAX + 1)
     (work.folder / "note").write_text("x")
     with outlast.run("t", workspace=work.folder) as run:
         for beat in run.beats():
@@ -209,7 +215,7 @@ def test_a_memory_that_points_to_what_has_no_end_is_not_read(work: Work) -> None
                 beat.remember(name, uri)
             beat.done()
             break
-    text = story.context(work.store, work.run).text
+    text = pages.context(work.store, work.run).text
     for line in (
         "p: file:pipe (missing)", "z: file:/dev/zero (missing)", "l: file:large (too large to check)",
         "n: file:note (unchanged)",
@@ -220,7 +226,7 @@ def test_a_memory_that_points_to_what_has_no_end_is_not_read(work: Work) -> None
 def test_many_large_files_are_not_all_read_for_one_context(
     work: Work, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(gather, "MEMORY_READ_MAX", 2500)
+    monkeypatch.setattr(runs_reader, "MEMORY_READ_MAX", 2500)
     with outlast.run("t", workspace=work.folder) as run:
         for beat in run.beats():
             for number in range(5):
@@ -228,18 +234,18 @@ def test_many_large_files_are_not_all_read_for_one_context(
                 beat.remember(f"m{number}", f"file:n{number}")
             beat.done()
             break
-    text = story.context(work.store, work.run).text
+    text = pages.context(work.store, work.run).text
     assert text.count("(unchanged)") == 2
     assert text.count("(too large to check)") == 3
 
 
 ASKED: dict[str, Callable[[Work, str], str]] = {
-    "saves": lambda work, _: saving.saves(work.store, work.run).problem,
-    "diff": lambda work, save: saving.diff(work.store, work.run, save, "before").problem,
-    "context": lambda work, _: story.context(work.store, work.run).text,
+    "saves": lambda work, _: saves.saves(work.store, work.run).problem,
+    "diff": lambda work, save: saves.diff(work.store, work.run, save, "before").problem,
+    "context": lambda work, _: pages.context(work.store, work.run).text,
     "restore": lambda work, save: str(
-        doing.foresee(
-            work.store, docs.Wish(act="restore", run=work.run, save=save, folder=f"{work.folder}-new")
+        perform.foresee(
+            work.store, documents.Wish(act="restore", run=work.run, save=save, folder=f"{work.folder}-new")
         )
     ),
 }
@@ -254,15 +260,15 @@ def test_a_git_that_waits_for_ever_is_ended_and_told(
     os.mkfifo(pipe)
     with (work.folder / ".git/config").open("a") as config:
         config.write(PIPE.format(pipe))
-    within = git.within
-    monkeypatch.setattr(git, "within", lambda _: within(0.3))
+    within = command.within
+    monkeypatch.setattr(command, "within", lambda _: within(0.3))
     began_s = time.monotonic()
     assert "git was not done in" in ASKED[what](work, save)
     assert time.monotonic() - began_s < TIMEOUT_S / 2
 
 
 def test_a_child_that_is_read_from_ends_with_its_time(work: Work) -> None:
-    with git.within(0.2), ObjectReader(work.folder / ".git", git.environment()) as reader:
+    with command.within(0.2), ObjectReader(work.folder / ".git", command.environment()) as reader:
         assert reader.has(work.newest())
         pipe = work.folder.parent / "pipe"
         os.mkfifo(pipe)
@@ -277,14 +283,14 @@ def test_a_child_that_is_read_from_ends_with_its_time(work: Work) -> None:
 def test_a_pipe_in_the_place_of_gits_own_files_is_not_waited_for(
     work: Work, name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(keeping, "GIT_S", 1.0)
+    monkeypatch.setattr(cache, "GIT_S", 1.0)
     path = work.folder / ".git" / name
     path.unlink(missing_ok=True)
     os.mkfifo(path)
     ended = threading.Event()
 
     def ask() -> None:
-        saving.saves(work.store, work.run)
+        saves.saves(work.store, work.run)
         ended.set()
 
     threading.Thread(target=ask, daemon=True).start()
@@ -292,26 +298,26 @@ def test_a_pipe_in_the_place_of_gits_own_files_is_not_waited_for(
 
 
 def test_few_wait_for_one_workspace_at_a_time(work: Work, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(keeping, "WAIT_S", 0.05)
+    monkeypatch.setattr(cache, "WAIT_S", 0.05)
     summary = work.store.list(Where(runs=(work.run,)))[0]
-    go_on, all_in = threading.Event(), threading.Barrier(keeping.LOOKING_MAX + 1)
+    go_on, all_in = threading.Event(), threading.Barrier(cache.LOOKING_MAX + 1)
 
     def wait() -> None:
-        with keeping.patience(summary):
+        with cache.patience(summary):
             all_in.wait(TIMEOUT_S)
             go_on.wait(TIMEOUT_S)
 
-    threads = [threading.Thread(target=wait) for _ in range(keeping.LOOKING_MAX)]
+    threads = [threading.Thread(target=wait) for _ in range(cache.LOOKING_MAX)]
     for thread in threads:
         thread.start()
     all_in.wait(TIMEOUT_S)
-    with pytest.raises(RunRefused, match="wait for the workspace"), keeping.patience(summary):
+    with pytest.raises(RunRefused, match="wait for the workspace"), cache.patience(summary):
         pass
-    assert "wait for the workspace" in saving.saves(work.store, work.run).problem
+    assert "wait for the workspace" in saves.saves(work.store, work.run).problem
     go_on.set()
     for thread in threads:
         thread.join(TIMEOUT_S)
-    assert saving.saves(work.store, work.run).total
+    assert saves.saves(work.store, work.run).total
 
 
 # -- folders that are swapped --------------------------------------------------------------------------------------
@@ -323,7 +329,7 @@ def test_a_link_that_comes_after_the_check_is_not_followed(work: Work, where: st
     elsewhere.mkdir()
     to = tmp_path / "to" if where == "the folder" else tmp_path / "above" / "to"
     (to if where == "the folder" else to.parent).symlink_to(elsewhere)
-    with pytest.raises(WorkspaceRefused), claiming.claimed(to, 0o700):
+    with pytest.raises(WorkspaceRefused), new_folder.claimed(to, 0o700):
         pass
     assert not list(elsewhere.iterdir())
 
@@ -331,7 +337,7 @@ def test_a_link_that_comes_after_the_check_is_not_followed(work: Work, where: st
 def test_a_folder_that_is_swapped_while_it_is_held_is_noticed(tmp_path: Path) -> None:
     to, elsewhere = tmp_path / "to", tmp_path / "elsewhere"
     elsewhere.mkdir()
-    with pytest.raises(SaveFailed, match="not the folder any more"), claiming.claimed(to, 0o700) as claim:
+    with pytest.raises(SaveFailed, match="not the folder any more"), new_folder.claimed(to, 0o700) as claim:
         claim.check()
         to.rename(tmp_path / "moved")
         to.symlink_to(elsewhere)
@@ -344,12 +350,12 @@ def test_a_restore_that_is_given_a_link_says_so_and_writes_nothing(work: Work, t
     elsewhere.mkdir()
     (tmp_path / "to").symlink_to(elsewhere)
     assert not work.restore(work.newest()).ok
-    with keeping.opened(work.store, work.store.list(Where(runs=(work.run,)))[0]) as saver:
-        held = keeping.of_run(saver, work.run).found[0][0]
-        from outlast.workspace import restoring
+    with cache.opened(work.store, work.store.list(Where(runs=(work.run,)))[0]) as saver:
+        held = cache.of_run(saver, work.run).found[0][0]
+        from outlast.workspace.restore import restore as workspace_restore
 
         with pytest.raises(WorkspaceRefused):
-            restoring.materialise(saver, held, tmp_path / "to")
+            workspace_restore.materialise(saver, held, tmp_path / "to")
     assert not list(elsewhere.iterdir())
 
 
@@ -359,19 +365,19 @@ def test_a_restore_that_is_given_a_link_says_so_and_writes_nothing(work: Work, t
 def test_of_very_many_saves_the_newest_are_listed_and_the_others_bit_by_bit(
     work: Work, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    every = saving.saves(work.store, work.run)
+    every = saves.saves(work.store, work.run)
     assert every.total >= 3
     assert not every.more
-    for _, kept in list(keeping._saves._values.items()):
+    for _, kept in list(cache._saves._values.items()):
         assert kept[1] == every.total
-    keeping._saves._values.clear()
-    keeping._saves._held = 0
-    monkeypatch.setattr(keeping, "SAVES_MAX", 2)
-    some = saving.saves(work.store, work.run)
+    cache._saves._values.clear()
+    cache._saves._held = 0
+    monkeypatch.setattr(cache, "SAVES_MAX", 2)
+    some = saves.saves(work.store, work.run)
     assert some.total == 2
     assert "newest 2" in some.more
     assert [each.point for each in some.saves] == [each.point for each in every.saves[:2]]
-    told = saving.diff(work.store, work.run, every.saves[-1].point.commit, "before")
+    told = saves.diff(work.store, work.run, every.saves[-1].point.commit, "before")
     assert "newest 2" in told.problem
-    monkeypatch.setattr(keeping, "SAVES_MAX", 100)
-    assert saving.saves(work.store, work.run) == every
+    monkeypatch.setattr(cache, "SAVES_MAX", 100)
+    assert saves.saves(work.store, work.run) == every

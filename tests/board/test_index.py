@@ -14,18 +14,18 @@ from typing import Any
 import msgspec
 import pytest
 
-from outlast.board import index as indexing
-from outlast.board import rows, sifting
-from outlast.board.docs import Ask, Overview, Row
-from outlast.board.index import Index
-from outlast.core import budget as budgets
-from outlast.core import events as ev
+from outlast.core import budget as budgets, events as ev
 from outlast.core.values import NOTHING, Allowance, Contract, Parent, SessionMark, Usage, Window
+from outlast.dashboard import report
+from outlast.dashboard.documents import Ask, Overview, Row
+from outlast.dashboard.overview import filters, index as indexing, rows
+from outlast.dashboard.overview.index import Index
 from outlast.errors import UnknownRun
-from outlast.runs import find, ledger, show
+from outlast.inspect import find, ledger, show
 from outlast.store import SqliteStore, open_store
 from outlast.store.protocol import Batch, Lease, Where
-from outlast.supervisor import guarding, logs, reporting
+from outlast.supervisor.guardian import lock
+from outlast.supervisor.output import log
 from tests.support import processes
 from tests.support.processes import wait_for
 
@@ -163,7 +163,7 @@ def by_the_commands(store: SqliteStore, row: Row, now: datetime) -> None:
     if summary.parent:
         assert row.act in (None, "settle")
         return
-    judged = reporting.judged(find.children_in(store), state, status, now)
+    judged = report.judged(find.children_in(store), state, status, now)
     assert (row.what, row.why, row.command) == judged
     glance = ledger._glance(store, summary, now)
     assert row.spent == glance.spent
@@ -370,11 +370,11 @@ def test_what_it_prints_is_a_sign_of_life_also_in_a_later_part_of_its_log(
     assert looked(index, run).quiet == "stuck"
     folder = store.root / "runs" / run
     folder.mkdir(exist_ok=True)
-    first, later = (logs.part_path(folder, 1, start) for start in (0, 4 << 20))
+    first, later = (log.part_path(folder, 1, start) for start in (0, 4 << 20))
     first.write_text("said\n")
     os.utime(first, (0, (AT + HOUR / 2).timestamp()))
     assert looked(index, run).active_at == AT + HOUR / 2
-    os.truncate(first, logs.PART_BYTES)
+    os.truncate(first, log.PART_BYTES)
     os.utime(first, (0, (AT + HOUR / 2).timestamp()))
     later.write_text("more\n")
     os.utime(later, (0, clock[0].timestamp()))
@@ -410,7 +410,7 @@ def test_a_run_that_its_supervisor_starts_again_needs_no_command(
     run = pen.open("t", launched, ended("interrupted", "network"))
     index = Index(store, clock=lambda: clock[0])
     assert (index.row(run).what, index.row(run).act) == ("stopped", "resume")
-    guardian = guarding.take(store.root, run, supervisor=os.getpid())
+    guardian = lock.take(store.root, run, supervisor=os.getpid())
     try:
         row = looked(index, run)
         assert (row.what, row.command, row.act) == ("stopped", None, None)
@@ -460,7 +460,7 @@ def test_what_stopped_against_anybodys_wish_with_nobody_to_start_it_is_stranded(
         assert {row.task for row in found.stranded_rows} <= tasks
         assert (found.stranded, len(found.stranded_rows)) == (
             len(tasks),
-            min(len(tasks), sifting.STRANDED_MAX),
+            min(len(tasks), filters.STRANDED_MAX),
         )
         return tasks
 
@@ -482,11 +482,11 @@ def test_a_run_that_was_told_to_stop_before_its_supervisor_was_killed_is_not_str
     run = pen.open("t", launched())
     index = Index(store, clock=lambda: clock[0])
     assert index.row(run).stranded
-    folder = guarding.folder_of(store.root, run)
+    folder = lock.folder_of(store.root, run)
     folder.mkdir(parents=True, exist_ok=True)
     for epoch, wanted, is_stranded in ((1, False, True), (9, True, True), (1, True, False)):
-        note = guarding.Note(run, epoch, "SIGTERM", wanted=wanted)
-        (folder / guarding.NOTE).write_bytes(msgspec.json.encode(note))
+        note = lock.GuardianNote(run, epoch, "SIGTERM", wanted=wanted)
+        (folder / lock.NOTE).write_bytes(msgspec.json.encode(note))
         assert looked(index, run).stranded is is_stranded
 
 
@@ -496,7 +496,7 @@ def test_a_run_whose_supervisor_waits_is_not_stranded(
     run = pen.open("t", launched(), ended("interrupted", "network"))
     index = Index(store, clock=lambda: clock[0])
     version = index.version
-    guardian = guarding.take(store.root, run, supervisor=os.getpid())
+    guardian = lock.take(store.root, run, supervisor=os.getpid())
     try:
         assert not looked(index, run).stranded
     finally:
@@ -654,13 +654,13 @@ def test_a_root_is_shown_if_one_of_its_children_fits_and_pages_are_cut_at_roots(
 
 def test_a_root_with_very_many_children_shows_those_that_matter(store: SqliteStore, pen: Pen) -> None:
     root = pen.open("root")
-    for number in range(sifting.CHILDREN_MAX + 5):
+    for number in range(filters.CHILDREN_MAX + 5):
         pen.open(f"c{number}", ev.Finished(at=AT), parent=Parent(root, 1, root))
     pen.open("open", ended("interrupted", "crash"), parent=Parent(root, 1, root))
     index = Index(store)
     found = tasks(index)
-    assert (found[:2], len(found)) == (["root", "open"], 1 + sifting.CHILDREN_MAX)
-    assert index.row(root).children == sifting.CHILDREN_MAX + 6
+    assert (found[:2], len(found)) == (["root", "open"], 1 + filters.CHILDREN_MAX)
+    assert index.row(root).children == filters.CHILDREN_MAX + 6
 
 
 def test_a_search_finds_every_word_anywhere_without_case(store: SqliteStore, pen: Pen) -> None:

@@ -14,14 +14,12 @@ from random import Random
 import pytest
 
 from outlast import Run, settings
-from outlast.board import doing, wishes
-from outlast.board.docs import Wish
-from outlast.core.plaintext import pasteable
+from outlast.core.text import pasteable
+from outlast.dashboard.actions import forms, perform
+from outlast.dashboard.documents import Wish
 from outlast.errors import BudgetReached
 from outlast.store import SqliteStore, open_store
-from tests.board.test_doing import BY, Board, in_doubt, interrupted, worked
-from tests.board.test_doing import board as board
-from tests.board.test_doing import work as work
+from tests.board.test_doing import BY, Board, board as board, in_doubt, interrupted, work as work, worked
 from tests.supervisor.night import Night
 from tests.support.environment import Isolated
 from tests.support.journals import Scribe
@@ -164,10 +162,10 @@ def elsewhere(tmp_path: Path, state: Isolated) -> SqliteStore:
 def test_commands_in_sentences_lead_to_the_store(elsewhere: SqliteStore, tmp_path: Path) -> None:
     run = Board(elsewhere).summary().run
     for text in (
-        doing.do(elsewhere, Wish(act="pause", run=run), BY).hint,
-        doing.do(elsewhere, Wish(act="settle", run=run), BY).hint,
-        doing.foresee(elsewhere, Wish(act="fork", run=run, beat=7)).hint,
-        doing.do(elsewhere, Wish(act="fork", run=run, beat=7), BY).hint,
+        perform.do(elsewhere, Wish(act="pause", run=run), BY).hint,
+        perform.do(elsewhere, Wish(act="settle", run=run), BY).hint,
+        perform.foresee(elsewhere, Wish(act="fork", run=run, beat=7)).hint,
+        perform.do(elsewhere, Wish(act="fork", run=run, beat=7), BY).hint,
     ):
         [command] = COMMAND.findall(text)
         words = [sys.executable, "-P", "-m", "outlast", *shlex.split(command)[1:]]
@@ -182,14 +180,14 @@ def test_only_the_plain_place_needs_no_name(
     plain = f"sqlite://{state.state_home}/outlast/outlast.db"
     other = f"sqlite://{tmp_path}/other/outlast.db"
     monkeypatch.chdir(tmp_path)
-    assert wishes.there(plain) == ()
-    assert wishes.there(other) == ("--store", other)
+    assert forms.there(plain) == ()
+    assert forms.there(other) == ("--store", other)
     (tmp_path / "outlast.toml").write_text('store = "other"\n')
-    assert wishes.there(other) == ("--store", other), "elsewhere nobody reads that file"
-    assert wishes.there(plain) == ("--store", plain), "and here it leads away"
+    assert forms.there(other) == ("--store", other), "elsewhere nobody reads that file"
+    assert forms.there(plain) == ("--store", plain), "and here it leads away"
     (tmp_path / "outlast.toml").unlink()
     monkeypatch.setenv("OUTLAST_STORE", str(tmp_path / "other"))
-    assert wishes.there(other) == ("--store", other), "another shell has no such variable"
+    assert forms.there(other) == ("--store", other), "another shell has no such variable"
 
 
 def test_an_option_is_put_into_our_commands_only_and_once() -> None:

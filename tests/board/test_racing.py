@@ -10,14 +10,14 @@ from typing import Any
 import pytest
 
 from outlast import Run
-from outlast.board import doing
-from outlast.board.docs import ActName, Done, Wish
 from outlast.core.values import Allowance
-from outlast.runs import acts, find
-from outlast.runs import fork as forks
+from outlast.dashboard.actions import perform
+from outlast.dashboard.documents import ActName, Done, Wish
+from outlast.inspect import find
+from outlast.operations import fork as forks, requests
 from outlast.store import SqliteStore, open_store
 from outlast.store.protocol import Summary, Where
-from outlast.supervisor import going_on
+from outlast.supervisor.control import resume
 from tests.supervisor.night import Night
 from tests.support.environment import TIMEOUT_S, Isolated
 from tests.support.inprocess import Killed, armed, at_point, attempt
@@ -40,7 +40,7 @@ class Board:
 
     def tokens(self, of: str = "t") -> int:
         """The limit of a run, with what waits for its holder."""
-        budget = acts.standing(self.store, self.summary(of).run).state.budget
+        budget = requests.standing(self.store, self.summary(of).run).state.budget
         assert budget is not None
         assert budget.tokens is not None
         return budget.tokens
@@ -49,7 +49,7 @@ class Board:
         return self.tokens(of) - self.summary(of).state.spent.tokens
 
     def do(self, act: ActName, **fields: Any) -> Done:
-        return doing.do(self.store, Wish(act=act, run=self.summary().run, **fields), BY)
+        return perform.do(self.store, Wish(act=act, run=self.summary().run, **fields), BY)
 
     def fork(self, tokens: int, task: str) -> bool:
         """As the command does it; whether it was made."""
@@ -57,7 +57,7 @@ class Board:
         try:
             plan = forks.prepare(self.store, self.summary(), at=1, task=task, budget=given)
             return forks.is_new(plan, forks.make(self.store, plan, by="bob"))
-        except doing.OutlastError:
+        except perform.OutlastError:
             return False
 
 
@@ -153,7 +153,7 @@ def test_what_was_added_while_a_fork_was_worked_out_stays(board: Board, start: C
     rests(start, budget="100k")
     run = board.summary().run
     more = at_point(
-        "fork.before", act=lambda _: acts.add_budget(board.store, run, Allowance(tokens=10_000)) and None
+        "fork.before", act=lambda _: requests.add_budget(board.store, run, Allowance(tokens=10_000)) and None
     )
     with armed(more):
         assert board.do("fork", beat=1, task="f", amounts="tokens=1000").ok
@@ -174,7 +174,7 @@ def test_the_same_fork_asked_for_twice_at_once_is_made_once(board: Board, start:
         board.store,
         forks.prepare(board.store, board.summary(), at=1, task="o", budget=Allowance(tokens=10_000)),
     )
-    with pytest.raises(doing.UsageError, match="has a run already"):
+    with pytest.raises(perform.UsageError, match="has a run already"):
         forks.make(board.store, other)
     assert board.tokens() == 60_000
 
@@ -192,7 +192,7 @@ def test_budget_is_neither_made_nor_lost_whoever_does_what(
             if tokens:
                 board.fork(tokens, f"f-{nth}-{step}")
             else:
-                acts.add_budget(board.store, run, Allowance(tokens=7_000))
+                requests.add_budget(board.store, run, Allowance(tokens=7_000))
                 given += 7_000
         return given
 
@@ -236,7 +236,7 @@ def test_what_was_added_while_a_resume_had_the_run_stays(
     rests(start, budget="100k")
     run = board.summary().run
     more = at_point(
-        "store.claimed", act=lambda _: acts.add_budget(board.store, run, Allowance(tokens=5_000)) and None
+        "store.claimed", act=lambda _: requests.add_budget(board.store, run, Allowance(tokens=5_000)) and None
     )
     with armed(more):
         assert board.do("resume", amounts=given).ok
@@ -291,7 +291,7 @@ def test_a_resume_waits_for_a_pause_and_goes_on(board: Board, night: Night) -> N
 def test_a_resume_is_refused_while_a_pause_waits_that_does_not_come(
     board: Board, start: Callable[..., Run], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(doing, "LEAVES_WITHIN_S", 0.1)
+    monkeypatch.setattr(perform, "LEAVES_WITHIN_S", 0.1)
 
     def during() -> None:
         assert board.do("pause").ok
@@ -299,14 +299,14 @@ def test_a_resume_is_refused_while_a_pause_waits_that_does_not_come(
         assert (done.ok, done.changed) == (False, False)
         assert f"was asked to pause by {BY}, and has not come to that yet" in done.says
 
-    with pytest.raises(doing.OutlastError, match="pause asked by"):
+    with pytest.raises(perform.OutlastError, match="pause asked by"):
         lives(start, during)
 
 
 def test_who_is_dying_is_not_taken_for_one_who_goes_on(
     board: Board, start: Callable[..., Run], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(doing, "SURE_AFTER_S", TIMEOUT_S)
+    monkeypatch.setattr(perform, "SURE_AFTER_S", TIMEOUT_S)
     with ThreadPoolExecutor(1) as pool:
 
         def killed(run: Run) -> None:
@@ -326,5 +326,5 @@ def test_who_is_dying_is_not_taken_for_one_who_goes_on(
 
 def test_going_on_with_more_counts_from_what_it_has_then(board: Board, start: Callable[..., Run]) -> None:
     rests(start, budget=["100k", "beats=9"])
-    going_on.allow_again(board.store, board.summary(), ["+10k", "beats=20"])
+    resume.allow_again(board.store, board.summary(), ["+10k", "beats=20"])
     assert board.summary().state.budget == Allowance(tokens=110_000, beats=20)

@@ -20,16 +20,18 @@ import pytest
 
 import outlast
 from outlast import settings
-from outlast.board import docs, patches, rescued, saving
-from outlast.board.index import Index
 from outlast.cli.main import main
 from outlast.core import events as ev
+from outlast.dashboard import documents
+from outlast.dashboard.overview.index import Index
+from outlast.dashboard.saves import emergencies, patches, saves as dashboard_saves
 from outlast.errors import UnknownRun, UsageError
-from outlast.runs import comparing, fork
-from outlast.runs.comparing import FileChange
+from outlast.operations import fork
+from outlast.operations.saves import diff as saves_diff
+from outlast.operations.saves.diff import FileChange
 from outlast.store import SqliteStore, open_store
 from outlast.store.protocol import Where
-from outlast.workspace import git as gits
+from outlast.workspace.git import command as gits
 from tests.supervisor.night import Night, night_in, supervisor_of
 from tests.support import nights
 from tests.support.environment import TIMEOUT_S, Isolated, isolate
@@ -64,13 +66,13 @@ class Work:
                 beat.done(beat.number)
         return run.id
 
-    def saves(self, run: str) -> list[docs.SaveRow]:
-        return list(saving.saves(self.store, run).saves)
+    def saves(self, run: str) -> list[documents.SaveRow]:
+        return list(dashboard_saves.saves(self.store, run).saves)
 
-    def diff(self, run: str, against: docs.Against = "before", nth: int = 0) -> docs.Diff:
+    def diff(self, run: str, against: documents.Against = "before", nth: int = 0) -> documents.Diff:
         """The difference of the n-th newest save of a beat."""
         beats = [each.point for each in self.saves(run) if each.point.kind == "beat"]
-        return saving.diff(self.store, run, beats[nth].commit, against)
+        return dashboard_saves.diff(self.store, run, beats[nth].commit, against)
 
 
 @pytest.fixture
@@ -109,7 +111,7 @@ def test_saves_are_those_that_the_command_lists_and_paged(work: Work) -> None:
     work.beats(writes("other\n"), task="another")
     wanted = json.loads(said("saves", run, "--json"))
     assert len(wanted) == 9
-    pages = [saving.saves(work.store, run, number, 4) for number in (1, 2, 3)]
+    pages = [dashboard_saves.saves(work.store, run, number, 4) for number in (1, 2, 3)]
     found = [each.point for page in pages for each in page.saves]
     assert json.loads(msgspec.json.encode(found)) == wanted
     assert [(page.total, page.page, page.pages, len(page.saves)) for page in pages] == [
@@ -117,8 +119,8 @@ def test_saves_are_those_that_the_command_lists_and_paged(work: Work) -> None:
         (9, 2, 3, 4),
         (9, 3, 3, 1),
     ]
-    assert saving.saves(work.store, run, 99, 4) == pages[2]
-    assert saving.saves(work.store, run, -1, 4) == pages[0]
+    assert dashboard_saves.saves(work.store, run, 99, 4) == pages[2]
+    assert dashboard_saves.saves(work.store, run, -1, 4) == pages[0]
     assert [each.point.commit for each in work.saves(run)] == [each.commit for each in found], (
         "also known ones"
     )
@@ -133,7 +135,7 @@ def test_new_saves_of_a_known_run_are_listed_and_dropped_ones_are_not(work: Work
     assert len(after) > len(before)
     for name in git(work.folder, "for-each-ref", "--format=%(refname)", f"refs/outlast/{run}/").split():
         git(work.folder, "update-ref", "-d", name)
-    assert saving.saves(work.store, run).total == 0
+    assert dashboard_saves.saves(work.store, run).total == 0
 
 
 def test_the_command_beside_a_save_brings_it_back_into_a_new_folder(work: Work) -> None:
@@ -180,22 +182,24 @@ def test_a_workspace_that_cannot_be_read_is_a_problem_and_no_error(
         shutil.rmtree(work.folder)
         work.folder.write_text("a file")
     for problem in (
-        saving.saves(work.store, run).problem,
-        saving.diff(work.store, run, commit, "before").problem,
-        saving.diff(work.store, run, commit, "head").problem,
+        dashboard_saves.saves(work.store, run).problem,
+        dashboard_saves.diff(work.store, run, commit, "before").problem,
+        dashboard_saves.diff(work.store, run, commit, "head").problem,
     ):
         assert problem
         assert problem.isprintable()
-    assert saving.saves(work.store, run).saves == ()
+    assert dashboard_saves.saves(work.store, run).saves == ()
 
 
 def test_many_threads_ask_at_once(work: Work) -> None:
     run = work.beats(*(writes(f"{number}\n") for number in range(5)))
     commits = [each.point.commit for each in work.saves(run)]
-    wanted = [saving.diff(work.store, run, commit, "before") for commit in commits]
+    wanted = [dashboard_saves.diff(work.store, run, commit, "before") for commit in commits]
     with ThreadPoolExecutor(8) as pool:
-        found = list(pool.map(lambda commit: saving.diff(work.store, run, commit, "before"), commits * 4))
-        lists = list(pool.map(lambda _: saving.saves(work.store, run).total, range(8)))
+        found = list(
+            pool.map(lambda commit: dashboard_saves.diff(work.store, run, commit, "before"), commits * 4)
+        )
+        lists = list(pool.map(lambda _: dashboard_saves.saves(work.store, run).total, range(8)))
     assert found == wanted * 4
     assert lists == [len(commits)] * 8
 
@@ -203,7 +207,7 @@ def test_many_threads_ask_at_once(work: Work) -> None:
 # -- the difference ----------------------------------------------------------------------------------------------------
 
 
-def rebuilt(old: list[str], file: docs.FilePatch) -> list[str]:
+def rebuilt(old: list[str], file: documents.FilePatch) -> list[str]:
     """The new lines, from the old ones and what is shown; each line must stand where it says it does."""
     new: list[str] = []
     at = 0  # how many of the old lines are used up
@@ -329,7 +333,7 @@ def test_the_files_lines_and_bytes_of_a_difference_are_bounded(work: Work) -> No
         (folder / "c-wide").write_text("w" * 100_000)
 
     found = work.diff(work.beats(change))
-    assert (found.files_total, len(found.files), found.cut) == (253, saving.FILES_MAX, True)
+    assert (found.files_total, len(found.files), found.cut) == (253, dashboard_saves.FILES_MAX, True)
     assert found.lines_added == 250 * 30 + patches.BIG_LINES + 1 + 1_000 + 1
     files = {file.file.path: file for file in found.files}
     assert (files["a-huge"].lines, files["a-huge"].cut) == ((), True)
@@ -351,7 +355,7 @@ def test_only_saves_of_the_run_can_be_read(work: Work, monkeypatch: pytest.Monke
     run = work.beats(writes("secret\n"))
     other = work.beats(writes("other\n"), task="other")
     mine = work.saves(run)[0].point.commit
-    assert saving.diff(work.store, run, mine[:10], "before").save == mine
+    assert dashboard_saves.diff(work.store, run, mine[:10], "before").save == mine
     theirs = work.saves(other)[0].point.commit
     parts = [git(work.folder, "rev-parse", f"{mine}{part}") for part in ("^{tree}", "^2", "^2^2")]
     for commit in (
@@ -359,9 +363,9 @@ def test_only_saves_of_the_run_can_be_read(work: Work, monkeypatch: pytest.Monke
         f"{mine}^", mine.upper(), f"{mine}\n", "../x",
     ):  # fmt: skip
         with pytest.raises(UsageError):
-            saving.diff(work.store, run, commit, "before")
+            dashboard_saves.diff(work.store, run, commit, "before")
     with pytest.raises(UnknownRun):
-        saving.diff(work.store, "nobody", mine, "before")
+        dashboard_saves.diff(work.store, "nobody", mine, "before")
 
 
 def _be_git(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, script: str) -> None:
@@ -389,8 +393,8 @@ def test_a_git_that_hangs_is_killed_and_told(
     run = work.beats(writes("a\n"))
     commit = work.saves(run)[0].point.commit
     _be_git(tmp_path, monkeypatch, "echo $$ >> {pids}; exec sleep 1000")
-    monkeypatch.setattr(saving, "GIT_S", 0.3)
-    found = saving.diff(work.store, run, commit, "before")
+    monkeypatch.setattr(dashboard_saves, "GIT_S", 0.3)
+    found = dashboard_saves.diff(work.store, run, commit, "before")
     assert "was not done in" in found.problem
     assert (found.save, found.files) == (commit, ())
     _gone(tmp_path)
@@ -408,9 +412,9 @@ def test_a_git_that_prints_without_end_is_read_to_the_bound(
 
 def test_the_first_files_of_very_many_are_told(work: Work) -> None:
     run = work.beats(lambda folder: [(folder / f"{number:04}").write_text("x\n") for number in range(300)])
-    with saving.keeping.opened(work.store, work.store.list(Where(runs=(run,)))[0]) as saver:
-        held = saving.keeping.of_run(saver, run).found[-2][0]
-        with comparing.between(saver, None, held.tree) as pair:
+    with dashboard_saves.keeping.opened(work.store, work.store.list(Where(runs=(run,)))[0]) as saver:
+        held = dashboard_saves.keeping.of_run(saver, run).found[-2][0]
+        with saves_diff.between(saver, None, held.tree) as pair:
             everything, all_of_them = pair.first_files(1 << 20, 20.0)
             some, not_all = pair.first_files(1_000, 20.0)
     assert (len(everything), all_of_them, not_all) == (301, True, False)
@@ -437,15 +441,15 @@ def test_a_killed_supervisors_save_is_shown_at_once_and_then_who_went_on_from_it
         os.kill(supervisor_of(process.pid), signal.SIGKILL)
         assert process.wait(TIMEOUT_S) == 128 + signal.SIGKILL
         with board(night) as (store, index):
-            (before,) = saving.emergencies(store, index).saves
+            (before,) = dashboard_saves.emergencies(store, index).saves
             night.start_agent()
             night.ready(2)
             after = wait_for(
-                lambda: [each for each in saving.emergencies(store, index).saves if each.n] or None,
+                lambda: [each for each in dashboard_saves.emergencies(store, index).saves if each.n] or None,
                 what="the save on record",
             )
             (only,) = after
-            listed = {each.point.commit: each.point for each in saving.saves(store, only.run).saves}
+            listed = {each.point.commit: each.point for each in dashboard_saves.saves(store, only.run).saves}
         night.let_go()
     assert (before.n, before.cause, before.picked_up) == (0, "crash", None)
     assert "SIGKILL" in before.evidence
@@ -462,7 +466,7 @@ def test_a_signal_is_told_with_its_sender_and_not_picked_up_before_a_resume(tmp_
         os.kill(process.pid, signal.SIGTERM)
         process.wait(TIMEOUT_S)
         with board(night) as (store, index):
-            found = saving.emergencies(store, index)
+            found = dashboard_saves.emergencies(store, index)
             assert {each.cause for each in found.saves} == {"signal"}
             assert all(f"pid {os.getpid()}" in each.evidence for each in found.saves)
             assert {each.picked_up for each in found.saves} == {None}
@@ -470,7 +474,10 @@ def test_a_signal_is_told_with_its_sender_and_not_picked_up_before_a_resume(tmp_
             night.start_agent()
             night.ready(2)
             wait_for(
-                lambda: {each.picked_up for each in saving.emergencies(store, index).saves} == {2} or None,
+                lambda: (
+                    {each.picked_up for each in dashboard_saves.emergencies(store, index).saves} == {2}
+                    or None
+                ),
                 what="the resume",
             )
         night.let_go()
@@ -502,7 +509,7 @@ def test_each_cause_is_told_and_a_run_that_is_done_had_no_emergency(work: Work) 
         "done": _left(work, None, "d"),
     }
     index = Index(work.store)
-    found = saving.emergencies(work.store, index)
+    found = dashboard_saves.emergencies(work.store, index)
     assert {each.cause: each.run for each in found.saves} == {
         name: run for name, run in runs.items() if name != "done"
     }
@@ -512,9 +519,9 @@ def test_each_cause_is_told_and_a_run_that_is_done_had_no_emergency(work: Work) 
     assert (told["quota"].evidence, told["quota"].status) == ("5 hours are used up", "parked")
     assert {each.beat for each in found.saves} == {1}
     assert {each.files for each in found.saves} == {1}
-    (only,) = saving.emergencies(work.store, index, cause="quota").saves
+    (only,) = dashboard_saves.emergencies(work.store, index, cause="quota").saves
     assert only == told["quota"]
-    assert saving.emergencies(work.store, index, cause=HOSTILE).total == 0
+    assert dashboard_saves.emergencies(work.store, index, cause=HOSTILE).total == 0
 
 
 def test_pages_hold_every_emergency_once_and_cost_the_same(tmp_path: Path) -> None:
@@ -522,11 +529,11 @@ def test_pages_hold_every_emergency_once_and_cost_the_same(tmp_path: Path) -> No
     for runs in (30, 600):
         store = open_store(nights.many(tmp_path / str(runs), runs))
         index = Index(store)
-        every = saving.emergencies(store, index, size=200)
+        every = dashboard_saves.emergencies(store, index, size=200)
         found: list[int] = []
         before = None
         while True:
-            page = saving.emergencies(store, index, before, size=3)
+            page = dashboard_saves.emergencies(store, index, before, size=3)
             assert page.total == every.total
             found += [each.n for each in page.saves]
             before = page.before
@@ -535,7 +542,7 @@ def test_pages_hold_every_emergency_once_and_cost_the_same(tmp_path: Path) -> No
         assert found == [each.n for each in every.saves]
         told: list[str] = []
         store._db._reader.exec_trace = lambda _, sql, __, told=told: not told.append(sql)
-        saving.emergencies(store, index)
+        dashboard_saves.emergencies(store, index)
         counts.append(len(told))
         store.close()
     assert 0 < counts[0] == counts[1] <= 6
@@ -549,7 +556,7 @@ def test_the_past_of_a_fork_is_its_sources(work: Work) -> None:
     copied = work.store.read(made, after=0, tags=("save_made",)).events
     assert any(isinstance(each.event, ev.SaveMade) and each.event.kind == "emergency" for each in copied)
     index = Index(work.store)
-    found = saving.emergencies(work.store, index)
+    found = dashboard_saves.emergencies(work.store, index)
     assert {each.run for each in found.saves} == {run} != {made}
     assert [each.picked_up for each in found.saves] == [None, 2]
 
@@ -572,7 +579,7 @@ def test_what_is_found_counts_only_after_a_death_without_a_word(rng: Random, tmp
     try:
         (first, *others) = [each.journal for each in (died, edited, saved, cut)]
         store.create(*first, children=others)
-        found = saving.emergencies(store, Index(store)).saves
+        found = dashboard_saves.emergencies(store, Index(store)).saves
     finally:
         store.close()
     assert {(each.task, each.kind, each.cause, each.picked_up) for each in found} == {
@@ -593,7 +600,7 @@ def test_a_save_of_a_guardian_stands_for_what_was_found_then(rng: Random, tmp_pa
     try:
         run = store.create(*told.journal)
         index = Index(store)
-        last, first = saving.emergencies(store, index).saves
+        last, first = dashboard_saves.emergencies(store, index).saves
         assert (first.kind, first.cause, first.picked_up) == ("emergency", "crash", 2)
         assert (last.cause, last.evidence, last.picked_up) == ("budget", "all is spent", None)
         lease = store.claim(run)
@@ -601,7 +608,7 @@ def test_a_save_of_a_guardian_stands_for_what_was_found_then(rng: Random, tmp_pa
         head = store.list(Where(runs=(run,)))[0].state
         nights.Living(store).leases[run] = lease
         store.append(nights.Batch(lease, run, head.seq, (again,)))
-        picked = [each.picked_up for each in saving.emergencies(store, index).saves]
+        picked = [each.picked_up for each in dashboard_saves.emergencies(store, index).saves]
         assert picked == [3, 2]
     finally:
         store.close()
@@ -610,18 +617,18 @@ def test_a_save_of_a_guardian_stands_for_what_was_found_then(rng: Random, tmp_pa
 def test_what_comes_in_great_numbers_is_taken_in_as_if_it_were_read_anew(
     rng: Random, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(rescued, "NEWS_EVENTS", 10)
-    monkeypatch.setattr(rescued, "LOAD_PAGE", 7)
+    monkeypatch.setattr(emergencies, "NEWS_EVENTS", 10)
+    monkeypatch.setattr(emergencies, "LOAD_PAGE", 7)
     store = open_store(tmp_path / "store")
     try:
-        book = rescued.Book(store)
+        book = emergencies.Book(store)
         assert book.rescues() == []
         for number in range(12):
             told = Scribe(rng, nights.datetime(2026, 3, 1, tzinfo=nights.UTC), f"t{number}", "app", "goal")
             for _ in range(rng.randrange(1, 4)):
                 told.start().beat("x").stop("crash", "it died").wait(5)
             store.create(*told.journal)
-            assert book.rescues() == rescued.Book(store).rescues()
+            assert book.rescues() == emergencies.Book(store).rescues()
     finally:
         store.close()
 
@@ -639,5 +646,5 @@ def test_nothing_on_the_way_to_a_page_is_written_into_the_workspace(work: Work) 
     work.saves(run)
     work.diff(run)
     work.diff(run, "head")
-    saving.emergencies(work.store, Index(work.store))
+    dashboard_saves.emergencies(work.store, Index(work.store))
     assert picture() == before

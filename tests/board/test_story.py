@@ -17,17 +17,19 @@ import pytest
 
 import outlast
 from outlast import settings
-from outlast.board import deeds, docs, keeping, story
-from outlast.board.index import Index
 from outlast.cli.main import main
 from outlast.core import events as ev
 from outlast.core.plan import Step
 from outlast.core.values import Parent
+from outlast.dashboard import documents as dashboard_documents
+from outlast.dashboard.overview.index import Index
+from outlast.dashboard.run import effects, pages as run_pages
+from outlast.dashboard.saves import cache
 from outlast.errors import UnknownRun
-from outlast.runs import show
+from outlast.inspect import show
 from outlast.store import SqliteStore, open_store
-from outlast.supervisor.logreading import read_log
-from outlast.supervisor.logs import Log, part_path
+from outlast.supervisor.output.log import Log, part_path
+from outlast.supervisor.output.log_reader import read_log
 from tests.supervisor.night import Night, night_in
 from tests.support import nights
 from tests.support.environment import Isolated, isolate
@@ -110,13 +112,13 @@ def test_a_long_run_costs_no_more_queries_than_a_short_one(
     for store, run in short_and_long:
         index = Index(store)
         asked = {
-            "page": lambda store=store, index=index, run=run: story.page(store, index, run),
-            "timeline": lambda store=store, run=run: story.timeline(store, run),
-            "beats": lambda store=store, run=run: story.beats(store, run),
-            "effects": lambda store=store, run=run: story.effects(store, run, size=20),
-            "older effects": lambda store=store, run=run: story.effects(store, run, before=150, size=20),
-            "journal": lambda store=store, run=run: story.journal(store, run),
-            "context": lambda store=store, run=run: story.context(store, run),
+            "page": lambda store=store, index=index, run=run: run_pages.page(store, index, run),
+            "timeline": lambda store=store, run=run: run_pages.timeline(store, run),
+            "beats": lambda store=store, run=run: run_pages.beats(store, run),
+            "effects": lambda store=store, run=run: run_pages.effects(store, run, size=20),
+            "older effects": lambda store=store, run=run: run_pages.effects(store, run, before=150, size=20),
+            "journal": lambda store=store, run=run: run_pages.journal(store, run),
+            "context": lambda store=store, run=run: run_pages.context(store, run),
         }[what]
         asked()
         with statements(store) as told:
@@ -131,7 +133,7 @@ def test_the_page_of_a_long_run_is_made_in_a_moment(short_and_long: list[tuple[S
     took = []
     for _ in range(7):
         began_s = time.perf_counter()
-        page = story.page(store, index, run)
+        page = run_pages.page(store, index, run)
         took.append(time.perf_counter() - began_s)
     assert min(took) < PAGE_S, f"{[round(each * 1000, 1) for each in took]} ms"
     assert len(msgspec.json.encode(page)) < 100_000
@@ -146,18 +148,18 @@ def test_every_page_of_every_kind_of_run_can_be_made(tmp_path: Path) -> None:
     with nights.living(root) as alive:
         index = Index(alive.store)
         for row in index.rows():
-            page = story.page(alive.store, index, row.run)
+            page = run_pages.page(alive.store, index, row.run)
             assert (page.row.run, page.shown.status) == (row.run, row.status)
-            documents: list[object] = [page, story.timeline(alive.store, row.run)]
+            documents: list[object] = [page, run_pages.timeline(alive.store, row.run)]
             documents += [
                 ask(alive.store, row.run)
                 for ask in (
-                    story.beats,
-                    story.effects,
-                    story.journal,
-                    story.output,
-                    story.context,
-                    story.budget,
+                    run_pages.beats,
+                    run_pages.effects,
+                    run_pages.journal,
+                    run_pages.output,
+                    run_pages.context,
+                    run_pages.budget,
                 )
             ]
             for document in documents:
@@ -169,12 +171,12 @@ def test_a_page_says_the_same_as_show_where_nothing_is_left_out(tmp_path: Path) 
     with nights.living(root) as alive:
         index = Index(alive.store)
         for row in index.rows():
-            summary = deeds.summary_of(alive.store, row.run)
-            shown, page = show.full(alive.store, summary), story.page(alive.store, index, row.run).shown
+            summary = effects.summary_of(alive.store, row.run)
+            shown, page = show.full(alive.store, summary), run_pages.page(alive.store, index, row.run).shown
             for name in shown.__struct_fields__:
                 if name not in ("completed", "effects", "saves", "plan"):
                     assert getattr(page, name) == getattr(shown, name), (row.task, name)
-            assert page.completed == shown.completed[-story.LAST_BEATS :]
+            assert page.completed == shown.completed[-run_pages.LAST_BEATS :]
             undecided = {each.id for each in shown.effects if each.state in ("open", "in_doubt")}
             assert {each.id for each in page.effects} <= undecided
 
@@ -190,21 +192,21 @@ def test_attempts_saves_children_and_steps_are_bounded(store: SqliteStore, rng: 
         for number in range(300)
     ]
     run = put(store, root, *children)
-    page = story.page(store, Index(store), run)
+    page = run_pages.page(store, Index(store), run)
     assert (len(page.shown.attempts), page.timeline.attempts_total) == (200, 501)
     assert page.shown.attempts == page.timeline.attempts
     assert page.shown.attempts[-1].started_at == root.begun
     assert (len(page.timeline.moments), page.timeline.moments_total) == (200, 500)
-    assert len(page.shown.saves) == story.SAVES_MAX
-    assert len(page.shown.children) == story.CHILDREN_MAX
+    assert len(page.shown.saves) == run_pages.SAVES_MAX
+    assert len(page.shown.children) == run_pages.CHILDREN_MAX
     assert page.shown.children[-1].task == "part 299"
     assert page.shown.plan is not None
     names = [step.name for step in page.shown.plan]
     assert names[0] == "(… 460 before)"
     assert names[-1] == "(… 2,460 after)"
     assert [step.name for step in page.shown.plan if step.state == "next"] == ["step 500"]
-    assert len(names) == 2 * story.STEPS_AROUND + 2
-    assert len(page.timeline.beats) <= story.CURVE_POINTS
+    assert len(names) == 2 * run_pages.STEPS_AROUND + 2
+    assert len(page.timeline.beats) <= run_pages.CURVE_POINTS
     assert (page.timeline.beats[0].beat, page.timeline.beats[-1].beat) == (1, 500)
 
 
@@ -221,15 +223,15 @@ def test_a_page_says_how_to_go_on_without_us_and_that_a_supervisor_waits(tmp_pat
         assert page.agent_line == ""
 
 
-def _page_when(night: Night, fits: Any) -> docs.RunPage:
+def _page_when(night: Night, fits: Any) -> dashboard_documents.RunPage:
     root = night.isolated.state_home / "outlast"
     wait_for(lambda: (root / "outlast.db").exists() or None)
 
-    def look() -> docs.RunPage | None:
+    def look() -> dashboard_documents.RunPage | None:
         store = open_store(root)
         try:
             index = Index(store)
-            pages = [story.page(store, index, row.run) for row in index.rows()]
+            pages = [run_pages.page(store, index, row.run) for row in index.rows()]
         finally:
             store.close()
         return next((page for page in pages if fits(page)), None)
@@ -239,7 +241,7 @@ def _page_when(night: Night, fits: Any) -> docs.RunPage:
 
 def test_the_line_of_an_agents_session_is_shown(store: SqliteStore, rng: Random, tmp_path: Path) -> None:
     run = put(store, scribe(rng, CLAUDE, workspace=str(tmp_path)).start().beat("did it"))
-    line = story.page(store, Index(store), run).agent_line
+    line = run_pages.page(store, Index(store), run).agent_line
     assert line.startswith(f"cd {tmp_path} && claude ")
     assert f"{run}-session" in line
 
@@ -248,19 +250,19 @@ def test_the_line_of_an_agents_session_is_shown(store: SqliteStore, rng: Random,
 def test_a_run_that_there_is_not_is_unknown_to_every_page(store: SqliteStore, rng: Random, name: str) -> None:
     put(store, scribe(rng))
     asks = (
-        story.timeline,
-        story.beats,
-        story.effects,
-        story.journal,
-        story.output,
-        story.context,
-        story.budget,
+        run_pages.timeline,
+        run_pages.beats,
+        run_pages.effects,
+        run_pages.journal,
+        run_pages.output,
+        run_pages.context,
+        run_pages.budget,
     )
     for ask in asks:
         with pytest.raises(UnknownRun):
             ask(store, name)
     with pytest.raises(UnknownRun):
-        story.page(store, Index(store), name)
+        run_pages.page(store, Index(store), name)
 
 
 # -- what happened when ------------------------------------------------------------------------------------------------
@@ -274,7 +276,7 @@ def test_the_timeline_tells_of_everything_that_is_no_beat(store: SqliteStore, rn
     )
     told.confirm({"id": 7}).stop("quota", "5 hours are used up")
     told.park(told.at + timedelta(hours=1), "quota", "resets at one").wake("alice").start().beat("two").done()
-    timeline = story.timeline(store, put(store, told))
+    timeline = run_pages.timeline(store, put(store, told))
     assert [(each.kind, each.by) for each in timeline.moments] == [
         ("warning", ""), ("wrap-up", ""), ("asked", "alice"), ("doubt", ""), ("settled", "bob"), ("save", ""),
         ("parked", ""), ("woken", "alice"), ("done", ""),
@@ -315,7 +317,7 @@ def test_what_was_asked_for_is_told_in_words(store: SqliteStore, rng: Random) ->
     ]  # fmt: skip
     for what, args, _ in asked:
         told.ask(what, "alice", args)
-    moments = story.timeline(store, put(store, told)).moments
+    moments = run_pages.timeline(store, put(store, told)).moments
     assert [each.text for each in moments if each.kind == "asked"] == [words for _, _, words in asked]
 
 
@@ -323,7 +325,7 @@ def test_an_attempt_that_died_without_a_word_is_shown_with_what_is_known(
     store: SqliteStore, rng: Random
 ) -> None:
     run = put(store, scribe(rng).start().beat("one").stop("crash", "first").start().beat("two"))
-    first, lost = story.timeline(store, run).attempts
+    first, lost = run_pages.timeline(store, run).attempts
     assert (first.cause, first.evidence) == ("crash", "first")
     assert lost.ended_at is None
     assert lost.cause == "host"
@@ -341,7 +343,7 @@ def test_beats_are_paged_newest_first_and_all_of_them(store: SqliteStore, rng: R
     found: list[int] = []
     before = None
     while True:
-        page = story.beats(store, run, before, size=10)
+        page = run_pages.beats(store, run, before, size=10)
         assert page.total == 57
         found += [each.beat for each in page.beats]
         before = page.before
@@ -377,22 +379,22 @@ def _random_effects(rng: Random) -> Scribe:
     return told
 
 
-@pytest.mark.parametrize("ahead", [deeds.AHEAD_EVENTS, 7])
+@pytest.mark.parametrize("ahead", [effects.AHEAD_EVENTS, 7])
 def test_pages_of_effects_hold_each_once_as_the_command_tells_them(
     store: SqliteStore, rng: Random, ahead: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(deeds, "AHEAD_EVENTS", ahead)
+    monkeypatch.setattr(effects, "AHEAD_EVENTS", ahead)
     for _ in range(10):
         told = _random_effects(rng)
         told.task = new_id(rng)
         run = put(store, told)
-        summary = deeds.summary_of(store, run)
+        summary = effects.summary_of(store, run)
         wanted = show.effects(store, summary)
         size = rng.randrange(1, 30)
         pages = []
         before = None
         while True:
-            page = story.effects(store, run, before, size)
+            page = run_pages.effects(store, run, before, size)
             pages.append(page)
             before = page.before
             if before is None:
@@ -412,7 +414,7 @@ def test_every_look_at_an_effect_is_told(store: SqliteStore, rng: Random) -> Non
     told.settle("cannot_tell", "probe", "the list is empty").wait(3).settle(
         "happened", "alice", "seen", {"id": 1}
     )
-    (shown,) = story.effects(store, put(store, told)).effects
+    (shown,) = run_pages.effects(store, put(store, told)).effects
     assert [(each.by, each.finding, each.evidence) for each in shown.looks] == [
         ("", None, "timed out"),
         ("probe", "cannot_tell", "the list is empty"),
@@ -425,17 +427,17 @@ def test_a_doubt_of_long_ago_and_of_a_child_is_on_top_of_the_first_page(
     store: SqliteStore, rng: Random
 ) -> None:
     told = scribe(rng, CLAUDE).start().call("Bash git push", "tell").doubt("cut off").beat("went on")
-    for _ in range(deeds.NEAR_EVENTS // 4):
+    for _ in range(effects.NEAR_EVENTS // 4):
         told.beat("on", ("Bash ls", "Bash cat"))
     child = Scribe(rng, told.at, "part", told.project, "a part", parent=told.child_of())
     child.start().call("mail", "ask").doubt("no answer")
     run = put(store, told, child)
-    page = story.effects(store, run, size=10)
+    page = run_pages.effects(store, run, size=10)
     top = [(each.run, each.effect.name, each.effect.state) for each in page.effects[:2]]
     assert top == [(run, "Bash git push", "in_doubt"), (child.run, "mail", "in_doubt")]
     assert page.effects[1].looks[0].evidence == "no answer"
     assert len(page.effects) == 12
-    assert story.effects(store, run, page.before, size=10).effects[0].effect.state == "confirmed"
+    assert run_pages.effects(store, run, page.before, size=10).effects[0].effect.state == "confirmed"
 
 
 def test_the_journal_has_the_words_of_outlast_log(tmp_path: Path) -> None:
@@ -447,10 +449,10 @@ def test_the_journal_has_the_words_of_outlast_log(tmp_path: Path) -> None:
             documents = [
                 json.loads(line) for line in said("log", row.run, "--store", str(root), "--json").splitlines()
             ]
-            found: list[docs.Entry] = []
+            found: list[dashboard_documents.Entry] = []
             before = None
             while True:
-                page = story.journal(store, row.run, before, size=90)
+                page = run_pages.journal(store, row.run, before, size=90)
                 assert page.total == len(lines)
                 found += page.events
                 before = page.before
@@ -484,14 +486,14 @@ def test_the_output_is_the_end_of_the_log_across_its_parts(store: SqliteStore, r
         log.close(BEGIN)
     for attempt in (1, 2):
         whole = list(read_log(part_path(folder, attempt, 0), follow=False, stop=lambda: True))
-        found = story.output(store, run, None if attempt == 2 else 1, bytes_max=9_000)
+        found = run_pages.output(store, run, None if attempt == 2 else 1, bytes_max=9_000)
         texts = [f"{line.at} {line.stream}| {line.text}" for line in found.lines]
         assert (found.attempt, found.attempts, found.problem) == (attempt, (1, 2), "")
         assert len(texts) > 50, "more than one part"
         assert texts == whole[-len(texts) :]
         assert 8_500 < sum(len(text) + 1 for text in texts) <= 9_000
         assert found.cut > 0
-        everything = story.output(store, run, attempt, bytes_max=1 << 20)
+        everything = run_pages.output(store, run, attempt, bytes_max=1 << 20)
         assert everything.cut == 0
         kept = [line for line in whole if "were not kept" not in line or "end of" in line]
         assert [f"{line.at} {line.stream}| {line.text}" for line in everything.lines] == kept
@@ -499,16 +501,16 @@ def test_the_output_is_the_end_of_the_log_across_its_parts(store: SqliteStore, r
 
 def test_where_there_is_no_output_the_page_says_so(store: SqliteStore, rng: Random) -> None:
     run = put(store, scribe(rng))
-    found = story.output(store, run)
+    found = run_pages.output(store, run)
     assert (found.lines, found.attempt) == ((), 0)
     assert f"See `outlast --store {store.url} log {run}`" in found.problem
     part = Scribe(rng, BEGIN, "part", "/srv/app/.git", "a part", parent=Parent(run, 1, run))
-    assert run in story.output(store, put(store, part)).problem
+    assert run in run_pages.output(store, put(store, part)).problem
     log = Log(store.root / "runs" / run, 3, BEGIN)
     log.close(BEGIN)
-    assert "there are 3" in story.output(store, run, 7).problem
-    assert story.output(store, run, -1).problem
-    assert story.output(store, run).problem == ""
+    assert "there are 3" in run_pages.output(store, run, 7).problem
+    assert run_pages.output(store, run, -1).problem
+    assert run_pages.output(store, run).problem == ""
 
 
 def test_the_context_is_what_the_command_prints(
@@ -527,7 +529,7 @@ def test_the_context_is_what_the_command_prints(
                 break
     store = open_store(None)
     try:
-        told = story.context(store, run.id)
+        told = run_pages.context(store, run.id)
     finally:
         store.close()
     assert f"{told.text}\n" == said("context", "1411")
@@ -545,20 +547,20 @@ def test_the_budget_of_a_child_has_its_own_status(store: SqliteStore, rng: Rando
     run = put(store, root, child)
     lease = store.claim(run)
     try:
-        assert story.budget(store, child.run).status == story.budget(store, run).status == "running"
-        assert story.budget(store, child.run).spent.tokens == 70
+        assert run_pages.budget(store, child.run).status == run_pages.budget(store, run).status == "running"
+        assert run_pages.budget(store, child.run).spent.tokens == 70
     finally:
         store.release(lease)
 
 
 def test_the_budget_of_a_long_run_is_summed_up_once(short_and_long: list[tuple[SqliteStore, str]]) -> None:
     store, run = short_and_long[1]
-    first = story.budget(store, run)
-    with keeping.sums(store, run) as sums:
+    first = run_pages.budget(store, run)
+    with cache.sums(store, run) as sums:
         place = sums.seq
     with statements(store) as found:
-        again = story.budget(store, run)
-    with keeping.sums(store, run) as kept:
+        again = run_pages.budget(store, run)
+    with cache.sums(store, run) as kept:
         assert (kept, kept.seq) == (sums, place)
     assert place > 40_000
     assert len(found) < 20
@@ -568,8 +570,8 @@ def test_the_budget_of_a_long_run_is_summed_up_once(short_and_long: list[tuple[S
 def test_another_journal_under_the_name_of_a_run_is_summed_up_anew(store: SqliteStore, rng: Random) -> None:
     one = scribe(rng).start().beat("x", tokens=70).stop("signal", "SIGTERM")
     run = put(store, one)
-    assert [row.spent.tokens for row in story.budget(store, run).by_beat] == [70]
+    assert [row.spent.tokens for row in run_pages.budget(store, run).by_beat] == [70]
     other = scribe(rng, run=run).start().beat("y", tokens=5).beat("z", tokens=6).stop("signal", "SIGTERM")
     store.forget(run)
     assert put(store, other) == run
-    assert [row.spent.tokens for row in story.budget(store, run).by_beat] == [5, 6]
+    assert [row.spent.tokens for row in run_pages.budget(store, run).by_beat] == [5, 6]

@@ -8,13 +8,12 @@ from datetime import UTC, datetime, timedelta, timezone
 from pathlib import Path
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as some
+from hypothesis import given, strategies as some
 
-from outlast.board import timing
-from outlast.supervisor import logreading
-from outlast.supervisor.logreading import Span
-from outlast.supervisor.logs import Log
+from outlast.dashboard.overview import log_times
+from outlast.supervisor.output import log_reader
+from outlast.supervisor.output.log import Log
+from outlast.supervisor.output.log_reader import Span
 
 BEGUN = datetime(2026, 3, 28, 22, 0, 3, tzinfo=UTC)
 
@@ -48,11 +47,13 @@ def test_what_a_log_of_ours_says_is_known_to_the_moment(tmp_path: Path, zone: st
     for at in wanted[1:]:
         log.note("x", at)
     log.close(wanted[-1])
-    span = logreading.span(tmp_path, 1)
+    span = log_reader.span(tmp_path, 1)
     assert span.begun == BEGUN
     written = Span(span.begun, wanted[-1])
-    lines = [logreading.parsed(line) for line in logreading.tail(tmp_path, 1, 1 << 20)[0]]
-    assert timing.moments([line.at for line in lines], written) == [*wanted, wanted[-1]], "and the end of it"
+    lines = [log_reader.parsed(line) for line in log_reader.tail(tmp_path, 1, 1 << 20)[0]]
+    assert log_times.moments([line.at for line in lines], written) == [*wanted, wanted[-1]], (
+        "and the end of it"
+    )
 
 
 @given(some.lists(some.integers(0, 86_000), min_size=1, max_size=40), some.integers(-12, 14))
@@ -63,19 +64,19 @@ def test_moments_are_in_order_and_say_the_same_time_of_day(gaps: list[int], hour
         at += timedelta(seconds=gap)
         wanted.append(at)
     span = Span(BEGUN.astimezone(there), wanted[-1] + timedelta(seconds=1))
-    found = timing.moments([f"{each:%H:%M:%S}.0" for each in wanted], span)
+    found = log_times.moments([f"{each:%H:%M:%S}.0" for each in wanted], span)
     with in_zone("Pacific/Marquesas"):  # half an hour beside all of these
-        assert timing.moments([f"{each:%H:%M:%S}.0" for each in wanted], span) == wanted
+        assert log_times.moments([f"{each:%H:%M:%S}.0" for each in wanted], span) == wanted
     assert [f"{each:%H:%M:%S}" for each in found if each] == [f"{each:%H:%M:%S}" for each in wanted]
 
 
 @pytest.mark.parametrize("stamp", ["", "99:99:99.9", "noon"])
 def test_what_is_no_time_has_no_moment(stamp: str) -> None:
-    assert timing.moments([stamp, "22:00:04.0"], Span(BEGUN, BEGUN + timedelta(seconds=9)))[0] is None
+    assert log_times.moments([stamp, "22:00:04.0"], Span(BEGUN, BEGUN + timedelta(seconds=9)))[0] is None
 
 
 def test_without_the_first_line_nothing_is_said(tmp_path: Path) -> None:
-    assert logreading.span(tmp_path, 1) == Span()
+    assert log_reader.span(tmp_path, 1) == Span()
     (tmp_path / "attempt-1.log").write_text("22:00:03.0 out| attempt 1, begun 2026-03-28 22:00:03 +0000\n")
-    assert logreading.span(tmp_path, 1).begun is None, "the agent said that"
-    assert timing.moments(["22:00:03.0"], logreading.span(tmp_path, 1)) == [None]
+    assert log_reader.span(tmp_path, 1).begun is None, "the agent said that"
+    assert log_times.moments(["22:00:03.0"], log_reader.span(tmp_path, 1)) == [None]

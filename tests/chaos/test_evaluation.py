@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from outlast import faults
-from outlast.chaos.tasks import TASKS
+from outlast.chaos.tasks.catalog import TASKS
 from tests.chaos.conftest import LIMIT_S, Run
 from tests.support.environment import Isolated
 from tests.support.processes import running, wait_for

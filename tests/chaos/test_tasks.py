@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from outlast.chaos.tasks import TASKS
-from outlast.chaos.tasks_plain import LONG_PLAN_BEATS
-from outlast.chaos.trial import Bench
+from outlast.chaos.eval.trial import Bench
+from outlast.chaos.tasks.catalog import TASKS
+from outlast.chaos.tasks.plain import LONG_PLAN_BEATS
 
 
 def test_there_are_thirty_different_tasks_and_a_long_one() -> None:

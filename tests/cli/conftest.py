@@ -21,8 +21,8 @@ import pytest
 import outlast
 from outlast import faults
 from outlast.cli.main import main
-from outlast.runs import find, show
-from outlast.runs.project import project_of
+from outlast.inspect import find, show
+from outlast.runs.opening.project import project_of
 from outlast.store import SqliteStore
 from outlast.store.protocol import Where
 from tests.supervisor.host import Host, host_in

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from outlast.core.values import Allowance
-from outlast.runs import allocation
-from outlast.runs.project import project_of
+from outlast.operations import budget_share
+from outlast.runs.opening.project import project_of
 from outlast.store import SqliteStore, open_store
 from outlast.store.protocol import Where
 from tests.cli.conftest import Cli
@@ -180,7 +180,7 @@ def test_bad_input_is_one_line_and_exit_code_2(cli: Cli, store: SqliteStore) -> 
         answer = cli.forked("budget", *words)
         assert answer.code == 2, (name, answer)
         assert answer.complaint, name
-    assert not (Path(store.root) / allocation.POOLS).exists()
+    assert not (Path(store.root) / budget_share.POOLS).exists()
 
 
 def test_with_nobody_waiting_there_is_nothing_to_share(cli: Cli, store: SqliteStore) -> None:

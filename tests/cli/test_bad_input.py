@@ -174,7 +174,7 @@ def test_a_store_that_is_no_store_is_left_as_it_was(cli: Cli) -> None:
 
 def test_an_unexpected_error_is_one_line_and_shows_its_trace_when_asked(cli: Cli) -> None:
     work(beats=1)
-    broken = "import sys; from outlast.runs import find; find.every = None; from outlast.cli.main import main; sys.exit(main(sys.argv[1:]))"
+    broken = "import sys; from outlast.inspect import find; find.every = None; from outlast.cli.main import main; sys.exit(main(sys.argv[1:]))"
 
     def run(*words: str) -> "subprocess.CompletedProcess[str]":
         return subprocess.run(
@@ -190,7 +190,7 @@ def test_an_unexpected_error_is_one_line_and_shows_its_trace_when_asked(cli: Cli
 
 
 def test_the_trace_of_a_supervised_command_is_shown_too_when_asked(cli: Cli) -> None:
-    broken = "import sys; from outlast.supervisor import starting; starting.check = None; from outlast.cli.start import main; sys.exit(main())"
+    broken = "import sys; from outlast.supervisor import start as starting; starting.check = None; from outlast.cli.start import main; sys.exit(main())"
     done = subprocess.run(
         [sys.executable, "-P", "-c", broken, "run", "--debug", "--", "true"],
         cwd=cli.folder, env=cli.environ, capture_output=True, text=True, check=False,

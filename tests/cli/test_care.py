@@ -11,7 +11,7 @@ from pathlib import Path
 import apsw
 
 import outlast
-from outlast.cli.completion import _subcommands
+from outlast.cli.commands.completion import _subcommands
 from outlast.cli.main import parser
 from tests.cli.conftest import Cli, LiveAgent, work
 from tests.support.environment import TIMEOUT_S, need_tool
@@ -170,7 +170,8 @@ def test_doctor_is_not_alarmed_by_what_is_acknowledged_while_it_looks(cli: Cli) 
 
 
 LOOKS = """
-from outlast.store import health, locate
+from outlast.store.sqlite.store import health
+from outlast.store import locate
 looked = [health.examine(*locate()) for _ in range(200)]
 print([found for found in looked if found.missing is not None or found.rewound or found.lost])
 """
@@ -228,7 +229,9 @@ def test_version_is_quick_and_loads_nothing_heavy(cli: Cli) -> None:
     script = (
         "import sys\nfrom outlast.cli.main import main\ntry: main(['--version'])\nexcept SystemExit: pass\n"
     )
-    script += "print([name for name in ('apsw', 'tarfile', 'outlast.cli.look') if name in sys.modules])"
+    script += (
+        "print([name for name in ('apsw', 'tarfile', 'outlast.cli.commands.show') if name in sys.modules])"
+    )
     done = subprocess.run(
         [sys.executable, "-c", script], env=cli.environ, capture_output=True, text=True, check=True
     )

@@ -14,7 +14,7 @@ import msgspec
 import pytest
 
 import outlast
-from outlast.chaos.witness import Client, Witness
+from outlast.chaos.witness.client import Client, Witness
 from tests.cli.conftest import Cli, LiveAgent, unknown_outcome, work
 from tests.support.environment import TIMEOUT_S
 

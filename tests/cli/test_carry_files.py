@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from outlast.runs import archive_file
+from outlast.operations.transfer import archive_file
 from tests.cli.conftest import Answer, Cli
 from tests.support import strace
 from tests.support.environment import TIMEOUT_S, Isolated, skip_or_fail

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 import outlast
-from outlast.supervisor import worktrees
+from outlast.supervisor.worktree import make
 from tests.cli.conftest import Cli
 from tests.support.environment import TIMEOUT_S
 from tests.workspace.gitrepo import make_repo
@@ -69,7 +69,7 @@ def task(cli: Cli) -> Task:
         (cli.folder / name).write_text(text)
     made.git("add", ".")
     made.git("commit", "-qm", "first")
-    worktrees.make(cli.folder, "1411")
+    make.make(cli.folder, "1411")
     return made
 
 
@@ -232,7 +232,7 @@ def test_killed_at_any_crash_point_the_same_again_ends_right(task: Task, tmp_pat
     run = finish(task.folder)
     for nth in itertools.count(1):
         if not task.folder.exists():
-            worktrees.make(task.cli.folder, "1411")
+            make.make(task.cli.folder, "1411")
         task.write(changed="two\n", untracked="new\n", **{"some.log": "ignored\n"})
         died = task.cli.killed_at(nth, "clean", "1411", "--ignored")
         if died:
@@ -249,7 +249,7 @@ def test_killed_at_any_crash_point_the_same_again_ends_right(task: Task, tmp_pat
 def test_killed_when_the_folder_was_gone_the_same_again_forgets_it(task: Task) -> None:
     run = finish(task.folder)
     git_dir = task.cli.folder / ".git" / "worktrees" / "1411"
-    worktrees.mark(git_dir, worktrees.Marker(task="1411", state="removing", save="0" * 40))
+    make.mark(git_dir, make.Marker(task="1411", state="removing", save="0" * 40))
     shutil.rmtree(task.folder)
     assert task.cli.ok("clean", run, "--json").json[0]["removed"]
     assert not git_dir.exists()
@@ -272,7 +272,7 @@ def _first_deletion(task: Task) -> int:
     """At which crash point a removal has deleted its first file, counted in a copy that then goes on."""
     met: list[str] = []
     copy = task.cli.folder.parent / "app.outlast" / "counted"
-    worktrees.make(task.cli.folder, "counted")
+    make.make(task.cli.folder, "counted")
     finish(copy, "counted")
     names = task.cli.folder.parent / "points"
     task.cli.forked("clean", "counted", hook=lambda name: names.open("a").write(f"{name}\n") and None)

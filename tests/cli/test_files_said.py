@@ -209,7 +209,7 @@ def test_a_store_given_by_its_database_is_no_part_of_its_workspace(tree: Tree) -
 
 
 def test_ctrl_c_while_modules_are_imported_is_one_line(cli: Cli) -> None:
-    for module in ("outlast.cli.main", "outlast.cli.files"):
+    for module in ("outlast.cli.main", "outlast.cli.commands.saves"):
         script = (
             "import sys, runpy\n"
             "class Interrupt:\n"

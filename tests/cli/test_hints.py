@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 import outlast
-from outlast.cli import wording
+from outlast.cli.terminal import messages
 from tests.cli.conftest import Answer, Cli, unknown_outcome, work
 from tests.support.environment import TIMEOUT_S, need_tool
 
@@ -180,4 +180,4 @@ def test_a_task_that_is_over_says_how_to_run_it_again(cli: Cli, end: str) -> Non
 def test_what_the_library_advises_is_said_in_words_that_can_be_typed(
     of_the_library: str, as_typed: str
 ) -> None:
-    assert wording.typed(of_the_library) == as_typed
+    assert messages.typed(of_the_library) == as_typed

@@ -14,7 +14,7 @@ import pytest
 import outlast
 from outlast.core import events as ev
 from outlast.core.values import Contract, Payload
-from outlast.runs.project import project_of
+from outlast.runs.opening.project import project_of
 from outlast.store import open_store
 from tests.cli.conftest import Cli, LiveAgent, work
 from tests.store.test_others import UNKNOWN, inject

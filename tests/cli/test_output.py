@@ -6,7 +6,7 @@ from datetime import UTC, datetime
 
 import pytest
 
-from outlast.supervisor.logs import Log
+from outlast.supervisor.output.log import Log
 from tests.cli.conftest import Cli, LiveAgent, work
 from tests.support.environment import TIMEOUT_S
 

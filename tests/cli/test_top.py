@@ -11,14 +11,13 @@ from pathlib import Path
 
 import msgspec
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
-from outlast.board.docs import Meter, Overview, Row
-from outlast.cli import columns
+from outlast.cli.terminal import columns
 from outlast.core import events as ev
 from outlast.core.values import NOTHING, Allowance, Contract, Parent, SessionMark, Usage
-from outlast.runs.show import Spent
+from outlast.dashboard.documents import Meter, Overview, Row
+from outlast.inspect.show import Spent
 from outlast.store import SqliteStore, open_store
 from outlast.store.protocol import Batch, Lease, Where
 from tests.cli.conftest import Cli

@@ -5,12 +5,9 @@ from typing import Any
 
 import msgspec
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
-from outlast.core import budget as budgets
-from outlast.core import events as ev
-from outlast.core import state as fold
+from outlast.core import budget as budgets, events as ev, state as fold
 from outlast.core.state import RunState
 from outlast.core.values import Allowance, Contract, Usage, Window
 from outlast.errors import BadSetting

@@ -5,9 +5,7 @@ from typing import Any, get_args
 
 import pytest
 
-from outlast.core import budget, recovery, statuses
-from outlast.core import events as ev
-from outlast.core import state as fold
+from outlast.core import budget, events as ev, recovery, state as fold, statuses
 from outlast.core.recovery import Ask, Facts, Fail, GiveUp, Perform, Probe, Reissue, Replay
 from outlast.core.replay import BeatRecord, EffectRecord, RecordState
 from outlast.core.state import RunState, Status

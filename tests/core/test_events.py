@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 
 from outlast.core import events as ev
-from outlast.core.keys import effect_key
+from outlast.core.recovery import effect_key
 from outlast.core.values import Contract, digest
 from outlast.errors import StoreTooNew
 from tests.core.samples import ALL, AT, CLASSES, histories

@@ -8,18 +8,19 @@ from datetime import UTC, datetime, timedelta
 
 import msgspec
 import pytest
-from hypothesis import given
-from hypothesis import strategies as some
+from hypothesis import given, strategies as some
 
 from benchmarks import histories
 from outlast.core import forecast
-from outlast.core.forecast import DEFAULT, HISTORY_MIN, UNITS, Need, Past, Predictor, Range, Task, Unit
+from outlast.core.forecast import DEFAULT, HISTORY_MIN, UNITS, Need, PastRun, Predictor, Range, Task, Unit
 
 HISTORIES = 20
 BEGIN = datetime(2026, 3, 1, tzinfo=UTC)
 
 
-def past(n: int, tokens: int, goal: str = "fix the parser", *, finished: bool = True, **more: object) -> Past:
+def past(
+    n: int, tokens: int, goal: str = "fix the parser", *, finished: bool = True, **more: object
+) -> PastRun:
     """The n-th run of a quiet store: one after the other."""
     at = BEGIN + timedelta(hours=n)
     fields: dict[str, object] = {"task": Task(goal=goal), "time_s": 600, "touched": (), **more}
@@ -28,11 +29,11 @@ def past(n: int, tokens: int, goal: str = "fix the parser", *, finished: bool = 
             "run": f"r{n}", "name": f"t{n}", "started_at": at, "ended_at": at + timedelta(minutes=30), "tokens": tokens,
             "finished": finished, **fields,
         },
-        Past,
+        PastRun,
     )  # fmt: skip
 
 
-def told(history: Sequence[Past], goal: str = "fix the parser", **more: object) -> forecast.Forecast:
+def told(history: Sequence[PastRun], goal: str = "fix the parser", **more: object) -> forecast.Forecast:
     task = msgspec.convert({"goal": goal, **more}, Task)
     return Predictor(history, BEGIN + timedelta(days=365)).of(task)
 
@@ -61,7 +62,7 @@ def test_p90_covers_histories_that_nobody_has_seen(rng: random.Random, seed: int
     assert inside >= 0.95, f"seed {seed}: {inside:.1%}, from {min(shares):.3f} to {max(shares):.3f}"
 
 
-def longer(run: Past, times: int) -> Past:
+def longer(run: PastRun, times: int) -> PastRun:
     """As dear by the hour, for so many times the hours."""
     lasted = (run.ended_at - run.started_at) * times
     return msgspec.structs.replace(run, tokens=run.tokens * times, ended_at=run.started_at + lasted)
@@ -76,7 +77,7 @@ def test_a_prediction_knows_nothing_of_what_comes_later(rng: random.Random) -> N
     under_way = [each for each in history if each.started_at < cut <= each.ended_at]
     assert under_way
 
-    def known(runs: Sequence[Past]) -> list[tuple[str, int, int]]:
+    def known(runs: Sequence[PastRun]) -> list[tuple[str, int, int]]:
         found = [trial for trial in forecast.trials(runs, "tokens") if trial.past.started_at < cut]
         return sorted((trial.past.run, trial.p50, trial.p90) for trial in found)
 

@@ -3,12 +3,9 @@
 from datetime import timedelta
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as some
+from hypothesis import given, strategies as some
 
-from outlast.core import events as ev
-from outlast.core import restarts
-from outlast.core import state as fold
+from outlast.core import events as ev, restarts, state as fold
 from outlast.core.restarts import Again, Limits, Park, Past, Stop
 from outlast.core.state import RunState
 from outlast.core.values import Contract

@@ -4,8 +4,7 @@ import time
 
 import msgspec
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from outlast.core import secrets
 

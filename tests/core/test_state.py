@@ -5,15 +5,13 @@ from typing import Any
 
 import msgspec
 import pytest
-from hypothesis import HealthCheck, given, settings
-from hypothesis import strategies as st
+from hypothesis import HealthCheck, given, settings, strategies as st
 
-from outlast.core import events as ev
-from outlast.core import state as fold
+from outlast.core import events as ev, state as fold
 from outlast.core.state import RunState, apply
 from outlast.core.values import Allowance, Contract, MemoryRef, SessionMark, Usage, Window
 from outlast.errors import MemoryFull
-from outlast.runs.beat import check_memory
+from outlast.runs.engine.beat import check_memory
 from tests.core.samples import ALL, AT, histories, payload
 
 OPENED = ev.RunOpened(

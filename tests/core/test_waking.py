@@ -4,9 +4,7 @@ from datetime import timedelta
 
 import pytest
 
-from outlast.core import events as ev
-from outlast.core import restarts, statuses, waking
-from outlast.core import state as fold
+from outlast.core import events as ev, restarts, state as fold, statuses, wakeups
 from outlast.core.state import RunState
 from outlast.core.values import Contract
 from tests.core.samples import AT, payload
@@ -38,9 +36,9 @@ def after(*events: ev.AnyEvent, supervised: bool = True) -> RunState:
     return fold.fold(RunState(), [opened, started, *events])
 
 
-def judged(state: RunState, *, lives: bool = False) -> waking.Wake:
+def judged(state: RunState, *, lives: bool = False) -> wakeups.Wake:
     shown = statuses.shown(state.status, holder_lives=lives, in_doubt=bool(state.in_doubt))
-    return waking.judge(state, shown, LATER)
+    return wakeups.judge(state, shown, LATER)
 
 
 WOKEN: dict[str, list[ev.AnyEvent]] = {
@@ -108,17 +106,17 @@ def test_who_died_without_anybodys_wish_is_woken(row: str) -> None:
 @pytest.mark.parametrize("row", NOT_WOKEN)
 def test_whom_somebody_stopped_or_who_needs_somebody_is_not_woken(row: str) -> None:
     events, why = NOT_WOKEN[row]
-    assert judged(after(*events)) == waking.Wake(False, why)
+    assert judged(after(*events)) == wakeups.Wake(False, why)
 
 
 def test_who_is_alive_is_not_woken() -> None:
-    assert judged(after(), lives=True) == waking.Wake(False, "running")
+    assert judged(after(), lives=True) == wakeups.Wake(False, "running")
 
 
 @pytest.mark.parametrize("row", WOKEN)
 def test_a_program_of_somebodys_own_is_theirs_to_start(row: str) -> None:
     wake = judged(after(*WOKEN[row], supervised=False))
-    assert wake == waking.Wake(False, waking.START_ITS_PROGRAM)
+    assert wake == wakeups.Wake(False, wakeups.START_ITS_PROGRAM)
 
 
 def opened(launch: bool) -> ev.RunOpened:
@@ -127,7 +125,7 @@ def opened(launch: bool) -> ev.RunOpened:
 
 
 def test_a_run_that_was_opened_and_never_started_is_not_woken() -> None:
-    assert judged(fold.fold(RunState(), [opened(False)])) == waking.Wake(False, waking.NEVER_STARTED)
+    assert judged(fold.fold(RunState(), [opened(False)])) == wakeups.Wake(False, wakeups.NEVER_STARTED)
 
 
 def test_a_command_killed_before_its_first_attempt_is_woken_unless_somebody_stopped_it() -> None:
@@ -138,12 +136,12 @@ def test_a_command_killed_before_its_first_attempt_is_woken_unless_somebody_stop
 def test_one_whose_attempts_reached_a_limit_unseen_is_not_woken() -> None:
     state = after(*[ended("crash")] * 2)
     shown = statuses.shown(state.status, holder_lives=False, in_doubt=False)
-    assert waking.judge(state, shown, LATER, restarts.Limits(attempts_max=3)).yes
-    assert waking.judge(state, shown, LATER, restarts.Limits(attempts_max=2)) == waking.Wake(
+    assert wakeups.judge(state, shown, LATER, restarts.Limits(attempts_max=3)).yes
+    assert wakeups.judge(state, shown, LATER, restarts.Limits(attempts_max=2)) == wakeups.Wake(
         False, "quarantined"
     )
     fruitless = after(*[ended("crash")] * 3)
-    assert not waking.judge(fruitless, shown, LATER, restarts.Limits()).yes
+    assert not wakeups.judge(fruitless, shown, LATER, restarts.Limits()).yes
 
 
 def test_a_persons_word_ends_the_count_also_of_an_attempt_that_died_without_one() -> None:

@@ -20,8 +20,8 @@ import msgspec
 
 import outlast
 from outlast import faults
-from outlast.chaos.witness import Client, Refused
-from outlast.runs.api.beat import beat_engine
+from outlast.chaos.witness.client import Client, Refused
+from outlast.runs.beat import beat_engine
 
 LEFT = 10  # exit code of an agent that left its run early, on purpose
 BIG = 6_000  # characters; more than fits into an event, so a blob

@@ -25,9 +25,13 @@ from typing import Any
 import msgspec
 
 from outlast import faults
-from outlast.workspace import capture, git, objects, packs, refs, restoring, saves, secret, trees
-from outlast.workspace.reader import ObjectReader
-from outlast.workspace.seam import Purpose
+from outlast.workspace import saves
+from outlast.workspace.capture import saver as capture_saver
+from outlast.workspace.capture.special import secrets as special_secrets
+from outlast.workspace.git import command, objects, packs, refs, trees
+from outlast.workspace.git.reader import ObjectReader
+from outlast.workspace.restore import restore
+from outlast.workspace.types import Purpose
 
 RUN = "therun"
 SECRET = ".env"
@@ -63,8 +67,8 @@ class Job(msgspec.Struct, frozen=True, kw_only=True):
     def state(self) -> Path:
         return Path(self.place) / "state"
 
-    def saver(self) -> capture.Saver:
-        return capture.Saver(self.folder, self.state)
+    def saver(self) -> capture_saver.Saver:
+        return capture_saver.Saver(self.folder, self.state)
 
 
 class Told(msgspec.Struct, frozen=True):
@@ -387,7 +391,9 @@ def check_saves(job: Job, told: tuple[Told, ...]) -> None:
         tips = refs.list_refs(place.common_dir, "refs/outlast/")
         for ref, tip in tips.items():
             saves.read(reader, tip, place.algo)
-            told_by_git = git.run(["rev-parse", "--verify", f"{ref}^{{commit}}"], git_dir=place.common_dir)
+            told_by_git = command.run(
+                ["rev-parse", "--verify", f"{ref}^{{commit}}"], git_dir=place.common_dir
+            )
             assert told_by_git.decode().strip() == tip, ref
         if not told:
             return
@@ -398,7 +404,7 @@ def check_saves(job: Job, told: tuple[Told, ...]) -> None:
         chained = [held.commit for held in saves.chain(place, reader, job.run)]
         missing = [save.number for save in told if save.commit not in chained]
         assert not missing, f"the saves {missing} are not reached, {len(chained)} are"
-        reached = git.run(["rev-list", "--objects", *sorted({*tips.values()})], git_dir=place.common_dir)
+        reached = command.run(["rev-list", "--objects", *sorted({*tips.values()})], git_dir=place.common_dir)
         for line in reached.decode(errors="replace").splitlines():
             reader.read(line.split()[0])  # verified against its name
         for save in told:
@@ -407,7 +413,7 @@ def check_saves(job: Job, told: tuple[Told, ...]) -> None:
             _check_secrets(saver, save)
 
 
-def content(saver: capture.Saver, commit: str) -> dict[str, str]:
+def content(saver: capture_saver.Saver, commit: str) -> dict[str, str]:
     """What is in the worktree's tree of a save."""
     place, reader = saver.repo(), saver.reader()
     held = saves.read(reader, commit, place.algo)
@@ -416,20 +422,22 @@ def content(saver: capture.Saver, commit: str) -> dict[str, str]:
     return {os.fsdecode(path): _digest(reader.read(new.oid)[1]) for path, _, new in found if new is not None}
 
 
-def _check_secrets(saver: capture.Saver, save: Told) -> None:
+def _check_secrets(saver: capture_saver.Saver, save: Told) -> None:
     if not save.secrets:
         return
     place = saver.repo()
     kept = saves.read(saver.reader(), save.commit, place.algo).meta.secrets
-    with ObjectReader(secret.git_dir(saver.private), git.environment()) as reader:
+    with ObjectReader(special_secrets.git_dir(saver.private), command.environment()) as reader:
         found = {item.path: _digest(reader.read(item.oid)[1]) for item in kept}
     assert found == save.secrets, f"the secrets of save {save.number}"
-    reached = git.run(["rev-list", "--objects", secret.REF], git_dir=secret.git_dir(saver.private)).decode()
+    reached = command.run(
+        ["rev-list", "--objects", special_secrets.REF], git_dir=special_secrets.git_dir(saver.private)
+    ).decode()
     oids = {line.split()[0] for line in reached.splitlines()}
     assert {item.oid for item in kept} <= oids, "a secret would be swept by gc"
 
 
-def check_swept(job: Job, saver: capture.Saver) -> None:
+def check_swept(job: Job, saver: capture_saver.Saver) -> None:
     """Nothing is left of a save that was killed."""
     place = saver.repo()
     left = [*place.packs.glob("tmp_outlast_*"), *saver.private.glob("quarantine-*")]
@@ -446,13 +454,13 @@ def check_restores(job: Job, told: tuple[Told, ...]) -> None:
         for save in told:
             held = saves.read(saver.reader(), save.commit, place.algo)
             to = Path(job.place) / f"back-{save.number}"
-            restoring.materialise(saver, held, to)
+            restore.materialise(saver, held, to)
             assert listing(to) == save.files, f"save {save.number} in a new folder"
             shutil.rmtree(to)
         for save in (told[0], told[-1]):
             held = saves.read(saver.reader(), save.commit, place.algo)
             purpose = Purpose(kind="pre-restore", run=job.run)
-            restoring.restore(saver, held, purpose, restoring.Options(force=True, with_secrets=True))
+            restore.restore(saver, held, purpose, restore.Options(force=True, with_secrets=True))
             assert listing(job.folder) == save.files, f"save {save.number} in place"
             assert not save.secrets or _secrets(job.folder) == save.secrets
 

@@ -11,7 +11,7 @@ import msgspec
 import pytest
 
 from outlast import faults
-from outlast.runs.mail import SettleArgs
+from outlast.runs.inbox import SettleArgs
 from outlast.store.protocol import Where
 from tests.crash.agent import LEFT, Blow
 from tests.crash.conftest import MakeWorld

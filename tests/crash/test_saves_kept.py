@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from outlast.workspace import restoring, saves
+from outlast.workspace import saves
+from outlast.workspace.restore import restore
 from tests.crash import saving
 from tests.crash.savers import Worker
 from tests.crash.saving import KINDS, Job, Told
@@ -97,6 +98,6 @@ def test_every_save_of_a_run_travels_in_a_bundle_of_its_newest_ref(kind: str, tm
         for save in told:
             held = saves.read(saver.reader(), save.commit, saver.repo().algo)
             to = tmp_path / f"back-{save.number}"
-            restoring.materialise(saver, held, to)
+            restore.materialise(saver, held, to)
             assert saving.listing(to) == save.files, f"save {save.number}"
     fsck(other)

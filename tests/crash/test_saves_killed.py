@@ -14,8 +14,9 @@ from pathlib import Path
 import pytest
 
 from outlast import SaveFailed
-from outlast.workspace import refs, saves
-from outlast.workspace.seam import Purpose
+from outlast.workspace import saves
+from outlast.workspace.git import refs
+from outlast.workspace.types import Purpose
 from tests.crash import saving
 from tests.crash.savers import Worker
 from tests.crash.saving import KINDS, Job, Told

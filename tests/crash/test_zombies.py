@@ -16,7 +16,7 @@ import pytest
 import outlast
 from outlast.core import events as ev
 from outlast.store import SqliteStore, open_store
-from outlast.store.liveness import boottime_s
+from outlast.store.locks import boottime_s
 from outlast.store.protocol import Batch, Lease
 from tests.crash.agent import Blow
 from tests.crash.conftest import MakeWorld

@@ -15,10 +15,10 @@ from typing import Any, Self
 
 import msgspec
 
-from outlast.chaos.witness import Witness
+from outlast.chaos.witness.client import Witness
 from outlast.core import events as ev
 from outlast.core.state import OpenEffect
-from outlast.runs import gather
+from outlast.runs import reader
 from outlast.store import SqliteStore, open_store
 from outlast.store.protocol import Batch, Summary, Where
 from tests.crash.agent import Blow, Spec
@@ -232,7 +232,7 @@ def dump(store: SqliteStore, summary: Summary) -> dict[str, Any]:
     """A run as its journal tells it."""
 
     def value(payload: ev.Payload | None) -> Any:
-        return None if payload is None else _worded_once(gather.value_of(store, payload))
+        return None if payload is None else _worded_once(reader.value_of(store, payload))
 
     told: dict[str, Any] = {"beats": [], "decided": {}, "effects": {}, "finished": None}
     for item in store.read(summary.run, after=0).events:
@@ -255,8 +255,8 @@ def dump(store: SqliteStore, summary: Summary) -> dict[str, Any]:
                 told["effects"][e.beat, e.n][3:] = [type(e).__name__, None]
             case ev.Finished() as e:
                 told["finished"] = (value(e.result), [check.exit_code for check in e.checks])
-    head = gather.head(store, summary.run)
-    told["plan"] = msgspec.json.decode(msgspec.json.encode(gather.plan_of(store, head)))
+    head = reader.head(store, summary.run)
+    told["plan"] = msgspec.json.decode(msgspec.json.encode(reader.plan_of(store, head)))
     told["memory"] = [(ref.name, ref.uri, ref.digest) for ref in head.memory]
     told["head"] = (
         head.status,

@@ -10,7 +10,7 @@ import threading
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 
-from outlast.gateway import Call, Gateway, Meter, Metered, Refusal
+from outlast.gateway import Call, CallUsage, Gateway, Meter, Refusal
 from tests.support.processes import wait_for
 
 LIMIT_S = 20.0
@@ -25,7 +25,7 @@ class Ledger:
     shut: Refusal | None = None  # also for what is no call
     pending: list[str] = field(default_factory=list)
     calls: list[Call] = field(default_factory=list)
-    spent: list[Metered] = field(default_factory=list)
+    spent: list[CallUsage] = field(default_factory=list)
 
     def before(self, call: Call) -> Refusal | None:
         if self.refusal is None:
@@ -35,19 +35,19 @@ class Ledger:
     def closed(self) -> Refusal | None:
         return self.shut
 
-    def after(self, spent: Metered) -> None:
+    def after(self, spent: CallUsage) -> None:
         self.spent.append(spent)
 
     def words(self) -> str:
         return self.pending.pop(0) if self.pending else ""
 
-    def one(self) -> Metered:
+    def one(self) -> CallUsage:
         """The only call, once it is settled."""
         found = wait_for(lambda: self.spent, LIMIT_S, "a settled call")
         assert len(found) == 1, found
         return found[0]
 
-    def settled(self) -> list[Metered]:
+    def settled(self) -> list[CallUsage]:
         """All of them, once each call that was let pass is settled; never one twice."""
         wait_for(lambda: len(self.spent) >= len(self.calls), LIMIT_S, "every call settled")
         assert sorted(spent.call.id for spent in self.spent) == sorted(call.id for call in self.calls)

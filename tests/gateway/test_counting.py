@@ -8,7 +8,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from outlast.core.values import Usage, Window
-from outlast.gateway import Kind, Metered, Refusal, requests
+from outlast.gateway import CallUsage, Kind, Refusal, requests
 from outlast.gateway.answers import OUTPUT_UNKNOWN
 from tests.agents.protocols import Answer, Answered, wire_for
 from tests.agents.script import Usage as Scripted
@@ -51,7 +51,9 @@ COSTS: dict[Kind, Usage] = {
 }
 
 
-def called(path: str, body: object, *answers: bytes, ledger: Ledger | None = None) -> tuple[Metered, Request]:
+def called(
+    path: str, body: object, *answers: bytes, ledger: Ledger | None = None
+) -> tuple[CallUsage, Request]:
     """One call through a gateway, to its end: how it was settled, and what came back."""
     ledger = ledger or Ledger()
     serve, _ = answering(*answers)
@@ -332,7 +334,7 @@ def test_when_the_ledger_fails_nothing_more_is_forwarded(failing: str) -> None:
             if failing == "before":
                 raise OSError(f"disk full {KEY}")
 
-        def after(self, spent: Metered) -> None:
+        def after(self, spent: CallUsage) -> None:
             raise OSError(f"disk full {KEY}")
 
     serve, seen = answering(answer(b"{}"), answer(b"{}"))

@@ -5,12 +5,11 @@ import socket
 
 import h11
 import pytest
-from hypothesis import example, given
-from hypothesis import strategies as st
+from hypothesis import example, given, strategies as st
 
 from outlast.gateway import heads
-from outlast.gateway.framing import BadFraming, Chunked
-from outlast.web.requests import Hung, Malformed, Wire
+from outlast.gateway.framing import BadFraming, ChunkedBody
+from outlast.web.http.requests import Hung, Malformed, Wire
 
 GET, HOST = b"GET /a HTTP/1.1", b"Host: x"
 POST = b"POST /a HTTP/1.1"
@@ -73,7 +72,7 @@ def we_take_response(block: bytes) -> bool:
 
 
 def we_take_chunks(body: bytes) -> bool:
-    following = Chunked()
+    following = ChunkedBody()
     try:
         following.feed(body)
     except BadFraming:

@@ -8,13 +8,12 @@ import socket
 from datetime import UTC, datetime
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 
 from outlast.gateway import Kind, requests
 from outlast.gateway.answers import TOKENS_MAX, Reading, fault_in
 from outlast.gateway.exchange import Answer, Broken
-from outlast.gateway.framing import BadFraming, Chunked
+from outlast.gateway.framing import BadFraming, ChunkedBody
 from outlast.gateway.heads import HEAD_BYTES_MAX, BadHead, Fields, Line, request_head
 from outlast.gateway.relay import INBOX_MAX
 from outlast.gateway.streams import Copy, Events
@@ -131,7 +130,7 @@ def test_an_answer_is_followed_the_same_however_its_bytes_are_cut(data: st.DataO
 )
 def test_any_body_can_be_followed(body: bytes, coding: bytes) -> None:
     with contextlib.suppress(BadFraming):
-        end, content = Chunked().feed(body)
+        end, content = ChunkedBody().feed(body)
         assert end <= len(body)
         copy = Copy(b"text/event-stream", coding, lambda event: None)
         for piece in content:

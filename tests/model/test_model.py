@@ -16,19 +16,20 @@ from typing import Any
 
 import hypothesis
 import msgspec
-from hypothesis import HealthCheck, Phase
-from hypothesis import strategies as st
+from hypothesis import HealthCheck, Phase, strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 import outlast
 from outlast import Run, faults
 from outlast.core import events as ev
 from outlast.core.state import RunState
-from outlast.runs import acts, fork, gather
-from outlast.runs.api.run import run_engine
-from outlast.runs.beat import open_beat
-from outlast.store import leases, open_store
+from outlast.operations import fork, requests
+from outlast.runs import reader
+from outlast.runs.engine.beat import open_beat
+from outlast.runs.run import run_engine
+from outlast.store import open_store
 from outlast.store.protocol import Where
+from outlast.store.sqlite import leases
 from tests.support import inprocess
 from tests.support.inprocess import Killed, abandon
 
@@ -235,7 +236,7 @@ class Program(RuleBasedStateMachine):
         return [item.event for item in self.person.read(found[0].run, after=0).events] if found else []
 
     def head(self) -> RunState:
-        return gather.head(self.person, inprocess.newest(self.person, "t"))
+        return reader.head(self.person, inprocess.newest(self.person, "t"))
 
     def catch_up(self, events: list[ev.AnyEvent]) -> None:
         """A beat's end may have become durable although the program was never told."""
@@ -345,7 +346,7 @@ class Program(RuleBasedStateMachine):
     @precondition(lambda self: not self.paused and not self.asked)
     @rule()
     def pause(self) -> None:
-        outcome = acts.pause(self.person, inprocess.newest(self.person, "t"))
+        outcome = requests.pause(self.person, inprocess.newest(self.person, "t"))
         self.asked, self.paused = outcome.asked, not outcome.asked
         assert outcome.asked == (self.run is not None)
 
@@ -357,7 +358,7 @@ class Program(RuleBasedStateMachine):
                 raise AssertionError("a paused run was started")
         except outlast.RunRefused:
             pass
-        acts.resume(self.person, inprocess.newest(self.person, "t"))
+        requests.resume(self.person, inprocess.newest(self.person, "t"))
         self.paused = False
 
     @precondition(lambda self: self.run is None and not self.paused)
@@ -368,7 +369,7 @@ class Program(RuleBasedStateMachine):
         for effect in head.in_doubt:
             happened = self.world.done[effect.name] > 0
             result = msgspec.json.encode({"token": effect.name}) if happened else b"null"
-            acts.settle(self.person, head.run, effect.id, "happened" if happened else "did_not", result)
+            requests.settle(self.person, head.run, effect.id, "happened" if happened else "did_not", result)
 
     @precondition(lambda self: self.run is None and self.results)
     @rule(data=st.data())

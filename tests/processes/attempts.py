@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from outlast.processes import reaping
+from outlast.processes import reap
 from outlast.processes.proc import Proc, look
 from tests.support.processes import LIMIT_S, clean_environment, wait_for
 
@@ -72,7 +72,7 @@ class Attempt:
         return int(path.read_text())
 
     def find(self, **more: object) -> list[Proc]:
-        return reaping.find(self.run, **more)  # type: ignore[arg-type]
+        return reap.find(self.run, **more)  # type: ignore[arg-type]
 
     def pids(self, **more: object) -> set[int]:
         return {proc.pid for proc in self.find(**more)}

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from outlast.processes import cgroups
-from outlast.processes.death import Death, OomMark, of_error, of_status
+from outlast.processes.cause_of_death import Death, OomMark, of_error, of_status
 from outlast.processes.programs import CannotStart, ProgramMissing
 from tests.support import environment
 from tests.support.processes import LIMIT_S, python_command, wait_for

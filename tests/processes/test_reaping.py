@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from outlast.processes import reaping
+from outlast.processes import reap
 from outlast.processes.cgroups import Group
 from outlast.processes.proc import describe
 from tests.conftest import Nobody
@@ -45,7 +45,7 @@ while time.monotonic() < end:
 """
 # Adopts the orphans of what it starts, and takes their zombies at once: a bomb must not fill the table of pids.
 KEEPER = """
-from outlast.processes import spawning
+from outlast.processes import spawn as spawning
 spawning.become_subreaper()
 signal.signal(signal.SIGCHLD, signal.SIG_IGN)
 if os.fork() == 0:
@@ -56,8 +56,8 @@ while True: signal.pause()
 """
 
 
-def stopped(attempt: Attempt, *, grace_s: float = 0.2, first: int | None = signal.SIGTERM) -> reaping.Reaped:
-    return reaping.stop(lambda: reaping.search(attempt.run), first=first, grace_s=grace_s)
+def stopped(attempt: Attempt, *, grace_s: float = 0.2, first: int | None = signal.SIGTERM) -> reap.Reaped:
+    return reap.stop(lambda: reap.search(attempt.run), first=first, grace_s=grace_s)
 
 
 def test_an_attempt_is_found_by_its_mark_in_any_epoch_or_in_one(attempt: Attempt) -> None:
@@ -66,7 +66,7 @@ def test_an_attempt_is_found_by_its_mark_in_any_epoch_or_in_one(attempt: Attempt
     assert attempt.pids() == attempt.pids(epoch=3) == {mine}
     assert attempt.pids(epoch=4) == set()
     for other in (attempt.run[:-1], attempt.run + "1", "", f"{attempt.run}.3", "3"):
-        assert reaping.find(other) == []
+        assert reap.find(other) == []
 
 
 def test_a_process_that_ends_when_asked_is_stopped_and_not_killed(attempt: Attempt) -> None:
@@ -93,7 +93,7 @@ def test_a_hurried_wait_ends_the_grace_at_once(attempt: Attempt) -> None:
     attempt.start(IGNORES)
     attempt.told()
     before = time.monotonic()
-    done = reaping.stop(attempt.find, grace_s=600, on_wait=lambda: True)
+    done = reap.stop(attempt.find, grace_s=600, on_wait=lambda: True)
     assert time.monotonic() - before < 30
     assert len(done.killed) == 1
     assert attempt.all_gone()
@@ -124,9 +124,9 @@ signal.pause()
     first = attempt.start(script)
     attempt.told("first")
     child = attempt.told()
-    assert {proc.pid for proc in reaping.search_call(call)} == {child}
-    assert {proc.pid for proc in reaping.search_call(call, root=looked(first))} == {first, child}
-    assert list(reaping.search_call(f"{call}1")) == []
+    assert {proc.pid for proc in reap.search_call(call)} == {child}
+    assert {proc.pid for proc in reap.search_call(call, root=looked(first))} == {first, child}
+    assert list(reap.search_call(f"{call}1")) == []
 
 
 def test_a_frozen_process_gets_the_signal_and_a_chance_to_end_well(attempt: Attempt) -> None:
@@ -206,7 +206,7 @@ def test_a_wiped_orphan_in_a_session_of_its_own_is_found_below_the_guardian(atte
     wait_for(lambda: looked(orphan).ppid == guardian, what="the guardian to adopt it")
     assert attempt.pids() == set()
     assert attempt.pids(roots=[guardian], spare=[guardian]) == {orphan}
-    reaping.stop(lambda: attempt.find(roots=[guardian], spare=[guardian]), first=signal.SIGTERM, grace_s=1)
+    reap.stop(lambda: attempt.find(roots=[guardian], spare=[guardian]), first=signal.SIGTERM, grace_s=1)
     assert not alive(orphan)
     assert alive(guardian)
 
@@ -233,7 +233,7 @@ def test_those_who_are_spared_keep_their_own_helpers(attempt: Attempt) -> None:
 def test_one_who_is_inside_an_attempt_finds_neither_itself_nor_its_ancestors(attempt: Attempt) -> None:
     script = """
 import subprocess
-from outlast.processes import reaping
+from outlast.processes import reap as reaping
 helper = subprocess.Popen(["sleep", "600"])
 found = [proc.pid for proc in reaping.find(sys.argv[1])]
 inside = reaping.inside(sys.argv[1])
@@ -256,11 +256,11 @@ def test_a_fork_bomb_is_frozen_and_killed(attempt: Attempt, runners: int, known:
     keeper = attempt.start(KEEPER, attempt.mark, PREAMBLE + BOMB, str(runners), marked=False)
     wait_for((attempt.folder / "ready").exists, what="the bomb to go off")
     shape = {"roots": [keeper], "spare": [keeper]} if known == "by descent" else {}
-    done = reaping.stop(lambda: reaping.search(attempt.run, **shape), first=None, grace_s=0)
+    done = reap.stop(lambda: reap.search(attempt.run, **shape), first=None, grace_s=0)
     os.kill(keeper, signal.SIGKILL)
     assert attempt.all_gone(2.0), "some of the bomb are alive"
     assert done.escaped == ()
-    assert runners // 4 < len(done.killed) <= reaping.NAMED_MAX + 1
+    assert runners // 4 < len(done.killed) <= reap.NAMED_MAX + 1
 
 
 def test_a_single_process_that_only_forks_and_exits_is_caught(attempt: Attempt) -> None:
@@ -276,7 +276,7 @@ def test_a_zombie_is_nobody_to_stop(attempt: Attempt) -> None:
     wait_for(lambda: state(pid) == "Z", what="a zombie")
     assert attempt.find(roots=[pid]) == []
     before = time.monotonic()
-    assert stopped(attempt, grace_s=30) == reaping.Reaped()
+    assert stopped(attempt, grace_s=30) == reap.Reaped()
     assert time.monotonic() - before < 10
 
 
@@ -284,7 +284,7 @@ def test_another_users_process_escapes_and_is_named(as_nobody: Nobody) -> None:
     environment.need_root()
     script = """
 import sys
-from outlast.processes import proc, reaping
+from outlast.processes import proc, reap as reaping
 found = proc.look(int(sys.argv[1]))
 print(reaping.stop(lambda: [found], grace_s=30))
 """
@@ -311,7 +311,7 @@ def test_a_process_that_does_not_die_escapes_and_is_named_in_bounded_time(attemp
         wait_for(lambda: (folder / "freezer.state").read_text() == "FROZEN\n", what="the frost")
         before = time.monotonic()
         done = stopped(attempt)
-        assert time.monotonic() - before < reaping.KILL_LIMIT_S + 10
+        assert time.monotonic() - before < reap.KILL_LIMIT_S + 10
         assert [name.split(" (")[0] for name in done.escaped] == [f"pid {pid}"]
         assert (done.stopped, done.killed) == ((), ())
     finally:

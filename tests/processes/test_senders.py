@@ -17,7 +17,7 @@ from tests.support.processes import running, wait_for
 READER = """
 import fcntl, os, select, signal, sys, termios
 from pathlib import Path
-from outlast.processes import senders
+from outlast.processes import signals as senders
 
 if "tty" in sys.argv:
     fcntl.ioctl(0, termios.TIOCSCTTY, 0)
@@ -136,7 +136,7 @@ def test_a_sender_outside_of_the_container_is_told_as_that(tmp_path: Path) -> No
 def test_closing_gives_a_waiting_signal_its_usual_effect() -> None:
     script = """
 import os, signal
-from outlast.processes.senders import Signals
+from outlast.processes.signals import Signals
 with Signals([signal.SIGTERM]):
     os.kill(os.getpid(), signal.SIGTERM)
 """

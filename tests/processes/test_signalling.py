@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from outlast.processes import reaping, signalling
+from outlast.processes import reap, signals
 from outlast.processes.proc import look
-from outlast.store.liveness import boottime_s
+from outlast.store.locks import boottime_s
 from tests.processes.attempts import looked
 from tests.support.environment import need_root, skip_or_fail
 from tests.support.processes import alive, running, wait_for
@@ -45,13 +45,13 @@ def test_a_process_that_got_the_pid_of_another_is_never_hit() -> None:
     second = _reuse(first.pid)
     try:
         assert looked(second.pid).identity != old.identity
-        assert signalling.send(old, signal.SIGKILL) == "gone"
-        assert signalling._send_by_pid(old, signal.SIGKILL) == "gone"
-        assert not signalling.is_there(old)
-        assert signalling.wait_gone([old], 600) == []
-        assert reaping.stop(lambda: [old], grace_s=600).killed == ()
+        assert signals.send(old, signal.SIGKILL) == "gone"
+        assert signals._send_by_pid(old, signal.SIGKILL) == "gone"
+        assert not signals.is_there(old)
+        assert signals.wait_gone([old], 600) == []
+        assert reap.stop(lambda: [old], grace_s=600).killed == ()
         assert alive(second.pid)
-        assert signalling.send(looked(second.pid), signal.SIGKILL) == "sent"
+        assert signals.send(looked(second.pid), signal.SIGKILL) == "sent"
         assert second.wait() == -signal.SIGKILL
     finally:
         second.kill()
@@ -61,7 +61,7 @@ def test_a_process_that_got_the_pid_of_another_is_never_hit() -> None:
 def test_the_start_is_compared_also_where_there_is_no_pidfd() -> None:
     with running(["sleep", "600"]) as process:
         other = dataclasses.replace(looked(process.pid), start_ticks=looked(process.pid).start_ticks - 1)
-        for way in (signalling.send, signalling._send_by_pid):
+        for way in (signals.send, signals._send_by_pid):
             assert way(other, signal.SIGKILL) == "gone"
             assert way(looked(process.pid), 0) == "sent"
         assert alive(process.pid)
@@ -78,7 +78,7 @@ def test_waiting_ends_with_the_process_and_not_with_the_limit() -> None:
             other.kill()
 
         before = time.monotonic()
-        assert signalling.wait_gone(procs, 600, on_wait) == []
+        assert signals.wait_gone(procs, 600, on_wait) == []
         assert time.monotonic() - before < 30
         assert met
 
@@ -86,7 +86,7 @@ def test_waiting_ends_with_the_process_and_not_with_the_limit() -> None:
 def test_waiting_in_vain_ends_with_the_limit() -> None:
     with running(["sleep", "600"]) as process:
         proc = looked(process.pid)
-        assert signalling.wait_gone([proc], 0.05) == [proc]
+        assert signals.wait_gone([proc], 0.05) == [proc]
 
 
 def test_without_descriptors_left_processes_are_still_signalled_and_awaited() -> None:
@@ -105,8 +105,8 @@ def test_without_descriptors_left_processes_are_still_signalled_and_awaited() ->
             for fd in fds[-2:]:  # /proc itself is read with two descriptors, one after the other
                 os.close(fd)
             del fds[-2:]
-            assert signalling.send(proc, signal.SIGKILL) == "sent"
-            assert signalling.wait_gone([proc], 30) == []
+            assert signals.send(proc, signal.SIGKILL) == "sent"
+            assert signals.wait_gone([proc], 30) == []
         finally:
             for fd in fds:
                 os.close(fd)
@@ -121,6 +121,6 @@ def test_a_process_is_not_called_gone_when_nobody_can_look() -> None:
         with pytest.raises(OSError, match="Too many open files"):
             look(os.getpid())
         with pytest.raises(OSError, match="Too many open files"):
-            reaping.find("r")
+            reap.find("r")
     finally:
         resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))

@@ -13,9 +13,9 @@ from typing import Any
 
 import pytest
 
-from outlast.processes import spawning
+from outlast.processes import spawn
 from outlast.processes.programs import CannotStart, ProgramMissing, find_program
-from outlast.processes.spawning import Child, Spec, start
+from outlast.processes.spawn import Child, Spec, start
 from tests.conftest import Nobody
 from tests.processes.attempts import PREAMBLE, Attempt, looked
 from tests.support.processes import alive, running, state, wait_for
@@ -112,7 +112,7 @@ def test_no_descriptor_of_ours_is_left_open_in_the_child(tmp_path: Path) -> None
 
 def test_descriptors_that_cross_over_end_in_their_places(tmp_path: Path) -> None:
     script = """
-from outlast.processes.spawning import Spec, start
+from outlast.processes.spawn import Spec, start
 for number, name in enumerate("abc"):
     os.close(number)
     assert os.open(name, os.O_RDWR | os.O_CREAT) == number
@@ -225,7 +225,7 @@ def test_a_program_that_others_may_run_is_not_ours(as_nobody: Nobody) -> None:
 
 
 PARENT = """
-from outlast.processes.spawning import Spec, start
+from outlast.processes.spawn import Spec, start
 child = start(Spec(("sleep", "600"), "/", dict(os.environ), death_signal=signal.SIGKILL, new_session=True))
 Path("child").write_text(str(child.pid))
 ready()
@@ -244,7 +244,7 @@ def test_a_child_dies_when_its_parent_is_killed(attempt: Attempt) -> None:
 
 # The parent dies after the fork and before its death could be noticed, which is when the child asks for the signal.
 TOO_LATE = """
-from outlast.processes import libc, spawning
+from outlast.processes import libc, spawn as spawning
 spec = spawning.Spec(("touch", "ran"), os.getcwd(), dict(os.environ), stdout_fd=int(sys.argv[1]), death_signal=signal.SIGKILL)
 parent = os.getpid()
 def late(option, value):
@@ -270,7 +270,7 @@ def test_orphans_come_to_a_subreaper_and_are_reaped_but_not_the_children_that_ot
 ) -> None:
     script = """
 import subprocess
-from outlast.processes import spawning
+from outlast.processes import spawn as spawning
 spawning.become_subreaper()
 mine = subprocess.Popen(["sh", "-c", "exit 3"])
 while b") Z" not in Path(f"/proc/{mine.pid}/stat").read_bytes():
@@ -290,13 +290,13 @@ ready()
     attempt.start(script)
     attempt.told()
     assert (attempt.folder / "said").read_text() == "False 3 True"
-    assert spawning.reap_orphans() == 0
+    assert spawn.reap_orphans() == 0
 
 
 def test_a_death_that_is_not_ours_to_tell_is_refused_outside_of_the_main_thread(tmp_path: Path) -> None:
     script = """
 import threading
-from outlast.processes.spawning import Spec, start
+from outlast.processes.spawn import Spec, start
 def try_it():
     try:
         start(Spec(("true",), "/", {}))

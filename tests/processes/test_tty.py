@@ -32,7 +32,7 @@ os.kill(os.getpid(), 9)
 SHELL = """
 import fcntl, json, os, select, signal, sys, termios
 from pathlib import Path
-from outlast.processes.spawning import Spec, start
+from outlast.processes.spawn import Spec, start
 from outlast.processes.tty import Terminal
 
 where, agent, *words = sys.argv[1:]

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from outlast import Run, faults
-from outlast.runs.beat import open_beat
+from outlast.runs.engine.beat import open_beat
 from tests.support import inprocess
 
 

@@ -13,10 +13,10 @@ import pytest
 import outlast
 from outlast import Run
 from outlast.core import events as ev
-from outlast.core.keys import effect_key
+from outlast.core.recovery import effect_key
 from outlast.core.state import EFFECTS_OPEN_MAX
-from outlast.runs.api.beat import beat_engine
-from outlast.runs.api.run import run_engine
+from outlast.runs.beat import beat_engine
+from outlast.runs.run import run_engine
 from tests.support import inprocess, processes
 from tests.support.inprocess import at_point, attempt, command, head_of, journal_of, tags
 
@@ -468,7 +468,7 @@ def test_a_probe_may_raise_did_not_happen_too(start: Start) -> None:
 
 def test_a_probe_waits_until_the_far_side_has_settled(start: Start, monkeypatch: pytest.MonkeyPatch) -> None:
     """Time is waited for through the drivers' own step; its length is the contract."""
-    from outlast.runs import drivers
+    from outlast.runs.engine import drivers
 
     waited: list[float] = []
     monkeypatch.setattr(drivers.time, "sleep", waited.append)
@@ -676,7 +676,7 @@ def test_threads_of_one_run_may_act_at_the_same_time(start: Start, store: Any) -
 
 def test_the_beats_beginning_comes_first_whichever_thread_commits_first(start: Start, store: Any) -> None:
     """Two threads record at once: the one that saw the beat not begun is overtaken on its way to the commit."""
-    from outlast.runs.drivers import blocking
+    from outlast.runs.engine.drivers import blocking
 
     with start() as run:
         for beat in run.beats():

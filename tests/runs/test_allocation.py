@@ -11,10 +11,10 @@ import pytest
 
 import outlast
 from outlast import Run, faults
-from outlast.core import events as ev
-from outlast.core import forecast
+from outlast.core import events as ev, forecast
 from outlast.core.values import Allowance, Contract, Parent, Payload
-from outlast.runs import acts, allocation, find
+from outlast.inspect import find
+from outlast.operations import budget_share, requests
 from outlast.store import SqliteStore, open_store
 from outlast.store.protocol import Summary
 from tests.support.inprocess import reading
@@ -35,28 +35,28 @@ def filled(store: SqliteStore, runs: int = 30, tokens: int = 100_000) -> None:
         put(store, n, tokens=tokens + n, time_s=600 + n, status="done", agent="claude")
 
 
-def shared(store: SqliteStore, total: int | None = TOTAL, **more: bool) -> allocation.Split:
+def shared(store: SqliteStore, total: int | None = TOTAL, **more: bool) -> budget_share.Split:
     """What `outlast budget share --yes` does."""
-    with allocation.sharing(store):
+    with budget_share.sharing(store):
         asked: tuple[forecast.Unit, int] | None = None if total is None else ("tokens", total)
-        made = allocation.split(store, "app", asked, allocation.waiting(store, "app"), **more)
-        allocation.apply(store, "app", made)
+        made = budget_share.split(store, "app", asked, budget_share.waiting(store, "app"), **more)
+        budget_share.apply(store, "app", made)
     return made
 
 
 def limits(store: SqliteStore) -> dict[str, int]:
     """The limit of every run that has one."""
-    found = ((each.run, each.state.budget) for each in find.every(store, allocation.Where()))
+    found = ((each.run, each.state.budget) for each in find.every(store, budget_share.Where()))
     return {run: budget.tokens for run, budget in found if budget is not None and budget.tokens is not None}
 
 
 def summary(store: SqliteStore, run: str) -> Summary:
-    return acts.summary_of(store, run)
+    return requests.summary_of(store, run)
 
 
 def finish(store: SqliteStore, run: str) -> None:
     """Somebody cancels it: what it spent is what it needed."""
-    acts.cancel(store, run)
+    requests.cancel(store, run)
 
 
 # -- history -----------------------------------------------------------------------------------------------------------
@@ -72,7 +72,7 @@ def test_history_is_what_roots_have_cost_and_takes_one_query(
     put(opened, 4, tokens=1_000, parent=Parent(root, 1, root))
     asked: list[str] = []
     opened._db.read, ask = (lambda what: (asked.append("query"), ask(what))[1]), opened._db.read  # type: ignore[method-assign]
-    found = {past.name: past for past in allocation.history(opened)}
+    found = {past.name: past for past in budget_share.history(opened)}
     assert len(asked) == 1
     assert set(found) == {"t0", "t1", "t2"}
     assert (found["t0"].tokens, found["t0"].time_s, found["t0"].finished) == (7_000, 61, True)
@@ -82,11 +82,11 @@ def test_history_is_what_roots_have_cost_and_takes_one_query(
 
 
 def test_auto_is_p90_in_round_numbers_and_time_only_where_it_was_learnt(opened: SqliteStore) -> None:
-    budget, found = allocation.auto(opened, goal="fix the parser", project="app")
+    budget, found = budget_share.auto(opened, goal="fix the parser", project="app")
     assert budget == Allowance(tokens=2_000_000)
     assert found.tokens.sure == "default"
     filled(opened)
-    budget, found = allocation.auto(opened, goal="fix the parser", project="app", agent="claude")
+    budget, found = budget_share.auto(opened, goal="fix the parser", project="app", agent="claude")
     assert budget.tokens is not None
     assert found.tokens.p90 <= budget.tokens <= found.tokens.p90 * 1.1
     assert budget.tokens % 1_000 == 0
@@ -96,7 +96,7 @@ def test_auto_is_p90_in_round_numbers_and_time_only_where_it_was_learnt(opened: 
 
 
 def test_without_a_store_the_default_is_said() -> None:
-    assert allocation.suggest(None, goal="anything").tokens.sure == "default"
+    assert budget_share.suggest(None, goal="anything").tokens.sure == "default"
 
 
 def test_the_first_prediction_is_kept_and_priced_again_at_each_beat(
@@ -110,16 +110,16 @@ def test_the_first_prediction_is_kept_and_priced_again_at_each_beat(
             beat.spend(outlast.Usage(input=400_000))
             beat.done()
             head = summary(opened, run.id).state
-            told = allocation.first_told(opened, head)
-            seen.append((head.spent.tokens, allocation.repriced(told, head).tokens))
+            told = budget_share.first_told(opened, head)
+            seen.append((head.spent.tokens, budget_share.repriced(told, head).tokens))
     assert all(spent <= bounds.p50 <= bounds.p90 for spent, bounds in seen)
     assert seen[-1][1] == forecast.Range(1_600_000, 1_600_000)
     assert seen[2][1].p50 > told.tokens.p90, "it was dearer than all before, which the beats tell"
     put(opened, 900, tokens=10**9, status="done")
-    assert allocation.first_told(opened, summary(opened, run.id).state) == told
-    kept = opened.root / "runs" / run.id / allocation.TOLD
+    assert budget_share.first_told(opened, summary(opened, run.id).state) == told
+    kept = opened.root / "runs" / run.id / budget_share.TOLD
     kept.write_bytes(b"{")
-    assert allocation.first_told(opened, summary(opened, run.id).state).tokens.p90 > 0
+    assert budget_share.first_told(opened, summary(opened, run.id).state).tokens.p90 > 0
 
 
 def test_the_agent_of_a_run_that_never_started_is_that_of_its_command(opened: SqliteStore) -> None:
@@ -129,7 +129,7 @@ def test_the_agent_of_a_run_that_never_started_is_that_of_its_command(opened: Sq
             at=BEGIN, run="x" * 12, task="x", project="app", contract=Contract(goal="g"), launch=launch
         )
     )
-    assert allocation._agent(opened, summary(opened, run).state) == "claude"
+    assert budget_share._agent(opened, summary(opened, run).state) == "claude"
 
 
 # -- sharing -----------------------------------------------------------------------------------------------------------
@@ -146,15 +146,15 @@ def test_a_share_adds_up_and_goes_by_need(opened: SqliteStore) -> None:
     found = limits(opened)
     assert sum(found.values()) == TOTAL
     assert found[large] > 5 * found[small]
-    assert found[begun] >= 300_000 + allocation.FLOOR["tokens"]
+    assert found[begun] >= 300_000 + budget_share.FLOOR["tokens"]
     assert [share.before for share in made.shares] == [None, None, None]
 
 
 def test_only_looking_changes_nothing(opened: SqliteStore) -> None:
     put(opened, 0)
-    allocation.split(opened, "app", ("tokens", TOTAL), allocation.waiting(opened, "app"))
+    budget_share.split(opened, "app", ("tokens", TOTAL), budget_share.waiting(opened, "app"))
     assert limits(opened) == {}
-    assert allocation.pools(opened) == {}
+    assert budget_share.pools(opened) == {}
 
 
 def test_other_units_of_a_budget_stay(opened: SqliteStore) -> None:
@@ -196,7 +196,7 @@ def test_a_new_total_begins_anew_when_all_of_the_old_are_over_or_when_asked(open
     shared(opened)
     finish(opened, first)
     put(opened, 1)
-    assert allocation.split(opened, "app", None, allocation.waiting(opened, "app")).used == 700_000
+    assert budget_share.split(opened, "app", None, budget_share.waiting(opened, "app")).used == 700_000
     assert shared(opened, 2_000_000).used == 0
     second = put(opened, 2, tokens=300_000, status="interrupted")
     shared(opened, 2_000_000)
@@ -217,18 +217,20 @@ def test_a_run_that_was_forgotten_counts_with_all_it_was_given(opened: SqliteSto
 def test_too_small_a_total_is_refused_with_the_smallest_that_would_do(opened: SqliteStore) -> None:
     put(opened, 0, tokens=400_000, status="interrupted")
     put(opened, 1)
-    runs = allocation.waiting(opened, "app")
+    runs = budget_share.waiting(opened, "app")
     with pytest.raises(outlast.UsageError) as refused:
-        allocation.split(opened, "app", ("tokens", 300_000), runs)
+        budget_share.split(opened, "app", ("tokens", 300_000), runs)
     assert "--total 440000" in refused.value.hint
-    assert sum(s.limit for s in allocation.split(opened, "app", ("tokens", 440_000), runs).shares) == 440_000
+    assert (
+        sum(s.limit for s in budget_share.split(opened, "app", ("tokens", 440_000), runs).shares) == 440_000
+    )
     with pytest.raises(outlast.UsageError, match="no total"):
-        allocation.split(opened, "app", None, runs)
+        budget_share.split(opened, "app", None, runs)
 
 
 def test_a_torn_file_of_pools_is_named_and_not_overwritten(opened: SqliteStore) -> None:
     put(opened, 0)
-    (opened.root / allocation.POOLS).write_bytes(b'{"app":')
+    (opened.root / budget_share.POOLS).write_bytes(b'{"app":')
     with pytest.raises(outlast.StoreError, match=r"pools\.json"):
         shared(opened)
 

@@ -11,8 +11,8 @@ import pytest
 
 import outlast
 from outlast import Run
-from outlast.runs.api.beat import beat_engine
-from outlast.runs.api.run import run_engine
+from outlast.runs.beat import beat_engine
+from outlast.runs.run import run_engine
 from tests.support import inprocess, processes, strace
 from tests.support.environment import skip_or_fail
 from tests.support.inprocess import at_point, attempt, head_of, tags

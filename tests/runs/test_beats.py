@@ -6,15 +6,14 @@ from typing import Any
 
 import msgspec
 import pytest
-from hypothesis import HealthCheck, given, settings
-from hypothesis import strategies as st
+from hypothesis import HealthCheck, given, settings, strategies as st
 
 import outlast
 from outlast import Run
 from outlast.core import events as ev
 from outlast.core.state import RunState, fold
-from outlast.runs.api.beat import beat_engine
-from outlast.runs.api.run import run_engine
+from outlast.runs.beat import beat_engine
+from outlast.runs.run import run_engine
 from tests.support import inprocess
 from tests.support.inprocess import at_point, attempt, head_of, journal_of, tags
 

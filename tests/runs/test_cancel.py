@@ -10,10 +10,11 @@ import pytest
 
 import outlast
 from outlast import Run
-from outlast.chaos.witness import Unanswered, Witness
+from outlast.chaos.witness.client import Unanswered, Witness
 from outlast.core import events as ev
-from outlast.runs import acts, mail
-from outlast.runs.api.run import run_engine
+from outlast.operations import requests
+from outlast.runs import inbox
+from outlast.runs.run import run_engine
 from outlast.store.protocol import Where
 from tests.support.inprocess import ask, head_of, journal_of, reading
 
@@ -41,7 +42,7 @@ def post(witness: Witness) -> Post:
 
 @pytest.fixture
 def _short_grace(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(mail, "CANCEL_GRACE_S", 0.2)
+    monkeypatch.setattr(inbox, "CANCEL_GRACE_S", 0.2)
 
 
 async def begun(run: Run, act: Awaitable[str]) -> asyncio.Task[str]:
@@ -103,7 +104,7 @@ def test_after_the_grace_period_a_cancel_leaves_the_act_under_way_in_doubt(
     assert "ada" in head.evidence
     with reading(store) as opened:
         assert opened.inbox.pending(head.run) == []
-        acts.settle(opened, head.run, "1.1", "happened", b'"posted"')
+        requests.settle(opened, head.run, "1.1", "happened", b'"posted"')
     assert (head_of(store).status, head_of(store).in_doubt) == ("cancelled", ())
 
 
@@ -219,7 +220,7 @@ def test_a_pause_has_no_grace_period_and_a_cancel_after_it_overtakes_it(
                 left = await begun(run, beat.act("post", post))
                 await asyncio.to_thread(ask, store, "pause")
                 await beat.act("first", int)
-                past = time.monotonic() + 2 * mail.CANCEL_GRACE_S
+                past = time.monotonic() + 2 * inbox.CANCEL_GRACE_S
                 for number in itertools.count():
                     await beat.act(f"second-{number}", int)
                     if time.monotonic() > past:
@@ -238,5 +239,5 @@ def test_a_pause_has_no_grace_period_and_a_cancel_after_it_overtakes_it(
     with reading(store) as opened:
         run = head_of(store).run
         assert opened.inbox.pending(run) == []
-        assert not acts.cancel(opened, run).changed
+        assert not requests.cancel(opened, run).changed
     assert head_of(store).status == "cancelled"

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 import outlast
-from outlast.runs.api.run import run_engine
+from outlast.runs.run import run_engine
 from tests.support.inprocess import journal_of
 
 TRIALS = 200
@@ -18,7 +18,7 @@ TRIALS = 200
 INTERRUPTED = """
 import random, signal, sys
 import outlast
-from outlast.runs.api.run import run_engine
+from outlast.runs.run import run_engine
 mode, store, seed, trials = sys.argv[1:]
 rng = random.Random(seed)
 signal.signal(signal.SIGALRM, signal.default_int_handler)

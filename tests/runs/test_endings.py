@@ -12,8 +12,8 @@ import pytest
 import outlast
 from outlast import Run, faults
 from outlast.core import events as ev
-from outlast.runs import admission
-from outlast.runs.api.run import run_engine
+from outlast.runs.opening import admission
+from outlast.runs.run import run_engine
 from outlast.store.protocol import Where
 from tests.support import inprocess, processes
 from tests.support.inprocess import armed, at_point, attempt, command, head_of, journal_of, tags

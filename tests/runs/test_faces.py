@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import pytest
 
 import outlast
-from outlast.runs.api.run import run_engine
+from outlast.runs.run import run_engine
 
 Start = Callable[..., outlast.Run]
 

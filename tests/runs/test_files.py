@@ -14,8 +14,9 @@ import pytest
 import outlast
 from outlast import Run
 from outlast.core import events as ev
-from outlast.runs import acts, doctor
-from outlast.runs.api.run import run_engine
+from outlast.inspect import doctor
+from outlast.operations import requests
+from outlast.runs.run import run_engine
 from tests.support import inprocess
 from tests.support.inprocess import head_of, journal_of
 
@@ -298,7 +299,7 @@ def test_after_another_boot_files_full_of_zeros_come_back_and_are_named(
     (work / "lost").write_text("")
     (work / "zeros").write_bytes(bytes(7))
     (work / "edited").write_text("by hand")
-    monkeypatch.setattr("outlast.store.liveness.boot_id", lambda: "another boot")
+    monkeypatch.setattr("outlast.store.locks.boot_id", lambda: "another boot")
     with start(workspace=work, files="keep"):
         assert (work / "lost").read_text() == (work / "zeros").read_text() == "content"
         assert (work / "empty on purpose").read_text() == ""
@@ -420,8 +421,8 @@ def test_a_person_who_commits_between_two_attempts_is_asked_whatever_else_was_re
     git(work, "config", "core.logAllRefUpdates", "false")
     theirs = commit(work, "by a person")
     with inprocess.reading(store) as opened:
-        acts.pause(opened, run.id)
-        acts.resume(opened, run.id)
+        requests.pause(opened, run.id)
+        requests.resume(opened, run.id)
     with pytest.raises(outlast.WorkspaceMoved), start(workspace=work):
         pass
     assert git(work, "rev-parse", "main").strip() == theirs
@@ -518,7 +519,7 @@ def test_a_pause_with_a_dirty_tree_saves_the_files(start: Start, store: Path, wo
         for beat in run.beats():
             (work / "a.txt").write_text(f"{beat.number}")
             with inprocess.reading(store) as opened:
-                acts.pause(opened, run.id)
+                requests.pause(opened, run.id)
             beat.done()
     [save] = saves(store, "emergency")
     assert "pause" in save.reason

@@ -8,12 +8,12 @@ from random import Random
 import msgspec
 import pytest
 
-from outlast.core import events as ev
-from outlast.core import state as st
+from outlast.core import events as ev, state as st
 from outlast.core.values import Allowance, Usage
 from outlast.errors import OutlastError
-from outlast.runs import acts, fork, ledger, tally
-from outlast.runs.mail import BudgetArgs, Move
+from outlast.inspect import ledger, ledger_sums
+from outlast.operations import fork, requests as operations_requests
+from outlast.runs.inbox import BudgetArgs, Move
 from outlast.store import SqliteStore, open_store
 from outlast.store.protocol import Where
 from tests.support.journals import Agent, Scribe
@@ -96,26 +96,26 @@ def test_a_fork_cut_off_after_its_move_is_ended_by_the_same_command(
     given = Allowance(tokens=4_000, beats=2)
     move = Move("abcdefghjkmn", "other", 1, given)
     args = BudgetArgs(4_000, beats=2, fork=move) if what == "less" else BudgetArgs(6_000, beats=7, fork=move)
-    acts.ask(store, run, "fork", what, msgspec.json.encode(args))
-    plan = fork.prepare(store, acts.summary_of(store, run), at=1, budget=given)
+    operations_requests.ask(store, run, "fork", what, msgspec.json.encode(args))
+    plan = fork.prepare(store, operations_requests.summary_of(store, run), at=1, budget=given)
     assert (plan.moved_already, plan.opened.run) == (True, move.run)
     assert fork.make(store, plan) == move.run
-    assert acts.summary_of(store, run).state.budget == Allowance(tokens=6_000, beats=7)
-    assert acts.summary_of(store, move.run).state.budget == Allowance(tokens=5_000, beats=3)
-    again = fork.prepare(store, acts.summary_of(store, run), at=1, task="other", budget=given)
+    assert operations_requests.summary_of(store, run).state.budget == Allowance(tokens=6_000, beats=7)
+    assert operations_requests.summary_of(store, move.run).state.budget == Allowance(tokens=5_000, beats=3)
+    again = fork.prepare(store, operations_requests.summary_of(store, run), at=1, task="other", budget=given)
     assert (again.exists, fork.make(store, again)) == (True, move.run)
 
 
 def test_what_was_moved_is_less_on_record_and_in_the_ledger(store: SqliteStore, rng: Random) -> None:
     run = limited(store, rng)
     given = Allowance(tokens=4_000, beats=2)
-    fork.make(store, fork.prepare(store, acts.summary_of(store, run), at=1, budget=given))
+    fork.make(store, fork.prepare(store, operations_requests.summary_of(store, run), at=1, budget=given))
     requests = [item.event for item in store.read(run, after=0, tags=("requested",)).events]
     assert [event.what for event in requests if isinstance(event, ev.Requested)] == ["less", "forked"]
-    sums = tally.Sums(last=1)
+    sums = ledger_sums.Sums(last=1)
     ledger.take_in(store, run, sums)
     left = Allowance(tokens=6_000, beats=7)
-    assert (acts.summary_of(store, run).state.budget, sums.limits[-1][1]) == (left, left)
+    assert (operations_requests.summary_of(store, run).state.budget, sums.limits[-1][1]) == (left, left)
 
 
 def test_a_limit_stays_one_whatever_is_taken_off_it() -> None:

@@ -8,11 +8,11 @@ import pytest
 
 import outlast
 from outlast import Run
-from outlast.chaos.witness import Witness
-from outlast.runs.api.run import run_engine
+from outlast.chaos.witness.client import Witness
+from outlast.runs.run import run_engine
 from outlast.store import open_store
-from outlast.store.leases import WAKEUP_GRACE_S
-from outlast.store.liveness import boottime_s
+from outlast.store.locks import boottime_s
+from outlast.store.sqlite.leases import WAKEUP_GRACE_S
 from tests.support.inprocess import reading
 from tests.support.processes import wait_for
 

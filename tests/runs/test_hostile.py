@@ -20,9 +20,9 @@ import outlast
 from outlast import Run, faults
 from outlast.core import events as ev
 from outlast.core.values import Contract
-from outlast.effects.ops import Append
-from outlast.runs.api.beat import beat_engine
-from outlast.runs.api.run import run_engine
+from outlast.runs.beat import beat_engine
+from outlast.runs.engine.steps import Append
+from outlast.runs.run import run_engine
 from outlast.store import open_store
 from outlast.store.protocol import Batch, Where
 from tests.support import inprocess

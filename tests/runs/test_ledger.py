@@ -7,15 +7,15 @@ from pathlib import Path
 
 import msgspec
 import pytest
-from hypothesis import given
-from hypothesis import strategies as some
+from hypothesis import given, strategies as some
 
 from outlast.core import events as ev
 from outlast.core.values import Allowance, Contract, Payload, Usage, Window
 from outlast.errors import UsageError
-from outlast.runs import ledger, tally, terms
+from outlast.inspect import ledger, ledger_sums
+from outlast.runs.opening import terms
 from outlast.store.protocol import Batch, Summary, Where
-from outlast.store.sqlite import SqliteStore
+from outlast.store.sqlite.store import SqliteStore
 
 AT = datetime(2026, 11, 15, 12, 0, tzinfo=UTC)
 PEAK_MAX_BYTES = 4 << 20
@@ -74,7 +74,7 @@ usages = some.builds(
 
 @given(some.lists(some.tuples(some.integers(0, 4), usages), max_size=30), some.booleans())
 def test_tools_steps_and_beats_each_add_up_to_the_whole(beats: list[tuple[int, Usage]], cut: bool) -> None:
-    sums = tally.Sums(last=1_000)
+    sums = ledger_sums.Sums(last=1_000)
     sums.take(ev.AttemptStarted(at=AT, epoch=1))
     whole = Usage()
     for number, (calls, usage) in enumerate(beats, 1):
@@ -92,7 +92,7 @@ def test_tools_steps_and_beats_each_add_up_to_the_whole(beats: list[tuple[int, U
     assert sum(row.tokens for row in sums.tools()) == whole.tokens
     assert sum(row.cost_microusd for row in sums.tools()) == whole.cost_microusd
     assert sum(row.spent.tokens for row in sums.beats()) == whole.tokens
-    over = tally.Over(sums, AT, AT + timedelta(hours=1), AT)
+    over = ledger_sums.Over(sums, AT, AT + timedelta(hours=1), AT)
     assert [spent for _, spent, _ in over.series("tokens")][-1] == whole.tokens
     assert sum(row.spent.tokens for row in sums.attempts(0)) == whole.tokens
 
@@ -101,13 +101,13 @@ def test_tools_steps_and_beats_each_add_up_to_the_whole(beats: list[tuple[int, U
 def test_the_time_that_an_agent_lived_is_spread_and_not_lost(end_ms: int, lived_ms: int) -> None:
     since, until = AT, AT + timedelta(milliseconds=end_ms)
     lived_ms = min(lived_ms, end_ms)
-    over = tally.Over(tally.Sums(last=0), since, until, AT + timedelta(hours=9), lived_ms)
+    over = ledger_sums.Over(ledger_sums.Sums(last=0), since, until, AT + timedelta(hours=9), lived_ms)
     (*_, (_, spent, _)) = over.series("time")
     assert abs(spent - lived_ms // 1000) <= 1
 
 
 def test_the_window_is_a_gauge_and_a_raised_limit_holds_from_then_on() -> None:
-    sums = tally.Sums(last=10)
+    sums = ledger_sums.Sums(last=10)
     opened = ev.RunOpened(
         at=AT, run="r", task="t", project="p", contract=Contract(), budget=Allowance(window_pct=50)
     )
@@ -119,7 +119,7 @@ def test_the_window_is_a_gauge_and_a_raised_limit_holds_from_then_on() -> None:
     sums.take(ev.Requested(at=AT + timedelta(minutes=30), id=0, by="me", what="budget", args=args))
     points = [
         (spent, limit)
-        for _, spent, limit in tally.Over(sums, AT, AT + timedelta(minutes=60), AT).series("window")
+        for _, spent, limit in ledger_sums.Over(sums, AT, AT + timedelta(minutes=60), AT).series("window")
     ]
     assert [points[at] for at in (0, 10, 20, 30, 59)] == [
         (0, 5_000), (2_000, 5_000), (4_550, 5_000), (4_550, 8_000), (300, 8_000),
@@ -149,12 +149,12 @@ def test_any_text_is_a_moment_ahead_or_refused(text: str) -> None:
 
 
 def test_two_marks_become_one_and_nothing_of_them_is_lost(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(tally, "MARKS_MAX", 8)
-    sums = tally.Sums(last=10)
+    monkeypatch.setattr(ledger_sums, "MARKS_MAX", 8)
+    sums = ledger_sums.Sums(last=10)
     for beat in range(1, 101):
         at, window = AT + timedelta(minutes=beat), Window(beat / 2)
         sums.take(ev.BeatDone(at=at, beat=beat, spent=Usage(input=beat, time_ms=1_000), window=window))
-    over = tally.Over(sums, AT, AT + timedelta(minutes=100), AT)
+    over = ledger_sums.Over(sums, AT, AT + timedelta(minutes=100), AT)
     assert len(sums.marks) <= 8 >= len(sums.windows)
     last = {unit: list(over.series(unit))[-1][1] for unit in ("tokens", "beats", "time", "window")}
     assert last == {"tokens": 5_050, "beats": 100, "time": 100, "window": 5_000}
@@ -163,7 +163,7 @@ def test_two_marks_become_one_and_nothing_of_them_is_lost(monkeypatch: pytest.Mo
 def test_kept_sums_go_on_and_say_what_new_ones_do(tmp_path: Path) -> None:
     store = SqliteStore(tmp_path, tmp_path / "outlast.db")
     try:
-        sums, now = tally.Sums(last=50), AT + timedelta(hours=2)
+        sums, now = ledger_sums.Sums(last=50), AT + timedelta(hours=2)
         run = long_run(store, "many", 1_500)
         first = ledger.of(store, run, now, sums=sums)
         place = sums.seq

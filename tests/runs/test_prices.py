@@ -9,8 +9,8 @@ from outlast import settings
 from outlast.agents import aider
 from outlast.core.values import Usage
 from outlast.errors import BadSetting
-from outlast.runs import prices
-from outlast.runs.prices import Price, Rates, Tier
+from outlast.operations import prices
+from outlast.operations.prices import Price, Rates, Tier
 
 TODAY = date(2026, 11, 16)
 # What the CLIs of tests/agents take for a model when nobody names one, and what they offer beside it. Read from the

@@ -11,8 +11,8 @@ from msgspec.structs import replace
 import outlast
 from outlast import Run
 from outlast.core import events as ev
-from outlast.runs import endings
-from outlast.runs.api.run import run_engine
+from outlast.runs import attempts
+from outlast.runs.run import run_engine
 from tests.support.inprocess import at_point, attempt, head_of, journal_of
 
 Start = Callable[..., Run]
@@ -140,11 +140,11 @@ def test_an_attempt_that_was_lost_is_charged_the_time_until_it_was_last_seen(sta
         head = run_engine(run).state
         assert head.attempt is not None
         since_s = head.attempt.uptime_s
-        seen = endings.lost(head, run_engine(run).journal.now(), last_seen_s=since_s + 600.0)
+        seen = attempts.lost(head, run_engine(run).journal.now(), last_seen_s=since_s + 600.0)
         other = replace(
             head, attempt=replace(head.attempt, boot_id="another"), updated_at=head.attempt.started_at + HOUR
         )
-        before_boot = endings.lost(other, run_engine(run).journal.now(), last_seen_s=since_s + 600.0)
+        before_boot = attempts.lost(other, run_engine(run).journal.now(), last_seen_s=since_s + 600.0)
     assert seen.spent == outlast.Usage(time_ms=600_000)
     assert before_boot.spent == outlast.Usage(time_ms=3_600_000), "until its last event"
 

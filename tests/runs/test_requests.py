@@ -9,8 +9,8 @@ import pytest
 import outlast
 from outlast import Run
 from outlast.core import events as ev
-from outlast.runs import acts
-from outlast.runs.api.run import run_engine
+from outlast.operations import requests
+from outlast.runs.run import run_engine
 from tests.support import inprocess
 from tests.support.inprocess import ask, at_point, attempt, command, head_of, journal_of, tags
 
@@ -238,7 +238,7 @@ def test_a_budget_can_be_lifted(start: Start, store: Path) -> None:
     with pytest.raises(outlast.BudgetReached), start(budget=20) as run:
         spend(run, 10)
     with inprocess.reading(store) as opened:
-        acts.set_budget(opened, run.id, None)
+        requests.set_budget(opened, run.id, None)
     assert head_of(store).budget is None
     with start() as run:
         run.finish()
@@ -249,7 +249,7 @@ def test_more_budget_on_top_lets_the_run_go_on(start: Start, store: Path) -> Non
     with pytest.raises(outlast.BudgetReached), start(budget=["20", "beats=9"]) as run:
         spend(run, 10)
     with inprocess.reading(store) as opened:
-        acts.add_budget(opened, run.id, outlast.Allowance(tokens=10, cost_microusd=5))
+        requests.add_budget(opened, run.id, outlast.Allowance(tokens=10, cost_microusd=5))
     assert head_of(store).budget == outlast.Allowance(tokens=30, beats=9), (
         "a unit without a limit stays without one"
     )

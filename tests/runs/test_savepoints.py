@@ -12,15 +12,18 @@ from random import Random
 import pytest
 
 from outlast.errors import SaveDamaged, UsageError
-from outlast.runs import bisecting, rescue, thinning
-from outlast.runs.bisecting import Verdict
-from outlast.runs.savepoints import HAND, Desk, workspace_around
+from outlast.operations import bisect, watch
+from outlast.operations.bisect import Verdict
+from outlast.operations.gc import saves as gc_saves
+from outlast.operations.saves.find import HAND, Saves
 from outlast.store import SqliteStore
-from outlast.workspace import objects, saves, shedding
-from outlast.workspace import thinning as chains
-from outlast.workspace.packs import PackWriter
-from outlast.workspace.reader import ObjectReader
-from outlast.workspace.seam import Purpose
+from outlast.workspace import saves
+from outlast.workspace.compact import chain as chains, prune
+from outlast.workspace.git import objects
+from outlast.workspace.git.packs import PackWriter
+from outlast.workspace.git.reader import ObjectReader
+from outlast.workspace.repo import workspace_around
+from outlast.workspace.types import Purpose
 from tests.support.environment import TIMEOUT_S, Isolated
 
 
@@ -52,8 +55,8 @@ def folder(
 
 
 @pytest.fixture
-def desk(folder: Path, state: Isolated) -> Iterator[Desk]:
-    made = Desk(state.state_home / "outlast", None, str(folder), None)
+def desk(folder: Path, state: Isolated) -> Iterator[Saves]:
+    made = Saves(state.state_home / "outlast", None, str(folder), None)
     yield made
     made.close()
 
@@ -87,15 +90,15 @@ def test_worktrees_are_found_four_folders_deep_and_not_in_hidden_or_heavy_ones(t
     ):
         (root / place).mkdir(parents=True)
     (root / "loop").symlink_to(root)
-    assert set(rescue.worktrees([root])) == {root / "a", root / "b/c/d/e"}
-    assert rescue.worktrees([root / "a/inside", root / "a"]) == [root / "a/inside", root / "a"]
-    assert rescue.worktrees([root / "b/c"]) == [root / "b/c/d/e", root / "b/c/d/f/g"]
+    assert set(watch.worktrees([root])) == {root / "a", root / "b/c/d/e"}
+    assert watch.worktrees([root / "a/inside", root / "a"]) == [root / "a/inside", root / "a"]
+    assert watch.worktrees([root / "b/c"]) == [root / "b/c/d/e", root / "b/c/d/f/g"]
 
 
 # -- which save --------------------------------------------------------------------------------------------------------
 
 
-def test_a_save_is_found_by_commit_beginning_and_ref(desk: Desk, folder: Path) -> None:
+def test_a_save_is_found_by_commit_beginning_and_ref(desk: Saves, folder: Path) -> None:
     (folder / "file").write_text("two\n")
     made = desk.save("words")
     assert made.commit is not None
@@ -122,7 +125,7 @@ def test_a_save_is_found_by_commit_beginning_and_ref(desk: Desk, folder: Path) -
         desk.find("hand/wrong")
 
 
-def test_a_beginning_that_fits_several_saves_lists_them(desk: Desk, folder: Path) -> None:
+def test_a_beginning_that_fits_several_saves_lists_them(desk: Saves, folder: Path) -> None:
     (folder / "file").write_text("two\n")
     made = desk.save().commit
     assert made is not None
@@ -149,7 +152,7 @@ def test_a_beginning_that_fits_several_saves_lists_them(desk: Desk, folder: Path
 
 def paced(changes: set[int], seconds: int) -> list[int]:
     """The seconds at which a worktree is saved that changes at these."""
-    pace, found = rescue.Pace(), []
+    pace, found = watch.Pace(), []
     for now in range(seconds):
         if now in changes:
             pace.changed(now)
@@ -187,7 +190,7 @@ def test_a_search_finds_the_first_bad_place_and_asks_little(rng: Random) -> None
             asked.append(at)
             return "bad" if at >= turns else "good"
 
-        outcome, bad, good = bisecting.search(min(begun, count - 1), count, verdict)
+        outcome, bad, good = bisect.search(min(begun, count - 1), count, verdict)
         assert len(asked) == len(set(asked)) <= 10
         if turns >= count:
             assert (outcome, bad, good) == ("never", None, count - 1)
@@ -204,7 +207,7 @@ def test_a_search_with_skips_never_blames_a_place_before_a_good_one(rng: Random)
         truth: list[Verdict] = [
             "skipped" if rng.random() < 0.4 else "bad" if at >= turns else "good" for at in range(count)
         ]
-        outcome, bad, good = bisecting.search(0, count, truth.__getitem__)
+        outcome, bad, good = bisect.search(0, count, truth.__getitem__)
         bads = [at for at in range(count) if truth[at] == "bad"]
         goods = [at for at in range(count) if truth[at] == "good"]
         if not bads:
@@ -219,7 +222,7 @@ def test_a_search_with_skips_never_blames_a_place_before_a_good_one(rng: Random)
 # -- thinning ----------------------------------------------------------------------------------------------------------
 
 
-def chain_of(desk: Desk, folder: Path, run: str, count: int) -> list[saves.Held]:
+def chain_of(desk: Saves, folder: Path, run: str, count: int) -> list[saves.Held]:
     """Saves of a run, oldest first."""
     for number in range(count):
         (folder / "file").write_text(f"{run} {number}\n")
@@ -227,7 +230,7 @@ def chain_of(desk: Desk, folder: Path, run: str, count: int) -> list[saves.Held]
     return list(saves.chain(desk.saver().repo(), desk.saver().reader(), run))[::-1]
 
 
-def test_a_thinned_chain_holds_the_kept_saves_and_nothing_else(desk: Desk, folder: Path) -> None:
+def test_a_thinned_chain_holds_the_kept_saves_and_nothing_else(desk: Saves, folder: Path) -> None:
     held = chain_of(desk, folder, "run", 6)
     place, keep = desk.saver().repo(), [held[1], held[4]]
     with ObjectReader(place.common_dir, dict(os.environ)) as reader:
@@ -246,7 +249,7 @@ def test_a_thinned_chain_holds_the_kept_saves_and_nothing_else(desk: Desk, folde
 
 
 def test_a_save_in_the_middle_of_a_merge_keeps_what_the_merge_needs_when_it_is_thinned(
-    desk: Desk, folder: Path
+    desk: Saves, folder: Path
 ) -> None:
     git(folder, "switch", "-qc", "other")
     (folder / "file").write_text("theirs\n")
@@ -273,7 +276,7 @@ def test_a_save_in_the_middle_of_a_merge_keeps_what_the_merge_needs_when_it_is_t
     assert git(folder, "show", f"{left.commit}^2^2:stages/3/file") == "theirs"
 
 
-def test_shedding_gives_back_what_nothing_reaches_and_spares_the_young(desk: Desk, folder: Path) -> None:
+def test_shedding_gives_back_what_nothing_reaches_and_spares_the_young(desk: Saves, folder: Path) -> None:
     (folder / "big").write_bytes(os.urandom(300_000))
     held = chain_of(desk, folder, "run", 3)
     (folder / "big").unlink()
@@ -281,13 +284,13 @@ def test_shedding_gives_back_what_nothing_reaches_and_spares_the_young(desk: Des
     place = desk.saver().repo()
     with ObjectReader(place.common_dir, dict(os.environ)) as reader:
         chains.thin(place, reader, "run", [last], anchor=True)
-    before = shedding.packed_bytes(place)
-    assert shedding.shed(place) == 0
-    assert shedding.packed_bytes(place) == before
+    before = prune.packed_bytes(place)
+    assert prune.shed(place) == 0
+    assert prune.packed_bytes(place) == before
     for path in place.packs.iterdir():
         os.utime(path, (time.time() - 3600,) * 2)
-    assert shedding.shed(place) > 290_000
-    assert shedding.shed(place) == 0
+    assert prune.shed(place) > 290_000
+    assert prune.shed(place) == 0
     kept = git(folder, "rev-parse", "refs/outlast/run/kept")
     assert git(folder, "rev-parse", f"{kept}^{{tree}}") == last.tree
     assert held[0].commit not in git(folder, "cat-file", "--batch-all-objects", "--batch-check")
@@ -297,7 +300,7 @@ def test_shedding_gives_back_what_nothing_reaches_and_spares_the_young(desk: Des
 
 
 def test_saves_of_a_run_that_this_store_does_not_know_are_left_alone(
-    desk: Desk, folder: Path, state: Isolated
+    desk: Saves, folder: Path, state: Isolated
 ) -> None:
     chain_of(desk, folder, "elsewhere", 3)
     for number in range(3):
@@ -307,8 +310,8 @@ def test_saves_of_a_run_that_this_store_does_not_know_are_left_alone(
     root = state.state_home / "outlast"
     store = SqliteStore(root, root / "outlast.db")
     try:
-        terms = thinning.Terms(older_than=timedelta(0), now=datetime.now(UTC), budget_bytes=1)
-        done = thinning.thin(store, terms)
+        terms = gc_saves.Terms(older_than=timedelta(0), now=datetime.now(UTC), budget_bytes=1)
+        done = gc_saves.thin(store, terms)
     finally:
         store.close()
     assert [(each.run, each.why, each.removed) for each in done.runs] == [(HAND, "old", 2)]

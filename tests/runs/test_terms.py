@@ -8,7 +8,7 @@ import pytest
 
 import outlast
 from outlast import Run
-from outlast.runs.api.run import run_engine
+from outlast.runs.run import run_engine
 
 Start = Callable[..., Run]
 

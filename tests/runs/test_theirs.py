@@ -11,7 +11,7 @@ import pytest
 
 import outlast
 from outlast.core import events as ev
-from outlast.runs.api.run import run_engine
+from outlast.runs.run import run_engine
 from tests.runs.test_files import Boom, Start, commit, fail, git, saves, work, work_on
 from tests.support import inprocess
 from tests.support.inprocess import journal_of

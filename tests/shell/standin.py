@@ -11,7 +11,7 @@ import signal
 import sys
 from pathlib import Path
 
-from outlast.chaos.witness import Client, performances
+from outlast.chaos.witness.client import Client, performances
 
 
 def strike(here: str) -> None:

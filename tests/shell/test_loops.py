@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from outlast.chaos.witness import Witness
+from outlast.chaos.witness.client import Witness
 from tests.shell.world import LIMIT_S, Project, need_examples, project
 from tests.support.processes import wait_for
 

@@ -25,8 +25,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from outlast.core import events as ev
-from outlast.core import state as st
+from outlast.core import events as ev, state as st
 from outlast.core.values import NOTHING, Contract, Parent, Payload
 from outlast.errors import (
     LeaseLost,

@@ -13,11 +13,11 @@ from typing import Any
 import msgspec
 
 import outlast
-from outlast.core import events as ev
-from outlast.core import state as st
-from outlast.runs import gather
-from outlast.store import open_store, schema
+from outlast.core import events as ev, state as st
+from outlast.runs import reader
+from outlast.store import open_store
 from outlast.store.protocol import Where
+from outlast.store.sqlite import schema
 
 FIXTURES = Path(__file__).with_name("fixtures")
 
@@ -72,10 +72,10 @@ def contents(store: Path) -> dict[str, Any]:
                 "tags": [ev.tag_of(event) for event in events],
                 "events": [msgspec.json.decode(ev.encode(event)) for event in events],
                 "folded": _plain(st.fold(st.RunState(), events)),
-                "head": _plain(gather.head(opened, summary.run)),
-                "plan": msgspec.to_builtins(gather.plan_of(opened, summary.state)),
+                "head": _plain(reader.head(opened, summary.run)),
+                "plan": msgspec.to_builtins(reader.plan_of(opened, summary.state)),
                 "results": [
-                    gather.value_of(opened, event.result)
+                    reader.value_of(opened, event.result)
                     for event in events
                     if isinstance(event, ev.BeatDone)
                 ],

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from outlast.store import files
+from outlast.store import durable
 
 
 def test_every_new_folder_is_made_durable_through_the_one_above(
@@ -19,5 +19,5 @@ def test_every_new_folder_is_made_durable_through_the_one_above(
         real(fd)
 
     monkeypatch.setattr(os, "fsync", fsync)
-    files.make_folder(tmp_path / "a" / "b")
+    durable.make_folder(tmp_path / "a" / "b")
     assert flushed == [str(tmp_path), str(tmp_path / "a")]

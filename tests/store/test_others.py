@@ -10,11 +10,12 @@ import pytest
 
 from outlast.core import events as ev
 from outlast.core.values import Contract, Parent
+from outlast.dashboard import report
 from outlast.errors import StoreTooNew
 from outlast.store import open_store
 from outlast.store.protocol import Batch, Store, Where
-from outlast.store.sqlite import SqliteStore
-from outlast.supervisor import reporting, waking_up
+from outlast.store.sqlite.store import SqliteStore
+from outlast.supervisor.control import wake
 
 NOW = datetime(2026, 11, 15, 12, tzinfo=UTC)
 UNKNOWN = b'{"t":"brand_new_kind","at":"2026-11-16T04:00:00Z","more":1}'
@@ -220,12 +221,12 @@ def test_a_run_of_a_newer_outlast_keeps_no_other_from_being_woken_or_told(store:
     for name in ("run1", "run2"):
         store.create(opened(name), stages(2))
     inject(store, "run1", UNKNOWN)
-    told = {each.run: (each.wake, each.why) for each in waking_up.sleepers(store)}
+    told = {each.run: (each.wake, each.why) for each in wake.sleepers(store)}
     assert told["run1"][0] is False
     assert "cannot be read here" in told["run1"][1]
     assert set(told) == {"run1", "run2"}
-    assert waking_up.sleepers(store, parked_only=True) == []
-    page = reporting.page(store, NOW - timedelta(days=1), NOW + timedelta(days=1))
+    assert wake.sleepers(store, parked_only=True) == []
+    page = report.page(store, NOW - timedelta(days=1), NOW + timedelta(days=1))
     whats = {row.run: (row.what, row.why) for row in page.runs}
     assert whats["run1"][0] == "needs you"
     assert "cannot be read here" in whats["run1"][1]

@@ -12,10 +12,10 @@ import pytest
 from outlast.core import events as ev
 from outlast.core.values import Contract
 from outlast.errors import StoreGone, StoreRefused, UnknownRun
-from outlast.runs import allocation
+from outlast.inspect import forecast
 from outlast.store import open_store
 from outlast.store.protocol import Batch, Where
-from outlast.store.sqlite import SqliteStore
+from outlast.store.sqlite.store import SqliteStore
 from tests.support.environment import need_root, need_tool
 
 NOW = datetime(2026, 11, 15, 12, tzinfo=UTC)
@@ -54,7 +54,7 @@ def test_who_reads_makes_and_changes_nothing(root: Path) -> None:
         assert [summary.run for summary in store.list(Where())] == ["run1"]
         assert not store.holder_lives("run1")
         assert store.changes(0).runs == ("run1",)
-        allocation.first_told(store, store.list(Where())[0].state)
+        forecast.first_forecast(store, store.list(Where())[0].state)
         with pytest.raises(UnknownRun):
             store.read("run2")
         for write in (
@@ -110,7 +110,7 @@ import sys
 from pathlib import Path
 from outlast.errors import OutlastError
 from outlast.store.protocol import Where
-from outlast.store.sqlite import SqliteStore
+from outlast.store.sqlite.store import SqliteStore
 root = Path(sys.argv[1])
 for reading in (False, True):
     try:

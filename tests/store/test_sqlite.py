@@ -24,8 +24,9 @@ from outlast.errors import (
     StoreRewound,
     StoreTooNew,
 )
-from outlast.store import SqliteStore, files, leases, liveness, open_store, schema
+from outlast.store import SqliteStore, durable, locks, open_store
 from outlast.store.protocol import Store, Where
+from outlast.store.sqlite import leases, schema
 from tests.store import make_fixture
 from tests.store.conformance import StoreConformance, appended, batch, opened, stage, stages
 from tests.support import processes, strace
@@ -160,9 +161,9 @@ def test_new_folders_are_flushed_up_to_the_first_old_one(tmp_path: Path) -> None
 
 
 def test_a_network_file_system_is_refused(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    here = files.fs_type(path)
+    here = durable.fs_type(path)
     assert here
-    monkeypatch.setattr(files, "NETWORK_TYPES", frozenset({here}))
+    monkeypatch.setattr(durable, "NETWORK_TYPES", frozenset({here}))
     with pytest.raises(StoreRefused, match=here):
         open_store(path)
     assert not path.exists()
@@ -176,7 +177,7 @@ def test_the_file_system_under_any_mount_point_is_known(tmp_path: Path, name: st
     place = tmp_path / name
     place.mkdir()
     script = (
-        "import subprocess, sys; from pathlib import Path; from outlast.store import files\n"
+        "import subprocess, sys; from pathlib import Path; from outlast.store import durable as files\n"
         "subprocess.run(['mount', '-t', 'tmpfs', 'none', sys.argv[1]], check=True)\n"
         "print(files.fs_type(Path(sys.argv[1]) / 'deep' / 'er'))"
     )
@@ -383,16 +384,16 @@ def test_a_holder_frozen_inside_an_act_is_killed_before_its_run_is_taken(
 
 
 def test_a_process_that_has_our_pid_by_chance_is_not_killed() -> None:
-    me = liveness.myself()
-    assert liveness.is_here(me)
+    me = locks.myself()
+    assert locks.is_here(me)
     for stranger in (
         msgspec.structs.replace(me, start_ticks=me.start_ticks + 1),
         msgspec.structs.replace(me, boot_id="another"),
         msgspec.structs.replace(me, host="another"),
         msgspec.structs.replace(me, pid_ns="pid:[1]"),
     ):
-        assert not liveness.is_here(stranger)
-        assert not liveness.kill_frozen(stranger)
+        assert not locks.is_here(stranger)
+        assert not locks.kill_frozen(stranger)
 
 
 def test_a_guard_with_an_expired_lease_renews_it_first(store: SqliteStore) -> None:

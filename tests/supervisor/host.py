@@ -15,13 +15,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from outlast.chaos.witness import Witness
+from outlast.chaos.witness.client import Witness
 from outlast.core import events as ev
-from outlast.processes import reaping
-from outlast.runs import find
+from outlast.inspect import find
+from outlast.processes import reap
 from outlast.store import SqliteStore, open_store
 from outlast.store.protocol import Summary, Where
-from outlast.supervisor import watchers
+from outlast.supervisor.guardian import lock
 from tests.support.environment import TIMEOUT_S, Isolated
 from tests.support.processes import alive, wait_for
 
@@ -31,7 +31,7 @@ STEPS = 6
 ACT = """
 import os, sys, time
 from pathlib import Path
-from outlast.chaos.witness import Client
+from outlast.chaos.witness.client import Client
 url, name, what, *rest = sys.argv[1:]
 if what == "look":
     sys.exit(0 if Client(url).find(name) else 1)
@@ -184,9 +184,9 @@ class Host:
         for summary in self.store.list(Where()):
             if summary.task == spare:
                 continue
-            watcher = watchers.of(self.root, summary.run)
+            watcher = lock.of(self.root, summary.run)
             found += [watcher.guardian, watcher.supervisor] if watcher is not None else []
-            found += [proc.pid for proc in reaping.find(summary.run)]
+            found += [proc.pid for proc in reap.find(summary.run)]
         return [pid for pid in found if pid]
 
     def kill_everything(self, *, spare: str = "") -> list[int]:

@@ -10,17 +10,19 @@ from typing import Any
 
 from outlast import agents
 from outlast.agents import registry
-from outlast.agents.claude import dashed
+from outlast.agents.claude.adapter import dashed
 from outlast.core import events as ev
-from outlast.effects.ops import Append, one
-from outlast.runs.opening import terms_of
-from outlast.runs.run import RunEngine
-from outlast.supervisor import environment, guards, hookclient
-from outlast.supervisor.budgeting import Budgeting
-from outlast.supervisor.launching import Launch
-from outlast.supervisor.minding import Minder
-from outlast.supervisor.serving import Server
-from outlast.supervisor.supervised import supervised_run
+from outlast.runs.engine.run import RunEngine
+from outlast.runs.engine.steps import append
+from outlast.runs.opening.entry import terms_of
+from outlast.supervisor.agent import outside
+from outlast.supervisor.agent.minder import Minder
+from outlast.supervisor.budget.enforce import BudgetWatch
+from outlast.supervisor.client import hook
+from outlast.supervisor.launch import environment
+from outlast.supervisor.launch.launch import Launch
+from outlast.supervisor.launch.run import supervised_run
+from outlast.supervisor.socket.server import Server
 from tests.support.environment import ROOT, TIMEOUT_S
 
 MARK = "run.1"
@@ -68,7 +70,7 @@ def _with_id(told: dict[str, Any], call: str) -> bytes:
 
 
 def is_denied(code: int, out: bytes) -> bool:
-    return code == hookclient.DENIED or b'"deny"' in out
+    return code == hook.DENIED or b'"deny"' in out
 
 
 @dataclass
@@ -85,7 +87,7 @@ class Minded:
 
     def ask(self, data: bytes) -> tuple[int, bytes]:
         """What a hook with this input is answered, over the socket."""
-        return hookclient._asked(str(self.server.path), MARK, self.agent, data)
+        return hook._asked(str(self.server.path), MARK, self.agent, data)
 
     def allows(self, data: bytes) -> bool:
         return not is_denied(*self.ask(data))
@@ -106,9 +108,9 @@ class Minded:
             event = ev.EffectSettled(
                 at=self.run.journal.now(), beat=effect.beat, n=effect.n, finding=finding, by="person"
             )  # fmt: skip
-            self.run.drive(one(Append((event,))))
+            self.run.drive(append(event))
 
-    def start(self, *words: str) -> agents.Launch:
+    def start(self, *words: str) -> agents.AgentCommand:
         variables = {
             environment.SOCKET: str(self.server.path),
             "PATH": "/usr/bin:/bin",
@@ -128,7 +130,7 @@ def minded(folder: Path, agent: str = "claude", budget: int | None = None) -> It
     launch = Launch(argv=(agent, "-p", "x"), program=f"/usr/bin/{agent}", cwd=str(work))
     said: list[str] = []
     with contextlib.suppress(Killed), _run(folder, budget) as run:
-        kept = Budgeting(run, place, said.append, said.append)  # type: ignore[arg-type]
+        kept = BudgetWatch(run, place, said.append, said.append)  # type: ignore[arg-type]
         minder = Minder(run, launch, adapter, place, {"HOME": str(home)}, lambda: None, said.append, kept)  # type: ignore[arg-type]
         server = Server(place / "socket", MARK, minder.calls, minder)
         try:
@@ -141,7 +143,7 @@ def minded(folder: Path, agent: str = "claude", budget: int | None = None) -> It
 def client(socket: Path, data: bytes, agent: str = "claude") -> "subprocess.CompletedProcess[bytes]":
     """The hook's command itself, as an agent runs it."""
     return subprocess.run(
-        guards.hook_words(str(socket), MARK, agent), input=data, capture_output=True, timeout=TIMEOUT_S, check=False
+        outside.hook_words(str(socket), MARK, agent), input=data, capture_output=True, timeout=TIMEOUT_S, check=False
     )  # fmt: skip
 
 

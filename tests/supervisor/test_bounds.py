@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 
 from outlast.core import events as ev
-from outlast.processes import reaping
-from outlast.supervisor import watchers
-from outlast.workspace.capture import Saver
+from outlast.processes import reap
+from outlast.supervisor.guardian import lock
+from outlast.workspace.capture.saver import Saver
 from tests.supervisor.host import Host
 from tests.supervisor.night import Night, kill_at_once, outlast, supervisor_of
 from tests.support.environment import TIMEOUT_S
@@ -155,7 +155,7 @@ def test_a_wish_outlives_a_supervisor_that_is_killed_in_its_grace(host: Host, to
     assert (told["wake"], told["started"]) == (False, None)
     assert "stopped: SIGTERM from" in told["why"]
     assert "stopped supervisor" not in told["why"]
-    for proc in reaping.find(run):
+    for proc in reap.find(run):
         with contextlib.suppress(ProcessLookupError):
             os.kill(proc.pid, signal.SIGKILL)
     assert host.start("t", "true").wait(TIMEOUT_S) == 0
@@ -171,7 +171,7 @@ def test_a_command_killed_in_its_first_save_goes_on(host: Host, how: str) -> Non
     with Saver(host.repository("t"), host.root).lock():  # so that the save waits for us
         host.start("t", "touch", "../ran")
         wait_for(lambda: host.events_if("t") or None, what="the run")
-        wait_for(lambda: watchers.of(host.root, host.summary("t").run), what="a guardian")
+        wait_for(lambda: lock.of(host.root, host.summary("t").run), what="a guardian")
         host.kill_everything()
     assert [ev.tag_of(event) for event in host.events("t")] == ["run_opened"]
     answer = host("resume", how, cwd=host.folder / "t")

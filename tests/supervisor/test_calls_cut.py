@@ -11,7 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from outlast.supervisor import connection, stdio, wire
+from outlast.supervisor.output import streams
+from outlast.supervisor.socket import connection, wire
 from tests.supervisor.night import Night, outlast
 from tests.supervisor.test_steps import FAILS_ONCE, environ, lines, script
 from tests.support.environment import TIMEOUT_S, need_root, need_tool
@@ -51,8 +52,8 @@ def test_a_call_whose_own_side_was_killed_is_not_repeated_beside_its_command(nig
 # A script's side that dies when its command is about to begin; the command then asks whether it may.
 DIES_EARLY = """
 import os, time
-from outlast.supervisor.connection import Gone, connect
-from outlast.supervisor.wire import Call, Started
+from outlast.supervisor.socket.connection import Gone, connect
+from outlast.supervisor.socket.wire import Call, Started
 there = connect(os.environ["OUTLAST_SOCKET"])
 there.send(Call(kind="step", name="s", words=("true",), attempt=os.environ["OUTLAST_ATTEMPT"]))
 there.receive()
@@ -272,7 +273,7 @@ def test_input_that_cannot_be_kept_reaches_the_command_whole_and_that_is_said_on
     (tmp_path / "given").write_bytes(data)
     said: list[str] = []
     with open(tmp_path / "given", "rb") as given, open(tmp_path / "got", "wb") as got:
-        stdio.Feed(given.fileno(), os.dup(got.fileno()), Path("/dev/full"), said.append).work()
+        streams.Feed(given.fileno(), os.dup(got.fileno()), Path("/dev/full"), said.append).work()
     assert (tmp_path / "got").read_bytes() == data
     assert said == [
         "standard input is kept up to 0 bytes: No space left on device; the command gets all of it"
@@ -283,7 +284,7 @@ def test_input_is_not_read_on_when_the_command_has_closed_its_end(tmp_path: Path
     reads, writes = os.pipe()
     os.close(reads)
     with open("/dev/zero", "rb") as endless:
-        stdio.Feed(endless.fileno(), writes, tmp_path / "stdin", lambda _: None).work()
+        streams.Feed(endless.fileno(), writes, tmp_path / "stdin", lambda _: None).work()
     assert (tmp_path / "stdin").stat().st_size <= 1 << 20
 
 

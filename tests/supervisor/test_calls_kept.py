@@ -9,15 +9,16 @@ from typing import ClassVar
 
 import pytest
 
-from outlast.agents import BatchEnd, Response, Usage
+from outlast.agents import BatchEnd, Response, UsageReport
 from outlast.core import values
 from outlast.errors import AgentStopped, BudgetReached
-from outlast.runs.opening import terms_of
-from outlast.supervisor import connection, guards, minding
-from outlast.supervisor.calls import Told
-from outlast.supervisor.steps import Desk
-from outlast.supervisor.supervised import supervised_run
-from outlast.supervisor.wire import Order, Output, Report, Shim
+from outlast.runs.opening.entry import terms_of
+from outlast.supervisor.agent import minder, outside as agent_outside
+from outlast.supervisor.agent.calls import CallRecord
+from outlast.supervisor.launch.run import supervised_run
+from outlast.supervisor.socket import connection
+from outlast.supervisor.socket.script_calls import ScriptCalls
+from outlast.supervisor.socket.wire import Order, Output, Report, Shim
 from tests.supervisor.minded import LOCAL, MARK, POST, SIGNATURE, Killed, Minded, after, before, minded
 from tests.support.environment import TIMEOUT_S
 
@@ -28,7 +29,7 @@ WORDS = tuple(POST.split())
 def beat(there: Minded, number: int) -> None:
     """A response with one call, which ends, as the hooks and the transcript tell it."""
     there.minder._take(Response(f"msg_{number}"))
-    there.minder._take(Usage(SPENT, "response", f"msg_{number}"))
+    there.minder._take(UsageReport(SPENT, "response", f"msg_{number}"))
     assert there.allows(before("claude", LOCAL, f"call_{number}"))
     there.ask(after("claude", LOCAL, f"call_{number}"))
     there.minder._take(BatchEnd())
@@ -99,7 +100,7 @@ def test_of_steps_at_once_those_after_the_last_beat_are_told_why_and_are_on_reco
     at_once = threading.Barrier(3)
     met: list[BaseException | None] = []
 
-    def step(desk: Desk, name: str) -> None:
+    def step(desk: ScriptCalls, name: str) -> None:
         def perform(_: str) -> Output:
             at_once.wait(TIMEOUT_S)
             return Output(0)
@@ -112,7 +113,7 @@ def test_of_steps_at_once_those_after_the_last_beat_are_told_why_and_are_on_reco
 
     terms = terms_of("t", store=str(tmp_path / "store"), project="p")
     with pytest.raises(Killed), supervised_run(terms) as run:
-        desk = Desk(run)
+        desk = ScriptCalls(run)
         threads = [threading.Thread(target=step, args=(desk, f"s{number}")) for number in range(3)]
         for thread in threads:
             thread.start()
@@ -159,21 +160,21 @@ def slow() -> Iterator[str]:
 
 
 def test_a_call_that_does_several_things_outside_waits_for_all_far_sides_at_once(slow: str) -> None:
-    outside = guards.Outside({})
+    outside = agent_outside.OutwardCalls({})
     command = "; ".join(f"curl -X DELETE {slow}/{name}" for name in "abc")
     outward = outside.of_tool("Bash", {"command": command}, "/")
     assert len(outward) == 3
-    told = outside.with_facts(Told("Bash", outward=outward))
+    told = outside.with_facts(CallRecord("Bash", outward=outward))
     assert [each.facts for each in told.outward] == [{"before": "absent"}] * 3
     assert [each.signature for each in told.outward] == [each.signature for each in outward]
 
 
 def test_of_more_than_can_be_asked_at_once_none_is_lost() -> None:
-    outside = guards.Outside({})
-    many = guards.FACTS_AT_ONCE + 2
+    outside = agent_outside.OutwardCalls({})
+    many = agent_outside.FACTS_AT_ONCE + 2
     command = "; ".join(f"curl -X POST http://127.0.0.1:9/{number}" for number in range(many))
     outward = outside.of_tool("Bash", {"command": command}, "/")
-    assert outside.with_facts(Told("Bash", outward=outward)).outward == outward
+    assert outside.with_facts(CallRecord("Bash", outward=outward)).outward == outward
     assert len(outward) == many
 
 
@@ -183,7 +184,7 @@ def test_of_more_than_can_be_asked_at_once_none_is_lost() -> None:
 @pytest.mark.parametrize("late", [True, False])
 def test_what_a_shim_asked_too_long_ago_is_refused_and_not_on_record(tmp_path: Path, late: bool) -> None:
     with minded(tmp_path) as there:
-        sent_ns = time.monotonic_ns() - (minding.SHIM_WAITS_NS if late else 0)
+        sent_ns = time.monotonic_ns() - (minder.SHIM_WAITS_NS if late else 0)
         asking = connection.connect(str(there.server.path), TIMEOUT_S)
         asking.send(Shim(attempt=MARK, words=WORDS, cwd=str(there.work), sent_ns=sent_ns))
         order = asking.receive()

@@ -5,7 +5,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from outlast.supervisor import detaching
+from outlast.supervisor.launch import background
 from tests.supervisor.night import Night, outlast
 from tests.support.environment import TIMEOUT_S
 from tests.support.processes import wait_for
@@ -67,11 +67,11 @@ def test_what_a_detached_command_prints_is_in_its_log_alone_masked_and_harmless(
 
 
 def test_words_that_became_many_are_put_aside(tmp_path: Path) -> None:
-    log = tmp_path / detaching.LOG
-    log.write_bytes(b"x" * (detaching.LOG_BYTES_MAX + 1))
-    detaching.start(["true"], log).wait()
+    log = tmp_path / background.LOG
+    log.write_bytes(b"x" * (background.LOG_BYTES_MAX + 1))
+    background.spawn(["true"], log).wait()
     assert log.stat().st_size == 0
-    assert detaching.earlier(log).stat().st_size == detaching.LOG_BYTES_MAX + 1
+    assert background.earlier(log).stat().st_size == background.LOG_BYTES_MAX + 1
 
 
 def test_what_it_says_to_type_next_leads_to_the_same_store(night: Night) -> None:

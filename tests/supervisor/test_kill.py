@@ -7,8 +7,9 @@ import sys
 
 from outlast.core import events as ev
 from outlast.processes import proc
-from outlast.supervisor import killing, watchers
-from outlast.supervisor.watchers import Watcher
+from outlast.supervisor.control import kill as control_kill
+from outlast.supervisor.guardian import lock
+from outlast.supervisor.guardian.lock import Watcher
 from tests.supervisor.host import Host
 from tests.support.environment import TIMEOUT_S
 from tests.support.processes import alive, stop, wait_for
@@ -19,7 +20,7 @@ AGENT = "echo dirty > work.txt; setsid sleep 1000 & echo $$ $! > ../pids; touch 
 def is_up(host: Host) -> tuple[Watcher, list[int]]:
     """Guardian and supervisor, and the agent with what left its session."""
     wait_for(lambda: (host.folder / "up").exists() or None, what=host.said("t"))
-    watcher = watchers.of(host.root, host.summary("t").run)
+    watcher = lock.of(host.root, host.summary("t").run)
     assert watcher is not None
     return watcher, [int(word) for word in (host.folder / "pids").read_text().split()]
 
@@ -88,7 +89,7 @@ def test_one_that_waits_to_start_again_is_stopped_too(host: Host) -> None:
     """Between two attempts nobody holds the run, but its supervisor would take it up again."""
     process = host.start("t", "false", OUTLAST_RESTART_WAIT_S="600")
     wait_for(lambda: host.has_ended("t") or None, what="the first attempt's end")
-    watcher = watchers.of(host.root, host.summary("t").run)
+    watcher = lock.of(host.root, host.summary("t").run)
     assert watcher is not None
     assert kill(host)["how"] == "signalled"
     assert not alive(watcher.supervisor)
@@ -100,7 +101,7 @@ def test_one_that_hangs_is_killed_with_all_of_it(host: Host) -> None:
     process = host.start("t", "bash", "-c", AGENT)
     watcher, pids = is_up(host)
     stop(watcher.supervisor)
-    killed = killing.kill(host.store, host.summary("t").run, print, asked_s=0.0, signalled_s=0.0)
+    killed = control_kill.kill(host.store, host.summary("t").run, print, asked_s=0.0, signalled_s=0.0)
     assert killed.how == "killed"
     assert not any(alive(pid) for pid in (*pids, watcher.supervisor))
     process.wait(TIMEOUT_S)
@@ -142,7 +143,7 @@ def test_a_job_that_was_stopped_goes_on_to_be_killed(host: Host) -> None:
     watcher, pids = is_up(host)
     os.kill(watcher.guardian, signal.SIGTSTP)
     wait_for(lambda: is_stopped(watcher.guardian) or None, what="a stopped job")
-    killed = killing.kill(host.store, host.summary("t").run, print, signalled_s=TIMEOUT_S)
+    killed = control_kill.kill(host.store, host.summary("t").run, print, signalled_s=TIMEOUT_S)
     assert killed.how == "asked", "its guardian, which was stopped, has ended too"
     assert not any(alive(pid) for pid in (*pids, watcher.supervisor))
     assert process.wait(TIMEOUT_S) == 128 + signal.SIGTERM
@@ -211,7 +212,7 @@ def test_a_program_of_ones_own_is_asked_and_never_shot(host: Host) -> None:
         [sys.executable, "-c", OWN], cwd=host.repository("t"), env=host.environ(), stderr=subprocess.PIPE
     ) as program:
         wait_for(lambda: (host.folder / "up").exists() or None, what="the act")
-        killed = killing.kill(host.store, host.summary("t").run, print, asked_s=0.2)
+        killed = control_kill.kill(host.store, host.summary("t").run, print, asked_s=0.2)
         assert (killed.how, program.poll()) == ("waits", None)
         host.let_go()
         _, said = program.communicate(timeout=TIMEOUT_S)

@@ -2,10 +2,10 @@
 
 from datetime import UTC, datetime
 
-from outlast.agents import ModelCost, Usage
+from outlast.agents import ModelCost, UsageReport
 from outlast.core import values
-from outlast.runs import prices
-from outlast.supervisor.metering import BILL, Meter
+from outlast.operations import prices
+from outlast.supervisor.budget.meter import BILL, Meter
 
 MODEL = "claude-opus-4-8"
 
@@ -31,7 +31,7 @@ def told(model: str, *tokens: int) -> tuple[Meter, Beat]:
     meter, beat = Meter("api"), Beat()
     for number, count in enumerate(tokens):
         for _ in range(2):  # a line for each block of one response: it counts once
-            response = Usage(values.Usage(input=count), "response", f"msg_{number}", model)
+            response = UsageReport(values.Usage(input=count), "response", f"msg_{number}", model)
             beat.usage(response.key, meter.cost(response))
     return meter, beat
 

@@ -15,15 +15,15 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 
 from outlast import settings as ours
 from outlast.agents.outward.classify import classify
 from outlast.core import events as ev
-from outlast.supervisor import guards, shimming
-from outlast.supervisor.holding import told_of
-from outlast.supervisor.minding import NOT_UNDERSTOOD
+from outlast.supervisor.agent import outside
+from outlast.supervisor.agent.minder import NOT_UNDERSTOOD
+from outlast.supervisor.agent.repeated_calls import told_of
+from outlast.supervisor.client import shim
 from tests.supervisor.minded import (
     HOOKS,
     LOCAL,
@@ -118,7 +118,7 @@ def test_without_a_supervisor_what_cannot_be_understood_is_denied(tmp_path: Path
 def test_without_a_supervisor_what_the_user_named_is_denied_as_well(tmp_path: Path, state: Isolated) -> None:
     data = before("claude", "ship it")
     assert client(tmp_path / "nobody", data).returncode == 0
-    path = ours.user_folder() / guards.OWN_CLASSES
+    path = ours.user_folder() / outside.OWN_CLASSES
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(OWN)
     denied = client(tmp_path / "nobody", data)
@@ -137,7 +137,7 @@ def test_a_shim_without_a_supervisor_runs_nothing(tmp_path: Path) -> None:
         sys.executable,
         "-I",
         "-S",
-        shimming.__file__,
+        shim.__file__,
         str(tmp_path / "nobody"),
         MARK,
         "",
@@ -149,7 +149,7 @@ def test_a_shim_without_a_supervisor_runs_nothing(tmp_path: Path) -> None:
     ]
     env = {"PATH": os.defpath}
     done = subprocess.run(words, cwd=tmp_path, env=env, capture_output=True, timeout=TIMEOUT_S, check=False)
-    assert done.returncode == shimming.REFUSED
+    assert done.returncode == shim.REFUSED
     assert b"was not run" in done.stderr
     assert not (tmp_path / "done").exists()
 
@@ -191,7 +191,7 @@ def test_what_cannot_be_put_on_record_does_not_happen_outside(agent: str, tmp_pa
 
 def test_of_another_attempt_nothing_is_allowed(tmp_path: Path) -> None:
     with minded(tmp_path) as there:
-        words = guards.hook_words(str(there.server.path), "run.0", "claude")
+        words = outside.hook_words(str(there.server.path), "run.0", "claude")
         done = subprocess.run(
             words, input=before("claude", POST), capture_output=True, timeout=TIMEOUT_S, check=False
         )

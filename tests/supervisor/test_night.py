@@ -9,13 +9,12 @@ import sys
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
-from outlast.core import events as ev
-from outlast.core import waking
+from outlast.core import events as ev, wakeups
 from outlast.core.values import Contract
-from outlast.effects.ops import Append
-from outlast.processes import reaping
-from outlast.runs import acts
-from outlast.supervisor import watchers
+from outlast.operations import requests
+from outlast.processes import reap
+from outlast.runs.engine.steps import Append
+from outlast.supervisor.guardian import lock
 from tests.supervisor.host import STEPS, Host
 from tests.support.environment import TIMEOUT_S, need_root
 from tests.support.processes import alive, stop, wait_for
@@ -65,7 +64,7 @@ def test_a_command_that_dies_inside_an_effect_that_can_be_looked_up_goes_on_with
 ) -> None:
     process = host.start("t", *host.script("t", hold="pay"))
     host.at_hold("t", "pay")
-    for proc in reaping.find(host.summary("t").run):
+    for proc in reap.find(host.summary("t").run):
         with contextlib.suppress(ProcessLookupError):
             os.kill(proc.pid, signal.SIGKILL)
     host.let_go()
@@ -170,7 +169,7 @@ def test_what_is_woken_stands_on_its_own_also_when_an_agent_woke_it(host: Host) 
         "OUTLAST_TASK": "other",
     }
     assert host("resume", "--all", **marks).code == 0
-    watcher = watchers.of(host.root, host.summary("t").run)
+    watcher = lock.of(host.root, host.summary("t").run)
     assert watcher is not None
     assert os.getsid(watcher.guardian) == watcher.guardian
     assert b"other" not in Path(f"/proc/{watcher.guardian}/environ").read_bytes()
@@ -213,8 +212,8 @@ def test_parked_past_its_reset_is_woken_and_before_it_is_not(host: Host) -> None
     host.kill_everything()
     now = datetime.now(UTC)
     for task, until in (("past", now), ("later", now + timedelta(hours=1)), ("for ever", None)):
-        with acts.claimed(host.store, host.summary(task).run) as journal:
-            acts.bury(journal)
+        with requests.claimed(host.store, host.summary(task).run) as journal:
+            requests.bury(journal)
             host.store.append(journal.batch(Append((ev.Parked(at=now, until=until),))))
     answer = host("resume", "--all", "--json")
     assert {each["task"] for each in answer.json if each["started"]} == {"past"}
@@ -225,7 +224,7 @@ def test_parked_past_its_reset_is_woken_and_before_it_is_not(host: Host) -> None
 def test_asked_to_pause_just_before_it_died_it_is_left_asleep(host: Host) -> None:
     host.start("t", *SLEEP)
     is_up(host, "t")
-    supervisor = watchers.of(host.root, host.summary("t").run)
+    supervisor = lock.of(host.root, host.summary("t").run)
     assert supervisor is not None
     stop(supervisor.supervisor)
     assert host("pause", "t", cwd=host.folder / "t").code == 0
@@ -241,7 +240,7 @@ def test_a_program_of_ones_own_is_listed_and_left_to_be_started(host: Host) -> N
     )
     answer = host("resume", "--all", "--json")
     assert answer.code == 0
-    assert [(each["wake"], each["why"]) for each in answer.json] == [(False, waking.START_ITS_PROGRAM)]
+    assert [(each["wake"], each["why"]) for each in answer.json] == [(False, wakeups.START_ITS_PROGRAM)]
     one = host("resume", "own", cwd=host.folder / "own")
     assert (one.code, one.err.splitlines()[-1]) == (0, "start its command again and it goes on")
 
@@ -337,7 +336,7 @@ def test_resume_while_the_guardian_of_the_dead_attempt_works_waits_for_it(host: 
     host.start("t", "bash", "-c", agent)
     is_up(host, "t")
     old = int((host.folder / "pid").read_text())
-    watcher = watchers.of(host.root, host.summary("t").run)
+    watcher = lock.of(host.root, host.summary("t").run)
     assert watcher is not None
     os.kill(watcher.supervisor, signal.SIGKILL)
     wait_for(lambda: not alive(watcher.supervisor) or None, what="the supervisor's end")

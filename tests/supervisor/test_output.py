@@ -17,15 +17,14 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as some
+from hypothesis import given, strategies as some
 
 from outlast.core import secrets
-from outlast.supervisor import cleaning
-from outlast.supervisor.cleaning import Cleaner
-from outlast.supervisor.logreading import attempts, parsed, read_log
-from outlast.supervisor.logs import LAST_PARTS, Log
-from outlast.supervisor.output import Relay
+from outlast.supervisor.output import sanitize
+from outlast.supervisor.output.log import LAST_PARTS, Log
+from outlast.supervisor.output.log_reader import attempts, parsed, read_log
+from outlast.supervisor.output.relay import Relay
+from outlast.supervisor.output.sanitize import Cleaner
 from tests.support.environment import TIMEOUT_S
 from tests.support.processes import wait_for
 
@@ -209,7 +208,7 @@ def test_no_description_that_others_share_is_switched_to_non_blocking(
 def test_a_pipe_that_cannot_be_opened_anew_is_written_without_waiting(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("outlast.supervisor.output._opened_anew", lambda fd: -1)  # as after `sudo`
+    monkeypatch.setattr("outlast.supervisor.output.relay._opened_anew", lambda fd: -1)  # as after `sudo`
     read, write = os.pipe()
     with rigged(tmp_path, to=(write, None)) as rig:
         os.set_blocking(rig.out, False)
@@ -311,7 +310,7 @@ def test_a_line_tells_time_and_stream(rig: Rig) -> None:
     rig.write(b"one\n")
     rig.write(b"two\n", err=True)
     rig.relay.close()
-    stamp = cleaning.stamp(AT)
+    stamp = sanitize.stamp(AT)
     assert rig.logged()[1:-1] == [f"{stamp} out| one", f"{stamp} err| two"]
     assert stamp.endswith(":11.3")
 
@@ -507,7 +506,7 @@ def test_a_follower_sees_what_comes_and_goes_on_to_the_next_attempt(tmp_path: Pa
     finally:
         follower.stop()
     assert [line for line in follower.lines if "---" not in line] == [
-        f"{cleaning.stamp(AT)} {text}" for text in ("out| first", "out| second", "err| of the next")
+        f"{sanitize.stamp(AT)} {text}" for text in ("out| first", "out| second", "err| of the next")
     ]
     assert attempts(folder) == [1, 2]
 

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from outlast.supervisor import shimming
+from outlast.supervisor.client import shim
 from tests.supervisor.host import Host
 from tests.supervisor.minded import Killed, before, is_denied, recorded
 from tests.supervisor.scripted import Scripted
@@ -208,7 +208,7 @@ def test_inside_one_call_a_killed_program_is_not_run_again(tmp_path: Path, comma
 def test_below_a_script_a_killed_program_is_not_run_again(tmp_path: Path) -> None:
     with attempt(tmp_path, dies=PROGRAM) as here:
         assert here.there.allows(before("claude", "./all.sh", "call_1"))
-        assert here.run(TWICE).returncode == shimming.REFUSED
+        assert here.run(TWICE).returncode == shim.REFUSED
         assert bodies(here) == ["e2"]
         raise Killed
 

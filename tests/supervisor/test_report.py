@@ -7,8 +7,8 @@ from datetime import UTC, datetime, timedelta, timezone
 
 import pytest
 
+from outlast.dashboard import report
 from outlast.errors import UsageError
-from outlast.supervisor import reporting
 from tests.supervisor.host import Host
 from tests.support.environment import TIMEOUT_S
 from tests.support.processes import wait_for
@@ -28,7 +28,7 @@ NOW = datetime(2026, 11, 15, 7, 30, tzinfo=timezone(timedelta(hours=2)))
     ],
 )
 def test_a_time_is_the_last_such_moment(text: str, meant: str) -> None:
-    assert reporting.since(text, NOW) == datetime.fromisoformat(meant)
+    assert report.since(text, NOW) == datetime.fromisoformat(meant)
 
 
 @pytest.mark.parametrize(
@@ -36,7 +36,7 @@ def test_a_time_is_the_last_such_moment(text: str, meant: str) -> None:
 )
 def test_a_time_that_cannot_be_read_is_refused(text: str) -> None:
     with pytest.raises(UsageError, match="cannot be read"):
-        reporting.since(text, NOW)
+        report.since(text, NOW)
 
 
 def told(host: Host, *words: str) -> dict[str, dict[str, object]]:

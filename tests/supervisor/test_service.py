@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 
 from outlast.core import events as ev
-from outlast.supervisor import units
-from outlast.supervisor.units import Boot
+from outlast.supervisor.control import service_units
+from outlast.supervisor.control.service_units import Boot
 from tests.supervisor.host import Answer, Host
 from tests.support.environment import TIMEOUT_S, need_root, need_tool
 from tests.support.processes import wait_for
@@ -84,10 +84,16 @@ ODD = ("/bin/true", "--store", '/a b/50% of $HOME/it\'s "so" \\ ;# ü', "resume"
 
 def test_the_unit_passes_systemd_analyze(tmp_path: Path) -> None:
     verify = need_tool("systemd-analyze")
-    paths = [tmp_path / name for name in (units.UNIT, units.WAKE_UNIT, units.WAKE_TIMER)]
+    paths = [
+        tmp_path / name for name in (service_units.UNIT, service_units.WAKE_UNIT, service_units.WAKE_TIMER)
+    ]
     for words in (("/bin/true", "resume", "--all"), ODD):
         boot = Boot(words, (("XDG_CONFIG_HOME", "/a b%"),), "/a b%/walls")
-        texts = (units.unit(boot, lingering_is_ours=True), units.wake_unit(boot), units.wake_timer())
+        texts = (
+            service_units.unit(boot, lingering_is_ours=True),
+            service_units.wake_unit(boot),
+            service_units.wake_timer(),
+        )
         for path, text in zip(paths, texts, strict=True):
             path.write_text(text)
         done = subprocess.run(
@@ -99,22 +105,26 @@ def test_the_unit_passes_systemd_analyze(tmp_path: Path) -> None:
 
 def test_systemd_and_cron_read_the_words_back_that_were_meant(tmp_path: Path) -> None:
     """The shell reads cron's line, after cron has taken its own escape away; systemd's quoting is read back by us."""
-    text = units.unit(Boot(ODD), lingering_is_ours=False)
-    assert units.exec_start(text) == list(ODD)
+    text = service_units.unit(Boot(ODD), lingering_is_ours=False)
+    assert service_units.exec_start(text) == list(ODD)
     assert "50%% of $$HOME" in text, "neither a specifier nor a variable to systemd"
     say = ("printf", r"%s\n", *ODD[2:])
-    line = units.cron_line(Boot(say, (("NAME", "a b"),))).removeprefix("@reboot ").replace("\\%", "%")
+    line = service_units.cron_line(Boot(say, (("NAME", "a b"),))).removeprefix("@reboot ").replace("\\%", "%")
     done = subprocess.run(["/bin/sh", "-c", line], capture_output=True, text=True, check=True)
     assert done.stdout.splitlines() == list(ODD[2:])
     assert list(
-        units.cron_words(units.with_cron_lines("", units.cron_line(Boot(ODD, (("N", "a b"),)))))
+        service_units.cron_words(
+            service_units.with_cron_lines("", service_units.cron_line(Boot(ODD, (("N", "a b"),))))
+        )
     ) == list(ODD)
 
 
 def test_each_minute_cron_starts_something_only_while_there_is_a_wall(tmp_path: Path) -> None:
     walls, started = tmp_path / "50% a b/walls", tmp_path / "started"
     words = ("sh", "-c", 'echo "$@" >> "$0"', str(started))
-    line = units.cron_wake_line(Boot(words, (("NAME", "a b"),), str(walls))).removeprefix("* * * * * ")
+    line = service_units.cron_wake_line(Boot(words, (("NAME", "a b"),), str(walls))).removeprefix(
+        "* * * * * "
+    )
 
     def minute() -> str:
         subprocess.run(["/bin/sh", "-c", line.replace("\\%", "%")], check=True, timeout=TIMEOUT_S)
@@ -139,11 +149,11 @@ def test_installed_looked_at_and_removed_with_systemd(machine: Machine) -> None:
     text = machine.unit.read_text()
     for line in ("Type=oneshot", "RemainAfterExit=yes", "KillMode=process", "WantedBy=default.target"):
         assert line in text.splitlines()
-    wake = machine.unit.with_name(units.WAKE_UNIT).read_text()
-    assert units.exec_start(wake) == [*found["command"], "--parked"]
+    wake = machine.unit.with_name(service_units.WAKE_UNIT).read_text()
+    assert service_units.exec_start(wake) == [*found["command"], "--parked"]
     assert f"ConditionDirectoryNotEmpty={machine.host.root}/walls" in wake.splitlines()
     assert "KillMode=process" in wake.splitlines(), "what it woke lives on"
-    assert "OnCalendar=minutely" in machine.unit.with_name(units.WAKE_TIMER).read_text()
+    assert "OnCalendar=minutely" in machine.unit.with_name(service_units.WAKE_TIMER).read_text()
     assert machine("install").code == 0
     assert machine.unit.read_text() == text, "once more changes nothing"
     removed = machine("remove")
@@ -245,7 +255,7 @@ def boot(machine: Machine) -> subprocess.CompletedProcess[str]:
     other.write_text("00000000-1111-2222-3333-444444444444\n")
     words = ["unshare", "--mount", "sh", "-c", OTHER_BOOT, "sh", str(other), "env", "-i", *variables]
     return subprocess.run(
-        [*words, *units.exec_start(text)], cwd="/", capture_output=True, text=True, stdin=subprocess.DEVNULL,
+        [*words, *service_units.exec_start(text)], cwd="/", capture_output=True, text=True, stdin=subprocess.DEVNULL,
         timeout=TIMEOUT_S, check=False,
     )  # fmt: skip
 

@@ -13,12 +13,12 @@ import msgspec
 import pytest
 
 import outlast
-from outlast.runs.api.run import run_engine
-from outlast.supervisor import connection
-from outlast.supervisor.connection import Connection, Gone
-from outlast.supervisor.serving import CONNECTIONS_MAX, Server
-from outlast.supervisor.steps import Desk
-from outlast.supervisor.wire import Call, Note, Order, Output, Report, Verdict
+from outlast.runs.run import run_engine
+from outlast.supervisor.socket import connection
+from outlast.supervisor.socket.connection import Connection, Gone
+from outlast.supervisor.socket.script_calls import ScriptCalls
+from outlast.supervisor.socket.server import CONNECTIONS_MAX, Server
+from outlast.supervisor.socket.wire import Call, Note, Order, Output, Report, Verdict
 from tests.support.environment import ROOT, TIMEOUT_S
 from tests.support.processes import wait_for
 
@@ -68,7 +68,7 @@ def folder(tmp_path: Path) -> Path:
 def serving(tmp_path: Path, folder: Path, silent_s: float = 10.0) -> Iterator[Served]:
     """One attempt of the same run each time."""
     with outlast.run("t", store=str(tmp_path / "store"), project="p") as run:
-        served = Served(Server(folder / "socket", MARK, Desk(run_engine(run)), silent_s=silent_s))
+        served = Served(Server(folder / "socket", MARK, ScriptCalls(run_engine(run)), silent_s=silent_s))
         try:
             yield served
         finally:
@@ -137,11 +137,11 @@ def test_a_call_may_take_longer_than_its_first_message(tmp_path: Path, folder: P
 FEW = r"""
 import os, re, resource, sys, threading
 import outlast
-from outlast.runs.api.run import run_engine
-from outlast.supervisor import connection
-from outlast.supervisor.serving import Server
-from outlast.supervisor.steps import Desk
-from outlast.supervisor.wire import Note
+from outlast.runs.run import run_engine
+from outlast.supervisor.socket import connection
+from outlast.supervisor.socket.server import Server
+from outlast.supervisor.socket.script_calls import ScriptCalls
+from outlast.supervisor.socket.wire import Note
 from tests.support.processes import wait_for
 
 def hello(there):
@@ -149,7 +149,7 @@ def hello(there):
     return type(there.receive()).__name__
 
 with outlast.run("t", store=sys.argv[1], project="p") as run:
-    server = Server(run_engine(run).journal.store.root / "socket", "run.1", Desk(run_engine(run)))
+    server = Server(run_engine(run).journal.store.root / "socket", "run.1", ScriptCalls(run_engine(run)))
     print(hello(connection.connect(str(server.path), 20.0)))
     [thread] = [each for each in threading.enumerate() if each.name == "outlast-socket"]
     status = os.open(f"/proc/self/task/{thread.native_id}/status", os.O_RDONLY)

@@ -11,7 +11,8 @@ from pathlib import Path
 import pytest
 
 from outlast.errors import AgentStopped
-from outlast.supervisor import guards, hookclient
+from outlast.supervisor.agent import outside
+from outlast.supervisor.client import hook as client_hook
 from tests.supervisor.minded import (
     HOOKS,
     LOCAL,
@@ -262,7 +263,7 @@ def test_a_local_call_that_nobody_recorded_may_be_made_again(tmp_path: Path) -> 
 @pytest.mark.parametrize("agent", HOOKS)
 def test_a_hook_that_is_killed_denies_its_call(tmp_path: Path, agent: str) -> None:
     with minded(tmp_path, agent) as there, there.minder.calls.lock:  # the supervisor does not answer
-        words = guards.hook_words(str(there.server.path), MARK, agent)
+        words = outside.hook_words(str(there.server.path), MARK, agent)
         hook = subprocess.Popen(words, stdin=subprocess.PIPE, stderr=subprocess.PIPE)
         assert hook.stdin is not None
         hook.stdin.write(before(agent, POST))
@@ -270,7 +271,7 @@ def test_a_hook_that_is_killed_denies_its_call(tmp_path: Path, agent: str) -> No
         below = Path(f"/proc/{hook.pid}/task/{hook.pid}/children")
         wait_for(lambda: bool(below.read_text().split()), what="the hook's client")
         os.kill(int(below.read_text().split()[0]), signal.SIGKILL)
-        assert hook.wait(TIMEOUT_S) == hookclient.DENIED
+        assert hook.wait(TIMEOUT_S) == client_hook.DENIED
         assert hook.stderr is not None
         assert b"did not put this call on record" in hook.stderr.read()
         hook.stderr.close()
@@ -278,10 +279,10 @@ def test_a_hook_that_is_killed_denies_its_call(tmp_path: Path, agent: str) -> No
 
 
 def test_a_hook_whose_interpreter_is_gone_denies_its_call(tmp_path: Path) -> None:
-    words = list(guards.hook_words(str(tmp_path / "nobody"), MARK, "claude"))
+    words = list(outside.hook_words(str(tmp_path / "nobody"), MARK, "claude"))
     words[2] = str(tmp_path / "python")
     done = subprocess.run(
         words, input=before("claude", LOCAL), capture_output=True, timeout=TIMEOUT_S, check=False
     )
-    assert done.returncode == hookclient.DENIED
+    assert done.returncode == client_hook.DENIED
     assert client(tmp_path / "nobody", before("claude", LOCAL)).returncode == 0

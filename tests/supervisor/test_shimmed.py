@@ -17,8 +17,10 @@ import pytest
 from outlast import settings as ours
 from outlast.agents import ToolEnd
 from outlast.errors import UsageError
-from outlast.supervisor import environment, guards, minding, shimming
-from outlast.supervisor.holding import told_of
+from outlast.supervisor.agent import minder, outside
+from outlast.supervisor.agent.repeated_calls import told_of
+from outlast.supervisor.client import shim
+from outlast.supervisor.launch import environment
 from tests.supervisor.minded import (
     LOCAL,
     MARK,
@@ -143,7 +145,7 @@ def test_what_a_script_did_before_its_call_was_cut_off_is_told_and_not_done_agai
         assert "it happened, do not repeat it" in words
         assert here.there.allows(before("claude", SCRIPT, "call_2")), "the script itself is no call outside"
         again = here.run(SURE)
-        assert again.returncode == shimming.REFUSED
+        assert again.returncode == shim.REFUSED
         assert "happened before" in again.stderr
         assert len(here.done) == 1
         assert here.run(SURE).returncode == 0, "it is said once: this is another one"
@@ -213,7 +215,7 @@ def test_the_end_of_one_call_says_nothing_of_what_another_one_beside_it_does(tmp
         here.there.ask(after("claude", LOCAL, "call_2"))
         raise Killed
     with below(tmp_path) as here:
-        assert here.run(SURE).returncode == shimming.REFUSED
+        assert here.run(SURE).returncode == shim.REFUSED
         assert len(here.done) == 1
         raise Killed
 
@@ -239,7 +241,7 @@ def test_of_an_agent_that_only_shims_see_what_it_did_is_answered_once(tmp_path: 
         raise Killed
     with below(tmp_path, "mini-swe-agent") as here:
         again = here.run(command)
-        assert again.returncode == shimming.REFUSED
+        assert again.returncode == shim.REFUSED
         assert ("does not say that the server accepted it" in again.stderr) == (command == UNSURE)
         assert ("happened before" in again.stderr) == (command == SURE)
         assert len(here.done) == 2
@@ -260,7 +262,7 @@ def test_what_a_program_was_killed_in_is_held_in_the_same_attempt(tmp_path: Path
             assert here.states() == [(SIGNATURE, "intended")]
         assert here.states() == [(SIGNATURE, "in_doubt")]
         again = here.run(UNSURE)
-        assert again.returncode == shimming.REFUSED
+        assert again.returncode == shim.REFUSED
         assert HELD in again.stderr
         assert not here.there.allows(before("claude", POST, "call_2"))
         assert len(here.done) == 1
@@ -318,9 +320,9 @@ def test_a_call_that_left_its_program_running_has_no_outcome_before_that_ends(
 
 def test_a_shim_tells_since_when_it_waits(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with below(tmp_path) as here:
-        monkeypatch.setattr(minding, "SHIM_WAITS_NS", -1)
+        monkeypatch.setattr(minder, "SHIM_WAITS_NS", -1)
         asked = here.run(SURE)
-        assert asked.returncode == shimming.REFUSED
+        assert asked.returncode == shim.REFUSED
         assert "nobody waits for the answer" in asked.stderr
         assert here.there.intended() == []
         assert here.done == []
@@ -359,7 +361,7 @@ def test_a_shell_with_a_path_of_its_own_has_the_shims_in_front_again(tmp_path: P
     with below(tmp_path, BASH_ENV=str(tmp_path / "their bash env")) as here:
         text = f"{reset} 'echo $THEIRS; command -v curl; curl -d x http://host.test/x'"
         said = here.run(text).stdout.splitlines()
-        assert said[:2] == ["sourced", str(here.there.minder._folder / guards.SHIMS / "curl")]
+        assert said[:2] == ["sourced", str(here.there.minder._folder / outside.SHIMS / "curl")]
         assert here.there.intended() == [("POST host.test/x", "tell")]
         raise Killed
 
@@ -380,7 +382,7 @@ def test_what_stays_here_runs_without_a_supervisor_and_in_a_cleaned_environment(
             done = here.run(text)
             assert done.returncode == 0, (text, done.stderr)
             assert len(here.done) == number
-        assert here.run(f'env -i PATH="$PATH" {SURE}').returncode == shimming.REFUSED
+        assert here.run(f'env -i PATH="$PATH" {SURE}').returncode == shim.REFUSED
         assert len(here.done) == len(HARMLESS)
         raise Killed
 
@@ -395,7 +397,7 @@ def test_what_reaches_outside_in_a_cleaned_environment_is_on_record(tmp_path: Pa
 def test_a_process_of_an_attempt_that_is_over_reaches_nothing(tmp_path: Path) -> None:
     with below(tmp_path) as here:
         old = {environment.ATTEMPT: "run.0"}
-        assert here.run(SURE, **old).returncode == shimming.REFUSED
+        assert here.run(SURE, **old).returncode == shim.REFUSED
         assert here.done == []
         assert here.run(SURE, **{environment.ATTEMPT: "another.7"}).returncode == 0, "a run inside this one"
         raise Killed
@@ -423,20 +425,20 @@ def test_a_process_of_an_attempt_that_is_over_reaches_nothing(tmp_path: Path) ->
 def test_nonsense_among_the_users_classes_is_refused_at_the_start(
     text: str, said: str, state: Isolated
 ) -> None:
-    path = ours.user_folder() / guards.OWN_CLASSES
+    path = ours.user_folder() / outside.OWN_CLASSES
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_bytes(text.encode("latin-1"))
-    with pytest.raises(UsageError, match=guards.OWN_CLASSES) as caught:
-        guards.Outside(os.environ)
+    with pytest.raises(UsageError, match=outside.OWN_CLASSES) as caught:
+        outside.OutwardCalls(os.environ)
     assert said in str(caught.value)
     assert "\n" not in str(caught.value)
 
 
 @pytest.mark.parametrize("text", ["", "# nothing yet\n", "outward = []\n"])
 def test_an_empty_file_of_classes_adds_nothing(text: str, tmp_path: Path, state: Isolated) -> None:
-    path = ours.user_folder() / guards.OWN_CLASSES
+    path = ours.user_folder() / outside.OWN_CLASSES
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(text)
-    guards.Outside(os.environ)
+    outside.OutwardCalls(os.environ)
     assert client(tmp_path / "nobody", before("claude", LOCAL)).returncode == 0
     assert client(tmp_path / "nobody", before("claude", POST)).returncode == 2

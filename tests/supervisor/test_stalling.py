@@ -2,7 +2,7 @@
 
 import pytest
 
-from outlast.supervisor.stalling import BEATS_MAX, STOPPED_AT, Stall
+from outlast.supervisor.agent.stall import BEATS_MAX, STOPPED_AT, Stall
 
 
 def test_the_same_call_with_the_same_result_is_counted_until_the_files_change() -> None:

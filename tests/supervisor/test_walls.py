@@ -14,11 +14,11 @@ import msgspec
 import pytest
 
 from outlast.core import events as ev
-from outlast.effects.ops import Append
-from outlast.processes import reaping
-from outlast.runs import acts
-from outlast.supervisor import walls
-from outlast.supervisor.waking_up import alone
+from outlast.operations import requests
+from outlast.processes import reap
+from outlast.runs.engine.steps import Append
+from outlast.supervisor.budget import quota_walls
+from outlast.supervisor.control.wake import alone
 from tests.supervisor.host import Host
 from tests.support.environment import TIMEOUT_S
 from tests.support.processes import wait_for
@@ -72,7 +72,7 @@ class Account:
     def time_comes(self, *tasks: str) -> None:
         """The reset has passed: as if all that is on record had been written a day before."""
         for task in tasks:
-            with acts.claimed(self.host.store, self.host.summary(task).run) as journal:
+            with requests.claimed(self.host.store, self.host.summary(task).run) as journal:
                 told = self.parked(task)
                 assert told.until is not None
                 earlier = msgspec.structs.replace(
@@ -80,7 +80,7 @@ class Account:
                 )
                 journal.store.append(journal.batch(Append((earlier,))))
         for path in (self.host.root / "walls").glob("*.json"):
-            wall = walls.read(path)
+            wall = quota_walls.read(path)
             assert wall is not None
             fallen = msgspec.structs.replace(wall, until=wall.until - timedelta(days=1))
             path.write_bytes(msgspec.json.encode(fallen))
@@ -91,8 +91,8 @@ def account(host: Host) -> Account:
     return Account(host)
 
 
-def walls_of(host: Host) -> Sequence[walls.Wall]:
-    return list(walls.every(host.root))
+def walls_of(host: Host) -> Sequence[quota_walls.Wall]:
+    return list(quota_walls.every(host.root))
 
 
 # -- one run -------------------------------------------------------------------------------------------------------
@@ -109,7 +109,7 @@ def test_at_a_wall_the_run_is_parked_until_the_reset_with_nothing_left_running(a
     assert told.account
     assert "trying again at" in host.said("t")
     assert "no reset time" not in host.said("t")
-    assert list(reaping.find(state.run)) == [], "what it left behind was stopped"
+    assert list(reap.find(state.run)) == [], "what it left behind was stopped"
     assert state.last_save, "and its files are saved"
     _, listed, _ = account("ls", task="t")
     assert f"parked until {told.until.astimezone():%H:%M}" in listed or "parked until 20" in listed

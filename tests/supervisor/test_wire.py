@@ -2,11 +2,11 @@
 
 import msgspec
 import pytest
-from hypothesis import given
-from hypothesis import strategies as some
+from hypothesis import given, strategies as some
 
 from outlast.errors import UsageError
-from outlast.supervisor import environment, wire
+from outlast.supervisor.launch import environment
+from outlast.supervisor.socket import wire
 
 MESSAGES = [
     wire.Intent(call="c1", name="Bash", signature="push origin refs/heads/x", input=msgspec.Raw(b'{"a":1}')),

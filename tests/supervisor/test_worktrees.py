@@ -12,8 +12,8 @@ import pytest
 
 from outlast.errors import OutlastError, UsageError, WorkspaceRefused
 from outlast.settings import load
-from outlast.supervisor import worktrees
-from outlast.supervisor.copying import copy_into
+from outlast.supervisor.worktree import make
+from outlast.supervisor.worktree.copy import copy_into
 from tests.support.environment import TIMEOUT_S, Isolated
 from tests.workspace.gitrepo import GitRepo, make_repo
 
@@ -37,7 +37,7 @@ def state_of(repo: GitRepo) -> tuple[bytes, ...]:
     return repo.git("for-each-ref"), repo.git("worktree", "list", "--porcelain"), repr(around).encode()
 
 
-def check_whole(repo: GitRepo, made: worktrees.Made) -> None:
+def check_whole(repo: GitRepo, made: make.Made) -> None:
     tree = GitRepo(made.folder, repo.algo)
     assert tree.git("status", "--porcelain") == b""
     assert tree.git("symbolic-ref", "--short", "HEAD").decode().strip() == made.branch
@@ -50,13 +50,13 @@ def check_whole(repo: GitRepo, made: worktrees.Made) -> None:
 
 
 def test_a_worktree_lies_beside_the_repository_on_a_branch_of_its_task(repo: GitRepo) -> None:
-    made = worktrees.make(repo.folder / "below", "1411")
-    assert made == worktrees.Made(
+    made = make.make(repo.folder / "below", "1411")
+    assert made == make.Made(
         repo.folder.parent / "app.outlast" / "1411", "outlast/1411", repo.folder, new=True
     )
     check_whole(repo, made)
-    again = worktrees.make(repo.folder, "1411")
-    assert again == worktrees.Made(made.folder, made.branch, repo.folder, new=False)
+    again = make.make(repo.folder, "1411")
+    assert again == make.Made(made.folder, made.branch, repo.folder, new=False)
     assert repo.git("status", "--porcelain") == b""
 
 
@@ -64,14 +64,14 @@ def test_a_worktree_lies_beside_the_repository_on_a_branch_of_its_task(repo: Git
     "task", ["a/b", "..", ".", "", "x" * 300, "grün 🎉", "-n", "a b~^:?*[\\", "a.lock", "\n"]
 )
 def test_any_task_has_a_valid_worktree_of_its_own(repo: GitRepo, task: str) -> None:
-    made, other = worktrees.make(repo.folder, task), worktrees.make(repo.folder, task + "2")
+    made, other = make.make(repo.folder, task), make.make(repo.folder, task + "2")
     check_whole(repo, made)
     assert made.folder != other.folder
     assert made.folder.parent == repo.folder.parent / "app.outlast"
 
 
 def test_a_task_that_begins_with_a_sign_takes_no_other_tasks_folder(repo: GitRepo) -> None:
-    made = [worktrees.make(repo.folder, task) for task in ("-x", "x", "--x")]
+    made = [make.make(repo.folder, task) for task in ("-x", "x", "--x")]
     assert len({each.folder for each in made}) == 3
     for each in made:
         check_whole(repo, each)
@@ -79,7 +79,7 @@ def test_a_task_that_begins_with_a_sign_takes_no_other_tasks_folder(repo: GitRep
 
 def test_a_base_and_a_folder_can_be_named(repo: GitRepo) -> None:
     repo.git("commit", "-q", "--allow-empty", "-m", "second")
-    made = worktrees.make(repo.folder, "1411", to=repo.folder.parent / "deep" / "there", base="HEAD~1")
+    made = make.make(repo.folder, "1411", to=repo.folder.parent / "deep" / "there", base="HEAD~1")
     assert made.folder == repo.folder.parent / "deep" / "there"
     assert repo.git("rev-parse", "outlast/1411") == repo.git("rev-parse", "HEAD~1")
     check_whole(repo, made)
@@ -87,38 +87,38 @@ def test_a_base_and_a_folder_can_be_named(repo: GitRepo) -> None:
 
 def test_where_a_branch_is_called_outlast_the_tasks_branch_stands_beside_it(repo: GitRepo) -> None:
     repo.git("branch", "outlast")
-    made = worktrees.make(repo.folder, "1411")
+    made = make.make(repo.folder, "1411")
     assert made.branch == "outlast-1411"
     assert made.folder.name == "1411"
     check_whole(repo, made)
 
 
 def test_from_a_worktree_another_one_is_made_beside_the_repository(repo: GitRepo) -> None:
-    first = worktrees.make(repo.folder, "1411")
-    second = worktrees.make(first.folder, "1412")
+    first = make.make(repo.folder, "1411")
+    second = make.make(first.folder, "1412")
     assert second.folder == repo.folder.parent / "app.outlast" / "1412"
     check_whole(repo, second)
 
 
 def test_work_in_a_worktree_is_never_reset(repo: GitRepo) -> None:
-    made = worktrees.make(repo.folder, "1411")
+    made = make.make(repo.folder, "1411")
     tree = GitRepo(made.folder, repo.algo)
     (made.folder / "a.txt").write_text("changed\n")
     (made.folder / "below" / "b.sh").unlink()
     tree.git("checkout", "-qb", "of-the-agent")
     tree.git("commit", "-qm", "work", "--allow-empty")
     before = tree.git("status", "--porcelain"), tree.git("rev-parse", "HEAD")
-    again = worktrees.make(repo.folder, "1411")
+    again = make.make(repo.folder, "1411")
     assert (again.branch, again.new) == ("of-the-agent", False)
     assert (tree.git("status", "--porcelain"), tree.git("rev-parse", "HEAD")) == before
 
 
 def test_a_branch_with_work_is_gone_on_with(repo: GitRepo) -> None:
-    made = worktrees.make(repo.folder, "1411")
+    made = make.make(repo.folder, "1411")
     GitRepo(made.folder, repo.algo).git("commit", "-qm", "work", "--allow-empty")
     tip = repo.git("rev-parse", "outlast/1411")
     repo.git("worktree", "remove", made.folder)
-    assert worktrees.make(repo.folder, "1411").new
+    assert make.make(repo.folder, "1411").new
     assert repo.git("rev-parse", "outlast/1411") == tip
 
 
@@ -127,7 +127,7 @@ def test_a_branch_with_work_is_gone_on_with(repo: GitRepo) -> None:
 KILLED = """
 import os, signal, sys
 from pathlib import Path
-from outlast.supervisor import worktrees
+from outlast.supervisor.worktree import make as worktrees
 left = int(sys.argv[2])
 def hook(name, args):
     global left
@@ -153,7 +153,7 @@ def test_killed_before_any_step_the_same_call_ends_with_the_same_worktree(
             check=False,
         )
         assert done.returncode in (0, -signal.SIGKILL), done.stderr.decode()
-        found = worktrees.make(repo.folder, "1411")
+        found = make.make(repo.folder, "1411")
         assert (found.folder, found.branch) == (made, "outlast/1411")
         check_whole(repo, found)
         repo.git("worktree", "remove", found.folder)
@@ -172,9 +172,9 @@ def _unfilled(repo: GitRepo, folder: Path) -> None:
 
 
 def _half_filled(repo: GitRepo, folder: Path) -> None:
-    worktrees.make(repo.folder, "1411")
+    make.make(repo.folder, "1411")
     git_dir = repo.git_dir / "worktrees" / "1411"
-    worktrees.mark(git_dir, worktrees.Marker(task="1411", state="making"))
+    make.mark(git_dir, make.Marker(task="1411", state="making"))
     (git_dir / "index").unlink()
     (git_dir / "index.outlast").write_bytes(b"half")
     (git_dir / "index.outlast.lock").write_bytes(b"")
@@ -183,7 +183,7 @@ def _half_filled(repo: GitRepo, folder: Path) -> None:
 
 
 def _folder_gone(repo: GitRepo, folder: Path) -> None:
-    worktrees.make(repo.folder, "1411")
+    make.make(repo.folder, "1411")
     shutil.rmtree(folder)
 
 
@@ -209,18 +209,18 @@ def test_whatever_a_killed_call_left_is_made_whole(repo: GitRepo, left: object) 
     folder = repo.folder.parent / "app.outlast" / "1411"
     assert callable(left)
     left(repo, folder)
-    made = worktrees.make(repo.folder, "1411")
+    made = make.make(repo.folder, "1411")
     assert (made.folder, made.branch) == (folder, "outlast/1411")
     check_whole(repo, made)
 
 
 def test_the_index_of_a_worktree_whose_folder_is_gone_is_kept(repo: GitRepo) -> None:
-    made = worktrees.make(repo.folder, "1411")
+    made = make.make(repo.folder, "1411")
     tree = GitRepo(made.folder, repo.algo)
     (made.folder / "staged").write_text("staged\n")
     tree.git("add", "staged")
     shutil.rmtree(made.folder)
-    worktrees.make(repo.folder, "1411")
+    make.make(repo.folder, "1411")
     assert tree.git("status", "--porcelain") == b"A  staged\n"
 
 
@@ -231,7 +231,7 @@ def refused(repo: GitRepo, kind: type[OutlastError], match: str, **given: object
     """One clear error with a hint, and nothing was made."""
     before = state_of(repo)
     with pytest.raises(kind, match=match) as caught:
-        worktrees.make(repo.folder, "1411", **given)  # type: ignore[arg-type]
+        make.make(repo.folder, "1411", **given)  # type: ignore[arg-type]
     assert caught.value.hint
     assert caught.value.exit_code == 2
     assert state_of(repo) == before
@@ -275,7 +275,7 @@ def test_a_repository_without_a_commit_or_without_files_is_refused(tmp_path: Pat
     unborn.git("init", "-q", "--bare", tmp_path / "bare")
     for folder in (tmp_path / "bare", tmp_path):
         with pytest.raises(WorkspaceRefused) as caught:
-            worktrees.make(folder, "1411")
+            make.make(folder, "1411")
         assert caught.value.hint
 
 
@@ -283,7 +283,7 @@ def test_a_repository_without_a_commit_or_without_files_is_refused(tmp_path: Pat
 
 
 def test_untracked_files_are_copied_with_their_modes_and_tracked_ones_are_not(repo: GitRepo) -> None:
-    made = worktrees.make(repo.folder, "1411")
+    made = make.make(repo.folder, "1411")
     (repo.folder / ".gitignore").write_text(".env*\n")
     (repo.folder / ".env").write_text("KEY=1\n")
     (repo.folder / ".env").chmod(0o600)
@@ -307,7 +307,7 @@ def test_nothing_is_copied_from_or_to_outside(repo: GitRepo, tmp_path: Path) -> 
     (repo.folder / "out").symlink_to(tmp_path / "elsewhere")
     repo.git("add", "out")
     repo.git("commit", "-qm", "a link in the place of a folder")
-    made = worktrees.make(repo.folder, "1411")
+    made = make.make(repo.folder, "1411")
     (tmp_path / "elsewhere").mkdir()
     (tmp_path / "secret").write_text("s")
     (repo.folder / "out").unlink()

@@ -5,10 +5,10 @@ from pathlib import Path
 import pytest
 
 from outlast.agents import Response
-from outlast.agents.claude import dashed
+from outlast.agents.claude.adapter import dashed
 from outlast.core.values import Usage
 from outlast.errors import AgentStopped, BudgetReached
-from outlast.supervisor.gatekeeping import Gate
+from outlast.supervisor.budget.gateway import Gate
 from tests.supervisor.minded import LOCAL, Killed, Minded, after, before, line, minded, response
 
 NEAR = b"nearly spent"

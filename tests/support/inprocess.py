@@ -13,14 +13,13 @@ import msgspec
 
 import outlast
 from outlast import Run, faults
-from outlast.core import events as ev
-from outlast.core import state as st
-from outlast.effects.ops import Append
-from outlast.runs import gather, mail
-from outlast.runs.api.run import run_engine
-from outlast.runs.beat import open_beat
+from outlast.core import events as ev, state as st
+from outlast.runs import inbox, reader
+from outlast.runs.engine.beat import open_beat
+from outlast.runs.engine.run import RunEngine
+from outlast.runs.engine.steps import Append
 from outlast.runs.journal import Journal
-from outlast.runs.run import RunEngine
+from outlast.runs.run import run_engine
 from outlast.store import SqliteStore, open_store
 from outlast.store.protocol import Where
 
@@ -93,7 +92,7 @@ def journal_of(store: Path | str, task: str = "t", run: str = "") -> list[ev.Any
 def head_of(store: Path | str, task: str = "t", run: str = "") -> st.RunState:
     """The folded head as a second reader sees it."""
     with reading(store) as opened:
-        return gather.head(opened, run or newest(opened, task))
+        return reader.head(opened, run or newest(opened, task))
 
 
 def newest(store: SqliteStore, task: str) -> str:
@@ -127,11 +126,11 @@ def command(store: Path | str, what: str, *, task: str = "t", by: str = "ada", *
     with reading(store) as opened:
         run = newest(opened, task)
         lease = opened.claim(run)
-        journal = Journal(opened, lease, gather.head(opened, run))
+        journal = Journal(opened, lease, reader.head(opened, run))
         journal.load_open_beat("")
         opened.inbox.put(run, by=by, what=what, args=msgspec.json.encode(args) if args else b"null")
         for request in opened.inbox.pending(run):
-            events = (mail.requested(request, journal), *mail.effect_of(request, journal))
+            events = (inbox.requested(request, journal), *inbox.effect_of(request, journal))
             opened.append(journal.batch(Append(events, takes=(request.id,))))
         opened.release(lease)
 

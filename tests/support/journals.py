@@ -22,7 +22,7 @@ from outlast.core.values import (
     Usage,
     Window,
 )
-from outlast.store.sqlite import Journal
+from outlast.store.sqlite.store import Journal
 
 HOST = "night-owl"
 VERSION = "0.1.0"

@@ -16,15 +16,14 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
-from outlast.core import events as ev
-from outlast.core import plan as plans
+from outlast.core import events as ev, plan as plans
 from outlast.core.plan import Step
 from outlast.core.state import RunState, fold
 from outlast.core.values import Allowance, ForkPoint, MemoryRef, Window
-from outlast.runs import gather
+from outlast.runs import reader
 from outlast.store import open_store
 from outlast.store.protocol import Batch, Lease
-from outlast.store.sqlite import SqliteStore
+from outlast.store.sqlite.store import SqliteStore
 from tests.support.journals import Agent, Scribe, payload
 
 SEED = 7
@@ -493,7 +492,7 @@ class Living:
     def beat(self, run: str, said: str = "went on") -> datetime:
         """One more beat of a run, now, at the next step of its plan; when it was written."""
         head, at = self.head(run), datetime.now(UTC)
-        steps = gather.plan_of(self.store, head) if head.plan_seq else ()
+        steps = reader.plan_of(self.store, head) if head.plan_seq else ()
         following = plans.next_leaf(steps, head.cursor) if head.cursor else None
         done = ev.BeatDone(
             at=at, beat=head.beats + 1, cursor=following or (), over=bool(steps) and following is None,

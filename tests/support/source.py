@@ -28,7 +28,7 @@ class Source:
 
     @property
     def place(self) -> str:
-        """The module or package right under outlast: `store` for src/outlast/store/sqlite.py."""
+        """The module or package right under outlast: `store` for src/outlast/store/sqlite/store.py."""
         return self.path.relative_to(PACKAGE).parts[0].removesuffix(".py")
 
     def at(self, node: ast.stmt | ast.expr) -> str:

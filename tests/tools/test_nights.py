@@ -7,7 +7,7 @@ from typing import get_args
 
 from outlast.core import events as ev
 from outlast.core.state import Status
-from outlast.runs import find
+from outlast.inspect import find
 from outlast.store import open_store
 from outlast.store.protocol import Where
 from tests.support import nights

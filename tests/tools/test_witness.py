@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from outlast.chaos.witness import (
+from outlast.chaos.witness.client import (
     Client,
     Refused,
     ServerError,
@@ -150,7 +150,7 @@ def test_it_ends_with_the_process_that_started_it(tmp_path: Path) -> None:
     starter = """
 import os, signal, sys
 from pathlib import Path
-from outlast.chaos.witness import Witness
+from outlast.chaos.witness.client import Witness
 print(Witness.start(Path(sys.argv[1])).pid, flush=True)
 signal.pause()
 """

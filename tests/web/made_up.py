@@ -9,10 +9,10 @@ from zoneinfo import ZoneInfo
 
 import msgspec
 
-from outlast.board import docs
 from outlast.core import budget as budgets
-from outlast.runs import ledger, show, tally
-from outlast.web.frame import View
+from outlast.dashboard import documents
+from outlast.inspect import ledger, ledger_sums, show
+from outlast.web.html.layout import View
 
 NOW = datetime(2026, 11, 16, 3, 20, tzinfo=UTC)
 BERLIN = ZoneInfo("Europe/Berlin")
@@ -36,8 +36,8 @@ def view(path: str = "/runs/r1", *, read_only: bool = False, **query: str) -> Vi
     )  # fmt: skip
 
 
-def row(**changes: Any) -> docs.Row:
-    base = docs.Row(
+def row(**changes: Any) -> documents.Row:
+    base = documents.Row(
         run="r1", task="1411", project="/srv/code/shop/.git", project_name="shop", generation=1, parent="", root="r1",
         what="stopped", status="interrupted", cause="signal", why="signal: SIGTERM from ada", command="outlast resume r1",
         act="resume", goal="Trap exit signals", agent="claude", model="opus", stage="", step="", beats=3, plan_total=8,
@@ -66,20 +66,20 @@ def attempt(
     return show.AttemptShown(epoch=1, host="owl", pid=7, started_at=ago(start), ended_at=ended, cause=cause, evidence=evidence, **more)  # fmt: skip
 
 
-def moment(minutes: float, kind: Any, text: str = "", seq: int = 1, **more: Any) -> docs.Moment:
-    return docs.Moment(at=ago(minutes), seq=seq, kind=kind, text=text, **more)
+def moment(minutes: float, kind: Any, text: str = "", seq: int = 1, **more: Any) -> documents.Moment:
+    return documents.Moment(at=ago(minutes), seq=seq, kind=kind, text=text, **more)
 
 
-def timeline(**changes: Any) -> docs.Timeline:
-    base = docs.Timeline(
-        since=ago(60), until=ago(5), beats=tuple(docs.Progress(at=ago(55 - 10 * n), beat=n) for n in (1, 2, 3)),
+def timeline(**changes: Any) -> documents.Timeline:
+    base = documents.Timeline(
+        since=ago(60), until=ago(5), beats=tuple(documents.Progress(at=ago(55 - 10 * n), beat=n) for n in (1, 2, 3)),
         attempts=(attempt(60, 5, "signal", "SIGTERM from ada"),), attempts_total=1, moments=(), moments_total=0,
     )  # fmt: skip
     return msgspec.structs.replace(base, **changes)
 
 
-def page(**changes: Any) -> docs.RunPage:
-    base = docs.RunPage(row=row(), shown=shown(), timeline=timeline(), waits="", agent_line="")
+def page(**changes: Any) -> documents.RunPage:
+    base = documents.RunPage(row=row(), shown=shown(), timeline=timeline(), waits="", agent_line="")
     return msgspec.structs.replace(base, **changes)
 
 
@@ -100,12 +100,12 @@ def books(**changes: Any) -> ledger.Ledger:
     base = ledger.Ledger(
         run="r1", task="1411", project="p", status="interrupted", cause="signal", evidence="", goal="", beats=3,
         plan_total=8, attempts=1, budget=None, units=(unit,), spent=SPENT, reserved=None, window=None, expected=None,
-        warnings=(tally.Told(ago(20), 2, "budget 50", "half of it is spent"), tally.Told(ago(10), 3, "wrap-up tokens", "come to an end")),
-        changes=(tally.Told(ago(60), 0, "limit", "50k tokens"), tally.Told(ago(30), 1, "limit", "100k tokens by ada")),
-        saves=(tally.Saved(ago(5), 3, "emergency", "9c1e4d2aa", "signal: SIGTERM"),), saves_total=1,
-        by_attempt=(tally.Attempted(attempt=1, started_at=ago(60), ended_at=ago(5), cause="signal", evidence="SIGTERM from ada", beats=3, spent=SPENT),),
-        by_tool=(tally.ToolRow("Bash", "call", 4, 900, 30_000, True),),
-        by_beat=(tally.BeatRow(3, "write tests", ago(25), 2, SPENT),),
+        warnings=(ledger_sums.Notice(ago(20), 2, "budget 50", "half of it is spent"), ledger_sums.Notice(ago(10), 3, "wrap-up tokens", "come to an end")),
+        changes=(ledger_sums.Notice(ago(60), 0, "limit", "50k tokens"), ledger_sums.Notice(ago(30), 1, "limit", "100k tokens by ada")),
+        saves=(ledger_sums.Saved(ago(5), 3, "emergency", "9c1e4d2aa", "signal: SIGTERM"),), saves_total=1,
+        by_attempt=(ledger_sums.AttemptCost(attempt=1, started_at=ago(60), ended_at=ago(5), cause="signal", evidence="SIGTERM from ada", beats=3, spent=SPENT),),
+        by_tool=(ledger_sums.ToolRow("Bash", "call", 4, 900, 30_000, True),),
+        by_beat=(ledger_sums.BeatRow(3, "write tests", ago(25), 2, SPENT),),
         chart=ledger.Chart(unit="tokens", warn_at=(50, 90), points=points), more="",
     )  # fmt: skip
     return msgspec.structs.replace(base, **changes)

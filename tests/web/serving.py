@@ -8,9 +8,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from outlast.web import server
-from outlast.web.guard import Guard
-from outlast.web.server import Handler, Server
+from outlast.web.http import server
+from outlast.web.http.guard import Guard
+from outlast.web.http.server import Handler, Server
 
 TIMEOUT_S = 20.0
 
@@ -160,7 +160,7 @@ def served(handle: Handler, **limits: Any) -> Iterator[Served]:
 @contextlib.contextmanager
 def ui(root: Path, *, token: str = "", read_only: bool = False, host: str = "127.0.0.1") -> Iterator[Served]:
     """The whole page on a store, as `outlast ui` serves it. What goes wrong unexpectedly fails the test."""
-    from outlast.web.routes import App
+    from outlast.web.app import App
     from outlast.web.site import Site
 
     traces: list[BaseException] = []

@@ -13,10 +13,12 @@ from urllib.parse import urlencode
 import pytest
 
 from outlast.store import open_store
-from outlast.web import answers, api, assets, openapi, sharing
-from outlast.web.answers import Answer
-from outlast.web.serving import PAGES
-from outlast.web.sharing import Shared
+from outlast.web import api, openapi
+from outlast.web.html import assets
+from outlast.web.http import cache, responses
+from outlast.web.http.cache import AnswerCache
+from outlast.web.http.responses import Answer
+from outlast.web.page_table import PAGES
 from tests.support import nights
 from tests.support.processes import wait_for
 from tests.web.serving import Heard, Served, ui
@@ -527,12 +529,12 @@ def test_what_is_unexpected_is_one_line_for_the_client_and_a_trace_for_us(
 
 
 def test_what_many_ask_for_at_once_is_made_once() -> None:
-    shared, made, go = Shared(), [], threading.Event()
+    shared, made, go = AnswerCache(), [], threading.Event()
 
     def make() -> Answer:
         made.append(1)
         go.wait(20)
-        return answers.line("made")
+        return responses.line("made")
 
     found: list[Answer] = []
     threads = [threading.Thread(target=lambda: found.append(shared.get("key", make))) for _ in range(20)]
@@ -547,31 +549,31 @@ def test_what_many_ask_for_at_once_is_made_once() -> None:
 
 
 def test_little_is_kept_and_nothing_old() -> None:
-    shared = Shared()
+    shared = AnswerCache()
     for n in range(40):
         shared.get(n, lambda: Answer(b"x" * (1 << 20)))
     held = [making.answer.body for making in shared._kept.values() if making.answer is not None]
-    assert 0 < sum(map(len, held)) <= sharing.KEPT_BYTES_MAX
+    assert 0 < sum(map(len, held)) <= cache.KEPT_BYTES_MAX
     assert len(shared.get("huge", lambda: Answer(b"x" * (100 << 20))).body) == 100 << 20
     assert "huge" not in shared._kept
     for making in shared._kept.values():
-        making.begun_s -= sharing.FRESH_S + 1
-    shared.get("new", lambda: answers.line("new"))
+        making.begun_s -= cache.FRESH_S + 1
+    shared.get("new", lambda: responses.line("new"))
     assert list(shared._kept) == ["new"]
 
 
 def test_what_went_wrong_is_not_kept() -> None:
-    shared = Shared()
+    shared = AnswerCache()
     with pytest.raises(ZeroDivisionError):
-        shared.get("key", lambda: answers.line(str(1 // 0)))
-    assert shared.get("key", lambda: answers.line("made")).body == b"made\n"
+        shared.get("key", lambda: responses.line(str(1 // 0)))
+    assert shared.get("key", lambda: responses.line("made")).body == b"made\n"
 
 
 def test_who_knows_of_an_event_shares_what_was_made_after_it() -> None:
-    shared = Shared()
+    shared = AnswerCache()
 
     def get(text: str, number: int, wanted: int) -> bytes:
-        return shared.get("key", lambda: answers.line(text), number=number, wanted=wanted).body
+        return shared.get("key", lambda: responses.line(text), number=number, wanted=wanted).body
 
     assert get("as of 5", 5, 5) == b"as of 5\n"
     assert get("as of 9", 9, 4) == b"as of 5\n", "the event that it was woken by is in it"

@@ -8,7 +8,7 @@ import pytest
 
 from outlast.core import events as ev
 from outlast.core.values import Allowance, Contract, Payload, Usage
-from outlast.runs import show
+from outlast.inspect import show
 from outlast.store import SqliteStore, open_store
 from outlast.store.protocol import Batch
 from tests.web.serving import ui

@@ -4,13 +4,12 @@ from typing import get_args
 from xml.etree import ElementTree
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as some
+from hypothesis import given, strategies as some
 
-from outlast.board.docs import MomentKind, Progress
 from outlast.core.events import Cause
-from outlast.web import drawing
-from outlast.web.axis import DEAD_SHARE_MAX, SHAPES, Axis, Mark, lane
+from outlast.dashboard.documents import MomentKind, Progress
+from outlast.web.charts import run_charts
+from outlast.web.charts.axis import DEAD_SHARE_MAX, SHAPES, Axis, Mark, lane
 from tests.web.made_up import BERLIN, NOW, ago, attempt, books, moment, timeline
 
 HOSTILE = "</title><script>alert(1)</script>]]>\u202e\x00\x1b[31m" + "w" * 10_000
@@ -85,7 +84,7 @@ def test_marks_that_would_lie_on_each_other_stand_together_as_the_gravest_with_t
 
 @pytest.mark.parametrize("cause", get_args(Cause))
 def test_every_end_has_a_shape_and_a_word(cause: str) -> None:
-    shape, _, word = drawing.ending(cause, "")
+    shape, _, word = run_charts.ending(cause, "")
     assert shape in SHAPES
     assert word
     assert "_" not in word
@@ -93,7 +92,7 @@ def test_every_end_has_a_shape_and_a_word(cause: str) -> None:
 
 @pytest.mark.parametrize("kind", get_args(MomentKind))
 def test_every_moment_has_a_shape_and_a_word(kind: str) -> None:
-    shape, _, word = drawing.moment_look(kind)
+    shape, _, word = run_charts.moment_look(kind)
     assert shape in SHAPES
     assert word
     assert shape != "dot"
@@ -113,7 +112,7 @@ def test_every_moment_has_a_shape_and_a_word(kind: str) -> None:
     ],
 )  # fmt: skip
 def test_a_kill_a_signal_and_a_crash_are_told_apart(cause: str | None, evidence: str, word: str) -> None:
-    assert drawing.ending(cause, evidence)[2] == word
+    assert run_charts.ending(cause, evidence)[2] == word
 
 
 def test_an_attempt_that_died_without_a_word_is_drawn_to_the_last_thing_it_did() -> None:
@@ -122,13 +121,13 @@ def test_an_attempt_that_died_without_a_word_is_drawn_to_the_last_thing_it_did()
         attempts=(attempt(60, 20, "crash", evidence), attempt(20, 5, "done")), attempts_total=2,
         beats=(Progress(at=ago(50), beat=1), Progress(at=ago(10), beat=2)),
     )  # fmt: skip
-    first, second = drawing.lived(given_, "done")
+    first, second = run_charts.lived(given_, "done")
     assert first.until == ago(50)
     assert second.until == ago(5)
 
 
 def test_an_attempt_that_lives_is_drawn_to_the_end_and_has_none() -> None:
-    (only,) = drawing.lived(timeline(attempts=(attempt(60, None),)), "running")
+    (only,) = run_charts.lived(timeline(attempts=(attempt(60, None),)), "running")
     assert (only.shape, only.word, only.until) == ("dot", "runs", ago(5))
 
 
@@ -139,11 +138,11 @@ def test_the_time_between_two_attempts_is_hatched_and_told() -> None:
     given_ = timeline(
         attempts=(attempt(60, 50, "signal", "killed (SIGKILL)"), attempt(15, 5, "done")), attempts_total=2
     )
-    told = str(drawing.timeline(given_, "done", BERLIN, None))
+    told = str(run_charts.timeline(given_, "done", BERLIN, None))
     assert "nothing ran for 35 min" in told
     assert told.count('fill="url(#s-hatch)"') == 2
     assert "drawn shorter" in told
-    whole = str(drawing.timeline(timeline(), "interrupted", BERLIN, None))
+    whole = str(run_charts.timeline(timeline(), "interrupted", BERLIN, None))
     assert "nothing ran" not in whole
 
 
@@ -152,7 +151,7 @@ def test_a_drawing_is_an_image_with_a_name_and_its_words_are_escaped() -> None:
         attempts=(attempt(60, 5, "crash", HOSTILE),),
         moments=tuple(moment(30, kind, HOSTILE, by=HOSTILE) for kind in get_args(MomentKind)),
     )
-    root = drawn(drawing.timeline(given_, "failed", BERLIN, 8))
+    root = drawn(run_charts.timeline(given_, "failed", BERLIN, 8))
     image = root.find("svg")
     assert image is not None
     assert image.get("role") == "img"
@@ -168,7 +167,7 @@ def test_each_end_is_told_by_its_word_where_there_is_room() -> None:
     given_ = timeline(
         attempts=(attempt(60, 30, "signal", "killed (SIGKILL)"), attempt(30, 5, "budget")), attempts_total=2
     )
-    texts = [each.text for each in drawn(drawing.timeline(given_, "interrupted", BERLIN, 8)).iter("text")]
+    texts = [each.text for each in drawn(run_charts.timeline(given_, "interrupted", BERLIN, 8)).iter("text")]
     assert "attempt 1: kill -9" in texts
     assert "attempt 2: budget" in texts
     assert "3 beats of 8 planned" in texts
@@ -178,7 +177,7 @@ def test_a_run_of_very_many_attempts_is_drawn_in_bounds() -> None:
     many = tuple(attempt(1000 - 5 * n, 996 - 5 * n, "crash", HOSTILE) for n in range(200))
     marks = tuple(moment(1000 - 5 * n, "save", HOSTILE) for n in range(200))
     given_ = timeline(since=ago(1000), until=ago(0), attempts=many, attempts_total=5_000, moments=marks)
-    told = str(drawing.timeline(given_, "failed", BERLIN, None))
+    told = str(run_charts.timeline(given_, "failed", BERLIN, None))
     assert len(told) < 90_000
     assert "attempt 5000" in told
     assert "attempt 4801" in told
@@ -186,14 +185,14 @@ def test_a_run_of_very_many_attempts_is_drawn_in_bounds() -> None:
 
 def test_what_was_before_the_attempts_that_are_known_is_not_called_dead() -> None:
     given_ = timeline(attempts=(attempt(10, 5, "done"),), attempts_total=300)
-    assert "nothing ran" not in str(drawing.timeline(given_, "done", BERLIN, None))
+    assert "nothing ran" not in str(run_charts.timeline(given_, "done", BERLIN, None))
 
 
 # -- what is left of the budget ----------------------------------------------------------------------------------------------
 
 
 def test_warnings_the_wrap_up_saves_limits_and_attempts_are_on_the_burn_down() -> None:
-    told = str(drawing.burndown(books(), BERLIN))
+    told = str(run_charts.burndown(books(), BERLIN))
     root = drawn(told)
     texts = [each.text for each in root.iter("text")]
     assert {"warning at 50 %", "warning at 90 %", "wrap-up", "100k", "50k", "attempt 1: SIGTERM"} <= set(
@@ -209,7 +208,7 @@ def test_warnings_the_wrap_up_saves_limits_and_attempts_are_on_the_burn_down() -
 def test_the_curve_falls_from_the_limit_to_what_is_left() -> None:
     curve = next(
         each.get("d") or ""
-        for each in drawn(drawing.burndown(books(), BERLIN)).iter("path")
+        for each in drawn(run_charts.burndown(books(), BERLIN)).iter("path")
         if each.get("class") == "d-curve"
     )
     heights = [float(point.split()[1]) for point in curve[1:].split("L")]
@@ -223,9 +222,10 @@ def test_without_a_limit_the_drawing_shows_what_was_spent_and_without_spend_ther
     chart = given_.chart
     points = tuple(type(point)(point.at, point.spent, None) for point in chart.points)
     free = books(chart=type(chart)(unit="tokens", warn_at=(50,), points=points))
-    assert drawing.burndown_title(free) == "Tokens spent over time"
-    assert "warning at" not in str(drawing.burndown(free, BERLIN))
+    assert run_charts.burndown_title(free) == "Tokens spent over time"
+    assert "warning at" not in str(run_charts.burndown(free, BERLIN))
     nothing = tuple(type(point)(point.at, 0, None) for point in chart.points)
     assert (
-        drawing.burndown(books(chart=type(chart)(unit="tokens", warn_at=(), points=nothing)), BERLIN) is None
+        run_charts.burndown(books(chart=type(chart)(unit="tokens", warn_at=(), points=nothing)), BERLIN)
+        is None
     )

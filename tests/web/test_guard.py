@@ -9,11 +9,11 @@ from collections.abc import Iterator
 
 import pytest
 
-from outlast.web import answers, guard, peers, server, sessions
-from outlast.web.answers import Answer, Refused
-from outlast.web.guard import Guard
-from outlast.web.requests import Request
-from outlast.web.server import Connection, Server
+from outlast.web.http import guard, peers, responses, server, sessions
+from outlast.web.http.guard import Guard
+from outlast.web.http.requests import Request
+from outlast.web.http.responses import Answer, Refused
+from outlast.web.http.server import Connection, Server
 from tests.conftest import Nobody
 from tests.support.environment import NOBODY, need_root
 from tests.web.serving import Heard, Served
@@ -31,9 +31,9 @@ def guarded(
 
     def handle(request: Request, connection: Connection) -> Answer:
         try:
-            return keeper.check(request, connection) or answers.line("let in")
+            return keeper.check(request, connection) or responses.line("let in")
         except Refused as refused:
-            return answers.line(f"{refused}; {refused.hint}", refused.status, refused.headers)
+            return responses.line(f"{refused}; {refused.hint}", refused.status, refused.headers)
 
     running = Server(listening, handle, is_stranger=keeper.is_stranger, **(limits or {}))
     running.start()

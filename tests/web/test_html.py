@@ -3,10 +3,9 @@
 import unicodedata
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
-from outlast.web.html import Safe, field_text, join, tag, text, trusted, visible
+from outlast.web.html.html import Safe, field_text, join, tag, text, trusted, visible
 from tests.web.made_up import Read
 
 ANY = st.text(

@@ -14,10 +14,10 @@ import pytest
 from outlast.store import SqliteStore
 from outlast.store.protocol import Heard
 from outlast.web import live as lives
-from outlast.web.answers import Answer
+from outlast.web.http.requests import Request
+from outlast.web.http.responses import Answer
+from outlast.web.http.server import Connection
 from outlast.web.live import Live, Source
-from outlast.web.requests import Request
-from outlast.web.server import Connection
 from tests.support.processes import wait_for
 from tests.web.serving import Client, Served, served
 from tests.web.stores import Writer

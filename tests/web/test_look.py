@@ -8,8 +8,8 @@ from zoneinfo import ZoneInfo
 import msgspec
 import pytest
 
-from outlast.web import assets, frame, words
-from outlast.web.icons import icon, sheet
+from outlast.web.html import assets, formats, layout
+from outlast.web.html.icons import icon, sheet
 from tests.web.made_up import NOW, SPENT, view
 
 SCRIPT_MAX = 15 * 1024
@@ -92,24 +92,24 @@ def test_texts_and_signs_can_be_read_in_both_schemes(dark: bool) -> None:
 
 def test_counts_are_told_in_three_digits() -> None:
     told = [
-        words.short(count) for count in (0, 999, 1_000, 1_234, 12_345, 124_000, 999_999, 3_050_000, 10**10)
+        formats.short(count) for count in (0, 999, 1_000, 1_234, 12_345, 124_000, 999_999, 3_050_000, 10**10)
     ]
     assert told == ["0", "999", "1k", "1.23k", "12.3k", "124k", "1M", "3.05M", "10G"]
 
 
 def test_money_is_never_told_as_nothing_where_it_is_something() -> None:
-    assert [words.dollars(amount) for amount in (0, 1, 9_999, 10_000, 1_234_560_000)] == [
+    assert [formats.dollars(amount) for amount in (0, 1, 9_999, 10_000, 1_234_560_000)] == [
         "$0.00", "< $0.01", "< $0.01", "$0.01", "$1,235",
     ]  # fmt: skip
     free = msgspec.structs.replace(SPENT, cost_microusd=0, subscription=True)
-    assert words.cost(free) == "subscription"
-    assert words.cost(msgspec.structs.replace(free, subscription=False, unpriced=True)) == "unknown price"
-    assert words.cost(msgspec.structs.replace(SPENT, estimated=True)) == "≈ $0.04"
+    assert formats.cost(free) == "subscription"
+    assert formats.cost(msgspec.structs.replace(free, subscription=False, unpriced=True)) == "unknown price"
+    assert formats.cost(msgspec.structs.replace(SPENT, estimated=True)) == "≈ $0.04"
 
 
 def test_ages_are_rough_and_spans_are_not() -> None:
     ages = [
-        words.age(NOW - timedelta(seconds=age), NOW)
+        formats.age(NOW - timedelta(seconds=age), NOW)
         for age in (0, 9, 10, 59, 60, 3_599, 3_600, 172_799, 172_800)
     ]
     assert ages == [
@@ -123,26 +123,26 @@ def test_ages_are_rough_and_spans_are_not() -> None:
         "47 h ago",
         "2 d ago",
     ]
-    assert words.age(NOW + timedelta(hours=3), NOW) == "in 3 h"
-    assert [words.span(seconds) for seconds in (0, 59, 60, 3_600, 12_000, 90_000, 1_000_000)] == [
+    assert formats.age(NOW + timedelta(hours=3), NOW) == "in 3 h"
+    assert [formats.span(seconds) for seconds in (0, 59, 60, 3_600, 12_000, 90_000, 1_000_000)] == [
         "0 s", "59 s", "1 min", "1 h", "3 h 20 min", "1 d 1 h", "11 d",
     ]  # fmt: skip
 
 
 def test_times_are_told_by_the_readers_clock() -> None:
     berlin, summer = ZoneInfo("Europe/Berlin"), datetime(2026, 7, 1, 22, 30, tzinfo=UTC)
-    assert words.clock(NOW, berlin, NOW) == "04:20"
-    assert words.clock(summer, berlin, NOW) == "2 Jul 00:30"
-    assert words.clock(summer.replace(year=2025), berlin, NOW) == "2 Jul 2025 00:30"
-    assert words.exact(summer, berlin) == "2026-07-02 00:30:00 CEST (UTC+02:00)"
-    assert words.exact(summer, ZoneInfo("Asia/Kolkata")) == "2026-07-02 04:00:00 IST (UTC+05:30)"
-    assert frame.when(view(), NOW) == (
+    assert formats.clock(NOW, berlin, NOW) == "04:20"
+    assert formats.clock(summer, berlin, NOW) == "2 Jul 00:30"
+    assert formats.clock(summer.replace(year=2025), berlin, NOW) == "2 Jul 2025 00:30"
+    assert formats.exact(summer, berlin) == "2026-07-02 00:30:00 CEST (UTC+02:00)"
+    assert formats.exact(summer, ZoneInfo("Asia/Kolkata")) == "2026-07-02 04:00:00 IST (UTC+05:30)"
+    assert layout.when(view(), NOW) == (
         '<time datetime="2026-11-16T03:20:00Z" title="2026-11-16 04:20:00 CET (UTC+01:00)">04:20</time>'
     )
 
 
 def test_a_clipped_text_is_one_line_and_says_that_it_goes_on() -> None:
-    assert words.clip("one\n two", 20) == "one two"
-    assert words.clip("x" * 30, 10) == "x" * 9 + "…"
-    assert words.clip("x" + " " * 10**6 + "y", 10) == "x…"
-    assert len(words.clip("word " * 10**6, 60)) <= 60
+    assert formats.clip("one\n two", 20) == "one two"
+    assert formats.clip("x" * 30, 10) == "x" * 9 + "…"
+    assert formats.clip("x" + " " * 10**6 + "y", 10) == "x…"
+    assert len(formats.clip("word " * 10**6, 60)) <= 60

@@ -6,10 +6,9 @@ from typing import Any
 
 import msgspec
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
-from outlast.board.docs import (
+from outlast.dashboard.documents import (
     ActName,
     Charts,
     Count,
@@ -21,7 +20,7 @@ from outlast.board.docs import (
     Spending,
     Wish,
 )
-from outlast.web import svg
+from outlast.web.charts import bars as charts_bars
 from outlast.web.pages import acts, charts, emergency, login, problem
 from tests.web.made_up import NOW, Read, ago, checked, row, view
 
@@ -149,14 +148,14 @@ def test_charts_of_nothing_say_so() -> None:
 
 @given(st.integers(0, 10**15))
 def test_the_axis_ends_above_the_highest_bar_and_not_far(value: int) -> None:
-    top = svg.round_top(value)
-    assert max(value, 1) <= top <= max(svg.GRID_LINES, value * 2)
+    top = charts_bars.round_top(value)
+    assert max(value, 1) <= top <= max(charts_bars.GRID_LINES, value * 2)
 
 
 @given(st.lists(st.lists(st.integers(0, 10**9), min_size=5, max_size=5), min_size=1, max_size=12))
 def test_bars_stay_inside_their_drawing(values: list[list[int]]) -> None:
     series = [Series(name=f"s{number}", values=tuple(each)) for number, each in enumerate(values)]
-    drawn = svg.stacked("t", "d", [f"{day} Nov" for day in range(5)], series, str)
+    drawn = charts_bars.stacked("t", "d", [f"{day} Nov" for day in range(5)], series, str)
     bars = Bars(f"<i>{drawn}</i>")
     assert all(y >= 0 and y + height <= bars.bottom + 1 for y, height in bars.found), bars.found
     assert bool(bars.found) == any(map(any, values))

@@ -5,13 +5,13 @@ from urllib.parse import parse_qsl, urlsplit
 
 import msgspec
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
-from outlast.board.docs import Ask, Count, Meter, Overview, Row, Sort
 from outlast.core.statuses import STATUSES
-from outlast.supervisor.reporting import KINDS
-from outlast.web import asking, frame
+from outlast.dashboard.documents import Ask, Count, Meter, Overview, Row, Sort
+from outlast.dashboard.report import KINDS
+from outlast.web import query
+from outlast.web.html import layout
 from outlast.web.pages import filters, overview
 from tests.web.made_up import NOW, SPENT, Read, checked, row, view
 
@@ -175,15 +175,15 @@ def test_a_bar_says_in_words_what_it_shows() -> None:
     words = shown(board(row(meters=(meter,)))).words
     assert "62 % of 400k tokens" in words
     assert "on reserve, forecast 108 %" in words
-    assert frame.meter_words(meter) == "248k of 400k tokens, on reserve, forecast 108 %"
+    assert layout.meter_words(meter) == "248k of 400k tokens, on reserve, forecast 108 %"
     spent = msgspec.structs.replace(meter, used_pct=100.0)
-    assert "reserve" not in frame.meter_words(spent), "what is spent has no reserve left"
+    assert "reserve" not in layout.meter_words(spent), "what is spent has no reserve left"
     close = msgspec.structs.replace(meter, used_pct=75.5, forecast=301_988, wraps_up=False)
-    assert frame.meter_words(close).endswith("forecast 76 %"), (
+    assert layout.meter_words(close).endswith("forecast 76 %"), (
         "a forecast is not below what is used: 75.497 %"
     )
     nearly = msgspec.structs.replace(meter, used_pct=99.9, forecast=None, wraps_up=False)
-    assert frame.meter_words(msgspec.structs.replace(nearly, limit=None)) == "248k tokens"
+    assert layout.meter_words(msgspec.structs.replace(nearly, limit=None)) == "248k tokens"
     assert "99 % of 400k tokens" in shown(board(row(meters=(nearly,)))).words, "nearly all is not all"
 
 
@@ -231,8 +231,8 @@ ASKED = st.builds(
 @given(ASKED)
 def test_a_link_asks_for_just_what_it_was_made_of(ask: Ask) -> None:
     link = filters.link(ask, page=ask.page)
-    asked = asking.read(asking.OVERVIEW, parse_qsl(urlsplit(link).query, keep_blank_values=True))
-    assert asking.ask(asked) == ask
+    asked = query.read(query.OVERVIEW, parse_qsl(urlsplit(link).query, keep_blank_values=True))
+    assert query.ask(asked) == ask
 
 
 def test_a_chip_adds_itself_and_takes_itself_away() -> None:

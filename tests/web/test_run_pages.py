@@ -8,18 +8,19 @@ from typing import Any
 import msgspec
 import pytest
 
-from outlast.board import docs, story
-from outlast.board.index import Index
 from outlast.core import statuses
 from outlast.core.values import MemoryRef
-from outlast.runs import ledger, show
-from outlast.runs.comparing import FileChange
-from outlast.runs.listing import Point
+from outlast.dashboard import documents
+from outlast.dashboard.overview.index import Index
+from outlast.dashboard.run import pages
+from outlast.inspect import ledger, show
+from outlast.operations.saves.diff import FileChange
+from outlast.operations.saves.listing import Point
 from outlast.store import open_store
-from outlast.store.sqlite import SqliteStore
-from outlast.web import frame, showing
+from outlast.store.sqlite.store import SqliteStore
+from outlast.web.html import layout, run_parts
 from outlast.web.pages import budget, context, diff, effects, journal, output, run, saves
-from outlast.workspace.seam import LeftOut
+from outlast.workspace.types import LeftOut
 from tests.support import nights
 from tests.web import made_up
 from tests.web.made_up import (
@@ -55,13 +56,13 @@ def night(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SqliteStore]:
 
 def pages_of(store: SqliteStore, index: Index, name: str) -> Iterator[tuple[str, str]]:
     found = index.row(name)
-    yield "run", run.render(view(), story.page(store, index, name))
-    yield "beats", run.beats(view(), found, story.beats(store, name))
-    yield "effects", effects.render(view(), found, story.effects(store, name))
-    yield "budget", budget.render(view(), found, story.budget(store, name))
-    yield "context", context.render(view(), found, story.context(store, name))
-    yield "output", output.render(view(), found, story.output(store, name))
-    yield "journal", journal.render(view(), found, story.journal(store, name))
+    yield "run", run.render(view(), pages.page(store, index, name))
+    yield "beats", run.beats(view(), found, pages.beats(store, name))
+    yield "effects", effects.render(view(), found, pages.effects(store, name))
+    yield "budget", budget.render(view(), found, pages.budget(store, name))
+    yield "context", context.render(view(), found, pages.context(store, name))
+    yield "output", output.render(view(), found, pages.output(store, name))
+    yield "journal", journal.render(view(), found, pages.journal(store, name))
 
 
 def test_every_page_of_every_run_of_a_night_keeps_the_rules(night: SqliteStore) -> None:
@@ -72,7 +73,7 @@ def test_every_page_of_every_run_of_a_night_keeps_the_rules(night: SqliteStore) 
             read = checked(page)
             assert "alert(1)" not in page or "&lt;script&gt;" in page
             assert len(page.encode()) <= PAGE_MAX, (each.task, name)
-            assert showing.words.clip(each.task, 60) in read.words or "<" in each.task
+            assert run_parts.words.clip(each.task, 60) in read.words or "<" in each.task
             seen += 1
     assert seen >= 200
 
@@ -91,7 +92,7 @@ def test_a_run_of_ten_thousand_beats_has_a_small_page(tmp_path: Path) -> None:
 # -- the first page ------------------------------------------------------------------------------------------------------
 
 
-def worst() -> docs.RunPage:
+def worst() -> documents.RunPage:
     """As much of everything as a page may be given, all of it hostile."""
     step = show.PlanStep(HOSTILE, "to_do", tuple(show.PlanStep(HOSTILE, "to_do") for _ in range(40)))
     plan = (
@@ -107,7 +108,7 @@ def worst() -> docs.RunPage:
     many = timeline(
         since=ago(2_000), attempts=tuple(attempt(2_000 - 9 * n, 1_995 - 9 * n, "crash", HOSTILE) for n in range(200)),
         attempts_total=900, moments=tuple(moment(1_000 - n, "warning", HOSTILE[:300], by=HOSTILE) for n in range(200)),
-        moments_total=4_000, beats=tuple(docs.Progress(at=ago(1_000 - n), beat=n) for n in range(120)),
+        moments_total=4_000, beats=tuple(documents.Progress(at=ago(1_000 - n), beat=n) for n in range(120)),
     )  # fmt: skip
     top = row(
         task=HOSTILE,
@@ -119,7 +120,7 @@ def worst() -> docs.RunPage:
         status="in_doubt",
         what="needs you",
     )
-    return docs.RunPage(row=top, shown=given, timeline=many, waits=HOSTILE, agent_line=HOSTILE[:2_000])
+    return documents.RunPage(row=top, shown=given, timeline=many, waits=HOSTILE, agent_line=HOSTILE[:2_000])
 
 
 def test_the_worst_page_is_bounded_and_breaks_nothing() -> None:
@@ -221,8 +222,8 @@ def test_an_effect_in_doubt_stands_at_the_top_with_its_three_answers() -> None:
 def test_each_answer_to_a_doubt_is_a_command_that_can_be_pasted(read_only: bool) -> None:
     stands = row(status="in_doubt", what="needs you", act="settle", in_doubt=1)
     seen = replace(view(read_only=read_only), outlast="outlast --store /srv/s")
-    given = docs.Effects(
-        run="r1", total=1, effects=(docs.EffectShown(run="r2", effect=effect(), looks=()),), before=None
+    given = documents.Effects(
+        run="r1", total=1, effects=(documents.EffectShown(run="r2", effect=effect(), looks=()),), before=None
     )
     for page, of in (
         (run.render(seen, made_up.page(row=stands, shown=shown(effects=(effect(),)))), "r1"),
@@ -237,9 +238,11 @@ def test_each_answer_to_a_doubt_is_a_command_that_can_be_pasted(read_only: bool)
 
 
 def test_nothing_is_added_where_there_is_no_limit() -> None:
-    assert "budget" not in showing.acts(row(act=None, meters=()))
-    meter = docs.Meter(unit="beats", limit=4, spent=1, left=3, used_pct=25.0, forecast=None, wraps_up=False)
-    assert "budget" in showing.acts(row(act=None, meters=(meter,)))
+    assert "budget" not in run_parts.acts(row(act=None, meters=()))
+    meter = documents.Meter(
+        unit="beats", limit=4, spent=1, left=3, used_pct=25.0, forecast=None, wraps_up=False
+    )
+    assert "budget" in run_parts.acts(row(act=None, meters=(meter,)))
 
 
 def test_doubts_of_children_are_pointed_at() -> None:
@@ -247,7 +250,7 @@ def test_doubts_of_children_are_pointed_at() -> None:
     assert "2 more, of this run or its children" in checked(page).words
 
 
-_COMMANDS: dict[docs.ActName, statuses.Command] = {
+_COMMANDS: dict[documents.ActName, statuses.Command] = {
     "pause": "pause",
     "resume": "resume",
     "cancel": "cancel",
@@ -257,7 +260,7 @@ _COMMANDS: dict[docs.ActName, statuses.Command] = {
 
 @pytest.mark.parametrize("status", statuses.STATUSES)
 def test_no_act_is_offered_that_would_be_refused(status: str) -> None:
-    offered = showing.acts(row(status=status, act=None))
+    offered = run_parts.acts(row(status=status, act=None))
     for act, command in _COMMANDS.items():
         refused = isinstance(statuses.after(status, command), statuses.Refusal)  # type: ignore[arg-type]
         assert not (refused and act in offered), act
@@ -299,8 +302,8 @@ def test_no_act_takes_the_place_of_another_when_a_run_stops_or_goes_on() -> None
 def test_nothing_can_be_done_on_a_page_that_is_only_read() -> None:
     still = view(read_only=True)
     given = made_up.page(row=row(in_doubt=1), shown=shown(effects=(effect(),)))
-    found = docs.Effects(
-        run="r1", total=1, effects=(docs.EffectShown(run="r1", effect=effect(), looks=()),), before=None
+    found = documents.Effects(
+        run="r1", total=1, effects=(documents.EffectShown(run="r1", effect=effect(), looks=()),), before=None
     )
     for page in (
         run.render(still, given), effects.render(still, row(), found), saves.render(still, row(), _saves()),
@@ -312,7 +315,7 @@ def test_nothing_can_be_done_on_a_page_that_is_only_read() -> None:
 
 def test_a_child_is_not_paused_or_paid_for_but_its_root_is() -> None:
     child = row(parent="r0", root="r0", act=None)
-    assert showing.acts(child) == ["restore"]
+    assert run_parts.acts(child) == ["restore"]
     page = run.render(view(), made_up.page(row=child))
     assert '<a href="/runs/r0">' in page
 
@@ -367,7 +370,9 @@ def test_a_beat_of_an_agent_tells_what_it_said_and_called() -> None:
     page = run.beats(
         view(),
         row(),
-        docs.Beats(run="r1", total=1, beats=(show.Completed(3, "tests", said, NULL, ago(9)),), before=12),
+        documents.Beats(
+            run="r1", total=1, beats=(show.Completed(3, "tests", said, NULL, ago(9)),), before=12
+        ),
     )
     assert "All tests pass now. Bash git push Read a.py" in checked(page).words.replace(
         "pushRead", "push Read"
@@ -379,12 +384,12 @@ def test_a_beat_of_an_agent_tells_what_it_said_and_called() -> None:
 
 
 def test_an_effect_of_a_child_is_settled_in_the_child() -> None:
-    look = docs.Look(at=ago(10), by="probe", finding="cannot_tell", evidence="503 from the far side")
-    found = docs.Effects(
+    look = documents.Look(at=ago(10), by="probe", finding="cannot_tell", evidence="503 from the far side")
+    found = documents.Effects(
         run="r1", total=2, before=None,
         effects=(
-            docs.EffectShown(run="r9", effect=effect(), looks=(look,)),
-            docs.EffectShown(run="r1", effect=effect(id="3.1", state="confirmed", result=raw({"id": "po_2"}), settled_by="ada"), looks=()),
+            documents.EffectShown(run="r9", effect=effect(), looks=(look,)),
+            documents.EffectShown(run="r1", effect=effect(id="3.1", state="confirmed", result=raw({"id": "po_2"}), settled_by="ada"), looks=()),
         ),
     )  # fmt: skip
     page = effects.render(view(), row(), found)
@@ -409,18 +414,18 @@ def test_an_effect_of_a_child_is_settled_in_the_child() -> None:
     ],
 )  # fmt: skip
 def test_an_act_reads_as_its_name_and_what_it_was_called_with(args: object, told: str) -> None:
-    assert showing.act_words(effect(name="push", args=raw(args))) == told
+    assert run_parts.act_words(effect(name="push", args=raw(args))) == told
 
 
 # -- saves and what changed ----------------------------------------------------------------------------------------------
 
 
-def _saves(**changes: object) -> docs.Saves:
+def _saves(**changes: object) -> documents.Saves:
     point = Point(
         commit="9c1e4d2aa01", at=ago(9), kind="emergency", run="r1", task="1411", beat=3, reason="signal: SIGTERM from ada",
         changed=4, left_out=(LeftOut("core.dump", "too large", 5 << 30),), ref="refs/outlast/r1/e", folder="/srv/code/shop",
     )  # fmt: skip
-    base = docs.Saves(run="r1", total=1, saves=(docs.SaveRow(point=point, restore="outlast restore 9c1e4d2aa01 --to ../n"),), page=1, pages=1)  # fmt: skip
+    base = documents.Saves(run="r1", total=1, saves=(documents.SaveRow(point=point, restore="outlast restore 9c1e4d2aa01 --to ../n"),), page=1, pages=1)  # fmt: skip
     return msgspec.structs.replace(base, **changes)  # type: ignore[arg-type]
 
 
@@ -453,19 +458,19 @@ def test_saves_that_cannot_be_read_say_why() -> None:
     assert "the folder is gone: `outlast doctor`" in checked(page).words
 
 
-def _diff(**changes: object) -> docs.Diff:
+def _diff(**changes: object) -> documents.Diff:
     lines = (
-        docs.Line(kind="hunk", old=None, new=None, text="@@ -1,2 +1,2 @@"),
-        docs.Line(kind="context", old=1, new=1, text="same"),
-        docs.Line(kind="deleted", old=2, new=None, text="old <b>"),
-        docs.Line(kind="added", old=None, new=2, text=HOSTILE),
+        documents.Line(kind="hunk", old=None, new=None, text="@@ -1,2 +1,2 @@"),
+        documents.Line(kind="context", old=1, new=1, text="same"),
+        documents.Line(kind="deleted", old=2, new=None, text="old <b>"),
+        documents.Line(kind="added", old=None, new=2, text=HOSTILE),
     )
     files = (
-        docs.FilePatch(file=FileChange("a <i>.py", "changed", 1, 1), lines=lines, cut=True),
-        docs.FilePatch(file=FileChange("logo.png", "added"), lines=(), cut=False),
-        docs.FilePatch(file=FileChange("empty", "added", 0, 0), lines=(), cut=False),
+        documents.FilePatch(file=FileChange("a <i>.py", "changed", 1, 1), lines=lines, cut=True),
+        documents.FilePatch(file=FileChange("logo.png", "added"), lines=(), cut=False),
+        documents.FilePatch(file=FileChange("empty", "added", 0, 0), lines=(), cut=False),
     )
-    base = docs.Diff(
+    base = documents.Diff(
         run="r1", save="9c1e4d2aa01", against="before", other="77aa", at=ago(9), kind="emergency", reason="signal",
         files_total=9, lines_added=1, lines_deleted=1, files=files, cut=True, restore="outlast restore 9c1e4d2aa01 --to n",
     )  # fmt: skip
@@ -560,14 +565,14 @@ def test_a_budget_that_is_spent_says_what_to_type() -> None:
 
 def test_the_context_is_shown_word_for_word() -> None:
     text = "# Task\n\n  <b>indented</b>\t& so on\n" + "x" * 50_000
-    page = context.render(view(), row(), docs.Context(run="r1", tokens=12_345, text=text))
+    page = context.render(view(), row(), documents.Context(run="r1", tokens=12_345, text=text))
     read = checked(page)
     assert text in "".join(read.text)
     assert "12,345 tokens" in read.words
 
 
-def _line(text: str, stream: str = "out", *, continues: bool = False) -> docs.OutputLine:
-    return docs.OutputLine(at="03:10:02.123", stream=stream, text=text, continues=continues)
+def _line(text: str, stream: str = "out", *, continues: bool = False) -> documents.OutputLine:
+    return documents.OutputLine(at="03:10:02.123", stream=stream, text=text, continues=continues)
 
 
 def test_output_names_the_stream_leaves_out_colours_and_shows_the_rest() -> None:
@@ -577,7 +582,7 @@ def test_output_names_the_stream_leaves_out_colours_and_shows_the_rest() -> None
         _line("more", "err", continues=True),
         _line("ended", "---"),
     )
-    given = docs.Output(run="r1", attempt=2, attempts=(1, 2), lines=lines, cut=4_096)
+    given = documents.Output(run="r1", attempt=2, attempts=(1, 2), lines=lines, cut=4_096)
     page = output.render(view(), row(), given)
     read = checked(page)
     assert '<span class="x">ok done</span>' in page
@@ -590,7 +595,7 @@ def test_output_names_the_stream_leaves_out_colours_and_shows_the_rest() -> None
 
 
 def test_very_much_output_is_bounded() -> None:
-    given = docs.Output(
+    given = documents.Output(
         run="r1", attempt=400, attempts=tuple(range(1, 401)), lines=(_line("x"),) * 60_000, cut=0
     )
     page = output.render(view(), row(), given)
@@ -599,7 +604,7 @@ def test_very_much_output_is_bounded() -> None:
 
 
 def test_an_event_is_folded_over_its_json() -> None:
-    entry = docs.Entry(
+    entry = documents.Entry(
         n=9,
         seq=4,
         at=ago(3),
@@ -608,7 +613,7 @@ def test_an_event_is_folded_over_its_json() -> None:
         event=raw({"t": "beat_done", "result": HOSTILE}),
     )
     page = journal.render(
-        view("/runs/r1/journal"), row(), docs.JournalPage(run="r1", total=4, events=(entry,), before=4)
+        view("/runs/r1/journal"), row(), documents.JournalPage(run="r1", total=4, events=(entry,), before=4)
     )
     words = checked(page).words
     assert "beat done" in words
@@ -626,7 +631,7 @@ def test_times_are_those_of_the_readers_zone() -> None:
 
 def test_output_has_the_readers_clock_where_its_own_is_known() -> None:
     known = msgspec.structs.replace(_line("known"), moment=datetime(2026, 11, 16, 3, 10, 2, tzinfo=UTC))
-    given = docs.Output(run="r1", attempt=1, attempts=(1,), lines=(known,), cut=0)
+    given = documents.Output(run="r1", attempt=1, attempts=(1,), lines=(known,), cut=0)
     told = checked(output.render(view(), row(), given)).words
     assert "04:10:02" in told
     assert "clock of the machine" not in told
@@ -638,7 +643,7 @@ def test_output_has_the_readers_clock_where_its_own_is_known() -> None:
 
 
 def test_a_time_within_a_sentence_is_the_readers() -> None:
-    said = frame.timed(
+    said = layout.timed(
         view(), "3 files (beat, made 2026-11-16 02:59 UTC after beat 3), not 2026-99-16 02:59 UTC <b>"
     )
     assert made_up.Read(said).words == "3 files (beat, made 03:59 after beat 3), not 2026-99-16 02:59 UTC <b>"

@@ -8,14 +8,13 @@ import time
 from collections.abc import Iterator
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as some
+from hypothesis import given, strategies as some
 
 from outlast.errors import UsageError
-from outlast.web import answers, server
-from outlast.web.answers import Answer
-from outlast.web.requests import Hung, Malformed, Request, Wire, read_target
-from outlast.web.server import Connection
+from outlast.web.http import responses, server
+from outlast.web.http.requests import Hung, Malformed, Request, Wire, read_target
+from outlast.web.http.responses import Answer
+from outlast.web.http.server import Connection
 from tests.support.processes import wait_for
 from tests.web.serving import Client, Served, served
 
@@ -25,10 +24,10 @@ LONG = b"a" * 300_000
 def echo(request: Request, connection: Connection) -> Answer:
     """What was understood of a request."""
     if request.segments == ("long",):
-        return Answer(LONG, answers.TEXT)
+        return Answer(LONG, responses.TEXT)
     if request.segments == ("huge",):
-        return Answer(LONG * 100, answers.TEXT)
-    return answers.document(
+        return Answer(LONG * 100, responses.TEXT)
+    return responses.document(
         {"path": request.segments, "fields": request.fields, "body": request.body.decode()}
     )
 
@@ -193,7 +192,7 @@ def test_every_answer_has_the_headers_that_make_it_safe(web: Served) -> None:
 
 
 def test_no_value_begins_another_header() -> None:
-    head, _ = answers.see("/a\r\nSet-Cookie: x=1\r\n\r\n<script>").parts()
+    head, _ = responses.see("/a\r\nSet-Cookie: x=1\r\n\r\n<script>").parts()
     assert b"\r\nSet-Cookie" not in head
     assert head.count(b"\r\n\r\n") == 1
 
@@ -245,7 +244,7 @@ def test_beyond_the_limit_of_those_at_work_a_client_is_turned_away() -> None:
     def work(request: Request, connection: Connection) -> Answer:
         entered.release()
         hold.wait(20)
-        return answers.line("done")
+        return responses.line("done")
 
     with served(work, limit=2) as web:
         busy = [web.client().say(get()) for _ in range(2)]
@@ -281,7 +280,7 @@ def test_strangers_share_few_places_and_make_nobody_else_give_way() -> None:
         if request.segments == ("hold",):
             held.append(connection)
             hold.wait(20)
-        return answers.line("done")
+        return responses.line("done")
 
     with served(work, limit=8, is_stranger=lambda connection: connection.peer[0] == "127.0.0.2") as web:
         idle = web.client().say(get())
@@ -302,7 +301,7 @@ def test_strangers_share_few_places_and_make_nobody_else_give_way() -> None:
 def test_a_stranger_who_may_look_is_none_any_more() -> None:
     def know(request: Request, connection: Connection) -> Answer:
         connection.stranger = False
-        return answers.line("known")
+        return responses.line("known")
 
     with served(know, limit=4, is_stranger=lambda connection: True) as web:
         clients = []

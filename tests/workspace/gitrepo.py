@@ -4,7 +4,7 @@ import subprocess
 from dataclasses import dataclass
 from pathlib import Path
 
-from outlast.workspace.objects import Algo, algo_named
+from outlast.workspace.git.objects import Algo, algo_named
 from tests.support.environment import TIMEOUT_S
 
 GIT_QUIET = ["-c", "advice.detachedHead=false", "-c", "gc.auto=0"]

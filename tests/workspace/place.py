@@ -12,9 +12,10 @@ from pathlib import Path
 import pytest
 
 from outlast.core.events import SaveKind
-from outlast.workspace import repo, restoring, rules, saves
-from outlast.workspace.capture import Saver
-from outlast.workspace.seam import Purpose, Save
+from outlast.workspace import repo, rules, saves
+from outlast.workspace.capture.saver import Saver
+from outlast.workspace.restore import restore as workspace_restore
+from outlast.workspace.types import Purpose, Save
 from tests.support import environment
 from tests.support.environment import TIMEOUT_S
 
@@ -76,9 +77,11 @@ class Place:
         commit = save if isinstance(save, str) else save.commit
         return saves.read(self.saver.reader(), commit, self.saver.repo().algo)
 
-    def restore(self, save: Save | str, **options: bool) -> restoring.Restored:
+    def restore(self, save: Save | str, **options: bool) -> workspace_restore.Restored:
         purpose = Purpose(kind="pre-restore", run=RUN, task="t", reason="restore")
-        return restoring.restore(self.saver, self.held(save), purpose, restoring.Options(**options))
+        return workspace_restore.restore(
+            self.saver, self.held(save), purpose, workspace_restore.Options(**options)
+        )
 
     def content(self, save: Save | str, path: str) -> bytes | None:
         """A file of a save, as plain git reads it."""

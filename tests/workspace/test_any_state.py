@@ -9,13 +9,12 @@ from pathlib import Path
 
 import hypothesis
 import pytest
-from hypothesis import HealthCheck
-from hypothesis import strategies as st
+from hypothesis import HealthCheck, strategies as st
 
 from outlast.errors import SaveFailed
-from outlast.workspace import trees
-from outlast.workspace.objects import Entry
-from outlast.workspace.seam import Save
+from outlast.workspace.git import trees
+from outlast.workspace.git.objects import Entry
+from outlast.workspace.types import Save
 from tests.workspace.place import Picture, Place, same
 
 EXAMPLES, EXAMPLES_SLOW = 40, 300

@@ -11,9 +11,9 @@ import pytest
 
 from outlast import faults
 from outlast.workspace import saves
-from outlast.workspace.consolidating import consolidate, locked
-from outlast.workspace.packs import KEEP_TEXT, sweep
-from outlast.workspace.seam import Save
+from outlast.workspace.compact.repack import consolidate, locked
+from outlast.workspace.git.packs import KEEP_TEXT, sweep
+from outlast.workspace.types import Save
 from tests.support.environment import TIMEOUT_S
 from tests.workspace.place import RUN, Place
 
@@ -192,8 +192,8 @@ def test_killed_at_a_crash_point_the_next_call_goes_on(place: Place, point: str)
 CHILD = """
 import sys
 from pathlib import Path
-from outlast.workspace.capture import Saver
-from outlast.workspace.consolidating import consolidate, locked
+from outlast.workspace.capture.saver import Saver
+from outlast.workspace.compact.repack import consolidate, locked
 saver = Saver(Path(sys.argv[1]), Path(sys.argv[2]))
 print("ready", flush=True)
 while True:

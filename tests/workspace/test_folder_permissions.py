@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from outlast.workspace import recreating, restoring
-from outlast.workspace.seam import Purpose
+from outlast.workspace.restore import recreate, restore
+from outlast.workspace.types import Purpose
 from tests.workspace.place import BASE, RUN, Place, placed
 from tests.workspace.test_permissions import forget, known, made, masked, noted
 
@@ -84,14 +84,14 @@ def test_a_workspace_that_is_made_again_lets_in_whom_it_did(kind: str, tmp_path:
         place.folder.chmod(0o700)
         place.write("file", b"precious")
         saved = place.save()
-        restoring.materialise(place.saver, place.held(saved), tmp_path / "to")
+        restore.materialise(place.saver, place.held(saved), tmp_path / "to")
         assert folders(tmp_path / "to") == {".": 0o700}
         shutil.rmtree(place.folder)
-        recreating.make_folder(place.saver, saved.commit)
+        recreate.make_folder(place.saver, saved.commit)
         assert folders(place.folder) == {".": 0o700}
         place.anew()
         purpose = Purpose(kind="pre-restore", run=RUN)
-        restoring.restore(place.saver, place.held(saved), purpose, restoring.Options())
+        restore.restore(place.saver, place.held(saved), purpose, restore.Options())
         assert folders(place.folder) == {".": 0o700}
         assert (place.folder / "file").read_bytes() == b"precious"
         place.close()

@@ -14,9 +14,10 @@ from pathlib import Path
 import pytest
 
 from outlast.errors import OutlastError, SaveFailed, WorkspaceRefused
-from outlast.workspace import rules, saves, secret
-from outlast.workspace.capture import Saver
-from outlast.workspace.seam import Purpose, Save
+from outlast.workspace import rules, saves
+from outlast.workspace.capture.saver import Saver
+from outlast.workspace.capture.special import secrets
+from outlast.workspace.types import Purpose, Save
 from tests.conftest import Nobody
 from tests.support import environment, processes
 from tests.support.environment import TIMEOUT_S
@@ -64,8 +65,8 @@ def test_untracked_secrets_are_kept_apart_and_come_back_when_asked(kind: str, tm
         assert set(left(saved).values()) == {"secret, kept apart"}
         assert set(SECRETS) < set(left(saved))
         assert not is_anywhere(place.saver.repo().git_dir, b"hush-")
-        assert is_anywhere(secret.git_dir(place.saver.private), b"hush-")
-        for path in secret.git_dir(place.saver.private).rglob("*.pack"):
+        assert is_anywhere(secrets.git_dir(place.saver.private), b"hush-")
+        for path in secrets.git_dir(place.saver.private).rglob("*.pack"):
             assert path.stat().st_mode & 0o077 == 0
         assert place.saver.private.stat().st_mode & 0o077 == 0
         place.empty()
@@ -310,8 +311,8 @@ def test_a_git_folder_that_cannot_be_written_fails_the_save_visibly(place: Place
 NOBODYS = """
 import os, sys
 from pathlib import Path
-from outlast.workspace.capture import Saver
-from outlast.workspace.seam import Purpose
+from outlast.workspace.capture.saver import Saver
+from outlast.workspace.types import Purpose
 saver = Saver(Path("w"), Path("state"))
 def save():
     return saver.capture(Purpose(kind="emergency", run="r"))

@@ -10,9 +10,10 @@ from pathlib import Path
 import pytest
 
 from outlast.errors import SaveFailed
-from outlast.workspace import hinting, rules, tending
-from outlast.workspace.capture import Saver
-from outlast.workspace.seam import Purpose, Save
+from outlast.workspace import rules
+from outlast.workspace.capture import hints, refresh_index
+from outlast.workspace.capture.saver import Saver
+from outlast.workspace.types import Purpose, Save
 from tests.workspace.place import BASE, Place, placed
 
 BEAT = Purpose(kind="beat", run="r1")
@@ -178,7 +179,7 @@ def test_an_ending_looks_at_everything_unless_time_is_short(place: Place) -> Non
 def test_a_look_comes_again_and_confirms(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
     place.sh("echo more >> a.txt")
     hinted = place.save("beat")
-    monkeypatch.setattr(hinting, "RECONCILE_S", 0.0)
+    monkeypatch.setattr(hints, "RECONCILE_S", 0.0)
     confirmed = place.save("beat")
     assert (hinted.hinted, confirmed.hinted) == (True, False)
     assert confirmed.commit == hinted.commit
@@ -259,11 +260,11 @@ def test_another_process_saving_in_between_is_noticed(place: Place) -> None:
 
 
 def test_taking_in_between_saves_changes_no_save(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(tending, "TAKE_IN_ABOVE", 2)
+    monkeypatch.setattr(refresh_index, "TAKE_IN_ABOVE", 2)
     place.sh("for i in 1 2 3 4 5; do echo $i > n$i; done; rm c")
     place.save("beat")
-    assert tending.tend(place.saver)
-    assert not tending.tend(place.saver)
+    assert refresh_index.tend(place.saver)
+    assert not refresh_index.tend(place.saver)
     check(place)
     place.sh("rm n1; echo more >> n2; echo c > c")
     check(place)

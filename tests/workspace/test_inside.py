@@ -6,7 +6,8 @@ from pathlib import Path
 import pytest
 
 from outlast.errors import SaveFailed
-from outlast.workspace import nested, packs
+from outlast.workspace.capture.special import nested_repos
+from outlast.workspace.git import packs
 from tests.workspace.place import Place, same
 
 NEST = "git init -q -b main in; cd in; echo n > n; git add n; git commit -qm n"
@@ -23,7 +24,7 @@ def test_a_history_too_big_for_the_save_before_is_left_as_it_is_and_named(
     saved = place.save()
     place.sh("cd in; echo two > n; git commit -qam two; echo three > s; git add s")
     size = sum(path.stat().st_size for path in (place.folder / "in/.git").rglob("*") if path.is_file())
-    monkeypatch.setattr(nested, "HISTORY_BYTES_MAX", size - 1)
+    monkeypatch.setattr(nested_repos, "HISTORY_BYTES_MAX", size - 1)
     told = "cd in; git rev-parse HEAD; git reflog; git ls-files -s"
     before = place.sh(told)
     restored = place.restore(saved)
@@ -142,7 +143,7 @@ def test_a_module_whose_objects_are_gone_keeps_its_head_and_is_named(
 ) -> None:
     place.sh(MODULE)
     place.sh(UNPUSHED)
-    monkeypatch.setattr(nested, "HISTORY_BYTES_MAX", 0)
+    monkeypatch.setattr(nested_repos, "HISTORY_BYTES_MAX", 0)
     place.save()
     saved = place.save()
     assert "mod/.git/objects/" in {left.path for left in saved.left_out}

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from outlast.workspace import secret
+from outlast.workspace.capture.special import secrets
 from tests.workspace.place import Place
 from tests.workspace.test_guards import is_anywhere
 from tests.workspace.test_inside import NEST
@@ -32,7 +32,7 @@ def test_they_go_into_no_object_and_come_back_when_asked(nested: Place) -> None:
     before = config(nested).read_bytes()
     saved = nested.save()
     assert not is_anywhere(nested.folder / ".git", TOKEN.encode())
-    assert is_anywhere(secret.git_dir(nested.saver.private), TOKEN.encode())
+    assert is_anywhere(secrets.git_dir(nested.saver.private), TOKEN.encode())
     told = {left.path: left.why for left in saved.left_out}
     assert told == dict.fromkeys(["in/.git/.netrc", "in/.git/config"], "secret, kept apart")
     nested.sh("rm -r in")

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from outlast.workspace.seam import Purpose
+from outlast.workspace.types import Purpose
 from tests.support import environment
 from tests.workspace.place import BASE, Place, placed, same
 

@@ -1,12 +1,11 @@
 from datetime import UTC, datetime, timedelta, timezone
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 
 from outlast.errors import SaveDamaged
-from outlast.workspace import objects
-from outlast.workspace.objects import EXEC, FILE, GITLINK, LINK, SHA1, SHA256, TREE, Entry
+from outlast.workspace.git import objects
+from outlast.workspace.git.objects import EXEC, FILE, GITLINK, LINK, SHA1, SHA256, TREE, Entry
 from tests.workspace.gitrepo import GitRepo
 
 AT = datetime(2026, 11, 15, 12, 0, tzinfo=UTC)

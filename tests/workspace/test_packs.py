@@ -12,13 +12,22 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from outlast.errors import SaveDamaged, SaveFailed
-from outlast.workspace import packs
-from outlast.workspace.objects import EXEC, FILE, SHA1, SHA256, WHO, Entry, commit_bytes, oid_of, tree_bytes
-from outlast.workspace.packs import CHUNK_BYTES, Moving, PackWriter, Unreadable, read_pack_index
+from outlast.workspace.git import packs
+from outlast.workspace.git.objects import (
+    EXEC,
+    FILE,
+    SHA1,
+    SHA256,
+    WHO,
+    Entry,
+    commit_bytes,
+    oid_of,
+    tree_bytes,
+)
+from outlast.workspace.git.packs import CHUNK_BYTES, Moving, PackWriter, Unreadable, read_pack_index
 from tests.conftest import Nobody
 from tests.support import processes, strace
 from tests.support.environment import TIMEOUT_S, need_root, need_tool, skip_or_fail
@@ -261,8 +270,8 @@ def test_reading_a_file_leaves_no_trace_on_it(tmp_path: Path) -> None:
 UNREADABLE = """
 import os, sys
 from pathlib import Path
-from outlast.workspace.objects import SHA1
-from outlast.workspace.packs import PackWriter, Unreadable
+from outlast.workspace.git.objects import SHA1
+from outlast.workspace.git.packs import PackWriter, Unreadable
 folder, foreign = Path("packs"), Path("/etc/hostname")
 folder.mkdir()
 closed, plain = Path("closed"), Path("plain")
@@ -289,8 +298,8 @@ def test_one_unreadable_file_does_not_spoil_the_pack_and_anothers_file_is_read(a
 GROWTH = """
 import os, sys
 from pathlib import Path
-from outlast.workspace.objects import SHA1
-from outlast.workspace.packs import PackWriter
+from outlast.workspace.git.objects import SHA1
+from outlast.workspace.git.packs import PackWriter
 folder, *names = map(Path, sys.argv[1:])
 def peak():  # not ru_maxrss, which begins with what the parent had before the exec
     status = Path("/proc/self/status").read_text()
@@ -410,8 +419,8 @@ KILLED = """
 import os, signal, sys
 from pathlib import Path
 from outlast import faults
-from outlast.workspace.objects import SHA1
-from outlast.workspace.packs import PackWriter
+from outlast.workspace.git.objects import SHA1
+from outlast.workspace.git.packs import PackWriter
 folder, at = Path(sys.argv[1]), sys.argv[2]
 faults.arm(lambda name: os.kill(os.getpid(), signal.SIGKILL) if name == at else None)
 real, renames = os.rename, 0

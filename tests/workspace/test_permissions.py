@@ -14,8 +14,11 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from outlast.workspace import memo, permissions, recreating, restoring, saves
-from outlast.workspace.seam import Meta, Purpose, Save
+from outlast.workspace import saves
+from outlast.workspace.capture import stat_cache
+from outlast.workspace.capture.special import permissions
+from outlast.workspace.restore import recreate, restore
+from outlast.workspace.types import Meta, Purpose, Save
 from tests.support import processes
 from tests.support.environment import ROOT, TIMEOUT_S
 from tests.workspace.place import BASE, RUN, Place, placed
@@ -167,7 +170,7 @@ def test_noted_is_what_is_saved_and_unusual_whatever_became_of_a_path(known: Pla
 def test_bits_come_back_in_a_new_folder_and_in_a_repository_inside(known: Place, tmp_path: Path) -> None:
     known.sh(UNUSUAL + "git init -q nest; echo n > nest/n; chmod 600 nest/n")
     saved, before = known.save("beat"), bits(known.folder)
-    restoring.materialise(known.saver, known.held(saved), tmp_path / "to")
+    restore.materialise(known.saver, known.held(saved), tmp_path / "to")
     assert bits(tmp_path / "to") == before
     shutil.rmtree(known.folder / "nest")
     known.restore(saved)
@@ -184,7 +187,7 @@ def test_bits_come_back_with_a_workspace_that_is_gone(made: Place, tmp_path: Pat
         saved, before = linked.save("beat"), bits(linked.folder)
         shutil.rmtree(linked.folder)
         linked.anew()
-        recreating.make_folder(linked.saver, saved.commit)
+        recreate.make_folder(linked.saver, saved.commit)
         linked.restore(saved, force=True)
         assert bits(linked.folder) == before
     finally:
@@ -236,7 +239,7 @@ def test_a_save_made_before_bits_were_noted_is_restored_as_it_was(made: Place) -
     made.sh("chmod 640 a.txt; rm c")
     purpose = Purpose(kind="pre-restore", run=RUN)
     with masked(0o027):
-        restoring.restore(made.saver, old, purpose, restoring.Options())
+        restore.restore(made.saver, old, purpose, restore.Options())
     assert (bits(made.folder)[b"a.txt"], bits(made.folder)[b"c"]) == (0o640, 0o640)
 
 
@@ -269,7 +272,8 @@ def test_of_many_unusual_files_a_save_and_what_is_remembered_hold_no_list(made: 
     )
     assert said.stdout.split() == [b"meta.json", b"modes/many/3/3"]
     assert (
-        memo.load(next(made.state.glob("workspaces/*/memo"))).modes == made.held(last).entries[b"modes"].oid
+        stat_cache.load(next(made.state.glob("workspaces/*/memo"))).modes
+        == made.held(last).entries[b"modes"].oid
     )
 
 

@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 
 from outlast.errors import SaveDamaged, SaveFailed
-from outlast.workspace.objects import oid_of
-from outlast.workspace.packs import PackWriter
-from outlast.workspace.reader import CHUNK_BYTES, ObjectReader
+from outlast.workspace.git.objects import oid_of
+from outlast.workspace.git.packs import PackWriter
+from outlast.workspace.git.reader import CHUNK_BYTES, ObjectReader
 from tests.support import processes
 from tests.support.environment import TIMEOUT_S, without_outlast
 from tests.workspace.gitrepo import GitRepo, make_repo
@@ -203,7 +203,7 @@ def test_close_ends_the_children(repo: GitRepo) -> None:
 GROWTH = """
 import os, sys
 from pathlib import Path
-from outlast.workspace.reader import ObjectReader
+from outlast.workspace.git.reader import ObjectReader
 def peak():  # not ru_maxrss, which begins with what the parent had before the exec
     status = Path("/proc/self/status").read_text()
     return int(status.partition("VmHWM:")[2].split()[0])

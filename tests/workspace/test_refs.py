@@ -7,13 +7,12 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
-from hypothesis import example, given
-from hypothesis import strategies as st
+from hypothesis import example, given, strategies as st
 
 from outlast.errors import SaveDamaged, SaveFailed
-from outlast.workspace import refs
-from outlast.workspace.objects import SHA1
-from outlast.workspace.refs import ANY, delete_ref, list_refs, read_ref, task_branch, write_ref
+from outlast.workspace.git import refs
+from outlast.workspace.git.objects import SHA1
+from outlast.workspace.git.refs import ANY, delete_ref, list_refs, read_ref, task_branch, write_ref
 from tests.support import processes, strace
 from tests.support.environment import TIMEOUT_S, skip_or_fail
 from tests.workspace.gitrepo import GitRepo, make_repo
@@ -233,7 +232,7 @@ COUNTING = """
 import sys
 from pathlib import Path
 from outlast.errors import SaveFailed
-from outlast.workspace import refs
+from outlast.workspace.git.command import refs
 git_dir, log, wins = Path(sys.argv[1]), sys.argv[2], 0
 while wins < 100:
     now = refs.read_ref(git_dir, "refs/outlast/n")
@@ -268,7 +267,7 @@ KILLED = """
 import os, signal, sys
 from pathlib import Path
 from outlast import faults
-from outlast.workspace.refs import ANY, write_ref
+from outlast.workspace.git.refs import ANY, write_ref
 at = sys.argv[4]
 faults.arm(lambda name: os.kill(os.getpid(), signal.SIGKILL) if name == at else None)
 write_ref(Path(sys.argv[1]), sys.argv[2], sys.argv[3], old=ANY)

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from outlast.errors import SaveFailed, WorkspaceMoved, WorkspaceRefused
-from outlast.workspace import restoring
+from outlast.workspace.restore import restore
 from tests.support import inprocess
 from tests.support.environment import ROOT, TIMEOUT_S
 from tests.workspace.place import Place, same, wrapper
@@ -184,7 +184,7 @@ def test_a_restore_never_cleans_resets_or_stashes(
     place.sh("echo x >> a.txt; git add a.txt; git checkout -q other; echo n > n; rm -r sub")
     wrapper(tmp_path, monkeypatch, f'printf "%s " "$@" >> {tmp_path}/log; echo >> {tmp_path}/log')
     place.restore(saved)
-    restoring.materialise(place.saver, place.held(saved), tmp_path / "to")
+    restore.materialise(place.saver, place.held(saved), tmp_path / "to")
     monkeypatch.undo()
     words = set((tmp_path / "log").read_text().split())
     assert words & {"diff-files", "ls-files"}
@@ -195,11 +195,11 @@ def test_a_folder_that_was_removed_is_restored_to_again_and_what_was_committed_t
     place: Place, tmp_path: Path
 ) -> None:
     saved, to = place.save(), tmp_path / "to"
-    restoring.materialise(place.saver, place.held(saved), to)
+    restore.materialise(place.saver, place.held(saved), to)
     place.sh(
         f"git -C {to} commit -q --allow-empty -m there; git -C {to} rev-parse HEAD > {tmp_path}/oid; rm -r {to}"
     )
-    restoring.materialise(place.saver, place.held(saved), to)
+    restore.materialise(place.saver, place.held(saved), to)
     assert (to / "a.txt").read_bytes() == (place.folder / "a.txt").read_bytes()
     committed = (tmp_path / "oid").read_text().strip()
     assert committed.encode() in place.sh("git for-each-ref --format='%(objectname)' refs/outlast")
@@ -211,9 +211,10 @@ RESTORING = """
 import os, signal, sys
 from pathlib import Path
 from outlast import faults
-from outlast.workspace import restoring, saves
-from outlast.workspace.capture import Saver
-from outlast.workspace.seam import Purpose
+from outlast.workspace.restore import restore as restoring
+from outlast.workspace import saves
+from outlast.workspace.capture.saver import Saver
+from outlast.workspace.types import Purpose
 nth, how = int(sys.argv[2]), sys.argv[3]
 def act(name):
     print(name, flush=True)

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from outlast.workspace import restoring
+from outlast.workspace.restore import restore
 from tests.workspace.place import BASE, Place, placed, same
 
 # Each is built on a repository with two commits, `main` and a branch `other` at the first.
@@ -289,7 +289,7 @@ def test_a_save_in_a_new_folder_is_whole(place: Place, tmp_path: Path) -> None:
     before = place.files()
     saved = place.save()
     inside = place.sh("git status --porcelain=v2", cwd=place.folder / "nest")
-    restoring.materialise(place.saver, place.held(saved), tmp_path / "to")
+    restore.materialise(place.saver, place.held(saved), tmp_path / "to")
     new = Place(tmp_path / "to", tmp_path / "state")
     assert new.files() == before
     assert new.sh("git status --porcelain=v2", cwd=tmp_path / "to/nest") == inside

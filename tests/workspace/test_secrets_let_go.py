@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from outlast.workspace import secret
+from outlast.workspace.capture.special import secrets
 from tests.support.environment import TIMEOUT_S
 from tests.workspace.place import Place, placed
 
@@ -32,7 +32,7 @@ def save_secret(place: Place, value: str) -> str:
 
 
 def apart(place: Place) -> Path:
-    return secret.git_dir(place.saver.private)
+    return secrets.git_dir(place.saver.private)
 
 
 def age(folder: Path) -> None:
@@ -68,8 +68,8 @@ def check_whole(folder: Path) -> None:
     ] == []
 
 
-def let_go(place: Place, *named: str, dry_run: bool = False) -> secret.Gone:
-    return secret.let_go(
+def let_go(place: Place, *named: str, dry_run: bool = False) -> secrets.Gone:
+    return secrets.let_go(
         place.saver.private, lambda: set(named), before_s=time.time() - DAY_S, dry_run=dry_run
     )
 
@@ -130,7 +130,7 @@ def test_what_cannot_be_found_out_leaves_all_as_it_is(place: Place) -> None:
         raise LookupError
 
     with pytest.raises(LookupError):
-        secret.let_go(place.saver.private, unknown, before_s=time.time())
+        secrets.let_go(place.saver.private, unknown, before_s=time.time())
     assert values(apart(place)) == {"one"}
 
 
@@ -149,7 +149,7 @@ def test_what_a_killed_save_left_goes_and_what_others_could_read_is_closed(place
 CHILD = """
 import os, signal, sys, time
 from pathlib import Path
-from outlast.workspace import secret
+from outlast.workspace.capture.special import secrets as secret
 private, nth, *named = sys.argv[1:]
 WRITES = os.O_WRONLY | os.O_RDWR | os.O_CREAT
 CHANGES = {"os.rename", "os.remove", "os.chmod", "os.symlink", "os.rmdir", "os.mkdir", "os.truncate"}
@@ -180,11 +180,11 @@ def test_killed_before_any_change_of_a_file_no_named_secret_is_lost_and_the_same
         words = [sys.executable, "-c", CHILD, str(copy), str(nth), *named]
         done = subprocess.run(words, capture_output=True, timeout=TIMEOUT_S, check=False)
         assert done.returncode in (0, -signal.SIGKILL), done.stderr
-        folder = secret.git_dir(copy)
+        folder = secrets.git_dir(copy)
         assert values(folder) >= {"one", "two"}, f"killed before change {nth}"
         if later:
             age(folder)
-        secret.let_go(copy, lambda: set(named), before_s=time.time() - DAY_S)
+        secrets.let_go(copy, lambda: set(named), before_s=time.time() - DAY_S)
         assert values(folder) == {"one", "two"}, f"killed before change {nth}"
         check_whole(folder)
         if done.returncode == 0:

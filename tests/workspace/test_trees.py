@@ -1,14 +1,13 @@
 from collections.abc import Callable, Iterator
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule, run_state_machine_as_test
 
-from outlast.workspace import trees
-from outlast.workspace.objects import EXEC, FILE, LINK, SHA1, TREE, Entry, oid_of
-from outlast.workspace.packs import PackWriter
-from outlast.workspace.trees import TreeEditor
+from outlast.workspace.git import trees
+from outlast.workspace.git.objects import EXEC, FILE, LINK, SHA1, TREE, Entry, oid_of
+from outlast.workspace.git.packs import PackWriter
+from outlast.workspace.git.trees import TreeEditor
 from tests.workspace.gitrepo import GitRepo
 
 Files = dict[bytes, Entry]

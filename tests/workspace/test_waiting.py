@@ -10,14 +10,14 @@ from collections.abc import Iterator
 import pytest
 
 from outlast.errors import SaveFailed
-from outlast.workspace import waiting
-from outlast.workspace.seam import Purpose
+from outlast.workspace import lock
+from outlast.workspace.types import Purpose
 from tests.workspace.place import Place
 
 HOLDS = """
 import sys
 from pathlib import Path
-from outlast.workspace.capture import Saver
+from outlast.workspace.capture.saver import Saver
 saver = Saver(Path(sys.argv[1]), Path(sys.argv[2]))
 with saver.lock():
     print("held", flush=True)
@@ -49,7 +49,7 @@ def test_a_save_in_a_hurry_does_not_wait_behind_another_one(
 def test_nobody_waits_for_ever_behind_one_that_was_stopped(
     place: Place, holder: subprocess.Popen[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(waiting, "STOPPED_S", 0.3)
+    monkeypatch.setattr(lock, "STOPPED_S", 0.3)
     os.kill(holder.pid, signal.SIGSTOP)
     with pytest.raises(SaveFailed, match=rf"process {holder.pid} saves or restores it"):
         place.save()

@@ -13,11 +13,10 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 
-from outlast.workspace import inotify, watching
-from outlast.workspace.watching import Hints, Watcher
+from outlast.workspace.watch import inotify, watcher as watch_watcher
+from outlast.workspace.watch.watcher import Hints, Watcher
 from tests.conftest import Nobody
 from tests.support.environment import TIMEOUT_S, need_root, need_tool, skip_or_fail
 from tests.support.processes import python_command, wait_for
@@ -29,13 +28,13 @@ def nothing(folders: list[bytes]) -> set[bytes]:
     return set()
 
 
-def named(*names: bytes) -> watching.Skip:
+def named(*names: bytes) -> watch_watcher.Skip:
     return lambda folders: {folder for folder in folders if os.path.basename(folder) in names}
 
 
 @contextlib.contextmanager
 def watching_of(
-    root: Path, skip: watching.Skip = nothing, git_dirs: tuple[Path, ...] = (), limit: int | None = None
+    root: Path, skip: watch_watcher.Skip = nothing, git_dirs: tuple[Path, ...] = (), limit: int | None = None
 ) -> Iterator[Watcher]:
     """A watcher that works and whose first scan is done; closed at the end, with all it counted."""
     before = inotify.account().used
@@ -420,7 +419,7 @@ def test_a_new_ignored_folder_costs_no_watch(root: Path) -> None:
 
 
 def test_more_paths_than_the_limit_become_one_scan(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(watching, "PATHS_MAX", 100)
+    monkeypatch.setattr(watch_watcher, "PATHS_MAX", 100)
     with watching_of(root) as watcher:
         for number in range(101):
             (root / str(number)).write_text("")
@@ -433,7 +432,7 @@ def test_more_paths_than_the_limit_become_one_scan(root: Path, monkeypatch: pyte
 UNREADABLE = """
 import os
 from pathlib import Path
-from outlast.workspace.watching import Watcher
+from outlast.workspace.watch.watcher import Watcher
 root = Path("w"); (root / "closed/sub").mkdir(parents=True); (root / "closed").chmod(0o300)
 watcher = Watcher(root, skip=lambda folders: set())
 watcher.take()
@@ -527,7 +526,7 @@ def test_a_bare_repository_inside_its_own_worktree_is_state_and_no_content(root:
 def test_more_ref_folders_than_are_watched_make_every_take_say_repository(
     root: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(watching, "REF_FOLDERS_MAX", 5)
+    monkeypatch.setattr(watch_watcher, "REF_FOLDERS_MAX", 5)
     repository(root)
     with watching_of(root, git_dirs=(root / ".git",)) as watcher:
         assert not watcher.take().repository
@@ -692,7 +691,7 @@ def test_without_a_limit_a_quarter_of_the_users_watches_is_ours() -> None:
 NO_WATCHES = """
 import sys
 from pathlib import Path
-from outlast.workspace.watching import Watcher
+from outlast.workspace.watch.watcher import Watcher
 root = Path(sys.argv[1])
 for number in range(30):
     (root / str(number)).mkdir()
@@ -724,8 +723,8 @@ def test_watches_that_the_kernel_refuses_are_a_failure(root: Path) -> None:
 NO_INSTANCES = """
 import errno, os
 from pathlib import Path
-from outlast.workspace.inotify import Inotify
-from outlast.workspace.watching import Watcher
+from outlast.workspace.watch.inotify import Inotify
+from outlast.workspace.watch.watcher import Watcher
 Path("w").mkdir()
 held = []
 try:
@@ -775,13 +774,13 @@ def test_an_overflowing_queue_is_one_scan_and_the_watches_are_made_good(root: Pa
 
 @pytest.mark.parametrize("kind", ["nfs4", "cifs", "9p", "fuse.sshfs", "fuse", "fuseblk", "virtiofs"])
 def test_file_systems_that_others_write_to_are_not_watched(kind: str) -> None:
-    assert watching._is_unseen(kind)
+    assert watch_watcher._is_unseen(kind)
 
 
 MOUNTS = """
 import os, subprocess, sys
 from pathlib import Path
-from outlast.workspace.watching import Watcher
+from outlast.workspace.watch.watcher import Watcher
 base = Path(sys.argv[1])
 
 def mount(*words): subprocess.run(["mount", *map(str, words)], check=True)
@@ -848,8 +847,8 @@ def test_close_ends_the_thread_and_leaves_nothing_open(root: Path) -> None:
 FORK = """
 import os, sys
 from pathlib import Path
-from outlast.workspace import inotify
-from outlast.workspace.watching import Watcher
+from outlast.workspace.watch import inotify
+from outlast.workspace.watch.watcher import Watcher
 root = Path(sys.argv[1])
 watcher = Watcher(root, skip=lambda folders: set())
 watcher.take()

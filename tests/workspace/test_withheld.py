@@ -9,8 +9,11 @@ from pathlib import Path
 import pytest
 
 from outlast.errors import SaveFailed
-from outlast.workspace import leftovers, reading, restoring, secret, worktree
-from outlast.workspace.seam import Purpose
+from outlast.workspace import leftovers
+from outlast.workspace.capture import files as capture_files
+from outlast.workspace.capture.special import secrets
+from outlast.workspace.restore import restore, worktree
+from outlast.workspace.types import Purpose
 from tests.conftest import Nobody
 from tests.support import inprocess
 from tests.support.environment import ROOT, TIMEOUT_S
@@ -58,7 +61,7 @@ def test_a_secret_in_the_place_of_a_saved_file_goes_apart_and_never_into_the_rep
         in ((place.folder / path / "f") if how == "for a folder" else (place.folder / path)).read_bytes()
     )
     assert not is_anywhere(place.folder / ".git", b"hush-now")
-    assert is_anywhere(secret.git_dir(place.saver.private), b"hush-now")
+    assert is_anywhere(secrets.git_dir(place.saver.private), b"hush-now")
     assert done.before is not None
     assert done.apart == (path,)
     assert [kept.path for kept in place.held(done.before).meta.secrets] == [path]
@@ -78,15 +81,15 @@ def test_a_big_secret_is_kept_apart_and_one_above_measure_is_listed_and_not_writ
     saved = place.save()
     place.sh("git rm -q --cached x.tfstate")
     for size, why in (
-        (reading.SECRET_BYTES_MAX, "secret, kept apart"),
-        (reading.SECRET_BYTES_MAX + 1, "secret, too big to be kept apart"),
+        (capture_files.SECRET_BYTES_MAX, "secret, kept apart"),
+        (capture_files.SECRET_BYTES_MAX + 1, "secret, too big to be kept apart"),
     ):
         os.truncate(place.folder / "x.tfstate", size)
         assert left(place.save()) == {"x.tfstate": why}
     place.write("a.txt", b"changed")
     with pytest.raises(SaveFailed, match=r"^x\.tfstate is in the way"):
         place.restore(saved)
-    assert (place.folder / "x.tfstate").stat().st_size == reading.SECRET_BYTES_MAX + 1
+    assert (place.folder / "x.tfstate").stat().st_size == capture_files.SECRET_BYTES_MAX + 1
     assert (place.folder / "a.txt").read_bytes() == b"changed", "refused before anything was touched"
 
 
@@ -112,8 +115,8 @@ def test_what_is_spared_is_left_as_it_is_file_or_secret(place: Place) -> None:
         "echo notes >> .git/info/exclude; echo now > notes; echo now > .env; echo now > a.txt; chmod 600 notes"
     )
     purpose = Purpose(kind="pre-restore", run="r1")
-    options = restoring.Options(with_secrets=True, spared=frozenset((b".env", b"notes")))
-    restoring.restore(place.saver, place.held(saved), purpose, options)
+    options = restore.Options(with_secrets=True, spared=frozenset((b".env", b"notes")))
+    restore.restore(place.saver, place.held(saved), purpose, options)
     assert [(place.folder / name).read_bytes() for name in (".env", "notes")] == [b"now\n"] * 2
     assert (place.folder / "notes").stat().st_mode & 0o777 == 0o600
     assert (place.folder / "a.txt").read_bytes() != b"now\n"
@@ -123,9 +126,10 @@ NOBODYS = """
 import os
 from pathlib import Path
 from outlast.errors import SaveFailed
-from outlast.workspace import restoring, saves
-from outlast.workspace.capture import Saver
-from outlast.workspace.seam import Purpose
+from outlast.workspace.restore import restore as restoring
+from outlast.workspace import saves
+from outlast.workspace.capture.saver import Saver
+from outlast.workspace.types import Purpose
 saver = Saver(Path("w"), Path("state"))
 made = saver.capture(Purpose(kind="manual", run="r"))
 held = saves.read(saver.reader(), made.commit, saver.repo().algo)
@@ -162,10 +166,11 @@ KILLED = """
 import os, signal, sys
 from pathlib import Path
 from outlast import faults
-from outlast.workspace import restoring, saves
-from outlast.workspace.capture import Saver
-from outlast.workspace.seam import Purpose
-from outlast.workspace import worktree
+from outlast.workspace.restore import restore as restoring
+from outlast.workspace import saves
+from outlast.workspace.capture.saver import Saver
+from outlast.workspace.types import Purpose
+from outlast.workspace.restore import worktree
 worktree.NAMELESS = sys.argv[2] == "nameless"
 saver = Saver(Path("w"), Path("state"))
 held = saves.read(saver.reader(), sys.argv[1], saver.repo().algo)
@@ -265,10 +270,11 @@ def test_an_error_names_the_file_and_not_a_name_of_ours(
 import os
 from pathlib import Path
 from outlast.errors import SaveFailed
-from outlast.workspace import restoring, saves
-from outlast.workspace.capture import Saver
-from outlast.workspace.seam import Purpose
-from outlast.workspace import worktree
+from outlast.workspace.restore import restore as restoring
+from outlast.workspace import saves
+from outlast.workspace.capture.saver import Saver
+from outlast.workspace.types import Purpose
+from outlast.workspace.restore import worktree
 worktree.NAMELESS = {nameless}
 saver = Saver(Path("w"), Path("state"))
 made = saver.capture(Purpose(kind="manual", run="r"))

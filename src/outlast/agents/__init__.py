@@ -17,6 +17,7 @@ from outlast.core.events import Cause
 __all__ = [
     "OWN_LIMITS",
     "Adapter",
+    "AgentCommand",
     "AgentEvent",
     "Answer",
     "Ask",
@@ -29,7 +30,6 @@ __all__ = [
     "Ending",
     "Final",
     "Hook",
-    "Launch",
     "Limit",
     "Login",
     "Response",
@@ -40,7 +40,7 @@ __all__ = [
     "Text",
     "ToolEnd",
     "ToolStart",
-    "Usage",
+    "UsageReport",
     "Window",
 ]
 
@@ -103,7 +103,7 @@ class BatchEnd(msgspec.Struct, frozen=True, tag="batch_end"):
     lane: str = ""
 
 
-class Usage(msgspec.Struct, frozen=True, tag="usage"):
+class UsageReport(msgspec.Struct, frozen=True, tag="usage"):
     """What was spent: by one response, or cumulatively by a session or process. Counted once per key.
 
     Told more than once for one key, the last word counts. `input` is what no cache held. No model: it is the one that
@@ -186,7 +186,7 @@ def is_own_limit(evidence: str) -> bool:
 
 
 AgentEvent = (
-    Session | Response | Text | ToolStart | ToolEnd | TaskEnd | BatchEnd | Usage | Window | Retry | Limit | Final
+    Session | Response | Text | ToolStart | ToolEnd | TaskEnd | BatchEnd | UsageReport | Window | Retry | Limit | Final
 )  # fmt: skip
 
 
@@ -220,7 +220,7 @@ class Ask(msgspec.Struct, frozen=True, kw_only=True):
     routes: Mapping[str, str] = {}  # by `Adapter.gateway`: base URLs of providers, and what stands for each
 
 
-class Launch(msgspec.Struct, frozen=True):
+class AgentCommand(msgspec.Struct, frozen=True):
     """How an agent is started: its words, what its environment gains, and its session where we chose it."""
 
     command: tuple[str, ...]
@@ -276,7 +276,7 @@ class Adapter(Protocol):
     def untested(self, version: str) -> str:
         """What is to be said of a version that nobody tried, empty for those that were."""
 
-    def launch(self, ask: Ask) -> Launch | None:
+    def launch(self, ask: Ask) -> AgentCommand | None:
         """The first start, or the resume of `ask.session`; None where that cannot be resumed."""
 
     def transcript(self, session: str, ask: Ask) -> Path | None:
@@ -297,7 +297,7 @@ class Adapter(Protocol):
     def parse(self, line: bytes) -> Iterable[AgentEvent]:
         """The events in one line of its transcript. Never raises: any line may be garbage."""
 
-    def spent(self, ask: Ask) -> Iterable[Usage]:
+    def spent(self, ask: Ask) -> Iterable[UsageReport]:
         """What a file that is no transcript tells of all that was spent; whole each time, each by its key. Never raises."""
 
     def hook(self, data: bytes) -> Hook:
@@ -355,7 +355,7 @@ class Common:
     def blind(self, ask: Ask) -> str:
         return ""
 
-    def spent(self, ask: Ask) -> Iterable[Usage]:
+    def spent(self, ask: Ask) -> Iterable[UsageReport]:
         return ()
 
     def structured(self, words: Sequence[str]) -> bool:

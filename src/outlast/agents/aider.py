@@ -11,6 +11,7 @@ from datetime import datetime
 from pathlib import Path
 
 from outlast.agents import (
+    AgentCommand,
     AgentEvent,
     Answer,
     Ask,
@@ -20,24 +21,25 @@ from outlast.agents import (
     Cut,
     Final,
     Hook,
-    Launch,
     Response,
     Route,
     Text,
-    Usage,
+    UsageReport,
+)
+from outlast.agents.common import (
     argv,
     endings,
-    litellm_provider,
+    json_lines,
+    launch as common_launch,
+    litellm,
     providers,
-    reading,
-    starting,
     versions,
 )
 from outlast.core import values
 
 NAME = "aider"
 DISTRIBUTION = "aider-chat"
-TRIED = versions.Tried("aider", (0, 80), (0, 86), "see `aider --upgrade`")
+TRIED = versions.TestedVersions("aider", (0, 80), (0, 86), "see `aider --upgrade`")
 HISTORY_FILE = ".aider.chat.history.md"
 HISTORY_VARIABLE = "AIDER_CHAT_HISTORY_FILE"
 
@@ -59,7 +61,7 @@ ELSEWHERE = (
     "--version", "--help", "--exit", "--just-check-update", "--upgrade", "--install-main-branch", "--show-repo-map",
     "--show-prompts", "--gui", "--browser", "--list-models", "--models",
 )  # fmt: skip
-NAMES = starting.Names(
+NAMES = common_launch.Names(
     frozenset(["aider"]),
     frozenset(["aider-chat", "aider"]),
     frozenset(["aider"]),
@@ -95,14 +97,14 @@ class Aider(Common):
     name = NAME
     caps = Caps(intent=("shims",), resume=True, preassigned_session=True)
 
-    def __init__(self, clock: Callable[[], datetime] = starting.now) -> None:
+    def __init__(self, clock: Callable[[], datetime] = common_launch.now) -> None:
         self._clock = clock
         self._model = ""
 
     # --- the command ---
 
     def detect(self, words: Sequence[str], program: str) -> bool:
-        start = starting.start(words, program, NAMES)
+        start = common_launch.start(words, program, NAMES)
         return start is not None and not argv.has(argv.split(words[start:], TABLE), *ELSEWHERE)
 
     def is_headless(self, words: Sequence[str]) -> bool:
@@ -120,7 +122,7 @@ class Aider(Common):
     def untested(self, version: str) -> str:
         return TRIED.untested(version)
 
-    def launch(self, ask: Ask) -> Launch | None:
+    def launch(self, ask: Ask) -> AgentCommand | None:
         start, parts = _parts(ask.words)
         history = str(_history(parts, ask))
         routes: tuple[str, ...] = ()
@@ -140,7 +142,7 @@ class Aider(Common):
         if ask.prompt and not ask.interactive:
             added += (f"--message={ask.prompt}",)
         command = (*ask.words[:start], *routes, *added, *argv.joined(parts))
-        return Launch(command, providers.reaching(ask), history)
+        return AgentCommand(command, providers.reaching(ask), history)
 
     def resume_words(self, session: str) -> tuple[str, ...]:
         given = () if os.path.basename(session) in ("", HISTORY_FILE) else ("--chat-history-file", session)
@@ -161,7 +163,7 @@ class Aider(Common):
 
     def account(self, ask: Ask) -> str:
         parts = _parts(ask.words)[1]
-        found = [litellm_provider.of(one) for one in _models(parts, ask.environment, ask.cwd)[:1]]
+        found = [litellm.of(one) for one in _models(parts, ask.environment, ask.cwd)[:1]]
         environment = _environment(parts, ask.environment, ask.cwd)
         return found[0].account(environment) if found and found[0] is not None else ""
 
@@ -169,7 +171,7 @@ class Aider(Common):
         parts = _parts(ask.words)[1]
         environment = _environment(parts, ask.environment, ask.cwd)
         models = _models(parts, ask.environment, ask.cwd)
-        return litellm_provider.gateway(ask, route, models, environment)
+        return litellm.gateway(ask, route, models, environment)
 
     # --- its files ---
 
@@ -181,7 +183,7 @@ class Aider(Common):
 
     def parse(self, line: bytes) -> Iterable[AgentEvent]:
         """A response is known by the line that says what it cost, which comes after it."""
-        kept = line[: reading.TEXT_MAX_CHARS].strip()
+        kept = line[: json_lines.TEXT_MAX_CHARS].strip()
         if not kept or kept[0] in b"#":
             return ()
         words = kept.decode("utf-8", "replace")
@@ -196,7 +198,7 @@ class Aider(Common):
         if cost is None:
             return ()
         # Only its words tell one from another: two that cost the same to the last digit count once.
-        return Response(words), Usage(_spent(cost), "response", words, self._model), BatchEnd()
+        return Response(words), UsageReport(_spent(cost), "response", words, self._model), BatchEnd()
 
     # --- it has no hooks ---
 
@@ -239,7 +241,7 @@ _FAILURE = re.compile(
 
 
 def _parts(words: Sequence[str]) -> tuple[int, argv.Parts]:
-    start = starting.start(words, "", NAMES) or 1
+    start = common_launch.start(words, "", NAMES) or 1
     return start, argv.split(words[start:], TABLE)
 
 
@@ -306,13 +308,13 @@ def _routed(parts: argv.Parts, ask: Ask) -> tuple[argv.Parts, tuple[str, ...]]:
     By a file, which counts more than the environment: its command line it writes into its history.
     """
     environment = _environment(parts, ask.environment, ask.cwd)
-    ours = litellm_provider.variables(ask, _models(parts, ask.environment, ask.cwd), environment)
+    ours = litellm.variables(ask, _models(parts, ask.environment, ask.cwd), environment)
     if "OPENAI_API_BASE" in ours:
         ours["AIDER_OPENAI_API_BASE"] = ours["OPENAI_API_BASE"]
     named = argv.value(parts, ENV_FILE)
     theirs = providers.text(ask.cwd / named) if named else ""
     lines = [theirs, *(f"{name}={url}" for name, url in ours.items()), ""]
-    path = starting.private(ask.folder / "aider.env", "\n".join(lines).encode("utf-8", "replace"))
+    path = common_launch.private(ask.folder / "aider.env", "\n".join(lines).encode("utf-8", "replace"))
     kept = tuple(
         part
         for part in argv.without(parts, OPENAI_BASE, ENV_FILE)
@@ -331,7 +333,7 @@ def _spent(found: re.Match[str]) -> values.Usage:
 
 def _count(number: str | None, scale: str | None) -> int:
     try:
-        return min(int(float(number) * _SCALE[scale or ""]), reading.NUMBER_MAX) if number else 0
+        return min(int(float(number) * _SCALE[scale or ""]), json_lines.NUMBER_MAX) if number else 0
     except (ValueError, OverflowError):
         return 0
 

@@ -11,6 +11,7 @@ from datetime import datetime
 from pathlib import Path
 
 from outlast.agents import (
+    AgentCommand,
     AgentEvent,
     Answer,
     Ask,
@@ -19,21 +20,22 @@ from outlast.agents import (
     Cut,
     Final,
     Hook,
-    Launch,
     Route,
-    Usage,
+    UsageReport,
+)
+from outlast.agents.common import (
     argv,
     endings,
-    litellm_provider,
+    json_lines,
+    launch as common_launch,
+    litellm,
     providers,
-    reading,
-    starting,
     versions,
 )
 from outlast.core import values
 
 NAME = "mini-swe-agent"
-TRIED = versions.Tried("mini-swe-agent", (2, 0), (2, 4))
+TRIED = versions.TestedVersions("mini-swe-agent", (2, 0), (2, 4))
 TRAJECTORY_FILE = "mini-swe-agent.traj.json"
 TRAJECTORY_TAIL_BYTES = 1 << 16
 TRAJECTORY_MAX_BYTES = 64 << 20
@@ -49,7 +51,7 @@ TABLE = argv.Table(
     },
 )  # fmt: skip
 ELSEWHERE = ("--help", "--install-completion", "--show-completion")
-NAMES = starting.Names(
+NAMES = common_launch.Names(
     frozenset(["mini", "mini-swe-agent"]),
     frozenset(["mini-swe-agent"]),
     frozenset(["minisweagent", "minisweagent.run.mini"]),
@@ -71,16 +73,16 @@ class MiniSwe(Common):
     name = NAME
     caps = Caps(intent=("shims",), response_ids=True)
 
-    def __init__(self, clock: Callable[[], datetime] = starting.now) -> None:
+    def __init__(self, clock: Callable[[], datetime] = common_launch.now) -> None:
         self._clock = clock
 
     # --- the command ---
 
     def detect(self, words: Sequence[str], program: str) -> bool:
-        start = starting.start(words, program, NAMES)
+        start = common_launch.start(words, program, NAMES)
         if start is None:
             return False
-        if start == 1 and os.path.basename(words[0]) == "mini" and not starting.is_python(program):
+        if start == 1 and os.path.basename(words[0]) == "mini" and not common_launch.is_python(program):
             return False  # there are other programs of that name
         return not argv.has(argv.split(words[start:], TABLE), *ELSEWHERE)
 
@@ -102,7 +104,7 @@ class MiniSwe(Common):
     def untested(self, version: str) -> str:
         return TRIED.untested(version)
 
-    def launch(self, ask: Ask) -> Launch | None:
+    def launch(self, ask: Ask) -> AgentCommand | None:
         if ask.session is not None:
             return None
         start, parts = _parts(ask.words)
@@ -117,7 +119,7 @@ class MiniSwe(Common):
             # Its own default is one file for all that run at a time.
             path = str(ask.folder / TRAJECTORY_FILE)
             parts = (*parts, argv.Part(("--output", path), ("--output",), (path,)))
-        return Launch((*ask.words[:start], *argv.joined(_routed(parts, ask))), _variables(parts, ask))
+        return AgentCommand((*ask.words[:start], *argv.joined(_routed(parts, ask))), _variables(parts, ask))
 
     def resume_words(self, session: str) -> tuple[str, ...]:
         return ()
@@ -135,7 +137,7 @@ class MiniSwe(Common):
         return providers.bare(_model(_parts(words)[1], environment))
 
     def account(self, ask: Ask) -> str:
-        found = litellm_provider.of(_model(_parts(ask.words)[1], ask.environment))
+        found = litellm.of(_model(_parts(ask.words)[1], ask.environment))
         return found.account(_environment(ask.environment)) if found is not None else ""
 
     def gateway(self, ask: Ask, route: Route) -> Ask | str:
@@ -149,7 +151,7 @@ class MiniSwe(Common):
         named = next((word for word in reversed(settings) if word.startswith(f"{BASE}=")), "")
         models = [_model(parts, ask.environment)]
         address = named.partition("=")[2]
-        return litellm_provider.gateway(ask, route, models, _environment(ask.environment), address)
+        return litellm.gateway(ask, route, models, _environment(ask.environment), address)
 
     # --- its files ---
 
@@ -157,19 +159,19 @@ class MiniSwe(Common):
         """None: the trajectory is one JSON value, written anew each step, and nothing resumes from it."""
         return None
 
-    def spent(self, ask: Ask) -> Iterable[Usage]:
+    def spent(self, ask: Ask) -> Iterable[UsageReport]:
         """By its trajectory: each response stands there as its provider gave it."""
         named = argv.value(_parts(ask.words)[1], "--output")
         path = ask.cwd / named if named else ask.folder / TRAJECTORY_FILE
         try:
             with path.open("rb") as file:
-                read = reading.record(file.read(TRAJECTORY_MAX_BYTES))
+                read = json_lines.record(file.read(TRAJECTORY_MAX_BYTES))
         except (OSError, ValueError):
             return
-        for message in reading.items(read, "messages"):
-            response = reading.inner(message, "extra", "response")
-            if reading.text(response, "id"):
-                yield _usage(response, reading.at(message, "extra", "cost"))
+        for message in json_lines.items(read, "messages"):
+            response = json_lines.inner(message, "extra", "response")
+            if json_lines.text(response, "id"):
+                yield _usage(response, json_lines.at(message, "extra", "cost"))
 
     # --- what it did: nothing tells while it works ---
 
@@ -205,18 +207,18 @@ class MiniSwe(Common):
 
 
 def _parts(words: Sequence[str]) -> tuple[int, argv.Parts]:
-    start = starting.start(words, "", NAMES) or 1
+    start = common_launch.start(words, "", NAMES) or 1
     return start, argv.split(words[start:], TABLE)
 
 
-def _usage(response: reading.Record, cost_usd: object) -> Usage:
-    used = reading.inner(response, "usage")
-    cached = reading.number(used, "prompt_tokens_details", "cached_tokens")
-    written = reading.number(used, "cache_creation_input_tokens")
-    fresh = max(reading.number(used, "prompt_tokens") - cached - written, 0)  # theirs counts all of it
-    cost = reading.number({"n": cost_usd * 1e6 if isinstance(cost_usd, int | float) else 0}, "n")
-    spent = values.Usage(fresh, reading.number(used, "completion_tokens"), cached, written, cost)
-    return Usage(spent, "response", reading.text(response, "id"), reading.text(response, "model"))
+def _usage(response: json_lines.Record, cost_usd: object) -> UsageReport:
+    used = json_lines.inner(response, "usage")
+    cached = json_lines.number(used, "prompt_tokens_details", "cached_tokens")
+    written = json_lines.number(used, "cache_creation_input_tokens")
+    fresh = max(json_lines.number(used, "prompt_tokens") - cached - written, 0)  # theirs counts all of it
+    cost = json_lines.number({"n": cost_usd * 1e6 if isinstance(cost_usd, int | float) else 0}, "n")
+    spent = values.Usage(fresh, json_lines.number(used, "completion_tokens"), cached, written, cost)
+    return UsageReport(spent, "response", json_lines.text(response, "id"), json_lines.text(response, "model"))
 
 
 def _environment(environment: Mapping[str, str]) -> dict[str, str]:
@@ -241,7 +243,7 @@ def _model(parts: argv.Parts, environment: Mapping[str, str]) -> str:
 def _variables(parts: argv.Parts, ask: Ask) -> dict[str, str]:
     if not ask.routes:
         return {}
-    found = litellm_provider.variables(ask, [_model(parts, ask.environment)], _environment(ask.environment))
+    found = litellm.variables(ask, [_model(parts, ask.environment)], _environment(ask.environment))
     return {**found, **providers.reaching(ask)}
 
 

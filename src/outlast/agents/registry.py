@@ -11,12 +11,12 @@ from outlast.agents import Adapter
 
 # In the order in which they are asked. Each module names its adapter ADAPTER.
 MODULES = {
-    "claude": "outlast.agents.claude",
-    "codex": "outlast.agents.codex",
-    "kimi-code": "outlast.agents.kimi_code",
-    "kimi-cli": "outlast.agents.kimi_cli",
-    "gemini": "outlast.agents.gemini",
-    "opencode": "outlast.agents.opencode",
+    "claude": "outlast.agents.claude.adapter",
+    "codex": "outlast.agents.codex.adapter",
+    "kimi-code": "outlast.agents.kimi.code",
+    "kimi-cli": "outlast.agents.kimi.cli",
+    "gemini": "outlast.agents.gemini.adapter",
+    "opencode": "outlast.agents.opencode.adapter",
     "aider": "outlast.agents.aider",
     "mini-swe-agent": "outlast.agents.mini_swe",
 }
@@ -69,17 +69,17 @@ def recognise(words: Sequence[str], program: str) -> Adapter | None:
 
 def start(adapter: Adapter, words: Sequence[str], program: str) -> int:
     """How many words stand before the agent's own: a runner's, a wrapper's, and its name."""
-    from outlast.agents import starting
+    from outlast.agents.common import launch
 
     names = importlib.import_module(MODULES[adapter.name]).NAMES
-    return starting.start(words, program, names) or 1
+    return launch.start(words, program, names) or 1
 
 
 def assigned(words: Sequence[str]) -> dict[str, str]:
     """The variables that `env` in front of an agent's command sets."""
-    from outlast.agents import starting
+    from outlast.agents.common import launch
 
-    return starting.assigned(words)
+    return launch.assigned(words)
 
 
 # What starts another program in a way, or in a place, that nobody sees through.
@@ -94,9 +94,9 @@ def below(words: Sequence[str]) -> tuple[str, str] | None:
     """The agent that a command starts below another program which hides it from us, and that program; None for most."""
     if not any(hint in word[:HINT_CHARS_MAX] for hint in HINTS.values() for word in words[:HINT_WORDS_MAX]):
         return None
-    from outlast.agents import starting
+    from outlast.agents.common import launch
 
-    words = words[starting.prefix(words) :]
+    words = words[launch.prefix(words) :]
     name = _hidden(words)
     return (name, os.path.basename(words[0])) if name else None
 

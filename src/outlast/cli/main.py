@@ -16,7 +16,7 @@ from typing import Any, NoReturn
 
 from outlast import settings
 from outlast._version import __version__
-from outlast.cli import terminal, wording
+from outlast.cli.terminal import messages
 from outlast.errors import OutlastError
 
 EXIT_USAGE = 2
@@ -28,26 +28,26 @@ EXIT_PIPE = 141
 
 # Which module brings which commands, in the order of `outlast --help`.
 GROUPS: dict[str, tuple[str, ...]] = {
-    "outlast.cli.run": ("run",),
-    "outlast.cli.script": ("step", "effect", "stage", "remember", "shell-init", "__attach", "__keep"),
-    "outlast.cli.state": ("state",),
-    "outlast.cli.look": ("ls", "show", "log", "effects", "context"),
-    "outlast.cli.output": ("output",),
-    "outlast.cli.budget": ("budget",),
-    "outlast.cli.ask": ("settle", "pause", "resume", "cancel", "handoff"),
-    "outlast.cli.open": ("open",),
-    "outlast.cli.kill": ("kill",),
-    "outlast.cli.night": ("report",),
-    "outlast.cli.ui": ("ui",),
-    "outlast.cli.top": ("top",),
-    "outlast.cli.service": ("service",),
-    "outlast.cli.files": ("save", "saves", "diff", "restore", "bisect", "watch"),
-    "outlast.cli.carry": ("fork", "export", "import"),
-    "outlast.cli.clean": ("clean",),
-    "outlast.cli.care": ("gc", "config", "doctor"),
-    "outlast.cli.demo": ("demo",),
-    "outlast.cli.chaos": ("chaos",),
-    "outlast.cli.completion": ("completion", "__complete"),
+    "outlast.cli.commands.run": ("run",),
+    "outlast.cli.commands.step": ("step", "effect", "stage", "remember", "shell-init", "__attach", "__keep"),
+    "outlast.cli.commands.state": ("state",),
+    "outlast.cli.commands.show": ("ls", "show", "log", "effects", "context"),
+    "outlast.cli.commands.output": ("output",),
+    "outlast.cli.commands.budget": ("budget",),
+    "outlast.cli.commands.requests": ("settle", "pause", "resume", "cancel", "handoff"),
+    "outlast.cli.commands.open": ("open",),
+    "outlast.cli.commands.kill": ("kill",),
+    "outlast.cli.commands.resume": ("report",),
+    "outlast.cli.commands.ui": ("ui",),
+    "outlast.cli.commands.top": ("top",),
+    "outlast.cli.commands.service": ("service",),
+    "outlast.cli.commands.saves": ("save", "saves", "diff", "restore", "bisect", "watch"),
+    "outlast.cli.commands.transfer": ("fork", "export", "import"),
+    "outlast.cli.commands.clean": ("clean",),
+    "outlast.cli.commands.maintenance": ("gc", "config", "doctor"),
+    "outlast.cli.commands.demo": ("demo",),
+    "outlast.cli.commands.chaos": ("chaos",),
+    "outlast.cli.commands.completion": ("completion", "__complete"),
 }
 
 # These look or stop: what an agent wrote into the repository's settings does not keep a person from them.
@@ -110,7 +110,7 @@ class Parser(argparse.ArgumentParser):
         return ""
 
     def _refuse(self, message: str, advice: str = "") -> NoReturn:
-        terminal.complain(message, f"{advice}`{self.prog} --help` shows how")
+        messages.complain(message, f"{advice}`{self.prog} --help` shows how")
         sys.exit(EXIT_USAGE)
 
 
@@ -173,14 +173,14 @@ def main(argv: Sequence[str] | None = None) -> int:
             return EXIT_USAGE if words else 0
         return _run(arguments)
     except KeyboardInterrupt:  # while a command was still imported
-        terminal.tell("interrupted")
+        messages.tell("interrupted")
         return EXIT_INTERRUPTED
     except BrokenPipeError:
         return _pipe_closed()
 
 
 def _run(arguments: argparse.Namespace) -> int:
-    terminal.repeat(store=arguments.store, project=arguments.project)
+    messages.repeat(store=arguments.store, project=arguments.project)
     settings.tolerate(_warn_of_setting if arguments.command in TOLERANT else None)
     try:
         code = int(arguments.handler(arguments) or 0)
@@ -195,23 +195,23 @@ def _run(arguments: argparse.Namespace) -> int:
             traceback.print_exc()  # here, for a supervisor's process ends without a further word
             return error.exit_code
         said = [str(error), error.hint]
-        if arguments.command in wording.COMMANDS:
-            said = [wording.typed(text, arguments.command) for text in said]
-        terminal.complain(*said)
+        if arguments.command in messages.COMMANDS:
+            said = [messages.typed(text, arguments.command) for text in said]
+        messages.complain(*said)
         return error.exit_code
     except Exception as error:
         if arguments.debug:
             traceback.print_exc()
             return EXIT_UNEXPECTED
         if isinstance(error, FileNotFoundError) and not _is_somewhere():
-            terminal.complain("the folder you are in is gone", "`cd` to another one")
+            messages.complain("the folder you are in is gone", "`cd` to another one")
             return EXIT_USAGE
         if isinstance(error, MemoryError) or str(error) == _NO_THREAD:
-            terminal.complain(
+            messages.complain(
                 "the system gives no more memory or threads", "end some programs, or see `ulimit -a`"
             )
             return EXIT_NO_ROOM
-        terminal.complain(
+        messages.complain(
             f"unexpected {type(error).__name__}: {error}",
             "this is a bug; the same command with --debug shows the trace",
         )
@@ -219,7 +219,7 @@ def _run(arguments: argparse.Namespace) -> int:
 
 
 def _warn_of_setting(error: OutlastError) -> None:
-    terminal.tell(f"warning: left out: {error}")
+    messages.tell(f"warning: left out: {error}")
 
 
 def _is_somewhere() -> bool:

@@ -6,7 +6,7 @@ import sys
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from outlast.supervisor.link import Link
+    from outlast.supervisor.guardian.link import Link
 
 _EXIT_INTERRUPTED = 130
 
@@ -16,7 +16,7 @@ def main() -> int:
     _open_missing()
     try:
         if _is_supervised():
-            from outlast.supervisor.guardian import guard
+            from outlast.supervisor.guardian.guardian import guard
 
             return guard(_supervised)
         from outlast.cli.main import main as run
@@ -59,7 +59,7 @@ def _command() -> str:
 
 def _supervised(link: "Link") -> int:
     """In the child of the guardian."""
-    from outlast.cli import run as command
+    from outlast.cli.commands import run as command
     from outlast.cli.main import main as run
 
     command.link = link

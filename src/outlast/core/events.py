@@ -3,6 +3,7 @@
 A run is a list of these; state, budget and what to do after a crash are computed from them (`core.state`).
 """
 
+from collections.abc import Iterator
 from datetime import datetime
 from typing import Literal
 
@@ -338,3 +339,22 @@ def decode(data: bytes) -> AnyEvent:
         raise StoreTooNew(
             f"an event cannot be read: {error}", hint="it was written by a newer outlast; upgrade"
         ) from error
+
+
+# -- Which blobs an event names, so that an export carries them and a sweep spares them.
+
+
+def blobs_in(event: AnyEvent) -> Iterator[Payload]:
+    """The payloads of an event that live in blobs."""
+    return (payload for payload in _payloads(event) if payload.blob)
+
+
+def _payloads(value: object) -> Iterator[Payload]:
+    if isinstance(value, Payload):
+        yield value
+    elif isinstance(value, msgspec.Struct):
+        for name in value.__struct_fields__:
+            yield from _payloads(getattr(value, name))
+    elif isinstance(value, tuple):
+        for item in value:
+            yield from _payloads(item)

@@ -66,7 +66,7 @@ class Task(msgspec.Struct, frozen=True, kw_only=True):
     files: tuple[str, ...] = ()
 
 
-class Past(msgspec.Struct, frozen=True, kw_only=True):
+class PastRun(msgspec.Struct, frozen=True, kw_only=True):
     """A run and what it cost. `finished`: it reached its goal; else it will have, or would have, cost at least this.
 
     A cost of 0 was not metered. `touched`: the files it came to touch, which nobody knew at its start.
@@ -117,7 +117,7 @@ class Forecast(msgspec.Struct, frozen=True, kw_only=True):
 class Trial(msgspec.Struct, frozen=True):
     """A past run beside what was predicted when it started."""
 
-    past: Past
+    past: PastRun
     p50: int
     p90: int
 
@@ -261,7 +261,7 @@ class Read:
 
     __slots__ = ("files", "given", "learnt", "past", "words")
 
-    def __init__(self, past: Past) -> None:
+    def __init__(self, past: PastRun) -> None:
         self.past = past
         self.given = features(past.task)
         files = of_files(past.touched)
@@ -340,7 +340,7 @@ class Predictor:
     Runs under way belong to the history too: unfinished, as if they had ended now.
     """
 
-    def __init__(self, history: Sequence[Past], now: datetime) -> None:
+    def __init__(self, history: Sequence[PastRun], now: datetime) -> None:
         newest = sorted(history, key=lambda past: past.started_at)[-HISTORY_MAX:]
         self._read = [Read(past) for past in newest]
         self._now = now
@@ -359,7 +359,7 @@ class Predictor:
         nearest = tuple(self._read[at].past.name for _, at in sorted(near, reverse=True)[:NEAREST_MAX])
         return Forecast(tokens=tokens, time_s=time_s, nearest=nearest)
 
-    def _estimate(self, unit: Unit, task: Task, similar: Sequence[Past]) -> Estimate:
+    def _estimate(self, unit: Unit, task: Task, similar: Sequence[PastRun]) -> Estimate:
         learner = self._learners[unit]
         bounds = learner.bounds(features(task), self._now)
         count = sum(past.cost(unit) > 0 for past in similar)
@@ -387,12 +387,12 @@ def _rarity(texts: Sequence[frozenset[str]]) -> dict[str, float]:
     return {word: math.log((1 + len(texts)) / (1 + count)) + 0.5 for word, count in seen.items()}
 
 
-def trials(history: Sequence[Past], unit: Unit) -> Iterator[Trial]:
+def trials(history: Sequence[PastRun], unit: Unit) -> Iterator[Trial]:
     """Every past run that was metered, beside what would have been said when it started; in the order of their ends."""
     return _walked([Read(past) for past in history], Learner(unit), bounds=True)
 
 
-def measure(history: Sequence[Past], unit: Unit) -> Measured:
+def measure(history: Sequence[PastRun], unit: Unit) -> Measured:
     """How good the predictions of a history's own runs would have been; those below the first `HISTORY_MIN` left out."""
     told = list(trials(history, unit))
     costs = [(trial, trial.past.cost(unit)) for trial in told if trial.past.finished]

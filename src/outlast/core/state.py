@@ -10,8 +10,7 @@ from typing import Literal, assert_never
 
 import msgspec
 
-from outlast.core import events as ev
-from outlast.core import restarts
+from outlast.core import events as ev, restarts
 from outlast.core.values import (
     Allowance,
     ForkPoint,

@@ -4,6 +4,6 @@
 """
 
 from outlast.gateway.server import Gateway
-from outlast.gateway.values import Call, Ended, Kind, Meter, Metered, Refusal, Wall
+from outlast.gateway.values import Call, CallUsage, Ended, Kind, Meter, Refusal, Wall
 
-__all__ = ["Call", "Ended", "Gateway", "Kind", "Meter", "Metered", "Refusal", "Wall"]
+__all__ = ["Call", "CallUsage", "Ended", "Gateway", "Kind", "Meter", "Refusal", "Wall"]

@@ -8,7 +8,7 @@ from outlast.core.values import Usage, Window
 from outlast.gateway import framing, heads, walls
 from outlast.gateway.answers import Reading, fault_in
 from outlast.gateway.streams import Copy
-from outlast.gateway.values import Call, Ended, Metered
+from outlast.gateway.values import Call, CallUsage, Ended
 
 
 class Broken(Exception):
@@ -73,11 +73,11 @@ class Answer:
         length = heads.length_of(head.fields)
         chunks = heads.chunked(head.fields)
         if self._method == b"HEAD" or head.status in (204, 304):
-            return framing.Counted(0)
+            return framing.LengthBody(0)
         if chunks:
-            return framing.Chunked()
+            return framing.ChunkedBody()
         if length is not None:
-            return framing.Counted(length)
+            return framing.LengthBody(length)
         self.until_closed = True
         return framing.UntilClosed()
 
@@ -95,7 +95,7 @@ class Answer:
 class Meterage:
     """Reads what one call costs as its answer passes, and hands it to the meter exactly once."""
 
-    def __init__(self, call: Call, told: str, take: Callable[[Metered], None]) -> None:
+    def __init__(self, call: Call, told: str, take: Callable[[CallUsage], None]) -> None:
         self.call = call
         self.told = told
         self._take = take
@@ -139,7 +139,7 @@ class Meterage:
         key, model = reading.key or self.call.id, reading.model or self.call.model
         told = self.told if delivered else ""
         usage = self._usage(ended, status)
-        self._take(Metered(self.call, key, model, usage, status, ended, limit, windows, told))
+        self._take(CallUsage(self.call, key, model, usage, status, ended, limit, windows, told))
         return delivered
 
     def _usage(self, ended: Ended, status: int) -> Usage:

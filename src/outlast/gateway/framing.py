@@ -27,7 +27,7 @@ class Framing(Protocol):
         """Up to where `data` belongs to the body, and what its content is. Raises BadFraming."""
 
 
-class Counted:
+class LengthBody:
     """So many bytes."""
 
     def __init__(self, length: int) -> None:
@@ -50,7 +50,7 @@ class UntilClosed:
         return len(data), [data[at:] if at else data]
 
 
-class Chunked:
+class ChunkedBody:
     """Chunks, and the trailers after the last one."""
 
     def __init__(self) -> None:
@@ -114,4 +114,4 @@ def _check_trailer(line: bytes) -> None:
 
 def content_of(data: bytes, *, chunks: bool) -> bytes:
     """The content of a whole body."""
-    return b"".join(Chunked().feed(data)[1]) if chunks else data
+    return b"".join(ChunkedBody().feed(data)[1]) if chunks else data

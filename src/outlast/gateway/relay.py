@@ -13,7 +13,7 @@ from typing import Protocol
 from outlast.gateway import framing, heads, requests
 from outlast.gateway.exchange import Answer, Broken, Meterage
 from outlast.gateway.upstream import Unreachable, Upstream, connect
-from outlast.gateway.values import Call, Ended, Kind, Metered, Refusal
+from outlast.gateway.values import Call, CallUsage, Ended, Kind, Refusal
 
 BODY_HELD_MAX = 16 * 1024 * 1024  # a larger request is passed on as it comes: not told, its model guessed
 CONNECTIONS_MAX = 1024
@@ -36,10 +36,12 @@ class Hub(Protocol):
 
     def lead(self, target: bytes) -> tuple[Upstream, bytes] | None: ...
     def refusal(self) -> Refusal | None: ...
-    def admit(self, kind: Kind, where: Upstream, asked: requests.Asked, size: int) -> Call | Refusal: ...
+    def admit(
+        self, kind: Kind, where: Upstream, asked: requests.RequestSummary, size: int
+    ) -> Call | Refusal: ...
     def words_for(self, call: Call) -> str: ...
     def untold(self, words: str) -> None: ...
-    def count(self, spent: Metered) -> None: ...
+    def count(self, spent: CallUsage) -> None: ...
 
 
 class State(Enum):
@@ -57,7 +59,9 @@ class Asking:
         self.head, self.where, self.target, self.kind = head, where, target, kind
         length = heads.length_of(head.fields)
         self.chunks = heads.chunked(head.fields)
-        self.framing: framing.Framing = framing.Chunked() if self.chunks else framing.Counted(length or 0)
+        self.framing: framing.Framing = (
+            framing.ChunkedBody() if self.chunks else framing.LengthBody(length or 0)
+        )
         self.body = bytearray()  # as it came, held or waiting for the connection
         self.begun = False  # its head is on its way: what comes now is passed on at once
         self.size = length or 0

@@ -50,7 +50,7 @@ def kind_of(method: bytes, target: bytes) -> Kind | None:
     return next((kind for ending, kind in _ENDINGS if path.endswith(ending)), None)
 
 
-class Asked(msgspec.Struct, frozen=True):
+class RequestSummary(msgspec.Struct, frozen=True):
     """What a request says about itself, as far as it can be read."""
 
     model: str = ""
@@ -78,14 +78,14 @@ _ARRAY = msgspec.json.Decoder(list[msgspec.Raw])
 _TEXT = msgspec.json.Decoder(str)
 
 
-def asked(target: bytes, body: bytes) -> Asked:
+def asked(target: bytes, body: bytes) -> RequestSummary:
     """What the request asks for. `body` may be the beginning of one that is too large."""
     named = _MODEL_IN_PATH.search(path_of(target))
     in_path = named[1].decode("utf-8", "replace") if named else ""
     told = decoded(body, _REQUEST)
     if told is None:
         found = _MODEL_IN_BODY.search(body[:SCANNED_BYTES])
-        return Asked(in_path or (found[1].decode("utf-8", "replace") if found else ""))
+        return RequestSummary(in_path or (found[1].decode("utf-8", "replace") if found else ""))
     inner = told.request or told
     limits = (inner.max_output_tokens, inner.max_completion_tokens, inner.max_tokens)
     limit = next((limit for limit in limits if limit is not None), None)
@@ -93,7 +93,7 @@ def asked(target: bytes, body: bytes) -> Asked:
         limit = inner.generationConfig.maxOutputTokens
     tools = bytes(inner.tools).strip() not in (b"", b"[]", b"null", b"{}")
     bounded = None if limit is None else int(min(max(0, limit), TOKENS_MAX))
-    return Asked((in_path or told.model or "")[:MODEL_MAX_CHARS], bounded, tools)
+    return RequestSummary((in_path or told.model or "")[:MODEL_MAX_CHARS], bounded, tools)
 
 
 _OPERATORS = ("system", "developer")  # whose words may stand after the newest user's

@@ -9,9 +9,9 @@ from collections.abc import Mapping
 
 from outlast.errors import UsageError
 from outlast.gateway.relay import Front
-from outlast.gateway.requests import Asked
+from outlast.gateway.requests import RequestSummary
 from outlast.gateway.upstream import Upstream, upstream
-from outlast.gateway.values import Call, Kind, Meter, Metered, Refusal, Settings
+from outlast.gateway.values import Call, CallUsage, Kind, Meter, Refusal, Settings
 
 HELD_BYTES_MAX = 64 * 1024 * 1024  # of requests that wait to be whole, of all connections together
 ROUTES_MAX = 64
@@ -183,7 +183,7 @@ class _Hub:
             self.fault(f"closed: {type(error).__name__}")
             return Refusal(_NOT_KEPT)
 
-    def admit(self, kind: Kind, where: Upstream, asked: Asked, size: int) -> Call | Refusal:
+    def admit(self, kind: Kind, where: Upstream, asked: RequestSummary, size: int) -> Call | Refusal:
         key = f"outlast-{secrets.token_hex(12)}"
         call = Call(key, kind, where.host, asked.model, size, asked.output_max, asked.tools)
         if self._broken:
@@ -212,7 +212,7 @@ class _Hub:
         """They did not reach the model: the next call carries them."""
         self._untold.append(words)
 
-    def count(self, spent: Metered) -> None:
+    def count(self, spent: CallUsage) -> None:
         try:
             self._meter.after(spent)
         except Exception as error:

@@ -42,7 +42,7 @@ class Wall:
 
 
 @dataclass(frozen=True, slots=True)
-class Metered:
+class CallUsage:
     """What became of one forwarded call. `key`: the provider's id of the response, else our id of the call.
 
     `status` is 0 where no answer came. `told`: the words of `Meter.words` that this call carried to the model.
@@ -71,7 +71,7 @@ class Meter(Protocol):
     def closed(self) -> Refusal | None:
         """Whether nothing more may be sent, also nothing that does not look like a call."""
 
-    def after(self, spent: Metered) -> None:
+    def after(self, spent: CallUsage) -> None:
         """Exactly once for each call that `before` let pass, whatever became of it."""
 
     def words(self) -> str:

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from outlast.processes.proc import look
-from outlast.processes.signalling import send
+from outlast.processes.signals import send
 
 GROUPS_MAX = 256
 KILL_ROUNDS_MAX = 200

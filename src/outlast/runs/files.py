@@ -14,24 +14,26 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from outlast import settings
-from outlast.core import events as ev
-from outlast.core import state as st
+from outlast.core import events as ev, state as st
 from outlast.core.events import SaveKind
 from outlast.core.values import shorten
-from outlast.effects.ops import Block, Steps
 from outlast.errors import AgentStopped, OutlastError, SaveError, WorkspaceMoved
-from outlast.runs import leaving
+from outlast.runs import files_notes
+from outlast.runs.engine.steps import Block, Steps
+from outlast.runs.files_notes import Arriving, Left, Recreating
 from outlast.runs.journal import Journal
-from outlast.runs.leaving import Arriving, Left, Recreating
-from outlast.runs.savepoints import workspace_around
-from outlast.runs.terms import Mode
+from outlast.runs.opening.terms import Mode
 from outlast.settings import Settings
-from outlast.store import SqliteStore, liveness, locate
-from outlast.workspace import branches, lost, objects, recreating, refs, repo, restoring, saves
-from outlast.workspace.capture import Saver
+from outlast.store import SqliteStore, locate, locks
+from outlast.workspace import repo, saves
+from outlast.workspace.capture import branch
+from outlast.workspace.capture.saver import Saver
+from outlast.workspace.git import objects, refs
+from outlast.workspace.repo import workspace_around
+from outlast.workspace.restore import power_cut, recreate, restore as workspace_restore
+from outlast.workspace.restore.worktree import Worktree
 from outlast.workspace.rules import Limits
-from outlast.workspace.seam import LeftOut, Purpose, Save, raw
-from outlast.workspace.worktree import Worktree
+from outlast.workspace.types import LeftOut, Purpose, Save, raw
 
 RENEWED_WITHIN_S = 15.0
 ROUNDED_S = 1.0  # a store has the end of a lease in whole seconds, rounded up
@@ -80,7 +82,7 @@ class Files:
         if save is not None and kind == "emergency":
             self._emergency = save
         if save is not None and self._branch and kind in ("emergency", "final"):
-            branches.put(self.saver.repo(), self.saver.reader(), self._task, save)
+            branch.put(self.saver.repo(), self.saver.reader(), self._task, save)
         return save
 
     def save_beat(self, head: st.RunState) -> str:
@@ -149,7 +151,7 @@ class Files:
             tree = held.tree if held is not None else self.tree_of(now.oid) if now.oid else ""
             secrets = {kept.path: _look(kept.mode, kept.oid) for kept in held.meta.secrets} if held else {}
             left = Left(self._run, head.attempts, now.oid, now.branch, tree, secrets)
-            leaving.note(self.saver.private, left)
+            files_notes.note(self.saver.private, left)
 
     def tree_of(self, commit: str) -> str:
         return objects.parse_commit(self.saver.reader().read(commit)[1]).tree
@@ -214,7 +216,7 @@ class Files:
         self, commit: str, head: st.RunState, alive_until_s: float | None, *, moved_is_fine: bool
     ) -> None:
         """A workspace that is gone comes back from a save, if the repository is not gone with it."""
-        private, note = self.saver.private, leaving.noted(self.saver.private, Recreating)
+        private, note = self.saver.private, files_notes.noted(self.saver.private, Recreating)
         if note is not None and (note.run, note.point) != (self._run, commit):
             note = None
         is_there = os.path.lexists(self.saver.folder)
@@ -225,27 +227,27 @@ class Files:
             tip = note.tip
         else:
             tip = self._checked_tip(commit, head, alive_until_s, moved_is_fine=moved_is_fine)
-        leaving.note(private, Recreating(self._run, commit, tip))
+        files_notes.note(private, Recreating(self._run, commit, tip))
         if not is_there:
-            recreating.make_folder(self.saver, commit)
+            recreate.make_folder(self.saver, commit)
         place = self.saver.repo()
         held = saves.read(self.saver.reader(), commit, place.algo)
         as_checked = bool(tip) and refs.read_ref(place.common_dir, os.fsdecode(raw(held.meta.branch))) == tip
         self._restore(held, "recreated", force=moved_is_fine or as_checked)
-        leaving.drop(private, Recreating)
+        files_notes.drop(private, Recreating)
 
     def _checked_tip(
         self, commit: str, head: st.RunState, alive_until_s: float | None, *, moved_is_fine: bool
     ) -> str:
         """Where the branch of a workspace that is gone may be moved back from: not from where a person moved it."""
-        left = recreating.lost(self.saver.folder, self.saver.private)
-        held = recreating.held_by(left, commit)
-        tip = recreating.tip_of(left, held)
+        left = recreate.lost(self.saver.folder, self.saver.private)
+        held = recreate.held_by(left, commit)
+        tip = recreate.tip_of(left, held)
         own = bool(tip.oid) and self._is_the_attempts_own(head, tip, alive_until_s, left.place)
         hint = (
             f"look at it, and bring the files back (`outlast restore {head.run}`), or start with moved=True"
         )
-        recreating.check(self.saver, held, force=own or moved_is_fine, hint=hint)
+        recreate.check(self.saver, held, force=own or moved_is_fine, hint=hint)
         return tip.oid
 
     def _anchor(self, head: st.RunState) -> None:
@@ -263,12 +265,12 @@ class Files:
         self, held: saves.Held, reason: str, spared: Iterable[bytes] = (), *, force: bool = True
     ) -> None:
         purpose = Purpose(kind="pre-restore", run=self._run, task=self._task, reason=reason)
-        options = restoring.Options(force=force, with_secrets=True, spared=frozenset(spared))
-        restoring.restore(self.saver, held, purpose, options)
+        options = workspace_restore.Options(force=force, with_secrets=True, spared=frozenset(spared))
+        workspace_restore.restore(self.saver, held, purpose, options)
 
     def _left(self, head: st.RunState) -> Left | None:
         """What the last attempt noted when it ended."""
-        left = leaving.noted(self.saver.private, Left)
+        left = files_notes.noted(self.saver.private, Left)
         fits = left is not None and (left.run, left.attempts) == (self._run, head.attempts)
         return left if fits and head.attempt is None else None
 
@@ -329,22 +331,23 @@ class Files:
     ) -> list[ev.AnyEvent]:
         """Back to the save point, but for what a person changed since the attempt ended: that is kept and named."""
         private = self.saver.private
-        plan = leaving.noted(private, Arriving)
+        plan = files_notes.noted(private, Arriving)
         if plan is None or (plan.run, plan.attempts, plan.point) != (self._run, head.attempts, held.commit):
             theirs, spared = self._theirs(held, found, head, alive_until_s)
             unsure = self._unsure(held, found, head, alive_until_s)
             point = found.commit if found else ""
             plan = Arriving(self._run, head.attempts, held.commit, point, theirs, spared, unsure)
-            leaving.note(private, plan)
+            files_notes.note(private, plan)
         self._restore(held, "rewind", plan.spared)
         if plan.theirs:
             there = saves.read(self.saver.reader(), plan.found, self.saver.repo().algo)
             old, new = (
-                restoring.entries_of(self.saver, tree, plan.theirs) for tree in (held.tree, there.tree)
+                workspace_restore.entries_of(self.saver, tree, plan.theirs)
+                for tree in (held.tree, there.tree)
             )
             changes = [(path, old[path], new[path]) for path in plan.theirs]
-            restoring.put_files(self.saver, changes, there)
-        leaving.drop(private, Arriving)
+            workspace_restore.put_files(self.saver, changes, there)
+        files_notes.drop(private, Arriving)
         level, events = f"{held.commit[:12]} {head.attempts}", list[ev.AnyEvent]()
         if plan.unsure:
             events.append(ev.Warned(at=at, level=f"unsure {level}", text=plan.unsure))
@@ -365,10 +368,10 @@ class Files:
             return (), tuple(spared)
         there = saves.read(self.saver.reader(), found.commit, self.saver.repo().algo).tree
         if left is not None and left.tree:
-            changes = restoring.changes_between(self.saver, left.tree, there)
+            changes = workspace_restore.changes_between(self.saver, left.tree, there)
             changed = [path for path, _, _ in changes]
         else:
-            changes = restoring.changes_between(self.saver, held.tree, there)
+            changes = workspace_restore.changes_between(self.saver, held.tree, there)
             changed = [path for path, _, _ in changes if self._is_younger(path, alive_until_s)]
         gone = [path for path, _, new in changes if new is None and path in changed]
         spared |= {path for path in gone if self._is_file(path)}
@@ -376,7 +379,7 @@ class Files:
 
     def _their_secrets(self, held: saves.Held, head: st.RunState, alive_until_s: float | None) -> set[bytes]:
         """The secrets of the save point that a person changed or deleted since."""
-        left, noted_at_s = self._left(head), leaving.noted_at_s(self.saver.private, Left)
+        left, noted_at_s = self._left(head), files_notes.noted_at_s(self.saver.private, Left)
         worktree = Worktree(self.saver.folder, self.saver.reader(), self.saver.repo().algo)
         found: set[bytes] = set()
         for kept in held.meta.secrets:
@@ -415,7 +418,7 @@ class Files:
             parts.append(f"HEAD at {now.oid[:12]}")
         commit = found.commit if found is not None else now.oid
         there = self.tree_of(commit) if commit else held.tree
-        since = [path for path, _, _ in restoring.changes_between(self.saver, held.tree, there)]
+        since = [path for path, _, _ in workspace_restore.changes_between(self.saver, held.tree, there)]
         files = [path for path in since if self._is_younger(path, alive_until_s, within_s=-ROUNDED_S)]
         if files := [path for path in files if not self._is_younger(path, alive_until_s)]:
             parts.append(_names(files))
@@ -449,9 +452,9 @@ class Files:
 
     def _mend(self, held: saves.Held, head: st.RunState, at: datetime) -> list[ev.AnyEvent]:
         """After another boot: files that a power cut left empty or full of zeros come back from the save."""
-        if held.meta.boot_id == liveness.boot_id():
+        if held.meta.boot_id == locks.boot_id():
             return []
-        mended = lost.mend(self.saver, held)
+        mended = power_cut.mend(self.saver, held)
         if not mended:
             return []
         names = ", ".join(mended[:_NAMED_MAX]) + (" …" if len(mended) > _NAMED_MAX else "")
@@ -461,7 +464,7 @@ class Files:
 
 def _since_boot_s(wall_s: float) -> float:
     """A time of the wall clock, on the clock of leases."""
-    return liveness.boottime_s() - (time.time() - wall_s)
+    return locks.boottime_s() - (time.time() - wall_s)
 
 
 def _look(mode: int, oid: str) -> str:

@@ -9,15 +9,14 @@ from typing import Any
 
 import msgspec
 
-from outlast.core import events as ev
-from outlast.core import state as st
+from outlast.core import events as ev, state as st
 from outlast.core.replay import BeatRecord, EffectRecord
 from outlast.core.values import NOTHING, PAYLOAD_INLINE_MAX_BYTES, Payload
-from outlast.effects.ops import Append, Block, Steps
 from outlast.errors import NotEncodable, StoreTooNew
-from outlast.store.liveness import boottime_s
+from outlast.runs.engine.steps import Append, Block, Steps
+from outlast.store.locks import boottime_s
 from outlast.store.protocol import Batch, Lease
-from outlast.store.sqlite import SqliteStore
+from outlast.store.sqlite.store import SqliteStore
 
 HEAD_EVERY = 256
 JSON_DEPTH_MAX = 200

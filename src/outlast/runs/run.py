@@ -1,292 +1,197 @@
-"""A run: opened or resumed, carried beat by beat, and left so that the next attempt can go on.
+"""A run as users see it: `Run` inside `with`, `AsyncRun` inside `async with`. Both only hand on to the engine.
 
-There is no recovery mode. Starting is resuming, at beat 0 or at beat 140: claim, fold the journal, load the open beat.
+The object that `outlast.run` returns may be entered either way. Whichever face it has, its calls do what the block
+it was entered with demands: they block, or return something to await.
 """
 
-from collections.abc import Iterator
-from pathlib import Path
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterator
 from types import TracebackType
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from outlast import faults, settings
-from outlast.core import budget as budgets
-from outlast.core import events as ev
-from outlast.core import plan as plans
-from outlast.core import state as st
-from outlast.core.context import TOKENS_MIN
+from outlast.core.budget import Left
+from outlast.core.state import Status
 from outlast.core.values import Contract
-from outlast.effects.ops import Append, Steps, one
-from outlast.errors import BeatNotDone, DiskFull, UsageError
-from outlast.runs import gather, mail
-from outlast.runs.awaitables import NOTHING, AwaitableText
-from outlast.runs.beat import BeatEngine, check_memory, make_ref
-from outlast.runs.drivers import awaiting, blocking
-from outlast.runs.engine.children import Children
-from outlast.runs.engine.claim import ChildClaim, Claim
-from outlast.runs.engine.finish import finish, leave
-from outlast.runs.engine.plan import PlanBody
-from outlast.runs.engine.start import start
-from outlast.runs.engine.supervision import Supervision
-from outlast.runs.journal import Journal
-from outlast.runs.purse import Purse
-from outlast.runs.terms import Terms
-
-if TYPE_CHECKING:
-    from outlast.runs.files import Files
+from outlast.runs.beat import AsyncBeat, Beat
+from outlast.runs.engine.drivers import AwaitableText, awaiting
+from outlast.runs.engine.run import RunEngine
+from outlast.runs.types import PlanSteps
 
 
-class RunEngine:
-    """What does the work of a run in this process. Entered with `async with`, what its methods return is awaited."""
+class Run:
+    """A run in this process. Use it with `with`; with `async with` you get an `AsyncRun`."""
 
-    def __init__(
-        self,
-        terms: Terms,
-        parent: "tuple[RunEngine, BeatEngine] | None" = None,
-        supervision: Supervision | None = None,
-    ) -> None:
-        self.terms = terms
-        self.folder = Path(terms.workspace) if terms.workspace else Path.cwd()
-        self.settings = settings.load(self.folder)
-        self.parent = parent
-        self.root: RunEngine = self if parent is None else parent[0].root
-        self.supervision = supervision or Supervision()
-        self.is_async = False
-        self.closed = True
-        self.claim: Claim | ChildClaim | None = None
-        self.files: Files | None = None
-        self.beat: BeatEngine | None = None
-        self.result: Any = None  # what the run finished with, None before
-        self.plan_body = PlanBody(self)
-        self.children = Children(self)
-        self.purse = Purse(self)
-        self._journal: Journal | None = None
-        self._contract: tuple[int, Contract] | None = None
+    __slots__ = ("_engine",)
 
-    # -- looking -------------------------------------------------------------------------------------------------
-
-    @property
-    def journal(self) -> Journal:
-        """The open journal."""
-        if self._journal is None:
-            raise UsageError(
-                f"run {self.terms.task!r} was not opened", hint="use it with `with` or `async with`"
-            )
-        return self._journal
-
-    @journal.setter
-    def journal(self, journal: Journal) -> None:
-        self._journal = journal
-
-    @property
-    def state(self) -> st.RunState:
-        """The folded head."""
-        return self.journal.state
+    def __init__(self, engine: RunEngine) -> None:
+        self._engine = engine
 
     @property
     def id(self) -> str:
-        return self.state.run
+        """The run's id, which every command takes."""
+        return self._engine.id
 
     @property
     def task(self) -> str:
-        return self.terms.task
+        """The task it was opened for."""
+        return self._engine.task
 
     @property
-    def status(self) -> st.Status:
-        return self.state.status
+    def status(self) -> Status:
+        """Where the run stands, as `outlast ls` shows it."""
+        return self._engine.status
 
     @property
     def is_done(self) -> bool:
-        return self.state.status == "done"
+        """Whether the run is finished and its checks passed."""
+        return self._engine.is_done
 
     @property
-    def budget(self) -> budgets.Left:
+    def result(self) -> Any:
+        """What the run finished with, None before."""
+        return self._engine.result
+
+    @property
+    def budget(self) -> Left:
         """What is left of the allowance, which a child shares with its root."""
-        return self.root.purse.left()
+        return self._engine.budget
 
     @property
     def contract(self) -> Contract:
         """Goal, checks and invariants in force."""
-        seq = self.journal.standing.contract_seq
-        if self._contract is None or self._contract[0] != seq:
-            self._contract = (seq, gather.contract(self.journal.store, self.state))
-        return self._contract[1]
+        return self._engine.contract
 
-    @property
-    def invariants(self) -> tuple[str, ...]:
-        """What must hold at the end of each beat."""
-        return self.contract.invariants
-
-    def context(self, tokens_max: int | None = None) -> Any:
+    def context(self, tokens_max: int | None = None) -> str:
         """What the agent must know to go on, rebuilt from the journal; the same for the same journal and files."""
-        text = gather.context(
-            self.journal, self.contract, self.plan_body.steps(), self.folder, self._limit(tokens_max)
-        )
-        return AwaitableText(text) if self.is_async else text
+        return self._engine.context(tokens_max)
 
-    def _limit(self, tokens_max: int | None) -> int:
-        limit: object = self.settings["context_tokens_max"] if tokens_max is None else tokens_max
-        if not isinstance(limit, int) or limit < TOKENS_MIN:
-            raise UsageError(
-                f"tokens_max={limit!r} is no limit for a context", hint=f"give at least {TOKENS_MIN}"
-            )
-        return limit
-
-    # -- doing ---------------------------------------------------------------------------------------------------
-
-    def plan(self, steps: object, *args: Any) -> Any:
+    def plan(self, steps: PlanSteps | Callable[..., PlanSteps], *args: Any) -> None:
         """Set the plan once: a list or tree, or a callable whose result is recorded. Later calls change nothing."""
-        return self.drive(self.plan_body.make(steps, args))
+        return self._engine.plan(steps, *args)
 
-    def remember(self, name: str, uri: str, *, digest: str = "") -> Any:
+    def beats(self) -> Iterator[Beat]:
+        """The beats from the cursor on, each to be ended with `beat.done()`."""
+        return _beats(self._engine)
+
+    def remember(self, name: str, uri: str, *, digest: str = "") -> None:
         """Remember a pointer: with the open beat's end, or at once outside a beat."""
-        if self.beat is not None and not self.beat.closed:
-            return self.beat.remember(name, uri, digest=digest)
-        self.check_open()
-        ref = make_ref(name, uri, digest, self.folder)
-        check_memory(self.state.memory, (ref,))
-        return self.drive(one(Append((ev.Remembered(at=self.journal.now(), ref=ref),))))
+        return self._engine.remember(name, uri, digest=digest)
 
-    def finish(self, result: object = None) -> Any:
+    def finish(self, result: object = None) -> None:
         """End the run if its checks pass: with the open beat's end, or at once outside a beat."""
-        if self.beat is not None and not self.beat.closed:
-            return self.beat.finish(result)
-        return self.drive(finish(self, result))
+        return self._engine.finish(result)
 
-    def drive(self, steps: Steps) -> Any:
-        """Carry out steps: at once, or as something to await."""
-        return awaiting(self.journal, steps) if self.is_async else blocking(self.journal, steps)
-
-    def staged(self) -> Any:
-        """What a staging call returns: nothing, or nothing that may be awaited."""
-        return NOTHING if self.is_async else None
-
-    # -- beats ---------------------------------------------------------------------------------------------------
-
-    def beats(self) -> Iterator[BeatEngine]:
-        """The beats from the cursor on, blocking, each to be ended with `done`."""
-        while (beat := self.beat_at_hand() or blocking(self.journal, self.next_beat())) is not None:
-            yield beat
-
-    def beat_at_hand(self) -> BeatEngine | None:
-        """The next beat when nothing stands before it, which is nearly always; else `next_beat` finds out."""
-        beat, journal = self.beat, self._journal
-        if beat is None or not beat.closed or journal is None or journal.lease.mail_waits():
-            return None
-        if self.has_ended or journal.over:
-            return None
-        return self._open_beat()
-
-    def next_beat(self) -> Steps:
-        """Open the beat at the cursor, or None at the end."""
-        if self.is_done:
-            return None
-        self.check_open()
-        if self.beat is not None and not self.beat.closed:
-            raise BeatNotDone(
-                f"beat {self.beat.number} of run {self.id} was left without done()",
-                hint="call beat.done(…) at the end of the loop's body",
-            )
-        if self.beat is None:
-            self.journal.load_open_beat("")
-        if self.beat is None or self.journal.lease.mail_waits():
-            yield from self.mail()
-        if self.journal.over:
-            return None
-        return self._open_beat()
-
-    def _open_beat(self) -> BeatEngine:
-        """The beat at the cursor, if there is budget and room for it."""
-        journal = self.journal
-        number = journal.beats + 1
-        self.children.may_exist = self.beat is None  # an earlier attempt may have left some
-        if self.root.journal.standing.budget is not None:
-            self.root.purse.check()
-        if journal.store.low:
-            raise DiskFull(f"the disk under {journal.store.url} is full", hint="make room, then start again")
-        steps = self.plan_body.steps() if journal.standing.plan_total is not None else ()
-        path = (journal.cursor or plans.first_leaf(steps) or ()) if steps else ()
-        step = plans.step_at(steps, path) if steps else None
-        name = step.name if step else f"beat {number}"
-        if self.beat is None:
-            journal.step = name
-        else:
-            journal.next_beat(name)
-        self.beat = BeatEngine(self, number, name, path)
-        faults.point("beat.begun")
-        return self.beat
-
-    # -- requests ------------------------------------------------------------------------------------------------
-
-    def mail(self) -> Steps:
-        """Take in what was asked of the run; a child looks into its root's inbox. A stop may have to wait."""
-        if not self.supervision.may_stop and mail.asked_to_stop(self.journal):
-            return
-        if self.journal.store.low:
-            raise DiskFull(
-                f"the disk under {self.journal.store.url} is full", hint="make room, then start again"
-            )
-        root = self.root
-        yield from mail.take_in(root.journal, self.journal)
-
-    # -- entering and leaving ------------------------------------------------------------------------------------
-
-    def __enter__(self) -> "RunEngine":
-        self.is_async = False
-        blocking(None, start(self))
+    def __enter__(self) -> "Run":
+        self._engine.__enter__()
         return self
 
-    async def __aenter__(self) -> "RunEngine":
-        self.is_async = True
-        await awaiting(None, start(self))
+    async def __aenter__(self) -> "AsyncRun":
+        await self._engine.__aenter__()
+        return AsyncRun(self._engine)
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._engine.__exit__(kind, error, trace)
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self._engine.__aexit__(kind, error, trace)
+
+
+class AsyncRun:
+    """A run in this process, inside `async with`: as `Run`, with `plan`, `remember` and `finish` awaited."""
+
+    __slots__ = ("_engine",)
+
+    def __init__(self, engine: RunEngine) -> None:
+        self._engine = engine
+
+    @property
+    def id(self) -> str:
+        """The run's id, which every command takes."""
+        return self._engine.id
+
+    @property
+    def task(self) -> str:
+        """The task it was opened for."""
+        return self._engine.task
+
+    @property
+    def status(self) -> Status:
+        """Where the run stands, as `outlast ls` shows it."""
+        return self._engine.status
+
+    @property
+    def is_done(self) -> bool:
+        """Whether the run is finished and its checks passed."""
+        return self._engine.is_done
+
+    @property
+    def result(self) -> Any:
+        """What the run finished with, None before."""
+        return self._engine.result
+
+    @property
+    def budget(self) -> Left:
+        """What is left of the allowance, which a child shares with its root."""
+        return self._engine.budget
+
+    @property
+    def contract(self) -> Contract:
+        """Goal, checks and invariants in force."""
+        return self._engine.contract
+
+    def context(self, tokens_max: int | None = None) -> AwaitableText:
+        """As `Run.context`: a text, which may be awaited too."""
+        return self._engine.context(tokens_max)
+
+    def plan(
+        self, steps: PlanSteps | Callable[..., PlanSteps | Awaitable[PlanSteps]], *args: Any
+    ) -> Coroutine[Any, Any, None]:
+        """As `Run.plan`, awaited; the callable may be async."""
+        return self._engine.plan(steps, *args)
+
+    def beats(self) -> AsyncIterator[AsyncBeat]:
+        """As `Run.beats`, for `async for`."""
+        return _beats(self._engine)
+
+    def remember(self, name: str, uri: str, *, digest: str = "") -> Awaitable[None]:
+        """As `Run.remember`, awaited."""
+        return self._engine.remember(name, uri, digest=digest)
+
+    def finish(self, result: object = None) -> Awaitable[None]:
+        """As `Run.finish`, awaited."""
+        return self._engine.finish(result)
+
+    def __enter__(self) -> Run:
+        self._engine.__enter__()
+        return Run(self._engine)
+
+    async def __aenter__(self) -> "AsyncRun":
+        await self._engine.__aenter__()
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        blocking(self.journal, leave(self, error))
+        self._engine.__exit__(kind, error, trace)
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        await awaiting(self.journal, leave(self, error))
+        await self._engine.__aexit__(kind, error, trace)
 
-    def forget(self) -> None:
-        """Another attempt begins: what was read for an earlier one is read again."""
-        self.beat = self._contract = self.result = None
-        self.plan_body.forget()
-        self.children.may_exist = False
 
-    def give_back(self) -> None:
-        """Let go of the files and of the claim."""
-        self.closed = True
-        if self.files is not None:
-            self.files.close()
-            self.files = None
-        claim, self.claim = self.claim, None
-        if claim is not None:
-            claim.give_back()
+def run_engine(run: Run | AsyncRun) -> RunEngine:
+    """What does the work of a run."""
+    return run._engine
 
-    def check_open(self) -> None:
-        """Raise unless this attempt may still write: inside its block, and not stopped on request."""
-        if self.closed:
-            raise UsageError(f"run {self.terms.task!r} is not open", hint="use it inside its `with` block")
-        if self.has_ended:
-            raise UsageError(f"this attempt of run {self.terms.task!r} has ended", hint="start the run again")
 
-    @property
-    def has_ended(self) -> bool:
-        """Whether this attempt has recorded its end, or left its block."""
-        return self.closed or self.journal.uncertain or self.root.journal.standing.attempt is None
+def _beats(engine: RunEngine) -> Any:
+    return _async_beats(engine) if engine.is_async else map(Beat, engine.beats())
 
-    def in_doubt(self) -> bool:
-        """Whether an effect of this run or of one of its children is in doubt."""
-        return bool(self.state.in_doubt) or self.children.in_doubt()
 
-    def save_beat(self) -> str:
-        """The save that the end of the open beat names."""
-        assert self.files is not None, "only a run with a workspace has files"
-        commit = self.files.save_beat(self.state)
-        if self.files.warning:
-            at, level = self.journal.now(), f"save {commit[:12]}"
-            self.journal.later(ev.Warned(at=at, level=level, text=self.files.warning))
-        return commit
+async def _async_beats(engine: RunEngine) -> AsyncIterator[AsyncBeat]:
+    while (beat := engine.beat_at_hand() or await awaiting(engine.journal, engine.next_beat())) is not None:
+        yield AsyncBeat(beat)

@@ -5,7 +5,7 @@ from pathlib import Path
 
 from outlast.errors import StoreRefused
 from outlast.store.protocol import Store
-from outlast.store.sqlite import SqliteStore
+from outlast.store.sqlite.store import SqliteStore
 
 __all__ = ["SqliteStore", "Store", "default_url", "locate", "open_store", "plain_url"]
 

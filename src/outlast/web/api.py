@@ -9,16 +9,20 @@ from typing import Any, Literal, get_args
 
 import msgspec
 
-from outlast.board import docs, doing, saving, story
-from outlast.runs.ledger import Ledger
-from outlast.runs.show import Spent
-from outlast.web import answers, asking
-from outlast.web.answers import Answer, Refused
-from outlast.web.asking import Param
-from outlast.web.requests import Request
-from outlast.web.site import Opened, Site
+from outlast.dashboard import documents
+from outlast.dashboard.actions import perform
+from outlast.dashboard.run import pages
+from outlast.dashboard.saves import saves
+from outlast.inspect.ledger import Ledger
+from outlast.inspect.show import Spent
+from outlast.web import query
+from outlast.web.http import responses
+from outlast.web.http.requests import Request
+from outlast.web.http.responses import Answer, Refused
+from outlast.web.query import Param
+from outlast.web.site import OpenSite, Site
 
-ACTS: tuple[str, ...] = get_args(docs.ActName)
+ACTS: tuple[str, ...] = get_args(documents.ActName)
 KEY = re.compile(r"[\x21-\x7e]{1,200}")
 COMMIT = re.compile(r"[0-9a-f]{4,64}")
 NO_STORE = "there is no store yet"
@@ -26,11 +30,11 @@ NO_STORE_HINT = "start a run with `outlast run`; it shows up here by itself"
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class ApiRequest:
     """A request to the API, read. `values` are those of the address and of the query."""
 
     site: Site
-    opened: Opened
+    opened: OpenSite
     values: dict[str, Any]
     body: Any
     zone: str
@@ -51,7 +55,7 @@ class Operation:
     path: str
     about: str
     gives: Any
-    make: Callable[[Asked], Any]
+    make: Callable[[ApiRequest], Any]
     params: tuple[Param, ...] = ()
     method: Literal["GET", "POST"] = "GET"
     shared: bool = True
@@ -65,8 +69,8 @@ class Operation:
         return tuple(self.path.strip("/").split("/"))
 
 
-def _diff(asked: Asked) -> docs.Diff:
-    return saving.diff(
+def _diff(asked: ApiRequest) -> documents.Diff:
+    return saves.diff(
         asked.opened.store, asked.run, commit(asked.values["commit"]), asked.values.get("against", "before")
     )
 
@@ -78,14 +82,14 @@ def commit(text: str) -> str:
     return text
 
 
-def _charts(asked: Asked) -> docs.Charts:
+def _charts(asked: ApiRequest) -> documents.Charts:
     days = {"days": asked.values["days"]} if "days" in asked.values else {}
     return asked.opened.counter.charts(asked.zone, **days)
 
 
-def _emergencies(asked: Asked) -> docs.Emergencies:
+def _emergencies(asked: ApiRequest) -> documents.Emergencies:
     values = asked.values
-    return saving.emergencies(
+    return saves.emergencies(
         asked.opened.store, asked.opened.index, values.get("before"), values.get("cause", "")
     )
 
@@ -100,23 +104,23 @@ def act(text: str) -> Any:
     return text
 
 
-def _foreseen(asked: Asked) -> docs.Foreseen:
-    return doing.foresee(asked.opened.store, _wish(asked))
+def _foreseen(asked: ApiRequest) -> documents.Foreseen:
+    return perform.foresee(asked.opened.store, _wish(asked))
 
 
-def _wish(asked: Asked) -> docs.Wish:
+def _wish(asked: ApiRequest) -> documents.Wish:
     told = {name: asked.values[name] for name in asked.values if name not in ("act", "run")}
-    return docs.Wish(act=act(asked.values["act"]), run=asked.run, **told)
+    return documents.Wish(act=act(asked.values["act"]), run=asked.run, **told)
 
 
-def _do(asked: Asked) -> docs.Done:
-    wish = docs.Wish(act=act(asked.values["act"]), run=asked.run, **msgspec.structs.asdict(asked.body))
+def _do(asked: ApiRequest) -> documents.Done:
+    wish = documents.Wish(act=act(asked.values["act"]), run=asked.run, **msgspec.structs.asdict(asked.body))
     site, store, by = asked.site, asked.opened.store, asked.by
     if not asked.key:
-        done = doing.do(store, wish, by)
+        done = perform.do(store, wish, by)
     else:
         nonce = hashlib.sha256(f"{wish.run} {wish.act} {asked.key}".encode()).hexdigest()
-        done = site.pressed.once(f"api-{nonce}", lambda: doing.do(store, wish, by), wish)
+        done = site.pressed.once(f"api-{nonce}", lambda: perform.do(store, wish, by), wish)
     if not done.ok:
         raise Refused(409, done.says, done.hint)
     return done
@@ -125,18 +129,18 @@ def _do(asked: Asked) -> docs.Done:
 # -- without a store -------------------------------------------------------------------------------------------------
 
 
-def nothing() -> docs.Overview:
+def nothing() -> documents.Overview:
     """The overview where there is no store yet."""
     none = Spent(0, 0, 0, 0, 0, 0, False, 0)
-    return docs.Overview(
+    return documents.Overview(
         at=datetime.now(UTC), number=0, total=0, found=0, page=1, pages=1, whats=(), statuses=(), projects=(), agents=(),
         spent=none, rows=(),
     )  # fmt: skip
 
 
-def no_emergencies() -> docs.Emergencies:
+def no_emergencies() -> documents.Emergencies:
     """Emergency saves where there is no store yet."""
-    return docs.Emergencies(total=0, causes=(), saves=(), before=None)
+    return documents.Emergencies(total=0, causes=(), saves=(), before=None)
 
 
 # -- the table -------------------------------------------------------------------------------------------------------
@@ -144,63 +148,63 @@ def no_emergencies() -> docs.Emergencies:
 _RUN = "/api/runs/{run}"
 OPERATIONS: tuple[Operation, ...] = (
     Operation(
-        "listRuns", "/api/runs", "The overview: runs that fit, a page of them.", docs.Overview,
-        lambda asked: asked.opened.index.overview(asking.ask(asked.values)), asking.OVERVIEW, empty=nothing,
+        "listRuns", "/api/runs", "The overview: runs that fit, a page of them.", documents.Overview,
+        lambda asked: asked.opened.index.overview(query.ask(asked.values)), query.OVERVIEW, empty=nothing,
     ),
     Operation(
-        "getRun", _RUN, "A run: contract, plan, newest beats, open effects, timeline.", docs.RunPage,
-        lambda asked: story.page(asked.opened.store, asked.opened.index, asked.run),
+        "getRun", _RUN, "A run: contract, plan, newest beats, open effects, timeline.", documents.RunPage,
+        lambda asked: pages.page(asked.opened.store, asked.opened.index, asked.run),
     ),
     Operation(
-        "getTimeline", f"{_RUN}/timeline", "What happened when.", docs.Timeline,
-        lambda asked: story.timeline(asked.opened.store, asked.run),
+        "getTimeline", f"{_RUN}/timeline", "What happened when.", documents.Timeline,
+        lambda asked: pages.timeline(asked.opened.store, asked.run),
     ),
     Operation(
-        "listBeats", f"{_RUN}/beats", "Completed beats, newest first.", docs.Beats,
-        lambda asked: story.beats(asked.opened.store, asked.run, asked.values.get("before")), (asking.BEFORE,),
+        "listBeats", f"{_RUN}/beats", "Completed beats, newest first.", documents.Beats,
+        lambda asked: pages.beats(asked.opened.store, asked.run, asked.values.get("before")), (query.BEFORE,),
     ),
     Operation(
-        "listEffects", f"{_RUN}/effects", "What was done to the outside world, newest first.", docs.Effects,
-        lambda asked: story.effects(asked.opened.store, asked.run, asked.values.get("before")), (asking.BEFORE,),
+        "listEffects", f"{_RUN}/effects", "What was done to the outside world, newest first.", documents.Effects,
+        lambda asked: pages.effects(asked.opened.store, asked.run, asked.values.get("before")), (query.BEFORE,),
     ),
     Operation(
-        "listSaves", f"{_RUN}/saves", "Saves, newest first.", docs.Saves,
-        lambda asked: saving.saves(asked.opened.store, asked.run, asked.values.get("page", 1)), (asking.PAGE,),
+        "listSaves", f"{_RUN}/saves", "Saves, newest first.", documents.Saves,
+        lambda asked: saves.saves(asked.opened.store, asked.run, asked.values.get("page", 1)), (query.PAGE,),
     ),
     Operation(
-        "getDiff", f"{_RUN}/saves/{{commit}}/diff", "A save against the one before, or against HEAD.", docs.Diff,
-        _diff, (asking.AGAINST,),
+        "getDiff", f"{_RUN}/saves/{{commit}}/diff", "A save against the one before, or against HEAD.", documents.Diff,
+        _diff, (query.AGAINST,),
     ),
     Operation(
         "getBudget", f"{_RUN}/budget", "What was spent, on what, and what is left.", Ledger,
-        lambda asked: story.budget(asked.opened.store, asked.run),
+        lambda asked: pages.budget(asked.opened.store, asked.run),
     ),
     Operation(
-        "getContext", f"{_RUN}/context", "What the next attempt will be told.", docs.Context,
-        lambda asked: story.context(asked.opened.store, asked.run),
+        "getContext", f"{_RUN}/context", "What the next attempt will be told.", documents.Context,
+        lambda asked: pages.context(asked.opened.store, asked.run),
     ),
     Operation(
-        "getOutput", f"{_RUN}/output", "The end of what the agent wrote.", docs.Output,
-        lambda asked: story.output(asked.opened.store, asked.run, asked.values.get("attempt")), (asking.ATTEMPT,),
+        "getOutput", f"{_RUN}/output", "The end of what the agent wrote.", documents.Output,
+        lambda asked: pages.output(asked.opened.store, asked.run, asked.values.get("attempt")), (query.ATTEMPT,),
     ),
     Operation(
-        "getJournal", f"{_RUN}/journal", "Events of a run, newest first.", docs.JournalPage,
-        lambda asked: story.journal(asked.opened.store, asked.run, asked.values.get("before")), (asking.BEFORE,),
+        "getJournal", f"{_RUN}/journal", "Events of a run, newest first.", documents.JournalPage,
+        lambda asked: pages.journal(asked.opened.store, asked.run, asked.values.get("before")), (query.BEFORE,),
     ),
     Operation(
-        "listEmergencySaves", "/api/saves", "Emergency saves of all runs, newest first.", docs.Emergencies,
-        _emergencies, (asking.BEFORE, asking.CAUSE), tag="all", empty=no_emergencies,
+        "listEmergencySaves", "/api/saves", "Emergency saves of all runs, newest first.", documents.Emergencies,
+        _emergencies, (query.BEFORE, query.CAUSE), tag="all", empty=no_emergencies,
     ),
     Operation(
-        "getCharts", "/api/charts", "Spending, saves and beats over the last days.", docs.Charts, _charts,
-        (asking.ZONE, asking.DAYS), tag="all",
+        "getCharts", "/api/charts", "Spending, saves and beats over the last days.", documents.Charts, _charts,
+        (query.ZONE, query.DAYS), tag="all",
     ),
     Operation(
-        "foreseeAct", f"{_RUN}/acts/{{act}}", "What an act would do. Changes nothing.", docs.Foreseen, _foreseen,
-        asking.WISH, shared=False, tag="acts",
+        "foreseeAct", f"{_RUN}/acts/{{act}}", "What an act would do. Changes nothing.", documents.Foreseen, _foreseen,
+        query.WISH, shared=False, tag="acts",
     ),
     Operation(
-        "doAct", f"{_RUN}/acts/{{act}}", "Do it. The same Idempotency-Key again gets the same answer.", docs.Done, _do,
+        "doAct", f"{_RUN}/acts/{{act}}", "Do it. The same Idempotency-Key again gets the same answer.", documents.Done, _do,
         method="POST", shared=False, tag="acts", codes=(409, 411, 413, 415),
     ),
 )  # fmt: skip
@@ -210,7 +214,7 @@ def answer(
     site: Site, operation: Operation, request: Request, values: dict[str, str], zone: str, by: str
 ) -> Answer:
     """Answer a request to the API; `by` is who acts. Raises Refused and OutlastError."""
-    asked_for = asking.read(operation.params, request.fields)
+    asked_for = query.read(operation.params, request.fields)
     body = _body(request) if operation.method == "POST" else None
     key = request.headers.get("idempotency-key", "")
     if "idempotency-key" in request.headers and KEY.fullmatch(key) is None:
@@ -219,26 +223,26 @@ def answer(
     if opened is None:
         if operation.empty is None:
             raise Refused(404, NO_STORE, NO_STORE_HINT)
-        return answers.document(operation.empty())
-    asked = Asked(site, opened, {**asked_for, **values}, body, asked_for.get("zone", zone), key, by)
+        return responses.document(operation.empty())
+    asked = ApiRequest(site, opened, {**asked_for, **values}, body, asked_for.get("zone", zone), key, by)
     if not operation.shared:
-        return answers.document(operation.make(asked))
+        return responses.document(operation.make(asked))
     number = opened.index.refresh()
     return site.shared.get(
-        ("api", request.target, zone), lambda: answers.document(operation.make(asked)), number=number, wanted=number
+        ("api", request.target, zone), lambda: responses.document(operation.make(asked)), number=number, wanted=number
     )  # fmt: skip
 
 
 def _body(request: Request) -> Any:
     kind = request.header("content-type").partition(";")[0].strip().lower()
-    if kind != answers.JSON:
+    if kind != responses.JSON:
         raise Refused(
             415, "say Content-Type: application/json", "post a document; {} asks for nothing special"
         )
     try:
-        return msgspec.convert(_whole_numbers(msgspec.json.decode(request.body)), asking.WishBody)
+        return msgspec.convert(_whole_numbers(msgspec.json.decode(request.body)), query.WishBody)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
-        hint = asking.document_hint(str(error))
+        hint = query.document_hint(str(error))
         raise Refused(400, f"the document is not taken: {error}"[:300], hint) from error
 
 

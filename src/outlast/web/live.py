@@ -16,7 +16,7 @@ import msgspec
 
 from outlast.errors import OutlastError
 from outlast.store.protocol import Heard
-from outlast.web.server import Connection
+from outlast.web.http.server import Connection
 
 LISTENERS_MAX = 64
 WAIT_S = 0.1
@@ -38,7 +38,7 @@ class Source(Protocol):
         """See `Store.last_number`."""
 
 
-class Told(msgspec.Struct, frozen=True):
+class EventNotice(msgspec.Struct, frozen=True):
     """What a listener is told of an event: where to look, not what it says. `at` is null in one that is damaged."""
 
     n: int
@@ -273,5 +273,5 @@ def _hello(number: int, after: int) -> bytes:
 
 
 def _told(events: Sequence[Heard]) -> bytes:
-    told = (Told(item.n, item.run, item.seq, item.tag, item.at) for item in events)
+    told = (EventNotice(item.n, item.run, item.seq, item.tag, item.at) for item in events)
     return b"".join(b"id: %d\ndata: %s\n\n" % (each.n, msgspec.json.encode(each)) for each in told)

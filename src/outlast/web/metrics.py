@@ -5,8 +5,8 @@ from collections import Counter
 from collections.abc import Iterable, Iterator
 
 from outlast._version import __version__
-from outlast.board.docs import Row
-from outlast.supervisor.reporting import KINDS
+from outlast.dashboard.documents import Row
+from outlast.dashboard.report import KINDS
 
 KIND = "text/plain; version=0.0.4; charset=utf-8"
 BUCKETS_S = (0.005, 0.01, 0.025, 0.05, 0.1, 0.15, 0.25, 0.5, 1.0, 2.5, 5.0)

@@ -6,10 +6,10 @@ from typing import Any
 import msgspec
 
 from outlast._version import __version__
-from outlast.web import api, asking, live
-from outlast.web.answers import REASONS, Problem
+from outlast.web import api, live, query
 from outlast.web.api import OPERATIONS, Operation
-from outlast.web.asking import Param
+from outlast.web.http.responses import REASONS, Problem
+from outlast.web.query import Param
 
 _REF = "#/components/schemas/{name}"
 _PATH_PARAMS: dict[str, tuple[dict[str, Any], str]] = {
@@ -29,8 +29,8 @@ def document() -> bytes:
     """The whole description."""
     types = [operation.gives for operation in OPERATIONS]
     params = {(param.name, str(param.type)): param for operation in OPERATIONS for param in operation.params}
-    params[asking.AFTER.name, str(asking.AFTER.type)] = asking.AFTER
-    wanted = [*types, Problem, asking.WishBody, live.Told, *(_type(param) for param in params.values())]
+    params[query.AFTER.name, str(query.AFTER.type)] = query.AFTER
+    wanted = [*types, Problem, query.WishBody, live.EventNotice, *(_type(param) for param in params.values())]
     made, components = msgspec.json.schema_components(wanted, ref_template=_REF)
     schemas = dict(zip((str(each) for each in wanted), made, strict=True))
     paths: dict[str, dict[str, Any]] = {}
@@ -81,7 +81,7 @@ def _operation(operation: Operation, schemas: dict[str, Any]) -> dict[str, Any]:
                 "schema": {"type": "string", "pattern": "^[!-~]{1,200}$"},
             }
         )  # fmt: skip
-        body = {"application/json": {"schema": schemas[str(asking.WishBody)]}}
+        body = {"application/json": {"schema": schemas[str(query.WishBody)]}}
         described["requestBody"] = {"required": True, "content": body}
     return described
 
@@ -120,7 +120,7 @@ def _events(schemas: dict[str, Any]) -> dict[str, Any]:
         "description": "First `hello` with the newest number, then each event with its number as `id`.",
         "tags": ["events"],
         "parameters": [
-            _in_query(asking.AFTER, schemas),
+            _in_query(query.AFTER, schemas),
             {
                 "name": "Last-Event-ID", "in": "header", "required": False,
                 "description": "as a browser sends it when it comes again; goes before `after`",

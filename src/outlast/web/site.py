@@ -7,22 +7,22 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
-from outlast.board import wishes
-from outlast.board.counting import Counter
-from outlast.board.index import Index
-from outlast.board.pressed import Pressed
+from outlast.dashboard.actions import forms
+from outlast.dashboard.actions.once import OnceOnly
+from outlast.dashboard.charts import Counter
+from outlast.dashboard.overview.index import Index
 from outlast.errors import OutlastError, StoreError, StoreGone
 from outlast.store import SqliteStore
-from outlast.web.guard import Guard
+from outlast.web.http.cache import AnswerCache
+from outlast.web.http.guard import Guard
 from outlast.web.live import Live
 from outlast.web.metrics import Requests
-from outlast.web.sharing import Shared
 
 RETRY_S = 1.0
 
 
 @dataclass(frozen=True, slots=True)
-class Opened:
+class OpenSite:
     """A store that is there, and what was made of it."""
 
     store: SqliteStore
@@ -35,14 +35,14 @@ class Site:
 
     def __init__(self, root: Path, database: Path, guard: Guard, *, by: str) -> None:
         self.root, self.database, self.guard, self.by = root, database, guard, by
-        self.options = shlex.join(wishes.there(f"sqlite://{database}"))  # that lead a command to this store
+        self.options = shlex.join(forms.there(f"sqlite://{database}"))  # that lead a command to this store
         self.outlast = f"outlast {self.options}".rstrip()
-        self.pressed = Pressed(root)
+        self.pressed = OnceOnly(root)
         self.requests = Requests()
-        self.shared = Shared()
+        self.shared = AnswerCache()
         self.live = Live(self._source, self._failed)
         self._lock = threading.Lock()
-        self._opened: Opened | None = None
+        self._opened: OpenSite | None = None
         self._was_there = False
         self._problem: StoreError | None = None
         self._problem_s = 0.0
@@ -58,7 +58,7 @@ class Site:
         with self._lock:
             self._close()
 
-    def opened(self) -> Opened | None:
+    def opened(self) -> OpenSite | None:
         """The store; None where none is there yet. Raises StoreError where it cannot be read, or where it is gone."""
         with self._lock:
             if self._opened is not None:
@@ -84,7 +84,7 @@ class Site:
             self._problem, self._was_there = None, True
             return self._opened
 
-    def _open(self) -> Opened:
+    def _open(self) -> OpenSite:
         store = SqliteStore(self.root, self.database, reading=self.guard.read_only)
         try:
             index = Index(store)
@@ -94,12 +94,12 @@ class Site:
         except BaseException:
             store.close()
             raise
-        return Opened(store, index, counter)
+        return OpenSite(store, index, counter)
 
     def _close(self) -> None:
         """Asked with the lock held."""
         opened, self._opened = self._opened, None
-        self.shared = Shared()  # what was told of it is not told of another one that comes in its place
+        self.shared = AnswerCache()  # what was told of it is not told of another one that comes in its place
         if opened is not None:
             opened.counter.stop()
             opened.store.close()

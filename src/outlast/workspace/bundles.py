@@ -15,8 +15,9 @@ from typing import IO, NamedTuple
 
 from outlast import faults
 from outlast.errors import SaveDamaged, SaveFailed, WorkspaceRefused
-from outlast.workspace import consolidating, git, refs
-from outlast.workspace.base import in_quarantine
+from outlast.workspace.capture.private_index import in_quarantine
+from outlast.workspace.compact import repack
+from outlast.workspace.git import command, refs
 from outlast.workspace.repo import Repo
 
 LINE_MAX_BYTES = 4_096
@@ -47,12 +48,12 @@ class Header(NamedTuple):
 
 def make(place: Repo, names: Sequence[str], to: Path) -> Header:
     """Write refs and everything they reach into a file, and check it. Raises SaveFailed where that is not all there."""
-    if git.run(["rev-parse", "--is-shallow-repository"], git_dir=place.common_dir) == b"true\n":
+    if command.run(["rev-parse", "--is-shallow-repository"], git_dir=place.common_dir) == b"true\n":
         raise SaveFailed(f"{place.folder} is a shallow clone, which lacks what its saves stand on")
     words = ["-c", "pack.packSizeLimit=0", "bundle", "create", "--quiet", str(to), "--stdin"]
     asked = "".join(f"{name}\n" for name in names).encode()
-    git.run(words, git_dir=place.common_dir, stdin=asked, variables=_NO_REPLACING)
-    git.run(["bundle", "verify", "--quiet", str(to)], git_dir=place.common_dir)
+    command.run(words, git_dir=place.common_dir, stdin=asked, variables=_NO_REPLACING)
+    command.run(["bundle", "verify", "--quiet", str(to)], git_dir=place.common_dir)
     with to.open("rb") as file:
         return header(file)
 
@@ -171,7 +172,7 @@ def _index(place: Repo, room: Path, file: IO[bytes]) -> None:
         shutil.copyfileobj(file, out, 1 << 20)
     strict = "--strict=" + ",".join(f"{name}=ignore" for name in _HARMLESS)
     try:
-        git.run(
+        command.run(
             ["index-pack", strict, "--check-self-contained-and-connected", str(pack)],
             git_dir=place.common_dir, variables={"GIT_OBJECT_DIRECTORY": str(room)},
         )  # fmt: skip
@@ -188,22 +189,22 @@ def _publish(place: Repo, room: Path, tips: list[str]) -> None:
     ):  # not all is there that the repository's own refs need; then nothing of it is relied on
         made = _pack(place, room, tips)
     if made is not None:
-        consolidating.publish(place.packs, made, [])
+        repack.publish(place.packs, made, [])
     asked = "".join(f"{oid}\n" for oid in tips).encode()
-    git.run(["rev-list", "--objects", "--quiet", "--stdin"], git_dir=place.common_dir, stdin=asked)
+    command.run(["rev-list", "--objects", "--quiet", "--stdin"], git_dir=place.common_dir, stdin=asked)
 
 
 def _reached(place: Repo) -> list[str]:
     """Where the repository's own refs lead, as far as that is there."""
-    listed = git.run(["for-each-ref", "--format=%(objectname)"], git_dir=place.common_dir)
+    listed = command.run(["for-each-ref", "--format=%(objectname)"], git_dir=place.common_dir)
     words = ["cat-file", "--batch-check=%(objectname) %(objecttype)"]
-    told = git.run(words, git_dir=place.common_dir, stdin=listed).decode().splitlines()
+    told = command.run(words, git_dir=place.common_dir, stdin=listed).decode().splitlines()
     return sorted({line.split()[0] for line in told if line.endswith((" commit", " tag"))})
 
 
 def _pack(place: Repo, room: Path, revisions: list[str]) -> Path | None:
     """One pack of what these revisions mean; None where that is nothing."""
-    said = git.run(
+    said = command.run(
         ["-c", "pack.packSizeLimit=0", "pack-objects", "-q", "--revs", "--non-empty", "--delta-base-offset", str(room / "pack" / "pack")],
         git_dir=place.common_dir, stdin="".join(f"{each}\n" for each in revisions).encode(),
         variables=_NO_REPLACING | in_quarantine(place, room),

@@ -11,9 +11,9 @@ import msgspec
 
 from outlast import settings
 from outlast.errors import SaveFailed, WorkspaceRefused
-from outlast.store import files
-from outlast.workspace import git, objects, refs
-from outlast.workspace.seam import text
+from outlast.store import durable
+from outlast.workspace.git import command, objects, refs
+from outlast.workspace.types import text
 
 _FATAL = 128  # how git ends when it gives up
 _YOUNG_NS = 50_000_000  # changed this shortly before it was read, a file may change again and look the same
@@ -138,7 +138,7 @@ def _own(folder: Path) -> Repo | None:
     Raises SaveFailed where git fails for any other reason: saves would silently go elsewhere, and be missed there.
     """
     words = ["rev-parse", "--is-bare-repository", "--show-object-format", "--absolute-git-dir", "--git-common-dir", "--show-toplevel"]  # fmt: skip
-    asked = git.Running(
+    asked = command.Running(
         words, cwd=folder, variables={"GIT_CEILING_DIRECTORIES": str(folder.parent)}, ok=(0, _FATAL)
     )
     said = asked.result()
@@ -179,7 +179,7 @@ def git_dir_form(git_dir: Path) -> str:
 def make_git_dir(git_dir: Path, form: str) -> None:
     """A private repository that git accepts. Its attributes overrule the worktree's: bytes stay as they are."""
     for name in ("objects/pack", "objects/info", "refs/heads", "info"):
-        files.make_folder(git_dir / name)
+        durable.make_folder(git_dir / name)
     version, extension = ("1", f"[extensions]\n\tobjectformat = {form}\n") if form != "sha1" else ("0", "")
     config = f"[core]\n\trepositoryformatversion = {version}\n\tbare = false\n{extension}"
     _put(git_dir / "config", config)
@@ -196,7 +196,7 @@ def _put(path: Path, text: str) -> None:
         file.flush()
         os.fsync(file.fileno())
     new.replace(path)
-    files.sync_folder(path.parent)
+    durable.sync_folder(path.parent)
 
 
 def head(repo: Repo) -> Head:
@@ -204,7 +204,7 @@ def head(repo: Repo) -> Head:
     if repo.shadow:
         return Head()
     try:
-        said = os.fsdecode(files.read_plain(repo.git_dir / "HEAD")).strip()
+        said = os.fsdecode(durable.read_plain(repo.git_dir / "HEAD")).strip()
     except OSError as error:
         raise SaveFailed(f"HEAD of {repo.folder} cannot be read: {error.strerror}") from error
     if not said.startswith("ref: "):
@@ -213,7 +213,7 @@ def head(repo: Repo) -> Head:
         return Head(oid=said)
     branch = said.removeprefix("ref: ").strip()
     if (repo.common_dir / "reftable").exists():
-        oid = git.run(["rev-parse", "--verify", "-q", "HEAD"], git_dir=repo.git_dir, ok=(0, 1))
+        oid = command.run(["rev-parse", "--verify", "-q", "HEAD"], git_dir=repo.git_dir, ok=(0, 1))
         return Head(oid.decode().strip(), text(os.fsencode(branch)))
     return Head(refs.read_ref(repo.common_dir, branch) or "", text(os.fsencode(branch)))
 
@@ -248,7 +248,7 @@ class Progress:
         known = self._read.get(path)
         if known is not None and known[0] == stamp:
             return known
-        data = files.read_plain(self._top + path)
+        data = durable.read_plain(self._top + path)
         return (stamp if now_ns - told.st_ctime_ns > _YOUNG_NS else None), data
 
 
@@ -259,7 +259,7 @@ def in_progress(repo: Repo) -> dict[bytes, bytes]:
 
 def is_ancestor(place: Repo, older: str, newer: str) -> bool:
     """Whether one commit is in the history of another."""
-    process = git.Running(
+    process = command.Running(
         ["merge-base", "--is-ancestor", older, newer], git_dir=place.git_dir, ok=(0, 1, 128)
     )
     process.result()
@@ -270,5 +270,20 @@ def excludes_file(repo: Repo) -> str:
     """The ignore file that the user's repository names, which a private one would not know; empty where it names none."""
     if repo.shadow:
         return ""
-    told = git.run(["config", "--type=path", "--get", "core.excludesFile"], git_dir=repo.git_dir, ok=(0, 1))
+    told = command.run(
+        ["config", "--type=path", "--get", "core.excludesFile"], git_dir=repo.git_dir, ok=(0, 1)
+    )
     return os.fsdecode(told.removesuffix(b"\n"))
+
+
+def workspace_around(folder: Path) -> Path:
+    """The top level of the repository around a folder, else the folder itself. Never a whole home."""
+    real = Path(os.path.realpath(folder))
+    for here in (real, *real.parents):
+        if os.path.lexists(here / ".git"):
+            try:
+                refuse(here)
+            except WorkspaceRefused:
+                break
+            return here
+    return real

@@ -9,9 +9,10 @@ import msgspec
 
 from outlast.core.events import SaveKind
 from outlast.errors import SaveDamaged
-from outlast.workspace import objects, refs, repo
-from outlast.workspace.reader import ObjectReader
-from outlast.workspace.seam import Meta, raw
+from outlast.workspace import repo
+from outlast.workspace.git import objects, refs
+from outlast.workspace.git.reader import ObjectReader
+from outlast.workspace.types import Meta, raw
 
 
 class Held(msgspec.Struct, frozen=True):

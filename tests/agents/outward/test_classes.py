@@ -5,8 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from outlast.agents.outward import classify as classifier
-from outlast.agents.outward import rules
+from outlast.agents.outward import classify as classifier, rules
 from outlast.agents.outward.classify import Outward, classify, classify_argv
 from tests.agents.outward.classes import TABLES
 

@@ -8,8 +8,7 @@ import time
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 
 from outlast.agents.outward import alone
 from outlast.agents.outward.classify import OUTWARD_MAX, classify, classify_argv

@@ -14,12 +14,12 @@ from importlib.util import find_spec
 from pathlib import Path
 
 from outlast.core.state import RunState
-from outlast.processes import reaping
-from outlast.runs import find
+from outlast.inspect import find
+from outlast.processes import reap
 from outlast.store import open_store
 from outlast.store.protocol import Summary, Where
-from outlast.store.sqlite import SqliteStore
-from outlast.supervisor import watchers
+from outlast.store.sqlite.store import SqliteStore
+from outlast.supervisor.guardian import lock
 from tests.support import nights
 from tests.support.browser import Page
 from tests.support.environment import Isolated, skip_or_fail
@@ -184,11 +184,11 @@ class Desk:
     def kill_all(self, task: str) -> None:
         """-9 to guardian, supervisor and agent of a run, all at one instant."""
         run = self.head(task).run
-        watcher = watchers.of(self.store, run)
+        watcher = lock.of(self.store, run)
         assert watcher is not None, f"nobody watches {task}"
         pids = [process.pid for process in self.started if process.poll() is None]
         pids += [pid for pid in (watcher.guardian, watcher.supervisor) if pid]
-        pids += [found.pid for found in reaping.find(run)]
+        pids += [found.pid for found in reap.find(run)]
         for blow in (signal.SIGSTOP, signal.SIGKILL):
             for pid in dict.fromkeys(pids):
                 with contextlib.suppress(ProcessLookupError):
@@ -210,7 +210,7 @@ class Desk:
         if self._opened is None:
             return
         for summary in self._opened.list(Where()):
-            for left in reaping.find(summary.run):
+            for left in reap.find(summary.run):
                 with contextlib.suppress(ProcessLookupError):
                     os.kill(left.pid, signal.SIGKILL)
         self._opened.close()

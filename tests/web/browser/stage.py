@@ -8,8 +8,8 @@ from collections import Counter
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
-from outlast.web import assets, frame
-from outlast.web.html import Safe
+from outlast.web.html import assets, layout
+from outlast.web.html.html import Safe
 from tests.web.made_up import view
 
 WAIT_S = 10.0
@@ -55,7 +55,7 @@ class Stage:
 
     def _page(self) -> Safe:
         of = dataclasses.replace(view("/"), number=self.number)
-        return frame.page(of, "Stage", *self.parts, live=self.is_live, runs=self.runs)
+        return layout.page(of, "Stage", *self.parts, live=self.is_live, runs=self.runs)
 
     def _handler(self) -> type[BaseHTTPRequestHandler]:
         stage = self

@@ -6,7 +6,7 @@ import signal
 import subprocess
 import sys
 
-from outlast.processes import reaping
+from outlast.processes import reap
 from tests.support.browser import Browser, Page
 from tests.support.environment import TIMEOUT_S
 from tests.web.browser.desk import Desk, Morning, Served, served
@@ -93,7 +93,7 @@ def test_an_agent_that_is_killed_and_resumed_is_followed(browser: Browser, desk:
 
 def _kill_agent(run: str) -> None:
     """-9 to everything below the supervisor."""
-    for found in reaping.find(run):
+    for found in reap.find(run):
         with contextlib.suppress(ProcessLookupError):  # a step that has ended meanwhile
             os.kill(found.pid, signal.SIGKILL)
 

@@ -12,11 +12,13 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 
-from outlast.agents.outward import calls, rules, target, target_forge, target_git, target_http, target_package
-from outlast.agents.outward.calls import Call
+from outlast.agents.outward import rules
 from outlast.agents.outward.rules import Rules
-from outlast.agents.outward.shell import Unparsable, Word
-from outlast.agents.outward.target import Matched, ReadBack, Target
+from outlast.agents.outward.shell import programs
+from outlast.agents.outward.shell.parser import Unparsable, Word
+from outlast.agents.outward.shell.programs import Call
+from outlast.agents.outward.targets import base, forge, git, http, package
+from outlast.agents.outward.targets.base import Matched, ReadBack, Target
 
 __all__ = ["Outward", "ReadBack", "classify", "classify_argv"]
 
@@ -54,17 +56,17 @@ VARIABLES = (
 )  # fmt: skip
 
 _RESOLVERS: Mapping[str, Callable[[Matched], Target | None]] = {
-    "words": target.words,
-    "ssh": target.ssh,
-    "copy": target.copy,
-    "bucket": target.bucket,
-    "gradle": target.gradle,
-    "bq-query": target.bq_query,
-    "mail": target.mail,
-    "git-push": target_git.push,
-    "forge": target_forge.resolve,
-    "http": target_http.resolve,
-    "package": target_package.resolve,
+    "words": base.words,
+    "ssh": base.ssh,
+    "copy": base.copy,
+    "bucket": base.bucket,
+    "gradle": base.gradle,
+    "bq-query": base.bq_query,
+    "mail": base.mail,
+    "git-push": git.push,
+    "forge": forge.resolve,
+    "http": http.resolve,
+    "package": package.resolve,
 }
 
 
@@ -111,7 +113,7 @@ def classify_argv(
     """The same for a program that is about to be called with these words; `fed`: with data on its standard input."""
     known = known or rules.load()
     try:
-        found = calls.from_words(argv, cwd, environment, fed=fed)
+        found = programs.from_words(argv, cwd, environment, fed=fed)
     except Unparsable:
         return _loose(" ".join(argv), cwd, environment, known)
     return _of_calls(found, known)
@@ -162,7 +164,7 @@ def _of_text(text: str, cwd: str | None, environment: Mapping[str, str], known: 
     if not rules.mention(known.programs).search(text):
         return []
     try:
-        found = calls.from_text(text, cwd, environment)
+        found = programs.from_text(text, cwd, environment)
     except Unparsable:
         return _loose(text, cwd, environment, known)
     return _of_calls(found, known)
@@ -180,9 +182,7 @@ def _of_calls(found: list[Call], known: Rules) -> list[Outward]:
     for call in found:
         if (one := _of_call(call, known, branches.get(call.cwd, ""), bumped)) and len(outward) < OUTWARD_MAX:
             outward.append(one)
-        if call.program == "git" and (
-            branch := target_git.branch_after(call.words, call.cwd, call.environment)
-        ):
+        if call.program == "git" and (branch := git.branch_after(call.words, call.cwd, call.environment)):
             branches[call.cwd] = branch
         bumped = bumped or _bumps(call)
     return outward
@@ -223,7 +223,7 @@ def _resolved(matched: Matched) -> Target | None:
     try:
         return resolver(matched)
     except (ValueError, IndexError, KeyError, OSError, RecursionError):
-        return target.words(matched)
+        return base.words(matched)
 
 
 _SEPARATORS = re.compile(r"[;&|()\n`{}]+")
@@ -269,9 +269,7 @@ def _of_tool(
             return [Outward(found.kind, found.signature, (tool[:WORD_LETTERS_MAX],), cwd, found.probe)]
         keys = [key for key in rule.identity if isinstance(given.get(key), str | int)]
         parts = [f"{key}={given[key]!s:.80}" for key in keys]
-        return [
-            Outward(rule.kind, target.joined("mcp", server, name, *parts), (tool[:WORD_LETTERS_MAX],), cwd)
-        ]
+        return [Outward(rule.kind, base.joined("mcp", server, name, *parts), (tool[:WORD_LETTERS_MAX],), cwd)]
     return []
 
 
@@ -296,18 +294,18 @@ def _on_forge(words: list[str], given: Mapping[str, object]) -> Target | None:
     owner, repo = given.get("owner"), given.get("repo")
     if not isinstance(owner, str) or not isinstance(repo, str):
         return None
-    place = target_forge.Place(f"{owner}/{repo}")
+    place = forge.Place(f"{owner}/{repo}")
     title, body, head = (str(given.get(key) or "") for key in ("title", "body", "head"))
-    texts = target_forge.texts_of(title, body)
+    texts = forge.texts_of(title, body)
     numbers = [
         given[k] for k in ("issue_number", "issueNumber", "pull_number", "pullNumber", "index") if k in given
     ]
     if "comment" in words and "review" not in words and numbers:
-        return target_forge.act(place, "comment", str(numbers[0]), texts)
+        return forge.act(place, "comment", str(numbers[0]), texts)
     if words == ["create", "issue"]:
-        return target_forge.act(place, "issue-create", "", texts)
+        return forge.act(place, "issue-create", "", texts)
     if words == ["create", "pull", "request"]:
-        return target_forge.act(place, "pr-create", head or "*", texts)
+        return forge.act(place, "pr-create", head or "*", texts)
     if words == ["merge", "pull", "request"] and numbers:
-        return target_forge.act(place, "merge", str(numbers[0]), texts)
+        return forge.act(place, "merge", str(numbers[0]), texts)
     return None

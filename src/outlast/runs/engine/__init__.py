@@ -1,1 +1,1 @@
-"""The parts that an open run is made of, each with one thing to look after. What users call is not here."""
+"""The parts that an open run is made of, and how its generators are driven. What users call is not here."""

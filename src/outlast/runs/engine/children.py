@@ -7,10 +7,10 @@ import msgspec
 from outlast.core import state as st
 from outlast.core.values import Usage
 from outlast.errors import RunHeld
-from outlast.runs import gather
+from outlast.runs import reader
 
 if TYPE_CHECKING:
-    from outlast.runs.run import RunEngine
+    from outlast.runs.engine.run import RunEngine
 
 
 class Children:
@@ -23,11 +23,11 @@ class Children:
 
     def heads(self) -> list[st.RunState]:
         """The child runs of the open beat."""
-        return gather.children(self._run.journal.store, self._run.state) if self.may_exist else []
+        return reader.children(self._run.journal.store, self._run.state) if self.may_exist else []
 
     def spent(self) -> Usage:
         """What the open beat's children spent, which is not in their parent's own sum yet."""
-        return gather.spent_below(self._run.journal.store, self._run.state) if self.may_exist else Usage()
+        return reader.spent_below(self._run.journal.store, self._run.state) if self.may_exist else Usage()
 
     def head_with_spent(self) -> st.RunState:
         """The parent's head as if the open beat were done: what its children spent is spent."""
@@ -37,7 +37,7 @@ class Children:
     def in_doubt(self) -> bool:
         """Whether an effect of a child is in doubt. Before the first beat an earlier attempt may have left some."""
         below = self.may_exist or self._run.beat is None
-        return below and gather.in_doubt_below(self._run.journal.store, self._run.state)
+        return below and reader.in_doubt_below(self._run.journal.store, self._run.state)
 
     def enter(self, child: str) -> None:
         """Open a run below this root. Raises RunHeld where it is open already: a child has one writer too."""

@@ -5,16 +5,18 @@ from typing import TYPE_CHECKING
 from outlast import faults
 from outlast.core import statuses
 from outlast.core.values import Parent
-from outlast.runs import admission, endings, gather, stores
-from outlast.runs.heartbeat import Heartbeat
+from outlast.runs import attempts, reader
+from outlast.runs.engine import stores
+from outlast.runs.engine.heartbeat import Heartbeat
 from outlast.runs.journal import Journal
-from outlast.runs.terms import not_a_folder
+from outlast.runs.opening import admission
+from outlast.runs.opening.terms import not_a_folder
 from outlast.store.protocol import Lease
-from outlast.store.sqlite import SqliteStore
+from outlast.store.sqlite.store import SqliteStore
 
 if TYPE_CHECKING:
-    from outlast.runs.beat import BeatEngine
-    from outlast.runs.run import RunEngine
+    from outlast.runs.engine.beat import BeatEngine
+    from outlast.runs.engine.run import RunEngine
 
 
 class Claim:
@@ -57,17 +59,17 @@ def claim(run: "RunEngine") -> None:
     if not run.folder.is_dir() and not admission.may_come_back(terms, store):
         raise not_a_folder(run.folder)
     made = admission.make(terms, store, run.supervision.launch)
-    head = gather.head(store, made)
+    head = reader.head(store, made)
     if terms.again and head.status in statuses.ENDED:
         made = admission.make(terms, store, run.supervision.launch, after=made)
-        head = gather.head(store, made)
+        head = reader.head(store, made)
     admission.admit(terms, store, head, is_child=False)
     if head.status == "done":
-        run.journal = Journal(store, endings.NO_LEASE, head)
-        run.result = gather.result(store, head)
+        run.journal = Journal(store, attempts.NO_LEASE, head)
+        run.result = reader.result(store, head)
         return
     held.lease = store.claim(made, ttl_s=run.settings["lease_s"])
-    head = gather.head(store, made)
+    head = reader.head(store, made)
     admission.admit(terms, store, head, is_child=False)
     run.journal = Journal(store, held.lease, head, run.mail)
     Heartbeat.add(store, held.lease, run.settings["lease_s"])
@@ -83,9 +85,9 @@ def _claim_child(run: "RunEngine", parent: "RunEngine", beat: "BeatEngine") -> N
     parent.children.may_exist = True
     made = store.create(admission.opened(run.terms, Parent(parent.id, beat.number, root.id)))
     faults.point("child.opened")
-    head = gather.head(store, made)
+    head = reader.head(store, made)
     admission.admit(run.terms, store, head, is_child=True)
     run.journal = Journal(store, root.journal.lease, head, run.mail)
     if not run.is_done:
         run.claim = ChildClaim(root, made)
-    run.result = gather.result(store, head)
+    run.result = reader.result(store, head)

@@ -8,13 +8,13 @@ from outlast import faults
 from outlast.core import events as ev
 from outlast.core.events import SaveKind
 from outlast.core.values import shorten
-from outlast.effects.ops import Append, Block, Steps
 from outlast.errors import ChecksFailed, StoreError, UnreachedEffect
-from outlast.runs import endings, gather
+from outlast.runs import attempts, reader
 from outlast.runs.checks import run_checks
+from outlast.runs.engine.steps import Append, Block, Steps
 
 if TYPE_CHECKING:
-    from outlast.runs.run import RunEngine
+    from outlast.runs.engine.run import RunEngine
 
 
 def finish(run: "RunEngine", result: object) -> Steps:
@@ -92,7 +92,7 @@ def _end(run: "RunEngine", error: BaseException | None) -> Steps:
         return  # whatever was written last is unknown, or not ours any more: write nothing
     if run.journal.uncertain:
         # An interrupt may have hit between handing events over and learning of their commit: ask the journal.
-        run.journal.restart(gather.head(run.journal.store, run.id))
+        run.journal.restart(reader.head(run.journal.store, run.id))
     if error is None and run.state.over:
         try:
             yield from finish(run, None)
@@ -108,8 +108,8 @@ def _end(run: "RunEngine", error: BaseException | None) -> Steps:
 def _record_end(run: "RunEngine", error: BaseException | None) -> Steps:
     faults.point("attempt.before_end")
     journal = run.journal
-    end = endings.ended(journal.lease.epoch, journal.now(), run.state, error, in_doubt=run.in_doubt())
+    end = attempts.ended(journal.lease.epoch, journal.now(), run.state, error, in_doubt=run.in_doubt())
     end = msgspec.structs.replace(end, spent=run.purse.at_end(run.beat))
     saved = yield from _last_save(run, "emergency", f"{end.cause}: {end.evidence}", error)
-    yield Append((*saved, end, *endings.parked(end, run.state, error)))
+    yield Append((*saved, end, *attempts.parked(end, run.state, error)))
     faults.point("attempt.ended")

@@ -3,14 +3,13 @@
 from typing import TYPE_CHECKING, Any
 
 from outlast import faults
-from outlast.core import events as ev
-from outlast.core import plan as plans
-from outlast.effects.ops import Append, Call, Steps
+from outlast.core import events as ev, plan as plans
 from outlast.errors import UsageError
-from outlast.runs import gather
+from outlast.runs import reader
+from outlast.runs.engine.steps import Append, Call, Steps
 
 if TYPE_CHECKING:
-    from outlast.runs.run import RunEngine
+    from outlast.runs.engine.run import RunEngine
 
 
 class PlanBody:
@@ -27,12 +26,12 @@ class PlanBody:
     def steps(self) -> tuple[plans.Step, ...]:
         """All steps, read from the journal once per attempt."""
         if self._steps is None:
-            self._steps = gather.plan_body(self._run.journal)
+            self._steps = reader.plan_body(self._run.journal)
         return self._steps
 
     def extended(self, extensions: tuple[ev.Extension, ...]) -> tuple[plans.Step, ...]:
         """The steps as they would be with these extensions."""
-        return gather.extend(self._run.journal, self.steps(), extensions)
+        return reader.extend(self._run.journal, self.steps(), extensions)
 
     def extend(self, extensions: tuple[ev.Extension, ...]) -> None:
         """The extensions took hold."""

@@ -5,17 +5,17 @@ from typing import TYPE_CHECKING
 
 from outlast import faults, settings
 from outlast._version import __version__
-from outlast.core import budget as budgets
-from outlast.core import events as ev
-from outlast.effects.ops import Append, Block, Steps
+from outlast.core import budget as budgets, events as ev
 from outlast.errors import NestedRun, UsageError
-from outlast.runs import admission, endings
-from outlast.runs.beat import open_beat
+from outlast.runs import attempts
+from outlast.runs.engine.beat import open_beat
 from outlast.runs.engine.claim import claim
+from outlast.runs.engine.steps import Append, Block, Steps
 from outlast.runs.journal import Journal
+from outlast.runs.opening import admission
 
 if TYPE_CHECKING:
-    from outlast.runs.run import RunEngine
+    from outlast.runs.engine.run import RunEngine
 
 
 def start(run: "RunEngine") -> Steps:
@@ -57,13 +57,13 @@ def _record(run: "RunEngine", lost: ev.AttemptEnded | None) -> Steps:
     found: list[ev.AnyEvent] = (yield Block(lambda: _arrive(run))) if run.files is not None else []
     if head.attempt is not None:
         seen_s = journal.lease.last_seen_s
-        events.insert(0, lost or endings.lost(head, journal.now(), last_seen_s=seen_s))
+        events.insert(0, lost or attempts.lost(head, journal.now(), last_seen_s=seen_s))
     launch = run.supervision.launch
     kept = None if launch is None else (yield from journal.keep(launch))
     first = run.purse.first_reserved(head)
     events += (
         *found,
-        endings.started(journal.lease, journal.now(), __version__, sys.argv, kept, first),
+        attempts.started(journal.lease, journal.now(), __version__, sys.argv, kept, first),
     )
     yield from _through(journal, Append(tuple(events)))
     run.closed = False

@@ -5,11 +5,11 @@ from collections.abc import Iterator
 
 import msgspec
 
-from outlast.board.docs import ActName, Done, Foreseen, Row, Wish
-from outlast.web import frame, words
-from outlast.web.frame import View, run_url
-from outlast.web.html import Safe, field_text, tag
-from outlast.web.icons import icon
+from outlast.dashboard.documents import ActName, Done, Foreseen, Row, Wish
+from outlast.web.html import formats, layout
+from outlast.web.html.html import Safe, field_text, tag
+from outlast.web.html.icons import icon
+from outlast.web.html.layout import View, run_url
 
 _BUTTONS: dict[ActName, str] = {
     "pause": "Pause it", "resume": "Resume it", "cancel": "Cancel it for good", "budget": "Add this budget",
@@ -45,8 +45,8 @@ def ask(view: View, row: Row, foreseen: Foreseen, nonce: str) -> Safe:
         parts = _lacking(view, foreseen)
     else:
         parts = _ready(view, foreseen, nonce)
-    head = (tag("h1", foreseen.title), tag("p", frame.badge(row), frame.quiet(row), class_="state-line"))
-    return frame.page(
+    head = (tag("h1", foreseen.title), tag("p", layout.badge(row), layout.quiet(row), class_="state-line"))
+    return layout.page(
         view, foreseen.title, tag("div", head, parts, class_="ask"), live=False, crumbs=_crumbs(wish.run, row),
     )  # fmt: skip
 
@@ -54,8 +54,8 @@ def ask(view: View, row: Row, foreseen: Foreseen, nonce: str) -> Safe:
 def done(view: View, row: Row | None, outcome: Done) -> Safe:
     """What became of it. The page can be loaded again: nothing is done by that."""
     title, tone, sign = _outcome(outcome)
-    folder = frame.command(f"cd {shlex.quote(outcome.folder)}") if outcome.folder else None
-    return frame.page(
+    folder = layout.command(f"cd {shlex.quote(outcome.folder)}") if outcome.folder else None
+    return layout.page(
         view,
         title,
         tag(
@@ -63,8 +63,8 @@ def done(view: View, row: Row | None, outcome: Done) -> Safe:
             tag("h1", icon(sign, class_=f"t-{tone} toned"), title),
             tag("p", outcome.says, class_="outcome"),
             tag("p", outcome.hint, class_="dim") if outcome.hint else None,
-            frame.facts((
-                ("Asked by", outcome.by), ("At", frame.when(view, outcome.at)), ("Run", outcome.wish.run), ("Folder", folder),
+            layout.facts((
+                ("Asked by", outcome.by), ("At", layout.when(view, outcome.at)), ("Run", outcome.wish.run), ("Folder", folder),
             )),
             tag("div", _onwards(view, outcome), tag("a", "All runs", href="/"), class_="actions"),
             class_="ask panel",
@@ -83,7 +83,7 @@ def _onwards(view: View, outcome: Done) -> Iterator[Safe]:
     if not outcome.ok and not view.read_only:
         steps.append(("Ask again", _address(outcome.wish)))
     for at, (word, href) in enumerate(steps):
-        yield frame.button(word, href, primary=not at)
+        yield layout.button(word, href, primary=not at)
 
 
 def _next_url(outcome: Done) -> str:
@@ -93,7 +93,7 @@ def _next_url(outcome: Done) -> str:
     return run_url(outcome.next_run, "do", outcome.next or "")
 
 
-def _outcome(outcome: Done) -> tuple[str, frame.Tone, str]:
+def _outcome(outcome: Done) -> tuple[str, layout.Tone, str]:
     if not outcome.ok:
         return "It was not done", "bad", "failed"
     return ("Done", "good", "done") if outcome.changed else ("Nothing changed", "mute", "info")
@@ -108,7 +108,7 @@ def _crumbs(run: str, row: Row | None) -> list[tuple[str, str]]:
 
 def _refused(view: View, foreseen: Foreseen) -> Iterator[Safe]:
     hint = tag("p", foreseen.hint, class_="dim") if foreseen.hint else None
-    yield frame.notice("bad", tag("p", tag("strong", foreseen.refused)), hint)
+    yield layout.notice("bad", tag("p", tag("strong", foreseen.refused)), hint)
     if foreseen.takes and not view.read_only:
         yield tag(
             "section", tag("h2", "Ask for something else"), _fields(foreseen, primary=True), class_="panel"
@@ -136,7 +136,7 @@ def _ready(view: View, foreseen: Foreseen, nonce: str) -> Iterator[Safe]:
         yield tag(
             "div",
             tag("p", "The same as a command:", class_="dim"),
-            frame.command(foreseen.command),
+            layout.command(foreseen.command),
             class_="same",
         )
 
@@ -154,7 +154,7 @@ def _otherwise(foreseen: Foreseen) -> Safe:
 def _says(view: View, foreseen: Foreseen) -> Safe:
     return tag(
         "ul",
-        [tag("li", icon("right"), tag("span", frame.timed(view, said))) for said in foreseen.says],
+        [tag("li", icon("right"), tag("span", layout.timed(view, said))) for said in foreseen.says],
         class_="says",
     )
 
@@ -171,7 +171,7 @@ def _press(view: View, foreseen: Foreseen, nonce: str) -> Safe:
     hidden = [tag("input", type="hidden", name=name, value=value) for name, value in _given(wish)]
     look = "button danger" if wish.act in _ENDS else "button primary"
     return tag(
-        "form", frame.csrf(view), tag("input", type="hidden", name="nonce", value=nonce), hidden,
+        "form", layout.csrf(view), tag("input", type="hidden", name="nonce", value=nonce), hidden,
         tag("div", tag("button", _BUTTONS[wish.act], class_=look), _back(wish), class_="actions"),
         method="post", action=run_url(wish.run, "do", wish.act), id="press",
     )  # fmt: skip
@@ -221,7 +221,7 @@ def _fields(foreseen: Foreseen, *, primary: bool) -> Safe:
 
 
 def _field(wish: Wish, name: str, *, required: bool) -> Safe:
-    label, hint = _LABELS.get(name, (words.spell(name).capitalize(), ""))
+    label, hint = _LABELS.get(name, (formats.spell(name).capitalize(), ""))
     if wish.act == "fork" and name == "amounts":
         label, hint = _FORKED
     given = getattr(wish, name)

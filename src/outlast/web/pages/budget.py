@@ -3,15 +3,16 @@
 from collections.abc import Iterable, Sequence
 from datetime import datetime
 
-from outlast.board.docs import Row
 from outlast.core.statuses import CLOSED
-from outlast.runs import ledger as ledgers
-from outlast.runs.ledger import Ledger, Unit
-from outlast.runs.show import Spent
-from outlast.runs.tally import Attempted
-from outlast.web import drawing, frame, showing, words
-from outlast.web.frame import View
-from outlast.web.html import NOTHING, Safe, join, tag
+from outlast.dashboard.documents import Row
+from outlast.inspect import ledger as ledgers
+from outlast.inspect.ledger import Ledger, Unit
+from outlast.inspect.ledger_sums import AttemptCost
+from outlast.inspect.show import Spent
+from outlast.web.charts import run_charts
+from outlast.web.html import formats, layout, run_parts
+from outlast.web.html.html import NOTHING, Safe, join, tag
+from outlast.web.html.layout import View
 
 ROWS_SHOWN = 50
 COURSE_OPEN, COURSE_SHOWN = 12, 72
@@ -26,11 +27,11 @@ def render(view: View, row: Row, given: Ledger) -> Safe:
     """Everything that is known of what it spent."""
     elsewhere = None
     if given.run != row.run:
-        root = tag("a", f"run {given.run}", href=frame.run_url(given.run, "budget"))
-        elsewhere = frame.notice(
+        root = tag("a", f"run {given.run}", href=layout.run_url(given.run, "budget"))
+        elsewhere = layout.notice(
             "mute", "This run draws on the budget of its root, ", root, ", which is shown here."
         )
-    return showing.page(
+    return run_parts.page(
         view, row, "budget", elsewhere, _state(view, row, given), _chart_panel(view, given), _course_panel(view, given),
         _beats_panel(view, given), _tools_panel(given), _attempts_panel(view, given),
     )  # fmt: skip
@@ -47,15 +48,15 @@ _HEAD = (
 def _state(view: View, row: Row, given: Ledger) -> Safe:
     rows = [_unit_row(unit, given.spent) for unit in given.units if unit.unit != "beats" or unit.limit]
     told = [at for at in range(len(_HEAD)) if any(each[at] is not None for each in rows)]
-    shown = [[showing.nothing() if each[at] is None else each[at] for at in told] for each in rows]
+    shown = [[run_parts.nothing() if each[at] is None else each[at] for at in told] for each in rows]
     head = [_HEAD[at] for at in told]
-    listed = showing.table(head, shown, caption="Units of the budget", numbers=range(1, len(head)))
+    listed = run_parts.table(head, shown, caption="Units of the budget", numbers=range(1, len(head)))
     add = None
     if not view.read_only and row.status not in CLOSED:
-        link = frame.run_url(given.run, "do", "budget")
-        add = frame.button("Add budget", link, primary=given.cause == "budget", sign="budget")
-    return frame.panel(
-        "What is left", _warning(view, given), showing.wide(listed, "Units of the budget"), _kinds(given), _expected(given),
+        link = layout.run_url(given.run, "do", "budget")
+        add = layout.button("Add budget", link, primary=given.cause == "budget", sign="budget")
+    return layout.panel(
+        "What is left", _warning(view, given), run_parts.wide(listed, "Units of the budget"), _kinds(given), _expected(given),
         id_="units", aside=add,
     )  # fmt: skip
 
@@ -63,13 +64,13 @@ def _state(view: View, row: Row, given: Ledger) -> Safe:
 def _warning(view: View, given: Ledger) -> Safe:
     """That it met its limit, or must come to its end, in words and with what to type."""
     if given.cause == "budget" and given.status != "running":
-        line = tag("p", frame.ours(view, f"outlast resume {given.run} {given.more}".rstrip()))
+        line = tag("p", layout.ours(view, f"outlast resume {given.run} {given.more}".rstrip()))
         told = "Its budget is spent. " if given.more else "There is budget left: resume it. It stopped at: "
-        tone: frame.Tone = "bad" if given.more else "warn"
-        return frame.notice(tone, tag("strong", told), words.clip(given.evidence, 300), line)
-    wraps = [drawing.unit_name(unit.unit).lower() for unit in given.units if unit.wraps_up]
+        tone: layout.Tone = "bad" if given.more else "warn"
+        return layout.notice(tone, tag("strong", told), formats.clip(given.evidence, 300), line)
+    wraps = [run_charts.unit_name(unit.unit).lower() for unit in given.units if unit.wraps_up]
     if wraps:
-        return frame.notice(
+        return layout.notice(
             "warn", f"It must come to its end: only the reserve is left of {', '.join(wraps)}."
         )
     return NOTHING
@@ -79,25 +80,25 @@ def _unit_row(unit: Unit, spent: Spent) -> list[object]:
     """What stands under each heading; None where there is nothing to say."""
 
     def told(amount: int | None) -> str | None:
-        return None if amount is None else words.amount(unit.unit, amount)
+        return None if amount is None else formats.amount(unit.unit, amount)
 
-    share = f" ({words.percent(unit.used_pct)})" if unit.used_pct is not None else ""
+    share = f" ({formats.percent(unit.used_pct)})" if unit.used_pct is not None else ""
     forecast: object = told(unit.forecast)
     if unit.forecast is not None and unit.limit and unit.forecast > unit.limit:
-        forecast = frame.labelled("needs-you", f"{told(unit.forecast)}, above the limit", "warn")
+        forecast = layout.labelled("needs-you", f"{told(unit.forecast)}, above the limit", "warn")
     return [
-        drawing.unit_name(unit.unit), f"{_spent(unit, spent)}{share}", told(unit.limit) or "no limit", told(unit.left),
+        run_charts.unit_name(unit.unit), f"{_spent(unit, spent)}{share}", told(unit.limit) or "no limit", told(unit.left),
         told(unit.reserved or None), told(unit.kept or None), told(unit.per_hour_now), told(unit.per_hour), forecast,
-        None if unit.lasts_s is None else words.span(unit.lasts_s),
+        None if unit.lasts_s is None else formats.span(unit.lasts_s),
     ]  # fmt: skip
 
 
 def _spent(unit: Unit, spent: Spent) -> str:
     """What is spent; of money what is known of it, which is no $0 where nothing was paid."""
     if unit.unit == "usd":
-        return words.cost(spent)
+        return formats.cost(spent)
     about = "≈ " if spent.estimated and unit.unit == "tokens" else ""
-    return f"{about}{words.amount(unit.unit, unit.spent)}"
+    return f"{about}{formats.amount(unit.unit, unit.spent)}"
 
 
 def _kinds(given: Ledger) -> Safe:
@@ -117,8 +118,8 @@ def _expected(given: Ledger) -> Safe | None:
     tokens, time_s = given.expected.tokens, given.expected.time_s
     return tag(
         "p",
-        f"By the runs before: {words.short(tokens.p50)} tokens in all, {words.span(time_s.p50)}; in nine of ten cases at "
-        f"most {words.short(tokens.p90)}, {words.span(time_s.p90)}.",
+        f"By the runs before: {formats.short(tokens.p50)} tokens in all, {formats.span(time_s.p50)}; in nine of ten cases at "
+        f"most {formats.short(tokens.p90)}, {formats.span(time_s.p90)}.",
         class_="dim",
     )
 
@@ -127,9 +128,9 @@ def _expected(given: Ledger) -> Safe | None:
 
 
 def _chart_panel(view: View, given: Ledger) -> Safe:
-    drawn = drawing.burndown(given, view.zone)
-    return frame.panel(
-        drawing.burndown_title(given), drawn or frame.empty("Nothing was spent yet"), id_="burndown"
+    drawn = run_charts.burndown(given, view.zone)
+    return layout.panel(
+        run_charts.burndown_title(given), drawn or layout.empty("Nothing was spent yet"), id_="burndown"
     )
 
 
@@ -140,13 +141,13 @@ def _course_panel(view: View, given: Ledger) -> Safe:
     ]
     told += [(each.at, each.beat, "limit", each.text, None) for each in given.changes]
     for save in given.saves:
-        link = tag("a", save.commit[:7], href=frame.run_url(given.run, "saves", save.commit), class_="mono")
+        link = tag("a", save.commit[:7], href=layout.run_url(given.run, "saves", save.commit), class_="mono")
         told.append((save.at, save.beat, f"{save.kind} save", save.reason, link))
     if not told:
         return NOTHING
     told.sort(key=lambda each: each[0], reverse=True)
     rows = [
-        [frame.when(view, at), f"{beat:,}", what, join((link, " " if link else None, showing.clipped(text, 240)))]
+        [layout.when(view, at), f"{beat:,}", what, join((link, " " if link else None, run_parts.clipped(text, 240)))]
         for at, beat, what, text, link in told
     ]  # fmt: skip
     folded = None
@@ -157,11 +158,11 @@ def _course_panel(view: View, given: Ledger) -> Safe:
         summary = tag("summary", f"{len(rows[COURSE_OPEN:COURSE_SHOWN]):,} earlier")
         folded = tag("details", summary, earlier, more, id="course-earlier", class_="fold")
     title = "Warnings, limits and saves"
-    return frame.panel(title, _course(rows[:COURSE_OPEN], title), folded, id_="course")
+    return layout.panel(title, _course(rows[:COURSE_OPEN], title), folded, id_="course")
 
 
 def _course(rows: Sequence[Sequence[object]], caption: str) -> Safe:
-    return showing.table(("When", "Beat", "What", "Why"), rows, caption=caption, numbers=(1,))
+    return run_parts.table(("When", "Beat", "What", "Why"), rows, caption=caption, numbers=(1,))
 
 
 def _level(level: str) -> str:
@@ -173,7 +174,7 @@ def _level(level: str) -> str:
 
 def _cells(spent: Spent) -> list[object]:
     kinds = (spent.tokens, spent.input, spent.output, spent.cache_read, spent.cache_write)
-    return [*(f"{each:,}" for each in kinds), words.cost(spent)]
+    return [*(f"{each:,}" for each in kinds), formats.cost(spent)]
 
 
 _SPENT_HEAD = ("Tokens", "Input", "Output", "Cache read", "Cache write", "Money")
@@ -181,7 +182,7 @@ _SPENT_HEAD = ("Tokens", "Input", "Output", "Cache read", "Cache write", "Money"
 
 def _beats_panel(view: View, given: Ledger) -> Safe:
     rows = [
-        [f"{each.beat:,}", frame.when(view, each.at), showing.clipped(each.step, 120) if each.step else showing.nothing(),
+        [f"{each.beat:,}", layout.when(view, each.at), run_parts.clipped(each.step, 120) if each.step else run_parts.nothing(),
          f"{each.calls:,}", *_cells(each.spent)]
         for each in reversed(given.by_beat[-ROWS_SHOWN:])
     ]  # fmt: skip
@@ -194,7 +195,7 @@ def _beats_panel(view: View, given: Ledger) -> Safe:
 def _tools_panel(given: Ledger) -> Safe:
     most = max((each.tokens for each in given.by_tool), default=0)
     rows = [
-        [showing.clipped(each.name if each.kind != "decision" else f"decide {each.name}", 80), f"{each.calls:,}",
+        [run_parts.clipped(each.name if each.kind != "decision" else f"decide {each.name}", 80), f"{each.calls:,}",
          join((f"{each.tokens:,} ", _share(each.tokens, most))), _tool_money(each.cost_microusd, given.spent),
          _KNOWN[each.kind]]
         for each in given.by_tool[:ROWS_SHOWN]
@@ -208,7 +209,7 @@ def _tools_panel(given: Ledger) -> Safe:
 
 def _tool_money(microusd: int, spent: Spent) -> str:
     kind = ledgers.money(spent)
-    return kind if kind != "paid" and not microusd else words.dollars(microusd)
+    return kind if kind != "paid" and not microusd else formats.dollars(microusd)
 
 
 def _share(part: int, most: int) -> Safe:
@@ -222,7 +223,7 @@ def _share(part: int, most: int) -> Safe:
 
 def _attempts_panel(view: View, given: Ledger) -> Safe:
     rows = [
-        [f"{each.attempt:,}", frame.when(view, each.started_at), words.span(each.spent.time_ms / 1000), f"{each.beats:,}",
+        [f"{each.attempt:,}", layout.when(view, each.started_at), formats.span(each.spent.time_ms / 1000), f"{each.beats:,}",
          *_cells(each.spent), _ended(each, given)]
         for each in reversed(given.by_attempt[-ROWS_SHOWN:])
     ]  # fmt: skip
@@ -232,10 +233,10 @@ def _attempts_panel(view: View, given: Ledger) -> Safe:
     return _folded("By attempt", head, rows, "attempt", (0, *range(2, 10)), aside, ids)
 
 
-def _ended(each: Attempted, given: Ledger) -> Safe:
+def _ended(each: AttemptCost, given: Ledger) -> Safe:
     lives = each.ended_at is None and given.status == "running" and each is given.by_attempt[-1]
-    shape, tone, word = drawing.ending(each.cause, each.evidence, lives=lives)
-    return tag("span", drawing.sign(shape, tone), word, title=words.clip(each.evidence, 300) or None)
+    shape, tone, word = run_charts.ending(each.cause, each.evidence, lives=lives)
+    return tag("span", run_charts.sign(shape, tone), word, title=formats.clip(each.evidence, 300) or None)
 
 
 def _folded(
@@ -249,5 +250,5 @@ def _folded(
 ) -> Safe:
     if not rows:
         return NOTHING
-    listed = showing.table(head, rows, caption=title, numbers=numbers, ids=ids)
-    return frame.panel(title, showing.wide(listed, title), id_=f"by-{id_}", aside=aside)
+    listed = run_parts.table(head, rows, caption=title, numbers=numbers, ids=ids)
+    return layout.panel(title, run_parts.wide(listed, title), id_=f"by-{id_}", aside=aside)

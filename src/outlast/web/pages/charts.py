@@ -3,10 +3,11 @@
 from collections.abc import Sequence
 from datetime import date, datetime
 
-from outlast.board.docs import Charts, Grain, Series, Spending
-from outlast.web import frame, svg, words
-from outlast.web.frame import View, url
-from outlast.web.html import Safe, tag
+from outlast.dashboard.documents import Charts, Grain, Series, Spending
+from outlast.web.charts import bars
+from outlast.web.html import formats, layout
+from outlast.web.html.html import Safe, tag
+from outlast.web.html.layout import View, url
 
 GRAINS: tuple[Grain, ...] = ("agent", "model", "project")
 _NAMELESS = "not known"
@@ -15,11 +16,11 @@ _NAMELESS = "not known"
 def render(view: View, charts: Charts) -> Safe:
     """All of them, over the days that were asked for."""
     days = [_day(text) for text in charts.days]
-    return frame.page(
+    return layout.page(
         view, "Charts",
         tag(
             "div", tag("h1", "Charts"),
-            tag("p", f"the last {words.plural(len(charts.days), 'day')}", class_="dim"),
+            tag("p", f"the last {formats.plural(len(charts.days), 'day')}", class_="dim"),
             class_="verdict",
         ),
         _counting(charts), _spending(view, charts, days), _saves(charts, days), _beats(charts), place="charts",
@@ -34,7 +35,7 @@ def _counting(charts: Charts) -> Safe | None:
         " of the past is in these charts. The rest comes by itself.",
     )
     bar = tag("progress", value=charts.counted_pct, max=100, aria_label="Counted so far")
-    return frame.notice("go", told, " ", bar)
+    return layout.notice("go", told, " ", bar)
 
 
 def _day(text: str) -> str:
@@ -43,7 +44,7 @@ def _day(text: str) -> str:
         day = date.fromisoformat(text)
     except ValueError:
         return text
-    return words.day(day)
+    return formats.day(day)
 
 
 # -- spending --------------------------------------------------------------------------------------------------------
@@ -55,7 +56,7 @@ def _spending(view: View, charts: Charts, days: Sequence[str]) -> Safe:
     is_money = view.query.get("unit") == "usd"
     found = next((each for each in charts.spending if each.by == chosen), None)
     series = _named(_of_unit(found, money=is_money))
-    amount = words.dollars if is_money else words.short
+    amount = formats.dollars if is_money else formats.short
     unit = "money" if is_money else "tokens"
     return _chart(
         "Spent a day", f"{unit} a day, by {chosen}", days, series, amount, id_="spending", first="Day",
@@ -102,11 +103,11 @@ def _switch(word: str, query: dict[str, str], *, on: bool) -> Safe:
 
 def _saves(charts: Charts, days: Sequence[str]) -> Safe:
     series = [
-        Series(name=words.spell(each.name), values=each.values) for each in _named(charts.saves_by_cause)
+        Series(name=formats.spell(each.name), values=each.values) for each in _named(charts.saves_by_cause)
     ]
     aside = tag("a", "all emergency saves", href="/saves")
     return _chart(
-        "Emergency saves a day", "saves a day, by cause", days, series, words.short, id_="saves", first="Day",
+        "Emergency saves a day", "saves a day, by cause", days, series, formats.short, id_="saves", first="Day",
         aside=aside, nothing="No emergency saves in these days.",
     )  # fmt: skip
 
@@ -115,7 +116,7 @@ def _beats(charts: Charts) -> Safe:
     hours = [_hour(text) for text in charts.hours]
     series = [Series(name="beats", values=charts.beats_per_hour)]
     return _chart(
-        "Beats an hour", f"beats an hour, the last {words.plural(len(hours), 'hour')}", hours, series, words.short,
+        "Beats an hour", f"beats an hour, the last {formats.plural(len(hours), 'hour')}", hours, series, formats.short,
         id_="beats", first="Hour", nothing="No beats in these hours.",
     )  # fmt: skip
 
@@ -126,7 +127,7 @@ def _hour(text: str) -> str:
         at = datetime.fromisoformat(text)
     except ValueError:
         return text
-    return f"{words.day(at.date())} {at:%H:%M}"
+    return f"{formats.day(at.date())} {at:%H:%M}"
 
 
 def _named(series: Sequence[Series]) -> list[Series]:
@@ -139,7 +140,7 @@ def _chart(
     told: str,
     steps: Sequence[str],
     series: Sequence[Series],
-    amount: svg.Amount,
+    amount: bars.Amount,
     *,
     id_: str,
     first: str,
@@ -147,10 +148,10 @@ def _chart(
     aside: object = None,
 ) -> Safe:
     if not any(any(each.values) for each in series):
-        return frame.panel(title, frame.empty(nothing), id_=id_, aside=aside)
+        return layout.panel(title, layout.empty(nothing), id_=id_, aside=aside)
     total = sum(sum(each.values) for each in series)
     desc = f"{told}, {steps[0]} to {steps[-1]}; {amount(total)} in all. The numbers are in the table below."
-    return frame.panel(
-        title, svg.stacked(title, desc, steps, series, amount), svg.numbers(steps, series, amount, first=first),
+    return layout.panel(
+        title, bars.stacked(title, desc, steps, series, amount), bars.numbers(steps, series, amount, first=first),
         id_=id_, aside=aside,
     )  # fmt: skip

@@ -1,10 +1,10 @@
 """What the next attempt will be told, word for word."""
 
-from outlast.board.docs import Context, Row
-from outlast.web import frame, showing
-from outlast.web.frame import View
-from outlast.web.html import Safe, tag
-from outlast.web.icons import icon
+from outlast.dashboard.documents import Context, Row
+from outlast.web.html import layout, run_parts
+from outlast.web.html.html import Safe, tag
+from outlast.web.html.icons import icon
+from outlast.web.html.layout import View
 
 CHARS_MAX = 600_000
 
@@ -12,7 +12,7 @@ CHARS_MAX = 600_000
 def render(view: View, row: Row, given: Context) -> Safe:
     """The text exactly, with how much of a model's window it takes."""
     if not given.text:
-        body: object = frame.empty("There is nothing to tell yet")
+        body: object = layout.empty("There is nothing to tell yet")
     else:
         copy = tag(
             "button", icon("copy"), "Copy", type="button", class_="button only-js", data_copy=True,
@@ -31,9 +31,9 @@ def render(view: View, row: Row, given: Context) -> Safe:
             more,
         )  # fmt: skip
     aside = f"about {given.tokens:,} tokens, {len(given.text):,} characters"
-    return showing.page(
+    return run_parts.page(
         view,
         row,
         "context",
-        frame.panel("What the next attempt will be told", body, id_="context", aside=aside),
+        layout.panel("What the next attempt will be told", body, id_="context", aside=aside),
     )

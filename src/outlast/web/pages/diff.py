@@ -1,9 +1,9 @@
 """What a save changed, file by file, with the numbers of the lines on both sides: readable on a phone, without colour."""
 
-from outlast.board.docs import Against, Diff, FilePatch, Line, Row
-from outlast.web import frame, showing, words
-from outlast.web.frame import View
-from outlast.web.html import Safe, join, tag
+from outlast.dashboard.documents import Against, Diff, FilePatch, Line, Row
+from outlast.web.html import formats, layout, run_parts
+from outlast.web.html.html import Safe, join, tag
+from outlast.web.html.layout import View
 from outlast.web.pages import saves
 
 FILES_OPEN = 30
@@ -16,14 +16,14 @@ _SIDES: dict[Against, str] = {"before": "the save before", "head": "HEAD"}
 def render(view: View, row: Row, given: Diff) -> Safe:
     """A save against the one before, or against HEAD."""
     if not given.files:
-        body: object = frame.empty(f"Nothing differs from {_SIDES[given.against]}")
+        body: object = layout.empty(f"Nothing differs from {_SIDES[given.against]}")
     else:
         body = (
             _contents(given),
             _cut(given),
             [_file(at, each) for at, each in enumerate(given.files, start=1)],
         )
-    return showing.page(
+    return run_parts.page(
         view, row, "saves", _head(view, row, given), body, live=False, name=f"Save {given.save[:10]}"
     )  # fmt: skip
 
@@ -34,52 +34,52 @@ def _cut(given: Diff) -> Safe | None:
         return None
     more = given.files_total - len(given.files)
     told = (
-        f"{words.plural(more, 'more file differs', 'more files differ')} than are shown here. "
+        f"{formats.plural(more, 'more file differs', 'more files differ')} than are shown here. "
         if more
         else "Not all of it is shown here. "
     )
-    line = frame.command(f"git diff {given.other[:12]} {given.save[:12]}") if given.other else None
-    return frame.notice("warn", told, line)
+    line = layout.command(f"git diff {given.other[:12]} {given.save[:12]}") if given.other else None
+    return layout.notice("warn", told, line)
 
 
 def _head(view: View, row: Row, given: Diff) -> Safe:
     sides = [
-        tag("a", f"against {word}", href=frame.run_url(row.run, "saves", given.save, against=side),
+        tag("a", f"against {word}", href=layout.run_url(row.run, "saves", given.save, against=side),
             class_="button", aria_current="page" if side == given.against else None)
         for side, word in _SIDES.items()
     ]  # fmt: skip
     restore = None
     if not view.read_only:
-        link = frame.run_url(row.run, "do", "restore", save=given.save)
-        restore = frame.button("Restore to a new folder", link, sign="save")
+        link = layout.run_url(row.run, "do", "restore", save=given.save)
+        restore = layout.button("Restore to a new folder", link, sign="save")
     other = f" ({given.other[:10]})" if given.other else ""
     title = join((
         _count(given), f" against {_SIDES[given.against]}", tag("span", other, class_="dim mono") if other else None
     ))  # fmt: skip
-    return frame.panel(
+    return layout.panel(
         title,
-        tag("p", saves.kind(given.kind), " ", frame.when(view, given.at), " ", showing.clipped(given.reason, 300)),
+        tag("p", saves.kind(given.kind), " ", layout.when(view, given.at), " ", run_parts.clipped(given.reason, 300)),
         tag("div", sides, restore, class_="acts"),
-        tag("p", frame.command(given.restore)) if given.restore else None,
+        tag("p", layout.command(given.restore)) if given.restore else None,
         id_="save",
     )  # fmt: skip
 
 
 def _count(given: Diff) -> Safe:
     return join(
-        (words.plural(given.files_total, "file"), " ", _lines(given.lines_added, given.lines_deleted))
+        (formats.plural(given.files_total, "file"), " ", _lines(given.lines_added, given.lines_deleted))
     )
 
 
 def _lines(added: int, deleted: int) -> Safe:
     """So many lines more, so many less; what is none is not said."""
     more = (
-        tag("span", f"+{added:,}", class_="plus", title=f"{words.plural(added, 'line')} added")
+        tag("span", f"+{added:,}", class_="plus", title=f"{formats.plural(added, 'line')} added")
         if added
         else None
     )
     less = (
-        tag("span", f"−{deleted:,}", class_="minus", title=f"{words.plural(deleted, 'line')} deleted")
+        tag("span", f"−{deleted:,}", class_="minus", title=f"{formats.plural(deleted, 'line')} deleted")
         if deleted
         else None
     )
@@ -92,13 +92,13 @@ def _contents(given: Diff) -> Safe:
         for at, each in enumerate(given.files, start=1)
     ]
     return tag(
-        "details", tag("summary", words.plural(len(given.files), "file")), tag("ul", lines, class_="plain files"),
+        "details", tag("summary", formats.plural(len(given.files), "file")), tag("ul", lines, class_="plain files"),
         id="files", class_="panel", open=len(given.files) <= FILES_OPEN,
     )  # fmt: skip
 
 
 def _path(patch: FilePatch) -> Safe:
-    return tag("span", words.clip(patch.file.path, 400), class_="mono")
+    return tag("span", formats.clip(patch.file.path, 400), class_="mono")
 
 
 def _sizes(patch: FilePatch) -> Safe:
@@ -110,7 +110,7 @@ def _sizes(patch: FilePatch) -> Safe:
 
 
 def _file(at: int, patch: FilePatch) -> Safe:
-    name = words.clip(patch.file.path, 120)
+    name = formats.clip(patch.file.path, 120)
     cut = tag("p", "The rest of this file is not shown here.", class_="dim cut") if patch.cut else None
     if patch.lines:
         body: object = (

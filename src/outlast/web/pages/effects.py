@@ -1,9 +1,9 @@
 """The effects of a run: what was intended, what came of it, and what each look at it found. In doubt first."""
 
-from outlast.board.docs import Effects, EffectShown, Look, Row
-from outlast.web import frame, showing, words
-from outlast.web.frame import View
-from outlast.web.html import NOTHING, Safe, join, tag
+from outlast.dashboard.documents import Effects, EffectShown, Look, Row
+from outlast.web.html import formats, layout, run_parts
+from outlast.web.html.html import NOTHING, Safe, join, tag
+from outlast.web.html.layout import View
 
 LOOKS_SHOWN = 12
 _FOUND = {
@@ -27,21 +27,21 @@ def render(view: View, row: Row, given: Effects) -> Safe:
     others = [each for each in given.effects if each.effect.state != "in_doubt"]
     if not given.effects:
         told = "What a run does to the world outside (a push, a payment, a message) is on record here, before and after."
-        return showing.page(
-            view, row, "effects", frame.panel("Effects", frame.empty("No effects", told), id_="effects")
+        return run_parts.page(
+            view, row, "effects", layout.panel("Effects", layout.empty("No effects", told), id_="effects")
         )
     top = NOTHING
     if doubts:
-        title = f"In doubt: {words.plural(len(doubts), 'effect')}"
-        top = frame.panel(
-            title, showing.what_to_do(row), [_card(view, row, each) for each in doubts], id_="doubts"
+        title = f"In doubt: {formats.plural(len(doubts), 'effect')}"
+        top = layout.panel(
+            title, run_parts.what_to_do(row), [_card(view, row, each) for each in doubts], id_="doubts"
         )
     rest = [_card(view, row, each) for each in others] or [
         tag("p", "All effects shown here are in doubt.", class_="dim")
     ]
-    return showing.page(
-        view, row, "effects", top, frame.panel("Effects, newest first", rest, id_="effects", aside=words.plural(given.total, "effect")),
-        frame.pager(view, given.before),
+    return run_parts.page(
+        view, row, "effects", top, layout.panel("Effects, newest first", rest, id_="effects", aside=formats.plural(given.total, "effect")),
+        layout.pager(view, given.before),
     )  # fmt: skip
 
 
@@ -53,32 +53,36 @@ def _card(view: View, row: Row, shown: EffectShown) -> Safe:
     child = None
     if shown.run != row.run:
         child = tag(
-            "p", "of the child run ", tag("a", shown.run, href=frame.run_url(shown.run), class_="mono")
+            "p", "of the child run ", tag("a", shown.run, href=layout.run_url(shown.run), class_="mono")
         )
     first: list[tuple[str, object]] = [
         (
             "Intended",
-            join((frame.when(view, effect.intended_at), " (", frame.ago(view, effect.intended_at), ")")),
+            join((layout.when(view, effect.intended_at), " (", layout.ago(view, effect.intended_at), ")")),
         ),
         ("Outcome", _outcome(shown, name)),
         ("Looked into", _looks(view, shown, name) if shown.looks else None),
     ]
     rest: list[tuple[str, object]] = [
-        ("Policy", f"{words.spell(effect.policy)}: {_POLICIES.get(effect.policy, '')}"),
+        ("Policy", f"{formats.spell(effect.policy)}: {_POLICIES.get(effect.policy, '')}"),
         ("Tries", f"{effect.attempts:,}"),
-        ("Key", tag("code", showing.clipped(effect.key, 120))),
+        ("Key", tag("code", run_parts.clipped(effect.key, 120))),
         ("Called with", _called(shown)),
     ]
-    act = words.clip(showing.act_words(effect), 300)
-    more = frame.facts(rest)
+    act = formats.clip(run_parts.act_words(effect), 300)
+    more = layout.facts(rest)
     if not in_doubt:
         more = tag(
             "details", tag("summary", "policy, key, arguments"), more, id=f"effect-{name}-more", class_="fold"
         )
-    title = (tag("span", effect.id, class_="n"), showing.effect_badge(effect), tag("span", act, class_="act"))
+    title = (
+        tag("span", effect.id, class_="n"),
+        run_parts.effect_badge(effect),
+        tag("span", act, class_="act"),
+    )
     return tag(
-        "article", tag("h3", title), child, frame.facts(first), more,
-        showing.settle_links(view, shown.run, effect.id) if in_doubt else None,
+        "article", tag("h3", title), child, layout.facts(first), more,
+        run_parts.settle_links(view, shown.run, effect.id) if in_doubt else None,
         class_="effect", id=f"effect-{name}",
     )  # fmt: skip
 
@@ -86,12 +90,12 @@ def _card(view: View, row: Row, shown: EffectShown) -> Safe:
 def _outcome(shown: EffectShown, name: str) -> Safe:
     effect = shown.effect
     by = (
-        tag("span", f"settled by {words.clip(effect.settled_by, 80)}. ", class_="dim")
+        tag("span", f"settled by {formats.clip(effect.settled_by, 80)}. ", class_="dim")
         if effect.settled_by
         else None
     )
-    result = showing.value(effect.result, id_=f"effect-{name}-result", name="result")
-    evidence = showing.long_text(effect.evidence, id_=f"effect-{name}-why", name="evidence")
+    result = run_parts.value(effect.result, id_=f"effect-{name}-result", name="result")
+    evidence = run_parts.long_text(effect.evidence, id_=f"effect-{name}-why", name="evidence")
     if effect.state in ("in_doubt", "open"):
         word = "none yet, it is under way" if effect.state == "open" else "nobody knows"
         return join((tag("span", word), tag("div", evidence) if evidence else None))
@@ -106,10 +110,10 @@ def _outcome(shown: EffectShown, name: str) -> Safe:
 
 def _called(shown: EffectShown) -> Safe | None:
     """Its arguments as they are on record."""
-    told = showing.pretty(shown.effect.args)
-    cut = len(told) - showing.FOLDED_CHARS
+    told = run_parts.pretty(shown.effect.args)
+    cut = len(told) - run_parts.FOLDED_CHARS
     more = tag("p", f"cut here: {cut:,} more characters", class_="dim") if cut > 0 else None
-    return None if told == "null" else join((tag("pre", told[: showing.FOLDED_CHARS], class_="pre"), more))
+    return None if told == "null" else join((tag("pre", told[: run_parts.FOLDED_CHARS], class_="pre"), more))
 
 
 def _looks(view: View, shown: EffectShown, name: str) -> Safe:
@@ -123,6 +127,6 @@ def _looks(view: View, shown: EffectShown, name: str) -> Safe:
 
 def _look(view: View, look: Look, id_: str) -> Safe:
     sign, word = _FOUND.get(look.finding or "", ("in_doubt", "no outcome"))
-    by = f" by {words.clip(look.by, 80)}" if look.by else ""
-    evidence = showing.long_text(look.evidence, id_=id_, name="evidence")
-    return tag("li", frame.when(view, look.at), " ", frame.labelled(sign, f"{word}{by}"), " ", evidence)
+    by = f" by {formats.clip(look.by, 80)}" if look.by else ""
+    evidence = run_parts.long_text(look.evidence, id_=id_, name="evidence")
+    return tag("li", layout.when(view, look.at), " ", layout.labelled(sign, f"{word}{by}"), " ", evidence)

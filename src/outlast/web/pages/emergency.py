@@ -2,12 +2,13 @@
 
 from collections.abc import Iterator
 
-from outlast.board.docs import Emergencies, Emergency
 from outlast.core.statuses import CLOSED
-from outlast.web import frame, helping, svg, words
-from outlast.web.frame import View, run_url, url
-from outlast.web.html import Safe, join, tag
-from outlast.web.icons import icon
+from outlast.dashboard.documents import Emergencies, Emergency
+from outlast.web.charts import bars as charts_bars
+from outlast.web.html import formats, layout, next_step
+from outlast.web.html.html import Safe, join, tag
+from outlast.web.html.icons import icon
+from outlast.web.html.layout import View, run_url, url
 
 EVIDENCE_CHARS_MAX = 240
 SHORT_CHARS = 7
@@ -17,17 +18,17 @@ _HEADS = ("When", "Run", "Why", "Work saved", "Picked up")
 def render(view: View, found: Emergencies) -> Safe:
     """The page, newest first."""
     cause = view.query.get("cause", "")
-    return frame.page(
+    return layout.page(
         view, "Emergency saves", _head(found, cause), _causes(view, found, cause), _list(view, found, cause),
-        frame.pager(view, found.before), place="saves",
+        layout.pager(view, found.before), place="saves",
     )  # fmt: skip
 
 
 def _head(found: Emergencies, cause: str) -> Safe:
     lost = sum(1 for save in found.saves if save.picked_up is None)
-    told = f"{words.plural(found.total, 'save')} made because something happened"
+    told = f"{formats.plural(found.total, 'save')} made because something happened"
     if cause:
-        told = f"{words.plural(found.total, 'save')}, cause: {words.spell(cause)}"
+        told = f"{formats.plural(found.total, 'save')}, cause: {formats.spell(cause)}"
     waits = f"; {lost:,} of those below not picked up yet" if lost else ""
     return tag(
         "div", tag("h1", "Emergency saves"), tag("p", f"{told}{waits}", class_="dim"), class_="verdict"
@@ -41,11 +42,13 @@ def _causes(view: View, found: Emergencies, cause: str) -> Safe | None:
     counted = sorted(found.causes, key=lambda count: -count.runs)
     bars = [(_cause_link(count.name, cause), "s1", count.runs) for count in counted]
     every = tag("a", "all causes", href=url(view.path)) if cause else None
-    return frame.panel("By cause", svg.side_by_side("Saves by cause", bars), aside=every, id_="causes")
+    return layout.panel(
+        "By cause", charts_bars.side_by_side("Saves by cause", bars), aside=every, id_="causes"
+    )
 
 
 def _cause_link(name: str, chosen: str) -> Safe:
-    said = words.spell(name) or "not known"
+    said = formats.spell(name) or "not known"
     return tag(
         "a",
         icon(name),
@@ -68,8 +71,8 @@ def _list(view: View, found: Emergencies, cause: str) -> Safe:
 
 def _none(view: View, cause: str) -> Safe:
     if cause or "before" in view.query:
-        return frame.empty("There are no such saves.", tag("a", "Show all", href=url(view.path)))
-    return frame.empty(
+        return layout.empty("There are no such saves.", tag("a", "Show all", href=url(view.path)))
+    return layout.empty(
         "No emergency saves.",
         "When an agent is stopped by a signal, a limit or a crash, its files are saved first, and it is told here.",
     )
@@ -88,18 +91,18 @@ def _row(view: View, save: Emergency) -> Safe:
 
 
 def _when(view: View, save: Emergency) -> Safe:
-    return tag("div", frame.when(view, save.at), tag("div", frame.ago(view, save.at), class_="dim"))
+    return tag("div", layout.when(view, save.at), tag("div", layout.ago(view, save.at), class_="dim"))
 
 
 def _run(save: Emergency) -> Safe:
-    name = tag("a", words.clip(save.task, 60), href=run_url(save.run), class_="task", data_row=True)
-    return tag("div", tag("div", name), tag("div", words.clip(save.project_name, 40), class_="dim"))
+    name = tag("a", formats.clip(save.task, 60), href=run_url(save.run), class_="task", data_row=True)
+    return tag("div", tag("div", name), tag("div", formats.clip(save.project_name, 40), class_="dim"))
 
 
 def _why(save: Emergency) -> Safe:
     """The cause by sign and word, and what it is known by."""
-    known = words.clip(save.evidence or save.reason, EVIDENCE_CHARS_MAX)
-    said = frame.cause(save.cause) if save.cause else tag("span", words.spell(save.kind))
+    known = formats.clip(save.evidence or save.reason, EVIDENCE_CHARS_MAX)
+    said = layout.cause(save.cause) if save.cause else tag("span", formats.spell(save.kind))
     return tag("div", tag("div", said, class_="strong"), tag("div", known, class_="dim") if known else None)
 
 
@@ -107,14 +110,14 @@ def _work(save: Emergency) -> Safe:
     """What is new in it. A save has all files: one that differs in none from the save before has saved no less."""
     files = "files not counted"
     if save.files is not None:
-        changed = f"{words.plural(save.files, 'file')} changed since the save before"
+        changed = f"{formats.plural(save.files, 'file')} changed since the save before"
         files = changed if save.files else "all files, none changed since the save before"
     left_out = f", {save.left_out:,} left out" if save.left_out else ""
     under = (
         f"beat {save.beat:,} · ",
         tag(
             "a",
-            tag("span", f"save of {words.clip(save.task, 60)}: ", class_="unseen"),
+            tag("span", f"save of {formats.clip(save.task, 60)}: ", class_="unseen"),
             save.commit[:SHORT_CHARS],
             href=run_url(save.run, "saves", save.commit),
             class_="mono",
@@ -125,21 +128,23 @@ def _work(save: Emergency) -> Safe:
 
 def _picked_up(view: View, save: Emergency) -> Safe:
     if save.picked_up is not None:
-        by = frame.labelled("pick", f"by attempt {save.picked_up:,}", "good")
-        return tag("div", by, tag("div", frame.when(view, save.picked_up_at), class_="dim"))
+        by = layout.labelled("pick", f"by attempt {save.picked_up:,}", "good")
+        return tag("div", by, tag("div", layout.when(view, save.picked_up_at), class_="dim"))
     return tag(
-        "div", tag("div", frame.labelled("parked", "not yet", "warn")), tag("div", join(_goes_on(view, save)))
+        "div",
+        tag("div", layout.labelled("parked", "not yet", "warn")),
+        tag("div", join(_goes_on(view, save))),
     )
 
 
 def _goes_on(view: View, save: Emergency) -> Iterator[object]:
     if save.status in CLOSED:
-        yield tag("span", words.spell(save.status), class_="dim")
+        yield tag("span", formats.spell(save.status), class_="dim")
     elif save.status == "running" or view.read_only:
-        yield frame.badge(save.status)
+        yield layout.badge(save.status)
     elif save.act in ("settle", "resume"):
         said = "settle it first" if save.act == "settle" else "resume"
-        named = tag("span", f": {words.clip(save.task, 60)}", class_="unseen")
-        yield tag("a", said, named, href=helping.link(save.run, save.act, save.command))
+        named = tag("span", f": {formats.clip(save.task, 60)}", class_="unseen")
+        yield tag("a", said, named, href=next_step.link(save.run, save.act, save.command))
     else:
-        yield frame.badge(save.status)
+        yield layout.badge(save.status)

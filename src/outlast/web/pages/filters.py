@@ -2,12 +2,12 @@
 
 import msgspec
 
-from outlast.board.docs import Ask, Count, Overview
-from outlast.supervisor.reporting import KINDS
-from outlast.web import words
-from outlast.web.frame import url
-from outlast.web.html import Safe, tag
-from outlast.web.icons import icon
+from outlast.dashboard.documents import Ask, Count, Overview
+from outlast.dashboard.report import KINDS
+from outlast.web.html import formats
+from outlast.web.html.html import Safe, tag
+from outlast.web.html.icons import icon
+from outlast.web.html.layout import url
 
 CHOICES_MAX = 200  # projects or agents in a list to choose from
 _SORTS = (
@@ -67,7 +67,7 @@ def _statuses(ask: Ask, overview: Overview) -> Safe | None:
         return None
     chips = [
         _chip(
-            words.spell(count.name), count.runs, link(ask, status=_toggled(ask.status, count.name)),
+            formats.spell(count.name), count.runs, link(ask, status=_toggled(ask.status, count.name)),
             on=count.name in ask.status, sign=count.name, small=True,
         )
         for count in there
@@ -128,13 +128,13 @@ def _select(name: str, label: str, none: str, chosen: str, counts: tuple[Count, 
     options = [tag("option", none, value="")]
     names = {count.name for count in counts[:CHOICES_MAX]}
     if chosen and chosen not in names:
-        options.append(tag("option", words.clip(chosen, 40), value=chosen, selected=True))
+        options.append(tag("option", formats.clip(chosen, 40), value=chosen, selected=True))
     options += [_option(count, chosen) for count in counts[:CHOICES_MAX] if count.name]
     return _labelled(label, tag("select", options, name=name, id=f"f-{name}"), f"f-{name}")
 
 
 def _option(count: Count, chosen: str) -> Safe:
-    told = f"{words.clip(count.label or count.name, 40)} ({count.runs:,})"
+    told = f"{formats.clip(count.label or count.name, 40)} ({count.runs:,})"
     return tag("option", told, value=count.name, selected=count.name == chosen)
 
 

@@ -1,8 +1,8 @@
 """Where a token is asked for: the page is open to more than this machine."""
 
-from outlast.web import frame
-from outlast.web.frame import View
-from outlast.web.html import Safe, tag
+from outlast.web.html import layout
+from outlast.web.html.html import Safe, tag
+from outlast.web.html.layout import View
 
 
 def render(view: View, problem: str) -> Safe:
@@ -17,13 +17,13 @@ def render(view: View, problem: str) -> Safe:
         ".",
     )
     form = tag(
-        "form", frame.csrf(view), tag("input", type="hidden", name="next", value=view.query.get("next", "")),
+        "form", layout.csrf(view), tag("input", type="hidden", name="next", value=view.query.get("next", "")),
         tag("div", tag("label", "Token", for_="token"), field, tag("span", hint, class_="hint", id="token-hint"), class_="row"),
         tag("div", tag("button", "Open", class_="button primary"), class_="actions"),
         method="post", action="/login", class_="form",
     )  # fmt: skip
-    told = frame.notice("bad", problem) if problem else None
-    return frame.page(
+    told = layout.notice("bad", problem) if problem else None
+    return layout.page(
         view,
         "Token needed",
         tag("div", tag("h1", "This page needs a token"), told, form, class_="ask panel"),

@@ -2,10 +2,10 @@
 
 import re
 
-from outlast.board.docs import Output, OutputLine, Row
-from outlast.web import frame, showing, words
-from outlast.web.frame import View
-from outlast.web.html import Safe, tag
+from outlast.dashboard.documents import Output, OutputLine, Row
+from outlast.web.html import formats, layout, run_parts
+from outlast.web.html.html import Safe, tag
+from outlast.web.html.layout import View
 
 LINES_MAX = 2_000
 ATTEMPTS_SHOWN = 12
@@ -17,17 +17,17 @@ _COLOURS = re.compile(r"\x1b\[[0-9;?]{0,40}[A-Za-z]")
 def render(view: View, row: Row, given: Output) -> Safe:
     """The newest lines are at the end, where the box stands when it is opened."""
     if given.problem:
-        body: object = frame.notice("warn", given.problem)
+        body: object = layout.notice("warn", given.problem)
     elif not given.lines:
-        body = frame.empty("No line was written", "What the agent prints comes here while it runs.")
+        body = layout.empty("No line was written", "What the agent prints comes here while it runs.")
     else:
         body = _box(view, given)
     told = None
     if any(line.at and line.moment is None for line in given.lines):
         told = tag("p", "Times are by the clock of the machine that it ran on.", class_="dim")
-    parts = (_attempts(row, given), frame.ours(view, f"outlast output {row.run} -f"), told, body)
+    parts = (_attempts(row, given), layout.ours(view, f"outlast output {row.run} -f"), told, body)
     aside = f"attempt {given.attempt}" if given.attempts else None
-    return showing.page(view, row, "output", frame.panel("Output", parts, id_="output", aside=aside))
+    return run_parts.page(view, row, "output", layout.panel("Output", parts, id_="output", aside=aside))
 
 
 def _attempts(row: Row, given: Output) -> Safe | None:
@@ -38,14 +38,14 @@ def _attempts(row: Row, given: Output) -> Safe | None:
     if given.attempt not in shown:
         shown.append(given.attempt)
     links = [
-        tag("a", f"attempt {each}", href=frame.run_url(row.run, "output", attempt=each), class_="button small",
+        tag("a", f"attempt {each}", href=layout.run_url(row.run, "output", attempt=each), class_="button small",
             aria_current="page" if each == given.attempt else None)
         for each in shown
     ]  # fmt: skip
     older = [each for each in newest if each not in shown]
     more = None
     if older:
-        rest = [tag("a", each, href=frame.run_url(row.run, "output", attempt=each)) for each in older[:200]]
+        rest = [tag("a", each, href=layout.run_url(row.run, "output", attempt=each)) for each in older[:200]]
         more = tag(
             "details",
             tag("summary", f"{len(older):,} older"),
@@ -61,9 +61,9 @@ def _box(view: View, given: Output) -> Safe:
     hidden = len(given.lines) - len(lines)
     before = []
     if given.cut:
-        before.append(f"{words.size(given.cut)} before this")
+        before.append(f"{formats.size(given.cut)} before this")
     if hidden:
-        before.append(f"{words.plural(hidden, 'line')} before this")
+        before.append(f"{formats.plural(hidden, 'line')} before this")
     first = tag("li", f"({' and '.join(before)} are not shown here)", class_="ours") if before else None
     listed = tag("ol", first, [_line(view, each) for each in lines], class_="log")
     return tag(

@@ -3,12 +3,12 @@
 from collections.abc import Iterable, Iterator
 from itertools import groupby
 
-from outlast.board.docs import Ask, Overview, Row
-from outlast.board.saying import verdict
-from outlast.web import frame, helping, words
-from outlast.web.frame import View, ago, badge, run_url
-from outlast.web.html import NOTHING, Safe, tag
-from outlast.web.icons import icon
+from outlast.dashboard.documents import Ask, Overview, Row
+from outlast.dashboard.overview.verdict import verdict
+from outlast.web.html import formats, layout, next_step
+from outlast.web.html.html import NOTHING, Safe, tag
+from outlast.web.html.icons import icon
+from outlast.web.html.layout import View, ago, badge, run_url
 from outlast.web.pages import filters
 
 CARDS_MAX = 6
@@ -24,8 +24,8 @@ def render(view: View, ask: Ask, overview: Overview) -> Safe:
     """All runs at a glance."""
     told, _ = verdict(overview)
     if not overview.total:
-        return frame.page(view, "No runs yet", _verdict(overview), _nothing_yet(view), place="overview")
-    return frame.page(
+        return layout.page(view, "No runs yet", _verdict(overview), _nothing_yet(view), place="overview")
+    return layout.page(
         view, told, _verdict(overview), _needs(view, overview), filters.render(ask, overview), _fitting(ask, overview),
         _table(view, ask, overview), _pages(ask, overview), place="overview",
     )  # fmt: skip
@@ -60,11 +60,11 @@ def _sums(overview: Overview) -> Iterator[object]:
             yield f"{counts[name]:,} {name}"
     spent = overview.all_spent
     if spent is not None and spent.tokens:
-        yield f"{words.short(spent.tokens)} tokens, {words.cost(spent)}"
+        yield f"{formats.short(spent.tokens)} tokens, {formats.cost(spent)}"
 
 
 def _nothing_yet(view: View) -> Safe:
-    return frame.empty(
+    return layout.empty(
         "Nothing was started on this store.",
         "Put `outlast run --` before the command of an agent. It shows up here by itself.",
         command_line=f"{view.outlast} run -- claude -p 'make the tests pass'",
@@ -99,14 +99,14 @@ def _needs(view: View, overview: Overview) -> Safe:
 def _card(view: View, row: Row) -> Safe:
     head = (
         badge(row),
-        tag("a", words.clip(row.task, 60), href=run_url(row.run), class_="task"),
+        tag("a", formats.clip(row.task, 60), href=run_url(row.run), class_="task"),
         ago(view, row.updated_at),
     )
     return tag(
         "li",
         tag("div", head, class_="card-head"),
-        tag("p", words.clip(helping.why(row), WHY_CHARS_MAX) or "it waits for a person", class_="why"),
-        tag("p", words.clip(row.goal, GOAL_CHARS_MAX), class_="dim goal") if row.goal else None,
+        tag("p", formats.clip(next_step.why(row), WHY_CHARS_MAX) or "it waits for a person", class_="why"),
+        tag("p", formats.clip(row.goal, GOAL_CHARS_MAX), class_="dim goal") if row.goal else None,
         tag("div", _helps(view, row), class_="card-foot"),
         class_=f"card t-{'warn' if row.stranded else 'bad'}", id=f"n-{row.run}",
     )  # fmt: skip
@@ -114,16 +114,16 @@ def _card(view: View, row: Row) -> Safe:
 
 def _helps(view: View, row: Row) -> Iterator[Safe]:
     """What helps a run: a button, and the same as a command; of a program of somebody's own, that it is theirs to start."""
-    if helping.is_started_by_hand(row):
+    if next_step.is_started_by_hand(row):
         yield tag("span", f"Start its program again: it goes on at beat {row.beats + 1:,}.")
         return
     if row.act is not None and not view.read_only:
-        named = (helping.word(row), tag("span", f": {words.clip(row.task, 60)}", class_="unseen"))
-        yield frame.button(named, helping.link(row.run, row.act, row.command), primary=True)
-    if helping.typed(row):
-        yield frame.ours(view, helping.typed(row))
+        named = (next_step.word(row), tag("span", f": {formats.clip(row.task, 60)}", class_="unseen"))
+        yield layout.button(named, next_step.link(row.run, row.act, row.command), primary=True)
+    if next_step.typed(row):
+        yield layout.ours(view, next_step.typed(row))
     elif row.act == "settle" and view.read_only:
-        yield frame.ours(view, f"outlast effects {row.run}")
+        yield layout.ours(view, f"outlast effects {row.run}")
     if row.own_program and row.act == "resume":
         yield tag("span", "Then start its program again.")
 
@@ -136,8 +136,8 @@ def _fitting(ask: Ask, overview: Overview) -> Safe | None:
     if not filters.is_filtered(ask):
         return None
     spent = overview.spent
-    amounts = f": {words.short(spent.tokens)} tokens, {words.cost(spent)}" if spent.tokens else ""
-    told = f"{words.plural(overview.found, 'run fits', 'runs fit')} of {overview.total:,}{amounts}"
+    amounts = f": {formats.short(spent.tokens)} tokens, {formats.cost(spent)}" if spent.tokens else ""
+    told = f"{formats.plural(overview.found, 'run fits', 'runs fit')} of {overview.total:,}{amounts}"
     return tag("p", told, class_="dim", id="fitting")
 
 
@@ -145,10 +145,12 @@ def _table(view: View, ask: Ask, overview: Overview) -> Safe:
     if not overview.rows:
         clear = tag("a", "Show all runs", href=filters.link(Ask()))
         return tag(
-            "div", frame.empty(f"None of {words.plural(overview.total, 'run')} fits.", clear), id="runs"
+            "div", layout.empty(f"None of {formats.plural(overview.total, 'run')} fits.", clear), id="runs"
         )
     head = tag("tr", [tag("th", name, scope="col") for name in _COLUMNS])
-    caption = f"Runs, {words.plural(overview.found, 'fits', 'fit')}; page {overview.page} of {overview.pages}"
+    caption = (
+        f"Runs, {formats.plural(overview.found, 'fits', 'fit')}; page {overview.page} of {overview.pages}"
+    )
     return tag(
         "table", tag("caption", caption, class_="unseen"), tag("thead", head), _bodies(view, ask, overview),
         class_="table runs", id="runs",
@@ -184,16 +186,16 @@ def _depths(rows: Iterable[Row]) -> dict[str, int]:
 
 def _group(row: Row, runs: int) -> Safe:
     path = (
-        tag("span", words.clip(row.project, PATH_CHARS_MAX), class_="dim path")
+        tag("span", formats.clip(row.project, PATH_CHARS_MAX), class_="dim path")
         if row.project != row.project_name
         else None
     )
-    told = tag("span", words.plural(runs, "run"), class_="dim") if runs else None
+    told = tag("span", formats.plural(runs, "run"), class_="dim") if runs else None
     return tag(
         "tr",
         tag(
             "th",
-            words.clip(row.project_name, 60),
+            formats.clip(row.project_name, 60),
             " ",
             told,
             " ",
@@ -211,7 +213,7 @@ def _row(view: View, row: Row, depth: int, *, with_project: bool = False) -> Saf
         tag("td", badge(row), tag("div", _under_status(row), class_="dim")),
         tag("td", _task(row, depth, with_project=with_project), class_=f"d{depth}" if depth else None),
         tag("td", _agent(row)),
-        tag("td", frame.progress(row.beats, row.plan_total)),
+        tag("td", layout.progress(row.beats, row.plan_total)),
         tag("td", _activity(view, row)),
         tag("td", _budget(row)),
         tag("td", _save(row)),
@@ -221,8 +223,8 @@ def _row(view: View, row: Row, depth: int, *, with_project: bool = False) -> Saf
 
 
 def _agent(row: Row) -> tuple[object, ...]:
-    model = tag("div", words.clip(row.model, NAME_CHARS_MAX), class_="dim") if row.model else None
-    return (tag("div", words.clip(row.agent, NAME_CHARS_MAX)) if row.agent else _none(), model)
+    model = tag("div", formats.clip(row.model, NAME_CHARS_MAX), class_="dim") if row.model else None
+    return (tag("div", formats.clip(row.agent, NAME_CHARS_MAX)) if row.agent else _none(), model)
 
 
 def _none() -> Safe:
@@ -232,15 +234,15 @@ def _none() -> Safe:
 
 def _under_status(row: Row) -> object:
     if row.in_doubt:
-        return words.plural(row.in_doubt, "effect")
-    return words.spell(row.cause) if row.cause and row.cause != "done" else None
+        return formats.plural(row.in_doubt, "effect")
+    return formats.spell(row.cause) if row.cause and row.cause != "done" else None
 
 
 def _task(row: Row, depth: int, *, with_project: bool) -> tuple[object, ...]:
-    link = tag("a", words.clip(row.task, 60), href=run_url(row.run), class_="task", data_row=True)
-    doing = helping.why(row) if row.what in ("needs you", "stopped") else row.step or row.stage
+    link = tag("a", formats.clip(row.task, 60), href=run_url(row.run), class_="task", data_row=True)
+    doing = next_step.why(row) if row.what in ("needs you", "stopped") else row.step or row.stage
     told = (row.project_name if with_project else "", doing, row.goal)
-    second = " · ".join(words.clip(each, GOAL_CHARS_MAX) for each in told if each) or row.run
+    second = " · ".join(formats.clip(each, GOAL_CHARS_MAX) for each in told if each) or row.run
     return (
         tag("div", icon("child") if depth else None, link, class_="line"),
         tag("div", second, class_="line dim"),
@@ -248,24 +250,26 @@ def _task(row: Row, depth: int, *, with_project: bool) -> tuple[object, ...]:
 
 
 def _activity(view: View, row: Row) -> tuple[object, ...]:
-    under: object = frame.quiet(row) or None
+    under: object = layout.quiet(row) or None
     if row.status == "parked" and row.parked_until is not None:
-        under = tag("span", "until ", frame.when(view, row.parked_until), class_="dim")
+        under = tag("span", "until ", layout.when(view, row.parked_until), class_="dim")
     return (tag("div", ago(view, row.active_at or row.updated_at)), tag("div", under) if under else None)
 
 
 def _budget(row: Row) -> Safe:
     if row.meters:
-        return frame.meter(row.meters[0])
+        return layout.meter(row.meters[0])
     return (
-        tag("span", f"{words.short(row.spent.tokens)} tokens", class_="dim") if row.spent.tokens else _none()
+        tag("span", f"{formats.short(row.spent.tokens)} tokens", class_="dim")
+        if row.spent.tokens
+        else _none()
     )
 
 
 def _save(row: Row) -> Safe:
     if not row.last_save:
         return _none()
-    named = tag("span", f"save of {words.clip(row.task, 60)}: ", class_="unseen")
+    named = tag("span", f"save of {formats.clip(row.task, 60)}: ", class_="unseen")
     return tag("a", named, row.last_save[:7], href=run_url(row.run, "saves", row.last_save), class_="mono")
 
 
@@ -273,4 +277,4 @@ def _pages(ask: Ask, overview: Overview) -> Safe:
     near = {
         number: f"{filters.link(ask, page=number)}#runs" for number in (overview.page - 1, overview.page + 1)
     }
-    return frame.pages(overview.page, overview.pages, near)
+    return layout.pages(overview.page, overview.pages, near)

@@ -4,13 +4,14 @@ import re
 from collections.abc import Iterable, Sequence
 from datetime import datetime
 
-from outlast.board.docs import Beats, Row, RunPage, Timeline
 from outlast.core.values import MemoryRef, SessionMark
-from outlast.runs.show import Completed, Effect, PlanStep, Shown
-from outlast.web import drawing, frame, helping, showing, words
-from outlast.web.frame import View
-from outlast.web.html import NOTHING, Safe, join, tag
-from outlast.web.icons import icon
+from outlast.dashboard.documents import Beats, Row, RunPage, Timeline
+from outlast.inspect.show import Completed, Effect, PlanStep, Shown
+from outlast.web.charts import run_charts
+from outlast.web.html import formats, layout, next_step, run_parts
+from outlast.web.html.html import NOTHING, Safe, join, tag
+from outlast.web.html.icons import icon
+from outlast.web.html.layout import View
 
 STEPS_DONE_SHOWN = 12
 STEPS_TO_DO_SHOWN = 15
@@ -33,8 +34,8 @@ def render(view: View, page: RunPage) -> Safe:
         _facts_panel(view, page),
         _memory_panel(shown.memory),
     )
-    return showing.page(
-        view, row, "run", showing.act_buttons(view, row), _needs(view, page), _doubts(view, row, shown),
+    return run_parts.page(
+        view, row, "run", run_parts.act_buttons(view, row), _needs(view, page), _doubts(view, row, shown),
         _timeline_panel(view, row, page.timeline), tag("div", tag("div", left), tag("div", right), class_="columns"),
         below=[child.run for child in shown.children[-CHILDREN_SHOWN:]],
     )  # fmt: skip
@@ -46,28 +47,28 @@ def render(view: View, page: RunPage) -> Safe:
 def _needs(view: View, page: RunPage) -> Safe:
     """Why it stands as it does, and the command that helps."""
     row = page.row
-    tone: frame.Tone = "bad" if row.what == "needs you" else "warn" if row.what == "stopped" else "go"
+    tone: layout.Tone = "bad" if row.what == "needs you" else "warn" if row.what == "stopped" else "go"
     if row.what == "done":
         tone = "good" if row.status == "done" else "mute"
-    why = helping.why(row) or page.shown.evidence or _plain_state(row)
-    parts: list[object] = [showing.long_text(why, id_="why", name="reason")]
+    why = next_step.why(row) or page.shown.evidence or _plain_state(row)
+    parts: list[object] = [run_parts.long_text(why, id_="why", name="reason")]
     if row.quiet:
         tone = "warn" if row.quiet == "stuck" else tone
         parts.append(_quiet(row))
     if row.parked_until is not None:
         parts.append(tag("p", _wakes(view, row, row.parked_until)))
-    elif helping.is_started_by_hand(row):
+    elif next_step.is_started_by_hand(row):
         parts.append(tag("p", "It is somebody's own program: start that again, and it goes on."))
     elif row.stranded:
         parts.append(tag("p", "Nobody starts it again by itself: resume it."))
     if page.waits:
         parts.append(tag("p", "It waits ", page.waits, "."))
     if row.parent:
-        root = tag("a", f"run {row.root}", href=frame.run_url(row.root))
+        root = tag("a", f"run {row.root}", href=layout.run_url(row.root))
         parts.append(tag("p", "It is a child: pause, resume and budget act on its root, ", root, "."))
-    typed = f"outlast pause {row.run}" if row.quiet == "stuck" else helping.typed(row)
-    if typed and not helping.is_started_by_hand(row):
-        parts.append(tag("p", frame.ours(view, typed)))
+    typed = f"outlast pause {row.run}" if row.quiet == "stuck" else next_step.typed(row)
+    if typed and not next_step.is_started_by_hand(row):
+        parts.append(tag("p", layout.ours(view, typed)))
     word = {"needs you": "Needs you: ", "stopped": "Stopped: "}.get(row.what)
     sign = {
         "needs you": "needs-you",
@@ -75,13 +76,15 @@ def _needs(view: View, page: RunPage) -> Safe:
         "running": row.quiet or "running",
         "done": "done",
     }[row.what]
-    return tag("div", frame.notice(tone, tag("strong", word) if word else None, parts, sign=sign), id="needs")
+    return tag(
+        "div", layout.notice(tone, tag("strong", word) if word else None, parts, sign=sign), id="needs"
+    )
 
 
 def _quiet(row: Row) -> Safe:
     """Of one that lives and does nothing: for how long, where to look, and what helps."""
-    output = tag("a", "its output", href=frame.run_url(row.run, "output"))
-    age = words.about(row.quiet_s)
+    output = tag("a", "its output", href=layout.run_url(row.run, "output"))
+    age = formats.about(row.quiet_s)
     if row.quiet == "idle":
         return tag("p", f"Nothing was heard of it for {age}, as in a long build or test. See ", output, ".")
     hangs = "; if it hangs, pause it, then resume it."
@@ -91,12 +94,12 @@ def _quiet(row: Row) -> Safe:
 def _wakes(view: View, row: Row, until: datetime) -> tuple[object, ...]:
     """Who starts it when its time has come. Nothing does by itself but the service, and nobody a program of one's own."""
     if until > view.now:
-        waits = ("It waits until ", frame.when(view, until), " (", frame.ago(view, until), "). ")
+        waits = ("It waits until ", layout.when(view, until), " (", layout.ago(view, until), "). ")
         if row.own_program:
             return (*waits, "Start its program then.")
         by_hand = tag("code", f"{view.outlast} resume --all")
         return (*waits, "After that the service starts it, or ", by_hand, ".")
-    come = ("Its time has come: it waited until ", frame.when(view, until), ". ")
+    come = ("Its time has come: it waited until ", layout.when(view, until), ". ")
     return (*come, "Start its program again." if row.own_program else "Resume it.")
 
 
@@ -107,7 +110,7 @@ def _plain_state(row: Row) -> str:
         case "done":
             return "It is done."
         case _:
-            return f"It is {words.spell(row.status)}."
+            return f"It is {formats.spell(row.status)}."
 
 
 def _doubts(view: View, row: Row, shown: Shown) -> Safe:
@@ -120,20 +123,20 @@ def _doubts(view: View, row: Row, shown: Shown) -> Safe:
     rest = max(0, elsewhere) + max(0, len(doubts) - DOUBTS_SHOWN)
     more = None
     if rest:
-        link = tag("a", "all effects", href=frame.run_url(row.run, "effects"))
+        link = tag("a", "all effects", href=layout.run_url(row.run, "effects"))
         more = tag("p", f"{rest:,} more, of this run or its children: see ", link, ".")
-    title = f"In doubt: {words.plural(len(doubts) or rest, 'effect')}"
-    return frame.panel(title, showing.what_to_do(row), cards, more, id_="doubts")
+    title = f"In doubt: {formats.plural(len(doubts) or rest, 'effect')}"
+    return layout.panel(title, run_parts.what_to_do(row), cards, more, id_="doubts")
 
 
 def _doubt(view: View, row: Row, effect: Effect) -> Safe:
     return tag(
         "article",
-        tag("h3", tag("span", effect.id, class_="n"), " ", showing.clipped(showing.act_words(effect), 300)),
-        tag("p", "intended ", frame.ago(view, effect.intended_at), ", at ", frame.when(view, effect.intended_at), "; ",
+        tag("h3", tag("span", effect.id, class_="n"), " ", run_parts.clipped(run_parts.act_words(effect), 300)),
+        tag("p", "intended ", layout.ago(view, effect.intended_at), ", at ", layout.when(view, effect.intended_at), "; ",
             f"policy {effect.policy}; no outcome", class_="dim"),
-        tag("p", showing.long_text(effect.evidence, id_=f"doubt-{effect.id}-why", name="evidence", most=showing.RESULT_CHARS)) if effect.evidence else None,
-        showing.settle_links(view, row.run, effect.id), class_="doubt", id=f"doubt-{effect.id}",
+        tag("p", run_parts.long_text(effect.evidence, id_=f"doubt-{effect.id}-why", name="evidence", most=run_parts.RESULT_CHARS)) if effect.evidence else None,
+        run_parts.settle_links(view, row.run, effect.id), class_="doubt", id=f"doubt-{effect.id}",
     )  # fmt: skip
 
 
@@ -142,24 +145,24 @@ def _doubt(view: View, row: Row, effect: Effect) -> Safe:
 
 def _timeline_panel(view: View, row: Row, timeline: Timeline) -> Safe:
     if not timeline.attempts and not timeline.beats and not timeline.moments:
-        nothing = frame.empty("Nothing has happened yet", "It waits for its first attempt.")
-        return frame.panel("Timeline", nothing, id_="timeline")
+        nothing = layout.empty("Nothing has happened yet", "It waits for its first attempt.")
+        return layout.panel("Timeline", nothing, id_="timeline")
     told = _told(view, row, timeline)
     lines = [tag("li", each, id=id_) for _, id_, each in told[:TOLD_MAX]]
     shown, rest = lines[:TOLD_OPEN], lines[TOLD_OPEN:]
     folded = None
     if rest:
-        all_of_it = tag("a", "the journal", href=frame.run_url(row.run, "journal"))
+        all_of_it = tag("a", "the journal", href=layout.run_url(row.run, "journal"))
         folded = tag(
             "details", tag("summary", f"{len(rest):,} earlier"),
             tag("ol", rest, class_="told", reversed=True, start=max(1, len(told) - TOLD_OPEN)),
             tag("p", "Everything is in ", all_of_it, ".") if len(told) > TOLD_MAX or _is_cut(timeline) else None,
             id="told-earlier", class_="fold",
         )  # fmt: skip
-    drawn = drawing.timeline(timeline, row.status, view.zone, row.plan_total)
-    attempts = words.plural(timeline.attempts_total, "attempt")
-    lasted = words.span((timeline.until - timeline.since).total_seconds())
-    return frame.panel(
+    drawn = run_charts.timeline(timeline, row.status, view.zone, row.plan_total)
+    attempts = formats.plural(timeline.attempts_total, "attempt")
+    lasted = formats.span((timeline.until - timeline.since).total_seconds())
+    return layout.panel(
         "Timeline", drawn, tag("h3", "The same in words, newest first"),
         tag("ol", shown, class_="told", reversed=True, start=len(told)), folded,
         id_="timeline", aside=f"{attempts} over {lasted}",
@@ -174,7 +177,7 @@ def _is_cut(timeline: Timeline) -> bool:
 def _told(view: View, row: Row, timeline: Timeline) -> list[tuple[datetime, str, Safe]]:
     """Starts and ends of attempts and all moments, newest first, each with a name of its own."""
     found: list[tuple[datetime, str, Safe]] = []
-    attempts = drawing.lived(timeline, row.status)
+    attempts = run_charts.lived(timeline, row.status)
     for lived, attempt in zip(attempts, timeline.attempts, strict=True):
         where = f"on {attempt.host}, pid {attempt.pid}" if attempt.pid else ""
         word = "starts" if lived.number == 1 else "resumes"
@@ -182,12 +185,12 @@ def _told(view: View, row: Row, timeline: Timeline) -> list[tuple[datetime, str,
         found.append((lived.since, f"attempt-{lived.number}-begins", begins))
         if lived.shape != "dot":
             code = f", exit code {attempt.exit_code}" if attempt.exit_code else ""
-            ends = f"attempt {lived.number} ends after {drawing.lasted(lived)}: {lived.word}{code}"
+            ends = f"attempt {lived.number} ends after {run_charts.lasted(lived)}: {lived.word}{code}"
             told = _line(view, lived.until, lived.shape, lived.tone, ends, lived.evidence)
             found.append((lived.until, f"attempt-{lived.number}-ends", told))
     for moment in timeline.moments:
-        shape, tone, _ = drawing.moment_look(moment.kind)
-        word, text = drawing.moment_words(moment)
+        shape, tone, _ = run_charts.moment_look(moment.kind)
+        word, text = run_charts.moment_words(moment)
         link = _diff_link(row, moment.save) if moment.save else None
         found.append(
             (moment.at, f"moment-{moment.seq}", _line(view, moment.at, shape, tone, word, text, link))
@@ -198,18 +201,18 @@ def _told(view: View, row: Row, timeline: Timeline) -> list[tuple[datetime, str,
 def _line(
     view: View, at: datetime, shape: str, tone: str, word: str, text: str, link: Safe | None = None
 ) -> Safe:
-    more = (": ", showing.clipped(text, 240)) if text else None
+    more = (": ", run_parts.clipped(text, 240)) if text else None
     return join(
         (
-            showing.second(view, at),
-            drawing.sign(shape, tone),
+            run_parts.second(view, at),
+            run_charts.sign(shape, tone),
             tag("span", tag("strong", word), more, link and (" ", link)),
         )
     )
 
 
 def _diff_link(row: Row, commit: str) -> Safe:
-    return tag("a", commit[:7], href=frame.run_url(row.run, "saves", commit), class_="mono")
+    return tag("a", commit[:7], href=layout.run_url(row.run, "saves", commit), class_="mono")
 
 
 # -- plan --------------------------------------------------------------------------------------------------------------
@@ -218,11 +221,11 @@ def _diff_link(row: Row, commit: str) -> Safe:
 def _plan_panel(shown: Shown, *, lives: bool) -> Safe:
     if shown.plan is None:
         told = "There is no list of steps: it goes on until its goal is reached."
-        return frame.panel("Plan", tag("p", told, class_="dim"), id_="plan")
+        return layout.panel("Plan", tag("p", told, class_="dim"), id_="plan")
     total = shown.plan_total or 0
-    return frame.panel(
+    return layout.panel(
         "Plan", _steps(shown.plan, "plan", lives=lives), id_="plan",
-        aside=tag("span", frame.progress(min(shown.beats, total), total), class_="progress"),
+        aside=tag("span", layout.progress(min(shown.beats, total), total), class_="progress"),
     )  # fmt: skip
 
 
@@ -242,7 +245,7 @@ def _steps(steps: Sequence[PlanStep], id_: str, *, lives: bool) -> Safe:
         earlier = tag("li", f"{before:,} before these", class_="dim") if before else None
         listed = tag("ul", earlier, [_step(step) for step in done], class_="plan")
         word = "done" if ahead or later or after else "done, all of them"
-        summary = tag("summary", icon("done"), f" {words.plural(len(done) + before, one)} {word}")
+        summary = tag("summary", icon("done"), f" {formats.plural(len(done) + before, one)} {word}")
         folded = tag("details", summary, listed, id=f"{id_}-done", class_="fold")
     lines = [
         tag("li", _step_line(step, lives=lives), _steps(step.steps, f"{id_}-{index}", lives=lives) if step.steps else None,
@@ -251,7 +254,7 @@ def _steps(steps: Sequence[PlanStep], id_: str, *, lives: bool) -> Safe:
     ]  # fmt: skip
     lines += [_step(step, below=STEPS_BELOW_SHOWN) for step in later]
     if after:
-        lines.append(tag("li", f"… and {words.plural(after, f'more {one}')} to do", class_="dim"))
+        lines.append(tag("li", f"… and {formats.plural(after, f'more {one}')} to do", class_="dim"))
     return join((folded, tag("ul", lines, class_="plan") if lines else None))
 
 
@@ -270,7 +273,9 @@ def _step(step: PlanStep, *, below: int = 0) -> Safe:
         inner = tag("ul", [_step(each) for each in step.steps[:below]], class_="plan")
     hidden = count - (min(below, len(step.steps)) if below else 0)
     more = (
-        tag("span", f" ({words.plural(hidden, 'step')})", class_="dim") if step.steps and hidden > 0 else None
+        tag("span", f" ({formats.plural(hidden, 'step')})", class_="dim")
+        if step.steps and hidden > 0
+        else None
     )
     return tag("li", _step_line(step), more, inner, class_=step.state)
 
@@ -280,7 +285,7 @@ def _step_line(step: PlanStep, *, lives: bool = False) -> Safe:
     if lives and step.state == "next":
         word = "now"
     mark = tag("span", icon(sign) if sign else None, word, class_="step-word")
-    return join((mark, " ", tag("span", showing.clipped(step.name, 160), class_="step-name")))
+    return join((mark, " ", tag("span", run_parts.clipped(step.name, 160), class_="step-name")))
 
 
 def _leaves(steps: Iterable[PlanStep]) -> int:
@@ -292,24 +297,24 @@ def _leaves(steps: Iterable[PlanStep]) -> int:
 
 def _beats_panel(view: View, row: Row, shown: Shown) -> Safe:
     if not shown.completed:
-        return frame.panel("Last beats", frame.empty("No beat is done yet"), id_="beats")
+        return layout.panel("Last beats", layout.empty("No beat is done yet"), id_="beats")
     newest = tuple(reversed(shown.completed))[:BEATS_SHOWN]
     link = (
-        tag("a", f"all {row.beats:,}", href=frame.run_url(row.run, "beats"))
+        tag("a", f"all {row.beats:,}", href=layout.run_url(row.run, "beats"))
         if row.beats > len(newest)
         else None
     )
-    return frame.panel("Last beats", _beat_list(view, newest), id_="beats", aside=link)
+    return layout.panel("Last beats", _beat_list(view, newest), id_="beats", aside=link)
 
 
 def beats(view: View, row: Row, given: Beats) -> Safe:
     """Completed beats, newest first."""
     if not given.beats:
-        body = frame.empty("No beat is done yet", "A beat is one turn of the agent, closed by a save point.")
+        body = layout.empty("No beat is done yet", "A beat is one turn of the agent, closed by a save point.")
     else:
-        body = join((_beat_list(view, given.beats), frame.pager(view, given.before)))
-    return showing.page(
-        view, row, "beats", frame.panel(words.plural(given.total, "beat"), body, id_="beats")
+        body = join((_beat_list(view, given.beats), layout.pager(view, given.before)))
+    return run_parts.page(
+        view, row, "beats", layout.panel(formats.plural(given.total, "beat"), body, id_="beats")
     )  # fmt: skip
 
 
@@ -318,19 +323,19 @@ def _beat_list(view: View, given: Iterable[Completed]) -> Safe:
 
 
 def _beat(view: View, done: Completed) -> Safe:
-    result = showing.result(done.result, id_=f"beat-{done.beat}-result")
-    evidence = showing.value(done.evidence, id_=f"beat-{done.beat}-evidence", name="evidence")
+    result = run_parts.result(done.result, id_=f"beat-{done.beat}-result")
+    evidence = run_parts.value(done.evidence, id_=f"beat-{done.beat}-evidence", name="evidence")
     return tag(
         "li",
         tag(
             "div",
             tag("span", f"beat {done.beat:,}", class_="n"),
-            frame.when(view, done.at),
+            layout.when(view, done.at),
             class_="beat-when",
         ),
         tag(
             "div",
-            tag("div", showing.clipped(done.step, 240), class_="beat-step") if done.step else None,
+            tag("div", run_parts.clipped(done.step, 240), class_="beat-step") if done.step else None,
             tag("div", result) if result else tag("div", "no result was given", class_="dim"),
             tag("div", tag("span", "evidence ", class_="dim"), evidence) if evidence else None,
         ),
@@ -342,22 +347,22 @@ def _beat(view: View, done: Completed) -> Safe:
 
 
 def _budget_panel(row: Row) -> Safe:
-    link = tag("a", "burn-down", href=frame.run_url(row.run, "budget"))
+    link = tag("a", "burn-down", href=layout.run_url(row.run, "budget"))
     limited = [each for each in row.meters if each.limit is not None]
     sums = tag(
         "p",
-        f"{words.short(row.spent.tokens)} tokens, {words.cost(row.spent)}, {words.span(row.spent.time_ms / 1000)}",
+        f"{formats.short(row.spent.tokens)} tokens, {formats.cost(row.spent)}, {formats.span(row.spent.time_ms / 1000)}",
         class_="dim",
     )
-    meters = [tag("div", frame.meter(each)) for each in limited] or [
+    meters = [tag("div", layout.meter(each)) for each in limited] or [
         tag("p", "There is no limit.", class_="dim")
     ]
-    return frame.panel("Budget", meters, sums, id_="budget", aside=link)
+    return layout.panel("Budget", meters, sums, id_="budget", aside=link)
 
 
 def _contract_panel(shown: Shown) -> Safe:
-    goal = showing.long_text(shown.goal, id_="goal", name="goal", inline=GOAL_CHARS, most=GOAL_CHARS_MAX)
-    return frame.panel(
+    goal = run_parts.long_text(shown.goal, id_="goal", name="goal", inline=GOAL_CHARS, most=GOAL_CHARS_MAX)
+    return layout.panel(
         "Contract",
         tag("h3", "Goal"), tag("div", goal, class_="goal") if shown.goal else tag("p", "none was given", class_="dim"),
         tag("h3", "Checks"), _rules(shown.checks, "Nothing is checked before it may say done."),
@@ -371,7 +376,7 @@ def _rules(given: Sequence[str], nothing: str) -> Safe:
         return tag("p", nothing, class_="dim")
     more = len(given) - RULES_SHOWN
     return tag(
-        "ul", [tag("li", tag("code", showing.clipped(each, 240))) for each in given[:RULES_SHOWN]],
+        "ul", [tag("li", tag("code", run_parts.clipped(each, 240))) for each in given[:RULES_SHOWN]],
         tag("li", f"… and {more:,} more", class_="dim") if more > 0 else None, class_="rules",
     )  # fmt: skip
 
@@ -379,50 +384,50 @@ def _rules(given: Sequence[str], nothing: str) -> Safe:
 def _facts_panel(view: View, page: RunPage) -> Safe:
     row, shown = page.row, page.shown
     holder = shown.holder
-    held = holder and join((f"pid {holder.pid} on {holder.host} since ", frame.when(view, holder.since)))
+    held = holder and join((f"pid {holder.pid} on {holder.host} since ", layout.when(view, holder.since)))
     agent = f"{row.agent}{f', {row.model}' if row.model else ''}"
     pairs: list[tuple[str, object]] = [
         ("Run", tag("code", row.run)),
         ("Project", tag("span", row.project_name or row.project, title=row.project)),
-        ("Agent", words.clip(agent, 160)),
-        ("Stage", showing.clipped(row.stage, 200) if row.stage else None),
-        ("Workspace", tag("code", words.clip(shown.workspace, 400)) if shown.workspace else None),
+        ("Agent", formats.clip(agent, 160)),
+        ("Stage", run_parts.clipped(row.stage, 200) if row.stage else None),
+        ("Workspace", tag("code", formats.clip(shown.workspace, 400)) if shown.workspace else None),
         ("Held by", held),
-        ("Last activity", frame.ago(view, row.active_at) if row.active_at else None),
+        ("Last activity", layout.ago(view, row.active_at) if row.active_at else None),
         ("Last save", _last_save(view, row, shown)),
         ("Session", _session(shown.session)),
-        ("Go on without us", frame.command(page.agent_line) if page.agent_line else None),
+        ("Go on without us", layout.command(page.agent_line) if page.agent_line else None),
         ("Forked from", _origin(shown.fork.run, shown.fork.beat) if shown.fork else None),
         ("Child of", _origin(shown.parent.run, shown.parent.beat) if shown.parent else None),
         ("Children", _children(shown) if shown.children else None),
-        ("Opened", frame.when(view, row.created_at)),
-        ("Changed", frame.ago(view, row.updated_at)),
+        ("Opened", layout.when(view, row.created_at)),
+        ("Changed", layout.ago(view, row.updated_at)),
     ]
-    return frame.panel("Facts", frame.facts(pairs), id_="facts")
+    return layout.panel("Facts", layout.facts(pairs), id_="facts")
 
 
 def _last_save(view: View, row: Row, shown: Shown) -> Safe | None:
     if not row.last_save:
         return None
     made = next((save.at for save in shown.saves if save.commit == row.last_save), None)
-    return join((_diff_link(row, row.last_save), (" ", frame.ago(view, made)) if made else None))
+    return join((_diff_link(row, row.last_save), (" ", layout.ago(view, made)) if made else None))
 
 
 def _session(mark: SessionMark | None) -> Safe | None:
     if mark is None:
         return None
-    path = tag("div", showing.clipped(mark.path, 300), class_="dim") if mark.path else None
-    return join((tag("code", showing.clipped(mark.session, 200)), path))
+    path = tag("div", run_parts.clipped(mark.path, 300), class_="dim") if mark.path else None
+    return join((tag("code", run_parts.clipped(mark.session, 200)), path))
 
 
 def _origin(run: str, beat: int) -> Safe:
-    return join((tag("a", run, href=frame.run_url(run), class_="mono"), f" at beat {beat:,}"))
+    return join((tag("a", run, href=layout.run_url(run), class_="mono"), f" at beat {beat:,}"))
 
 
 def _children(shown: Shown) -> Safe:
     lines = [
-        tag("li", tag("a", showing.clipped(child.task, 120), href=frame.run_url(child.run)), f" at beat {child.beat:,} ",
-            frame.badge(child.status))
+        tag("li", tag("a", run_parts.clipped(child.task, 120), href=layout.run_url(child.run)), f" at beat {child.beat:,} ",
+            layout.badge(child.status))
         for child in reversed(shown.children[-CHILDREN_SHOWN:])
     ]  # fmt: skip
     more = len(shown.children) - CHILDREN_SHOWN
@@ -434,7 +439,7 @@ def _children(shown: Shown) -> Safe:
 def _memory_panel(refs: Sequence[MemoryRef]) -> Safe:
     if not refs:
         return NOTHING
-    pairs = [(words.clip(ref.name, 80), showing.clipped(ref.uri, 240)) for ref in refs[-MEMORY_SHOWN:]]
+    pairs = [(formats.clip(ref.name, 80), run_parts.clipped(ref.uri, 240)) for ref in refs[-MEMORY_SHOWN:]]
     more = len(refs) - MEMORY_SHOWN
     rest = tag("p", f"{more:,} older ones are not shown", class_="dim") if more > 0 else None
-    return frame.panel("Memory", frame.facts(pairs), rest, id_="memory")
+    return layout.panel("Memory", layout.facts(pairs), rest, id_="memory")

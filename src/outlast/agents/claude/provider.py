@@ -1,0 +1,121 @@
+"""Claude Code's provider: which model, whose account, and where its calls go.
+
+Its settings may set variables, which count more than those of the environment: user, project, local, `--settings`, managed.
+"""
+
+from collections.abc import Mapping
+from pathlib import Path
+
+from outlast.agents import Ask, Billing, Route
+from outlast.agents.common import argv, json_lines, providers
+
+FIRST_PARTY = "https://api.anthropic.com"
+BASE_URL = "ANTHROPIC_BASE_URL"
+# Away from its maker's own address it leaves out some of what it can; the gateway passes on to that very address.
+ASSUMED = "_CLAUDE_CODE_ASSUME_FIRST_PARTY_BASE_URL"
+MANAGED = Path("/etc/claude-code/managed-settings.json")
+ELSEWHERE = (
+    "CLAUDE_CODE_USE_BEDROCK", "CLAUDE_CODE_USE_VERTEX", "CLAUDE_CODE_USE_FOUNDRY", "CLAUDE_CODE_USE_MANTLE",
+    "CLAUDE_CODE_USE_ANTHROPIC_AWS", "CLAUDE_CODE_USE_ANTHROPIC_GOOGLE_CLOUD", "CLAUDE_CODE_USE_GATEWAY",
+)  # fmt: skip
+KEYS = ("ANTHROPIC_AUTH_TOKEN", "ANTHROPIC_API_KEY")
+OAUTH_TOKEN = "CLAUDE_CODE_OAUTH_TOKEN"
+
+
+class ClaudeLogin:
+    """What the settings and the environment of a command tell together."""
+
+    def __init__(self, parts: argv.Parts, environment: Mapping[str, str], cwd: Path) -> None:
+        home = environment.get("HOME", "")
+        self._home = Path(home) if home else None
+        named = environment.get("CLAUDE_CONFIG_DIR", "")
+        self._config = Path(named) if named else Path(home) / ".claude" if home else None
+        self._named = bool(named)
+        self.settings: dict[str, object] = {}
+        for layer in self._layers(parts, cwd):
+            self.settings = providers.merged(self.settings, layer)
+        self.managed = providers.json_file(MANAGED)
+        self.settings = providers.merged(self.settings, self.managed)
+        set_there = json_lines.inner(self.settings, "env")
+        self.environment = {**environment, **{key: str(value) for key, value in set_there.items()}}
+
+    def _layers(self, parts: argv.Parts, cwd: Path) -> list[json_lines.Record]:
+        sources = (argv.value(parts, "--setting-sources") or "user,project,local").split(",")
+        places = {
+            "user": None if self._config is None else self._config / "settings.json",
+            "project": cwd / ".claude/settings.json",
+            "local": cwd / ".claude/settings.local.json",
+        }
+        files = [path for name, path in places.items() if path is not None and name in sources]
+        found = [providers.json_file(path) for path in files]
+        given = argv.value(parts, "--settings") or ""
+        if given.lstrip().startswith("{"):
+            found.append(providers.json_text(given))
+        elif given:
+            found.append(providers.json_file(cwd / given))
+        return found
+
+    @property
+    def upstream(self) -> str:
+        return (self.environment.get(BASE_URL) or FIRST_PARTY).rstrip("/")
+
+    @property
+    def key(self) -> str:
+        """A key that goes before every login; that of a helper program is known by the program."""
+        found = next((self.environment[name] for name in KEYS if self.environment.get(name)), "")
+        return found or json_lines.text(self.settings, "apiKeyHelper")
+
+    @property
+    def is_elsewhere(self) -> bool:
+        return providers.is_set(self.environment, *ELSEWHERE)
+
+    @property
+    def has_oauth(self) -> bool:
+        if self.environment.get(OAUTH_TOKEN):
+            return True
+        kept = {} if self._config is None else providers.json_file(self._config / ".credentials.json")
+        return bool(json_lines.inner(kept, "claudeAiOauth"))
+
+    def known(self) -> json_lines.Record:
+        """What it keeps of the user: no credentials but an old key."""
+        folder = self._config if self._named else self._home
+        return {} if folder is None else providers.json_file(folder / ".claude.json")
+
+    def model(self, parts: argv.Parts) -> str:
+        named = argv.value(parts, "--model") or self.environment.get("ANTHROPIC_MODEL")
+        return named or json_lines.text(self.settings, "model")
+
+    def billing(self) -> Billing:
+        if self.key or self.is_elsewhere:
+            return "api"
+        if self.has_oauth:
+            return "subscription"
+        return "api" if json_lines.text(self.known(), "primaryApiKey") else "unknown"
+
+    def account(self) -> str:
+        provider = "anthropic" if self.upstream == FIRST_PARTY else providers.host(self.upstream)
+        if self.is_elsewhere:
+            return ""
+        if self.key:
+            return providers.account(provider, self.key)
+        user = json_lines.text(self.known(), "oauthAccount", "accountUuid")
+        return providers.account(
+            provider,
+            self.environment.get(OAUTH_TOKEN) or user or json_lines.text(self.known(), "primaryApiKey"),
+        )
+
+    def gateway(self, ask: Ask, route: Route) -> Ask | str:
+        if self.is_elsewhere:
+            return "its calls go to a cloud that wants them signed for its own address"
+        if BASE_URL in json_lines.inner(self.managed, "env"):
+            return f"{MANAGED} says where its calls go"
+        return providers.routed(ask, [self.upstream], route)
+
+
+def variables(ask: Ask) -> dict[str, str]:
+    """What the environment, and the settings, gain for a routed ask."""
+    if not ask.routes:
+        return {}
+    ((upstream, stands_for_it),) = ask.routes.items()
+    assumed = {ASSUMED: "1"} if upstream == FIRST_PARTY else {}
+    return {BASE_URL: stands_for_it, **assumed, **providers.reaching(ask)}

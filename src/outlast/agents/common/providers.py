@@ -1,0 +1,128 @@
+"""Where an agent's calls go and who pays for them: what the adapters have in common. Keys are looked at, never kept.
+
+`routed` makes an ask whose launch goes through a gateway; how each CLI is told its base URL is its adapter's own matter.
+"""
+
+import re
+import tomllib
+from collections.abc import Iterable, Mapping
+from hashlib import blake2b
+from pathlib import Path
+from urllib.parse import urlsplit
+
+import msgspec
+
+from outlast.agents import Ask, Route
+from outlast.agents.common import json_lines, launch
+
+TRUE = ("1", "true", "yes", "on")
+PROXIES = ("HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY")
+LOOPBACK = "127.0.0.1,localhost"
+FOLDERS_MAX = 64
+_ASSIGNED = re.compile(r"^\s*(?:export\s+)?([A-Za-z_]\w{0,127})\s*=\s*(.*?)\s*$")
+
+
+def account(provider: str, known: str) -> str:
+    """An account's name: its provider, and a digest of a key or an id that it cannot be told from."""
+    if not known:
+        return ""
+    digest = blake2b(known.encode("utf-8", "replace"), digest_size=6, person=b"outlast account").hexdigest()
+    return f"{provider}:{digest}"
+
+
+def host(url: str) -> str:
+    """A provider's name where only its address is known."""
+    try:
+        return urlsplit(url).hostname or ""
+    except ValueError:
+        return ""
+
+
+def routed(ask: Ask, upstreams: Iterable[str], route: Route) -> Ask | str:
+    """The ask with a local address for each of these; why not, where one is no address."""
+    found = {url.rstrip("/"): "" for url in upstreams}
+    strange = [url for url in found if not url.startswith(("http://", "https://")) or not host(url)]
+    if not found or strange:
+        return f"{strange[0]!r:.80} is no address of a model" if strange else "it names no model's address"
+    return msgspec.structs.replace(ask, routes={url: route(url) for url in found})
+
+
+def local(ask: Ask, upstream: str) -> str:
+    """What stands for an upstream; itself where nothing does."""
+    return ask.routes.get(upstream.rstrip("/"), upstream)
+
+
+def reaching(ask: Ask) -> dict[str, str]:
+    """What the environment gains so that this machine is reached directly: a proxy would be asked for it otherwise."""
+    if not ask.routes or not any(
+        ask.environment.get(spelled) for name in PROXIES for spelled in (name, name.lower())
+    ):
+        return {}
+    given = ask.environment.get("NO_PROXY") or ask.environment.get("no_proxy") or ""
+    merged = f"{given},{LOOPBACK}" if given else LOOPBACK
+    return {"NO_PROXY": merged, "no_proxy": merged}
+
+
+def is_set(environment: Mapping[str, str], *names: str) -> bool:
+    """Whether one of these switches is on."""
+    return any(environment.get(name, "").strip().lower() in TRUE for name in names)
+
+
+def bare(model: str) -> str:
+    """A model's own name, without those of the providers that it is reached through."""
+    return model.rpartition("/")[2]
+
+
+# --- settings, read for what they tell; one that cannot be read tells nothing ------------------------------------
+
+
+def text(path: Path) -> str:
+    try:
+        return launch.settings(path).decode("utf-8", "replace")
+    except (OSError, ValueError):
+        return ""
+
+
+def json_file(path: Path) -> json_lines.Record:
+    """A JSON file, with or without comments."""
+    return json_text(text(path).removeprefix("\ufeff"))
+
+
+def json_text(source: str) -> json_lines.Record:
+    return json_lines.record(launch.uncommented(source).encode("utf-8", "replace")) or {}
+
+
+def toml_text(source: str) -> json_lines.Record:
+    try:
+        return tomllib.loads(source)
+    except (ValueError, RecursionError):
+        return {}
+
+
+def dotenv(path: Path) -> dict[str, str]:
+    """The variables that a .env file sets."""
+    found: dict[str, str] = {}
+    for line in text(path).splitlines():
+        assigned = _ASSIGNED.match(line)
+        if assigned is None:
+            continue
+        value = assigned[2]
+        quote = value[:1] if value[:1] in ("'", '"') else ""
+        end = value.find(quote, 1) if quote else -1
+        found[assigned[1]] = value[1:end] if end > 0 else value.partition(" #")[0].strip()
+    return found
+
+
+def above(folder: Path) -> tuple[Path, ...]:
+    """A folder and those that it lies in, nearest first."""
+    return (folder, *folder.parents)[:FOLDERS_MAX]
+
+
+def merged(under: Mapping[str, object], over: Mapping[str, object], depth: int = 16) -> dict[str, object]:
+    """Settings laid over others: tables are merged, all else is replaced."""
+    made = dict(under)
+    for key, value in over.items():
+        below = made.get(key)
+        both = isinstance(below, Mapping) and isinstance(value, Mapping) and depth > 0
+        made[key] = merged(json_lines.inner(below), json_lines.inner(value), depth - 1) if both else value
+    return made

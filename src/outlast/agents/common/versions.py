@@ -1,0 +1,125 @@
+"""Which version a program is, without running it where its path or package tells; else by asking it.
+
+Nothing is started here: who may start processes passes a runner.
+"""
+
+import os
+import re
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import msgspec
+
+from outlast.agents.common import json_lines
+
+ASK_TIMEOUT_S = 10.0
+LEVELS_MAX = 6
+PACKAGE_MAX_BYTES = 1 << 20
+
+_VERSION = re.compile(r"\d+\.\d+(?:\.\d+)?(?:[-+.][0-9A-Za-z.-]{1,40})?")
+# words and a timeout in seconds → what it printed; may raise OSError
+Runner = Callable[[Sequence[str], float], str]
+
+
+class _Package(msgspec.Struct, frozen=True):
+    name: str = ""
+    version: str = ""
+
+
+_package: "msgspec.json.Decoder[_Package]" = msgspec.json.Decoder(_Package)
+
+
+def parts(version: str) -> tuple[int, ...]:
+    """The numbers that a version begins with, for comparing: `2.1.325-beta` → (2, 1, 325). Empty for no version."""
+    found = re.match(r"\d{1,9}(?:\.\d{1,9}){0,5}", version.strip().removeprefix("v"))
+    return tuple(int(number) for number in found[0].split(".")) if found else ()
+
+
+def real(program: str) -> str:
+    """The file behind a path, through its links; the path itself where there is none."""
+    try:
+        return os.path.realpath(program) if program else ""
+    except (OSError, ValueError):
+        return program
+
+
+def named(program: str, packages: Sequence[str]) -> str:
+    """The version that the program's package or path names, or nothing. Reads files, starts nothing."""
+    if not program:
+        return ""
+    try:
+        real = Path(program).resolve(strict=True)
+    except (OSError, RuntimeError, ValueError):
+        return ""
+    if _VERSION.fullmatch(real.name):  # …/claude/versions/2.1.325
+        return real.name
+    for folder in list(real.parents)[:LEVELS_MAX]:
+        found = _read(folder / "package.json")
+        if found and any(found.name == name or found.name.startswith(name + "-") for name in packages):
+            return found.version
+    return ""
+
+
+def _read(path: Path) -> _Package | None:
+    try:
+        with path.open("rb") as file:
+            return json_lines.decode(file.read(PACKAGE_MAX_BYTES), _package)
+    except (OSError, ValueError):
+        return None
+
+
+def distribution(program: str, name: str) -> str:
+    """The version of the Python distribution that a console script in a virtual environment belongs to, or nothing."""
+    wanted = re.compile(re.escape(name).replace(r"\-", "[-_]") + r"-(\d[^-/]*)\.dist-info", re.IGNORECASE)
+    try:
+        places = sorted(Path(program).parent.parent.glob("lib/python3*/site-packages/*.dist-info"))
+        places += sorted(Path(program).resolve().parent.parent.glob("lib/python3*/site-packages/*.dist-info"))
+    except (OSError, RuntimeError, ValueError):
+        return ""
+    return next((found[1] for place in places if (found := wanted.fullmatch(place.name))), "")
+
+
+def asked(program: str, run: Runner) -> str:
+    """What the program itself says to `--version`; nothing where it says none in time."""
+    try:
+        found = _VERSION.search(run([program, "--version"], ASK_TIMEOUT_S)[:4096])
+    except (OSError, ValueError):
+        return ""
+    return found[0] if found else ""
+
+
+def of(program: str, packages: Sequence[str], run: Runner | None = None) -> str:
+    """The version, by its package, its path, or its own word; nothing where none of them tells."""
+    return named(program, packages) or (asked(program, run) if run else "")
+
+
+@dataclass(frozen=True, slots=True)
+class TestedVersions:
+    """The versions of an agent that were tried: older ones are refused, newer ones are carried, and said to be untried."""
+
+    agent: str
+    oldest: tuple[int, int]
+    newest: tuple[int, int]
+    upgrade: str = ""  # how to come by a newer one
+
+    def problem(self, version: str) -> str:
+        """Why this version cannot be carried, empty when it can."""
+        found = parts(version)
+        if not found or found >= self.oldest:
+            return ""
+        how = f"; {self.upgrade}" if self.upgrade else ""
+        return f"{self.agent} {version} is too old: outlast carries {_dotted(self.oldest)} and newer{how}"
+
+    def untested(self, version: str) -> str:
+        """What is to be said of a version that is carried but that nobody tried, or that cannot be read."""
+        found = parts(version)
+        if not found:
+            return f"the version of {self.agent} cannot be read"
+        if found[:2] <= self.newest:
+            return ""
+        return f"{self.agent} {version} is newer than what outlast was tried with ({_dotted(self.newest)})"
+
+
+def _dotted(version: tuple[int, int]) -> str:
+    return ".".join(map(str, version))

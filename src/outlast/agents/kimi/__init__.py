@@ -1,0 +1,1 @@
+"""Kimi Code and the older kimi-cli."""

@@ -1,0 +1,93 @@
+"""The catalogue of probes: what an outward call in doubt left behind, read back from the world.
+
+`facts` is asked before the call, `look` after it. Both are bounded in time and bytes, follow no redirect to another
+host, run no code of the project's, and never raise. What has no probe, or does not answer, cannot be told.
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import partial
+
+from outlast.agents.outward.classify import Outward
+from outlast.agents.outward.probes import forge, git, package_index
+from outlast.agents.outward.probes.fetch import Deadline, Unreachable
+from outlast.probes import CannotTell, Finding, Probe
+
+__all__ = ["FACTS_TIMEOUT_S", "LOOK_TIMEOUT_S", "facts", "look", "probe"]
+
+FACTS_TIMEOUT_S = 3.0  # a hook waits for it
+LOOK_TIMEOUT_S = 10.0
+
+Params = Mapping[str, str]
+Environment = Mapping[str, str]
+_Facts = Callable[[Params, Environment, Deadline], dict[str, object]]
+_Look = Callable[[Params, Mapping[str, object], Environment, Deadline], Finding]
+
+
+@dataclass(frozen=True, slots=True)
+class _Entry:
+    facts: _Facts
+    look: _Look
+    settle_s: float  # how long the far side may still be busy after the caller died
+
+
+def _nothing(params: Params, environment: Environment, deadline: Deadline) -> dict[str, object]:
+    return {}
+
+
+def _forge(name: str) -> _Entry:
+    return _Entry(partial(forge.facts, name), partial(forge.look, name), 3.0)
+
+
+CATALOGUE: Mapping[str, _Entry] = {
+    "git-push": _Entry(git.facts, git.look, 3.0),
+    "pr": _forge("pr"),
+    "issue": _forge("issue"),
+    "comment": _forge("comment"),
+    "state": _forge("state"),
+    "release": _forge("release"),
+    # An index may answer from a cache for a while.
+    "npm": _Entry(package_index.facts_npm, package_index.look_npm, 30.0),
+    "pypi": _Entry(package_index.facts_pypi, package_index.look_pypi, 30.0),
+    "cargo": _Entry(_nothing, package_index.look_cargo, 30.0),
+    "http-put": _Entry(package_index.facts_put, package_index.look_put, 3.0),
+    "http-delete": _Entry(package_index.facts_delete, package_index.look_delete, 3.0),
+}
+
+
+def facts(
+    outward: Outward, environment: Environment, *, timeout_s: float = FACTS_TIMEOUT_S
+) -> dict[str, object]:
+    """What must be known from before the call; JSON, without secrets. Empty if there is no probe or no answer."""
+    entry = CATALOGUE.get(outward.probe.name) if outward.probe else None
+    if entry is None or outward.probe is None:
+        return {}
+    try:
+        return entry.facts(outward.probe.params, environment, Deadline.after(timeout_s))
+    except (Unreachable, OSError, ValueError, KeyError):
+        return {}
+
+
+def look(
+    outward: Outward,
+    recorded: Mapping[str, object],
+    environment: Environment,
+    *,
+    timeout_s: float = LOOK_TIMEOUT_S,
+) -> Finding:
+    """Whether the call happened. A DidNotHappen counts only once the caller is dead and `probe(...).settle_s` passed."""
+    entry = CATALOGUE.get(outward.probe.name) if outward.probe else None
+    if entry is None or outward.probe is None:
+        return CannotTell("there is no probe for it")
+    try:
+        return entry.look(outward.probe.params, recorded, environment, Deadline.after(timeout_s))
+    except Unreachable as error:
+        return CannotTell(str(error))
+    except (OSError, ValueError, KeyError) as error:
+        return CannotTell(f"the probe failed: {type(error).__name__}")
+
+
+def probe(outward: Outward, recorded: Mapping[str, object], environment: Environment) -> Probe | None:
+    """The probe as effects take one; None if the catalogue has none for this call."""
+    entry = CATALOGUE.get(outward.probe.name) if outward.probe else None
+    return Probe(partial(look, outward, recorded, environment), entry.settle_s) if entry else None

@@ -1,0 +1,1 @@
+"""Shell command lines: parsed into the programs they run."""

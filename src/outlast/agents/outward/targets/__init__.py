@@ -1,0 +1,1 @@
+"""Where a call goes: the target that its words name."""

@@ -1,0 +1,193 @@
+"""What an outward call would act on: its signature, and how it can be read back. The ways that need no knowledge.
+
+A signature is verb and target, whatever the flags, their order and the words of the body. A different target is a
+different signature. Where part of a target cannot be known it stays as it is written, so that a verbatim repetition
+has the same one.
+"""
+
+import os
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from outlast.agents.outward.rules import Parsed, Rule
+from outlast.agents.outward.shell.programs import Call
+
+TEXT_MAX = 400
+
+
+@dataclass(frozen=True, slots=True)
+class ReadBack:
+    """The name of a probe of the catalogue, and what it needs to know of the call."""
+
+    name: str
+    params: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """A signature and a way to look. Without a signature the call was seen not to be outward.
+
+    `sure`: when its program ends with exit code 0 it happened. An HTTP client may well end so when the server refused.
+    """
+
+    signature: str
+    probe: ReadBack | None = None
+    kind: str = ""
+    sure: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class Matched:
+    """A call that a rule speaks of."""
+
+    call: Call
+    rule: Rule
+    parsed: Parsed
+    command: tuple[str, ...]  # the words that the rule's command matched
+    rest: tuple[str, ...]  # the words after it
+    branch: str = ""  # a command before it in the same text went to this branch
+    bumped: bool = False  # a command before it in the same text may have raised the version
+
+
+def folder_of(matched: Matched, *options: str) -> str:
+    """The call's folder, or the one that an option names; empty if unknown."""
+    place = matched.call.cwd or ""
+    for option in options:
+        for value in matched.parsed.options.get(option, ()):
+            place = os.path.normpath(os.path.join(place, value)) if place else ""
+    return place
+
+
+def words(matched: Matched) -> Target:
+    """Program, command, the words that name the target, and the options that belong to it."""
+    rule, parsed = matched.rule, matched.parsed
+    parts = [matched.call.program, *matched.command, *matched.rest[: rule.words]]
+    for name in sorted(rule.targets):
+        parts += [f"{name}={value}" for value in sorted(parsed.options.get(name, ()))]
+    if rule.folder and not any(parsed.options.get(name) for name in rule.targets):
+        parts.append(matched.call.cwd or "?")
+    return Target(joined(*parts))
+
+
+def is_known(call: Call, text: str) -> bool:
+    """Whether the text stands as it is written, without an expansion that only the shell could make."""
+    return not any(not word.known and text in word for word in call.words)
+
+
+def joined(*parts: str) -> str:
+    """The parts on one line, bounded."""
+    text = " ".join(re.sub(r"\s+", " ", part).strip() for part in parts if part)
+    return text if len(text) <= TEXT_MAX else text[: TEXT_MAX - 1] + "…"
+
+
+_READING = frozenset(
+    "ls cat uptime uname whoami id hostname date df du free ps top head tail grep stat file pwd which env echo true "
+    "test wc find md5sum sha256sum journalctl dmesg w who last nproc lscpu".split()
+)
+# What git, rsync and scp ask of the far side: the call that started them is the one that counts.
+_TRANSPORT = re.compile(
+    r"'?(git-(upload|receive)-(pack|archive)|git[ -]lfs|rsync --server|scp -[a-z]*[tf]|sftp|internal-sftp)"
+)
+
+
+def ssh(matched: Matched) -> Target | None:
+    """Host and remote programs. Reading programs, transports, tunnels and connection tests are not outward."""
+    flags, rest = matched.parsed.flags, list(matched.parsed.positionals)
+    if matched.call.program == "sshpass":
+        rest = rest[rest.index("ssh") + 1 :] if "ssh" in rest else rest
+    if not rest or flags & {"-V", "-Q", "-G", "-N", "-O", "-s"}:
+        return None
+    host, command = rest[0], " ".join(rest[1:])
+    # Options may follow the host; those of the remote command are not ours to sort.
+    given: list[str] = list(matched.call.words[1:])
+    if host in given:
+        command = " ".join(given[given.index(host) + 1 :])
+    if _TRANSPORT.match(command) or (not command and host.startswith("git@")):
+        return None
+    programs = [os.path.basename(part.split()[0]) for part in re.split(r"[;&|\n]+", command) if part.split()]
+    programs = [program for program in programs if program != "cd"]
+    if programs and all(program in _READING for program in programs) and ">" not in command:
+        return None
+    user = matched.parsed.option("l")
+    host = f"{user}@{host}" if user and "@" not in host else host
+    port = matched.parsed.option("p")
+    return Target(
+        joined("ssh", host.removeprefix("ssh://") + (f":{port}" if port and port != "22" else ""), *programs)
+    )
+
+
+_REMOTE = re.compile(r"(?:[A-Za-z][A-Za-z0-9+.-]*://\S+|[^/\s:][^/\s:]*::?\S*)")
+
+
+def copy(matched: Matched) -> Target | None:
+    """scp, rsync and their kind: outward when something is written on the far side."""
+    rest = list(matched.parsed.positionals)
+    if matched.call.program in ("sftp", "lftp"):
+        return Target(joined(matched.call.program, rest[0])) if rest else None
+    if matched.call.program == "rclone":
+        writes = rest[:1] and rest[0] in (
+            "copy",
+            "sync",
+            "move",
+            "delete",
+            "purge",
+            "copyto",
+            "moveto",
+            "rcat",
+            "mkdir",
+        )
+        return Target(joined("rclone", rest[0], rest[-1])) if writes and _REMOTE.fullmatch(rest[-1]) else None
+    if len(rest) < 2 or not _REMOTE.fullmatch(rest[-1]):
+        return None
+    if matched.call.program == "rsync" and any(_SHORT_N.fullmatch(flag) for flag in matched.parsed.flags):
+        return None
+    return Target(joined(matched.call.program, rest[-1]))
+
+
+_SHORT_N = re.compile(r"-[A-Za-z0-9]*n[A-Za-z0-9]*")  # of rsync: a dry run, also among other letters
+
+
+def bucket(matched: Matched) -> Target | None:
+    """Outward when a bucket is written; a download is not."""
+    rest, verb = matched.rest, matched.command[-1]
+    if not rest or (verb in ("cp", "sync", "rsync") and not rest[-1].startswith(_BUCKETS)):
+        return None
+    if verb == "mv" and not any(word.startswith(_BUCKETS) for word in rest):
+        return None
+    return Target(joined(matched.call.program, *matched.command, rest[-1]))
+
+
+_BUCKETS = ("s3://", "gs://")
+
+
+def gradle(matched: Matched) -> Target | None:
+    """The folder, if a task among the words publishes elsewhere than on this machine."""
+    tasks = [word.rpartition(":")[2] for word in matched.parsed.positionals]
+    elsewhere = [task for task in tasks if not task.endswith("ToMavenLocal")]
+    return (
+        words(matched) if any(task.startswith(("publish", "uploadArchives")) for task in elsewhere) else None
+    )
+
+
+_SELECT = re.compile(r"\s*(?:select|with)\b", re.IGNORECASE)
+_CHANGES = re.compile(
+    r"\b(?:insert|update|delete|merge|create|drop|alter|truncate|export|load|call|grant|revoke|execute|begin)\b",
+    re.IGNORECASE,
+)
+
+
+def bq_query(matched: Matched) -> Target | None:
+    """A query that only selects, and keeps its result nowhere, reads."""
+    text = " ".join(matched.rest)
+    kept = any(flag.startswith(("--destination", "--append", "--replace")) for flag in matched.parsed.flags)
+    reads = _SELECT.match(text) and not _CHANGES.search(text) and is_known(matched.call, text)
+    return None if reads and not kept else words(matched)
+
+
+def mail(matched: Matched) -> Target | None:
+    """The recipients. Without any the program only reads mail."""
+    to = [*matched.parsed.positionals, *matched.parsed.options.get("to", ())]
+    if matched.call.program == "sendmail" and "-t" in matched.call.words:
+        to.append("(headers)")
+    return Target(joined("mail", *sorted(set(to)))) if to else None

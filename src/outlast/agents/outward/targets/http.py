@@ -1,0 +1,352 @@
+"""Which HTTP calls change something, and what: curl, wget, httpie and its kin, `gh api`. Reading is not outward."""
+
+import hashlib
+import os
+import posixpath
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from urllib.parse import SplitResult, urlsplit
+
+from outlast.agents.outward.targets import forge
+from outlast.agents.outward.targets.base import Matched, ReadBack, Target, is_known, joined
+
+SAFE = frozenset(["GET", "HEAD", "OPTIONS", "TRACE", "PROPFIND", "REPORT", "QUERY"])
+URLS_MAX = 16
+
+
+@dataclass(slots=True)
+class _Request:
+    """What a command line says of the call that it would make."""
+
+    method: str = ""
+    urls: list[str] = field(default_factory=list)
+    data: list[tuple[str, str]] = field(default_factory=list)  # (option, value)
+    get: bool = False
+    unseen: bool = False  # a file of options that we do not read
+    mail: bool = False
+    sure: bool = False  # it ends with another exit code than 0 when the server does not accept
+
+
+def resolve(matched: Matched) -> Target | None:
+    """`METHOD host/path`, without query; an act on a forge by the forge's own signature."""
+    program = matched.call.program
+    if program == "gh":
+        request = _gh_api(matched)
+    elif program == "curl":
+        request = _curl(matched.call.words[1:])
+    elif program == "wget":
+        request = _wget(matched.call.words[1:])
+    else:
+        request = _httpie(matched.call.words[1:], program, fed=matched.call.fed)
+    method = request.method.upper()
+    if request.get and not method:
+        method = "GET"
+    if not method:
+        method = "POST" if request.data else "GET"
+        method = "PUT" if request.data and all(name == "upload-file" for name, _ in request.data) else method
+    if request.mail:
+        return Target(
+            joined("mail", *sorted(value for name, value in request.data if name == "mail-rcpt")), kind="mail"
+        )
+    if method in SAFE and not request.unseen:
+        return None
+    urls = request.urls or ["*"]
+    if request.unseen:
+        return Target(
+            joined(method if method not in SAFE else "*", *(_shown(url) for url in urls[:URLS_MAX])),
+            sure=False,
+        )
+    sure = request.sure and len(urls) == 1  # of several only the last one's exit code is told
+    if len(urls) == 1 and (target := _forge(matched, method, urls[0], request)) is not None:
+        return replace(target, sure=sure) if target.signature else None
+    probe = _probe(matched, method, urls[0], request) if len(urls) == 1 else None
+    return Target(joined(method, *sorted(_shown(url) for url in urls[:URLS_MAX])), probe, sure=sure)
+
+
+def split(url: str) -> SplitResult | None:
+    """The parts of a URL as these programs read it: without a scheme it is http."""
+    try:
+        parts = urlsplit(url if "://" in url else f"http://{url}")
+        _ = parts.port  # raises if it is no number
+        return parts if parts.hostname else None
+    except ValueError:
+        return None
+
+
+def _shown(url: str) -> str:
+    parts = split(url)
+    if parts is None:
+        return re.sub(r"//[^/@\s]*@", "//", url.partition("?")[0])
+    return _host(parts) + _path(parts.path)
+
+
+_ENCODED = re.compile(r"%(2[dDeE]|3[0-9]|[46][1-9a-fA-F]|[57][0-9aA]|5[fF]|7[eE])")  # what needs no encoding
+
+
+def _path(path: str) -> str:
+    """The path as a server reads it: `//x`, `/./x` and `/%78` are `/x`."""
+    path = _ENCODED.sub(lambda found: chr(int(found[1], 16)), path)
+    plain = posixpath.normpath(f"/{path.lstrip('/')}")
+    return plain + "/" if path.endswith(("/", "/.", "/..")) and plain != "/" else plain
+
+
+def _host(parts: SplitResult) -> str:
+    host = parts.hostname or ""
+    host = f"[{host}]" if ":" in host else host
+    default = {"https": 443, "http": 80}.get(parts.scheme.lower())
+    return host if parts.port in (None, default) else f"{host}:{parts.port}"
+
+
+def _forge(matched: Matched, method: str, url: str, request: _Request) -> Target | None:
+    """An act on a forge; one without a signature if it only reads (a GraphQL query); None if it is something else."""
+    parts = split(url)
+    if parts is None:
+        return None
+    body = "".join(value for _, value in request.data) if len(request.data) == 1 else ""
+    known = is_known(matched.call, body)
+    if matched.call.program == "gh":
+        fields: dict[str, object] = dict(value.partition("=")[::2] for _, value in request.data)
+    else:
+        fields = forge.json_object(body)
+    if (
+        parts.path.rstrip("/").endswith("/graphql")
+        and isinstance(query := fields.get("query"), str)
+        and query
+    ):
+        if "mutation" not in query:
+            return Target("") if known and "$(" not in query else None
+        names = re.findall(r"[{]\s*(\w+)\s*\(", query)
+        return Target(joined(method, _shown(url), *names[:4]))
+    target = forge.from_api(method, parts.scheme.lower(), _host(parts), _path(parts.path), fields, known)
+    if target and target.probe and matched.call.program == "gh":
+        host = "" if _host(parts) == "api.github.com" else _host(parts)
+        params = {**target.probe.params, "api": "", "host": host}
+        return Target(target.signature, ReadBack(target.probe.name, params), target.kind)
+    return target
+
+
+def _probe(matched: Matched, method: str, url: str, request: _Request) -> ReadBack | None:
+    """PUT and DELETE can be read back at the same URL; one with a query may carry a key, and is not kept."""
+    parts = split(url)
+    if parts is None or parts.query or "$" in url or not is_known(matched.call, url):
+        return None
+    clean = f"{parts.scheme.lower()}://{_host(parts)}{parts.path or '/'}"
+    if method == "DELETE":
+        return ReadBack("http-delete", {"url": clean})
+    if method != "PUT" or len(request.data) != 1:
+        return None
+    name, value = request.data[0]
+    params = {"url": clean, "moved": "yes" if matched.call.moved else ""}
+    from_file = name in ("upload-file", "body-file", "post-file") or (
+        value.startswith("@") and name != "data-raw"
+    )
+    if name in ("form", "form-string", "item", "data-urlencode") or not is_known(matched.call, value):
+        return None
+    if not from_file:
+        return ReadBack(
+            "http-put",
+            params | {"sha256": hashlib.sha256(value.encode("utf-8", "surrogateescape")).hexdigest()},
+        )
+    path = value.removeprefix("@") if name != "upload-file" else value
+    if path in ("-", ".") or not matched.call.cwd:
+        return None
+    if name == "upload-file" and clean.endswith("/"):
+        params["url"] = clean + os.path.basename(path)
+    strip = "yes" if name in ("data", "data-ascii") else ""  # curl takes line ends out of these
+    return ReadBack("http-put", params | {"file": os.path.join(matched.call.cwd, path), "strip": strip})
+
+
+# --- curl -----------------------------------------------------------------------------------------------------------
+
+_CURL_SHORT_VALUES = frozenset("AbcCdDeEFHKmoPQrtTuUwxXyYz")
+_CURL_SHORT = {"d": "data", "F": "form", "T": "upload-file", "X": "request", "K": "config", "Q": "quote"}
+_CURL_DATA = (
+    "data",
+    "data-ascii",
+    "data-binary",
+    "data-raw",
+    "data-urlencode",
+    "json",
+    "form",
+    "form-string",
+    "upload-file",
+)
+_CURL_VALUES = frozenset(
+    "request url config quote mail-from mail-rcpt mail-auth header user user-agent referer cookie cookie-jar output "
+    "output-dir max-time connect-timeout retry retry-delay retry-max-time proxy proxy-user cacert capath cert cert-type "
+    "key key-type pass interface resolve connect-to range limit-rate write-out dump-header form-escape url-query "
+    "oauth2-bearer aws-sigv4 unix-socket abstract-unix-socket max-filesize max-redirs speed-limit speed-time "
+    "time-cond trace trace-ascii stderr ciphers tls-max continue-at ftp-port ftp-method noproxy socks5 "
+    "socks5-hostname socks4 proto proto-default proto-redir dns-servers doh-url etag-save etag-compare create-file-mode "
+    "expect100-timeout happy-eyeballs-timeout-ms keepalive-time local-port netrc-file parallel-max pinnedpubkey "
+    "preproxy pubkey rate request-target sasl-authzid service-name tlsuser tlspassword variable hostpubmd5 "
+    "hostpubsha256 curves crlfile alt-svc hsts engine login-options telnet-option tftp-blksize".split()
+) | frozenset(_CURL_DATA)
+
+
+def _curl(words: Sequence[str]) -> _Request:
+    request = _Request()
+    at = 0
+    while at < len(words):
+        word = words[at]
+        at += 1
+        if word.startswith("--") and len(word) > 2:
+            name = _curl_long(word[2:])
+            value = ""
+            if name in _CURL_VALUES:
+                value = words[at] if at < len(words) else ""
+                at += 1
+            _curl_take(request, name, value)
+        elif word.startswith("-") and len(word) > 1:
+            for place, letter in enumerate(word[1:], start=2):
+                if letter not in _CURL_SHORT_VALUES:
+                    _curl_take(request, {"G": "get", "I": "head", "f": "fail"}.get(letter, ""), "")
+                    continue
+                value = word[place:]
+                if not value:
+                    value = words[at] if at < len(words) else ""
+                    at += 1
+                _curl_take(request, _CURL_SHORT.get(letter, ""), value)
+                break
+        else:
+            request.urls.append(word)
+    return request
+
+
+def _curl_long(given: str) -> str:
+    """The option's whole name: older versions of curl take a beginning that only one option has."""
+    known = {
+        *_CURL_VALUES,
+        "get",
+        "head",
+        "globoff",
+        "fail",
+        "fail-with-body",
+        "location",
+        "silent",
+        "show-error",
+        "compressed",
+    }
+    if given in known or len(given) < 3:
+        return given
+    longer = [name for name in known if name.startswith(given)]
+    return longer[0] if len(longer) == 1 else given
+
+
+def _curl_take(request: _Request, name: str, value: str) -> None:
+    if name == "request":
+        request.method = value
+    elif name == "url":
+        request.urls.append(value)
+    elif name in ("get", "head"):
+        request.get = True
+    elif name in ("fail", "fail-with-body"):
+        request.sure = True
+    elif name in ("no-fail", "no-fail-with-body"):
+        request.sure = False
+    elif name in _CURL_DATA:
+        request.data.append((name, value))
+    elif name == "config":
+        request.unseen = True
+    elif name in ("mail-from", "mail-rcpt"):
+        request.mail = True
+        request.data.append((name, value))
+    elif name == "quote":
+        request.method = request.method or "QUOTE"
+
+
+# --- the others -----------------------------------------------------------------------------------------------------
+
+_WGET_VALUES = frozenset(
+    "-O -o -a -i -B -t -T -w -Q -P -U -e -D -A -R -I -X -l --output-document --header --user --password --user-agent "
+    "--referer --tries --timeout --input-file --directory-prefix --load-cookies --save-cookies --ca-certificate".split()
+)
+
+
+def _wget(words: Sequence[str]) -> _Request:
+    request = _Request(sure=True)
+    at = 0
+    while at < len(words):
+        word = words[at]
+        at += 1
+        name, equals, value = word.partition("=")
+        if name in ("--method", "--post-data", "--post-file", "--body-data", "--body-file"):
+            if not equals:
+                value = words[at] if at < len(words) else ""
+                at += 1
+            if name == "--method":
+                request.method = value
+            else:
+                request.data.append(("data-raw" if name.endswith("-data") else name[2:], value))
+        elif word in _WGET_VALUES:
+            at += 1
+        elif not word.startswith("-"):
+            request.urls.append(word)
+    return request
+
+
+_HTTPIE_VALUES = frozenset(
+    "-a --auth -A --auth-type -o --output -p --print --session --session-read-only --timeout --proxy --verify --cert "
+    "--cert-key --style -s --pretty --format-options --max-redirects --ssl --response-charset --boundary --bearer".split()
+)
+_HTTPIE_ITEM = re.compile(r"[^=:@]*?(:=@|=@|:=|==|=|@|:)")
+
+
+def _httpie(words: Sequence[str], program: str, *, fed: bool) -> _Request:
+    checks = "--check-status" in words or program in ("xh", "xhs")  # which do so by themselves
+    request = _Request(sure=checks and "--no-check-status" not in words)
+    positionals: list[str] = []
+    ignores_stdin = False
+    at = 0
+    while at < len(words):
+        word = words[at]
+        at += 1
+        name, equals, value = word.partition("=")
+        if name == "--raw":
+            request.data.append(("data-raw", value if equals else words[at] if at < len(words) else ""))
+            at += 0 if equals else 1
+        elif word in _HTTPIE_VALUES:
+            at += 1
+        elif word in ("--ignore-stdin", "-I") or word == "--offline":
+            ignores_stdin = True
+        elif not word.startswith("-"):
+            positionals.append(word)
+    if program == "httpie" and positionals[:1] and positionals[0] in ("http", "https"):
+        del positionals[0]
+    if positionals and re.fullmatch(r"[A-Za-z]{3,10}", positionals[0]) and len(positionals) > 1:
+        request.method = positionals.pop(0)
+    if positionals:
+        url = positionals.pop(0)
+        scheme = "https://" if program in ("https", "xhs") else "http://"
+        url = f"localhost{url}" if url.startswith(":") else url
+        request.urls.append(url if "://" in url else scheme + url)
+    for item in positionals:
+        match = _HTTPIE_ITEM.match(item)
+        if match and match[1] not in ("==", ":"):
+            request.data.append(("item", item))
+    if fed and not ignores_stdin and not request.data:
+        request.data.append(("item", "@-"))
+    return request
+
+
+def _gh_api(matched: Matched) -> _Request:
+    parsed, environment = matched.parsed, matched.call.environment
+    request = _Request(method=parsed.option("method"), sure=True)
+    for name in ("raw-field", "field", "input"):
+        request.data += [(name, value) for value in parsed.options.get(name, ())]
+    host = parsed.option("hostname") or environment.get("GH_HOST", "")
+    path = (matched.rest[0] if matched.rest else "?").lstrip("/")
+    if "{owner}" in path or "{repo}" in path or ":owner" in path:
+        place = forge.place_of(matched)
+        path = path.replace("{owner}/{repo}", place.repo).replace(":owner/:repo", place.repo)
+        host = host or ("" if place.host == "github.com" else place.host)
+    if "://" in path:
+        request.urls.append(path)
+    else:
+        request.urls.append(
+            f"https://{host}/api/v3/{path}"
+            if host not in ("", "github.com")
+            else f"https://api.github.com/{path}"
+        )
+    return request

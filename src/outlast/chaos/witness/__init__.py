@@ -1,0 +1,1 @@
+"""The witness: a process of its own that logs what really happened."""

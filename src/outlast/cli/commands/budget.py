@@ -1,0 +1,312 @@
+"""`outlast budget`: what is spent, set aside and left, at which rate, and where it went. The reading is in `runs.ledger`."""
+
+import argparse
+import sys
+from collections.abc import Iterable
+
+from outlast import settings
+from outlast.cli import store_option
+from outlast.cli.commands import budget_suggest
+from outlast.cli.commands.budget_suggest import clock as lasting
+from outlast.cli.commands.show import words
+from outlast.cli.terminal import burndown, messages
+from outlast.cli.terminal.burndown import amount
+from outlast.cli.terminal.messages import clock, safe, say, short
+from outlast.core.values import scrub
+from outlast.errors import UnknownRun, UsageError
+from outlast.inspect import find, ledger
+from outlast.inspect.ledger import Glance, Ledger, Overview, Unit
+from outlast.inspect.show import Spent
+from outlast.operations import requests
+from outlast.runs.opening import terms
+from outlast.store.protocol import Summary
+from outlast.store.sqlite.store import SqliteStore
+
+LAST = 20
+LAST_MAX = 100_000
+INSIDE = "OUTLAST_RUN"  # which run a command was started in
+_NAMES = {"usd": "money", "until": "clock"}
+_SUGGEST = ("goal", "plan", "agent", "model", "file", "measure")
+_SHARE = ("total", "yes", "anew")
+_ONE = ("by", "last", "plain", "add")
+
+
+def add(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
+    """Register the command."""
+    command = commands.add_parser(
+        "budget", help="what a run has spent and has left, and where it went; suggest or share a budget",
+        description="What a run has spent, set aside and left, at which rate, how long it lasts, when it was warned and\n"
+        "saved, and where it went. Without RUN: the run that this was started in, else all open runs.\n"
+        "`suggest` says what a run will need, `share` splits one budget over the runs that wait.",
+        epilog="example: outlast budget 1411 --by tool\n"
+        '         outlast budget suggest --goal "trap exit signals" --plan 12\n'
+        "         outlast budget share --total 5M",
+    )  # fmt: skip
+    command.add_argument(
+        "runs", metavar="RUN", nargs="*", help="a task, a run id or its beginning, or PROJECT:TASK"
+    )
+    command.add_argument("--by", choices=("beat", "tool", "attempt"), help="where it went")
+    command.add_argument("--last", type=int, metavar="N", help=f"with --by: so many beats (the last {LAST})")
+    command.add_argument("--plain", action="store_true", help="draw with plain letters only")
+    command.add_argument(
+        "--add", metavar="LIMIT", action="append", help="give it more: 200k, usd=5, time=2h; repeatable"
+    )
+    command.add_argument("--json", action="store_true", help="as JSON")
+    budget_suggest.add_options(command)
+    command.usage = "outlast budget [options] [RUN]\n       outlast budget suggest --goal TEXT [options]\n       outlast budget share --total AMOUNT [options] [RUN …]"
+    command.set_defaults(handler=budget, spread="runs")
+
+
+def budget(arguments: argparse.Namespace) -> int:
+    """`outlast budget`"""
+    first, *rest = arguments.runs or [""]
+    _refuse_odd(arguments, first, rest)
+    if first == "suggest":
+        return budget_suggest.suggest(arguments)
+    if first == "share":
+        arguments.runs = rest
+        return budget_suggest.share(arguments)
+    if arguments.store is None and not store_option.location(arguments)[1].exists() and not first:
+        return _say_all(arguments, ledger.summed(()))  # no run was ever started here, which is not an error
+    with store_option.opened(arguments) as store:
+        summary = _meant(arguments, store, first)
+        if summary is None:
+            project = "" if arguments.project is None else store_option.project(arguments, store)
+            return _say_all(arguments, ledger.overview(store, ledger.now(), project))
+        if arguments.add:
+            return _add(arguments, store, summary)
+        warn_at = settings.percentages(settings.load()["warn_at"])
+        last = LAST if arguments.last is None else arguments.last
+        found = ledger.of(store, summary, ledger.now(), warn_at=warn_at, last=last)
+    if arguments.json:
+        messages.say_json(found)
+    else:
+        _say_one(found, arguments)
+    return 0
+
+
+def _refuse_odd(arguments: argparse.Namespace, first: str, rest: list[str]) -> None:
+    """Options that mean nothing beside the others."""
+    theirs = {"suggest": _SUGGEST, "share": _SHARE}.get(first, _ONE)
+    for name in (*_SUGGEST, *_SHARE, *_ONE):
+        if name not in theirs and getattr(arguments, name):
+            whose = "suggest" if name in _SUGGEST else "share" if name in _SHARE else "one run"
+            raise UsageError(f"--{name} is only for {whose}", hint="`outlast budget --help` shows how")
+    if rest and first != "share":
+        raise UsageError("it takes one RUN", hint="`outlast budget --help` shows how")
+    if arguments.last is not None and not (arguments.by == "beat" and 0 < arguments.last <= LAST_MAX):
+        raise UsageError(
+            f"--last takes 1 to {LAST_MAX:,}, with --by beat", hint="`outlast budget --help` shows how"
+        )
+    if arguments.add and not first:
+        raise UsageError("which run is to get more?", hint="`outlast budget RUN --add 200k`")
+    messages.refuse_blank(arguments, "--add")
+
+
+def _meant(arguments: argparse.Namespace, store: SqliteStore, name: str) -> Summary | None:
+    """The root of the run that is named, or that this was started in; None for all."""
+    inside = "" if name else settings.variable(INSIDE)
+    if not name and not inside:
+        return None
+    try:
+        summary = find.find(store, scrub(name or inside), store_option.project(arguments, store))
+    except UnknownRun:
+        if inside:  # of another store
+            return None
+        raise
+    if summary.root != summary.run:
+        messages.tell(f"run {summary.run} draws on the budget of run {summary.root}, which is this")
+    return requests.root_of(store, summary.run)
+
+
+def _add(arguments: argparse.Namespace, store: SqliteStore, summary: Summary) -> int:
+    """`outlast budget RUN --add`: more on top, also of a run that works."""
+    more, after = terms.topped(summary.state, arguments.add)
+    outcome = requests.add_budget(store, summary.run, more)
+    when = "; its holder takes it in at its next beat or act" if outcome.asked else ""
+    messages.tell(f"run {summary.run} of task {summary.task}: its budget is {terms.in_words(after)}{when}")
+    return 0
+
+
+# -- one run ---------------------------------------------------------------------------------------------------------
+
+
+def _say_one(found: Ledger, arguments: argparse.Namespace) -> None:
+    of = "" if found.plan_total is None else f" of {found.plan_total:,}"
+    state = [words(found.status), f"beat {found.beats:,}{of}", f"attempt {found.attempts:,}"]
+    say(safe(f"{found.task}  {'   '.join(state)}   run {found.run}"))
+    for line in messages.table(_rows(found)):
+        say(line)
+    spent = found.spent
+    say(
+        f"of the tokens: {spent.input:,} input, {spent.output:,} output, {spent.cache_read:,} cache read,"
+        f" {spent.cache_write:,} cache write{'; some of it is an upper bound (~)' if spent.estimated else ''}"
+    )
+    if found.expected is not None and found.expected.learnt:
+        tokens, time_s = found.expected.tokens, found.expected.time_s
+        say(
+            f"by the runs before: {tokens.p50:,} tokens in all, {lasting(time_s.p50)}"
+            f" (in nine of ten cases at most {tokens.p90:,}, {lasting(time_s.p90)})"
+        )
+    if arguments.by is not None:
+        rows = {"beat": _by_beat, "tool": _by_tool, "attempt": _by_attempt}[arguments.by](found)
+        say()
+        for line in messages.table(rows):
+            say(line)
+        return
+    say()
+    for line in burndown.drawn(found.chart, plain=arguments.plain or not _shows_blocks()):
+        say(line)
+    _say_course(found)
+    if found.cause == "budget" and found.status != "running":
+        line = " ".join(
+            filter(None, ("outlast resume", store_option.typed(found.task, found.run), found.more))
+        )
+        messages.tell(f"{'' if found.more else 'there is budget left: '}`{line}` goes on where it was")
+
+
+def _shows_blocks() -> bool:
+    return (sys.stdout.encoding or "").lower().replace("-", "").startswith("utf")
+
+
+def _rows(found: Ledger) -> Iterable[list[str]]:
+    yield ["", "SPENT", "LIMIT", "LEFT", "RESERVED", "IN THE LAST HOUR", "AN HOUR", "FORECAST", "LASTS"]
+    for unit in found.units:
+        if unit.unit == "beats" and not unit.limit:
+            continue
+        yield [
+            _NAMES.get(unit.unit, unit.unit),
+            spent_words(unit, found.spent),
+            amount(unit.unit, unit.limit),
+            amount(unit.unit, unit.left),
+            amount(unit.unit, unit.reserved) if unit.reserved else "-",
+            amount(unit.unit, unit.per_hour_now),
+            amount(unit.unit, unit.per_hour),
+            amount(unit.unit, unit.forecast),
+            "-" if unit.lasts_s is None else lasting(unit.lasts_s),
+        ]
+
+
+def spent_words(unit: Unit, spent: Spent) -> str:
+    """What is spent of a unit; of money what is known of it, which is no 0 where nothing was paid."""
+    about = "~" if spent.estimated and unit.unit in ("tokens", "usd") else ""
+    kind = ledger.money(spent)
+    if unit.unit != "usd" or kind == "paid":
+        return about + amount(unit.unit, unit.spent)
+    return f"{about}{amount(unit.unit, unit.spent)} + {kind}" if unit.spent else kind
+
+
+def _say_course(found: Ledger) -> None:
+    """When and why it was warned, told to wrap up, given more, and saved."""
+    now = ledger.now()
+    told = [(each.at, each.beat, "warned", each.text) for each in found.warnings]
+    told += [(each.at, each.beat, "limit", each.text) for each in found.changes]
+    told += [
+        (each.at, each.beat, f"{each.kind} save", f"{each.commit[:7]} {each.reason}") for each in found.saves
+    ]
+    rows = [
+        [clock(at, now), f"beat {beat:,}", what, short(text, 120)]
+        for at, beat, what, text in sorted(told, key=lambda each: each[0])
+    ]
+    if rows:
+        say()
+    for line in messages.table(rows[-LAST:]):
+        say(line)
+
+
+def _by_beat(found: Ledger) -> Iterable[list[str]]:
+    yield ["BEAT", "AT", "TOKENS", "INPUT", "OUTPUT", "CACHE READ", "CACHE WRITE", "MONEY", "CALLS", "STEP"]
+    for row in found.by_beat:
+        yield [f"{row.beat:,}", clock(row.at), *_cells(row.spent), f"{row.calls:,}", short(row.step, 60)]
+
+
+def _by_attempt(found: Ledger) -> Iterable[list[str]]:
+    yield [
+        "ATTEMPT",
+        "STARTED",
+        "TIME",
+        "BEATS",
+        "TOKENS",
+        "INPUT",
+        "OUTPUT",
+        "CACHE READ",
+        "CACHE WRITE",
+        "MONEY",
+        "ENDED",
+    ]
+    for row in found.by_attempt:
+        lived = lasting(row.spent.time_ms // 1000)
+        ended = "-" if row.cause is None else f"{row.cause}: {short(row.evidence, 60)}"
+        yield [
+            str(row.attempt), clock(row.started_at), lived, f"{row.beats:,}", *_cells(row.spent), ended,
+        ]  # fmt: skip
+
+
+def _cells(spent: Spent) -> list[str]:
+    kinds = (spent.tokens, spent.input, spent.output, spent.cache_read, spent.cache_write)
+    kind = ledger.money(spent)
+    about = "~" if spent.estimated else ""
+    return [
+        *(f"{each:,}" for each in kinds),
+        kind if kind != "paid" else f"{about}${spent.cost_microusd / 1e6:.4f}",
+    ]
+
+
+def _by_tool(found: Ledger) -> Iterable[list[str]]:
+    yield ["TOOL", "CALLS", "TOKENS", "MONEY", "HOW IT IS KNOWN"]
+    known = {
+        "call": "its share: a beat's cost, split over its calls by their number",
+        "decision": "its own",
+        "none": "of beats without a call",
+    }
+    for row in found.by_tool:
+        name = row.name if row.kind != "decision" else f"decide {row.name}"
+        yield [
+            short(name, 60),
+            f"{row.calls:,}",
+            f"{row.tokens:,}",
+            f"${row.cost_microusd / 1e6:.4f}",
+            known[row.kind],
+        ]
+
+
+# -- all open runs ---------------------------------------------------------------------------------------------------
+
+
+def _say_all(arguments: argparse.Namespace, found: Overview) -> int:
+    if arguments.by is not None:
+        raise UsageError(
+            "--by is for one run", hint="name it: `outlast budget RUN --by tool`; `outlast ls` lists runs"
+        )
+    if arguments.json:
+        messages.say_json(found)
+        return 0
+    for line in messages.table(_all_rows(found)):
+        say(line)
+    if not found.runs:
+        messages.tell("no run is open")
+    return 0
+
+
+def _all_rows(found: Overview) -> Iterable[list[str]]:
+    if not found.runs:
+        return
+    yield ["RUN", "STATUS", "TOKENS", "MONEY", "TIME", "BEATS", "NEAREST LIMIT", "GOAL"]
+    for each in found.runs:
+        name = f"{find.project_name(each.project)}:{each.task}"
+        yield [name, words(each.status), *_sums(each.spent), _nearest(each), short(each.goal, 50)]
+    yield ["total", f"{len(found.runs)} open", *_sums(found.spent), "", ""]
+
+
+def _sums(spent: Spent) -> list[str]:
+    _, *_, money = _cells(spent)
+    about = "~" if spent.estimated else ""
+    return [f"{about}{spent.tokens:,}", money, lasting(spent.time_ms // 1000), f"{spent.beats:,}"]
+
+
+def _nearest(each: Glance) -> str:
+    limited = [unit for unit in each.units if unit.used_pct is not None]
+    if not limited:
+        return "no limit"
+    unit = max(limited, key=lambda unit: unit.used_pct or 0.0)
+    return f"{unit.used_pct:.0f} % of {amount(unit.unit, unit.limit)} {_NAMES.get(unit.unit, unit.unit)}"

@@ -1,0 +1,94 @@
+"""`outlast clean`: worktrees of runs that are over."""
+
+import argparse
+from pathlib import Path
+
+from outlast.cli import store_option
+from outlast.cli.terminal import messages
+from outlast.cli.terminal.progress import working
+from outlast.core.values import scrub
+from outlast.errors import UsageError
+from outlast.operations.saves.find import SHORT_CHARS, Saves
+from outlast.store.protocol import Summary
+from outlast.supervisor.worktree import remove
+from outlast.supervisor.worktree.remove import Cleared, KeptFile
+
+LISTED = 20
+
+
+def add(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
+    """Register the command."""
+    command = commands.add_parser(
+        "clean", help="remove the worktrees of runs that are over",
+        description="Remove worktrees that outlast made, of runs that are done, cancelled or handed off, or of the run that\n"
+        "is named. Each only when all of it is on a branch or in a save, which is made first. It says what it keeps, and\n"
+        "why. No branch is deleted, nothing is forced. Exit code 1 when something is kept that was to go.",
+        epilog="example: outlast clean --dry-run\n         outlast clean 1411",
+    )  # fmt: skip
+    command.add_argument(
+        "run",
+        metavar="RUN",
+        nargs="?",
+        help="only of this one: a task, a run id or its beginning, or PROJECT:TASK",
+    )
+    command.add_argument("--dry-run", "-n", action="store_true", help="only say what would be removed")
+    command.add_argument(
+        "--ignored",
+        action="store_true",
+        help="also when files that git ignores, and no save holds, go with it",
+    )
+    command.add_argument("--json", action="store_true", help="as JSON")
+    command.set_defaults(handler=clean)
+
+
+def clean(arguments: argparse.Namespace) -> int:
+    """`outlast clean`"""
+    options = remove.Options(dry_run=arguments.dry_run, ignored=arguments.ignored)
+    state, _ = store_option.location(arguments)
+    with store_option.opened(arguments) as store:
+        desk = Saves(state, store, store_option.project(arguments, store), None)
+        try:
+            run = desk.run_called(scrub(arguments.run)) if arguments.run is not None else None
+            common = _common(desk, run)
+            with working("cleaning"):
+                found = remove.clear(desk, common, run, options)
+        finally:
+            desk.close()
+    if run is not None and not found:
+        raise UsageError(
+            f"run {run.run} of task {run.task!r} has no worktree that outlast made",
+            hint="see `git worktree list`",
+        )
+    if arguments.json:
+        messages.say_json(found)
+    else:
+        _say(found, dry_run=options.dry_run)
+    return 0 if all(each.removed for each in found) else 1
+
+
+def _common(desk: Saves, run: Summary | None) -> Path:
+    """The git folder whose worktrees are meant: that of the run's workspace while it is there, else of the project."""
+    if run is not None and run.state.workspace and Path(run.state.workspace).is_dir():
+        return desk.saver_of(run).repo().common_dir
+    return Path(run.project if run is not None else desk.project)
+
+
+def _say(found: list[Cleared], *, dry_run: bool) -> None:
+    for each in found:
+        if each.removed:
+            save = f"   save {each.save[:SHORT_CHARS]}" if each.save else ""
+            word = "would go" if dry_run else "removed"
+            messages.say(f"{word}  {messages.safe(each.folder)}   branch {messages.safe(each.branch)}{save}")
+        else:
+            messages.say(f"kept     {messages.safe(each.folder)}   {messages.safe(each.why)}")
+        _tell(each.kept)
+        _tell(each.ignored)
+    if not found:
+        messages.tell("no worktree here that outlast made")
+
+
+def _tell(files: tuple[KeptFile, ...]) -> None:
+    for each in files[:LISTED]:
+        messages.tell(f"  {each.path} ({each.why}, {each.size:,} bytes)")
+    if len(files) > LISTED:
+        messages.tell(f"  … and {len(files) - LISTED} more; --json lists all")

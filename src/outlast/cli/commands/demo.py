@@ -1,0 +1,42 @@
+"""`outlast demo`: watch an agent be killed with -9, resumed, and finish."""
+
+import argparse
+import signal
+import sys
+
+from outlast.cli.terminal.messages import complain, say
+
+PACE_S = 0.4  # so that eyes can follow; without a terminal nobody waits
+
+
+def add(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
+    """Register the command."""
+    command = commands.add_parser(
+        "demo", help="watch an agent be killed with -9, resumed, and finish",
+        description="A scripted agent is killed between an act and its record, and resumed; then the same agent\n"
+        "without outlast. Offline, in a throw-away folder. Exit code 0 only if it came out as told.",
+        epilog="example: outlast demo",
+    )  # fmt: skip
+    command.set_defaults(handler=demo)
+
+
+def demo(arguments: argparse.Namespace) -> int:
+    """`outlast demo`"""
+    from outlast.chaos.demo.demo import StoryWentWrong, play
+
+    def tell(line: str) -> None:
+        say(line)
+        sys.stdout.flush()
+
+    signal.signal(signal.SIGTERM, lambda number, _: sys.exit(128 + number))  # so that the folder is removed
+    try:
+        came_out = play(tell, pace_s=PACE_S if sys.stdout.isatty() else 0.0)
+    except StoryWentWrong as error:
+        complain(str(error), "try again; if it stays so, this is a bug")
+        return 1
+    say()
+    if not came_out:
+        complain("the counts are not what this demo promises", "this is a bug")
+        return 1
+    say("The comment was posted once with outlast, twice without. Next: `outlast --help`")
+    return 0

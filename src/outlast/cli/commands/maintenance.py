@@ -1,0 +1,143 @@
+"""Taking care: gc, config, doctor."""
+
+import argparse
+from datetime import UTC, datetime
+
+import msgspec
+
+from outlast import settings
+from outlast.cli import store_option
+from outlast.cli.terminal import messages
+from outlast.cli.terminal.progress import working
+from outlast.inspect import doctor as doctors
+from outlast.operations.gc import runs as collector, saves
+
+NEEDS_PERSON = 3
+
+
+def add(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
+    """Register the commands."""
+    command = commands.add_parser(
+        "gc", help="forget closed runs that rested for long, and thin their saves",
+        description="Forget runs that are done, cancelled or handed off and were not touched for a while, then\n"
+        "remove payloads that nothing names any more. One save stays of each such run, and fewer where saves take\n"
+        "more disk than the setting save_disk_budget_bytes. Secrets kept apart go when no save names them any more.\n"
+        "Open runs are never touched.",
+        epilog="example: outlast gc --older-than 30d --dry-run",
+    )  # fmt: skip
+    command.add_argument(
+        "--older-than", metavar="AGE", help="like 30d, 12h, 2w (default: setting gc_older_than)"
+    )
+    command.add_argument("--dry-run", "-n", action="store_true", help="only say what would be forgotten")
+    command.add_argument("--json", action="store_true", help="as JSON")
+    command.set_defaults(handler=gc)
+    command = commands.add_parser(
+        "config", help="every setting, its value, and where it comes from",
+        description="Every setting in force and its origin: flag > OUTLAST_* > outlast.toml of the repository >\n"
+        "your own config.toml > default.",
+        epilog="example: outlast config",
+    )  # fmt: skip
+    command.add_argument("--json", action="store_true", help="as JSON")
+    command.set_defaults(handler=config)
+    command = commands.add_parser(
+        "doctor", help="is the store all right, and does a run need a person?",
+        description="Look at the store, its disk and its runs. Exit code 3 when something needs a person.",
+        epilog="example: outlast doctor",
+    )  # fmt: skip
+    command.add_argument("--json", action="store_true", help="as JSON")
+    command.set_defaults(handler=doctor)
+
+
+def gc(arguments: argparse.Namespace) -> None:
+    """`outlast gc`"""
+    given = settings.load()["gc_older_than"] if arguments.older_than is None else arguments.older_than
+    age = settings.age(given)
+    now = datetime.now(UTC)
+    terms = saves.Terms(
+        older_than=age,
+        now=now,
+        budget_bytes=settings.load()["save_disk_budget_bytes"],
+        dry_run=arguments.dry_run,
+    )
+    with store_option.opened(arguments) as store, working("collecting"):
+        thinned = saves.thin(
+            store, terms
+        )  # before the runs are forgotten, for then nobody knows that they are over
+        done = collector.collect(store, age, now, dry_run=arguments.dry_run)
+    if arguments.json:
+        messages.say_json({**msgspec.structs.asdict(done), "saves": thinned})
+        return
+    for run, task in zip(done.runs, done.tasks, strict=True):
+        messages.say(f"{run}  {messages.safe(task)}")
+    would = "would be forgotten" if done.dry_run else "forgotten"
+    messages.tell(f"runs {would}: {len(done.runs):,}; payloads removed: {done.blobs:,}")
+    for run in done.spared:
+        messages.tell(f"spared {run}: it is held, or needs a look; see `outlast doctor`")
+    _tell_thinned(thinned, dry_run=done.dry_run)
+
+
+_WHY = {"over": "it is over", "old": "by hand, and old", "budget": "over the budget of disk"}
+
+
+def _tell_thinned(thinned: saves.Thinned, *, dry_run: bool) -> None:
+    would = "would go" if dry_run else "gone"
+    take, before = ("would take about", "now") if dry_run else ("take", "before")
+    for each in thinned.runs:
+        name = f"{each.run} of task {each.task}" if each.task else each.run
+        left = f"; kept: {each.kept[:12]}" if each.kept else ""
+        messages.tell(
+            f"saves of {name} in {each.repository}: {each.removed:,} {would} ({_WHY[each.why]}){left}"
+        )
+    for room in thinned.rooms:
+        if room.bytes_before != room.bytes_after:
+            messages.tell(
+                f"{room.repository}: saves {take} {room.bytes_after:,} bytes, {before} {room.bytes_before:,}"
+            )
+        if room.is_over:
+            messages.tell(
+                f"{room.repository}: saves {take} {room.bytes_after:,} bytes, and the setting save_disk_budget_bytes says"
+                f" {room.budget_bytes:,}; what is left belongs to open runs, to you, or is younger than --older-than"
+            )
+    for folder, why in thinned.failed:
+        messages.tell(f"saves in {folder} were not looked at: {why}")
+    for kept in thinned.secrets:
+        if kept.failed:
+            messages.tell(f"secrets of {kept.workspace} were left as they are: {kept.failed}")
+        else:
+            messages.tell(
+                f"secrets of {kept.workspace} that no save names: {kept.removed:,} {would}, {kept.bytes:,} bytes"
+            )
+
+
+def config(arguments: argparse.Namespace) -> None:
+    """`outlast config`"""
+    found = settings.load(flags={"store": arguments.store}).all()
+    if arguments.json:
+        messages.say_json(found)
+        return
+    rows = [[each.name, _value(each.value), each.origin, each.doc] for each in found]
+    for line in messages.table([["SETTING", "VALUE", "FROM", "MEANING"], *rows]):
+        messages.say(line)
+    messages.tell(f"the store is {store_option.location(arguments)[1]}")
+
+
+def _value(value: object) -> str:
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    return f"{value:g}" if isinstance(value, float) else str(value) or '""'
+
+
+def doctor(arguments: argparse.Namespace) -> int:
+    """`outlast doctor`"""
+    findings = [
+        msgspec.structs.replace(each, hint=messages.pasteable(each.hint))
+        for each in doctors.examine(*store_option.location(arguments))
+    ]
+    if arguments.json:
+        messages.say_json(findings)
+    else:
+        for finding in findings:
+            hint = f"   ({finding.hint})" if finding.hint else ""
+            level = "NEEDS A PERSON" if finding.level == "person" else finding.level
+            messages.say(messages.safe(f"{level:<5} {finding.what}: {finding.text}{hint}"))
+    return NEEDS_PERSON if doctors.needs_person(findings) else 0

@@ -1,0 +1,39 @@
+"""`outlast open`: a person goes on in an agent's session. What it does lives in `outlast.supervisor`."""
+
+import argparse
+import os
+
+from outlast.cli import store_option
+from outlast.cli.terminal import messages
+from outlast.errors import UsageError
+
+
+def add(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
+    """Register the command."""
+    command = commands.add_parser(
+        "open", help="open an agent's session at this terminal, under the same run",
+        description="Open the session of an agent that `outlast run` carried, at this terminal and in its folder, under the same\n"
+        "run, hooks and budget. An attempt that works without a terminal is asked to stop at the end of its beat first.\n"
+        "When you leave it, the files are saved and `outlast resume` goes on without you.",
+        epilog="example: outlast open 1411",
+    )  # fmt: skip
+    store_option.add_run(command)
+    command.set_defaults(handler=open_)
+
+
+def open_(arguments: argparse.Namespace) -> int:
+    """`outlast open`"""
+    from outlast.cli.commands import run as running
+    from outlast.supervisor import start
+    from outlast.supervisor.control import takeover
+
+    link = running.to_guardian()
+    with store_option.opened(arguments) as store:
+        summary = store_option.named(arguments, store)
+        if not (os.isatty(0) and os.isatty(1)):
+            raise UsageError(
+                "there is no terminal here to open a session at", hint="`outlast resume` goes on without one"
+            )
+        launch = takeover.take(store, summary, link, messages.tell)
+        url = store.url
+    return start.resume(url, summary, launch, link, running.say, opened=True)

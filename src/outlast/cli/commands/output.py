@@ -1,0 +1,78 @@
+"""What the agent of a run wrote: `outlast output`."""
+
+import argparse
+import contextlib
+import sys
+from collections.abc import Iterator
+
+import msgspec
+
+from outlast.cli import store_option
+from outlast.cli.terminal import messages
+from outlast.errors import UsageError
+from outlast.store import SqliteStore
+from outlast.store.protocol import Summary
+from outlast.supervisor.guardian import lock
+from outlast.supervisor.output import log_reader
+from outlast.supervisor.output.log import part_path
+
+
+def add(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
+    """Register the command."""
+    command = commands.add_parser(
+        "output", help="what the agent of a run wrote, and what it is writing",
+        description="The log of a run's newest attempt: each line with time and stream, control characters shown as\n"
+        "escapes, secrets masked. --follow goes on, also into the next attempts, until the run rests.",
+        epilog="example: outlast output 1411 -f\n         outlast output 1411 --attempt 2",
+    )  # fmt: skip
+    store_option.add_run(command)
+    command.add_argument("--follow", "-f", action="store_true", help="wait for more")
+    command.add_argument("--attempt", type=int, metavar="N", help="of attempt N (default: the newest)")
+    command.add_argument("--json", action="store_true", help="one JSON document a line")
+    command.set_defaults(handler=output)
+
+
+class _Line(msgspec.Struct, frozen=True):
+    at: str
+    stream: str
+    text: str
+    continues: bool
+
+
+def output(arguments: argparse.Namespace) -> None:
+    """`outlast output`"""
+    with store_option.opened(arguments) as store:
+        summary = store_option.named(arguments, store)
+        for line in _lines(store, summary, arguments.attempt, follow=arguments.follow):
+            if arguments.json:
+                found = log_reader.parsed(line)
+                messages.say_json_line(_Line(found.at, found.stream, found.text, found.continues))
+            else:
+                messages.say("\t".join(messages.safe(part) for part in line.split("\t")))
+            if arguments.follow:
+                sys.stdout.flush()
+
+
+def _lines(store: SqliteStore, summary: Summary, attempt: int | None, *, follow: bool) -> Iterator[str]:
+    folder = store.root / "runs" / summary.run
+
+    def rests() -> bool:
+        """Nobody works on it, and no supervisor waits to start it again."""
+        watcher = lock.of(store.root, summary.root)
+        return not store.holder_lives(summary.root) and (watcher is None or not watcher.supervisor)
+
+    lives = follow and not rests()
+    there = log_reader.attempts(folder)
+    if attempt is None and not there and not lives:
+        raise UsageError(
+            f"run {summary.run} of task {summary.task!r} has no output on record",
+            hint="only what `outlast run` started has; see `outlast log`",
+        )
+    if attempt is not None and attempt not in there:
+        known = f"there are {', '.join(map(str, there[-8:]))}" if there else "see `outlast show`"
+        raise UsageError(f"attempt {attempt} of run {summary.run} has no output on record", hint=known)
+    number = attempt if attempt is not None else max(there, default=1)
+    follows = lives and number >= max(there, default=1)
+    reading = log_reader.read_log(part_path(folder, number, 0), follow=follows, stop=rests)
+    with contextlib.closing(reading):
+        yield from reading

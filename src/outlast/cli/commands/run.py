@@ -1,0 +1,245 @@
+"""`outlast run -- CMD`: any command, killable. What it does lives in `outlast.supervisor`."""
+
+import argparse
+import os
+import sys
+from pathlib import Path
+
+import msgspec
+
+from outlast.cli import store_option
+from outlast.cli.terminal import messages
+from outlast.core.secrets import mask
+from outlast.errors import RunHeld, UsageError
+from outlast.store.protocol import Where
+from outlast.supervisor.guardian.link import Link, pair
+
+_WITH_WORDS = (
+    "--task", "--issue", "--goal", "--done", "--invariant", "--budget", "--until", "--reserve", "--workspace",
+    "--base",
+)  # fmt: skip
+
+link: Link | None = None  # to the guardian that started this process
+
+
+def add(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
+    """Register the command."""
+    command = commands.add_parser(
+        "run", help="run a command that can be killed and goes on",
+        description="Run a command under a supervisor: its files are saved, its output kept, its death named, and it is\n"
+        "started again within limits. The same line typed again goes on where it stopped.",
+        epilog='example: outlast run --task 1411 --goal "trap exit signals" --done "make test" -- ./agent.sh\n'
+        "exit codes: 0 done, 1 failed, 2 refused, 3 needs a person, 4 budget reached, 5 parked, 128+n signal",
+    )  # fmt: skip
+    command.add_argument("--task", help="the name of the work within this project; an issue number, a slug")
+    command.add_argument("--issue", metavar="N", help="the issue it is about, for the state file")
+    command.add_argument("--goal", metavar="TEXT", help="what is to be true in the end")
+    command.add_argument(
+        "--done", metavar="CMD", action="append", help="must pass before the run is done; repeatable"
+    )
+    command.add_argument(
+        "--invariant", metavar="CMD", action="append", help="must hold at each beat's end; repeatable"
+    )
+    _add_budget(command)
+    _add_place(command)
+    _add_terms(command)
+    command.usage = "outlast run [options] -- CMD …"
+    command.set_defaults(handler=run, rest=())
+
+
+def _add_budget(command: argparse.ArgumentParser) -> None:
+    command.add_argument(
+        "--budget", metavar="LIMIT", action="append",
+        help="400k (tokens), usd=12, time=8h, beats=500, window=80%%, or auto: by the runs before; repeatable",
+    )  # fmt: skip
+    command.add_argument("--until", metavar="TIME", help="07:00 (the next), +8h or 2026-11-16T07:00")
+    command.add_argument(
+        "--reserve", metavar="SHARE", help="of the budget, kept for the run's own ending (10%%)"
+    )
+
+
+def _add_place(command: argparse.ArgumentParser) -> None:
+    where = command.add_mutually_exclusive_group()
+    where.add_argument(
+        "--workspace", metavar="DIR", help="the folder to save (default: the repository around)"
+    )
+    where.add_argument(
+        "--worktree",
+        metavar="DIR",
+        nargs="?",
+        const="",
+        help="work in a worktree of its own, on a branch outlast/TASK",
+    )
+    command.add_argument("--base", metavar="REF", help="with --worktree: what the branch begins from (HEAD)")
+    command.add_argument("--share", action="store_true", help="work where another run works already")
+
+
+def _add_terms(command: argparse.ArgumentParser) -> None:
+    command.add_argument("--detach", action="store_true", help="go on in the background, also after logout")
+    command.add_argument(
+        "--headless", action="store_true", help="no terminal for the command, although there is one"
+    )
+    command.add_argument(
+        "--rounds",
+        type=int,
+        metavar="N",
+        default=5,
+        help="so many attempts may end with failing checks (5); 0, like 1: the first one fails the run",
+    )
+    command.add_argument("--restarts", type=int, metavar="N", default=50, help="attempts in all (50)")
+    command.add_argument(
+        "--parks", type=int, metavar="N", default=6,
+        help="wait for so many quota walls in a row without progress (6), then a person must look",
+    )  # fmt: skip
+    command.add_argument(
+        "--stall",
+        type=int,
+        metavar="N",
+        default=30,
+        help="stop an agent after so many beats without anything new (30); 0: never",
+    )
+    command.add_argument(
+        "--files",
+        choices=("keep", "rewind"),
+        default="keep",
+        help="on resume: go on from what is there, or go back",
+    )
+    command.add_argument(
+        "--plain", action="store_true", help="run an agent that outlast knows like any other command"
+    )
+    command.add_argument(
+        "--accept-unknown",
+        action="store_true",
+        help="end well although it is not known whether a call of the agent happened",
+    )
+    command.add_argument(
+        "--gateway", nargs="?", const="", metavar="yes",
+        help="meter the agent by a proxy between it and its model; on a subscription only with --gateway=yes",
+    )  # fmt: skip
+    command.add_argument("--moved", action="store_true", help="HEAD was moved on purpose")
+    command.add_argument("--amend", action="store_true", help="change goal, checks or budget on purpose")
+    command.add_argument(
+        "--again", action="store_true", help="a new run of a task that is done, failed or cancelled"
+    )
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """`outlast run`"""
+    from outlast.supervisor import start
+
+    messages.refuse_blank(arguments, *_WITH_WORDS)
+    if arguments.detach:
+        return _detach(arguments)
+    if min(arguments.rounds, arguments.stall, arguments.parks) < 0 or arguments.restarts < 1:
+        raise UsageError(
+            "--rounds, --stall and --parks take 0 or more, --restarts 1 or more",
+            hint="`outlast run --help` shows how",
+        )
+    if arguments.base is not None and arguments.worktree is None:
+        raise UsageError("--base is only for --worktree", hint="add --worktree, or leave --base out")
+    asked = start.RunRequest(
+        words=tuple(arguments.rest), task=arguments.task or "", issue=arguments.issue or "", goal=arguments.goal,
+        done=_commands(arguments.done), invariants=_commands(arguments.invariant), budget=_commands(arguments.budget),
+        until=arguments.until, reserve=arguments.reserve,
+        workspace=arguments.workspace, cwd=str(Path.cwd()), store=arguments.store, project=_project(arguments),
+        files=arguments.files,
+        rounds=arguments.rounds, restarts=arguments.restarts, parks=arguments.parks, stall=arguments.stall, share=arguments.share, amend=arguments.amend,
+        again=arguments.again, moved=arguments.moved, plain=arguments.plain, accept_unknown=arguments.accept_unknown, gateway=arguments.gateway,
+        headless=arguments.headless or arguments.detach,
+    )  # fmt: skip
+    start.check(asked)
+    if arguments.worktree is not None:
+        folder, setup = _worktree(arguments)
+        asked = msgspec.structs.replace(asked, workspace=str(folder), cwd=str(folder), setup=setup)
+    try:
+        return start.start(asked, to_guardian(), say)
+    except RunHeld as error:
+        name = store_option.typed(arguments.task or error.name, error.name)
+        error.hint = (
+            f"`outlast output {name} -f` shows what it prints; wait for it or stop it (`outlast kill {name}`)"
+        )
+        raise
+
+
+def _project(arguments: argparse.Namespace) -> str | None:
+    """The project that --project means, as other commands find it again."""
+    if arguments.project is None or not store_option.location(arguments)[1].exists():
+        return None if arguments.project is None else store_option.project(arguments, None)
+    with store_option.opened(arguments) as store:
+        return store_option.project(arguments, store)
+
+
+def _detach(arguments: argparse.Namespace) -> int:
+    """The same line in the background, in a session of its own; returns when the command runs, or was refused."""
+    from outlast.supervisor.launch import background
+
+    root, _ = store_option.location(arguments)
+    words = list(sys.argv[1:])
+    words.remove("--detach")
+    begun = background.start(words, root, Path.cwd())
+    if begun.code is not None:
+        sys.stderr.write(begun.said)
+        return begun.code
+    name = store_option.typed(begun.task, begun.run)
+    messages.say(messages.safe(f"task {begun.task} goes on in the background: run {begun.run}"))
+    messages.say(f"  {messages.command(f'output {name} -f')}    shows what it prints")
+    messages.say(f"  {messages.command(f'kill {name}')}         saves and stops it")
+    return 0
+
+
+def _worktree(arguments: argparse.Namespace) -> tuple[Path, str]:
+    """The worktree to work in, with what is to be copied there; and the command that sets it up."""
+    from outlast import settings
+    from outlast.supervisor.worktree import copy, make
+
+    if not arguments.task:
+        raise UsageError("--worktree needs a --task to be named after", hint="add --task NAME")
+    lost = _lost(arguments)
+    if lost is not None:
+        return lost, settings.load(lost.parent)["worktree_setup"]
+    to = Path(arguments.worktree) if arguments.worktree else None
+    found = settings.load()
+    patterns = settings.words(found["worktree_copy"])
+    copy.check(patterns)
+    made = make.make(Path.cwd(), arguments.task, to=to, base=arguments.base)
+    for path, why in copy.copy_into(made, patterns).skipped:
+        say(f"{path} was not copied into {made.folder}: {why}")
+    return made.folder, found["worktree_setup"]
+
+
+def _lost(arguments: argparse.Namespace) -> Path | None:
+    """The workspace of an unfinished run of this task, if it is gone and a save can bring it back."""
+    if not store_option.location(arguments)[1].exists():
+        return None
+    with store_option.opened(arguments) as store:
+        where = Where(
+            task=arguments.task, project=store_option.project(arguments, store), parent="", open_only=True
+        )
+        for summary in store.list(where, limit=1):
+            folder = summary.state.workspace
+            if summary.state.save_point and folder and not os.path.lexists(folder):
+                return Path(folder)
+    return None
+
+
+def _commands(given: list[str] | None) -> tuple[str, ...] | None:
+    return None if given is None else tuple(given)
+
+
+def to_guardian() -> Link:
+    """To our guardian; where there is none, to nobody."""
+    if link is not None:
+        return link
+    ours, theirs = pair()
+    theirs.close()
+    return Link(ours)
+
+
+def say(text: str) -> None:
+    """Our own words: harmless to a terminal, and without the secrets that a check may have printed."""
+    from outlast.supervisor.launch import launch
+    from outlast.supervisor.output import sanitize
+
+    text = messages.typed(text)
+    messages.tell(f"outlast: {sanitize.hidden(mask(text)[0], launch.known_secrets())}")
+    sys.stderr.flush()

@@ -1,0 +1,462 @@
+"""Looking: ls, show, log, effects, context. Nothing here changes a run."""
+
+import argparse
+import sys
+from collections.abc import Iterable
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from outlast import settings
+from outlast.cli import store_option
+from outlast.cli.terminal import messages
+from outlast.cli.terminal.messages import clock, safe, say, short
+from outlast.core import context as contexts, events as ev, wakeups
+from outlast.core.statuses import CLOSED
+from outlast.errors import UsageError
+from outlast.inspect import find, show, words as inspect_words
+from outlast.runs import reader
+from outlast.store import SqliteStore
+from outlast.store.protocol import Recorded, Summary, Where
+
+if TYPE_CHECKING:
+    from outlast.supervisor.control.takeover import Bare
+
+LAST = 5
+FOLLOW_WAIT_S = 1.0
+_MAY_WAIT = ("interrupted", "in_doubt")
+
+
+def add(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
+    """Register the commands."""
+    _add_ls(commands)
+    _add_show(commands)
+    _add_log(commands)
+    command = commands.add_parser(
+        "effects", help="what a run did to the outside world",
+        description="Every effect of a run: what was intended, what came of it, and what is in doubt.",
+        epilog="example: outlast effects 1411",
+    )  # fmt: skip
+    store_option.add_run(command)
+    command.add_argument("--json", action="store_true", help="as JSON")
+    command.set_defaults(handler=effects)
+    command = commands.add_parser(
+        "context", help="the context that a resumed agent would get",
+        description="Print what the next attempt must know, rebuilt from the journal.",
+        epilog="example: outlast context 1411 --tokens 4000",
+    )  # fmt: skip
+    store_option.add_run(command)
+    command.add_argument(
+        "--tokens", type=int, metavar="N", help="at most so many tokens (estimated), at least 200"
+    )
+    command.add_argument("--json", action="store_true", help="as JSON")
+    command.set_defaults(handler=context)
+
+
+# -- ls ----------------------------------------------------------------------------------------------------------------
+
+
+def _add_ls(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
+    command = commands.add_parser(
+        "ls", help="list runs",
+        description="The runs of this project, newest first; with --all those of every project.",
+        epilog="example: outlast ls --all",
+    )  # fmt: skip
+    command.add_argument("--all", action="store_true", help="of every project")
+    command.add_argument("--json", action="store_true", help="as JSON")
+    command.set_defaults(handler=ls)
+
+
+def ls(arguments: argparse.Namespace) -> None:
+    """`outlast ls`"""
+    waits: set[str] = set()
+    if arguments.store is None and not store_option.location(arguments)[1].exists():
+        found: list[show.Listed] = []  # no run was ever started here, which is not an error
+    else:
+        with store_option.opened(arguments) as store:
+            project = "" if arguments.all else store_option.project(arguments, store)
+            where = Where(project=project, parent="")
+            found = [show.listed(store, summary) for summary in find.every(store, where, unreadable=True)]
+            waits = {
+                each.run for each in found if each.status in _MAY_WAIT and supervisor_of(store, each.run)
+            }
+    if arguments.json:
+        messages.say_json(found)
+        return
+    for line in messages.table(_ls_rows(found, waits, arguments.all)):
+        say(line)
+    for each in (each for each in found if each.problem):
+        messages.tell(f"{each.run}: {each.problem}")
+    if not found:
+        messages.tell("no runs" if arguments.all else "no runs in this project; `outlast ls --all` shows all")
+
+
+def supervisor_of(store: SqliteStore, run: str) -> int:
+    """The pid of the supervisor that looks after a run, also between two attempts of its command; 0 for none."""
+    from outlast.supervisor.guardian import lock
+
+    watcher = lock.of(store.root, run)
+    return watcher.supervisor if watcher is not None else 0
+
+
+def _ls_rows(found: list[show.Listed], waits: set[str], with_project: bool) -> Iterable[list[str]]:
+    if not found:
+        return
+    project = ["PROJECT"] if with_project else []
+    yield [*project, "TASK", "STATUS", "BEATS", "UPDATED", "RUN", "GOAL"]
+    for each in found:
+        project = [find.project_name(each.project)] if with_project else []
+        of = "" if each.plan_total is None else f"/{each.plan_total}"
+        goal = short(each.goal, 60)
+        yield [
+            *project,
+            each.task,
+            _status(each, waits),
+            f"{each.beats}{of}",
+            clock(each.updated_at),
+            each.run,
+            goal,
+        ]
+
+
+def _status(each: show.Listed, waits: set[str]) -> str:
+    """How it stands; of one that waits for a moment in time, until when and for what."""
+    if each.problem:
+        return "cannot be read"
+    if each.status == "parked":
+        until = f" until {clock(each.parked_until)}" if each.parked_until is not None else ""
+        return f"parked{until} ({words(each.cause or '')})"
+    return f"{words(each.status)}{', starts again' if each.run in waits else ''}"
+
+
+def words(name: str) -> str:
+    """`in_doubt` as people write it."""
+    return name.replace("_", " ")
+
+
+# -- show --------------------------------------------------------------------------------------------------------------
+
+
+def _add_show(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
+    command = commands.add_parser(
+        "show", help="one run: where it stands, why it stopped, what it needs",
+        description="Where a run stands, why it stopped, and what it needs. --json has everything.",
+        epilog="example: outlast show 1411 --last 20",
+    )  # fmt: skip
+    store_option.add_run(command)
+    command.add_argument(
+        "--last", type=int, default=LAST, metavar="N", help=f"so many beats (default {LAST})"
+    )
+    command.add_argument("--json", action="store_true", help="everything, as JSON")
+    command.set_defaults(handler=show_run)
+
+
+def show_run(arguments: argparse.Namespace) -> None:
+    """`outlast show`"""
+    if arguments.last < 0:
+        raise UsageError(f"--last {arguments.last} makes no sense", hint="give 0 or more")
+    with store_option.opened(arguments) as store:
+        summary = store_option.named(arguments, store)
+        if arguments.json:
+            shown_whole = msgspec.structs.asdict(show.full(store, summary))
+            messages.say_json({**shown_whole, "by_hand": _by_hand(store, summary)})
+            return
+        shown = show.glance(store, summary, last=arguments.last)
+        waits = supervisor_of(store, summary.run) if shown.status in _MAY_WAIT else 0
+        for line in lines(store, summary, shown, waits):
+            say(line)
+        if shown.status == "in_doubt":
+            _advise(store, summary, shown, arguments.run)
+        else:
+            _point_on(summary, shown, store_option.typed(arguments.run, summary.run), waits)
+
+
+def lines(store: SqliteStore, summary: Summary, shown: show.Shown, waits: int) -> Iterable[str]:
+    """Where a run stands, as a person reads it. `waits`: the supervisor that will start it again."""
+    yield _headline(shown, summary)
+    facts = (*_facts(shown, summary), *_session(_by_hand(store, summary)))
+    for line in (*facts, *_waiting(waits), *_beats(shown), *_effects(shown)):
+        yield f"  {line}"
+
+
+def _by_hand(store: SqliteStore, summary: Summary) -> "Bare | None":
+    """The agent of a run that one carries."""
+    if not summary.state.supervised:
+        return None
+    from outlast.supervisor.control import takeover
+
+    return takeover.bare(store, summary)
+
+
+def _session(bare: "Bare | None") -> Iterable[str]:
+    """By what an agent's calls are known before they run, and how to go on in its session without us."""
+    if bare is not None:
+        known = f"calls known by {', '.join(bare.intent)}" if bare.intent else "effects seen after the fact"
+        yield f"agent    {bare.agent}   {known}"
+        if bare.line:
+            yield f"session  {short(bare.line, 1000)}"
+
+
+def _headline(shown: show.Shown, summary: Summary) -> str:
+    over = summary.state.over or shown.status in CLOSED
+    beat = shown.beats if over else shown.beats + 1
+    parts = [words(shown.status), f"attempt {len(shown.attempts)}", f"beat {beat}{_of(shown.plan_total)}"]
+    spent, budget = shown.budget.spent, shown.budget
+    if spent.tokens or budget.tokens is not None:
+        parts.append(f"{spent.tokens:,}{_of(budget.tokens)} tokens")
+    if spent.cost_microusd or budget.cost_microusd is not None:
+        limit = "" if budget.cost_microusd is None else f" of ${budget.cost_microusd / 1e6:.2f}"
+        parts.append(f"${spent.cost_microusd / 1e6:.2f}{limit}")
+    if summary.state.last_save:
+        parts.append(f"save {summary.state.last_save[:7]}")
+    return f"{safe(shown.task)}  {'   '.join(parts)}"
+
+
+def _of(total: int | None) -> str:
+    return "" if total is None else f" of {total:,}"
+
+
+def _facts(shown: show.Shown, summary: Summary) -> Iterable[str]:
+    yield f"run      {shown.run}   project {safe(shown.project)}"
+    if shown.goal:
+        yield f"goal     {short(shown.goal, 160)}"
+    if shown.holder is not None:
+        holder = shown.holder
+        yield f"held     by pid {holder.pid} on {safe(holder.host)} since {clock(holder.since)}"
+    if shown.cause is not None and shown.cause != "done":
+        yield f"cause    {short(_cause(shown), 300)}"
+    if shown.parked_until is not None:
+        yield f"parked   until {clock(shown.parked_until)}"
+    if shown.fork is not None:
+        yield f"fork     of {shown.fork.run} at beat {shown.fork.beat}"
+    if shown.parent is not None:
+        yield f"child    of {shown.parent.run} at beat {shown.parent.beat}"
+    following = list(_next_step(shown.plan or ()))
+    if following and not summary.state.over:
+        yield f"next     {short(' > '.join(following), 160)}"
+    if shown.stage:
+        yield f"stage    {short(shown.stage, 160)}"
+    for ref in shown.memory[-LAST:]:
+        yield f"memory   {short(ref.name, 40)}: {short(ref.uri, 120)}"
+    for child in [child for child in shown.children if child.status != "done"][-LAST:]:
+        yield f"child    {child.run} {short(child.task, 60)}: {words(child.status)}"
+
+
+def _cause(shown: show.Shown) -> str:
+    """Why it stopped. A doubt is no crash, whatever ended the attempt."""
+    for word in ("EffectInDoubt: ", "UnreachedEffect: "):
+        if shown.status == "in_doubt" and shown.evidence.startswith(word):
+            return f"in doubt: {shown.evidence.removeprefix(word)}"
+    return f"{words(shown.cause or '')}: {shown.evidence}"
+
+
+def _next_step(plan: Iterable[show.PlanStep]) -> Iterable[str]:
+    for step in plan:
+        if step.state == "next":
+            yield step.name
+            yield from _next_step(step.steps)
+            return
+
+
+def _beats(shown: show.Shown) -> Iterable[str]:
+    if shown.beats > len(shown.completed) > 0:
+        yield f"({shown.beats - len(shown.completed):,} earlier beats: --last N, or --json)"
+    for done in shown.completed:
+        evidence = _value(done.evidence)
+        proof = f"evidence {short(evidence, 80)}" if evidence else ""
+        parts = (f"beat {done.beat}", short(done.step, 60), short(_value(done.result), 120), proof)
+        yield "  ".join(part for part in parts if part)
+
+
+def _value(raw: msgspec.Raw) -> str:
+    text = bytes(raw).decode(errors="replace")
+    return "" if text == "null" else text
+
+
+def _effects(shown: show.Shown) -> Iterable[str]:
+    for effect in shown.effects:
+        yield f"effect {effect.id}  {_act(effect)}   {_fate(effect)}"
+
+
+def _act(effect: show.Effect) -> str:
+    try:
+        args, named = msgspec.json.decode(effect.args, type=tuple[list[object], dict[str, object]])
+    except msgspec.MsgspecError:
+        return short(effect.name, 60)
+    given = [str(value) for value in args] + [f"{name}={value}" for name, value in named.items()]
+    return short(" ".join([effect.name, *given]), 100)
+
+
+def _fate(effect: show.Effect) -> str:
+    at = f"intended {clock(effect.intended_at)}"
+    by = f" (by {safe(effect.settled_by)})" if effect.settled_by else ""
+    result = _value(effect.result)
+    fates = {
+        "in_doubt": f"{at}, no outcome{': ' if effect.evidence else ''}{short(effect.evidence, 160)}",
+        "open": f"{at}, under way",
+        "confirmed": f"confirmed{by}{' ' if result else ''}{short(result, 100)}",
+        "failed": f"did not happen{by}{': ' if effect.evidence else ''}{short(effect.evidence, 160)}",
+        "given_up": f"given up{by}",
+    }
+    return fates[effect.state]
+
+
+def _waiting(supervisor: int) -> Iterable[str]:
+    if supervisor:
+        yield f"waits    for its next attempt: its supervisor, pid {supervisor}, starts it again"
+
+
+def _point_on(summary: Summary, shown: show.Shown, name: str, supervisor: int) -> None:
+    """How a run that rests goes on."""
+    if supervisor:
+        messages.tell(
+            f"`outlast output {name} -f` shows what comes; `outlast kill {name}` saves and stops it"
+        )
+    elif shown.status == "failed":
+        messages.tell(f"`outlast resume {name}` allows another try")
+    elif shown.status == "parked":
+        later = "; `outlast resume --all` after that time does too, and the service does it by itself"
+        at_once = f" at once{later}" if shown.parked_until is not None and summary.state.supervised else ""
+        messages.tell(f"`outlast resume {name}` goes on{at_once}")
+    elif shown.status == "paused" or (shown.status == "interrupted" and summary.state.supervised):
+        messages.tell(f"`outlast resume {name}` goes on")
+
+
+def _advise(store: SqliteStore, summary: Summary, shown: show.Shown, name: str) -> None:
+    """What the person has to find out and say."""
+    doubts = find.doubts(store, summary.state)
+    children = [(run, effect) for run, effect in doubts if run != summary.run]
+    for run, effect in children:
+        say(f"  effect {effect.id}  {short(effect.name, 60)} of child {run}   no outcome")
+    asks = [(run, effect) for run, effect in doubts if not wakeups.is_settled_by_the_next(effect)]
+    if not asks:
+        on = (
+            f"`outlast resume {store_option.typed(name, summary.run)}`"
+            if summary.state.supervised
+            else "its next start"
+        )
+        messages.tell(
+            f"{_count(len(doubts))} in doubt; the next attempt settles by {doubts[0][1].policy}: {on} does it"
+        )
+        return
+    run, effect = asks[0]
+    where = store_option.typed(name, run) if run == summary.run else run
+    messages.complain(
+        f"{_count(len(asks))} in doubt and cannot be probed",
+        f"look whether it happened, then `outlast settle {where} {effect.id} --happened` or `--did-not`",
+    )
+
+
+def _count(number: int) -> str:
+    return "1 effect is" if number == 1 else f"{number} effects are"
+
+
+# -- effects, context --------------------------------------------------------------------------------------------------
+
+
+def effects(arguments: argparse.Namespace) -> None:
+    """`outlast effects`"""
+    with store_option.opened(arguments) as store:
+        summary = store_option.named(arguments, store)
+        found = show.effects(store, summary)
+        if arguments.json:
+            messages.say_json(found)
+            return
+        rows = [
+            [each.id, words(each.state), _act(each), each.policy, each.key, _fate(each)] for each in found
+        ]
+        for line in messages.table(
+            [["ID", "STATE", "ACT", "POLICY", "KEY", "OUTCOME"], *rows] if rows else []
+        ):
+            say(line)
+        if not found:
+            messages.tell(f"run {summary.run} has no effects")
+        for run, effect in find.doubts(store, summary.state):
+            if run != summary.run:
+                messages.tell(f"child {run} has effect {effect.id} {effect.name} in doubt")
+
+
+def context(arguments: argparse.Namespace) -> None:
+    """`outlast context`"""
+    tokens = settings.load()["context_tokens_max"] if arguments.tokens is None else arguments.tokens
+    if tokens < contexts.TOKENS_MIN:
+        raise UsageError(
+            f"--tokens {tokens} is too little to say anything", hint=f"give at least {contexts.TOKENS_MIN}"
+        )
+    with store_option.opened(arguments) as store:
+        summary = store_option.named(arguments, store)
+        text = reader.next_context(store, summary, Path.cwd(), tokens)
+    if arguments.json:
+        messages.say_json({"run": summary.run, "tokens": contexts.tokens(text), "context": text})
+    elif sys.stdout.isatty():
+        for line in text.split("\n"):
+            say(safe(line))
+    else:
+        say(text)  # to another program as it is: it may be the agent
+
+
+# -- log ---------------------------------------------------------------------------------------------------------------
+
+
+def _add_log(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
+    command = commands.add_parser(
+        "log", help="every event of a run, and those to come",
+        description="The journal of a run. --follow goes on until the run is done, cancelled or handed off.",
+        epilog="example: outlast log 1411 --follow",
+    )  # fmt: skip
+    store_option.add_run(command)
+    command.add_argument("--follow", "-f", action="store_true", help="wait for more")
+    command.add_argument(
+        "--after", type=int, default=0, metavar="N", help="only events after number N of the run"
+    )
+    command.add_argument("--json", action="store_true", help="one JSON document a line")
+    command.set_defaults(handler=log)
+
+
+class _Line(msgspec.Struct, frozen=True):
+    n: int
+    run: str
+    seq: int
+    event: msgspec.Raw
+
+
+def log(arguments: argparse.Namespace) -> None:
+    """`outlast log`"""
+    if arguments.after < 0:
+        raise UsageError(f"--after {arguments.after} makes no sense", hint="give 0 or more")
+    with store_option.opened(arguments) as store:
+        run = store_option.named(arguments, store).run
+        seq, n = _say_rest(store, run, arguments.after, arguments.json)
+        if arguments.follow:
+            _follow(store, run, seq, n, arguments.json)
+
+
+def _say_rest(store: SqliteStore, run: str, seq: int, as_json: bool) -> tuple[int, int]:
+    """All events after one; the numbers of the last, in the run and in the store."""
+    n = 0
+    while page := store.read(run, after=seq).events:
+        for item in page:
+            _say_event(item, as_json)
+        seq, n = page[-1].seq, page[-1].n
+    return seq, n
+
+
+def _follow(store: SqliteStore, run: str, seq: int, n: int, as_json: bool) -> None:
+    """Events as they are committed, until the run is over and all were shown."""
+    while (state := reader.head(store, run)).status not in CLOSED or state.seq > seq:
+        sys.stdout.flush()
+        if state.seq == seq:
+            found = store.subscribe(n, wait_s=FOLLOW_WAIT_S)
+            n = found[-1].n if found else n
+        seq, _ = _say_rest(store, run, seq, as_json)
+
+
+def _say_event(item: Recorded, as_json: bool) -> None:
+    if as_json:
+        data = msgspec.Raw(ev.encode(item.event))
+        messages.say_json_line(_Line(item.n, item.run, item.seq, data))
+        return
+    at = clock(item.event.at, datetime.now(UTC))
+    say(f"{item.seq:>6}  {at}  {ev.tag_of(item.event):<16}  {inspect_words.words(item.event)}".rstrip())

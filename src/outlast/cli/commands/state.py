@@ -1,0 +1,61 @@
+"""`outlast state`: what `active_state.json` says of a run, computed from the store and never read from the file."""
+
+import argparse
+from pathlib import Path
+
+from outlast.cli import store_option
+from outlast.cli.terminal import messages
+from outlast.core.values import scrub
+from outlast.errors import UsageError
+from outlast.inspect import find
+from outlast.store.protocol import Summary, Where
+from outlast.store.sqlite.store import SqliteStore
+from outlast.supervisor import start
+from outlast.supervisor.attempt import state_file
+
+
+def add(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
+    """Register the command."""
+    command = commands.add_parser(
+        "state", help="print where a run is, as its state file has it",
+        description="Print the state of a run as JSON, the same fields as its active_state.json. It comes from the store:\n"
+        "whatever happened to the file makes no difference.",
+        epilog="example: outlast state 1411\n"
+        "         jq .progress_stage < \"$(outlast state --path 1411)\"",
+    )  # fmt: skip
+    command.add_argument(
+        "run", metavar="TASK", nargs="?", help="a task or run (default: the newest that is not over)"
+    )
+    command.add_argument("--path", action="store_true", help="print only where the file lies")
+    command.set_defaults(handler=state)
+
+
+def state(arguments: argparse.Namespace) -> None:
+    """`outlast state`"""
+    with store_option.opened(arguments) as store:
+        summary = _meant(arguments, store)
+        if arguments.path:
+            messages.say(str(state_file.path_of(store.root, summary.run)))
+            return
+        messages.say_json(_active(store, summary))
+
+
+def _meant(arguments: argparse.Namespace, store: SqliteStore) -> Summary:
+    project = store_option.project(arguments, store)
+    if arguments.run is not None:
+        return find.find(store, scrub(arguments.run), project)
+    active = store.list(Where(project=project, parent="", open_only=True), limit=1)
+    if not active:
+        raise UsageError(
+            "no run of this project is under way",
+            hint="name one: `outlast state TASK`; `outlast ls` lists them",
+        )
+    return active[0]
+
+
+def _active(store: SqliteStore, summary: Summary) -> state_file.ActiveState:
+    head = summary.state
+    launch = start.launch_of(store, summary)
+    branch = state_file.branch_in(Path(head.workspace)) if head.workspace else ""
+    status = find.shown_status(store, head, summary.root)
+    return state_file.of(head, status, issue=launch.issue if launch is not None else "", branch=branch)

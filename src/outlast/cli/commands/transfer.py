@@ -1,0 +1,268 @@
+"""Carrying runs on: fork, export, import."""
+
+import argparse
+import os
+import shlex
+import sys
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from outlast.cli import store_option
+from outlast.cli.terminal import messages
+from outlast.cli.terminal.progress import working
+from outlast.errors import RunRefused
+from outlast.inspect import show
+from outlast.operations import fork as forks, requests
+from outlast.operations.transfer import archive
+from outlast.runs.opening.terms import budget_of
+from outlast.store import SqliteStore
+from outlast.store.protocol import Summary
+
+if TYPE_CHECKING:
+    from outlast.operations.saves import restore
+
+LISTED_MAX = 20
+
+
+def add(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
+    """Register the commands."""
+    _add_fork(commands)
+    command = commands.add_parser(
+        "export", help="write a run into one file and seal it here",
+        description="Write a run with its children, payloads, saves and its agent's sessions into one file. It is sealed here (handed off),\n"
+        "so that it goes on in one place only; --copy leaves it live, and the import becomes a fork. What looks like\n"
+        "a secret is masked in the journal and in our copies of the agent's transcripts, not in the files of the\n"
+        "workspace, which come with the commits they stand on. Untracked secrets, which saves keep apart, never\n"
+        "leave this store.",
+        epilog="example: outlast export 1411 -o 1411.outlast.tar.gz",
+    )  # fmt: skip
+    store_option.add_run(command)
+    command.add_argument("-o", "--output", metavar="FILE", type=Path, help="file or folder to write into")
+    command.add_argument("--copy", action="store_true", help="leave the run live here")
+    command.add_argument(
+        "--with-secrets", action="store_true", help="mask nothing; untracked secrets stay here all the same"
+    )
+    command.add_argument("--json", action="store_true", help="what was written, as JSON")
+    command.set_defaults(handler=export)
+    command = commands.add_parser(
+        "import", help="take in a run that was exported",
+        description="Take a run in under its own id and keys, as a task of this project. Everything in the file is\n"
+        "verified before anything is written. Its saves become refs of the repository around this folder, or of\n"
+        "--workspace: HEAD, branches, index and files stay as they are. A folder that does not exist yet is made\n"
+        "from the saves; so is one of the run's own, where no repository is around.",
+        epilog="example: outlast import 1411.outlast.tar.gz --workspace ~/src/app",
+    )  # fmt: skip
+    command.add_argument("file", metavar="FILE", type=Path, help="what `outlast export` wrote")
+    command.add_argument(
+        "--workspace", metavar="DIR", type=Path, help="where the run will work: a clone, or a new folder"
+    )
+    command.add_argument("--task", metavar="NAME", help="the fork's task (only for a --copy)")
+    command.add_argument("--json", action="store_true", help="what is here now, as JSON")
+    command.set_defaults(handler=import_)
+
+
+def _add_fork(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
+    command = commands.add_parser(
+        "fork", help="a new run from a save point of another",
+        description="A new run that shares the past of another up to the end of a beat, and goes its own way from\n"
+        "there. What the other did later, it may do again: that is listed and asked about.",
+        epilog="example: outlast fork 1411 --at 12 --task 1411-again --budget 100k",
+    )  # fmt: skip
+    store_option.add_run(command)
+    command.add_argument(
+        "--at", type=int, required=True, metavar="BEAT", help="after this beat; 0 is before the first"
+    )
+    command.add_argument("--task", metavar="NAME", help="the new run's task (default: TASK-fork-N)")
+    command.add_argument(
+        "--budget", action="append", metavar="AMOUNT", help="moved from the source: 100k, usd=5, beats=20"
+    )
+    command.add_argument(
+        "--to", metavar="DIR", type=Path, help="its files, as that beat left them, in a new folder"
+    )
+    command.add_argument("--yes", "-y", action="store_true", help="do not ask")
+    command.add_argument("--json", action="store_true", help="the new run, as JSON")
+    command.set_defaults(handler=fork)
+
+
+def fork(arguments: argparse.Namespace) -> None:
+    """`outlast fork`"""
+    budget = budget_of(arguments.budget)
+    with store_option.opened(arguments) as store:
+        source = store_option.named(arguments, store)
+        files = _files(arguments, store, source) if arguments.to is not None else None
+        plan = forks.prepare(
+            store, source, at=arguments.at, task=arguments.task, budget=budget,
+            workspace=str(files.to) if files is not None else "",
+        )  # fmt: skip
+        if plan.again and not plan.exists and not arguments.yes:
+            _confirm(source.run, plan.again)
+        run = forks.make(store, plan)
+        if files is not None:
+            _give(files, store, run)
+    if arguments.json:
+        said = {"run": run, "task": plan.opened.task, "source": source.run, "at": arguments.at}
+        messages.say_json({**said, "made": forks.is_new(plan, run), "workspace": plan.opened.workspace})
+    else:
+        messages.say(f"{messages.safe(plan.opened.task)}  {run}")
+        if not forks.is_new(plan, run):
+            messages.tell("the same command made it before; --task names another one")
+        messages.tell(
+            f"start its command with task {plan.opened.task} and it goes on after beat {arguments.at}"
+        )
+
+
+def _files(arguments: argparse.Namespace, store: SqliteStore, source: Summary) -> "restore.ForkFiles":
+    """The files of a fork, looked up before anything is written."""
+    from outlast.operations.saves import restore
+    from outlast.workspace import new_folder
+
+    return restore.ForkFiles(store, source, arguments.at, new_folder.place(arguments.to))
+
+
+def _give(files: "restore.ForkFiles", store: SqliteStore, run: str) -> None:
+    with working(f"writing {files.to}"):
+        files.give(requests.summary_of(store, run))
+    files.close()
+    messages.tell(f"its files are in {files.to}; {_started_in(str(files.to))}")
+    if files.shadow:
+        messages.tell("and with the same --project, for that folder is in no repository that would tell")
+
+
+def _confirm(source: str, again: Sequence[show.Effect]) -> None:
+    """The fork has keys of its own: what the source did after the save point, the world would see twice."""
+    messages.tell(f"run {source} did {len(again)} later effects, which the fork may do again:")
+    for effect in again[:LISTED_MAX]:
+        messages.tell(f"  {effect.id}  {effect.name}  {effect.state.replace('_', ' ')}")
+    if len(again) > LISTED_MAX:
+        messages.tell(f"  … and {len(again) - LISTED_MAX} more; see `outlast effects {source}`")
+    refused = RunRefused("not forked: it may do them again", hint="add --yes if that is all right")
+    if not (sys.stdin.isatty() and sys.stderr.isatty()):
+        raise refused
+    sys.stderr.write("fork all the same? [y/N] ")
+    sys.stderr.flush()
+    if sys.stdin.readline().strip().lower() not in ("y", "yes"):
+        raise refused
+
+
+def export(arguments: argparse.Namespace) -> None:
+    """`outlast export`"""
+    with store_option.opened(arguments) as store:
+        summary = store_option.named(arguments, store)
+        with working(f"exporting {summary.run}"):
+            written = archive.export(
+                store, summary, arguments.output, copy=arguments.copy, with_secrets=arguments.with_secrets
+            )
+    if arguments.json:
+        messages.say_json(written)
+        return
+    messages.say(messages.safe(written.path))
+    messages.tell(f"{written.events:,} events, {written.blobs:,} payloads, {written.size:,} bytes")
+    _tell_files(written)
+    _tell_sessions(written)
+    if written.masked:
+        _tell_masked(written)
+    if written.sealed_before:
+        messages.tell("it was handed off before: make sure that it is taken in at one place only")
+    elif not written.copy:
+        messages.tell(f"sealed here; `outlast handoff {written.run} --take-back` undoes that")
+
+
+def _tell_files(written: archive.Exported) -> None:
+    if written.bundle_bytes:
+        messages.tell(
+            f"files: {written.bundle_bytes:,} bytes, with the commits they stand on; nothing is masked in them"
+        )
+    elif written.no_files:
+        messages.tell(f"without files: {written.no_files}")
+    if written.secrets_left:
+        messages.tell(f"untracked secrets stay here: {_listed(written.secrets_left)}")
+
+
+def _tell_sessions(written: archive.Exported) -> None:
+    if written.sessions:
+        size = sum(each.size for each in written.sessions)
+        kinds = sorted({kind for each in written.sessions for kind in each.masked})
+        masked = f"; masked in it: {', '.join(kinds)}" if kinds else ""
+        whose = _sessions((each.agent, each.session) for each in written.sessions)
+        messages.tell(f"its agent's session: {whose}, {size:,} bytes{masked}")
+    if written.sessions_left:
+        size = sum(each.size for each in written.sessions_left)
+        whose = _sessions((each.agent, each.session) for each in written.sessions_left)
+        messages.tell(
+            f"without {size:,} bytes of {whose}, for which there is no room; a fresh session goes on for it"
+        )
+
+
+def _sessions(named: Iterable[tuple[str, str]]) -> str:
+    return _listed(tuple(dict.fromkeys(messages.safe(f"{agent} {session}") for agent, session in named)))
+
+
+def _listed(names: Sequence[str]) -> str:
+    more = f" … and {len(names) - LISTED_MAX} more" if len(names) > LISTED_MAX else ""
+    return ", ".join(names[:LISTED_MAX]) + more
+
+
+def _tell_masked(written: archive.Exported) -> None:
+    """What is not in the file: a beat that is repeated elsewhere gets these values masked."""
+    messages.tell(f"{len(written.masked):,} values masked; --with-secrets leaves them as they are:")
+    for each in written.masked[:LISTED_MAX]:
+        messages.tell(f"  {each.run} event {each.seq}  {each.event} {each.field}: {', '.join(each.kinds)}")
+    if len(written.masked) > LISTED_MAX:
+        messages.tell(f"  … and {len(written.masked) - LISTED_MAX} more; --json lists all")
+
+
+def import_(arguments: argparse.Namespace) -> None:
+    """`outlast import`"""
+    with store_option.opened(arguments, make=True) as store:
+        of_its_own = arguments.workspace is not None and arguments.project is None
+        project = None if of_its_own else store_option.project(arguments, store)
+        with working(f"importing {arguments.file}"):
+            taken = archive.import_run(
+                store, arguments.file, project, task=arguments.task, workspace=arguments.workspace
+            )
+    if arguments.json:
+        messages.say_json(taken)
+        return
+    messages.say(f"{messages.safe(taken.task)}  {taken.run}")
+    messages.tell(f"task {taken.task} of project {taken.project}, after beat {taken.beats}")
+    if taken.masked:
+        messages.tell(
+            f"{taken.masked:,} values were masked when it was exported; `outlast log` shows them so"
+        )
+    _tell_workspace(taken)
+    if taken.sessions:
+        whose = _sessions((each.agent, each.session) for each in taken.sessions)
+        masked = ", masked" if any(each.masked for each in taken.sessions) else ""
+        how = "; a fork begins one of its own" if taken.copy else "; `outlast resume` goes on in it"
+        messages.tell(f"its agent's session came along{masked}: {whose}{how}")
+    for command in taken.commands:
+        messages.tell(f"its contract runs here: {command}")
+
+
+def _started_in(folder: str) -> str:
+    """How a run is started in a folder that is another one than it knew."""
+    return f"start it with --workspace {shlex.quote(folder)}, in a program workspace={folder!r}"
+
+
+def _tell_workspace(taken: archive.Imported) -> None:
+    if not taken.workspace:
+        return
+    brought = taken.files
+    start = _started_in(taken.workspace)
+    if brought is None:
+        there = "" if os.path.isdir(taken.workspace) else ", which is not here"
+        messages.tell(f"no files came along; it worked in {taken.workspace}{there}")
+        return
+    if brought.new:
+        messages.tell(f"its files are in {brought.workspace}; {start}")
+    else:
+        messages.tell(f"its saves are in the repository of {brought.workspace}; {start}")
+    if brought.head_differs and not brought.new:
+        was = brought.branch.removeprefix("refs/heads/") or "no branch"
+        messages.tell(
+            f"it left HEAD on {was} at {brought.head[:12] or 'no commit'}, which is not where it is here: --moved (in a program"
+            f" moved=True) puts it there, `outlast restore {taken.run} --to DIR` leaves this folder alone"
+        )
+    if brought.secrets:
+        messages.tell(f"untracked secrets did not come along: {_listed(brought.secrets)}")

@@ -1,0 +1,195 @@
+"""`outlast ui`: the page on a store, served until Ctrl-C. The address is the one line on stdout."""
+
+import argparse
+import os
+import re
+import signal
+import stat
+import sys
+import threading
+import traceback
+from pathlib import Path
+
+from outlast import settings
+from outlast.cli import store_option
+from outlast.cli.terminal import messages
+from outlast.errors import UsageError
+from outlast.web.app import App
+from outlast.web.http import guard, peers, server
+from outlast.web.site import Site
+
+PORT = 8477
+HOST = "127.0.0.1"
+_URL = re.compile(r"https?://[A-Za-z0-9.-]+(:[0-9]{1,5})?/?")
+
+
+def add(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
+    """Register the command."""
+    command = commands.add_parser(
+        "ui", help="a web page on all runs: what they do, why they stopped, and what to do",
+        description="Serve a page on the store until Ctrl-C: what runs, what each run spends, what was saved and why, what\n"
+        "waits for a person. On 127.0.0.1 it answers only you; elsewhere it needs the token it prints.",
+        epilog="example: outlast ui --open\n         outlast ui --host 0.0.0.0",
+    )  # fmt: skip
+    command.add_argument(
+        "--host",
+        default=HOST,
+        metavar="ADDRESS",
+        help=f"where to listen (default {HOST}); others need a token",
+    )
+    command.add_argument(
+        "--port",
+        type=int,
+        default=PORT,
+        metavar="N",
+        help=f"default {PORT}; if taken, the next free one; 0: any",
+    )
+    command.add_argument("--open", action="store_true", help="open it in a browser")
+    command.add_argument(
+        "--read-only", action="store_true", help="only show: nothing can be done from the page"
+    )
+    command.add_argument("--with-token", action="store_true", help="demand a token on this machine too")
+    command.add_argument(
+        "--token-file",
+        metavar="FILE",
+        help="take the token from a file that only you may read, instead of making one",
+    )
+    command.add_argument(
+        "--url",
+        default="",
+        metavar="URL",
+        help="where a proxy of yours before it is reached; demands a token",
+    )
+    command.set_defaults(handler=serve)
+
+
+def serve(arguments: argparse.Namespace) -> int:
+    """`outlast ui`"""
+    if not 0 <= arguments.port <= 65535:
+        raise UsageError(
+            f"there is no port {arguments.port}", hint="`outlast ui --port 0` takes any that is free"
+        )
+    messages.refuse_blank(arguments, "--host")
+    if arguments.url and _URL.fullmatch(arguments.url) is None:
+        raise UsageError(
+            f"{arguments.url!r:.100} is no address of a site", hint="like https://runs.example.com"
+        )
+    root, database = store_option.location(arguments)
+    token = _token(arguments)
+    listening, taken = server.listen(arguments.host, arguments.port)
+    host, port = listening.getsockname()[:2]
+    if taken:
+        words = "port" if len(taken) == 1 else "ports"
+        messages.tell(
+            f"{words} {', '.join(map(str, taken))} {'is' if len(taken) == 1 else 'are'} taken; using {port}"
+        )
+    token = token or _needed(host, arguments.url)
+    keeper = guard.Guard(
+        host, port, token=token, read_only=arguments.read_only, name=arguments.host, url=arguments.url
+    )
+    site = Site(root, database, keeper, by=f"{settings.user_name()} via ui")
+    app = App(site, _trace if arguments.debug else lambda error: None)
+    if not database.exists():
+        messages.tell(f"there is no store at {root} yet; runs show up as soon as there is one")
+    _serve(server.Server(listening, app.handle, is_stranger=keeper.is_stranger), site, arguments, token)
+    return 0
+
+
+def _serve(serving: server.Server, site: Site, arguments: argparse.Namespace, token: str) -> None:
+    ended = threading.Event()
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, lambda *_: ended.set())
+    site.start()
+    serving.start()
+    try:
+        address = _say(site.guard, token)
+        if arguments.open:
+            _open(_private(site.guard) if token else address)
+        while not ended.wait(3600):
+            pass
+    finally:
+        site.live.stop()
+        serving.stop()
+        site.stop()
+
+
+def _say(keeper: guard.Guard, token: str) -> str:
+    """Print the address, complete with its token. The first of several is the data; the others are told."""
+    asked = f"/?token={token}" if token else "/"
+    found = [f"http://{_bracketed(each)}:{keeper.port}{asked}" for each in guard.addresses(keeper.host)]
+    found = [f"{keeper.url}{asked}", *found] if keeper.url else found
+    messages.say(found[0])
+    sys.stdout.flush()
+    for other in found[1:]:
+        messages.tell(f"also {other}")
+    messages.tell("Ctrl-C ends it" if not keeper.read_only else "it only shows; Ctrl-C ends it")
+    return found[0]
+
+
+def _private(keeper: guard.Guard) -> str:
+    """An address for a browser's command line, which every user of the machine can read: it is of use to ours alone, once."""
+    found = "127.0.0.1" if keeper.host == "0.0.0.0" else "::1" if keeper.host == "::" else keeper.host
+    return f"http://{_bracketed(found)}:{keeper.port}/?token={keeper.code()}"
+
+
+def _bracketed(host: str) -> str:
+    return f"[{host}]" if ":" in host else host
+
+
+def _open(address: str) -> None:
+    """A browser is a convenience: without one the address is there all the same."""
+    import webbrowser
+
+    def try_it() -> None:
+        try:
+            opened = settings.has_screen() and webbrowser.open(address)
+        except Exception:
+            opened = False
+        if not opened:
+            messages.tell("no browser can be opened here; open the address yourself")
+
+    threading.Thread(target=try_it, name="outlast-ui-open", daemon=True).start()
+
+
+def _trace(error: BaseException) -> None:
+    traceback.print_exception(error)
+
+
+# -- tokens ----------------------------------------------------------------------------------------------------------
+
+
+def _token(arguments: argparse.Namespace) -> str:
+    if arguments.token_file is not None:
+        if not arguments.token_file.strip():
+            raise UsageError("--token-file was given nothing", hint="give the file, or leave it out")
+        return read_token(Path(arguments.token_file).expanduser())
+    return guard.made_token() if arguments.with_token else ""
+
+
+def _needed(host: str, url: str) -> str:
+    """A token, unless only we can reach this address."""
+    if url or guard.needs_token(host):
+        return guard.made_token()
+    if not peers.can_be_told():
+        messages.tell("this machine does not say which user connects, so a token is needed")
+        return guard.made_token()
+    return ""
+
+
+def read_token(path: Path) -> str:
+    """The token in a file that is its owner's alone. Raises UsageError."""
+    make = f"`(umask 077; openssl rand -hex 16 > {path})` makes one"
+    try:
+        with path.open("rb") as file:
+            about = os.fstat(file.fileno())
+            text = file.read(4096).decode().strip()
+    except (OSError, UnicodeDecodeError) as error:
+        raise UsageError(f"the token file {path} cannot be read: {error}", hint=make) from error
+    if about.st_uid not in (os.getuid(), 0) or stat.S_IMODE(about.st_mode) & 0o077:
+        raise UsageError(f"others may read the token file {path}", hint=f"`chmod 600 {path}`")
+    if len(text) < guard.TOKEN_CHARS_MIN or not text.isascii() or not text.isprintable() or " " in text:
+        raise UsageError(
+            f"the token in {path} must have at least {guard.TOKEN_CHARS_MIN} letters or digits, on one line",
+            hint=make,
+        )
+    return text

@@ -1,0 +1,49 @@
+"""Saying that long work goes on: a line that counts the seconds on a terminal, a line a minute elsewhere."""
+
+import contextlib
+import sys
+import threading
+from collections.abc import Iterator
+
+from outlast.cli.terminal import messages
+
+SILENT_S = 2.0
+EVERY_S = 60.0
+TICK_S = 1.0
+
+
+@contextlib.contextmanager
+def working(on: str) -> Iterator[None]:
+    """Tell on stderr what is being done while the block lasts, if it lasts long and there is a thread to be had for it."""
+    ended = threading.Event()
+    shown = sys.stderr.isatty()
+    thread = threading.Thread(target=_tell, args=(messages.safe(on), ended, shown), daemon=True)
+    started = False
+    with contextlib.suppress(RuntimeError):  # no more threads for this user
+        thread.start()
+        started = True
+    try:
+        yield
+    finally:
+        ended.set()
+        if started:
+            thread.join()
+
+
+def _tell(on: str, ended: threading.Event, shown: bool) -> None:
+    if ended.wait(SILENT_S if shown else EVERY_S):
+        return
+    passed_s = SILENT_S if shown else EVERY_S
+    while True:
+        if shown:
+            sys.stderr.write(f"\r{on} … {passed_s:.0f} s ")
+            sys.stderr.flush()
+        else:
+            messages.tell(f"{on}: {passed_s / 60:.0f} min so far")
+        step_s = TICK_S if shown else EVERY_S
+        if ended.wait(step_s):
+            break
+        passed_s += step_s
+    if shown:
+        sys.stderr.write("\r\x1b[K")
+        sys.stderr.flush()

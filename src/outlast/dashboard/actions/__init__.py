@@ -1,0 +1,1 @@
+"""What a person can press: previewed, done once."""

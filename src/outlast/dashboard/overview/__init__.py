@@ -1,0 +1,1 @@
+"""All runs on one page: rows, filters, the sentence at its top."""

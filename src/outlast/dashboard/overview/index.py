@@ -1,0 +1,264 @@
+"""All runs of a store in memory: read once, then kept up to date by what was committed since.
+
+A look at ten thousand runs costs the same few queries as one at ten: the number of the newest event and the runs that
+have new ones, the heads of those, and the events behind a head that lags. Whether a holder lives is no query but the
+lock of a file: it is tried for runs under way only, once a second and when something of theirs changed.
+"""
+
+import threading
+import time
+from collections.abc import Callable, Iterable
+from datetime import UTC, datetime
+from operator import attrgetter
+
+import msgspec
+
+from outlast.core import events as ev
+from outlast.core.state import RunState
+from outlast.dashboard.documents import Ask, Overview, Row
+from outlast.dashboard.overview import filters, log_times
+from outlast.dashboard.overview.rows import Seen, is_over, make, may_wait, moves
+from outlast.errors import UnknownRun
+from outlast.store.protocol import Summary, Where
+from outlast.store.sqlite.store import SqliteStore
+from outlast.supervisor.guardian import lock
+
+LOOK_EVERY_S = 1.0  # at locks, logs and the clock, for what changes without an event
+LOAD_PAGE = 1_000
+_WARNINGS_MAX = 8  # in a row
+_told = attrgetter(
+    "what", "status", "cause", "why", "command", "quiet", "lives", "parked_until", "updated_at", "children", "stranded"
+)  # fmt: skip
+
+
+class _Known:
+    """A run as it is known: its head, its row, and when something was last heard of it."""
+
+    __slots__ = ("acted_at", "entry", "lives", "summary")
+
+    def __init__(self, summary: Summary, acted_at: datetime | None) -> None:
+        self.summary = summary
+        self.acted_at = acted_at
+        self.lives = False
+        self.entry: filters.FilterRow | None = None
+
+
+class Index:
+    """The runs of a store. Safe to use from several threads; each answer is as of `number`, the newest event then.
+
+    `version` grows with every change that a person would want to see, also a death or a silence, which no event tells;
+    not with mere amounts that grow with the clock.
+    """
+
+    def __init__(self, store: SqliteStore, clock: Callable[[], datetime] | None = None) -> None:
+        self._store = store
+        self._clock = clock or _now
+        self._lock = threading.RLock()
+        self._known: dict[str, _Known] = {}
+        self._below: dict[str, dict[str, None]] = {}  # a run's children, in the order of their beginning
+        self._moving: set[str] = set()
+        self._looked_s = float("-inf")
+        self.version = 0
+        self._trace = ""
+        self.number = store.last_number()
+        self._load()
+        self._look()
+
+    # -- what is asked of it -----------------------------------------------------------------------------------------
+
+    def overview(self, ask: Ask, within: str = "") -> Overview:
+        """A page of the runs that fit, as of now; with `within`, as if there were no runs but those of this project."""
+        with self._lock:
+            self.refresh()
+            entries = [known.entry for known in reversed(self._known.values()) if known.entry is not None]
+            if within:
+                entries = [entry for entry in entries if within in (entry.project, entry.row.project_name)]
+            return filters.overview(entries, ask, self._clock(), self.number)
+
+    def row(self, run: str) -> Row:
+        """A run at a glance, as of now. Raises UnknownRun."""
+        with self._lock:
+            self.refresh()
+            return self._entry(run).row
+
+    def rows(self) -> list[Row]:
+        """All runs, newest first, as of the last refresh."""
+        with self._lock:
+            return [known.entry.row for known in self._known.values() if known.entry is not None][::-1]
+
+    def summary(self, run: str) -> Summary:
+        """A run's head as it is known, without results and memory. Raises UnknownRun."""
+        with self._lock:
+            self._entry(run)
+            return self._known[run].summary
+
+    def refresh(self) -> int:
+        """Take in what was committed since; the number of the event that it is as of now."""
+        with self._lock:
+            found = self._store.changes(self.number, self._trace)
+            if found.anew:
+                self._load()
+            elif found.runs:
+                self._take(self._store.list(Where(runs=found.runs), limit=len(found.runs), unreadable=True))
+            self.number, self._trace = found.number, found.trace
+            if time.monotonic() - self._looked_s >= LOOK_EVERY_S:
+                self._look()
+            return self.number
+
+    def _entry(self, run: str) -> filters.FilterRow:
+        known = self._known.get(run)
+        if known is None or known.entry is None:
+            raise UnknownRun(run)
+        return known.entry
+
+    # -- taking in ---------------------------------------------------------------------------------------------------
+
+    def _load(self) -> None:
+        """Read all runs, page by page so that no more heads than that are in memory as a whole; forget those that are gone."""
+        seen: list[str] = []
+        news: list[Summary] = []
+        after = 0
+        while page := self._store.list(Where(), after=after, limit=LOAD_PAGE, unreadable=True):
+            seen += [summary.run for summary in page]
+            news += [_slim(summary) for summary in page if self._is_news(summary)]
+            after = page[-1].id
+        gone = self._known.keys() - set(seen)
+        above = {self._forget(run) for run in gone}
+        self._take(news)
+        self._recompute(above & self._known.keys())
+
+    def _is_news(self, summary: Summary) -> bool:
+        known = self._known.get(summary.run)
+        return known is None or _place(known.summary) != _place(summary)
+
+    def _forget(self, run: str) -> str:
+        """Take out a run; the one above it."""
+        known = self._known.pop(run)
+        self._moving.discard(run)
+        self._below.pop(run, None)
+        self._below.get(known.summary.parent, {}).pop(run, None)
+        self.version += 1
+        return known.summary.parent
+
+    def _take(self, summaries: Iterable[Summary]) -> None:
+        """Put in heads, and compute what they change: their own rows, and those of the runs above and below them."""
+        changed: dict[str, None] = {}
+        looked: dict[str, bool] = {}
+        for summary in sorted(summaries, key=lambda each: each.id):
+            slim, run = _slim(summary), summary.run
+            before = self._known.get(run)
+            known = self._known[run] = _Known(slim, self._acted_at(before, slim.state))
+            if before is not None:
+                known.entry = before.entry
+            if summary.parent:
+                self._below.setdefault(summary.parent, {})[run] = None
+            if slim.state.status == "running":
+                root = summary.root
+                known.lives = looked[root] = (
+                    looked[root] if root in looked else self._store.holder_lives(root)
+                )
+            changed[run] = None
+        for run in list(changed):
+            changed.update(dict.fromkeys(self._around(run)))
+        self._recompute(changed)
+
+    def _around(self, run: str) -> Iterable[str]:
+        """The runs whose rows depend on this one: those above it; and of a root, whether it rests, those below it."""
+        above = self._known[run].summary.parent
+        if not above:
+            yield from self._all_below(run)
+        while above in self._known:
+            yield above
+            above = self._known[above].summary.parent
+
+    def _all_below(self, run: str) -> Iterable[str]:
+        for child in self._below.get(run, ()):
+            yield child
+            yield from self._all_below(child)
+
+    def _acted_at(self, before: _Known | None, state: RunState) -> datetime | None:
+        """When the run did something. A warning alone, as that nothing was heard of it for long, is no sign of life."""
+        idle = (f"idle {state.attempts}",)
+        if before is not None:
+            known = before.summary.state
+            warned = state.warned[-1:] == idle and state.warned != known.warned
+            if state.seq == known.seq or (state.seq == known.seq + 1 and warned):
+                return before.acted_at
+        elif state.status == "running" and state.warned[-1:] == idle:
+            last = self._store.read(
+                state.run, after=max(0, state.seq - _WARNINGS_MAX), before=state.seq + 1
+            ).events
+            acts = [item.event.at for item in last if not isinstance(item.event, ev.Warned)]
+            return max(acts, default=state.updated_at)
+        return state.updated_at
+
+    def _look(self) -> None:
+        """See what changes without an event: a death, output, the passing of time."""
+        self._looked_s = time.monotonic()
+        under_way = [run for run in self._moving if self._known[run].summary.state.status == "running"]
+        roots = {self._known[run].summary.root for run in under_way}
+        lives = {root: self._store.holder_lives(root) for root in roots}
+        changed = dict.fromkeys(self._moving)
+        for known in (self._known[run] for run in under_way):
+            if known.lives != lives[known.summary.root]:
+                known.lives = not known.lives
+                changed.update(dict.fromkeys(self._around(known.summary.run)))
+        self._recompute(changed)
+
+    def _recompute(self, runs: Iterable[str]) -> None:
+        now = self._clock()
+        for run in runs:
+            known = self._known[run]
+            made = make(known.summary, self._seen(known, now), self._children, now)
+            before = known.entry
+            if before is None or before.row != made:
+                known.entry = filters.FilterRow(known.summary, made)
+                self.version += before is None or _told(before.row) != _told(made)
+            if moves(known.summary, made, now):
+                self._moving.add(run)
+            else:
+                self._moving.discard(run)
+
+    def _seen(self, known: _Known, now: datetime) -> Seen:
+        summary, state = known.summary, known.summary.state
+        heard, waits = known.acted_at, False
+        if not known.lives and may_wait(summary, now):
+            watcher = lock.of(self._store.root, summary.run)
+            waits = watcher is not None and watcher.supervisor != 0
+        note = None
+        if not known.lives and state.attempt is not None and state.supervised:
+            note = lock.noted(self._store.root, summary.run)
+        if known.lives and state.status == "running":
+            times = [heard, *(self._known[run].acted_at for run in self._all_below(summary.run))]
+            if not summary.parent:
+                times.append(log_times.output_at(self._store.root, summary.run, state.attempts))
+            heard = max(filter(None, times), default=None)
+        root = self._known.get(summary.root, known)
+        return Seen(
+            lives=known.lives, waits=waits, heard_at=heard, children=len(self._below.get(summary.run, ())),
+            root_rests=not root.lives and not is_over(root.summary.state.status),
+            was_told=note is not None and note.wanted and state.attempt is not None and note.epoch == state.attempt.epoch,
+        )  # fmt: skip
+
+    def _children(self, state: RunState) -> Iterable[RunState]:
+        """The runs of a run's open beat, newest first as a store lists them."""
+        below = [self._known[run].summary for run in reversed(self._below.get(state.run, {}))]
+        return [child.state for child in below if child.parent_beat == state.beats + 1]
+
+
+def _place(summary: Summary) -> tuple[object, ...]:
+    """What tells a head from every other of the run, also from one of a journal that was put back and went on otherwise."""
+    return summary.id, summary.state.seq, summary.state.updated_at, summary.problem
+
+
+def _slim(summary: Summary) -> Summary:
+    """Without what no row shows: it is most of a head."""
+    state = summary.state
+    if not (state.recent or state.memory or state.names):
+        return summary
+    slim = msgspec.structs.replace(state, recent=(), memory=(), names=())
+    return msgspec.structs.replace(summary, state=slim)
+
+
+def _now() -> datetime:
+    return datetime.now(UTC)

@@ -1,0 +1,1 @@
+"""One run as documents: timeline, effects, requests."""

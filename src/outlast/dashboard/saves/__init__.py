@@ -1,0 +1,1 @@
+"""Saves and their diffs as documents."""

@@ -1,1 +1,0 @@
-"""Acts on the outside world: intent before, outcome after, and what is done about those in doubt."""

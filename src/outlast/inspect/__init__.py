@@ -1,0 +1,1 @@
+"""Looks at runs and never changes one."""

@@ -1,0 +1,187 @@
+"""What `outlast doctor` looks at: where the store lies, whether it is whole, and which runs need a person."""
+
+import os
+import platform
+import shlex
+import shutil
+import stat
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Literal
+
+import msgspec
+
+from outlast._version import __version__
+from outlast.errors import OutlastError
+from outlast.inspect import find
+from outlast.store import durable
+from outlast.store.protocol import Where
+from outlast.store.sqlite import health
+from outlast.store.sqlite.store import SqliteStore
+
+FREE_WARN_BYTES = 256 << 20
+FREE_BAD_BYTES = 16 << 20
+NAMED_MAX = 5
+
+_VOLATILE = {
+    "tmpfs": "its content is gone after a reboot",
+    "ramfs": "its content is gone after a reboot",
+    "overlay": "its content is gone with the container",
+}
+
+Level = Literal["ok", "note", "warn", "person"]
+
+
+class Finding(msgspec.Struct, frozen=True):
+    """One thing looked at. `person`: somebody has to do something; the hint says what."""
+
+    level: Level
+    what: str
+    text: str
+    hint: str = ""
+
+
+def examine(root: Path, database: Path) -> list[Finding]:
+    """Look at everything; never raises for what it finds, and repairs nothing."""
+    findings = [*_programs(), *_saves(Path.cwd()), Finding("ok", "store", str(database))]
+    if not database.exists():
+        findings.append(Finding("note", "store", "it does not exist yet; the first run makes it"))
+        return findings
+    for look in (_disk, _permissions, _file, _runs):
+        findings += _looked(look, root, database)
+    return findings
+
+
+def needs_person(findings: list[Finding]) -> bool:
+    """Whether somebody has to do something."""
+    return any(finding.level == "person" for finding in findings)
+
+
+def _looked(look: Callable[[Path, Path], Iterator[Finding]], root: Path, database: Path) -> Iterator[Finding]:
+    try:
+        yield from look(root, database)
+    except OutlastError as error:
+        yield Finding("person", "store", str(error), error.hint)
+    except OSError as error:
+        hint = "check who owns the folder and whether the disk answers"
+        yield Finding("person", "store", f"{error.filename or root}: {error.strerror or error}", hint)
+
+
+def _programs() -> Iterator[Finding]:
+    python = platform.python_version()
+    yield Finding(
+        "ok", "versions",
+        f"outlast {__version__}, Python {python}, SQLite {health.sqlite_version()}, apsw {health.apsw_version()}",
+    )  # fmt: skip
+    if sys.platform == "linux":
+        yield Finding("ok", "platform", f"Linux {platform.release()}")
+    elif sys.platform == "darwin":
+        yield Finding("warn", "platform", "macOS is untested", "the core works; only Linux is promised")
+    else:
+        yield Finding("person", "platform", f"{sys.platform} is not supported", "use WSL2")
+    git = shutil.which("git")
+    if git:
+        yield Finding("ok", "git", git)
+    else:
+        yield Finding("warn", "git", "not found: workspaces cannot be saved", "install git")
+
+
+def _saves(folder: Path) -> Iterator[Finding]:
+    """Private refs in the repository around this folder: people who push everything should know."""
+    from outlast.workspace.git import command
+
+    words = ["for-each-ref", "--format=%(refname)", "refs/outlast/"]
+    try:
+        count = len(command.run(words, cwd=folder, ok=(0, 128), timeout_s=10).splitlines())
+    except (OutlastError, OSError, subprocess.TimeoutExpired):
+        return
+    if count:
+        text = f"{count:,} refs of saves in this repository: `git log --all` shows them, `git push --mirror` pushes them"
+        yield Finding("note", "saves", text, 'set [save] where = "shadow" to keep them in the state folder')
+
+
+def _disk(root: Path, database: Path) -> Iterator[Finding]:
+    kind = durable.fs_type(database) or "unknown"
+    move = "put it on a local disk with --store or OUTLAST_STORE"
+    if kind in durable.NETWORK_TYPES:
+        yield Finding("person", "file system", f"{kind}: locks and flushes cannot be trusted", move)
+    elif kind in _VOLATILE:
+        yield Finding("warn", "file system", f"{kind}: {_VOLATILE[kind]}", move)
+    else:
+        yield Finding("ok", "file system", kind)
+    free_bytes = shutil.disk_usage(database.parent).free
+    text = f"{free_bytes / (1 << 20):,.0f} MiB free"
+    if free_bytes < FREE_BAD_BYTES:
+        yield Finding("person", "free space", text, "make room, or runs stop at their next beat")
+    elif free_bytes < FREE_WARN_BYTES:
+        yield Finding("warn", "free space", text, "`outlast gc --older-than 30d` gives some back")
+    else:
+        yield Finding("ok", "free space", text)
+
+
+def _permissions(root: Path, database: Path) -> Iterator[Finding]:
+    for path in (root, database):
+        if path.exists() and stat.S_IMODE(path.stat().st_mode) & 0o077:
+            yield Finding(
+                "warn", "permissions", f"others can look into {path}", f"`chmod go= {shlex.quote(str(path))}`"
+            )  # fmt: skip
+    if not os.access(database, os.R_OK | os.W_OK) or not os.access(root, os.R_OK | os.W_OK | os.X_OK):
+        hint = "use the user who made it, or another --store"
+        yield Finding("person", "permissions", f"you may not write {root}", hint)
+    else:
+        yield Finding("ok", "permissions", "the store can be written")
+
+
+def _file(root: Path, database: Path) -> Iterator[Finding]:
+    SqliteStore(root, database).close()
+    found = health.examine(root, database)
+    yield Finding("ok", "schema", f"version {found.version} of {found.version_known}")
+    if found.problems:
+        text = "; ".join(found.problems[:NAMED_MAX])
+        hint = "stop all runs, keep a copy of the folder, restore the file from a backup"
+        yield Finding("person", "integrity", text, hint)
+    else:
+        yield Finding("ok", "integrity", f"{found.size_bytes:,} bytes, {found.wal_bytes:,} in the WAL")
+    yield from _rewound(root, found)
+    if found.stale_locks:
+        count = len(found.stale_locks)
+        yield Finding("note", "locks", f"{count} left of forgotten runs", "`outlast gc` removes them")
+
+
+def _rewound(root: Path, found: health.Health) -> Iterator[Finding]:
+    for run in found.rewound:
+        yield Finding(
+            "person", "rewound", f"run {run} lost events that were acknowledged",
+            f"look at what it did, then `outlast resume {run} --accept-rewind`",
+        )  # fmt: skip
+    for run in found.lost:
+        files = shlex.join(str(root / "runs" / f"{run}{suffix}") for suffix in (".lock", ".act"))
+        yield Finding(
+            "person", "rewound", f"run {run} is lost as a whole: only its lock file is left",
+            f"restore a newer backup; or look at what it did, then `rm -f {files}`",
+        )  # fmt: skip
+    if found.missing is not None:
+        yield Finding(
+            "person", "rewound", f"event {found.missing} was acknowledged and is gone; no new run is begun",
+            f"when you know which runs are missing, `rm {shlex.quote(str(root / 'mark'))}`",
+        )  # fmt: skip
+
+
+def _runs(root: Path, database: Path) -> Iterator[Finding]:
+    store = SqliteStore(root, database)
+    try:
+        count = 0
+        for summary in find.every(store, Where(parent="")):
+            count += 1
+            if find.shown_status(store, summary.state, summary.run) != "in_doubt":
+                continue
+            for run, effect in find.doubts(store, summary.state)[:NAMED_MAX]:
+                yield Finding(
+                    "person", "in doubt", f"{summary.task}: effect {effect.id} {effect.name}",
+                    f"look whether it happened, then `outlast settle {run} {effect.id} --happened` or `--did-not`",
+                )  # fmt: skip
+        yield Finding("ok", "runs", f"{count:,}")
+    finally:
+        store.close()

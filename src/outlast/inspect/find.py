@@ -1,0 +1,139 @@
+"""Which run a person means: by run id, by a unique beginning of one, by task, or by `project:task`."""
+
+import re
+from collections.abc import Callable, Iterable, Iterator
+from pathlib import Path
+
+from outlast.core import state as st, statuses
+from outlast.errors import AmbiguousRun, UnknownRun
+from outlast.runs.opening.project import project_of
+from outlast.store.protocol import PAGE_MAX, Summary, Where
+from outlast.store.sqlite.store import SqliteStore
+
+# A beginning goes into a pattern of the store, so it must not contain what a pattern gives a meaning to.
+# A short one fits a run by accident, and some commands cannot be undone.
+BEGINNING_CHARS_MIN = 4
+_ID_BEGINNING = re.compile(rf"[a-z0-9]{{{BEGINNING_CHARS_MIN},40}}")
+
+Children = Callable[[st.RunState], Iterable[st.RunState]]  # the runs of a run's open beat
+
+
+def find(store: SqliteStore, name: str, project: str) -> Summary:
+    """The run called `name` by somebody who works in `project`. Raises UnknownRun or AmbiguousRun.
+
+    An exact run id wins, then a task of the project (its newest run), then whatever else fits if it is only one.
+    """
+    beginning = _by_beginning(store, name)
+    exact = [summary for summary in beginning if summary.run == name]
+    mine = _newest(store, name, project)
+    for found in (exact, mine):
+        if found:
+            return found[0]
+    fitting = {summary.run: summary for summary in (*beginning, *_newest(store, name))}
+    if not fitting and ":" in name:
+        fitting = {summary.run: summary for summary in _in_named_project(store, name)}
+    if not fitting:
+        error = UnknownRun(name)
+        if len(name) < BEGINNING_CHARS_MIN:
+            error.hint += f"; of a run id, give at least {BEGINNING_CHARS_MIN} characters"
+        raise error
+    if len(fitting) > 1:
+        raise AmbiguousRun(name, [described(summary) for summary in fitting.values()])
+    return next(iter(fitting.values()))
+
+
+def _by_beginning(store: SqliteStore, name: str) -> list[Summary]:
+    return list(every(store, Where(run_prefix=name))) if _ID_BEGINNING.fullmatch(name) else []
+
+
+def _newest(store: SqliteStore, task: str, project: str = "") -> list[Summary]:
+    """The newest run of a task, in one project or in each of all. Children are found by their ids alone."""
+    if not task:
+        return []
+    newest: dict[str, Summary] = {}
+    for summary in every(store, Where(task=task, project=project, parent="")):
+        newest.setdefault(summary.project, summary)
+    return list(newest.values())
+
+
+def _in_named_project(store: SqliteStore, name: str) -> list[Summary]:
+    """`name:12`: every split is tried, because tasks and projects may contain a colon themselves."""
+    found: list[Summary] = []
+    for at in (index for index, char in enumerate(name) if char == ":"):
+        wanted, task = name[:at], name[at + 1 :]
+        found += [s for s in _newest(store, task) if wanted in (project_name(s.project), s.project)]
+    return found
+
+
+def described(summary: Summary) -> str:
+    """A candidate, as an error lists it: what to type, and what it is."""
+    return f"{summary.run} ({project_name(summary.project)}:{summary.task})"
+
+
+def every(store: SqliteStore, where: Where, *, unreadable: bool = False) -> Iterator[Summary]:
+    """All runs that fit, newest first, page by page; those that cannot be read only if that is asked for."""
+    after = 0
+    while page := store.list(where, after=after, unreadable=unreadable):
+        yield from page
+        if len(page) < PAGE_MAX:
+            return
+        after = page[-1].id
+
+
+def project_name(project: str) -> str:
+    """The folder name of a project: `app` for /src/app/.git, and for a bare clone /srv/app.git."""
+    path = Path(project)
+    name = path.parent.name if path.name == ".git" else path.name.removesuffix(".git")
+    return name or project
+
+
+def project_called(store: SqliteStore | None, given: str) -> str:
+    """The project that `--project` means: one the store knows by this very name, else that of the folder."""
+    if store is not None and store.list(Where(project=given), limit=1):
+        return given
+    folder = Path(given)
+    return project_of(folder) if folder.is_dir() else given
+
+
+def doubts(store: SqliteStore, state: st.RunState) -> list[tuple[str, st.OpenEffect]]:
+    """Effects in doubt of a run and of its open beat's children, each with the run it belongs to."""
+    return doubts_among(children_in(store), state)
+
+
+def children_in(store: SqliteStore) -> Children:
+    """The children of a run's open beat, asked of the store."""
+
+    def ask(state: st.RunState) -> list[st.RunState]:
+        where = Where(parent=state.run, parent_beat=state.beats + 1)
+        return [child.state for child in store.list(where)]
+
+    return ask
+
+
+def doubts_among(children: Children, state: st.RunState) -> list[tuple[str, st.OpenEffect]]:
+    """The same, for whoever knows the children."""
+    found = [(state.run, effect) for effect in state.in_doubt]
+    for child in children(state):
+        found += doubts_among(children, child)
+    return found
+
+
+def shown_status(store: SqliteStore, state: st.RunState, root: str) -> st.Status:
+    """What a reader is told: the folded status, corrected by whether the holder lives and what is in doubt."""
+    return status_if(store, state, store.holder_lives(root))
+
+
+def status_if(store: SqliteStore, state: st.RunState, lives: bool) -> st.Status:
+    """The status of a run whose holder is known to live, or known not to."""
+    return status_among(children_in(store), state, lives)
+
+
+def status_among(children: Children, state: st.RunState, lives: bool) -> st.Status:
+    """The same, for whoever knows the children."""
+    if state.status not in ("running", "interrupted", "in_doubt") or (state.status == "running" and lives):
+        return state.status
+    in_doubt = any(effect.policy != "give_up" for _, effect in doubts_among(children, state))
+    status = statuses.shown(state.status, holder_lives=lives, in_doubt=in_doubt)
+    if status in ("interrupted", "in_doubt"):
+        return "in_doubt" if in_doubt else "interrupted"
+    return status

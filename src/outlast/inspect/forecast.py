@@ -1,0 +1,161 @@
+"""What a run will need, by the store's own history.
+
+The history comes from the heads of runs, one query for a page of them. Journals are not read.
+"""
+
+import contextlib
+from collections.abc import Sequence
+from datetime import UTC, datetime
+
+import msgspec
+
+from outlast.agents import registry
+from outlast.core import forecast, state as st
+from outlast.core.forecast import Forecast, Measured, PastRun, Predictor, Range, Task, Unit
+from outlast.core.values import Allowance, Contract
+from outlast.runs import reader
+from outlast.store.durable import make_folder, write_durably
+from outlast.store.protocol import Summary, Where
+from outlast.store.sqlite.store import SqliteStore
+
+FILE = "forecast.json"
+
+
+# -- history -----------------------------------------------------------------------------------------------------------
+
+
+def history(store: SqliteStore, *, but: str = "") -> list[PastRun]:
+    """What the newest runs of the store have cost, children left out: their roots count for them. One query."""
+    newest = store.list(Where(parent=""), limit=forecast.HISTORY_MAX, unreadable=True)
+    known = (each for each in newest if each.run != but and not each.problem)
+    return [past for each in known if (past := _past(each)) is not None]
+
+
+def _past(summary: Summary) -> PastRun | None:
+    head = summary.state
+    tokens, time_s = spent(head, "tokens"), spent(head, "time_s")
+    if head.created_at is None or head.updated_at is None or not (tokens or time_s):
+        return None
+    return PastRun(
+        run=summary.run, name=summary.task, task=task_of(head), started_at=head.created_at,
+        ended_at=head.updated_at, tokens=tokens, time_s=time_s, finished=head.status == "done", touched=_touched(head),
+    )  # fmt: skip
+
+
+def task_of(head: st.RunState, agent: str = "") -> Task:
+    """What a run is about, as far as its head tells."""
+    known, model = (head.session.agent, head.session.model) if head.session is not None else (agent, "")
+    return Task(goal=head.title, plan=head.plan_total, project=head.project, agent=known, model=model)
+
+
+def _touched(head: st.RunState) -> tuple[str, ...]:
+    uris = (ref.uri.partition("#")[0] for ref in head.memory)
+    return tuple(uri.removeprefix("file:") for uri in uris if uri.startswith("file:"))
+
+
+def spent(head: st.RunState, unit: Unit) -> int:
+    """What a run has spent; of a second that has begun, the whole."""
+    return head.spent.tokens if unit == "tokens" else -(-head.spent.time_ms // 1000)
+
+
+# -- one run -----------------------------------------------------------------------------------------------------------
+
+
+def suggest(
+    store: SqliteStore | None, *, goal: str, plan: int | None = None, project: str = "", agent: str = "",
+    model: str = "", files: Sequence[str] = (),
+) -> Forecast:  # fmt: skip
+    """What a run of this goal will need. Without a store, or with little in it, the default, which says so."""
+    title = Contract(goal=goal).title  # of past runs, too, only this much is read
+    task = Task(goal=title, plan=plan, project=project, agent=agent, model=model, files=tuple(files))
+    return Predictor(history(store) if store is not None else [], datetime.now(UTC)).of(task)
+
+
+def auto(
+    store: SqliteStore | None, *, goal: str, plan: int | None = None, project: str = "", agent: str = "",
+    model: str = "", files: Sequence[str] = (),
+) -> tuple[Allowance, Forecast]:  # fmt: skip
+    """The budget that `auto` means, and the prediction it comes from."""
+    found = suggest(store, goal=goal, plan=plan, project=project, agent=agent, model=model, files=files)
+    return allowance(found), found
+
+
+def allowance(found: Forecast) -> Allowance:
+    """p90 in round numbers; of time only where it was learnt, because a guess must not stop a run by the clock."""
+    time_s = found.time_s.p90 if found.time_s.sure != "default" else None
+    return Allowance(
+        tokens=_rounded(found.tokens.p90), time_s=None if time_s is None else -(-time_s // 60) * 60
+    )
+
+
+def _rounded(amount: int) -> int:
+    """Up to the next number of two digits and zeros."""
+    scale: int = 10 ** max(0, len(str(amount)) - 2)
+    return -(-amount // scale) * scale
+
+
+def measure(store: SqliteStore) -> dict[Unit, Measured]:
+    """How good the predictions would have been for the store's own runs, each made from what was over at its start."""
+    known = history(store)
+    return {unit: forecast.measure(known, unit) for unit in forecast.UNITS}
+
+
+class FirstForecast(msgspec.Struct, frozen=True):
+    """What was predicted for a run at first, as it is kept beside its logs."""
+
+    tokens: Range
+    time_s: Range
+
+
+def remember(store: SqliteStore, run: str, found: Forecast) -> None:
+    """Keep a run's first prediction, which every later one starts from."""
+    folder = store.root / "runs" / run
+    make_folder(folder)
+    first = FirstForecast(*(Range(found.of(unit).p50, found.of(unit).p90) for unit in forecast.UNITS))
+    write_durably(folder / FILE, msgspec.json.encode(first))
+
+
+def first_forecast(store: SqliteStore, head: st.RunState) -> FirstForecast:
+    """A run's first prediction: the one that was kept, else one that is made now without the run itself, and kept.
+
+    Who only reads the store leaves it to the next who does not.
+    """
+    with contextlib.suppress(OSError, msgspec.MsgspecError):  # lost or torn: it can be made again
+        return msgspec.json.decode((store.root / "runs" / head.run / FILE).read_bytes(), type=FirstForecast)
+    found = Predictor(history(store, but=head.run), datetime.now(UTC)).of(
+        task_of(head, agent_of(store, head))
+    )
+    if not store.reading:
+        with contextlib.suppress(
+            OSError
+        ):  # a full disk or one that cannot be written: made again the next time
+            remember(store, head.run, found)
+    return FirstForecast(*(Range(found.of(unit).p50, found.of(unit).p90) for unit in forecast.UNITS))
+
+
+def repriced(first: FirstForecast, head: st.RunState) -> FirstForecast:
+    """The prediction at the beat the run has reached. Pure and quick, so it can be asked at every one."""
+    return FirstForecast(*(_repriced(first, head, unit) for unit in forecast.UNITS))
+
+
+def _repriced(first: FirstForecast, head: st.RunState, unit: Unit) -> Range:
+    known = first.tokens if unit == "tokens" else first.time_s
+    return forecast.reprice(known, spent=spent(head, unit), beats=head.beats, plan_total=head.plan_total)
+
+
+class _Launch(msgspec.Struct, frozen=True):
+    argv: tuple[str, ...] = ()
+    program: str = ""
+
+
+def agent_of(store: SqliteStore, head: st.RunState) -> str:
+    """The agent of a run that has no session yet: by the command it is to start."""
+    if head.session is not None or not head.supervised:
+        return ""
+    launch = reader.opened(store, head).launch
+    if launch is None:
+        return ""
+    data = store.blobs.get(launch.blob) if launch.blob else launch.v
+    command = msgspec.json.decode(data, type=_Launch)
+    adapter = registry.recognise(command.argv, command.program)
+    return adapter.name if adapter is not None else ""

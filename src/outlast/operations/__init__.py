@@ -1,0 +1,1 @@
+"""What a person does to runs: pause, settle, fork, export, gc, share a budget."""

@@ -1,0 +1,1 @@
+"""What `outlast gc` lets go."""

@@ -1,0 +1,357 @@
+"""What a person asks of a run: pause, resume, cancel, hand off, settle, amend. Shared by the command line and the page.
+
+A living holder is asked through the inbox and takes it in at its next beat or act; a resting run is claimed, changed
+and released here. Each act is refused before anything is written, records who asked (`by`, else the user of this
+process), and may be repeated.
+"""
+
+import fcntl
+import os
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+import msgspec
+
+from outlast import settings
+from outlast.core import events as ev, restarts, state as st, statuses
+from outlast.core.values import Allowance, Contract
+from outlast.errors import RunHeld, RunRefused, UnknownRun, UsageError
+from outlast.inspect import find, show
+from outlast.runs import attempts, inbox, reader
+from outlast.runs.engine.drivers import blocking
+from outlast.runs.engine.steps import Append
+from outlast.runs.journal import Journal
+from outlast.runs.opening import admission
+from outlast.store.protocol import Request, Summary, Where
+from outlast.store.sqlite.store import SqliteStore
+
+RESULT_MAX_BYTES = 1 << 20
+ALONE_WAIT_S = 30.0
+_LOOK_EVERY_S = 0.02
+_RELATIVE = ("more", "less")  # two of the same are two wishes
+
+# From a run's head to the request that gives it another budget: what, and its arguments.
+Raise = Callable[[st.RunState], tuple[str, bytes]]
+
+
+class Outcome(msgspec.Struct, frozen=True, kw_only=True):
+    """What became of an act. `asked`: a living holder was told and will take it in; else it is done."""
+
+    run: str
+    task: str
+    before: st.Status
+    status: st.Status
+    asked: bool = False
+    changed: bool = True
+
+
+def pause(store: SqliteStore, run: str, *, by: str = "") -> Outcome:
+    """Stop after the act under way, and start no more until `resume`."""
+    return ask(store, run, "pause", "pause", by=by)
+
+
+def cancel(store: SqliteStore, run: str, *, by: str = "") -> Outcome:
+    """Stop for good; a new run of the task needs `again=True`, or `--again` on the command line."""
+    return ask(store, run, "cancel", "cancel", by=by)
+
+
+def handoff(store: SqliteStore, run: str, *, take_back: bool = False) -> Outcome:
+    """Seal the run so that another store can take it over, or undo that."""
+    if take_back:
+        return ask(store, run, "take_back", "take_back")
+    return ask(store, run, "handoff", "handoff")
+
+
+def resume(
+    store: SqliteStore, run: str, *, accept_rewind: bool = False, by: str = "", budget: Raise | None = None
+) -> Outcome:
+    """Let a paused, failed or parked run be started again. Raises StoreRewound unless that is accepted.
+
+    `budget`: what it gets besides, asked when nobody else can change that any more.
+    """
+    summary = root_of(store, run)
+    before = find.shown_status(store, summary.state, summary.run)
+    allow(summary.state, before, "resume")
+    if accept_rewind:
+        store.accept_rewind(summary.run)
+    # Claimed also when there is nothing to change, because claiming finds out whether the store was rewound.
+    with claimed(store, summary.run) as journal:
+        drain(journal)
+        status = find.status_if(store, journal.state, lives=False)
+        allow(journal.state, status, "resume")
+        raised = budget(journal.state) if budget is not None else None
+        changed = accept_rewind or statuses.after(status, "resume") != status
+        if accept_rewind:
+            take(journal, own_request(journal, "accept_rewind", by=by))
+        if statuses.after(status, "resume") != status:
+            take(journal, own_request(journal, "resume", by=by))
+        elif _counts(journal.state):  # an attempt that died is not buried: the next one asks what it left
+            _write(journal, inbox.requested(own_request(journal, "resume", by=by), journal))
+        if raised is not None:
+            _write(journal, inbox.requested(own_request(journal, *raised, by=by), journal))
+        if journal.state.parked_until is not None:
+            _write(journal, ev.Woken(at=journal.now(), by=by or settings.user_name()))
+        status = find.status_if(store, journal.state, lives=False)
+    return Outcome(run=summary.run, task=summary.task, before=before, status=status, changed=changed)
+
+
+def _counts(state: st.RunState) -> bool:
+    """Whether attempts of a command speak against another one, which a person's word ends."""
+    return state.supervised and (state.past != restarts.Past() or state.attempt is not None)
+
+
+def amend(store: SqliteStore, run: str, contract: Contract) -> Outcome:
+    """Change goal, checks or invariants on purpose."""
+    return ask(store, run, "amend", "amend", msgspec.json.encode(inbox.AmendArgs(contract)))
+
+
+def set_budget(store: SqliteStore, run: str, budget: Allowance | None, *, by: str = "") -> Outcome:
+    """Give the run another allowance, or none."""
+    return ask(store, run, "amend", "budget", msgspec.json.encode(budget), by=by)
+
+
+def add_budget(store: SqliteStore, run: str, more: Allowance, *, by: str = "") -> Outcome:
+    """Put more on top of the run's allowance, whatever it is when its holder takes that in."""
+    return ask(store, run, "amend", "more", msgspec.json.encode(more), by=by)
+
+
+def note(store: SqliteStore, run: str, what: str, args: bytes, *, by: str = "") -> bool:
+    """Put on record that something was done with a run that changes nothing of it; False where its holder will.
+
+    An attempt that died is not buried by that. Raises StoreError where it cannot be written.
+    """
+    root = root_of(store, run)
+    status = find.shown_status(store, root.state, root.run)
+    if status != "running":
+        try:
+            with claimed(store, root.run) as journal:
+                _write(journal, inbox.requested(own_request(journal, what, args, by=by), journal))
+                return True
+        except RunHeld:
+            pass
+    _put(store, root, status, what, args, by)
+    return False
+
+
+# -- settling ----------------------------------------------------------------------------------------------------------
+
+
+def settle(
+    store: SqliteStore, run: str, effect: str, finding: ev.Finding, result: bytes = b"null", *, by: str = ""
+) -> Outcome:
+    """Record what a person found out about an effect in doubt, of the run or of the child run that is named."""
+    args = msgspec.json.encode(settling(store, run, effect, finding, result))
+    summary = summary_of(store, run)
+    return ask(store, run, "settle", "settle", args, lambda: _require_doubt(store, summary, effect), by=by)
+
+
+def settling(
+    store: SqliteStore, run: str, effect: str, finding: ev.Finding, result: bytes = b"null"
+) -> inbox.SettleArgs:
+    """What settling would ask for, and nothing written. Raises UsageError, RunRefused where that makes no sense."""
+    raw = _checked(finding, result)
+    summary = summary_of(store, run)
+    root = root_of(store, run)
+    allow(root.state, find.shown_status(store, root.state, root.run), "settle")
+    _require_doubt(store, summary, effect)
+    return inbox.SettleArgs(effect, finding, raw, "" if summary.run == root.run else summary.run)
+
+
+def _checked(finding: ev.Finding, result: bytes) -> msgspec.Raw:
+    if len(result) > RESULT_MAX_BYTES:
+        raise UsageError(
+            f"a result of {len(result):,} bytes is too large to settle with",
+            hint=f"at most {RESULT_MAX_BYTES:,} bytes",
+        )
+    try:
+        value = msgspec.json.decode(result)
+    except (msgspec.DecodeError, RecursionError) as error:
+        raise UsageError(
+            f"the result {result[:60].decode(errors='replace')!r} is not JSON: {error}",
+            hint="quote a text twice: --result '\"text\"'",
+        ) from error
+    if value is not None and finding != "happened":
+        raise UsageError("only what happened has a result", hint="leave out --result, or say --happened")
+    return msgspec.Raw(msgspec.json.encode(value))
+
+
+def _require_doubt(store: SqliteStore, summary: Summary, effect: str) -> None:
+    summary = summary_of(store, summary.run)
+    shown = {each.id: each for each in show.open_effects(store, summary)}
+    found = shown.get(effect) or next((e for e in show.effects(store, summary) if e.id == effect), None)
+    if found is None:
+        doubts = find.doubts(store, summary.state)
+        known = ", ".join(f"{each.id} {each.name}" for _, each in doubts) or "none"
+        raise UsageError(
+            f"run {summary.run} has no effect {effect!r}; in doubt: {known}",
+            hint=f"see `outlast effects {summary.run}`",
+        )
+    if found.state == "open":
+        raise UsageError(
+            f"effect {effect} {found.name!r} is being performed right now",
+            hint=f"wait for it; see `outlast effects {summary.run}`",
+        )
+    if found.state != "in_doubt":
+        by = f" by {found.settled_by}" if found.settled_by else " by its own outcome"
+        fate = {"failed": "did not happen", "given_up": "given up"}.get(found.state, found.state)
+        raise UsageError(
+            f"effect {effect} {found.name!r} is settled already as {fate!r}{by}",
+            hint=f"see `outlast effects {summary.run}`",
+        )
+
+
+# -- how an act reaches its run ----------------------------------------------------------------------------------------
+
+
+def summary_of(store: SqliteStore, run: str) -> Summary:
+    """The run with exactly this id."""
+    found = [summary for summary in store.list(Where(run_prefix=run)) if summary.run == run]
+    if not found:
+        raise UnknownRun(run)
+    return found[0]
+
+
+def root_of(store: SqliteStore, run: str) -> Summary:
+    """The run itself, or the root that a child belongs to: acts go to the root."""
+    summary = summary_of(store, run)
+    return summary if summary.root == summary.run else summary_of(store, summary.root)
+
+
+def standing(store: SqliteStore, run: str) -> Summary:
+    """A root run with the budget that it has once its holder has taken in what waits for it, nothing of it counted twice."""
+    waiting = store.inbox.pending(run)
+    while True:
+        summary = summary_of(store, run)
+        still = store.inbox.pending(run)
+        if {item.id for item in waiting} <= {item.id for item in still}:  # so none of it is in that head
+            budget = inbox.budget_after(summary.state.budget, still)
+            return msgspec.structs.replace(
+                summary, state=msgspec.structs.replace(summary.state, budget=budget)
+            )
+        waiting = still
+
+
+@contextmanager
+def alone(store: SqliteStore, run: str, what: str) -> Iterator[None]:
+    """One act of a kind at a time on a run, whichever process does it. Raises RunRefused after a while."""
+    folder = store.root / "runs" / run
+    folder.mkdir(mode=0o700, exist_ok=True)
+    fd = os.open(folder / f"{what}.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    try:
+        until_s = time.monotonic() + ALONE_WAIT_S
+        while not _locked(fd):
+            if time.monotonic() > until_s:
+                raise RunRefused(f"somebody else is at it: run {run}", hint="look at it, and ask again")
+            time.sleep(_LOOK_EVERY_S)
+        yield
+    finally:
+        os.close(fd)
+
+
+def _locked(fd: int) -> bool:
+    try:
+        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
+
+
+def allow(state: st.RunState, status: st.Status, command: statuses.Command) -> st.Status:
+    """The status that a command leads to. Raises RunRefused, with the hint, where it makes no sense."""
+    verdict = statuses.after(status, command)
+    if isinstance(verdict, statuses.Refusal):
+        raise admission.refused(state, verdict)
+    return verdict
+
+
+@contextmanager
+def claimed(store: SqliteStore, run: str) -> Iterator[Journal]:
+    """The journal of a resting root run, written by us alone inside the block. Raises RunHeld."""
+    lease = store.claim(run)
+    try:
+        journal = Journal(store, lease, reader.head(store, run))
+        journal.load_open_beat("")
+        yield journal
+    finally:
+        store.release(lease)
+
+
+def bury(journal: Journal) -> None:
+    """Record the end of an attempt that could not: while it is open, no wish takes hold."""
+    if journal.state.attempt is not None:
+        seen_s = journal.lease.last_seen_s
+        _write(journal, attempts.lost(journal.state, journal.now(), last_seen_s=seen_s))
+
+
+def ask(
+    store: SqliteStore,
+    run: str,
+    command: statuses.Command,
+    what: str,
+    args: bytes = b"null",
+    check: Callable[[], None] = lambda: None,
+    *,
+    by: str = "",
+) -> Outcome:
+    """Bring a request to the run if its status allows the command: into the inbox, or at once. Raises RunRefused.
+
+    `check` has the last word before it is written.
+    """
+    root = root_of(store, run)
+    before = find.shown_status(store, root.state, root.run)
+    after = allow(root.state, before, command)
+    if before == "running":
+        check()
+        return _put(store, root, before, what, args, by)
+    if (
+        after == before
+        and what not in ("budget", *_RELATIVE)
+        and args == b"null"
+        and not store.inbox.pending(root.run)
+    ):
+        return Outcome(run=root.run, task=root.task, before=before, status=before, changed=False)
+    try:
+        with claimed(store, root.run) as journal:
+            drain(journal)
+            allow(journal.state, find.status_if(store, journal.state, lives=False), command)
+            bury(journal)
+            check()
+            take(journal, own_request(journal, what, args, by=by))
+            status = find.status_if(store, journal.state, lives=False)
+    except RunHeld:
+        check()
+        return _put(store, root, before, what, args, by)
+    return Outcome(run=root.run, task=root.task, before=before, status=status)
+
+
+def _put(store: SqliteStore, root: Summary, before: st.Status, what: str, args: bytes, by: str) -> Outcome:
+    """Ask the living holder; what already waits is not asked twice."""
+    waiting = () if what in _RELATIVE else store.inbox.pending(root.run)
+    waits = any((item.what, item.args) == (what, args) for item in waiting)
+    if not waits:
+        store.inbox.put(root.run, by=by or settings.user_name(), what=what, args=args)
+    return Outcome(run=root.run, task=root.task, before=before, status=before, asked=True, changed=not waits)
+
+
+def drain(journal: Journal) -> None:
+    """Take in what was asked of an attempt that died before it could."""
+    for request in journal.store.inbox.pending(journal.run):
+        take(journal, request)
+
+
+def own_request(journal: Journal, what: str, args: bytes = b"null", *, by: str = "") -> Request:
+    """A request that never lay in the inbox: its id is 0."""
+    return Request(0, journal.run, journal.now(), by or settings.user_name(), what, args)
+
+
+def take(journal: Journal, request: Request) -> None:
+    """Record a request and what it does, in one commit, on a run that no attempt has open."""
+    bury(journal)
+    blocking(journal, inbox.settle_child(journal, journal, request))
+    events = (inbox.requested(request, journal), *inbox.effect_of(request, journal))
+    journal.store.append(journal.batch(Append(events, takes=(request.id,) if request.id else ())))
+
+
+def _write(journal: Journal, *events: ev.AnyEvent) -> None:
+    journal.store.append(journal.batch(Append(events)))

@@ -1,0 +1,1 @@
+"""Saves by name: found, listed, compared, restored."""

@@ -1,0 +1,1 @@
+"""Export and import: a run in one file."""

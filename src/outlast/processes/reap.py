@@ -1,0 +1,281 @@
+"""Finding everything that belongs to an attempt, and stopping it, whatever it does to stay.
+
+Every process of an attempt is started with OUTLAST_ATTEMPT=<run>.<epoch>. A process belongs to it that carries this
+mark, descends from a given process, or is in a session or process group led by one that belongs to it. A mark can be
+overwritten and a parent can die, but hardly both, and not while the guardian adopts orphans.
+"""
+
+import contextlib
+import os
+import signal
+import time
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+
+from outlast.processes.cgroups import Group
+from outlast.processes.proc import Proc, ancestors, descendants, describe, environ_value, look, newest_first
+from outlast.processes.signals import OnWait, is_there, send, wait_gone
+
+MARK = b"OUTLAST_ATTEMPT"
+CALL_MARK = b"OUTLAST_CALL"
+KILL_LIMIT_S = 10.0
+DIE_LIMIT_S = 2.0
+FREEZE_LOOKS_MAX = 50
+CALM_LOOKS = 3
+NAMED_MAX = 64
+NAMES_MAX = 1024
+
+Identity = tuple[int, int]
+
+
+def find(
+    run: str, *, roots: Iterable[int] = (), spare: Collection[int] = (), epoch: int | None = None
+) -> list[Proc]:
+    """All living processes of an attempt, or of every attempt of the run without `epoch`.
+
+    A root counts with all that descends from it; give none whose pid may be another's by now. Never found are we
+    ourselves, our ancestors, those in `spare`, and their helpers: what is in the process group of one of these (ours
+    included) and carries no other mark than it.
+    """
+    return list(search(run, roots=roots, spare=spare, epoch=epoch))
+
+
+def search(
+    run: str, *, roots: Iterable[int] = (), spare: Collection[int] = (), epoch: int | None = None
+) -> Iterator[Proc]:
+    """The same, but each as soon as it is known, so that `stop` can freeze it before it forks on."""
+    return _search(lambda pid: _is_of(environ_value(pid, MARK), run, epoch), set(roots), _Spared.of(spare))
+
+
+def search_call(call: str, *, root: Proc | None = None) -> Iterator[Proc]:
+    """All living processes that were started for one call of a script: by its mark, and below its first process."""
+    mark = os.fsencode(call)
+    roots = {root.pid} if root is not None and is_there(root) else set()
+    return _search(lambda pid: environ_value(pid, CALL_MARK) == mark, roots, _Spared.of(()))
+
+
+def _search(is_marked: Callable[[int], bool], above: set[int], spared: "_Spared") -> Iterator[Proc]:
+    among: dict[int, Proc] = {}
+    ours: set[int] = set()
+    for proc in newest_first():
+        if proc.is_zombie or proc.pid in ours or among.get(proc.pid) == proc:
+            continue
+        among[proc.pid] = proc
+        # The mark comes last: reading it waits for a process that is in the midst of a fork.
+        is_led = proc.ppid in above or not ours.isdisjoint((proc.ppid, proc.pgid, proc.sid))
+        if (is_led or is_marked(proc.pid)) and not spared.has(proc):
+            ours.add(proc.pid)
+            yield proc
+    below = {pid for root in above & among.keys() for pid in (root, *descendants(root, among))}
+    while fresh := [
+        proc
+        for proc in among.values()
+        if proc.pid not in ours
+        and (proc.pid in below or not ours.isdisjoint((proc.ppid, proc.pgid, proc.sid)))
+        and not spared.has(proc)
+    ]:
+        ours.update(proc.pid for proc in fresh)
+        yield from fresh
+
+
+def inside(run: str) -> Proc | None:
+    """The nearest ancestor of ours that belongs to an attempt of this run: we were started by what we would stop."""
+    return next(
+        (proc for proc in ancestors(os.getpid()) if _is_of(environ_value(proc.pid, MARK), run, None)), None
+    )
+
+
+def _is_of(mark: bytes | None, run: str, epoch: int | None) -> bool:
+    whose, dot, number = (mark or b"").rpartition(b".")
+    if not dot or whose != os.fsencode(run) or not number.isdigit():
+        return False
+    return epoch is None or int(number) == epoch
+
+
+@dataclass(frozen=True, slots=True)
+class _Spared:
+    """Who is never found: pids, and by process group the mark (mostly none) that makes a helper."""
+
+    pids: frozenset[int]
+    kin: Mapping[int, bytes | None]
+
+    @classmethod
+    def of(cls, spare: Collection[int]) -> "_Spared":
+        me = os.getpid()
+        families = [proc for pid in (*spare, me) if (proc := look(pid)) is not None]
+        return cls(
+            frozenset({me, *spare, *(proc.pid for proc in ancestors(me))}),
+            {proc.pgid: environ_value(proc.pid, MARK) for proc in families},
+        )
+
+    def has(self, proc: Proc) -> bool:
+        if proc.pid in self.pids:
+            return True
+        return proc.pgid in self.kin and self.kin[proc.pgid] == environ_value(proc.pid, MARK)
+
+
+@dataclass(frozen=True, slots=True)
+class Reaped:
+    """What became of the processes, in words, at most `NAMED_MAX` of each kind and then how many more.
+
+    Stopped: went by the first signal. Killed: had to be killed. Escaped: another user's, or does not die.
+    """
+
+    stopped: tuple[str, ...] = ()
+    killed: tuple[str, ...] = ()
+    escaped: tuple[str, ...] = ()
+
+
+def stop(
+    find_again: Callable[[], Iterable[Proc]],
+    *,
+    first: int | None = signal.SIGTERM,
+    grace_s: float,
+    on_wait: OnWait | None = None,
+    group: Group | None = None,
+) -> Reaped:
+    """Stop all that `find_again` finds: ask with a signal, wait up to `grace_s`, then freeze and kill the rest.
+
+    Returns when looking again found nobody, or after `KILL_LIMIT_S` of killing; who is left then has escaped and is
+    named. `on_wait` is called while waiting, and its true answer ends the grace. What is in `group` dies in one go.
+    """
+    stopping = _Stopping(find_again, on_wait)
+    if first is not None:
+        stopping.ask(first, grace_s)
+    stopping.kill(group)
+    return stopping.reaped()
+
+
+@contextlib.contextmanager
+def _urgently() -> Iterator[None]:
+    """Run before all ordinary processes, where we may: beside 200 that fork we had a two-hundredth of a processor."""
+    before, priority = os.sched_getscheduler(0), os.sched_getparam(0)
+    try:
+        os.sched_setscheduler(0, os.SCHED_RR, os.sched_param(1))
+    except OSError:
+        yield  # an ordinary user: slower, and bounded all the same
+        return
+    try:
+        yield
+    finally:
+        os.sched_setscheduler(0, before, priority)
+
+
+@dataclass(slots=True)
+class _Stopping:
+    """One call of `stop` under way: whom it met, and what became of them."""
+
+    find_again: Callable[[], Iterable[Proc]]
+    on_wait: OnWait | None
+    names: dict[Identity, str] = field(default_factory=dict)
+    stopped: set[Identity] = field(default_factory=set)
+    killed: set[Identity] = field(default_factory=set)
+    escaped: set[Identity] = field(default_factory=set)
+    gone: set[Identity] = field(default_factory=set)
+
+    def ask(self, first: int, grace_s: float) -> None:
+        """Send the first signal to each, also to those that come later, until all are gone or the grace is over.
+
+        Parents first: a shell that sees its command die before it has the signal itself goes on with the next one.
+        """
+        deadline = time.monotonic() + grace_s
+        asked: set[Identity] = set()
+        while fresh := self._fresh(asked):
+            waiting = [proc for proc in fresh if self._ask(proc, first)]
+            left = wait_gone(waiting, deadline - time.monotonic(), self.on_wait)
+            self.stopped |= {proc.identity for proc in waiting} - {proc.identity for proc in left}
+            if left or time.monotonic() >= deadline:
+                return
+
+    def _fresh(self, asked: set[Identity]) -> list[Proc]:
+        with _urgently():
+            fresh = [proc for proc in self.find_again() if proc.identity not in asked]
+        asked.update(proc.identity for proc in fresh)
+        return _parents_first(fresh)
+
+    def _ask(self, proc: Proc, first: int) -> bool:
+        """Whether the process got the signal, so that it is worth waiting for."""
+        self._name(proc)
+        sent = send(proc, first)
+        if sent == "refused":
+            self.escaped.add(proc.identity)
+        elif proc.state == "T":
+            send(proc, signal.SIGCONT)  # until it goes on, a stopped process takes no signal
+        return sent == "sent"
+
+    def kill(self, group: Group | None) -> None:
+        """Freeze and kill, again and again, until looks in a row find nobody."""
+        deadline = time.monotonic() + KILL_LIMIT_S
+        calm = 0
+        while calm < CALM_LOOKS and time.monotonic() < deadline:
+            if group is not None:
+                group.kill()
+            with _urgently():
+                frozen, is_calm = self._freeze(deadline)
+                self._kill(frozen)
+            calm = calm + 1 if is_calm else 0
+            if self.on_wait is not None:
+                self.on_wait()
+        for proc in self.find_again() if calm < CALM_LOOKS else ():
+            self._escape(proc)
+
+    def _freeze(self, deadline: float) -> tuple[list[Proc], bool]:
+        """Stop each as soon as it is found, until a look finds nobody that still runs; and whether none ever did."""
+        frozen: dict[Identity, Proc] = {}
+        met_any = False
+        for _ in range(FREEZE_LOOKS_MAX):
+            fresh = False
+            for proc in self.find_again():
+                if any(proc.identity in known for known in (frozen, self.escaped, self.gone)):
+                    continue
+                fresh = met_any = True
+                sent = send(proc, signal.SIGSTOP)
+                if sent == "sent":
+                    frozen[proc.identity] = proc
+                elif sent == "refused":
+                    self._escape(proc)
+                else:
+                    self.gone.add(proc.identity)
+            if not fresh or time.monotonic() >= deadline:
+                break
+        return list(frozen.values()), not met_any
+
+    def _kill(self, frozen: Iterable[Proc]) -> None:
+        for proc in frozen:
+            self._name(proc)
+            send(proc, signal.SIGKILL)
+        left = wait_gone(frozen, DIE_LIMIT_S)
+        self.killed.update(proc.identity for proc in frozen)
+        for proc in left:
+            self.killed.discard(proc.identity)
+            self._escape(proc)
+
+    def _escape(self, proc: Proc) -> None:
+        self._name(proc)
+        self.escaped.add(proc.identity)
+
+    def _name(self, proc: Proc) -> None:
+        if len(self.names) < NAMES_MAX and proc.identity not in self.names:
+            self.names[proc.identity] = describe(proc.pid)
+
+    def reaped(self) -> Reaped:
+        """What became of all that were met."""
+        return Reaped(*(self._named(which) for which in (self.stopped, self.killed, self.escaped)))
+
+    def _named(self, which: set[Identity]) -> tuple[str, ...]:
+        named = [self.names[identity] for identity in sorted(which) if identity in self.names][:NAMED_MAX]
+        more = len(which) - len(named)
+        return (*named, f"and {more} more") if more else tuple(named)
+
+
+def _parents_first(procs: list[Proc]) -> list[Proc]:
+    """In an order in which nobody comes before its parent."""
+    parents = {proc.pid: proc.ppid for proc in procs}
+    depths: dict[int, int] = {}
+    for proc in procs:
+        above, pid = {proc.pid}, proc.ppid
+        while pid in parents and pid not in above:
+            above.add(pid)
+            pid = parents[pid]
+        depths[proc.pid] = len(above)
+    return sorted(procs, key=lambda proc: depths[proc.pid])

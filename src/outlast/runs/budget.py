@@ -1,0 +1,98 @@
+"""What a run may spend while one of its attempts lives: the ledger of its events, and the clocks that no event knows."""
+
+import shlex
+import time
+from collections.abc import Callable
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING
+
+from outlast import settings
+from outlast.core import budget as budgets, events as ev, state as st
+from outlast.core.values import Usage
+from outlast.errors import BudgetReached
+
+if TYPE_CHECKING:
+    from outlast.runs.engine.beat import BeatEngine
+    from outlast.runs.engine.run import RunEngine
+
+
+class AttemptBudget:
+    """Of one attempt of a root run; its children draw on it.
+
+    `unsettled`: what the beat in flight is known to have cost, of which no event tells yet. `on_warning` is called once for
+    each warning, which is on record with the next commit.
+    """
+
+    def __init__(self, run: "RunEngine") -> None:
+        self._run = run
+        self._since_s = time.monotonic()
+        self.pays_first = False  # whether already the first beat costs something: an agent's, not a program's
+        self.unsettled: Callable[[], Usage] = Usage
+        self.told: set[str] = set()  # levels that ride on the next commit, or did
+        # The attempt ends while its model may be answering, and nobody sees what that costs.
+        self.is_cut = False
+        self.on_warning: Callable[[budgets.Crossing], None] = lambda _: None
+
+    def begin(self) -> None:
+        """The attempt has started, and its time counts."""
+        self._since_s = time.monotonic()
+        self.is_cut = False
+
+    def live(self) -> budgets.Live:
+        """The clocks as they are now."""
+        lived_ms = 0 if self._run.closed else int((time.monotonic() - self._since_s) * 1000)
+        return budgets.Live(datetime.now(UTC), lived_ms)
+
+    def left(self) -> budgets.Left:
+        return budgets.left(self._run.state.budget, self._run.children.head_with_spent(), self.live())
+
+    def check(self) -> None:
+        """Before a beat: warn of what is nearly spent. Raises BudgetReached where nothing is left."""
+        run, head, live = self._run, self._run.children.head_with_spent(), self.live()
+        spent = budgets.reached(head, live)
+        if spent:
+            again = (
+                f"`outlast resume {shlex.quote(run.task)} {budgets.more(head, live)}` goes on where it was"
+            )
+            ours = f"start {run.task} again with amend=True and a larger budget="
+            raise BudgetReached(
+                f"run {run.id}: {spent}", hint=again if run.supervision.launch is not None else ours
+            )
+        if head.wrap_beat is not None:
+            return  # nothing louder is left to say
+        for crossing in budgets.crossings(head, settings.percentages(run.settings["warn_at"]), live):
+            if crossing.level not in self.told:
+                self.warn(crossing)
+
+    def warn(self, crossing: budgets.Crossing) -> None:
+        """Put a warning on record, with the next commit, and pass it on."""
+        run = self._run
+        self.told.add(crossing.level)
+        run.journal.later(ev.Warned(at=run.journal.now(), level=crossing.level, text=crossing.text))
+        self.on_warning(crossing)
+
+    def reserved(self, spent: Usage) -> Usage | None:
+        """What is set aside for the beat after one that cost this much; nothing where nothing is ever spent."""
+        head = self._run.state
+        before = (
+            dict(head.reserved).get(st.BEAT, Usage()) if head.beats else Usage()
+        )  # the first one was guessed
+        decided = head.open_spent.minus(head.attempt.owed) if head.attempt is not None else head.open_spent
+        found = budgets.next_reserved(before, spent.plus(decided))
+        return found if found != st.NO_USAGE else None
+
+    def first_reserved(self, head: st.RunState) -> Usage | None:
+        """What is set aside for the beat that an attempt begins with, where nothing is yet."""
+        if not self.pays_first or head.budget is None or st.BEAT in dict(head.reserved):
+            return None
+        return budgets.first_reserved(head.budget)
+
+    def at_end(self, beat: "BeatEngine | None") -> Usage | None:
+        """What the attempt is charged when it ends: its time, which for a child is its root's, and what the beat in flight cost."""
+        spent = beat.staged_spend if beat is not None and not beat.closed else Usage()
+        if self._run.root is self._run:
+            known = spent.plus(self.unsettled())
+            lost = budgets.lost_with(self._run.state).minus(known) if self.is_cut else Usage()
+            spent = known.plus(lost if lost.tokens or lost.cost_microusd else Usage())
+            spent = spent.plus(Usage(time_ms=self.live().lived_ms))
+        return spent if spent != Usage() else None

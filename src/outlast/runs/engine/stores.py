@@ -1,0 +1,42 @@
+"""Stores opened by this process, shared by all its runs so that they share commits; closed with the last run."""
+
+import os
+import threading
+
+from outlast.store import locate, open_store
+from outlast.store.sqlite.store import SqliteStore
+
+_lock = threading.Lock()
+_open: dict[tuple[int, str], tuple[SqliteStore, int]] = {}
+
+
+def acquire(url: str | os.PathLike[str] | None = None) -> SqliteStore:
+    """The store behind a path or URL; give it back with `give_back`."""
+    key = os.getpid(), str(locate(url or None)[1])
+    with _lock:
+        found = _open.get(key)
+        store = found[0] if found and found[0].usable else open_store(key[1])
+        _open[key] = (store, found[1] + 1 if found and found[0] is store else 1)
+        return store
+
+
+def give_back(store: SqliteStore) -> None:
+    """One user less; the last one closes it."""
+    with _lock:
+        for key, (opened, users) in list(_open.items()):
+            if opened is not store:
+                continue
+            if users > 1:
+                _open[key] = (store, users - 1)
+                return
+            del _open[key]
+    store.close()
+
+
+def _forget_after_fork() -> None:
+    """In a forked child the lock may be held by a thread that is not there."""
+    global _lock
+    _lock = threading.Lock()
+
+
+os.register_at_fork(after_in_child=_forget_after_fork)

@@ -1,0 +1,81 @@
+"""What a run did to its files, for the context of the next attempt: files changed since the start, commits made."""
+
+import os
+from pathlib import Path
+
+from outlast.core import events as ev
+from outlast.errors import SaveError
+from outlast.runs.journal import Journal
+from outlast.workspace import repo, saves
+from outlast.workspace.capture.files import place_of
+from outlast.workspace.git import command, objects, trees
+from outlast.workspace.git.reader import ObjectReader
+
+FILES_MAX = 100
+COMMITS_MAX = 20
+Lines = tuple[tuple[str, ...], tuple[str, ...]]
+
+
+def look(journal: Journal) -> Lines:
+    """Files with what happened to them and their digest; commits since the start. Nothing where there is no save."""
+    state = journal.state
+    if not state.workspace or not state.save_point:
+        return (), ()
+    folder = Path(state.workspace)
+    try:
+        place = _place(folder, journal)
+        with ObjectReader(place.git_dir, command.environment()) as reader:
+            first = saves.read(reader, _first(journal) or state.save_point, place.algo)
+            last = saves.read(reader, state.save_point, place.algo)
+            return _files(reader, place.algo, first.tree, last.tree), _commits(place, first.meta.head)
+    except SaveError as error:
+        return (f"(not known: {error})",), ()
+
+
+def _place(folder: Path, journal: Journal) -> repo.Repo:
+    """The repository that holds the save point: the workspace's own, or the shadow."""
+    private = journal.store.root / "workspaces" / place_of(Path(os.path.realpath(folder)))
+    own = repo.find(folder, private)
+    with ObjectReader(own.git_dir, command.environment()) as reader:
+        return own if reader.has(journal.standing.save_point) else repo.find(folder, private, shadow=True)
+
+
+def _first(journal: Journal) -> str:
+    made = journal.events("save_made")
+    return next(
+        (event.commit for event in made if isinstance(event, ev.SaveMade) and event.kind == "beat"), ""
+    )
+
+
+def _files(reader: ObjectReader, algo: objects.Algo, first: str, last: str) -> tuple[str, ...]:
+    empty = objects.oid_of("tree", b"", algo)
+
+    def read(oid: str) -> bytes:
+        return b"" if oid == empty else reader.read(oid)[1]
+
+    lines = [_line(*change) for change in trees.diff(first, last, read, algo)]
+    more = len(lines) - FILES_MAX
+    return (*lines[:FILES_MAX], f"… and {more:,} more") if more > 0 else tuple(lines)
+
+
+def _line(path: bytes, old: objects.Entry | None, new: objects.Entry | None) -> str:
+    name = os.fsdecode(path).encode("utf-8", "backslashreplace").decode()
+    if new is None:
+        return f"{name} (deleted)"
+    return f"{name} ({'new' if old is None else 'edited'}, {new.oid[:10]})"
+
+
+def _commits(place: repo.Repo, since: str) -> tuple[str, ...]:
+    if place.shadow or not repo.head(place).oid:
+        return ()
+    words = [
+        "log",
+        "--no-show-signature",
+        "--no-mailmap",
+        "--format=%h %s",
+        f"-{COMMITS_MAX}",
+        f"{since}..HEAD" if since else "HEAD",
+        "--",
+    ]
+    told = command.run(words, git_dir=place.git_dir, ok=(0, 128))
+    return tuple(told.decode(errors="backslashreplace").splitlines())

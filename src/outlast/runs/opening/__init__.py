@@ -1,0 +1,1 @@
+"""Opening a run: its terms, its project, whether it may start."""

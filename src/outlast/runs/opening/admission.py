@@ -1,0 +1,98 @@
+"""Whether a start is let in: what the status and the contract forbid is refused before anything is claimed."""
+
+import os
+import shlex
+
+import msgspec
+
+from outlast.core import budget as budgets, events as ev, state as st, statuses
+from outlast.core.values import PAYLOAD_INLINE_MAX_BYTES, Contract, Parent, Payload
+from outlast.errors import ContractChanged, RunRefused
+from outlast.runs import attempts, reader
+from outlast.runs.journal import encode
+from outlast.runs.opening.terms import Terms, new_id
+from outlast.store.protocol import Where
+from outlast.store.sqlite.store import SqliteStore
+
+
+def make(terms: Terms, store: SqliteStore, launch: object, *, after: str = "") -> str:
+    """The id of the task's run, made where there is none, or after the one that is over.
+
+    How a supervised command is started is on record from its first event: a kill may come before its first attempt.
+    """
+    where = Where(task=terms.task, project=terms.project, parent="")
+    is_new = launch is not None and (bool(after) or not store.list(where, limit=1))
+    return store.create(opened(terms, None, _kept(store, launch) if is_new else None), after=after)
+
+
+def _kept(store: SqliteStore, launch: object) -> Payload:
+    data = encode(launch)
+    if len(data) <= PAYLOAD_INLINE_MAX_BYTES:
+        return Payload(v=msgspec.Raw(data))
+    return Payload(blob=store.blobs.put(data), size=len(data))
+
+
+def opened(terms: Terms, parent: Parent | None, launch: Payload | None = None) -> ev.RunOpened:
+    """The first event of a new run."""
+    return ev.RunOpened(
+        at=attempts.now(), run=new_id(), task=terms.task, project=terms.project, contract=asked(terms, Contract()),
+        budget=terms.budget, parent=parent, workspace=terms.workspace, files=terms.files if terms.workspace else "",
+        launch=launch,
+    )  # fmt: skip
+
+
+def in_known_project(terms: Terms, store: SqliteStore) -> Terms:
+    """The terms, in the project that an open run of this task in this very workspace has.
+
+    A repository that was made, moved or removed meanwhile would make it another project, and so another run.
+    """
+    if not terms.workspace or terms.project_given:
+        return terms
+    here = os.path.realpath(terms.workspace)
+    for summary in store.list(Where(task=terms.task, parent="", open_only=True)):
+        if summary.state.workspace and os.path.realpath(summary.state.workspace) == here:
+            return msgspec.structs.replace(terms, project=summary.project)
+    return terms
+
+
+def may_come_back(terms: Terms, store: SqliteStore) -> bool:
+    """Whether a workspace that is gone belongs to a run that has a save of it."""
+    known = store.list(Where(task=terms.task, project=terms.project, parent=""), limit=1)
+    return bool(known) and bool(known[0].state.save_point)
+
+
+def asked(terms: Terms, recorded: Contract) -> Contract:
+    """The contract asked for; what was not said is as recorded."""
+    return Contract(
+        recorded.goal if terms.goal is None else terms.goal,
+        recorded.checks if terms.checks is None else terms.checks,
+        recorded.invariants if terms.invariants is None else terms.invariants,
+    )
+
+
+def refused(state: st.RunState, verdict: statuses.Refusal) -> RunRefused:
+    """The error for a command that makes no sense now. What a command line started is started anew by one."""
+    hint = verdict.hint.format(run=state.run)
+    if state.supervised:
+        hint = hint.replace(statuses.AGAIN, f"`outlast run --task {shlex.quote(state.task)} --again -- CMD`")
+    return RunRefused(f"run {state.run} of task {state.task!r} {verdict.why}", hint=hint)
+
+
+def admit(terms: Terms, store: SqliteStore, head: st.RunState, *, is_child: bool) -> None:
+    """Refuse a start that the status or the contract forbids."""
+    status = head.status if head.status != "running" else "interrupted"
+    if is_child and status != "done":
+        status = "interrupted"  # a child is paused, cancelled and handed off with its root
+    verdict = statuses.after(status, "start")
+    if isinstance(verdict, statuses.Refusal):
+        raise refused(head, verdict)
+    if head.status == "done" or terms.amend:
+        return
+    recorded = reader.contract(store, head)
+    changed = asked(terms, recorded) != recorded
+    known = (None, reader.opened(store, head).budget, head.budget)
+    if changed or (head.fork is None and not any(budgets.same(terms.budget, each) for each in known)):
+        raise ContractChanged(
+            f"run {head.run} of task {head.task!r} was started with another {'contract' if changed else 'budget'}",
+            hint="give the same as at first, or amend=True to change it on purpose",
+        )

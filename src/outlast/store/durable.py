@@ -1,0 +1,257 @@
+"""Durable folders and files: what must be on the disk before anything may rely on it."""
+
+import contextlib
+import errno
+import fcntl
+import os
+import re
+import stat
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+from outlast import faults
+from outlast.errors import StoreCorrupt, StoreGone, StoreRefused
+
+NETWORK_TYPES = frozenset(
+    "nfs nfs4 cifs smb3 smbfs 9p afs ceph glusterfs lustre ncpfs gfs2 ocfs2 fuse.sshfs fuse.s3fs fuse.rclone".split()
+)
+BALLAST_BYTES = 1 << 20
+WRITABLE = "point --store or OUTLAST_STORE to a folder you may write"
+ONLY_READ = "make it writable; where it stays as it is, `outlast ui --read-only` shows it"
+_OCTAL = re.compile(r"\\([0-7]{3})")
+
+
+def sync_folder(path: Path) -> None:
+    """Make the names in a folder durable."""
+    fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        os.fsync(fd)
+    finally:
+        os.close(fd)
+
+
+def read_plain(path: Path | bytes) -> bytes:
+    """The bytes of a regular file; a link to one is followed. What anybody may have put there, a pipe, is not waited for."""
+    fd = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC)
+    with os.fdopen(fd, "rb") as file:
+        told = os.fstat(fd)
+        if stat.S_ISDIR(told.st_mode):
+            raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), os.fsdecode(path))
+        if not stat.S_ISREG(told.st_mode):
+            raise OSError(errno.EINVAL, "it is no regular file", os.fsdecode(path))
+        return file.read()
+
+
+def sync_upwards(path: Path) -> None:
+    """Make a folder's own name durable, and that of every folder above it that we may open."""
+    for folder in (path, *path.parents):
+        with contextlib.suppress(PermissionError):
+            sync_folder(folder)
+
+
+def make_folder(path: Path) -> None:
+    """Make a private folder and fsync every new name up to the first folder that was there."""
+    missing = []
+    here = path
+    while not here.exists():
+        missing.append(here)
+        here = here.parent
+    for folder in reversed(missing):
+        folder.mkdir(mode=0o700, exist_ok=True)
+        sync_folder(folder.parent)
+
+
+def fs_type(path: Path) -> str:
+    """The file system type under a path, from the mount table; empty where unknown."""
+    try:
+        lines = os.fsdecode(Path("/proc/self/mountinfo").read_bytes()).splitlines()
+    except OSError:
+        return ""
+    real = os.path.realpath(path)
+    best, found = "", ""
+    for line in lines:
+        left, _, right = line.partition(" - ")
+        mount = _OCTAL.sub(lambda found: chr(int(found[1], 8)), left.split()[4])
+        if (real == mount or real.startswith(mount.rstrip("/") + "/")) and len(mount) >= len(best):
+            best, found = mount, right.split()[0]
+    return found
+
+
+def refuse_network(path: Path) -> None:
+    """Locks and flushes cannot be trusted on a network file system."""
+    kind = fs_type(path)
+    if kind in NETWORK_TYPES:
+        raise StoreRefused(
+            f"the store {path} is on {kind}, where locks and flushes cannot be trusted",
+            hint="put it on a local disk with --store or OUTLAST_STORE",
+        )
+
+
+def refused(path: Path, error: OSError) -> StoreRefused:
+    """A part of a store cannot be made or opened, and what to do."""
+    hint = ONLY_READ if error.errno == errno.EROFS else WRITABLE
+    return StoreRefused(f"the store {path} cannot be used: {error.strerror or error}", hint=hint)
+
+
+def write_durably(path: Path, data: bytes) -> None:
+    """A private file with this content, durable, in one step: killed at any instant there is the old one or the new."""
+    temporary = path.with_name(f".{path.name[:200]}.{os.urandom(6).hex()}.tmp")
+    fd = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+    try:
+        _write_all(fd, data)
+        os.replace(temporary, path)
+    except BaseException:
+        temporary.unlink(missing_ok=True)
+        raise
+    finally:
+        os.close(fd)
+    sync_folder(path.parent)
+
+
+def append_durably(path: Path, data: bytes, *, at: int) -> None:
+    """Put data at the end of a private file, which is taken to lie at `at`: what a failed append left there is cut off."""
+    is_new = not path.exists()
+    fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+    try:
+        os.ftruncate(fd, at)
+        os.lseek(fd, at, os.SEEK_SET)
+        _write_all(fd, data)
+    finally:
+        os.close(fd)
+    if is_new:
+        sync_folder(path.parent)
+
+
+def _write_all(fd: int, data: bytes) -> None:
+    view = memoryview(data)
+    while view:
+        view = view[os.write(fd, view) :]
+    os.fsync(fd)
+
+
+def _name(data: bytes) -> str:
+    import hashlib
+
+    return hashlib.blake2b(data, digest_size=32).hexdigest()
+
+
+class FolderBlobs:
+    """Content-addressed payloads, one file each, in a folder."""
+
+    def __init__(self, root: Path, make_room: Callable[[], None]) -> None:
+        self._root = root
+        self._make_room = make_room
+
+    def put(self, data: bytes) -> str:
+        """Durable when it returns; the digest that names it."""
+        digest = _name(data)
+        path = self._path(digest)
+        try:
+            self._put(path, data)
+        except OSError as error:
+            if error.errno not in (errno.ENOSPC, errno.EDQUOT):
+                raise
+            self._make_room()
+            self._put(path, data)
+        faults.point("blob.written")
+        return digest
+
+    def _put(self, path: Path, data: bytes) -> None:
+        self._make_folder(path.parent)
+        with self._lock(fcntl.LOCK_SH):
+            if path.exists():
+                os.utime(path)
+                self._sync_names(path)  # its writer may have been killed before it could
+                return
+        temporary = path.parent / f".{os.urandom(8).hex()}.tmp"
+        fd = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+        try:
+            _write_all(fd, data)
+        except OSError:
+            temporary.unlink(missing_ok=True)
+            raise
+        finally:
+            os.close(fd)
+        faults.point("blob.before_rename")
+        os.replace(temporary, path)
+        self._sync_names(path)
+
+    def _make_folder(self, folder: Path) -> None:
+        """Only ever inside the store: one that was deleted under this process is not made again in part."""
+        try:
+            folder.mkdir(mode=0o700)
+        except FileExistsError:
+            return
+        except FileNotFoundError:
+            raise StoreGone(self._root.parent) from None
+        sync_folder(self._root)
+
+    def _sync_names(self, path: Path) -> None:
+        sync_folder(path.parent)
+        sync_folder(self._root)
+
+    def get(self, digest: str) -> bytes:
+        """The payload, verified against its name."""
+        try:
+            data = self._path(digest).read_bytes()
+        except FileNotFoundError:
+            raise StoreCorrupt(
+                f"blob {digest[:16]} is missing from {self._root}", hint="see `outlast doctor`"
+            ) from None
+        if _name(data) != digest:
+            raise StoreCorrupt(f"blob {digest[:16]} in {self._root} is damaged", hint="see `outlast doctor`")
+        return data
+
+    def sweep(self, keep: set[str], *, older_than_s: float) -> int:
+        """Remove blobs and torn temporary files that nobody names and that are old; how many."""
+        removed = 0
+        limit = time.time() - older_than_s
+        for path in list(self._files()):
+            with self._lock(fcntl.LOCK_EX), contextlib.suppress(FileNotFoundError):
+                if path.name not in keep and path.stat().st_mtime <= limit:
+                    path.unlink()
+                    removed += 1
+        return removed
+
+    @contextlib.contextmanager
+    def _lock(self, kind: int) -> Iterator[None]:
+        """A sweep must not remove a blob that a writer just found to be there already."""
+        fd = os.open(self._root / ".lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        try:
+            fcntl.flock(fd, kind)
+            yield
+        finally:
+            os.close(fd)
+
+    def _files(self) -> Iterator[Path]:
+        if self._root.exists():
+            yield from (path for path in self._root.glob("??/*") if path.is_file())
+
+    def _path(self, digest: str) -> Path:
+        if len(digest) != 64 or not set(digest) <= set("0123456789abcdef"):
+            raise StoreCorrupt(f"{digest!r:.80} is no blob's name")
+        return self._root / digest[:2] / digest
+
+
+def make_ballast(path: Path) -> bool:
+    """Keep some room that is given back when the disk is full; False when it is full already."""
+    if path.exists() or not hasattr(os, "posix_fallocate"):
+        return True
+    fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    try:
+        os.posix_fallocate(fd, 0, BALLAST_BYTES)
+    except OSError as error:
+        path.unlink(missing_ok=True)
+        return error.errno not in (errno.ENOSPC, errno.EDQUOT)
+    finally:
+        os.close(fd)
+    return True
+
+
+# -- Files that only their owner may read.
+
+
+def opener(path: str, flags: int) -> int:
+    """For `open(…, opener=…)`: made with 0600, not through a link, not inherited."""
+    return os.open(path, flags | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)

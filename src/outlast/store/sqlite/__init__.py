@@ -1,0 +1,1 @@
+"""The embedded backend: SQLite in WAL mode, one fenced statement per append."""

@@ -1,0 +1,294 @@
+"""One SQLite file with its two connections, a writer and a reader, and what its errors mean to us.
+
+A failing write is *unknown*: after it nothing more is written through this object. What became of it shows after the
+next opening.
+
+Opened for `reading`, nothing is made and nothing written but SQLite's own `-shm`, in which those who read tell those who
+write what they still need; and where even that cannot be, on a file system that is read-only, nothing at all.
+"""
+
+import contextlib
+import os
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import TypeVar
+
+import apsw
+
+from outlast.errors import (
+    AppendUnknown,
+    StoreBusy,
+    StoreCorrupt,
+    StoreError,
+    StoreGone,
+    StoreRefused,
+    UnknownRun,
+)
+from outlast.store import durable
+from outlast.store.sqlite import schema
+
+BUSY_MS = 10_000
+BUSY_POLL_S = 0.01
+
+T = TypeVar("T")
+
+
+class Database:
+    """The file, opened. Writes go through `write` or the group commit, reads through `read`.
+
+    Both are given what to do, and are no blocks to enter: Ctrl-C could strike between the taking of a lock in a block's
+    `__enter__` and the block, and the traceback would keep the lock from those who record how the run ended. A plain
+    `with` on a `threading.Lock` leaves no such gap.
+    """
+
+    def __init__(self, path: Path, *, vfs: str | None = None, reading: bool = False) -> None:
+        self.path = path
+        self.reading = reading
+        self.write_lock = threading.Lock()
+        self._read_lock = threading.Lock()
+        self._rows: dict[tuple[int, str], int] = {}
+        self._broken: Exception | None = None
+        self._forked = False
+        self._closed = False
+        self._vfs = vfs
+        _prepare(path, vfs, reading)
+        self._frozen = _frozen(path) if reading else None
+        self._identity = _identity(path)
+        self.writer = self._connect()
+        self._reader = self._connect()
+        self.check_there()
+
+    def _connect(self) -> apsw.Connection:
+        """Open, and wait for others who open: a change to WAL meets their locks without SQLite's own patience."""
+        deadline_s = time.monotonic() + BUSY_MS / 1000
+        while True:
+            try:
+                return self._connect_once()
+            except StoreBusy:
+                if time.monotonic() > deadline_s:
+                    raise
+                time.sleep(BUSY_POLL_S)
+
+    def _connect_reading(self) -> apsw.Connection:
+        """A connection that cannot write. SQLite keeps account of those who read in `-shm`. A file on a read-only file
+        system that has neither that nor a log is opened only if SQLite is told that it stays as it is.
+        """
+        name, flags = str(self.path), apsw.SQLITE_OPEN_READONLY
+        if self._frozen is not None:
+            name, flags = f"{self.path.as_uri()}?immutable=1", flags | apsw.SQLITE_OPEN_URI
+        try:
+            connection = apsw.Connection(name, flags=flags, vfs=self._vfs)
+            connection.set_busy_timeout(BUSY_MS)
+            connection.config(apsw.SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 1)
+            version = schema.version_of(connection)
+        except apsw.Error as error:
+            raise self._translate(error) from error
+        if version > schema.VERSION:
+            raise schema.too_new(self.path, version)
+        if version < schema.VERSION:
+            raise StoreRefused(
+                f"the store {self.path} is of an older version, and is only read here",
+                hint="`outlast ls --all` brings it up to date",
+            )
+        return connection
+
+    def _connect_once(self) -> apsw.Connection:
+        if self.reading:
+            return self._connect_reading()
+        try:
+            connection = apsw.Connection(str(self.path), vfs=self._vfs)
+            connection.set_busy_timeout(BUSY_MS)
+            connection.config(apsw.SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 1)
+            if schema.version_of(connection) > schema.VERSION:
+                raise schema.too_new(self.path, schema.version_of(connection))
+            connection.pragma("synchronous", "full")
+            connection.pragma("fullfsync", 1)
+            schema.migrate(connection, self.path)
+            connection.pragma("journal_mode", "wal")
+            return connection
+        except apsw.Error as error:
+            raise self._translate(error) from error
+
+    def _translate(self, error: apsw.Error) -> StoreError:
+        hint = "see `outlast doctor`"
+        match error:
+            case apsw.CorruptError() | apsw.NotADBError():
+                return StoreCorrupt(f"the store {self.path} is damaged: {error}", hint=hint)
+            case apsw.BusyError() | apsw.LockedError():
+                return StoreBusy(f"the store {self.path} stayed locked for {BUSY_MS // 1000} s", hint=hint)
+            case apsw.CantOpenError() if self.reading:
+                return StoreRefused(
+                    f"the store {self.path} cannot be read as it lies there: {error}",
+                    hint="copy its folder, with what stands in the log beside it, to where you may write",
+                )
+            case apsw.ReadOnlyError() | apsw.CantOpenError() | apsw.PermissionsError():
+                return StoreRefused(
+                    f"the store {self.path} cannot be written: {error}", hint=durable.ONLY_READ
+                )
+            case _:
+                return AppendUnknown(f"the store {self.path} failed: {error}", hint=hint)
+
+    @property
+    def usable(self) -> bool:
+        """Whether anything can still be written through this object."""
+        return self._broken is None and not self._forked and not self._closed
+
+    def check_usable(self) -> None:
+        """Raise unless something may still be written."""
+        if self._forked:
+            raise StoreRefused(
+                "this store was opened before a fork", hint="open it again in the child process"
+            )
+        if self._closed:
+            raise StoreRefused("this store was closed", hint="use a run inside its `with` block")
+        if self.reading:
+            raise StoreRefused("this store was opened for reading only", hint="open it for writing, too")
+        if isinstance(self._broken, StoreGone):
+            raise StoreGone(self.path)
+        if self._broken is not None:
+            raise AppendUnknown(
+                f"the store is closed after a failed write: {self._broken}", hint="start the run again"
+            )
+
+    def check_there(self) -> None:
+        """Raise StoreGone, now and at every write from now on, if the open file is not the one that the path names.
+
+        Asked by whoever claims and by the heartbeat: an append that asked too would pay for it each time.
+        """
+        if self._identity is None or _identity(self.path) != self._identity:
+            self._broken = self._broken or StoreGone(self.path)
+            raise StoreGone(self.path)
+        if self._frozen is not None and self._broken is None and _frozen(self.path) != self._frozen:
+            self._broken = StoreGone(self.path)  # written after all, elsewhere: it has to be opened anew
+
+    def mark_forked(self) -> None:
+        """This is a forked child: the parent's connections must not be used here."""
+        self._forked = True
+
+    def fail(self, error: apsw.Error) -> StoreError:
+        """What a failed write means. Unless the store was only busy, nothing is written here ever after."""
+        self.rollback()
+        translated = self._translate(error)
+        if not isinstance(translated, StoreBusy):
+            self._broken = error
+        return translated
+
+    def rollback(self) -> None:
+        """Undo an open transaction, if the file still lets us."""
+        with contextlib.suppress(apsw.Error):
+            if self.writer.in_transaction:
+                self.writer.execute("ROLLBACK")
+
+    def write(self, change: Callable[[apsw.Connection], T]) -> T:
+        """A write outside the group commit: claims, requests, new runs. Durable when it returns."""
+        self.check_usable()
+        with self.write_lock:
+            self.check_usable()
+            try:
+                # IMMEDIATE: take the write lock now, so we never fail to upgrade halfway.
+                self.writer.execute("BEGIN IMMEDIATE")
+                changed = change(self.writer)
+                self.writer.execute("COMMIT")
+            except apsw.Error as error:
+                raise self.fail(error) from error
+            except BaseException:
+                self.rollback()
+                raise
+            return changed
+
+    def read(self, ask: Callable[[apsw.Connection], T]) -> T:
+        """What is asked of the reading connection, for one thread at a time."""
+        if self._forked:
+            self.check_usable()
+        with self._read_lock:
+            try:
+                return ask(self._reader)
+            except apsw.Error as error:
+                raise self._translate(error) from error
+
+    def row_under(self, root: int, run: str) -> int:
+        """The table row of a run of the tree of `root`, for those who append: remembered, as the fence looks at the root's.
+
+        Who reads looks it up: a run that another process forgot and brought back has another row.
+        """
+        row = self._rows.get((root, run))
+        if row is None:
+            row = self._rows[root, run] = self.read(lambda connection: row_in(connection, run))
+        return row
+
+    def forget_rows(self, gone: set[int]) -> None:
+        """These rows are gone and may not be remembered."""
+        self._rows = {place: row for place, row in self._rows.items() if row not in gone}
+
+    def epoch_of(self, row: int) -> int:
+        """The run's current epoch, 0 where the run is gone."""
+        sql = "SELECT epoch FROM runs WHERE id = ?"
+        return self.read(lambda connection: connection.execute(sql, (row,)).get) or 0
+
+    def close(self) -> None:
+        """Let go of the file."""
+        whole = self.usable and not self.reading
+        self._closed = True
+        with self.write_lock, self._read_lock, contextlib.suppress(apsw.Error):
+            if whole:  # so that the next opening has less to recover
+                self.writer.execute("PRAGMA wal_checkpoint(PASSIVE)")
+            self._reader.close()
+            self.writer.close()
+
+
+def _identity(path: Path) -> tuple[int, int] | None:
+    """What tells a file from every other, whatever its name; None where there is none."""
+    try:
+        found = path.stat()
+    except OSError:
+        return None
+    return found.st_dev, found.st_ino
+
+
+def row_in(connection: apsw.Connection, run: str) -> int:
+    """The table row of a run, inside a transaction."""
+    row = connection.execute("SELECT id FROM runs WHERE run = ?", (run,)).get
+    if row is None:
+        raise UnknownRun(run)
+    return int(row)
+
+
+def _frozen(path: Path) -> tuple[int, int] | None:
+    """Size and time of a file that nobody can write through this path and that has no log; None for every other."""
+    try:
+        log, readers = (path.with_name(path.name + suffix) for suffix in ("-wal", "-shm"))
+        has_log = log.exists() and log.stat().st_size > 0
+        if has_log or readers.exists() or not os.statvfs(path).f_flag & os.ST_RDONLY:
+            return None
+        found = path.stat()
+    except OSError:
+        return None
+    return found.st_size, found.st_mtime_ns
+
+
+def _prepare(path: Path, vfs: str | None, reading: bool) -> None:
+    """Inspect the file before SQLite may touch it, or make an empty private one with a durable name."""
+    try:
+        if reading:
+            _inspect(path, vfs)
+            return
+        durable.make_folder(path.parent)
+        try:
+            os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600))
+        except FileExistsError:
+            _inspect(path, vfs)
+            return
+        durable.sync_upwards(path.parent)
+    except OSError as error:
+        raise durable.refused(path, error) from error
+
+
+def _inspect(path: Path, vfs: str | None) -> None:
+    try:
+        schema.inspect(path, vfs)
+    except apsw.Error as error:
+        raise StoreRefused(
+            f"the store {path} cannot be opened: {error}", hint="see `outlast doctor`"
+        ) from error

@@ -1,0 +1,126 @@
+"""Looking at a store from outside, without changing it: is the file whole, were events lost, what lies about."""
+
+import contextlib
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import apsw
+import msgspec
+
+from outlast.core import recovery
+from outlast.errors import StoreCorrupt
+from outlast.store import locks
+from outlast.store.sqlite import schema
+
+PROBLEMS_MAX = 20
+_OWNER = "SELECT root FROM runs WHERE id = (SELECT run FROM events WHERE n = ?)"
+
+
+class Health(msgspec.Struct, frozen=True, kw_only=True):
+    """What was found in a store's file and folder.
+
+    `missing` is an acknowledged event that the store does not hold; `rewound` are runs that lost their newest events,
+    `lost` those that are gone as a whole.
+    """
+
+    version: int
+    version_known: int
+    problems: tuple[str, ...]
+    missing: int | None
+    rewound: tuple[str, ...]
+    lost: tuple[str, ...]
+    stale_locks: tuple[str, ...]
+    size_bytes: int
+    wal_bytes: int
+
+
+def sqlite_version() -> str:
+    """The version of the SQLite library that is linked in."""
+    return str(apsw.sqlite_lib_version())
+
+
+def apsw_version() -> str:
+    """The version of the binding."""
+    return str(apsw.apsw_version())
+
+
+def examine(root: Path, database: Path) -> Health:
+    """Read everything once. Raises StoreCorrupt for a file that cannot be read at all."""
+    size_bytes = database.stat().st_size
+    wal = database.with_name(database.name + "-wal")
+    wal_bytes = wal.stat().st_size if wal.exists() else 0
+    with _reading(database) as connection:
+        problems = _problems(connection)
+        # In a damaged file nothing can be said about lost events: that it is damaged is enough to know.
+        marks = _Marks() if problems else _marks(connection, root)
+        return Health(
+            version=schema.version_of(connection), version_known=schema.VERSION, problems=problems,
+            missing=marks.missing, rewound=marks.rewound, lost=marks.lost, stale_locks=marks.stale,
+            size_bytes=size_bytes, wal_bytes=wal_bytes,
+        )  # fmt: skip
+
+
+def sweep_locks(root: Path, database: Path) -> int:
+    """Remove the lock files of runs that were forgotten; how many. Those that prove a rewound store are kept."""
+    with _reading(database) as connection:
+        stale = _marks(connection, root).stale
+    for run in stale:
+        path = root / "runs" / f"{run}.lock"
+        lock = locks.try_lock(path)
+        if lock is not None:
+            locks.remove(path)
+            lock.close()
+    return len(stale)
+
+
+@contextlib.contextmanager
+def _reading(database: Path) -> Iterator[apsw.Connection]:
+    try:
+        connection = apsw.Connection(str(database), flags=apsw.SQLITE_OPEN_READONLY)
+        try:
+            connection.set_busy_timeout(10_000)
+            connection.config(apsw.SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 1)
+            yield connection
+        finally:
+            connection.close()
+    except apsw.Error as error:
+        raise StoreCorrupt(
+            f"the store {database} is damaged: {error}", hint="keep a copy, then restore it from a backup"
+        ) from error
+
+
+def _problems(connection: apsw.Connection) -> tuple[str, ...]:
+    try:
+        rows = connection.execute(f"PRAGMA quick_check({PROBLEMS_MAX})").fetchall()
+    except apsw.Error as error:
+        return (str(error),)
+    return tuple(str(text) for (text,) in rows if text != "ok")
+
+
+class _Marks(NamedTuple):
+    """What the marks beside the file tell about it."""
+
+    missing: int | None = None
+    rewound: tuple[str, ...] = ()
+    lost: tuple[str, ...] = ()
+    stale: tuple[str, ...] = ()
+
+
+def _marks(connection: apsw.Connection, root: Path) -> _Marks:
+    # Marks first, then the file as it is at one moment: what is acknowledged meanwhile is in the file, not in a mark.
+    whole = locks.read_mark(root / "mark")
+    marks = {path: locks.read_mark(path) for path in sorted((root / "runs").glob("*.lock"))}
+    with connection:
+        last = connection.execute("SELECT coalesce(max(n), 0) FROM events").get
+        rows: list[Any] = connection.execute("SELECT run, root FROM runs").fetchall()
+        owners = {mark: connection.execute(_OWNER, (mark,)).get for mark in marks.values()}
+    known: dict[str, int] = dict(rows)
+    here = {path: mark for path, mark in marks.items() if path.stem in known}
+    gone = {path: mark for path, mark in marks.items() if path.stem not in known}
+    return _Marks(
+        missing=recovery.rewound(last, [whole]),
+        rewound=tuple(path.stem for path, mark in here.items() if mark and owners[mark] != known[path.stem]),
+        lost=tuple(path.stem for path, mark in gone.items() if mark > last),
+        stale=tuple(path.stem for path, mark in gone.items() if mark <= last and not locks.is_locked(path)),
+    )

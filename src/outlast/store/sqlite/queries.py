@@ -1,0 +1,220 @@
+"""Questions over many runs or over a long journal, for those who only look on. Each is one query, whatever the size."""
+
+import json
+from collections.abc import Callable, Sequence
+from datetime import datetime
+from functools import partial
+from typing import Any
+
+import apsw
+import msgspec
+
+from outlast.core import events as ev
+from outlast.core.state import RunState, fold
+from outlast.errors import StoreTooNew
+from outlast.store.protocol import PAGE_MAX, Changes, Heard, Recorded
+from outlast.store.sqlite.database import row_in
+
+Read = Callable[[Callable[[apsw.Connection], list[Any]]], list[Any]]
+
+CHANGES_MAX = 50_000  # events; who is further behind reads everything anew, which is cheaper then
+
+_CHANGES = """
+WITH news AS MATERIALIZED (SELECT run FROM events WHERE n > ?1 LIMIT ?2),
+newest AS MATERIALIZED (SELECT coalesce(max(n), 0) AS n FROM events),
+traces AS (SELECT n, run || ' ' || seq || ' ' || hex(substr(data, -?3)) AS trace FROM events)
+SELECT (SELECT n FROM newest), (SELECT count(*) FROM news), (SELECT trace FROM traces WHERE n = (SELECT n FROM newest)),
+       (SELECT trace FROM traces WHERE n = ?1)
+UNION ALL
+SELECT NULL, NULL, e.run, r.run FROM (SELECT DISTINCT run FROM news) e LEFT JOIN runs r ON r.id = e.run
+"""
+TRACE_BYTES = 48  # the end of an event as it is written, which is when it was
+
+# The first beats alone, if they are few. Else the first of each stretch of equal length, which a seek finds, and the last.
+_SAMPLED = """
+WITH RECURSIVE
+ends(first, last) AS MATERIALIZED (
+    SELECT (SELECT seq FROM events WHERE run = (SELECT id FROM runs WHERE run = ?1) AND (kind IS NULL OR kind = 'beat_done') ORDER BY seq LIMIT 1),
+           (SELECT seq FROM events WHERE run = (SELECT id FROM runs WHERE run = ?1) AND (kind IS NULL OR kind = 'beat_done') ORDER BY seq DESC LIMIT 1)
+),
+few AS MATERIALIZED (
+    SELECT seq FROM events WHERE run = (SELECT id FROM runs WHERE run = ?1) AND (kind IS NULL OR kind = 'beat_done') ORDER BY seq LIMIT ?2 + 1
+),
+steps(step) AS (SELECT 0 WHERE (SELECT count(*) FROM few) > ?2 UNION ALL SELECT step + 1 FROM steps WHERE step < ?2 - 2),
+picked AS (
+    SELECT (
+        SELECT seq FROM events
+        WHERE run = (SELECT id FROM runs WHERE run = ?1) AND (kind IS NULL OR kind = 'beat_done')
+          AND seq >= ends.first + (ends.last - ends.first) * step / (?2 - 1)
+          AND seq < ends.first + (ends.last - ends.first) * (step + 1) / (?2 - 1)
+        ORDER BY seq LIMIT 1
+    ) AS seq
+    FROM steps, ends
+    UNION SELECT last FROM ends
+    UNION SELECT seq FROM few WHERE (SELECT count(*) FROM few) <= ?2
+)
+SELECT e.n, e.seq, e.data FROM picked p CROSS JOIN events e ON e.run = (SELECT id FROM runs WHERE run = ?1) AND e.seq = p.seq ORDER BY e.seq
+"""
+
+# By the index alone, run by run; only what is told is read from the table.
+_ACROSS = """
+SELECT e.n, f.name, e.seq, e.data
+FROM (
+    SELECT k.n AS n, r.run AS name
+    FROM runs r CROSS JOIN events k INDEXED BY events_by_kind
+        ON k.run = r.id AND k.kind IN ({kinds}) AND (?1 = 0 OR k.n < ?1)
+    ORDER BY k.n DESC LIMIT ?2
+) f CROSS JOIN events e ON e.n = f.n
+ORDER BY e.n DESC
+"""
+
+_ENDS = """
+SELECT n, seq, data FROM events
+WHERE run = (SELECT id FROM runs WHERE run = ?1) AND (?2 = 0 OR seq < ?2) AND (kind IS NULL OR kind = 'beat_done')
+ORDER BY seq DESC LIMIT ?3
+"""
+
+# Of each kind by the index alone: it costs the same wherever in a long journal they stand.
+_OF_KIND = """
+SELECT * FROM (
+    SELECT n, seq FROM events INDEXED BY events_by_kind
+    WHERE run = (SELECT id FROM runs WHERE run = ?1) AND kind = ?{place} AND seq > ?2 AND (?3 = 0 OR seq < ?3)
+    ORDER BY {order} LIMIT ?4
+)
+"""
+_OF_KINDS = (
+    "SELECT e.n, e.seq, e.data FROM ({found}) f CROSS JOIN events e ON e.n = f.n ORDER BY e.{order} LIMIT ?4"
+)
+
+_TAILS = """
+SELECT e.run, e.data
+FROM json_each(?1) j CROSS JOIN events e ON e.run = j.value ->> 0 AND e.seq > j.value ->> 1
+ORDER BY e.run, e.seq LIMIT ?2
+"""
+
+
+def changes(after: int, trace: str, connection: apsw.Connection) -> Changes:
+    """See `Store.changes`. A run that was forgotten leaves a mark that belongs to no run."""
+    rows: list[Any] = connection.execute(_CHANGES, (after, CHANGES_MAX + 1, TRACE_BYTES)).fetchall()
+    (number, count, newest, here), *runs = rows
+    put_back = number < after or (trace != "" and trace != here)
+    anew = put_back or count > CHANGES_MAX or any(name is None for _, _, _, name in runs)
+    return Changes(number, tuple(name for _, _, _, name in runs if name is not None), anew, newest or "")
+
+
+def sampled(run: str, count: int, connection: apsw.Connection) -> list[Recorded]:
+    """See `Store.sampled`."""
+    assert count >= 2, "the first and the last are always among them"
+    rows = known(run, connection.execute(_SAMPLED, (run, count)).fetchall(), connection)
+    return [Recorded(n, run, seq, ev.decode(data)) for n, seq, data in rows]
+
+
+def ends(run: str, before: int, limit: int, connection: apsw.Connection) -> list[Recorded]:
+    """See `Store.ends`."""
+    rows = known(run, connection.execute(_ENDS, (run, before, limit)).fetchall(), connection)
+    return [Recorded(n, run, seq, ev.decode(data)) for n, seq, data in rows]
+
+
+def known(run: str, rows: list[Any], connection: apsw.Connection) -> list[Any]:
+    """What was found of a run. It is looked for by its name and not by a row that was seen once: another process may have
+    forgotten the run and brought it back. If nothing was found, there may be no such run: raises UnknownRun.
+    """
+    if not rows:
+        row_in(connection, run)
+    return rows
+
+
+def of_kinds(
+    run: str,
+    tags: Sequence[str],
+    after: int,
+    before: int,
+    limit: int,
+    order: str,
+    connection: apsw.Connection,
+) -> list[Any]:
+    """Rows of events of these kinds between two sequence numbers, in this order."""
+    kinds = range(5, 5 + len(tags))
+    found = " UNION ALL ".join(_OF_KIND.format(place=place, order=order) for place in kinds)
+    sql = _OF_KINDS.format(found=found, order=order)
+    return connection.execute(sql, (run, after, before, limit, *tags)).fetchall()
+
+
+def counted(run: str, connection: apsw.Connection) -> dict[str, int]:
+    """See `Store.counted`."""
+    sql = (
+        "SELECT kind, count(*) FROM events WHERE run = (SELECT id FROM runs WHERE run = ?) AND kind IS NOT NULL"
+        " GROUP BY kind"
+    )
+    return dict(known(run, connection.execute(sql, (run,)).fetchall(), connection))
+
+
+class _Glance(msgspec.Struct):
+    """What every event has, of whatever version."""
+
+    t: str = ""
+    at: datetime | None = None
+
+
+_glance = msgspec.json.Decoder(_Glance).decode
+
+
+def readable(items: Sequence[Heard]) -> list[Recorded]:
+    """Those of them that can be read."""
+    return [Recorded(item.n, item.run, item.seq, item.event) for item in items if item.event is not None]
+
+
+def heard(n: int, run: str, seq: int, data: bytes) -> Heard:
+    """See `Store.heard`."""
+    try:
+        event = ev.decode(data)
+    except StoreTooNew:
+        try:
+            seen = _glance(data)
+        except msgspec.MsgspecError:
+            seen = _Glance()
+        return Heard(n, run, seq, seen.t, seen.at, None)
+    return Heard(n, run, seq, ev.tag_of(event), event.at, event)
+
+
+def across(tags: Sequence[str], before: int, limit: int, connection: apsw.Connection) -> list[Recorded]:
+    """See `Store.across`. What cannot be read is left out."""
+    assert ev.BeatDone.__struct_config__.tag not in tags, "the ends of beats are not found by their kind"
+    sql = _ACROSS.format(kinds=",".join(f"?{number}" for number in range(3, 3 + len(tags))))
+    found: list[Recorded] = []
+    while len(found) < limit:
+        rows: list[Any] = connection.execute(sql, (before, limit, *tags)).fetchall()
+        found += readable([heard(*row) for row in rows])
+        if len(rows) < limit:
+            break
+        before = rows[-1][0]
+    return found[:limit]
+
+
+def caught_up(read: Read, heads: dict[int, RunState]) -> tuple[dict[int, RunState], dict[int, StoreTooNew]]:
+    """Heads, by their runs' rows, with all events folded in that follow them. As many queries as events need pages.
+
+    Where an event cannot be read, the head as it was before it, and what is the matter.
+    """
+    found = dict(heads)
+    problems: dict[int, StoreTooNew] = {}
+    while found.keys() - problems.keys():
+        places = json.dumps([[row, head.seq] for row, head in found.items() if row not in problems])
+        rows = read(partial(_tails, places))
+        tails: dict[int, list[ev.AnyEvent]] = {}
+        for row, data in rows:
+            if row in problems:
+                continue
+            try:
+                tails.setdefault(row, []).append(ev.decode(data))
+            except StoreTooNew as error:
+                problems[row] = error
+        for row, events in tails.items():
+            found[row] = fold(found[row], events)
+        if len(rows) < PAGE_MAX:
+            break
+    return found, problems
+
+
+def _tails(places: str, connection: apsw.Connection) -> list[Any]:
+    return connection.execute(_TAILS, (places, PAGE_MAX)).fetchall()

@@ -1,0 +1,473 @@
+"""The embedded store: SQLite in WAL mode with synchronous=FULL, group commit, leases with fencing epochs.
+
+The parts are apart: `database` (the file), `commits` (appending), `leases` (who may), `liveness` (who lives),
+`files` (folders and blobs). Here they become the `Store` of the protocol.
+"""
+
+import json
+import os
+import threading
+import weakref
+from collections.abc import Iterable, Sequence
+from datetime import UTC, datetime
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import apsw
+import msgspec
+
+from outlast import faults
+from outlast.core import events as ev, recovery, state
+from outlast.core.statuses import CLOSED
+from outlast.errors import OutlastError, RunExists, StoreBusy, StoreRewound
+from outlast.store import durable, locks
+from outlast.store.protocol import (
+    LEASE_TTL_S,
+    PAGE_MAX,
+    Batch,
+    Blobs,
+    Changes,
+    Heard,
+    History,
+    Inbox,
+    Lease,
+    Recorded,
+    Request,
+    Summary,
+    Wake,
+    Where,
+)
+from outlast.store.sqlite import queries
+from outlast.store.sqlite.commits import Commits, filed, write_head
+from outlast.store.sqlite.database import Database, row_in
+from outlast.store.sqlite.leases import POLL_S, Leases, decode_holder
+
+_SUMMARY = """
+SELECT r.id, r.run, r.task, r.project, r.generation, r.parent, r.parent_beat,
+       (SELECT run FROM runs WHERE id = r.root), r.epoch, r.holder,
+       h.state, h.seq, (SELECT max(seq) FROM events WHERE run = r.id)
+FROM runs r JOIN heads h ON h.id = r.id
+"""
+_STORED_HEAD = "SELECT state FROM heads WHERE id = (SELECT id FROM runs WHERE run = ?)"
+Journal = tuple[ev.RunOpened, Sequence[ev.AnyEvent]]
+
+_stores: "weakref.WeakSet[SqliteStore]" = weakref.WeakSet()
+
+
+class SqliteStore:
+    """All runs of one state folder. Opened for `reading`, nothing of it is made or changed: see `database`."""
+
+    def __init__(self, root: Path, database: Path, *, vfs: str | None = None, reading: bool = False) -> None:
+        durable.refuse_network(root)
+        if not reading:
+            _make_folders(root)
+        self.url = f"sqlite://{database}"
+        self.root = root
+        self.reading = reading
+        self._db = Database(database, vfs=vfs, reading=reading)
+        self._mark = self._marked(root / "mark")
+        self._commits = Commits(self._db, root / "ballast", self._mark)
+        self._leases = Leases(self._db, root / "runs")
+        self.blobs: Blobs = durable.FolderBlobs(root / "blobs", self._commits.make_room)
+        self.inbox: Inbox = _SqliteInbox(self._db, self._leases)
+        if not reading and not self._has_ballast(root / "ballast"):
+            self._commits.low = True
+        _stores.add(self)
+
+    def _marked(self, path: Path) -> locks.Mark:
+        try:
+            return locks.Mark(path, reading=self.reading)
+        except OSError as error:
+            self._db.close()
+            raise durable.refused(path, error) from error
+
+    def _has_ballast(self, path: Path) -> bool:
+        try:
+            return durable.make_ballast(path)
+        except OSError as error:
+            self.close()
+            raise durable.refused(path, error) from error
+
+    @property
+    def usable(self) -> bool:
+        """Whether anything can still be written through this object."""
+        return self._db.usable
+
+    def check_there(self) -> None:
+        """Raise StoreGone, now and at every write from now on, if the file was deleted or replaced. Costs one look."""
+        self._db.check_there()
+
+    @property
+    def low(self) -> bool:
+        """Whether the disk was found full: what is under way may end, nothing new may begin."""
+        return self._commits.low
+
+    # -- writing -------------------------------------------------------------------------------------------------
+
+    def append(self, batch: Batch, wake: Wake | None = None) -> None:
+        """Append when epoch and sequence number fit, else LeaseLost. Durable when it returns."""
+        self._commits.append(batch, wake)
+
+    def create(
+        self,
+        opened: ev.RunOpened,
+        events: Sequence[ev.AnyEvent] = (),
+        *,
+        after: str = "",
+        children: Sequence[Journal] = (),
+    ) -> str:
+        """Make the run unless its identity exists; the id of the run that has it now. Durable when it returns."""
+        try:
+            return self._create(opened, events, after, children)
+        except StoreBusy:
+            if not self._leases.thaw():
+                raise
+            return self._create(opened, events, after, children)
+
+    def _create(
+        self, opened: ev.RunOpened, events: Sequence[ev.AnyEvent], after: str, children: Sequence[Journal]
+    ) -> str:
+        def make(connection: apsw.Connection) -> str:
+            _refuse_known(connection, [opened, *(child for child, _ in children)])
+            found = connection.execute(
+                "SELECT run, generation FROM runs WHERE project = ? AND task = ? AND parent = ? AND parent_beat = ?"
+                " ORDER BY generation DESC LIMIT 1",
+                _identity(opened),
+            ).get
+            if found is not None and found[0] != after:
+                return str(found[0])
+            _refuse_rewound(connection, self._mark.path)
+            _insert_run(connection, opened, events, (found[1] if found else 0) + 1)
+            for child, journal in children:
+                _insert_run(connection, child, journal, 1)
+            faults.point("store.before_commit")
+            return opened.run
+
+        made = self._db.write(make)
+        if made == opened.run:
+            faults.point("store.created")
+        return made
+
+    def forget(self, run: str) -> None:
+        """Remove a run and its children. A marker keeps event numbers from being used twice."""
+
+        def remove(connection: apsw.Connection) -> list[Any]:
+            row = row_in(connection, run)
+            sql = "SELECT id, run FROM runs WHERE root = ? OR id = ?"
+            rows: list[Any] = connection.execute(sql, (row, row)).fetchall()
+            ids = ",".join(str(number) for number, _ in rows)
+            last = connection.execute("SELECT max(n) FROM events").get
+            for table, column in (("events", "run"), ("requests", "run"), ("heads", "id"), ("runs", "id")):
+                connection.execute(f"DELETE FROM {table} WHERE {column} IN ({ids})")
+            connection.execute("INSERT INTO events(n, run, seq, data) VALUES (?1, 0, ?1, '')", (last + 1,))
+            return rows
+
+        self._db.forget_rows({number for number, _ in self._db.write(remove)})
+        faults.point("gc.forgotten")
+        locks.remove(self._leases.lock_path(run))
+
+    # -- leases --------------------------------------------------------------------------------------------------
+
+    def claim(self, run: str, *, ttl_s: float = LEASE_TTL_S, placement: int = 0) -> Lease:
+        """Become the one writer under a new epoch, or RunHeld. Raises StoreRewound where a mark shows it."""
+        return self._leases.claim(run, ttl_s, placement)
+
+    def renew(self, leases: Iterable[Lease], *, ttl_s: float = LEASE_TTL_S) -> dict[str, str]:
+        """Prolong leases; the runs that were lost, with the reason."""
+        return self._leases.renew(leases, ttl_s=ttl_s)
+
+    def release(self, lease: Lease) -> None:
+        """Give the run back."""
+        self._leases.release(lease)
+
+    def holder_lives(self, run: str) -> bool:
+        """Whether a living process holds the run, by its lock."""
+        return locks.is_locked(self._leases.lock_path(run))
+
+    def accept_rewind(self, run: str) -> None:
+        """A person has looked: forget the mark of a run whose events were lost."""
+        self._leases.accept_rewind(run)
+
+    # -- reading -------------------------------------------------------------------------------------------------
+
+    def list(
+        self, where: Where, *, after: int = 0, limit: int = PAGE_MAX, unreadable: bool = False
+    ) -> list[Summary]:
+        """Runs, newest first, from below the cursor `after`. With `unreadable`, those that cannot be read are there too."""
+        found: list[Summary] = []
+        while len(found) < limit:
+            page = self._page(where, after, limit, unreadable)
+            found += [summary for summary in page if _fits(summary, where)]
+            if len(page) < limit:
+                break
+            after = page[-1].id
+        return found[:limit]
+
+    def _page(self, where: Where, after: int, limit: int, unreadable: bool) -> Sequence[Summary]:
+        clauses, values = _where(where, after)
+        sql = f"{_SUMMARY} WHERE {' AND '.join(clauses)} ORDER BY r.id DESC LIMIT ?"
+        rows: Sequence[Any] = self._db.read(
+            lambda connection: connection.execute(sql, (*values, limit)).fetchall()
+        )
+        heads = {row: _head(stored) for row, *_, stored, _, _ in rows}
+        behind = {row: heads[row] for row, *_, last in rows if last > heads[row].seq}
+        caught, problems = queries.caught_up(self._db.read, behind)
+        if problems and not unreadable:
+            raise next(iter(problems.values()))
+        heads |= caught
+        return [_summary(row, heads[row[0]], problems.get(row[0])) for row in rows]
+
+    def read(
+        self,
+        run: str,
+        *,
+        after: int | None = None,
+        limit: int = PAGE_MAX,
+        tags: Sequence[str] = (),
+        key: str = "",
+        newest: bool = False,
+        before: int = 0,
+        ends: bool = False,
+    ) -> History:
+        """Events after a sequence number; with `after=None` the newest stored head and all that follows it."""
+        clauses: list[str] = ["run = (SELECT id FROM runs WHERE run = ?)", "seq > ?"]
+        values: list[Any] = []
+        if tags:
+            wanted = f"kind IN ({','.join('?' * len(tags))})"
+            clauses.append(f"(kind IS NULL OR {wanted})" if ends else wanted)
+            values += tags
+        if key:
+            clauses.append("key = ?")
+            values.append(key)
+        if before:
+            clauses.append("seq < ?")
+            values.append(before)
+        order = "seq DESC" if newest else "seq"
+        sql = f"SELECT n, seq, data FROM events WHERE {' AND '.join(clauses)} ORDER BY {order} LIMIT ?"
+
+        def ask(connection: apsw.Connection) -> tuple[state.RunState, list[Any]]:
+            head, since = state.RunState(), after
+            if since is None:
+                stored = connection.execute(_STORED_HEAD, (run,)).get
+                head = _head(stored) if stored else head
+                since = head.seq
+            if tags and not key and not ends:
+                rows = queries.of_kinds(run, tags, since, before, limit, order, connection)
+            else:
+                rows = connection.execute(sql, (run, since, *values, limit)).fetchall()
+            return head, queries.known(run, rows, connection)
+
+        head, rows = self._db.read(ask)
+        if newest:
+            rows.reverse()
+        return History(head, [Recorded(n, run, seq, ev.decode(data)) for n, seq, data in rows])
+
+    def subscribe(self, after: int, *, wait_s: float, limit: int = PAGE_MAX) -> Sequence[Recorded]:
+        """Events of all runs after a store-wide number, as soon as there are some; empty after `wait_s`."""
+        rows = self._awaited(after, wait_s, limit)
+        return [Recorded(n, run, seq, ev.decode(data)) for n, run, seq, data in rows]
+
+    def heard(self, after: int, *, wait_s: float, limit: int = PAGE_MAX) -> Sequence[Heard]:
+        """The same at a glance, each with its event if that can be read."""
+        return [queries.heard(*row) for row in self._awaited(after, wait_s, limit)]
+
+    def _awaited(self, after: int, wait_s: float, limit: int) -> Sequence[tuple[int, str, int, bytes]]:
+        deadline_s = locks.boottime_s() + wait_s
+        quiet = threading.Event()
+        seen: object = None
+        while True:
+            version, rows = self._db.read(partial(_news, seen, after, limit))
+            if rows or locks.boottime_s() >= deadline_s:
+                return rows
+            seen = version
+            quiet.wait(POLL_S)
+
+    # -- looking on ----------------------------------------------------------------------------------------------
+
+    def last_number(self) -> int:
+        """The number of the newest event of the whole store; 0 in an empty one."""
+        sql = "SELECT coalesce(max(n), 0) FROM events"
+        return int(self._db.read(lambda connection: connection.execute(sql).get))
+
+    def changes(self, after: int, trace: str = "") -> Changes:
+        """The runs that have events after a store-wide number, at once and without reading the events.
+
+        `trace` is that of the changes up to `after`: with another one there now, the store was put back meanwhile.
+        """
+        return self._db.read(partial(queries.changes, after, trace))
+
+    def sampled(self, run: str, count: int) -> Sequence[Recorded]:
+        """At most `count` ends of beats, evenly over the journal, the first and the last among them; all if they are few."""
+        return self._db.read(partial(queries.sampled, run, count))
+
+    def ends(self, run: str, *, before: int = 0, limit: int = PAGE_MAX) -> Sequence[Recorded]:
+        """The ends of beats of a run, newest first, from below the sequence number `before`."""
+        return self._db.read(partial(queries.ends, run, before, limit))
+
+    def counted(self, run: str) -> dict[str, int]:
+        """How many events of each kind a run has; of the ends of beats only those that extended the plan."""
+        return self._db.read(partial(queries.counted, run))
+
+    def across(self, tags: Sequence[str], *, before: int = 0, limit: int = PAGE_MAX) -> Sequence[Recorded]:
+        """Events of these kinds of all runs, newest first, from below the number `before`."""
+        return self._db.read(partial(queries.across, tags, before, limit))
+
+    # -- the end -------------------------------------------------------------------------------------------------
+
+    def close(self) -> None:
+        """Let go of files and threads. Leases that are not released end with the process."""
+        self._commits.close()
+        self._leases.close()
+        self._db.close()
+        self._mark.close()
+        _stores.discard(self)
+
+    def after_fork(self) -> None:
+        """In a forked child: the parent keeps the leases, so the child must not keep their locks alive."""
+        self._db.mark_forked()
+        self._leases.abandon()
+
+
+class _SqliteInbox:
+    """Requests to runs, in a table of the same file."""
+
+    def __init__(self, database: Database, leases: Leases) -> None:
+        self._db = database
+        self._leases = leases
+
+    def put(self, run: str, *, by: str, what: str, args: bytes = b"null") -> int:
+        """Durable when it returns; the id of the request."""
+        sql = "INSERT INTO requests(run, at, by, what, args) VALUES (?, ?, ?, ?, ?) RETURNING id"
+        values = (datetime.now(UTC).isoformat(), by, what, args)
+        number = self._db.write(
+            lambda connection: connection.execute(sql, (row_in(connection, run), *values)).get
+        )
+        locks.ring(self._leases.lock_path(run))
+        return int(number)
+
+    def pending(self, run: str) -> list[Request]:
+        """Requests not taken in yet, oldest first."""
+        sql = "SELECT id, at, by, what, args FROM requests WHERE run = ? AND taken = 0 ORDER BY id"
+        rows: list[Any] = self._db.read(
+            lambda connection: connection.execute(sql, (row_in(connection, run),)).fetchall()
+        )
+        return [
+            Request(id_, run, datetime.fromisoformat(at), by, what, args) for id_, at, by, what, args in rows
+        ]
+
+
+def _make_folders(root: Path) -> None:
+    try:
+        for folder in (root, root / "runs", root / "blobs"):
+            durable.make_folder(folder)
+    except OSError as error:
+        raise durable.refused(root, error) from error
+
+
+def _head(stored: bytes) -> state.RunState:
+    """A stored head. One that is damaged, or was written by a newer outlast, is made anew from the journal."""
+    try:
+        return state.restore(stored)
+    except msgspec.MsgspecError:
+        return state.RunState()
+
+
+def _refuse_rewound(connection: apsw.Connection, mark: Path) -> None:
+    """A store that lost its newest events may have lost this very run: a new one would do everything again."""
+    last = connection.execute("SELECT coalesce(max(n), 0) FROM events").get
+    missing = recovery.rewound(last, [locks.read_mark(mark)])
+    if missing is not None:
+        raise StoreRewound(
+            f"the store lost events: number {missing} was acknowledged, the last one is {last}; nothing new is begun",
+            hint=f"see `outlast doctor`; if that is as it should be, remove {mark}",
+        )
+
+
+def _identity(opened: ev.RunOpened) -> tuple[str, str, str, int]:
+    parent = opened.parent
+    return opened.project, opened.task, parent.run if parent else "", parent.beat if parent else 0
+
+
+def _refuse_known(connection: apsw.Connection, journals: Sequence[ev.RunOpened]) -> None:
+    for opened in journals:
+        if connection.execute("SELECT 1 FROM runs WHERE run = ?", (opened.run,)).get is not None:
+            raise RunExists(
+                f"run {opened.run} is already in this store", hint=f"see `outlast show {opened.run}`"
+            )
+
+
+def _insert_run(
+    connection: apsw.Connection, opened: ev.RunOpened, events: Sequence[ev.AnyEvent], generation: int
+) -> None:
+    """A run with its whole journal so far, and its head."""
+    root = None if opened.parent is None else row_in(connection, opened.parent.root)
+    row = connection.execute(
+        "INSERT INTO runs(run, project, task, parent, parent_beat, generation, root)"
+        " VALUES (?, ?, ?, ?, ?, ?, ?) RETURNING id",
+        (opened.run, *_identity(opened), generation, root or 0),
+    ).get
+    if root is None:
+        connection.execute("UPDATE runs SET root = id WHERE id = ?", (row,))
+    journal = [opened, *events]
+    connection.executemany(
+        "INSERT INTO events(run, seq, kind, key, data) VALUES (?, ?, ?, ?, ?)",
+        [(row, seq, *filed(event), ev.encode(event)) for seq, event in enumerate(journal, 1)],
+    )
+    write_head(connection, row, state.fold(state.RunState(), journal))
+
+
+def _news(
+    seen: object, after: int, limit: int, connection: apsw.Connection
+) -> tuple[object, list[tuple[int, str, int, bytes]]]:
+    """The version of the file, and what is new if it is another than the one seen."""
+    version = connection.pragma("data_version")
+    return version, [] if version == seen else _after(connection, after, limit)
+
+
+def _after(connection: apsw.Connection, after: int, limit: int) -> list[tuple[int, str, int, bytes]]:
+    sql = (
+        "SELECT e.n, r.run, e.seq, e.data FROM events e JOIN runs r ON r.id = e.run WHERE e.n > ?"
+        " ORDER BY e.n LIMIT ?"
+    )
+    rows: list[Any] = connection.execute(sql, (after, limit)).fetchall()
+    return rows
+
+
+def _summary(row: tuple[Any, ...], head: state.RunState, problem: OutlastError | None) -> Summary:
+    *identity, holder, _, _, _ = row
+    names = ("id", "run", "task", "project", "generation", "parent", "parent_beat", "root", "epoch")
+    fields = dict(zip(names, identity, strict=True))
+    if problem is not None and not head.run:
+        named = {name: fields[name] for name in ("run", "task", "project")}
+        head = msgspec.structs.replace(head, **named)
+    told = "" if problem is None else f"cannot be read here: {problem.hint or problem}"
+    return Summary(holder=decode_holder(holder) if holder else None, state=head, problem=told, **fields)
+
+
+def _where(where: Where, after: int) -> tuple[list[str], list[Any]]:
+    wanted: list[tuple[str, Any, bool]] = [
+        ("r.id < ?", after, after > 0),
+        ("r.run IN (SELECT value FROM json_each(?))", json.dumps(where.runs), bool(where.runs)),
+        ("instr(r.run, ?) = 1", where.run_prefix, bool(where.run_prefix)),
+        ("r.project = ?", where.project, bool(where.project)),
+        ("r.task = ?", where.task, bool(where.task)),
+        ("r.parent = ?", where.parent, where.parent is not None),
+        ("r.parent_beat = ?", where.parent_beat, where.parent_beat is not None),
+    ]
+    given = [(clause, value) for clause, value, asked in wanted if asked]
+    return [clause for clause, _ in given] or ["true"], [value for _, value in given]
+
+
+def _fits(summary: Summary, where: Where) -> bool:
+    if where.open_only and summary.state.status in CLOSED:
+        return False
+    return not where.statuses or summary.state.status in where.statuses
+
+
+def _fork_in_child() -> None:
+    for store in list(_stores):
+        store.after_fork()
+
+
+os.register_at_fork(after_in_child=_fork_in_child)

@@ -1,0 +1,53 @@
+"""Hook inputs, as far as the supervisor itself reads them, and the words of our own hooks where they judged alone."""
+
+import os
+import re
+from typing import Any
+
+import msgspec
+
+from outlast.agents import Hook, ToolStart
+
+# what our hooks say of a call that they denied by themselves (`client/hook.py`, `client/hook.sh`, the plugin of opencode)
+OURS = re.compile(
+    r"outlast denied .{1,4000}?: its supervisor did not put the call on record \(.{0,1000}?\)\. Nothing was done\."
+    r"|outlast did not put this call on record: its hook ended with \d+\. Nothing was done\."
+    r"|outlast (?:could not be asked, so this was not done|did not allow this, so it was not done)",
+    re.DOTALL,
+)
+
+
+class _Named(msgspec.Struct, frozen=True):
+    hook_event_name: str
+
+
+def is_understood(hook: Hook, data: bytes) -> bool:
+    """Whether it is certain that no call is about to happen unseen: one that cannot be read may reach outside."""
+    if hook.kind == "pre" or not hook.events:
+        starts = [event for event in hook.events if isinstance(event, ToolStart)]
+        if starts:
+            return all(start.id for start in starts)
+        try:
+            return msgspec.json.decode(data, type=_Named).hook_event_name not in (
+                "",
+                "PreToolUse",
+                "BeforeTool",
+            )
+        except (msgspec.DecodeError, UnicodeError, RecursionError):
+            return False
+    return True
+
+
+def cwd_of(data: bytes) -> str:
+    try:
+        cwd = msgspec.json.decode(data).get("cwd", "")
+    except (msgspec.DecodeError, AttributeError, RecursionError, UnicodeDecodeError):
+        return ""
+    return cwd if isinstance(cwd, str) and os.path.isabs(cwd) else ""
+
+
+def decoded(raw: msgspec.Raw) -> Any:
+    try:
+        return msgspec.json.decode(raw)
+    except (msgspec.DecodeError, UnicodeError, RecursionError):
+        return bytes(raw).decode(errors="replace")

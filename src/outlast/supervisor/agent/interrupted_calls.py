@@ -1,0 +1,185 @@
+"""The calls that an attempt was cut off in: what is found out about them before the agent goes on, and what it is told.
+
+Every text here is read by a model as the result of its call, so it says what is true and what to do about it, no more.
+"""
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import msgspec
+
+from outlast.agents import Cut, ToolStart
+from outlast.core import events as ev
+from outlast.core.replay import EffectRecord
+from outlast.core.values import shorten
+from outlast.errors import DidNotHappen
+from outlast.probes import CannotTell, Happened
+from outlast.runs.engine.run import RunEngine
+from outlast.runs.engine.steps import append
+from outlast.supervisor.agent.calls import BY_SHIM, SHIM, CallRecord, OutwardCall
+from outlast.supervisor.agent.repeated_calls import UNSURE, has_result, told_of
+
+Look = Callable[[OutwardCall], Happened | DidNotHappen | CannotTell]
+RECORDED_CHARS_MAX = 30_000
+
+
+def settle(run: RunEngine, look: Look) -> None:
+    """Find out about every call that has no outcome, and put what was found on record. Nothing of them runs any more."""
+    for effect in run.state.effects_open:
+        if effect.policy not in ("tell", "give_up") or effect.state not in ("intended", "in_doubt"):
+            continue
+        intent = _intent(run, effect.key)
+        told = told_of(run.journal, intent) if intent is not None else None
+        if told is None:
+            continue
+        found = _found(told, look) if told.outward else _LOCAL
+        finding, by, evidence = found
+        event = ev.EffectSettled(
+            at=run.journal.now(), beat=effect.beat, n=effect.n, finding=finding, by=by, evidence=shorten(evidence, 500)
+        )  # fmt: skip
+        run.drive(append(event))
+
+
+_LOCAL: tuple[ev.Finding, str, str] = ("give_up", "policy", "cut off with its attempt; its files are saved")
+
+
+def _found(told: CallRecord, look: Look) -> tuple[ev.Finding, str, str]:
+    """What probes say of all that a call does outside: it happened, or did not, only when all of it did, or did not."""
+    said: list[tuple[ev.Finding, str]] = []
+    for each in told.outward:
+        match look(each):
+            case Happened(result=result):
+                said.append(("happened", f"{each.signature}: {result}" if result else each.signature))
+            case DidNotHappen() as error:
+                said.append(("did_not", f"{each.signature}: {error}"))
+            case CannotTell(why=why):
+                said.append(("cannot_tell", f"{each.signature}: {why}"))
+    findings = {finding for finding, _ in said}
+    finding = findings.pop() if len(findings) == 1 else "cannot_tell"
+    return finding, "probe", "; ".join(text for _, text in said)
+
+
+def cuts(run: RunEngine, settle_words: str) -> list[Cut]:
+    """The calls of the beat in flight, with the truth about each: what was recorded, or what was found out since."""
+    known = [(record, told_of(run.journal, record.intent)) for record in run.journal.record.effects.values()]
+    calls = [(record, told) for record, told in known if told is not None and record.intent.own_key]
+    found = []
+    for record, told in calls:
+        call = told.call or record.intent.key
+        below = [(each, about) for each, about in calls if call in about.below]
+        text = _truth(run, told, record, settle_words) + _below(below if not has_result(record) else [])
+        found.append(Cut(call, told.tool, _raw(told.input), text, told.lane))
+    return found
+
+
+def _below(found: Sequence[tuple[EffectRecord, CallRecord]]) -> str:
+    """What programs below a call that was cut off did outside."""
+    texts = [
+        f"{told.name} (effect {record.id}): {_STATES.get(record.state, 'it is not known whether it happened')}"
+        for record, told in found
+    ]
+    return f" Below it a program reached outside: {'; '.join(texts)}." if texts else ""
+
+
+_STATES = {
+    "confirmed": "it happened, do not repeat it",
+    "did_not": "it did not happen",
+    "failed": "it was not let through",
+}
+
+
+def settled(run: RunEngine) -> list[str]:
+    """What was found out, by a person or a probe, about calls of earlier beats, where no later call has taken that up.
+
+    The agent may have been told that nobody knew, and have gone on without the call.
+    """
+    intents: dict[str, CallRecord] = {}
+    found: dict[str, ev.EffectSettled] = {}
+    for event in run.journal.events("effect_intended", "effect_settled"):
+        if isinstance(event, ev.EffectIntended):
+            told = told_of(run.journal, event) if event.policy == "tell" else None
+            if told is not None:
+                again = {each.signature for each in told.outward}
+                found = {
+                    effect: said for effect, said in found.items()
+                    if again.isdisjoint(each.signature for each in intents[effect].outward)
+                }  # fmt: skip
+                intents[f"{event.beat}.{event.n}"] = told
+        elif (
+            isinstance(event, ev.EffectSettled)
+            and event.by != BY_SHIM
+            and f"{event.beat}.{event.n}" in intents
+        ):
+            found[f"{event.beat}.{event.n}"] = event
+    now = {record.id for record in run.journal.record.effects.values()}
+    return [
+        f"{intents[effect].name} (effect {effect}): {_FOUND[said.finding]}"
+        for effect, said in found.items()
+        if said.finding in _FOUND and effect not in now
+    ]
+
+
+_FOUND = {
+    "happened": "it happened. Do not repeat it.",
+    "did_not": "it did not happen. Make the call again if it is still needed.",
+}
+
+
+def never_started(start: ToolStart) -> Cut:
+    """A call that the model asked for, that no hook saw begin, and that does not reach outside."""
+    text = "outlast: nothing tells that this call was started before the interruption. Make it again if it is needed."
+    return Cut(start.id, start.name, start.input, text, start.lane)
+
+
+def _truth(run: RunEngine, told: CallRecord, record: EffectRecord, settle_words: str) -> str:
+    match record.state:
+        case "confirmed" if record.intent.key.startswith(SHIM):
+            if not has_result(record) or all(each.sure for each in told.outward):
+                return f"outlast: it was done: {told.name}: {record.evidence or 'its program ended well'}. Do not repeat it."
+            return f"outlast: {told.name}: {UNSURE[0].lower()}{UNSURE[1:]} Look before you repeat it."
+        case "confirmed" if has_result(record):
+            return recorded(run.journal.value(record.result))
+        case "confirmed":
+            return f"outlast: this call was cut off, but it did happen: {record.evidence or told.name}. Do not repeat it."
+        case "did_not":
+            return f"outlast: this call was cut off before it did anything: {record.evidence}. Make it again if it is still needed."
+        case "failed":
+            return f"outlast: this call was not let through: {record.evidence}"
+        case "given_up" if not told.outward:
+            return (
+                "outlast: this call was cut off by the interruption before its result was recorded. It may have run in "
+                "part; nothing of it runs any more. Your files are as it left them: look, and repeat what is missing."
+            )
+        case _:
+            return (
+                f"outlast: this call was cut off, and it is not known whether it happened ({record.evidence or told.name}). "
+                f"Do not repeat it before you have looked. Then say what you found: `{settle_words} {record.id} --happened` "
+                "or `--did-not`."
+            )
+
+
+def recorded(result: Any) -> str:
+    """What an agent is told of a call whose result is on record."""
+    output = result.get("output", "") if isinstance(result, dict) else result
+    return shorten(str(output), RECORDED_CHARS_MAX) or "(no output)"
+
+
+def missing(run: RunEngine, cuts: Sequence[Cut], ended: set[str]) -> list[Cut]:
+    """Those whose result the transcript does not hold, or holds although nobody can know it: an agent's dying words."""
+    known = {
+        record.intent.key
+        for record in run.journal.record.effects.values()
+        if record.state == "failed" or has_result(record)
+    }
+    return [cut for cut in cuts if cut.id not in ended or cut.id not in known]
+
+
+def _raw(value: Any) -> msgspec.Raw:
+    return msgspec.Raw(msgspec.json.encode(value))
+
+
+def _intent(run: RunEngine, key: str) -> ev.EffectIntended | None:
+    for item in reversed(run.journal.store.read(run.id, after=0, key=key).events):
+        if isinstance(item.event, ev.EffectIntended):
+            return item.event
+    return None

@@ -1,0 +1,98 @@
+"""Where our journal and an agent's transcript differ about its calls: each tells what the other one lost.
+
+A call that ended, and whose lines somebody took out of the transcript, is told from the journal. One that reaches outside
+and stands in the transcript alone was never allowed by us: nobody recorded whether it was made, so it is in doubt.
+"""
+
+from collections import deque
+from collections.abc import Callable, Container, Iterable, Mapping
+
+import msgspec
+
+from outlast.agents import Cut, ToolStart
+from outlast.core import events as ev
+from outlast.runs.engine.run import RunEngine
+from outlast.supervisor.agent import interrupted_calls
+from outlast.supervisor.agent.calls import SHIM, CallRecord, Calls
+from outlast.supervisor.agent.repeated_calls import told_of
+
+LOST_MAX = 200
+_TAGS = ("session_known", "effect_intended", "effect_confirmed")
+_UNRECORDED = "outlast: nobody recorded whether this call was made. "
+
+
+def lost(run: RunEngine, session: str, seen: Container[str]) -> list[Cut]:
+    """The calls of this session that ended, and that were not seen in its transcript: the last ones."""
+    found: deque[Cut] = deque(maxlen=LOST_MAX)
+    intents: dict[tuple[int, int], ev.EffectIntended] = {}
+    now = ""
+    for event in run.journal.events(*_TAGS):
+        match event:
+            case ev.SessionKnown():
+                now = event.session.session
+            case ev.EffectIntended() if now == session:
+                intents[event.beat, event.n] = event
+            case ev.EffectConfirmed():
+                intent = intents.pop((event.beat, event.n), None)
+                told = told_of(run.journal, intent) if intent is not None and intent.own_key else None
+                if intent is not None and told is not None:
+                    found += _unseen(run, intent, told, event, seen)
+            case _:
+                pass
+    return list(found)
+
+
+def _unseen(
+    run: RunEngine,
+    intent: ev.EffectIntended,
+    told: CallRecord,
+    event: ev.EffectConfirmed,
+    seen: Container[str],
+) -> list[Cut]:
+    call = told.call or intent.key
+    if call in seen or call.startswith(SHIM) or told.lane:
+        return []
+    text = interrupted_calls.recorded(run.journal.value(event.result))
+    return [Cut(call, told.tool, msgspec.Raw(msgspec.json.encode(told.input)), text)]
+
+
+def apart(
+    run: RunEngine, session: str, started: Mapping[str, ToolStart], seen: Container[str], *, is_whole: bool
+) -> tuple[list[Cut], list[ToolStart]]:
+    """Of the calls whose result the transcript lacks: those that ended, by our journal, and those that it does not tell of.
+
+    An agent writes its transcript behind its calls: one that ended a beat ago may have no result in it yet.
+    """
+    alone = {call: start for call, start in started.items() if call not in seen}
+    ended = lost(run, session, seen) if alone or not is_whole else []
+    told = {each.id: each for each in ended if each.id in alone or not is_whole}
+    return list(told.values()), [start for call, start in alone.items() if call not in told]
+
+
+def unrecorded(
+    calls: Calls, starts: Iterable[ToolStart], about: Callable[[ToolStart], CallRecord]
+) -> tuple[set[str], list[Cut]]:
+    """Of the calls that only the transcript tells of: which reach outside, now on record; and what is told of the others."""
+    put: set[str] = set()
+    others: list[Cut] = []
+    for start in starts:
+        told = about(start)
+        if told.outward:
+            calls.found(start, told)
+            put.add(start.id)
+        else:
+            others.append(interrupted_calls.never_started(start))
+    return put, others
+
+
+def with_words(cuts: Iterable[Cut], put: Container[str]) -> list[Cut]:
+    """The truth about these begins with how little is known."""
+    return [
+        msgspec.structs.replace(each, text=_UNRECORDED + _sentence(each.text)) if each.id in put else each
+        for each in cuts
+    ]
+
+
+def _sentence(text: str) -> str:
+    words = text.removeprefix("outlast: ")
+    return words[:1].upper() + words[1:]

@@ -1,0 +1,52 @@
+"""What an agent's sub-agents cost: they write transcripts of their own, beside that of their agent."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+from outlast.agents import Adapter, UsageReport
+from outlast.core import values
+from outlast.supervisor.agent.transcripts import Mirror
+
+NAME = "sub-agents"
+
+
+class Lanes:
+    """The sum over all sub-agents of one session. How much of it is charged stands in the session's mark.
+
+    Of a session that came from elsewhere, whose `transcript` has none beside it, nothing is counted yet.
+    """
+
+    def __init__(
+        self,
+        adapter: Adapter,
+        folder: Path,
+        charged: values.Usage | None,
+        cost: Callable[[UsageReport], values.Usage],
+        transcript: Path | None = None,
+    ) -> None:
+        self._adapter, self._folder, self._cost = adapter, folder, cost
+        is_here = transcript is None or bool(adapter.lanes(transcript))
+        self._charged = charged if charged is not None and is_here else values.Usage()
+        self._files: dict[Path, Mirror] = {}
+        self._spent: dict[tuple[Path, str], values.Usage] = {}
+
+    def look(self, transcript: Path) -> None:
+        """Read what was written since the last look."""
+        for path in self._adapter.lanes(transcript):
+            if path not in self._files:
+                self._files[path] = Mirror(self._folder, self._adapter.name, path.stem)
+                self._files[path].follow(path)
+            for line in self._files[path].news():
+                for event in self._adapter.parse(line):
+                    if isinstance(event, UsageReport):
+                        self._spent[path, event.key] = self._cost(event)
+
+    def charge(self) -> tuple[values.Usage | None, values.Usage | None]:
+        """What is to be charged now, if anything, and what is charged with that."""
+        total = values.Usage()
+        for spent in self._spent.values():
+            total = total.plus(spent)
+        if total.tokens <= self._charged.tokens:
+            return None, self._charged if self._charged.tokens else None
+        more, self._charged = total.minus(self._charged), total
+        return more, total

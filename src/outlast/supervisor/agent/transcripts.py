@@ -1,0 +1,204 @@
+"""Our copy of an agent's own transcript: whole lines only, made durable at each save point, and the way back from it.
+
+A transcript that a kill left short, torn or gone is made whole from the copy; what is longer goes on in it, be it the
+beat in flight or turns that a person made by hand. The file as it was found is kept beside the copy. The copy itself only
+grows: what once was in the transcript stays in it, also when somebody takes the file away under a live agent.
+"""
+
+import contextlib
+import hashlib
+import os
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import BinaryIO
+
+from outlast.core.values import SessionMark
+from outlast.operations.transfer import sessions
+from outlast.store import durable
+
+READ_MAX_BYTES = 256 << 20
+BESIDE_MAX_BYTES = 64 << 20
+LAST_BYTES = 256
+
+
+class Mirror:
+    """The copy of one session's transcript."""
+
+    def __init__(self, folder: Path, agent: str, session: str) -> None:
+        self.agent, self.session = agent, session
+        self._copy = folder / sessions.name_of(agent, session)
+        self._path: Path | None = None
+        self._seen: tuple[int, int] = (0, 0)  # the file that is followed
+        self._read = 0
+        self._last = b""  # the end of what was read of it
+        self._waits: list[bytes] = []
+        self._again: Counter[bytes] = (
+            Counter()
+        )  # lines of the copy that a file written anew may hold once more
+        self._beside: dict[
+            Path, tuple[int, int]
+        ] = {}  # files that a resume needs as well, as they were copied last
+        self._begin(self.kept())
+
+    def _begin(self, kept: bytes) -> None:
+        self.length = len(kept)
+        self._hash = hashlib.blake2b(kept, digest_size=16)
+
+    @property
+    def path(self) -> Path | None:
+        return self._path
+
+    @property
+    def mark(self) -> SessionMark:
+        """How far the copy has come."""
+        path = str(self._path) if self._path is not None else ""
+        return SessionMark(self.agent, self.session, path, self.length, self._hash.hexdigest())
+
+    def kept(self) -> bytes:
+        """What the copy holds, without a line that was cut off while it was written."""
+        data = read_whole(self._copy)
+        return data[: data.rfind(b"\n") + 1]
+
+    # -- following -------------------------------------------------------------------------------------------------
+
+    def follow(self, path: Path, start: int = 0) -> None:
+        """From now on, read this file from there on; what lies before is in the copy already."""
+        self._path, self._read, self._again = path, start, Counter()
+        self._last = b"\n" if start else b""
+        with contextlib.suppress(OSError):
+            told = path.stat()
+            self._seen = (told.st_dev, told.st_ino)
+        if not start:
+            self._replaced()
+
+    def news(self) -> Iterator[bytes]:
+        """The whole lines that were written since the last look; each is known when it is handed out, not before.
+
+        A file that was replaced or cut short is read from its beginning; what the copy holds of it is not told again.
+        """
+        if self._path is None:
+            return
+        try:
+            with self._path.open("rb") as file:
+                told = os.fstat(file.fileno())
+                is_same = (told.st_dev, told.st_ino) == self._seen and told.st_size >= self._read
+                if not is_same or not self._ends_as_read(file):
+                    self._seen = (told.st_dev, told.st_ino)
+                    self._replaced()
+                file.seek(self._read)
+                data = file.read(READ_MAX_BYTES)
+        except OSError:
+            return
+        for line in data[: data.rfind(b"\n") + 1].split(b"\n")[:-1]:
+            self._read += len(line) + 1
+            self._last = line[-LAST_BYTES:] + b"\n"
+            if self._again[line] > 0:
+                self._again[line] -= 1
+                continue
+            self._waits.append(line + b"\n")
+            yield line
+
+    def _ends_as_read(self, file: BinaryIO) -> bool:
+        """Whether what was read last stands where it stood: a file may be cut short and have grown again since."""
+        file.seek(max(self._read - len(self._last), 0))
+        return file.read(len(self._last)) == self._last
+
+    def _replaced(self) -> None:
+        """The file was written anew, or is another one: it goes on where the copy ends, or its lines are added to that."""
+        kept = self.kept() + b"".join(self._waits)
+        assert self._path is not None, "only a file that is followed can be replaced"
+        goes_on = not kept or read_whole(self._path).startswith(kept)
+        self._read, self._last = (len(kept), b"\n" if kept else b"") if goes_on else (0, b"")
+        self._again = Counter() if goes_on else Counter(kept.split(b"\n"))
+
+    def keep(self) -> SessionMark:
+        """Make what was read durable; how far that is."""
+        if self._waits:
+            data = b"".join(self._waits)
+            durable.append_durably(self._copy, data, at=self.length)
+            self._waits = []
+            self.length += len(data)
+            self._hash.update(data)
+        return self.mark
+
+    # -- the way back ----------------------------------------------------------------------------------------------
+
+    def reconcile(self, path: Path, mark: SessionMark | None = None) -> tuple[bytes, str]:
+        """What the transcript should hold before its agent goes on, and what was wrong with it, in words.
+
+        Nothing, with words: neither it nor the copy is what the save point's mark says.
+        """
+        ours, found = self.kept(), read_whole(path)
+        whole = found[: found.rfind(b"\n") + 1]
+        if not ours or whole.startswith(ours):
+            if mark is not None and not (len(whole) >= mark.length if ours else sessions.is_as(mark, whole)):
+                return b"", "it is not what the save point says, and neither is our copy"
+            torn = "its last line was torn" if len(whole) < len(found) else ""
+            return whole, torn
+        if mark is not None and not sessions.is_as(mark, ours):
+            return (
+                (whole, "")
+                if sessions.is_as(mark, whole)
+                else (b"", "our copy of it is damaged, and so is itself")
+            )
+        if not found:
+            return ours, "it was gone"
+        if ours.startswith(whole):
+            return ours, "it was shorter than our copy"
+        return ours + _after(whole, ours), "it was changed"
+
+    def rebuild(self, path: Path, data: bytes) -> None:
+        """Bring file and copy to this content; the file as it was is kept."""
+        found = read_whole(path)
+        if found != data:
+            if found:
+                stamp = datetime.now(UTC).strftime("%Y%m%dT%H%M%S%f")
+                durable.write_durably(self._copy.with_name(f"{self._copy.stem}-found-{stamp}.jsonl"), found)
+            path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+            durable.write_durably(path, data)
+        if self.kept() != data:
+            durable.write_durably(self._copy, data)
+        self._begin(data)
+        self._waits = []
+        self.follow(path, len(data))
+
+    # -- what else a resume needs ----------------------------------------------------------------------------------
+
+    def keep_beside(self, paths: Iterable[Path]) -> None:
+        """Copy these small files as they are, where they have changed."""
+        for path in paths:
+            with contextlib.suppress(OSError):
+                told = path.stat()
+                seen = (told.st_mtime_ns, told.st_size)
+                if self._beside.get(path) != seen and told.st_size <= BESIDE_MAX_BYTES:
+                    durable.write_durably(self._copy_of(path), path.read_bytes())
+                    self._beside[path] = seen
+
+    def restore_beside(self, paths: Iterable[Path]) -> None:
+        """Bring back those that are gone."""
+        for path in paths:
+            kept = self._copy_of(path)
+            if not path.exists() and kept.exists():
+                path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+                durable.write_durably(path, kept.read_bytes())
+
+    def _copy_of(self, path: Path) -> Path:
+        return self._copy.with_name(sessions.name_of(self.agent, self.session, path.name))
+
+
+def _after(found: bytes, ours: bytes) -> bytes:
+    """What follows in a file that was written anew behind the last line of our copy; nothing where that is not in it."""
+    last = ours[ours.rfind(b"\n", 0, -1) + 1 :]
+    at = (b"\n" + found).rfind(b"\n" + last)
+    return found[at + len(last) :] if at >= 0 else b""
+
+
+def read_whole(path: Path) -> bytes:
+    """A file's content, nothing where there is none; no more than is sensible of what grew without end."""
+    try:
+        with path.open("rb") as file:
+            return file.read(READ_MAX_BYTES)
+    except OSError:
+        return b""

@@ -1,0 +1,1 @@
+"""One attempt of a command, from the claim to its recorded end."""

@@ -1,0 +1,65 @@
+"""Which states of the files the attempts of a run ended with: one that comes back is no progress."""
+
+import contextlib
+import os
+import stat
+from collections.abc import Iterable
+from functools import partial
+from pathlib import Path
+
+from outlast.errors import OutlastError
+from outlast.runs.files import Files
+from outlast.workspace import saves
+from outlast.workspace.git import objects
+from outlast.workspace.git.trees import TreeEditor
+
+NAME = "trees"
+KEPT_MAX = 1_000
+
+
+def has_progress(kept: Files | None, folder: Path, point: str) -> bool:
+    """Whether the files are as no attempt left them before, nor as the save `point` has them.
+
+    A file there that our own words are redirected to says nothing of the work. Notes what it found in the run's `folder`.
+    """
+    if kept is None:
+        return False
+    with contextlib.suppress(OutlastError, OSError):
+        algo, reader, now = kept.saver.repo().algo, kept.saver.reader(), kept.saver.peek()
+        began = saves.read(reader, point, algo).tree
+
+        def read(oid: str) -> bytes:
+            return now.trees[oid] if oid in now.trees else reader.read(oid)[1]
+
+        ours = list(_redirected(kept.saver.folder))
+        tree, first = (_without(tree, ours, TreeEditor(tree, read, algo), algo) for tree in (now.tree, began))
+        return _is_new(folder, tree, first)
+    return False
+
+
+def _is_new(folder: Path, tree: str, began: str) -> bool:
+    """Whether no attempt ended with this tree before, nor the run began with it; from now on one has."""
+    path = folder / NAME
+    known = path.read_text().split() if path.exists() else []
+    if tree == began or tree in known:
+        return False
+    temporary = path.with_name(f".{NAME}.{os.getpid()}")
+    temporary.write_text("\n".join([*known[-KEPT_MAX:], tree]) + "\n")
+    temporary.replace(path)
+    return True
+
+
+def _without(tree: str, paths: list[bytes], editor: TreeEditor, algo: objects.Algo) -> str:
+    """The tree as it were without these files; nothing is written."""
+    is_there = [editor.remove(path) for path in paths]
+    return editor.write(partial(objects.oid_of, algo=algo)) if any(is_there) else tree
+
+
+def _redirected(folder: Path, fds: Iterable[int] = (1, 2)) -> Iterable[bytes]:
+    """The files of a folder that our standard output and error go to."""
+    top = os.fsencode(os.path.realpath(folder)) + b"/"
+    for fd in fds:
+        with contextlib.suppress(OSError):
+            path = os.readlink(os.fsencode(f"/proc/self/fd/{fd}"))
+            if stat.S_ISREG(os.fstat(fd).st_mode) and path.startswith(top):
+                yield path.removeprefix(top)

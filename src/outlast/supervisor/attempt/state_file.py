@@ -1,0 +1,81 @@
+"""`active_state.json`: what a glance, a script or a person with nothing but a shell wants to know of a run.
+
+A projection of the store, written whole, durable, in one step. Nothing is ever decided by it.
+"""
+
+import contextlib
+import os
+from datetime import UTC, datetime
+from pathlib import Path
+
+import msgspec
+
+from outlast.core import state as st
+from outlast.errors import OutlastError
+from outlast.store import durable
+from outlast.workspace import repo
+
+NAME = "active_state.json"
+
+
+class ActiveState(msgspec.Struct, frozen=True, kw_only=True):
+    """The file's fields, all of them always there; what is not known is null."""
+
+    task_id: str
+    issue_number: str | None
+    workspace_path: str | None
+    branch_name: str | None
+    progress_stage: str | None
+    timestamp: datetime
+    run_id: str
+    seq: int
+    beat: int
+    status: str
+    session: str | None
+    memory_refs: tuple[dict[str, str], ...]
+    last_save: str | None
+    cause: str | None
+    evidence: str | None
+
+
+def of(state: st.RunState, status: st.Status, *, issue: str = "", branch: str = "") -> ActiveState:
+    """What the file says of a run in this state; a script's own names go before ours."""
+    names = dict(state.names)
+    return ActiveState(
+        task_id=names.get("CURRENT_TASK_ID") or state.task,
+        issue_number=names.get("ISSUE_NUMBER") or issue or None,
+        workspace_path=names.get("WORKSPACE_PATH") or state.workspace or None,
+        branch_name=names.get("BRANCH_NAME") or branch or None,
+        progress_stage=names.get("PROGRESS_STAGE") or state.stage or None,
+        timestamp=state.updated_at or datetime.now(UTC),
+        run_id=state.run, seq=state.seq, beat=state.beats, status=status,
+        session=state.session.session if state.session is not None else None,
+        memory_refs=tuple({"name": ref.name, "uri": ref.uri, "digest": ref.digest} for ref in state.memory),
+        last_save=state.last_save or None, cause=state.cause, evidence=state.evidence or None,
+    )  # fmt: skip
+
+
+def branch_in(folder: Path) -> str:
+    """The branch that is checked out in a folder; empty where there is none."""
+    with contextlib.suppress(OutlastError, OSError):
+        if os.path.lexists(folder / ".git"):
+            return repo.head(repo.find(folder, folder)).branch.removeprefix("refs/heads/")
+    return ""
+
+
+def path_of(root: Path, run: str) -> Path:
+    """Where the file of a run lies."""
+    return root / "runs" / run / NAME
+
+
+def write(root: Path, active: ActiveState) -> None:
+    """Write the file: durable, in one step. A disk that refuses it costs nothing but the glance.
+
+    A state folder that somebody deleted under us is not made again by this.
+    """
+    if not root.is_dir():
+        return
+    path = path_of(root, active.run_id)
+    with contextlib.suppress(OSError):
+        durable.make_folder(path.parent)
+        durable.write_durably(path, msgspec.json.format(msgspec.json.encode(active), indent=2) + b"\n")

@@ -1,0 +1,179 @@
+"""The budget that a command is started with: one that somebody typed, if this agent can keep it, or one by experience."""
+
+import os
+from collections.abc import Callable
+from datetime import UTC, datetime
+from pathlib import Path
+
+import msgspec
+
+from outlast import settings
+from outlast.agents import Adapter, Ask
+from outlast.core import budget as budgets, statuses
+from outlast.core.forecast import Estimate
+from outlast.core.values import Allowance
+from outlast.errors import BadSetting, UsageError
+from outlast.operations import prices
+from outlast.runs.opening.terms import Terms, in_words
+from outlast.store.protocol import Where
+from outlast.store.sqlite.store import SqliteStore
+from outlast.supervisor.launch.launch import Launch
+from outlast.workspace.types import raw
+
+AUTO = "auto"
+# Words for a model that each release of the agent takes for another one: its first answer tells which.
+ALIASES = {
+    "claude": frozenset(("best", "default", "fable", "haiku", "opus", "opus[1m]", "opusplan", "sonnet", "sonnet[1m]")),
+    "gemini": frozenset(("auto", "auto-gemini-2.5", "auto-gemini-3", "flash", "flash-lite", "pro")),
+}  # fmt: skip
+
+
+def given(budget: tuple[str, ...] | None) -> tuple[str, ...] | None:
+    """The limits among what was typed; none where experience is to choose. Raises UsageError where both are asked for."""
+    if budget is None or not any(each.strip().lower() == AUTO for each in budget):
+        return budget
+    if len(budget) > 1:
+        raise UsageError(
+            "--budget auto chooses all limits, and others were given", hint="give auto alone, or limits"
+        )
+    return None
+
+
+def is_auto(budget: tuple[str, ...] | None) -> bool:
+    """Whether experience is to choose the limits."""
+    return budget is not None and given(budget) is None
+
+
+def check(
+    budget: Allowance | None,
+    adapter: Adapter | None,
+    launch: Launch,
+    variables: dict[str, str],
+    say: Callable[[str], None],
+) -> None:
+    """Refuse a limit in money where nobody knows what the agent's tokens cost, or where none is paid for them."""
+    if budget is None:
+        return
+    if budget.cost_microusd is not None:
+        prices.check()
+    if adapter is None:
+        limits = (("tokens", budget.tokens), ("usd", budget.cost_microusd), ("window", budget.window_pct))
+        named = " and ".join(unit for unit, limit in limits if limit is not None)
+        if named and not launch.gateway:
+            say(
+                f"nothing counts what a plain command spends without --gateway: its limit in {named} is not kept"
+            )
+        return
+    if budget.window_pct is not None and adapter.name != "codex" and not launch.gateway:
+        say(f"{adapter.name} does not tell how much of its window is used; with --gateway that is seen")
+    if budget.cost_microusd is None:
+        return
+    cwd = _folder(launch)
+    ask = Ask(words=tuple(launch.words), environment=variables, cwd=cwd, folder=cwd)
+    if adapter.billing(ask) == "subscription":
+        raise UsageError(
+            f"{adapter.name} is logged in with a subscription here, of which no money is spent",
+            hint="limit tokens or its window: --budget 400k, --budget window=80%",
+        )
+    model = adapter.model(launch.words, variables, cwd)
+    is_only_money = budgets.is_only_money(budget)
+    if not model or model in ALIASES.get(adapter.name, ()):
+        stopped = "it is stopped" if is_only_money else "only its other limits hold"
+        say(f"which model {adapter.name} will use is not known yet; with one that has no price {stopped}")
+    elif is_only_money and prices.of(model, datetime.now(UTC).date()) is None:
+        raise UsageError(
+            f"the model {model!r:.80} has no price, so that a budget in usd cannot be kept",
+            hint=f"put its price into {settings.user_folder() / prices.OWN}, or limit tokens as well: --budget 400k",
+        )
+
+
+def by_gateway(
+    asked: str | None,
+    adapter: Adapter | None,
+    launch: Launch,
+    variables: dict[str, str],
+    say: Callable[[str], None],
+) -> bool:
+    """Whether a gateway is put between the agent and its model. Raises UsageError where it is asked for and cannot be.
+
+    `asked`: the word after --gateway, empty for none; None: not asked for, so the user's own settings decide.
+    """
+    if asked is not None and asked not in ("", "yes", "no"):
+        raise UsageError(f"--gateway takes yes or no, not {asked!r:.40}", hint="--gateway, or --gateway=yes")
+    if asked == "no" or (asked is None and not settings.load(_folder(launch))["gateway"]):
+        return False
+    prices.check()
+    if adapter is None:
+        return True
+    cwd = _folder(launch)
+    ask = Ask(words=tuple(launch.words), environment=variables, cwd=cwd, folder=cwd)
+    if adapter.billing(ask) == "subscription":
+        if asked != "yes":
+            raise UsageError(
+                f"{adapter.name} is logged in with a subscription here, and its provider may not want a gateway in between",
+                hint="--gateway=yes if you want it all the same; without it the agent's own records are metered",
+            )
+        say("the gateway meters a subscription: its provider may not want that")
+    found = adapter.gateway(ask, lambda url: "http://127.0.0.1:1")
+    if isinstance(found, str):
+        raise UsageError(
+            f"{adapter.name} cannot be metered by a gateway: {found}",
+            hint="leave --gateway out: its own records are metered",
+        )
+    return True
+
+
+def check_again(
+    adapter: Adapter | None, launch: Launch, variables: dict[str, str], say: Callable[[str], None]
+) -> None:
+    """Before a command goes on: what its gateway was let do then may not be right any more. Raises UsageError."""
+    if not launch.gateway:
+        return
+    try:
+        by_gateway("yes" if launch.gateway_yes else "", adapter, launch, variables, say)
+    except BadSetting:
+        raise
+    except UsageError as error:
+        hint = "`outlast run --task TASK --gateway=no -- …` goes on without it; despite a subscription, with --gateway=yes"
+        raise UsageError(str(error), hint=hint) from error
+
+
+def by_experience(
+    store: SqliteStore,
+    terms: Terms,
+    adapter: Adapter | None,
+    launch: Launch,
+    variables: dict[str, str],
+    say: Callable[[str], None],
+) -> Terms:
+    """The terms with limits learnt from the runs before; a run that goes on keeps those on record."""
+    known = store.list(Where(task=terms.task, project=terms.project, parent=""), limit=1)
+    goes_on = bool(known) and not (terms.again and known[0].state.status in statuses.ENDED)
+    if goes_on and not terms.amend:
+        return msgspec.structs.replace(terms, budget=budgets.anew(known[0].state.budget, terms.budget))
+    from outlast.inspect import forecast as inspect_forecast
+
+    goal, agent, model = terms.goal or "", "", ""
+    if adapter is not None:
+        goal, agent = goal or adapter.prompt(launch.words), adapter.name
+        model = adapter.model(launch.words, variables, _folder(launch))
+    chosen, forecast = inspect_forecast.auto(
+        store, goal=goal, plan=None, project=terms.project, agent=agent, model=model
+    )
+    said = terms.budget or Allowance()
+    limits = msgspec.structs.replace(chosen, until=said.until, reserve_pct=said.reserve_pct)
+    say(f"the budget is {in_words(limits)}: {_why(forecast.tokens)}")
+    return msgspec.structs.replace(terms, budget=limits)
+
+
+def _why(found: Estimate) -> str:
+    if found.sure == "default":
+        return f"the default, because only {found.runs} runs of this store are finished"
+    return (
+        f"nine of ten such runs need {found.p90:,} tokens or less, half of them {found.p50:,}"
+        f" ({found.sure}: by {found.runs:,} finished runs, {found.similar:,} of them alike)"
+    )
+
+
+def _folder(launch: Launch) -> Path:
+    return Path(os.fsdecode(raw(launch.cwd)))

@@ -1,0 +1,243 @@
+"""What a supervised command may spend: its agent is warned, told to wrap up while the reserve lasts, and stopped after that.
+
+The ledger is the journal (`core.budget`); here it is looked at, after each beat and with the clock.
+"""
+
+import contextlib
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from outlast import settings
+from outlast.core import budget as budgets, events as ev, state as st
+from outlast.errors import AgentStopped
+from outlast.inspect.show import Spent, spent_of
+from outlast.operations import prices
+from outlast.runs.engine.run import RunEngine
+from outlast.runs.engine.steps import append
+from outlast.settings import percentages
+from outlast.store import durable
+
+if TYPE_CHECKING:
+    from outlast.supervisor.budget.meter import Meter
+
+WRAP_UP_BEATS = 4  # from the one in which that is found: a word reaches the agent with its next call
+NO_PRICE = budgets.NO_PRICE
+HOW_TO_LOOK = "`outlast budget` shows what is left."
+
+
+class WrapsUp(AgentStopped):
+    """The agent could not be told while it worked: it is stopped at a beat's end, and started again with that word."""
+
+    def __init__(self, words: str) -> None:
+        super().__init__(f"only the reserve is left of its budget: {words}", cause="budget", progress=True)
+
+
+def wrap_up_words(state: st.RunState, live: budgets.Live) -> str:
+    """The one clear instruction that an agent gets when all but the reserve is spent."""
+    spent = budgets.wraps_up(state, live) or "all but the reserve"
+    turns = max(
+        1, WRAP_UP_BEATS - state.beats + (state.beats if state.wrap_beat is None else state.wrap_beat)
+    )
+    return (
+        f"outlast: the budget of this run is nearly spent ({spent}). What is left is a reserve for your ending. Start "
+        f"nothing new. Within your next {turns} turns: commit what is worth keeping, write down what is done and what "
+        "comes next where whoever goes on will find it, then stop. After that you are stopped; the files are saved as "
+        "they are."
+    )
+
+
+class Left(msgspec.Struct, frozen=True, kw_only=True):
+    """One limit in the budget file. Money in micro-dollars, time in seconds, a window in hundredths of a percent."""
+
+    limit: int
+    spent: int
+    reserved: int
+    left: int
+
+
+class BudgetFile(msgspec.Struct, frozen=True, kw_only=True):
+    """What $OUTLAST_BUDGET_FILE holds, for whoever cannot be told otherwise."""
+
+    run: str
+    task: str
+    beats: int
+    limits: dict[str, Left]
+    spent: Spent
+    warning: str
+    wraps_up: bool
+
+
+class BudgetWatch:
+    """Looks after the budget of one attempt."""
+
+    def __init__(
+        self, run: RunEngine, folder: Path, say: Callable[[str], None], notify: Callable[[str], None]
+    ) -> None:
+        self._run, self._path, self._say, self._notify = run, folder / "budget.json", say, notify
+        self._warn_at = percentages(run.settings["warn_at"])
+        self._pending: list[str] = []
+        self._word = ""
+        self.can_tell = False  # whether the agent is told while it works
+        self.by_gateway = False  # and whether that is done on the way to its model
+        self.meter: Meter | None = None  # who prices what this attempt spends
+        run.purse.on_warning = self._warned
+        self.write()
+
+    # -- looking ---------------------------------------------------------------------------------------------------
+
+    def beat_ended(self) -> AgentStopped | None:
+        """After each beat: why the agent is to be stopped, if it is."""
+        self.tell_unpriced()
+        stop = self._look()
+        self.write()
+        return stop
+
+    def tick(self) -> AgentStopped | None:
+        """Now and then: what time alone brings, and a beat that costs more than there is."""
+        budget = self._run.state.budget
+        if budget is None:
+            return None
+        self.tell_unpriced()
+        head = self.head()
+        over = self.no_price() or budgets.reached(head, self._run.purse.live())
+        if over:
+            return AgentStopped(over, cause="budget", progress=True)
+        if budget.time_s is None and budget.until is None:
+            return None
+        return self._look()
+
+    def head(self) -> st.RunState:
+        """The head as if what the beat in flight is known to have cost were on record; so much less is set aside for it."""
+        head, known = self._run.children.head_with_spent(), self._run.purse.unsettled()
+        reserved = tuple(
+            (key, usage.minus(known) if key == st.BEAT else usage)
+            for key, usage in head.reserved
+            if key != st.GATEWAY  # for a crash; who keeps the gateway knows what is under way
+        )
+        return msgspec.structs.replace(head, spent=head.spent.plus(known), reserved=reserved)
+
+    def no_price(self) -> str:
+        """Why a run that is bounded by money alone must stop: what this attempt spent has no price.
+
+        Earlier attempts may have been given theirs. A run with other limits goes on under those, and that is said once.
+        """
+        budget = self._run.state.budget
+        if budget is None or budget.cost_microusd is None or self.meter is None or not self.meter.unpriced:
+            return ""
+        if budgets.is_only_money(budget):
+            return f"{NO_PRICE}, so its budget in usd cannot be kept: {self.meter.unpriced!r:.80}"
+        return ""
+
+    def tell_unpriced(self) -> None:
+        """Say once for the run that a model has no price, so that its limit in money misses what that model costs."""
+        model = self.meter.unpriced if self.meter is not None else ""
+        budget = self._run.state.budget
+        if not model or budget is None or budget.cost_microusd is None or budgets.is_only_money(budget):
+            return
+        level = f"no price of {model!r:.80}"
+        if level in self._run.state.warned or level in self._run.purse.told:
+            return
+        text = (
+            f"{NO_PRICE}, so its limit in usd does not count that: {model!r:.80}; its other limits hold. "
+            f"Its price can be put into {settings.user_folder() / prices.OWN}"
+        )
+        self._run.purse.told.add(level)
+        self._run.drive(append(ev.Warned(at=self._run.journal.now(), level=level, text=text)))
+        self._say(text)
+        self._notify(text)
+
+    def _look(self) -> AgentStopped | None:
+        head, live = self.head(), self._run.purse.live()
+        budget = head.budget
+        if budget is None:
+            return None
+        over = self.no_price() or budgets.reached(head, live)
+        if over:
+            return AgentStopped(over, cause="budget", progress=True)
+        if head.wrap_beat is not None:
+            return self._after_the_word(head)
+        for crossing in budgets.crossings(head, self._warn_at, live):
+            if crossing.level not in self._run.purse.told:
+                self._record(crossing)
+        spent = budgets.wraps_up(head, live)
+        return self._wrap_up(head, spent) if spent else None
+
+    def _after_the_word(self, head: st.RunState) -> AgentStopped | None:
+        assert head.wrap_beat is not None, "it was told"
+        full = next((line for line in budgets.lines(head) if line.spent + line.reserved > line.limit), None)
+        if full is not None:
+            return AgentStopped(
+                f"one more turn does not fit: {full.words()} spent", cause="budget", progress=True
+            )
+        if head.beats - head.wrap_beat < WRAP_UP_BEATS:
+            return None
+        return AgentStopped(
+            f"all but the reserve is spent, and it did not stop within {WRAP_UP_BEATS} turns",
+            cause="budget",
+            progress=True,
+        )
+
+    def _wrap_up(self, head: st.RunState, spent: str) -> AgentStopped | None:
+        words = wrap_up_words(head, self._run.purse.live())
+        self._record(budgets.Crossing(f"{st.WRAP_UP} of {_limits(head)}", f"told to wrap up: {spent}"))
+        if self.can_tell:
+            self._pending[:], self._word = [words], words
+            return None
+        return (
+            WrapsUp(spent) if self._run.purse.pays_first else None
+        )  # an agent; a plain command reads its file
+
+    def wrap_up(self) -> str:
+        """What an agent is told at its start, where it only has to come to its ending."""
+        head = self._run.state
+        return wrap_up_words(head, self._run.purse.live()) if head.wrap_beat is not None else ""
+
+    # -- telling ---------------------------------------------------------------------------------------------------
+
+    def words(self) -> str:
+        """What the agent is to be told now, once; empty for nothing."""
+        told, self._pending = self._pending, []
+        return "\n".join(told)
+
+    def word(self) -> str:
+        """Of that only the word to wrap up, for an agent that is told by not letting a call through."""
+        words, self._word = self._word, ""
+        return words
+
+    def _record(self, crossing: budgets.Crossing) -> None:
+        run = self._run
+        run.purse.told.add(crossing.level)
+        run.drive(append(ev.Warned(at=run.journal.now(), level=crossing.level, text=crossing.text)))
+        self._warned(crossing)
+
+    def _warned(self, crossing: budgets.Crossing) -> None:
+        self._say(crossing.text)
+        self._notify(crossing.text)
+        self._pending.append(f"outlast: {crossing.text}. {HOW_TO_LOOK}")
+        self.write()
+
+    def write(self) -> None:
+        """The file that scripts and agents read; a projection, so that it need not be durable."""
+        head, live = self.head(), self._run.purse.live()
+        known = budgets.left(head.budget, head, live)
+        told = BudgetFile(
+            run=head.run, task=head.task, beats=head.beats, spent=spent_of(head.spent, head.beats),
+            limits={
+                each.unit: Left(limit=each.limit, spent=each.spent, reserved=each.reserved, left=each.left)
+                for each in budgets.lines(head, live)
+            },
+            warning=known.warning, wraps_up=known.wraps_up,
+        )  # fmt: skip
+        with contextlib.suppress(OSError):
+            new = self._path.with_name(f".{self._path.name}.{os.getpid()}")
+            with open(new, "wb", opener=durable.opener) as file:
+                file.write(msgspec.json.format(msgspec.json.encode(told)) + b"\n")
+            new.rename(self._path)
+
+
+def _limits(head: st.RunState) -> str:
+    return ", ".join(f"{line.unit} {line.limit}" for line in budgets.lines(head)) or "time"

@@ -1,0 +1,221 @@
+"""The gateway of an attempt: what passes through it is counted, told and, when nothing is left, refused."""
+
+import threading
+from collections.abc import Callable, Mapping
+from datetime import UTC, datetime
+from functools import reduce
+
+import msgspec
+
+from outlast import agents
+from outlast.core import budget as budgets, events as ev, state as st, values
+from outlast.errors import BadSetting, UsageError
+from outlast.gateway import Call, CallUsage, Gateway, Refusal, Wall
+from outlast.operations import prices
+from outlast.runs.engine.run import RunEngine
+from outlast.runs.engine.steps import append
+from outlast.supervisor.budget.enforce import BudgetWatch
+from outlast.supervisor.budget.meter import Meter
+
+FIRST_OUTPUT = 1_024  # what the first answer may have, where the request names no lower limit
+FIRST_BYTES_A_TOKEN = 4
+WITHOUT = "leave --gateway out: its own records are metered"
+# Where programs that use the providers' own libraries look for their API, and where it is when nobody says so.
+_APIS = {
+    "ANTHROPIC_BASE_URL": "https://api.anthropic.com",
+    "OPENAI_BASE_URL": "https://api.openai.com/v1",
+    "OPENAI_API_BASE": "https://api.openai.com/v1",
+    "GOOGLE_GEMINI_BASE_URL": "https://generativelanguage.googleapis.com",
+}
+
+
+class Gatekeeper:
+    """Meters one attempt's gateway (`gateway.Meter`). What is asked of it comes in the gateway's thread."""
+
+    def __init__(
+        self, run: RunEngine, budget: BudgetWatch, meter: Meter, count: Callable[[str, values.Usage], None]
+    ) -> None:
+        self._run, self._budget, self._meter, self._count = run, budget, meter, count
+        self._lock = threading.Lock()
+        self._under_way: dict[str, values.Usage] = {}  # with what is set aside for each
+        self._dearest, self._largest_bytes = values.Usage(), 0  # of the calls so far
+        budget.meter = meter
+        self.window: Callable[[values.Window], None] = lambda _: None
+        self.wall: Wall | None = None
+        self.refused = ""  # why the last call was; empty where it was not
+        self.told = False  # whether its model was told to wrap up
+
+    def before(self, call: Call) -> Refusal | None:
+        """A call is let pass while something is left, also after those that are under way."""
+        with self._lock:
+            reserve = self._reserve(call)
+            self.refused = self._over() or self._too_many(reserve)
+            if self.refused:
+                return _refusal(self.refused)
+            self._under_way[call.id] = reserve
+        return None
+
+    def closed(self) -> Refusal | None:
+        """Whether nothing is left at all."""
+        over = self._over()
+        return _refusal(over) if over else None
+
+    def _over(self) -> str:
+        return self._budget.no_price() or budgets.reached(self._budget.head(), self._run.purse.live())
+
+    def _too_many(self, reserve: values.Usage) -> str:
+        """Whether the calls under way may already exceed a limit by more than this one, in words."""
+        head, under_way = self._budget.head(), self._total()
+        then = msgspec.structs.replace(head, spent=head.spent.plus(under_way))
+        one_more = {"tokens": reserve.tokens, "usd": reserve.cost_microusd}
+        for now, line in zip(budgets.lines(head), budgets.lines(then), strict=True):
+            if line.unit in one_more and line.spent > line.limit + one_more[line.unit]:
+                return f"{now.words()} spent, and the rest is set aside for calls under way"
+        return ""
+
+    def _reserve(self, call: Call) -> values.Usage:
+        """What a call may cost: as much as the dearest of the last ones, more if it asks more; the first by what it asks."""
+        known, size = self._dearest, call.request_bytes
+        if known.tokens:
+            asks_more = size / self._largest_bytes if size > self._largest_bytes > 0 else 1
+            found = msgspec.structs.replace(known, input=int(known.input * asks_more))
+        else:
+            said = FIRST_OUTPUT if call.output_max is None else min(call.output_max, FIRST_OUTPUT)
+            found = values.Usage(input=size // FIRST_BYTES_A_TOKEN + 1, output=said)
+        if self._meter.billing == "subscription":
+            return found
+        try:
+            price = prices.of(call.model, datetime.now(UTC).date())
+        except BadSetting:
+            return found
+        cost = price.cost(found) if price is not None else 0
+        return msgspec.structs.replace(found, cost_microusd=max(known.cost_microusd, cost))
+
+    def _total(self) -> values.Usage:
+        return reduce(values.Usage.plus, self._under_way.values(), values.Usage())
+
+    def under_way(self) -> values.Usage:
+        """What is set aside for the calls that have no answer yet."""
+        with self._lock:
+            return self._total()
+
+    def after(self, spent: CallUsage) -> None:
+        """What became of a call counts once, by our own id of it: the provider's may come twice."""
+        cost = self._meter.priced(spent.model or spent.call.model, spent.usage, spent.call.id)
+        if cost.tokens or cost.cost_microusd:
+            self._count(spent.call.id, cost)
+        with self._lock:
+            self._under_way.pop(spent.call.id, None)
+            self.wall = spent.limit
+            self.told = self.told or (bool(spent.told) and self._run.state.wrap_beat is not None)
+            if cost.tokens and not cost.estimated:
+                self._dearest = budgets.next_reserved(self._dearest, cost)
+                self._largest_bytes = max(spent.call.request_bytes, self._largest_bytes * 7 // 8)
+        if spent.windows:
+            self.window(max(spent.windows, key=lambda window: window.used_pct))
+
+    def words(self) -> str:
+        """What the agent is to be told and its hooks cannot say."""
+        return self._budget.words() if self._budget.by_gateway else ""
+
+
+def _refusal(why: str) -> Refusal:
+    return Refusal(
+        f"outlast: the budget of this run lets no other call pass ({why}); it was not sent to the model"
+    )
+
+
+class Gate:
+    """An attempt's gateway and who keeps it. An agent that is known is led to it; any other command finds it by variables."""
+
+    def __init__(
+        self,
+        run: RunEngine,
+        budget: BudgetWatch,
+        environment: Mapping[str, str],
+        meter: Meter | None = None,
+        count: Callable[[str, values.Usage], None] | None = None,
+    ) -> None:
+        self._run, self._environment = run, environment
+        self._spent: dict[str, values.Usage] = {}
+        self.keeper = Gatekeeper(run, budget, meter or Meter("api"), count or self._collect)
+        self.gateway = Gateway(self.keeper, environment)
+        self.gateway.start()
+
+    def _collect(self, key: str, spent: values.Usage) -> None:
+        self._spent[key] = spent
+
+    def unsettled(self) -> values.Usage:
+        """What a command that nobody knows spent, of which no event tells yet."""
+        return reduce(values.Usage.plus, list(self._spent.values()), values.Usage())
+
+    def settle(self) -> bool:
+        """Put that on record, and what is set aside for calls under way where it is not yet. Whether something was spent."""
+        taken = {key: self._spent.pop(key) for key in list(self._spent)}
+        at = self._run.journal.now()
+        events: list[ev.AnyEvent] = [
+            ev.SpendSettled(at=at, key=key, usage=usage, source="gateway") for key, usage in taken.items()
+        ]
+        aside = self._set_aside(st.fold(self._run.state, events), writes=bool(events))
+        if aside is not None:
+            events.append(ev.SpendReserved(at=at, key=st.GATEWAY, usage=aside))
+        try:
+            if events:
+                self._run.drive(append(*events))
+        except BaseException:
+            self._spent.update(taken)  # it is charged with the attempt's end
+            raise
+        return bool(taken)
+
+    def _set_aside(self, head: st.RunState, *, writes: bool) -> values.Usage | None:
+        """What the record of calls under way must become, if a crash now were charged too little, or much too much.
+
+        `writes`: other events are written now, so that this one costs nothing.
+        """
+        needed = self.keeper.under_way().plus(self._run.purse.unsettled())
+        needed = values.Usage(
+            needed.input, needed.output, needed.cache_read, needed.cache_write, needed.cost_microusd
+        )
+        charged = budgets.lost_with(head)
+        if needed.tokens > charged.tokens or needed.cost_microusd > charged.cost_microusd:
+            return needed
+        held = dict(head.reserved).get(st.GATEWAY, values.Usage())
+        is_less = needed.tokens < held.tokens or needed.cost_microusd < held.cost_microusd
+        return needed if is_less and (writes or 2 * needed.tokens < held.tokens) else None
+
+    def routes(self) -> dict[str, str]:
+        """For a command that nobody knows: the variables by which programs find their model's API."""
+        known = {
+            name: self.gateway.route(self._environment.get(name) or usual) for name, usual in _APIS.items()
+        }
+        return known | self.gateway.variables()
+
+    def routed(self, adapter: agents.Adapter, ask: agents.Ask) -> agents.Ask:
+        """The same start of an agent, through the gateway. Raises UsageError where that cannot be."""
+        more = self.gateway.variables()
+        found = adapter.gateway(
+            msgspec.structs.replace(ask, environment={**ask.environment, **more}), self.gateway.route
+        )
+        if isinstance(found, str):
+            raise UsageError(f"{adapter.name} cannot be metered by a gateway: {found}", hint=WITHOUT)
+        return found
+
+    def judged(self, final: agents.Final) -> agents.Final:
+        """Why the agent ended, with what its model's API last said: a refusal of ours, or a limit and when it is over."""
+        if self.keeper.refused:
+            return agents.Final("budget", self.keeper.refused)
+        wall = self.keeper.wall
+        if wall is None or final.ending == "done":
+            return final
+        if final.ending in ("usage_limit", "rate_limit"):
+            return final if final.reset_at else msgspec.structs.replace(final, reset_at=wall.resets_at)
+        return agents.Final(wall.kind, wall.words, wall.resets_at)
+
+    @property
+    def faults(self) -> str:
+        """What went wrong in it, in words."""
+        return "; ".join(dict.fromkeys(self.gateway.faults))
+
+    def close(self) -> None:
+        """Calls under way are cut, and counted before this returns."""
+        self.gateway.close()

@@ -1,0 +1,84 @@
+"""What an agent spends, in money too: by the price of its model, or nothing at all where a subscription pays."""
+
+from collections.abc import Sequence
+from datetime import UTC, date, datetime
+from typing import Protocol
+
+import msgspec
+
+from outlast.agents import Billing, ModelCost, UsageReport
+from outlast.core import values
+from outlast.errors import BadSetting
+from outlast.operations import prices
+
+BILL = "the agent's own bill"  # the key under which its difference is counted
+
+
+class Ledger(Protocol):
+    """Where the cost of the beat in flight is kept."""
+
+    def usage(self, key: str, spent: values.Usage) -> None: ...
+    def unsettled(self) -> values.Usage: ...
+
+
+class Meter:
+    """Prices what one agent tells of its spending."""
+
+    def __init__(self, billing: Billing = "unknown", model: str = "") -> None:
+        self.used = ""  # the model that was last told of
+        self.billing = billing
+        self.unpriced = ""  # a model whose price nobody knows, if one was met
+        self.model = model  # that the command names, where the agent tells of none
+        self._tokens: dict[str, int] = {}  # that were priced, by the key of each telling
+
+    def cost(self, told: UsageReport) -> values.Usage:
+        """What one telling comes to. A price that the agent itself gives counts, but on a subscription nothing is paid."""
+        return self.priced(told.model, told.values, told.key)
+
+    def priced(self, model: str, spent: values.Usage, key: str) -> values.Usage:
+        """The same, of what somebody else saw."""
+        self.used = model or self.used
+        self._tokens[key] = spent.tokens
+        if self.billing == "subscription":
+            return msgspec.structs.replace(spent, cost_microusd=0, subscription=True)
+        try:
+            found = prices.priced(model or self.model, spent, _today())
+        except BadSetting:  # the list was spoilt while we worked: what was spent counts all the same
+            found = msgspec.structs.replace(spent, unpriced=True)
+        if found.unpriced:
+            self.unpriced = model or self.model or "of unknown name"
+        return found
+
+    def settle(self, told: Sequence[ModelCost], ledger: Ledger) -> None:
+        """The agent's own bill counts: what it is above or below our prices goes to the beat in flight.
+
+        No event takes money back, so that of a lower bill at most the cost of that beat is taken back.
+        """
+        differs = self.correction(told)
+        if differs:
+            ledger.usage(BILL, values.Usage(cost_microusd=max(differs, -ledger.unsettled().cost_microusd)))
+
+    def correction(self, told: Sequence[ModelCost]) -> int:
+        """By how many micro-dollars the agent's own bill differs from what its tokens were priced at here.
+
+        Some agents bill the process, some the whole session with its earlier processes. So the bill is compared with our
+        price of the tokens that the bill itself names, and only the share that was counted here is taken.
+        """
+        billed = sum(each.usage.tokens for each in told)
+        if self.billing == "subscription" or not billed:
+            return 0
+        differs = sum(each.usage.cost_microusd - _at_our_price(each) for each in told)
+        return differs * min(billed, sum(self._tokens.values())) // billed
+
+
+def _at_our_price(each: ModelCost) -> int:
+    """What we would have counted. A bill sums many requests, so no tier is chosen by its size; without a price, nothing."""
+    try:
+        price = prices.of(each.model, _today())
+    except BadSetting:
+        return 0
+    return price.untiered().cost(each.usage) if price is not None else 0
+
+
+def _today() -> date:
+    return datetime.now(UTC).date()

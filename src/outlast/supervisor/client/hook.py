@@ -1,0 +1,105 @@
+"""What an agent's hook runs: hands the hook's input to the supervisor and says what that says. It imports nothing of ours.
+
+    sh hook.sh PYTHON SOCKET ATTEMPT AGENT [CLASSES] < input
+
+An agent's hooks fail open: a hook that crashes or is too late lets the call happen. So this one does not fail: when the
+supervisor does not confirm within `LIMIT_S` that a call is on record, a call that reaches outside is denied (exit 2). It
+runs below `hook.sh`, which makes a denial of its death.
+CLASSES is the file in which the user named more of what reaches outside.
+"""
+
+import _socket
+import sys
+from binascii import b2a_base64
+from posix import read, write  # `os` would cost a millisecond
+
+LIMIT_S = 5.0
+INPUT_MAX_BYTES = 20 << 20
+DENIED = 2
+_CHUNK = 1 << 20
+
+
+def main(socket: str, attempt: str, agent: str, classes: str = "") -> int:
+    """Ask, print what is to be printed; the exit code that the agent understands."""
+    data = _input()
+    try:
+        code, out = _asked(socket, attempt, agent, data)
+    except Exception as error:  # nothing may let a call pass unseen
+        return _alone(data, classes, f"{type(error).__name__}: {error}")
+    if code == DENIED:
+        write(2, out)
+    elif out:
+        write(1, out)
+    return code
+
+
+def _input() -> bytes:
+    parts = []
+    size = 0
+    while chunk := read(0, _CHUNK):
+        parts.append(chunk)
+        size += len(chunk)
+        if size > INPUT_MAX_BYTES:
+            break
+    return b"".join(parts)
+
+
+def _asked(socket: str, attempt: str, agent: str, data: bytes) -> tuple[int, bytes]:
+    """The supervisor's answer: a frame of one byte, the exit code, and what is to be printed."""
+    if len(data) > INPUT_MAX_BYTES:
+        raise ValueError(f"a hook input of more than {INPUT_MAX_BYTES:,} bytes")
+    body = b'{"type":"hook","attempt":"%s","agent":"%s","data":"%s"}' % (
+        attempt.encode(), agent.encode(), b2a_base64(data, newline=False),
+    )  # fmt: skip
+    there = _socket.socket(_socket.AF_UNIX, _socket.SOCK_STREAM)
+    try:
+        there.settimeout(LIMIT_S)
+        there.connect(socket)
+        there.sendall(len(body).to_bytes(4, "big") + body)
+        answer = b""
+        while len(answer) < 4 or len(answer) < 4 + int.from_bytes(answer[:4], "big"):
+            chunk = there.recv(_CHUNK)
+            if not chunk:
+                raise ConnectionError("the supervisor is gone")
+            answer += chunk
+    finally:
+        there.close()
+    if answer[4] not in (0, DENIED):
+        raise ValueError("the supervisor refused")
+    return answer[4], answer[5:]
+
+
+def _alone(data: bytes, classes: str, why: str) -> int:
+    """Judge without the supervisor: what stays in here passes, what reaches outside does not."""
+    try:
+        found = _outward(data, classes)
+    except Exception as error:
+        found = f"a call that cannot be understood ({type(error).__name__})"
+    if not found:
+        return 0
+    write(
+        2,
+        f"outlast denied {found}: its supervisor did not put the call on record ({why}). "
+        "Nothing was done. Work on without it, or stop.\n".encode(errors="replace"),
+    )
+    return DENIED
+
+
+def _outward(data: bytes, classes: str) -> str:
+    """What reaches outside in a hook's input, in words; empty when nothing does, or when no call is about to happen."""
+    import json
+    from os import path
+
+    told = json.loads(data)
+    name, event = told.get("tool_name"), str(told.get("hook_event_name", ""))
+    if not name or event.startswith(("Post", "After")):
+        return ""
+    # only this file's folder is trusted, never the agent's working folder: -I keeps that off the path
+    package = path.dirname(path.dirname(path.dirname(path.realpath(__file__))))
+    sys.path.append(path.join(package, "agents", "outward"))
+    from alone import load  # type: ignore[import-not-found]
+
+    outward = load()
+    known = outward.rules.load(outward.rules.tables(classes)) if classes else None
+    found = outward.classify(str(name), told.get("tool_input"), str(told.get("cwd", "/")), known=known)
+    return ", ".join(each.signature for each in found)

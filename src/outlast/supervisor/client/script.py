@@ -1,0 +1,335 @@
+"""The script's side of the socket: `outlast step`, `effect`, `stage`, `remember`. Imports little, for it runs often."""
+
+import contextlib
+import errno
+import fcntl
+import os
+import select
+import signal
+import subprocess
+import threading
+import time
+from functools import partial
+from pathlib import Path
+from typing import IO
+
+import msgspec
+
+from outlast import settings
+from outlast.errors import OutlastError
+from outlast.processes.programs import ProgramMissing, find_program
+from outlast.supervisor.launch import environment
+from outlast.supervisor.socket import wire
+from outlast.supervisor.socket.connection import AGAIN, Connection, Gone, connect
+from outlast.supervisor.socket.wire import Call, Note, Order, Output, Report, Started
+
+NAMES = ("CURRENT_TASK_ID", "ISSUE_NUMBER", "WORKSPACE_PATH", "BRANCH_NAME", "PROGRESS_STAGE")
+OUTPUT_MAX_BYTES = 64 << 20
+LEFT_OPEN_S = 2.0  # how long what a command left running may still print into its record
+REFUSED, NOT_EXECUTABLE, NOT_FOUND = 125, 126, 127
+KEY_VARIABLE = "OUTLAST_KEY"
+IN_BACKGROUND = "OUTLAST_IN_BACKGROUND"  # set by the shell function, which starts us with `&`
+_PASSED_ON = (signal.SIGTERM, signal.SIGHUP, signal.SIGINT, signal.SIGQUIT)
+_CHUNK = 1 << 16
+
+
+class NotInARun(OutlastError):
+    """The command makes sense only inside a run."""
+
+    exit_code = REFUSED
+
+
+def names() -> dict[str, str]:
+    """What the script calls its work just now; a name that it emptied is told as empty."""
+    mine = settings.inherited()
+    return {name: mine[name] for name in NAMES if name in mine}
+
+
+def tell(note: Note, timeout_s: float | None = None) -> None:
+    """Put something on record. Raises OutlastError where it was refused."""
+    ask(note, timeout_s)
+
+
+def ask(note: Note, timeout_s: float | None = None) -> bytes:
+    """The same; the answer, as JSON."""
+    there = _connected(timeout_s)
+    there.send(msgspec.structs.replace(note, attempt=_attempt()))
+    answer = there.receive()
+    if isinstance(answer, Order):
+        raise _refusal(answer)
+    if not isinstance(answer, wire.Verdict):
+        raise Gone("the supervisor gave an answer that cannot be understood")
+    if not answer.allowed:
+        raise NotInARun(answer.reason)
+    return bytes(answer.body)
+
+
+def perform(call: Call) -> int:
+    """Run a step or an effect as the supervisor says; the exit code."""
+    _have_streams()
+    there = _connected(None)
+    missing = _missing(call.words[0])
+    code = 0 if missing is None else missing.exit_code
+    there.send(msgspec.structs.replace(call, attempt=_attempt(), names=names(), missing=code))
+    while True:
+        order = there.receive()
+        if isinstance(order, wire.Verdict):  # for a command that was killed before it could read it
+            continue
+        if not isinstance(order, Order):
+            raise Gone("the supervisor gave an answer that cannot be understood")
+        match order.do:
+            case "run":
+                there.send(_run(there, list(call.words), order))
+            case "probe":
+                there.send(_probe(call.probe, order))
+            case "replay":
+                return _replay(there, order)
+            case "done":
+                return _code(order.exit_code)
+            case "refuse":
+                raise _refusal(order)
+            case "missing":
+                raise missing or _refusal(order)
+
+
+def _missing(word: str) -> OutlastError | None:
+    """What is to be said where there is no such program, with a shell's exit code; None where there is one."""
+    try:
+        find_program(word, settings.variable("PATH") or os.defpath, "")
+    except ProgramMissing as error:
+        error.exit_code = NOT_FOUND if error.errno == errno.ENOENT else NOT_EXECUTABLE
+        return error
+    return None
+
+
+def _connected(timeout_s: float | None) -> Connection:
+    path = settings.variable(environment.SOCKET)
+    if not path:
+        raise NotInARun(
+            "this is not inside a run",
+            hint='start the script with `outlast run -- …`, or put `eval "$(outlast shell-init)"` into it',
+        )
+    return connect(path, timeout_s)
+
+
+def _attempt() -> str:
+    return settings.variable(environment.ATTEMPT)
+
+
+def _refusal(order: Order) -> OutlastError:
+    error = NotInARun(order.reason, hint=order.hint)
+    error.exit_code = _code(order.exit_code) or REFUSED
+    return error
+
+
+def _code(exit_code: int) -> int:
+    """The exit code of a command, as a shell reports it."""
+    return 128 - exit_code if exit_code < 0 else exit_code
+
+
+# -- what is ordered ---------------------------------------------------------------------------------------------
+
+
+def _variables(order: Order) -> dict[str, str]:
+    key = {KEY_VARIABLE: order.key} if order.key else {}
+    return settings.inherited(**key, **{environment.CALL: order.call})
+
+
+def _run(there: Connection, words: list[str], order: Order) -> Report:
+    """Run the command with its output passed on and kept."""
+    variables = _variables(order)
+    passing = _Passing(variables.pop(IN_BACKGROUND, ""))
+    # Blocked, so that one which comes meanwhile is neither lost in the child, which has our handlers yet, nor here.
+    mask = signal.pthread_sigmask(signal.SIG_BLOCK, _PASSED_ON)
+    try:
+        process = subprocess.Popen(
+            words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=variables,
+            preexec_fn=partial(_announce, there, mask),
+        )  # fmt: skip
+    except OSError as error:
+        code = NOT_FOUND if isinstance(error, FileNotFoundError) else NOT_EXECUTABLE
+        why = f"{words[0] or repr(words[0])}: {error.strerror}"
+        _say(why)
+        return Report(exit_code=code, missing=why)
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, mask)
+    assert process.stdout is not None, "it was asked for"
+    assert process.stderr is not None, "it was asked for"
+    passing.to(process.pid)
+    out, err = _Copy(process.stdout, 1), _Copy(process.stderr, 2)
+    code = process.wait()
+    report = Report(
+        exit_code=_code(code), killed=code < 0, stopped=passing.wanted, ended_ns=time.monotonic_ns()
+    )
+    passing.to(0)
+    out.end()
+    err.end()
+    kept = Output(_code(code), out.kept(), err.kept(), out.cut + err.cut)
+    if out.left_open or err.left_open:
+        _say(f"{words[0]} ended, and what it left running holds its output open: that is recorded no further")
+    if not kept.out and not kept.err:
+        return report
+    try:
+        return msgspec.structs.replace(report, output=_spooled(kept))
+    except OSError as error:
+        return msgspec.structs.replace(report, unkept=error.strerror or str(error))
+
+
+def _announce(there: Connection, mask: set[signal.Signals | int]) -> None:
+    """In the child, before it becomes the command: whoever keeps the run knows it, or it does not begin.
+
+    Were it told by us, a kill of ours could come between: then nobody would stop a command that took off its mark.
+    """
+    for number in _PASSED_ON:
+        if signal.getsignal(number) is not signal.SIG_IGN:
+            signal.signal(number, signal.SIG_DFL)
+    signal.pthread_sigmask(signal.SIG_SETMASK, mask)
+    try:
+        there.send(Started(pid=os.getpid()))
+        answer = there.receive()
+    except OutlastError:
+        os._exit(REFUSED)
+    if not isinstance(answer, wire.Verdict) or not answer.allowed:
+        os._exit(REFUSED)
+
+
+class _Passing:
+    """Signals that would end us are passed on to the command instead, and we end when it does.
+
+    A shell starts what runs in the background deaf for Ctrl-C; a signal that we handle is the command's own again.
+    Ctrl-C itself reaches the command from the terminal, so that is not passed on. What was ignored stays ignored.
+    """
+
+    def __init__(self, in_background: str) -> None:
+        self._pid = 0
+        self._waits = 0
+        deaf = (signal.SIGINT, signal.SIGQUIT) if in_background else ()
+        for number in _PASSED_ON:
+            if number in deaf or signal.getsignal(number) is not signal.SIG_IGN:
+                signal.signal(number, self._pass)
+
+    @property
+    def wanted(self) -> bool:
+        """Whether a signal has come."""
+        return self._waits != 0
+
+    def to(self, pid: int) -> None:
+        """From now on to this process; one that came earlier goes to it too."""
+        self._pid = pid
+        if pid and self._waits:
+            self._pass(self._waits, None)
+
+    def _pass(self, number: int, _: object) -> None:
+        self._waits = number
+        if self._pid and number not in (signal.SIGINT, signal.SIGQUIT):
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(self._pid, number)
+
+
+class _Copy:
+    """Passes a stream on as it comes, and keeps it: to its end, or until the command has ended and no more is due.
+
+    What the command itself printed lies in the pipe when it ends, so a pipe's size is read after that in any case.
+    """
+
+    def __init__(self, stream: IO[bytes], to: int) -> None:
+        self._stream, self._to = stream, to
+        self._data = bytearray()
+        self.cut = 0
+        self.left_open = False
+        self._over = os.eventfd(0, os.EFD_CLOEXEC)
+        self._thread = threading.Thread(target=self._work, daemon=True)
+        self._thread.start()
+
+    def end(self) -> None:
+        """The command has ended. Others may hold the stream open for ever: they are not waited for."""
+        os.eventfd_write(self._over, 1)
+
+    def kept(self) -> bytes:
+        """All of it, once the stream has ended or is given up."""
+        self._thread.join()
+        return bytes(self._data)
+
+    def _work(self) -> None:
+        poll = select.poll()
+        poll.register(self._stream.fileno(), select.POLLIN)
+        poll.register(self._over, select.POLLIN)
+        due = wait_s = float("inf")
+        while due > 0:
+            began_s = time.monotonic()
+            ready = dict(poll.poll(None if wait_s == float("inf") else max(0.0, wait_s) * 1000))
+            wait_s -= time.monotonic() - began_s
+            if self._over in ready:
+                poll.unregister(self._over)
+                due, wait_s = fcntl.fcntl(self._stream.fileno(), fcntl.F_GETPIPE_SZ) + 1, LEFT_OPEN_S
+            elif not ready:
+                break
+            else:
+                chunk = os.read(self._stream.fileno(), _CHUNK)
+                if not chunk:
+                    return
+                due -= len(chunk)
+                self._take(chunk)
+        self.left_open = True
+
+    def _take(self, chunk: bytes) -> None:
+        room = OUTPUT_MAX_BYTES - len(self._data)
+        self._data += chunk[:room]
+        self.cut += max(0, len(chunk) - room)
+        _pass_on(self._to, chunk)
+
+
+def _probe(command: str, order: Order) -> Report:
+    done = subprocess.run(
+        ["/bin/sh", "-c", command], env=_variables(order), stdin=subprocess.DEVNULL, check=False
+    )
+    return Report(exit_code=_code(done.returncode), ended_ns=time.monotonic_ns())
+
+
+def _spooled(output: Output) -> str:
+    """Leave an output beside the socket, under a name of its own. Raises OSError where there is no room."""
+    socket = Path(settings.variable(environment.SOCKET))
+    path = socket.with_name(f"{socket.name}.in-{os.getpid()}-{os.urandom(4).hex()}")
+    fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+    try:
+        with open(fd, "wb") as file:
+            file.write(msgspec.msgpack.encode(output))
+    except OSError:
+        path.unlink(missing_ok=True)
+        raise
+    return str(path)
+
+
+def _replay(there: Connection, order: Order) -> int:
+    """Print what is on record, and end as the command did, whoever reads it: the first time that did not matter either."""
+    try:
+        output = msgspec.msgpack.decode(Path(order.output).read_bytes(), type=Output)
+    except FileNotFoundError as error:
+        raise Gone("whoever keeps this run is gone", hint=AGAIN) from error
+    there.close()
+    _pass_on(1, output.out)
+    _pass_on(2, output.err)
+    if output.cut:
+        _say(f"{output.cut:,} bytes of the output were too many to be recorded")
+    return _code(order.exit_code)
+
+
+def _say(text: str) -> None:
+    _pass_on(2, os.fsencode(f"outlast: {text}\n"))
+
+
+def _pass_on(fd: int, data: bytes) -> None:
+    """Write all of it, unless nobody reads it or it cannot be written; it is on record all the same."""
+    view = memoryview(data)
+    with contextlib.suppress(OSError):
+        while view:
+            view = view[os.write(fd, view) :]
+
+
+def _have_streams() -> None:
+    """Open what the script closed: else the next file, the supervisor's socket perhaps, would be standard output."""
+    for fd in (0, 1, 2):
+        try:
+            os.fstat(fd)
+        except OSError:
+            os.open(os.devnull, os.O_RDWR | os.O_CLOEXEC)

@@ -1,0 +1,176 @@
+"""What a shim runs when its program may reach outside: asks the supervisor first, then runs the real one and tells.
+
+    python -I -S shim.py SOCKET ATTEMPT CLASSES PROGRAM REAL ARGUMENTS…
+
+What turns out not to reach outside becomes the real program at once, whether a supervisor is there or not. For all else
+one that does not answer refuses: what is not on record does not happen. SOCKET and ATTEMPT stand in the shim, for a
+program may have cleaned its environment. CLASSES is the file in which the user named more of what reaches outside, or
+empty.
+"""
+
+import os
+import signal
+import stat
+import subprocess
+import sys
+import time
+import types
+
+REFUSED = 125
+LIMIT_S = 5.0
+ATTEMPT = b"OUTLAST_ATTEMPT"  # as in `environment`, which is not imported here
+_READ_ANYWAY = ("http", "https", "httpie")  # they take any standard input but a terminal for a body
+
+
+def main(socket: str, attempt: str, classes: str, real: str, words: list[str]) -> int:
+    """The exit code of the program, or 125 where it was not run."""
+    try:
+        variables, fed = _variables(), _is_fed(words[0])
+        named = _named(variables)
+        if _stays_here(words, classes, named, fed):
+            return _become(real, words)
+        return _asked(socket, _attempt(attempt, variables), real, words, named, fed)
+    except Exception as error:  # what is not on record does not happen
+        return _refuse(words, f"{type(error).__name__}: {error}")
+
+
+def _variables() -> dict[bytes, bytes]:
+    """Our environment, as it was given to us."""
+    try:
+        with open("/proc/self/environ", "rb") as file:
+            pairs = [each.partition(b"=") for each in file.read().split(b"\0")]
+    except OSError:
+        return {}
+    return {name: value for name, equals, value in pairs if equals}
+
+
+def _attempt(ours: str, variables: dict[bytes, bytes]) -> str:
+    """Ours, unless the environment tells of another attempt of the same run: one that is over, and is refused."""
+    told = variables.get(ATTEMPT, b"").decode(errors="replace")
+    return told if told.rpartition(".")[0] == ours.rpartition(".")[0] else ours
+
+
+def _named(variables: dict[bytes, bytes]) -> dict[str, str]:
+    """Those that name a target."""
+    found = {name: variables.get(name.encode()) for name in _classifier().VARIABLES}
+    return {name: _text(os.fsdecode(value)) for name, value in found.items() if value is not None}
+
+
+def _package() -> str:
+    """The folder of outlast: this file lies two folders below it."""
+    return os.path.dirname(os.path.dirname(os.path.dirname(os.path.realpath(__file__))))
+
+
+def _classifier() -> types.ModuleType:
+    """`outlast.agents.outward.classify`. Only this file's folder is trusted, never the working folder."""
+    folder = os.path.join(_package(), "agents", "outward")
+    if folder not in sys.path:
+        sys.path.append(folder)
+    from alone import load  # type: ignore[import-not-found]
+
+    found: types.ModuleType = load()
+    return found
+
+
+def _is_fed(program: str) -> bool:
+    """Whether something may come through the standard input."""
+    try:
+        mode = os.fstat(0).st_mode
+    except OSError:
+        return False
+    is_data = stat.S_ISFIFO(mode) or stat.S_ISREG(mode) or stat.S_ISSOCK(mode)
+    return is_data or (program in _READ_ANYWAY and not os.isatty(0))
+
+
+def _stays_here(words: list[str], classes: str, named: dict[str, str], fed: bool) -> bool:
+    try:
+        outward = _classifier()
+        known = outward.rules.load(outward.rules.tables(classes)) if classes else None
+        found = outward.classify_argv(
+            list(map(_text, words)), _text(_cwd()), environment=named, known=known, fed=fed
+        )
+    except Exception:  # then the supervisor is asked
+        return False
+    return not found
+
+
+def _become(real: str, words: list[str]) -> int:
+    for number in (signal.SIGPIPE, signal.SIGXFSZ):  # which Python ignores
+        signal.signal(number, signal.SIG_DFL)
+    try:
+        os.execv(real, [real, *words[1:]])
+    except OSError as error:
+        return _cannot_start(real, error)
+
+
+def _asked(socket: str, attempt: str, real: str, words: list[str], named: dict[str, str], fed: bool) -> int:
+    import site
+
+    site.main()  # -S left out where our libraries lie
+    sys.path.insert(0, os.path.dirname(_package()))
+    from outlast.errors import OutlastError
+    from outlast.supervisor.socket.connection import connect
+    from outlast.supervisor.socket.wire import Order, Report, Shim
+
+    try:
+        there = connect(socket, LIMIT_S)
+        told = tuple(map(_text, words))
+        there.send(
+            Shim(
+                attempt=attempt,
+                words=told,
+                cwd=_text(_cwd()),
+                variables=named,
+                fed=fed,
+                sent_ns=time.monotonic_ns(),
+            )
+        )
+        order = there.receive()
+        if not isinstance(order, Order) or order.do != "run":
+            return _refuse(words, order.reason if isinstance(order, Order) else "its answer makes no sense")
+    except OutlastError as error:
+        return _refuse(words, f"it is not on record: {error}")
+    code = _run(real, words)
+    try:
+        there.send(Report(exit_code=code))
+        there.receive()  # the outcome is durable before whoever called us goes on
+    except OutlastError as error:
+        _say(f"outlast: what came of `{words[0]}` is not on record: {error}")
+    return code
+
+
+def _run(real: str, words: list[str]) -> int:
+    try:
+        code = subprocess.run([words[0], *words[1:]], executable=real).returncode
+    except OSError as error:
+        return _cannot_start(real, error)
+    return code if code >= 0 else 128 - code
+
+
+def _cannot_start(real: str, error: OSError) -> int:
+    _say(f"outlast: {real}: {error.strerror}")
+    return 126
+
+
+def _refuse(words: list[str], reason: str) -> int:
+    _say(f"outlast: `{words[0]}` was not run: {reason}")
+    return REFUSED
+
+
+def _say(text: str) -> None:
+    os.write(2, f"{text}\n".encode(errors="replace"))
+
+
+def _cwd() -> str:
+    try:
+        return os.getcwd()
+    except OSError:
+        return "/"
+
+
+def _text(word: str) -> str:
+    return word.encode(errors="backslashreplace").decode()
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1], sys.argv[2], sys.argv[3], sys.argv[5], [sys.argv[4], *sys.argv[6:]]))

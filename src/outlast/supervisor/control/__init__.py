@@ -1,0 +1,1 @@
+"""What a person or the service does to supervised runs: resume, kill, wake, take over."""

@@ -1,0 +1,207 @@
+"""The operator's kill: the holder is asked, saves, stops its command and ends; one that does not is made to.
+
+In three steps, each with its limit: a request, a SIGTERM to the guardian, SIGKILL to guardian, supervisor and agent; then
+the files are saved here. Who was stopped goes on first, for it could not obey. Whatever it took, nothing of the run is
+running afterwards, and it is on record that somebody wanted that.
+"""
+
+import contextlib
+import os
+import signal
+import time
+from collections.abc import Callable
+from typing import Literal
+
+import msgspec
+
+from outlast.core import wakeups
+from outlast.core.state import RunState, Status
+from outlast.errors import RunHeld, RunRefused
+from outlast.inspect import find
+from outlast.operations import requests
+from outlast.processes import proc, reap
+from outlast.runs import attempts
+from outlast.store import locks
+from outlast.store.protocol import Summary
+from outlast.store.sqlite.store import SqliteStore
+from outlast.supervisor.guardian import guardian, lock
+from outlast.supervisor.guardian.link import GuardianMessage
+
+ASKED_S = 15.0
+# A supervisor that is stopped again and again is killed by its guardian, which then stops what runs and saves.
+SIGNALLED_S = guardian.FROZEN_S + lock.GRACE_S + reap.KILL_LIMIT_S + 5.0
+SAVED_S = lock.SAVE_S + 5.0
+KILLED_S = 5.0
+_LOOK_EVERY_S = 0.05
+
+How = Literal["not_running", "asked", "signalled", "killed", "waits"]
+
+
+class Killed(msgspec.Struct, frozen=True, kw_only=True):
+    """What became of it. `how`: it was not running, was asked, signalled or killed; or still waits to take it in.
+
+    `last_save` is one that was made since, if it was running.
+    """
+
+    run: str
+    task: str
+    how: How
+    status: Status
+    beats: int
+    evidence: str
+    last_save: str | None
+    stopped: tuple[str, ...] = ()
+
+
+def kill(
+    store: SqliteStore, run: str, tell: Callable[[str], None], *, asked_s: float = ASKED_S,
+    signalled_s: float = SIGNALLED_S,
+) -> Killed:  # fmt: skip
+    """Stop a run and everything of it, saved first. Safe to call again, and by two at once."""
+    return _Kill(store, requests.root_of(store, run), tell, asked_s, signalled_s).carry()
+
+
+class _Kill:
+    def __init__(
+        self,
+        store: SqliteStore,
+        root: Summary,
+        tell: Callable[[str], None],
+        asked_s: float,
+        signalled_s: float,
+    ) -> None:
+        self._store, self._root, self._tell = store, root, tell
+        self._asked_s, self._signalled_s = asked_s, signalled_s
+        self._watcher = lock.of(store.root, root.run)
+        self._stopped: tuple[str, ...] = ()
+        self._saved_before = root.state.last_save
+        self._noted_before = lock.noted(store.root, root.run)
+        self._saved = ""
+
+    def carry(self) -> Killed:
+        store, run = self._store, self._root.run
+        if not store.holder_lives(run) and self._watcher is None:
+            return self._mark_dead("not_running")
+        self._let_go_on()
+        if store.holder_lives(run):
+            with contextlib.suppress(RunRefused):  # it came to an end this very moment
+                requests.ask(store, run, "kill", "kill")
+            if self._wait(self._asked_s, self._let_go):
+                return self._after_asking()
+            if not self._root.state.supervised:
+                return self._told("waits")
+        return self._force()
+
+    def _after_asking(self) -> Killed:
+        """The holder is gone; its guardian follows it, if it does not start the command once more."""
+        if self._wait(self._signalled_s, self._is_over):
+            return self._told("asked")
+        return self._force()
+
+    def _force(self) -> Killed:
+        """For what waits to start again, hangs, or is stopped: signals."""
+        if self._watcher is not None and self._watcher.guardian:
+            self._tell(f"SIGTERM to its guardian, pid {self._watcher.guardian}")
+            _signal(self._watcher.guardian, signal.SIGTERM)
+            self._let_go_on()
+            if self._wait(self._signalled_s, self._is_over) or self._wait_saved():
+                return self._mark_dead("signalled")
+        self._kill_all()
+        return self._mark_dead("killed")
+
+    def _kill_all(self) -> None:
+        """SIGKILL to those that could start it again, then to all that carries its mark."""
+        watcher = lock.of(self._store.root, self._root.run) or lock.Watcher(0, 0)
+        pids = [pid for pid in (watcher.guardian, watcher.supervisor, self._holder()) if pid]
+        self._tell(f"SIGKILL to {', '.join(f'pid {pid}' for pid in pids) or 'what is left of it'}")
+        for number in (signal.SIGSTOP, signal.SIGKILL):  # none acts on the death of another
+            for pid in pids:
+                _signal(pid, number)
+        self._wait(KILLED_S, self._is_over)
+        note = lock.clean_up(self._charge(), spare=(), why="outlast kill", wanted=True, grace_s=1.0)
+        self._stopped, self._saved = note.stopped, note.save
+
+    def _charge(self) -> GuardianMessage:
+        """What a guardian would know of it."""
+        state = requests.summary_of(self._store, self._root.run).state
+        return GuardianMessage(
+            what="claimed", run=state.run, root=str(self._store.root), workspace=state.workspace, task=state.task,
+            epoch=state.attempt.epoch if state.attempt is not None else 0,
+        )  # fmt: skip
+
+    def _let_go_on(self) -> None:
+        """Who was stopped, as a job or by hand, goes on: else it could neither save nor end."""
+        watcher = lock.of(self._store.root, self._root.run) or lock.Watcher(0, 0)
+        for pid in {
+            watcher.guardian,
+            watcher.supervisor,
+            self._holder() if self._root.state.supervised else 0,
+        }:
+            there = proc.look(pid) if pid else None
+            if there is not None and there.state in "Tt":
+                _signal(pid, signal.SIGCONT)
+
+    def _wait_saved(self) -> bool:
+        """A guardian whose supervisor is dead saves: it is given the time for that."""
+        watcher = lock.of(self._store.root, self._root.run)
+        return watcher is not None and not watcher.supervisor and self._wait(SAVED_S, self._is_over)
+
+    def _holder(self) -> int:
+        """The pid of the holder, if it is a process of this host and this boot that still lives."""
+        holder = requests.summary_of(self._store, self._root.run).holder
+        alive = holder is not None and self._store.holder_lives(self._root.run) and locks.is_here(holder)
+        return holder.pid if holder is not None and alive else 0
+
+    # -- looking -------------------------------------------------------------------------------------------------
+
+    def _wait(self, limit_s: float, condition: Callable[[], bool]) -> bool:
+        until_s = time.monotonic() + limit_s
+        while not condition():
+            if time.monotonic() > until_s:
+                return False
+            time.sleep(_LOOK_EVERY_S)
+        return True
+
+    def _let_go(self) -> bool:
+        return not self._store.holder_lives(self._root.run)
+
+    def _is_over(self) -> bool:
+        return self._let_go() and lock.of(self._store.root, self._root.run) is None
+
+    # -- on record -----------------------------------------------------------------------------------------------
+
+    def _mark_dead(self, how: How) -> Killed:
+        """It is on record that somebody wants it dead, if else it would go on by itself."""
+        summary = requests.summary_of(self._store, self._root.run)
+        shown = find.shown_status(self._store, summary.state, summary.run)
+        if wakeups.judge(summary.state, shown, attempts.now()).yes:
+            try:
+                with requests.claimed(self._store, summary.run) as journal:
+                    requests.drain(journal)
+                    requests.take(journal, requests.own_request(journal, "kill"))
+            except RunHeld:
+                self._tell(f"somebody else has taken up run {summary.run} meanwhile")
+        return self._told(how)
+
+    def _told(self, how: How) -> Killed:
+        summary = requests.summary_of(self._store, self._root.run)
+        state: RunState = summary.state
+        last_save = state.last_save if how == "not_running" else self._new_save(state)
+        if how in ("asked", "signalled", "killed") and not last_save and state.workspace:
+            self._tell("nothing new was saved")
+        return Killed(
+            run=summary.run, task=summary.task, how=how, beats=state.beats, evidence=state.evidence,
+            status=find.shown_status(self._store, state, summary.run), last_save=last_save or None,
+            stopped=self._stopped,
+        )  # fmt: skip
+
+    def _new_save(self, state: RunState) -> str:
+        """The newest save made since the kill was asked for: on record, made here, or by a guardian that left word of it."""
+        note = lock.noted(self._store.root, state.run)
+        noted = note.save if note is not None and note != self._noted_before else ""
+        return self._saved or noted or (state.last_save if state.last_save != self._saved_before else "")
+
+
+def _signal(pid: int, number: int) -> None:
+    with contextlib.suppress(OSError):
+        os.kill(pid, number)

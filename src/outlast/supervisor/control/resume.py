@@ -1,0 +1,126 @@
+"""Going on with a run because a person asks for it: what is checked, what is written, and the process that does it."""
+
+import os
+import subprocess
+from collections.abc import Callable, Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+
+import msgspec
+
+from outlast.core.state import RunState
+from outlast.core.values import Allowance
+from outlast.errors import RunRefused, UsageError
+from outlast.inspect import find
+from outlast.operations import requests
+from outlast.operations.requests import Outcome
+from outlast.runs.opening.terms import not_a_folder, only_adds, raised as raised_to, topped
+from outlast.store.protocol import Summary
+from outlast.store.sqlite.store import SqliteStore
+from outlast.supervisor import start
+from outlast.supervisor.attempt.attempt import known_agent
+from outlast.supervisor.budget import check, quota_walls
+from outlast.supervisor.control import takeover
+from outlast.supervisor.guardian import lock
+from outlast.supervisor.launch import background, launch as supervisor_launch
+from outlast.supervisor.launch.launch import Launch
+from outlast.workspace.capture.files import place_of
+from outlast.workspace.restore import recreate
+from outlast.workspace.types import raw
+
+
+def launch_of(store: SqliteStore, summary: Summary) -> Launch | None:
+    """How the run was last started; None for a program of somebody's own, which is theirs to start."""
+    return start.launch_of(store, summary) if summary.state.supervised else None
+
+
+def raised(
+    store: SqliteStore,
+    summary: Summary,
+    given: Sequence[str],
+    until: str | None,
+    say: Callable[[str], None],
+) -> Allowance | None:
+    """The budget that it goes on with, where another is asked for. Raises UsageError for one that makes no sense."""
+    if not given and until is None:
+        return None
+    root = requests.standing(store, requests.root_of(store, summary.run).run)
+    head, before = root.state, root.state.budget
+    requests.allow(head, find.shown_status(store, head, head.run), "resume")
+    budget = raised_to(head, given, until)
+    launch = launch_of(store, summary)
+    if launch is not None:
+        refuse_homeless(store, root, launch)
+    if launch is not None and (before is None or before.cost_microusd is None):
+        variables, _ = supervisor_launch.environment_of(launch, start.inherited())
+        check.check(budget, known_agent(launch), launch, variables, say)
+    return budget
+
+
+def allow_again(
+    store: SqliteStore,
+    summary: Summary,
+    given: Sequence[str] = (),
+    until: str | None = None,
+    *,
+    accept_rewind: bool = False,
+    by: str = "",
+) -> Outcome:
+    """A person asks for it, so that what rests may start, and the attempts so far count no more.
+
+    Its budget is worked out from what it has then: what somebody else gave it meanwhile stays.
+    """
+
+    def raise_(head: RunState) -> tuple[str, bytes]:
+        budget = raised_to(head, given, until)
+        if until is None and only_adds(given):
+            return "more", msgspec.json.encode(topped(head, given)[0])
+        return "budget", msgspec.json.encode(budget)
+
+    budget = raise_ if given or until is not None else None
+    return requests.resume(store, summary.run, accept_rewind=accept_rewind, by=by, budget=budget)
+
+
+def refuse_homeless(store: SqliteStore, root: Summary, launch: Launch) -> None:
+    """Refuse what cannot start where it worked: the folder is gone, and does not come back from a save."""
+    folder = Path(os.path.realpath(root.state.workspace or "/"))
+    if not folder.is_dir():
+        if not root.state.save_point:
+            raise not_a_folder(folder)
+        recreate.lost(folder, store.root / "workspaces" / place_of(folder))
+        return
+    cwd = Path(os.fsdecode(raw(launch.cwd)))
+    if not cwd.is_dir():
+        raise UsageError(f"the folder {cwd} is not there", hint="make it, then ask again")
+
+
+def wall_of(store: SqliteStore, summary: Summary) -> datetime | None:
+    """Until when a quota wall is known to stand that the run goes on despite."""
+    account = start.account_in(store, summary) if summary.state.supervised else ""
+    wall = quota_walls.spare(store.root, account, summary.run)
+    until = wall.until if wall is not None else summary.state.parked_until
+    return until if until is not None and until > datetime.now(UTC) else None
+
+
+def refuse_watched(store: SqliteStore, summary: Summary) -> None:
+    """One supervisor at a time, also while it only waits to start its command again."""
+    watcher = lock.of(store.root, summary.run)
+    if watcher is not None and watcher.supervisor:
+        raise RunRefused(
+            f"run {summary.run} of task {summary.task!r} is looked after by pid {watcher.supervisor} already",
+            hint=f"wait for it, or stop it with `outlast kill {summary.run}`",
+        )
+
+
+def refuse_at_terminal(summary: Summary, launch: Launch) -> None:
+    """A session at a terminal is gone on with at one."""
+    if takeover.is_at_terminal(launch) and not launch.opened:
+        raise start.no_terminal(summary)
+
+
+def detach(store: SqliteStore, summary: Summary, other: Sequence[str] = ()) -> "subprocess.Popen[bytes]":
+    """Start the process that goes on with the run, apart from this one; `other` are further words for it."""
+    log = lock.folder_of(store.root, summary.run) / background.LOG
+    return background.spawn(
+        background.ourselves("resume", summary.run, "--woken", "--store", store.url, *other), log
+    )

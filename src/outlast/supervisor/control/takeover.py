@@ -1,0 +1,179 @@
+"""A run in a person's hands: gone on with in another agent CLI, taken from its supervisor to be opened at the terminal, and
+what one types to go on in its session without us.
+"""
+
+import os
+import select
+import shlex
+import signal
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import msgspec
+
+from outlast.agents import Adapter, Ask, registry
+from outlast.errors import RunRefused, Stopped, UsageError
+from outlast.inspect import find
+from outlast.operations import requests
+from outlast.runs import reader
+from outlast.store.protocol import Summary
+from outlast.store.sqlite.store import SqliteStore
+from outlast.supervisor import start
+from outlast.supervisor.attempt.attempt import known_agent
+from outlast.supervisor.budget import check
+from outlast.supervisor.guardian import lock
+from outlast.supervisor.guardian.link import Link
+from outlast.supervisor.launch import launch as supervisor_launch
+from outlast.supervisor.launch.launch import Launch
+from outlast.supervisor.output.streams import piped
+from outlast.workspace.types import raw
+
+STOP_WAIT_S = 24 * 3600.0  # a call under way may take long; the person at the terminal may end the wait
+_LOOK_EVERY_S = 0.2
+
+
+# -- another CLI ---------------------------------------------------------------------------------------------------
+
+
+def in_other(
+    store: SqliteStore, summary: Summary, launch: Launch, name: str, words: Sequence[str], say: Callable[[str], None]
+) -> Launch:  # fmt: skip
+    """The run's launch with another agent: with these words, else with its usual ones. Raises UsageError, nothing done.
+
+    It works in the same folder, in the environment of this process, under the same limits.
+    """
+    adapter = registry.by_name(name)
+    if adapter is None:
+        raise UsageError(f"no agent is called {name!r:.80}", hint=f"one of: {', '.join(registry.NAMES)}")
+    cwd = os.fsdecode(raw(launch.cwd))
+    words = tuple(words) or _usual(store, summary, launch, adapter)
+    program = start.program_of(words[0], cwd)
+    found = registry.recognise(words, program)
+    if found is not adapter:
+        what = f"starts {found.name}" if found is not None else "starts no session of an agent"
+        raise UsageError(
+            f"{shlex.join(words)[:80]} {what}, not {name}",
+            hint=f"give the command after `--`: outlast resume {shlex.quote(summary.task)} --agent {name} -- CMD …",
+        )
+    start.check_version(adapter, words, program, say)
+    variables = start.inherited()
+    made = supervisor_launch.recorded(
+        words, program, Path(cwd), variables, issue=launch.issue, rounds=launch.rounds, restarts=launch.restarts,
+        parks=launch.parks, stall=launch.stall, share=launch.share, setup=launch.setup, accept_unknown=launch.accept_unknown,
+        gateway=launch.gateway, gateway_yes=launch.gateway_yes,
+    )  # fmt: skip
+    check.check_again(adapter, made, variables | registry.assigned(words), say)
+    return msgspec.structs.replace(made, interactive=not adapter.is_headless(words))
+
+
+def _usual(store: SqliteStore, summary: Summary, launch: Launch, adapter: Adapter) -> tuple[str, ...]:
+    """As one usually starts it, asked for what the command before was asked for, and trusted as that was."""
+    before = known_agent(launch)
+    asked = before.prompt(launch.words) if before is not None else ""
+    asked = (
+        asked or piped(lock.folder_of(store.root, summary.run)) or reader.contract(store, summary.state).goal
+    )
+    if not asked:
+        raise UsageError(
+            f"nothing says what {adapter.name} is to be asked",
+            hint=f"give its command after `--`: outlast resume {shlex.quote(summary.task)} --agent {adapter.name} -- CMD …",
+        )
+    return adapter.words(asked, trusting=before is not None and before.trusting(launch.words))
+
+
+# -- opening -------------------------------------------------------------------------------------------------------
+
+
+def take(store: SqliteStore, summary: Summary, link: Link, say: Callable[[str], None]) -> Launch:
+    """A run whose session is to be opened here, free to be claimed: a live headless attempt has stopped at a beat's end.
+
+    Raises RunRefused where there is nothing to open or others have it, Stopped if the person waits no longer.
+    """
+    launch = start.launch_of(store, summary) if summary.state.supervised else None
+    name = f"run {summary.run} of task {summary.task!r}"
+    if launch is None or known_agent(launch) is None:
+        raise RunRefused(
+            f"{name} is no agent's, so there is no session to open", hint=f"see `outlast show {summary.run}`"
+        )
+    watcher = lock.of(store.root, summary.run)
+    if watcher is not None and watcher.supervisor:
+        if launch.interactive:
+            raise RunRefused(
+                f"{name} is open at a terminal already, in pid {watcher.supervisor}",
+                hint="leave it there first",
+            )
+        if find.shown_status(store, summary.state, summary.root) != "running":
+            raise RunRefused(
+                f"{name} waits for its next attempt in pid {watcher.supervisor}",
+                hint=f"wait for it, or stop it with `outlast kill {summary.run}`",
+            )
+        requests.ask(store, summary.run, "kill", "open")
+        say(f"{name} is asked to stop at the end of its beat; waiting for that (Ctrl-C: not any longer)")
+        _wait(store, summary, link)
+    requests.resume(store, summary.run)
+    return launch
+
+
+def _wait(store: SqliteStore, summary: Summary, link: Link) -> None:
+    """Until nobody looks after the run."""
+    until_s = time.monotonic() + STOP_WAIT_S
+    while (watcher := lock.of(store.root, summary.run)) is not None and watcher.guardian:
+        if link.closed:
+            time.sleep(_LOOK_EVERY_S)
+        else:
+            select.select([link], [], [], _LOOK_EVERY_S)
+        if any(told.what == "signal" for told in link.heard()) or time.monotonic() > until_s:
+            error = Stopped(
+                f"run {summary.run} is not opened; it stops at the end of its beat all the same",
+                hint=f"`outlast resume {summary.run}` goes on",
+            )
+            error.exit_code = 128 + signal.SIGINT
+            raise error
+
+
+def is_at_terminal(launch: Launch | None) -> bool:
+    """Whether it was a person's session with an agent: nobody but a person goes on with that."""
+    return launch is not None and launch.interactive and known_agent(launch) is not None
+
+
+# -- without us ----------------------------------------------------------------------------------------------------
+
+
+class Bare(msgspec.Struct, frozen=True):
+    """The agent of a run: what tells us of its calls before they run, and how to go on in its session without outlast."""
+
+    agent: str
+    intent: tuple[str, ...]
+    folder: str
+    command: tuple[str, ...]
+
+    @property
+    def line(self) -> str:
+        """To be typed into a shell; empty where there is no session yet, or none that can be gone on with."""
+        return f"cd {shlex.quote(self.folder)} && {shlex.join(self.command)}" if self.command else ""
+
+
+def bare(store: SqliteStore, summary: Summary) -> Bare | None:
+    """None where no agent that is known works on the run."""
+    launch = start.launch_of(store, summary) if summary.state.supervised else None
+    adapter = known_agent(launch) if launch is not None else None
+    if launch is None or adapter is None:
+        return None
+    known = summary.state.session
+    command = adapter.resume_words(known.session) if known is not None and known.agent == adapter.name else ()
+    return Bare(
+        adapter.name, _known_by(store, summary, launch, adapter), os.fsdecode(raw(launch.cwd)), command
+    )
+
+
+def _known_by(store: SqliteStore, summary: Summary, launch: Launch, adapter: Adapter) -> tuple[str, ...]:
+    """What tells of its calls, without the hooks where its settings switch them off."""
+    folder, cwd = lock.folder_of(store.root, summary.run), Path(os.fsdecode(raw(launch.cwd)))
+    environment = {**start.inherited(), **registry.assigned(launch.words)}
+    ask = Ask(words=tuple(launch.words), environment=environment, cwd=cwd, folder=folder)
+    try:
+        is_blind = bool(adapter.blind(ask))
+    except UsageError:  # settings that cannot be read; who starts it is told so
+        is_blind = False
+    return tuple(one for one in adapter.caps.intent if one != "hooks" or not is_blind)

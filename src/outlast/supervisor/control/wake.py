@@ -1,0 +1,287 @@
+"""Waking runs that died without anybody's wish, a few at a time, each in a process of its own that outlives this one."""
+
+import contextlib
+import fcntl
+import os
+import subprocess
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from datetime import UTC, datetime
+
+import msgspec
+
+from outlast.core import events as ev, restarts, wakeups
+from outlast.core.state import Status
+from outlast.errors import RunHeld
+from outlast.inspect import find
+from outlast.operations import requests
+from outlast.processes import reap
+from outlast.runs.engine.steps import Append
+from outlast.runs.inbox import STOPS
+from outlast.store.protocol import Summary, Where
+from outlast.store.sqlite.store import SqliteStore
+from outlast.supervisor import start as supervisor_start, supervisor
+from outlast.supervisor.attempt import before
+from outlast.supervisor.budget import quota_walls
+from outlast.supervisor.control import takeover
+from outlast.supervisor.guardian import lock
+from outlast.supervisor.launch import background
+
+JOBS = 4
+START_LIMIT_S = 120.0
+LOCK = "waking.lock"
+_LOOK_EVERY_S = 0.05
+_LAST_WORDS_BYTES = 4_096
+
+
+class Sleeper(msgspec.Struct, frozen=True, kw_only=True):
+    """A run that is not over. `wake`: it goes on by itself, and `started` says whether it does (null: not tried)."""
+
+    run: str
+    task: str
+    project: str
+    status: Status
+    beats: int
+    wake: bool
+    why: str
+    started: bool | None = None
+    log: str | None = None
+
+
+def sleepers(store: SqliteStore, *, parked_only: bool = False) -> list[Sleeper]:
+    """Every run that is not over, of all projects, oldest first, with whether it is to be woken and why (not).
+
+    `parked_only`: of those that wait for a moment in time.
+    """
+    runs = parked(store) if parked_only else _all_open(store)
+    return [_judged(store, summary) for summary in reversed(runs)]
+
+
+def _all_open(store: SqliteStore) -> list[Summary]:
+    """Those too that cannot be read here: one that a newer outlast wrote keeps no other from waking."""
+    return list(find.every(store, Where(parent="", open_only=True), unreadable=True))
+
+
+def parked(store: SqliteStore) -> list[Summary]:
+    """The runs that wait for a moment in time, newest first."""
+    found = find.every(store, Where(parent="", statuses=("parked",)), unreadable=True)
+    return [
+        each
+        for each in found
+        if not each.problem and each.state.parked_until is not None and each.state.supervised
+    ]
+
+
+def _judged(store: SqliteStore, summary: Summary) -> Sleeper:
+    if summary.problem:
+        return Sleeper(
+            run=summary.run, task=summary.task, project=summary.project, status=summary.state.status,
+            beats=summary.state.beats, wake=False, why=f"cannot be read here: {summary.problem}",
+        )  # fmt: skip
+    shown = find.shown_status(store, summary.state, summary.run)
+    limits = _limits(store, summary)
+    wake = _refused(store, summary.run) or wakeups.judge(summary.state, shown, datetime.now(UTC), limits)
+    if wake.yes and takeover.is_at_terminal(supervisor_start.launch_of(store, summary)):
+        wake = wakeups.Wake(False, "a session at a terminal: `outlast open` goes on")
+    return Sleeper(
+        run=summary.run, task=summary.task, project=summary.project, status=shown, beats=summary.state.beats,
+        wake=wake.yes, why=wake.why,
+    )  # fmt: skip
+
+
+def _limits(store: SqliteStore, summary: Summary) -> restarts.Limits | None:
+    """How many attempts its supervisor would have made; None where it never had one."""
+    launch = supervisor_start.launch_of(store, summary) if summary.state.supervised else None
+    return supervisor.limits_of(launch) if launch is not None else None
+
+
+def _refused(store: SqliteStore, run: str) -> wakeups.Wake | None:
+    """What the journal does not know: somebody looks after it, had it stopped, or asked it to stop just before it died."""
+    watcher = lock.of(store.root, run)
+    if watcher is not None and watcher.supervisor:
+        return wakeups.Wake(False, f"its supervisor (pid {watcher.supervisor}) looks after it")
+    note = lock.noted(store.root, run)
+    if note is not None and note.wanted and note.epoch == _last_epoch(store, run):
+        return wakeups.Wake(False, f"stopped: {note.why}")
+    asked = next((request for request in store.inbox.pending(run) if request.what in STOPS), None)
+    return wakeups.Wake(False, f"asked to {asked.what} by {asked.by}") if asked is not None else None
+
+
+def _last_epoch(store: SqliteStore, run: str) -> int:
+    """The epoch of its last attempt, whatever has claimed the run since to write a word."""
+    page = store.read(run, after=0, limit=1, tags=("attempt_started",), newest=True).events
+    event = page[0].event if page else None
+    return event.epoch if isinstance(event, ev.AttemptStarted) else 0
+
+
+# -- waking ------------------------------------------------------------------------------------------------------
+
+
+@contextlib.contextmanager
+def alone(store: SqliteStore) -> Iterator[bool]:
+    """Whether nobody else wakes runs of this store while the block lasts."""
+    fd = os.open(store.root / LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    try:
+        try:
+            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            yield False
+        else:
+            yield True
+    finally:
+        os.close(fd)
+
+
+def wake(
+    store: SqliteStore, asleep: list[Sleeper], jobs: int, tell: Callable[[Sleeper], None], *, apart_s: float = 0.0
+) -> list[Sleeper]:  # fmt: skip
+    """Start all that are to be woken, at most `jobs` at a time being started; each is told of when it is settled.
+
+    Those that waited at the wall of one account are started `apart_s` after one another. Of those whose attempts have
+    reached a limit with nobody left to see it, that is put on record.
+    """
+    asleep = [_given_up(store, sleeper) for sleeper in asleep]
+    turns = _Turns(store, [sleeper for sleeper in asleep if sleeper.wake], apart_s)
+    starting: list[_Start] = []
+    settled: dict[str, Sleeper] = {}
+    while True:
+        starting += [_Start(store, sleeper) for sleeper in turns.take(jobs - len(starting))]
+        if not starting and not turns.left:
+            return [settled.get(sleeper.run, sleeper) for sleeper in asleep]
+        for start in list(starting):
+            found = start.look()
+            if found is not None:
+                starting.remove(start)
+                settled[found.run] = found
+                tell(found)
+        time.sleep(_LOOK_EVERY_S)
+
+
+def _given_up(store: SqliteStore, sleeper: Sleeper) -> Sleeper:
+    summary = requests.summary_of(store, sleeper.run)
+    limits = None if sleeper.wake or summary.state.status == "failed" else _limits(store, summary)
+    stop = wakeups.stopped_by(summary.state, limits) if limits is not None else None
+    if stop is None or _refused(store, sleeper.run) is not None or summary.state.attempt is not None:
+        return sleeper
+    with contextlib.suppress(RunHeld), requests.claimed(store, sleeper.run) as journal:
+        why = f"{stop.why}; the last: {journal.state.evidence}"
+        journal.store.append(journal.batch(Append((before.given_up(stop, why, journal.now()),))))
+        return msgspec.structs.replace(sleeper, status=journal.state.status, why=f"quarantined: {why}")
+    return sleeper
+
+
+def tidy(store: SqliteStore) -> None:
+    """Walls that fell and that nobody waits at are forgotten; who waits is known to the service."""
+    waiting = {each.run: each.state.parked_until for each in parked(store)}
+    quota_walls.tidy(store.root, {run: until for run, until in waiting.items() if until is not None})
+
+
+def wake_one(store: SqliteStore, summary: Summary, within_s: float) -> Sleeper:
+    """Go on with a run that somebody asked for; `started` is null where nobody can tell yet after so many seconds."""
+    shown = find.shown_status(store, summary.state, summary.run)
+    asleep = Sleeper(
+        run=summary.run, task=summary.task, project=summary.project, status=shown, beats=summary.state.beats,
+        wake=True, why="is being started",
+    )  # fmt: skip
+    start = _Start(store, asleep)
+    until_s = time.monotonic() + within_s
+    while (found := start.look()) is None and time.monotonic() < until_s:
+        time.sleep(_LOOK_EVERY_S)
+    start.leave()
+    return found or asleep
+
+
+class _Turns:
+    """Who is started next: all at once, but one after the other who waited at the same wall."""
+
+    def __init__(self, store: SqliteStore, asleep: Sequence[Sleeper], apart_s: float) -> None:
+        self.left = [(sleeper, self._account(store, sleeper)) for sleeper in asleep]
+        self._apart_s, self._last_s = apart_s, dict[str, float]()
+
+    def take(self, count: int) -> list[Sleeper]:
+        """As many as there is room for and whose turn it is."""
+        taken: list[Sleeper] = []
+        for sleeper, account in list(self.left):
+            if len(taken) == count:
+                break
+            now_s = time.monotonic()
+            if not account or now_s - self._last_s.get(account, -self._apart_s) >= self._apart_s:
+                self._last_s[account] = now_s
+                self.left.remove((sleeper, account))
+                taken.append(sleeper)
+        return taken
+
+    def _account(self, store: SqliteStore, sleeper: Sleeper) -> str:
+        """At whose wall it waited; nobody's where it did not."""
+        waited = sleeper.status == "parked"
+        return supervisor_start.account_in(store, requests.summary_of(store, sleeper.run)) if waited else ""
+
+
+class _Start:
+    """One run being woken, until its command runs, its process has ended, or the time is over."""
+
+    def __init__(self, store: SqliteStore, sleeper: Sleeper) -> None:
+        self._store, self._sleeper = store, sleeper
+        summary = requests.summary_of(store, sleeper.run)
+        self._epoch, self._attempts = summary.epoch, summary.state.attempts
+        self._log = lock.folder_of(store.root, sleeper.run) / background.LOG
+        self._until_s = time.monotonic() + START_LIMIT_S
+        self._said_from = background.room_in(self._log)
+        words = background.ourselves("resume", sleeper.run, "--woken", "--store", store.url)
+        self._process: subprocess.Popen[bytes] = background.spawn(words, self._log)
+
+    def leave(self) -> None:
+        """Nobody looks any more. A process of ours that lives on must not keep it as a zombie when it ends."""
+        if self._process.poll() is None:
+            threading.Thread(target=self._process.wait, name="outlast-reap", daemon=True).start()
+
+    def look(self) -> Sleeper | None:
+        """How it went, once that is known."""
+        code = self._process.poll()
+        if code is not None:
+            return self._ended(code)
+        summary = requests.summary_of(self._store, self._sleeper.run)
+        if summary.epoch > self._epoch and self._is_at_work(summary):
+            return self._settled(summary, True, f"goes on from beat {self._sleeper.beats + 1}")
+        if time.monotonic() > self._until_s:
+            return self._settled(summary, False, f"did not start within {START_LIMIT_S:.0f} s")
+        return None
+
+    def _is_at_work(self, summary: Summary) -> bool:
+        """Its first new beat is done, or its command runs."""
+        if summary.state.beats > self._sleeper.beats:
+            return True
+        attempt = summary.state.attempt
+        return attempt is not None and bool(
+            attempt.epoch > self._epoch and reap.find(summary.run, epoch=attempt.epoch)
+        )
+
+    def _ended(self, code: int) -> Sleeper:
+        summary = requests.summary_of(self._store, self._sleeper.run)
+        shown = find.shown_status(self._store, summary.state, summary.run)
+        has_started = summary.state.attempts > self._attempts
+        if shown == "failed" and not has_started:  # it found that the attempts before were enough
+            told = self._settled(summary, False, f"quarantined: {summary.state.evidence}")
+            return msgspec.structs.replace(told, wake=False, started=None)
+        if shown == "parked" and summary.state.parked_until is not None:
+            why = wakeups.judge(summary.state, shown, datetime.now(UTC)).why
+            told = self._settled(summary, True, f"{why}: {summary.state.evidence}")
+            return told if has_started else msgspec.structs.replace(told, wake=False, started=None)
+        if code == 0 or (has_started and shown != "parked"):
+            return self._settled(summary, True, f"went on, and is {shown.replace('_', ' ')}")
+        return self._settled(summary, False, self._last_words() or f"ended with {code}")
+
+    def _last_words(self) -> str:
+        """What it complained of, without the hint."""
+        with self._log.open("rb") as file:
+            file.seek(max(self._said_from, self._log.stat().st_size - _LAST_WORDS_BYTES))
+            lines = file.read(_LAST_WORDS_BYTES).decode(errors="replace").splitlines()
+        said = [line for line in lines if line.strip() and not line.startswith("hint: ")]
+        return said[-1].removeprefix("error: ").removeprefix("outlast: ") if said else ""
+
+    def _settled(self, summary: Summary, started: bool, why: str) -> Sleeper:
+        shown = find.shown_status(self._store, summary.state, summary.run)
+        return msgspec.structs.replace(
+            self._sleeper, started=started, why=why, status=shown, log=str(self._log)
+        )

@@ -1,0 +1,171 @@
+"""The process that a person starts and that stays small: it passes signals on, and cleans up if the supervisor dies.
+
+It has one thread, imports little and never writes to the store. When the supervisor is killed it stops everything of
+the attempt, has the files saved by a fresh process, and leaves; the next start waits for its lock.
+"""
+
+import contextlib
+import os
+import select
+import signal
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+from outlast.processes import proc, spawn
+from outlast.processes.signals import Got, Signals, sender
+from outlast.processes.tty import Terminal
+from outlast.supervisor.guardian import lock
+from outlast.supervisor.guardian.link import GuardianMessage, Link, pair
+from outlast.supervisor.guardian.signals import is_shutdown
+
+PASSED_ON = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT)
+WATCHED = (*PASSED_ON, signal.SIGTSTP, signal.SIGCONT, signal.SIGCHLD, signal.SIGWINCH)
+FROZEN_S = 12.0  # how long a supervisor that was stopped may leave a signal unanswered
+EXIT_LOST = 70
+
+
+def guard(work: Callable[[Link], int]) -> int:
+    """Run `work` in a child of ours and watch over it; its exit code, or 128 + the signal that killed it."""
+    spawn.become_subreaper()
+    ours, theirs = pair()
+    signals = Signals(WATCHED)
+    pid = os.fork()
+    if pid == 0:
+        code = EXIT_LOST
+        try:
+            os.setpgid(0, 0)
+            ours.close()
+            signals.close()
+            code = work(Link(theirs))
+        except SystemExit as stop:
+            code = stop.code if isinstance(stop.code, int) else 1
+        finally:
+            for stream in (sys.stdout, sys.stderr):
+                with contextlib.suppress(OSError, ValueError):
+                    stream.flush()
+            os._exit(code)
+    theirs.close()
+    return _Guardian(pid, Link(ours), signals).watch()
+
+
+class _Guardian:
+    """One supervisor, from its fork to its end."""
+
+    def __init__(self, supervisor: int, link: Link, signals: Signals) -> None:
+        self._supervisor, self._link, self._signals = supervisor, link, signals
+        self._charge: GuardianMessage | None = None  # what is guarded; None before the run is claimed
+        self._lock: int | None = None
+        self._deaf_s = 0.0
+        self._asked: GuardianMessage | None = None  # the first signal that the supervisor got
+        self._has_left_word = self._was_frozen = False
+        self._terminal = Terminal.of(0)
+
+    def watch(self) -> int:
+        """Until the supervisor has ended, one way or the other."""
+        poll = select.poll()
+        poll.register(self._signals.fileno(), select.POLLIN)
+        poll.register(self._link.fileno(), select.POLLIN)
+        while True:
+            for fd, _ in poll.poll(1000):
+                if fd == self._link.fileno():
+                    for told in self._link.heard():
+                        self._hear(told)
+                    if self._link.closed:
+                        poll.unregister(fd)
+                else:
+                    while (got := self._signals.read()) is not None:
+                        self._pass_on(got)
+            self._look_at_deaf()
+            status = self._ended()
+            if status is not None:
+                return self._after(status)
+
+    def _hear(self, told: GuardianMessage) -> None:
+        if told.what == "claimed":
+            self._charge = told
+            if self._lock is None:
+                self._lock = lock.take(Path(told.root), told.run, self._supervisor)
+            self._link.say(GuardianMessage(what="guarded"))
+        elif told.what == "signal":
+            self._ask(told)
+        elif told.what == "stopped":
+            self._stop_myself()
+
+    def _pass_on(self, got: Got) -> None:
+        if got.number == signal.SIGCHLD:
+            return
+        if got.number == signal.SIGTSTP:
+            self._link.say(GuardianMessage(what="freeze"))
+            self._stop_myself()
+            return
+        if got.number in (signal.SIGCONT, signal.SIGWINCH):
+            self._link.say(GuardianMessage(what="continue" if got.number == signal.SIGCONT else "resized"))
+            return
+        who = sender(got)
+        told = GuardianMessage(what="signal", number=got.number, sender=who, wanted=not is_shutdown(got))
+        self._ask(told)
+        self._link.say(told)
+        self._deaf_s = self._deaf_s or lock.monotonic_s()
+
+    def _ask(self, told: GuardianMessage) -> None:
+        """Somebody wants an end: word of that is left, durable, for guardian and supervisor may both be killed in its midst."""
+        self._asked = self._asked or told
+        if self._charge is not None and told.wanted and not self._has_left_word:
+            self._has_left_word = True
+            lock.leave(self._word(self._charge), self._charge)
+
+    def _stop_myself(self) -> None:
+        """Let the shell see a stopped job. The supervisor keeps the lease meanwhile."""
+        os.kill(os.getpid(), signal.SIGSTOP)
+
+    def _look_at_deaf(self) -> None:
+        """A supervisor that was stopped cannot obey: after a while it is killed, and its work done here."""
+        if self._deaf_s and lock.monotonic_s() - self._deaf_s > FROZEN_S:
+            there = proc.look(self._supervisor)
+            if there is not None and there.state in "Tt":
+                self._was_frozen = True
+                if self._charge is not None:
+                    lock.leave(self._word(self._charge), self._charge)  # before anybody can find it dead
+                os.kill(self._supervisor, signal.SIGKILL)
+
+    def _ended(self) -> int | None:
+        """The supervisor's wait status, once it has one. Orphans that came to us are buried on the way."""
+        while True:
+            try:
+                pid, status = os.waitpid(-1, os.WNOHANG)
+            except ChildProcessError:
+                return 0
+            if pid == 0:
+                return None
+            if pid == self._supervisor:
+                return status
+
+    def _after(self, status: int) -> int:
+        if os.WIFEXITED(status):
+            if self._charge is not None and self._has_left_word:  # it put on record what it did
+                lock.forget_note(Path(self._charge.root), self._charge.run)
+            return os.WEXITSTATUS(status)
+        number = os.WTERMSIG(status)
+        if self._terminal is not None:
+            self._terminal.take_back()
+        if self._asked is not None:
+            number = self._asked.number
+        if self._charge is not None:
+            word = self._word(self._charge, status)
+            lock.clean_up(self._charge, spare={os.getpid()}, why=word.why, wanted=word.wanted)
+        return 128 + number
+
+    def _word(self, charge: GuardianMessage, status: int = signal.SIGKILL) -> lock.GuardianNote:
+        """Why the supervisor is dead, and whether somebody had wanted an end: then nothing wakes the run by itself."""
+        why = f"the supervisor was killed ({signal.Signals(os.WTERMSIG(status)).name}), sender unknown"
+        if self._asked is not None:
+            name = signal.Signals(self._asked.number).name
+            fate = (
+                "which the stopped supervisor did not answer"
+                if self._was_frozen
+                else "and the supervisor was killed"
+            )
+            why = f"{name} from {self._asked.sender}, {fate}"
+        wanted = self._asked is not None and self._asked.wanted
+        return lock.GuardianNote(charge.run, charge.epoch, why, wanted=wanted)

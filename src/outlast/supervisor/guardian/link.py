@@ -1,0 +1,69 @@
+"""What guardian and supervisor tell each other: one JSON document a line, over a pair of sockets."""
+
+import contextlib
+import socket
+
+import msgspec
+
+
+class GuardianMessage(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
+    """One message. To the supervisor: signals, and stop and continue of the job. To the guardian: what it guards."""
+
+    what: str
+    number: int = 0
+    sender: str = ""
+    wanted: bool = True
+    run: str = ""
+    root: str = ""
+    workspace: str = ""
+    epoch: int = 0
+    task: str = ""
+
+
+_decode = msgspec.json.Decoder(GuardianMessage).decode
+
+
+class Link:
+    """One end. Never raises: a side that is gone is told nothing more, and says nothing more."""
+
+    def __init__(self, sock: socket.socket) -> None:
+        self._sock = sock
+        self._rest = b""
+        self.closed = False
+        sock.setblocking(False)
+
+    def fileno(self) -> int:
+        return self._sock.fileno()
+
+    def say(self, told: GuardianMessage) -> None:
+        try:
+            self._sock.setblocking(True)
+            self._sock.sendall(msgspec.json.encode(told) + b"\n")
+        except OSError:
+            self.closed = True
+        finally:
+            with contextlib.suppress(OSError):
+                self._sock.setblocking(False)
+
+    def heard(self) -> list[GuardianMessage]:
+        """All that came since; `closed` is set when the other side is gone."""
+        while not self.closed:
+            try:
+                chunk = self._sock.recv(1 << 16)
+            except BlockingIOError:
+                break
+            except OSError:
+                chunk = b""
+            self._rest += chunk
+            self.closed = not chunk
+        *lines, self._rest = self._rest.split(b"\n")
+        return [_decode(line) for line in lines]
+
+    def close(self) -> None:
+        self.closed = True
+        self._sock.close()
+
+
+def pair() -> tuple[socket.socket, socket.socket]:
+    """Two connected sockets, neither inherited by programs."""
+    return socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)

@@ -1,0 +1,199 @@
+"""The guardian's lock, and its work when the supervisor is dead: stop what runs, save the files, leave a note."""
+
+import contextlib
+import fcntl
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Collection
+from pathlib import Path
+
+import msgspec
+
+from outlast.processes import proc, reap
+from outlast.store import locks
+from outlast.supervisor.guardian.link import GuardianMessage
+
+LOCK = "guardian.lock"
+NOTE = "guardian.json"
+GRACE_S = 3.0
+WAIT_S = 15.0
+SAVE_S = 60.0
+_LOOK_EVERY_S = 0.05
+_WORDS = 4
+
+
+class GuardianNote(msgspec.Struct, frozen=True):
+    """What the guardian found and did, for the next attempt to put on record. `wanted`: somebody had told it to stop."""
+
+    run: str
+    epoch: int
+    why: str
+    stopped: tuple[str, ...] = ()
+    escaped: tuple[str, ...] = ()
+    save: str = ""
+    wanted: bool = False
+
+
+def monotonic_s() -> float:
+    return time.monotonic()
+
+
+def folder_of(root: Path, run: str) -> Path:
+    """The folder of a run beside its lock: logs, state file, socket."""
+    return root / "runs" / run
+
+
+def take(root: Path, run: str, supervisor: int) -> int:
+    """Hold the guardian's lock as long as this process lives. It says who has it, and who is guarded."""
+    folder = folder_of(root, run)
+    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    fd = os.open(folder / LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    fcntl.flock(fd, fcntl.LOCK_EX)
+    os.ftruncate(fd, 0)
+    words = (str(word) for pid in (os.getpid(), supervisor) for word in (pid, locks.start_ticks(pid)))
+    os.pwrite(fd, " ".join(words).encode() + b"\n", 0)
+    return fd
+
+
+def wait_for_other(root: Path, run: str, *, mine: int) -> None:
+    """Until no guardian of an earlier attempt works. One that takes too long is killed: its work is done here."""
+    path = folder_of(root, run) / LOCK
+    with contextlib.suppress(FileNotFoundError):
+        fd = os.open(path, os.O_RDWR | os.O_CLOEXEC)
+        try:
+            until_s = time.monotonic() + WAIT_S
+            while not _is_free(fd) and owner(fd)[0] != mine:
+                if time.monotonic() > until_s:
+                    _kill_owner(fd)
+                    until_s = time.monotonic() + WAIT_S
+                time.sleep(_LOOK_EVERY_S)
+        finally:
+            os.close(fd)
+
+
+def _is_free(fd: int) -> bool:
+    try:
+        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
+
+
+def _kill_owner(fd: int) -> None:
+    """SIGKILL exactly the process that wrote the lock."""
+    pid, ticks = owner(fd)
+    if ticks and locks.start_ticks(pid) == ticks and pid != os.getpid():
+        with contextlib.suppress(OSError):
+            os.kill(pid, signal.SIGKILL)
+
+
+def owner(fd: int) -> tuple[int, int]:
+    """Pid and start of the process that holds the lock; zeros while it has not said so."""
+    return _said(fd)[:2]
+
+
+def guarded(fd: int) -> tuple[int, int]:
+    """Pid and start of the supervisor that the holder of the lock guards."""
+    return _said(fd)[2:]
+
+
+def _said(fd: int) -> tuple[int, int, int, int]:
+    words = os.pread(fd, 100, 0).split()
+    if len(words) != _WORDS or not all(map(bytes.isdigit, words)):
+        return 0, 0, 0, 0
+    guardian, began, supervisor, its = map(int, words)
+    return guardian, began, supervisor, its
+
+
+# -- the supervisor is dead ----------------------------------------------------------------------------------------
+
+
+def clean_up(
+    charge: GuardianMessage,
+    *,
+    spare: Collection[int],
+    why: str,
+    wanted: bool = False,
+    grace_s: float = GRACE_S,
+) -> GuardianNote:
+    """Stop everything of the attempt, then have its files saved by a process of its own. Leaves word of it."""
+    leave(GuardianNote(charge.run, charge.epoch, why, wanted=wanted), charge)
+    reaped = reap.stop(
+        lambda: reap.search(charge.run, roots=[os.getpid()], spare=spare),
+        first=signal.SIGTERM,
+        grace_s=grace_s,
+    )
+    stopped = (*reaped.stopped, *reaped.killed)
+    note = GuardianNote(charge.run, charge.epoch, why, stopped, reaped.escaped, wanted=wanted)
+    words = [
+        sys.executable,
+        "-P",
+        "-m",
+        "outlast.supervisor.guardian.rescue_save",
+        msgspec.json.encode(charge).decode(),
+        why,
+    ]
+    with contextlib.suppress(OSError, subprocess.SubprocessError):
+        done = subprocess.run(
+            words, stdin=subprocess.DEVNULL, capture_output=True, timeout=SAVE_S, check=False
+        )
+        note = msgspec.structs.replace(note, save=done.stdout.decode(errors="replace").strip())
+    leave(note, charge)
+    return note
+
+
+def leave(note: GuardianNote, charge: GuardianMessage) -> None:
+    """Leave word, durable and in one step: a later start may be that at the next boot."""
+    path = folder_of(Path(charge.root), charge.run) / NOTE
+    with contextlib.suppress(OSError), open(path.with_suffix(".part"), "wb") as file:
+        file.write(msgspec.json.encode(note))
+        file.flush()
+        os.fsync(file.fileno())
+        os.replace(file.name, path)
+
+
+def noted(root: Path, run: str) -> GuardianNote | None:
+    """What the guardian of an attempt left word of, until the next one takes it up."""
+    with contextlib.suppress(OSError, msgspec.MsgspecError):
+        return msgspec.json.decode((folder_of(root, run) / NOTE).read_bytes(), type=GuardianNote)
+    return None
+
+
+def forget_note(root: Path, run: str) -> None:
+    """It is on record."""
+    (folder_of(root, run) / NOTE).unlink(missing_ok=True)
+
+
+# -- Who looks after a run now: its guardian, by the lock that only a living one holds, and the supervisor below it.
+
+
+class Watcher(msgspec.Struct, frozen=True):
+    """A living guardian, with its supervisor; 0 where that is dead and the guardian cleans up after it."""
+
+    guardian: int
+    supervisor: int
+
+
+def of(root: Path, run: str) -> Watcher | None:
+    """Who looks after a run; None where nobody does."""
+    try:
+        fd = os.open(folder_of(root, run) / LOCK, os.O_RDONLY | os.O_CLOEXEC)
+    except OSError:
+        return None
+    try:
+        fcntl.flock(fd, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        return None
+    except BlockingIOError:
+        guardian, supervisor = (_living(*said) for said in (owner(fd), guarded(fd)))
+        return Watcher(guardian, supervisor) if guardian else None
+    finally:
+        os.close(fd)
+
+
+def _living(pid: int, ticks: int) -> int:
+    """The pid, if it still means that very process and it has not ended."""
+    there = proc.look(pid) if ticks else None
+    return pid if there is not None and there.start_ticks == ticks and not there.is_zombie else 0

@@ -1,0 +1,49 @@
+"""What the guardian starts when the supervisor is dead: one save of the workspace, its commit on standard output."""
+
+import os
+import sys
+from pathlib import Path
+
+import msgspec
+
+from outlast import settings
+from outlast.core.values import shorten
+from outlast.errors import OutlastError
+from outlast.supervisor.guardian.link import GuardianMessage
+from outlast.workspace.capture.saver import Saver
+from outlast.workspace.rules import Limits
+from outlast.workspace.types import Purpose
+
+
+def main(words: list[str]) -> int:
+    """Save what is dirty; 0 also where there is nothing to save."""
+    charge = msgspec.json.decode(words[0], type=GuardianMessage)
+    if not charge.workspace:
+        return 0
+    folder = Path(charge.workspace)
+    # the agent may have written what it likes into the repository's file
+    settings.tolerate(lambda error: None)
+    found = settings.load(folder)
+    limits = Limits(found["save_big_file_bytes"], found["save_folder_files"], found["save_folder_bytes"])
+    saver = Saver(folder, Path(charge.root), limits=limits, shadow=found["save_where"] == "shadow")
+    purpose = Purpose(
+        kind="emergency",
+        run=charge.run,
+        task=charge.task,
+        reason=shorten(f"crash: {words[1]}", 200),
+        if_dirty=True,
+    )
+    try:
+        save = saver.capture(purpose)
+    except OutlastError as error:
+        os.write(2, f"{error}\n".encode())
+        return 1
+    finally:
+        saver.close()
+    if save is not None:
+        os.write(1, f"{save.commit}\n".encode())
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

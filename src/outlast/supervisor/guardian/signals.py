@@ -1,0 +1,73 @@
+"""What a supervisor hears: signals to itself, signals that its guardian passes on, and stop and continue of the job."""
+
+import os
+import select
+import signal
+from typing import Protocol
+
+import msgspec
+
+from outlast.processes.signals import Got, Signals, sender
+from outlast.supervisor.guardian.link import GuardianMessage, Link
+
+HANDLED = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT)
+
+
+class Signalled(msgspec.Struct, frozen=True):
+    """Somebody wants the supervisor to stop. Not `wanted`: the host or a terminal ends, nobody meant this run."""
+
+    number: int
+    sender: str
+    wanted: bool
+
+    @property
+    def evidence(self) -> str:
+        return f"{signal.Signals(self.number).name} from {self.sender}"
+
+
+class HasFileno(Protocol):
+    def fileno(self) -> int: ...
+
+
+class StopSignals:
+    """Makes it before any other thread is started: from then on signals are read, and nothing dies of them."""
+
+    def __init__(self, link: Link) -> None:
+        self.link = link
+        self._signals = Signals(HANDLED)
+        self.got: list[Signalled] = []
+        self._others: list[str] = []
+
+    def wait(self, timeout_s: float, *more: HasFileno) -> None:
+        """Until something is heard, one of `more` can be read, or the time is over."""
+        poll = select.poll()
+        for there in (self._signals, *more, *(() if self.link.closed else (self.link,))):
+            poll.register(there.fileno(), select.POLLIN)
+        poll.poll(timeout_s * 1000)
+        self.listen()
+
+    def listen(self) -> None:
+        """Take in what came."""
+        for told in self.link.heard():
+            if told.what == "signal":
+                self.got.append(Signalled(told.number, told.sender, told.wanted))
+            else:
+                self._others.append(told.what)
+        while (got := self._signals.read()) is not None:
+            heard = Signalled(got.number, sender(got), not is_shutdown(got))
+            self.got.append(heard)  # and the guardian should know, were we killed before we are done
+            self.link.say(
+                GuardianMessage(what="signal", number=heard.number, sender=heard.sender, wanted=heard.wanted)
+            )
+
+    def others(self) -> list[str]:
+        """What else the guardian said since the last look."""
+        others, self._others = self._others, []
+        return others
+
+
+def is_shutdown(got: Got) -> bool:
+    """Whether a signal comes with the end of the host or of a terminal, which nobody wished for this run."""
+    if got.number == signal.SIGHUP:
+        return True
+    return got.number == signal.SIGTERM and (got.pid in (0, 1) or os.path.exists("/run/nologin"))

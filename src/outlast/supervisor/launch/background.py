@@ -1,0 +1,132 @@
+"""`--detach`: the same command line in the background. It says through a pipe that it runs, or dies and is quoted."""
+
+import contextlib
+import os
+import select
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import msgspec
+
+from outlast import settings
+from outlast.store import durable
+from outlast.supervisor.guardian import lock
+from outlast.supervisor.launch import environment
+
+TELL = "OUTLAST_TELL_FD"
+WAIT_S = 120.0
+
+
+class Begun(msgspec.Struct, frozen=True, kw_only=True):
+    """What became of a start in the background: the run, or the exit code and the words of one that was refused."""
+
+    run: str = ""
+    task: str = ""
+    code: int | None = None
+    said: str = ""
+
+
+def start(words: Sequence[str], root: Path, cwd: Path) -> Begun:
+    """Start it, and wait until its command runs or it has ended. What it says from then on is beside the run's logs."""
+    log = root / "runs" / f"detached-{os.getpid()}-{time.time_ns()}.log"
+    ours, theirs = os.pipe()
+    try:
+        command = ["env", f"{TELL}={theirs}", *ourselves(*words)]
+        process = spawn(command, log, cwd=str(cwd), pass_fds=(theirs,))
+    finally:
+        os.close(theirs)
+    with open(ours, "rb", buffering=0) as told:
+        until_s = time.monotonic() + WAIT_S
+        data = b""
+        while select.select([told], [], [], max(0.0, until_s - time.monotonic()))[0]:
+            chunk = told.read(1 << 12)
+            data += chunk
+            if not chunk or data.endswith(b"\n"):
+                break
+    if data.endswith(b"\n"):
+        begun = msgspec.json.decode(data, type=Begun)
+        _keep(log, lock.folder_of(root, begun.run) / LOG)
+        return begun
+    code = process.wait()
+    said = log.read_text(errors="replace")
+    log.unlink(missing_ok=True)
+    return Begun(code=code, said=said)
+
+
+def _keep(log: Path, place: Path) -> None:
+    """Move a file that is still written to its run; the words of an earlier start are put aside."""
+    with contextlib.suppress(OSError):
+        if place.exists():
+            place.replace(earlier(place))
+        log.replace(place)
+
+
+def telling() -> Callable[[str, str], None]:
+    """Says to the one who started us that the command runs: run and task. Does nothing where nobody waits, or twice."""
+    given = settings.variable(TELL)
+    fds = [int(given)] if given.isdigit() else []
+
+    def tell(run: str, task: str) -> None:
+        while fds:
+            with contextlib.suppress(OSError), open(fds.pop(), "wb", buffering=0) as file:
+                file.write(msgspec.json.encode(Begun(run=run, task=task)) + b"\n")
+
+    return tell
+
+
+# -- Starting a command of ours that nobody waits for: a session of its own, no terminal, its words in a file.
+
+LOG = "supervisor.log"
+LOG_BYTES_MAX = 256 << 10  # what is in it at the next start; one earlier file of words is kept beside it
+APART = "OUTLAST_APART"  # set for what nobody watches: there is nobody to pass output on to
+_OF_AN_ATTEMPT = {
+    environment.RUN, environment.TASK, environment.ATTEMPT, environment.SOCKET, environment.BUDGET_FILE,
+    environment.CONTEXT_FILE,
+}  # fmt: skip
+
+
+def ourselves(*words: str) -> list[str]:
+    """The command that runs outlast with this very interpreter, whatever the PATH."""
+    return [sys.executable, "-P", "-m", "outlast", *words]
+
+
+def spawn(
+    words: Sequence[str], log: Path, *, cwd: str = "/", pass_fds: Sequence[int] = ()
+) -> "subprocess.Popen[bytes]":
+    """Start a command that outlives us. What it says is added to `log`."""
+    log.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    room_in(log)
+    with open(log, "ab", opener=durable.opener) as said:
+        return subprocess.Popen(
+            list(words), stdin=subprocess.DEVNULL, stdout=said, stderr=said, cwd=cwd, env=_variables(),
+            start_new_session=True, pass_fds=pass_fds,
+        )  # fmt: skip
+
+
+def room_in(log: Path) -> int:
+    """Put a file of words aside that has grown large; how long it is then."""
+    with contextlib.suppress(OSError):
+        size = log.stat().st_size
+        if size <= LOG_BYTES_MAX:
+            return size
+        log.replace(earlier(log))
+    return 0
+
+
+def earlier(log: Path) -> Path:
+    """Where the words before go."""
+    return log.with_name(f"{log.name}.1")
+
+
+def is_apart() -> bool:
+    """Whether this process was started so."""
+    return bool(settings.variable(APART))
+
+
+def _variables() -> dict[str, str]:
+    """Ours, without what would make it part of an attempt that we are in ourselves."""
+    ours = settings.environment(without=environment.ATTEMPT, **{APART: "1"})
+    return {name: value for name, value in ours.items() if name not in _OF_AN_ATTEMPT}

@@ -1,0 +1,295 @@
+"""Relaying what an agent writes: byte for byte to our own stdout and stderr, and into the log of the attempt.
+
+One loop, no thread. A slow reader holds back the agent and nobody else; one that goes away closes the agent's pipe. The
+descriptions of stdout and stderr are shared with other programs, so they are never switched to O_NONBLOCK: pipes and
+terminals are opened anew for ourselves, sockets are asked per call, and a file does not block.
+"""
+
+import contextlib
+import errno
+import fcntl
+import os
+import select
+import socket
+import stat
+import time
+from collections.abc import Callable
+from datetime import UTC, datetime
+
+from outlast.supervisor.launch import background
+from outlast.supervisor.output.log import PARTIAL_AGE, Log
+from outlast.supervisor.output.sanitize import Stream
+from outlast.supervisor.output.status_line import StatusLine
+
+READ_BYTES = 1 << 18
+TAIL_BYTES = 64 << 10
+PIPE_BYTES = 1 << 20
+STREAMING_S = 0.05  # after this long without output, the log has all the time
+_NAMES: dict[Stream, str] = {"out": "stdout", "err": "stderr"}
+
+
+class Sink:
+    """Where a stream goes to. Writing never waits."""
+
+    def __init__(self, fd: int) -> None:
+        mode = os.fstat(fd).st_mode
+        self._socket: socket.socket | None = None
+        self._waits = False
+        self.fd = -1
+        if stat.S_ISSOCK(mode):
+            self._socket = socket.socket(fileno=os.dup(fd))
+            self.fd = self._socket.fileno()
+        elif stat.S_ISFIFO(mode) or stat.S_ISCHR(mode):
+            self.fd = _opened_anew(fd)
+            self._waits = (
+                self.fd < 0
+            )  # not ours to open, as after `sudo`: asked before each write, in small pieces
+        if self.fd < 0:
+            self.fd = os.dup(fd)
+
+    def write(self, data: memoryview) -> int:
+        """How much was taken; 0 when there is no room now. Raises OSError: EPIPE when the reader is gone."""
+        try:
+            if self._socket is not None:
+                return self._socket.send(data, socket.MSG_DONTWAIT | socket.MSG_NOSIGNAL)
+            if self._waits and not _is_ready(self.fd):
+                return 0
+            return os.write(self.fd, data[: select.PIPE_BUF] if self._waits else data)
+        except BlockingIOError:
+            return 0
+
+    def close(self) -> None:
+        """Let go of our own descriptor."""
+        if self._socket is not None:
+            self._socket.close()
+        elif self.fd >= 0:
+            os.close(self.fd)
+        self.fd = -1
+
+
+def _opened_anew(fd: int) -> int:
+    """The same pipe or terminal with a description of our own; -1 where we may not."""
+    try:
+        return os.open(f"/proc/self/fd/{fd}", os.O_WRONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC)
+    except OSError:
+        return -1
+
+
+def _is_ready(fd: int) -> bool:
+    asked = select.poll()
+    asked.register(fd, select.POLLOUT)
+    return bool(asked.poll(0))
+
+
+class _Way:
+    """One stream: the agent's pipe, where it goes to, and what was read and not yet taken."""
+
+    def __init__(self, name: Stream, source: int, sink: int | None) -> None:
+        os.set_blocking(source, False)  # the reading end is ours alone
+        with contextlib.suppress(
+            OSError
+        ):  # so that the agent goes on while we write the log; not there for sockets
+            fcntl.fcntl(source, fcntl.F_SETPIPE_SZ, PIPE_BYTES)
+        self.name: Stream = name
+        self.source = source
+        self.sink = Sink(sink) if sink is not None else None
+        self.is_terminal = sink is not None and os.isatty(sink)
+        self.pending = memoryview(b"")
+
+    @property
+    def is_open(self) -> bool:
+        return self.source >= 0 or bool(self.pending)
+
+    def wanted(self) -> tuple[int, int] | None:
+        """What to wait for: room for what was read, then more of it."""
+        if self.pending and self.sink is not None:
+            return self.sink.fd, select.POLLOUT
+        return (self.source, select.POLLIN) if self.source >= 0 else None
+
+    def read(self) -> bytes:
+        """Some more, or nothing; at the end the pipe is closed."""
+        try:
+            data = os.read(self.source, READ_BYTES)
+        except BlockingIOError:
+            return b""
+        if not data:
+            self.hang_up()
+        return data
+
+    def push(self) -> None:
+        """Hand on as much as is taken now."""
+        if self.sink is None:
+            self.pending = memoryview(b"")
+        while self.pending and self.sink is not None:
+            written = self.sink.write(self.pending)
+            if not written:
+                return
+            self.pending = self.pending[written:]
+
+    def hang_up(self) -> None:
+        """Close the agent's pipe: it gets a SIGPIPE if it writes on."""
+        if self.source >= 0:
+            os.close(self.source)
+            self.source = -1
+
+    def close(self) -> None:
+        self.hang_up()
+        self.pending = memoryview(b"")
+        if self.sink is not None:
+            self.sink.close()
+
+
+class Relay:
+    """Copies both streams of an agent. It owns the reading ends that it is given, and the log."""
+
+    def __init__(
+        self,
+        stdout: int,
+        stderr: int,
+        log: Log,
+        *,
+        to: tuple[int | None, int | None] | None = None,
+        now: Callable[[], datetime] = lambda: datetime.now(UTC),
+        line: StatusLine | None = None,
+    ) -> None:
+        if to is None:  # where nobody watches, the log has it
+            to = (None, None) if background.is_apart() else (1, 2)
+        self._ways = (_Way("out", stdout, to[0]), _Way("err", stderr, to[1]))
+        self._log, self._now = log, now
+        self._line = line if line is not None and line.is_on else None
+        self._tail = b""
+        self.closed: dict[Stream, str] = {}  # streams that nobody takes any more, and why
+        self._read_at_s = self._log_from_s = 0.0
+        self._closed = False
+
+    # -- the loop --------------------------------------------------------------------------------------------------
+
+    @property
+    def is_open(self) -> bool:
+        """Whether anything may still come, or waits to be handed on."""
+        return any(way.is_open for way in self._ways)
+
+    @property
+    def is_behind(self) -> bool:
+        """Whether a reader of ours has not taken all yet."""
+        return any(way.pending for way in self._ways)
+
+    def wanted(self) -> list[tuple[int, int]]:
+        """Descriptors and poll events at which `step` has something to do; they change with every step."""
+        return [wanted for way in self._ways if (wanted := way.wanted()) is not None]
+
+    def wait_s(self) -> float | None:
+        """After how long `step` has something to do for the log, whatever comes; None for never."""
+        if self._log.failed:
+            return None
+        if self._log.waits:
+            return max(0.0, self._log_from_s - time.monotonic())
+        since = self._log.partial_since
+        return max(0.0, (since + PARTIAL_AGE - self._now()).total_seconds()) if since is not None else None
+
+    def step(self, timeout_s: float | None = 0.0) -> bool:
+        """Wait at most so long (None: for ever) for something to do, and do a little of it; False when all has ended."""
+        asked = select.poll()
+        for fd, events in self.wanted():
+            asked.register(fd, events)
+        waits_s = [each for each in (timeout_s, self.wait_s()) if each is not None]
+        ready = dict(asked.poll(min(waits_s) * 1000 if waits_s else None))
+        for way in self._ways:
+            wanted = way.wanted()
+            if wanted is not None and wanted[0] in ready:
+                self._move(way)
+        self._write_log()
+        return self.is_open
+
+    def run(self, ended: int) -> None:
+        """Relay until all has ended, or until a descriptor can be read: a pidfd, or the end of a pipe to stop us."""
+        while self.is_open:
+            asked = select.poll()
+            for fd, events in (*self.wanted(), (ended, select.POLLIN)):
+                asked.register(fd, events)
+            waits_s = [self.wait_s(), self._line.wait_s() if self._line is not None else None]
+            wait_s = min((each for each in waits_s if each is not None), default=None)
+            if any(fd == ended for fd, _ in asked.poll(None if wait_s is None else wait_s * 1000)):
+                return
+            self.step(0.0)
+            if self._line is not None and not self.is_behind:
+                self._line.draw()
+
+    def drain(self, limit_s: float, *, reader_limit_s: float | None = None) -> bool:
+        """Relay what is left when the agent has died; whether that was all.
+
+        What a surviving process that holds a pipe has to say is waited for until `limit_s`; readers of ours that are
+        slow until `reader_limit_s`, or for ever, as without us.
+        """
+        began_s = time.monotonic()
+        while self.is_open:
+            passed_s = time.monotonic() - began_s
+            slow = any(way.pending for way in self._ways)
+            left_s = limit_s - passed_s
+            if slow:
+                left_s = 1.0 if reader_limit_s is None else reader_limit_s - passed_s
+            if left_s <= 0:
+                return False
+            self.step(left_s)
+        return True
+
+    def close(self) -> None:
+        """Close the pipes, and make the log durable. What was not handed on by now is lost."""
+        if self._closed:
+            return
+        self._closed = True
+        for way in self._ways:
+            way.close()
+        self._log.close(self._now())
+
+    def tail(self, n_bytes: int) -> bytes:
+        """The last output of both streams, in the order in which it came; at most 64 KiB of it."""
+        assert n_bytes <= TAIL_BYTES, f"no more than {TAIL_BYTES:,} bytes are kept"
+        return self._tail[-n_bytes:] if n_bytes > 0 else b""
+
+    # -- one stream ------------------------------------------------------------------------------------------------
+
+    def _move(self, way: _Way) -> None:
+        try:
+            self._push(way)
+            if not way.pending and way.source >= 0:
+                data = way.read()
+                if data:
+                    self._take(way.name, data)
+                    way.pending = memoryview(data)
+                    self._push(way)
+        except OSError as error:
+            self._break(way, error)
+
+    def _push(self, way: _Way) -> None:
+        line = self._line if way.is_terminal else None
+        if line is not None and way.pending:
+            line.wipe()
+            line.passed(way.pending)
+        way.push()
+
+    def _take(self, name: Stream, data: bytes) -> None:
+        self._tail = data[-TAIL_BYTES:] if len(data) >= TAIL_BYTES else (self._tail + data)[-TAIL_BYTES:]
+        self._read_at_s = time.monotonic()
+        self._log.put(name, data, self._now())
+
+    def _break(self, way: _Way, error: OSError) -> None:
+        """Nobody takes it any more: the agent's next write fails, as it would have without us."""
+        why = (
+            "its reader went away" if error.errno == errno.EPIPE else error.strerror or "it cannot be written"
+        )
+        self.closed[way.name] = why
+        way.pending = memoryview(b"")
+        way.hang_up()
+        self._log.note(f"{_NAMES[way.name]} was closed: {why}", self._now())
+
+    def _write_log(self) -> None:
+        """A piece of what waits, and the beginnings of lines. While output streams, it takes half of the time at most."""
+        began_s = time.monotonic()
+        if self._log.waits and began_s >= self._log_from_s:
+            self._log.work()
+            ended_s = time.monotonic()
+            streams = ended_s - self._read_at_s < STREAMING_S
+            self._log_from_s = ended_s + (ended_s - began_s if streams else 0.0)
+        if self._log.partial_since is not None:
+            self._log.show_partial(self._now())

@@ -1,0 +1,221 @@
+"""The three streams of a command: the user's terminal itself, or pipes: input once, output relayed and logged."""
+
+import contextlib
+import errno
+import os
+import signal
+import stat
+import threading
+from collections.abc import Callable
+from dataclasses import replace
+from datetime import UTC, datetime
+from pathlib import Path
+
+from outlast.processes.spawn import Spec
+from outlast.processes.tty import Terminal
+from outlast.store import durable
+from outlast.supervisor.output.log import Log
+from outlast.supervisor.output.relay import TAIL_BYTES, Relay
+from outlast.supervisor.output.status_line import StatusLine
+
+DRAIN_S = 1.0  # for what a process that outlived its attempt still holds open
+READER_S = 1.0  # between two looks at whether there is still time for a slow reader
+SPOOL = "stdin"
+WHOLE = "stdin.whole"  # there once all of it is kept
+PROMPT_MAX_BYTES = 100_000  # one argument of a command has at most 128 KiB
+PROMPT_FILE_MAX_BYTES = 16 << 20
+SPOOL_MAX_BYTES = 256 << 20
+_CHUNK = 1 << 16
+
+
+class OnTerminal:
+    """The user's own terminal, lent to an interactive command and taken back as it was."""
+
+    stdin, stdout, stderr = 0, 1, 2
+    closed = ""
+    tick_s = 0.1  # how soon a Ctrl-Z is noticed: the kernel does not wake us for it
+
+    def __init__(self, terminal: Terminal) -> None:
+        self._terminal = terminal
+
+    def spec(self, spec: Spec, *, again: bool = False) -> Spec:
+        """In a group of its own, in the foreground."""
+        return replace(spec, own_group=True, foreground_tty=0)
+
+    def started(self) -> None:
+        """It has the terminal."""
+
+    def suspended(self) -> None:
+        """The command was stopped with Ctrl-Z: the terminal is the shell's again."""
+        self._terminal.take_back()
+
+    def goes_on(self, group: int) -> None:
+        """The shell brought the job back to the foreground."""
+        self._terminal.give(group)
+        with contextlib.suppress(OSError):
+            os.killpg(group, signal.SIGCONT)
+
+    def finish(self, hurried: Callable[[], bool]) -> bytes:
+        """Modes and foreground as they were, whatever the command left. Nothing of it is logged."""
+        self._terminal.take_back()
+        return b""
+
+
+class Streams:
+    """Pipes to and from one command. Relaying is the work of a thread, so that the supervisor is never behind it."""
+
+    tick_s = 0.5
+
+    def __init__(
+        self, folder: Path, attempt: int, say: Callable[[str], None], line: StatusLine, *, keeps: bool = False
+    ) -> None:
+        out, self.stdout = os.pipe2(os.O_CLOEXEC)
+        err, self.stderr = os.pipe2(os.O_CLOEXEC)
+        self._folder = folder
+        self.stdin = _input(folder, say, keeps) if attempt == 1 else _nothing()
+        self._is_first = attempt == 1
+        self._line = line
+        self.closed = ""  # why nobody takes what it prints any more
+        self._relay = Relay(out, err, Log(folder, attempt, datetime.now(UTC)), line=line)
+        self._end, self._stop = os.pipe2(os.O_CLOEXEC)
+        self._thread = threading.Thread(target=self._work, name="outlast-output", daemon=True)
+
+    def spec(self, spec: Spec, *, again: bool = False) -> Spec:
+        """In a session of its own: no terminal reaches it. `again`: what was piped in at first is what it is asked now."""
+        if again and not self._is_first and (kept := _whole(self._folder)) is not None:
+            os.close(self.stdin)
+            self.stdin = os.open(kept, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
+        return replace(
+            spec, new_session=True, stdin_fd=self.stdin, stdout_fd=self.stdout, stderr_fd=self.stderr
+        )
+
+    def started(self) -> None:
+        """The command has its ends: ours of them are closed, and what it writes is passed on."""
+        for fd in (self.stdin, self.stdout, self.stderr):
+            os.close(fd)
+        self._thread.start()
+
+    def _work(self) -> None:
+        self._relay.run(self._end)
+
+    def finish(self, hurried: Callable[[], bool]) -> bytes:
+        """Pass on what is left, and make the log durable; the last output of the command.
+
+        A slow reader is waited for, as without us, until `hurried` says that there is no time.
+        """
+        os.close(self._stop)
+        if self._thread.is_alive():
+            self._thread.join()
+        self._line.wipe()
+        while not self._relay.drain(DRAIN_S, reader_limit_s=READER_S):
+            if not self._relay.is_behind or hurried():
+                break
+        tail = self._relay.tail(TAIL_BYTES)
+        self.closed = self._relay.closed.get("out", "")
+        self._relay.close()
+        os.close(self._end)
+        return tail
+
+
+def _nothing() -> int:
+    return os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC)
+
+
+def _whole(folder: Path) -> Path | None:
+    """What was piped in, where all of it was kept."""
+    return folder / SPOOL if (folder / WHOLE).exists() else None
+
+
+def piped(folder: Path) -> str:
+    """What was asked through standard input, if that was text; as much of it as one argument of a command can hold."""
+    with contextlib.suppress(OSError), (folder / SPOOL).open("rb") as file:
+        text = file.read(PROMPT_MAX_BYTES).decode(errors="replace").strip()
+        return "" if text.startswith("{") else text.replace("\0", "")
+    return ""
+
+
+def _input(folder: Path, say: Callable[[str], None], keeps: bool) -> int:
+    """What the user piped in, or nothing. It is kept beside the log as it comes; a file only where that is asked for."""
+    try:
+        mode = os.fstat(0).st_mode
+    except OSError:
+        mode = 0
+    if stat.S_ISREG(mode):
+        if keeps:
+            _keep_file(folder)
+        return os.dup(0)
+    if not (stat.S_ISFIFO(mode) or stat.S_ISSOCK(mode)):
+        return _nothing()
+    ours, to_command = os.pipe2(os.O_CLOEXEC)
+    work = Feed(0, to_command, folder / SPOOL, say).work
+    threading.Thread(target=work, name="outlast-stdin", daemon=True).start()
+    return ours
+
+
+def _keep_file(folder: Path) -> None:
+    """A copy of a file that is standard input, from where it stands; it is another one's, and may change."""
+    with contextlib.suppress(OSError):
+        data = os.pread(0, PROMPT_FILE_MAX_BYTES + 1, os.lseek(0, 0, os.SEEK_CUR))
+        if len(data) <= PROMPT_FILE_MAX_BYTES:
+            for name, content in ((SPOOL, data), (WHOLE, b"")):
+                with open(folder / name, "wb", opener=durable.opener) as file:
+                    file.write(content)
+                    file.flush()
+                    os.fsync(file.fileno())
+
+
+class Feed:
+    """Passes standard input on to a command, and keeps it as it comes. What cannot be kept is passed on all the same."""
+
+    def __init__(self, source: int, to_command: int, spool: Path, say: Callable[[str], None]) -> None:
+        self._source, self._to_command, self._say = source, to_command, say
+        self._kept_bytes = 0
+        self._whole = spool.with_name(WHOLE)
+        try:
+            self._spool = os.open(
+                spool, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600
+            )
+        except OSError as error:
+            self._give_up(error)
+
+    def work(self) -> None:
+        """Until the input ends or the command takes no more."""
+        with contextlib.suppress(OSError):  # the command closed its end, or died: nobody wants the rest
+            while chunk := os.read(self._source, _CHUNK):
+                self._keep(chunk)
+                _write(self._to_command, chunk)
+            self._kept_all()
+        os.close(self._to_command)
+        if self._spool >= 0:
+            os.close(self._spool)
+
+    def _kept_all(self) -> None:
+        """The input has ended, and all of it is kept: that is known before the command knows it."""
+        if self._spool >= 0:
+            os.fsync(self._spool)
+            os.close(os.open(self._whole, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600))
+
+    def _keep(self, chunk: bytes) -> None:
+        if self._spool < 0:
+            return
+        try:
+            if self._kept_bytes + len(chunk) > SPOOL_MAX_BYTES:
+                raise OSError(errno.EFBIG, "it is long")
+            _write(self._spool, chunk)
+            self._kept_bytes += len(chunk)
+        except OSError as error:
+            os.close(self._spool)
+            self._give_up(error)
+
+    def _give_up(self, error: OSError) -> None:
+        self._spool = -1
+        why = error.strerror or str(error)
+        self._say(
+            f"standard input is kept up to {self._kept_bytes:,} bytes: {why}; the command gets all of it"
+        )
+
+
+def _write(fd: int, data: bytes) -> None:
+    view = memoryview(data)
+    while view:
+        view = view[os.write(fd, view) :]

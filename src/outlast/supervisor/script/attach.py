@@ -1,0 +1,105 @@
+"""A script joins a run: the one it was started in, or one of its own behind a keeper. What it gets are variables."""
+
+import os
+import re
+from pathlib import Path
+
+import msgspec
+
+from outlast import settings
+from outlast.errors import OutlastError, UsageError
+from outlast.store.locks import start_ticks
+from outlast.supervisor.client import script as client_script
+from outlast.supervisor.launch import background, environment
+from outlast.supervisor.socket.connection import Gone
+from outlast.supervisor.socket.wire import Note, Welcome
+
+TASK = "OUTLAST_TASK"
+HELLO_S = 10.0
+_NAMELESS = re.compile(r"-?(ba|z|da|k)?sh|/dev/.*|/proc/.*|")
+
+
+class KeeperRequest(msgspec.Struct, frozen=True, kw_only=True):
+    """What a keeper is told: whose run, and two descriptors: the script as a process, and a pipe for the answer."""
+
+    pid: int
+    ticks: int
+    task: str
+    cwd: str
+    store: str | None
+    project: str | None
+    script_fd: int
+    answer_fd: int
+
+
+class Answer(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """What a keeper says: words for the person, then either the way into the run or why there is none."""
+
+    said: tuple[str, ...] = ()
+    variables: dict[str, str] = {}
+    welcome: Welcome | None = None
+    error: str = ""
+    hint: str = ""
+
+
+class Joined(msgspec.Struct, frozen=True, kw_only=True):
+    """The run that a script is in from now on."""
+
+    welcome: Welcome
+    variables: dict[str, str]
+    said: tuple[str, ...]
+
+
+def join(pid: int, script: str, *, store: str | None, project: str | None) -> Joined:
+    """Join the run around the script, or start one. Raises OutlastError where it is refused."""
+    if settings.variable(environment.SOCKET):
+        try:
+            body = client_script.ask(Note(kind="hello", text=""), HELLO_S)
+            return Joined(welcome=msgspec.json.decode(body, type=Welcome), variables={}, said=())
+        except (Gone, client_script.NotInARun):
+            pass  # the run around is over
+    answer = _start_keeper(pid, task_of(script), store, project)
+    if answer.welcome is None:
+        raise UsageError(answer.error, hint=answer.hint)
+    return Joined(welcome=answer.welcome, variables=_with_git(answer.variables), said=answer.said)
+
+
+def task_of(script: str) -> str:
+    """The task of a script that runs by itself: as it was told, else its file name."""
+    told = settings.variable(TASK) if not settings.variable(environment.ATTEMPT) else ""
+    if told:
+        return told
+    if _NAMELESS.fullmatch(script):
+        raise UsageError(
+            f"a script without a file has no name for its run (it is {script!r})",
+            hint=f"say what it is about: `export {TASK}=NAME` before `eval`",
+        )
+    return Path(script).name
+
+
+def _start_keeper(pid: int, task: str, store: str | None, project: str | None) -> Answer:
+    """Start the keeper, and wait for its answer."""
+    script_fd = os.pidfd_open(pid)
+    ours, theirs = os.pipe()
+    asked = KeeperRequest(
+        pid=pid, ticks=start_ticks(pid), task=task, cwd=os.getcwd(), store=store, project=project,
+        script_fd=script_fd, answer_fd=theirs,
+    )  # fmt: skip
+    words = background.ourselves("__keep", msgspec.json.encode(asked).decode())
+    background.spawn(words, Path(os.devnull), cwd=asked.cwd, pass_fds=(script_fd, theirs))
+    os.close(theirs)
+    with open(ours, "rb") as file:
+        data = file.read()
+    try:
+        return msgspec.json.decode(data, type=Answer)
+    except msgspec.MsgspecError as error:
+        raise OutlastError(
+            "the keeper of the run died before it answered", hint="start the script again"
+        ) from error
+
+
+def _with_git(variables: dict[str, str]) -> dict[str, str]:
+    """With git's settings, beside those that the script has already."""
+    mine = settings.inherited()
+    grown = environment.with_git_settings(mine)
+    return variables | {name: value for name, value in grown.items() if mine.get(name) != value}

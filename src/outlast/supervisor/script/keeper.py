@@ -1,0 +1,176 @@
+"""The keeper: to a script that was started by itself what the supervisor is to a command.
+
+A process of its own, without a terminal, started by `eval "$(outlast shell-init)"`. It claims the run, stops what an
+earlier attempt left, saves what is found, serves the script's calls, and watches the script. When that is gone it
+stops what it left, saves, and records how it ended.
+"""
+
+import contextlib
+import signal
+from collections.abc import Callable, Iterator
+from datetime import UTC, datetime
+from pathlib import Path
+
+from outlast.core import events as ev
+from outlast.errors import OutlastError
+from outlast.processes import proc, reap
+from outlast.runs.engine.run import RunEngine
+from outlast.runs.engine.steps import append
+from outlast.store import durable
+from outlast.supervisor.attempt import before, state_file, stop
+from outlast.supervisor.attempt.attempt import Place, place_of
+from outlast.supervisor.guardian.signals import Signalled, StopSignals
+from outlast.supervisor.launch import background, environment
+from outlast.supervisor.script.pid_watch import Script
+from outlast.supervisor.socket import pipe
+from outlast.supervisor.socket.script_calls import ScriptCalls
+from outlast.supervisor.socket.server import Server
+from outlast.supervisor.socket.wire import Welcome
+
+TICK_S = 0.5
+
+OnReady = Callable[[Welcome, dict[str, str], tuple[str, ...]], None]
+
+
+class Keeper:
+    """One attempt of a script, from its first line to its end."""
+
+    def __init__(
+        self, run: RunEngine, script: Script, ears: StopSignals, on_run: Callable[[str], None]
+    ) -> None:
+        self._run, self._script, self._ears, self._on_run = run, script, ears, on_run
+        self._said: list[str] = []
+        self._log: Path | None = None
+        run.supervision.on_claimed = self._prepare
+
+    def carry(self, on_ready: OnReady) -> None:
+        """Until the script is gone and that is on record. Raises OutlastError where the run is refused; then nothing began."""
+        run = self._run
+        is_ready = False
+        try:
+            with run:
+                before.take_up_note(run)
+                with self._served() as (desk, server):
+                    self._write_state()
+                    on_ready(self._welcome(desk, server), self._variables(), tuple(self._said))
+                    is_ready, self._log = True, self._place.folder / background.LOG
+                    self._watch(server)
+                    self._after(desk, server)
+                run.finish()
+        except OutlastError as error:
+            if not is_ready:
+                raise
+            self._say(str(error))
+        finally:
+            with contextlib.suppress(OutlastError):
+                self._write_state()
+
+    # -- before ----------------------------------------------------------------------------------------------------
+
+    def _prepare(self) -> None:
+        """The run is ours, and nothing of an earlier attempt runs on."""
+        run = self._run
+        self._on_run(run.id)
+        self._place.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        self._script.record(run.journal.store.root, run.id)
+        spare = {self._script.pid, *(there.pid for there in proc.ancestors(self._script.pid))}
+        before.stop_earlier(run, self._say, spare=spare)
+
+    @property
+    def _place(self) -> Place:
+        return place_of(self._run)
+
+    @contextlib.contextmanager
+    def _served(self) -> Iterator[tuple[ScriptCalls, Server]]:
+        run = self._run
+        desk = ScriptCalls(run, self._write_state)
+        mark = environment.attempt_mark(run.id, run.journal.lease.epoch)
+        server = Server(self._place.socket, mark, desk)
+        try:
+            yield desk, server
+        finally:
+            server.close()
+
+    def _welcome(self, desk: ScriptCalls, server: Server) -> Welcome:
+        return Welcome(str(server.pipe.path), desk.found_names, desk.found_task)
+
+    def _variables(self) -> dict[str, str]:
+        run, place = self._run, self._place
+        context = place.folder / "context.md"
+        context.write_text(run.context())
+        ours = environment.for_agent(
+            run=run.id, task=run.task, epoch=run.journal.lease.epoch, socket=str(place.socket),
+            store=run.journal.store.url, budget_file=str(place.folder / "budget.json"),
+        )  # fmt: skip
+        return ours | {environment.CONTEXT_FILE: str(context)}
+
+    # -- meanwhile -------------------------------------------------------------------------------------------------
+
+    def _watch(self, server: Server) -> None:
+        """Until the script is gone. Raises AgentStopped when somebody wants the keeper to stop first."""
+        while not self._script.is_gone:
+            self._ears.wait(TICK_S, self._script, server.pipe)
+            self._hear(server)
+            if self._ears.got:
+                self._interrupt(self._ears.got[0], server)
+            stop.check_store(self._run, self._reap, self._say)
+            stop.check_calls(server, self._reap, self._say)
+            stop.take_mail(self._run, server, self._reap, self._warn)
+
+    def _hear(self, server: Server) -> None:
+        """What the script's shell told: names are on record already; an interruption is saved at once."""
+        server.hear()
+        said, server.said = server.said, []
+        for note in said:
+            number = self._script.take(note)
+            if number:
+                stop.save_now(self._run, f"signal: SIG{number} to the script", self._warn)
+                self._write_state()
+
+    # -- after -----------------------------------------------------------------------------------------------------
+
+    def _interrupt(self, why: Signalled, server: Server) -> None:
+        """A script without its keeper could record nothing: it is stopped too. Always raises."""
+        stop.stop(self._run, server, f"signal: {why.evidence}", self._reap, self._warn)
+        raise stop.stopped_by(why, whom=" to the keeper")
+
+    def _after(self, desk: ScriptCalls, server: Server) -> None:
+        """The script is gone: stop what it left, then judge. Raises AgentStopped unless it came to its end."""
+        server.stopping()
+        self._reap(stop.LEFT_GRACE_S)
+        stop.let_calls_end(server)
+        stop.check_store(self._run, self._reap, self._say)
+        stop.check_calls(server, self._reap, self._say)
+        self._hear(server)
+        ended = self._script.end()
+        if ended is not None:
+            raise ended
+        desk.finish({"exit_code": 0})
+
+    def _reap(self, grace_s: float) -> None:
+        reaped = reap.stop(self._found, first=signal.SIGTERM, grace_s=grace_s)
+        for name in reaped.escaped:
+            self._warn(f"escaped {name}"[:100], f"{name} of the attempt could not be stopped")
+
+    def _found(self) -> list[proc.Proc]:
+        scripts = pipe.holders(pipe.path_of(self._place.socket))
+        return reap.find(self._run.id, roots=scripts)
+
+    # -- words -----------------------------------------------------------------------------------------------------
+
+    def _write_state(self) -> None:
+        run = self._run
+        branch = state_file.branch_in(run.folder) if run.terms.workspace else ""
+        state_file.write(run.journal.store.root, state_file.of(run.state, run.state.status, branch=branch))
+
+    def _warn(self, level: str, text: str) -> None:
+        self._say(text)
+        self._run.drive(append(ev.Warned(at=self._run.journal.now(), level=level, text=text)))
+
+    def _say(self, text: str) -> None:
+        """On the script's standard error while that waits for us, later in a file: the terminal is the script's."""
+        if self._log is None:
+            self._said.append(text)
+            return
+        with contextlib.suppress(OSError), open(self._log, "a", opener=durable.opener) as file:
+            file.write(f"{datetime.now(UTC):%Y-%m-%dT%H:%M:%SZ} {text}\n")

@@ -1,0 +1,119 @@
+"""The process behind `outlast __keep`: it opens the script's run, waits for an earlier keeper, and answers once."""
+
+import contextlib
+import os
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import BinaryIO
+
+import msgspec
+
+from outlast.errors import OutlastError, RunRefused, WorkspaceRefused
+from outlast.runs.engine import stores
+from outlast.runs.opening.entry import terms_of
+from outlast.runs.opening.terms import Terms
+from outlast.store.protocol import Where
+from outlast.store.sqlite.store import SqliteStore
+from outlast.supervisor.guardian import workspace_lock
+from outlast.supervisor.guardian.link import Link, pair
+from outlast.supervisor.guardian.signals import StopSignals
+from outlast.supervisor.launch.run import supervised_run
+from outlast.supervisor.script import pid_watch
+from outlast.supervisor.script.attach import Answer, KeeperRequest
+from outlast.supervisor.script.keeper import Keeper
+from outlast.supervisor.script.pid_watch import Script
+from outlast.supervisor.socket.wire import Welcome
+from outlast.workspace import repo
+from outlast.workspace.capture.saver import Saver
+from outlast.workspace.repo import workspace_around
+
+_AGAIN = ("done", "cancelled")
+
+
+def keep(asked: KeeperRequest) -> None:
+    """Keep the run of a script until the script is gone. What is refused is answered, not raised."""
+    ears, script = StopSignals(_nobody()), Script(asked.pid, asked.ticks, asked.script_fd)
+    os.set_inheritable(asked.script_fd, False)
+    with open(asked.answer_fd, "wb", buffering=0) as answer:
+        os.set_inheritable(asked.answer_fd, False)
+        try:
+            _kept(asked, script, ears, answer)
+        except OutlastError as error:
+            _say(answer, Answer(error=str(error), hint=error.hint))
+        except Exception as error:
+            _say(answer, Answer(error=f"unexpected {type(error).__name__}: {error}", hint="this is a bug"))
+            raise
+
+
+def _kept(asked: KeeperRequest, script: Script, ears: StopSignals, answer: BinaryIO) -> None:
+    def ready(welcome: Welcome, variables: dict[str, str], said: tuple[str, ...]) -> None:
+        _say(answer, Answer(welcome=welcome, variables=variables, said=said))
+
+    store = stores.acquire(asked.store)
+    try:
+        while True:
+            terms = _terms(asked, store)
+            try:
+                with _alone(store, terms) as name:
+                    return Keeper(supervised_run(terms), script, ears, name).carry(ready)
+            except RunRefused:
+                if not pid_watch.wait_until_left(store.root, _in_the_way(store, terms)):
+                    raise
+    finally:
+        stores.give_back(store)
+
+
+@contextlib.contextmanager
+def _alone(store: SqliteStore, terms: Terms) -> Iterator[Callable[[str], None]]:
+    """In the workspace alone, before there is a run: one that is refused leaves none. What is given names the run."""
+    if not terms.workspace:
+        yield _unnamed
+        return
+    known = store.list(Where(task=terms.task, project=terms.project, parent=""), limit=1)
+    run = known[0].run if known and not terms.again else "(new)"
+    folder = Path(terms.workspace)
+    with workspace_lock.occupied(
+        Saver(folder, store.root).private, folder, run, terms.task, "script"
+    ) as name:
+        yield name
+
+
+def _unnamed(_: str) -> None:
+    """No workspace is told which run it is."""
+
+
+def _terms(asked: KeeperRequest, store: SqliteStore) -> Terms:
+    """The run as `outlast run` would choose it from here; a new one if the last one has come to its end."""
+    cwd = Path(asked.cwd)
+    folder: Path | None = workspace_around(cwd)
+    try:
+        repo.refuse(folder or cwd)
+    except WorkspaceRefused:
+        folder = None
+    terms = terms_of(asked.task, store=asked.store, project=asked.project, workspace=folder, files="keep")
+    known = store.list(Where(task=terms.task, project=terms.project, parent=""), limit=1)
+    return msgspec.structs.replace(terms, again=bool(known) and known[0].state.status in _AGAIN)
+
+
+def _in_the_way(store: SqliteStore, terms: Terms) -> list[str]:
+    """Whose keeper may be in the way: that of the task's last run, or of the last one in the workspace."""
+    runs = [
+        item.run for item in store.list(Where(task=terms.task, project=terms.project, parent=""), limit=1)
+    ]
+    if terms.workspace:
+        runs.append(workspace_lock.occupant(Saver(Path(terms.workspace), store.root).private))
+    return [run for run in runs if run]
+
+
+def _nobody() -> Link:
+    """A link without a guardian behind it."""
+    ours, theirs = pair()
+    theirs.close()
+    return Link(ours)
+
+
+def _say(answer: BinaryIO, what: Answer) -> None:
+    """Answer, once: the end of the pipe is what the script waits for."""
+    if not answer.closed:
+        answer.write(msgspec.json.encode(what))
+        answer.close()

@@ -1,0 +1,132 @@
+"""A script that is kept: watched by its pidfd, judged by what its shell told, and known to later starts by a file."""
+
+import contextlib
+import os
+import select
+import signal
+import time
+from collections.abc import Iterable
+from pathlib import Path
+
+import msgspec
+
+from outlast.errors import AgentStopped
+from outlast.processes import cause_of_death
+from outlast.store import locks
+from outlast.supervisor.guardian import lock
+from outlast.supervisor.socket.wire import Note
+
+FILE = "keeper.json"
+SHUTDOWN = "/run/nologin"
+LEAVING_S = 30.0  # how long a keeper may take to record that its script is gone
+_LOOK_EVERY_S = 0.05
+
+
+class Pair(msgspec.Struct, frozen=True):
+    """A keeper and its script, each named by pid and start so that no later process is taken for it."""
+
+    keeper: int
+    keeper_ticks: int
+    script: int
+    script_ticks: int
+
+    @property
+    def is_leaving(self) -> bool:
+        """The script is gone, and its keeper still puts that on record."""
+        return _lives(self.keeper, self.keeper_ticks) and not _lives(self.script, self.script_ticks)
+
+
+def _lives(pid: int, ticks: int) -> bool:
+    return bool(ticks) and locks.start_ticks(pid) == ticks and not _is_zombie(pid)
+
+
+def _is_zombie(pid: int) -> bool:
+    with contextlib.suppress(OSError):
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] in "ZX"
+    return True
+
+
+def pair_of(root: Path, run: str) -> Pair | None:
+    """Who keeps, or kept, a run; None where no keeper ever did."""
+    with contextlib.suppress(OSError, msgspec.MsgspecError):
+        return msgspec.json.decode((lock.folder_of(root, run) / FILE).read_bytes(), type=Pair)
+    return None
+
+
+def wait_until_left(root: Path, runs: Iterable[str]) -> bool:
+    """Wait while keepers of these runs only put their scripts' ends on record; whether there was anything to wait for."""
+    until_s = time.monotonic() + LEAVING_S
+    waited = False
+    for run in runs:
+        while (there := pair_of(root, run)) is not None and there.is_leaving and time.monotonic() < until_s:
+            waited = True
+            time.sleep(_LOOK_EVERY_S)
+    return waited
+
+
+class Script:
+    """The process that a keeper watches, and what its shell told of it."""
+
+    def __init__(self, pid: int, ticks: int, fd: int) -> None:
+        self.pid, self.ticks, self._fd = pid, ticks, fd
+        self._oom = cause_of_death.OomMark.take(pid)
+        self._signal = self._killed = ""
+        self._code: int | None = None
+
+    def fileno(self) -> int:
+        """Readable when it has ended."""
+        return self._fd
+
+    @property
+    def is_gone(self) -> bool:
+        return bool(select.select([self._fd], [], [], 0)[0])
+
+    def record(self, root: Path, run: str) -> None:
+        """Leave word for later starts of who keeps whom."""
+        pair = Pair(os.getpid(), locks.start_ticks(os.getpid()), self.pid, self.ticks)
+        (lock.folder_of(root, run) / FILE).write_bytes(msgspec.json.encode(pair))
+
+    def take(self, note: Note) -> str:
+        """Take in what a shell told; the signal, if one interrupted this very script just now."""
+        if note.name != str(self.pid):
+            return ""  # a script that this one started
+        match note.kind:
+            case "interrupted":
+                self._signal = note.text
+                return note.text
+            case "killed":
+                self._killed = note.text
+            case "left":
+                self._code = int(note.text) if note.text.isdigit() else None
+            case _:
+                pass
+        return ""
+
+    def end(self) -> AgentStopped | None:
+        """How it ended; None if it left by itself with 0, and no signal had told it to stop.
+
+        A script that ends with 0 after such a signal may have been cut short or may have shrugged it off. Nobody can
+        tell, so the run stays open: the next start replays what is done and finishes.
+        """
+        if self._killed:
+            return AgentStopped(f"killed (SIG{self._killed}), sender unknown", cause="signal")
+        if self._signal:
+            left = f"; it exited with {self._code}" if self._code is not None else ""
+            wanted = self._signal != "HUP" and not os.path.exists(SHUTDOWN)
+            evidence = f"SIG{self._signal} to pid {self.pid}, sender unknown{left}"
+            return AgentStopped(evidence, cause="signal", wanted=wanted, exit_code=self._code)
+        if self._code is None:
+            return self._without_a_word()
+        if self._code != 0:
+            ended = cause_of_death.of_status(self._code << 8, oom=self._oom)
+            return AgentStopped(ended.evidence, cause=ended.cause, exit_code=self._code)
+        return None
+
+    def _without_a_word(self) -> AgentStopped:
+        if self._oom.kills_since():
+            ended = cause_of_death.of_status(signal.SIGKILL, oom=self._oom)
+            return AgentStopped(ended.evidence, cause=ended.cause)
+        return AgentStopped(
+            f"pid {self.pid} is gone without a word: killed (SIGKILL), or another program took its place",
+            cause="crash",
+        )

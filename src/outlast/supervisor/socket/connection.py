@@ -1,0 +1,108 @@
+"""One connection on the supervisor's socket: whole messages, in order, with a limit on waiting."""
+
+import select
+import socket
+import struct
+import time
+from pathlib import Path
+
+from outlast.errors import OutlastError
+from outlast.supervisor.socket import wire
+
+_CHUNK = 1 << 16
+PATH_BYTES_MAX = 107  # of a socket's name, by the kernel
+AGAIN = "start the script again: what is on record is replayed, what was cut off is done again"
+_CREDENTIALS = struct.Struct("3i")
+
+
+class Gone(OutlastError):
+    """The other side closed the connection or does not answer."""
+
+    exit_code = 125
+
+
+class Connection:
+    """Sends and receives messages. Not for two threads at once."""
+
+    def __init__(self, sock: socket.socket) -> None:
+        self._sock = sock
+        self._rest: bytes | bytearray = bytearray()
+
+    @property
+    def pid(self) -> int:
+        """The process on the other side, 0 where it is none that we can see."""
+        data = self._sock.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
+        return int(_CREDENTIALS.unpack(data)[0])
+
+    def is_there(self) -> bool:
+        """Whether the other side still holds the connection. May be asked from any thread."""
+        asked = select.poll()
+        asked.register(self._sock, select.POLLRDHUP)
+        return not asked.poll(0)
+
+    def send(self, message: wire.AnyMessage) -> None:
+        try:
+            self._sock.sendall(wire.frame(message))
+        except OSError as error:
+            raise Gone(f"whoever keeps this run is gone: {error.strerror}", hint=AGAIN) from error
+
+    def answer(self, code: int, out: bytes) -> None:
+        """Answer a hook: it takes no JSON apart."""
+        try:
+            self._sock.sendall((1 + len(out)).to_bytes(4, "big") + bytes([code]) + out)
+        except OSError as error:
+            raise Gone(f"the connection is gone: {error.strerror}") from error
+
+    def receive(self, *, limit_s: float | None = None) -> wire.AnyMessage:
+        """The next message, whole within `limit_s`. Raises Gone at the end, UsageError for what is none."""
+        usual_s = self._sock.gettimeout()
+        until_s = None if limit_s is None else time.monotonic() + limit_s
+        try:
+            while True:
+                message, self._rest = wire.unframe(self._rest)
+                if message is not None:
+                    return message
+                if until_s is not None:
+                    self._sock.settimeout(max(0.001, until_s - time.monotonic()))
+                self._read()
+        finally:
+            if until_s is not None:
+                self._sock.settimeout(usual_s)
+
+    def _read(self) -> None:
+        try:
+            chunk = self._sock.recv(_CHUNK)
+        except OSError as error:
+            raise Gone(f"no answer: {error.strerror or 'timed out'}", hint=AGAIN) from error
+        if not chunk:
+            raise Gone("whoever keeps this run is gone", hint=AGAIN)
+        self._rest = bytearray(self._rest) if isinstance(self._rest, bytes) else self._rest
+        self._rest += chunk
+
+    def close(self) -> None:
+        self._sock.close()
+
+
+def connect(path: str, timeout_s: float | None = None) -> Connection:
+    """A connection to the supervisor behind a socket. Raises Gone where none listens."""
+    sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    try:
+        sock.settimeout(timeout_s)
+        sock.connect(path)
+    except OSError as error:
+        sock.close()
+        raise Gone(
+            f"no supervisor listens on {path}: {error.strerror}",
+            hint="start the script again, with `outlast run` or by itself",
+        ) from error
+    return Connection(sock)
+
+
+def listen(path: Path) -> socket.socket:
+    """A socket that only this user can reach."""
+    path.unlink(missing_ok=True)
+    sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    sock.bind(str(path))
+    path.chmod(0o600)
+    sock.listen(64)
+    return sock

@@ -1,0 +1,418 @@
+"""What scripts ask of a run through its socket: steps recorded once and replayed, effects done once, stages, memory.
+
+A script is read from its first line in every attempt, so its calls are found again by name and occurrence in the whole
+run, not only in the beat in flight. A step that ends ends a beat too, unless an effect is still under way or in doubt.
+"""
+
+import base64
+import contextlib
+import errno
+import os
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from outlast.core import events as ev
+from outlast.core.recovery import effect_key
+from outlast.core.replay import EffectRecord
+from outlast.core.values import digest
+from outlast.errors import (
+    AmbiguousOccurrence,
+    BudgetReached,
+    DidNotHappen,
+    DiskFull,
+    EffectInDoubt,
+    OutlastError,
+    ReplayMismatch,
+    StoreError,
+    UnreachedEffect,
+)
+from outlast.probes import CannotTell, Happened
+from outlast.runs.engine.beat import BeatEngine
+from outlast.runs.engine.run import RunEngine
+from outlast.runs.engine.steps import append
+from outlast.supervisor.socket.wire import Output
+
+STEP = "step "
+DID_NOT = 1  # a probe's exit code
+CANNOT_START = "the command cannot be started"
+LEAVING_S = 30.0  # how long a call waits for what a call of its name whose script died has left running
+ROOM_MIN_BYTES = 256 << 10  # with less nothing is begun: its end might not be recorded
+_NO_ROOM = (errno.ENOSPC, errno.EDQUOT)
+_ENDS_ALL = (StoreError, DiskFull, BudgetReached)
+
+Perform = Callable[[str], Output]  # given the key of an effect, empty for a step
+IsThere = Callable[[], bool]  # whether the script's side of a call still lives
+
+
+def _lives() -> bool:
+    return True
+
+
+class CommandFailed(Exception):
+    """A command of an effect ended with another code than 0: whether it did its work is not known."""
+
+
+class Halted(BaseException):
+    """The command of an effect ended after somebody began to stop it. No Exception: it stays intended, the next one looks."""
+
+    def __init__(self, output: Output) -> None:
+        super().__init__("it ended after somebody began to stop it")
+        self.output = output
+
+
+class NotThere(Exception):
+    """The program of a call is not there and would have to run. Nothing was recorded: another attempt may find it."""
+
+
+class ScriptCalls:
+    """Serves the calls of one attempt's scripts. Its methods may be called from several threads."""
+
+    def __init__(self, run: RunEngine, on_beat: Callable[[], None] = lambda: None) -> None:
+        self._run = run
+        self._on_beat = on_beat
+        self._beats = iter(run.beats())
+        self._no_more: OutlastError | None = None
+        self._beat: BeatEngine = next(self._beats)
+        self._lock = threading.RLock()
+        self._free = threading.Condition(self._lock)
+        self._counts: dict[str, int] = {}
+        self._busy: dict[str, IsThere] = {}
+        # what the attempt cannot go on after; whoever watches it looks
+        self.failure: OutlastError | None = None
+        self._acting = 0
+        self._ended: list[tuple[str, int]] = []  # steps whose beat could not end yet
+        self._known = self._read_steps()
+        self.found_names, self.found_task = self._found()
+
+    def _found(self) -> tuple[dict[str, str], str]:
+        """The names a script had when it was interrupted, and the task that was under way; nothing at the first start."""
+        state = self._run.state
+        names = dict(state.names)
+        if state.stage:
+            names.setdefault("PROGRESS_STAGE", state.stage)
+        if state.attempts < 2 or "CURRENT_TASK_ID" in names:
+            return names, names.get("CURRENT_TASK_ID", "") if state.attempts > 1 else ""
+        stages = self._run.journal.events("stage_set")
+        has_own = any(isinstance(event, ev.StageSet) and "CURRENT_TASK_ID" in event.names for event in stages)
+        return names, "" if has_own else state.task
+
+    def _read_steps(self) -> dict[tuple[str, int], ev.Decided]:
+        found = {}
+        for event in self._run.journal.events("decided"):
+            if isinstance(event, ev.Decided) and event.name.startswith(STEP):
+                found[event.name, event.occurrence] = event
+        return found
+
+    def _next_beat(self) -> BeatEngine:
+        """Raises what forbids another beat, a spent budget say, to everybody who asks for one from then on."""
+        if self._no_more is not None:
+            raise self._no_more
+        try:
+            beat: BeatEngine = next(self._beats)
+        except OutlastError as error:
+            self._no_more = error
+            raise
+        return beat
+
+    # -- failing -------------------------------------------------------------------------------------------------
+
+    @contextlib.contextmanager
+    def _noting(self) -> Iterator[None]:
+        """What keeps this from being recorded ends the attempt: after a failed append nothing more is written."""
+        try:
+            yield
+        except _ENDS_ALL as error:
+            self.fail(error)
+            raise
+        except OSError as error:
+            if error.errno not in _NO_ROOM:
+                raise
+            raise self.fail(self._no_room()) from error
+
+    def fail(self, error: OutlastError) -> OutlastError:
+        """The attempt is to end with this error; the first one counts."""
+        self.failure = self.failure or error
+        return error
+
+    def _no_room(self) -> DiskFull:
+        url = self._run.journal.store.url
+        return DiskFull(f"the disk under {url} is full: nothing is begun", hint="make room, then start again")
+
+    def _check_usable(self) -> None:
+        """Raise, before anything is done, where its end could not be recorded."""
+        if self.failure is not None:
+            raise OutlastError(f"the attempt ends: {self.failure}", hint=self.failure.hint)
+        store = self._run.journal.store
+        if store.low or _room_bytes(store.root) < ROOM_MIN_BYTES:
+            raise self._no_room()
+
+    # -- steps ---------------------------------------------------------------------------------------------------
+
+    def step(
+        self, name: str, perform: Perform, *, words: tuple[str, ...] = (), retry_failed: bool = False,
+        missing: int = 0, is_there: IsThere = _lives,
+    ) -> tuple[Output, bool]:  # fmt: skip
+        """The recorded output of this call, or that of performing it now, recorded; and whether it was replayed.
+
+        One that was killed or stopped has no result: it is not recorded, and counts as a call all the same. Raises NotThere
+        where its program is `missing` and would have to run; ReplayMismatch where a name that is used more than once was
+        recorded with other words.
+        """
+        named = STEP + name
+        with self._noting(), self._turn(named, is_there) as occurrence:
+            self._check_usable()
+            recorded = self._known.get((named, occurrence))
+            if recorded is not None:
+                value = self._run.journal.value(recorded.value)
+                output = _output(value)
+                if output.exit_code == 0 or not retry_failed:
+                    self._compare(named, occurrence, value, words)
+                    self._counts[named] = occurrence
+                    return output, True
+            # whatever comes of it: after a restart the n-th call is the n-th
+            self._counts[named] = occurrence
+            if missing:
+                raise NotThere
+            output = perform("")
+            if output.missing or output.killed or output.stopped:
+                return output, False
+            if output.unkept:
+                raise DiskFull(
+                    f"what step {name!r} printed cannot be kept: {output.unkept}",
+                    hint="make room, then start again",
+                )
+            self._record(named, occurrence, output, words)
+            return output, False
+
+    def _compare(self, named: str, occurrence: int, value: Any, words: tuple[str, ...]) -> None:
+        """Calls of one name are told apart by their order alone, so they must be the same calls as before."""
+        known = value.get("words", "") if isinstance(value, dict) else ""
+        is_alone = occurrence == 1 and (named, 2) not in self._known
+        if is_alone or not known or known == _digest(words):
+            return
+        name = named.removeprefix(STEP)
+        raise ReplayMismatch(
+            f"call {occurrence} of step {name!r} was recorded with another command; nothing was run",
+            hint=f'calls of one name must come in the same order again: give each its own, as `outlast step "{name} $ITEM" -- …`',
+        )
+
+    def _record(self, named: str, occurrence: int, output: Output, words: tuple[str, ...]) -> None:
+        with self._lock:
+            journal = self._run.journal
+            value = journal.payload(_plain(output) | ({"words": _digest(words)} if words else {}))
+            event = ev.Decided(
+                at=journal.now(), beat=self._beat.number, name=named, occurrence=occurrence, value=value
+            )
+            self._ended.append((named.removeprefix(STEP), output.exit_code))
+            if self._may_end():
+                journal.later(event)
+                self._end_beat()
+            else:
+                self._run.drive(append(event, in_beat=True))
+            self._known[named, occurrence] = event
+
+    def _may_end(self) -> bool:
+        return not self._acting and not self._run.in_doubt()
+
+    def _end_beat(self) -> None:
+        """End the open beat with the steps that ended in it."""
+        if self._beat.closed:  # it was the last one: whoever was under way is told why
+            self._beat = self._next_beat()
+        result = [{"step": name, "exit_code": code} for name, code in self._ended]
+        try:
+            self._beat.done(result[0] if len(result) == 1 else result)
+        except UnreachedEffect:
+            return  # it ends with a later step, when what is in doubt is settled
+        self._ended.clear()
+        with contextlib.suppress(*_ENDS_ALL), self._noting():  # the step is on record: it is not what failed
+            self._beat = self._next_beat()
+            self._on_beat()
+
+    def finish(self, result: object) -> None:
+        """The command ended well: its last beat is done."""
+        if self.failure is not None:
+            raise self.failure
+        with self._lock:
+            self._ended.clear()
+            try:
+                self._beat.done(result)
+            except UnreachedEffect as error:
+                raise self._in_doubt() or error from error
+            self._on_beat()
+
+    def _in_doubt(self) -> EffectInDoubt | None:
+        """What a person must settle before the run can end; None where nothing is in doubt."""
+        doubts = self._run.state.in_doubt
+        if not doubts:
+            return None
+        names = ", ".join(f"effect {effect.id} {effect.name!r}" for effect in doubts)
+        run, verb = self._run.id, "is" if len(doubts) == 1 else "are"
+        return EffectInDoubt(
+            f"the command ended with 0 and {names} {verb} in doubt",
+            hint=f"look whether it happened, then `outlast settle {run} {doubts[0].id} --happened` or `--did-not`",
+        )
+
+    # -- effects -------------------------------------------------------------------------------------------------
+
+    def effect(
+        self, name: str, words: tuple[str, ...], perform: Perform, *, key: str = "", unknown: str = "",
+        probe: Callable[[str], int] | None = None, missing: int = 0, is_there: IsThere = _lives,
+    ) -> Output | None:  # fmt: skip
+        """The recorded outcome of this effect, or that of performing it now: intent first, outcome after; None if given up.
+
+        Where the program is `missing` it is not even intended: raises NotThere. One whose program could not be started after all did not
+        happen, and is tried again as long as its beat is open. Unlike a step, one without an outcome is not counted: the
+        next call of its name means it.
+
+        Raises EffectInDoubt, EffectFailed, ReplayMismatch: then the command was not performed, or it is not known; and Halted
+        where it was stopped.
+        """
+        named = f"effect {name}"
+        with self._noting(), self._turn(named, is_there) as occurrence:
+            self._check_usable()
+            own = key or effect_key(self._run.id, 0, name, occurrence)
+            with self._lock:
+                beat = self._beat
+                known = beat.recorded(name, own)
+                if missing and known is None:
+                    raise NotThere
+                self._acting += 1
+            try:
+                result = beat.act(
+                    name, self._performing(perform, own), list(words), key=own, probe=_probing(probe, own),
+                    unknown=unknown.replace("-", "_") or None, retry=_retries(known, beat.number),
+                )  # fmt: skip
+            finally:
+                with self._lock:
+                    self._acting -= 1
+                    if self._ended and self._may_end():
+                        self._end_beat()
+            self._counts[named] = occurrence
+        return None if result is None else _output(result)
+
+    def _performing(self, perform: Perform, key: str) -> Callable[[list[str]], Any]:
+        def act(words: list[str]) -> Any:
+            output = perform(key)
+            if output.missing:
+                raise DidNotHappen(f"{CANNOT_START}: {output.missing}")
+            if output.stopped:
+                raise Halted(output)
+            if output.unkept:  # it happened all the same
+                self.fail(self._no_room())
+            if output.exit_code != 0:
+                raise CommandFailed(f"the command ended with {output.exit_code}")
+            return _plain(output)
+
+        return act
+
+    # -- notes ---------------------------------------------------------------------------------------------------
+
+    def stage(self, stage: str | None, names: dict[str, str]) -> None:
+        """Put a stage and a script's own names on record, if they are new."""
+        with self._noting(), self._lock:
+            state, journal = self._run.state, self._run.journal
+            known = dict(state.names)
+            news = {name: value for name, value in names.items() if known.get(name, "") != value}
+            if not news and stage in (None, state.stage):
+                return
+            said = state.stage if stage is None else stage
+            self._run.drive(append(ev.StageSet(at=journal.now(), stage=said, names=news)))
+        self._on_beat()
+
+    def remember(self, name: str, uri: str) -> None:
+        with self._noting(), self._lock:
+            self._run.drive(append(self._remembered(name, uri)))
+
+    def _remembered(self, name: str, uri: str) -> ev.AnyEvent:
+        from outlast.runs.engine.beat import check_memory, make_ref
+
+        ref = make_ref(name, uri, "", self._run.folder)
+        check_memory(self._run.state.memory, (ref,))
+        return ev.Remembered(at=self._run.journal.now(), ref=ref)
+
+    # -- occurrences ---------------------------------------------------------------------------------------------
+
+    @contextlib.contextmanager
+    def _turn(self, named: str, is_there: IsThere) -> Iterator[int]:
+        """One call of a name at a time: two at once could not be told apart after a crash.
+
+        One whose script died is waited for: what it left running is stopped before its turn ends.
+        """
+        until_s = time.monotonic() + LEAVING_S
+        with self._free:
+            while (other := self._busy.get(named)) is not None:
+                if other() or not self._free.wait(until_s - time.monotonic()):
+                    raise AmbiguousOccurrence(
+                        f"two calls of {named!r} run at once", hint="give each another name"
+                    )
+            self._busy[named] = is_there
+            occurrence = self._counts.get(named, 0) + 1
+        try:
+            yield occurrence
+        finally:
+            with self._free:
+                del self._busy[named]
+                self._free.notify_all()
+
+
+def _retries(known: EffectRecord | None, beat: int) -> int:
+    """One more try for what could not be started before, unless the script has gone on without it since."""
+    return (
+        known.failures if known is not None and known.state == "failed" and known.intent.beat == beat else 0
+    )
+
+
+def _probing(probe: Callable[[str], int] | None, key: str) -> Callable[[list[str]], object] | None:
+    if probe is None:
+        return None
+
+    def look(words: list[str]) -> object:
+        code = probe(key)
+        if code == 0:
+            return Happened(_plain(Output(0)))
+        return (
+            DidNotHappen("the probe says so")
+            if code == DID_NOT
+            else CannotTell(f"the probe ended with {code}")
+        )
+
+    return look
+
+
+def _digest(words: tuple[str, ...]) -> str:
+    return digest(msgspec.json.encode(words))
+
+
+def _room_bytes(folder: Path) -> int:
+    """How much can still be written there; where nobody can tell, enough."""
+    try:
+        found = os.statvfs(folder)
+    except OSError:
+        return ROOM_MIN_BYTES
+    return found.f_bavail * found.f_frsize
+
+
+def _plain(output: Output) -> dict[str, Any]:
+    """As it is recorded: texts as texts, so that exports mask what is in them; other bytes in base64."""
+    told: dict[str, Any] = {"exit_code": output.exit_code}
+    for name, data in (("out", output.out), ("err", output.err)):
+        try:
+            told[name] = data.decode()
+        except UnicodeDecodeError:
+            told[f"{name}64"] = base64.b64encode(data).decode()
+    return told | ({"cut": output.cut} if output.cut else {})
+
+
+def _output(value: Any) -> Output:
+    if not isinstance(value, dict) or not isinstance(value.get("exit_code"), int):
+        return Output(0, msgspec.json.encode(value) + b"\n")  # a person settled it with a result of their own
+    out, err = (
+        base64.b64decode(value[f"{name}64"]) if f"{name}64" in value else str(value.get(name, "")).encode()
+        for name in ("out", "err")
+    )
+    return Output(value["exit_code"], out, err, int(value.get("cut", 0)))

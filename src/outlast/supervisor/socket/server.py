@@ -1,0 +1,375 @@
+"""The supervisor's socket: a thread takes connections, each is served by one of its own until it is closed."""
+
+import contextlib
+import itertools
+import os
+import signal
+import socket
+import struct
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Protocol
+
+import msgspec
+
+from outlast.errors import EffectFailed, EffectInDoubt, OutlastError
+from outlast.processes import cause_of_death, proc, reap, signals
+from outlast.store import durable
+from outlast.supervisor.socket import connection, pipe
+from outlast.supervisor.socket.connection import Connection, Gone
+from outlast.supervisor.socket.script_calls import CANNOT_START, Halted, NotThere, ScriptCalls
+from outlast.supervisor.socket.wire import (
+    Call,
+    Hook,
+    Note,
+    Order,
+    Output,
+    Report,
+    Shim,
+    Started,
+    Verdict,
+    Welcome,
+)
+
+REFUSED, NOT_FOUND = 125, 127
+CONNECTIONS_MAX = 64
+SILENT_S = 10.0  # how long a connection may take to say what it wants
+ORPHAN_GRACE_S = 2.0  # for the command of a call whose script's side died
+_KILLED = 128 + signal.SIGKILL
+_RETRY_S = 0.05
+_CREDENTIALS = struct.Struct("3i")
+
+
+class ScriptGone(BaseException):
+    """A script died inside its call. No Exception: its effect stays as it was intended, and the next attempt looks."""
+
+
+class Minds(Protocol):
+    """Whoever minds an agent: it answers the agent's hooks, and says what may be run below it."""
+
+    def hook(self, data: bytes, is_there: Callable[[], bool]) -> tuple[bytes, int]: ...
+    def shim(self, shim: Shim, perform: Callable[[], int]) -> tuple[str, int]: ...
+
+
+class Server:
+    """Serves the scripts of one attempt. Calls of another attempt, or of another user, are refused."""
+
+    def __init__(
+        self,
+        path: Path,
+        mark: str,
+        desk: ScriptCalls,
+        minds: Minds | None = None,
+        *,
+        silent_s: float = SILENT_S,
+    ) -> None:
+        self.path = path
+        self._silent_s = silent_s
+        self._numbers = itertools.count(1)
+        self._stop_ns = 0
+        # what could not be stopped, by kind and name of its call
+        self._left: dict[tuple[str, str], list[proc.Proc]] = {}
+        self._sweep()
+        self._minds = minds
+        self._mark, self._desk = mark, desk
+        self.pipe = pipe.Pipe(pipe.path_of(path))
+        self._listening = connection.listen(path)
+        self._room = threading.BoundedSemaphore(CONNECTIONS_MAX)
+        self._open: set[socket.socket] = set()
+        self._closed = False
+        self.said: list[Note] = []  # how shells fared, to be taken away by whoever keeps the run
+        threading.Thread(target=self._accept, name="outlast-socket", daemon=True).start()
+
+    @property
+    def busy(self) -> bool:
+        """Whether a call is being served."""
+        return bool(self._open)
+
+    @property
+    def failure(self) -> OutlastError | None:
+        """What a call met that the attempt cannot go on after."""
+        return self._desk.failure
+
+    def stopping(self) -> None:
+        """Somebody is about to stop what runs: whatever ends from now on has no result."""
+        self._stop_ns = self._stop_ns or time.monotonic_ns()
+
+    def hear(self) -> None:
+        """Put on record what shells told since the last look."""
+        for note in self.pipe.notes():
+            with contextlib.suppress(OutlastError):  # what cannot be recorded must not cost the rest
+                self._note(note)
+
+    def close(self) -> None:
+        """Serve nobody any more. Calls under way lose their connection, and what they did is in doubt."""
+        self._closed = True
+        self.hear()
+        self.pipe.close()
+        self.path.unlink(missing_ok=True)
+        for sock in (self._listening, *self._open):
+            with contextlib.suppress(OSError):
+                sock.shutdown(socket.SHUT_RDWR)
+        self._listening.close()
+        self._sweep()
+
+    def _sweep(self) -> None:
+        """Remove the outputs that somebody who died left beside the socket."""
+        with contextlib.suppress(OSError):
+            for path in self.path.parent.iterdir():
+                if path.name.startswith((f"{self.path.name}.in-", f"{self.path.name}.out-")):
+                    path.unlink(missing_ok=True)
+
+    def _accept(self) -> None:
+        """Until we are closed: one connection that cannot be taken does not cost the next ones."""
+        while not self._closed:
+            try:
+                sock, _ = self._listening.accept()
+            except OSError:  # no descriptors, or the caller was gone already
+                time.sleep(_RETRY_S)
+                continue
+            self._room.acquire()
+            try:
+                threading.Thread(target=self._serve, args=(sock,), name="outlast-call", daemon=True).start()
+            except RuntimeError:  # no more threads: the caller is told by the end of its connection
+                sock.close()
+                self._room.release()
+                time.sleep(_RETRY_S)
+
+    def _serve(self, sock: socket.socket) -> None:
+        self._open.add(sock)
+        try:
+            with sock, contextlib.suppress(Gone, ScriptGone):
+                there = Connection(sock)
+                if _uid(sock) not in (os.getuid(), 0):
+                    there.send(Verdict(allowed=False, reason="another user's process"))
+                    return
+                self._answer(there)
+        finally:
+            self._open.discard(sock)
+            self._room.release()
+
+    def _answer(self, there: Connection) -> None:
+        try:
+            message = there.receive(limit_s=self._silent_s)
+            if message.attempt != self._mark:
+                raise OutlastError(
+                    "this process belongs to an attempt that is over",
+                    hint="it should have been stopped: end it",
+                )
+            match message:
+                case Call():
+                    self._end(there, self._answered(there, message))
+                case Note():
+                    there.send(Verdict(allowed=True, body=msgspec.Raw(self._note(message))))
+                case Hook() if self._minds is not None:
+                    out, code = self._minds.hook(message.data, there.is_there)
+                    there.answer(code, out)
+                case Shim() if self._minds is not None:
+                    there.send(self._shim(there, message, self._minds))
+                case _:
+                    there.send(Verdict(allowed=False, reason=f"cannot serve {type(message).__name__}"))
+        except Gone:
+            raise
+        except OutlastError as error:
+            there.send(Order(do="refuse", exit_code=REFUSED, reason=str(error), hint=error.hint))
+        except Exception as error:  # what is wrong here must not cost the script its answer
+            there.send(Order(do="refuse", exit_code=REFUSED, reason=f"{type(error).__name__}: {error}"))
+
+    def _end(self, there: Connection, order: Order) -> None:
+        """Send the last order of a call. A file that goes with it stays until the other side has read it, or died."""
+        try:
+            there.send(order)
+            if order.output:
+                with contextlib.suppress(Gone):
+                    there.receive()
+        finally:
+            if order.output:
+                Path(order.output).unlink(missing_ok=True)
+
+    # -- calls ---------------------------------------------------------------------------------------------------
+
+    def _answered(self, there: Connection, call: Call) -> Order:
+        try:
+            return self._call(there, call)
+        except NotThere:
+            return Order(do="missing", exit_code=call.missing)
+        except Halted as halted:
+            return Order(
+                do="refuse", exit_code=halted.output.exit_code or REFUSED,
+                reason=f"effect {call.name!r} was stopped, and it is not known whether it happened",
+                hint="start the script again: it is looked up first",
+            )  # fmt: skip
+
+    def _call(self, there: Connection, call: Call) -> Order:
+        if self._stop_ns:
+            raise OutlastError("the attempt is being stopped", hint=connection.AGAIN)
+        if call.names:
+            self._desk.stage(None, call.names)
+        outputs: list[Output] = []
+
+        def perform(key: str) -> Output:
+            outputs.append(self._order(there, Order(do="run", key=key), call))
+            return outputs[-1]
+
+        if call.kind == "step":
+            output, replayed = self._desk.step(
+                call.name, perform, words=call.words, retry_failed=call.retry_failed, missing=call.missing,
+                is_there=there.is_there,
+            )  # fmt: skip
+            return self._ended(output, replay=replayed)
+
+        def probe(key: str) -> int:
+            answer = self._order(there, Order(do="probe", key=key), call)
+            if answer.stopped:
+                raise Halted(answer)
+            return answer.exit_code
+
+        try:
+            outcome = self._desk.effect(
+                call.name, call.words, perform, key=call.key, unknown=call.unknown,
+                probe=probe if call.probe else None, missing=call.missing, is_there=there.is_there,
+            )  # fmt: skip
+        except (EffectInDoubt, EffectFailed) as error:
+            last = outputs[-1] if outputs else Output(NOT_FOUND if CANNOT_START in str(error) else REFUSED)
+            if last.missing:  # the script's side has said so
+                return Order(do="done", exit_code=last.exit_code)
+            code = last.exit_code if last.exit_code > 0 else REFUSED
+            return Order(do="refuse", exit_code=code, reason=str(error), hint=error.hint)
+        if outcome is None:  # given up: as it ended just now, else as if it had gone well
+            outcome = Output(outputs[-1].exit_code if outputs else 0)
+        return self._ended(outcome, replay=not outputs)
+
+    def _ended(self, output: Output, *, replay: bool) -> Order:
+        if not replay:
+            return Order(do="done", exit_code=output.exit_code)
+        return Order(do="replay", exit_code=output.exit_code, output=self._spooled(output))
+
+    def _order(self, there: Connection, order: Order, call: Call | None = None) -> Output:
+        """Have the script's side do something, and wait for what comes of it.
+
+        Raises ScriptGone if it dies: then what was started for it is dead too.
+        """
+        self._refuse_left(call)
+        mark, first = f"{self._mark}.{next(self._numbers)}", None
+        oom = cause_of_death.OomMark.take(os.getpid())
+        above = proc.look(there.pid) if there.pid else None
+        try:
+            there.send(msgspec.structs.replace(order, call=mark))
+            report = there.receive()
+            if isinstance(report, Started):
+                first = _child(report.pid, above)
+                there.send(Verdict(allowed=True))
+                report = there.receive()
+        except Gone as error:
+            self._stop_orphans(mark, first, call)
+            raise ScriptGone(str(error)) from error
+        if not isinstance(report, Report):
+            raise OutlastError(f"a report was due, not {type(report).__name__}")
+        return msgspec.structs.replace(
+            _taken(report.output) if report.output else Output(report.exit_code),
+            missing=report.missing,
+            # A shell tells with an exit code that the kernel killed its child for memory: that is no result either.
+            killed=report.killed or (report.exit_code == _KILLED and oom.kills_since() > 0),
+            stopped=report.stopped or self._is_too_late(report.ended_ns),
+            unkept=report.unkept,
+        )
+
+    def _is_too_late(self, ended_ns: int) -> bool:
+        """Whether a command that ended then may have ended because it was being stopped."""
+        return bool(self._stop_ns) and (not ended_ns or ended_ns >= self._stop_ns)
+
+    def _stop_orphans(self, mark: str, first: proc.Proc | None, call: Call | None) -> None:
+        """Stop what was started for a call whose script's side died: before that its name is not free."""
+        if self._stop_ns or call is None:
+            return  # everything is being stopped, and nothing is begun after that
+
+        def found() -> list[proc.Proc]:
+            return list(reap.search_call(mark, root=first))
+
+        if reap.stop(found, grace_s=ORPHAN_GRACE_S).escaped:
+            self._left[call.kind, call.name] = found()
+
+    def _refuse_left(self, call: Call | None) -> None:
+        """Nothing is begun or believed as long as an earlier self of the call may still be at work."""
+        left = self._left.get((call.kind, call.name), []) if call is not None else []
+        alive = [there for there in left if signals.is_there(there)]
+        if alive and call is not None:
+            raise OutlastError(
+                f"an earlier call of {call.kind} {call.name!r} still runs and could not be stopped:"
+                f" {proc.describe(alive[0].pid)}",
+                hint="end it, then start the script again",
+            )
+
+    def _spooled(self, output: Output) -> str:
+        """A recorded output in a file of its own, which the script's side reads."""
+        path = self.path.with_name(f"{self.path.name}.out-{os.getpid()}-{next(self._numbers)}")
+        with open(path, "wb", opener=durable.opener) as file:
+            file.write(msgspec.msgpack.encode(output))
+        return str(path)
+
+    def _shim(self, there: Connection, shim: Shim, minds: "Minds") -> Order:
+        """A program that may reach outside runs on the other side, if it may."""
+
+        def perform() -> int:
+            output = self._order(there, Order(do="run"))
+            if output.stopped:
+                raise ScriptGone("it was stopped")
+            return output.exit_code
+
+        reason, code = minds.shim(shim, perform)
+        return (
+            Order(do="refuse", exit_code=REFUSED, reason=reason)
+            if reason
+            else Order(do="done", exit_code=code)
+        )
+
+    # -- notes ---------------------------------------------------------------------------------------------------
+
+    def _note(self, note: Note) -> bytes:
+        """Put a note on record; the answer to it, as JSON."""
+        match note.kind:
+            case "hello":
+                welcome = Welcome(str(self.pipe.path), self._desk.found_names, self._desk.found_task)
+                return msgspec.json.encode(welcome)
+            case "stage":
+                self._desk.stage(note.text, note.names)
+            case "remember":
+                self._desk.remember(note.name, note.text)
+            case "interrupted" | "went_on" | "killed" | "left":
+                self.said.append(note)
+                self._desk.stage(None, note.names)
+            case "names" | "text":
+                self._desk.stage(None, note.names)
+        return b"null"
+
+
+def _child(pid: int, above: proc.Proc | None) -> proc.Proc | None:
+    """The process behind a pid that the script's side told, if it is its child in our own view of processes.
+
+    Raises Gone where the script's side was there and is dead: then its child is another's, and must not begin.
+    """
+    if above is None:
+        return None
+    found = proc.look(pid)
+    if found is not None and found.ppid == above.pid:
+        return found
+    if not signals.is_there(above):
+        raise Gone("it was killed before its command began")
+    return None
+
+
+def _taken(name: str) -> Output:
+    """What a command printed, from the file that the script's side left."""
+    path = Path(name)
+    try:
+        return msgspec.msgpack.decode(path.read_bytes(), type=Output)
+    finally:
+        path.unlink(missing_ok=True)
+
+
+def _uid(sock: socket.socket) -> int:
+    """The user behind a connection, as the kernel says."""
+    data = sock.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
+    return int(_CREDENTIALS.unpack(data)[1])

@@ -1,0 +1,348 @@
+"""From what a person typed, or from what an earlier start recorded, to a supervisor at work. Refused before anything starts."""
+
+import hashlib
+import os
+import re
+import shlex
+import shutil
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+
+import msgspec
+
+from outlast import settings
+from outlast.agents import Adapter, registry
+from outlast.core import budget as budgets, events as ev
+from outlast.core.values import Allowance
+from outlast.errors import RunRefused, UsageError, WorkspaceRefused
+from outlast.processes.programs import CannotStart, find_program
+from outlast.runs import reader
+from outlast.runs.engine import stores
+from outlast.runs.engine.run import RunEngine
+from outlast.runs.opening import admission
+from outlast.runs.opening.entry import terms_of
+from outlast.runs.opening.terms import Terms, budget_of
+from outlast.store.protocol import Summary, Where
+from outlast.store.sqlite.store import SqliteStore
+from outlast.supervisor.attempt.attempt import known_agent
+from outlast.supervisor.budget import check as budget_check
+from outlast.supervisor.guardian.link import Link
+from outlast.supervisor.guardian.workspace_lock import Kind, occupant, occupied
+from outlast.supervisor.launch import launch as supervisor_launch
+from outlast.supervisor.launch.launch import Launch
+from outlast.supervisor.launch.run import supervised_run
+from outlast.supervisor.script import pid_watch
+from outlast.supervisor.supervisor import Supervisor
+from outlast.workspace import repo
+from outlast.workspace.capture.saver import Saver
+from outlast.workspace.repo import workspace_around
+
+NAMED_MAX = 64
+_SLUG = re.compile(r"[^A-Za-z0-9._-]+")
+
+
+class RunRequest(msgspec.Struct, frozen=True, kw_only=True):
+    """What a person asks for; None and empty where nothing was said."""
+
+    words: tuple[str, ...]
+    task: str = ""
+    issue: str = ""
+    goal: str | None = None
+    done: tuple[str, ...] | None = None
+    invariants: tuple[str, ...] | None = None
+    budget: tuple[str, ...] | None = None
+    until: str | None = None
+    reserve: str | None = None
+    workspace: str | None = None
+    cwd: str = ""
+    store: str | None = None
+    project: str | None = None
+    files: str = "keep"
+    rounds: int = 5
+    restarts: int = 50
+    parks: int = 6
+    stall: int = 30
+    share: bool = False
+    amend: bool = False
+    again: bool = False
+    moved: bool = False
+    headless: bool = False
+    plain: bool = False
+    accept_unknown: bool = False
+    gateway: str | None = None
+    setup: str = ""
+
+
+def check(asked: RunRequest) -> None:
+    """Refuse what makes no sense wherever it is to work, before anything is made for it. Raises OutlastError."""
+    if not asked.words:
+        raise UsageError("there is no command to run", hint="outlast run --task 1411 -- CMD …")
+    _terms(asked, None)
+    if "/" not in asked.words[0] or os.path.isabs(asked.words[0]):
+        program_of(asked.words[0], "/")
+
+
+def start(asked: RunRequest, link: Link, say: Callable[[str], None]) -> int:
+    """Carry a command that a person typed; the exit code. Raises OutlastError where it is refused.
+
+    A workspace that is gone comes back from its save when the run is taken up; so may the program in it.
+    """
+    check(asked)
+    cwd = Path(asked.cwd or Path.cwd())
+    if not cwd.is_dir() and asked.workspace != str(cwd):
+        raise UsageError(f"the folder {cwd} is not there", hint="make it, or work in another")
+    variables = inherited()
+    program = (
+        program_of(asked.words[0], str(cwd)) if cwd.is_dir() else _program_to_come(asked.words[0], str(cwd))
+    )
+    folder = _workspace(asked, cwd, say)
+    launch = supervisor_launch.recorded(
+        asked.words, program, cwd, variables, issue=asked.issue, rounds=asked.rounds, restarts=asked.restarts,
+        parks=asked.parks, stall=asked.stall, share=asked.share, setup=asked.setup, plain=asked.plain, accept_unknown=asked.accept_unknown,
+    )  # fmt: skip
+    adapter = known_agent(launch)
+    if adapter is not None:
+        check_version(adapter, asked.words, program, say)
+        variables |= registry.assigned(asked.words)
+    elif not asked.plain and (hidden := registry.below(asked.words)):
+        say(
+            f"{hidden[0]} below {hidden[1]} is run as a plain command: its calls are not guarded; give it directly"
+        )
+    headless = asked.headless or (adapter is not None and adapter.is_headless(asked.words))
+    launch = msgspec.structs.replace(launch, interactive=not headless and os.isatty(0) and os.isatty(1))
+    if budget_check.by_gateway(asked.gateway, adapter, launch, variables, say):
+        launch = msgspec.structs.replace(launch, gateway=True, gateway_yes=asked.gateway == "yes")
+    terms = _terms(asked, folder)
+    if budget_check.is_auto(asked.budget):
+        terms = _by_experience(terms, adapter, launch, variables, say)
+    else:
+        budget_check.check(terms.budget, adapter, launch, variables, say)
+    run = supervised_run(terms, typed=True)
+    _look_at_the_last(run, asked, say)
+    return _carry(run, launch, variables, link, say)
+
+
+def _terms(asked: RunRequest, folder: Path | None) -> Terms:
+    return terms_of(
+        asked.task or _task_of(asked.words), goal=asked.goal, done=asked.done, invariants=asked.invariants,
+        budget=_budget(asked), store=asked.store, project=asked.project, workspace=folder,
+        files=asked.files, moved=asked.moved, amend=asked.amend, again=asked.again or not asked.task,
+    )  # fmt: skip
+
+
+def _budget(asked: RunRequest) -> Allowance | None:
+    """The limits that were typed. A reserve of those that experience will choose is kept with them."""
+    if not budget_check.is_auto(asked.budget):
+        return budget_of(asked.budget, asked.until, asked.reserve)
+    share = None if asked.reserve is None else budgets.reserve(asked.reserve)
+    found = budget_of(None, asked.until) or Allowance()
+    return msgspec.structs.replace(found, reserve_pct=share)
+
+
+def program_of(word: str, cwd: str) -> str:
+    """Where a program is. Raises UsageError."""
+    try:
+        return find_program(word, inherited().get("PATH", os.defpath), cwd)
+    except CannotStart as error:
+        raise UsageError(str(error), hint=error.hint) from error
+
+
+def _program_to_come(word: str, cwd: str) -> str:
+    """The same in a folder that is not there yet; its own programs come with it."""
+    return os.path.join(cwd, word) if "/" in word else program_of(word, "/")
+
+
+def _by_experience(
+    terms: Terms,
+    adapter: Adapter | None,
+    launch: Launch,
+    variables: dict[str, str],
+    say: Callable[[str], None],
+) -> Terms:
+    store = stores.acquire(terms.store or settings.load()["store"] or None)
+    try:
+        terms = admission.in_known_project(terms, store)
+        return budget_check.by_experience(store, terms, adapter, launch, variables, say)
+    finally:
+        stores.give_back(store)
+
+
+def _look_at_the_last(run: RunEngine, asked: RunRequest, say: Callable[[str], None]) -> None:
+    """What the task's last run makes of what is asked for now. Raises RunRefused for terms that it cannot take any more."""
+    if run.terms.again:
+        return
+    store = stores.acquire(run.terms.store or run.settings["store"] or None)
+    try:
+        known = store.list(Where(task=run.task, project=run.terms.project, parent=""), limit=1)
+        if known and known[0].state.status == "done":
+            other = " and ".join(_differences(store, known[0], asked))
+            if other:
+                say(f"it was done with another {other}; to run it anew with this one, say --again")
+        if known and known[0].state.status == "failed" and asked.amend:
+            raise RunRefused(
+                f"run {known[0].run} of task {run.task!r} has failed, and --amend changes only what goes on",
+                hint=f"`outlast resume {known[0].run}` gives it another try as it is; --again starts a new run like this",
+            )
+    finally:
+        stores.give_back(store)
+
+
+def _differences(store: SqliteStore, summary: Summary, asked: RunRequest) -> Iterator[str]:
+    """In what the task that is asked for is another one than this run, as people call it."""
+    contract, launch = reader.contract(store, summary.state), launch_of(store, summary)
+    pairs = (
+        ("goal", asked.goal, contract.goal),
+        ("--done", asked.done, contract.checks),
+        ("--invariant", asked.invariants, contract.invariants),
+        ("command", asked.words, tuple(launch.words) if launch is not None else asked.words),
+    )
+    yield from (name for name, wanted, was in pairs if wanted is not None and wanted != was)
+
+
+def resume(
+    url: str,
+    summary: Summary,
+    launch: Launch,
+    link: Link,
+    say: Callable[[str], None],
+    *,
+    opened: bool = False,
+) -> int:
+    """Carry on a run as its last start recorded it; the exit code. The store must not be open here: it has threads.
+
+    `opened`: a person is at the terminal this once, also where the command is headless.
+    """
+    launch = _at_terminal(launch, summary, opened=opened)
+    variables, missing = supervisor_launch.environment_of(launch, inherited())
+    settings.adopt(variables)  # checks and git need its PATH as much as the command does
+    launch = supervisor_launch.with_settings_of_now(launch)
+    if known_agent(launch) is not None:
+        variables |= registry.assigned(launch.words)
+    budget_check.check_again(known_agent(launch), launch, variables, say)
+    if missing:
+        path = settings.user_folder() / supervisor_launch.SECRETS_FILE
+        more = f" and {len(missing) - NAMED_MAX} more" if len(missing) > NAMED_MAX else ""
+        names = ", ".join(missing[:NAMED_MAX]) + more
+        say(f"not set here, but at the first start: {names}; values belong into {path}")
+    state = summary.state
+    terms = terms_of(
+        state.task, store=url, project=summary.project, workspace=state.workspace or None, files="keep"
+    )
+    return _carry(supervised_run(terms), launch, variables, link, say, "resumed")
+
+
+def _at_terminal(launch: Launch, summary: Summary, *, opened: bool) -> Launch:
+    """The launch with or without a terminal. Raises UsageError for a session with an agent where there is none."""
+    here = os.isatty(0) and os.isatty(1)
+    adapter = known_agent(launch)
+    interactive = opened or (launch.interactive and not launch.opened)
+    if interactive and not here and adapter is not None:
+        raise no_terminal(summary)
+    headless = adapter is not None and adapter.is_headless(launch.words)
+    return msgspec.structs.replace(launch, interactive=interactive and here, opened=opened and headless)
+
+
+def no_terminal(summary: Summary) -> UsageError:
+    """A session with an agent is to be gone on with where nobody can talk to it."""
+    return UsageError(
+        f"task {summary.task!r} is a session at a terminal, and there is none here",
+        hint=f"`outlast open {shlex.quote(summary.task)}` at one",
+    )
+
+
+def launch_of(store: SqliteStore, summary: Summary) -> Launch | None:
+    """How a run was last started, or was to be at first, if by a supervisor."""
+    tags = ("attempt_started",) if summary.state.attempts else ("run_opened",)
+    page = store.read(summary.run, after=0, limit=1, tags=tags, newest=True).events
+    event = page[0].event if page else None
+    if not isinstance(event, ev.AttemptStarted | ev.RunOpened) or event.launch is None:
+        return None
+    data = store.blobs.get(event.launch.blob) if event.launch.blob else bytes(event.launch.v)
+    return msgspec.json.decode(data, type=Launch)
+
+
+def account_in(store: SqliteStore, summary: Summary) -> str:
+    """Whose limits a run meets, as it was last on record; nobody's where that is not known."""
+    page = store.read(summary.run, after=0, limit=1, tags=("parked", "attempt_started"), newest=True).events
+    event = page[0].event if page else None
+    if isinstance(event, ev.Parked):
+        return event.account
+    launch = launch_of(store, summary)
+    return launch.account if launch is not None else ""
+
+
+def _carry(
+    run: RunEngine, launch: Launch, variables: dict[str, str], link: Link, say: Callable[[str], None],
+    kind: Kind = "command",
+) -> int:  # fmt: skip
+    supervisor = Supervisor(run, launch, variables, link, say)
+    if not run.terms.workspace or launch.share:
+        return supervisor.carry()
+    store = stores.acquire(run.terms.store or run.settings["store"] or None)
+    try:
+        private = Saver(run.folder, store.root).private
+        known = store.list(Where(task=run.task, project=run.terms.project, parent=""), limit=1)
+        pid_watch.wait_until_left(store.root, [*(item.run for item in known), occupant(private)])
+        with occupied(private, run.folder, known[0].run if known else "(new)", run.task, kind) as name:
+            supervisor.on_run = name
+            return supervisor.carry()
+    finally:
+        stores.give_back(store)
+
+
+def check_version(adapter: Adapter, words: Sequence[str], program: str, say: Callable[[str], None]) -> None:
+    """Refuse a release of the agent that cannot be carried; say so of one that was never tried."""
+    start = registry.start(adapter, words, program)
+    if start == 1:
+        version = adapter.version(program, _ask)
+    else:  # below a runner (npx, uvx) or a wrapper: not that one is asked, but the agent through it
+        there = shutil.which(words[start - 1], path=inherited().get("PATH")) or ""
+        version = adapter.version(there, lambda asked, limit_s: _ask([*words[:start], *asked[1:]], limit_s))
+    problem = adapter.problem(version)
+    if problem:
+        raise UsageError(problem, hint="install another release, or run it as any command with --plain")
+    untried = adapter.untested(version)
+    if untried:
+        say(untried)
+
+
+def _ask(words: Sequence[str], timeout_s: float) -> str:
+    """What a program says of itself."""
+    import subprocess
+
+    try:
+        done = subprocess.run(
+            list(words), stdin=subprocess.DEVNULL, capture_output=True, timeout=timeout_s, check=False, text=True,
+            errors="replace",
+        )  # fmt: skip
+    except subprocess.TimeoutExpired:
+        return ""
+    return done.stdout + done.stderr
+
+
+def _workspace(asked: RunRequest, cwd: Path, say: Callable[[str], None]) -> Path | None:
+    """The folder to save: the one given, else the repository around, else this one; none where that is refused."""
+    if asked.workspace is not None:
+        folder = Path(os.path.expanduser(asked.workspace))
+        if folder.is_dir():
+            repo.refuse(Path(os.path.realpath(folder)))
+        return folder
+    folder = workspace_around(cwd)
+    try:
+        repo.refuse(folder)
+    except WorkspaceRefused as error:
+        say(f"no files are saved: {error}")
+        return None
+    return folder
+
+
+def _task_of(words: Sequence[str]) -> str:
+    """A name for a command that was given none: the same words in the same folder are the same task."""
+    name = _SLUG.sub("-", Path(words[0]).name).strip("-")[:40] or "command"
+    digest = hashlib.blake2b(shlex.join(words).encode("utf-8", "surrogateescape"), digest_size=3).hexdigest()
+    return f"{name}-{digest}"
+
+
+def inherited() -> dict[str, str]:
+    """The environment that a command gets: ours, without what belongs to a run around us."""
+    return settings.environment(without=supervisor_launch.OURS)

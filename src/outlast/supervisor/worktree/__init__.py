@@ -1,0 +1,1 @@
+"""A git worktree for one run: made, filled with ignored files, removed."""

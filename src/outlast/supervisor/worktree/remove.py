@@ -1,0 +1,318 @@
+"""Removing the worktrees of runs that are over: each only when everything in it is on a branch or in a save.
+
+A save is made first, and noted in the worktree's marker. Then files go one by one, each only while it is what that save
+says: killed anywhere, the same again goes on by the same save. No branch is ever deleted, and nothing is forced.
+"""
+
+import contextlib
+import filecmp
+import os
+import shlex
+import shutil
+import stat
+from collections.abc import Iterator
+from pathlib import Path
+
+import msgspec
+
+from outlast.core.statuses import CLOSED, ENDED
+from outlast.errors import OutlastError, SaveError
+from outlast.operations.saves.find import Saves, purpose, runs_in
+from outlast.store.protocol import Summary
+from outlast.supervisor.worktree.make import Entry, Marker, entries, mark, marker
+from outlast.workspace import saves
+from outlast.workspace.capture.saver import Saver
+from outlast.workspace.git import command, objects
+from outlast.workspace.restore import restore
+from outlast.workspace.restore.worktree import Worktree
+from outlast.workspace.types import raw, text
+
+LISTED_MAX = 200
+
+
+class KeptFile(msgspec.Struct, frozen=True):
+    """A file that keeps a worktree from being removed, and why. A folder that git ignores whole is one."""
+
+    path: str
+    why: str
+    size: int
+
+
+class Cleared(msgspec.Struct, frozen=True, kw_only=True):
+    """What became of a worktree, or would with `dry_run`. `save` holds its files; `branch` its commits."""
+
+    folder: str
+    task: str
+    run: str
+    removed: bool
+    why: str = ""
+    kept: tuple[KeptFile, ...] = ()
+    ignored: tuple[KeptFile, ...] = ()
+    branch: str = ""
+    save: str = ""
+    dry_run: bool = False
+
+
+class Options(msgspec.Struct, frozen=True):
+    """`ignored`: also what git ignores and no save holds may go."""
+
+    dry_run: bool = False
+    ignored: bool = False
+
+
+def clear(desk: Saves, common: Path, run: Summary | None, options: Options) -> list[Cleared]:
+    """Remove the worktrees that we made of a repository, of a run or of all that are over. Never raises for one of them."""
+    found = []
+    for entry in entries(common):
+        told = marker(entry.git_dir)
+        if told is None or told.state == "making":
+            continue
+        if run is not None and os.path.realpath(run.state.workspace or "/") != str(entry.folder):
+            continue
+        if not told.save and not entry.folder.is_dir():
+            continue  # somebody else's business: git prunes it
+        try:
+            found.append(_Clearing(desk, common, entry, told, options).done(run))
+        except OutlastError as error:
+            found.append(_refused(entry, told, "", f"{error}"))
+    return found
+
+
+def _refused(entry: Entry, told: Marker, run: str, why: str) -> Cleared:
+    return Cleared(
+        folder=text(entry.folder), task=told.task, run=run, removed=False, why=why, branch=told.branch
+    )
+
+
+class _Clearing:
+    """One worktree."""
+
+    def __init__(self, desk: Saves, common: Path, entry: Entry, told: Marker, options: Options) -> None:
+        self._desk, self._common, self._entry, self._told, self._options = desk, common, entry, told, options
+        self._folder = entry.folder
+
+    def done(self, run: Summary | None) -> Cleared:
+        """Look, save, look again, remove."""
+        owner, why = self._owner(run)
+        if owner is None or why:
+            return _refused(self._entry, self._told, owner.run if owner else "", why)
+        if (self._entry.git_dir / "locked").exists():
+            return _refused(self._entry, self._told, owner.run, "it is locked; see `git worktree unlock`")
+        if not self._folder.is_dir():
+            return self._finish(owner, self._told.save, ())
+        inside = self._submodules()
+        if inside:
+            why = f"no save holds the commits of its submodules ({', '.join(inside)}); push what is to be kept, then "
+            return _refused(self._entry, self._told, owner.run, f"{why}{self._by_hand}")
+        return self._remove(owner)
+
+    @property
+    def _by_hand(self) -> str:
+        """What a person types who has looked."""
+        return f"`git worktree remove --force {shlex.quote(str(self._folder))}`"
+
+    def _why(self, kept: tuple[KeptFile, ...]) -> str:
+        if kept:
+            return f"no save holds all of it; where none of this is needed, {self._by_hand}"
+        return "git ignores files there that no save holds; --ignored lets them go"
+
+    def _submodules(self) -> list[str]:
+        """Submodules that were initialised here: their repositories lie in the worktree's own git folder, and go with it."""
+        modules = self._entry.git_dir / "modules"
+        return sorted(
+            str(path.parent.relative_to(modules)) for path in modules.glob("**/HEAD") if _is_git(path)
+        )
+
+    def _owner(self, run: Summary | None) -> tuple[Summary | None, str]:
+        """The newest run of the worktree, and why it may not go on their account."""
+        store = self._desk.store
+        found = list(runs_in(store, self._folder, open_only=False))
+        if store is None or not found:
+            return None, "no run in this store works there; see `git worktree remove`"
+        for each in found:
+            if each.holder is not None and store.holder_lives(each.root):
+                return each, f"run {each.run} is working there; stop it with `outlast kill {each.run}`"
+        over = CLOSED if run is None else ENDED
+        for each in found:
+            if each.state.status not in over:
+                word = each.state.status.replace("_", " ")
+                return each, f"run {each.run} is {word} and may go on; `outlast cancel {each.run}` ends it"
+        return found[0], ""
+
+    def _remove(self, owner: Summary) -> Cleared:
+        saver = self._desk.saver(self._folder)
+        if saver.repo().shadow:
+            return _refused(
+                self._entry,
+                self._told,
+                owner.run,
+                "its saves do not hold what is staged: save_where = shadow",
+            )
+        if self._options.dry_run:
+            return self._foreseen(owner, saver)
+        held = self._save(owner, saver)
+        looked = _Look(saver, held, self._common)
+        kept, ignored = looked.unheld()
+        if kept or (ignored and not self._options.ignored):
+            return msgspec.structs.replace(
+                _refused(self._entry, self._told, owner.run, self._why(kept)),
+                kept=kept,
+                ignored=ignored,
+                save=held.commit,
+            )
+        mark(self._entry.git_dir, msgspec.structs.replace(self._told, state="removing", save=held.commit))
+        looked.remove()
+        return self._finish(owner, held.commit, ignored)
+
+    def _foreseen(self, owner: Summary, saver: Saver) -> Cleared:
+        """What would be done, by what a save would take; nothing is written but for what a look leaves in our folder."""
+        ignored = tuple(_ignored(self._folder, self._common))
+        left = tuple(KeptFile(each.path, each.why, each.size) for each in saver.peek().left_out)
+        listed = command.run(
+            ["ls-files", "-z", "--cached", "--others", "--exclude-standard"], cwd=self._folder
+        )
+        known, under = set(command.names(listed)), tuple(raw(each.path) for each in (*ignored, *left))
+        unknown = [path for path in _files(self._folder) if path not in known and not _is_under(path, under)]
+        left += tuple(KeptFile(text(path), "in no save", 0) for path in unknown[:LISTED_MAX])
+        removed = not left and (not ignored or self._options.ignored)
+        return Cleared(
+            folder=text(self._folder), task=self._told.task, run=owner.run, removed=removed, kept=left, ignored=ignored,
+            why="" if removed else self._why(left), branch=self._told.branch, dry_run=True,
+        )  # fmt: skip
+
+    def _save(self, owner: Summary, saver: Saver) -> saves.Held:
+        """The save to go by: that of a removal which was killed, else a new one of how it is now."""
+        commit = self._told.save
+        if self._told.state != "removing":
+            made = saver.capture(purpose("final", owner, "before its worktree is removed"))
+            assert made is not None, "a save is made whether the tree is dirty or not"
+            commit = made.commit
+        return saves.read(saver.reader(), commit, saver.repo().algo)
+
+    def _finish(self, owner: Summary, save: str, ignored: tuple[KeptFile, ...]) -> Cleared:
+        """The empty folders, and then what git knows of it. Its index and HEAD are in the save."""
+        if not self._options.dry_run:
+            _remove_folders(self._folder)
+            with contextlib.suppress(OSError):
+                self._folder.parent.rmdir()  # ours as well, when it was the last one
+            shutil.rmtree(self._entry.git_dir)
+            with contextlib.suppress(OSError):
+                self._entry.git_dir.parent.rmdir()
+        return Cleared(
+            folder=text(self._folder), task=self._told.task, run=owner.run, removed=True, ignored=ignored,
+            branch=self._told.branch, save=save, dry_run=self._options.dry_run,
+        )  # fmt: skip
+
+
+class _Look:
+    """The files of a worktree against a save."""
+
+    def __init__(self, saver: Saver, held: saves.Held, common: Path) -> None:
+        self._folder, self._held, self._common = saver.folder, held, common
+        self._algo = saver.repo().algo
+        self._worktree = Worktree(saver.folder, saver.reader(), self._algo)
+        self._wanted = {path: new for path, _, new in restore.changes_between(saver, None, held.tree) if new}
+        self._secrets = {raw(each.path): each.oid for each in held.meta.secrets}
+        self._ignored: tuple[KeptFile, ...] = ()
+
+    def unheld(self) -> tuple[tuple[KeptFile, ...], tuple[KeptFile, ...]]:
+        """What the save does not hold as it is now: what nobody may remove, and what git ignores."""
+        self._ignored = tuple(_ignored(self._folder, self._common))
+        known = tuple(raw(each.path) for each in self._ignored)
+        left = [(raw(each.path).rstrip(b"/"), each.why) for each in self._held.meta.left_out]
+        kept = []
+        for path in _files(self._folder):
+            if not self._may_go(path, known):
+                told = os.lstat(os.path.join(os.fsencode(self._folder), path))
+                plain = "changed since its save" if path in self._wanted else "in no save"
+                why = next((why for at, why in left if path == at or path.startswith(at + b"/")), plain)
+                kept.append(KeptFile(text(path), why, told.st_size))
+        return tuple(kept[:LISTED_MAX]), self._ignored
+
+    def _is_held(self, path: bytes) -> bool:
+        wanted = self._wanted.get(path)
+        if wanted is not None:
+            return self._worktree.entry(path) == wanted
+        return path in self._secrets and self._worktree.digest(path, objects.SHA1) == self._secrets[path]
+
+    def remove(self) -> None:
+        """Every file, each only while it is what the look found."""
+        known = tuple(raw(each.path) for each in self._ignored)
+        there = list(_files(self._folder))
+        root = os.fsencode(self._folder) + b"/"
+        for path in there:  # first what git ignores: it is not known as such any more without .gitignore
+            if path not in self._wanted and self._may_go(path, known):
+                with contextlib.suppress(FileNotFoundError):
+                    os.unlink(root + path)
+        self._worktree.apply([(path, self._wanted[path], None) for path in there if path in self._wanted])
+
+    def _may_go(self, path: bytes, ignored: tuple[bytes, ...]) -> bool:
+        return self._is_held(path) or _is_under(path, ignored) or _is_copy(path, self._folder, self._common)
+
+
+def _is_git(head: Path) -> bool:
+    return (head.parent / "objects").is_dir()
+
+
+def _files(folder: Path) -> Iterator[bytes]:
+    """Every file and link of a worktree, but for the file that leads to its git folder."""
+    root = os.fsencode(folder)
+    for here, folders, names in os.walk(root, onerror=_raise):
+        links = [name for name in folders if os.path.islink(os.path.join(here, name))]
+        for name in (*names, *links):
+            path = os.path.relpath(os.path.join(here, name), root)
+            if path != b".git":
+                yield path
+
+
+def _raise(error: OSError) -> None:
+    raise SaveError(
+        f"{os.fsdecode(error.filename)} may not be read", hint="look at its permissions"
+    ) from error
+
+
+def _ignored(folder: Path, common: Path) -> Iterator[KeptFile]:
+    """What git ignores, folders as one, with sizes; but for what the main worktree has just so."""
+    words = ["ls-files", "-z", "--others", "--ignored", "--exclude-standard", "--directory"]
+    root = os.fsencode(folder) + b"/"
+    for path in command.names(command.run(words, cwd=folder)):
+        size = _size(root + path.rstrip(b"/"))
+        if size is not None and not _is_copy(path, folder, common):
+            yield KeptFile(text(path), "ignored by git", size)
+
+
+def _size(path: bytes) -> int | None:
+    try:
+        told = os.lstat(path)
+    except FileNotFoundError:
+        return None
+    if not stat.S_ISDIR(told.st_mode):
+        return told.st_size
+    sizes = (os.lstat(os.path.join(here, name)).st_size for here, _, names in os.walk(path) for name in names)
+    return sum(sizes)
+
+
+def _is_under(path: bytes, known: tuple[bytes, ...]) -> bool:
+    return any(path == each or (each.endswith(b"/") and path.startswith(each)) for each in known)
+
+
+def _is_copy(path: bytes, folder: Path, common: Path) -> bool:
+    """Whether the main worktree has the same file, as after a copy from there."""
+    if common.name != ".git" or path.endswith(b"/"):
+        return False
+    here, there = (os.path.join(os.fsencode(each), path) for each in (folder, common.parent))
+    with contextlib.suppress(OSError):
+        regular = all(stat.S_ISREG(os.lstat(each).st_mode) for each in (here, there))
+        return regular and filecmp.cmp(here, there, shallow=False)
+    return False
+
+
+def _remove_folders(folder: Path) -> None:
+    """Folders that are empty now, and the file that leads to the git folder. Anything else stops it."""
+    if not folder.is_dir():
+        return
+    for here, _, _ in os.walk(os.fsencode(folder), topdown=False):
+        if here != os.fsencode(folder):
+            os.rmdir(here)
+    (folder / ".git").unlink(missing_ok=True)
+    folder.rmdir()

@@ -1,0 +1,1 @@
+"""HTML, escaped by construction, and the parts that pages share."""

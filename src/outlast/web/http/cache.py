@@ -1,0 +1,74 @@
+"""Answers that several ask for at once are made once: twenty pages that an event wakes do not mean twenty renderings."""
+
+import threading
+import time
+from collections import OrderedDict
+from collections.abc import Callable, Hashable
+
+from outlast.web.http.responses import Answer
+
+FRESH_S = 1.0
+KEPT_MAX = 64
+KEPT_BYTES_MAX = 8 << 20
+WAIT_S = 30.0
+
+
+class _Making:
+    """An answer that is being made or was made just now, as of an event of the store."""
+
+    def __init__(self, number: int) -> None:
+        self.begun_s, self.number = time.monotonic(), number
+        self.ready = threading.Event()
+        self.answer: Answer | None = None
+
+    @property
+    def age_s(self) -> float:
+        return time.monotonic() - self.begun_s
+
+    @property
+    def bytes(self) -> int:
+        """Of the answer, twice if it may be there packed too."""
+        return 0 if self.answer is None else 2 * len(self.answer.body)
+
+
+class AnswerCache:
+    """The answers of the last second, each under what it depends on; what is large or old is let go of."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._kept: OrderedDict[Hashable, _Making] = OrderedDict()
+
+    def get(self, key: Hashable, make: Callable[[], Answer], *, number: int = 0, wanted: int = 0) -> Answer:
+        """The answer under this key, no older than a second. What goes wrong goes wrong for each who asks.
+
+        `number` is the newest event there is; who asks is content with an answer as of the one `wanted`.
+        """
+        with self._lock:
+            found = self._kept.get(key)
+            mine = found is None or found.number < min(wanted, number) or found.age_s > FRESH_S
+            if mine:
+                found = self._kept[key] = _Making(number)
+                self._kept.move_to_end(key)
+        assert found is not None, "found or made"
+        if not mine:
+            found.ready.wait(WAIT_S)
+            return found.answer or make()
+        try:
+            found.answer = make()
+        finally:
+            found.ready.set()
+            with self._lock:
+                if found.answer is None and self._kept.get(key) is found:
+                    del self._kept[key]
+                self._let_go()
+        return found.answer
+
+    def _let_go(self) -> None:
+        """Of what nobody will be given any more, then of the oldest, until the rest is little; asked with the lock held."""
+        made = [(key, each) for key, each in self._kept.items() if each.answer is not None]
+        held = sum(each.bytes for _, each in made)
+        for key, each in made:
+            if each.age_s <= FRESH_S and held <= KEPT_BYTES_MAX and len(self._kept) <= KEPT_MAX:
+                continue
+            held -= each.bytes
+            del self._kept[key]

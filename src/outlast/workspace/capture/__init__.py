@@ -1,0 +1,1 @@
+"""Making a save: from the look at the folder to the ref."""

@@ -1,0 +1,30 @@
+"""A save on a branch of its own, for people who would rather look there: a plain commit, without our private history."""
+
+from outlast.workspace import repo
+from outlast.workspace.git import command, objects, refs
+from outlast.workspace.git.packs import PackWriter
+from outlast.workspace.git.reader import ObjectReader
+from outlast.workspace.types import Save
+
+
+def put(place: repo.Repo, reader: ObjectReader, task: str, save: Save) -> str:
+    """Put a save's files on `outlast/<task>`; the branch's name, empty where it is checked out and must not move."""
+    heads = refs.list_refs(place.common_dir, "refs/heads/")
+    branch = refs.task_branch(task, {name.removeprefix("refs/heads/") for name in heads})
+    ref = f"refs/heads/{branch}"
+    tip = heads.get(ref)
+    if tip is not None and _is_checked_out(place, ref):
+        return ""
+    saved = objects.parse_commit(reader.read(save.commit)[1])
+    before = [parent for parent in (repo.head(place).oid, tip) if parent]
+    data = objects.commit_bytes(saved.tree, list(dict.fromkeys(before)), objects.WHO, saved.at, saved.message)
+    with PackWriter(place.packs, place.algo) as pack:
+        commit = pack.add("commit", data)
+        pack.close()
+    refs.write_ref(place.common_dir, ref, commit, old=tip)
+    return branch
+
+
+def _is_checked_out(place: repo.Repo, ref: str) -> bool:
+    told = command.run(["worktree", "list", "--porcelain", "-z"], git_dir=place.common_dir)
+    return f"branch {ref}".encode() in told.split(b"\0")

@@ -1,0 +1,367 @@
+"""Reading the changed files of a worktree into a pack, and telling what was left out and why."""
+
+import contextlib
+import hashlib
+import os
+import stat
+import time
+from collections.abc import Callable, Iterable
+from pathlib import Path
+
+from outlast.workspace import leftovers, rules
+from outlast.workspace.capture import stat_cache
+from outlast.workspace.capture.private_index import Base, Look
+from outlast.workspace.capture.special.permissions import Modes
+from outlast.workspace.git import command
+from outlast.workspace.git.objects import TREE
+from outlast.workspace.git.packs import Moving, PackWriter, Unreadable
+from outlast.workspace.git.trees import TreeEditor
+from outlast.workspace.types import LeftOut, text
+
+TRIES = 3
+SHORT_S = 1.0
+SECRET_BYTES_MAX = 64 << 20  # above, a secret is only listed
+CLOSED = "may not be read"
+TOO_DEEP = "holds paths that are too long"
+_CHUNK = 1 << 20
+
+
+class Deadline:
+    """A point in time after which nothing more is read; for ever where there is none."""
+
+    def __init__(self, seconds: float | None) -> None:
+        self._at_s = None if seconds is None else time.monotonic() + seconds
+
+    def left_s(self) -> float | None:
+        return None if self._at_s is None else max(0.0, self._at_s - time.monotonic())
+
+    def is_short(self) -> bool:
+        """Whether there is no time to look at everything."""
+        left_s = self.left_s()
+        return left_s is not None and left_s < SHORT_S
+
+    def passed(self) -> bool:
+        return self._at_s is not None and time.monotonic() >= self._at_s
+
+
+class Findings:
+    """What one capture found besides the files it took in."""
+
+    modes: Modes  # as soon as the tree is known that the save begins with
+
+    def __init__(self) -> None:
+        self.left_out: list[LeftOut] = []
+        self.secrets: dict[bytes, os.stat_result] = {}
+        self.changed: list[bytes] = []
+        self.room = (0, 0)
+        self.taken = 0
+        self.removed = 0
+
+    def leave(self, path: bytes, why: str, size: int = 0, digest: str = "") -> None:
+        self.left_out.append(LeftOut(text(path), why, size, digest))
+
+
+class Reader:
+    """Takes what a look found into the tree of a save."""
+
+    def __init__(
+        self,
+        base: Base,
+        prefix: bytes,
+        area: stat_cache.Area,
+        pack: PackWriter,
+        editor: TreeEditor,
+        findings: Findings,
+        limits: rules.Limits,
+        deadline: Deadline,
+        digests: dict[bytes, stat_cache.Digested],
+    ) -> None:
+        self._base, self._prefix, self._area = base, prefix, area
+        self._root = os.fsencode(base.repo.folder) + b"/"
+        self._pack, self._editor, self._findings = pack, editor, findings
+        self._limits, self._deadline, self._digests = limits, deadline, digests
+        self._real: dict[bytes, bool] = {}
+
+    def take(self, look: Look, tracked: Iterable[bytes]) -> None:
+        """Everything that changed since the private index was true, or since it was last read."""
+        forced = set(tracked)
+        others = self._wanted(look.others, forced)
+        changed = self._unrefused(look.changed, forced)
+        for path in look.gone:
+            self._remove(path, in_base=True)
+        candidates = {*changed, *others, *forced}
+        for path in {*look.others, *look.changed} - candidates:
+            self._drop(path)
+        closed = self._closed(look)
+        known = [path for path in self._area.entries if path not in candidates]
+        self._reconsider([path for path in known if not path.startswith(closed)] if closed else known)
+        for path in self._area.gone.difference(look.gone, look.changed):
+            self._file(path, in_base=True)  # back as it was, so git finds nothing that changed
+        for path in changed:
+            self._file(path, in_base=True)
+        for path in others:
+            self._file(path, in_base=False)
+        for path in forced.difference(changed, others):
+            self._file(path, in_base=False)
+
+    def _closed(self, look: Look) -> tuple[bytes, ...]:
+        """Folders that may not be read: they are named, and what was saved of them before is kept."""
+        for folder in look.closed:
+            self._findings.leave(self._prefix + folder + b"/", CLOSED)
+        for folder in look.too_deep:
+            self._findings.leave(self._prefix + folder + b"/", TOO_DEEP)
+        return tuple(folder + b"/" for folder in look.closed)
+
+    def take_paths(
+        self, there: dict[bytes, os.stat_result], gone: Iterable[bytes], forced: set[bytes]
+    ) -> None:
+        """What hints named: files that no rule ignores, and files that are not there any more."""
+        for path in gone:
+            self._remove(path, self._is_in_base(path))
+        refused = set(there).difference(self._unrefused(there, forced))
+        for path in there:
+            if path in refused:
+                self._drop(path)
+            else:
+                self._file(path, self._is_in_base(path))
+
+    def _is_in_base(self, path: bytes) -> bool:
+        """Whether the private index has this path: what the last save holds comes from there or was read since."""
+        known = self._area.entries.get(path)
+        if known is not None and known.in_base is not None:
+            return known.in_base
+        return path in self._area.gone or self._editor.get(self._prefix + path) is not None
+
+    def _drop(self, path: bytes) -> None:
+        """Saved before, refused now: the save does not hold an old version of it."""
+        if path in self._area.entries or self._is_in_base(path):
+            in_base = self._is_in_base(path)
+            self._area.entries.pop(path, None)
+            if in_base:
+                self._area.gone.add(path)
+            self._findings.modes.drop(self._prefix + path)
+            if self._editor.remove(self._prefix + path):
+                self._findings.changed.append(self._prefix + path)
+
+    def _reconsider(self, paths: list[bytes]) -> None:
+        """Saved before and not reported now: gone, ignored from now on, or just as the private index says."""
+        there = [path for path in paths if self._is_there(path)]
+        ignored = self._base.ignored(there) if there else set()
+        for path in paths:
+            entry = self._area.entries[path]
+            if path not in there or (entry.in_base is False and path in ignored):
+                self._remove(path, in_base=entry.in_base)
+            else:
+                self._file(path, in_base=entry.in_base)
+
+    def _remove(self, path: bytes, in_base: bool | None) -> None:
+        if path in self._area.gone:
+            return
+        self._area.entries.pop(path, None)
+        if in_base is not False:
+            self._area.gone.add(path)
+        held = self._editor.get(self._prefix + path)
+        if held is not None and held.mode != TREE:  # a folder there is of files that came in its place
+            self._editor.remove(self._prefix + path)
+            self._findings.modes.drop(self._prefix + path)
+            self._findings.changed.append(self._prefix + path)
+            self._findings.removed += 1
+
+    def _is_there(self, path: bytes) -> bool:
+        """Not through a link that stands in for a folder: what is behind that is not part of the worktree."""
+        folder = path.rpartition(b"/")[0]
+        if folder not in self._real:
+            self._real[folder] = os.path.realpath(self._root + folder) == (self._root + folder).rstrip(b"/")
+        return self._real[folder] and os.path.lexists(self._root + path)
+
+    # -- what is wanted ------------------------------------------------------------------------------------------
+
+    def _wanted(self, others: list[bytes], forced: set[bytes]) -> list[bytes]:
+        """Untracked files without secrets and without what is too big; those are listed."""
+        told = {path: told for path in others if (told := self._lstat(path)) is not None}
+        refused = self._refused(told, forced)
+        sizes = {path: told[path].st_size for path in told if path not in refused and path not in forced}
+        self._findings.room = self._findings.room if self._prefix else rules.room(sizes, self._limits)
+        for folder, (count, size) in rules.over_budget(sizes, self._limits).items():
+            inside = [path for path in sizes if path.startswith(folder + b"/")]
+            self._findings.leave(
+                self._prefix + folder + b"/", f"{count:,} untracked files", size, self._listing(inside, told)
+            )
+            refused.update(inside)
+        return [path for path in told if path not in refused]
+
+    def _unrefused(self, paths: Iterable[bytes], forced: set[bytes]) -> list[bytes]:
+        """Files that may be untracked, without those that are refused one by one."""
+        told = {path: told for path in paths if (told := self._lstat(path)) is not None}
+        refused = self._refused(told, forced)
+        return [path for path in paths if path not in refused]
+
+    def _refused(self, told: dict[bytes, os.stat_result], forced: set[bytes]) -> set[bytes]:
+        """Secrets and what is too big, unless the user's index has them; those are added to `forced`."""
+        suspects = [path for path in told if path not in forced and self._is_suspect(path, told[path])]
+        forced |= self._tracked(suspects) if suspects else set()
+        return {path for path in suspects if path not in forced and self._refuse(path, told[path])}
+
+    def _is_suspect(self, path: bytes, told: os.stat_result) -> bool:
+        if told.st_size > self._limits.file_bytes or rules.is_secret_name(path) or leftovers.is_one(path):
+            return True
+        known = self._area.entries.get(path)
+        if not stat.S_ISREG(told.st_mode) or (known is not None and known.fits(told)):
+            return False
+        return is_secret(self._root, path)
+
+    def _tracked(self, paths: list[bytes]) -> set[bytes]:
+        """Which of these the user's index knows: those are saved whatever they are."""
+        repo = self._base.repo
+        git_dir = repo.own if repo.shadow else repo.git_dir
+        if git_dir is None:
+            return set()
+        told: set[bytes] = set()
+        for start in range(0, len(paths), 500):
+            some = [os.fsdecode(path) for path in paths[start : start + 500]]
+            said = command.run(
+                ["--literal-pathspecs", "ls-files", "-z", "--", *some],
+                git_dir=git_dir,
+                work_tree=repo.folder,
+                ok=(0, 128),
+            )
+            told.update(command.names(said))
+        return told.intersection(paths)
+
+    def _refuse(self, path: bytes, told: os.stat_result) -> bool:
+        place, size = self._prefix + path, told.st_size
+        is_big = size > self._limits.file_bytes
+        if leftovers.is_one(path):
+            self._findings.leave(place, "unfinished, left by outlast", size)
+        elif is_big and not is_secret(self._root, path):
+            self._findings.leave(place, "big", size, self._digest(path, told))
+        elif is_big and size > SECRET_BYTES_MAX:
+            self._findings.leave(place, "secret, too big to be kept apart", size)
+        else:
+            self._findings.secrets[place] = told
+            self._findings.modes.see(place)
+        return True
+
+    def _digest(self, path: bytes, told: os.stat_result) -> str:
+        """The digest of a file that is not saved, read once while it does not change."""
+        known = self._digests.get(self._prefix + path)
+        if known is not None and (known.size, known.mtime_ns) == (told.st_size, told.st_mtime_ns):
+            return known.digest
+        digest = hashlib.blake2b(digest_size=16)
+        try:
+            with open(self._root + path, "rb", buffering=0) as file:
+                while chunk := file.read(_CHUNK):
+                    if self._deadline.passed():
+                        return ""
+                    digest.update(chunk)
+        except OSError:
+            return ""
+        found = digest.hexdigest()
+        self._digests[self._prefix + path] = stat_cache.Digested(told.st_size, told.st_mtime_ns, found)
+        return found
+
+    def _listing(self, paths: list[bytes], told: dict[bytes, os.stat_result]) -> str:
+        """One digest of a whole folder's names, sizes and times."""
+        lines = [b"%b %d %d\n" % (path, told[path].st_size, told[path].st_mtime_ns) for path in sorted(paths)]
+        return hashlib.blake2b(b"".join(lines), digest_size=16).hexdigest()
+
+    # -- one file ------------------------------------------------------------------------------------------------
+
+    def _lstat(self, path: bytes) -> os.stat_result | None:
+        try:
+            return os.lstat(self._root + path)
+        except (FileNotFoundError, NotADirectoryError):
+            return None
+        except OSError as error:
+            self._findings.leave(self._prefix + path, error.strerror or "unreadable")
+            return None
+
+    def _file(self, path: bytes, in_base: bool | None) -> None:
+        told = self._lstat(path)
+        if told is None:
+            self._remove(path, in_base)
+            return
+        if stat.S_ISDIR(told.st_mode):  # a folder where a file was: what is in it is looked at by itself
+            self._remove(path, in_base)
+            return
+        known = self._area.entries.get(path)
+        if known is not None and known.fits(told):
+            return
+        if not stat.S_ISREG(told.st_mode) and not stat.S_ISLNK(told.st_mode):
+            self._findings.leave(self._prefix + path, "no regular file")
+            return
+        if self._deadline.passed():
+            self._findings.leave(self._prefix + path, "no time", told.st_size)
+            return
+        self._read(path, in_base)
+
+    def _read(self, path: bytes, in_base: bool | None) -> None:
+        size = 0
+        for _ in range(TRIES):
+            told = self._lstat(path)
+            if told is None or stat.S_ISDIR(told.st_mode):
+                self._remove(path, in_base)
+                return
+            read_at_ns, size = time.time_ns(), told.st_size
+            try:
+                oid = self._oid(path, told)
+            except (Moving, FileNotFoundError):
+                continue
+            except Unreadable as error:
+                self._findings.leave(self._prefix + path, str(error), told.st_size)
+                return
+            self._put(path, stat_cache.known(told, oid, read_at_ns, in_base))
+            self._findings.modes.note(self._prefix + path, told)
+            return
+        self._findings.leave(self._prefix + path, "moving", size)
+
+    def _oid(self, path: bytes, told: os.stat_result) -> str:
+        if stat.S_ISLNK(told.st_mode):
+            return self._pack.add("blob", os.readlink(self._root + path))
+        return self._pack.add_file(self._root + path, expect=told)
+
+    def _put(self, path: bytes, known: stat_cache.Known) -> None:
+        self._area.gone.discard(path)
+        before = self._editor.get(self._prefix + path)
+        if before is None or before != (known.mode, known.oid):
+            self._editor.put(self._prefix + path, known.mode, known.oid)
+            self._findings.changed.append(self._prefix + path)
+            self._findings.taken += 1
+        self._area.entries[path] = known
+
+
+def is_secret(root: bytes, path: bytes) -> bool:
+    """Whether a file is a secret, by its name or by how it begins."""
+    if rules.is_secret_name(path):
+        return True
+    with contextlib.suppress(OSError):
+        fd = os.open(root + path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+        with open(fd, "rb", buffering=0) as file:
+            return rules.is_secret_head(file.read(rules.HEAD_BYTES) or b"")
+    return False
+
+
+def files_below(root: bytes, folder: bytes, skip: Callable[[bytes], bool]) -> list[bytes]:
+    """All files below a folder, relative to `root`, except below nested repositories."""
+    found: list[bytes] = []
+    pending = [folder]
+    while pending:
+        here = pending.pop()
+        try:
+            entries = list(os.scandir(root + here))
+        except OSError:
+            continue
+        for entry in entries:
+            path = here + b"/" + entry.name
+            if skip(path):
+                continue
+            if entry.is_dir(follow_symlinks=False):
+                pending.append(path)
+            else:
+                found.append(path)
+    return found
+
+
+def place_of(folder: Path) -> str:
+    """A short stable name for a folder, for what is kept about it."""
+    return hashlib.blake2b(os.fsencode(folder), digest_size=10).hexdigest()

@@ -1,0 +1,241 @@
+"""From a watcher's hints to the files a save must read; and whether hints are enough, or everything must be looked at.
+
+Hints are believed between two looks at everything. A look that finds what no hint named ends that: see `judge`.
+"""
+
+import contextlib
+import os
+import stat
+import time
+from collections.abc import Callable, Collection, Iterable
+from dataclasses import dataclass
+
+from outlast.workspace.capture import stat_cache
+from outlast.workspace.capture.private_index import Base
+from outlast.workspace.git.objects import TREE
+from outlast.workspace.git.trees import TreeEditor
+from outlast.workspace.types import LeftOut, raw
+from outlast.workspace.watch.watcher import Watcher
+
+RECONCILE_S = 45.0
+FILES_MAX = 20_000  # above, looking at everything is cheaper
+# What was left out for these reasons is left out again unless it is hinted.
+LASTING = ("big", "secret, kept apart", "no regular file")
+_SAVED = (stat.S_IFREG, stat.S_IFLNK, stat.S_IFDIR)
+_RULES = (b".gitignore", b".gitattributes", b".git")
+
+
+class NotEnough(Exception):
+    """Hints do not suffice for this save; the text says why."""
+
+
+class Hinting:
+    """What the hints of one workspace say since the last save that is remembered. For one thread."""
+
+    def __init__(self, watcher: Watcher, clock: Callable[[], float] = time.monotonic) -> None:
+        self.watcher = watcher
+        self.distrusted = ""  # set for good when a look found what no hint had named
+        self._clock = clock
+        self._paths: set[bytes] = set()
+        # Hinted since a look began; None where hints do not tell all.
+        self._after: frozenset[bytes] | None = None
+        self._why = "nothing was looked at yet"
+        self._looked_at_s = self._began_at_s = 0.0
+
+    def take(self) -> frozenset[bytes]:
+        """All paths hinted since the save before. Raises NotEnough where everything is to be looked at."""
+        self._note()
+        why = self.distrusted or self._why
+        if not why and self._clock() - self._looked_at_s > RECONCILE_S:
+            why = f"the last look is over {RECONCILE_S:g} s ago"
+        if why:
+            raise NotEnough(why)
+        return frozenset(self._paths)
+
+    def look(self) -> None:
+        """Everything is about to be looked at."""
+        self._note()
+        self._began_at_s = self._clock()
+
+    def judge(self, changed: Iterable[bytes], excused: Collection[bytes]) -> list[bytes]:
+        """What a look found changed although no hint named it. If there is any, hints are not believed again."""
+        sure = not self._why
+        self._after = self._note()
+        if not sure or self._after is None or self.distrusted:
+            return []
+        missed = [path for path in changed if path not in excused and not self._covers(path)]
+        if missed:
+            self.distrusted = f"{os.fsdecode(missed[0])} changed without a hint"
+        return missed
+
+    def done(self, *, looked: bool) -> None:
+        """What was taken is saved and remembered."""
+        if not looked:
+            self._paths.clear()
+            return
+        self._paths = set(self._after or ())
+        self._why = "" if self._after is not None else self._why
+        self._looked_at_s = self._began_at_s
+
+    def forget(self, why: str) -> None:
+        """Look at everything next time."""
+        self._why = self._why or why
+
+    def _note(self) -> frozenset[bytes] | None:
+        hints = self.watcher.take()
+        if hints.scan:
+            self._why = hints.why or "the watcher says so"
+            self._paths.clear()
+            return None
+        self._paths |= hints.paths
+        return hints.paths
+
+    def _covers(self, path: bytes) -> bool:
+        return path in self._paths or any(folder in self._paths for folder in folders_of(path))
+
+
+@dataclass(slots=True)
+class HintedFiles:
+    """The files that hints name: those that are there and that no rule ignores, those that are not, those looked at."""
+
+    there: dict[bytes, os.stat_result]
+    gone: list[bytes]
+    seen: set[bytes]
+
+
+def find(
+    paths: Collection[bytes], root: bytes, base: Base, editor: TreeEditor, memory: stat_cache.Memo
+) -> HintedFiles:
+    """All files at and below these paths. Raises NotEnough where only a look at everything is right."""
+    inside = [key.rstrip(b"/") for key in memory.areas if key and not key.endswith(b".git/")]
+    heaps = [raw(left.path.rstrip("/")) for left in memory.left_out if left.path.endswith("/")]
+    for path in paths:
+        if not path or path.rpartition(b"/")[2] in _RULES or b"/.git/" in path:
+            raise NotEnough("the rules changed, or a repository")
+        for place in (*inside, *heaps):
+            if path == place or path.startswith(place + b"/") or place.startswith(path + b"/"):
+                raise NotEnough(f"{os.fsdecode(place)} is looked at as a whole")
+    return _Finder(root, base, editor, frozenset(memory.forced)).find(paths)
+
+
+def room_taken(
+    named: HintedFiles, room: tuple[int, int], editor: TreeEditor, memory: stat_cache.Memo
+) -> tuple[int, int]:
+    """What these files take of the room for untracked ones, as numbers below zero. NotEnough if there is not so much."""
+    entries = memory.areas[b""].entries
+    new = [told.st_size for path, told in named.there.items() if editor.get(path) is None]
+    grown = [
+        told.st_size - known.size
+        for path, told in named.there.items()
+        if (known := entries.get(path)) is not None and not known.in_base
+    ]
+    files, size = len(new), sum(new) + sum(more for more in grown if more > 0)
+    if files > room[0] or size > room[1]:
+        raise NotEnough("an untracked folder may be over budget")
+    return -files, -size
+
+
+def carried(
+    memory: stat_cache.Memo, seen: set[bytes], root: bytes
+) -> tuple[list[LeftOut], dict[bytes, os.stat_result]]:
+    """What was left out before and was not looked at now is left out again; secrets that are still there apart."""
+    lasting: list[LeftOut] = []
+    secrets: dict[bytes, os.stat_result] = {}
+    for left in memory.left_out:
+        path = raw(left.path)
+        if path in seen:
+            continue
+        if path not in memory.secrets:
+            lasting.append(left)
+            continue
+        with contextlib.suppress(OSError):
+            secrets[path] = os.lstat(root + path)
+    return lasting, secrets
+
+
+class _Finder:
+    """Goes down from hinted paths level by level, and asks git of each level at once what it ignores."""
+
+    def __init__(self, root: bytes, base: Base, editor: TreeEditor, forced: frozenset[bytes]) -> None:
+        self._root, self._base, self._editor, self._forced = root, base, editor, forced
+        self._folders: dict[bytes, bool] = {b"": True}
+        self._found = HintedFiles({}, [], set())
+
+    def find(self, paths: Iterable[bytes]) -> HintedFiles:
+        level = list(paths)
+        while level:
+            following: list[bytes] = []
+            unknown: dict[bytes, os.stat_result] = {}
+            for path in level:
+                if path not in self._found.seen:
+                    self._found.seen.add(path)
+                    following += self._sort(path, unknown)
+            if len(self._found.seen) > FILES_MAX:
+                raise NotEnough(f"hints name more than {FILES_MAX:,} files")
+            asked = [path for path in unknown if path not in self._forced]
+            ignored = self._base.ignored(asked) if asked else set()
+            for path, told in unknown.items():
+                if path in ignored:
+                    continue
+                if stat.S_ISDIR(told.st_mode):
+                    following += self._children(path)
+                else:
+                    self._found.there[path] = told
+            level = following
+        return self._found
+
+    def _sort(self, path: bytes, unknown: dict[bytes, os.stat_result]) -> list[bytes]:
+        """Put a path where it belongs; what is to be looked at because of it."""
+        told, entry = self._lstat(path), self._editor.get(path)
+        is_folder = told is not None and stat.S_ISDIR(told.st_mode)
+        if entry is not None and entry.mode == TREE:
+            below = [file for file, _ in self._editor.walk(path)]
+            if is_folder:
+                return [*below, *self._children(path)]
+            self._found.gone += below
+            entry = None
+        elif entry is not None and (told is None or is_folder):
+            self._found.gone.append(path)
+            entry = None
+        if told is not None and entry is not None:
+            self._found.there[path] = told
+        elif told is not None and stat.S_IFMT(told.st_mode) in _SAVED:
+            unknown[path] = told  # others are pipes and sockets, which a look does not see either
+        return []
+
+    def _children(self, folder: bytes) -> list[bytes]:
+        try:
+            names = os.listdir(self._root + folder)
+        except OSError:
+            return []  # gone meanwhile, which is hinted; or not to be read
+        if b".git" in names:
+            raise NotEnough(f"{os.fsdecode(folder)} is a repository")
+        return [folder + b"/" + name for name in names]
+
+    def _lstat(self, path: bytes) -> os.stat_result | None:
+        """None where nothing is, or where a link stands in for a folder on the way."""
+        if not self._is_folder(path.rpartition(b"/")[0]):
+            return None
+        try:
+            return os.lstat(self._root + path)
+        except (FileNotFoundError, NotADirectoryError):
+            return None
+        except OSError as error:
+            raise NotEnough(f"{os.fsdecode(path)}: {error.strerror}") from error
+
+    def _is_folder(self, folder: bytes) -> bool:
+        for place in [*folders_of(folder), folder]:
+            if place not in self._folders:
+                try:
+                    self._folders[place] = stat.S_ISDIR(os.lstat(self._root + place).st_mode)
+                except OSError:
+                    self._folders[place] = False
+            if not self._folders[place]:
+                return False
+        return True
+
+
+def folders_of(path: bytes) -> list[bytes]:
+    """The folders above a path, topmost first, without the root."""
+    parts = path.split(b"/")
+    return [b"/".join(parts[:end]) for end in range(1, len(parts))]

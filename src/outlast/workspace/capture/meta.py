@@ -1,0 +1,97 @@
+"""What a save says besides its trees: the entries of M, and warnings for the person who reads it."""
+
+import os
+import re
+from collections.abc import Sequence
+
+import msgspec
+
+from outlast.workspace.capture import stat_cache
+from outlast.workspace.capture.files import Findings
+from outlast.workspace.capture.special import permissions
+from outlast.workspace.git import objects
+from outlast.workspace.git.packs import PackWriter
+from outlast.workspace.git.reader import ObjectReader
+from outlast.workspace.git.trees import TreeEditor
+from outlast.workspace.repo import Repo
+from outlast.workspace.types import Meta, text
+
+MASS_DELETION_FILES = 20
+
+
+def warning(
+    memory: stat_cache.Memo, findings: Findings, editor: TreeEditor, missed: Sequence[bytes], place: Repo
+) -> str:
+    """What a person should know of this save, in one line; mostly nothing."""
+    lost = ""
+    if memory.unreadable:
+        lost = f"the index of {text(place.folder)} cannot be read; the files are saved"
+    elif memory.lost:
+        lost = "the repository names objects that are not there, as after a power cut; see `git fsck`"
+    deleted = _deletion(findings.removed, editor) if memory.commit else ""
+    return "; ".join(filter(None, [deleted, _missed(missed), lost]))
+
+
+def _missed(missed: Sequence[bytes]) -> str:
+    if not missed:
+        return ""
+    return f"{len(missed):,} changes raised no event (first {text(missed[0])}): from now on every save looks at all files"
+
+
+def _deletion(removed: int, editor: TreeEditor) -> str:
+    if removed < MASS_DELETION_FILES:
+        return ""
+    left = sum(1 for _ in zip(range(removed), editor.walk(), strict=False))
+    return f"{removed:,} files were deleted since the save before" if left < removed else ""
+
+
+def entries(
+    place: Repo, memory: stat_cache.Memo, pack: PackWriter, meta: Meta, progress: dict[bytes, bytes]
+) -> dict[bytes, objects.Entry]:
+    """The tree of M."""
+
+    def blob(data: bytes) -> objects.Entry:
+        return objects.Entry(objects.FILE, pack.add("blob", data))
+
+    held = {b"meta.json": blob(msgspec.json.format(msgspec.json.encode(meta), indent=1))}
+    if memory.index_oid:
+        held[b"empty"] = blob(b"")  # what an intent to add names, and gc would take away
+        held[b"index"] = objects.Entry(objects.FILE, memory.index_oid)
+        for shared in place.git_dir.glob("sharedindex.*"):
+            held[os.fsencode(shared.name)] = blob(shared.read_bytes())
+    for name, tree in (
+        (b"stages", memory.stages), (b"inside", memory.inside), (permissions.ENTRY, memory.modes),
+    ):  # fmt: skip
+        if tree:
+            held[name] = objects.Entry(objects.TREE, tree)
+    if progress:
+        files = TreeEditor(None, lambda oid: b"", place.algo)  # nothing is read: it begins empty
+        for path, data in progress.items():
+            files.put(path, objects.FILE, pack.add("blob", data))
+        held[b"progress"] = objects.Entry(objects.TREE, files.write(pack.add))
+    return held
+
+
+# -- What a merge, rebase or bisect under way names, and a save must therefore keep reachable.
+
+NAMES_MAX = 64  # of one file
+_OID = re.compile(rb"(?<![0-9a-f])(?:[0-9a-f]{64}|[0-9a-f]{40})(?![0-9a-f])")
+
+
+def named_objects(
+    reader: ObjectReader, progress: dict[bytes, bytes]
+) -> tuple[dict[bytes, objects.Entry], list[str]]:
+    """Objects that these files name: entries that hold trees and files, for M's tree, and commits, for its parents."""
+    held: dict[bytes, objects.Entry] = {}
+    commits: dict[str, None] = {}
+    for data in progress.values():
+        for oid in [found.decode() for found in _OID.findall(data)[:NAMES_MAX]]:
+            if not reader.has(oid):
+                continue
+            kind = reader.read(oid)[0]
+            if kind == "commit":
+                commits[oid] = None
+            elif kind in ("tree", "blob"):
+                mode = objects.TREE if kind == "tree" else objects.FILE
+                held[b"held-" + oid.encode()] = objects.Entry(mode, oid)
+    return held, list(commits)

@@ -1,0 +1,382 @@
+"""What the worktree looked like at the last save, kept as a private index: git tells in C what changed since.
+
+The private index stands in a private git folder whose attributes overrule the worktree's, so no filter runs and bytes
+are compared as they are. It begins as a copy of the user's index, whose stat data spares hashing every file once.
+"""
+
+import contextlib
+import os
+import re
+import shutil
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import msgspec
+
+from outlast import settings
+from outlast.errors import SaveFailed, WorkspaceRefused
+from outlast.workspace.capture.special import damage, permissions
+from outlast.workspace.git import command
+from outlast.workspace.git.objects import Entry
+from outlast.workspace.repo import Repo, excludes_file, git_dir_form, make_git_dir
+
+_CONVERSIONS = ("text", "crlf", "eol", "ident", "filter", "working-tree-encoding")
+_CLOSED = re.compile(rb"^warning: could not open directory '(.*)/': ", re.MULTILINE)
+# Git cuts its words at 4,096 bytes, so of a folder whose path is too long for the kernel the end is missing.
+_TOO_LONG = re.compile(rb"^warning: could not open directory '((?!.*/': ).{3900,})/", re.MULTILINE)
+_DEBUG_LINES = 5
+
+
+class Look(msgspec.Struct, frozen=True):
+    """What differs from the private index: by stat data, so a path may prove unchanged when it is read."""
+
+    changed: list[bytes]
+    gone: list[bytes]
+    others: list[bytes]
+    nested: list[bytes]
+    closed: list[bytes] = []  # folders that may not be looked into: what is there now, nobody knows
+    too_deep: list[bytes] = []  # folders that hold paths too long for the kernel
+
+
+class Base:
+    """The private index of one worktree, the workspace or a repository nested in it."""
+
+    def __init__(self, repo: Repo, private: Path) -> None:
+        self.repo = repo
+        self.git_dir = private / "look.git"
+        self.index = self.git_dir / "index"
+        self._own_rule = self._rule_against_own(private)
+        self._excludes: object = None
+        self._ignore_words: list[str] = []
+        self.converts = False
+        if (
+            git_dir_form(self.git_dir) != repo.algo.name
+        ):  # none yet, or made when the workspace had another repository
+            shutil.rmtree(self.git_dir, ignore_errors=True)
+            make_git_dir(self.git_dir, repo.algo.name)
+        self._link_objects()
+
+    def _rule_against_own(self, private: Path) -> bytes:
+        """A state folder inside the workspace is no part of it: saving it would change it."""
+        state = os.path.realpath(
+            next(folder.parent for folder in private.parents if folder.name == "workspaces")
+        )
+        inside = os.path.relpath(state, self.repo.folder)
+        if inside == ".":
+            raise WorkspaceRefused(
+                f"{state} is the workspace and outlast's state folder at once",
+                hint="point --store or OUTLAST_STORE to a folder of its own; one inside the workspace is left out of saves",
+            )
+        if inside == ".." or inside.startswith("../"):
+            return b""
+        rule = b"\n/" + re.sub(rb"([*?\[\]\\! #])", rb"\\\1", os.fsencode(inside))
+        rules = rule + b"/\n"
+        if state.endswith(".d") and os.path.isfile(
+            state[:-2]
+        ):  # a store given by its database: the rest is beside it
+            rules += b"".join(rule[:-2] + end for end in (b"", b"-wal", b"-shm", b"-journal")) + b"\n"
+        return rules
+
+    def _link_objects(self) -> None:
+        """Objects of the user's repository can be named, and nothing is ever written there."""
+        alternates = _quoted(self.repo.common_dir / "objects") + b"\n"
+        place = self.git_dir / "objects" / "info" / "alternates"
+        if not place.exists() or place.read_bytes() != alternates:
+            place.write_bytes(alternates)
+
+    @property
+    def index_is_there(self) -> bool:
+        return self.index.exists()
+
+    def drop(self) -> None:
+        """Be without a private index: everything is looked at as if it were new."""
+        self.index.unlink(missing_ok=True)
+
+    # -- looking -------------------------------------------------------------------------------------------------
+
+    def look(self, timeout_s: float | None = None) -> Look:
+        """Two gits at once, one that compares what is known and one that walks for what is not."""
+        self._copy_excludes()
+        with (
+            self._start(["ls-files", "-o", "-z", "--exclude-standard"]) as walking,
+            self._start(
+                ["diff-files", "-z", "--raw", "--no-renames", "--ignore-submodules=none"]
+            ) as comparing,
+        ):
+            changed, gone = _compared(comparing.result(timeout_s))
+            found = command.names(walking.result(timeout_s))
+        nested = [name.rstrip(b"/") for name in found if name.endswith(b"/")]
+        others = [name for name in found if not name.endswith(b"/")] if nested else found
+        closed, too_deep = _CLOSED.findall(walking.said), _TOO_LONG.findall(walking.said)
+        return Look(changed, gone, others, nested, closed, too_deep)
+
+    def ignored(self, paths: list[bytes], work_tree: Path | None = None) -> set[bytes]:
+        """Which of these paths git would ignore, here or in a folder that has other ignore files."""
+        self._copy_excludes()
+        said = command.run(
+            ["check-ignore", "-z", "--stdin", "--no-index"], stdin=command.listed(paths), ok=(0, 1),
+            git_dir=self.git_dir, work_tree=work_tree or self.repo.folder, options=self._ignore_words,
+        )  # fmt: skip
+        return set(command.names(said))
+
+    def is_as_told(self, held: Callable[[bytes], Entry | None]) -> bool:
+        """Whether the files are what the user's own index was told of them. `held(path)` is what the save has there.
+
+        By stat data alone, so no filter is run, and a file that was only touched is not. Of files that the user told
+        git not to look at, only those are fine that have the very bytes the index has, or are not there to be.
+        """
+        if self.repo.shadow or not self.repo.index.exists():
+            return False
+        copy = self.index.with_name("index.user")
+        self._copy_index(copy)
+        variables = {"GIT_INDEX_FILE": str(copy)}
+        with (
+            self._start(["ls-files", "-o", "-z", "--exclude-standard"], variables=variables) as untracked,
+            self._start(
+                ["diff-files", "-z", "--name-only", "--ignore-submodules=none"], variables=variables
+            ) as changed,
+            self._start(["ls-files", "-s", "-v", "-z"], variables=variables) as flagged,
+        ):
+            if untracked.result() or changed.result():
+                return False
+            lines = [line for line in command.names(flagged.result()) if not line.startswith(b"H")]
+        for line in lines:
+            told, _, path = line.partition(b"\t")
+            tag, mode, oid, _ = told.split()
+            found = held(path)
+            if found != (int(mode, 8), oid.decode()) and not (found is None and tag in b"Ss"):
+                return False
+        return True
+
+    def tracked_and_ignored(self) -> list[bytes]:
+        """Files that the user's index knows although a rule ignores them: a walk does not find them."""
+        if self.repo.shadow:
+            return []
+        try:
+            return command.names(self.start_listing().result())
+        except SaveFailed:
+            if damage.can_be_listed(self.repo, self.repo.index):
+                raise
+            return []  # it knows of none: a power cut left it empty, or it is garbage
+
+    def start_listing(self) -> command.Running:
+        """Begin to list them, for there may be something else to do meanwhile."""
+        words = ["ls-files", "-z", "-c", "-i", "--exclude-standard"]
+        return command.Running(words, git_dir=self.repo.git_dir, work_tree=self.repo.folder)
+
+    def _copy_excludes(self) -> None:
+        """Ignore rules of the user's repository that are not in the worktree, brought over when they changed."""
+        config, exclude = (self.repo.common_dir / name for name in ("config", "info/exclude"))
+        told = (_stamp(config), _stamp(exclude))
+        if self._excludes == told:
+            return
+        rules = exclude.read_bytes() if not self.repo.shadow and exclude.is_file() else b""
+        rules += self._own_rule
+        place = self.git_dir / "info" / "exclude"
+        new = place.with_name(f"exclude.{threading.get_ident()}")  # a watcher's thread asks as well
+        new.write_bytes(rules)
+        new.replace(place)
+        ignore_file = excludes_file(self.repo)
+        self._ignore_words = ["-c", f"core.excludesFile={ignore_file}"] if ignore_file else []
+        self._excludes = told
+
+    def _start(self, words: list[str], variables: dict[str, str] | None = None) -> command.Running:
+        return command.Running(
+            words,
+            git_dir=self.git_dir,
+            work_tree=self.repo.folder,
+            variables=variables,
+            options=self._ignore_words,
+        )
+
+    def _run(
+        self,
+        words: list[str],
+        stdin: bytes | None = None,
+        ok: tuple[int, ...] = (0,),
+        variables: dict[str, str] | None = None,
+    ) -> bytes:
+        return command.run(
+            words, git_dir=self.git_dir, work_tree=self.repo.folder, stdin=stdin, ok=ok, variables=variables,
+            options=self._ignore_words,
+        )  # fmt: skip
+
+    # -- beginning -----------------------------------------------------------------------------------------------
+
+    def begin(self) -> list[bytes]:
+        """Begin anew from the user's index. The tracked paths whose bytes it does not vouch for."""
+        for path in (self.index, self.index.with_name("index.lock")):
+            path.unlink(missing_ok=True)
+        for shared in self.git_dir.glob("sharedindex.*"):
+            shared.unlink()
+        if self.repo.shadow or not self.repo.index.exists():
+            self._run(["read-tree", "--empty"])
+            return []
+        self._copy_index(self.index)
+        doubtful, dropped = self._unvouched()
+        if dropped or doubtful:
+            self._run(
+                ["update-index", "-z", "--force-remove", "--stdin"],
+                stdin=command.listed([*doubtful, *dropped]),
+            )
+        self._run(["update-index", "-q", "--refresh"], ok=(0, 1))
+        return doubtful
+
+    def _copy_index(self, to: Path) -> None:
+        """With its time: entries as young as the index are racy, and git must go on seeing that."""
+        for shared in self.repo.git_dir.glob("sharedindex.*"):
+            shutil.copy2(shared, self.git_dir / shared.name)
+        new = self.index.with_name("index.new")
+        shutil.copy2(self.repo.index, new)
+        new.replace(to)
+
+    def _unvouched(self) -> tuple[list[bytes], list[bytes]]:
+        """Tracked paths whose stat data says nothing about their bytes; and entries that are no files here."""
+        doubtful: list[bytes] = []
+        dropped: list[bytes] = []
+        plain: dict[bytes, tuple[bytes, bytes]] = {}
+        listed = self._run(["ls-files", "-z", "-s", "-v", "--debug"])
+        attributes = False
+        for told, path, size in _debugged(listed):
+            tag, mode, oid, stage = told.split()
+            attributes |= path == b".gitattributes" or path.endswith(b"/.gitattributes")
+            if mode == b"160000":
+                dropped.append(path)
+            elif tag != b"H" or stage != b"0":
+                doubtful.append(path)
+            else:
+                plain[path] = (oid, size)
+        converted = self._converted(plain, attributes)
+        self.converts = bool(converted)
+        guarded = permissions.narrower(os.fsencode(self.repo.folder) + b"/", plain)
+        return list(dict.fromkeys([*doubtful, *converted, *guarded])), dropped
+
+    def _converted(self, plain: dict[bytes, tuple[bytes, bytes]], attributes: bool) -> list[bytes]:
+        """Paths that git changes on their way into the repository, so that it holds other bytes than the disk."""
+        if _converts_all(self.repo):
+            return list(plain)
+        if not attributes and not _has_attributes(self.repo):
+            return self._unequal(plain)
+        said = command.run(
+            ["check-attr", "-z", "--stdin", *_CONVERSIONS],
+            git_dir=self.repo.git_dir, work_tree=self.repo.folder, stdin=command.listed(list(plain)),
+        )  # fmt: skip
+        fields = command.names(said)
+        found = zip(fields[::3], fields[2::3], strict=True)
+        return [
+            *self._unequal(plain),
+            *(path for path, value in found if value not in (b"unspecified", b"unset")),
+        ]
+
+    def _unequal(self, plain: dict[bytes, tuple[bytes, bytes]]) -> list[bytes]:
+        """Paths whose file has another size than what the repository holds of it, or of which it holds nothing.
+
+        Git had converted them by rules that are gone, or its object is lost: either way only the disk has the bytes.
+        """
+        asked = b"".join([oid + b"\n" for oid, _ in plain.values()])
+        words = ["cat-file", "--batch-check=%(objectsize)", "--buffer"]
+        sizes = command.run(words, git_dir=self.git_dir, stdin=asked).split(b"\n")
+        return [
+            path
+            for (path, (_, size)), held in zip(plain.items(), sizes, strict=False)
+            if size not in (held, b"0")
+        ]
+
+    def tree(self, quarantine: Path) -> str:
+        """The tree of the private index; new tree objects are put into `quarantine`."""
+        return write_tree(self.repo, self.index, quarantine)
+
+    # -- keeping up ----------------------------------------------------------------------------------------------
+
+    def take_in(self, entries: dict[bytes, tuple[int, str] | None], index: Path | None = None) -> None:
+        """Put what was saved into the private index or a copy of it, so that it need not be looked at again."""
+        index = index or self.index
+        gone = "0" * self.repo.algo.hex_length
+        lines = [
+            b"%06o %s\t%s\0" % (mode_oid[0], mode_oid[1].encode(), path)
+            if mode_oid is not None
+            else b"0 %s\t%s\0" % (gone.encode(), path)
+            for path, mode_oid in entries.items()
+        ]
+        index.with_name(f"{index.name}.lock").unlink(missing_ok=True)
+        variables = {"GIT_INDEX_FILE": str(index)}
+        self._run(["update-index", "-z", "--index-info"], stdin=b"".join(lines), variables=variables)
+        self._run(["update-index", "-q", "--refresh"], ok=(0, 1), variables=variables)
+
+
+def write_tree(repo: Repo, index: Path, quarantine: Path) -> str:
+    """The tree of an index that may be written to; its new objects are loose ones in `quarantine`."""
+    return start_write_tree(repo, index, quarantine).result().decode().strip()
+
+
+def start_write_tree(
+    repo: Repo, index: Path, quarantine: Path, ok: tuple[int, ...] = (0,)
+) -> command.Running:
+    """Begin to write it, for there may be something else to do meanwhile."""
+    variables = {"GIT_INDEX_FILE": str(index), **in_quarantine(repo, quarantine)}
+    return command.Running(["write-tree", "--missing-ok"], git_dir=repo.git_dir, variables=variables, ok=ok)
+
+
+def in_quarantine(repo: Repo, quarantine: Path) -> dict[str, str]:
+    """Variables that have git read what is in the repository and in quarantine, and write only there."""
+    return {
+        "GIT_OBJECT_DIRECTORY": str(quarantine),
+        "GIT_ALTERNATE_OBJECT_DIRECTORIES": os.fsdecode(_quoted(repo.common_dir / "objects")),
+    }
+
+
+def _quoted(path: Path) -> bytes:
+    """A folder as git reads it in a list of object folders."""
+    raw = os.fsencode(path)
+    if not set(raw) & set(b':"\n'):
+        return raw
+    return b'"' + raw.replace(b"\\", b"\\\\").replace(b'"', b'\\"').replace(b"\n", b"\\n") + b'"'
+
+
+def _debugged(listed: bytes) -> Iterator[tuple[bytes, bytes, bytes]]:
+    """The entries of an index as `ls-files --debug` prints them: five lines about each come after its name."""
+    head, *rest = listed.split(b"\0")
+    for chunk in rest:
+        *_, last, following = chunk.split(b"\n", _DEBUG_LINES)
+        told, _, path = head.partition(b"\t")
+        yield told, path, last.split(b"\t")[0].split()[-1]
+        head = following
+
+
+def _stamp(path: Path) -> tuple[int, int] | None:
+    with contextlib.suppress(OSError):
+        told = path.stat()
+        return told.st_mtime_ns, told.st_size
+    return None
+
+
+def _compared(told: bytes) -> tuple[list[bytes], list[bytes]]:
+    fields = command.names(told)
+    changed: list[bytes] = []
+    gone: list[bytes] = []
+    for about, path in zip(fields[::2], fields[1::2], strict=True):
+        (gone if about.endswith(b" D") else changed).append(path)
+    return changed, gone
+
+
+def _converts_all(repo: Repo) -> bool:
+    words = ["config", "--get-regexp", r"^core\.(autocrlf|eol)$"]
+    told = command.run(words, git_dir=repo.git_dir, ok=(0, 1)).decode(errors="replace").lower().splitlines()
+    return any(line.split()[-1] not in ("false", "lf", "native") for line in told if line.split())
+
+
+def _has_attributes(repo: Repo) -> bool:
+    """Whether attributes come from anywhere but the worktree's tracked files."""
+    told = command.run(
+        ["config", "--type=path", "--get", "core.attributesFile"], git_dir=repo.git_dir, ok=(0, 1)
+    )
+    known = [
+        repo.folder / ".gitattributes",
+        repo.common_dir / "info" / "attributes",
+        Path(os.fsdecode(told.strip()))
+        if told.strip()
+        else settings.user_folder().parent / "git" / "attributes",
+        Path("/etc/gitattributes"),
+    ]
+    return any(path.is_file() for path in known)

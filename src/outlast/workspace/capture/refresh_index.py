@@ -1,0 +1,75 @@
+"""Work between two saves that makes the next ones cheap: the private index takes in what was saved since it was made.
+
+No save waits for it: it is done on a copy of the index, which replaces the index when nobody saves.
+"""
+
+import contextlib
+import shutil
+from typing import TYPE_CHECKING
+
+from outlast.workspace.capture import stat_cache
+from outlast.workspace.capture.private_index import Base
+
+if TYPE_CHECKING:
+    from outlast.workspace.capture.saver import Saver
+
+TAKE_IN_ABOVE = 1_000  # files that each save must look at beside the private index; some 10 ms
+
+Held = dict[bytes, tuple[int, str] | None]
+
+
+def held(area: stat_cache.Area) -> Held:
+    """What the private index must be told of: files, and what is gone."""
+    found: Held = {path: (known.mode, known.oid) for path, known in area.entries.items()}
+    return found | dict.fromkeys(area.gone)
+
+
+def take_in(base: Base, area: stat_cache.Area) -> None:
+    """Put what was saved into the private index at once. What is remembered must not be on the disk meanwhile."""
+    base.take_in(held(area))
+    area.entries.clear()
+    area.gone.clear()
+
+
+def tend(saver: "Saver") -> bool:
+    """The same while saves go on; whether it was needed and done."""
+    with saver.lock():
+        known = saver.remembered()
+        area = known.areas.get(b"") if known is not None else None
+        if area is None or len(area.entries) + len(area.gone) <= TAKE_IN_ABOVE:
+            return False
+        base, entries, gone = saver.base(), dict(area.entries), set(area.gone)
+        copy = base.index.with_name("index.tended")
+        shutil.copy2(base.index, copy)
+        stamp = stat_cache.stamp(base.index)
+    try:
+        base.take_in(held(stat_cache.Area(entries, gone)), copy)
+        with saver.lock():
+            known = saver.remembered()
+            if known is None or stat_cache.stamp(base.index) != stamp:
+                return False
+            area = known.areas[b""]
+            saver.unremember()
+            copy.replace(base.index)
+            _forget_equal(area, entries, gone)
+            saver.remember(known)
+    finally:
+        with contextlib.suppress(FileNotFoundError):
+            copy.unlink()
+    return True
+
+
+def _forget_equal(area: stat_cache.Area, entries: dict[bytes, stat_cache.Known], gone: set[bytes]) -> None:
+    """What changed while the index was written is still to be looked at, and is in the index by now."""
+    for path, known in entries.items():
+        now = area.entries.get(path)
+        if now == known:
+            del area.entries[path]
+        elif now is not None:
+            area.entries[path] = now._replace(in_base=True)
+        else:
+            area.gone.add(path)
+    for path in gone & area.gone:
+        area.gone.discard(path)
+    for path in gone & area.entries.keys():
+        area.entries[path] = area.entries[path]._replace(in_base=False)

@@ -1,0 +1,609 @@
+"""One save under way: what changed is read into a pack, and three commits tie it together. See `capture`."""
+
+import contextlib
+import hashlib
+import os
+import secrets
+import shutil
+import zlib
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from datetime import datetime
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from outlast import faults
+from outlast.errors import SaveDamaged, SaveFailed
+from outlast.store import locks
+from outlast.workspace import repo, saves
+from outlast.workspace.capture import meta as capture_meta, refresh_index, stat_cache
+from outlast.workspace.capture.files import Deadline, Findings, Reader
+from outlast.workspace.capture.hints import (
+    LASTING,
+    HintedFiles,
+    Hinting,
+    NotEnough,
+    carried,
+    find,
+    room_taken,
+)
+from outlast.workspace.capture.meta import named_objects
+from outlast.workspace.capture.private_index import Base, Look, in_quarantine, start_write_tree, write_tree
+from outlast.workspace.capture.special import (
+    damage,
+    nested_repos,
+    permissions,
+    repo_id,
+    secrets as special_secrets,
+    submodules,
+)
+from outlast.workspace.git import command, objects, refs
+from outlast.workspace.git.packs import PackWriter
+from outlast.workspace.git.trees import TreeEditor
+from outlast.workspace.types import Inside, Meta, Peeked, Purpose, Save, Secret, message_of, raw, text
+
+if TYPE_CHECKING:
+    from outlast.workspace.capture.saver import Saver
+
+TAKE_IN_AT_ONCE = 5_000
+
+
+class SaveInProgress:
+    """One save under way."""
+
+    def __init__(
+        self,
+        saver: "Saver",
+        purpose: Purpose,
+        deadline: Deadline,
+        hinting: Hinting | None,
+        also: frozenset[bytes] = frozenset(),
+        apart: frozenset[bytes] = frozenset(),
+    ) -> None:
+        self._saver, self._purpose, self._deadline, self._hinting = saver, purpose, deadline, hinting
+        self._hinted = False  # whether this save was made from hints alone
+        self._missed: list[bytes] = []
+        self._repo, self._base = saver.repo(), saver.base()
+        self._findings = Findings()
+        self._quarantined: dict[str, bytes] = {}
+        self._tracked: list[bytes] = []
+        self._later: list[Callable[[], None]] = []
+        self._root = os.fsencode(self._repo.folder) + b"/"
+        self._also, self._apart = special_secrets.sorted_out(
+            self._root, also, apart
+        )  # taken whatever the rules say
+        self._head = repo.head(self._repo)
+        self._running: list[command.Running] = []
+        # Another index may change what is saved of these, without a change of files.
+        self._excused: set[bytes] = set()
+        self._listing: tuple[stat_cache.Stamp, command.Running] | None = None
+        self._written = False
+        self._moved = False  # HEAD, index or what a merge names changed: objects of the user's own may not be durable yet
+
+    def make(self) -> Save | None:
+        """The save, durable; None where there is nothing to save."""
+        known = self._saver.remembered()
+        with (
+            PackWriter(self._repo.packs, self._repo.algo, lazy=True) as pack,
+            self._quarantine() as quarantine,
+        ):
+            memory = known if known is not None else self._begin(pack, quarantine)
+            self._check_head(memory)
+            self._editor = TreeEditor(memory.tree or None, self._read, self._repo.algo, self._saver.trees)
+            self._findings.modes = permissions.Modes(memory, self._read, self._repo.algo, self._saver.trees)
+            self._start_listing(memory)
+            self._take_index(memory, pack, quarantine)
+            if known is None or not self._take_hinted(memory, pack):
+                prefixes = self._take_files(memory, pack)
+                self._judge(memory, comparable=known is not None)
+                memory.insides = self._take_inside(memory, pack, prefixes)
+            quiet = self._hinted and not self._findings.changed
+            tree = memory.tree if quiet else self._editor.write(pack.add)
+            memory.modes = self._findings.modes.write(pack.add, self._editor.get, self._root)
+            kept = self._keep_secrets(memory)
+            save = self._finish(memory, pack, tree, memory.insides, kept)
+        if save is None:  # what was read went into no pack, so it must be read again
+            self._saver.forget()
+        else:
+            self._remember(memory)
+        return save
+
+    def _keep_secrets(self, memory: stat_cache.Memo) -> tuple[Secret, ...]:
+        found = self._findings
+        found.secrets |= self._apart
+        kept, failed = special_secrets.keep(self._saver.private, self._root, found.secrets, memory)
+        for path, told in found.secrets.items():
+            found.leave(path, failed.get(path, "secret, kept apart"), told.st_size)
+        found.left_out.sort(key=lambda left: left.path)
+        repo_id.note(self._repo, self._saver.private, memory, kept)
+        return kept
+
+    def _remember(self, memory: stat_cache.Memo) -> None:
+        found = self._findings
+        idle = (
+            self._hinted
+            and not (found.changed or self._moved or self._written)
+            and memory.left_out == found.left_out
+        )
+        memory.left_out = found.left_out
+        if self._later:
+            self._saver.unremember()
+            for work in self._later:
+                work()
+        if not idle:
+            self._saver.remember(memory)
+        if self._hinting is not None:
+            self._hinting.done(looked=not self._hinted)
+        files, size = self._saver.room if self._hinted else (0, 0)
+        self._saver.room = (files + found.room[0], size + found.room[1])
+
+    def peek(self) -> Peeked:
+        """The tree a save would have. Nothing of it is written or remembered."""
+        known = self._saver.remembered()
+        with (
+            PackWriter(self._repo.packs, self._repo.algo, lazy=True) as pack,
+            self._quarantine() as quarantine,
+        ):
+            memory = known if known is not None else self._begin(pack, quarantine)
+            self._editor = TreeEditor(memory.tree or None, self._read, self._repo.algo)
+            self._findings.modes = permissions.Modes(memory, self._read, self._repo.algo, self._saver.trees)
+            self._start_listing(memory)
+            self._take_files(memory, pack)
+
+            def hold(kind: str, data: bytes) -> str:
+                oid = pack.add(kind, data)
+                self._quarantined[oid] = data
+                return oid
+
+            found = self._findings
+            tree = self._editor.write(hold)
+            return Peeked(tree, tuple(found.left_out), frozenset(found.secrets), self._quarantined)
+
+    @contextlib.contextmanager
+    def _quarantine(self) -> Iterator[Path]:
+        """A place where git may put objects that are to go into our pack."""
+        place = self._saver.private / f"quarantine-{os.getpid()}-{secrets.token_hex(4)}"
+        try:
+            yield place
+        finally:
+            for running in self._running:
+                running.stop()
+            shutil.rmtree(place, ignore_errors=True)
+
+    def _begin(self, pack: PackWriter, quarantine: Path) -> stat_cache.Memo:
+        """Nothing is known: begin with the user's index, unless a power cut left it without its objects."""
+        self._saver.unremember()  # it would be of another private index than the one that is made now
+        memory = permissions.begin(self._repo, self._saver.reader(), self._purpose.run)
+        try:
+            nested_repos.forget(self._saver.private)
+            damage.check_index(self._repo, self._repo.index)
+            self._tracked = self._base.begin()
+            if self._base.index_is_there:
+                quarantine.mkdir()
+                memory.tree = self._base.tree(quarantine)
+                self._collect(pack, quarantine)
+                memory.lost = not self._is_whole(memory.tree, quarantine)
+        except (SaveFailed, SaveDamaged):
+            if damage.can_be_listed(self._repo, self._repo.index):
+                raise
+            memory.lost = True
+        if memory.lost:
+            memory.tree, self._tracked = "", []
+            self._base.drop()
+        return memory
+
+    def _is_whole(self, tree: str, quarantine: Path) -> bool:
+        tips = [tree, self._head.oid] if self._head.oid else [tree]
+        return damage.is_whole(self._repo, tips, self._vouching(), in_quarantine(self._repo, quarantine))
+
+    def _vouching(self) -> str | None:
+        """A save, for what it reaches was durable when it was made."""
+        return refs.read_ref(self._repo.common_dir, f"refs/outlast/{self._purpose.run}/beat")
+
+    def _check_head(self, memory: stat_cache.Memo) -> None:
+        """A commit that a power cut left without its objects cannot be held by a save: as if it were not born yet."""
+        head = self._head
+        if memory.lost and head.oid and not damage.is_whole(self._repo, [head.oid], self._vouching()):
+            self._head = repo.Head("", head.branch or "refs/heads/lost")
+
+    def _collect(self, pack: PackWriter, quarantine: Path) -> None:
+        """Loose objects that git put into quarantine, into our pack."""
+        for path in quarantine.glob("??/*"):
+            header, _, data = zlib.decompress(path.read_bytes()).partition(b"\0")
+            kind = header.split()[0].decode()
+            self._quarantined[pack.add(kind, data)] = data
+
+    def _read(self, oid: str) -> bytes:
+        data = self._quarantined.get(oid)
+        return data if data is not None else self._saver.reader().read(oid)[1]
+
+    def _read_many(self, oids: list[str]) -> dict[str, bytes]:
+        held = {oid: self._quarantined[oid] for oid in oids if oid in self._quarantined}
+        return held | self._saver.reader().read_many([oid for oid in oids if oid not in held])
+
+    # -- files ---------------------------------------------------------------------------------------------------
+
+    def _take_hinted(self, memory: stat_cache.Memo, pack: PackWriter) -> bool:
+        """Only what hints name; False where that is not enough. An ending is looked at as a whole if there is time."""
+        if (
+            self._hinting is None
+            or memory.lost
+            or (self._purpose.kind != "beat" and not self._deadline.is_short())
+        ):
+            return False
+        try:
+            paths = self._hinting.take()
+            if self._listing is not None:
+                paths |= self._newly_tracked(memory)
+            paths |= {
+                raw(left.path) for left in memory.left_out if left.why not in LASTING and left.path[-1] != "/"
+            }
+            self._editor.prefetch(paths, self._read_many)
+            named = (
+                find(paths, self._root, self._base, self._editor, memory)
+                if paths
+                else HintedFiles({}, [], set())
+            )
+            self._findings.room = room_taken(named, self._saver.room, self._editor, memory)
+        except NotEnough:
+            return False
+        reader = self._reader(memory, b"", self._base, pack)
+        reader.take_paths(named.there, named.gone, set(memory.forced))
+        lasting, secret_ones = carried(memory, named.seen, self._root)
+        self._findings.left_out += lasting
+        self._findings.secrets |= secret_ones
+        self._take_in_later(memory.areas[b""], self._base)
+        self._hinted = True
+        return True
+
+    def _newly_tracked(self, memory: stat_cache.Memo) -> set[bytes]:
+        """What another index may change without a change of files: what is tracked is saved, whatever the rules say."""
+        before = set(memory.forced)
+        self._list_forced(memory)
+        if self._saver.skips_wrongly(memory.forced) or any(
+            left.path.endswith("/") for left in memory.left_out
+        ):
+            raise NotEnough("the index changed what is looked at")
+        return {raw(left.path) for left in memory.left_out} | before.symmetric_difference(memory.forced)
+
+    def _start_listing(self, memory: stat_cache.Memo) -> None:
+        stamp = self._index_stamp()
+        self._excused = {*memory.forced, *self._also, *(raw(left.path) for left in memory.left_out)}
+        if stamp is not None and stamp != memory.forced_stamp:
+            self._listing = (stamp, self._base.start_listing())
+            self._running.append(self._listing[1])
+
+    def _list_forced(self, memory: stat_cache.Memo) -> None:
+        if self._listing is not None:
+            (memory.forced_stamp, listing), self._listing = self._listing, None
+            try:
+                damage.check_index(self._repo, self._repo.index)
+                memory.forced = command.names(listing.result())
+            except SaveFailed:
+                if damage.can_be_listed(self._repo, self._repo.index):
+                    raise
+        elif self._index_stamp() is None:
+            memory.forced, memory.forced_stamp = [], None
+
+    def _judge(self, memory: stat_cache.Memo, *, comparable: bool) -> None:
+        """Whether this look at everything found what hints should have named."""
+        if self._hinting is None:
+            return
+        found = [path for path in self._findings.changed if not _is_in(path, memory.areas)]
+        self._missed = self._hinting.judge(found if comparable else [], self._excused.union(memory.forced))
+        if self._saver.skips_wrongly(memory.forced):
+            self._saver.skip_less(memory.forced)
+
+    def _take_files(self, memory: stat_cache.Memo, pack: PackWriter) -> list[bytes]:
+        """Everything that changed, here and in the repositories inside; where those are."""
+        if self._hinting is not None:
+            self._hinting.look()
+        look = self._base.look(self._deadline.left_s())
+        self._list_forced(memory)
+        inside = nested_repos.find(self._repo, self._saver.private, look, self._deadline)
+        for key in [key for key in memory.areas if key and key.removesuffix(b".git/") not in inside]:
+            self._leave(memory, key)
+        self._area(memory, b"", self._base, look, pack, [*self._tracked, *memory.forced])
+        for prefix, (base, found) in inside.items():
+            self._area(memory, prefix, base, found, pack, nested_repos.tracked_and_ignored(base.repo))
+        return list(inside)
+
+    def _leave(self, memory: stat_cache.Memo, key: bytes) -> None:
+        """A repository inside that is none any more: what is there now is read anew, as the files of a folder."""
+        del memory.areas[key]
+        self._editor.remove(key.rstrip(b"/"))
+        self._findings.modes.drop_all(key.rstrip(b"/"))
+        nested_repos.forget(self._saver.private, key)
+        for prefix, area in memory.areas.items():
+            if key.startswith(prefix):
+                for path in [path for path in area.entries if (prefix + path).startswith(key)]:
+                    del area.entries[path]
+
+    def _area(
+        self,
+        memory: stat_cache.Memo,
+        prefix: bytes,
+        base: Base,
+        look: Look,
+        pack: PackWriter,
+        tracked: Sequence[bytes],
+    ) -> None:
+        self._editor.prefetch(
+            [prefix + path for path in (*look.changed, *look.gone, *look.others)], self._read_many
+        )
+        also = [path.removeprefix(prefix) for path in self._also if _innermost(path, memory.areas) == prefix]
+        self._reader(memory, prefix, base, pack).take(look, [*tracked, *also])
+        self._take_in_later(memory.areas[prefix], base)
+
+    def _reader(self, memory: stat_cache.Memo, prefix: bytes, base: Base, pack: PackWriter) -> Reader:
+        area = memory.areas.setdefault(prefix, stat_cache.Area())
+        return Reader(
+            base, prefix, area, pack, self._editor, self._findings, self._saver.limits, self._deadline, memory.digests,
+        )  # fmt: skip
+
+    def _take_in_later(self, area: stat_cache.Area, base: Base) -> None:
+        """In the save itself only where nobody tends to it between two saves."""
+        limit = TAKE_IN_AT_ONCE if base is self._base else refresh_index.TAKE_IN_ABOVE
+        if len(area.entries) + len(area.gone) > limit:
+            self._later.append(lambda: refresh_index.take_in(base, area))
+
+    # -- index, merge state, what is inside ----------------------------------------------------------------------
+
+    def _index_stamp(self) -> stat_cache.Stamp:
+        return None if self._repo.shadow else stat_cache.stamp(self._repo.index)
+
+    def _take_index(self, memory: stat_cache.Memo, pack: PackWriter, quarantine: Path) -> None:
+        stamp = self._index_stamp()
+        if stamp == memory.index_stamp and memory.index_tree:
+            return
+        self._moved = True
+        memory.index_oid, memory.stages, memory.links = "", "", []
+        memory.unreadable = False
+        if stamp is None:
+            memory.index_stamp, memory.index_tree = None, pack.add("tree", b"")
+            return
+        quarantine.mkdir(exist_ok=True)
+        copy, memory.index_stamp = self._copied_index(quarantine)
+        try:
+            self._read_index(memory, pack, copy, quarantine)
+        except SaveFailed:
+            if damage.can_be_listed(self._repo, copy):
+                raise
+            memory.unreadable, memory.stages = True, ""
+            memory.index_tree = self._tree_of(self._head.oid) if self._head.oid else pack.add("tree", b"")
+        memory.index_oid = memory.index_oid or pack.add_file(os.fsencode(copy), expect=os.lstat(copy))
+
+    def _read_index(self, memory: stat_cache.Memo, pack: PackWriter, copy: Path, quarantine: Path) -> None:
+        damage.check_index(self._repo, copy)
+        if memory.lost:
+            memory.links = submodules.links(self._repo, copy)
+            memory.index_tree = self._tree_of_readable(memory, pack, copy)
+            memory.unreadable = not damage.can_be_listed(self._repo, copy)
+            return
+        work = copy.with_name("index-to-write")
+        shutil.copyfile(copy, work)
+        writing = start_write_tree(self._repo, work, quarantine, ok=(0, 128))
+        self._running.append(writing)
+        memory.index_oid = pack.add_file(os.fsencode(copy), expect=os.lstat(copy))  # while git is at it
+        memory.links = submodules.links(self._repo, copy)
+        memory.index_tree = writing.result().decode().strip()
+        if not memory.index_tree:
+            memory.index_tree = self._tree_of_merged(memory, pack, copy, work, quarantine)
+        self._collect(pack, quarantine)
+        if not memory.commit and not self._index_is_whole(memory, copy, quarantine):
+            memory.lost, memory.stages = True, ""
+            memory.index_tree = self._tree_of_readable(memory, pack, copy)
+
+    def _copied_index(self, quarantine: Path) -> tuple[Path, stat_cache.Stamp]:
+        """A copy of the user's index that nobody wrote to meanwhile."""
+        copy = quarantine / "index-copy"
+        for _ in range(3):
+            stamp = self._index_stamp()
+            shutil.copyfile(self._repo.index, copy)
+            if self._index_stamp() == stamp:
+                return copy, stamp
+        raise SaveFailed(f"the index of {self._repo.folder} changes all the time", hint="save again")
+
+    def _tree_of_merged(
+        self, memory: stat_cache.Memo, pack: PackWriter, copy: Path, work: Path, quarantine: Path
+    ) -> str:
+        """In the middle of a merge: the tree of what is merged, and the stages of what is not in a tree of their own."""
+        variables = {"GIT_INDEX_FILE": str(copy)}
+        listed = command.names(
+            command.run(["ls-files", "-s", "-z"], git_dir=self._repo.git_dir, variables=variables)
+        )
+        staged = [line for line in listed if line.partition(b"\t")[0].split()[2] != b"0"]
+        if not staged:
+            raise SaveFailed(
+                f"the index of {self._repo.folder} cannot be written as a tree", hint="see `git fsck`"
+            )
+        stages = TreeEditor(None, self._read, self._repo.algo)
+        for line in staged:
+            mode, oid, stage_path = line.split(b" ", 2)
+            stage, _, path = stage_path.partition(b"\t")
+            if mode != b"160000":
+                stages.put(stage + b"/" + path, int(mode, 8), oid.decode())
+        memory.stages = stages.write(pack.add)
+        work.unlink()
+        merged = [line for line in listed if line.partition(b"\t")[0].split()[2] == b"0"]
+        variables = {"GIT_INDEX_FILE": str(work)}
+        command.run(
+            ["update-index", "-z", "--index-info"],
+            git_dir=self._repo.git_dir,
+            variables=variables,
+            stdin=command.listed(merged),
+        )
+        return write_tree(self._repo, work, quarantine)
+
+    def _index_is_whole(self, memory: stat_cache.Memo, copy: Path, quarantine: Path) -> bool:
+        """Asked only by a first save: what is made while the machine runs is there, flushed or not."""
+        if memory.stages and not damage.names_only_readable(self._repo, copy):
+            return False
+        variables = in_quarantine(self._repo, quarantine)
+        return damage.is_whole(self._repo, [memory.index_tree], self._vouching(), variables)
+
+    def _tree_of_readable(self, memory: stat_cache.Memo, pack: PackWriter, copy: Path) -> str:
+        """After a power cut: the tree of what is left. Our own trees, for git takes an empty file for a tree it has."""
+        merged, stages = (TreeEditor(None, self._read, self._repo.algo) for _ in range(2))
+        left = damage.readable(self._repo, copy)
+        for stage, path, entry in left:
+            if stage == b"0":
+                merged.put(path, *entry)
+            else:
+                stages.put(stage + b"/" + path, *entry)
+        if any(stage != b"0" for stage, _, _ in left):
+            memory.stages = stages.write(pack.add)
+        return merged.write(pack.add)
+
+    def _take_inside(
+        self, memory: stat_cache.Memo, pack: PackWriter, prefixes: Sequence[bytes]
+    ) -> tuple[Inside, ...]:
+        """The git folders of repositories inside, as one tree."""
+        if not prefixes:
+            memory.inside = ""
+            return ()
+        editor = TreeEditor(memory.inside or None, self._read, self._repo.algo)
+        folder = nested_repos.GitFolder(self._repo.folder, memory, pack, self._findings)
+        found = [folder.take(prefix, editor) for prefix in prefixes]
+        memory.inside = editor.write(pack.add)
+        return tuple(inside for inside in found if inside is not None)
+
+    # -- the commits ---------------------------------------------------------------------------------------------
+
+    def _finish(
+        self,
+        memory: stat_cache.Memo,
+        pack: PackWriter,
+        tree: str,
+        inside: tuple[Inside, ...],
+        kept: tuple[Secret, ...],
+    ) -> Save | None:
+        progress = self._saver.progress().files()
+        rest = self._rest(memory, progress, kept)
+        purpose = self._purpose
+        chmodded = self._findings.modes.changed
+        if purpose.if_dirty and not chmodded and not self._is_dirty(memory, tree, progress):
+            memory.tree = memory.tree or tree
+            return None
+        gist = self._rest(memory, progress, kept, index=memory.index_tree + memory.stages)
+        if purpose.if_changed and memory.commit and (memory.tree, memory.gist) == (tree, gist):
+            return None
+        same = (memory.tree, memory.rest, memory.run) == (tree, rest, purpose.run) and memory.commit
+        if same and purpose.kind == "beat" and not self._missed:
+            return self._save(memory.commit, memory.ref, stat_cache.now())
+        save = self._write(memory, pack, tree, rest, progress, inside, kept)
+        memory.gist = gist
+        return save
+
+    def _rest(
+        self, memory: stat_cache.Memo, progress: dict[bytes, bytes], kept: tuple[Secret, ...], index: str = ""
+    ) -> str:
+        """Everything in a save but the worktree's tree, in one digest."""
+        beside, left_out = (memory.inside, memory.modes), self._findings.left_out
+        told = [self._head, index or memory.index_oid, beside, sorted(progress.items()), kept, left_out]
+        return hashlib.blake2b(msgspec.msgpack.encode(told), digest_size=16).hexdigest()
+
+    def _is_dirty(self, memory: stat_cache.Memo, tree: str, progress: dict[bytes, bytes]) -> bool:
+        """Whether there is anything that HEAD does not hold."""
+        empty = objects.oid_of("tree", b"", self._repo.algo)
+        if self._repo.shadow:
+            return tree != empty and tree != memory.tree
+        if (
+            memory.lost
+            or memory.unreadable
+            or self._findings.left_out
+            or any(name != repo.RESTING for name in progress)
+        ):
+            return True
+        held = self._tree_of(self._head.oid) if self._head.oid else empty
+        if memory.index_tree != held:
+            return True
+        if memory.insides:
+            return tree != submodules.clean_tree(self._repo, held, memory.links, memory.insides, self._read)
+        return tree != held and not self._base.is_as_told(self._editor.get)
+
+    def _tree_of(self, commit: str) -> str:
+        return objects.parse_commit(self._saver.reader().read(commit)[1]).tree
+
+    def _write(
+        self,
+        memory: stat_cache.Memo,
+        pack: PackWriter,
+        tree: str,
+        rest: str,
+        progress: dict[bytes, bytes],
+        inside: tuple[Inside, ...],
+        kept: tuple[Secret, ...],
+    ) -> Save:
+        purpose, at = self._purpose, stat_cache.now()
+        previous, number = self._previous(memory)
+        warning = self._warning(memory)
+        meta = Meta(
+            kind=purpose.kind, at=at, number=number + 1, run=purpose.run, task=purpose.task, reason=purpose.reason,
+            beat=purpose.beat, seq=purpose.seq, folder=text(self._repo.folder), head=self._head.oid, branch=self._head.branch,
+            index=bool(memory.index_oid), shadow=self._repo.shadow, boot_id=locks.boot_id(),
+            hinted=self._hinted, left_out=tuple(self._findings.left_out), secrets=kept, inside=inside + nested_repos.empty_links(self._repo, memory.links, inside),
+            removed=self._findings.removed, warning=warning, umask=f"{memory.umask:03o}",
+        )  # fmt: skip
+        held, named = named_objects(self._saver.reader(), progress) if not memory.lost else ({}, [])
+        objects_named = sorted([*named, *(entry.oid for entry in held.values())])
+        self._moved = self._moved or memory.named != objects_named
+        entries = capture_meta.entries(self._repo, memory, pack, meta, progress) | held
+        head = [self._head.oid] if self._head.oid else []
+        message = message_of(purpose)
+
+        def commit(tree: str, parents: list[str], text: str) -> str:
+            return pack.add("commit", objects.commit_bytes(tree, parents, objects.WHO, at, text))
+
+        m = commit(pack.add("tree", objects.tree_bytes(entries)), [*previous, *named], f"meta of: {message}")
+        i = commit(memory.index_tree, [*head, m], f"index of: {message}")
+        w = commit(tree, [*head, i], message)
+        pack.close()
+        if self._moved or memory.head != self._head.oid or not memory.commit:
+            refs.syncfs(self._repo.common_dir)
+        ref = self._ref(at)
+        self._saver.unremember()
+        self._written = True
+        faults.point("save.before_ref")
+        refs.write_ref(self._repo.common_dir, ref, w, old=refs.ANY)
+        faults.point("save.ref_written")
+        memory.commit, memory.tree, memory.rest, memory.ref = w, tree, rest, ref
+        memory.run, memory.number, memory.head = purpose.run, number + 1, self._head.oid
+        memory.named = objects_named
+        return self._save(w, ref, at, warning)
+
+    def _save(self, commit: str, ref: str, at: datetime, warning: str = "") -> Save:
+        found = self._findings
+        return Save(
+            commit, ref, self._purpose.kind, at, self._purpose.reason, self._hinted, tuple(found.left_out),
+            text(self._repo.folder), found.taken, found.removed, warning,
+        )  # fmt: skip
+
+    def _previous(self, memory: stat_cache.Memo) -> tuple[list[str], int]:
+        """The newest save of this run, which the new one keeps reachable, and its number."""
+        if memory.commit and memory.run == self._purpose.run:
+            return [memory.commit], memory.number
+        found = saves.newest(self._repo, self._saver.reader(), self._purpose.run)
+        return ([found.commit], found.meta.number) if found is not None else ([], 0)
+
+    def _warning(self, memory: stat_cache.Memo) -> str:
+        return capture_meta.warning(memory, self._findings, self._editor, self._missed, self._repo)
+
+    def _ref(self, at: datetime) -> str:
+        name = ref = saves.ref_of(self._purpose.run, self._purpose.kind, at)
+        number = 1
+        while self._purpose.kind != "beat" and refs.read_ref(self._repo.common_dir, ref) is not None:
+            number += 1
+            ref = f"{name}-{number}"
+        return ref
+
+
+def _innermost(path: bytes, areas: Iterable[bytes]) -> bytes:
+    """The repository inside that a path is in; the workspace itself is the empty one."""
+    return max((key for key in areas if path.startswith(key)), key=len, default=b"")
+
+
+def _is_in(path: bytes, areas: Iterable[bytes]) -> bool:
+    """Whether a path is in a repository inside, of which hints tell only that something changed."""
+    return any(key and path.startswith(key) for key in areas)

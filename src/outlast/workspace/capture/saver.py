@@ -1,0 +1,275 @@
+"""Making a save: look, read what changed into one pack, tie it together in three commits, and anchor it under a ref.
+
+W (the worktree) has HEAD and I for parents; I (the index) has HEAD and M; M (meta.json, the raw index, unmerged stages,
+the files of a merge or rebase under way, nested repositories) has the previous save's W: one ref reaches them all.
+"""
+
+import contextlib
+import os
+import shutil
+from collections.abc import Iterable, Iterator
+from functools import partial
+from pathlib import Path
+
+from outlast.errors import SaveFailed
+from outlast.store import durable, locks
+from outlast.workspace import leftovers, lock as workspace_lock, repo, rules
+from outlast.workspace.capture import refresh_index, stat_cache
+from outlast.workspace.capture.files import Deadline, place_of
+from outlast.workspace.capture.hints import Hinting, folders_of
+from outlast.workspace.capture.private_index import Base
+from outlast.workspace.capture.save import SaveInProgress
+from outlast.workspace.compact.repack import consolidate
+from outlast.workspace.git import command, refs
+from outlast.workspace.git.packs import sweep
+from outlast.workspace.git.reader import ObjectReader
+from outlast.workspace.git.trees import Cache
+from outlast.workspace.repo import Progress, Repo
+from outlast.workspace.types import Peeked, Purpose, Save
+from outlast.workspace.watch.watcher import Watcher
+
+
+class Saver:
+    """Saves one folder. One at a time: a lock in the private folder keeps others out."""
+
+    def __init__(
+        self, folder: Path, state: Path, *, limits: rules.Limits | None = None, shadow: bool = False
+    ) -> None:
+        self.folder = Path(os.path.realpath(folder))
+        if os.path.lexists(self.folder):
+            repo.refuse(self.folder)
+        self.private = Path(os.path.abspath(state)) / "workspaces" / place_of(self.folder)
+        with _translated(self.folder):
+            durable.make_folder(self.private)
+            _note(self.private / "folder", os.fsencode(self.folder) + b"\n")
+        self.limits = limits or rules.Limits()
+        self._shadow = shadow
+        self._repo: repo.Repo | None = None
+        self._mark: object = None
+        self._base: Base | None = None
+        self._reader: ObjectReader | None = None
+        self.trees: Cache = {}
+        self._memo: stat_cache.Memo | None = None
+        self._memo_stamp: stat_cache.Stamp = None
+        self._boot_id = locks.boot_id()
+        self._progress: Progress | None = None
+        self._watching = False
+        self._hinting: Hinting | None = None
+        self._distrusted = ""
+        self._unskipped: frozenset[bytes] = frozenset()
+        self.room = (0, 0)  # untracked files and bytes that may come before a folder can be over budget
+        self._swept = False
+
+    # -- the parts -----------------------------------------------------------------------------------------------
+
+    def repo(self) -> repo.Repo:
+        """The repository that saves go to, looked up again when the folder's `.git` came, went or is another."""
+        mark = None if self._shadow else repo.mark(self.folder)
+        if self._repo is None or self._mark != mark:
+            self._let_go()
+            self._mark = mark
+            self._repo = repo.find(self.folder, self.private, shadow=self._shadow)
+            repo.note(self._repo, self.private)
+        return self._repo
+
+    def lend(self, place: Repo) -> None:
+        """Read saves from here while the folder is gone. Nothing can be saved; `close` ends it."""
+        self._let_go()
+        self._mark, self._repo = None, place
+
+    def reader(self) -> ObjectReader:
+        """Reads the objects of the repository."""
+        place = self.repo()  # first, for it lets go of a reader of another repository
+        if self._reader is None:
+            self._reader = ObjectReader(place.git_dir, command.environment())
+        return self._reader
+
+    def base(self) -> Base:
+        """The private index."""
+        place = self.repo()
+        if self._base is None:
+            self._base = Base(place, self.private)
+        return self._base
+
+    def progress(self) -> Progress:
+        """A merge, rebase or bisect under way."""
+        if self._progress is None:
+            self._progress = Progress(self.repo())
+        return self._progress
+
+    def close(self) -> None:
+        """Let go of the processes, and watch no more."""
+        self._watching = False
+        self._let_go()
+
+    def _let_go(self) -> None:
+        if self._reader is not None:
+            self._reader.close()
+        if self._hinting is not None:
+            self._hinting.watcher.close()
+        self._repo = self._base = self._reader = self._memo = self._progress = self._hinting = None
+
+    # -- watching ------------------------------------------------------------------------------------------------
+
+    def watch(self) -> None:
+        """Learn of changes as they happen from now on, so that the saves of beats look only at what changed.
+
+        Where that cannot be done, or proves unreliable, every save looks at everything, as without it.
+        """
+        self._watching = True
+        self.hinting()
+
+    def hinting(self) -> Hinting | None:
+        """What is known of changes since the last save; None where nobody watches."""
+        place, base = self.repo(), self.base()
+        if not self._watching or self._distrusted:
+            return None
+        if self._hinting is None:
+            self._unskipped = _above(base.tracked_and_ignored())
+            git_dirs = [] if place.shadow else [place.git_dir, place.common_dir]
+            watcher = Watcher(
+                self.folder, skip=partial(self._skip, base), git_dirs=list(dict.fromkeys(git_dirs))
+            )
+            self._hinting = Hinting(watcher)
+        return self._hinting
+
+    def _skip(self, base: Base, folders: list[bytes]) -> set[bytes]:
+        """Folders that need no watch: ignored, and without a tracked file. Asked from the watcher's thread as well."""
+        return base.ignored(folders) - self._unskipped
+
+    def skips_wrongly(self, forced: list[bytes]) -> bool:
+        """Whether folders are not watched that have tracked files by now."""
+        return not _above(forced) <= self._unskipped
+
+    def skip_less(self, forced: list[bytes]) -> None:
+        """Watch the folders of these files as well."""
+        self._unskipped |= _above(forced)
+        if self._hinting is not None:
+            self._hinting.watcher.refresh()
+
+    def _distrust(self) -> None:
+        """After a change that raised no event: no more hints, for good."""
+        if self._hinting is not None and self._hinting.distrusted:
+            self._distrusted = self._hinting.distrusted
+            self._hinting.watcher.close()
+            self._hinting = None
+
+    @contextlib.contextmanager
+    def lock(self, deadline: Deadline | None = None) -> Iterator[None]:
+        """One who saves or restores at a time. Raises SaveFailed where another one does not come to an end."""
+        fd = os.open(self.private / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        try:
+            workspace_lock.take(fd, self.folder, deadline)
+            yield
+        finally:
+            os.close(fd)
+
+    # -- saving --------------------------------------------------------------------------------------------------
+
+    def capture(
+        self,
+        purpose: Purpose,
+        *,
+        deadline_s: float | None = None,
+        also: frozenset[bytes] = frozenset(),
+        apart: frozenset[bytes] = frozenset(),
+    ) -> Save | None:
+        """A save that is durable when this returns, or None where there is nothing to save.
+
+        It takes the files `also` whatever the rules say, for a restore is about to write over them: secrets among
+        them, and all that is in `apart`, beside the repository.
+        """
+        deadline = Deadline(deadline_s)
+        with _translated(self.folder), self.lock(deadline):
+            self._sweep()
+            hinting = self.hinting()
+            try:
+                return SaveInProgress(self, purpose, deadline, hinting, also, apart).make()
+            except BaseException:
+                self._memo = None
+                if hinting is not None:
+                    hinting.forget("the save before failed")
+                raise
+            finally:
+                self._distrust()
+
+    def tend(self) -> None:
+        """What makes the next saves cheap and small; to be called between saves, from any thread. Saves do not wait."""
+        refresh_index.tend(self)
+        with self.lock():
+            place = self.repo()
+        consolidate(place)
+
+    def peek(self) -> Peeked:
+        """The tree of what is there now, without saving it."""
+        with _translated(self.folder), self.lock():
+            self._sweep()
+            try:
+                return SaveInProgress(self, Purpose(kind="beat", run="peek"), Deadline(None), None).peek()
+            finally:
+                self._memo = None
+
+    def _sweep(self) -> None:
+        """Remove what a killed save left behind. The lock is ours: whatever is there is nobody's."""
+        leftovers.sweep(self.folder, self.private)
+        if self._swept:
+            return
+        sweep(self.repo().packs)
+        refs.sweep_locks(self.repo().common_dir)
+        for path in self.private.glob("quarantine-*"):
+            shutil.rmtree(path, ignore_errors=True)
+        self._swept = True
+
+    def remembered(self) -> stat_cache.Memo | None:
+        """What the last save knew, if it is of this boot and its ref still says so."""
+        stamp = stat_cache.stamp(self._memo_file)
+        if self._memo is None or stamp != self._memo_stamp:
+            self._memo, self._memo_stamp = stat_cache.load(self._memo_file), stamp
+        known = self._memo
+        if not known.commit or known.boot_id != self._boot_id or not self.base().index_is_there:
+            return None
+        return known if refs.read_ref(self.repo().common_dir, known.ref) == known.commit else None
+
+    @property
+    def _memo_file(self) -> Path:
+        return self.private / "memo"
+
+    def unremember(self) -> None:
+        """Before what is remembered becomes untrue: a save that is killed from here on leaves nothing to rely on."""
+        self._memo_file.unlink(missing_ok=True)
+
+    def forget(self) -> None:
+        """Do not rely on what was just found out; what is stored still holds."""
+        self._memo = None
+
+    def remember(self, known: stat_cache.Memo) -> None:
+        """Keep what this save found out for the next one."""
+        known.boot_id = self._boot_id
+        try:
+            self._memo, self._memo_stamp = known, stat_cache.store(known, self._memo_file)
+        except OSError:  # the save is made; what is not remembered costs the next one a look at everything
+            self._memo = None
+            with contextlib.suppress(OSError):
+                self.unremember()
+
+
+def _note(path: Path, text: bytes) -> None:
+    """Write a file unless it says so already: on a full disk it would be emptied."""
+    with contextlib.suppress(OSError):
+        if path.read_bytes() == text:
+            return
+    path.write_bytes(text)
+
+
+@contextlib.contextmanager
+def _translated(folder: Path) -> Iterator[None]:
+    """What the system refuses is a save that failed."""
+    try:
+        yield
+    except OSError as error:
+        where = f": {os.fsdecode(error.filename)}" if error.filename is not None else ""
+        raise SaveFailed(f"cannot save {folder}: {error.strerror}{where}") from error
+
+
+def _above(paths: Iterable[bytes]) -> frozenset[bytes]:
+    return frozenset(folder for path in paths for folder in folders_of(path))

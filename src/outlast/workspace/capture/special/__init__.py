@@ -1,0 +1,1 @@
+"""What plain git does not store: permissions, secrets, repositories inside, damage."""

@@ -1,0 +1,236 @@
+"""Permission bits that git has no mode for: a tree in the save that has, at a file's path, the bits of it as text.
+
+Noted is what a save looks at anyway, and only where it is not what writing the file anew would give. So the tree is
+small, is changed where something changed, and of many such files no save carries a list. Of a folder that lets in fewer
+than a new one would, it has them under a name of ours in that folder.
+"""
+
+import contextlib
+import os
+import stat
+from collections.abc import Callable, Iterable, Mapping
+from pathlib import Path
+
+from outlast.errors import SaveDamaged
+from outlast.workspace import repo, saves
+from outlast.workspace.capture import stat_cache
+from outlast.workspace.git import objects
+from outlast.workspace.git.reader import ObjectReader
+from outlast.workspace.git.trees import Cache, Read, TreeEditor
+
+BITS = 0o777  # not setuid, setgid and sticky: those are left as they are
+ENTRY = b"modes"
+FOLDER = b".outlast-folder"  # stands in the tree for the folder that it is in
+NARROWER_MAX = 10_000  # above, it is another umask's doing
+
+
+class Modes:
+    """What one save notes, on top of what the save before did."""
+
+    def __init__(self, memory: stat_cache.Memo, read: Read, algo: objects.Algo, cache: Cache) -> None:
+        self._tree = TreeEditor(memory.modes or None, read, algo, cache)
+        self._before, self._umask, self._algo = memory.modes, memory.umask, algo
+        self._doubtful = not memory.commit  # nobody told since of what the save before noted
+        self._any = bool(memory.modes)
+        self._new: set[int] = set()
+        self._folders: set[bytes] = {b""} if self._doubtful else set()
+        self._folders_changed = False
+        self.changed = False  # of files: a folder alone makes no save
+
+    def see(self, path: bytes) -> None:
+        """Something was looked at, or is gone: what lets people into the folder it is in may be another."""
+        self._folders.add(path.rpartition(b"/")[0])
+
+    def note(self, path: bytes, told: os.stat_result) -> None:
+        """A file as it is. One that was unusual once stays noted: so a save says that it is as usual again."""
+        self.see(path)
+        bits = told.st_mode & BITS
+        usual = not stat.S_ISREG(told.st_mode) or bits == usual_bits(stat_cache.mode_of(told), self._umask)
+        if usual and not self._any:
+            return
+        if not stat.S_ISREG(told.st_mode):
+            self.drop(path)
+            return
+        held = self._tree.get(path)
+        known = held is not None and held.mode != objects.TREE
+        oid = objects.oid_of("blob", _text(bits), self._algo)
+        if (usual and not known) or held == (objects.FILE, oid):
+            return
+        self._tree.put(path, objects.FILE, oid)
+        self._new.add(bits)
+        self._any = self.changed = True
+
+    def drop(self, path: bytes) -> None:
+        """A file that the save does not hold any more; what is noted of files in a folder of this name stays."""
+        self.see(path)
+        held = self._tree.get(path) if self._any else None
+        if held is not None and held.mode != objects.TREE:
+            self.drop_all(path)
+
+    def drop_all(self, path: bytes) -> None:
+        """A file, or all that is in a folder."""
+        self.changed |= self._tree.remove(path)
+
+    def write(
+        self, add: Callable[[str, bytes], str], holds: Callable[[bytes], objects.Entry | None], root: bytes
+    ) -> str:
+        """The tree to go into the save; none where every file is as usual. `holds` tells what the save has at a path."""
+        if self._doubtful:
+            self._look_again(holds, root)
+        self._note_folders(root)
+        if not (self.changed or self._folders_changed):
+            return self._before
+        tree = ""
+        if next(self._tree.walk(), None) is not None:
+            for bits in self._new:
+                add("blob", _text(bits))
+            tree = self._tree.write(add)
+        self.changed = self.changed and tree != self._before
+        return tree
+
+    def _note_folders(self, root: bytes) -> None:
+        """Folders that were looked at, and those above: one that lets in fewer than a new one would is noted."""
+        seen = {above for folder in self._folders for above in _way(folder)}
+        for folder in sorted(seen):
+            told = None
+            with contextlib.suppress(OSError):
+                told = os.lstat(root + folder)
+            place = _in_folder(folder)
+            if told is not None and _lets_in_fewer(told, self._umask):
+                bits = told.st_mode & BITS
+                oid = objects.oid_of("blob", _text(bits), self._algo)
+                if self._tree.get(place) != (objects.FILE, oid):
+                    self._tree.put(place, objects.FILE, oid)
+                    self._new.add(bits)
+                    self._any = self._folders_changed = True
+            elif self._any:
+                self._folders_changed |= self._tree.remove(place)
+
+    def _look_again(self, holds: Callable[[bytes], objects.Entry | None], root: bytes) -> None:
+        for path in [path for path, _ in self._tree.walk()]:
+            if path.rpartition(b"/")[2] == FOLDER:
+                self.see(path)
+                continue
+            told = None
+            if holds(path) is not None:
+                with contextlib.suppress(OSError):
+                    told = os.lstat(root + path)
+            if told is not None:
+                self.note(path, told)
+            else:
+                self.drop(path)
+
+
+def begin(place: repo.Repo, reader: ObjectReader, run: str) -> stat_cache.Memo:
+    """Nothing is remembered, as after a reboot: what the run's newest save noted is still to be looked at."""
+    memory = stat_cache.Memo(areas={b"": stat_cache.Area()}, umask=process_umask())
+    held = saves.newest(place, reader, run)
+    if held is not None:
+        with contextlib.suppress(SaveDamaged):
+            memory.umask = umask_of(held) if held.meta.umask else memory.umask
+            memory.modes = held.entries[ENTRY].oid if recorded(reader, held, place.algo) else ""
+    return memory
+
+
+def recorded(reader: ObjectReader, held: saves.Held, algo: objects.Algo) -> dict[bytes, int]:
+    """The bits of those files of a save of which it noted them. Raises SaveDamaged where they cannot be read."""
+    entry = held.entries.get(ENTRY)
+    if entry is None:
+        return {}
+    bits: dict[str, int] = {}
+    found: dict[bytes, int] = {}
+    for path, leaf in TreeEditor(entry.oid, lambda oid: reader.read(oid)[1], algo).walk():
+        if leaf.oid not in bits:
+            bits[leaf.oid] = _number(reader.read(leaf.oid)[1], held.commit)
+        found[path] = bits[leaf.oid]
+    return found
+
+
+def umask_of(held: saves.Held) -> int:
+    """What was taken for usual when the save was made; 0, which forbids nothing, where it does not say."""
+    return _number(held.meta.umask.encode(), held.commit) if held.meta.umask else 0
+
+
+def usual_bits(mode: int, umask: int) -> int:
+    """What a file of this mode of git's has when it is written anew."""
+    return (0o777 if mode == objects.EXEC else 0o666) & ~umask
+
+
+def folder_bits(bits: Mapping[bytes, int], folder: bytes, umask: int) -> int:
+    """What a folder is made with: what is noted of it, else the usual; always so that we can put files into it."""
+    return bits.get(_in_folder(folder), 0o777 & ~umask) | 0o700
+
+
+def guard(folder: Path, reader: ObjectReader, held: saves.Held, algo: objects.Algo) -> None:
+    """Let nobody into a folder that is made for a save whom the workspace did not let in."""
+    noted = recorded(reader, held, algo).get(FOLDER)
+    if noted is not None:
+        folder.chmod(stat.S_IMODE(folder.stat().st_mode) & (~BITS | noted) | 0o700)
+
+
+def narrower(root: bytes, paths: Iterable[bytes]) -> list[bytes]:
+    """Those of these files that fewer may read than if they were written anew, and one of each folder like that.
+
+    None where that is what is usual here.
+    """
+    umask, found = process_umask(), []
+    folders: dict[bytes, bytes] = {}
+    for path in paths:
+        folders.setdefault(path.rpartition(b"/")[0], path)
+        with contextlib.suppress(OSError):
+            told = os.lstat(root + path)
+            usual = usual_bits(stat_cache.mode_of(told), umask)
+            if stat.S_ISREG(told.st_mode) and usual & ~told.st_mode & BITS:
+                found.append(path)
+    closed = _in_narrower_folders(root, folders, umask)
+    return [path for some in (found, closed) if len(some) <= NARROWER_MAX for path in some]
+
+
+def _in_narrower_folders(root: bytes, folders: Mapping[bytes, bytes], umask: int) -> list[bytes]:
+    """A file for each folder that lets in fewer than a new one would: who reads it looks at its folder as well."""
+    found: dict[bytes, bytes] = {}
+    known: set[bytes] = set()
+    for folder, path in folders.items():
+        for above in _way(folder):
+            if above and above not in known:
+                known.add(above)
+                with contextlib.suppress(OSError):
+                    if _lets_in_fewer(os.lstat(root + above), umask):
+                        found[above] = path
+    return list(dict.fromkeys(found.values()))
+
+
+def _lets_in_fewer(told: os.stat_result, umask: int) -> bool:
+    return stat.S_ISDIR(told.st_mode) and bool(0o777 & ~umask & ~told.st_mode)
+
+
+def _way(folder: bytes) -> list[bytes]:
+    """A folder, and all that it is in; the workspace itself is the empty one."""
+    parts = folder.split(b"/") if folder else []
+    return [b"/".join(parts[:end]) for end in range(len(parts) + 1)]
+
+
+def _in_folder(folder: bytes) -> bytes:
+    return folder + b"/" + FOLDER if folder else FOLDER
+
+
+def process_umask() -> int:
+    """That of this process. Read and not set, for every thread would feel that."""
+    with contextlib.suppress(OSError):
+        for line in Path("/proc/self/status").read_bytes().splitlines():
+            if line.startswith(b"Umask:"):
+                return int(line.split()[1], 8)
+    umask = os.umask(0o077)
+    os.umask(umask)
+    return umask
+
+
+def _text(bits: int) -> bytes:
+    return b"%03o\n" % bits
+
+
+def _number(said: bytes, commit: str) -> int:
+    try:
+        return int(said, 8) & BITS
+    except ValueError as error:
+        raise SaveDamaged(f"what save {commit} says of permissions cannot be read: {said[:20]!r}") from error

@@ -1,0 +1,218 @@
+"""Untracked secrets: kept apart in a private repository of the state folder, never in the workspace's own.
+
+Nobody else writes there, and whoever does holds the workspace's lock: what is unfinished then is nobody's.
+"""
+
+import contextlib
+import os
+import stat
+import time
+from collections.abc import Callable, Iterable
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import NamedTuple
+
+from outlast import faults
+from outlast.errors import SaveFailed
+from outlast.workspace.capture import stat_cache
+from outlast.workspace.capture.files import SECRET_BYTES_MAX, TRIES, is_secret
+from outlast.workspace.compact import repack
+from outlast.workspace.git import command, objects, refs
+from outlast.workspace.git.packs import TEMPORARY, Moving, Pack, PackWriter, Unreadable, read_pack_index
+from outlast.workspace.git.reader import ObjectReader
+from outlast.workspace.repo import make_git_dir
+from outlast.workspace.types import Secret, text
+
+REF = "refs/secrets/last"
+_ANY_TIME = datetime(1970, 1, 1, tzinfo=UTC)  # the same secrets give the same commit, whenever it is written
+
+
+class Gone(NamedTuple):
+    """Secrets that were let go of, or would be, and how many bytes they had."""
+
+    secrets: int
+    size_bytes: int
+
+
+def git_dir(private: Path) -> Path:
+    """Where a workspace's secrets are kept."""
+    return private / "secrets.git"
+
+
+def sorted_out(
+    root: bytes, also: Iterable[bytes], apart: Iterable[bytes]
+) -> tuple[frozenset[bytes], dict[bytes, os.stat_result]]:
+    """Of files that a save is to hold whatever the rules say: what is no secret, and what is to be kept apart.
+
+    `apart` is, whatever it looks like. What is too big to be kept apart is in neither.
+    """
+    plain = frozenset(path for path in also if not is_secret(root, path))
+    found: dict[bytes, os.stat_result] = {}
+    for path in {*apart, *also} - plain:
+        with contextlib.suppress(OSError):
+            told = os.lstat(root + path)
+            if told.st_size <= SECRET_BYTES_MAX:
+                found[path] = told
+    return plain, found
+
+
+def keep(
+    private: Path, root: bytes, found: dict[bytes, os.stat_result], memory: stat_cache.Memo
+) -> tuple[tuple[Secret, ...], dict[bytes, str]]:
+    """Save what is secret, durable when this returns; what was kept, and of what could not be, why."""
+    memory.secrets = {path: memory.secrets[path] for path in found if path in memory.secrets}
+    stale = [
+        path
+        for path, told in found.items()
+        if path not in memory.secrets or not memory.secrets[path].fits(told)
+    ]
+    for path in stale:
+        memory.secrets.pop(path, None)
+    failed = _write(private, root, stale, memory) if stale else {}
+    kept = tuple(
+        Secret(
+            text(path), known.mode if known.mode == objects.LINK else found[path].st_mode & 0o777, known.oid
+        )
+        for path, known in sorted(memory.secrets.items())
+    )
+    return kept, failed
+
+
+def _write(private: Path, root: bytes, stale: list[bytes], memory: stat_cache.Memo) -> dict[bytes, str]:
+    """Read them into a pack of their own; those that cannot be read, and why."""
+    failed: dict[bytes, str] = {}
+    place = git_dir(private)
+    if not (place / "HEAD").exists():
+        make_git_dir(place, "sha1")
+    with PackWriter(place / "objects" / "pack", objects.SHA1) as pack:
+        for path in stale:
+            try:
+                memory.secrets[path] = _read(pack, root, path)
+            except Moving:
+                failed[path] = "moving"
+            except Unreadable as error:
+                failed[path] = str(error)
+            except OSError as error:
+                failed[path] = error.strerror or "unreadable"
+        held = {
+            b"%d" % number: objects.Entry(objects.FILE, known.oid)
+            for number, known in enumerate(memory.secrets.values())
+        }
+        tree = pack.add("tree", objects.tree_bytes(held))
+        before = refs.read_ref(place, REF)
+        parents = [before] if before else []
+        commit = pack.add(
+            "commit", objects.commit_bytes(tree, parents, objects.WHO, stat_cache.now(), "secrets\n")
+        )
+        made = pack.close()
+    _hide(made)
+    refs.write_ref(place, REF, commit, old=refs.ANY)
+    return failed
+
+
+def _read(pack: PackWriter, root: bytes, path: bytes) -> stat_cache.Known:
+    for left in reversed(range(TRIES)):
+        told, now_ns = os.lstat(root + path), time.time_ns()
+        try:
+            if stat.S_ISLNK(told.st_mode):
+                oid = pack.add("blob", os.readlink(root + path))
+            else:
+                oid = pack.add_file(root + path, expect=told)
+        except Moving:
+            if not left:
+                raise
+        else:
+            return stat_cache.known(told, oid, now_ns, in_base=False)
+    raise AssertionError("the last try raises")
+
+
+# -- letting go ----------------------------------------------------------------------------------------------------
+
+
+def let_go(private: Path, named: Callable[[], set[str]], *, before_s: float, dry_run: bool = False) -> Gone:
+    """Let go of the secrets that are not `named` and were written before a time. The workspace's lock is the caller's.
+
+    What stays is durable in a new pack, and the ref leads to it, before an old pack goes: killed at any point, the same
+    again ends right. `named` is asked only where something may go; what it raises leaves everything as it is.
+    """
+    place = git_dir(private)
+    if not (place / "HEAD").exists():
+        return Gone(0, 0)
+    try:
+        if not dry_run:
+            _tidy(place)
+        return _let_go(place, named, before_s, dry_run=dry_run)
+    except OSError as error:
+        raise SaveFailed(f"the secrets in {place} cannot be thinned: {error.strerror}") from error
+
+
+def _let_go(place: Path, named: Callable[[], set[str]], before_s: float, *, dry_run: bool) -> Gone:
+    old, young = _packed(place, before_s)
+    sizes = _sizes(place)
+    passing = (set().union(*old.values()) - young) & sizes.keys()
+    gone = passing - named() if passing else set()
+    if gone and not dry_run:
+        made = _write_anew(place, sizes.keys() - gone, passing - gone, young)
+        faults.point("gc.packed")
+        for name in old.keys() - {made}:  # a killed one may have left the very pack that is now made again
+            repack.remove(_packs(place), name)
+    return Gone(len(gone), sum(sizes[oid] for oid in gone))
+
+
+def _packs(place: Path) -> Path:
+    return place / "objects" / "pack"
+
+
+def _tidy(place: Path) -> None:
+    """Remove what a killed writer or remover left, and let nobody else read what is there."""
+    refs.sweep_locks(place, "refs/secrets/")
+    folder = _packs(place)
+    for path in list(folder.iterdir()):
+        lone = path.name.startswith("pack-") and not path.with_suffix(".idx").exists()
+        if lone or path.name.startswith(TEMPORARY):
+            path.unlink()
+        elif path.suffix in (".pack", ".idx"):
+            path.chmod(0o600)
+
+
+def _packed(place: Path, before_s: float) -> tuple[dict[str, set[str]], set[str]]:
+    """What the packs hold that were written before a time, by their names; and what the others hold."""
+    old: dict[str, set[str]] = {}
+    young: set[str] = set()
+    for index in _packs(place).glob("pack-*.idx"):
+        oids = set(read_pack_index(index))
+        if index.with_suffix(".pack").stat().st_mtime < before_s:
+            old[index.stem] = oids
+        else:
+            young |= oids
+    return old, young
+
+
+def _sizes(place: Path) -> dict[str, int]:
+    """Every secret that is there, and how many bytes it has."""
+    words = ["cat-file", "--batch-all-objects", "--batch-check=%(objecttype) %(objectname) %(objectsize)"]
+    lines = [line.split() for line in command.run(words, git_dir=place).decode().splitlines()]
+    return {oid: int(size) for kind, oid, size in lines if kind == "blob"}
+
+
+def _write_anew(place: Path, stay: set[str], copied: set[str], there: set[str]) -> str:
+    """One commit without a past that holds all that stays; the name of the pack with what is not `there` in a young one."""
+    with (
+        ObjectReader(place, command.environment()) as reader,
+        PackWriter(_packs(place), objects.SHA1, known=there.__contains__) as pack,
+    ):
+        for oid in sorted(copied):
+            pack.add("blob", reader.read(oid)[1])
+        held = {b"%d" % number: objects.Entry(objects.FILE, oid) for number, oid in enumerate(sorted(stay))}
+        tree = pack.add("tree", objects.tree_bytes(held))
+        commit = pack.add("commit", objects.commit_bytes(tree, [], objects.WHO, _ANY_TIME, "secrets\n"))
+        made = pack.close()
+    _hide(made)
+    refs.write_ref(place, REF, commit, old=refs.ANY)
+    return made.path.stem if made is not None else ""
+
+
+def _hide(made: Pack | None) -> None:
+    if made is not None:
+        for file in (made.path, made.index):
+            file.chmod(0o600)

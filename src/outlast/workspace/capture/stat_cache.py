@@ -1,0 +1,142 @@
+"""What the last save found, kept beside the private index, so that the next one reads only what changed since.
+
+Never trusted further than it can be checked: it counts only in the boot it was written in, and while the ref of the
+save it was written for still says so. Its file is gone while a ref or the private index is written, so that a killed
+save leaves none that is out of date.
+"""
+
+import contextlib
+import os
+import stat
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import NamedTuple
+
+import msgspec
+
+from outlast.workspace.git.objects import EXEC, FILE, LINK
+from outlast.workspace.types import Inside, LeftOut
+
+VERSION = 3
+YOUNG_NS = (
+    50_000_000  # a file changed this shortly before it was read may change again without looking changed
+)
+
+
+Stamp = tuple[int, int, int] | None
+
+
+class Known(NamedTuple):
+    """A file as it was read: what the kernel said of it, and what was saved."""
+
+    mode: int
+    oid: str
+    size: int
+    mtime_ns: int
+    ctime_ns: int
+    ino: int
+    in_base: bool | None = (
+        None  # whether the private index has an entry of this path; None where nobody looked
+    )
+
+    def fits(self, told: os.stat_result) -> bool:
+        """Whether the file still looks the same."""
+        return (self.mtime_ns, self.ctime_ns, self.size, self.ino, self.mode) == (
+            told.st_mtime_ns, told.st_ctime_ns, told.st_size, told.st_ino, mode_of(told),
+        )  # fmt: skip
+
+
+def mode_of(told: os.stat_result) -> int:
+    """The mode git has for a file."""
+    if stat.S_ISLNK(told.st_mode):
+        return LINK
+    return EXEC if told.st_mode & 0o100 else FILE
+
+
+def known(told: os.stat_result, oid: str, read_at_ns: int, in_base: bool | None) -> Known:
+    """What is remembered of a file just read. A young one is not believed next time."""
+    young = read_at_ns - max(told.st_mtime_ns, told.st_ctime_ns) < YOUNG_NS
+    mtime_ns = -1 if young else told.st_mtime_ns
+    return Known(mode_of(told), oid, told.st_size, mtime_ns, told.st_ctime_ns, told.st_ino, in_base)
+
+
+class Area(msgspec.Struct):
+    """What differs from the private index of one worktree: files saved, and files found gone."""
+
+    entries: dict[bytes, Known] = {}
+    gone: set[bytes] = set()
+
+
+class Digested(NamedTuple):
+    """The digest of a file that is too big to save, and for which look of it."""
+
+    size: int
+    mtime_ns: int
+    digest: str
+
+
+class Memo(msgspec.Struct):
+    """All that is remembered of a workspace."""
+
+    version: int = VERSION
+    boot_id: str = ""
+    commit: str = ""
+    tree: str = ""
+    index_stamp: Stamp = None
+    index_tree: str = ""
+    index_oid: str = ""
+    stages: str = ""
+    modes: str = ""  # a tree of unusual permission bits: see `permissions`
+    umask: int = 0  # what they are unusual by: that of the process that made the first save
+    head: str = ""
+    run: str = ""
+    ref: str = ""
+    number: int = 0
+    rest: str = ""  # a digest of everything in a save that is not a file of the worktree
+    gist: str = ""  # the same without the stat data in the index, which git renews when it looks
+    named: list[str] = []  # objects that a merge or rebase under way names, durable by now
+    lost: bool = False  # the user's repository names objects that are not there: see `damage`
+    unreadable: bool = False  # the user's index is no index: nothing is known of what is staged
+    secrets: dict[bytes, Known] = {}
+    marked: bool = False  # which repository has saves with these is noted: see `identity`
+    inside: str = ""
+    links: list[bytes] = []  # commits of other repositories that the user's index names
+    insides: tuple[Inside, ...] = ()
+    left_out: list[LeftOut] = []
+    forced: list[bytes] = []  # tracked although a rule ignores them
+    forced_stamp: Stamp = None
+    areas: dict[bytes, Area] = {}
+    digests: dict[bytes, Digested] = {}
+
+
+def now() -> datetime:
+    return datetime.now(UTC)
+
+
+_decoder = msgspec.msgpack.Decoder(Memo)
+
+
+def load(path: Path) -> Memo:
+    """What was remembered; nothing where it cannot be read."""
+    with contextlib.suppress(OSError, msgspec.MsgspecError):
+        memo = _decoder.decode(path.read_bytes())
+        if memo.version == VERSION:
+            return memo
+    return Memo()
+
+
+def store(memo: Memo, path: Path) -> Stamp:
+    """Remember. Not flushed: after a power cut it is of another boot, and costs a look at everything."""
+    new = path.with_name(path.name + ".new")
+    new.write_bytes(msgspec.msgpack.encode(memo))
+    written = stamp(new)
+    new.replace(path)
+    return written
+
+
+def stamp(path: Path) -> Stamp:
+    """What tells a file from another that replaces it."""
+    with contextlib.suppress(OSError):
+        told = os.stat(path)
+        return told.st_mtime_ns, told.st_size, told.st_ino
+    return None

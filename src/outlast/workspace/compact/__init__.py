@@ -1,0 +1,1 @@
+"""Fewer and smaller packs; what `outlast gc` removes."""

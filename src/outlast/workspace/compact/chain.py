@@ -1,0 +1,158 @@
+"""Letting go of saves: the ones to be kept become a chain of their own, which no longer holds the others.
+
+A kept save has the same trees, messages and times; only its link to the save before differs, and so its name. First the
+new commits are durable, then the refs lead to them, then the old refs go: killed anywhere, the same again ends right.
+"""
+
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
+
+import msgspec
+
+from outlast import faults
+from outlast.workspace import repo, saves
+from outlast.workspace.git import objects, refs
+from outlast.workspace.git.packs import PackWriter
+from outlast.workspace.git.reader import ObjectReader
+from outlast.workspace.saves import Held
+
+REFS = "refs/outlast/"
+
+
+class Thinned(NamedTuple):
+    """New names of the saves that were kept, by their old ones; and the refs that are gone."""
+
+    kept: dict[str, str]
+    refs: tuple[str, ...]
+
+
+class Tip(NamedTuple):
+    """What a ref leads to: a save and all before it; or, newest first, the saves that alone will be `kept` of them."""
+
+    commit: str
+    kept: tuple[Held, ...] = ()
+
+    def saves(self, place: repo.Repo, reader: ObjectReader) -> Iterator[Held]:
+        """The saves behind it, newest first."""
+        yield from self.kept
+        commit = "" if self.kept else self.commit
+        while commit:
+            held = saves.read(reader, commit, place.algo)
+            yield held
+            commit = held.previous
+
+    def reached_from(self, reader: ObjectReader) -> set[str]:
+        """Objects from which git finds everything that will be behind it, but for what is to be written anew."""
+        found = set() if self.kept else {self.commit}
+        for held in self.kept:
+            w, i, m = _parts(reader, held)
+            found |= {w.tree, i.tree, m.tree, *w.parents[:-1], *i.parents[:-1], *_others(m, held)}
+        return found
+
+    def anew_bytes(self, reader: ObjectReader) -> int:
+        """What is to be written anew takes this much at most: three commits and a meta.json for each."""
+        size = 0
+        for held in self.kept:
+            w, i, _ = _parts(reader, held)
+            names = (held.commit, w.parents[-1], i.parents[-1], held.entries[b"meta.json"].oid)
+            size += sum(reader.size(oid) for oid in names)
+        return size
+
+
+def tips(place: repo.Repo) -> dict[str, Tip]:
+    """What the refs of all runs lead to now."""
+    return {ref: Tip(commit) for ref, commit in refs.list_refs(place.common_dir, REFS).items()}
+
+
+def is_of_saves(ref: str) -> bool:
+    """Whether a ref leads to saves. What keeps a moved branch's commits is the user's."""
+    return "/moved/" not in ref
+
+
+def kept_ref(run: str) -> str:
+    """The one anchor of a run that is over."""
+    return f"{REFS}{run}/kept"
+
+
+def refs_of(place: repo.Repo, run: str) -> dict[str, str]:
+    """The refs that lead to saves of a run."""
+    listed = refs.list_refs(place.common_dir, f"{REFS}{run}/")
+    return {name: oid for name, oid in listed.items() if is_of_saves(name)}
+
+
+def thin(place: repo.Repo, reader: ObjectReader, run: str, keep: Sequence[Held], *, anchor: bool) -> Thinned:
+    """Keep some saves of a run (oldest first) and let go of the others. With `anchor` one ref leads to them all."""
+    named = _rewrite(place, reader, keep)
+    before = refs_of(place, run)
+    if anchor and keep:
+        refs.write_ref(place.common_dir, kept_ref(run), named[keep[-1].commit], old=refs.ANY)
+    removed = []
+    for ref, commit in before.items():
+        if ref == kept_ref(run) and anchor and keep:
+            continue
+        if commit in named and not anchor:
+            if named[commit] != commit:
+                refs.write_ref(place.common_dir, ref, named[commit], old=commit)
+            continue
+        faults.point("gc.before_ref")
+        refs.delete_ref(place.common_dir, ref, commit)
+        removed.append(ref)
+    return Thinned(named, tuple(removed))
+
+
+def _rewrite(place: repo.Repo, reader: ObjectReader, keep: Sequence[Held]) -> dict[str, str]:
+    named: dict[str, str] = {}
+    previous: list[str] = []
+    with PackWriter(place.packs, place.algo, known=reader.has) as pack:
+        for number, held in enumerate(keep, 1):
+            new = _rewritten(reader, pack, held, previous, number)
+            named[held.commit], previous = new, [new]
+        pack.close()
+    reader.close()  # a git that stays does not see new packs at once
+    return named
+
+
+def _rewritten(reader: ObjectReader, pack: PackWriter, held: Held, previous: list[str], number: int) -> str:
+    """The same save after another one, or after none."""
+    w, i, m = _parts(reader, held)
+    meta = msgspec.json.decode(reader.read(held.entries[b"meta.json"].oid)[1])
+    meta["number"] = number
+    blob = pack.add("blob", msgspec.json.format(msgspec.json.encode(meta), indent=1))
+    entries = {**held.entries, b"meta.json": objects.Entry(objects.FILE, blob)}
+    m_new = _add(
+        pack, m._replace(tree=pack.add("tree", objects.tree_bytes(entries))), [*previous, *_others(m, held)]
+    )
+    i_new = _add(pack, i, [*i.parents[:-1], m_new])
+    return _add(pack, w, [*w.parents[:-1], i_new])
+
+
+def _add(pack: PackWriter, commit: objects.Commit, parents: Sequence[str]) -> str:
+    data = objects.commit_bytes(commit.tree, parents, objects.WHO, commit.at, commit.message)
+    return pack.add("commit", data)
+
+
+def _parts(reader: ObjectReader, held: Held) -> tuple[objects.Commit, objects.Commit, objects.Commit]:
+    """The three commits of a save: worktree, index, meta."""
+    w = _commit(reader, held.commit)
+    i = _commit(reader, w.parents[-1])
+    return w, i, _commit(reader, i.parents[-1])
+
+
+def _others(m: objects.Commit, held: Held) -> tuple[str, ...]:
+    """The commits that a merge or rebase under way named: parents of a save's meta beside the save before."""
+    return m.parents[1:] if held.previous else m.parents
+
+
+def _commit(reader: ObjectReader, oid: str) -> objects.Commit:
+    return objects.parse_commit(reader.read(oid)[1])
+
+
+def newest_first(place: repo.Repo, reader: ObjectReader, run: str) -> list[Held]:
+    """Every save that the refs of a run reach, newest first."""
+    seen: dict[str, Held] = {}
+    for tip in set(refs_of(place, run).values()):
+        commit = tip
+        while commit and commit not in seen:
+            seen[commit] = saves.read(reader, commit, place.algo)
+            commit = seen[commit].previous
+    return sorted(seen.values(), key=lambda held: (held.meta.at, held.meta.number), reverse=True)

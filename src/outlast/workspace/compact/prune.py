@@ -1,0 +1,132 @@
+"""Giving disk back: packs of ours are written anew without the objects that nothing reaches any more.
+
+What any ref, reflog, index or unfinished merge of the repository reaches stays, the user's as well as ours: git may have
+dropped its own copy of an object when it saw ours. Packs of others are never touched, nor young ones of ours, whose
+save may be about to get its ref.
+"""
+
+import os
+import re
+import shutil
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+
+from outlast import faults
+from outlast.errors import SaveDamaged
+from outlast.workspace import repo
+from outlast.workspace.compact import repack as packed
+from outlast.workspace.git import command
+from outlast.workspace.git.packs import read_pack_index
+
+YOUNG_S = 600.0
+_OID = re.compile(rb"\b(?:[0-9a-f]{64}|[0-9a-f]{40})\b")
+_PSEUDO = ("HEAD", "FETCH_HEAD")
+
+
+def packed_bytes(place: repo.Repo) -> int:
+    """What our packs take on the disk."""
+    return sum(pack.size_bytes for pack in packed.ours(place.packs).values())
+
+
+def reached_bytes(place: repo.Repo, commits: Sequence[str]) -> int:
+    """What the disk holds for these commits and no branch, tag or remote of the user's reaches, as git counts it."""
+    if not commits:
+        return 0
+    others = [] if place.shadow else ["--not", "--branches", "--tags", "--remotes"]
+    words = ["rev-list", "--objects", "--disk-usage", "--stdin", *others]
+    return int(command.run(words, git_dir=place.common_dir, stdin=_lines(commits)))
+
+
+def shed(place: repo.Repo, *, young_s: float = YOUNG_S) -> int:
+    """Write our packs anew without what nothing reaches; how many bytes that gave back.
+
+    Does nothing while another one packs. Durable before anything goes: killed at any point, at worst both are there.
+    """
+    with packed.locked(place.packs) as mine:
+        if not mine:
+            return 0
+        before, ours = packed_bytes(place), packed.ours(place.packs)
+        old = {
+            name: set(read_pack_index(place.packs / f"{name}.idx"))
+            for name, pack in ours.items()
+            if time.time() - pack.written_at_s >= young_s
+        }
+        reached = _reached(place)
+        stale = {name: oids for name, oids in old.items() if not oids <= reached}
+        staying = _stay(ours, old, stale)
+        if not stale:
+            return 0
+        wanted = sorted((set().union(*stale.values()) & reached) - staying)
+        made = _pack(place, wanted, list(stale)) if wanted else ""
+        faults.point("gc.packed")
+        for name in stale:
+            if name != made:
+                packed.remove(place.packs, name)
+        return before - packed_bytes(place)
+
+
+def _stay(
+    ours: Mapping[str, packed.Ours], old: Mapping[str, set[str]], stale: dict[str, set[str]]
+) -> set[str]:
+    """The objects in old packs that stay. One that repeats what a bigger one has becomes stale as well.
+
+    What a consolidated pack stands for does not count: it is removed before long, and what is only there would be lost.
+    """
+    replaced = {name for pack in ours.values() for name in pack.replaces if name != pack.name}
+    staying: set[str] = set()
+    left = old.keys() - stale.keys() - replaced
+    for name in sorted(left, key=lambda name: (-ours[name].size_bytes, name)):
+        if staying.isdisjoint(old[name]):
+            staying |= old[name]
+        else:
+            stale[name] = old[name]
+    return staying
+
+
+def _pack(place: repo.Repo, oids: list[str], stale: list[str]) -> str:
+    """One durable pack of these objects; its name."""
+    room = place.common_dir / f"{packed.PLACE}-{os.getpid()}-{os.urandom(4).hex()}"
+    (room / "pack").mkdir(parents=True)
+    try:
+        made = packed.run_git(place, room, oids)
+        if not set(oids) <= set(read_pack_index(made.with_suffix(".idx"))):
+            raise SaveDamaged(f"git left objects out of {made}")
+        packed.publish(place.packs, made, stale)
+    finally:
+        shutil.rmtree(room, ignore_errors=True)
+    return made.stem
+
+
+def _reached(place: repo.Repo) -> set[str]:
+    """Every object that somebody may still ask for."""
+    words = ["rev-list", "--objects", "--no-object-names", "--missing=allow-promisor", "--all", "--reflog", "--indexed-objects", "--stdin"]  # fmt: skip
+    told = sorted(_named(place))
+    there = command.run(
+        ["cat-file", "--batch-check=%(objectname) %(objecttype)"],
+        git_dir=place.common_dir,
+        stdin=_lines(told),
+    )
+    tips = [line.split()[0].decode() for line in there.splitlines() if not line.endswith(b" missing")]
+    said = command.run(words, git_dir=place.common_dir, stdin=_lines(tips))
+    return set(said.decode().split())
+
+
+def _named(place: repo.Repo) -> Iterator[str]:
+    """Objects that a merge, rebase or fetch of any worktree names in a file that is no ref."""
+    for folder in (place.common_dir, *place.common_dir.glob("worktrees/*/")):
+        texts = list(repo.in_progress(repo.Repo(folder, folder, place.common_dir, place.algo)).values())
+        texts += [_text(folder / name) for name in _PSEUDO]
+        for text in texts:
+            yield from (oid.decode() for oid in _OID.findall(text))
+
+
+def _text(path: Path) -> bytes:
+    try:
+        return path.read_bytes()
+    except OSError:
+        return b""
+
+
+def _lines(words: Sequence[str]) -> bytes:
+    return "".join(f"{word}\n" for word in words).encode()

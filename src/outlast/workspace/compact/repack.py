@@ -1,0 +1,197 @@
+"""Many small packs of ours become one with deltas; the many go later. Packs of others are never touched.
+
+A consolidated pack's `.keep` names the packs it stands for. It is durable and visible before any of them goes, and they
+go only on a later call, so that whoever reads them now finds the same objects in the other. Killed at any point, at worst
+both are there: the next call goes on.
+"""
+
+import contextlib
+import fcntl
+import os
+import shutil
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from outlast import faults
+from outlast.errors import SaveDamaged, SaveFailed
+from outlast.store.durable import sync_folder
+from outlast.workspace.git import command
+from outlast.workspace.git.packs import KEEP_TEXT, read_pack_index
+from outlast.workspace.repo import Repo
+
+PACKS_MAX = 50
+BYTES_MAX = 128 << 20
+GRACE_S = 60.0  # whoever listed the packs before goes on reading from the old ones
+GROWTH = 2  # a consolidated pack is packed again only with at least half as much of new
+WINDOW_BYTES = 256 << 20
+CONSOLIDATED = b"outlast consolidated\n"
+PLACE = "outlast-consolidating"
+# In the order they are removed in: git must never see an index without its pack, nor we a pack without its sign.
+_SUFFIXES = (".idx", ".rev", ".bitmap", ".pack", ".keep")
+_SETTINGS = (
+    "pack.packSizeLimit=0", "pack.threads=1", f"pack.windowMemory={WINDOW_BYTES}", "pack.indexVersion=2", "pack.island=",
+)  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class Ours:
+    """A pack of ours that git sees; `replaces` are the names of those it stands for."""
+
+    name: str
+    size_bytes: int
+    written_at_s: float
+    consolidated: bool = False
+    replaces: tuple[str, ...] = ()
+
+
+def consolidate(
+    repo: Repo, *, packs_max: int = PACKS_MAX, bytes_max: int = BYTES_MAX, grace_s: float = GRACE_S
+) -> bool:
+    """Make one pack of many if there are too many, and remove what an earlier one stands for; whether one was made.
+
+    Holds a lock of the repository, and does nothing while another one does; saves need not wait.
+    """
+    with locked(repo.packs) as mine:
+        if not mine:
+            return False
+        for left in repo.common_dir.glob(f"{PLACE}-*"):
+            shutil.rmtree(left, ignore_errors=True)
+        packs = ours(repo.packs)
+        _remove_replaced(repo.packs, packs, grace_s)
+        chosen = _chosen(packs, packs_max, bytes_max)
+        if not chosen:
+            return False
+        _pack(repo, chosen)
+        return True
+
+
+@contextlib.contextmanager
+def locked(folder: Path) -> Iterator[bool]:
+    """Whether we are the one who packs, as long as the block lasts."""
+    fd = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        try:
+            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            yield False
+            return
+        yield True
+    finally:
+        os.close(fd)
+
+
+def ours(folder: Path) -> dict[str, Ours]:
+    """The packs that we wrote and that git sees. A consolidated one that never got its index is removed."""
+    names = set(os.listdir(folder))
+    found: dict[str, Ours] = {}
+    for keep in sorted(name for name in names if name.startswith("pack-") and name.endswith(".keep")):
+        name = keep.removesuffix(".keep")
+        try:
+            text = (folder / keep).read_bytes()
+            if text.startswith(CONSOLIDATED) and f"{name}.idx" not in names:
+                remove(folder, name)
+                continue
+            if text != KEEP_TEXT and not text.startswith(CONSOLIDATED):
+                continue
+            told = os.stat(folder / f"{name}.pack")
+            os.stat(folder / f"{name}.idx")
+        except FileNotFoundError:
+            continue  # a writer is at it, or a sweep
+        replaces = tuple(text.decode().splitlines()[1:])
+        found[name] = Ours(name, told.st_size, told.st_mtime, text != KEEP_TEXT, replaces)
+    return found
+
+
+def _remove_replaced(folder: Path, packs: dict[str, Ours], grace_s: float) -> None:
+    """Remove the packs that a consolidated one has stood for long enough; those are not in `packs` any more."""
+    listed = _in_multi_pack_index(folder)
+    for pack in list(packs.values()):
+        for name in pack.replaces:
+            if packs.pop(name, None) is None or name == pack.name:
+                continue
+            if time.time() - pack.written_at_s >= grace_s and f"{name}.idx".encode() not in listed:
+                remove(folder, name)
+
+
+def _in_multi_pack_index(folder: Path) -> bytes:
+    """Git's list of packs, where the user keeps one: what it names must stay until git writes it anew."""
+    try:
+        return (folder / "multi-pack-index").read_bytes()
+    except FileNotFoundError:
+        return b""
+
+
+def remove(folder: Path, name: str) -> None:
+    """Remove a pack of ours."""
+    for suffix in _SUFFIXES:
+        (folder / f"{name}{suffix}").unlink(missing_ok=True)
+        if suffix == ".idx":
+            faults.point("consolidate.removed")
+
+
+def _chosen(packs: dict[str, Ours], packs_max: int, bytes_max: int) -> list[Ours]:
+    """All single ones if they are too many or too big, and the consolidated ones that are not much bigger than they."""
+    chosen = [pack for pack in packs.values() if not pack.consolidated]
+    size = sum(pack.size_bytes for pack in chosen)
+    if len(chosen) <= packs_max and size <= bytes_max:
+        return []
+    for pack in sorted(packs.values(), key=lambda pack: pack.size_bytes):
+        if pack.consolidated and pack.size_bytes <= GROWTH * size:
+            chosen.append(pack)
+            size += pack.size_bytes
+    return chosen
+
+
+def _pack(repo: Repo, chosen: list[Ours]) -> None:
+    oids = dict.fromkeys(oid for pack in chosen for oid in read_pack_index(repo.packs / f"{pack.name}.idx"))
+    place = repo.common_dir / f"{PLACE}-{os.getpid()}-{os.urandom(4).hex()}"
+    (place / "pack").mkdir(parents=True)
+    try:
+        made = _run_git_on_packs(repo, place, chosen) or run_git(repo, place, list(oids))
+        if not oids.keys() <= set(read_pack_index(made.with_suffix(".idx"))):
+            raise SaveDamaged(f"git left objects out of {made}")
+        publish(repo.packs, made, [pack.name for pack in chosen])
+    finally:
+        shutil.rmtree(place, ignore_errors=True)
+    faults.point("consolidate.packed")
+
+
+def _run_git_on_packs(repo: Repo, place: Path, chosen: list[Ours]) -> Path | None:
+    """Git finds the paths of what is in these packs, and better deltas by them: half the size. None before 2.32."""
+    try:
+        return run_git(repo, place, [f"{pack.name}.pack" for pack in chosen], "--stdin-packs")
+    except SaveFailed:
+        return None
+
+
+def run_git(repo: Repo, place: Path, names: list[str], *options: str) -> Path:
+    """One pack of the objects of these names. In a folder of its own: what a killed git leaves there is known to be ours."""
+    settings = [word for setting in _SETTINGS for word in ("-c", setting)]
+    variables = {
+        "GIT_OBJECT_DIRECTORY": str(place),
+        "GIT_ALTERNATE_OBJECT_DIRECTORIES": str(repo.common_dir / "objects"),
+    }
+    said = command.run(
+        [*settings, "pack-objects", "-q", "--delta-base-offset", *options, str(place / "pack" / "pack")],
+        git_dir=repo.git_dir, variables=variables, stdin="".join(f"{name}\n" for name in names).encode(),
+    )  # fmt: skip
+    (name,) = said.decode().split()
+    return place / "pack" / f"pack-{name}.pack"
+
+
+def publish(folder: Path, made: Path, chosen: list[str]) -> None:
+    """Put a pack into place that stands for others: durable, then visible; the index comes last."""
+    replaced = [name for name in chosen if name != made.stem]
+    keep = made.with_suffix(".keep")
+    keep.write_bytes(CONSOLIDATED + "".join(f"{name}\n" for name in replaced).encode())
+    for path in (made, made.with_suffix(".idx"), keep):
+        fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        try:
+            os.fsync(fd)
+        finally:
+            os.close(fd)
+    for path in (keep, made, made.with_suffix(".idx")):
+        path.replace(folder / path.name)
+    sync_folder(folder)

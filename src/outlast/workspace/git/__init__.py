@@ -1,0 +1,1 @@
+"""Git's objects, packs and refs as bytes; running git."""

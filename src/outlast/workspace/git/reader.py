@@ -1,0 +1,247 @@
+"""Reading git objects through one `git cat-file` that stays. What is read is verified against its name."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+import subprocess
+import tempfile
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import IO, TYPE_CHECKING, Self, TypeVar
+
+from outlast.errors import SaveDamaged, SaveFailed
+from outlast.workspace.git import command
+from outlast.workspace.git.objects import SHA1, SHA256
+
+if TYPE_CHECKING:
+    from hashlib import _Hash
+
+T = TypeVar("T")
+
+CHUNK_BYTES = 1 << 20
+STARTS_MAX = 2
+ASKED_MAX = 500  # 32 kB of names: a pipe takes 64 kB
+CLOSE_WAIT_S = 5.0
+_SAID_BYTES_MAX = 2000
+_OID = re.compile(r"[0-9a-f]{40}(?:[0-9a-f]{24})?")
+# Objects as they are: not replaced by others, and not fetched from a partial clone's remote.
+_VARIABLES = {"GIT_NO_REPLACE_OBJECTS": "1", "GIT_NO_LAZY_FETCH": "1", "GIT_ALLOW_PROTOCOL": "none"}
+
+
+class _Died(Exception):
+    """The child ended in the middle of an answer."""
+
+
+class _Child:
+    """A `git cat-file` with a mode, started when it is first asked."""
+
+    def __init__(self, git_dir: Path, env: Mapping[str, str], mode: str) -> None:
+        self._git_dir = git_dir
+        self._env = {**env, **_VARIABLES}
+        self._mode = mode
+        self._process: subprocess.Popen[bytes] | None = None
+        self._complaints: IO[bytes] | None = None
+
+    def ask(self, oid: str) -> tuple[str, int] | None:
+        """Kind and size, or None when there is no such object. With `--batch` the content follows."""
+        self.send([oid])
+        return self.answer(oid)
+
+    def send(self, oids: Sequence[str]) -> None:
+        """Ask for several; the answers come in this order. So few that the pipe takes them all: nobody may wait."""
+        assert len(oids) <= ASKED_MAX, "more could wait for a child that waits for us"
+        process = self._process or self._start()
+        assert process.stdin is not None, "stdin is a pipe"
+        try:
+            process.stdin.write("".join(f"{oid}\n" for oid in oids).encode())
+            process.stdin.flush()
+        except BrokenPipeError:
+            raise _Died from None
+
+    def answer(self, oid: str) -> tuple[str, int] | None:
+        """The next answer, which is about this one."""
+        assert self._process is not None, "something was asked"
+        assert self._process.stdout is not None, "stdout is a pipe"
+        words = self._process.stdout.readline().split()
+        if len(words) == 2 and words[1] == b"missing":
+            return None
+        if len(words) != 3 or words[0] != oid.encode():
+            raise _Died
+        return words[1].decode(), int(words[2])
+
+    def take(self, size: int) -> bytes:
+        """The next bytes of the content."""
+        assert self._process is not None, "something was asked"
+        assert self._process.stdout is not None, "stdout is a pipe"
+        data = self._process.stdout.read(size)
+        if len(data) != size:
+            raise _Died
+        return data
+
+    def _start(self) -> subprocess.Popen[bytes]:
+        self._complaints = tempfile.TemporaryFile()  # noqa: SIM115  # closed in `stop`; not a pipe, which could fill
+        try:
+            self._process = command.start(
+                ["git", *command.WORDS, f"--git-dir={self._git_dir}", "cat-file", self._mode],
+                env=self._env,
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=self._complaints,
+                start_new_session=True,  # a Ctrl-C in the terminal is not for it
+            )
+        except SaveFailed:
+            self.stop()
+            raise
+        except OSError as error:
+            self.stop()
+            raise SaveFailed(f"git cannot be started: {error.strerror}", hint="install git") from error
+        return self._process
+
+    def stop(self) -> str:
+        """End it; the last line of what it complained."""
+        process, self._process = self._process, None
+        if process is not None:
+            for pipe in (process.stdin, process.stdout):
+                if pipe is not None:
+                    with contextlib.suppress(BrokenPipeError):
+                        pipe.close()
+            try:
+                process.wait(CLOSE_WAIT_S)
+            except subprocess.TimeoutExpired:
+                process.kill()
+                process.wait()
+        return self._last_words()
+
+    def _last_words(self) -> str:
+        if self._complaints is None:
+            return ""
+        with self._complaints as file:
+            file.seek(max(0, file.seek(0, os.SEEK_END) - _SAID_BYTES_MAX))
+            lines = file.read().decode(errors="replace").strip().splitlines()
+        self._complaints = None
+        return lines[-1] if lines else ""
+
+
+class ObjectReader:
+    """Objects of one repository. For one thread. Nothing is started before something is asked."""
+
+    def __init__(self, git_dir: Path, env: Mapping[str, str]) -> None:
+        self._contents = _Child(git_dir, env, "--batch")
+        self._headers = _Child(git_dir, env, "--batch-check")
+
+    def read(self, oid: str) -> tuple[str, bytes]:
+        """Kind and content. Raises SaveDamaged when the object is missing, broken or not what its name says."""
+
+        def once() -> tuple[str, bytes] | None:
+            found = self._contents.ask(oid)
+            if found is None:
+                return None
+            return found[0], self._contents.take(found[1] + 1)[:-1]
+
+        kind, data = _there(oid, _persist(self._contents, oid, once))
+        _verify(oid, _new_hash(oid, kind, len(data), data).hexdigest())
+        return kind, data
+
+    def read_many(self, oids: Sequence[str]) -> dict[str, bytes]:
+        """The contents of those that are there, asked for at once: no waiting for one answer before the next question."""
+        found: dict[str, bytes] = {}
+        for start in range(0, len(oids), ASKED_MAX):
+            some = [oid for oid in oids[start : start + ASKED_MAX] if _OID.fullmatch(oid)]
+            try:
+                self._contents.send(some)
+                for oid in some:
+                    told = self._contents.answer(oid)
+                    if told is not None:
+                        data = self._contents.take(told[1] + 1)[:-1]
+                        _verify(oid, _new_hash(oid, told[0], len(data), data).hexdigest())
+                        found[oid] = data
+            except _Died:
+                self._contents.stop()  # whoever needs one of the others asks for it alone, and is told
+            except BaseException:
+                self._contents.stop()
+                raise
+        return found
+
+    def copy_to(self, oid: str, fd: int) -> int:
+        """Write an object's content to a descriptor, in chunks; its size. Raises as `read` does, maybe halfway."""
+        done = 0
+
+        def once() -> tuple[str, int] | None:
+            nonlocal done
+            found = self._contents.ask(oid)
+            if found is None:
+                return None
+            seen, content = 0, _new_hash(oid, *found)
+            while seen < found[1]:
+                chunk = self._contents.take(min(CHUNK_BYTES, found[1] - seen))
+                content.update(chunk)
+                repeated = max(0, done - seen)  # by a second child, of what the first one gave
+                fresh = memoryview(chunk)[repeated:]
+                seen += len(chunk)
+                while fresh:
+                    count = os.write(fd, fresh)
+                    done, fresh = done + count, fresh[count:]
+            self._contents.take(1)
+            return content.hexdigest(), seen
+
+        named, size = _there(oid, _persist(self._contents, oid, once))
+        _verify(oid, named)
+        return size
+
+    def size(self, oid: str) -> int:
+        """How many bytes the content has. Raises SaveDamaged when the object is missing."""
+        return _there(oid, _persist(self._headers, oid, lambda: self._headers.ask(oid)))[1]
+
+    def has(self, oid: str) -> bool:
+        """Whether there is such an object. It is not read."""
+        return _persist(self._headers, oid, lambda: self._headers.ask(oid)) is not None
+
+    def close(self) -> None:
+        """End the children; asking again starts new ones."""
+        self._contents.stop()
+        self._headers.stop()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+
+def _persist(child: _Child, oid: str, once: Callable[[], T]) -> T:
+    """Do it, and a second time if the child dies. After any other failure nobody knows where its answer ended."""
+    if not _OID.fullmatch(oid):
+        raise SaveDamaged(f"{oid!r:.80} is no object's name")
+    said = ""
+    for _ in range(STARTS_MAX):
+        try:
+            return once()
+        except _Died:
+            said = child.stop()
+        except BaseException:
+            child.stop()
+            raise
+    raise SaveDamaged(f"object {oid} cannot be read: {said or 'git died'}")
+
+
+def _there(oid: str, found: T | None) -> T:
+    if found is None:
+        raise SaveDamaged(f"object {oid} is missing")
+    return found
+
+
+def _new_hash(oid: str, kind: str, size: int, data: bytes = b"") -> _Hash:
+    algo = SHA1 if len(oid) == SHA1.hex_length else SHA256
+    content = algo.new(f"{kind} {size}\0".encode())
+    content.update(data)
+    return content
+
+
+def _verify(oid: str, named: str) -> None:
+    if named != oid:
+        raise SaveDamaged(f"object {oid} holds what should be called {named}")

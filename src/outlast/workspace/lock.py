@@ -1,0 +1,48 @@
+"""Waiting for the one who saves or restores a workspace just now, as long as there is hope."""
+
+import contextlib
+import fcntl
+import os
+import time
+from pathlib import Path
+
+from outlast.errors import SaveFailed
+from outlast.store import locks
+from outlast.workspace.capture.files import Deadline
+
+WAIT_S = 600.0  # a first save of a very large workspace may take minutes
+STOPPED_S = 10.0  # one that was stopped (SIGSTOP, Ctrl-Z) saves nothing meanwhile
+_LOOK_EVERY_S = 0.02
+
+
+def take(fd: int, folder: Path, deadline: Deadline | None = None) -> None:
+    """Lock a file that says which process has it."""
+    began_s = time.monotonic()
+    while not _try(fd):
+        owner = _owner(fd)
+        limit_s = STOPPED_S if locks.state(owner) in "Tt" else WAIT_S
+        if (deadline is not None and deadline.passed()) or time.monotonic() - began_s > limit_s:
+            who = f"process {owner}" if owner else "another process"
+            raise SaveFailed(
+                f"{folder} cannot be saved: {who} saves or restores it and does not come to an end",
+                hint=f"see what it does (`ps -fp {owner}`); once it is gone or goes on, save again"
+                if owner
+                else "",
+            )
+        time.sleep(_LOOK_EVERY_S)
+    with contextlib.suppress(OSError):  # who waits then cannot say for whom
+        os.ftruncate(fd, 0)
+        os.pwrite(fd, b"%d\n" % os.getpid(), 0)
+
+
+def _try(fd: int) -> bool:
+    try:
+        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
+
+
+def _owner(fd: int) -> int:
+    said = os.pread(fd, 20, 0).strip()
+    return int(said) if said.isdigit() else 0

@@ -1,0 +1,242 @@
+"""Bringing back the git folders of repositories inside: each file only while it is what the save made before says.
+
+What cannot be brought back without loss is left as it is, and named.
+"""
+
+import os
+import stat
+import tempfile
+from pathlib import Path
+
+from outlast.errors import SaveFailed
+from outlast.workspace import repo, saves
+from outlast.workspace.capture.special import damage, nested_repos
+from outlast.workspace.git import command, objects, trees
+from outlast.workspace.git.objects import Entry
+from outlast.workspace.git.reader import ObjectReader
+from outlast.workspace.restore.worktree import Change, Worktree
+from outlast.workspace.types import Inside, raw, text
+
+_NEEDED = (b"refs/heads", b"refs/tags", b"objects/info", b"objects/pack")  # git wants them even empty
+
+Files = dict[bytes, Entry]
+
+
+class Insides:
+    """The git folders that a save holds. `there` is the save made just before; None where nothing was there."""
+
+    def __init__(
+        self, folder: Path, worktree: Worktree, reader: ObjectReader, algo: objects.Algo,
+        held: saves.Held, there: saves.Held | None = None,
+    ) -> None:  # fmt: skip
+        self._folder, self._worktree, self._reader, self._algo = folder, worktree, reader, algo
+        self._held, self._there = held, there
+        self._tree = self._tree_of(held)
+        self._tree_now = self._tree_of(there)
+        self._left = {raw(left.path) for left in there.meta.left_out} if there else set()
+        self._now = {inside.path: inside for inside in there.meta.inside} if there else {}
+        self._apart = {raw(kept.path) for kept in held.meta.secrets}
+        self._apart_now = {raw(kept.path): kept.oid for kept in there.meta.secrets} if there else {}
+        self._bare: list[tuple[bytes, Entry]] = []
+        self._whole: list[bytes] = []
+        self._pointers: list[tuple[bytes, bytes]] = []
+        self._modules: list[tuple[Worktree, list[Change]]] = []
+        self.kept: list[str] = []
+
+    def _tree_of(self, held: saves.Held | None) -> trees.TreeEditor:
+        entry = held.entries.get(b"inside") if held else None
+        return trees.TreeEditor(
+            entry.oid if entry else None, lambda oid: self._reader.read(oid)[1], self._algo
+        )
+
+    def plan(self, *, pointers: bool = True) -> list[Change]:
+        """Changes below the workspace. Raises SaveFailed, nothing touched, where a module's files are in the way.
+
+        In another place than their own, repositories that only point to a git folder elsewhere are left alone.
+        """
+        changes: list[Change] = []
+        for inside in self._held.meta.inside:
+            if inside.tree and not inside.gitfile:
+                changes += self._changes(inside)
+            elif inside.tree and pointers:
+                self._plan_module(inside)
+        return changes
+
+    def finish(self) -> None:
+        """After the changes: folders that git wants, pointers to git folders elsewhere, and HEAD and index there.
+
+        And settings without their credentials, where those were kept apart and nobody put them back.
+        """
+        for inside in self._held.meta.inside:
+            self._worktree.make_folder(raw(inside.path))
+        for place in self._whole:
+            _make_needed(self._worktree, place + b"/")
+        for path, entry in self._bare:
+            if self._worktree.told(path) is None:
+                self._worktree.put(path, 0o644, self._reader.read(entry.oid)[1])
+        for place, pointer in self._pointers:
+            self._worktree.put(place, 0o644, pointer)
+        for module, changes in self._modules:
+            module.apply(changes)
+            if module.told(b"commondir") is None:  # a linked worktree has no refs of its own
+                _make_needed(module, b"")
+
+    def _leave(self, place: bytes) -> None:
+        self.kept.append(text(place))
+
+    def _files(self, tree: trees.TreeEditor, inside: Inside) -> Files:
+        top = nested_repos.place_in_tree(inside.path) + b"/files"
+        return {path.removeprefix(top + b"/"): entry for path, entry in tree.walk(top)}
+
+    # -- git folders in their own place ------------------------------------------------------------------------------
+
+    def _changes(self, inside: Inside) -> list[Change]:
+        place = raw(inside.path) + b"/.git"
+        told = self._worktree.told(place)
+        if place + b"/" in self._left or (told is not None and not stat.S_ISDIR(told.st_mode)):
+            self._leave(place + b"/")  # no save holds what is there, or another git folder is used by now
+            return []
+        self._whole.append(place)
+        known = self._now.get(inside.path)
+        now = self._files(self._tree_now, inside) if known and known.tree and not known.gitfile else {}
+        now |= self._kept_apart(place)
+        wanted = self._files(self._tree, inside)
+        for name in [name for name in wanted if place + b"/" + name in self._apart]:
+            self._bare.append((place + b"/" + name, wanted.pop(name)))
+        return [(place + b"/" + name, old, new) for name, old, new in self._differing(now, wanted, place)]
+
+    def _kept_apart(self, place: bytes) -> Files:
+        """Files with credentials that the save made before kept apart, just as they are."""
+        found: Files = {}
+        for path, oid in self._apart_now.items():
+            if path.startswith(place + b"/") and self._worktree.digest(path, objects.SHA1) == oid:
+                entry = self._worktree.entry(path)
+                if entry is not None:
+                    found[path.removeprefix(place + b"/")] = entry
+        return found
+
+    def _differing(self, now: Files, wanted: Files, place: bytes) -> list[Change]:
+        """HEAD comes last: without it git takes a folder for no repository."""
+        packed = self._packed(wanted)
+        going = [
+            name for name in now if name not in wanted and (nested_repos.is_progress(name) or name in packed)
+        ]
+        changes: list[Change] = [(name, now[name], None) for name in going]
+        for name in sorted(wanted, key=lambda name: (name == b"HEAD", name)):
+            if name.startswith(b"objects/"):
+                if self._worktree.told(place + b"/" + name) is None:
+                    changes.append((name, None, wanted[name]))
+            elif now.get(name) != wanted[name] or place + b"/" + name in self._left:
+                changes.append((name, now.get(name), wanted[name]))
+        return changes
+
+    def _packed(self, wanted: Files) -> set[bytes]:
+        """Refs that the save has in one file: a file of their own that came later would hide them."""
+        entry = wanted.get(b"packed-refs")
+        lines = self._reader.read(entry.oid)[1].splitlines() if entry else []
+        return {line.partition(b" ")[2] for line in lines if line[:1] not in b"#^"}
+
+    # -- git folders elsewhere ---------------------------------------------------------------------------------------
+
+    def _plan_module(self, inside: Inside) -> None:
+        top, place = nested_repos.place_in_tree(inside.path), raw(inside.path) + b"/.git"
+        gitfile = self._tree.get(top + b"/gitfile")
+        assert gitfile is not None, "a pointer was saved as one"
+        pointer = self._reader.read(gitfile.oid)[1]
+        real = nested_repos.pointed(self._folder / os.fsdecode(raw(inside.path)), pointer)
+        is_there = self._worktree.told(place) is not None
+        if not real.is_dir() or (is_there and self._worktree.digest(place, self._algo) != gitfile.oid):
+            self._leave(place)
+            return
+        module = Worktree(real, self._reader, self._algo)
+        changes = self._module_changes(inside, module, real, is_there=is_there)
+        if changes is None:
+            self._leave(place + b"/")
+        else:
+            module.check(changes)
+            self._modules.append((module, changes))
+        if not is_there:
+            self._pointers.append((place, pointer))
+
+    def _module_changes(
+        self, inside: Inside, module: Worktree, real: Path, *, is_there: bool
+    ) -> list[Change] | None:
+        """What differs in a module's git folder; None where it lacks objects that the save's state of it names."""
+        found = self._files(self._tree, inside)
+        wanted = {name: entry for name, entry in found.items() if nested_repos.is_module_file(name)}
+        now = self._files(self._tree_now, inside) if inside.path in self._now else {}
+        if not is_there:  # without its files, HEAD and index of a module say nothing that is worth a refusal
+            now = {name: entry for name in wanted if (entry := module.entry(name)) is not None}
+        tip = self._tree.get(nested_repos.place_in_tree(inside.path) + b"/tip")
+        if (
+            tip is not None
+            and b"HEAD" in wanted
+            and self._reader.read(tip.oid)[1]
+            and self._branch_moved(real, wanted[b"HEAD"], tip)
+        ):
+            wanted[b"HEAD"] = tip
+        changes: list[Change] = [
+            (name, now[name], None) for name in now if name not in wanted and nested_repos.is_progress(name)
+        ]
+        place = raw(inside.path) + b"/.git/"
+        changes += [
+            (name, now.get(name), wanted[name])
+            for name in sorted(wanted)
+            if now.get(name) != wanted[name] or place + name in self._left
+        ]
+        return changes if not changes or self._has_objects(inside, real, wanted) else None
+
+    def _branch_moved(self, real: Path, head: Entry, tip: Entry) -> bool:
+        """A module's branches are never moved: where one has moved on, HEAD is detached at what it was."""
+        said = self._reader.read(head.oid)[1].strip()
+        if not said.startswith(b"ref: "):
+            return False
+        words = ["rev-parse", "--verify", "-q", os.fsdecode(said.removeprefix(b"ref: "))]
+        return (
+            command.run(words, git_dir=real, work_tree=real, ok=(0, 1, 128)) != self._reader.read(tip.oid)[1]
+        )
+
+    def _has_objects(self, inside: Inside, real: Path, wanted: Files) -> bool:
+        """Whether a module's git folder has all that HEAD and index will name, perhaps after the save gave it its own."""
+        if self._finds_objects(real, wanted):
+            return True
+        pack = self._tree.get(nested_repos.place_in_tree(inside.path) + b"/pack")
+        if pack is None:
+            return False
+        command.run(
+            ["index-pack", "--stdin"], git_dir=real, work_tree=real, stdin=self._reader.read(pack.oid)[1]
+        )
+        return self._finds_objects(real, wanted)
+
+    def _finds_objects(self, real: Path, wanted: Files) -> bool:
+        """Asked as if the git folder were its own worktree: the one that its settings name may not be there yet."""
+        place, variables = repo.Repo(self._folder, real, real, self._algo), {"GIT_WORK_TREE": str(real)}
+        head = self._reader.read(wanted[b"HEAD"].oid)[1].strip() if b"HEAD" in wanted else b"ref: "
+        tips = [] if head.startswith(b"ref: ") else [head.decode(errors="replace")]
+        if tips and not damage.is_whole(place, tips, None, variables):
+            return False
+        if b"index" not in wanted:
+            return True
+        with tempfile.NamedTemporaryFile() as file:
+            file.write(self._reader.read(wanted[b"index"].oid)[1])
+            file.flush()
+            return _names_only_readable(real, variables | {"GIT_INDEX_FILE": file.name})
+
+
+def _names_only_readable(git_dir: Path, variables: dict[str, str]) -> bool:
+    try:
+        listed = command.names(command.run(["ls-files", "-s", "-z"], git_dir=git_dir, variables=variables))
+        oids = b"".join([line.split()[1] + b"\n" for line in listed if not line.startswith(b"160000 ")])
+        words = ["cat-file", "--batch-check", "--buffer"]
+        said = command.run(words, git_dir=git_dir, variables=variables, stdin=oids)
+    except SaveFailed:
+        return False
+    return not any(line.endswith(b" missing") for line in said.splitlines())
+
+
+def _make_needed(worktree: Worktree, place: bytes) -> None:
+    """Not where a link stands in for the folder: then somebody keeps them elsewhere."""
+    for name in _NEEDED:
+        told = worktree.told(place + name.partition(b"/")[0])
+        if told is None or stat.S_ISDIR(told.st_mode):
+            worktree.make_folder(place + name)

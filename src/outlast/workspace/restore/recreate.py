@@ -1,0 +1,193 @@
+"""A workspace that is gone comes back from a save, where the repository did not vanish with it.
+
+The folder is made under another name and gets its own in one step: killed at any point, the same again ends right.
+"""
+
+import contextlib
+import os
+import shlex
+import shutil
+from pathlib import Path
+from typing import NamedTuple
+
+from outlast import faults
+from outlast.errors import SaveFailed, WorkspaceMoved, WorkspaceRefused
+from outlast.store import durable
+from outlast.workspace import repo, saves
+from outlast.workspace.capture.files import place_of
+from outlast.workspace.capture.saver import Saver
+from outlast.workspace.capture.special import permissions
+from outlast.workspace.git import command, objects, refs
+from outlast.workspace.git.reader import ObjectReader
+from outlast.workspace.restore.worktree import write_over
+from outlast.workspace.types import raw
+
+_FROM_A_COPY = "put the folder back from a clone or a backup, then do this again"
+
+
+class Lost(NamedTuple):
+    """A folder that is gone: the repository its saves are in, and the git folder that still waits for this very folder."""
+
+    place: repo.Repo
+    git_dir: Path | None
+
+
+def lost(folder: Path, private: Path) -> Lost:
+    """What is left of a folder that is gone. Raises WorkspaceRefused where its repository is gone as well, or unknown."""
+    if os.path.lexists(folder):
+        raise WorkspaceRefused(f"{folder} is no folder", hint="move it away, and do this again")
+    noted = repo.noted(private)
+    if noted is None:
+        raise WorkspaceRefused(
+            f"the workspace {folder} is gone, and where its repository is was not noted here",
+            hint=_FROM_A_COPY,
+        )
+    common = Path(noted.common_dir)
+    if not (common / "HEAD").exists():
+        raise WorkspaceRefused(
+            f"the workspace {folder} is gone, and its repository {common} with it", hint=_FROM_A_COPY
+        )
+    form = command.run(["rev-parse", "--show-object-format"], git_dir=common).decode().strip()
+    place = repo.Repo(folder, common, common, objects.algo_named(form), shadow=noted.shadow)
+    lies_apart = noted.git_dir == noted.common_dir  # it is not in the folder, which is gone
+    return Lost(
+        place, None if place.shadow else common if lies_apart else linked(place.common_dir, place.folder)
+    )
+
+
+def held_by(left: Lost, commit: str) -> saves.Held:
+    """A save of a workspace that is gone, read from where its repository is."""
+    with ObjectReader(left.place.common_dir, command.environment()) as reader:
+        return saves.read(reader, commit, left.place.algo)
+
+
+def tip_of(left: Lost, held: saves.Held) -> repo.Head:
+    """Where the branch is by now that the workspace was on at a save; without a commit where it is gone too."""
+    branch = os.fsdecode(raw(held.meta.branch))
+    tip = refs.read_ref(left.place.common_dir, branch) if branch and not left.place.shadow else None
+    return repo.Head(tip or "", held.meta.branch)
+
+
+def check(
+    saver: Saver,
+    held: saves.Held,
+    *,
+    force: bool,
+    hint: str = "--force moves it back (its commits stay under refs/outlast), --to DIR leaves it alone",
+) -> None:
+    """Raise what bringing back a gone workspace would be refused for; nothing is made. `force` moves a branch back."""
+    left = lost(saver.folder, saver.private)
+    _check_can_be_made(left, held)
+    branch = os.fsdecode(raw(held.meta.branch))
+    if left.place.shadow or not branch:
+        return
+    tip, name = tip_of(left, held).oid, branch.removeprefix("refs/heads/")
+    if tip != held.meta.head and not force:
+        raise WorkspaceMoved(
+            f"the workspace {saver.folder} is gone, and its branch {name} has moved on: it is"
+            f" {tip[:12] or 'not there any more'}, at the save it was {held.meta.head[:12]}",
+            hint=hint,
+        )
+    if branch in _branches_elsewhere(left):
+        raise WorkspaceMoved(
+            f"the workspace {saver.folder} is gone, and its branch {name} is checked out in another worktree",
+            hint="restore with --to DIR instead",
+        )
+
+
+def make_folder(saver: Saver, commit: str) -> None:
+    """Make the folder again, empty: the worktree that it was, or a plain folder. A restore fills it.
+
+    Raises WorkspaceRefused, nothing made, where it cannot be.
+    """
+    left = lost(saver.folder, saver.private)
+    held = held_by(left, commit)
+    _check_can_be_made(left, held)
+    folder = saver.folder
+    new = folder.with_name(f".outlast-{place_of(folder)}")
+    try:
+        _clear(left.place, new)
+        git_dir = left.git_dir if left.git_dir or left.place.shadow else _added(left, held, new)
+        new.mkdir(parents=True, exist_ok=True)
+        with ObjectReader(left.place.common_dir, command.environment()) as reader:
+            permissions.guard(new, reader, held, left.place.algo)
+        if git_dir is not None:
+            write_over(os.fsencode(new / ".git"), b"gitdir: " + os.fsencode(git_dir) + b"\n")
+        faults.point("restore.before_folder")
+        new.rename(folder)
+        durable.sync_folder(folder.parent)
+    except OSError as error:
+        raise SaveFailed(f"the workspace {folder} cannot be made again: {error.strerror}") from error
+    faults.point("restore.folder")
+
+
+def _check_can_be_made(left: Lost, held: saves.Held) -> None:
+    """Refuse what can never be filled, and what may only lie on a disk that is not there."""
+    saves.check_head(held)
+    place = left.place
+    elsewhere = f"`outlast restore {held.commit[:12]} --to DIR` brings the files back into a new folder"
+    if place.shadow != held.meta.shadow:
+        raise WorkspaceRefused(
+            f"{place.folder} and the save {held.commit[:12]} are not of the same repository", hint=elsewhere
+        )
+    if not place.shadow and not held.meta.head:
+        raise WorkspaceRefused(
+            f"the workspace {place.folder} is gone, and had no commit to begin from", hint=elsewhere
+        )
+    if left.git_dir is not None and (left.git_dir / "locked").exists():
+        unlock = (
+            f"--git-dir={shlex.quote(str(place.common_dir))} worktree unlock {shlex.quote(str(place.folder))}"
+        )
+        raise WorkspaceRefused(
+            f"the worktree {place.folder} is gone, but locked: it may lie on a disk that is not mounted",
+            hint=f"mount it; or, if it is lost, type `git {unlock}` and do this again",
+        )
+
+
+def _branches_elsewhere(left: Lost) -> set[str]:
+    """The branches that are checked out in other worktrees than the one that is gone."""
+    told = command.run(["worktree", "list", "--porcelain"], git_dir=left.place.common_dir)
+    own = [b"worktree " + os.fsencode(left.place.folder)]
+    if left.git_dir == left.place.common_dir:  # listed first, under the name of its git folder
+        own.append(told.partition(b"\n")[0])
+    return {
+        os.fsdecode(line.removeprefix(b"branch "))
+        for block in told.split(b"\n\n")
+        for line in block.splitlines()
+        if line.startswith(b"branch ") and block.partition(b"\n")[0] not in own
+    }
+
+
+def linked(common_dir: Path, folder: Path) -> Path | None:
+    """The git folder of the linked worktree that git knows at this very folder."""
+    own = os.fsencode(folder / ".git")
+    for note in sorted((common_dir / "worktrees").glob("*/gitdir")):
+        with contextlib.suppress(OSError):
+            path = os.path.join(bytes(note.parent), note.read_bytes().removesuffix(b"\n"))
+            if os.path.normpath(path) == own:
+                return note.parent
+    return None
+
+
+def _added(left: Lost, held: saves.Held, new: Path) -> Path:
+    """A new worktree for a folder that git does not know any more; on its branch, if that is as it was and free."""
+    common = left.place.common_dir
+    # Twice: a git that was killed may have left it locked.
+    words = ["worktree", "add", "--quiet", "--force", "--force", "--no-checkout", "--detach", str(new)]
+    command.run([*words, held.meta.head], git_dir=common)
+    faults.point("restore.worktree")
+    said = (new / ".git").read_bytes().removeprefix(b"gitdir: ").removesuffix(b"\n")
+    git_dir = Path(os.path.normpath(new / os.fsdecode(said)))
+    branch = os.fsdecode(raw(held.meta.branch))
+    if branch and refs.read_ref(common, branch) == held.meta.head and branch not in _branches_elsewhere(left):
+        write_over(os.fsencode(git_dir / "HEAD"), b"ref: " + os.fsencode(branch) + b"\n")
+    write_over(os.fsencode(git_dir / "gitdir"), os.fsencode(left.place.folder / ".git") + b"\n")
+    return git_dir
+
+
+def _clear(place: repo.Repo, new: Path) -> None:
+    """Remove what a killed one left: a folder of ours without files, and what git's list has of it."""
+    if new.exists():
+        with contextlib.suppress(SaveFailed):  # it was never added, or git knows it by its own name by now
+            command.run(["worktree", "remove", "--force", "--force", str(new)], git_dir=place.common_dir)
+        shutil.rmtree(new, ignore_errors=True)

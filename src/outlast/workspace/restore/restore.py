@@ -1,0 +1,507 @@
+"""Bringing a save back: what is there is saved first, and nothing is deleted that is not in that save.
+
+Killed in the middle and started again it ends right: every step is a difference between what is there and what is wanted.
+"""
+
+import contextlib
+import os
+import shlex
+import tempfile
+from collections.abc import Container, Iterator, Mapping, Sequence
+from pathlib import Path
+
+import msgspec
+
+from outlast import faults
+from outlast.errors import SaveDamaged, SaveFailed, WorkspaceMoved, WorkspaceRefused
+from outlast.store import durable
+from outlast.workspace import leftovers, new_folder, repo, saves
+from outlast.workspace.capture.saver import Saver
+from outlast.workspace.capture.special import nested_repos, permissions
+from outlast.workspace.git import command, objects, refs, trees
+from outlast.workspace.git.objects import TREE, Entry
+from outlast.workspace.git.reader import ObjectReader
+from outlast.workspace.restore import recreate, unsaved
+from outlast.workspace.restore.nested import Insides
+from outlast.workspace.restore.worktree import Change, Worktree, write_over
+from outlast.workspace.types import Purpose, Save, Secret, raw, text
+
+_LOCK_TEXT = b"outlast restores\n"
+_NAMED_MAX = 5
+_KEPT = "refs/outlast/hand/moved"
+
+
+class Restored(msgspec.Struct, frozen=True):
+    """What a restore did, or would do."""
+
+    save: str
+    folder: str
+    written: tuple[str, ...] = ()
+    deleted: tuple[str, ...] = ()
+    branch: str = ""
+    index: bool = False
+    before: Save | None = None
+    secrets: tuple[str, ...] = ()
+    kept: tuple[str, ...] = ()
+    apart: tuple[str, ...] = ()  # written over, and kept apart in the save made before
+
+
+class Options(msgspec.Struct, frozen=True, kw_only=True):
+    """How a restore is meant."""
+
+    force: bool = False
+    dry_run: bool = False
+    with_secrets: bool = False
+    git_state: bool = True  # also HEAD, index and a merge under way, not only files
+    spared: frozenset[bytes] = frozenset()  # files and secrets that are left as they are
+
+
+def restore(saver: Saver, held: saves.Held, purpose: Purpose, options: Options) -> Restored:
+    """Make the workspace what it was at a save. Raises WorkspaceMoved where a branch has moved on.
+
+    What is refused is refused before anything is touched, unless it comes about while the files are written.
+    """
+    try:
+        return _restore(saver, held, purpose, options)
+    except OSError as error:
+        name = f": {text(os.fsencode(error.filename))}" if error.filename else ""
+        raise SaveFailed(
+            f"the save {held.commit[:12]} cannot be restored{name}: {error.strerror}",
+            hint="mend it, and restore again",
+        ) from error
+
+
+def _restore(saver: Saver, held: saves.Held, purpose: Purpose, options: Options) -> Restored:
+    place = saver.repo()
+    if place.shadow != held.meta.shadow:
+        raise WorkspaceRefused(
+            f"{saver.folder} and the save {held.commit[:12]} are not of the same repository",
+            hint=f"`outlast restore {held.commit[:12]} --to DIR` brings the files back into a new folder",
+        )
+    head = _Head(place, held)
+    if options.git_state:
+        head.check(force=options.force)
+    worktree = _worktree(saver, held)
+    if options.dry_run:
+        return _foreseen(saver, held, worktree)
+    if options.git_state and not place.shadow:
+        _free_lock(place.index)
+    now = saver.peek()
+    hidden = unsaved.hidden(worktree, changes_between(saver, now.tree, held.tree, now.trees))
+    covering = unsaved.covering(saver, worktree, held, now) if options.with_secrets else frozenset[bytes]()
+    also = frozenset(hidden) - now.secrets - covering
+    before = saver.capture(purpose, also=also - options.spared, apart=covering - options.spared)
+    assert before is not None, "a save that is not asked to be of something dirty is always made"
+    with _told_if_interrupted(saver, before):
+        with saver.lock():
+            there = saves.read(saver.reader(), before.commit, place.algo)
+            done = _Files(saver, held, there, worktree, hidden, options)
+            done.write()
+            if options.git_state and not place.shadow:
+                head.put_back(purpose.run, force=options.force)
+                _put_index(saver, held)
+                _put_progress(saver, held)
+        _verify(saver, held, options.spared)
+    told = _report(saver, held, done.changes, before, done.secrets, left=done.left, unlike=done.unlike)
+    return msgspec.structs.replace(told, apart=done.apart)
+
+
+class _Files:
+    """The files that a restore brings back, planned and checked before the first is touched."""
+
+    def __init__(
+        self,
+        saver: Saver,
+        held: saves.Held,
+        there: saves.Held,
+        worktree: Worktree,
+        hidden: Mapping[bytes, Entry],
+        options: Options,
+    ) -> None:
+        self._saver, self._held, self._worktree, self._spared = saver, held, worktree, options.spared
+        apart = unsaved.kept_apart(worktree, there, hidden)
+        found = unsaved.with_hidden(changes_between(saver, there.tree, held.tree), apart)
+        changes = _without_left(saver, held, found, hidden)
+        self.changes = [change for change in changes if change[0] not in options.spared]
+        unsaved.check_closed(saver, held, there.meta.left_out)
+        unsaved.check_unsaved(saver, held, there.meta.left_out, worktree, {*apart, *options.spared})
+        self._insides = Insides(saver.folder, worktree, saver.reader(), saver.repo().algo, held, there)
+        self._below = self._insides.plan()
+        worktree.check([*self.changes, *self._below])
+        self._wanted: list[Secret] = []
+        if options.with_secrets:
+            self._wanted = unsaved.secrets_wanted(saver, held, there, worktree, options.spared)
+        over = {*map(text, apart.keys() - options.spared), *(kept.path for kept in self._wanted)}
+        gone = [kept for kept in there.meta.secrets if kept not in held.meta.secrets]
+        self.apart = tuple(kept.path for kept in gone if kept.path in over)
+        self.unlike: list[bytes] = []
+        self.secrets: tuple[str, ...] = ()
+        self.left: list[str] = []
+
+    def write(self) -> None:
+        """All of it, durable when this returns. What could not be brought back is in `left`."""
+        with leftovers.noted(self._saver.private):
+            self._worktree.apply(self.changes)
+            self.unlike = [path for path in self._worktree.unlike() if path not in self._spared]
+            refused = self._worktree.put_bits(self.unlike)
+            self.secrets = unsaved.put_secrets(self._saver, self._held, self._wanted, self._worktree)
+            self._worktree.apply(self._below)
+            self._insides.finish()
+            refs.syncfs(self._saver.folder)
+        self.left = [*self._insides.kept, *map(text, refused)]
+
+
+@contextlib.contextmanager
+def _told_if_interrupted(saver: Saver, before: Save) -> Iterator[None]:
+    """Whoever stops a restore half-way is told what there is now, and where what was there is."""
+    try:
+        yield
+    except KeyboardInterrupt as error:
+        error.add_note(
+            f"interrupted: {saver.folder} may be half restored; the same command again ends right, and what was"
+            f" there before is save {before.commit[:12]}"
+        )
+        raise
+
+
+def materialise(saver: Saver, held: saves.Held, to: Path, *, with_secrets: bool = False) -> Restored:
+    """A save in a new folder: a worktree of its own with HEAD detached, or plain files where there is no repository.
+
+    `to` is its real path: no link is followed on the way. Raises SaveFailed, nothing made, where a secret that is asked
+    for is not kept any more.
+    """
+    refuse_full(to)
+    saves.check_head(held)
+    secrets = unsaved.secrets_of(saver, held) if with_secrets else []
+    place = saver.repo()
+    plain = place.shadow or not held.meta.head
+    wanted = changes_between(saver, None, held.tree)  # a save that is damaged makes no folder
+    with new_folder.claimed(to, 0o700 if plain else 0o777) as claim:
+        if not plain:
+            _keep_head_of_removed(place.common_dir, to)
+            # by force where git's list still has a worktree that somebody removed from there
+            words = [
+                "worktree",
+                "add",
+                "--quiet",
+                "--force",
+                "--no-checkout",
+                "--detach",
+                str(to),
+                held.meta.head,
+            ]
+            command.run(words, git_dir=place.common_dir)
+        _fill(saver, held, claim, wanted, secrets)
+    return _report(saver, held, wanted, None, tuple(kept.path for kept in secrets), folder=to)
+
+
+def _keep_head_of_removed(common: Path, folder: Path) -> None:
+    """What was committed in a worktree of this name, before somebody removed its folder, stays under a ref."""
+    left = recreate.linked(common, folder)
+    if left is None:
+        return
+    with contextlib.suppress(OSError):
+        oid = os.fsdecode(durable.read_plain(left / "HEAD")).strip()
+        if oid and refs.is_head(oid, ""):
+            refs.write_ref(common, f"{_KEPT}/{oid[:16]}", oid, old=refs.ANY)
+
+
+def _fill(
+    saver: Saver,
+    held: saves.Held,
+    claim: new_folder.Claim,
+    changes: list[Change],
+    secrets: Sequence[Secret] = (),
+) -> None:
+    """Write a save's files (`changes` makes them) and these secrets into an empty folder, and its index where that is a worktree."""
+    place, to = saver.repo(), claim.folder
+    worktree = _worktree(saver, held, to, claim.fd)
+    claim.check()
+    permissions.guard(to, saver.reader(), held, place.algo)
+    worktree.apply(changes)
+    insides = Insides(to, worktree, saver.reader(), place.algo, held)
+    worktree.apply(insides.plan(pointers=False))
+    insides.finish()
+    unsaved.put_secrets(saver, held, secrets, worktree)
+    claim.check()
+    refs.syncfs(to)
+    if not place.shadow and held.meta.head:
+        there = repo.find(to, saver.private)
+        if (there.folder, there.common_dir) != (to, place.common_dir):
+            raise new_folder.swapped(to)
+        _put_index_into(there.index, saver.reader(), held)
+        _put_progress_into(there, saver.reader(), held, place.algo)
+
+
+def put_files(saver: Saver, wanted: Sequence[Change], held: saves.Held | None = None) -> None:
+    """Only these files, each while it still is what the change says is there; with permissions as in `held`."""
+    with saver.lock(), leftovers.noted(saver.private):
+        _worktree(saver, held).apply(wanted)
+        refs.syncfs(saver.folder)
+
+
+def _worktree(
+    saver: Saver, held: saves.Held | None, folder: Path | None = None, fd: int | None = None
+) -> Worktree:
+    """The files of a folder, the workspace unless another is named, that are to get the permissions of a save."""
+    reader, algo = saver.reader(), saver.repo().algo
+    bits = permissions.recorded(reader, held, algo) if held is not None else {}
+    umask = permissions.umask_of(held) if held is not None else 0
+    return Worktree(folder or saver.folder, reader, algo, bits, umask, fd)
+
+
+def entries_of(saver: Saver, tree: str, paths: Sequence[bytes]) -> dict[bytes, Entry | None]:
+    """What a tree has at these paths."""
+    editor = trees.TreeEditor(tree, lambda oid: saver.reader().read(oid)[1], saver.repo().algo)
+    return {path: editor.get(path) for path in paths}
+
+
+def refuse_full(to: Path) -> None:
+    """A folder that holds something is not restored to as a new one."""
+    if os.path.lexists(to) and (to.is_symlink() or not to.is_dir() or any(to.iterdir())):
+        raise WorkspaceRefused(f"{to} is there and not empty", hint="give a folder that does not exist yet")
+
+
+def changes_between(
+    saver: Saver, now: str | None, wanted: str, held: Mapping[str, bytes] | None = None
+) -> list[Change]:
+    algo = saver.repo().algo
+    known = {objects.oid_of("tree", b"", algo): b"", **(held or {})}
+
+    def read(oid: str) -> bytes:
+        data = known.get(oid)
+        return data if data is not None else saver.reader().read(oid)[1]
+
+    changes = list(trees.diff(now, wanted, read, algo))
+    if any(new is not None and b".git" in path.split(b"/") for path, _, new in changes if b".git" in path):
+        raise SaveDamaged("a save has files in a repository's own folder, where none of ours has any")
+    return changes
+
+
+def _without_left(
+    saver: Saver, held: saves.Held, changes: list[Change], hidden: Container[bytes]
+) -> list[Change]:
+    """Without the deletion of what the save lacks because it was left out or ignored when it was made."""
+    going = [path for path, _, new in changes if new is None and path not in hidden]
+    if not going:
+        return changes
+    left = {raw(item.path) for item in held.meta.left_out}
+    ignored = _ignored_then(saver, held, going)
+    return [
+        change
+        for change in changes
+        if change[0] not in going or not (unsaved.is_left(change[0], left) or change[0] in ignored)
+    ]
+
+
+def _ignored_then(saver: Saver, held: saves.Held, paths: list[bytes]) -> set[bytes]:
+    """Which of these the save's own ignore files name. They are put into an empty folder, where git is asked."""
+    tree = trees.TreeEditor(held.tree, lambda oid: saver.reader().read(oid)[1], saver.repo().algo)
+    folders = {b"", *(folder for path in paths for folder in unsaved.folders(path))}
+    with tempfile.TemporaryDirectory(dir=saver.private, prefix="quarantine-") as place:
+        rules = Worktree(Path(place), saver.reader(), saver.repo().algo)
+        for name in (folder + b".gitignore" for folder in folders):
+            entry = tree.get(name)
+            if entry is not None and entry.mode != TREE:
+                rules.put(name, entry.mode, saver.reader().read(entry.oid)[1])
+        return saver.base().ignored(paths, Path(place))
+
+
+def _foreseen(saver: Saver, held: saves.Held, worktree: Worktree) -> Restored:
+    """What a restore would do. Raises SaveFailed where it would be refused."""
+    now = saver.peek()
+    found = changes_between(saver, now.tree, held.tree, now.trees)
+    hidden = unsaved.hidden(worktree, found)
+    changes = _without_left(saver, held, unsaved.with_hidden(found, hidden), hidden)
+    unsaved.check_closed(saver, held, now.left_out)
+    worktree.check(changes)
+    return _report(saver, held, changes, None, unlike=worktree.unlike())
+
+
+def _report(
+    saver: Saver,
+    held: saves.Held,
+    changes: list[Change],
+    before: Save | None,
+    secrets: tuple[str, ...] = (),
+    folder: Path | None = None,
+    left: Sequence[str] = (),
+    unlike: Sequence[bytes] = (),
+) -> Restored:
+    written = dict.fromkeys([*(path for path, _, new in changes if new is not None), *unlike])
+    return Restored(
+        held.commit,
+        text(folder or saver.folder),
+        tuple(map(text, written)),
+        tuple(text(path) for path, _, new in changes if new is None),
+        held.meta.branch,
+        held.meta.index,
+        before,
+        secrets,
+        (*(item.path for item in held.meta.left_out), *left),
+    )
+
+
+# -- HEAD, index, merge state ------------------------------------------------------------------------------------
+
+
+class _Head:
+    """HEAD and its branch, as they are and as the save has them."""
+
+    def __init__(self, place: repo.Repo, held: saves.Held) -> None:
+        saves.check_head(held)
+        self._place = place
+        self._wanted = repo.Head(held.meta.head, held.meta.branch)
+        self._now = repo.head(place)
+        branch = self._ref = os.fsdecode(raw(self._wanted.branch))
+        self._tip = (refs.read_ref(place.common_dir, branch) or "") if branch and not place.shadow else ""
+
+    @property
+    def moved(self) -> bool:
+        return bool(self._wanted.branch) and self._tip != self._wanted.oid
+
+    def check(self, *, force: bool) -> None:
+        if self._place.shadow:
+            return
+        branch = self._wanted.branch.removeprefix("refs/heads/")
+        if self.moved and not force:
+            tip = self._tip[:12] or "not there any more"
+            raise WorkspaceMoved(
+                f"branch {branch} has moved on: it is {tip}, at the save it was {self._wanted.oid[:12] or 'unborn'}",
+                hint="--force moves it back (its commits stay under refs/outlast), --to DIR leaves it alone",
+            )
+        if branch and self._now.branch != self._wanted.branch and self._is_elsewhere():
+            raise WorkspaceMoved(
+                f"branch {branch} is checked out in another worktree", hint="restore with --to DIR instead"
+            )
+
+    def _is_elsewhere(self) -> bool:
+        told = command.run(["worktree", "list", "--porcelain"], git_dir=self._place.common_dir)
+        return os.fsencode(f"branch {self._ref}") in told.splitlines()
+
+    def put_back(self, run: str, *, force: bool) -> None:
+        """The branch first, if it may be moved, then HEAD."""
+        self.check(force=force)
+        common = self._place.common_dir
+        if self.moved:
+            if self._tip:
+                refs.write_ref(common, f"refs/outlast/{run}/moved/{self._tip[:16]}", self._tip, old=refs.ANY)
+            if self._wanted.oid:
+                refs.write_ref(common, self._ref, self._wanted.oid, old=self._tip or None)
+            else:
+                refs.delete_ref(common, self._ref, self._tip)
+        if self._now != self._wanted:
+            said = f"ref: {self._ref}\n" if self._wanted.branch else f"{self._wanted.oid}\n"
+            write_over(os.fsencode(self._place.git_dir / "HEAD"), os.fsencode(said))
+            faults.point("restore.head")
+
+
+def _put_index(saver: Saver, held: saves.Held) -> None:
+    _put_index_into(saver.repo().index, saver.reader(), held)
+
+
+def _put_index_into(index: Path, reader: ObjectReader, held: saves.Held) -> None:
+    """The raw index, through git's own lock."""
+    entry = held.entries.get(b"index")
+    data = reader.read(entry.oid)[1] if entry is not None else None
+    with contextlib.suppress(OSError):
+        if data == index.read_bytes():
+            return
+    with _locked(index):
+        for name, shared in held.entries.items():
+            if name.startswith(b"sharedindex.") and not (index.parent / os.fsdecode(name)).exists():
+                write_over(os.fsencode(index.parent) + b"/" + name, reader.read(shared.oid)[1])
+        if data is None:
+            index.unlink(missing_ok=True)
+        else:
+            # Git compares whole seconds, and trusts an entry that is older than the index file. With the time of now,
+            # a file changed in the second in which it was added would pass for unchanged; so git is to look at all.
+            write_over(os.fsencode(index), data, at_s=1)
+    faults.point("restore.index")
+
+
+@contextlib.contextmanager
+def _locked(index: Path) -> Iterator[None]:
+    lock = index.with_name("index.lock")
+    _free_lock(index)
+    try:
+        fd = os.open(lock, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o644)
+    except FileExistsError as error:
+        raise _is_locked(lock) from error
+    try:
+        os.write(fd, _LOCK_TEXT)
+        os.close(fd)
+        yield
+    finally:
+        lock.unlink(missing_ok=True)
+
+
+def _free_lock(index: Path) -> None:
+    """Remove a lock that a killed restore left: one at a time restores a workspace, so its owner is gone."""
+    lock = index.with_name("index.lock")
+    with contextlib.suppress(FileNotFoundError):
+        if lock.read_bytes() != _LOCK_TEXT:
+            raise _is_locked(lock)
+        lock.unlink()
+
+
+def _is_locked(lock: Path) -> WorkspaceRefused:
+    return WorkspaceRefused(
+        f"{lock} is there: another git is at work, or one was killed",
+        hint=f"if none is running, remove it: `rm {shlex.quote(str(lock))}`; then do this again",
+    )
+
+
+def _put_progress(saver: Saver, held: saves.Held) -> None:
+    _put_progress_into(saver.repo(), saver.reader(), held, saver.repo().algo)
+
+
+def _put_progress_into(place: repo.Repo, reader: ObjectReader, held: saves.Held, algo: objects.Algo) -> None:
+    """The files of a merge or rebase under way, and no others."""
+    found = _files_of(reader, held.entries.get(b"progress"), algo)
+    wanted = {
+        path: data for path, data in found.items() if nested_repos.is_progress(path)
+    }  # no hook, no setting
+    for path in repo.in_progress(place):
+        if path not in wanted:
+            target = place.git_dir / os.fsdecode(path)
+            target.unlink(missing_ok=True)
+            with contextlib.suppress(OSError):
+                target.parent.rmdir()
+    for path, data in wanted.items():
+        target = place.git_dir / os.fsdecode(path)
+        with contextlib.suppress(OSError):
+            if target.read_bytes() == data:
+                continue
+        target.parent.mkdir(parents=True, exist_ok=True)
+        write_over(os.fsencode(target), data)
+
+
+def _files_of(reader: ObjectReader, entry: Entry | None, algo: objects.Algo) -> dict[bytes, bytes]:
+    if entry is None:
+        return {}
+    walk = trees.TreeEditor(entry.oid, lambda oid: reader.read(oid)[1], algo).walk()
+    return {path: reader.read(held.oid)[1] for path, held in walk}
+
+
+# -- afterwards --------------------------------------------------------------------------------------------------
+
+
+def _verify(saver: Saver, held: saves.Held, spared: Container[bytes]) -> None:
+    """Look again: what is there now is what was saved, or it is said what is not."""
+    now = saver.peek()
+    left = {raw(item.path) for item in held.meta.left_out}
+    worktree = Worktree(saver.folder, saver.reader(), saver.repo().algo)
+    changes = changes_between(saver, now.tree, held.tree, now.trees)
+    doubtful = [(path, new) for path, _, new in changes if not unsaved.is_left(path, left)]
+    wrong = [
+        path
+        for path, new in dict([*doubtful, *unsaved.unsaved(saver, held, now.left_out)]).items()
+        if path not in spared and (new is None or not unsaved.is_as(worktree, path, new))
+    ]
+    if wrong:
+        names = ", ".join(text(path) for path in wrong[:_NAMED_MAX])
+        raise SaveFailed(
+            f"{len(wrong):,} files are not as the save {held.commit[:12]} has them: {names}",
+            hint="stop what writes there, and restore again",
+        )

@@ -1,0 +1,206 @@
+"""What a save does not hold, on the way back: files that it would not take by now, and secrets that are kept apart.
+
+Nothing is written over before it is in the save made before, or beside it among the secrets.
+"""
+
+import contextlib
+import os
+import stat
+from collections.abc import Collection, Mapping, Sequence
+from pathlib import Path
+
+from outlast.errors import SaveDamaged, SaveFailed
+from outlast.workspace import saves
+from outlast.workspace.capture.files import CLOSED, place_of
+from outlast.workspace.capture.saver import Saver
+from outlast.workspace.capture.special import secrets
+from outlast.workspace.git import command, objects, trees
+from outlast.workspace.git.objects import TREE, Entry
+from outlast.workspace.git.reader import ObjectReader
+from outlast.workspace.restore.worktree import Change, Worktree, in_the_way
+from outlast.workspace.types import LeftOut, Peeked, Secret, raw
+
+
+def folders(path: bytes) -> list[bytes]:
+    """The folders above a path, with a slash at their end."""
+    parts = path.split(b"/")
+    return [b"/".join(parts[:end]) + b"/" for end in range(1, len(parts))]
+
+
+def is_left(path: bytes, left: Collection[bytes]) -> bool:
+    """Whether a path was left out, by itself or with a folder above it; folders have a slash at the end."""
+    if path in left:
+        return True
+    return any(folder in left for folder in folders(path))
+
+
+# -- files -------------------------------------------------------------------------------------------------------
+
+
+def hidden(worktree: Worktree, changes: Sequence[Change]) -> dict[bytes, Entry]:
+    """Files in the place of saved ones that a save would not take: ignored, big or secret by now."""
+    found: dict[bytes, Entry] = {}
+    known = {path for path, old, _ in changes if old is not None}
+    wanted = {path: new for path, old, new in changes if old is None and new is not None}
+    ways = {folder.rstrip(b"/") for path in wanted for folder in folders(path)}
+    for path in wanted.keys() | (ways - known):
+        if _is_file(worktree, path):
+            entry = worktree.entry(path)
+            if entry is not None and entry != wanted.get(path):
+                found[path] = entry
+    return found
+
+
+def _is_file(worktree: Worktree, path: bytes) -> bool:
+    told = worktree.told(path)
+    return told is not None and (stat.S_ISREG(told.st_mode) or stat.S_ISLNK(told.st_mode))
+
+
+def with_hidden(changes: Sequence[Change], found: Mapping[bytes, Entry]) -> list[Change]:
+    """These changes, with what else is there and is to go or to be written over."""
+    known = {path for path, _, _ in changes}
+    more: list[Change] = [(path, entry, None) for path, entry in found.items() if path not in known]
+    return [*more, *((path, old or found.get(path), new) for path, old, new in changes)]
+
+
+def kept_apart(worktree: Worktree, there: saves.Held, found: Mapping[bytes, Entry]) -> dict[bytes, Entry]:
+    """Those of these files that are among the secrets of the save made before, just as they are."""
+    saved = {raw(kept.path): kept.oid for kept in there.meta.secrets}
+    return {
+        path: entry
+        for path, entry in found.items()
+        if path in saved and worktree.digest(path, objects.SHA1) == saved[path]
+    }
+
+
+def check_unsaved(
+    saver: Saver,
+    held: saves.Held,
+    now: Sequence[LeftOut],
+    worktree: Worktree,
+    apart: Collection[bytes],
+) -> None:
+    """Raise SaveFailed where something is in the place of a saved file that the save made before could not take."""
+    for path, entry in unsaved(saver, held, now):
+        if path not in apart and not is_as(worktree, path, entry):
+            raise in_the_way(path)
+
+
+def check_closed(saver: Saver, held: saves.Held, now: Sequence[LeftOut]) -> None:
+    """Raise SaveFailed where the save has files in a folder that may not be read: nobody can tell what is there."""
+    left = {raw(item.path) for item in held.meta.left_out}
+    tree = _tree(saver, held)
+    for item in now:
+        if item.why != CLOSED or is_left(raw(item.path), left):
+            continue
+        there = tree.get(raw(item.path.rstrip("/")))
+        if there is not None:
+            raise SaveFailed(
+                f"{item.path} may not be read, and the save {held.commit[:12]} has files there",
+                hint="let it be read (`chmod u+rwx`), and restore again",
+            )
+
+
+def unsaved(saver: Saver, held: saves.Held, now: Sequence[LeftOut]) -> list[tuple[bytes, Entry]]:
+    """Files of the save that are left out by now."""
+    left = {raw(item.path) for item in held.meta.left_out}
+    paths = [raw(item.path) for item in now if not item.path.endswith("/")]
+    tree = _tree(saver, held)
+    found = {path: tree.get(path) for path in paths if not is_left(path, left)}
+    return [(path, entry) for path, entry in found.items() if entry is not None and entry.mode != TREE]
+
+
+def is_as(worktree: Worktree, path: bytes, entry: Entry) -> bool:
+    with contextlib.suppress(OSError):
+        return worktree.entry(path) == entry
+    return False
+
+
+def _tree(saver: Saver, held: saves.Held) -> trees.TreeEditor:
+    return trees.TreeEditor(held.tree, lambda oid: saver.reader().read(oid)[1], saver.repo().algo)
+
+
+# -- secrets -----------------------------------------------------------------------------------------------------
+
+
+def covering(saver: Saver, worktree: Worktree, held: saves.Held, now: Peeked) -> frozenset[bytes]:
+    """Files in the place of secrets of the save that a save would not take by now, as it would not when ignored."""
+
+    def read(oid: str) -> bytes:
+        data = now.trees.get(oid)
+        return data if data is not None else saver.reader().read(oid)[1]
+
+    tree = trees.TreeEditor(now.tree, read, saver.repo().algo)
+    return frozenset(
+        path
+        for path, oid in ((raw(kept.path), kept.oid) for kept in held.meta.secrets)
+        if path not in now.secrets
+        and tree.get(path) is None
+        and _is_file(worktree, path)
+        and worktree.digest(path, objects.SHA1) != oid
+    )
+
+
+def secrets_wanted(
+    saver: Saver, held: saves.Held, there: saves.Held, worktree: Worktree, spared: Collection[bytes]
+) -> list[Secret]:
+    """The untracked secrets to put back. Raises SaveFailed where one would replace what no save holds."""
+    saved = {kept.path: kept.oid for kept in there.meta.secrets}
+    tree = _tree(saver, there)
+    wanted = []
+    for kept in held.meta.secrets:
+        path = raw(kept.path)
+        if path in spared:
+            continue
+        now, entry = worktree.digest(path, objects.SHA1), tree.get(path)
+        if now in ("", saved.get(kept.path)) or (
+            entry and worktree.digest(path, saver.repo().algo) == entry.oid
+        ):
+            wanted.append(kept)
+        elif now != kept.oid:
+            raise in_the_way(path)
+    return wanted
+
+
+def secrets_of(saver: Saver, held: saves.Held) -> list[Secret]:
+    """The untracked secrets of a save. Raises SaveFailed where one is not kept here."""
+    here = secrets_here(saver, held)
+    for kept in held.meta.secrets:
+        if kept.path not in here:
+            raise SaveFailed(
+                f"the secret {kept.path} of the save {held.commit[:12]} is not kept here: it was let go of, or the"
+                " save came from elsewhere",
+                hint="leave out --with-secrets, and put it there yourself",
+            )
+    return list(held.meta.secrets)
+
+
+def secrets_here(saver: Saver, held: saves.Held) -> frozenset[str]:
+    """The paths of those secrets of a save that are kept in this state folder."""
+    place = _secrets_dir(saver, held)
+    if not held.meta.secrets or not (place / "HEAD").exists():
+        return frozenset()
+    with ObjectReader(place, command.environment()) as reader:
+        return frozenset(kept.path for kept in held.meta.secrets if reader.has(kept.oid))
+
+
+def _secrets_dir(saver: Saver, held: saves.Held) -> Path:
+    """Where the secrets of a save are: with what is kept for the folder that it was made of."""
+    made_of = Path(os.fsdecode(raw(held.meta.folder))) if held.meta.folder else saver.folder
+    return secrets.git_dir(saver.private.with_name(place_of(made_of)))
+
+
+def put_secrets(
+    saver: Saver, held: saves.Held, wanted: Sequence[Secret], worktree: Worktree
+) -> tuple[str, ...]:
+    """Put back the untracked secrets that were kept apart; a run that came from another store came without its own."""
+    place = _secrets_dir(saver, held)
+    if not wanted or not (place / "HEAD").exists():
+        return ()
+    with ObjectReader(place, command.environment()) as reader:
+        kept_here = [kept for kept in wanted if reader.has(kept.oid)]
+        if any(raw(kept.path).startswith(b".git/") for kept in kept_here):
+            raise SaveDamaged(f"save {held.commit[:12]} has a secret in a repository's own folder")
+        for kept in kept_here:
+            worktree.put(raw(kept.path), kept.mode, reader.read(kept.oid)[1])
+    return tuple(kept.path for kept in kept_here)

@@ -1,0 +1,1 @@
+"""What changed in a folder since the last save, by the kernel."""
