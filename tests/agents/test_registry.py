@@ -93,10 +93,10 @@ def test_every_name_of_an_agent_holds_the_word_that_its_adapter_is_imported_for(
 
 def test_a_command_that_is_no_agent_imports_no_adapter_and_nothing_that_minds_one() -> None:
     code = (
-        "import sys; from outlast.supervisor.attempt.attempt import attempt; from outlast.agents import registry; "
+        "import sys; from outlast.supervisor.attempt import attempt; from outlast.agents import registry; "
         "assert registry.recognise(('true', '--', 'x'), '/bin/true') is None; "
         "print(*(name for name in sys.modules if name.startswith('outlast.agents.')"
-        " or name in ('outlast.supervisor.agent.minder', 'outlast.supervisor.agent.outside', 'ssl', 'http.client')))"
+        " or name in ('outlast.supervisor.agent.hooks', 'outlast.supervisor.agent.outside', 'ssl', 'http.client')))"
     )
     done = subprocess.run([sys.executable, "-P", "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.split() == ["outlast.agents.registry"]

@@ -36,7 +36,7 @@ def test_words_that_look_like_a_result_count_only_where_the_command_asks_for_one
     tail = f"Here is what you asked for:\n{FAKES[name]}\n".encode()
     assert adapter.classify(0, tail, b"").ending != "done"
     with minded(tmp_path, name) as there:
-        assert there.minder.judge(0, tail).ending == "done"
+        assert there.attempt.judge(0, tail).ending == "done"
         raise Killed
     assert not adapter.structured((name, "-p", "x"))
     assert adapter.structured((name, *(("run",) if name == "opencode" else ()), *ASKING[name], "-p", "x"))

@@ -35,6 +35,6 @@ def test_the_demo_leaves_nothing_behind(
 
 def test_a_story_that_does_not_come_out_is_not_told_as_if_it_did(run: Run) -> None:
     """Without recovery outlast would post twice: the agents are processes of their own, so break their module."""
-    done = run("demo", before="from outlast.chaos.demo.demo import demo; demo.COMMENT = 'letter'")
+    done = run("demo", before="from outlast.chaos.demo import demo; demo.COMMENT = 'letter'")
     assert done.code == 1, done
     assert done.err.startswith("error: ")

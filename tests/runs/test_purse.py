@@ -89,7 +89,7 @@ def test_each_level_is_on_record_once_and_costs_no_commit(start: Start, store: P
     warned: list[str] = []
     for _ in range(2):
         with pytest.raises(outlast.BudgetReached), start(budget=100) as run:
-            run_engine(run).purse.on_warning = lambda crossing: warned.append(crossing.level)
+            run_engine(run).meter.on_warning = lambda crossing: warned.append(crossing.level)
             for beat in run.beats():
                 beat.decide("ask", Model())
                 beat.done()
@@ -106,7 +106,7 @@ def test_an_attempt_that_is_cut_while_its_model_answers_is_charged_what_was_set_
             beat.decide("ask", model)
             beat.done()
             if beat.number == 2:
-                run_engine(run).purse.is_cut = True  # as a supervisor says before it stops an agent
+                run_engine(run).meter.is_cut = True  # as a supervisor says before it stops an agent
                 raise KeyError
     spent = head_of(store).spent
     assert (spent.tokens, spent.estimated) == (3 * PRICE, True)

@@ -9,19 +9,25 @@ from pathlib import Path
 from typing import Any
 
 from outlast import agents
-from outlast.agents import registry
+from outlast.agents import AgentEvent, registry
 from outlast.agents.claude.adapter import dashed
 from outlast.core import events as ev
 from outlast.runs.engine.run import RunEngine
 from outlast.runs.engine.steps import append
 from outlast.runs.opening.entry import terms_of
 from outlast.supervisor.agent import outside
-from outlast.supervisor.agent.minder import Minder
+from outlast.supervisor.agent.agent import Agent
+from outlast.supervisor.agent.attempt import AgentAttempt
+from outlast.supervisor.beat_in_flight import BeatInFlight
 from outlast.supervisor.budget.enforce import BudgetWatch
+from outlast.supervisor.budget.gateway import Gate
+from outlast.supervisor.budget.pricing import Pricing
 from outlast.supervisor.client import hook
 from outlast.supervisor.launch import environment
 from outlast.supervisor.launch.launch import Launch
 from outlast.supervisor.launch.run import supervised_run
+from outlast.supervisor.person import Person
+from outlast.supervisor.socket.script_calls import ScriptCalls
 from outlast.supervisor.socket.server import Server
 from tests.support.environment import ROOT, TIMEOUT_S
 
@@ -37,6 +43,13 @@ POST = "curl -sS -X POST -d hello http://127.0.0.1:9/comment"
 POST_OTHERWISE = "curl --retry 2 -v --data 'in other words' http://127.0.0.1:9/comment"
 LOCAL = "echo hello > hello.txt"
 SIGNATURE = "POST 127.0.0.1:9/comment"
+
+
+class Nobody:
+    """Nobody is to be told when a beat ends."""
+
+    def beat_ended(self) -> None:
+        pass
 
 
 class Killed(Exception):
@@ -78,7 +91,8 @@ class Minded:
     """One attempt of it."""
 
     run: RunEngine
-    minder: Minder
+    attempt: AgentAttempt
+    beats: BeatInFlight
     server: Server
     agent: str
     home: Path
@@ -88,6 +102,10 @@ class Minded:
     def ask(self, data: bytes) -> tuple[int, bytes]:
         """What a hook with this input is answered, over the socket."""
         return hook._asked(str(self.server.path), MARK, self.agent, data)
+
+    def take(self, event: AgentEvent) -> None:
+        """As if the transcript or a hook told this."""
+        self.attempt._observer.take(event)
 
     def allows(self, data: bytes) -> bool:
         return not is_denied(*self.ask(data))
@@ -116,11 +134,13 @@ class Minded:
             "PATH": "/usr/bin:/bin",
             "HOME": str(self.home),
         }
-        return self.minder.start(words or (self.agent, "-p", "x"), variables, MARK, self.work)
+        return self.attempt.command(words or (self.agent, "-p", "x"), variables, MARK)
 
 
 @contextlib.contextmanager
-def minded(folder: Path, agent: str = "claude", budget: int | None = None) -> Iterator[Minded]:
+def minded(
+    folder: Path, agent: str = "claude", budget: int | None = None, *, gateway: bool = False
+) -> Iterator[Minded]:
     """One attempt of the same run each time. Killed raised inside is its death."""
     home, work, place = folder / "home", folder / "work", folder / "place"
     for each in (home, work, place):
@@ -130,13 +150,19 @@ def minded(folder: Path, agent: str = "claude", budget: int | None = None) -> It
     launch = Launch(argv=(agent, "-p", "x"), program=f"/usr/bin/{agent}", cwd=str(work))
     said: list[str] = []
     with contextlib.suppress(Killed), _run(folder, budget) as run:
-        kept = BudgetWatch(run, place, said.append, said.append)  # type: ignore[arg-type]
-        minder = Minder(run, launch, adapter, place, {"HOME": str(home)}, lambda: None, said.append, kept)  # type: ignore[arg-type]
-        server = Server(place / "socket", MARK, minder.calls, minder)
+        person, pricing, beats, nobody = Person(said.append), Pricing(), BeatInFlight(run), Nobody()
+        budget_watch = BudgetWatch(run, place, person)
+        budget_watch.pricing = pricing
+        gate = Gate(run, budget_watch, {}, pricing) if gateway else None
+        known = Agent(run, launch, adapter, place / "agent", person, budget_watch, pricing, gate)
+        attempt = AgentAttempt(known, beats, {"HOME": str(home)}, nobody)
+        server = Server(place / "socket", MARK, ScriptCalls(beats, nobody, ends_beats=False), attempt.hooks)
         try:
-            yield Minded(run, minder, server, agent, home, work, said)
+            yield Minded(run, attempt, beats, server, agent, home, work, said)
         finally:
-            minder.close()
+            if gate is not None:
+                gate.close()
+            attempt.close()
             server.close()
 
 
@@ -175,7 +201,7 @@ def cut_off_in_session(folder: Path) -> tuple[str, Path]:
         there.ask(after("claude", LOCAL, "call_0"))
         with path.open("ab") as file:
             file.write(response(session, 1, POST))
-        there.minder.look()
+        there.attempt.look()
         assert there.allows(before("claude", POST, "call_1"))
         raise Killed
     return session, path

@@ -10,11 +10,11 @@ LEFT = ToolEnd("call_1", True, "running", task="b1")
 
 
 def left_running(there: Minded) -> None:
-    there.minder._take(Response("msg_1"))
+    there.take(Response("msg_1"))
     assert there.allows(before("claude", POST))
-    there.minder._take(LEFT)
-    there.minder._take(BatchEnd())
-    there.minder.calls.written("call_1")
+    there.take(LEFT)
+    there.take(BatchEnd())
+    there.attempt.responses.written("call_1")
 
 
 def states(there: Minded) -> list[tuple[str, str]]:
@@ -25,11 +25,11 @@ def test_its_beat_ends_and_its_effect_stays_open_until_its_end_is_told(tmp_path:
     with minded(tmp_path) as there:
         left_running(there)
         assert (there.run.state.beats, states(there)) == (1, [(SIGNATURE, "intended")])
-        there.minder._take(Response("msg_2"))
-        there.minder._take(LEFT)  # the transcript tells it once more
-        there.minder._take(TaskEnd("b9", True))
+        there.take(Response("msg_2"))
+        there.take(LEFT)  # the transcript tells it once more
+        there.take(TaskEnd("b9", True))
         assert states(there) == [(SIGNATURE, "intended")]
-        there.minder._take(TaskEnd("b1", True, "exit code 0"))
+        there.take(TaskEnd("b1", True, "exit code 0"))
         assert states(there) == []
         raise Killed
 
@@ -37,9 +37,9 @@ def test_its_beat_ends_and_its_effect_stays_open_until_its_end_is_told(tmp_path:
 def test_one_that_failed_by_itself_is_no_success_and_counts_when_the_agent_goes_on(tmp_path: Path) -> None:
     with minded(tmp_path) as there:
         left_running(there)
-        there.minder._take(TaskEnd("b1", False, "exit code 7"))
+        there.take(TaskEnd("b1", False, "exit code 7"))
         assert states(there) == [(SIGNATURE, "intended")]  # perhaps its agent's dying word
-        there.minder._take(Response("msg_2"))
+        there.take(Response("msg_2"))
         assert states(there) == []
         [ended] = there.run.journal.events("effect_confirmed")
         assert b'"ok":false' in bytes(ended.result.v)  # type: ignore[union-attr]
@@ -49,7 +49,7 @@ def test_one_that_failed_by_itself_is_no_success_and_counts_when_the_agent_goes_
 def test_when_the_agent_ends_first_it_is_in_doubt(tmp_path: Path) -> None:
     with minded(tmp_path) as there:
         left_running(there)
-        there.minder.calls._settle_open()
+        there.attempt.calls.settle_rest()
         assert states(there) == [(SIGNATURE, "in_doubt")]
         raise Killed
 
@@ -61,7 +61,7 @@ def test_killed_meanwhile_the_next_attempt_is_told(tmp_path: Path) -> None:
         raise Killed
     with minded(tmp_path) as there:
         assert states(there) == [(SIGNATURE, "in_doubt")]
-        [cut] = there.minder._left
+        [cut] = there.attempt._start._left
         assert (cut.id, "ran in the background and was cut off" in cut.text) == ("call_1", True)
         raise Killed
 
@@ -69,11 +69,11 @@ def test_killed_meanwhile_the_next_attempt_is_told(tmp_path: Path) -> None:
 def test_a_program_below_it_that_ended_well_tells_that_it_happened(tmp_path: Path) -> None:
     with minded(tmp_path) as there:
         left_running(there)
-        calls = there.minder.calls
+        calls = there.attempt.calls
         assert calls.covers([SIGNATURE]) == "call_1"
-        calls.shimmed("call_1", 0, sure=True)
+        calls.program_ended("call_1", 0, sure=True)
         assert states(there) == []
-        calls._settle_open()
+        calls.settle_rest()
         assert not list(there.run.journal.events("effect_in_doubt"))
         raise Killed
 
@@ -83,9 +83,9 @@ def test_a_context_tells_of_one_effect_once_and_of_a_cut_local_call_that_it_may_
 ) -> None:
     with minded(tmp_path) as there:
         left_running(there)
-        there.minder.calls.covers([SIGNATURE])
-        there.minder.calls.shimmed("call_1", 0, sure=True)
-        there.minder._take(TaskEnd("b1", True, "exit code 0"))
+        there.attempt.calls.covers([SIGNATURE])
+        there.attempt.calls.program_ended("call_1", 0, sure=True)
+        there.take(TaskEnd("b1", True, "exit code 0"))
         assert there.allows(before("claude", LOCAL, "call_2"))
         context = there.run.context()
         assert len([line for line in context.splitlines() if line.startswith("- 1.1 ")]) == 1
@@ -97,12 +97,12 @@ def test_a_context_tells_of_one_effect_once_and_of_a_cut_local_call_that_it_may_
 
 def returned_meanwhile(there: Minded) -> None:
     """A call ended well, and a program that it began runs on: no task that its agent knows of."""
-    there.minder._take(Response("msg_1"))
+    there.take(Response("msg_1"))
     assert there.allows(before("claude", f"{POST} &"))
-    assert there.minder.calls.covers([SIGNATURE]) == "call_1"
-    there.minder._take(ToolEnd("call_1", True, "exit code 0"))
-    there.minder._take(BatchEnd())
-    there.minder.calls.written("call_1")
+    assert there.attempt.calls.covers([SIGNATURE]) == "call_1"
+    there.take(ToolEnd("call_1", True, "exit code 0"))
+    there.take(BatchEnd())
+    there.attempt.responses.written("call_1")
 
 
 def test_the_beat_of_a_call_whose_program_runs_on_ends_and_its_effect_stays_open_until_that_ends(
@@ -111,9 +111,9 @@ def test_the_beat_of_a_call_whose_program_runs_on_ends_and_its_effect_stays_open
     with minded(tmp_path) as there:
         returned_meanwhile(there)
         assert (there.run.state.beats, states(there)) == (1, [(SIGNATURE, "intended")])
-        there.minder._take(Response("msg_2"))
+        there.take(Response("msg_2"))
         assert states(there) == [(SIGNATURE, "intended")]
-        there.minder.calls.shimmed("call_1", 22, sure=True)
+        there.attempt.calls.program_ended("call_1", 22, sure=True)
         assert states(there) == [], "its agent was told that it ended well"
         raise Killed
 

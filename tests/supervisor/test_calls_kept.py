@@ -13,8 +13,9 @@ from outlast.agents import BatchEnd, Response, UsageReport
 from outlast.core import values
 from outlast.errors import AgentStopped, BudgetReached
 from outlast.runs.opening.entry import terms_of
-from outlast.supervisor.agent import minder, outside as agent_outside
+from outlast.supervisor.agent import hooks, outside as agent_outside
 from outlast.supervisor.agent.calls import CallRecord
+from outlast.supervisor.beat_in_flight import BeatInFlight
 from outlast.supervisor.launch.run import supervised_run
 from outlast.supervisor.socket import connection
 from outlast.supervisor.socket.script_calls import ScriptCalls
@@ -28,12 +29,12 @@ WORDS = tuple(POST.split())
 
 def beat(there: Minded, number: int) -> None:
     """A response with one call, which ends, as the hooks and the transcript tell it."""
-    there.minder._take(Response(f"msg_{number}"))
-    there.minder._take(UsageReport(SPENT, "response", f"msg_{number}"))
+    there.take(Response(f"msg_{number}"))
+    there.take(UsageReport(SPENT, "response", f"msg_{number}"))
     assert there.allows(before("claude", LOCAL, f"call_{number}"))
     there.ask(after("claude", LOCAL, f"call_{number}"))
-    there.minder._take(BatchEnd())
-    there.minder.calls.written(f"call_{number}")
+    there.take(BatchEnd())
+    there.attempt.responses.written(f"call_{number}")
 
 
 # --- a program that runs on keeps no beat from ending -----------------------------------------------------------------
@@ -57,7 +58,7 @@ def test_beats_end_and_are_counted_while_a_program_runs_that_only_a_shim_saw(tmp
             assert [each.name for each in there.run.state.effects_open] == [SIGNATURE]
             return 0
 
-        assert there.minder.shim(Shim(words=WORDS, cwd=str(there.work)), perform) == ("", 0)
+        assert there.attempt.hooks.shim(Shim(words=WORDS, cwd=str(there.work)), perform) == ("", 0)
         assert there.run.state.effects_open == ()
         raise Killed
 
@@ -69,13 +70,13 @@ def test_no_program_that_runs_on_gets_an_agent_past_its_budget(tmp_path: Path) -
         def perform() -> int:
             for number in (1, 2):
                 beat(there, number)
-            there.minder.close()  # else the answer is held back: the agent is being stopped
+            there.attempt.close()  # else the answer is held back: the agent is being stopped
             assert not there.allows(before("claude", LOCAL, "call_3"))
             return 0
 
-        there.minder.shim(Shim(words=WORDS, cwd=str(there.work)), perform)
-        assert isinstance(there.minder.failure, AgentStopped)
-        assert (there.minder.failure.cause, there.run.state.beats) == ("budget", 2)
+        there.attempt.hooks.shim(Shim(words=WORDS, cwd=str(there.work)), perform)
+        assert isinstance(there.attempt.failure, AgentStopped)
+        assert (there.attempt.failure.cause, there.run.state.beats) == ("budget", 2)
         raise Killed
 
 
@@ -87,11 +88,11 @@ def test_every_call_after_the_last_beat_is_told_why_there_is_no_other(tmp_path: 
     with minded(tmp_path) as there:
         beat(there, 1)
         for _ in range(3):
-            reason, _ = there.minder.shim(Shim(words=WORDS, cwd=str(there.work)), lambda: 0)
+            reason, _ = there.attempt.hooks.shim(Shim(words=WORDS, cwd=str(there.work)), lambda: 0)
             assert "1 of 1 beats done" in reason
-        there.minder.calls._used = True
+        there.attempt.responses._used = True
         with pytest.raises(BudgetReached):
-            there.minder.calls.finish(None)
+            there.attempt.responses.finish(None)
         raise Killed
 
 
@@ -113,7 +114,7 @@ def test_of_steps_at_once_those_after_the_last_beat_are_told_why_and_are_on_reco
 
     terms = terms_of("t", store=str(tmp_path / "store"), project="p")
     with pytest.raises(Killed), supervised_run(terms) as run:
-        desk = ScriptCalls(run)
+        desk = ScriptCalls(BeatInFlight(run))
         threads = [threading.Thread(target=step, args=(desk, f"s{number}")) for number in range(3)]
         for thread in threads:
             thread.start()
@@ -184,7 +185,7 @@ def test_of_more_than_can_be_asked_at_once_none_is_lost() -> None:
 @pytest.mark.parametrize("late", [True, False])
 def test_what_a_shim_asked_too_long_ago_is_refused_and_not_on_record(tmp_path: Path, late: bool) -> None:
     with minded(tmp_path) as there:
-        sent_ns = time.monotonic_ns() - (minder.SHIM_WAITS_NS if late else 0)
+        sent_ns = time.monotonic_ns() - (hooks.SHIM_WAITS_NS if late else 0)
         asking = connection.connect(str(there.server.path), TIMEOUT_S)
         asking.send(Shim(attempt=MARK, words=WORDS, cwd=str(there.work), sent_ns=sent_ns))
         order = asking.receive()

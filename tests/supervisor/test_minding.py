@@ -21,7 +21,7 @@ from outlast import settings as ours
 from outlast.agents.outward.classify import classify
 from outlast.core import events as ev
 from outlast.supervisor.agent import outside
-from outlast.supervisor.agent.minder import NOT_UNDERSTOOD
+from outlast.supervisor.agent.hooks import NOT_UNDERSTOOD
 from outlast.supervisor.agent.repeated_calls import told_of
 from outlast.supervisor.client import shim
 from tests.supervisor.minded import (
@@ -181,8 +181,8 @@ def test_what_cannot_be_put_on_record_does_not_happen_outside(agent: str, tmp_pa
     with contextlib.suppress(Exception), minded(tmp_path, agent) as there:  # nor can the attempt's end
         there.run.journal.store.close()
         assert not there.allows(before(agent, POST))
-        assert there.minder.failure is not None
-        there.minder.close()  # else the answer is held back: the agent is being stopped
+        assert there.attempt.failure is not None
+        there.attempt.close()  # else the answer is held back: the agent is being stopped
         assert not there.allows(before(agent, LOCAL, "call_2")), "nothing goes on that nobody could record"
         checked = True
         raise Killed
@@ -204,7 +204,7 @@ def test_the_id_of_a_call_under_way_lets_no_other_one_through(tmp_path: Path) ->
     with minded(tmp_path) as there:
         assert there.allows(before("claude", LOCAL))
         assert not there.allows(before("claude", POST))
-        assert there.minder.failure is None
+        assert there.attempt.failure is None
         there.ask(after("claude", LOCAL))
         assert there.allows(before("claude", POST)), "its first call has ended: this is another one"
         assert there.intended() == [("Bash", "give_up"), (SIGNATURE, "tell")]
@@ -347,7 +347,7 @@ def test_an_input_that_cannot_be_read_is_no_leave_to_act(tmp_path: Path) -> None
             assert is_denied(code, out)
             assert NOT_UNDERSTOOD[:20].encode() in out
         assert there.intended() == []
-        assert there.minder.failure is None
+        assert there.attempt.failure is None
         raise Killed
 
 
@@ -400,7 +400,7 @@ def test_whatever_a_hook_is_told_nothing_crashes_nothing_runs_and_nothing_outwar
             kept(there, data)
 
         fuzz()
-        assert there.minder.failure is None
+        assert there.attempt.failure is None
         assert list(there.work.iterdir()) == []
         assert there.allows(before(agent, LOCAL, "the last one"))
         raise Killed
@@ -427,8 +427,8 @@ def read_by(agent: str, folder: Path, lines: list[bytes]) -> tuple[list[tuple[st
     with minded(folder, agent) as there:
         there.start()
         assert there.ask(json.dumps(told).encode()) == (0, b"")
-        there.minder.look()
-        assert there.minder.failure is None
+        there.attempt.look()
+        assert there.attempt.failure is None
         found = there.intended(), there.run.state.beats
         raise Killed
     return found
@@ -493,7 +493,7 @@ def test_a_call_that_our_hook_denied_alone_did_not_happen_and_hooks_are_counted_
     with minded(tmp_path) as there:
         there.start()
         assert there.ask(json.dumps(known).encode()) == (0, b"")
-        there.minder.look()
+        there.attempt.look()
         assert there.intended() == [(SIGNATURE, "tell")]
         assert there.run.state.effects_open == ()
         [failed] = there.run.journal.events("effect_failed")

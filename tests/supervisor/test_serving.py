@@ -14,6 +14,7 @@ import pytest
 
 import outlast
 from outlast.runs.run import run_engine
+from outlast.supervisor.beat_in_flight import BeatInFlight
 from outlast.supervisor.socket import connection
 from outlast.supervisor.socket.connection import Connection, Gone
 from outlast.supervisor.socket.script_calls import ScriptCalls
@@ -68,7 +69,9 @@ def folder(tmp_path: Path) -> Path:
 def serving(tmp_path: Path, folder: Path, silent_s: float = 10.0) -> Iterator[Served]:
     """One attempt of the same run each time."""
     with outlast.run("t", store=str(tmp_path / "store"), project="p") as run:
-        served = Served(Server(folder / "socket", MARK, ScriptCalls(run_engine(run)), silent_s=silent_s))
+        served = Served(
+            Server(folder / "socket", MARK, ScriptCalls(BeatInFlight(run_engine(run))), silent_s=silent_s)
+        )
         try:
             yield served
         finally:
@@ -140,6 +143,7 @@ import outlast
 from outlast.runs.run import run_engine
 from outlast.supervisor.socket import connection
 from outlast.supervisor.socket.server import Server
+from outlast.supervisor.beat_in_flight import BeatInFlight
 from outlast.supervisor.socket.script_calls import ScriptCalls
 from outlast.supervisor.socket.wire import Note
 from tests.support.processes import wait_for
@@ -149,7 +153,7 @@ def hello(there):
     return type(there.receive()).__name__
 
 with outlast.run("t", store=sys.argv[1], project="p") as run:
-    server = Server(run_engine(run).journal.store.root / "socket", "run.1", ScriptCalls(run_engine(run)))
+    server = Server(run_engine(run).journal.store.root / "socket", "run.1", ScriptCalls(BeatInFlight(run_engine(run))))
     print(hello(connection.connect(str(server.path), 20.0)))
     [thread] = [each for each in threading.enumerate() if each.name == "outlast-socket"]
     status = os.open(f"/proc/self/task/{thread.native_id}/status", os.O_RDONLY)

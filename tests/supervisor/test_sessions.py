@@ -113,7 +113,7 @@ def test_no_beat_of_a_save_point_is_missing_where_the_transcript_was_cut_short_u
         os.truncate(path, 0)
         with path.open("ab") as file:
             file.write(response(session, 2, "echo on"))
-        there.minder.look()
+        there.attempt.look()
         raise Killed
     assert started(tmp_path) == ("--resume", session)
     told = path.read_bytes()
@@ -128,7 +128,7 @@ def test_a_call_that_only_the_journal_knows_of_is_told_from_it(tmp_path: Path) -
         path.unlink()  # what the agent writes from here on is nowhere to be read
         there.ask(before("claude", LOCAL, "call_2"))
         there.ask(after("claude", LOCAL, "call_2"))
-        there.minder.calls.end_now()
+        there.attempt.responses.end_now()
         assert there.run.state.session is not None
         raise Killed
     assert started(tmp_path) == ("--resume", session)
@@ -165,7 +165,7 @@ def test_what_a_resume_needs_besides_comes_back_with_the_transcript(tmp_path: Pa
         there.ask(json.dumps({"hook_event_name": "SessionStart", "session_id": "session_1"}).encode())
         there.ask(before("kimi-code", LOCAL))
         there.ask(after("kimi-code", LOCAL))
-        there.minder.calls.end_now()
+        there.attempt.responses.end_now()
         raise Killed
     found = wire.read_bytes()
     shutil.rmtree(sessions / "wd_x")
@@ -187,7 +187,7 @@ def made_unrecorded(folder: Path, command: str) -> Path:
         path.parent.mkdir(parents=True)
         asked = line(session, type="user", message={"role": "user", "content": "x"})
         path.write_bytes(asked + response(session, 0, command))
-        there.minder.look()
+        there.attempt.look()
         raise Killed
     return path
 
@@ -237,7 +237,7 @@ def test_a_call_outside_that_nobody_recorded_is_in_doubt_and_held(tmp_path: Path
         assert "nobody recorded whether this call was made" in last_result(path)
         assert "Make it again" not in last_result(path)
         assert there.intended() == [(SIGNATURE, "tell")]
-        assert there.minder.calls.rests, "it is not under way"
+        assert there.attempt.responses.rests, "it is not under way"
         assert [effect.state for effect in there.run.state.in_doubt] == ["in_doubt"]
         code, out = there.ask(before("claude", POST_OTHERWISE, "again"))
         assert is_denied(code, out)
@@ -262,7 +262,7 @@ def test_a_local_call_that_nobody_recorded_may_be_made_again(tmp_path: Path) -> 
 
 @pytest.mark.parametrize("agent", HOOKS)
 def test_a_hook_that_is_killed_denies_its_call(tmp_path: Path, agent: str) -> None:
-    with minded(tmp_path, agent) as there, there.minder.calls.lock:  # the supervisor does not answer
+    with minded(tmp_path, agent) as there, there.beats.lock:  # the supervisor does not answer
         words = outside.hook_words(str(there.server.path), MARK, agent)
         hook = subprocess.Popen(words, stdin=subprocess.PIPE, stderr=subprocess.PIPE)
         assert hook.stdin is not None

@@ -17,7 +17,7 @@ import pytest
 from outlast import settings as ours
 from outlast.agents import ToolEnd
 from outlast.errors import UsageError
-from outlast.supervisor.agent import minder, outside
+from outlast.supervisor.agent import hooks, outside
 from outlast.supervisor.agent.repeated_calls import told_of
 from outlast.supervisor.client import shim
 from outlast.supervisor.launch import environment
@@ -104,11 +104,7 @@ class Below:
     def told(self) -> str:
         """What the agent is told when it goes on."""
         return json.dumps(
-            [
-                *self.there.minder.start(
-                    ("claude", "-p", "x"), dict(self.variables), MARK, self.there.work
-                ).command
-            ]
+            [*self.there.attempt.command(("claude", "-p", "x"), dict(self.variables), MARK).command]
         )
 
 
@@ -127,7 +123,7 @@ def below(folder: Path, agent: str = "claude", **more: str) -> Iterator[Below]:
             environment.SOCKET: str(there.server.path), environment.ATTEMPT: MARK, "HOME": str(there.home),
             "PATH": f"{programs}:/usr/bin:/bin", **more,
         }  # fmt: skip
-        there.minder.start((agent, "-p", "x"), variables, MARK, there.work)
+        there.attempt.command((agent, "-p", "x"), variables, MARK)
         yield Below(there, variables, programs)
 
 
@@ -225,10 +221,10 @@ def test_a_call_that_failed_with_what_is_below_it_is_over_when_the_agent_goes_on
         (here.programs / "curl").write_text("#!/bin/sh\nexit 22\n")
         assert here.there.allows(before("claude", f"git push origin main; {SCRIPT}"))
         assert here.run(SURE).returncode == 22
-        here.there.minder.calls.outcome(ToolEnd("call_1", False, "exit code 22"))
+        here.there.attempt.calls.outcome(ToolEnd("call_1", False, "exit code 22"))
         assert len(here.there.run.state.effects_open) == 2, "it may be its dying word"
         assert here.there.allows(before("claude", LOCAL, "call_2"))
-        assert here.there.minder.failure is None
+        assert here.there.attempt.failure is None
         assert [effect.policy for effect in here.there.run.state.effects_open] == ["give_up"]
         raise Killed
 
@@ -275,7 +271,7 @@ def test_a_call_that_ended_well_with_a_program_of_it_killed_is_in_doubt(tmp_path
         with here.running(SURE):
             pass
         assert here.there.ask(after("claude", f"{SURE} || true"))[0] == 0
-        assert here.there.minder.failure is None
+        assert here.there.attempt.failure is None
         assert here.states() == [(SIGNATURE, "in_doubt")]
         _, out = here.there.ask(before("claude", SURE, "call_2"))
         assert HELD.encode() in out
@@ -320,7 +316,7 @@ def test_a_call_that_left_its_program_running_has_no_outcome_before_that_ends(
 
 def test_a_shim_tells_since_when_it_waits(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with below(tmp_path) as here:
-        monkeypatch.setattr(minder, "SHIM_WAITS_NS", -1)
+        monkeypatch.setattr(hooks, "SHIM_WAITS_NS", -1)
         asked = here.run(SURE)
         assert asked.returncode == shim.REFUSED
         assert "nobody waits for the answer" in asked.stderr
@@ -361,7 +357,7 @@ def test_a_shell_with_a_path_of_its_own_has_the_shims_in_front_again(tmp_path: P
     with below(tmp_path, BASH_ENV=str(tmp_path / "their bash env")) as here:
         text = f"{reset} 'echo $THEIRS; command -v curl; curl -d x http://host.test/x'"
         said = here.run(text).stdout.splitlines()
-        assert said[:2] == ["sourced", str(here.there.minder._folder / outside.SHIMS / "curl")]
+        assert said[:2] == ["sourced", str(here.there.attempt._agent.folder / outside.SHIMS / "curl")]
         assert here.there.intended() == [("POST host.test/x", "tell")]
         raise Killed
 

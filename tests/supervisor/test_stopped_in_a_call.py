@@ -17,7 +17,7 @@ def test_an_exit_with_0_in_an_open_call_is_not_done(agent: str, tmp_path: Path) 
     with minded(tmp_path, agent) as there:
         there.start()
         assert there.allows(before(agent, LOCAL))
-        assert there.minder.judge(0, b"").ending != "done"
+        assert there.attempt.judge(0, b"").ending != "done"
         raise Killed
 
 
@@ -28,7 +28,7 @@ def test_an_exit_with_0_after_a_call_and_before_a_last_word_is_not_done(agent: s
         there.start()
         assert there.allows(before(agent, LOCAL))
         there.ask(after(agent, LOCAL))
-        assert there.minder.judge(0, b"").ending != "done"
+        assert there.attempt.judge(0, b"").ending != "done"
         raise Killed
 
 
@@ -38,7 +38,7 @@ def test_an_exit_with_0_after_a_last_word_is_done(agent: str, tmp_path: Path) ->
         there.start()
         assert there.allows(before(agent, LOCAL))
         there.ask(after(agent, LOCAL))
-        there.minder._take(Response("msg_2"))
-        there.minder._take(Text(LAST_WORD))
-        assert there.minder.judge(0, LAST_WORD.encode()).ending == "done"
+        there.take(Response("msg_2"))
+        there.take(Text(LAST_WORD))
+        assert there.attempt.judge(0, LAST_WORD.encode()).ending == "done"
         raise Killed

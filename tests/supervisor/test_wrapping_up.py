@@ -1,4 +1,4 @@
-"""An agent whose budget runs out, as its minder sees it: told once, bounded after that, counted once whoever saw it."""
+"""An agent whose budget runs out, as its supervisor sees it: told once, bounded after that, counted once whoever saw it."""
 
 from pathlib import Path
 
@@ -8,7 +8,6 @@ from outlast.agents import Response
 from outlast.agents.claude.adapter import dashed
 from outlast.core.values import Usage
 from outlast.errors import AgentStopped, BudgetReached
-from outlast.supervisor.budget.gateway import Gate
 from tests.supervisor.minded import LOCAL, Killed, Minded, after, before, line, minded, response
 
 NEAR = b"nearly spent"
@@ -17,11 +16,11 @@ COST = 100
 
 def beat(there: Minded, number: int) -> tuple[bool, bytes]:
     """One response that costs COST, with a call: whether that was let through, and what the agent read."""
-    there.minder.calls.response(Response(f"m{number}"))
-    there.minder.calls.usage(f"m{number}", Usage(output=COST))
+    there.attempt.responses.response(Response(f"m{number}"))
+    there.run.meter.count(f"m{number}", Usage(output=COST))
     call = f"call_{number}"
     _, denied = there.ask(before(there.agent, f"{LOCAL} {number}", call))
-    if there.minder.failure is not None or b"deny" in denied:
+    if there.attempt.failure is not None or b"deny" in denied:
         return False, denied
     return True, there.ask(after(there.agent, f"{LOCAL} {number}", call))[1]
 
@@ -49,13 +48,13 @@ def test_one_that_can_only_be_refused_is_told_by_one_refusal(tmp_path: Path) -> 
 def test_one_that_does_not_stop_is_stopped_within_its_budget(tmp_path: Path) -> None:
     with minded(tmp_path, "claude", budget=10_000) as there:
         there.start()
-        there.minder.calls.response(Response("m0"))
+        there.attempt.responses.response(Response("m0"))
         for number in range(1, 200):
-            there.minder.calls.response(Response(f"m{number}"))
-            there.minder.calls.usage(f"m{number}", Usage(output=COST))
-            if there.minder.failure is not None:
+            there.attempt.responses.response(Response(f"m{number}"))
+            there.run.meter.count(f"m{number}", Usage(output=COST))
+            if there.attempt.failure is not None:
                 break
-        failure = there.minder.failure
+        failure = there.attempt.failure
         assert isinstance(failure, AgentStopped)
         assert failure.cause == "budget"
         assert there.run.state.spent.tokens <= 9_500, "four turns after it was told"
@@ -75,14 +74,14 @@ def test_killed_while_it_wraps_up_the_next_start_says_nothing_else(tmp_path: Pat
 
 def test_nothing_starts_on_a_budget_that_is_spent(tmp_path: Path) -> None:
     with minded(tmp_path, "claude", budget=100) as there:
-        there.minder.calls.response(Response("m1"))
-        there.minder.calls.usage("m1", Usage(output=COST))
-        there.minder.calls.end_now()
+        there.attempt.responses.response(Response("m1"))
+        there.run.meter.count("m1", Usage(output=COST))
+        there.attempt.responses.end_now()
         with pytest.raises(BudgetReached):
-            there.minder.calls.response(Response("m2"))
-            there.minder.calls.end_now()
+            there.attempt.responses.response(Response("m2"))
+            there.attempt.responses.end_now()
         with pytest.raises(BudgetReached):  # and again, from whichever thread
-            there.minder.calls.end_now()
+            there.attempt.responses.end_now()
         raise Killed
 
 
@@ -90,20 +89,15 @@ def test_nothing_starts_on_a_budget_that_is_spent(tmp_path: Path) -> None:
 def test_what_goes_through_the_gateway_is_not_counted_from_the_transcript_too(
     gateway: bool, tmp_path: Path
 ) -> None:
-    with minded(tmp_path, "claude") as there:
-        minder = there.minder
-        gate = Gate(minder._run, minder._budget, {}, minder.meter, minder.calls.usage) if gateway else None
-        minder.gate = gate
+    with minded(tmp_path, "claude", gateway=gateway) as there:
         session = there.start().session
         path = there.home / ".claude/projects" / dashed(str(there.work)) / f"{session}.jsonl"
         path.parent.mkdir(parents=True)
         path.write_bytes(
             line(session, type="user", message={"role": "user", "content": "x"}) + response(session, 0, LOCAL)
         )
-        minder.look()
-        assert minder.calls.unsettled().tokens == (0 if gateway else 7)
-        if gate is not None:
-            gate.close()
+        there.attempt.look()
+        assert there.run.meter.unsettled().tokens == (0 if gateway else 7)
         raise Killed
 
 
@@ -117,11 +111,10 @@ def test_what_the_end_of_an_attempt_is_on_record_with_does_not_count_again_from_
         path.write_bytes(
             line(session, type="user", message={"role": "user", "content": "x"}) + response(session, 0, LOCAL)
         )
-        there.minder.look()
-        there.run.purse.unsettled = there.minder.calls.unsettled  # as an attempt does
+        there.attempt.look()
         raise Killed
     with minded(tmp_path, "claude") as there:
         assert there.run.state.spent.tokens == 7
         there.start()
-        assert there.minder.calls.unsettled().tokens == 0
+        assert there.run.meter.unsettled().tokens == 0
         raise Killed

@@ -232,7 +232,7 @@ COUNTING = """
 import sys
 from pathlib import Path
 from outlast.errors import SaveFailed
-from outlast.workspace.git.command import refs
+from outlast.workspace.git import refs
 git_dir, log, wins = Path(sys.argv[1]), sys.argv[2], 0
 while wins < 100:
     now = refs.read_ref(git_dir, "refs/outlast/n")

@@ -1,14 +1,18 @@
-"""What a run may spend while one of its attempts lives: the ledger of its events, and the clocks that no event knows."""
+"""The meter of an attempt: what is spent, what is set aside, and what is known to be spent and not yet on record."""
 
 import shlex
+import threading
 import time
 from collections.abc import Callable
 from datetime import UTC, datetime
+from functools import reduce
 from typing import TYPE_CHECKING
+
+import msgspec
 
 from outlast import settings
 from outlast.core import budget as budgets, events as ev, state as st
-from outlast.core.values import Usage
+from outlast.core.values import Usage, Window
 from outlast.errors import BudgetReached
 
 if TYPE_CHECKING:
@@ -16,27 +20,99 @@ if TYPE_CHECKING:
     from outlast.runs.engine.run import RunEngine
 
 
-class AttemptBudget:
+class Meter:
     """Of one attempt of a root run; its children draw on it.
 
-    `unsettled`: what the beat in flight is known to have cost, of which no event tells yet. `on_warning` is called once for
-    each warning, which is on record with the next commit.
+    *Spent* is what events tell, in the head. *Reserved* is set aside for the next beat: a crash is charged with it.
+    *Unsettled* is what the beat in flight is known to have cost, of which no event tells yet. `on_warning` is called once
+    for each warning, which is on record with the next commit.
     """
 
     def __init__(self, run: "RunEngine") -> None:
         self._run = run
         self._since_s = time.monotonic()
+        self._lock = threading.Lock()
+        self._known: dict[str, Usage] = {}  # what is unsettled, by the name of what cost it
+        self._settling: dict[str, Usage] = {}  # of that, what is about to be on record
+        self._charged = Usage()  # of that, what the end of an earlier attempt is on record with already
+        self._window: Window | None = None
         self.pays_first = False  # whether already the first beat costs something: an agent's, not a program's
-        self.unsettled: Callable[[], Usage] = Usage
         self.told: set[str] = set()  # levels that ride on the next commit, or did
         # The attempt ends while its model may be answering, and nobody sees what that costs.
         self.is_cut = False
         self.on_warning: Callable[[budgets.Crossing], None] = lambda _: None
 
+    # -- unsettled -------------------------------------------------------------------------------------------------
+
+    def count(self, key: str, spent: Usage) -> None:
+        """The last word on what one response, or one call of the model, cost; it counts once."""
+        with self._lock:
+            self._known[key] = spent
+
+    def was_charged(self, owed: Usage) -> None:
+        """Of what is counted so far, earlier attempts of this beat were charged this much: it does not count twice."""
+        with self._lock:
+            total = self._total()
+            self._charged = total.minus(total.minus(owed))
+
+    def unsettled(self) -> Usage:
+        """What is known to have been spent, of which no event tells yet."""
+        with self._lock:
+            return self._total().minus(self._charged)
+
+    def begin_settling(self) -> Usage:
+        """What is unsettled now, to be put on record as one sum. It stays unsettled until `end_settling`."""
+        with self._lock:
+            self._settling = dict(self._known)
+            return self._total().minus(self._charged)
+
+    def end_settling(self) -> None:
+        """That sum is on record. What was counted meanwhile stays unsettled."""
+        with self._lock:
+            for key, usage in self._settling.items():
+                now = self._known.pop(key)
+                if now != usage:
+                    self._known[key] = now.minus(usage)
+            self._settling, self._charged = {}, Usage()
+
+    def window(self, told: Window) -> None:
+        """How much of a subscription's window is used, as the agent or its provider says."""
+        with self._lock:
+            self._window = told
+
+    def take_window(self) -> Window | None:
+        """The last such word since this was asked before."""
+        with self._lock:
+            told, self._window = self._window, None
+            return told
+
+    def take(self) -> dict[str, Usage]:
+        """What is unsettled, to be put on record one by one; give it back with `count` where that fails."""
+        with self._lock:
+            taken, self._known = self._known, {}
+            return taken
+
+    def _total(self) -> Usage:
+        return reduce(Usage.plus, self._known.values(), Usage())
+
+    def head(self) -> st.RunState:
+        """The head as if what is unsettled were on record; so much less is set aside for the beat in flight."""
+        head, known = self._run.children.head_with_spent(), self.unsettled()
+        reserved = tuple(
+            (key, usage.minus(known) if key == st.BEAT else usage)
+            for key, usage in head.reserved
+            if key != st.GATEWAY  # for a crash; who keeps the gateway knows what is under way
+        )
+        return msgspec.structs.replace(head, spent=head.spent.plus(known), reserved=reserved)
+
+    # -- time and limits -------------------------------------------------------------------------------------------
+
     def begin(self) -> None:
         """The attempt has started, and its time counts."""
         self._since_s = time.monotonic()
         self.is_cut = False
+        with self._lock:
+            self._known, self._settling, self._charged, self._window = {}, {}, Usage(), None
 
     def live(self) -> budgets.Live:
         """The clocks as they are now."""

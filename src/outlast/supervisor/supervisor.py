@@ -37,7 +37,6 @@ from outlast.processes import spawn
 from outlast.runs.engine import stores
 from outlast.runs.engine.run import RunEngine
 from outlast.runs.engine.steps import Append
-from outlast.supervisor import notify
 from outlast.supervisor.attempt import before, stop as attempt_stop
 from outlast.supervisor.attempt.attempt import Attempt, known_agent, write_state
 from outlast.supervisor.budget import quota_walls
@@ -47,6 +46,7 @@ from outlast.supervisor.guardian.link import GuardianMessage, Link
 from outlast.supervisor.guardian.signals import Signalled, StopSignals
 from outlast.supervisor.launch import background
 from outlast.supervisor.launch.launch import Launch
+from outlast.supervisor.person import Person
 from outlast.workspace.types import raw
 
 GUARDED_S = 5.0
@@ -65,7 +65,7 @@ class Supervisor:
         link: Link,
         say: Callable[[str], None],
     ) -> None:
-        self._run, self._launch, self._variables, self._say = run, launch, variables, say
+        self._run, self._launch, self._variables, self._person = run, launch, variables, Person(say)
         self._ears = StopSignals(link)
         self._limits = limits_of(launch, wait_s=run.settings["restart_wait_s"])
         run.supervision.launch = msgspec.to_builtins(launch)
@@ -73,13 +73,13 @@ class Supervisor:
         self._guardian = os.getppid()
         spawn.become_subreaper()  # what leaves its parents stays below us, with or without a mark
         run.supervision.while_checking = self._heed_signals
-        self._tell = background.telling()
+        self._announce = background.telling()
         self.on_run: Callable[[str], None] = _nobody
         self._root = Path()
         self._reset_at: datetime | None = None
         self._wraps_up = False  # it is started once more, only to come to its ending
         self._by_itself = False  # it ended without having been told to
-        run.purse.pays_first = launch.gateway or known_agent(launch) is not None
+        run.meter.pays_first = launch.gateway or known_agent(launch) is not None
 
     def carry(self) -> int:
         """Until the run is done, stopped, parked or given up; the exit code."""
@@ -90,7 +90,7 @@ class Supervisor:
             match decision:
                 case restarts.Again(wait_s=wait_s):
                     if wait_s:
-                        self._say(f"{self._run.state.evidence}; again in {wait_s:.0f} s")
+                        self._person.say(f"{self._run.state.evidence}; again in {wait_s:.0f} s")
                     stopped = self._wait(wait_s)
                     if stopped is not None:
                         return stopped
@@ -107,26 +107,26 @@ class Supervisor:
         try:
             with run:
                 if run.is_done:
-                    self._say(f"task {run.task} is done already: {run.id}")
+                    self._person.say(f"task {run.task} is done already: {run.id}")
                     return EXIT_DONE, None
                 write_state(run, self._launch)
                 before.take_up_note(run)
-                before.name_doubts(run, self._say)
-                self._tell(run.id, run.task)
+                before.name_doubts(run, self._person.say)
+                self._announce(run.id, run.task)
                 self.on_run(run.id)
                 self._attempt()
                 self._finish()
-            self._told("done")
+            self._tell("done")
             return EXIT_DONE, None
         except (AgentStopped, ContractError) as error:
             return self._judge(error)
         except (EffectError, UnreachedEffect) as error:
-            self._told("needs a person", f"{error}" + (f"; {error.hint}" if error.hint else ""))
+            self._tell("needs a person", f"{error}" + (f"; {error.hint}" if error.hint else ""))
             return EXIT_PERSON, None
         except before.GivenUp as error:
             return self._given_up(error.stop, str(error)), None
         except before.HeldBack as error:
-            self._told("parked", self._wait_words(str(error), error.until))
+            self._tell("parked", self._wait_words(str(error), error.until))
             return EXIT_PARKED, None
         except (Stopped, StoreError) as error:
             return self._ended(error), None
@@ -140,9 +140,7 @@ class Supervisor:
     def _attempt(self) -> None:
         """The command; where its worktree could not be set up, that is why it ended."""
         try:
-            attempt = Attempt(
-                self._run, self._launch, self._variables, self._ears, self._say, self._warned_of_budget
-            )
+            attempt = Attempt(self._run, self._launch, self._variables, self._ears, self._person)
             attempt.carry()
             self._by_itself = attempt.by_itself
         except AgentStopped as error:
@@ -186,19 +184,19 @@ class Supervisor:
     def _judge(self, error: AgentStopped | ContractError) -> tuple[int, restarts.Decision | None]:
         state = self._run.state
         if isinstance(error, AgentStopped) and error.exit_code >= 128:
-            self._say(f"stopped: {error}; `outlast resume {state.task}` goes on")
+            self._person.say(f"stopped: {error}; `outlast resume {state.task}` goes on")
             return error.exit_code, None
         if state.status == "in_doubt" and not wakeups.settles_itself(state):
-            self._told("needs a person", _doubt(state))
+            self._tell("needs a person", _doubt(state))
             return EXIT_PERSON, None
         if isinstance(error, attempt_stop.LeftByPerson):
-            self._say(f"{error}; {self._ways_on()}")
+            self._person.say(f"{error}; {self._ways_on()}")
             return EXIT_DONE, None
         if self._launch.interactive and isinstance(error, AgentStopped) and state.cause != "budget":
-            self._say(f"{error}; `outlast resume {state.task}` goes on")
+            self._person.say(f"{error}; `outlast resume {state.task}` goes on")
             return EXIT_FAILED, None
         if isinstance(error, AgentStopped) and error.wanted and error.cause == "crash":
-            self._told(
+            self._tell(
                 "failed", f"{error}; mend its command and run it anew"
             )  # it would be the same at every try
             return EXIT_FAILED, None
@@ -208,7 +206,7 @@ class Supervisor:
         cause = state.cause or "crash"
         self._reset_at = error.reset_at if isinstance(error, AgentStopped) else None
         if cause == "stall":
-            self._told("needs a person", state.evidence)
+            self._tell("needs a person", state.evidence)
             return EXIT_PERSON, None
         decision = restarts.after(cause, state.past, self._limits, jitter=random.random())
         if isinstance(decision, restarts.Again) and self._reset_at is not None:
@@ -217,7 +215,7 @@ class Supervisor:
         code = EXIT_BUDGET if cause == "budget" else EXIT_FAILED
         if isinstance(decision, restarts.Stop) and decision.status != "failed":  # `_fail` tells of those
             more = self._more(state) if cause == "budget" else ""
-            self._told("budget" if cause == "budget" else "failed", (decision.why or state.evidence) + more)
+            self._tell("budget" if cause == "budget" else "failed", (decision.why or state.evidence) + more)
         self._wraps_up = False
         return code, decision
 
@@ -229,7 +227,7 @@ class Supervisor:
         if state.evidence.startswith(NO_PRICE):
             where = settings.user_folder() / prices.OWN
             return f"; put its price into {where}, then `{resume}` goes on where it was"
-        return f"; `{resume} {budgets.more(state, self._run.purse.live())}` goes on where it was"
+        return f"; `{resume} {budgets.more(state, self._run.meter.live())}` goes on where it was"
 
     def _ways_on(self) -> str:
         """How a run goes on that a person left at the terminal."""
@@ -240,7 +238,7 @@ class Supervisor:
 
     def _ended(self, error: OutlastError) -> int:
         """A stop on request, a spent budget, a lost store: said, and not tried again."""
-        self._say(f"{error}" + (f"; {error.hint}" if error.hint else ""))
+        self._person.say(f"{error}" + (f"; {error.hint}" if error.hint else ""))
         if isinstance(error, BudgetReached):
             return EXIT_BUDGET
         return 128 + signal.SIGTERM if isinstance(error, RunKilled) else error.exit_code
@@ -254,7 +252,7 @@ class Supervisor:
         """
         run = self._run
         root = self._root = run.journal.store.root
-        before.stop_earlier(run, self._say, guardian=self._guardian)
+        before.stop_earlier(run, self._person.say, guardian=self._guardian)
         workspace = str(run.folder) if run.terms.workspace else ""
         epoch = run.journal.lease.epoch
         self._ears.link.say(
@@ -316,7 +314,9 @@ class Supervisor:
                         wanted=True,
                     )
                 )
-        self._say(f"{why.evidence}: no more attempts; `outlast resume {shlex.quote(self._run.task)}` goes on")
+        self._person.say(
+            f"{why.evidence}: no more attempts; `outlast resume {shlex.quote(self._run.task)}` goes on"
+        )
         return 128 + why.number
 
     def _park(self, cause: ev.Cause) -> None:
@@ -325,7 +325,7 @@ class Supervisor:
         if cause != "quota":
             self._write(lambda at: ev.Parked(at=at, cause=cause, evidence=state.evidence))
             hint = f"`outlast resume {shlex.quote(self._run.task)}` goes on when that is mended"
-            self._told("parked", f"{cause}: {state.evidence}; {hint}")
+            self._tell("parked", f"{cause}: {state.evidence}; {hint}")
             return
         stay = quota_walls.meet(
             self._root, self._launch.account, state.run, reset_at=self._reset_at, parks=state.past.parks,
@@ -334,7 +334,7 @@ class Supervisor:
         self._write(
             lambda at: ev.Parked(at=at, until=stay.until, evidence=stay.why, account=self._launch.account)
         )
-        self._told("parked", self._wait_words(f"{cause}: {stay.why}", stay.until))
+        self._tell("parked", self._wait_words(f"{cause}: {stay.why}", stay.until))
 
     def _wait_words(self, why: str, until: datetime) -> str:
         name = shlex.quote(self._run.task)
@@ -349,7 +349,7 @@ class Supervisor:
         """It is on record that there are no more attempts before a person looks."""
         hint = f"; `outlast resume {shlex.quote(self._run.task)}` allows another try"
         words = {"quarantine": "quarantined", "quota": "needs a person"}
-        self._told(words.get(stop.cause, "failed"), f"{why}{hint}")
+        self._tell(words.get(stop.cause, "failed"), f"{why}{hint}")
         return EXIT_PERSON if stop.cause in words else EXIT_FAILED
 
     def _refuse_first(self, error: SaveError) -> None:
@@ -372,18 +372,8 @@ class Supervisor:
         finally:
             stores.give_back(store)
 
-    def _warned_of_budget(self, text: str) -> None:
-        self._send("budget", text)
-
-    def _told(self, what: str, why: str = "") -> None:
-        self._say(f"{what}" + (f": {why}" if why else ""))
-        self._send(what, why)
-
-    def _send(self, what: str, why: str) -> None:
-        state = self._run.state
-        if what in notify.KINDS:
-            folder = lock.folder_of(self._root, state.run)
-            notify.send(self._run.settings["notify"], notify.Notice.of(what, why, state), folder)
+    def _tell(self, what: str, why: str = "") -> None:
+        self._person.tell(self._run, lock.folder_of(self._root, self._run.state.run), what, why)
 
 
 def limits_of(launch: Launch, wait_s: float = 5.0) -> restarts.Limits:

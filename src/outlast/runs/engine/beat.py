@@ -351,7 +351,7 @@ class BeatEngine:
         if run.invariants:
             yield from self._check_invariants()
         spent = self._spent.plus(run.children.spent()) if run.children.may_exist else self._spent
-        purse = run.purse if journal.standing.budget is not None else None
+        meter = run.meter if journal.standing.budget is not None else None
         extended = (yield from self._extensions()) if self._extended else ()
         cursor, over = self._next(extended)
         kept = NOTHING if result is None else (yield from journal.keep(result))
@@ -363,7 +363,7 @@ class BeatEngine:
             evidence=shown, extended=extended, finish=last,
             remembered=self._remembered, unreached=self._unreached() if journal.record.begun else (),
             save=save, stage=self._stage, session=self.session, spent=None if spent is NO_USAGE or spent == NO_USAGE else spent,
-            reserved=None if purse is None else purse.reserved(spent), window=self.window,
+            reserved=None if meter is None else meter.reserved(spent), window=self.window,
         )  # fmt: skip
         if (
             journal.record.effects

@@ -40,7 +40,7 @@ def finish(run: "RunEngine", result: object) -> Steps:
             hint=f"run {run.id} is not done; mend it and start again",
         )
     faults.point("checks.passed")
-    epoch, spent = journal.lease.epoch, run.purse.at_end(run.beat)
+    epoch, spent = journal.lease.epoch, run.meter.at_end(run.beat)
     saved = yield from _last_save(run, "final", "done")
     yield Append(
         (
@@ -109,7 +109,7 @@ def _record_end(run: "RunEngine", error: BaseException | None) -> Steps:
     faults.point("attempt.before_end")
     journal = run.journal
     end = attempts.ended(journal.lease.epoch, journal.now(), run.state, error, in_doubt=run.in_doubt())
-    end = msgspec.structs.replace(end, spent=run.purse.at_end(run.beat))
+    end = msgspec.structs.replace(end, spent=run.meter.at_end(run.beat))
     saved = yield from _last_save(run, "emergency", f"{end.cause}: {end.evidence}", error)
     yield Append((*saved, end, *attempts.parked(end, run.state, error)))
     faults.point("attempt.ended")

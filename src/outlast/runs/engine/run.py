@@ -14,7 +14,7 @@ from outlast.core.context import TOKENS_MIN
 from outlast.core.values import Contract
 from outlast.errors import BeatNotDone, DiskFull, UsageError
 from outlast.runs import inbox, reader
-from outlast.runs.budget import AttemptBudget
+from outlast.runs.budget import Meter
 from outlast.runs.engine.beat import BeatEngine, check_memory, make_ref
 from outlast.runs.engine.children import Children
 from outlast.runs.engine.claim import ChildClaim, Claim
@@ -54,7 +54,7 @@ class RunEngine:
         self.result: Any = None  # what the run finished with, None before
         self.plan_body = PlanBody(self)
         self.children = Children(self)
-        self.purse = AttemptBudget(self)
+        self.meter = Meter(self)
         self._journal: Journal | None = None
         self._contract: tuple[int, Contract] | None = None
 
@@ -97,7 +97,7 @@ class RunEngine:
     @property
     def budget(self) -> budgets.Left:
         """What is left of the allowance, which a child shares with its root."""
-        return self.root.purse.left()
+        return self.root.meter.left()
 
     @property
     def contract(self) -> Contract:
@@ -196,7 +196,7 @@ class RunEngine:
         number = journal.beats + 1
         self.children.may_exist = self.beat is None  # an earlier attempt may have left some
         if self.root.journal.standing.budget is not None:
-            self.root.purse.check()
+            self.root.meter.check()
         if journal.store.low:
             raise DiskFull(f"the disk under {journal.store.url} is full", hint="make room, then start again")
         steps = self.plan_body.steps() if journal.standing.plan_total is not None else ()

@@ -60,14 +60,14 @@ def _record(run: "RunEngine", lost: ev.AttemptEnded | None) -> Steps:
         events.insert(0, lost or attempts.lost(head, journal.now(), last_seen_s=seen_s))
     launch = run.supervision.launch
     kept = None if launch is None else (yield from journal.keep(launch))
-    first = run.purse.first_reserved(head)
+    first = run.meter.first_reserved(head)
     events += (
         *found,
         attempts.started(journal.lease, journal.now(), __version__, sys.argv, kept, first),
     )
     yield from _through(journal, Append(tuple(events)))
     run.closed = False
-    run.purse.begin()
+    run.meter.begin()
     faults.point("run.started")
 
 

@@ -13,8 +13,9 @@ from outlast.agents import Cut, ToolStart
 from outlast.core import events as ev
 from outlast.runs.engine.run import RunEngine
 from outlast.supervisor.agent import interrupted_calls
-from outlast.supervisor.agent.calls import SHIM, CallRecord, Calls
+from outlast.supervisor.agent.calls import SHIM, CallRecord
 from outlast.supervisor.agent.repeated_calls import told_of
+from outlast.supervisor.agent.responses import Responses
 
 LOST_MAX = 200
 _TAGS = ("session_known", "effect_intended", "effect_confirmed")
@@ -70,7 +71,7 @@ def apart(
 
 
 def unrecorded(
-    calls: Calls, starts: Iterable[ToolStart], about: Callable[[ToolStart], CallRecord]
+    responses: Responses, starts: Iterable[ToolStart], about: Callable[[ToolStart], CallRecord]
 ) -> tuple[set[str], list[Cut]]:
     """Of the calls that only the transcript tells of: which reach outside, now on record; and what is told of the others."""
     put: set[str] = set()
@@ -78,7 +79,7 @@ def unrecorded(
     for start in starts:
         told = about(start)
         if told.outward:
-            calls.found(start, told)
+            responses.found(start, told)
             put.add(start.id)
         else:
             others.append(interrupted_calls.never_started(start))

@@ -3,13 +3,16 @@
 import signal
 import time
 from collections.abc import Callable
+from typing import NoReturn
 
 from outlast.errors import AgentStopped, SaveError, StoreGone
 from outlast.runs import files as run_files, inbox
 from outlast.runs.engine.run import RunEngine
 from outlast.runs.engine.steps import append
 from outlast.runs.inbox import WAITING
+from outlast.supervisor.attempt.processes import AttemptProcesses
 from outlast.supervisor.guardian.signals import Signalled
+from outlast.supervisor.person import Person
 from outlast.supervisor.socket.server import Server
 
 GRACE_S = 6.0
@@ -19,52 +22,80 @@ CALLS_END_S = 2.0
 _LOOK_EVERY_S = 0.01
 
 
-def save_now(run: RunEngine, reason: str, warn: Callable[[str, str], None]) -> None:
-    """A save before anything is stopped, as far as there is time."""
-    if run.files is None:
-        return
-    try:
-        save = run.files.save("emergency", run.state, reason, if_dirty=True, deadline_s=FIRST_SAVE_S)
-        if save is not None:
-            run.drive(append(run_files.made(save, run.journal.now(), run.state)))
-    except SaveError as error:
-        warn("first save failed", str(error))
+class Stopper:
+    """Ends one attempt, for whatever reason."""
 
+    def __init__(self, run: RunEngine, server: Server, processes: AttemptProcesses, person: Person) -> None:
+        self._run, self._server, self._processes, self._person = run, server, processes, person
 
-def stop(
-    run: RunEngine,
-    server: Server,
-    reason: str,
-    reap: Callable[[float], None],
-    warn: Callable[[str, str], None],
-) -> None:
-    """Save, stop with grace, reap; the save after is made where the attempt's end is recorded."""
-    save_now(run, reason, warn)
-    server.stopping()
-    reap(GRACE_S)
-    let_calls_end(server)
-
-
-def take_mail(
-    run: RunEngine,
-    server: Server,
-    reap: Callable[[float], None],
-    warn: Callable[[str, str], None],
-    rests: Callable[[], bool] | None = None,
-) -> None:
-    """Requests: what stops the run stops its processes first, and is recorded when nothing of it runs any more.
-
-    `rests`: whether an agent that is known is between two beats.
-    """
-    if not run.journal.lease.mail_waits():
-        return
-    asked = inbox.asked_to_stop(run.journal)
-    if asked:
-        if asked in WAITING and not (rests() if rests is not None else not server.busy):
+    def save_now(self, reason: str) -> None:
+        """A save before anything is stopped, as far as there is time."""
+        run = self._run
+        if run.files is None:
             return
-        stop(run, server, f"operator: {asked}", reap, warn)
-        run.supervision.may_stop = True
-    run.drive(run.mail())
+        try:
+            save = run.files.save("emergency", run.state, reason, if_dirty=True, deadline_s=FIRST_SAVE_S)
+            if save is not None:
+                run.drive(append(run_files.made(save, run.journal.now(), run.state)))
+        except SaveError as error:
+            self._person.warn(run, "first save failed", str(error))
+
+    def stop(self, reason: str) -> None:
+        """Save, stop with grace, reap; the save after is made where the attempt's end is recorded."""
+        self.save_now(reason)
+        self._server.stopping()
+        self._processes.stop(GRACE_S)
+        self.let_calls_end()
+
+    def end_with(self, error: BaseException) -> NoReturn:
+        """Something ends the attempt: save, stop, reap, raise it."""
+        self._person.say(f"{error}: saving and stopping")
+        cause = error.cause if isinstance(error, AgentStopped) else type(error).__name__
+        self.stop(f"{cause}: {error}")
+        raise error
+
+    def stop_left(self) -> None:
+        """The command has ended: stop what it left running."""
+        self._server.stopping()
+        self._processes.stop(LEFT_GRACE_S)
+
+    def let_calls_end(self) -> None:
+        """The calls of scripts that are gone come to an end: what they did is on record as far as it is known."""
+        until_s = time.monotonic() + CALLS_END_S
+        while self._server.busy and time.monotonic() < until_s:
+            time.sleep(_LOOK_EVERY_S)
+
+    def check(self) -> None:
+        """Where nothing can be recorded any more, stop what runs. Raises StoreGone, or what a call met."""
+        try:
+            self._run.journal.store.check_there()
+        except StoreGone as error:
+            self._person.say(f"{error}: stopping")
+            self._processes.stop(GRACE_S)
+            raise
+        failure = self._server.failure
+        if failure is not None:
+            self._person.say(f"{failure}: saving and stopping")
+            self._server.stopping()
+            self._processes.stop(GRACE_S)
+            self.let_calls_end()
+            raise failure
+
+    def take_requests(self, rests: Callable[[], bool] | None = None) -> None:
+        """What stops the run stops its processes first, and is recorded when nothing of it runs any more.
+
+        `rests`: whether an agent that is known is between two beats.
+        """
+        run = self._run
+        if not run.journal.lease.mail_waits():
+            return
+        asked = inbox.asked_to_stop(run.journal)
+        if asked:
+            if asked in WAITING and not (rests() if rests is not None else not self._server.busy):
+                return
+            self.stop(f"operator: {asked}")
+            run.supervision.may_stop = True
+        run.drive(run.mail())
 
 
 def stopped_by(why: Signalled, *, progress: bool = False, whom: str = "") -> AgentStopped:
@@ -83,31 +114,3 @@ class LeftByPerson(AgentStopped):
         super().__init__(
             f"left by the person at the terminal{more}", cause="operator", wanted=True, exit_code=0
         )
-
-
-def check_store(run: RunEngine, reap: Callable[[float], None], say: Callable[[str], None]) -> None:
-    """Where the state folder is gone nothing can be recorded any more: stop what runs. Raises StoreGone then."""
-    try:
-        run.journal.store.check_there()
-    except StoreGone as error:
-        say(f"{error}: stopping")
-        reap(GRACE_S)
-        raise
-
-
-def check_calls(server: Server, reap: Callable[[float], None], say: Callable[[str], None]) -> None:
-    """Where a call could not be recorded nothing is written any more: stop what runs. Raises what the call met then."""
-    error = server.failure
-    if error is not None:
-        say(f"{error}: saving and stopping")
-        server.stopping()
-        reap(GRACE_S)
-        let_calls_end(server)
-        raise error
-
-
-def let_calls_end(server: Server) -> None:
-    """The calls of scripts that are gone come to an end: what they did is on record as far as it is known."""
-    until_s = time.monotonic() + CALLS_END_S
-    while server.busy and time.monotonic() < until_s:
-        time.sleep(_LOOK_EVERY_S)

@@ -5,7 +5,6 @@ The ledger is the journal (`core.budget`); here it is looked at, after each beat
 
 import contextlib
 import os
-from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -20,9 +19,10 @@ from outlast.runs.engine.run import RunEngine
 from outlast.runs.engine.steps import append
 from outlast.settings import percentages
 from outlast.store import durable
+from outlast.supervisor.person import Person
 
 if TYPE_CHECKING:
-    from outlast.supervisor.budget.meter import Meter
+    from outlast.supervisor.budget.pricing import Pricing
 
 WRAP_UP_BEATS = 4  # from the one in which that is found: a word reaches the agent with its next call
 NO_PRICE = budgets.NO_PRICE
@@ -74,17 +74,16 @@ class BudgetFile(msgspec.Struct, frozen=True, kw_only=True):
 class BudgetWatch:
     """Looks after the budget of one attempt."""
 
-    def __init__(
-        self, run: RunEngine, folder: Path, say: Callable[[str], None], notify: Callable[[str], None]
-    ) -> None:
-        self._run, self._path, self._say, self._notify = run, folder / "budget.json", say, notify
+    def __init__(self, run: RunEngine, folder: Path, person: Person) -> None:
+        self._run, self._folder, self._person = run, folder, person
+        self._path = folder / "budget.json"
         self._warn_at = percentages(run.settings["warn_at"])
         self._pending: list[str] = []
         self._word = ""
         self.can_tell = False  # whether the agent is told while it works
         self.by_gateway = False  # and whether that is done on the way to its model
-        self.meter: Meter | None = None  # who prices what this attempt spends
-        run.purse.on_warning = self._warned
+        self.pricing: Pricing | None = None  # who prices what this attempt spends
+        run.meter.on_warning = self._warned
         self.write()
 
     # -- looking ---------------------------------------------------------------------------------------------------
@@ -102,23 +101,13 @@ class BudgetWatch:
         if budget is None:
             return None
         self.tell_unpriced()
-        head = self.head()
-        over = self.no_price() or budgets.reached(head, self._run.purse.live())
+        head = self._run.meter.head()
+        over = self.no_price() or budgets.reached(head, self._run.meter.live())
         if over:
             return AgentStopped(over, cause="budget", progress=True)
         if budget.time_s is None and budget.until is None:
             return None
         return self._look()
-
-    def head(self) -> st.RunState:
-        """The head as if what the beat in flight is known to have cost were on record; so much less is set aside for it."""
-        head, known = self._run.children.head_with_spent(), self._run.purse.unsettled()
-        reserved = tuple(
-            (key, usage.minus(known) if key == st.BEAT else usage)
-            for key, usage in head.reserved
-            if key != st.GATEWAY  # for a crash; who keeps the gateway knows what is under way
-        )
-        return msgspec.structs.replace(head, spent=head.spent.plus(known), reserved=reserved)
 
     def no_price(self) -> str:
         """Why a run that is bounded by money alone must stop: what this attempt spent has no price.
@@ -126,32 +115,36 @@ class BudgetWatch:
         Earlier attempts may have been given theirs. A run with other limits goes on under those, and that is said once.
         """
         budget = self._run.state.budget
-        if budget is None or budget.cost_microusd is None or self.meter is None or not self.meter.unpriced:
+        if (
+            budget is None
+            or budget.cost_microusd is None
+            or self.pricing is None
+            or not self.pricing.unpriced
+        ):
             return ""
         if budgets.is_only_money(budget):
-            return f"{NO_PRICE}, so its budget in usd cannot be kept: {self.meter.unpriced!r:.80}"
+            return f"{NO_PRICE}, so its budget in usd cannot be kept: {self.pricing.unpriced!r:.80}"
         return ""
 
     def tell_unpriced(self) -> None:
         """Say once for the run that a model has no price, so that its limit in money misses what that model costs."""
-        model = self.meter.unpriced if self.meter is not None else ""
-        budget = self._run.state.budget
+        model = self.pricing.unpriced if self.pricing is not None else ""
+        run, budget = self._run, self._run.state.budget
         if not model or budget is None or budget.cost_microusd is None or budgets.is_only_money(budget):
             return
         level = f"no price of {model!r:.80}"
-        if level in self._run.state.warned or level in self._run.purse.told:
+        if level in run.state.warned or level in run.meter.told:
             return
         text = (
             f"{NO_PRICE}, so its limit in usd does not count that: {model!r:.80}; its other limits hold. "
             f"Its price can be put into {settings.user_folder() / prices.OWN}"
         )
-        self._run.purse.told.add(level)
-        self._run.drive(append(ev.Warned(at=self._run.journal.now(), level=level, text=text)))
-        self._say(text)
-        self._notify(text)
+        run.meter.told.add(level)
+        self._person.warn(run, level, text)
+        self._person.notify(run, self._folder, "budget", text)
 
     def _look(self) -> AgentStopped | None:
-        head, live = self.head(), self._run.purse.live()
+        head, live = self._run.meter.head(), self._run.meter.live()
         budget = head.budget
         if budget is None:
             return None
@@ -161,7 +154,7 @@ class BudgetWatch:
         if head.wrap_beat is not None:
             return self._after_the_word(head)
         for crossing in budgets.crossings(head, self._warn_at, live):
-            if crossing.level not in self._run.purse.told:
+            if crossing.level not in self._run.meter.told:
                 self._record(crossing)
         spent = budgets.wraps_up(head, live)
         return self._wrap_up(head, spent) if spent else None
@@ -182,19 +175,19 @@ class BudgetWatch:
         )
 
     def _wrap_up(self, head: st.RunState, spent: str) -> AgentStopped | None:
-        words = wrap_up_words(head, self._run.purse.live())
+        words = wrap_up_words(head, self._run.meter.live())
         self._record(budgets.Crossing(f"{st.WRAP_UP} of {_limits(head)}", f"told to wrap up: {spent}"))
         if self.can_tell:
             self._pending[:], self._word = [words], words
             return None
         return (
-            WrapsUp(spent) if self._run.purse.pays_first else None
+            WrapsUp(spent) if self._run.meter.pays_first else None
         )  # an agent; a plain command reads its file
 
     def wrap_up(self) -> str:
         """What an agent is told at its start, where it only has to come to its ending."""
         head = self._run.state
-        return wrap_up_words(head, self._run.purse.live()) if head.wrap_beat is not None else ""
+        return wrap_up_words(head, self._run.meter.live()) if head.wrap_beat is not None else ""
 
     # -- telling ---------------------------------------------------------------------------------------------------
 
@@ -210,19 +203,19 @@ class BudgetWatch:
 
     def _record(self, crossing: budgets.Crossing) -> None:
         run = self._run
-        run.purse.told.add(crossing.level)
+        run.meter.told.add(crossing.level)
         run.drive(append(ev.Warned(at=run.journal.now(), level=crossing.level, text=crossing.text)))
         self._warned(crossing)
 
     def _warned(self, crossing: budgets.Crossing) -> None:
-        self._say(crossing.text)
-        self._notify(crossing.text)
+        self._person.say(crossing.text)
+        self._person.notify(self._run, self._folder, "budget", crossing.text)
         self._pending.append(f"outlast: {crossing.text}. {HOW_TO_LOOK}")
         self.write()
 
     def write(self) -> None:
         """The file that scripts and agents read; a projection, so that it need not be durable."""
-        head, live = self.head(), self._run.purse.live()
+        head, live = self._run.meter.head(), self._run.meter.live()
         known = budgets.left(head.budget, head, live)
         told = BudgetFile(
             run=head.run, task=head.task, beats=head.beats, spent=spent_of(head.spent, head.beats),

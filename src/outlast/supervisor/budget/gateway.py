@@ -1,7 +1,7 @@
 """The gateway of an attempt: what passes through it is counted, told and, when nothing is left, refused."""
 
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from datetime import UTC, datetime
 from functools import reduce
 
@@ -15,7 +15,7 @@ from outlast.operations import prices
 from outlast.runs.engine.run import RunEngine
 from outlast.runs.engine.steps import append
 from outlast.supervisor.budget.enforce import BudgetWatch
-from outlast.supervisor.budget.meter import Meter
+from outlast.supervisor.budget.pricing import Pricing
 
 FIRST_OUTPUT = 1_024  # what the first answer may have, where the request names no lower limit
 FIRST_BYTES_A_TOKEN = 4
@@ -33,14 +33,16 @@ class Gatekeeper:
     """Meters one attempt's gateway (`gateway.Meter`). What is asked of it comes in the gateway's thread."""
 
     def __init__(
-        self, run: RunEngine, budget: BudgetWatch, meter: Meter, count: Callable[[str, values.Usage], None]
+        self,
+        run: RunEngine,
+        budget: BudgetWatch,
+        pricing: Pricing,
     ) -> None:
-        self._run, self._budget, self._meter, self._count = run, budget, meter, count
+        self._run, self._budget, self._pricing = run, budget, pricing
         self._lock = threading.Lock()
         self._under_way: dict[str, values.Usage] = {}  # with what is set aside for each
         self._dearest, self._largest_bytes = values.Usage(), 0  # of the calls so far
-        budget.meter = meter
-        self.window: Callable[[values.Window], None] = lambda _: None
+        budget.pricing = pricing
         self.wall: Wall | None = None
         self.refused = ""  # why the last call was; empty where it was not
         self.told = False  # whether its model was told to wrap up
@@ -61,11 +63,11 @@ class Gatekeeper:
         return _refusal(over) if over else None
 
     def _over(self) -> str:
-        return self._budget.no_price() or budgets.reached(self._budget.head(), self._run.purse.live())
+        return self._budget.no_price() or budgets.reached(self._run.meter.head(), self._run.meter.live())
 
     def _too_many(self, reserve: values.Usage) -> str:
         """Whether the calls under way may already exceed a limit by more than this one, in words."""
-        head, under_way = self._budget.head(), self._total()
+        head, under_way = self._run.meter.head(), self._total()
         then = msgspec.structs.replace(head, spent=head.spent.plus(under_way))
         one_more = {"tokens": reserve.tokens, "usd": reserve.cost_microusd}
         for now, line in zip(budgets.lines(head), budgets.lines(then), strict=True):
@@ -82,7 +84,7 @@ class Gatekeeper:
         else:
             said = FIRST_OUTPUT if call.output_max is None else min(call.output_max, FIRST_OUTPUT)
             found = values.Usage(input=size // FIRST_BYTES_A_TOKEN + 1, output=said)
-        if self._meter.billing == "subscription":
+        if self._pricing.billing == "subscription":
             return found
         try:
             price = prices.of(call.model, datetime.now(UTC).date())
@@ -101,9 +103,9 @@ class Gatekeeper:
 
     def after(self, spent: CallUsage) -> None:
         """What became of a call counts once, by our own id of it: the provider's may come twice."""
-        cost = self._meter.priced(spent.model or spent.call.model, spent.usage, spent.call.id)
+        cost = self._pricing.priced(spent.model or spent.call.model, spent.usage, spent.call.id)
         if cost.tokens or cost.cost_microusd:
-            self._count(spent.call.id, cost)
+            self._run.meter.count(spent.call.id, cost)
         with self._lock:
             self._under_way.pop(spent.call.id, None)
             self.wall = spent.limit
@@ -112,7 +114,7 @@ class Gatekeeper:
                 self._dearest = budgets.next_reserved(self._dearest, cost)
                 self._largest_bytes = max(spent.call.request_bytes, self._largest_bytes * 7 // 8)
         if spent.windows:
-            self.window(max(spent.windows, key=lambda window: window.used_pct))
+            self._run.meter.window(max(spent.windows, key=lambda window: window.used_pct))
 
     def words(self) -> str:
         """What the agent is to be told and its hooks cannot say."""
@@ -133,25 +135,18 @@ class Gate:
         run: RunEngine,
         budget: BudgetWatch,
         environment: Mapping[str, str],
-        meter: Meter | None = None,
-        count: Callable[[str, values.Usage], None] | None = None,
+        pricing: Pricing | None = None,
     ) -> None:
         self._run, self._environment = run, environment
-        self._spent: dict[str, values.Usage] = {}
-        self.keeper = Gatekeeper(run, budget, meter or Meter("api"), count or self._collect)
+        self._settles = pricing is None  # what a known agent spends is settled with its beats
+        self.keeper = Gatekeeper(run, budget, pricing or Pricing("api"))
         self.gateway = Gateway(self.keeper, environment)
         self.gateway.start()
 
-    def _collect(self, key: str, spent: values.Usage) -> None:
-        self._spent[key] = spent
-
-    def unsettled(self) -> values.Usage:
-        """What a command that nobody knows spent, of which no event tells yet."""
-        return reduce(values.Usage.plus, list(self._spent.values()), values.Usage())
-
     def settle(self) -> bool:
         """Put that on record, and what is set aside for calls under way where it is not yet. Whether something was spent."""
-        taken = {key: self._spent.pop(key) for key in list(self._spent)}
+        meter = self._run.meter
+        taken = meter.take() if self._settles else {}
         at = self._run.journal.now()
         events: list[ev.AnyEvent] = [
             ev.SpendSettled(at=at, key=key, usage=usage, source="gateway") for key, usage in taken.items()
@@ -163,7 +158,8 @@ class Gate:
             if events:
                 self._run.drive(append(*events))
         except BaseException:
-            self._spent.update(taken)  # it is charged with the attempt's end
+            for key, usage in taken.items():  # it is charged with the attempt's end
+                meter.count(key, usage)
             raise
         return bool(taken)
 
@@ -172,7 +168,7 @@ class Gate:
 
         `writes`: other events are written now, so that this one costs nothing.
         """
-        needed = self.keeper.under_way().plus(self._run.purse.unsettled())
+        needed = self.keeper.under_way().plus(self._run.meter.unsettled())
         needed = values.Usage(
             needed.input, needed.output, needed.cache_read, needed.cache_write, needed.cost_microusd
         )

@@ -6,21 +6,22 @@ stops what it left, saves, and records how it ended.
 """
 
 import contextlib
-import signal
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
 from pathlib import Path
 
-from outlast.core import events as ev
 from outlast.errors import OutlastError
 from outlast.processes import proc, reap
 from outlast.runs.engine.run import RunEngine
-from outlast.runs.engine.steps import append
 from outlast.store import durable
 from outlast.supervisor.attempt import before, state_file, stop
-from outlast.supervisor.attempt.attempt import Place, place_of
+from outlast.supervisor.attempt.command import Place, place_of
+from outlast.supervisor.attempt.processes import AttemptProcesses
+from outlast.supervisor.attempt.stop import Stopper
+from outlast.supervisor.beat_in_flight import BeatInFlight
 from outlast.supervisor.guardian.signals import Signalled, StopSignals
 from outlast.supervisor.launch import background, environment
+from outlast.supervisor.person import Person
 from outlast.supervisor.script.pid_watch import Script
 from outlast.supervisor.socket import pipe
 from outlast.supervisor.socket.script_calls import ScriptCalls
@@ -41,6 +42,8 @@ class Keeper:
         self._run, self._script, self._ears, self._on_run = run, script, ears, on_run
         self._said: list[str] = []
         self._log: Path | None = None
+        self._person = Person(self._say)
+        self._processes = AttemptProcesses(run, self._person, self._found)
         run.supervision.on_claimed = self._prepare
 
     def carry(self, on_ready: OnReady) -> None:
@@ -50,12 +53,13 @@ class Keeper:
         try:
             with run:
                 before.take_up_note(run)
-                with self._served() as (desk, server):
-                    self._write_state()
-                    on_ready(self._welcome(desk, server), self._variables(), tuple(self._said))
+                with self._served() as (scripts, server):
+                    self.beat_ended()
+                    on_ready(self._welcome(scripts, server), self._variables(), tuple(self._said))
                     is_ready, self._log = True, self._place.folder / background.LOG
-                    self._watch(server)
-                    self._after(desk, server)
+                    stopper = Stopper(run, server, self._processes, self._person)
+                    self._watch(server, stopper)
+                    self._after(scripts, server, stopper)
                 run.finish()
         except OutlastError as error:
             if not is_ready:
@@ -63,7 +67,7 @@ class Keeper:
             self._say(str(error))
         finally:
             with contextlib.suppress(OutlastError):
-                self._write_state()
+                self.beat_ended()
 
     # -- before ----------------------------------------------------------------------------------------------------
 
@@ -74,7 +78,7 @@ class Keeper:
         self._place.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         self._script.record(run.journal.store.root, run.id)
         spare = {self._script.pid, *(there.pid for there in proc.ancestors(self._script.pid))}
-        before.stop_earlier(run, self._say, spare=spare)
+        before.stop_earlier(run, self._person.say, spare=spare)
 
     @property
     def _place(self) -> Place:
@@ -83,16 +87,16 @@ class Keeper:
     @contextlib.contextmanager
     def _served(self) -> Iterator[tuple[ScriptCalls, Server]]:
         run = self._run
-        desk = ScriptCalls(run, self._write_state)
+        scripts = ScriptCalls(BeatInFlight(run), self)
         mark = environment.attempt_mark(run.id, run.journal.lease.epoch)
-        server = Server(self._place.socket, mark, desk)
+        server = Server(self._place.socket, mark, scripts)
         try:
-            yield desk, server
+            yield scripts, server
         finally:
             server.close()
 
-    def _welcome(self, desk: ScriptCalls, server: Server) -> Welcome:
-        return Welcome(str(server.pipe.path), desk.found_names, desk.found_task)
+    def _welcome(self, scripts: ScriptCalls, server: Server) -> Welcome:
+        return Welcome(str(server.pipe.path), scripts.found_names, scripts.found_task)
 
     def _variables(self) -> dict[str, str]:
         run, place = self._run, self._place
@@ -106,51 +110,43 @@ class Keeper:
 
     # -- meanwhile -------------------------------------------------------------------------------------------------
 
-    def _watch(self, server: Server) -> None:
+    def _watch(self, server: Server, stopper: Stopper) -> None:
         """Until the script is gone. Raises AgentStopped when somebody wants the keeper to stop first."""
         while not self._script.is_gone:
             self._ears.wait(TICK_S, self._script, server.pipe)
-            self._hear(server)
+            self._hear(server, stopper)
             if self._ears.got:
-                self._interrupt(self._ears.got[0], server)
-            stop.check_store(self._run, self._reap, self._say)
-            stop.check_calls(server, self._reap, self._say)
-            stop.take_mail(self._run, server, self._reap, self._warn)
+                self._interrupt(self._ears.got[0], stopper)
+            stopper.check()
+            stopper.take_requests()
 
-    def _hear(self, server: Server) -> None:
+    def _hear(self, server: Server, stopper: Stopper) -> None:
         """What the script's shell told: names are on record already; an interruption is saved at once."""
         server.hear()
         said, server.said = server.said, []
         for note in said:
             number = self._script.take(note)
             if number:
-                stop.save_now(self._run, f"signal: SIG{number} to the script", self._warn)
-                self._write_state()
+                stopper.save_now(f"signal: SIG{number} to the script")
+                self.beat_ended()
 
     # -- after -----------------------------------------------------------------------------------------------------
 
-    def _interrupt(self, why: Signalled, server: Server) -> None:
+    def _interrupt(self, why: Signalled, stopper: Stopper) -> None:
         """A script without its keeper could record nothing: it is stopped too. Always raises."""
-        stop.stop(self._run, server, f"signal: {why.evidence}", self._reap, self._warn)
+        stopper.stop(f"signal: {why.evidence}")
         raise stop.stopped_by(why, whom=" to the keeper")
 
-    def _after(self, desk: ScriptCalls, server: Server) -> None:
+    def _after(self, scripts: ScriptCalls, server: Server, stopper: Stopper) -> None:
         """The script is gone: stop what it left, then judge. Raises AgentStopped unless it came to its end."""
-        server.stopping()
-        self._reap(stop.LEFT_GRACE_S)
-        stop.let_calls_end(server)
-        stop.check_store(self._run, self._reap, self._say)
-        stop.check_calls(server, self._reap, self._say)
-        self._hear(server)
+        stopper.stop_left()
+        stopper.let_calls_end()
+        stopper.check()
+        self._hear(server, stopper)
         ended = self._script.end()
         if ended is not None:
             raise ended
-        desk.finish({"exit_code": 0})
-
-    def _reap(self, grace_s: float) -> None:
-        reaped = reap.stop(self._found, first=signal.SIGTERM, grace_s=grace_s)
-        for name in reaped.escaped:
-            self._warn(f"escaped {name}"[:100], f"{name} of the attempt could not be stopped")
+        scripts.finish({"exit_code": 0})
 
     def _found(self) -> list[proc.Proc]:
         scripts = pipe.holders(pipe.path_of(self._place.socket))
@@ -158,14 +154,11 @@ class Keeper:
 
     # -- words -----------------------------------------------------------------------------------------------------
 
-    def _write_state(self) -> None:
+    def beat_ended(self) -> None:
+        """The projection for people and scripts shows how far the script is."""
         run = self._run
         branch = state_file.branch_in(run.folder) if run.terms.workspace else ""
         state_file.write(run.journal.store.root, state_file.of(run.state, run.state.status, branch=branch))
-
-    def _warn(self, level: str, text: str) -> None:
-        self._say(text)
-        self._run.drive(append(ev.Warned(at=self._run.journal.now(), level=level, text=text)))
 
     def _say(self, text: str) -> None:
         """On the script's standard error while that waits for us, later in a file: the terminal is the script's."""

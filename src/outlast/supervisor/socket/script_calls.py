@@ -6,7 +6,6 @@ run, not only in the beat in flight. A step that ends ends a beat too, unless an
 
 import base64
 import contextlib
-import errno
 import os
 import threading
 import time
@@ -22,19 +21,16 @@ from outlast.core.replay import EffectRecord
 from outlast.core.values import digest
 from outlast.errors import (
     AmbiguousOccurrence,
-    BudgetReached,
     DidNotHappen,
     DiskFull,
-    EffectInDoubt,
     OutlastError,
     ReplayMismatch,
-    StoreError,
     UnreachedEffect,
 )
 from outlast.probes import CannotTell, Happened
-from outlast.runs.engine.beat import BeatEngine
-from outlast.runs.engine.run import RunEngine
 from outlast.runs.engine.steps import append
+from outlast.supervisor.beat_in_flight import ENDS_ATTEMPT, BeatInFlight
+from outlast.supervisor.lifecycle import Lifecycle
 from outlast.supervisor.socket.wire import Output
 
 STEP = "step "
@@ -42,8 +38,6 @@ DID_NOT = 1  # a probe's exit code
 CANNOT_START = "the command cannot be started"
 LEAVING_S = 30.0  # how long a call waits for what a call of its name whose script died has left running
 ROOM_MIN_BYTES = 256 << 10  # with less nothing is begun: its end might not be recorded
-_NO_ROOM = (errno.ENOSPC, errno.EDQUOT)
-_ENDS_ALL = (StoreError, DiskFull, BudgetReached)
 
 Perform = Callable[[str], Output]  # given the key of an effect, empty for a step
 IsThere = Callable[[], bool]  # whether the script's side of a call still lives
@@ -70,24 +64,29 @@ class NotThere(Exception):
 
 
 class ScriptCalls:
-    """Serves the calls of one attempt's scripts. Its methods may be called from several threads."""
+    """Serves the calls of one attempt's scripts. Its methods may be called from several threads.
 
-    def __init__(self, run: RunEngine, on_beat: Callable[[], None] = lambda: None) -> None:
-        self._run = run
-        self._on_beat = on_beat
-        self._beats = iter(run.beats())
-        self._no_more: OutlastError | None = None
-        self._beat: BeatEngine = next(self._beats)
-        self._lock = threading.RLock()
+    `ends_beats`: a step that ends ends a beat too. Below an agent it does not: the agent's responses are the beats.
+    """
+
+    def __init__(
+        self, beats: BeatInFlight, lifecycle: Lifecycle | None = None, *, ends_beats: bool = True
+    ) -> None:
+        self._beats, self._run = beats, beats.run
+        self._lifecycle, self._ends_beats = lifecycle, ends_beats
+        self._lock = beats.lock
         self._free = threading.Condition(self._lock)
         self._counts: dict[str, int] = {}
         self._busy: dict[str, IsThere] = {}
-        # what the attempt cannot go on after; whoever watches it looks
-        self.failure: OutlastError | None = None
         self._acting = 0
         self._ended: list[tuple[str, int]] = []  # steps whose beat could not end yet
         self._known = self._read_steps()
         self.found_names, self.found_task = self._found()
+
+    @property
+    def failure(self) -> OutlastError | None:
+        """What the attempt cannot go on after."""
+        return self._beats.failure
 
     def _found(self) -> tuple[dict[str, str], str]:
         """The names a script had when it was interrupted, and the task that was under way; nothing at the first start."""
@@ -108,50 +107,16 @@ class ScriptCalls:
                 found[event.name, event.occurrence] = event
         return found
 
-    def _next_beat(self) -> BeatEngine:
-        """Raises what forbids another beat, a spent budget say, to everybody who asks for one from then on."""
-        if self._no_more is not None:
-            raise self._no_more
-        try:
-            beat: BeatEngine = next(self._beats)
-        except OutlastError as error:
-            self._no_more = error
-            raise
-        return beat
-
-    # -- failing -------------------------------------------------------------------------------------------------
-
-    @contextlib.contextmanager
-    def _noting(self) -> Iterator[None]:
-        """What keeps this from being recorded ends the attempt: after a failed append nothing more is written."""
-        try:
-            yield
-        except _ENDS_ALL as error:
-            self.fail(error)
-            raise
-        except OSError as error:
-            if error.errno not in _NO_ROOM:
-                raise
-            raise self.fail(self._no_room()) from error
-
-    def fail(self, error: OutlastError) -> OutlastError:
-        """The attempt is to end with this error; the first one counts."""
-        self.failure = self.failure or error
-        return error
-
-    def _no_room(self) -> DiskFull:
-        url = self._run.journal.store.url
-        return DiskFull(f"the disk under {url} is full: nothing is begun", hint="make room, then start again")
+    # -- steps ---------------------------------------------------------------------------------------------------
 
     def _check_usable(self) -> None:
         """Raise, before anything is done, where its end could not be recorded."""
-        if self.failure is not None:
-            raise OutlastError(f"the attempt ends: {self.failure}", hint=self.failure.hint)
+        failure = self._beats.failure
+        if failure is not None:
+            raise OutlastError(f"the attempt ends: {failure}", hint=failure.hint)
         store = self._run.journal.store
         if store.low or _room_bytes(store.root) < ROOM_MIN_BYTES:
-            raise self._no_room()
-
-    # -- steps ---------------------------------------------------------------------------------------------------
+            raise self._beats.no_room()
 
     def step(
         self, name: str, perform: Perform, *, words: tuple[str, ...] = (), retry_failed: bool = False,
@@ -164,7 +129,7 @@ class ScriptCalls:
         recorded with other words.
         """
         named = STEP + name
-        with self._noting(), self._turn(named, is_there) as occurrence:
+        with self._beats.noting_failure(), self._turn(named, is_there) as occurrence:
             self._check_usable()
             recorded = self._known.get((named, occurrence))
             if recorded is not None:
@@ -205,33 +170,43 @@ class ScriptCalls:
         with self._lock:
             journal = self._run.journal
             value = journal.payload(_plain(output) | ({"words": _digest(words)} if words else {}))
+            # The last beat takes what ends after it too: it is on record, and whoever was under way is told why.
+            beat = self._beats.last if self._ends_beats else self._beats.now()
             event = ev.Decided(
-                at=journal.now(), beat=self._beat.number, name=named, occurrence=occurrence, value=value
+                at=journal.now(),
+                beat=beat.number,
+                name=named,
+                occurrence=occurrence,
+                value=value,
             )
             self._ended.append((named.removeprefix(STEP), output.exit_code))
             if self._may_end():
                 journal.later(event)
                 self._end_beat()
             else:
-                self._run.drive(append(event, in_beat=True))
+                self._beats.append(event)
             self._known[named, occurrence] = event
 
     def _may_end(self) -> bool:
-        return not self._acting and not self._run.in_doubt()
+        return self._ends_beats and not self._acting and not self._run.in_doubt()
 
     def _end_beat(self) -> None:
         """End the open beat with the steps that ended in it."""
-        if self._beat.closed:  # it was the last one: whoever was under way is told why
-            self._beat = self._next_beat()
+        beat = self._beats.now()  # where no other is allowed, whoever was under way is told why
         result = [{"step": name, "exit_code": code} for name, code in self._ended]
         try:
-            self._beat.done(result[0] if len(result) == 1 else result)
+            beat.done(result[0] if len(result) == 1 else result)
         except UnreachedEffect:
             return  # it ends with a later step, when what is in doubt is settled
         self._ended.clear()
-        with contextlib.suppress(*_ENDS_ALL), self._noting():  # the step is on record: it is not what failed
-            self._beat = self._next_beat()
-            self._on_beat()
+        # The step is on record: what keeps the next beat from being opened is not its failure.
+        with contextlib.suppress(*ENDS_ATTEMPT), self._beats.noting_failure():
+            self._beats.now()
+            self._beat_ended()
+
+    def _beat_ended(self) -> None:
+        if self._lifecycle is not None:
+            self._lifecycle.beat_ended()
 
     def finish(self, result: object) -> None:
         """The command ended well: its last beat is done."""
@@ -240,22 +215,10 @@ class ScriptCalls:
         with self._lock:
             self._ended.clear()
             try:
-                self._beat.done(result)
+                self._beats.now().done(result)
             except UnreachedEffect as error:
-                raise self._in_doubt() or error from error
-            self._on_beat()
-
-    def _in_doubt(self) -> EffectInDoubt | None:
-        """What a person must settle before the run can end; None where nothing is in doubt."""
-        doubts = self._run.state.in_doubt
-        if not doubts:
-            return None
-        names = ", ".join(f"effect {effect.id} {effect.name!r}" for effect in doubts)
-        run, verb = self._run.id, "is" if len(doubts) == 1 else "are"
-        return EffectInDoubt(
-            f"the command ended with 0 and {names} {verb} in doubt",
-            hint=f"look whether it happened, then `outlast settle {run} {doubts[0].id} --happened` or `--did-not`",
-        )
+                raise self._beats.doubt() or error from error
+            self._beat_ended()
 
     # -- effects -------------------------------------------------------------------------------------------------
 
@@ -273,11 +236,11 @@ class ScriptCalls:
         where it was stopped.
         """
         named = f"effect {name}"
-        with self._noting(), self._turn(named, is_there) as occurrence:
+        with self._beats.noting_failure(), self._turn(named, is_there) as occurrence:
             self._check_usable()
             own = key or effect_key(self._run.id, 0, name, occurrence)
             with self._lock:
-                beat = self._beat
+                beat = self._beats.now()
                 known = beat.recorded(name, own)
                 if missing and known is None:
                     raise NotThere
@@ -303,7 +266,7 @@ class ScriptCalls:
             if output.stopped:
                 raise Halted(output)
             if output.unkept:  # it happened all the same
-                self.fail(self._no_room())
+                self._beats.fail(self._beats.no_room())
             if output.exit_code != 0:
                 raise CommandFailed(f"the command ended with {output.exit_code}")
             return _plain(output)
@@ -314,7 +277,7 @@ class ScriptCalls:
 
     def stage(self, stage: str | None, names: dict[str, str]) -> None:
         """Put a stage and a script's own names on record, if they are new."""
-        with self._noting(), self._lock:
+        with self._beats.noting_failure(), self._lock:
             state, journal = self._run.state, self._run.journal
             known = dict(state.names)
             news = {name: value for name, value in names.items() if known.get(name, "") != value}
@@ -322,10 +285,10 @@ class ScriptCalls:
                 return
             said = state.stage if stage is None else stage
             self._run.drive(append(ev.StageSet(at=journal.now(), stage=said, names=news)))
-        self._on_beat()
+        self._beat_ended()
 
     def remember(self, name: str, uri: str) -> None:
-        with self._noting(), self._lock:
+        with self._beats.noting_failure(), self._lock:
             self._run.drive(append(self._remembered(name, uri)))
 
     def _remembered(self, name: str, uri: str) -> ev.AnyEvent:

@@ -46,8 +46,8 @@ class ScriptGone(BaseException):
     """A script died inside its call. No Exception: its effect stays as it was intended, and the next attempt looks."""
 
 
-class Minds(Protocol):
-    """Whoever minds an agent: it answers the agent's hooks, and says what may be run below it."""
+class AnswersAgent(Protocol):
+    """Answers an agent's hooks, and says which programs may be run below it."""
 
     def hook(self, data: bytes, is_there: Callable[[], bool]) -> tuple[bytes, int]: ...
     def shim(self, shim: Shim, perform: Callable[[], int]) -> tuple[str, int]: ...
@@ -60,8 +60,8 @@ class Server:
         self,
         path: Path,
         mark: str,
-        desk: ScriptCalls,
-        minds: Minds | None = None,
+        scripts: ScriptCalls,
+        agent: AnswersAgent | None = None,
         *,
         silent_s: float = SILENT_S,
     ) -> None:
@@ -72,8 +72,8 @@ class Server:
         # what could not be stopped, by kind and name of its call
         self._left: dict[tuple[str, str], list[proc.Proc]] = {}
         self._sweep()
-        self._minds = minds
-        self._mark, self._desk = mark, desk
+        self._agent = agent
+        self._mark, self._scripts = mark, scripts
         self.pipe = pipe.Pipe(pipe.path_of(path))
         self._listening = connection.listen(path)
         self._room = threading.BoundedSemaphore(CONNECTIONS_MAX)
@@ -90,7 +90,7 @@ class Server:
     @property
     def failure(self) -> OutlastError | None:
         """What a call met that the attempt cannot go on after."""
-        return self._desk.failure
+        return self._scripts.failure
 
     def stopping(self) -> None:
         """Somebody is about to stop what runs: whatever ends from now on has no result."""
@@ -163,11 +163,11 @@ class Server:
                     self._end(there, self._answered(there, message))
                 case Note():
                     there.send(Verdict(allowed=True, body=msgspec.Raw(self._note(message))))
-                case Hook() if self._minds is not None:
-                    out, code = self._minds.hook(message.data, there.is_there)
+                case Hook() if self._agent is not None:
+                    out, code = self._agent.hook(message.data, there.is_there)
                     there.answer(code, out)
-                case Shim() if self._minds is not None:
-                    there.send(self._shim(there, message, self._minds))
+                case Shim() if self._agent is not None:
+                    there.send(self._shim(there, message, self._agent))
                 case _:
                     there.send(Verdict(allowed=False, reason=f"cannot serve {type(message).__name__}"))
         except Gone:
@@ -206,7 +206,7 @@ class Server:
         if self._stop_ns:
             raise OutlastError("the attempt is being stopped", hint=connection.AGAIN)
         if call.names:
-            self._desk.stage(None, call.names)
+            self._scripts.stage(None, call.names)
         outputs: list[Output] = []
 
         def perform(key: str) -> Output:
@@ -214,7 +214,7 @@ class Server:
             return outputs[-1]
 
         if call.kind == "step":
-            output, replayed = self._desk.step(
+            output, replayed = self._scripts.step(
                 call.name, perform, words=call.words, retry_failed=call.retry_failed, missing=call.missing,
                 is_there=there.is_there,
             )  # fmt: skip
@@ -227,7 +227,7 @@ class Server:
             return answer.exit_code
 
         try:
-            outcome = self._desk.effect(
+            outcome = self._scripts.effect(
                 call.name, call.words, perform, key=call.key, unknown=call.unknown,
                 probe=probe if call.probe else None, missing=call.missing, is_there=there.is_there,
             )  # fmt: skip
@@ -309,7 +309,7 @@ class Server:
             file.write(msgspec.msgpack.encode(output))
         return str(path)
 
-    def _shim(self, there: Connection, shim: Shim, minds: "Minds") -> Order:
+    def _shim(self, there: Connection, shim: Shim, agent: AnswersAgent) -> Order:
         """A program that may reach outside runs on the other side, if it may."""
 
         def perform() -> int:
@@ -318,7 +318,7 @@ class Server:
                 raise ScriptGone("it was stopped")
             return output.exit_code
 
-        reason, code = minds.shim(shim, perform)
+        reason, code = agent.shim(shim, perform)
         return (
             Order(do="refuse", exit_code=REFUSED, reason=reason)
             if reason
@@ -331,17 +331,17 @@ class Server:
         """Put a note on record; the answer to it, as JSON."""
         match note.kind:
             case "hello":
-                welcome = Welcome(str(self.pipe.path), self._desk.found_names, self._desk.found_task)
+                welcome = Welcome(str(self.pipe.path), self._scripts.found_names, self._scripts.found_task)
                 return msgspec.json.encode(welcome)
             case "stage":
-                self._desk.stage(note.text, note.names)
+                self._scripts.stage(note.text, note.names)
             case "remember":
-                self._desk.remember(note.name, note.text)
+                self._scripts.remember(note.name, note.text)
             case "interrupted" | "went_on" | "killed" | "left":
                 self.said.append(note)
-                self._desk.stage(None, note.names)
+                self._scripts.stage(None, note.names)
             case "names" | "text":
-                self._desk.stage(None, note.names)
+                self._scripts.stage(None, note.names)
         return b"null"
 
 

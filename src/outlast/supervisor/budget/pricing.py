@@ -2,7 +2,6 @@
 
 from collections.abc import Sequence
 from datetime import UTC, date, datetime
-from typing import Protocol
 
 import msgspec
 
@@ -10,18 +9,12 @@ from outlast.agents import Billing, ModelCost, UsageReport
 from outlast.core import values
 from outlast.errors import BadSetting
 from outlast.operations import prices
+from outlast.runs.budget import Meter
 
 BILL = "the agent's own bill"  # the key under which its difference is counted
 
 
-class Ledger(Protocol):
-    """Where the cost of the beat in flight is kept."""
-
-    def usage(self, key: str, spent: values.Usage) -> None: ...
-    def unsettled(self) -> values.Usage: ...
-
-
-class Meter:
+class Pricing:
     """Prices what one agent tells of its spending."""
 
     def __init__(self, billing: Billing = "unknown", model: str = "") -> None:
@@ -49,14 +42,14 @@ class Meter:
             self.unpriced = model or self.model or "of unknown name"
         return found
 
-    def settle(self, told: Sequence[ModelCost], ledger: Ledger) -> None:
+    def settle(self, told: Sequence[ModelCost], meter: Meter) -> None:
         """The agent's own bill counts: what it is above or below our prices goes to the beat in flight.
 
         No event takes money back, so that of a lower bill at most the cost of that beat is taken back.
         """
         differs = self.correction(told)
         if differs:
-            ledger.usage(BILL, values.Usage(cost_microusd=max(differs, -ledger.unsettled().cost_microusd)))
+            meter.count(BILL, values.Usage(cost_microusd=max(differs, -meter.unsettled().cost_microusd)))
 
     def correction(self, told: Sequence[ModelCost]) -> int:
         """By how many micro-dollars the agent's own bill differs from what its tokens were priced at here.

@@ -1,0 +1,98 @@
+"""One attempt of a known agent CLI: starts it, answers its hooks, follows its transcript, judges its end."""
+
+import contextlib
+
+from outlast.agents import AgentCommand, Final
+from outlast.agents.common import cli_errors
+from outlast.errors import OutlastError
+from outlast.supervisor.agent.agent import Agent
+from outlast.supervisor.agent.calls import AgentCalls
+from outlast.supervisor.agent.follow import SessionFollower
+from outlast.supervisor.agent.hooks import AgentHooks
+from outlast.supervisor.agent.observe import AgentObserver
+from outlast.supervisor.agent.outside import OutwardCalls
+from outlast.supervisor.agent.progress import AgentProgress
+from outlast.supervisor.agent.responses import Responses
+from outlast.supervisor.agent.start import AgentStart, settle_left
+from outlast.supervisor.beat_in_flight import BeatInFlight
+from outlast.supervisor.lifecycle import Lifecycle
+
+
+class AgentAttempt:
+    """Puts the parts together: `hooks` answers, `_session` follows the transcript, `_start` resumes."""
+
+    def __init__(
+        self, agent: Agent, beats: BeatInFlight, environment: dict[str, str], lifecycle: Lifecycle
+    ) -> None:
+        agent.folder.mkdir(mode=0o700, exist_ok=True)
+        self._agent, self._lock = agent, beats.lock
+        outward = OutwardCalls(environment)
+        self._session = SessionFollower(agent)
+        self._progress = AgentProgress(agent, lifecycle)
+        self.calls = AgentCalls(beats)
+        self.responses = Responses(beats, self.calls, self._session, self._progress)
+        left = settle_left(agent, outward)
+        self._observer = AgentObserver(
+            agent, self._session, self.calls, self.responses, self._progress, outward
+        )
+        self.hooks = AgentHooks(
+            agent, beats, self._observer, self.calls, self.responses, self._progress, outward
+        )
+        self._start = AgentStart(
+            agent, outward, self._session, self._observer, self.hooks, self.responses, left
+        )
+
+    def command(self, words: tuple[str, ...], environment: dict[str, str], mark: str) -> AgentCommand:
+        """How the agent is started. `environment` is given hooks and shims."""
+        return self._start.command(words, environment, mark)
+
+    @property
+    def begins_anew(self) -> bool:
+        """Whether it is asked what it was asked at first, as that was typed or piped."""
+        return self._start.begins_anew
+
+    @property
+    def failure(self) -> BaseException | None:
+        """What a hook, a line of the transcript or a beat's end met that must end the attempt."""
+        return self._progress.failure
+
+    def look(self) -> None:
+        """Take what the agent wrote since the last look, and keep a copy of it."""
+        with self._lock:
+            self._progress.guarded(self._observer.look)
+            self._progress.guarded(self._session.count_aside)
+            self._progress.guarded(self._session.copy)
+
+    def rests(self) -> bool:
+        """Whether it can be stopped between two beats, which somebody asked for. After the next one's end no call begins."""
+        with self._lock:
+            return self._progress.leaves or self.responses.rests
+
+    def is_asking(self) -> bool:
+        """Whether its model may be answering: no call is under way, and it waits for no answer of ours."""
+        return not (self.calls.is_busy or self.hooks.keeps_waiting)
+
+    def judge(self, exit_code: int, tail: bytes) -> Final:
+        """Why it ended. `tail` is the end of what it printed."""
+        self.look()
+        if not self._observer.answered and exit_code and (why := cli_errors.refused(tail)):
+            return Final("unusable", why)
+        adapter = self._agent.adapter
+        if not adapter.structured(self._agent.launch.words):
+            tail = cli_errors.prose(tail)  # a model's words that look like a result are words
+        final = adapter.classify(exit_code, tail, self._session.tail())
+        self._agent.pricing.settle(final.bill, self._agent.run.meter)  # its own bill counts
+        return final
+
+    def finish(self) -> None:
+        """It ended well: its last beat is done. Raises EffectInDoubt where one of its calls is."""
+        if self._agent.launch.interactive:
+            self.responses.leave()
+        else:
+            self.responses.finish({"exit_code": 0}, accept_unknown=self._agent.launch.accept_unknown)
+
+    def close(self) -> None:
+        """Keep what was read of the transcript: whoever goes on finds it."""
+        self.hooks.closed.set()
+        with contextlib.suppress(OutlastError, OSError):
+            self.look()

@@ -1,0 +1,124 @@
+"""Following an agent's session: its id, its transcript as it grows, and the transcripts of its sub-agents."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import msgspec
+
+from outlast.agents import AgentEvent, Ask, Session, ToolEnd
+from outlast.core import events as ev, values
+from outlast.core.values import SessionMark
+from outlast.runs.engine.steps import append
+from outlast.supervisor.agent.agent import Agent
+from outlast.supervisor.agent.subagent_costs import NAME, Lanes
+from outlast.supervisor.agent.transcripts import Mirror, read_whole
+
+TAIL_BYTES = 1 << 18
+
+
+class SessionFollower:
+    """Reads what the agent writes, and keeps a copy of it (`Mirror`). Knows nothing of what it means."""
+
+    def __init__(self, agent: Agent) -> None:
+        self._agent = agent
+        self._mirror: Mirror | None = None
+        self._lanes: Lanes | None = None
+        self._ask: Ask | None = None
+        self._reading = False  # a beat that ends while lines are read keeps only what was handed out
+        self._spent_before: set[str] = set()  # what files beside the transcript told of earlier beats
+        self._aside: set[str] = set()  # what they told of this one
+
+    @property
+    def tells_calls(self) -> bool:
+        """Whether its transcript tells of every call too."""
+        return "transcript" in self._agent.adapter.caps.intent
+
+    def begin(self, ask: Ask) -> None:
+        """The agent is about to be started: what it spent so far is none of this attempt's."""
+        self._spent_before = {event.key for event in self._agent.adapter.spent(ask)}
+        self._ask = ask
+
+    # -- the session -----------------------------------------------------------------------------------------------
+
+    def resume(self, mirror: Mirror, known: SessionMark, path: Path | None) -> None:
+        """Follow a session that an earlier attempt left."""
+        agent = self._agent
+        self._mirror = mirror
+        self._lanes = Lanes(agent.adapter, agent.folder, known.lanes, agent.pricing.cost, path)
+
+    def forget(self) -> None:
+        """The session cannot be gone on with."""
+        self._mirror = self._lanes = None
+
+    def know(self, told: Session) -> None:
+        """The session's id and transcript are on record as soon as they are known."""
+        agent, mirror = self._agent, self._mirror
+        if mirror is None or mirror.session != told.id:
+            mirror = self._mirror = Mirror(agent.folder, agent.adapter.name, told.id)
+            self._lanes = Lanes(agent.adapter, agent.folder, None, agent.pricing.cost)
+            self.record(SessionMark(agent.adapter.name, told.id, told.transcript))
+        if told.transcript and mirror.path is None:
+            mirror.follow(Path(told.transcript))
+
+    def record(self, mark: SessionMark) -> None:
+        """Put the session on record: what follows is its doing."""
+        run = self._agent.run
+        run.drive(append(ev.SessionKnown(at=run.journal.now(), session=mark)))
+
+    # -- its transcript --------------------------------------------------------------------------------------------
+
+    def news(self) -> Iterator[tuple[AgentEvent, bool]]:
+        """What the agent wrote since the last look, as events; and whether the transcript holds the result of a call with it."""
+        mirror, ask, adapter = self._mirror, self._ask, self._agent.adapter
+        if mirror is None or ask is None or self._reading:
+            return
+        if mirror.path is None or not mirror.path.exists():
+            path = adapter.transcript(mirror.session, ask)
+            if path is None:
+                return
+            mirror.follow(path)
+        self._reading = True
+        try:
+            for line in mirror.news():
+                for event in adapter.parse(line):
+                    yield event, isinstance(event, ToolEnd)
+        finally:
+            self._reading = False
+
+    def count_aside(self) -> None:
+        """Count what files beside the transcript tell of this attempt's spending."""
+        agent = self._agent
+        if self._ask is not None and agent.gate is None:
+            for event in agent.adapter.spent(self._ask):
+                if event.key not in self._spent_before:
+                    self._aside.add(event.key)
+                    agent.run.meter.count(event.key, agent.pricing.cost(event))
+
+    def beat_ended(self) -> None:
+        """What was counted aside is on record."""
+        self._spent_before |= self._aside
+
+    def copy(self) -> None:
+        """Make what was read so far durable in our copy."""
+        if self._mirror is not None:
+            self._mirror.keep()
+
+    def keep(self) -> SessionMark | None:
+        """The session as far as it was read, durable, with what its sub-agents cost."""
+        agent, mirror, lanes = self._agent, self._mirror, self._lanes
+        if mirror is None:
+            return None
+        mark = msgspec.structs.replace(mirror.keep(), model=values.clip(agent.pricing.used, 100))
+        if lanes is None or mirror.path is None:
+            return mark
+        mirror.keep_beside(agent.adapter.sidecars(mirror.path))
+        lanes.look(mirror.path)
+        more, charged = lanes.charge()
+        if more is not None and agent.gate is None:
+            agent.run.meter.count(NAME, more)
+        return msgspec.structs.replace(mark, lanes=charged)
+
+    def tail(self) -> bytes:
+        """The end of the transcript."""
+        path = self._mirror.path if self._mirror is not None else None
+        return read_whole(path)[-TAIL_BYTES:] if path is not None else b""

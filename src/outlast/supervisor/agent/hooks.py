@@ -1,0 +1,171 @@
+"""What an agent may do: its hooks and the shims below it are answered here, after the call is on record.
+
+They come in threads of their own; the lock of the beat in flight orders them with the main thread, which reads the
+transcript.
+"""
+
+import os
+import threading
+import time
+from collections.abc import Callable
+from functools import partial
+
+import msgspec
+
+from outlast.agents import Answer, ToolStart
+from outlast.supervisor.agent import hook_input
+from outlast.supervisor.agent.agent import Agent
+from outlast.supervisor.agent.calls import SHIM, AgentCalls, CallRecord, Unrecorded
+from outlast.supervisor.agent.observe import HOLD_S, AgentObserver
+from outlast.supervisor.agent.outside import OutwardCalls
+from outlast.supervisor.agent.progress import AgentProgress
+from outlast.supervisor.agent.repeated_calls import Holds
+from outlast.supervisor.agent.responses import Responses
+from outlast.supervisor.agent.stall import STOPPED_AT, TOLD_AT
+from outlast.supervisor.beat_in_flight import BeatInFlight
+from outlast.supervisor.socket.wire import Shim
+
+NOT_UNDERSTOOD = (
+    "outlast could not read what this call is, so it was not made. Make it smaller, or in another way."
+)
+SHIM_WAITS_NS = 4_500_000_000  # less than a shim waits: what is found later was refused there
+SLEPT = "its supervisor did not answer in time, so its hook denied it"
+LEAVING = (
+    "outlast stops this run here, at the end of a beat, because a person asked for it. This call was not made; make it "
+    "when you go on."
+)
+ENDING = "outlast stops this run now. This call was not made."
+UNRECORDED = "outlast could not put this call on record, so it was not made: "
+SAME = (
+    f"outlast: you have made this very call {TOLD_AT} times with the same result, and nothing changed in between. "
+    f"Do something else; after {STOPPED_AT} times the run is stopped."
+)
+
+
+class AgentHooks:
+    """Answers hooks and shims. A call that reaches outside passes only when its intent is durable."""
+
+    def __init__(
+        self,
+        agent: Agent,
+        beats: BeatInFlight,
+        observer: AgentObserver,
+        calls: AgentCalls,
+        responses: Responses,
+        progress: AgentProgress,
+        outward: OutwardCalls,
+    ) -> None:
+        self._agent, self._lock, self._outward = agent, beats.lock, outward
+        self._observer, self._calls, self._responses, self._progress = observer, calls, responses, progress
+        self.holds = Holds(agent.run.journal, agent.settle_words)
+        self.keeps_waiting = False  # the agent waits for the answer to a hook, which it will not get
+        self.closed = threading.Event()
+
+    def read_holds(self) -> None:
+        """What must not be repeated, read anew from the journal."""
+        self.holds = Holds(self._agent.run.journal, self._agent.settle_words)
+
+    # -- hooks -----------------------------------------------------------------------------------------------------
+
+    def hook(self, data: bytes, is_there: Callable[[], bool] = lambda: True) -> tuple[bytes, int]:
+        """Put on record what a hook tells, then answer it. One that left has judged by itself."""
+        adapter, progress = self._agent.adapter, self._progress
+        hook = adapter.hook(data)
+        if not hook_input.is_understood(hook, data):
+            return adapter.answer(data, Answer(False, NOT_UNDERSTOOD))
+        answer = Answer()
+        cwd = hook_input.cwd_of(data) or self._agent.cwd
+        with self._lock:
+            progress.guarded(self._observer.look)
+            if hook.kind == "pre":  # the beat before is over, whatever the transcript tells yet
+                progress.guarded(self._responses.end_due)
+            is_held = hook.kind == "pre" and (progress.leaves or progress.failure is not None)
+            self.keeps_waiting = is_held
+            for event in () if is_held else hook.events:
+                if isinstance(event, ToolStart) and hook.kind == "pre":
+                    answer = self._about_to(event, cwd) if is_there() else self._too_late(event, cwd)
+                else:
+                    progress.guarded(partial(self._observer.take, event))
+            answer = self._with_words(answer, hook.kind)
+        if is_held:  # its answer is not waited for: the agent is being stopped
+            self.closed.wait(HOLD_S)
+            answer = Answer(False, LEAVING if progress.failure is None else ENDING)
+        return adapter.answer(data, answer)
+
+    def _with_words(self, answer: Answer, kind: str) -> Answer:
+        """What the agent has to be told rides on the answer to a call that has ended."""
+        said = [SAME] if self._progress.take_repeats() else []
+        budget = self._agent.budget
+        if kind == "post" and self._agent.adapter.caps.tells and not budget.by_gateway:
+            said += filter(None, [budget.words()])
+        return Answer(reason="\n".join(said)) if said else answer
+
+    def _about_to(self, start: ToolStart, cwd: str) -> Answer:
+        """Whether a call may go."""
+        self._observer.announced(start.id)
+        record, budget = self._observer.record_of(start, cwd), self._agent.budget
+        can_only_deny = not self._agent.adapter.caps.tells and not budget.by_gateway
+        if can_only_deny and (words := budget.word()):  # there is no other way to tell it
+            words = f"{words} This call was not made; make it again if your ending needs it."
+            self._progress.guarded(partial(self._responses.refuse, start, record, words))
+            return Answer(False, words)
+        self._progress.call_began(start)
+        return self._judged(start, record)
+
+    def _too_late(self, start: ToolStart, cwd: str) -> Answer:
+        """Its hook waits no more, and did what it does alone: what reaches outside is denied, what stays in here passed."""
+        self._observer.announced(start.id)
+        record = self._observer.record_of(start, cwd)
+        if record.outward:
+            self._progress.guarded(partial(self._responses.refuse, start, record, SLEPT))
+        elif not self._calls.knows(start.id):
+            self._progress.guarded(partial(self._responses.intend, start, record))
+        return Answer()
+
+    def _judged(self, start: ToolStart, record: CallRecord) -> Answer:
+        try:
+            if record.outward:
+                held = self.holds.judge([each.signature for each in record.outward])
+                if held is not None:
+                    if held.is_known:
+                        record = msgspec.structs.replace(record, answered=held.effect)
+                        self.holds.answered(held.effect)
+                    self._responses.refuse(start, record, held.text)
+                    return Answer(False, held.text)
+                record = self._outward.with_facts(record)
+            self._responses.intend(start, record)
+        except Unrecorded as error:
+            return Answer(False, f"{UNRECORDED}{error}")
+        except Exception as error:
+            self._progress.fail(error)
+            if record.outward:
+                return Answer(False, f"{UNRECORDED}{error}")
+        return Answer()
+
+    # -- shims -----------------------------------------------------------------------------------------------------
+
+    def shim(self, shim: Shim, perform: Callable[[], int]) -> tuple[str, int]:
+        """A program below the agent that may reach outside: why it is not run, or its exit code when it was."""
+        outward, words = self._outward.of_shim(shim), shim.words
+        if not outward:
+            return "", perform()
+        with self._lock:
+            if shim.sent_ns and time.monotonic_ns() - shim.sent_ns > SHIM_WAITS_NS:
+                return "outlast was asked too long ago; nobody waits for the answer any more", 0
+            call = self._calls.covers(each.signature for each in outward)
+            if not call:  # no call on record does this
+                call = f"{SHIM}{os.urandom(8).hex()}"
+                start = ToolStart(call, words[0], msgspec.Raw(b"null"))
+                below = self._calls.enclosing()
+                answer = self._judged(
+                    start, CallRecord(words[0], list(words), "", shim.cwd, outward, below=below)
+                )
+                if not answer.allowed:
+                    return answer.reason, 0
+        try:
+            code = perform()
+        except BaseException:
+            self._progress.guarded(partial(self._calls.program_killed, call))
+            raise
+        self._calls.program_ended(call, code, sure=all(each.sure for each in outward))
+        return "", code

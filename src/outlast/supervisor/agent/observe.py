@@ -1,0 +1,118 @@
+"""What an agent does, as events of its run: responses are beats, calls are effects. Told by transcript and hooks alike."""
+
+import time
+
+from outlast.agents import (
+    AgentEvent,
+    BatchEnd,
+    Response,
+    Session,
+    TaskEnd,
+    Text,
+    ToolEnd,
+    ToolStart,
+    UsageReport,
+)
+from outlast.core import values
+from outlast.supervisor.agent import hook_input
+from outlast.supervisor.agent.agent import Agent
+from outlast.supervisor.agent.calls import AgentCalls, CallRecord
+from outlast.supervisor.agent.follow import SessionFollower
+from outlast.supervisor.agent.outside import OutwardCalls
+from outlast.supervisor.agent.progress import AgentProgress
+from outlast.supervisor.agent.responses import Responses
+
+HOLD_S = 4.0  # less than a hook waits for an answer
+WAKING_S = 30.0  # after so long a sleep of ours, what hooks had to say meanwhile is caught up with
+
+
+class AgentObserver:
+    """Takes what is told of the agent. Its caller holds the lock of the beat in flight."""
+
+    def __init__(
+        self,
+        agent: Agent,
+        session: SessionFollower,
+        calls: AgentCalls,
+        responses: Responses,
+        progress: AgentProgress,
+        outward: OutwardCalls,
+    ) -> None:
+        self._agent, self._session, self._outward = agent, session, outward
+        self._calls, self._responses, self._progress = calls, responses, progress
+        self.hooked = (
+            "hooks" in agent.adapter.caps.intent
+        )  # whether a hook tells of each call before it is made
+        self._announced: dict[str, ToolStart] = {}  # calls that the transcript tells of, and no hook yet
+        self.answered = False  # whether its model has said anything in this attempt
+        self._looked_s = time.monotonic()
+        # When it was noticed that nobody had looked for long: we were stopped, or held up.
+        self._woke_s = -WAKING_S
+
+    def look(self) -> None:
+        """Take what the agent wrote since the last look."""
+        before_s, self._looked_s = self._looked_s, time.monotonic()
+        if self._looked_s - before_s > HOLD_S:
+            self._woke_s = self._looked_s
+        for event, is_result in self._session.news():
+            self.take(event)
+            if is_result and isinstance(event, ToolEnd):
+                self._responses.written(event.id)
+
+    def take(self, event: AgentEvent) -> None:
+        """Put on record what one event tells."""
+        match event:
+            case Session():
+                self._session.know(event)
+            case Response():
+                self.answered = True
+                self._responses.response(event)
+            case Text():
+                self._responses.text(event)
+            case ToolStart():
+                if self.hooked:
+                    self._announced[event.id] = event
+                elif not self._calls.knows(event.id):
+                    self._responses.intend(event, self.record_of(event, self._agent.cwd))
+            case ToolEnd():
+                self._take_missed(event)
+                if not event.ok and (ours := hook_input.OURS.search(event.output)):
+                    self._calls.not_done(event.id, ours[0])
+                self._calls.outcome(event)
+                self._progress.call_ended(event)
+            case TaskEnd():
+                self._calls.task_ended(event)
+            case BatchEnd():
+                if not event.lane:
+                    self._responses.end_batch()
+            case UsageReport() if self._agent.gate is None:
+                self._agent.run.meter.count(event.key, self._agent.pricing.cost(event))
+            case values.Window():
+                self._agent.run.meter.window(event)
+            case _:
+                pass
+
+    def announced(self, call: str) -> None:
+        """A hook tells of this call: the transcript need not."""
+        self._announced.pop(call, None)
+
+    def _take_missed(self, end: ToolEnd) -> None:
+        """A call that ended and that no hook told of before: it is on record now, and hooks are not counted on any more."""
+        start = self._announced.pop(end.id, None)
+        if start is None or self._calls.knows(end.id):
+            return
+        record = self.record_of(start, self._agent.cwd)
+        if not end.ok and (ours := hook_input.OURS.search(end.output)):
+            # Its hook ran, and had nobody to ask: it did not happen.
+            self._responses.refuse(start, record, ours[0])
+            return
+        self._responses.intend(start, record)
+        if not start.lane and self.hooked and time.monotonic() - self._woke_s > WAKING_S:
+            self.hooked = False
+            name = self._agent.adapter.name
+            self._agent.person.say(f"{name} does not run its hooks: calls are seen by shims, and afterwards")
+
+    def record_of(self, start: ToolStart, cwd: str) -> CallRecord:
+        """What the intent of a call holds."""
+        given = hook_input.decoded(start.input)
+        return CallRecord(start.name, given, start.lane, cwd, self._outward.of_tool(start.name, given, cwd))

@@ -1,0 +1,71 @@
+"""Whether an agent may go on: it goes round in circles, a person asked for a stop, its budget is spent, something failed."""
+
+from collections.abc import Callable
+from typing import Any
+
+from outlast.agents import ToolEnd, ToolStart
+from outlast.core import values
+from outlast.errors import AgentStopped
+from outlast.runs import inbox
+from outlast.runs.inbox import WAITING
+from outlast.supervisor.agent.agent import Agent
+from outlast.supervisor.agent.stall import STOPPED_AT, TOLD_AT, Stall
+from outlast.supervisor.lifecycle import Lifecycle
+
+
+class AgentProgress:
+    """Judges after each beat and each call. `failure` ends the attempt when the main thread sees it."""
+
+    def __init__(self, agent: Agent, lifecycle: Lifecycle) -> None:
+        self._agent, self._lifecycle = agent, lifecycle
+        self._stall = Stall(0 if agent.launch.interactive else agent.launch.stall)
+        self._inputs: dict[str, tuple[str, str]] = {}  # calls under way, by what they are
+        self._repeats = False
+        self.leaves = False  # a beat has ended since somebody asked for a stop
+        self.failure: BaseException | None = None
+
+    def beat_ended(self) -> None:
+        """Requests are looked up here, for the main thread may learn of one when the next call has begun."""
+        run = self._agent.run
+        self.leaves = self.leaves or inbox.asked_to_stop(run.journal) in WAITING
+        kept, save = run.files, run.state.last_save
+        if self._stall.beat(kept.tree_of(save) if kept is not None and save else ""):
+            self._stand_still(f"{self._agent.launch.stall} beats without anything new (--stall)")
+        stop = self._agent.budget.beat_ended()
+        if stop is not None:
+            self.fail(stop)
+        self._lifecycle.beat_ended()
+
+    def call_began(self, start: ToolStart) -> None:
+        """A call was let through, or is about to be."""
+        self._inputs[start.id] = (start.name, values.digest(bytes(start.input)))
+
+    def call_ended(self, end: ToolEnd) -> None:
+        """Whether the agent goes round in circles: told first, stopped then."""
+        call = self._inputs.pop(end.id, None)
+        if call is None:
+            return
+        count = self._stall.call(call, values.digest(end.output.encode(errors="replace")))
+        self._repeats = count == TOLD_AT
+        if count >= STOPPED_AT:
+            self._stand_still(f"{call[0]} was called {count} times with the same result")
+
+    def take_repeats(self) -> bool:
+        """Whether the call that just ended had been made often, with the same result; said once."""
+        repeats, self._repeats = self._repeats, False
+        return repeats
+
+    def _stand_still(self, why: str) -> None:
+        self.fail(AgentStopped(f"no progress: {why}", cause="stall"))
+
+    def fail(self, error: BaseException) -> None:
+        """End the attempt with this. The first one counts."""
+        if self.failure is None:
+            self.failure = error
+
+    def guarded(self, what: Callable[[], Any]) -> None:
+        """What goes wrong in it must not cost the agent its answer; it ends the attempt."""
+        try:
+            what()
+        except Exception as error:
+            self.fail(error)

@@ -1,0 +1,238 @@
+"""How an agent is started: for the first time, in its own session again, or in a fresh one that is told everything.
+
+Before a session is gone on with, its transcript is made whole and true: our copy brings back what a kill took, and every
+call that was cut off gets a result that says what is known of it.
+"""
+
+import hashlib
+from collections.abc import Iterator, Sequence
+from functools import partial, reduce
+from pathlib import Path
+
+import msgspec
+
+from outlast.agents import Adapter, AgentCommand, Ask, Cut, Session, ToolEnd, ToolStart, UsageReport, registry
+from outlast.core import events as ev, values
+from outlast.core.values import SessionMark
+from outlast.runs.engine.steps import append
+from outlast.supervisor.agent import (
+    background_calls,
+    interrupted_calls,
+    outside,
+    prompts,
+    reconcile,
+    sessions,
+)
+from outlast.supervisor.agent.agent import Agent
+from outlast.supervisor.agent.calls import SHIM
+from outlast.supervisor.agent.follow import SessionFollower
+from outlast.supervisor.agent.hooks import AgentHooks
+from outlast.supervisor.agent.observe import AgentObserver
+from outlast.supervisor.agent.outside import OutwardCalls
+from outlast.supervisor.agent.responses import Responses
+from outlast.supervisor.agent.transcripts import Mirror
+from outlast.supervisor.budget.pricing import Pricing
+from outlast.supervisor.launch.environment import SOCKET
+from outlast.supervisor.output.streams import piped
+
+
+def settle_left(agent: Agent, outward: OutwardCalls) -> list[Cut]:
+    """Find out about every call that an earlier attempt left without an outcome, before anything is held against it.
+
+    What the agent has to be told of those that ran in the background and were cut off with their attempt.
+    """
+    left = background_calls.left(agent.run)
+    interrupted_calls.settle(agent.run, outward.look)
+    return background_calls.cuts(agent.run, left, agent.settle_words)
+
+
+class AgentStart:
+    """Makes the command of one attempt."""
+
+    def __init__(
+        self,
+        agent: Agent,
+        outward: OutwardCalls,
+        session: SessionFollower,
+        observer: AgentObserver,
+        hooks: AgentHooks,
+        responses: Responses,
+        left: Sequence[Cut] = (),
+    ) -> None:
+        self._agent, self._run, self._adapter, self._outward = agent, agent.run, agent.adapter, outward
+        self._session, self._observer, self._hooks, self._responses = session, observer, hooks, responses
+        self._left = tuple(left)
+        self._before = sessions.last_ending(agent.run.journal)
+        self.begins_anew = False  # whether it is asked what it was asked at first, as that was typed or piped
+
+    def command(self, words: tuple[str, ...], environment: dict[str, str], mark: str) -> AgentCommand:
+        """How the agent is started. `environment` is given hooks and shims."""
+        ask = self._ask(words, environment, mark)
+        self._session.begin(ask)
+        if self._agent.gate is not None:
+            ask = self._agent.gate.routed(self._adapter, ask)
+        cuts = interrupted_calls.cuts(self._run, self._agent.settle_words)
+        command = self._resumed(ask, cuts) or self._fresh(ask, cuts)
+        if command.session:
+            self._session.know(Session(command.session))
+        self._say_limits(ask)
+        return command
+
+    def _ask(self, words: tuple[str, ...], environment: dict[str, str], mark: str) -> Ask:
+        agent, cwd = self._agent, Path(self._agent.cwd)
+        hook = outside.hook_words(environment[SOCKET], mark, self._adapter.name)
+        shims = agent.folder / outside.SHIMS
+        environment |= outside.with_shims(shims, environment, self._outward.known, environment[SOCKET], mark)
+        ask = Ask(
+            words=words, environment=environment, cwd=cwd, folder=agent.folder, hook=hook,
+            interactive=agent.launch.interactive,
+        )  # fmt: skip
+        agent.pricing.billing = self._adapter.billing(ask)
+        agent.pricing.model = self._adapter.model(words, environment, cwd)
+        return ask
+
+    def _say_limits(self, ask: Ask) -> None:
+        """What cannot be seen of this agent, or told to it, is said once."""
+        agent, has_gate = self._agent, self._agent.gate is not None
+        why = self._adapter.blind(ask)
+        if why:
+            self._observer.hooked = False
+            agent.person.say(f"calls are seen by shims and afterwards only: {why}")
+        agent.budget.can_tell = self._observer.hooked or has_gate
+        agent.budget.by_gateway = has_gate and not (self._observer.hooked and self._adapter.caps.tells)
+        if why := self._adapter.unkept(ask):
+            uncounted = "" if has_gate else "no tokens are counted, and "
+            agent.person.say(f"{why}: {uncounted}after a kill it begins anew")
+
+    # -- in its own session ----------------------------------------------------------------------------------------
+
+    def _resumed(self, ask: Ask, cuts: list[Cut]) -> AgentCommand | None:
+        """In the session that the last attempt left, if there is one and it can be gone on with."""
+        state, adapter, session = self._run.state, self._adapter, self._session
+        known = sessions.to_go_on_with(self._run.journal) if adapter.caps.resume else None
+        if known is None or state.session is None or known.agent != adapter.name:
+            return None
+        mirror = Mirror(self._agent.folder, adapter.name, known.session)
+        path = adapter.transcript(known.session, ask) or (Path(known.path) if known.path else None)
+        if sessions.is_new_here(self._run.journal):
+            path = adapter.place(known.session, ask) or path
+        if path is None and session.tells_calls:
+            return None  # it was killed before its session came to be
+        session.resume(mirror, known, path)
+        if path is not None:
+            left = self._rebuild(mirror, path, known, cuts)
+            if left is None:  # the session never came to be, or nothing of it can be trusted
+                session.forget()
+                return None
+            cuts = left
+        now = self._run.state.session  # what follows is the agent's own doing
+        session.record(now if now is not None and now.session == known.session else known)
+        prompt = prompts.resumed(
+            self._run.contract, *self._before, [*cuts, *self._left], interrupted_calls.settled(self._run),
+            self._agent.budget.wrap_up(),
+        )  # fmt: skip
+        if ask.interactive and (adapter.caps.mends or not cuts) and not self._left:
+            prompt = ""  # a person speaks first, and what was cut off is told by the transcript
+        return adapter.launch(msgspec.structs.replace(ask, session=mirror.mark, prompt=prompt))
+
+    def _rebuild(
+        self,
+        mirror: Mirror,
+        path: Path,
+        mark: SessionMark,
+        cuts: list[Cut],
+    ) -> list[Cut] | None:
+        """Make the transcript whole and true; the calls whose result it does not hold all the same."""
+        data, wrong = mirror.reconcile(path, mark)
+        if wrong:
+            how = "was made whole from our copy" if data else "cannot be gone on with"
+            self._agent.person.say(f"the agent's transcript {how}: {wrong}")
+        if not data:
+            return None
+        started, ended = _calls(self._adapter, data)
+        known = {each.id for each in cuts}
+        before, alone = reconcile.apart(self._run, mark.session, started, ended | known, is_whole=not wrong)
+        put, others = reconcile.unrecorded(
+            self._responses, alone, partial(self._observer.record_of, cwd=self._agent.cwd)
+        )
+        if put:
+            interrupted_calls.settle(self._run, self._outward.look)
+            self._hooks.read_holds()
+            cuts = reconcile.with_words(interrupted_calls.cuts(self._run, self._agent.settle_words), put)
+        lost = interrupted_calls.missing(self._run, cuts, ended) + others
+        self._count_surplus(mark, data)
+        inside = [each for each in lost if not each.id.startswith(SHIM)]
+        if self._adapter.caps.mends:
+            data = self._adapter.mend(data, [*before, *inside]) if before or inside else data
+        mirror.rebuild(path, data)
+        mirror.restore_beside(self._adapter.sidecars(path))
+        if self._adapter.caps.mends:
+            self._responses.end_now()  # what was cut off in it is told; the next response is another beat
+        return lost
+
+    def _count_surplus(self, mark: SessionMark, data: bytes) -> None:
+        """What was written since the last save point: its cost counts, be it of the beat in flight or of a person's turns."""
+        meter = self._run.meter
+        for event in _usage(self._adapter, data[mark.length :]):
+            meter.count(event.key, self._agent.pricing.cost(event))
+        meter.was_charged(self._run.state.open_spent)
+
+    # -- in a fresh one --------------------------------------------------------------------------------------------
+
+    def _fresh(self, ask: Ask, cuts: list[Cut]) -> AgentCommand:
+        state = self._run.state
+        if state.session is not None and state.session.agent != self._adapter.name:
+            self._charge_other(state.session, ask)
+        prompt = ""
+        if state.beats or cuts:
+            asked = self._adapter.prompt(ask.words) or piped(self._agent.folder.parent)
+            prompt = prompts.fresh(
+                self._run.context(), asked, [*cuts, *self._left], interrupted_calls.settled(self._run),
+                self._agent.budget.wrap_up(),
+            )  # fmt: skip
+        self.begins_anew = not prompt
+        command = self._adapter.launch(msgspec.structs.replace(ask, prompt=prompt))
+        assert command is not None, "an agent can always be started anew"
+        return command
+
+    def _charge_other(self, known: SessionMark, ask: Ask) -> None:
+        """Another agent worked before this one: what it spent since its last save point counts, once."""
+        other = registry.by_name(known.agent)
+        if other is None:
+            return
+        place = other.transcript(known.session, ask) or other.place(known.session, ask)
+        path = Path(known.path) if known.path else place
+        if path is None:
+            return
+        data, _ = Mirror(self._agent.folder, known.agent, known.session).reconcile(path, known)
+        pricing = Pricing(other.billing(ask))
+        spent = {event.key: pricing.cost(event) for event in _usage(other, data[known.length :])}
+        at, usage = self._run.journal.now(), reduce(values.Usage.plus, spent.values(), values.Usage())
+        usage = usage.minus(self._run.state.open_spent)  # what the end of its attempt is on record with
+        if not usage.tokens:
+            return
+        digest = hashlib.blake2b(data, digest_size=16).hexdigest()
+        mark = SessionMark(known.agent, known.session, str(path), len(data), digest)
+        key = f"{known.agent} {known.session}"
+        settled = ev.SpendSettled(at=at, key=key, usage=usage, source="transcript")
+        self._run.drive(append(settled, ev.SessionKnown(at=at, session=mark)))
+
+
+def _calls(adapter: Adapter, data: bytes) -> tuple[dict[str, ToolStart], set[str]]:
+    """The calls that a transcript tells of, and which of them have a result in it."""
+    started: dict[str, ToolStart] = {}
+    ended: set[str] = set()
+    for line in data.splitlines():
+        for event in adapter.parse(line):
+            if isinstance(event, ToolStart):
+                started[event.id] = event
+            elif isinstance(event, ToolEnd):
+                ended.add(event.id)
+    return started, ended
+
+
+def _usage(adapter: Adapter, data: bytes) -> Iterator[UsageReport]:
+    for line in data.splitlines():
+        for event in adapter.parse(line):
+            if isinstance(event, UsageReport):
+                yield event

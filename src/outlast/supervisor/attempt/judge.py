@@ -1,0 +1,95 @@
+"""Why a command ended, and what that means for its run: done, or the error that says how it is gone on with."""
+
+import os
+import signal
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from outlast.agents import OWN_LIMITS, Final
+from outlast.core import restarts
+from outlast.core.state import RunState
+from outlast.errors import AgentStopped
+from outlast.processes.cause_of_death import Death, OomMark, of_status
+from outlast.supervisor.launch.launch import Launch
+
+if TYPE_CHECKING:
+    from outlast.supervisor.agent.attempt import AgentAttempt
+    from outlast.supervisor.budget.gateway import Gate
+
+
+class Ended(msgspec.Struct, frozen=True, kw_only=True):
+    """How the command of an attempt ended. `final` is what an agent, or its gateway, said of it."""
+
+    death: Death
+    final: Final | None = None
+    closed: str = ""  # why nobody reads its standard output any more
+
+    @property
+    def is_done(self) -> bool:
+        """Whether it ended well."""
+        return self.death.cause == "done"
+
+
+def ending_of(
+    status: int,
+    tail: bytes,
+    closed: str,
+    launch: Launch,
+    oom: OomMark,
+    agent: "AgentAttempt | None",
+    gate: "Gate | None",
+) -> Ended:
+    """By its wait status, and by what is known of it: an agent's exit code says little, some exit with 0 after a failure."""
+    if not os.WIFEXITED(status):
+        return Ended(death=of_status(status, oom=oom), closed=closed)
+    code = os.WEXITSTATUS(status)
+    if agent is not None:
+        if launch.interactive and code == 0:  # whatever its last words were, a person read them
+            agent.look()
+            return Ended(death=Death("done", "left by the person at the terminal", 0, None), closed=closed)
+        final = agent.judge(code, tail)
+        final = gate.judged(final) if gate is not None else final
+        return Ended(death=_death(final, code), final=final, closed=closed)
+    if gate is not None:
+        final = gate.judged(Final("done" if code == 0 else "crashed"))
+        if final.ending not in ("done", "crashed"):
+            return Ended(death=_death(final, code), final=final, closed=closed)
+    if code == 0:
+        return Ended(death=Death("done", "exited with 0", 0, None), closed=closed)
+    return Ended(death=of_status(status, oom=oom), closed=closed)
+
+
+def _death(final: Final, code: int) -> Death:
+    said = final.text or ("exited with 0" if final.ending == "done" else final.ending)
+    if final.ending in OWN_LIMITS:
+        said = f"{OWN_LIMITS[final.ending]}: {said}"
+    return Death(final.cause, f"{said} (exit code {code})" if code else said, code, None)
+
+
+def stopped(ended: Ended, launch: Launch, state: RunState, *, progress: bool, faults: str) -> AgentStopped:
+    """The error for an end that is not done.
+
+    Not started again is an interactive command, whose end the person saw, one that nobody listens to, and one whose words
+    its agent does not understand. `faults`: what went wrong in the gateway.
+    """
+    death, final = ended.death, ended.final
+    wanted = launch.interactive or bool(ended.closed) or (final is not None and final.ending == "unusable")
+    cause, reset_at = death.cause, final.reset_at if final is not None else None
+    if final is not None and final.ending == "rate_limit":
+        goes_on = progress or (state.attempt is not None and state.beats > state.attempt.beats)
+        cause, reset_at = restarts.rate_limited(reset_at, datetime.now(UTC), state.past, progress=goes_on)
+    error = AgentStopped(
+        death.evidence + (f"; the gateway failed: {faults}" if faults else ""),
+        cause=cause,
+        exit_code=death.exit_code,
+        progress=progress,
+        wanted=wanted,
+        reset_at=reset_at,
+    )
+    if ended.closed:
+        error.exit_code = 128 + signal.SIGPIPE
+    elif wanted and death.signal is not None:
+        error.exit_code = 128 + death.signal
+    return error

@@ -1,0 +1,56 @@
+"""The processes of one attempt: found by descent and by the run's mark, stopped with grace, frozen and thawed."""
+
+import contextlib
+import os
+import signal
+from collections.abc import Callable, Iterable, Iterator
+
+from outlast.processes import proc, reap
+from outlast.runs.engine.run import RunEngine
+from outlast.supervisor.guardian.signals import StopSignals
+from outlast.supervisor.person import Person
+from outlast.workspace.git import command
+
+
+class AttemptProcesses:
+    """`search` finds all of them, as they are now. A second signal to us ends the grace; a third changes nothing."""
+
+    def __init__(
+        self,
+        run: RunEngine,
+        person: Person,
+        search: Callable[[], Iterable[proc.Proc]],
+        signals: StopSignals | None = None,
+    ) -> None:
+        self._run, self._person, self._search, self._signals = run, person, search, signals
+
+    def stop(self, grace_s: float) -> None:
+        """Stop everything of the attempt. What cannot be stopped is on record.
+
+        Never with SIGINT: Claude Code and Gemini exit 0 then and say that the call under way was rejected, Codex writes
+        that the user interrupted it on purpose, aider only asks whether to go on.
+        """
+        reaped = reap.stop(self._search, first=signal.SIGTERM, grace_s=grace_s, on_wait=self._is_hurried)
+        for name in reaped.escaped:
+            self._person.warn(
+                self._run, f"escaped {name}"[:100], f"{name} of the attempt could not be stopped"
+            )
+
+    def _is_hurried(self) -> bool:
+        if self._signals is None:
+            return False
+        self._signals.listen()
+        return len(self._signals.got) > 1
+
+    def send(self, number: int) -> None:
+        """A signal to each of them."""
+        for there in self._search():
+            with contextlib.suppress(OSError):
+                os.kill(there.pid, number)
+
+
+def below_us(run: RunEngine) -> Iterator[proc.Proc]:
+    """All below this process but what works for ourselves, with or without a mark."""
+    for there in reap.search(run.id, roots=[os.getpid()], spare={os.getppid()}):
+        if proc.environ_value(there.pid, command.HELPER.encode()) is None:
+            yield there

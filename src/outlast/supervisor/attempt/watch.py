@@ -1,0 +1,119 @@
+"""Watching a command until it has ended, or something wants it to stop first."""
+
+import contextlib
+import os
+import signal
+import time
+from typing import TYPE_CHECKING, NoReturn
+
+from outlast.processes import spawn
+from outlast.runs.engine.run import RunEngine
+from outlast.supervisor.attempt import progress
+from outlast.supervisor.attempt.command import Place
+from outlast.supervisor.attempt.processes import AttemptProcesses
+from outlast.supervisor.attempt.stop import Stopper, stopped_by
+from outlast.supervisor.budget.enforce import BudgetWatch
+from outlast.supervisor.guardian.link import GuardianMessage
+from outlast.supervisor.guardian.signals import Signalled, StopSignals
+from outlast.supervisor.output.streams import OnTerminal, Streams
+from outlast.supervisor.person import Person
+
+if TYPE_CHECKING:
+    from outlast.supervisor.agent.attempt import AgentAttempt
+    from outlast.supervisor.budget.gateway import Gate
+
+
+class Watch:
+    """Looks, at each tick and each word of the guardian, at everything that may end an attempt."""
+
+    def __init__(
+        self,
+        run: RunEngine,
+        place: Place,
+        person: Person,
+        signals: StopSignals,
+        processes: AttemptProcesses,
+        stopper: Stopper,
+        budget: BudgetWatch,
+        agent: "AgentAttempt | None",
+        gate: "Gate | None",
+        *,
+        point: str,
+    ) -> None:
+        self._run, self._place, self._person = run, place, person
+        self._signals, self._processes, self._stopper = signals, processes, stopper
+        self._budget, self._agent, self._gate = budget, agent, gate
+        self._point = point  # the save that the attempt began from
+        self._named_idle = False
+
+    def until_ended(self, child: spawn.Child, streams: Streams | OnTerminal) -> int:
+        """The command's wait status. Raises AgentStopped, or what could not be recorded, when it is stopped first."""
+        while True:
+            self._signals.wait(streams.tick_s, child)
+            for what in self._signals.others():
+                self._pass_on(what, child, streams)
+            spawn.reap_orphans(mine=(child.pid,))
+            status = child.wait_status(stops=True)
+            if status is not None and not os.WIFSTOPPED(status) and not os.WIFCONTINUED(status):
+                return status
+            if status is not None and os.WIFSTOPPED(status) and isinstance(streams, OnTerminal):
+                streams.suspended()
+                self._signals.link.say(GuardianMessage(what="stopped"))
+            self._look()
+
+    def _look(self) -> None:
+        """What may end the attempt, in the order in which it counts."""
+        if self._signals.got:
+            self._interrupt(self._signals.got[0])
+        if self._agent is not None:
+            self._agent.look()
+            if self._agent.failure is not None:
+                self._end(self._agent.failure)
+        self._stopper.check()
+        self._stopper.take_requests(self._agent.rests if self._agent is not None else None)
+        self._look_at_budget()
+        self._name_idleness()
+
+    def _look_at_budget(self) -> None:
+        """What time alone brings, and a beat that costs more than there is, ends the attempt."""
+        settled = self._gate is not None and self._gate.settle()
+        stop = self._budget.beat_ended() if settled else self._budget.tick()
+        if stop is not None:
+            self._end(stop)
+
+    def _end(self, error: BaseException) -> NoReturn:
+        self.note_unseen_cost()
+        self._stopper.end_with(error)
+
+    def _interrupt(self, why: Signalled) -> NoReturn:
+        """Somebody wants an end."""
+        self._person.say(f"{why.evidence}: saving and stopping")
+        self.note_unseen_cost()
+        self._stopper.stop(f"signal: {why.evidence}")
+        found = progress.has_progress(self._run.files, self._place.folder, self._point)
+        raise stopped_by(why, progress=found)
+
+    def note_unseen_cost(self) -> None:
+        """Before an agent is stopped, and after it died of a signal: what its model was answering is paid for."""
+        if self._agent is not None and self._gate is None:
+            self._run.meter.is_cut = self._agent.is_asking()
+
+    def _pass_on(self, what: str, child: spawn.Child, streams: Streams | OnTerminal) -> None:
+        """The job was stopped with Ctrl-Z, or goes on: the command with it, also one that has no terminal."""
+        if isinstance(streams, OnTerminal):
+            if what == "continue":
+                streams.goes_on(child.pid)
+        elif what in ("freeze", "continue"):
+            self._processes.send(signal.SIGSTOP if what == "freeze" else signal.SIGCONT)
+
+    def _name_idleness(self) -> None:
+        """Say once that a command has printed nothing for long: it may hang, or think."""
+        limit_s = self._run.settings["idle_s"]
+        if self._named_idle or not limit_s:
+            return
+        with contextlib.suppress(OSError):
+            idle_s = time.time() - self._place.log.stat().st_mtime
+            if idle_s > limit_s:
+                self._named_idle = True
+                text = f"nothing was printed for {idle_s / 60:.0f} min"
+                self._person.warn(self._run, f"idle {self._place.number}", text)

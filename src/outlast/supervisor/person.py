@@ -1,0 +1,45 @@
+"""Talking to the person behind a run: a line on the terminal, a warning on record, a notification."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Protocol
+
+from outlast.core import events as ev
+from outlast.runs.engine.run import RunEngine
+from outlast.runs.engine.steps import append
+from outlast.supervisor import notify
+
+
+class Wipes(Protocol):
+    """A status line at the end of the terminal."""
+
+    def wipe(self) -> None: ...
+
+
+class Person:
+    """Whoever reads what outlast says. `write` prints one line."""
+
+    def __init__(self, write: Callable[[str], None]) -> None:
+        self._write = write
+        self.line: Wipes | None = None  # wiped before each line
+
+    def say(self, text: str) -> None:
+        """One line on the terminal."""
+        if self.line is not None:
+            self.line.wipe()
+        self._write(text)
+
+    def warn(self, run: RunEngine, level: str, text: str) -> None:
+        """One line on the terminal, and on record under `level`."""
+        self.say(text)
+        run.drive(append(ev.Warned(at=run.journal.now(), level=level, text=text)))
+
+    def tell(self, run: RunEngine, folder: Path, what: str, why: str = "") -> None:
+        """One line on the terminal, and a notification where `what` is worth one."""
+        self.say(f"{what}: {why}" if why else what)
+        self.notify(run, folder, what, why)
+
+    def notify(self, run: RunEngine, folder: Path, what: str, why: str) -> None:
+        """Only the notification. What its command prints goes to the run's `folder`."""
+        if what in notify.KINDS:
+            notify.send(run.settings["notify"], notify.Notice.of(what, why, run.state), folder)
