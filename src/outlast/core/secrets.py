@@ -1,13 +1,17 @@
 """What looks like a secret in a text, by rules that are data, and the text without it. Pure.
 
-The rules know shapes, not meanings: a password that stands alone looks like any other word. Each pattern takes time
-in proportion to the text: a literal beginning, then one run of characters, and nothing after it to go back for.
+The rules know shapes, not meanings: a password that stands alone looks like any other word. Three kinds of rules are
+applied one after the other: by what stands around a secret, by the format of the token itself (`secret_formats`), and
+by the name that it is given. Each pattern takes time in proportion to the text: a literal beginning, then runs of
+characters with a limit or with nothing after them to go back for.
 """
 
 import re
 from functools import cache, partial
 
 import msgspec
+
+from outlast.core.secret_formats import FORMATS, SERVICES
 
 MARK = "[masked:{}]"
 
@@ -28,9 +32,14 @@ _UNMASKED = r"(?!\[masked:)"
 RULES = (
     Rule(
         "private key",
-        r"-----BEGIN (?:[A-Z0-9]{1,20} ){0,3}PRIVATE KEY-----(?s:.*?)"
-        r"(?:-----END (?:[A-Z0-9]{1,20} ){0,3}PRIVATE KEY-----|\Z)",  # one that is cut off is as secret
+        r"-----? ?BEGIN[ A-Z0-9_-]{0,60}PRIVATE KEY(?: BLOCK)? ?-----?(?s:.*?)"
+        r"(?:-----? ?END[ A-Z0-9_-]{0,60}PRIVATE KEY(?: BLOCK)? ?-----?|\Z)",  # one that is cut off is as secret
         ("private key",),
+    ),
+    Rule(
+        "private key",  # PuTTY's
+        r"PuTTY-User-Key-File-[0-9]:(?s:.*?)(?:Private-MAC: [0-9a-f]{1,128}|\Z)",
+        ("putty-user-key-file",),
     ),
     Rule(
         "authorization",
@@ -56,23 +65,64 @@ RULES = (
         ("password=", "passwd=", "pwd=", "secret=", "token=", "api_key=", "apikey="),
     ),
     Rule(
-        "GitHub token",
-        rf"{_WORD_BEFORE}(?:gh[pousr]_[A-Za-z0-9]{{36,}}|github_pat_[A-Za-z0-9_]{{22,}})",
-        ("ghp_", "gho_", "ghu_", "ghs_", "ghr_", "github_pat_"),
+        "password of a command",
+        rf"curl(?<![A-Za-z0-9_]curl)\s[^\n]{{0,160}}?(?<=\s)(?:-u|--user)[= ]\s{{0,4}}[\"']?[^\s:\"']{{1,64}}:"
+        rf"(?P<secret>{_UNMASKED}[^\s\"']{{3,256}})",
+        ("curl",),
     ),
-    Rule("GitLab token", rf"{_WORD_BEFORE}glpat-[A-Za-z0-9_-]{{20,}}", ("glpat-",)),
-    Rule("Anthropic key", rf"{_WORD_BEFORE}sk-ant-[A-Za-z0-9_-]{{20,}}", ("sk-ant-",)),
     Rule(
-        "API key",
-        rf"{_WORD_BEFORE}sk-(?:(?:proj|svcacct|admin|or)-[A-Za-z0-9_-]{{20,}}|[A-Za-z0-9]{{20,}})",
-        ("sk-",),
+        "password in a configuration",  # NuGet's
+        rf"(?i:<add\s{{1,8}}key=\"(?:cleartext)?password\"\s{{1,8}}value=\")(?P<secret>{_UNMASKED}[^\"\n]{{1,256}})",
+        ("<add",),
     ),
-    Rule("Slack token", rf"{_WORD_BEFORE}xox[abeoprs]-[A-Za-z0-9-]{{10,}}", ("xox",)),
-    Rule("AWS key", rf"{_WORD_BEFORE}(?:AKIA|ASIA)[A-Z0-9]{{16}}(?![A-Za-z0-9])", ("akia", "asia")),
-    Rule("Google key", rf"{_WORD_BEFORE}AIza[A-Za-z0-9_-]{{35}}", ("aiza",)),
-    Rule("npm token", rf"{_WORD_BEFORE}npm_[A-Za-z0-9]{{36,}}", ("npm_",)),
-    Rule("Hugging Face token", rf"{_WORD_BEFORE}hf_[A-Za-z0-9]{{30,}}", ("hf_",)),
+    Rule(
+        "Freemius key",
+        r"secret_key[\"']\s{0,8}=>\s{0,8}[\"'](?P<secret>sk_[^\s\"']{20,64})",
+        ("secret_key",),
+    ),
+    Rule(
+        "Kubernetes secret",
+        r"kind:(?<![A-Za-z]kind:)[ \t]{0,8}[\"']?Secret\b(?s:.{0,400}?)\n(?:stringD|d)ata:[ \t]{0,8}\n"
+        rf"(?P<secret>(?:[ \t]{{1,16}}{_UNMASKED}[^\n]{{1,65536}}(?:\n|\Z))++)",
+        ("secret",),
+    ),
+    Rule(
+        "Kubernetes secret",  # as kubectl prints it, in the order of the alphabet
+        rf"\n(?:stringD|d)ata:[ \t]{{0,8}}\n(?P<secret>(?:[ \t]{{1,16}}{_UNMASKED}[^\n]{{1,65536}}\n)++)"
+        r"(?=kind:[ \t]{0,8}[\"']?Secret\b)",
+        ("secret",),
+    ),
 )
+NAMED_RULES = (
+    Rule(
+        "Sidekiq secret",
+        r"CONTRIBSYS__COM[\"']?\s{0,3}[=:]\s{0,3}[\"']?(?P<secret>[0-9a-f]{8}:[0-9a-f]{8})",
+        ("contribsys",),
+    ),
+    Rule(
+        "password",
+        rf"(?i:(?:password|passwd|passphrase|pwd)[\"']?\s{{0,3}}(?:=>|:=|=|:)\s{{0,3}})"
+        rf"(?P<quote>[\"'])(?P<secret>{_UNMASKED}[^\s\"'$<>{{}}]{{6,128}})(?P=quote)",
+        ("passw", "passphrase", "pwd"),
+    ),
+    Rule(
+        "password",
+        rf"(?:PASSWORD|PASSWD|PASSPHRASE)=(?P<secret>{_UNMASKED}[^\s\"'$<>{{}}(]{{6,128}})",
+        ("passw", "passphrase"),
+    ),
+)
+# What is given to a name, and of the text before it the name. Whether it is a secret, both together say.
+_GIVEN = re.compile(r"(?:=>|:=|[=:])\s{0,3}[\"'`]?(?P<secret>[A-Za-z0-9_=+/.~-]{14,512}+)(?![A-Za-z0-9_(\[])")
+_NAME_CHARS = 80
+_NAME = re.compile(r"[A-Za-z0-9_.-]{1,64}(?=[\"'`]?\]?\s{0,3}\Z)")
+_OF_SERVICE = re.compile(rf"(?<![A-Za-z0-9])(?i:{'|'.join(SERVICES)})(?![a-z])")
+_OF_SECRET = re.compile(
+    r"(?i)(?:(?:api|access|account|auth|client|consumer|encryption|master|private|secret|service|shared|signing|app)"
+    r"[_.-]?(?:key|token|secret|pass)|auth|token|secret|credentials?)\Z"
+)
+_PLAIN = re.compile(r"[A-Za-z0-9_=-]{14,80}")
+# Where a token can be: each has as many characters without a blank.
+_LONG = re.compile(r"(?<![A-Za-z0-9_])[A-Za-z0-9_][A-Za-z0-9_.~+/=%|:@-]{13,}")
 
 # A string in JSON, and whether it names a field.
 _STRING = re.compile(rb'("[^"\\]*(?:\\.[^"\\]*)*")(\s*:)?')
@@ -81,21 +131,76 @@ NONE: Names = frozenset()
 
 
 @cache
-def _compiled() -> tuple[tuple[Rule, re.Pattern[str]], ...]:
-    return tuple((rule, re.compile(rule.pattern)) for rule in RULES)
+def _compiled(rules: tuple[Rule, ...]) -> tuple[tuple[Rule, re.Pattern[str]], ...]:
+    return tuple((rule, re.compile(rule.pattern)) for rule in rules)
+
+
+@cache
+def _formats() -> tuple[re.Pattern[str], dict[str, str]]:
+    """All formats as one pattern, by their first letters, and what each is called by the empty group at its end."""
+    named: dict[str, str] = {}
+    branches: dict[str, list[str]] = {}
+    for form in FORMATS:
+        for start in form.starts or ("",):
+            group = f"f{len(named)}"
+            named[group] = form.name
+            rest = form.rest.replace("?P<secret>", f"?P<s{group}>")
+            branches.setdefault(start[:1], []).append(f"{re.escape(start[1:])}{rest}(?P<{group}>)")
+    by_letter = [f"{letter}(?:{'|'.join(some)})" for letter, some in branches.items()]
+    return re.compile(f"{_WORD_BEFORE}(?:{'|'.join(by_letter)})"), named
 
 
 def mask(text: str) -> tuple[str, Names]:
     """The text with every secret in it replaced by a mark that says of which kind it was, and these kinds."""
     found: set[str] = set()
+    text = _by_rules(RULES, text, found)
+    text = _LONG.sub(partial(_tokens, found), text)
+    text = _GIVEN.sub(partial(_named, found), text)
+    return _by_rules(NAMED_RULES, text, found), frozenset(found)
+
+
+def _by_rules(rules: tuple[Rule, ...], text: str, found: set[str]) -> str:
     lower = text.lower()
-    for rule, pattern in _compiled():
+    for rule, pattern in _compiled(rules):
         if not any(hint in lower for hint in rule.hints):
             continue
         text, count = pattern.subn(partial(_marked, MARK.format(rule.name)), text)
         if count:
             found.add(rule.name)
-    return text, frozenset(found)
+    return text
+
+
+def _tokens(found: set[str], match: re.Match[str]) -> str:
+    """A long word without the tokens in it."""
+    pattern, named = _formats()
+
+    def marked(token: re.Match[str]) -> str:
+        group = token.lastgroup
+        assert group is not None, "each format has a group at its end"
+        found.add(named[group])
+        secret = f"s{group}" if f"s{group}" in pattern.groupindex else 0
+        start, end = token.start(secret) - token.start(), token.end(secret) - token.start()
+        return token[0][:start] + MARK.format(named[group]) + token[0][end:]
+
+    return pattern.sub(marked, match[0])
+
+
+def _named(found: set[str], match: re.Match[str]) -> str:
+    """What is given to a name, masked where the name says that it is a secret and the value looks random."""
+    value = match["secret"]
+    if not any(char.isdigit() for char in value) or not any(char.isalpha() for char in value):
+        return match[0]
+    name = _NAME.search(match.string, max(0, match.start() - _NAME_CHARS), match.start())
+    if name is None:
+        return match[0]
+    if _OF_SERVICE.search(name[0]) and (_PLAIN.fullmatch(value) or 80 <= len(value) <= 90):
+        kind = "key of a service"
+    elif len(value) >= 16 and _OF_SECRET.search(name[0]):
+        kind = "secret by its name"
+    else:
+        return match[0]
+    found.add(kind)
+    return match[0].removesuffix(value) + MARK.format(kind)
 
 
 def _marked(mark: str, match: re.Match[str]) -> str:
