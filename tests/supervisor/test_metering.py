@@ -68,6 +68,6 @@ def test_on_a_subscription_and_without_tokens_no_bill_counts() -> None:
     pricing, meter = told(MODEL, 1_000)
     meter.billing = "subscription"
     pricing.settle(bill(1_000, 99), meter)
-    Meter("api").settle(bill(0, 99), meter)
-    Meter("api").settle((), meter)
+    Pricing("api").settle(bill(0, 99), meter)
+    Pricing("api").settle((), meter)
     assert BILL not in meter._known
