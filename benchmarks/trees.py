@@ -146,9 +146,10 @@ class Scanning(Way):
     watches = False
 
     def ready(self) -> None:
+        from outlast.store.local import Local
         from outlast.workspace.capture.saver import Saver
 
-        self.saver = Saver(self.folder, self.folder.with_name(self.folder.name + "-state"))
+        self.saver = Saver(self.folder, Local(self.folder.with_name(self.folder.name + "-state")))
         if self.watches:
             self.saver.watch()
         self.save([])

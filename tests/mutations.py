@@ -383,7 +383,7 @@ MUTANTS = (
     Mutant(
         "a rewind that is killed forgets what a person changed",
         "runs/files.py",
-        "            leaving.note(private, plan)\n",
+        "            files_notes.note(private, plan)\n",
         "",
         (
             "tests/runs/test_files.py::test_killed_while_it_rewinds_the_next_one_still_knows_what_a_person_changed",
@@ -392,7 +392,7 @@ MUTANTS = (
     Mutant(
         "a workspace half filled counts as whole",
         "runs/files.py",
-        "        leaving.note(private, Recreating(self._run, commit, tip))\n",
+        "        files_notes.note(private, Recreating(self._run, commit, tip))\n",
         "",
         ("tests/runs/test_files.py::test_killed_while_a_lost_workspace_is_filled_the_next_one_fills_it",),
     ),
@@ -407,7 +407,7 @@ MUTANTS = (
     Mutant(
         "a guardian that leaves without cleaning up",
         "supervisor/guardian/guardian.py",
-        "            guarding.clean_up(self._charge, spare={os.getpid()}, why=word.why, wanted=word.wanted)\n",
+        "            lock.clean_up(self._charge, spare={os.getpid()}, why=word.why, wanted=word.wanted)\n",
         "            pass\n",
         (
             f"{SUPERVISOR}/test_killed.py::test_the_guardian_of_a_dead_supervisor_stops_the_agent_and_saves_before_it_leaves",
@@ -416,8 +416,8 @@ MUTANTS = (
     Mutant(
         "a start that does not stop what an earlier attempt left",
         "supervisor/attempt/before.py",
-        "    reaped = reaping.stop(found, first=signal.SIGTERM, grace_s=REAP_GRACE_S)\n",
-        "    reaped = reaping.Reaped()\n",
+        "    reaped = reap.stop(found, first=signal.SIGTERM, grace_s=REAP_GRACE_S)\n",
+        "    reaped = reap.Reaped()\n",
         (
             f"{SUPERVISOR}/test_killed.py::test_killed_in_any_combination_the_next_start_goes_on[guardian+supervisor]",
         ),
@@ -425,7 +425,7 @@ MUTANTS = (
     Mutant(
         "a start that does not wait for the guardian",
         "supervisor/attempt/before.py",
-        "    guarding.wait_for_other(root, run.id, mine=guardian)\n",
+        "    lock.wait_for_other(local, run.id, mine=guardian)\n",
         "",
         (
             f"{SUPERVISOR}/test_killed.py::test_a_guardian_that_does_not_come_to_an_end_is_killed_and_its_work_done",
@@ -433,8 +433,8 @@ MUTANTS = (
     ),
     Mutant(
         "a second signal that does not hurry",
-        "supervisor/attempt/attempt.py",
-        "grace_s=grace_s, on_wait=hurried)",
+        "supervisor/attempt/processes.py",
+        "grace_s=grace_s, on_wait=self._is_hurried)",
         "grace_s=grace_s)",
         (f"{SUPERVISOR}/test_signals.py::test_a_second_signal_hurries_and_a_third_changes_nothing",),
     ),

@@ -49,37 +49,37 @@ MUTANTS = (
     ),
     Mutant(
         "a verdict before the intent",
-        "supervisor/agent/minder.py",
-        "            self.calls.intend(start, told)\n        except",
+        "supervisor/agent/hooks.py",
+        "            self._responses.intend(start, record)\n        except",
         "            pass\n        except",
         (f"{MINDING}::test_a_call_is_on_record_when_its_hook_is_answered[claude]",),
     ),
     Mutant(
         "a call that is allowed although it could not be recorded",
-        "supervisor/agent/minder.py",
-        "            self._fail(error)\n            if told.outward:\n",
-        "            self._fail(error)\n            if False:\n",
+        "supervisor/agent/hooks.py",
+        "            self._progress.fail(error)\n            if record.outward:\n",
+        "            self._progress.fail(error)\n            if False:\n",
         (f"{MINDING}::test_what_cannot_be_put_on_record_does_not_happen_outside[claude]",),
     ),
     Mutant(
         "a hook input that nobody can read, passed",
-        "supervisor/agent/minder.py",
-        "        if not hooked.is_understood(hook, data):\n",
+        "supervisor/agent/hooks.py",
+        "        if not hook_input.is_understood(hook, data):\n",
         "        if False:\n",
         (f"{MINDING}::test_an_input_that_cannot_be_read_is_no_leave_to_act",),
     ),
     Mutant(
         "another call under the id of one under way",
         "supervisor/agent/calls.py",
-        "                if {each.signature for each in told.outward} <= set(opened.recorded):\n",
-        "                if True:\n",
+        "            if {each.signature for each in record.outward} <= set(opened.recorded):\n",
+        "            if True:\n",
         (f"{MINDING}::test_the_id_of_a_call_under_way_lets_no_other_one_through",),
     ),
     Mutant(
         "two calls of one name, recorded once",
-        "supervisor/agent/calls.py",
-        "            key = self._key(start.id)\n            told =",
-        "            key = self._key(start.id)\n            if key != start.id:\n                return\n            told =",
+        "supervisor/agent/responses.py",
+        "            self._calls.intend(start.id, record)\n",
+        "            if self._calls.knows(start.id):\n                return\n            self._calls.intend(start.id, record)\n",
         (
             f"{MINDING}::test_a_call_made_twice_is_on_record_twice_also_where_an_agent_names_both_alike",
             f"{MINDING}::test_what_did_not_happen_may_be_done_and_is_on_record_again[gemini]",
@@ -137,8 +137,8 @@ MUTANTS = (
     Mutant(
         "a server's refusal, taken for done",
         "supervisor/agent/calls.py",
-        "            if opened.waits == 0 and not opened.signatures and opened.sure:\n",
-        "            if opened.waits == 0 and not opened.signatures:\n",
+        "            if code == 0 and opened.waits == 0 and not opened.unseen and opened.sure:\n",
+        "            if code == 0 and opened.waits == 0 and not opened.unseen:\n",
         (f"{SHIMMED}::test_whether_a_server_accepted_is_not_known_by_the_exit_code_of_curl",),
     ),
     Mutant(
@@ -151,7 +151,7 @@ MUTANTS = (
     Mutant(
         "a transcript that is not copied",
         "supervisor/agent/transcripts.py",
-        "            files.append_durably(self._copy, data, at=self.length)\n",
+        "            durable.append_durably(self._copy, data, at=self.length)\n",
         "            pass\n",
         (
             f"{TRANSCRIPTS}::test_only_whole_lines_are_read_and_each_once",
@@ -167,7 +167,7 @@ MUTANTS = (
     ),
     Mutant(
         "a cut call whose model is told nothing",
-        "supervisor/agent/minder.py",
+        "supervisor/agent/start.py",
         "self._adapter.mend(data, [*before, *inside]) if before or inside else data",
         "data",
         (f"{MINDING}::test_the_transcript_is_mended_with_the_truth_about_the_call_that_was_cut_off",),
@@ -192,7 +192,7 @@ MUTANTS = (
     Mutant(
         "a damaged copy that is trusted",
         "supervisor/agent/transcripts.py",
-        "        if mark is not None and not copies.is_as(mark, ours):\n",
+        "        if mark is not None and not sessions.is_as(mark, ours):\n",
         "        if False:\n",
         (f"{TRANSCRIPTS}::test_a_copy_that_is_not_what_its_mark_says_makes_nothing_whole",),
     ),
@@ -236,8 +236,8 @@ MUTANTS = (
     ),
     Mutant(
         "what a resume needs besides, not kept",
-        "supervisor/agent/minder.py",
-        "        mirror.keep_beside(self._adapter.sidecars(mirror.path))\n",
+        "supervisor/agent/follow.py",
+        "        mirror.keep_beside(agent.adapter.sidecars(mirror.path))\n",
         "",
         (f"{SESSIONS}::test_what_a_resume_needs_besides_comes_back_with_the_transcript",),
     ),
@@ -245,8 +245,8 @@ MUTANTS = (
     Mutant(
         "a program that runs on and keeps a beat from ending",
         "supervisor/agent/calls.py",
-        "        return any(not call.startswith(SHIM) for call in self._open)\n",
-        "        return bool(self._open)\n",
+        "        return any(not each.by_shim and not each.background for each in self._calls.values())\n",
+        "        return any(not each.background for each in self._calls.values())\n",
         (
             f"{KEPT}::test_beats_end_and_are_counted_while_a_program_runs_that_only_a_shim_saw",
             f"{KEPT}::test_no_program_that_runs_on_gets_an_agent_past_its_budget",
@@ -254,15 +254,15 @@ MUTANTS = (
     ),
     Mutant(
         "a beat that waits for the transcript to tell of a shim",
-        "supervisor/agent/calls.py",
-        "not told.lane and not call.startswith(SHIM):\n",
-        "not told.lane:\n",
+        "supervisor/agent/responses.py",
+        "not record.lane and not call.startswith(SHIM):\n",
+        "not record.lane:\n",
         (f"{KEPT}::test_beats_end_and_are_counted_while_a_program_runs_that_only_a_shim_saw",),
     ),
     Mutant(
         "a program that was killed, still thought to run",
-        "supervisor/agent/minder.py",
-        "            self._guarded(partial(self.calls.shim_gone, call))\n",
+        "supervisor/agent/hooks.py",
+        "            self._progress.guarded(partial(self._calls.program_killed, call))\n",
         "            pass\n",
         (
             f"{SHIMMED}::test_what_a_program_was_killed_in_is_held_in_the_same_attempt",
@@ -272,22 +272,22 @@ MUTANTS = (
     Mutant(
         "a call whose program was killed, taken at its word",
         "supervisor/agent/calls.py",
-        "        if self._open[end.id].lost:\n",
+        "        if opened.lost:\n",
         "        if False:\n",
         (f"{SHIMMED}::test_a_call_that_ended_well_with_a_program_of_it_killed_is_in_doubt",),
     ),
     Mutant(
         "of two calls alike the first has done it",
         "supervisor/agent/calls.py",
-        "            if len(found) != 1 or ",
-        "            if not found or ",
+        "        return found[0] if len(found) == 1 and ",
+        "        return found[0] if found and ",
         (f"{SHIMMED}::test_of_two_calls_alike_nobody_knows_whose_program_it_is",),
     ),
     Mutant(
         "a call that is over before its program",
-        "supervisor/agent/background_calls.py",
-        "not (end.task or opened.live)",
-        "not end.task",
+        "supervisor/agent/calls.py",
+        "            if opened.is_outward and (end.task or opened.live):\n",
+        "            if opened.is_outward and end.task:\n",
         (
             f"{SHIMMED}::test_a_call_that_left_its_program_running_has_no_outcome_before_that_ends[killed]",
             f"{BACKGROUND}::test_an_attempt_killed_while_it_runs_leaves_it_in_doubt",
@@ -295,9 +295,9 @@ MUTANTS = (
     ),
     Mutant(
         "a call whose program ended and that never ends",
-        "supervisor/agent/background_calls.py",
-        "        if opened.live or opened.returned is None or",
-        "        if True or",
+        "supervisor/agent/calls.py",
+        "        if opened.background and not opened.live and",
+        "        if False and",
         (
             f"{SHIMMED}::test_a_call_that_left_its_program_running_has_no_outcome_before_that_ends[killed]",
             f"{BACKGROUND}::test_the_beat_of_a_call_whose_program_runs_on_ends_and_its_effect_stays_open_until_that_ends",
@@ -313,7 +313,7 @@ MUTANTS = (
     ),
     Mutant(
         "a shim that is answered when it waits no more",
-        "supervisor/agent/minder.py",
+        "supervisor/agent/hooks.py",
         "            if shim.sent_ns and time.monotonic_ns() - shim.sent_ns > SHIM_WAITS_NS:\n",
         "            if False:\n",
         (f"{KEPT}::test_what_a_shim_asked_too_long_ago_is_refused_and_not_on_record[True]",),
@@ -327,14 +327,14 @@ MUTANTS = (
     ),
     Mutant(
         "a call that is let through by an attempt that has failed",
-        "supervisor/agent/minder.py",
-        "(self._leaves or self.failure is not None)\n",
-        "self._leaves\n",
+        "supervisor/agent/hooks.py",
+        "(progress.leaves or progress.failure is not None)\n",
+        "progress.leaves\n",
         (f"{MINDING}::test_what_cannot_be_put_on_record_does_not_happen_outside[claude]",),
     ),
     Mutant(
         "why there is no further beat, told once only",
-        "supervisor/socket/script_calls.py",
+        "supervisor/beat_in_flight.py",
         "        if self._no_more is not None:\n",
         "        if False:\n",
         (
@@ -345,8 +345,8 @@ MUTANTS = (
     Mutant(
         "a step after the last beat that is sent to a beat that is closed",
         "supervisor/socket/script_calls.py",
-        "        if self._beat.closed:  # it was the last",
-        "        if False:  # it was the last",
+        "        beat = self._beats.now()  # where no other is allowed",
+        "        beat = self._beats.last  # where no other is allowed",
         (f"{KEPT}::test_of_steps_at_once_those_after_the_last_beat_are_told_why_and_are_on_record",),
     ),
 )

@@ -87,15 +87,15 @@ MUTANTS = (
     ),
     Mutant(
         "a response is counted by the gateway and by the transcript",
-        "supervisor/agent/minder.py",
-        "            case Usage() if self.gate is None:\n",
-        "            case Usage():\n",
+        "supervisor/agent/observe.py",
+        "            case UsageReport() if self._agent.gate is None:\n",
+        "            case UsageReport():\n",
         (f"{TOLD}::test_what_goes_through_the_gateway_is_not_counted_from_the_transcript_too",),
     ),
     Mutant(
         "what an attempt's end is charged with counts again from its transcript",
-        "supervisor/agent/minder.py",
-        "        self.calls.paid(self._run.state.open_spent)\n",
+        "supervisor/agent/start.py",
+        "        meter.was_charged(self._run.state.open_spent)\n",
         "",
         (f"{TOLD}::test_what_the_end_of_an_attempt_is_on_record_with_does_not_count_again_from_its_transcript",),
     ),
@@ -129,9 +129,11 @@ MUTANTS = (
     ),
     Mutant(
         "a session's bill is charged again with each of its processes",
-        "supervisor/budget/meter.py",
+        "supervisor/budget/pricing.py",
         "        return differs * min(billed, sum(self._tokens.values())) // billed\n",
         "        return differs\n",
-        ("tests/supervisor/test_metering.py",),
+        (
+            "tests/supervisor/test_metering.py::test_of_a_bill_for_a_whole_session_only_the_share_of_this_attempt_counts",
+        ),
     ),
 )  # fmt: skip

@@ -183,9 +183,16 @@ MUTANTS = (
     Mutant(
         "an act is begun before that is on disk",
         "dashboard/actions/once.py",
-        "                at = _intend(fd, wish)\n",
-        "                at = 0\n",
+        "                held.put(intent, room=_ROOM_BYTES + len(intent))\n",
+        "",
         (PRESSED,),
+    ),
+    Mutant(
+        "two change a document at once",
+        "store/sqlite/shelf.py",
+        "            fcntl.flock(fd, fcntl.LOCK_EX)\n        while",
+        "            pass\n        while",
+        ("tests/store/test_sqlite.py::TestSqlite::test_of_processes_that_change_at_once_none_takes_back_what_another_did",),
     ),
     Mutant(
         "what was begun is done again",
@@ -196,9 +203,9 @@ MUTANTS = (
     ),
     Mutant(
         "two do the same at once",
-        "dashboard/actions/once.py",
-        "            while not _locked(fd):\n",
-        "            while False:\n",
+        "store/sqlite/shelf.py",
+        "        while until_s is not None and not _try(fd):\n",
+        "        while False:\n",
         (PRESSED,),
     ),
     Mutant(
@@ -317,8 +324,8 @@ MUTANTS = (
     Mutant(
         "an act is done as often as its form is sent",
         "web/page_table.py",
-        "    site.pressed.once(nonce, lambda: doing.do(store, wish, by), wish)\n",
-        "    site.pressed.once(secrets.token_hex(8), lambda: doing.do(store, wish, by), wish)\n",
+        "    site.pressed.once(store.shelf, nonce, lambda: perform.do(store, wish, by), wish)\n",
+        "    site.pressed.once(store.shelf, secrets.token_hex(8), lambda: perform.do(store, wish, by), wish)\n",
         (API,),
     ),
     Mutant(

@@ -185,9 +185,10 @@ def read_hash_write(paths: list[Path], to: Path) -> None:
 CHILD = """
 import sys
 from pathlib import Path
+from outlast.store.local import Local
 from outlast.workspace.capture.saver import Saver
 from outlast.workspace.types import Purpose
-saver = Saver(Path(sys.argv[1]), Path(sys.argv[2]))
+saver = Saver(Path(sys.argv[1]), Local(Path(sys.argv[2])))
 assert saver.capture(Purpose(kind="beat", run="m")) is not None
 print(next(line.split()[1] for line in open("/proc/self/status") if line.startswith("VmHWM")))
 """

@@ -24,4 +24,4 @@ def start(board: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callab
     folder = tmp_path / "program"
     folder.mkdir()
     monkeypatch.chdir(folder)
-    return inprocess.starter(board.store.root)
+    return inprocess.starter(board.store.local.folder)

@@ -19,8 +19,8 @@ from outlast.dashboard.overview.index import Index
 from outlast.dashboard.saves import emergencies
 from outlast.operations import fork
 from outlast.runs.run import run_engine
-from outlast.store import SqliteStore, open_store
-from outlast.store.protocol import Where
+from outlast.store import open_store
+from outlast.store.protocol import Store, Where
 from tests.support import nights
 from tests.support.environment import Isolated
 from tests.support.journals import Agent, Scribe
@@ -31,14 +31,14 @@ CLAUDE, CODEX = Agent("claude", "claude", "opus", 1_000), Agent("codex", "codex"
 
 
 @pytest.fixture
-def store(tmp_path: Path) -> Iterator[SqliteStore]:
+def store(tmp_path: Path) -> Iterator[Store]:
     made = open_store(tmp_path / "store")
     yield made
     made.close()
 
 
 @contextmanager
-def counting_all(store: SqliteStore, clock: Callable[[], datetime] | None = None) -> Iterator[Counter]:
+def counting_all(store: Store, clock: Callable[[], datetime] | None = None) -> Iterator[Counter]:
     """A counter that has counted the past."""
     counter = Counter(store, Index(store), clock)
     counter.start()
@@ -73,9 +73,7 @@ def spends(scribe: Scribe, when: str, tokens: int) -> Scribe:
 # -- in time -----------------------------------------------------------------------------------------------------------
 
 
-def test_a_beat_counts_on_its_day_and_in_its_hour_of_the_readers_zone(
-    store: SqliteStore, rng: Random
-) -> None:
+def test_a_beat_counts_on_its_day_and_in_its_hour_of_the_readers_zone(store: Store, rng: Random) -> None:
     told = Scribe(rng, at("2026-03-10T00:00"), "t", "/srv/app/.git", "goal", CLAUDE).start()
     for when, tokens in (
         ("2026-03-17T23:50", 100), ("2026-03-18T00:05", 200), ("2026-03-18T18:45", 400), ("2026-03-19T04:10", 800),
@@ -109,19 +107,19 @@ def test_a_beat_counts_on_its_day_and_in_its_hour_of_the_readers_zone(
 
 
 @pytest.mark.parametrize("zone", ["", "Nowhere/Land", "../../etc/passwd", "/etc/localtime", "\0", "UTC"])
-def test_a_zone_that_nobody_knows_is_utc(store: SqliteStore, zone: str) -> None:
+def test_a_zone_that_nobody_knows_is_utc(store: Store, zone: str) -> None:
     counter = Counter(store, Index(store))
     assert counter.charts(zone).zone == "UTC"
 
 
-def test_before_it_is_started_nothing_is_counted_and_that_is_said(store: SqliteStore, rng: Random) -> None:
+def test_before_it_is_started_nothing_is_counted_and_that_is_said(store: Store, rng: Random) -> None:
     store.create(*spends(Scribe(rng, NOW, "t", "p", "g").start(), "2026-03-20T12:00", 7).journal)
     charts = Counter(store, Index(store), lambda: NOW).charts("UTC")
     assert (charts.counted_pct, total(charts), sum(charts.beats_per_hour)) == (0, 0, 0)
 
 
 def test_what_is_older_than_the_charts_is_not_kept(
-    store: SqliteStore, rng: Random, monkeypatch: pytest.MonkeyPatch
+    store: Store, rng: Random, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(dashboard_charts, "PAGE_EVENTS", 5)
     told = Scribe(rng, at("2025-01-01T00:00"), "t", "p", "g", CLAUDE).start()
@@ -222,7 +220,7 @@ def test_a_fork_does_not_spend_its_sources_past_again(state: Isolated, tmp_path:
         store.close()
 
 
-def test_every_way_of_spending_counts(store: SqliteStore, rng: Random) -> None:
+def test_every_way_of_spending_counts(store: Store, rng: Random) -> None:
     told = Scribe(rng, at("2026-03-20T10:00"), "t", "/srv/app/.git", "goal").start()
     told.say(ev.SpendReserved(at=told.at, key="k", usage=Usage(input=99)))
     told.say(ev.SpendSettled(at=told.at, key="k", usage=Usage(input=1)))
@@ -240,7 +238,7 @@ def test_every_way_of_spending_counts(store: SqliteStore, rng: Random) -> None:
         assert by(counter.charts("UTC", days=1), "project") == {"app": (4_321,)}
 
 
-def test_what_comes_later_is_counted_too(store: SqliteStore, rng: Random) -> None:
+def test_what_comes_later_is_counted_too(store: Store, rng: Random) -> None:
     told = Scribe(rng, datetime.now(UTC), "t", "/srv/app/.git", "goal", CODEX).start()
     run = store.create(*told.journal)
     alive = nights.Living(store)
@@ -265,7 +263,7 @@ def test_what_comes_later_is_counted_too(store: SqliteStore, rng: Random) -> Non
         }
 
 
-def test_what_comes_while_the_past_is_counted_counts_once(store: SqliteStore, rng: Random) -> None:
+def test_what_comes_while_the_past_is_counted_counts_once(store: Store, rng: Random) -> None:
     run = store.create(*Scribe(rng, at("2026-03-20T10:00"), "t", "p", "g", CODEX).start().journal)
     alive = nights.Living(store)
     alive.hold(run)
@@ -282,7 +280,7 @@ def test_what_comes_while_the_past_is_counted_counts_once(store: SqliteStore, rn
         assert total(counter.charts("UTC", days=1)) == 9
 
 
-def test_the_largest_eight_are_named_and_the_rest_are_others(store: SqliteStore, rng: Random) -> None:
+def test_the_largest_eight_are_named_and_the_rest_are_others(store: Store, rng: Random) -> None:
     for number in range(1, 12):
         told = Scribe(rng, at("2026-03-20T10:00"), "t", f"/srv/app{number:02}/.git", "goal").start()
         store.create(*spends(told, "2026-03-20T11:00", number * 1_000).journal)
@@ -293,9 +291,7 @@ def test_the_largest_eight_are_named_and_the_rest_are_others(store: SqliteStore,
     assert found["app11"] == (0, 11_000)
 
 
-def test_runs_without_an_agent_have_a_name_and_children_that_of_their_root(
-    store: SqliteStore, rng: Random
-) -> None:
+def test_runs_without_an_agent_have_a_name_and_children_that_of_their_root(store: Store, rng: Random) -> None:
     root = Scribe(rng, at("2026-03-20T10:00"), "root", "/srv/app/.git", "goal", CLAUDE).start()
     child = Scribe(rng, root.at, "part", root.project, "goal", parent=root.child_of()).start()
     alone = Scribe(rng, root.at, "alone", root.project, "goal").start()
@@ -312,7 +308,7 @@ def test_runs_without_an_agent_have_a_name_and_children_that_of_their_root(
 
 
 def test_very_many_runs_are_told_together_and_nothing_is_lost(
-    store: SqliteStore, rng: Random, monkeypatch: pytest.MonkeyPatch
+    store: Store, rng: Random, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(dashboard_charts, "CELLS_MAX", 20)
     for number in range(60):
@@ -326,7 +322,7 @@ def test_very_many_runs_are_told_together_and_nothing_is_lost(
     assert dashboard_charts.OTHERS in by(charts, "project")
 
 
-def test_a_run_that_is_forgotten_while_it_is_counted_does_no_harm(store: SqliteStore, rng: Random) -> None:
+def test_a_run_that_is_forgotten_while_it_is_counted_does_no_harm(store: Store, rng: Random) -> None:
     kept, gone = (
         store.create(
             *spends(
@@ -347,7 +343,7 @@ def test_a_run_that_is_forgotten_while_it_is_counted_does_no_harm(store: SqliteS
     assert [row.run for row in index.rows()] == [kept]
 
 
-def test_emergency_saves_are_read_before_the_past_is_counted(store: SqliteStore, rng: Random) -> None:
+def test_emergency_saves_are_read_before_the_past_is_counted(store: Store, rng: Random) -> None:
     store.create(*Scribe(rng, at("2026-03-20T10:00"), "t", "p", "g").start().stop("budget", "spent").journal)
     known = list[int]()
 

@@ -18,8 +18,8 @@ from outlast import Run
 from outlast.dashboard.actions import perform
 from outlast.dashboard.documents import ActName, Done, Foreseen, Wish
 from outlast.inspect import find
-from outlast.store import SqliteStore, open_store
-from outlast.store.protocol import Summary, Where
+from outlast.store import open_store
+from outlast.store.protocol import Store, Summary, Where
 from outlast.supervisor.guardian import lock
 from tests.supervisor.night import Night, kill_at_once
 from tests.support import inprocess
@@ -34,7 +34,7 @@ KEY = "sk-ant-api03-" + "a1B2" * 24
 class Board:
     """A store, and acts on its newest run of a task."""
 
-    def __init__(self, store: SqliteStore) -> None:
+    def __init__(self, store: Store) -> None:
         self.store = store
 
     def summary(self, of: str = "t") -> Summary:
@@ -129,7 +129,7 @@ def test_a_living_run_is_paused_resumed_and_cancelled_each_once_and_by_name(
 ) -> None:
     night.start_agent()
     night.ready(1)
-    watcher = lock.of(board.store.root, board.summary().run)
+    watcher = lock.of(board.store.local, board.summary().run)
     assert watcher is not None
     said = board.foresee("pause")
     assert said.says[0].startswith("Its command is stopped at once, in the middle of what it does")
@@ -167,7 +167,7 @@ def test_a_living_run_is_paused_resumed_and_cancelled_each_once_and_by_name(
 def test_a_run_that_was_killed_goes_on_in_the_background(board: Board, night: Night) -> None:
     process = night.start_agent()
     pids = night.ready(1)
-    watcher = lock.of(board.store.root, board.summary().run)
+    watcher = lock.of(board.store.local, board.summary().run)
     assert watcher is not None
     kill_at_once([watcher.guardian, watcher.supervisor, *pids])
     process.wait()
@@ -592,10 +592,10 @@ def test_a_folder_that_is_no_new_one_is_refused_and_nothing_is_written(
     (tmp_path / "full/mine").touch()
     subprocess.run(["git", "init", "-q", "--bare", str(tmp_path / "bare.git")], check=True)
     save, run = board.summary().state.last_save, board.summary().run
-    (board.store.root / "runs" / run).mkdir(exist_ok=True)
+    (board.store.local.run_folder(run)).mkdir(exist_ok=True)
     before = listed(tmp_path)
     for given in HOSTILE_FOLDERS:
-        folder = given.replace("{tmp}", str(tmp_path)).replace("{store}", str(board.store.root))
+        folder = given.replace("{tmp}", str(tmp_path)).replace("{store}", str(board.store.local.folder))
         folder = folder.replace("{tree}", str(work))
         done = board.do("restore", save=save, folder=folder)
         assert (done.ok, done.changed) == (False, False), (given, done)
@@ -674,7 +674,7 @@ def test_a_run_that_is_not_there_is_said_so(board: Board) -> None:
 def test_no_text_breaks_an_act(board: Board, data: st.DataObject) -> None:
     if not board.store.list(Where()):
         with pytest.raises(RuntimeError, match="broke down"):
-            attempt(inprocess.starter(board.store.root)(budget=["400k"]), beats)
+            attempt(inprocess.starter(board.store.local.folder)(budget=["400k"]), beats)
     act: ActName = data.draw(st.sampled_from(("resume", "budget", "settle", "fork", "restore")))
     texts = st.text(max_size=30) | st.sampled_from(
         ("+1k", "1.1", "~/x", "/x", "null", "until=+1h", "=", "+", "usd=+1")

@@ -18,8 +18,8 @@ from outlast.dashboard.run import pages
 from outlast.dashboard.saves import cache, saves
 from outlast.errors import RunRefused, SaveFailed, WorkspaceRefused
 from outlast.runs import reader as runs_reader
-from outlast.store import SqliteStore, open_store
-from outlast.store.protocol import Where
+from outlast.store import open_store
+from outlast.store.protocol import Store, Where
 from outlast.workspace import new_folder
 from outlast.workspace.git import command
 from outlast.workspace.git.reader import ObjectReader
@@ -49,7 +49,7 @@ class Work:
     """A run of two beats in a repository, and a folder beside it that nobody may touch."""
 
     folder: Path
-    store: SqliteStore
+    store: Store
     run: str
 
     @property

@@ -22,8 +22,8 @@ from outlast.dashboard.overview import filters, index as indexing, rows
 from outlast.dashboard.overview.index import Index
 from outlast.errors import UnknownRun
 from outlast.inspect import find, ledger, show
-from outlast.store import SqliteStore, open_store
-from outlast.store.protocol import Batch, Lease, Where
+from outlast.store import open_store
+from outlast.store.protocol import Batch, Lease, Store, Where
 from outlast.supervisor.guardian import lock
 from outlast.supervisor.output import log
 from tests.support import processes
@@ -34,14 +34,14 @@ HOUR = timedelta(hours=1)
 
 
 @pytest.fixture
-def store(tmp_path: Path) -> Iterator[SqliteStore]:
+def store(tmp_path: Path) -> Iterator[Store]:
     opened = open_store(tmp_path / "store")
     yield opened
     opened.close()
 
 
 @pytest.fixture
-def pen(store: SqliteStore) -> Iterator["Pen"]:
+def pen(store: Store) -> Iterator["Pen"]:
     pen = Pen(store)
     yield pen
     pen.release()
@@ -50,7 +50,7 @@ def pen(store: SqliteStore) -> Iterator["Pen"]:
 class Pen:
     """Writes journals through leases, as the runs' own processes would."""
 
-    def __init__(self, store: SqliteStore) -> None:
+    def __init__(self, store: Store) -> None:
         self.store = store
         self._leases: dict[str, Lease] = {}
 
@@ -153,7 +153,7 @@ def write_on(pen: Pen, rng: random.Random, count: int) -> None:
             pen.release()
 
 
-def by_the_commands(store: SqliteStore, row: Row, now: datetime) -> None:
+def by_the_commands(store: Store, row: Row, now: datetime) -> None:
     """What `show`, `report` and `budget` would say, each with questions of its own."""
     summary = store.list(Where(runs=(row.run,)))[0]
     state = summary.state
@@ -174,7 +174,7 @@ def by_the_commands(store: SqliteStore, row: Row, now: datetime) -> None:
 
 
 def test_every_row_says_what_the_commands_say(
-    store: SqliteStore, pen: Pen, rng: random.Random, monkeypatch: pytest.MonkeyPatch
+    store: Store, pen: Pen, rng: random.Random, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(indexing, "LOOK_EVERY_S", 0.0)
     random_store(pen, rng, 40)
@@ -189,7 +189,7 @@ def test_every_row_says_what_the_commands_say(
 
 
 def test_an_index_that_was_kept_up_to_date_is_one_that_was_made_anew(
-    store: SqliteStore, pen: Pen, rng: random.Random, monkeypatch: pytest.MonkeyPatch
+    store: Store, pen: Pen, rng: random.Random, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(indexing, "LOOK_EVERY_S", 0.0)
     now = AT + 3 * HOUR
@@ -213,14 +213,14 @@ def test_an_index_that_was_kept_up_to_date_is_one_that_was_made_anew(
         assert kept.total == len(fresh.rows())
 
 
-def test_a_run_that_nobody_knows_is_unknown(store: SqliteStore) -> None:
+def test_a_run_that_nobody_knows_is_unknown(store: Store) -> None:
     index = Index(store)
     with pytest.raises(UnknownRun):
         index.row("nobody")
     assert index.overview(Ask()).total == 0
 
 
-def test_a_forgotten_run_is_gone_with_its_children(store: SqliteStore, pen: Pen) -> None:
+def test_a_forgotten_run_is_gone_with_its_children(store: Store, pen: Pen) -> None:
     root, other = pen.open("root"), pen.open("other")
     pen.open("child", parent=Parent(root, 1, root))
     index = Index(store)
@@ -235,7 +235,7 @@ def test_a_forgotten_run_is_gone_with_its_children(store: SqliteStore, pen: Pen)
 
 
 @contextmanager
-def counted(store: SqliteStore) -> Iterator[list[str]]:
+def counted(store: Store) -> Iterator[list[str]]:
     """The statements that the store was asked meanwhile, by any connection."""
     asked: list[str] = []
 
@@ -303,9 +303,7 @@ sys.stdin.readline()
 """
 
 
-def test_a_death_without_a_word_shows_within_a_second_or_so(
-    store: SqliteStore, pen: Pen, tmp_path: Path
-) -> None:
+def test_a_death_without_a_word_shows_within_a_second_or_so(store: Store, pen: Pen, tmp_path: Path) -> None:
     run = pen.open("t", started())
     index = Index(store)
     assert (index.row(run).status, index.row(run).what) == ("interrupted", "stopped")
@@ -330,7 +328,7 @@ def clock() -> list[datetime]:
     return [AT]
 
 
-def living(store: SqliteStore, pen: Pen, clock: list[datetime], **more: object) -> tuple[Index, str]:
+def living(store: Store, pen: Pen, clock: list[datetime], **more: object) -> tuple[Index, str]:
     run = pen.open("t", **more)  # type: ignore[arg-type]
     pen.write(run, started())
     return Index(store, clock=lambda: clock[0]), run
@@ -342,7 +340,7 @@ def looked(index: Index, run: str) -> Row:
 
 
 def test_an_agent_that_lives_and_does_nothing_is_idle_and_then_stuck(
-    store: SqliteStore, pen: Pen, clock: list[datetime]
+    store: Store, pen: Pen, clock: list[datetime]
 ) -> None:
     index, run = living(store, pen, clock)
     assert looked(index, run).quiet == ""
@@ -363,12 +361,12 @@ def test_an_agent_that_lives_and_does_nothing_is_idle_and_then_stuck(
 
 
 def test_what_it_prints_is_a_sign_of_life_also_in_a_later_part_of_its_log(
-    store: SqliteStore, pen: Pen, clock: list[datetime], monkeypatch: pytest.MonkeyPatch
+    store: Store, pen: Pen, clock: list[datetime], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     index, run = living(store, pen, clock)
     clock[0] = AT + HOUR
     assert looked(index, run).quiet == "stuck"
-    folder = store.root / "runs" / run
+    folder = store.local.run_folder(run)
     folder.mkdir(exist_ok=True)
     first, later = (log.part_path(folder, 1, start) for start in (0, 4 << 20))
     first.write_text("said\n")
@@ -381,9 +379,7 @@ def test_what_it_prints_is_a_sign_of_life_also_in_a_later_part_of_its_log(
     assert (looked(index, run).active_at, looked(index, run).quiet) == (clock[0], "")
 
 
-def test_that_nothing_was_heard_is_no_sign_of_life(
-    store: SqliteStore, pen: Pen, clock: list[datetime]
-) -> None:
+def test_that_nothing_was_heard_is_no_sign_of_life(store: Store, pen: Pen, clock: list[datetime]) -> None:
     index, run = living(store, pen, clock)
     clock[0] = AT + HOUR
     pen.write(run, ev.Warned(at=clock[0], level="idle 1", text="nothing was printed for 60 min"))
@@ -394,7 +390,7 @@ def test_that_nothing_was_heard_is_no_sign_of_life(
     assert (index.row(run).quiet, again.row(run).quiet) == ("", "")
 
 
-def test_a_root_whose_child_works_is_not_idle(store: SqliteStore, pen: Pen, clock: list[datetime]) -> None:
+def test_a_root_whose_child_works_is_not_idle(store: Store, pen: Pen, clock: list[datetime]) -> None:
     index, run = living(store, pen, clock)
     child = pen.open("c", started(), parent=Parent(run, 1, run))
     clock[0] = AT + HOUR
@@ -404,13 +400,13 @@ def test_a_root_whose_child_works_is_not_idle(store: SqliteStore, pen: Pen, cloc
 
 
 def test_a_run_that_its_supervisor_starts_again_needs_no_command(
-    store: SqliteStore, pen: Pen, clock: list[datetime]
+    store: Store, pen: Pen, clock: list[datetime]
 ) -> None:
     launched = ev.AttemptStarted(at=AT, epoch=1, host="h", pid=1, boot_id="b", launch=NOTHING)
     run = pen.open("t", launched, ended("interrupted", "network"))
     index = Index(store, clock=lambda: clock[0])
     assert (index.row(run).what, index.row(run).act) == ("stopped", "resume")
-    guardian = lock.take(store.root, run, supervisor=os.getpid())
+    guardian = lock.take(store.local, run, supervisor=os.getpid())
     try:
         row = looked(index, run)
         assert (row.what, row.command, row.act) == ("stopped", None, None)
@@ -428,7 +424,7 @@ def launched(at: datetime = AT) -> ev.AttemptStarted:
 
 
 def test_what_stopped_against_anybodys_wish_with_nobody_to_start_it_is_stranded(
-    store: SqliteStore, pen: Pen, clock: list[datetime]
+    store: Store, pen: Pen, clock: list[datetime]
 ) -> None:
     wanted = ev.AttemptEnded(
         at=AT, epoch=1, status="interrupted", cause="signal", evidence="SIGTERM", wanted=True
@@ -477,12 +473,12 @@ def test_what_stopped_against_anybodys_wish_with_nobody_to_start_it_is_stranded(
 
 
 def test_a_run_that_was_told_to_stop_before_its_supervisor_was_killed_is_not_stranded(
-    store: SqliteStore, pen: Pen, clock: list[datetime]
+    store: Store, pen: Pen, clock: list[datetime]
 ) -> None:
     run = pen.open("t", launched())
     index = Index(store, clock=lambda: clock[0])
     assert index.row(run).stranded
-    folder = lock.folder_of(store.root, run)
+    folder = store.local.run_folder(run)
     folder.mkdir(parents=True, exist_ok=True)
     for epoch, wanted, is_stranded in ((1, False, True), (9, True, True), (1, True, False)):
         note = lock.GuardianNote(run, epoch, "SIGTERM", wanted=wanted)
@@ -490,13 +486,11 @@ def test_a_run_that_was_told_to_stop_before_its_supervisor_was_killed_is_not_str
         assert looked(index, run).stranded is is_stranded
 
 
-def test_a_run_whose_supervisor_waits_is_not_stranded(
-    store: SqliteStore, pen: Pen, clock: list[datetime]
-) -> None:
+def test_a_run_whose_supervisor_waits_is_not_stranded(store: Store, pen: Pen, clock: list[datetime]) -> None:
     run = pen.open("t", launched(), ended("interrupted", "network"))
     index = Index(store, clock=lambda: clock[0])
     version = index.version
-    guardian = lock.take(store.root, run, supervisor=os.getpid())
+    guardian = lock.take(store.local, run, supervisor=os.getpid())
     try:
         assert not looked(index, run).stranded
     finally:
@@ -511,7 +505,7 @@ def spent(pen: Pen, *events: ev.AnyEvent, budget: Allowance, **more: Any) -> str
 
 
 def test_who_got_more_budget_needs_it_no_more_but_is_to_be_resumed(
-    store: SqliteStore, pen: Pen, clock: list[datetime]
+    store: Store, pen: Pen, clock: list[datetime]
 ) -> None:
     run = spent(pen, budget=Allowance(beats=3))
     index = Index(store, clock=lambda: clock[0])
@@ -530,7 +524,7 @@ def test_who_got_more_budget_needs_it_no_more_but_is_to_be_resumed(
 
 
 def test_one_that_wrapped_up_has_nothing_left_to_go_on_with_though_its_reserve_is_there(
-    store: SqliteStore, pen: Pen, clock: list[datetime]
+    store: Store, pen: Pen, clock: list[datetime]
 ) -> None:
     told = ev.Warned(at=AT, level="wrap-up of beats 40", text="told to wrap up")
     run = spent(pen, told, budget=Allowance(beats=40))
@@ -538,7 +532,7 @@ def test_one_that_wrapped_up_has_nothing_left_to_go_on_with_though_its_reserve_i
 
 
 def test_a_window_that_has_passed_is_budget_again_without_an_event(
-    store: SqliteStore, pen: Pen, clock: list[datetime]
+    store: Store, pen: Pen, clock: list[datetime]
 ) -> None:
     done = ev.BeatDone(at=AT, beat=4, step="s", cursor=(4,), window=Window(81.0, AT + HOUR, "5 h"))
     run = spent(pen, done, budget=Allowance(window_pct=80))
@@ -549,7 +543,7 @@ def test_a_window_that_has_passed_is_budget_again_without_an_event(
 
 
 def test_a_model_without_a_price_is_not_helped_by_more_budget(
-    store: SqliteStore, pen: Pen, clock: list[datetime]
+    store: Store, pen: Pen, clock: list[datetime]
 ) -> None:
     end = ended("interrupted", "budget", evidence=f"{budgets.NO_PRICE}, so its budget cannot be kept")
     run = pen.open("t", launched(), beat(1), end, budget=Allowance(cost_microusd=10**6))
@@ -560,7 +554,7 @@ def test_a_model_without_a_price_is_not_helped_by_more_budget(
 # -- which, and in what order ----------------------------------------------------------------------------------------------
 
 
-def test_what_needs_a_person_is_on_top_and_then_the_latest(store: SqliteStore, pen: Pen) -> None:
+def test_what_needs_a_person_is_on_top_and_then_the_latest(store: Store, pen: Pen) -> None:
     pen.open("done", ev.Finished(at=AT + 5 * HOUR))
     pen.open("old failure", ended("failed", "checks", AT))
     pen.open("stopped", ended("interrupted", "signal", AT + 4 * HOUR))
@@ -578,7 +572,7 @@ def test_what_needs_a_person_is_on_top_and_then_the_latest(store: SqliteStore, p
     assert overview.projects[0].label == "app"
 
 
-def test_each_order_has_the_most_on_top_and_tasks_by_their_letters(store: SqliteStore, pen: Pen) -> None:
+def test_each_order_has_the_most_on_top_and_tasks_by_their_letters(store: Store, pen: Pen) -> None:
     pen.open("b", beat(1, AT + HOUR, tokens=500))
     pen.open("A", beat(1, AT + 3 * HOUR, tokens=10), beat(2, AT + 3 * HOUR, tokens=10))
     pen.open("c", ev.StageSet(at=AT + 2 * HOUR, stage="x"))
@@ -592,7 +586,7 @@ def test_each_order_has_the_most_on_top_and_tasks_by_their_letters(store: Sqlite
         assert tasks(index, sort="task", up=True, grouped=grouped) == ["c", "b", "A"]
 
 
-def test_projects_stand_together_and_children_under_their_roots(store: SqliteStore, pen: Pen) -> None:
+def test_projects_stand_together_and_children_under_their_roots(store: Store, pen: Pen) -> None:
     quiet = pen.open("quiet", project="/src/quiet/.git", at=AT + 9 * HOUR)
     one = pen.open("one", ev.StageSet(at=AT + HOUR, stage="x"))
     pen.open("two", ev.StageSet(at=AT + 2 * HOUR, stage="x"))
@@ -614,7 +608,7 @@ def test_projects_stand_together_and_children_under_their_roots(store: SqliteSto
     assert index.row(quiet).what == "stopped"
 
 
-def test_of_a_child_whose_root_works_nothing_is_for_a_person(store: SqliteStore, pen: Pen) -> None:
+def test_of_a_child_whose_root_works_nothing_is_for_a_person(store: Store, pen: Pen) -> None:
     root = pen.open("root")
     pen.write(root, started())
     child = pen.open("child", ended("failed", "checks"), parent=Parent(root, 1, root))
@@ -633,7 +627,7 @@ def test_of_a_child_whose_root_works_nothing_is_for_a_person(store: SqliteStore,
 
 
 def test_a_root_is_shown_if_one_of_its_children_fits_and_pages_are_cut_at_roots(
-    store: SqliteStore, pen: Pen
+    store: Store, pen: Pen
 ) -> None:
     for number in range(5):
         root = pen.open(f"root{number}", at=AT + number * HOUR)
@@ -652,7 +646,7 @@ def test_a_root_is_shown_if_one_of_its_children_fits_and_pages_are_cut_at_roots(
     assert index.overview(Ask(size=10**9, page=-1)).page == 1
 
 
-def test_a_root_with_very_many_children_shows_those_that_matter(store: SqliteStore, pen: Pen) -> None:
+def test_a_root_with_very_many_children_shows_those_that_matter(store: Store, pen: Pen) -> None:
     root = pen.open("root")
     for number in range(filters.CHILDREN_MAX + 5):
         pen.open(f"c{number}", ev.Finished(at=AT), parent=Parent(root, 1, root))
@@ -663,7 +657,7 @@ def test_a_root_with_very_many_children_shows_those_that_matter(store: SqliteSto
     assert index.row(root).children == filters.CHILDREN_MAX + 6
 
 
-def test_a_search_finds_every_word_anywhere_without_case(store: SqliteStore, pen: Pen) -> None:
+def test_a_search_finds_every_word_anywhere_without_case(store: Store, pen: Pen) -> None:
     pen.open("1411", ended("failed", "checks"), goal="Mend the PARSER", agent="claude", model="opus")
     other = pen.open("1412", goal="write a page", project="/src/Straße/.git", agent="codex")
     index = Index(store)
@@ -687,7 +681,7 @@ def test_a_search_finds_every_word_anywhere_without_case(store: SqliteStore, pen
     assert len(tasks(index, q="  ")) == 2
 
 
-def test_counts_leave_out_the_filter_they_belong_to(store: SqliteStore, pen: Pen) -> None:
+def test_counts_leave_out_the_filter_they_belong_to(store: Store, pen: Pen) -> None:
     for number in range(12):
         closing = ev.Finished(at=AT) if number % 2 else ended("failed", "checks")
         pen.open(
@@ -704,7 +698,7 @@ def test_counts_leave_out_the_filter_they_belong_to(store: SqliteStore, pen: Pen
     assert (both.found, both.total) == (4, 12)
 
 
-def test_what_is_told_of_all_runs_is_told_of_all_whatever_is_asked(store: SqliteStore, pen: Pen) -> None:
+def test_what_is_told_of_all_runs_is_told_of_all_whatever_is_asked(store: Store, pen: Pen) -> None:
     pen.open("a", beat(1, tokens=1_000), ended("failed", "checks"), project="/src/one")
     pen.open("b", beat(1, tokens=20), ev.Finished(at=AT), project="/src/two")
     index = Index(store)
@@ -722,7 +716,7 @@ def test_what_is_told_of_all_runs_is_told_of_all_whatever_is_asked(store: Sqlite
     )
 
 
-def test_by_project_the_needy_come_first_in_each(store: SqliteStore, pen: Pen) -> None:
+def test_by_project_the_needy_come_first_in_each(store: Store, pen: Pen) -> None:
     pen.open("late", ev.Finished(at=AT + HOUR), project="/src/b")
     pen.open("needy", ended("failed", "checks"), project="/src/b")
     pen.open("other", ev.Finished(at=AT), project="/src/a")
@@ -732,7 +726,7 @@ def test_by_project_the_needy_come_first_in_each(store: SqliteStore, pen: Pen) -
         assert tasks(index, sort="project", up=True, grouped=grouped) == ["late", "needy", "other"]
 
 
-def test_the_sum_counts_nothing_twice(store: SqliteStore, pen: Pen) -> None:
+def test_the_sum_counts_nothing_twice(store: Store, pen: Pen) -> None:
     root = pen.open("root", beat(1, tokens=1_000))
     pen.open("child", beat(1, tokens=300), parent=Parent(root, 2, root))
     pen.open("other", beat(1, tokens=7))
@@ -743,9 +737,7 @@ def test_the_sum_counts_nothing_twice(store: SqliteStore, pen: Pen) -> None:
         assert index.overview(Ask(q="nothing", grouped=grouped)).spent.tokens == 0
 
 
-def test_the_unit_nearest_to_its_limit_comes_first_and_what_to_type_is_an_act(
-    store: SqliteStore, pen: Pen
-) -> None:
+def test_the_unit_nearest_to_its_limit_comes_first_and_what_to_type_is_an_act(store: Store, pen: Pen) -> None:
     run = pen.open("t", budget=Allowance(tokens=1_000, beats=4, cost_microusd=10**6))
     pen.write(
         run, started(), ev.PlanSet(at=AT, steps=NOTHING, total=8), *[beat(number) for number in (1, 2, 3)]
@@ -771,7 +763,7 @@ def test_the_unit_nearest_to_its_limit_comes_first_and_what_to_type_is_an_act(
 
 
 def test_threads_look_while_others_write_and_all_is_there_in_the_end(
-    store: SqliteStore, pen: Pen, tmp_path: Path
+    store: Store, pen: Pen, tmp_path: Path
 ) -> None:
     runs = [pen.open(f"t{number}") for number in range(20)]
     index = Index(store)

@@ -18,7 +18,8 @@ from outlast.core.text import pasteable
 from outlast.dashboard.actions import forms, perform
 from outlast.dashboard.documents import Wish
 from outlast.errors import BudgetReached
-from outlast.store import SqliteStore, open_store
+from outlast.store import open_store
+from outlast.store.protocol import Store
 from tests.board.test_doing import BY, Board, board as board, in_doubt, interrupted, work as work, worked
 from tests.supervisor.night import Night
 from tests.support.environment import Isolated
@@ -152,14 +153,14 @@ def test_a_pause_says_what_is_true_of_who_works(
 
 
 @pytest.fixture
-def elsewhere(tmp_path: Path, state: Isolated) -> SqliteStore:
+def elsewhere(tmp_path: Path, state: Isolated) -> Store:
     store = open_store(tmp_path / "it's elsewhere")
     told = Scribe(Random(1), datetime.now(UTC), "t", "p", "pay").start().beat("one").stop("crash", "killed")
     store.create(*told.journal)
     return store
 
 
-def test_commands_in_sentences_lead_to_the_store(elsewhere: SqliteStore, tmp_path: Path) -> None:
+def test_commands_in_sentences_lead_to_the_store(elsewhere: Store, tmp_path: Path) -> None:
     run = Board(elsewhere).summary().run
     for text in (
         perform.do(elsewhere, Wish(act="pause", run=run), BY).hint,

@@ -2,6 +2,7 @@
 
 import multiprocessing
 import os
+import shutil
 import stat
 import threading
 import time
@@ -17,6 +18,7 @@ from outlast.dashboard.actions import once
 from outlast.dashboard.actions.once import OnceOnly
 from outlast.dashboard.documents import Done, Wish
 from outlast.errors import RunRefused, StoreError
+from outlast.store import open_store
 from tests.support.processes import wait_for
 
 WISH = Wish(act="budget", run="r", amounts="+10k")
@@ -27,6 +29,23 @@ def outcome(says: str = "done", *, ok: bool = True, changed: bool = True, wish: 
     return Done(
         wish=wish, at=at, by="alice", ok=ok, changed=changed, says=says, hint="", link="r", folder="/new"
     )
+
+
+class Page:
+    """One page on a store."""
+
+    def __init__(self, root: Path) -> None:
+        self.root = root
+        self._store, self._pressed = open_store(root), OnceOnly()
+
+    def once(self, nonce: str, act: Callable[[], Done], wish: Wish) -> Done:
+        return self._pressed.once(self._store.shelf, nonce, act, wish)
+
+    def done(self, nonce: str) -> Done | None:
+        return self._pressed.done(self._store.shelf, nonce)
+
+    def path(self, nonce: str) -> Path:
+        return self.root / "pressed" / f"{once._name(nonce)}.jsonl"
 
 
 def never() -> Done:
@@ -44,7 +63,7 @@ def counting(done: Done) -> tuple[list[int], Callable[[], Done]]:
 
 
 def test_a_form_that_is_sent_twice_acts_once_and_others_wait(tmp_path: Path) -> None:
-    pages, go, under_way = [OnceOnly(tmp_path), OnceOnly(tmp_path)], threading.Event(), threading.Event()
+    pages, go, under_way = [Page(tmp_path), Page(tmp_path)], threading.Event(), threading.Event()
     acted: list[int] = []
 
     def act() -> Done:
@@ -64,16 +83,16 @@ def test_a_form_that_is_sent_twice_acts_once_and_others_wait(tmp_path: Path) -> 
 
 
 def test_an_outcome_is_known_after_a_restart_and_many_other_acts(tmp_path: Path) -> None:
-    OnceOnly(tmp_path).once("n", lambda: outcome("first"), WISH)
+    Page(tmp_path).once("n", lambda: outcome("first"), WISH)
     for number in range(1_200):
-        (tmp_path / once.FOLDER / f"{number}.jsonl").touch()
-    again = OnceOnly(tmp_path)
+        (tmp_path / "pressed" / f"{number}.jsonl").touch()
+    again = Page(tmp_path)
     assert again.once("n", never, WISH) == outcome("first")
     assert again.done("n") == outcome("first")
 
 
 def test_another_wish_under_the_same_name_is_refused(tmp_path: Path) -> None:
-    page = OnceOnly(tmp_path)
+    page = Page(tmp_path)
     page.once("n", outcome, WISH)
     other = msgspec.structs.replace(WISH, amounts="+20k")
     with pytest.raises(RunRefused, match="with something else in it"):
@@ -86,7 +105,7 @@ def _killed(root: Path) -> None:
         os.kill(os.getpid(), 9)
         return outcome()
 
-    OnceOnly(root).once("n", act, WISH)
+    Page(root).once("n", act, WISH)
 
 
 def test_what_was_begun_by_a_page_that_was_killed_is_not_done_again(tmp_path: Path) -> None:
@@ -94,7 +113,7 @@ def test_what_was_begun_by_a_page_that_was_killed_is_not_done_again(tmp_path: Pa
     process.start()
     process.join(30)
     assert (process.exitcode, (tmp_path / "begun").exists()) == (-9, True)
-    page = OnceOnly(tmp_path)
+    page = Page(tmp_path)
     for done in (page.once("n", never, WISH), page.done("n")):
         assert done is not None
         assert (done.ok, done.changed, done.link) == (False, False, "r")
@@ -103,19 +122,19 @@ def test_what_was_begun_by_a_page_that_was_killed_is_not_done_again(tmp_path: Pa
 
 
 def test_an_act_that_broke_down_is_of_unknown_outcome(tmp_path: Path) -> None:
-    page = OnceOnly(tmp_path)
+    page = Page(tmp_path)
     with pytest.raises(ZeroDivisionError):
         page.once("n", lambda: outcome(str(1 // 0)), WISH)
     assert "not known" in page.once("n", never, WISH).says
 
 
 def test_what_was_refused_is_shown_and_may_be_asked_again(tmp_path: Path) -> None:
-    page = OnceOnly(tmp_path)
+    page = Page(tmp_path)
     page.once("n", lambda: outcome("no", ok=False, changed=False), WISH)
     shown = page.done("n")
     assert shown is not None
     assert shown.says == "no"
-    assert list((tmp_path / once.FOLDER).iterdir()) == []
+    assert list((tmp_path / "pressed").iterdir()) == []
     acted, act = counting(outcome("yes"))
     assert page.once("n", act, WISH).says == "yes"
     shown = page.done("n")
@@ -127,21 +146,21 @@ def test_the_wish_is_on_disk_before_the_act_with_room_for_its_outcome(tmp_path: 
     seen: list[bytes] = []
 
     def act() -> Done:
-        (path,) = (tmp_path / once.FOLDER).iterdir()
+        (path,) = (tmp_path / "pressed").iterdir()
         assert stat.S_IMODE(path.stat().st_mode) == 0o600
         assert stat.S_IMODE(path.parent.stat().st_mode) == 0o700
         assert path.stat().st_blocks * 512 >= 4096
         seen.append(path.read_bytes())
         return outcome()
 
-    OnceOnly(tmp_path).once("n", act, WISH)
+    Page(tmp_path).once("n", act, WISH)
     assert msgspec.json.decode(seen[0].partition(b"\n")[0], type=Wish) == WISH
 
 
 def test_what_is_torn_before_it_was_begun_is_done(tmp_path: Path) -> None:
-    page = OnceOnly(tmp_path)
+    page = Page(tmp_path)
     page.once("n", outcome, WISH)
-    (path,) = (tmp_path / once.FOLDER).iterdir()
+    (path,) = (tmp_path / "pressed").iterdir()
     whole = path.read_bytes()
     first = whole.index(b"\n")
     for cut in (0, 1, first - 1, first):
@@ -155,11 +174,13 @@ def test_what_is_torn_before_it_was_begun_is_done(tmp_path: Path) -> None:
 
 
 def test_where_nothing_can_be_written_nothing_is_done(tmp_path: Path) -> None:
-    (tmp_path / once.FOLDER).touch()
+    gone = Page(tmp_path / "gone")
+    shutil.rmtree(tmp_path / "gone")
+    (tmp_path / "pressed").touch()
     with pytest.raises(StoreError, match="was not done"):
-        OnceOnly(tmp_path).once("n", never, WISH)
+        Page(tmp_path).once("n", never, WISH)
     with pytest.raises(StoreError, match="was not done"):
-        OnceOnly(tmp_path / "gone").once("n", never, WISH)
+        gone.once("n", never, WISH)
     assert not (tmp_path / "gone").exists()
 
 
@@ -167,18 +188,18 @@ def test_only_the_newest_of_a_week_are_kept_and_none_is_taken_that_is_under_way(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(once, "KEPT_MAX", 10)
-    page = OnceOnly(tmp_path)
+    page = Page(tmp_path)
     for number in range(12):
         page.once(f"n{number}", outcome, WISH)
-        os.utime(page._path(f"n{number}"), (time.time() + number - 50,) * 2)
+        os.utime(page.path(f"n{number}"), (time.time() + number - 50,) * 2)
     old = time.time() - once.KEPT_S - 5
-    os.utime(page._path("n11"), (old, old))
+    os.utime(page.path("n11"), (old, old))
 
     def act() -> Done:
-        os.utime(page._path("now"), (old, old))
-        other = OnceOnly(tmp_path)
+        os.utime(page.path("now"), (old, old))
+        other = Page(tmp_path)
         other.once("another", outcome, WISH)
-        assert page._path("now").exists(), "it is under way"
+        assert page.path("now").exists(), "it is under way"
         return outcome()
 
     page.once("now", act, WISH)
@@ -188,14 +209,14 @@ def test_only_the_newest_of_a_week_are_kept_and_none_is_taken_that_is_under_way(
 
 
 def test_a_name_that_is_none_is_not_kept(tmp_path: Path) -> None:
-    page = OnceOnly(tmp_path)
+    page = Page(tmp_path)
     for nonce in ("", "x" * 10_000):
         assert page.once(nonce, outcome, WISH) == outcome()
         assert page.done(nonce) is None
 
 
 def test_who_waits_too_long_is_told_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    go, under_way, page = threading.Event(), threading.Event(), OnceOnly(tmp_path)
+    go, under_way, page = threading.Event(), threading.Event(), Page(tmp_path)
 
     def act() -> Done:
         under_way.set()

@@ -15,8 +15,8 @@ from outlast.dashboard.actions import perform
 from outlast.dashboard.documents import ActName, Done, Wish
 from outlast.inspect import find
 from outlast.operations import fork as forks, requests
-from outlast.store import SqliteStore, open_store
-from outlast.store.protocol import Summary, Where
+from outlast.store import open_store
+from outlast.store.protocol import Store, Summary, Where
 from outlast.supervisor.control import resume
 from tests.supervisor.night import Night
 from tests.support.environment import TIMEOUT_S, Isolated
@@ -29,7 +29,7 @@ BY = "alice via ui"
 class Board:
     """A store, and acts on its newest run of a task."""
 
-    def __init__(self, store: SqliteStore) -> None:
+    def __init__(self, store: Store) -> None:
         self.store = store
 
     def summary(self, of: str = "t") -> Summary:

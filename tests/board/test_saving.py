@@ -29,8 +29,8 @@ from outlast.errors import UnknownRun, UsageError
 from outlast.operations import fork
 from outlast.operations.saves import diff as saves_diff
 from outlast.operations.saves.diff import FileChange
-from outlast.store import SqliteStore, open_store
-from outlast.store.protocol import Where
+from outlast.store import open_store
+from outlast.store.protocol import Store, Where
 from outlast.workspace.git import command as gits
 from tests.supervisor.night import Night, night_in, supervisor_of
 from tests.support import nights
@@ -54,7 +54,7 @@ class Work:
     """A workspace with a run whose beats change files as they are told."""
 
     folder: Path
-    store: SqliteStore
+    store: Store
 
     def beats(self, *changes: Callable[[Path], object], task: str = "t", **terms: Any) -> str:
         """One beat for each change; the run's id. Left open after the last."""
@@ -426,7 +426,7 @@ def test_the_first_files_of_very_many_are_told(work: Work) -> None:
 
 
 @contextmanager
-def board(night: Night) -> Iterator[tuple[SqliteStore, Index]]:
+def board(night: Night) -> Iterator[tuple[Store, Index]]:
     store = open_store(night.isolated.state_home / "outlast")
     try:
         yield store, Index(store)

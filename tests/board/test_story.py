@@ -27,7 +27,8 @@ from outlast.dashboard.run import effects, pages as run_pages
 from outlast.dashboard.saves import cache
 from outlast.errors import UnknownRun
 from outlast.inspect import show
-from outlast.store import SqliteStore, open_store
+from outlast.store import open_store
+from outlast.store.protocol import Store
 from outlast.supervisor.output.log import Log, part_path
 from outlast.supervisor.output.log_reader import read_log
 from tests.supervisor.night import Night, night_in
@@ -42,7 +43,7 @@ PAGE_S = 0.06
 
 
 @pytest.fixture
-def store(tmp_path: Path) -> Iterator[SqliteStore]:
+def store(tmp_path: Path) -> Iterator[Store]:
     made = open_store(tmp_path / "store")
     yield made
     made.close()
@@ -52,14 +53,14 @@ def scribe(rng: Random, agent: Agent | None = None, **more: Any) -> Scribe:
     return Scribe(rng, BEGIN, "1411", "/srv/app/.git", "fix the parser", agent, **more)
 
 
-def put(store: SqliteStore, *scribes: Scribe) -> str:
+def put(store: Store, *scribes: Scribe) -> str:
     """The runs in the store; the id of the first."""
     first, *others = [each.journal for each in scribes]
     return store.create(*first, children=others)
 
 
 @contextlib.contextmanager
-def statements(store: SqliteStore) -> Iterator[list[str]]:
+def statements(store: Store) -> Iterator[list[str]]:
     """Every statement that the store's readers run inside the block."""
     found: list[str] = []
 
@@ -90,7 +91,7 @@ def said(*words: str) -> str:
 
 
 @pytest.fixture(scope="module")
-def short_and_long(tmp_path_factory: pytest.TempPathFactory) -> Iterator[list[tuple[SqliteStore, str]]]:
+def short_and_long(tmp_path_factory: pytest.TempPathFactory) -> Iterator[list[tuple[Store, str]]]:
     """A run of 50 beats and one of 10,000, each in a store of its own."""
     made = []
     for beats in (50, 10_000):
@@ -106,7 +107,7 @@ def short_and_long(tmp_path_factory: pytest.TempPathFactory) -> Iterator[list[tu
     "what", ["page", "timeline", "beats", "effects", "older effects", "journal", "context"]
 )
 def test_a_long_run_costs_no_more_queries_than_a_short_one(
-    short_and_long: list[tuple[SqliteStore, str]], what: str
+    short_and_long: list[tuple[Store, str]], what: str
 ) -> None:
     counts = []
     for store, run in short_and_long:
@@ -127,7 +128,7 @@ def test_a_long_run_costs_no_more_queries_than_a_short_one(
     assert 0 < counts[0] == counts[1] <= 20
 
 
-def test_the_page_of_a_long_run_is_made_in_a_moment(short_and_long: list[tuple[SqliteStore, str]]) -> None:
+def test_the_page_of_a_long_run_is_made_in_a_moment(short_and_long: list[tuple[Store, str]]) -> None:
     store, run = short_and_long[1]
     index = Index(store)
     took = []
@@ -181,7 +182,7 @@ def test_a_page_says_the_same_as_show_where_nothing_is_left_out(tmp_path: Path) 
             assert {each.id for each in page.effects} <= undecided
 
 
-def test_attempts_saves_children_and_steps_are_bounded(store: SqliteStore, rng: Random) -> None:
+def test_attempts_saves_children_and_steps_are_bounded(store: Store, rng: Random) -> None:
     root = scribe(rng, workspace="/srv/app")
     root.plan(tuple(Step(f"step {number}") for number in range(3_000)))
     for _ in range(500):
@@ -239,7 +240,7 @@ def _page_when(night: Night, fits: Any) -> dashboard_documents.RunPage:
     return wait_for(look, what="a page that fits")
 
 
-def test_the_line_of_an_agents_session_is_shown(store: SqliteStore, rng: Random, tmp_path: Path) -> None:
+def test_the_line_of_an_agents_session_is_shown(store: Store, rng: Random, tmp_path: Path) -> None:
     run = put(store, scribe(rng, CLAUDE, workspace=str(tmp_path)).start().beat("did it"))
     line = run_pages.page(store, Index(store), run).agent_line
     assert line.startswith(f"cd {tmp_path} && claude ")
@@ -247,7 +248,7 @@ def test_the_line_of_an_agents_session_is_shown(store: SqliteStore, rng: Random,
 
 
 @pytest.mark.parametrize("name", ["nobody", "", "../../etc/passwd", "run' OR 1=1 --", "%"])
-def test_a_run_that_there_is_not_is_unknown_to_every_page(store: SqliteStore, rng: Random, name: str) -> None:
+def test_a_run_that_there_is_not_is_unknown_to_every_page(store: Store, rng: Random, name: str) -> None:
     put(store, scribe(rng))
     asks = (
         run_pages.timeline,
@@ -268,7 +269,7 @@ def test_a_run_that_there_is_not_is_unknown_to_every_page(store: SqliteStore, rn
 # -- what happened when ------------------------------------------------------------------------------------------------
 
 
-def test_the_timeline_tells_of_everything_that_is_no_beat(store: SqliteStore, rng: Random) -> None:
+def test_the_timeline_tells_of_everything_that_is_no_beat(store: Store, rng: Random) -> None:
     told = scribe(rng, workspace="/srv/app").start().beat("one").warn("budget 75", "75% is spent")
     told.warn("wrap-up", "only the reserve is left").ask("pause", "alice").wait(5)
     told.call("pay", "ask").doubt("no answer").wait(5).settle(
@@ -295,7 +296,7 @@ def test_the_timeline_tells_of_everything_that_is_no_beat(store: SqliteStore, rn
     assert [each.beat for each in timeline.beats] == [1, 2]
 
 
-def test_what_was_asked_for_is_told_in_words(store: SqliteStore, rng: Random) -> None:
+def test_what_was_asked_for_is_told_in_words(store: Store, rng: Random) -> None:
     told = scribe(rng).start().beat("one")
     asked: list[tuple[str, object, str]] = [
         ("pause", None, "pause"),
@@ -321,9 +322,7 @@ def test_what_was_asked_for_is_told_in_words(store: SqliteStore, rng: Random) ->
     assert [each.text for each in moments if each.kind == "asked"] == [words for _, _, words in asked]
 
 
-def test_an_attempt_that_died_without_a_word_is_shown_with_what_is_known(
-    store: SqliteStore, rng: Random
-) -> None:
+def test_an_attempt_that_died_without_a_word_is_shown_with_what_is_known(store: Store, rng: Random) -> None:
     run = put(store, scribe(rng).start().beat("one").stop("crash", "first").start().beat("two"))
     first, lost = run_pages.timeline(store, run).attempts
     assert (first.cause, first.evidence) == ("crash", "first")
@@ -335,7 +334,7 @@ def test_an_attempt_that_died_without_a_word_is_shown_with_what_is_known(
 # -- beats, effects, journal -------------------------------------------------------------------------------------------
 
 
-def test_beats_are_paged_newest_first_and_all_of_them(store: SqliteStore, rng: Random) -> None:
+def test_beats_are_paged_newest_first_and_all_of_them(store: Store, rng: Random) -> None:
     told = scribe(rng).start()
     for number in range(57):
         told.beat(f"beat {number}", ("look",) * rng.randrange(3))
@@ -381,7 +380,7 @@ def _random_effects(rng: Random) -> Scribe:
 
 @pytest.mark.parametrize("ahead", [effects.AHEAD_EVENTS, 7])
 def test_pages_of_effects_hold_each_once_as_the_command_tells_them(
-    store: SqliteStore, rng: Random, ahead: int, monkeypatch: pytest.MonkeyPatch
+    store: Store, rng: Random, ahead: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(effects, "AHEAD_EVENTS", ahead)
     for _ in range(10):
@@ -409,7 +408,7 @@ def test_pages_of_effects_hold_each_once_as_the_command_tells_them(
         assert pages[0].total == len(wanted)
 
 
-def test_every_look_at_an_effect_is_told(store: SqliteStore, rng: Random) -> None:
+def test_every_look_at_an_effect_is_told(store: Store, rng: Random) -> None:
     told = scribe(rng).start().call("pay", "probe").wait(1).doubt("timed out").wait(2)
     told.settle("cannot_tell", "probe", "the list is empty").wait(3).settle(
         "happened", "alice", "seen", {"id": 1}
@@ -423,9 +422,7 @@ def test_every_look_at_an_effect_is_told(store: SqliteStore, rng: Random) -> Non
     assert (shown.effect.state, shown.effect.settled_by) == ("confirmed", "alice")
 
 
-def test_a_doubt_of_long_ago_and_of_a_child_is_on_top_of_the_first_page(
-    store: SqliteStore, rng: Random
-) -> None:
+def test_a_doubt_of_long_ago_and_of_a_child_is_on_top_of_the_first_page(store: Store, rng: Random) -> None:
     told = scribe(rng, CLAUDE).start().call("Bash git push", "tell").doubt("cut off").beat("went on")
     for _ in range(effects.NEAR_EVENTS // 4):
         told.beat("on", ("Bash ls", "Bash cat"))
@@ -472,9 +469,9 @@ def test_the_journal_has_the_words_of_outlast_log(tmp_path: Path) -> None:
 # -- output and context ------------------------------------------------------------------------------------------------
 
 
-def test_the_output_is_the_end_of_the_log_across_its_parts(store: SqliteStore, rng: Random) -> None:
+def test_the_output_is_the_end_of_the_log_across_its_parts(store: Store, rng: Random) -> None:
     run = put(store, scribe(rng))
-    folder = store.root / "runs" / run
+    folder = store.local.run_folder(run)
     for attempt in (1, 2):
         log = Log(folder, attempt, BEGIN, part_bytes=4_000)
         for number in range(900):
@@ -499,14 +496,14 @@ def test_the_output_is_the_end_of_the_log_across_its_parts(store: SqliteStore, r
         assert [f"{line.at} {line.stream}| {line.text}" for line in everything.lines] == kept
 
 
-def test_where_there_is_no_output_the_page_says_so(store: SqliteStore, rng: Random) -> None:
+def test_where_there_is_no_output_the_page_says_so(store: Store, rng: Random) -> None:
     run = put(store, scribe(rng))
     found = run_pages.output(store, run)
     assert (found.lines, found.attempt) == ((), 0)
     assert f"See `outlast --store {store.url} log {run}`" in found.problem
     part = Scribe(rng, BEGIN, "part", "/srv/app/.git", "a part", parent=Parent(run, 1, run))
     assert run in run_pages.output(store, put(store, part)).problem
-    log = Log(store.root / "runs" / run, 3, BEGIN)
+    log = Log(store.local.run_folder(run), 3, BEGIN)
     log.close(BEGIN)
     assert "there are 3" in run_pages.output(store, run, 7).problem
     assert run_pages.output(store, run, -1).problem
@@ -537,7 +534,7 @@ def test_the_context_is_what_the_command_prints(
     assert told.tokens == json.loads(said("context", "1411", "--json"))["tokens"]
 
 
-def test_the_budget_of_a_child_has_its_own_status(store: SqliteStore, rng: Random) -> None:
+def test_the_budget_of_a_child_has_its_own_status(store: Store, rng: Random) -> None:
     root = scribe(rng).start()
     child = (
         Scribe(rng, BEGIN, "part", root.project, "a part", parent=root.child_of())
@@ -553,7 +550,7 @@ def test_the_budget_of_a_child_has_its_own_status(store: SqliteStore, rng: Rando
         store.release(lease)
 
 
-def test_the_budget_of_a_long_run_is_summed_up_once(short_and_long: list[tuple[SqliteStore, str]]) -> None:
+def test_the_budget_of_a_long_run_is_summed_up_once(short_and_long: list[tuple[Store, str]]) -> None:
     store, run = short_and_long[1]
     first = run_pages.budget(store, run)
     with cache.sums(store, run) as sums:
@@ -567,7 +564,7 @@ def test_the_budget_of_a_long_run_is_summed_up_once(short_and_long: list[tuple[S
     assert (again.by_beat, again.by_tool, again.spent) == (first.by_beat, first.by_tool, first.spent)
 
 
-def test_another_journal_under_the_name_of_a_run_is_summed_up_anew(store: SqliteStore, rng: Random) -> None:
+def test_another_journal_under_the_name_of_a_run_is_summed_up_anew(store: Store, rng: Random) -> None:
     one = scribe(rng).start().beat("x", tokens=70).stop("signal", "SIGTERM")
     run = put(store, one)
     assert [row.spent.tokens for row in run_pages.budget(store, run).by_beat] == [70]

@@ -23,7 +23,7 @@ from outlast import faults
 from outlast.cli.main import main
 from outlast.inspect import find, show
 from outlast.runs.opening.project import project_of
-from outlast.store import SqliteStore
+from outlast.store import open_store
 from outlast.store.protocol import Where
 from tests.supervisor.host import Host, host_in
 from tests.support.environment import TIMEOUT_S, Isolated, isolate
@@ -154,7 +154,7 @@ class Cli:
 
     def show(self, run: str = "1411") -> Any:
         """Everything about a run: what `outlast show --json` prints, without the process."""
-        store = SqliteStore(self.root, self.root / "outlast.db")
+        store = open_store(self.root)
         try:
             found = find.find(store, run, project_of(self.folder))
             return json.loads(msgspec.json.encode(show.full(store, found)))
@@ -163,7 +163,7 @@ class Cli:
 
     def tasks(self) -> list[str]:
         """The tasks of the project's runs, newest first."""
-        store = SqliteStore(self.root, self.root / "outlast.db")
+        store = open_store(self.root)
         try:
             return [
                 found.task for found in find.every(store, Where(project=project_of(self.folder), parent=""))

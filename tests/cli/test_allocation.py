@@ -3,15 +3,13 @@
 import json
 import re
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 
 from outlast.core.values import Allowance
-from outlast.operations import budget_share
 from outlast.runs.opening.project import project_of
-from outlast.store import SqliteStore, open_store
-from outlast.store.protocol import Where
+from outlast.store import open_store
+from outlast.store.protocol import Store, Where
 from tests.cli.conftest import Cli
 from tests.support.pasts import put
 
@@ -19,17 +17,17 @@ GOAL = "fix the parser"
 
 
 @pytest.fixture
-def store(cli: Cli) -> Iterator[SqliteStore]:
+def store(cli: Cli) -> Iterator[Store]:
     found = open_store(cli.root)
     yield found
     found.close()
 
 
-def add(cli: Cli, store: SqliteStore, n: int, **more: object) -> str:
+def add(cli: Cli, store: Store, n: int, **more: object) -> str:
     return put(store, n, project=project_of(cli.folder), **more)  # type: ignore[arg-type]
 
 
-def filled(cli: Cli, store: SqliteStore, runs: int = 60) -> None:
+def filled(cli: Cli, store: Store, runs: int = 60) -> None:
     for n in range(runs):
         more = n * 37 % 61  # without order
         add(
@@ -37,14 +35,14 @@ def filled(cli: Cli, store: SqliteStore, runs: int = 60) -> None:
         )
 
 
-def limit(store: SqliteStore, task: str) -> Allowance | None:
+def limit(store: Store, task: str) -> Allowance | None:
     return store.list(Where(task=task))[0].state.budget
 
 
 # -- suggest -----------------------------------------------------------------------------------------------------------
 
 
-def test_suggest_says_what_it_takes_and_how_sure_it_is(cli: Cli, store: SqliteStore) -> None:
+def test_suggest_says_what_it_takes_and_how_sure_it_is(cli: Cli, store: Store) -> None:
     filled(cli, store)
     answer = cli.ok("budget", "suggest", "--goal", GOAL, "--agent", "claude")
     tokens, time, like, use = answer.out.splitlines()
@@ -58,7 +56,7 @@ def test_suggest_says_what_it_takes_and_how_sure_it_is(cli: Cli, store: SqliteSt
     assert re.fullmatch(r"--budget auto is --budget \d+k --budget time=\d+m", use), use
 
 
-def test_suggest_json_is_a_contract(cli: Cli, store: SqliteStore) -> None:
+def test_suggest_json_is_a_contract(cli: Cli, store: Store) -> None:
     filled(cli, store)
     (cli.folder / "plan.md").write_text("- read\n\n- write\n- check\n")
     words = (
@@ -98,7 +96,7 @@ def test_a_plan_is_a_number_or_a_file(cli: Cli, text: str, steps: int) -> None:
     assert found["plan"] == steps
 
 
-def test_measure_says_how_good_the_predictions_were(cli: Cli, store: SqliteStore) -> None:
+def test_measure_says_how_good_the_predictions_were(cli: Cli, store: Store) -> None:
     filled(cli, store)
     add(cli, store, 90, tokens=10, status="cancelled")
     head, tokens, time = cli.ok("budget", "suggest", "--measure").out.splitlines()
@@ -112,7 +110,7 @@ def test_measure_says_how_good_the_predictions_were(cli: Cli, store: SqliteStore
     assert 0.8 <= found["tokens"]["p90_covers"] <= 1
 
 
-def test_measuring_a_young_store_says_that_there_is_nothing_to_measure(cli: Cli, store: SqliteStore) -> None:
+def test_measuring_a_young_store_says_that_there_is_nothing_to_measure(cli: Cli, store: Store) -> None:
     filled(cli, store, runs=3)
     answer = cli.ok("budget", "suggest", "--measure")
     assert "nothing to measure yet" in answer.err
@@ -121,7 +119,7 @@ def test_measuring_a_young_store_says_that_there_is_nothing_to_measure(cli: Cli,
 # -- share -------------------------------------------------------------------------------------------------------------
 
 
-def test_share_shows_the_split_and_sets_it_only_with_yes(cli: Cli, store: SqliteStore) -> None:
+def test_share_shows_the_split_and_sets_it_only_with_yes(cli: Cli, store: Store) -> None:
     filled(cli, store)
     add(cli, store, 70, goal=GOAL)
     add(cli, store, 71, goal=GOAL, tokens=50_000, status="interrupted")
@@ -140,7 +138,7 @@ def test_share_shows_the_split_and_sets_it_only_with_yes(cli: Cli, store: Sqlite
     assert limit(store, "t70") == Allowance(tokens=4_950_000)
 
 
-def test_share_among_named_runs_and_of_time(cli: Cli, store: SqliteStore) -> None:
+def test_share_among_named_runs_and_of_time(cli: Cli, store: Store) -> None:
     for n in (70, 71, 72):
         add(cli, store, n)
     found = cli.ok("budget", "share", "--total", "time=8h", "--yes", "--json", "t70", "t72").json
@@ -172,7 +170,7 @@ BAD = {
 }
 
 
-def test_bad_input_is_one_line_and_exit_code_2(cli: Cli, store: SqliteStore) -> None:
+def test_bad_input_is_one_line_and_exit_code_2(cli: Cli, store: Store) -> None:
     add(cli, store, 0)
     add(cli, store, 1, tokens=5, status="done")
     (cli.folder / "broken.json").write_text('[{"step": 5}]')
@@ -180,10 +178,10 @@ def test_bad_input_is_one_line_and_exit_code_2(cli: Cli, store: SqliteStore) -> 
         answer = cli.forked("budget", *words)
         assert answer.code == 2, (name, answer)
         assert answer.complaint, name
-    assert not (Path(store.root) / budget_share.POOLS).exists()
+    assert not (store.local.folder / "pools.json").exists()
 
 
-def test_with_nobody_waiting_there_is_nothing_to_share(cli: Cli, store: SqliteStore) -> None:
+def test_with_nobody_waiting_there_is_nothing_to_share(cli: Cli, store: Store) -> None:
     add(cli, store, 1, tokens=5, status="done")
     answer = cli("budget", "share", "--total", "5M")
     assert (answer.code, answer.complaint) == (2, "no run of this project waits for a budget")

@@ -170,9 +170,8 @@ def test_doctor_is_not_alarmed_by_what_is_acknowledged_while_it_looks(cli: Cli) 
 
 
 LOOKS = """
-from outlast.store.sqlite import health
 from outlast.store import locate
-looked = [health.examine(*locate()) for _ in range(200)]
+looked = [locate().examine() for _ in range(200)]
 print([found for found in looked if found.missing is not None or found.rewound or found.lost])
 """
 

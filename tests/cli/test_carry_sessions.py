@@ -16,7 +16,8 @@ from outlast.core import events as ev
 from outlast.core.values import Contract, SessionMark
 from outlast.operations.transfer import archive_file, sessions
 from outlast.runs.opening.project import project_of
-from outlast.store import SqliteStore
+from outlast.store import open_store
+from outlast.store.local import Local
 from outlast.supervisor.agent.transcripts import Mirror
 from tests.cli.conftest import Cli
 from tests.cli.test_bad_input import changed, entries, pack, resealed
@@ -43,12 +44,12 @@ class Worked:
 
     @property
     def folder(self) -> Path:
-        return sessions.folder_of(self.cli.root, RUN)
+        return Local(self.cli.root).agent_folder(RUN)
 
 
 def put(cli: Cli, lines: list[bytes] = LINES, *, session: str = "s-1", path: str = "") -> Worked:
     """Two beats; the last line is of a third one, which no save point tells of."""
-    folder = sessions.folder_of(cli.root, RUN)
+    folder = Local(cli.root).agent_folder(RUN)
     folder.mkdir(parents=True)
     theirs = cli.folder / "theirs.jsonl"
     events: list[ev.AnyEvent] = [ev.SessionKnown(at=AT, session=SessionMark("claude", session))]
@@ -67,7 +68,7 @@ def put(cli: Cli, lines: list[bytes] = LINES, *, session: str = "s-1", path: str
     opened = ev.RunOpened(
         at=AT, run=RUN, task="1411", project=project_of(cli.folder), contract=Contract(goal="g")
     )
-    store = SqliteStore(cli.root, cli.root / "outlast.db")
+    store = open_store(cli.root)
     store.create(opened, events)
     store.close()
     return Worked(cli, mark)
@@ -111,7 +112,7 @@ def test_the_copies_go_along_masked_and_the_marks_are_those_of_what_went(
     taken = there.ok("import", file, "--json").json
     assert [each["masked"] for each in taken["sessions"]] == [True, True]
 
-    arrived = files_of(sessions.folder_of(there.root, RUN))
+    arrived = files_of(Local(there.root).agent_folder(RUN))
     assert arrived.keys() == {"claude-s-1.jsonl", "claude-s-1-beside-state.json"}, (
         "what is ours to make stays"
     )
@@ -126,7 +127,7 @@ def test_the_copies_go_along_masked_and_the_marks_are_those_of_what_went(
         "the surplus begins there too"
     )
     assert sessions.is_as(mark, arrived["claude-s-1.jsonl"])
-    mirror = Mirror(sessions.folder_of(there.root, RUN), "claude", "s-1")
+    mirror = Mirror(Local(there.root).agent_folder(RUN), "claude", "s-1")
     whole, wrong = mirror.reconcile(tmp_path / "new home" / "s-1.jsonl", mark)
     assert (whole, wrong) == (arrived["claude-s-1.jsonl"], "it was gone")
     assert mark_there(cli) == worked.mark, "here everything is as it was"
@@ -139,7 +140,7 @@ def test_with_secrets_they_are_byte_for_byte_what_they_were(cli: Cli, there: Cli
     assert "masked" not in answer.err
     answer = there.ok("import", file)
     assert "its agent's session came along: claude s-1; `outlast resume` goes on in it" in answer.err
-    assert files_of(sessions.folder_of(there.root, RUN)) == {
+    assert files_of(Local(there.root).agent_folder(RUN)) == {
         name: data for name, data in files_of(worked.folder).items() if name != "settings.json"
     }
     mark = mark_there(there)
@@ -153,7 +154,7 @@ def test_a_damaged_copy_is_still_told_from_a_good_one_there(
     put(cli)
     cli.ok("export", "1411", "-o", file)
     there.ok("import", file)
-    copy = sessions.folder_of(there.root, RUN) / "claude-s-1.jsonl"
+    copy = Local(there.root).agent_folder(RUN) / "claude-s-1.jsonl"
     copy.write_bytes(copy.read_bytes().replace(b"hello", b"HELLO"))
     mark = mark_there(there)
     assert Mirror(copy.parent, "claude", "s-1").reconcile(tmp_path / "s", mark)[0] == b""
@@ -182,7 +183,7 @@ def test_what_there_is_no_room_for_stays_and_that_is_said(
     assert f"without {size:,} bytes of claude s-1, for which there is no room" in answer.err
     assert archive_file.manifest_of(file).version == archive_file.VERSION_WITHOUT_FILES
     there.ok("import", file)
-    assert files_of(sessions.folder_of(there.root, RUN)) == {}
+    assert files_of(Local(there.root).agent_folder(RUN)) == {}
     assert there.show(RUN)["beats"] == 2
 
 
@@ -193,7 +194,7 @@ def test_a_copy_brings_them_and_its_fork_has_a_session_of_its_own(cli: Cli, ther
     assert "a fork begins one of its own" in answer.err
     fork = there.show("1411-fork-1")
     assert (fork["beats"], fork["session"]) == (2, None)
-    assert "claude-s-1.jsonl" in files_of(sessions.folder_of(there.root, fork["run"]))
+    assert "claude-s-1.jsonl" in files_of(Local(there.root).agent_folder(fork["run"]))
     cli.ok("fork", "1411", "--at", "2", "--yes")
     assert cli.show("1411-fork-1")["session"] is None
     assert cli.show("1411")["session"]["session"] == "s-1"
@@ -211,7 +212,7 @@ def test_an_import_killed_anywhere_is_ended_by_the_same_command(cli: Cli, file: 
             assert again.code == 0 or "already in this store" in again.err, (
                 f"killed at crash point {nth}: {again.err}"
             )
-        arrived = files_of(sessions.folder_of(world.root, RUN))
+        arrived = files_of(Local(world.root).agent_folder(RUN))
         whole = whole or arrived
         assert arrived == whole != {}, f"killed at crash point {nth}"
         if not died:

@@ -18,8 +18,8 @@ from outlast.core import events as ev
 from outlast.core.values import NOTHING, Allowance, Contract, Parent, SessionMark, Usage
 from outlast.dashboard.documents import Meter, Overview, Row
 from outlast.inspect.show import Spent
-from outlast.store import SqliteStore, open_store
-from outlast.store.protocol import Batch, Lease, Where
+from outlast.store import open_store
+from outlast.store.protocol import Batch, Lease, Store, Where
 from tests.cli.conftest import Cli
 from tests.support import processes
 from tests.support.processes import wait_for
@@ -31,14 +31,14 @@ HOSTILE = "\x1b[2J\x1b]0;owned\x07\r\nevil\u202e\u009b31m 漢字\u0301"
 
 
 @pytest.fixture
-def store(cli: Cli) -> Iterator[SqliteStore]:
+def store(cli: Cli) -> Iterator[Store]:
     opened = open_store(cli.root)
     yield opened
     opened.close()
 
 
 def put(
-    store: SqliteStore, task: str, *events: ev.AnyEvent, goal: str = "mend it", budget: Allowance | None = None,
+    store: Store, task: str, *events: ev.AnyEvent, goal: str = "mend it", budget: Allowance | None = None,
     agent: str = "claude", project: str = "/src/app/.git", parent: Parent | None = None,
 ) -> str:  # fmt: skip
     run = f"run{next(_numbers):09}"
@@ -71,7 +71,7 @@ def beat(number: int, at: datetime | None = None) -> ev.BeatDone:
     )
 
 
-def write(store: SqliteStore, lease: Lease, *events: ev.AnyEvent) -> None:
+def write(store: Store, lease: Lease, *events: ev.AnyEvent) -> None:
     store.append(Batch(lease, lease.run, store.list(Where(runs=(lease.run,)))[0].state.seq, events))
 
 
@@ -87,7 +87,7 @@ def test_where_nothing_was_ever_run_it_says_so_and_that_is_no_error(cli: Cli) ->
     assert "no store" in cli("top", "--once", "--store", "elsewhere").complaint
 
 
-def test_it_prints_what_needs_a_person_first_with_what_to_type(cli: Cli, store: SqliteStore) -> None:
+def test_it_prints_what_needs_a_person_first_with_what_to_type(cli: Cli, store: Store) -> None:
     put(store, "fine", ev.Finished(at=AT))
     put(store, "1412", begun(), stopped())
     run = put(store, "1411", beat(1, AT), beat(2, AT), beat(3, AT), failed(), budget=Allowance(tokens=1_000))
@@ -116,7 +116,7 @@ def test_it_prints_what_needs_a_person_first_with_what_to_type(cli: Cli, store: 
     assert cli("top").out.splitlines()[1:] == lines[1:], "without a terminal it prints"
 
 
-def test_all_is_well_is_exit_code_0_and_a_project_can_be_asked_for(cli: Cli, store: SqliteStore) -> None:
+def test_all_is_well_is_exit_code_0_and_a_project_can_be_asked_for(cli: Cli, store: Store) -> None:
     put(store, "mine", ev.Finished(at=AT))
     put(store, "theirs", failed(), project="/src/theirs/.git")
     assert cli("top", "--once").code == 3
@@ -125,7 +125,7 @@ def test_all_is_well_is_exit_code_0_and_a_project_can_be_asked_for(cli: Cli, sto
     assert answer.out.startswith("All is well; 1 done\n"), "the sentence is about what was asked for"
 
 
-def test_the_document_is_the_overview(cli: Cli, store: SqliteStore) -> None:
+def test_the_document_is_the_overview(cli: Cli, store: Store) -> None:
     run = put(store, "1411", failed(HOSTILE), goal=HOSTILE)
     put(store, "child", parent=Parent(run, 1, run))
     answer = cli("top", "--once", "--json")
@@ -136,7 +136,7 @@ def test_the_document_is_the_overview(cli: Cli, store: SqliteStore) -> None:
     assert not set("\x1b\x07\x9b") & set(answer.out)
 
 
-def test_nothing_that_an_agent_wrote_steers_the_terminal(cli: Cli, store: SqliteStore) -> None:
+def test_nothing_that_an_agent_wrote_steers_the_terminal(cli: Cli, store: Store) -> None:
     put(
         store,
         HOSTILE,
@@ -150,7 +150,7 @@ def test_nothing_that_an_agent_wrote_steers_the_terminal(cli: Cli, store: Sqlite
     assert all(char.isprintable() for char in answer.out.replace("\n", ""))
 
 
-def test_of_very_many_runs_it_prints_the_first_and_counts_the_rest(cli: Cli, store: SqliteStore) -> None:
+def test_of_very_many_runs_it_prints_the_first_and_counts_the_rest(cli: Cli, store: Store) -> None:
     for number in range(103):
         put(store, f"t{number}", ev.Finished(at=AT))
     answer = cli.ok("top", "--once")
@@ -258,7 +258,7 @@ def see_not(screen: Screen, text: str) -> None:
 
 
 def test_it_follows_a_run_that_works_and_dies_and_the_marked_run_stays_marked(
-    cli: Cli, store: SqliteStore, screen: Screen
+    cli: Cli, store: Store, screen: Screen
 ) -> None:
     run = put(store, "1411", begun(), budget=Allowance(tokens=1_000))
     for number in range(3):
@@ -294,7 +294,7 @@ def test_it_follows_a_run_that_works_and_dies_and_the_marked_run_stays_marked(
     assert screen.modes() == modes, "the terminal is as it was"
 
 
-def test_searching_filtering_and_sorting_by_keys(store: SqliteStore, screen: Screen) -> None:
+def test_searching_filtering_and_sorting_by_keys(store: Store, screen: Screen) -> None:
     put(store, "1411", failed(), goal="mend the parser")
     put(store, "1412", stopped(), goal="write the PARSER's page")
     put(store, "1413", ev.Finished(at=AT), goal="something else")
@@ -324,7 +324,7 @@ def test_searching_filtering_and_sorting_by_keys(store: SqliteStore, screen: Scr
     screen.see("ready>", 2)
 
 
-def test_it_goes_through_more_runs_than_it_reads_at_once(store: SqliteStore, screen: Screen) -> None:
+def test_it_goes_through_more_runs_than_it_reads_at_once(store: Store, screen: Screen) -> None:
     for number in range(620):
         put(store, f"t{number}", ev.Finished(at=AT))
     screen.type(TOP)
@@ -343,9 +343,7 @@ def test_it_goes_through_more_runs_than_it_reads_at_once(store: SqliteStore, scr
 
 
 @pytest.mark.parametrize("size", [(20, 5), (2, 1), (40, 7), (300, 60)])
-def test_terminals_of_any_size_while_it_is_shown(
-    store: SqliteStore, screen: Screen, size: tuple[int, int]
-) -> None:
+def test_terminals_of_any_size_while_it_is_shown(store: Store, screen: Screen, size: tuple[int, int]) -> None:
     put(store, HOSTILE, failed(HOSTILE), goal="漢字" * 200)
     for number in range(30):
         put(store, f"t{number}", stopped())
@@ -363,7 +361,7 @@ def test_terminals_of_any_size_while_it_is_shown(
 
 
 def test_on_a_small_terminal_neither_the_clock_nor_what_to_type_is_cut(
-    cli: Cli, store: SqliteStore, screen: Screen
+    cli: Cli, store: Store, screen: Screen
 ) -> None:
     doubt = ev.EffectIntended(
         at=AT, beat=1, n=1, name="push " * 30, key="k", policy="ask", args=NOTHING, occurrence=1
@@ -386,7 +384,7 @@ def test_on_a_small_terminal_neither_the_clock_nor_what_to_type_is_cut(
     screen.see("ready>")
 
 
-def test_of_one_that_is_stuck_it_says_where_to_look(store: SqliteStore, screen: Screen) -> None:
+def test_of_one_that_is_stuck_it_says_where_to_look(store: Store, screen: Screen) -> None:
     run = put(store, "1411", ev.AttemptStarted(at=AT, epoch=1, host="h", pid=1, boot_id="b"))
     lease = store.claim(run)
     screen.type(TOP)
@@ -399,7 +397,7 @@ def test_of_one_that_is_stuck_it_says_where_to_look(store: SqliteStore, screen: 
 
 
 def test_it_rests_and_goes_on_and_leaves_the_terminal_as_it_was_when_ended(
-    store: SqliteStore, screen: Screen
+    store: Store, screen: Screen
 ) -> None:
     run = put(store, "1411", failed())
     modes = screen.modes()
@@ -421,7 +419,7 @@ def test_it_rests_and_goes_on_and_leaves_the_terminal_as_it_was_when_ended(
 
 
 def test_without_colour_there_is_none_and_with_it_the_words_are_the_same(
-    store: SqliteStore, screen: Screen
+    store: Store, screen: Screen
 ) -> None:
     put(store, "1411", failed())
     texts = []

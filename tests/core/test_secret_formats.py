@@ -11,8 +11,7 @@ import uuid
 from base64 import b64encode
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from outlast.core import secrets
 from outlast.core.secret_formats import FORMATS, SERVICES

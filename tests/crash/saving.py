@@ -25,6 +25,7 @@ from typing import Any
 import msgspec
 
 from outlast import faults
+from outlast.store.local import Local
 from outlast.workspace import saves
 from outlast.workspace.capture import saver as capture_saver
 from outlast.workspace.capture.special import secrets as special_secrets
@@ -68,7 +69,7 @@ class Job(msgspec.Struct, frozen=True, kw_only=True):
         return Path(self.place) / "state"
 
     def saver(self) -> capture_saver.Saver:
-        return capture_saver.Saver(self.folder, self.state)
+        return capture_saver.Saver(self.folder, Local(self.state))
 
 
 class Told(msgspec.Struct, frozen=True):

@@ -19,10 +19,11 @@ import pytest
 import outlast
 from outlast import faults
 from outlast.core import events as ev
-from outlast.store import SqliteStore, open_store
-from outlast.store.protocol import Batch, Lease
+from outlast.store import open_store
+from outlast.store.protocol import Batch, Lease, Store
 from tests.crash.conftest import MakeWorld
 from tests.crash.world import World
+from tests.store.opening import open_on
 from tests.support import loopdisk, processes, strace
 from tests.support.environment import ROOT, skip_or_fail
 from tests.support.faulty_vfs import Fault, FaultyVFS
@@ -276,7 +277,7 @@ class Wake:
         return self.error
 
 
-def claimed(store: SqliteStore, task: str) -> tuple[str, Lease]:
+def claimed(store: Store, task: str) -> tuple[str, Lease]:
     at = datetime.now(UTC)
     run = store.create(ev.RunOpened(at=at, run=f"run{task}", task=task, project="p", contract=ev.Contract()))
     return run, store.claim(run)
@@ -286,7 +287,7 @@ def batch(lease: Lease, run: str, after: int = 1, size: int = 1) -> Batch:
     return Batch(lease, run, after, (ev.StageSet(at=datetime.now(UTC), stage="on"),) * size)
 
 
-def lengths(store: SqliteStore, runs: list[str]) -> list[int]:
+def lengths(store: Store, runs: list[str]) -> list[int]:
     return [len(store.read(run, after=0).events) for run in runs]
 
 
@@ -327,7 +328,7 @@ def test_a_batch_behind_its_fence_is_written_whole_or_not_at_all(tmp_path: Path)
 @pytest.mark.parametrize("op", ["write", "sync"])
 def test_in_a_group_commit_an_io_error_fails_every_waiter(op: Any, tmp_path: Path) -> None:
     with FaultyVFS("group", None) as vfs:
-        store = open_store(tmp_path, vfs="group")
+        store = open_on(tmp_path, "group")
         names = [claimed(store, str(n)) for n in range(4)]
         with held_commit() as go:
             waiters = [Wake() for _ in names]

@@ -13,11 +13,11 @@ import pytest
 
 from outlast import faults
 from outlast.core import events as ev
-from outlast.store import open_store
 from outlast.store.protocol import Batch, Where
 from tests.crash.agent import Blow
 from tests.crash.conftest import MakeWorld
 from tests.crash.world import Opened, World
+from tests.store.opening import open_on
 from tests.support import loopdisk, processes
 from tests.support.environment import skip_or_fail
 from tests.support.loopdisk import LoopDisk
@@ -36,7 +36,7 @@ class Acknowledged:
 
 def work(folder: Path, vfs: str, told: Acknowledged, *, appends: int, chars: int) -> None:
     """Make a run and append to it: single events and batches, with and without a head."""
-    store = open_store(folder, vfs=vfs)
+    store = open_on(folder, vfs)
     at = datetime.now(UTC)
     run = store.create(ev.RunOpened(at=at, run="therun", task="t", project="p", contract=ev.Contract()))
     told.created, told.events = True, 1

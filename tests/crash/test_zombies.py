@@ -15,9 +15,9 @@ import pytest
 
 import outlast
 from outlast.core import events as ev
-from outlast.store import SqliteStore, open_store
+from outlast.store import open_store
 from outlast.store.locks import boottime_s
-from outlast.store.protocol import Batch, Lease
+from outlast.store.protocol import Batch, Lease, Store
 from tests.crash.agent import Blow
 from tests.crash.conftest import MakeWorld
 from tests.crash.world import World, killed
@@ -292,7 +292,7 @@ def test_what_a_takeover_that_was_killed_leaves_behind_is_swept_by_the_next_clai
 
 
 @contextlib.contextmanager
-def stores(folder: Path, count: int) -> Iterator[list[SqliteStore]]:
+def stores(folder: Path, count: int) -> Iterator[list[Store]]:
     """The same store opened several times: to the locks and to SQLite these are strangers."""
     opened = [open_store(folder) for _ in range(count)]
     yield opened
@@ -310,7 +310,7 @@ def stage(lease: Lease, run: str, after: int) -> Batch:
     return Batch(lease, run, after, (ev.StageSet(at=datetime.now(UTC), stage=str(after)),))
 
 
-def past_lease(store: SqliteStore, run: str) -> SqliteStore:
+def past_lease(store: Store, run: str) -> Store:
     """Wait until a holder that was silent from now on has lost its right."""
     expiry = boottime_s() + 2 * LEASE_S + 1
     processes.wait_for(lambda: boottime_s() > expiry, what="the lease to pass")
@@ -346,7 +346,7 @@ def test_of_two_takers_at_once_one_wins(tmp_path: Path) -> None:
         past_lease(zombie, runs[-1])
         won: list[str] = []
 
-        def take(store: SqliteStore, run: str) -> None:
+        def take(store: Store, run: str) -> None:
             with contextlib.suppress(outlast.RunHeld):
                 store.claim(run)
                 won.append(run)

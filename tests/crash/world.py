@@ -19,8 +19,8 @@ from outlast.chaos.witness.client import Witness
 from outlast.core import events as ev
 from outlast.core.state import OpenEffect
 from outlast.runs import reader
-from outlast.store import SqliteStore, open_store
-from outlast.store.protocol import Batch, Summary, Where
+from outlast.store import open_store
+from outlast.store.protocol import Batch, Store, Summary, Where
 from tests.crash.agent import Blow, Spec
 from tests.crash.zygote import Child, Zygote
 
@@ -219,7 +219,7 @@ class Opened:
     def __init__(self, path: Path) -> None:
         self._store = open_store(path)
 
-    def __enter__(self) -> SqliteStore:
+    def __enter__(self) -> Store:
         return self._store
 
     def __exit__(
@@ -228,7 +228,7 @@ class Opened:
         self._store.close()
 
 
-def dump(store: SqliteStore, summary: Summary) -> dict[str, Any]:
+def dump(store: Store, summary: Summary) -> dict[str, Any]:
     """A run as its journal tells it."""
 
     def value(payload: ev.Payload | None) -> Any:

@@ -24,6 +24,7 @@ POLLS = {ROOT / "tests/support/processes.py"}  # the one bounded wait for a cond
 
 ENVIRONMENT = {"os.environ", "os.environb", "os.getenv", "os.getenvb", "os.putenv", "os.unsetenv"}
 PRINTING = {"print", "sys.stdout.write", "sys.stderr.write", "sys.__stdout__.write", "sys.__stderr__.write"}
+BACKEND = re.compile("Sqlite" + r"Store\b|store\.sqlite\.store\b")
 CLOCKS = {
     "datetime.datetime.now",
     "datetime.datetime.utcnow",
@@ -48,6 +49,31 @@ def test_the_core_asks_no_clock() -> None:
         for source in python_files(PACKAGE / "core")
         for name, node in source.mentions()
         if name in CLOCKS
+    ] == []
+
+
+def test_only_the_store_and_its_tests_name_a_backend() -> None:
+    """Others know the protocol and open by URL."""
+    sources = [source for source in python_files(PACKAGE) if source.place != "store"]
+    for folder in ("tests", "benchmarks", "examples"):
+        sources += python_files(ROOT / folder)
+    assert [
+        f"{source.path.relative_to(ROOT)}:{number}: {word}"
+        for source in sources
+        if not source.path.is_relative_to(ROOT / "tests/store")
+        for number, line in enumerate(source.text.splitlines(), 1)
+        for word in BACKEND.findall(line)
+    ] == []
+
+
+def test_no_store_is_taken_for_a_folder() -> None:
+    """Its shared half has no folder; this host's is `store.local`."""
+    assert [
+        source.at(node)
+        for source in python_files(PACKAGE)
+        if source.place != "store"
+        for name, node in source.mentions()
+        if re.search(r"(^|\.)_?store\.(root|folder|database)$", name)
     ] == []
 
 

@@ -13,10 +13,10 @@ import outlast
 from outlast import Run, faults
 from outlast.core import events as ev, forecast
 from outlast.core.values import Allowance, Contract, Parent, Payload
-from outlast.inspect import find
+from outlast.inspect import find, forecast as forecasts
 from outlast.operations import budget_share, requests
-from outlast.store import SqliteStore, open_store
-from outlast.store.protocol import Summary
+from outlast.store import open_store
+from outlast.store.protocol import Store, Summary
 from tests.support.inprocess import reading
 from tests.support.pasts import BEGIN, put
 
@@ -25,36 +25,36 @@ TOTAL = 5_000_000
 
 
 @pytest.fixture
-def opened(store: Path) -> Iterator[SqliteStore]:
+def opened(store: Path) -> Iterator[Store]:
     with reading(store) as found:
         yield found
 
 
-def filled(store: SqliteStore, runs: int = 30, tokens: int = 100_000) -> None:
+def filled(store: Store, runs: int = 30, tokens: int = 100_000) -> None:
     for n in range(runs):
         put(store, n, tokens=tokens + n, time_s=600 + n, status="done", agent="claude")
 
 
-def shared(store: SqliteStore, total: int | None = TOTAL, **more: bool) -> budget_share.Split:
+def shared(store: Store, total: int | None = TOTAL, **more: bool) -> budget_share.Split:
     """What `outlast budget share --yes` does."""
-    with budget_share.sharing(store):
+    with budget_share.sharing(store, "app") as pool:
         asked: tuple[forecast.Unit, int] | None = None if total is None else ("tokens", total)
         made = budget_share.split(store, "app", asked, budget_share.waiting(store, "app"), **more)
-        budget_share.apply(store, "app", made)
+        budget_share.apply(store, pool, made)
     return made
 
 
-def limits(store: SqliteStore) -> dict[str, int]:
+def limits(store: Store) -> dict[str, int]:
     """The limit of every run that has one."""
     found = ((each.run, each.state.budget) for each in find.every(store, budget_share.Where()))
     return {run: budget.tokens for run, budget in found if budget is not None and budget.tokens is not None}
 
 
-def summary(store: SqliteStore, run: str) -> Summary:
+def summary(store: Store, run: str) -> Summary:
     return requests.summary_of(store, run)
 
 
-def finish(store: SqliteStore, run: str) -> None:
+def finish(store: Store, run: str) -> None:
     """Somebody cancels it: what it spent is what it needed."""
     requests.cancel(store, run)
 
@@ -63,7 +63,7 @@ def finish(store: SqliteStore, run: str) -> None:
 
 
 def test_history_is_what_roots_have_cost_and_takes_one_query(
-    opened: SqliteStore, monkeypatch: pytest.MonkeyPatch
+    opened: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     put(opened, 0, tokens=7_000, time_s=61, status="done", agent="codex", plan=5, files=("src/a.py",))
     put(opened, 1, tokens=9_000, status="failed")
@@ -72,7 +72,7 @@ def test_history_is_what_roots_have_cost_and_takes_one_query(
     put(opened, 4, tokens=1_000, parent=Parent(root, 1, root))
     asked: list[str] = []
     opened._db.read, ask = (lambda what: (asked.append("query"), ask(what))[1]), opened._db.read  # type: ignore[method-assign]
-    found = {past.name: past for past in budget_share.history(opened)}
+    found = {past.name: past for past in forecasts.history(opened)}
     assert len(asked) == 1
     assert set(found) == {"t0", "t1", "t2"}
     assert (found["t0"].tokens, found["t0"].time_s, found["t0"].finished) == (7_000, 61, True)
@@ -81,12 +81,12 @@ def test_history_is_what_roots_have_cost_and_takes_one_query(
     assert [found[name].finished for name in ("t1", "t2")] == [False, False]
 
 
-def test_auto_is_p90_in_round_numbers_and_time_only_where_it_was_learnt(opened: SqliteStore) -> None:
-    budget, found = budget_share.auto(opened, goal="fix the parser", project="app")
+def test_auto_is_p90_in_round_numbers_and_time_only_where_it_was_learnt(opened: Store) -> None:
+    budget, found = forecasts.auto(opened, goal="fix the parser", project="app")
     assert budget == Allowance(tokens=2_000_000)
     assert found.tokens.sure == "default"
     filled(opened)
-    budget, found = budget_share.auto(opened, goal="fix the parser", project="app", agent="claude")
+    budget, found = forecasts.auto(opened, goal="fix the parser", project="app", agent="claude")
     assert budget.tokens is not None
     assert found.tokens.p90 <= budget.tokens <= found.tokens.p90 * 1.1
     assert budget.tokens % 1_000 == 0
@@ -96,12 +96,10 @@ def test_auto_is_p90_in_round_numbers_and_time_only_where_it_was_learnt(opened: 
 
 
 def test_without_a_store_the_default_is_said() -> None:
-    assert budget_share.suggest(None, goal="anything").tokens.sure == "default"
+    assert forecasts.suggest(None, goal="anything").tokens.sure == "default"
 
 
-def test_the_first_prediction_is_kept_and_priced_again_at_each_beat(
-    start: Start, opened: SqliteStore
-) -> None:
+def test_the_first_prediction_is_kept_and_priced_again_at_each_beat(start: Start, opened: Store) -> None:
     filled(opened)
     with start("again", goal="fix the parser", project="app") as run:
         run.plan(["one", "two", "three", "four"])
@@ -110,19 +108,19 @@ def test_the_first_prediction_is_kept_and_priced_again_at_each_beat(
             beat.spend(outlast.Usage(input=400_000))
             beat.done()
             head = summary(opened, run.id).state
-            told = budget_share.first_told(opened, head)
-            seen.append((head.spent.tokens, budget_share.repriced(told, head).tokens))
+            told = forecasts.first_forecast(opened, head)
+            seen.append((head.spent.tokens, forecasts.repriced(told, head).tokens))
     assert all(spent <= bounds.p50 <= bounds.p90 for spent, bounds in seen)
     assert seen[-1][1] == forecast.Range(1_600_000, 1_600_000)
     assert seen[2][1].p50 > told.tokens.p90, "it was dearer than all before, which the beats tell"
     put(opened, 900, tokens=10**9, status="done")
-    assert budget_share.first_told(opened, summary(opened, run.id).state) == told
-    kept = opened.root / "runs" / run.id / budget_share.TOLD
+    assert forecasts.first_forecast(opened, summary(opened, run.id).state) == told
+    kept = opened.local.run_folder(run.id) / budget_share.TOLD
     kept.write_bytes(b"{")
-    assert budget_share.first_told(opened, summary(opened, run.id).state).tokens.p90 > 0
+    assert forecasts.first_forecast(opened, summary(opened, run.id).state).tokens.p90 > 0
 
 
-def test_the_agent_of_a_run_that_never_started_is_that_of_its_command(opened: SqliteStore) -> None:
+def test_the_agent_of_a_run_that_never_started_is_that_of_its_command(opened: Store) -> None:
     launch = Payload(v=msgspec.Raw(b'{"argv":["claude","-p","go"],"program":"/opt/bin/claude","cwd":"/"}'))
     run = opened.create(
         ev.RunOpened(
@@ -135,7 +133,7 @@ def test_the_agent_of_a_run_that_never_started_is_that_of_its_command(opened: Sq
 # -- sharing -----------------------------------------------------------------------------------------------------------
 
 
-def test_a_share_adds_up_and_goes_by_need(opened: SqliteStore) -> None:
+def test_a_share_adds_up_and_goes_by_need(opened: Store) -> None:
     for n in range(40):
         goal, cost = ("fix a typo", 20_000) if n % 2 else ("migrate the schema", 900_000)
         put(opened, n, tokens=cost + n, status="done", goal=goal)
@@ -150,20 +148,20 @@ def test_a_share_adds_up_and_goes_by_need(opened: SqliteStore) -> None:
     assert [share.before for share in made.shares] == [None, None, None]
 
 
-def test_only_looking_changes_nothing(opened: SqliteStore) -> None:
+def test_only_looking_changes_nothing(opened: Store) -> None:
     put(opened, 0)
     budget_share.split(opened, "app", ("tokens", TOTAL), budget_share.waiting(opened, "app"))
     assert limits(opened) == {}
     assert budget_share.pools(opened) == {}
 
 
-def test_other_units_of_a_budget_stay(opened: SqliteStore) -> None:
+def test_other_units_of_a_budget_stay(opened: Store) -> None:
     run = put(opened, 0, budget=Allowance(tokens=5, beats=70, time_s=600))
     shared(opened)
     assert summary(opened, run).state.budget == Allowance(tokens=TOTAL, beats=70, time_s=600)
 
 
-def test_what_a_run_did_not_need_goes_back(opened: SqliteStore) -> None:
+def test_what_a_run_did_not_need_goes_back(opened: Store) -> None:
     thrifty = put(opened, 0, tokens=100_000, status="interrupted")
     other = put(opened, 1)
     shared(opened)
@@ -177,7 +175,7 @@ def test_what_a_run_did_not_need_goes_back(opened: SqliteStore) -> None:
     )
 
 
-def test_a_run_that_works_keeps_what_it_holds(start: Start, opened: SqliteStore) -> None:
+def test_a_run_that_works_keeps_what_it_holds(start: Start, opened: Store) -> None:
     put(opened, 0)
     with start("busy", goal="fix the parser", project="app") as run:
         pass
@@ -191,7 +189,7 @@ def test_a_run_that_works_keeps_what_it_holds(start: Start, opened: SqliteStore)
         assert sum(share.limit for share in made.shares) + holds == TOTAL
 
 
-def test_a_new_total_begins_anew_when_all_of_the_old_are_over_or_when_asked(opened: SqliteStore) -> None:
+def test_a_new_total_begins_anew_when_all_of_the_old_are_over_or_when_asked(opened: Store) -> None:
     first = put(opened, 0, tokens=700_000, status="interrupted")
     shared(opened)
     finish(opened, first)
@@ -205,7 +203,7 @@ def test_a_new_total_begins_anew_when_all_of_the_old_are_over_or_when_asked(open
     assert shared(opened, 2_000_000, anew=True).used == 0
 
 
-def test_a_run_that_was_forgotten_counts_with_all_it_was_given(opened: SqliteStore) -> None:
+def test_a_run_that_was_forgotten_counts_with_all_it_was_given(opened: Store) -> None:
     first, _ = put(opened, 0), put(opened, 1)
     shared(opened)
     given = limits(opened)[first]
@@ -214,7 +212,7 @@ def test_a_run_that_was_forgotten_counts_with_all_it_was_given(opened: SqliteSto
     assert shared(opened, None).used == given
 
 
-def test_too_small_a_total_is_refused_with_the_smallest_that_would_do(opened: SqliteStore) -> None:
+def test_too_small_a_total_is_refused_with_the_smallest_that_would_do(opened: Store) -> None:
     put(opened, 0, tokens=400_000, status="interrupted")
     put(opened, 1)
     runs = budget_share.waiting(opened, "app")
@@ -228,9 +226,9 @@ def test_too_small_a_total_is_refused_with_the_smallest_that_would_do(opened: Sq
         budget_share.split(opened, "app", None, runs)
 
 
-def test_a_torn_file_of_pools_is_named_and_not_overwritten(opened: SqliteStore) -> None:
+def test_a_torn_file_of_pools_is_named_and_not_overwritten(opened: Store) -> None:
     put(opened, 0)
-    (opened.root / budget_share.POOLS).write_bytes(b'{"app":')
+    (opened.local.folder / "pools.json").write_bytes(b'{"app":')
     with pytest.raises(outlast.StoreError, match=r"pools\.json"):
         shared(opened)
 

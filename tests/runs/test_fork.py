@@ -14,15 +14,15 @@ from outlast.errors import OutlastError
 from outlast.inspect import ledger, ledger_sums
 from outlast.operations import fork, requests as operations_requests
 from outlast.runs.inbox import BudgetArgs, Move
-from outlast.store import SqliteStore, open_store
-from outlast.store.protocol import Where
+from outlast.store import open_store
+from outlast.store.protocol import Store, Where
 from tests.support.journals import Agent, Scribe
 
 BEGIN = datetime(2026, 3, 1, 22, tzinfo=UTC)
 
 
 @pytest.fixture
-def store(tmp_path: Path) -> Iterator[SqliteStore]:
+def store(tmp_path: Path) -> Iterator[Store]:
     made = open_store(tmp_path / "store")
     yield made
     made.close()
@@ -47,7 +47,7 @@ def written(rng: Random) -> Scribe:
 
 @pytest.mark.parametrize("nth", range(12))
 def test_a_save_point_and_its_cost_are_what_the_whole_journal_says(
-    store: SqliteStore, rng: Random, nth: int
+    store: Store, rng: Random, nth: int
 ) -> None:
     run = store.create(*written(rng).journal)
     (summary,) = store.list(Where(run_prefix=run))
@@ -62,7 +62,7 @@ def test_a_save_point_and_its_cost_are_what_the_whole_journal_says(
         assert fork._used(store, run, seq) == st.fold(st.RunState(), list(kept)).spent
 
 
-def test_what_a_fork_may_do_again_is_what_was_intended_after_it(store: SqliteStore, rng: Random) -> None:
+def test_what_a_fork_may_do_again_is_what_was_intended_after_it(store: Store, rng: Random) -> None:
     scribe = written(rng)
     scribe.start().call("Bash deploy")
     run = store.create(*scribe.journal)
@@ -80,7 +80,7 @@ def test_what_a_fork_may_do_again_is_what_was_intended_after_it(store: SqliteSto
 # -- what is moved ----------------------------------------------------------------------------------------------------
 
 
-def limited(store: SqliteStore, rng: Random) -> str:
+def limited(store: Store, rng: Random) -> str:
     """A run that rests, with 9,000 tokens left of its budget, and no other limit."""
     scribe = Scribe(rng, BEGIN, "1411", "/srv/app/.git", "fix it", Agent("claude", "claude", "opus", 1_000))
     opened, events = scribe.start().beat("it", tokens=1_000).stop("signal", "SIGKILL").journal
@@ -89,7 +89,7 @@ def limited(store: SqliteStore, rng: Random) -> str:
 
 @pytest.mark.parametrize("what", ["less", "budget"])
 def test_a_fork_cut_off_after_its_move_is_ended_by_the_same_command(
-    store: SqliteStore, rng: Random, what: str
+    store: Store, rng: Random, what: str
 ) -> None:
     """An outlast before this one wrote down what is left, not what was moved."""
     run = limited(store, rng)
@@ -106,7 +106,7 @@ def test_a_fork_cut_off_after_its_move_is_ended_by_the_same_command(
     assert (again.exists, fork.make(store, again)) == (True, move.run)
 
 
-def test_what_was_moved_is_less_on_record_and_in_the_ledger(store: SqliteStore, rng: Random) -> None:
+def test_what_was_moved_is_less_on_record_and_in_the_ledger(store: Store, rng: Random) -> None:
     run = limited(store, rng)
     given = Allowance(tokens=4_000, beats=2)
     fork.make(store, fork.prepare(store, operations_requests.summary_of(store, run), at=1, budget=given))
@@ -126,7 +126,7 @@ def test_a_limit_stays_one_whatever_is_taken_off_it() -> None:
     assert kept.minus(Allowance(tokens=40)).tokens == 1
 
 
-def test_of_a_limit_that_nothing_was_spent_of_something_stays(store: SqliteStore, rng: Random) -> None:
+def test_of_a_limit_that_nothing_was_spent_of_something_stays(store: Store, rng: Random) -> None:
     """A limit is at least 1: what stays there must not be made of nothing, however often one forks."""
     scribe = Scribe(rng, BEGIN, "1411", "/srv/app/.git", "fix it", Agent("claude", "claude", "opus", 1_000))
     (opened, events) = scribe.start().stop("signal", "SIGKILL").journal

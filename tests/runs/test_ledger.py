@@ -14,14 +14,14 @@ from outlast.core.values import Allowance, Contract, Payload, Usage, Window
 from outlast.errors import UsageError
 from outlast.inspect import ledger, ledger_sums
 from outlast.runs.opening import terms
-from outlast.store.protocol import Batch, Summary, Where
-from outlast.store.sqlite.store import SqliteStore
+from outlast.store import open_store
+from outlast.store.protocol import Batch, Store, Summary, Where
 
 AT = datetime(2026, 11, 15, 12, 0, tzinfo=UTC)
 PEAK_MAX_BYTES = 4 << 20
 
 
-def long_run(store: SqliteStore, run: str, beats: int) -> Summary:
+def long_run(store: Store, run: str, beats: int) -> Summary:
     """A run of many beats, a second each, with a call of an agent in every one."""
     args = Payload(v=msgspec.Raw(b'{"tool":"Bash","input":{"command":"' + b"x" * 300 + b'"}}'))
     journal: list[ev.AnyEvent] = [ev.AttemptStarted(at=AT, epoch=1)]
@@ -42,7 +42,7 @@ def long_run(store: SqliteStore, run: str, beats: int) -> Summary:
 
 
 def test_a_long_run_is_read_whole_in_bounded_memory(tmp_path: Path) -> None:
-    store = SqliteStore(tmp_path, tmp_path / "outlast.db")
+    store = open_store(tmp_path)
     try:
         summary = long_run(store, "many", 8_000)
         now = AT + timedelta(seconds=8_000)
@@ -161,7 +161,7 @@ def test_two_marks_become_one_and_nothing_of_them_is_lost(monkeypatch: pytest.Mo
 
 
 def test_kept_sums_go_on_and_say_what_new_ones_do(tmp_path: Path) -> None:
-    store = SqliteStore(tmp_path, tmp_path / "outlast.db")
+    store = open_store(tmp_path)
     try:
         sums, now = ledger_sums.Sums(last=50), AT + timedelta(hours=2)
         run = long_run(store, "many", 1_500)

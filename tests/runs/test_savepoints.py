@@ -16,7 +16,8 @@ from outlast.operations import bisect, watch
 from outlast.operations.bisect import Verdict
 from outlast.operations.gc import saves as gc_saves
 from outlast.operations.saves.find import HAND, Saves
-from outlast.store import SqliteStore
+from outlast.store import open_store
+from outlast.store.local import Local
 from outlast.workspace import saves
 from outlast.workspace.compact import chain as chains, prune
 from outlast.workspace.git import objects
@@ -56,7 +57,7 @@ def folder(
 
 @pytest.fixture
 def desk(folder: Path, state: Isolated) -> Iterator[Saves]:
-    made = Saves(state.state_home / "outlast", None, str(folder), None)
+    made = Saves(Local(state.state_home / "outlast"), None, str(folder), None)
     yield made
     made.close()
 
@@ -308,7 +309,7 @@ def test_saves_of_a_run_that_this_store_does_not_know_are_left_alone(
         desk.saver().capture(Purpose(kind="watch", run=HAND))
     before = git(folder, "for-each-ref", "refs/outlast/elsewhere")
     root = state.state_home / "outlast"
-    store = SqliteStore(root, root / "outlast.db")
+    store = open_store(root)
     try:
         terms = gc_saves.Terms(older_than=timedelta(0), now=datetime.now(UTC), budget_bytes=1)
         done = gc_saves.thin(store, terms)

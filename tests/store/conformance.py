@@ -36,6 +36,7 @@ from outlast.errors import (
     UnknownRun,
 )
 from outlast.store.protocol import Batch, Lease, Store, Where
+from tests.store.conformance_shelf import ShelfConformance
 from tests.support import processes
 
 AT = datetime(2026, 11, 15, 12, 0, tzinfo=UTC)
@@ -88,7 +89,7 @@ def appended(store: Store, task: str, count: int) -> str:
     return run
 
 
-class StoreConformance:
+class StoreConformance(ShelfConformance):
     """What every backend promises. See the module's docstring for how to use it."""
 
     @pytest.fixture

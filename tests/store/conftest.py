@@ -2,4 +2,4 @@
 
 import pytest
 
-pytest.register_assert_rewrite("tests.store.conformance")
+pytest.register_assert_rewrite("tests.store.conformance", "tests.store.conformance_shelf")

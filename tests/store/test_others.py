@@ -14,7 +14,6 @@ from outlast.dashboard import report
 from outlast.errors import StoreTooNew
 from outlast.store import open_store
 from outlast.store.protocol import Batch, Store, Where
-from outlast.store.sqlite.store import SqliteStore
 from outlast.supervisor.control import wake
 
 NOW = datetime(2026, 11, 15, 12, tzinfo=UTC)
@@ -23,14 +22,14 @@ DAMAGED = b"\x00\xffno json"
 
 
 @pytest.fixture
-def store(tmp_path: Path) -> Iterator[SqliteStore]:
+def store(tmp_path: Path) -> Iterator[Store]:
     with contextlib.closing(open_store(tmp_path / "store")) as opened:
         yield opened
 
 
 @pytest.fixture
-def other(store: SqliteStore) -> Iterator[SqliteStore]:
-    with contextlib.closing(open_store(store.root)) as opened:
+def other(store: Store) -> Iterator[Store]:
+    with contextlib.closing(open_store(store.local.folder)) as opened:
         yield opened
 
 
@@ -48,9 +47,9 @@ def beat(number: int) -> ev.BeatDone:
     return ev.BeatDone(at=NOW, beat=number)
 
 
-def inject(store: SqliteStore, run: str, data: bytes, kind: str | None = "brand_new_kind") -> None:
+def inject(store: Store, run: str, data: bytes, kind: str | None = "brand_new_kind") -> None:
     """An event as a newer outlast, or a fault of the disk, leaves it."""
-    with contextlib.closing(apsw.Connection(str(store.root / "outlast.db"))) as connection:
+    with contextlib.closing(apsw.Connection(str(store.local.folder / "outlast.db"))) as connection:
         connection.execute(
             "INSERT INTO events(run, seq, kind, data) SELECT r.id, (SELECT max(seq) + 1 FROM events WHERE run = r.id), ?, ?"
             " FROM runs r WHERE r.run = ?",
@@ -58,8 +57,8 @@ def inject(store: SqliteStore, run: str, data: bytes, kind: str | None = "brand_
         )
 
 
-def spoil_head(store: SqliteStore, run: str, data: bytes) -> None:
-    with contextlib.closing(apsw.Connection(str(store.root / "outlast.db"))) as connection:
+def spoil_head(store: Store, run: str, data: bytes) -> None:
+    with contextlib.closing(apsw.Connection(str(store.local.folder / "outlast.db"))) as connection:
         sql = "UPDATE heads SET state = ? WHERE id = (SELECT id FROM runs WHERE run = ?)"
         connection.execute(sql, (data, run))
 
@@ -67,9 +66,7 @@ def spoil_head(store: SqliteStore, run: str, data: bytes) -> None:
 # -- forgotten and brought back ----------------------------------------------------------------------------------------
 
 
-def test_a_run_that_was_forgotten_and_brought_back_is_read_as_it_is_now(
-    store: SqliteStore, other: SqliteStore
-) -> None:
+def test_a_run_that_was_forgotten_and_brought_back_is_read_as_it_is_now(store: Store, other: Store) -> None:
     child = opened("child1", Parent(run="run1", beat=1, root="run1"))
     journal = [beat(1), *stages(3)]
     store.create(opened("run1"), journal, children=[(child, stages(2))])
@@ -89,9 +86,7 @@ def test_a_run_that_was_forgotten_and_brought_back_is_read_as_it_is_now(
     assert [request.what for request in store.inbox.pending("run1")] == ["pause"]
 
 
-def test_a_run_that_was_forgotten_and_brought_back_is_written_again(
-    store: SqliteStore, other: SqliteStore
-) -> None:
+def test_a_run_that_was_forgotten_and_brought_back_is_written_again(store: Store, other: Store) -> None:
     child = opened("child1", Parent(run="run1", beat=1, root="run1"))
     for turn in range(2):
         store.create(opened("run1"), children=[(child, [])])
@@ -106,19 +101,19 @@ def test_a_run_that_was_forgotten_and_brought_back_is_written_again(
 # -- put back ----------------------------------------------------------------------------------------------------------
 
 
-def put_back(store: SqliteStore, copy: Path) -> None:
+def put_back(store: Store, copy: Path) -> None:
     """As a restore into the open file does it."""
     with (
         contextlib.closing(apsw.Connection(str(copy))) as source,
-        contextlib.closing(apsw.Connection(str(store.root / "outlast.db"))) as target,
+        contextlib.closing(apsw.Connection(str(store.local.folder / "outlast.db"))) as target,
         target.backup("main", source, "main") as backup,
     ):
         backup.step(-1)
 
 
-def copied(store: SqliteStore, to: Path) -> Path:
+def copied(store: Store, to: Path) -> Path:
     with (
-        contextlib.closing(apsw.Connection(str(store.root / "outlast.db"))) as source,
+        contextlib.closing(apsw.Connection(str(store.local.folder / "outlast.db"))) as source,
         contextlib.closing(apsw.Connection(str(to))) as target,
         target.backup("main", source, "main") as backup,
     ):
@@ -128,7 +123,7 @@ def copied(store: SqliteStore, to: Path) -> Path:
 
 @pytest.mark.parametrize("grown", [3, 4, 40], ids=["as far", "further", "much further"])
 def test_a_store_that_was_put_back_and_has_grown_since_is_read_anew(
-    store: SqliteStore, other: SqliteStore, tmp_path: Path, grown: int
+    store: Store, other: Store, tmp_path: Path, grown: int
 ) -> None:
     store.create(opened("run1"))
     copy = copied(store, tmp_path / "copy.db")
@@ -148,7 +143,7 @@ def test_a_store_that_was_put_back_and_has_grown_since_is_read_anew(
     assert not store.changes(found.number, found.trace).anew
 
 
-def test_what_comes_after_an_event_that_is_still_there_is_no_reason_to_read_anew(store: SqliteStore) -> None:
+def test_what_comes_after_an_event_that_is_still_there_is_no_reason_to_read_anew(store: Store) -> None:
     store.create(opened("run1"))
     seen = store.changes(0)
     store.create(opened("run2"))
@@ -160,7 +155,7 @@ def test_what_comes_after_an_event_that_is_still_there_is_no_reason_to_read_anew
 
 
 @pytest.mark.parametrize("data", [UNKNOWN, DAMAGED], ids=["newer", "damaged"])
-def test_a_run_that_cannot_be_read_stands_apart_for_those_who_look(store: SqliteStore, data: bytes) -> None:
+def test_a_run_that_cannot_be_read_stands_apart_for_those_who_look(store: Store, data: bytes) -> None:
     store.create(opened("run1"), stages(2))
     store.create(opened("run2"), stages(2))
     inject(store, "run1", data)
@@ -174,10 +169,10 @@ def test_a_run_that_cannot_be_read_stands_apart_for_those_who_look(store: Sqlite
     assert [summary.run for summary in store.list(Where(runs=("run2",)))] == ["run2"]
 
 
-def test_a_run_of_which_nothing_can_be_read_is_named(store: SqliteStore) -> None:
+def test_a_run_of_which_nothing_can_be_read_is_named(store: Store) -> None:
     store.create(opened("run1"))
     spoil_head(store, "run1", b'{"garbage":')
-    with contextlib.closing(apsw.Connection(str(store.root / "outlast.db"))) as connection:
+    with contextlib.closing(apsw.Connection(str(store.local.folder / "outlast.db"))) as connection:
         connection.execute("UPDATE events SET data = ?", (DAMAGED,))
     (found,) = store.list(Where(), unreadable=True)
     assert (found.state.run, found.state.task, found.state.project) == ("run1", "t-run1", "p")
@@ -185,7 +180,7 @@ def test_a_run_of_which_nothing_can_be_read_is_named(store: SqliteStore) -> None
 
 
 @pytest.mark.parametrize("head", [b'{"garbage":', b'{"status":"never heard of"}'], ids=["damaged", "newer"])
-def test_a_head_that_cannot_be_read_is_made_anew_from_the_journal(store: SqliteStore, head: bytes) -> None:
+def test_a_head_that_cannot_be_read_is_made_anew_from_the_journal(store: Store, head: bytes) -> None:
     store.create(opened("run1"), [beat(1), *stages(3)])
     before = store.list(Where())
     spoil_head(store, "run1", head)
@@ -194,7 +189,7 @@ def test_a_head_that_cannot_be_read_is_made_anew_from_the_journal(store: SqliteS
     assert (history.state.seq, [item.seq for item in history.events]) == (0, [1, 2, 3, 4, 5])
 
 
-def test_events_that_cannot_be_read_are_heard_of(store: SqliteStore) -> None:
+def test_events_that_cannot_be_read_are_heard_of(store: Store) -> None:
     store.create(opened("run1"))
     inject(store, "run1", UNKNOWN)
     inject(store, "run1", DAMAGED, kind=None)
@@ -206,7 +201,7 @@ def test_events_that_cannot_be_read_are_heard_of(store: SqliteStore) -> None:
     assert (first.tag, last.tag, last.event) == ("run_opened", "run_opened", opened("run2"))
 
 
-def test_of_events_across_all_runs_those_that_cannot_be_read_are_left_out(store: SqliteStore) -> None:
+def test_of_events_across_all_runs_those_that_cannot_be_read_are_left_out(store: Store) -> None:
     for number in range(3):
         store.create(opened(f"run{number}"), [ev.Warned(at=NOW, level=f"{number}")])
     inject(store, "run2", b'{"t":"warned","at":"yesterday"}', kind="warned")
@@ -217,7 +212,7 @@ def test_of_events_across_all_runs_those_that_cannot_be_read_are_left_out(store:
         assert [item.run for item in found] == ["run2", "run1", "run0"][:limit]
 
 
-def test_a_run_of_a_newer_outlast_keeps_no_other_from_being_woken_or_told(store: SqliteStore) -> None:
+def test_a_run_of_a_newer_outlast_keeps_no_other_from_being_woken_or_told(store: Store) -> None:
     for name in ("run1", "run2"):
         store.create(opened(name), stages(2))
     inject(store, "run1", UNKNOWN)

@@ -14,8 +14,7 @@ from outlast.core.values import Contract
 from outlast.errors import StoreGone, StoreRefused, UnknownRun
 from outlast.inspect import forecast
 from outlast.store import open_store
-from outlast.store.protocol import Batch, Where
-from outlast.store.sqlite.store import SqliteStore
+from outlast.store.protocol import Batch, Store, Where
 from tests.support.environment import need_root, need_tool
 
 NOW = datetime(2026, 11, 15, 12, tzinfo=UTC)
@@ -31,8 +30,8 @@ def root(tmp_path: Path) -> Path:
 
 
 @contextlib.contextmanager
-def reading(root: Path) -> Iterator[SqliteStore]:
-    with contextlib.closing(SqliteStore(root, root / "outlast.db", reading=True)) as store:
+def reading(root: Path) -> Iterator[Store]:
+    with contextlib.closing(open_store(root, reading=True)) as store:
         yield store
 
 
@@ -109,12 +108,12 @@ LOOK = """
 import sys
 from pathlib import Path
 from outlast.errors import OutlastError
+from outlast.store import open_store
 from outlast.store.protocol import Where
-from outlast.store.sqlite.store import SqliteStore
 root = Path(sys.argv[1])
 for reading in (False, True):
     try:
-        store = SqliteStore(root, root / "outlast.db", reading=reading)
+        store = open_store(root, reading=reading)
         print([(each.run, each.state.seq) for each in store.list(Where())])
         store.check_there()
         print(store.usable)

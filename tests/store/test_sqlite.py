@@ -24,7 +24,7 @@ from outlast.errors import (
     StoreRewound,
     StoreTooNew,
 )
-from outlast.store import SqliteStore, durable, locks, open_store
+from outlast.store import durable, locks, open_store
 from outlast.store.protocol import Store, Where
 from outlast.store.sqlite import leases, schema
 from tests.store import make_fixture
@@ -49,7 +49,7 @@ def path(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def store(path: Path) -> SqliteStore:
+def store(path: Path) -> Store:
     return open_store(path)
 
 
@@ -95,7 +95,7 @@ def test_a_store_is_a_folder_a_file_or_a_url(tmp_path: Path, monkeypatch: pytest
     store.close()
 
 
-def test_every_connection_of_the_store_is_wal_and_full(store: SqliteStore) -> None:
+def test_every_connection_of_the_store_is_wal_and_full(store: Store) -> None:
     database = store._db
     for connection in (database.writer, database._reader):
         assert connection.pragma("journal_mode") == "wal"
@@ -237,7 +237,7 @@ def test_a_spoiled_file_is_a_clear_error_and_stays_unchanged(
     assert (path / "outlast.db").read_bytes() == before
 
 
-def test_a_damaged_blob_is_not_returned(store: SqliteStore, path: Path) -> None:
+def test_a_damaged_blob_is_not_returned(store: Store, path: Path) -> None:
     name = store.blobs.put(b"x" * 10_000)
     blob = next(path.glob(f"blobs/*/{name}"))
     blob.write_bytes(b"x" * 9_999 + b"y")
@@ -346,7 +346,7 @@ def holding(path: Path, run: str, ttl_s: float, how: str) -> subprocess.Popen[by
     return process
 
 
-def test_a_dead_holder_is_replaced_at_once_whatever_its_lease_says(store: SqliteStore, path: Path) -> None:
+def test_a_dead_holder_is_replaced_at_once_whatever_its_lease_says(store: Store, path: Path) -> None:
     run = store.create(opened())
     with holding(path, run, 10_000, "idle") as process:
         with pytest.raises(RunHeld, match=f"held by pid {process.pid}"):
@@ -358,7 +358,7 @@ def test_a_dead_holder_is_replaced_at_once_whatever_its_lease_says(store: Sqlite
 
 
 def test_an_expired_lease_of_a_live_holder_is_taken_and_the_zombie_writes_nothing(
-    store: SqliteStore, path: Path, monkeypatch: pytest.MonkeyPatch
+    store: Store, path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(leases, "WAKEUP_GRACE_S", 0.0)
     run = store.create(opened())
@@ -372,7 +372,7 @@ def test_an_expired_lease_of_a_live_holder_is_taken_and_the_zombie_writes_nothin
 
 
 def test_a_holder_frozen_inside_an_act_is_killed_before_its_run_is_taken(
-    store: SqliteStore, path: Path, monkeypatch: pytest.MonkeyPatch
+    store: Store, path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(leases, "WAKEUP_GRACE_S", 0.0)
     run = store.create(opened())
@@ -396,7 +396,7 @@ def test_a_process_that_has_our_pid_by_chance_is_not_killed() -> None:
         assert not locks.kill_frozen(stranger)
 
 
-def test_a_guard_with_an_expired_lease_renews_it_first(store: SqliteStore) -> None:
+def test_a_guard_with_an_expired_lease_renews_it_first(store: Store) -> None:
     run = store.create(opened())
     lease = store.claim(run, ttl_s=-10)
     with lease.guard():

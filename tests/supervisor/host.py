@@ -19,8 +19,9 @@ from outlast.chaos.witness.client import Witness
 from outlast.core import events as ev
 from outlast.inspect import find
 from outlast.processes import reap
-from outlast.store import SqliteStore, open_store
-from outlast.store.protocol import Summary, Where
+from outlast.store import open_store
+from outlast.store.local import Local
+from outlast.store.protocol import Store, Summary, Where
 from outlast.supervisor.guardian import lock
 from tests.support.environment import TIMEOUT_S, Isolated
 from tests.support.processes import alive, wait_for
@@ -59,7 +60,7 @@ class Host:
     isolated: Isolated
     witness: Witness
     started: list[subprocess.Popen[bytes]] = field(default_factory=list)
-    opened: SqliteStore | None = None
+    opened: Store | None = None
 
     # -- commands ------------------------------------------------------------------------------------------------
 
@@ -144,7 +145,7 @@ class Host:
         return self.isolated.state_home / "outlast"
 
     @property
-    def store(self) -> SqliteStore:
+    def store(self) -> Store:
         """Opened once: much here is asked again and again."""
         if self.opened is None:
             self.opened = open_store(self.root)
@@ -184,7 +185,7 @@ class Host:
         for summary in self.store.list(Where()):
             if summary.task == spare:
                 continue
-            watcher = lock.of(self.root, summary.run)
+            watcher = lock.of(Local(self.root), summary.run)
             found += [watcher.guardian, watcher.supervisor] if watcher is not None else []
             found += [proc.pid for proc in reap.find(summary.run)]
         return [pid for pid in found if pid]

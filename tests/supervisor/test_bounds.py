@@ -10,6 +10,7 @@ import pytest
 
 from outlast.core import events as ev
 from outlast.processes import reap
+from outlast.store.local import Local
 from outlast.supervisor.guardian import lock
 from outlast.workspace.capture.saver import Saver
 from tests.supervisor.host import Host
@@ -168,10 +169,10 @@ def test_a_wish_outlives_a_supervisor_that_is_killed_in_its_grace(host: Host, to
 @pytest.mark.parametrize("how", ["--all", "t"])
 def test_a_command_killed_in_its_first_save_goes_on(host: Host, how: str) -> None:
     host.root.mkdir(parents=True)
-    with Saver(host.repository("t"), host.root).lock():  # so that the save waits for us
+    with Saver(host.repository("t"), Local(host.root)).lock():  # so that the save waits for us
         host.start("t", "touch", "../ran")
         wait_for(lambda: host.events_if("t") or None, what="the run")
-        wait_for(lambda: lock.of(host.root, host.summary("t").run), what="a guardian")
+        wait_for(lambda: lock.of(Local(host.root), host.summary("t").run), what="a guardian")
         host.kill_everything()
     assert [ev.tag_of(event) for event in host.events("t")] == ["run_opened"]
     answer = host("resume", how, cwd=host.folder / "t")

@@ -7,6 +7,7 @@ import sys
 
 from outlast.core import events as ev
 from outlast.processes import proc
+from outlast.store.local import Local
 from outlast.supervisor.control import kill as control_kill
 from outlast.supervisor.guardian import lock
 from outlast.supervisor.guardian.lock import Watcher
@@ -20,7 +21,7 @@ AGENT = "echo dirty > work.txt; setsid sleep 1000 & echo $$ $! > ../pids; touch 
 def is_up(host: Host) -> tuple[Watcher, list[int]]:
     """Guardian and supervisor, and the agent with what left its session."""
     wait_for(lambda: (host.folder / "up").exists() or None, what=host.said("t"))
-    watcher = lock.of(host.root, host.summary("t").run)
+    watcher = lock.of(Local(host.root), host.summary("t").run)
     assert watcher is not None
     return watcher, [int(word) for word in (host.folder / "pids").read_text().split()]
 
@@ -89,7 +90,7 @@ def test_one_that_waits_to_start_again_is_stopped_too(host: Host) -> None:
     """Between two attempts nobody holds the run, but its supervisor would take it up again."""
     process = host.start("t", "false", OUTLAST_RESTART_WAIT_S="600")
     wait_for(lambda: host.has_ended("t") or None, what="the first attempt's end")
-    watcher = lock.of(host.root, host.summary("t").run)
+    watcher = lock.of(Local(host.root), host.summary("t").run)
     assert watcher is not None
     assert kill(host)["how"] == "signalled"
     assert not alive(watcher.supervisor)

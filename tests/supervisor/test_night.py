@@ -14,6 +14,7 @@ from outlast.core.values import Contract
 from outlast.operations import requests
 from outlast.processes import reap
 from outlast.runs.engine.steps import Append
+from outlast.store.local import Local
 from outlast.supervisor.guardian import lock
 from tests.supervisor.host import STEPS, Host
 from tests.support.environment import TIMEOUT_S, need_root
@@ -169,7 +170,7 @@ def test_what_is_woken_stands_on_its_own_also_when_an_agent_woke_it(host: Host) 
         "OUTLAST_TASK": "other",
     }
     assert host("resume", "--all", **marks).code == 0
-    watcher = lock.of(host.root, host.summary("t").run)
+    watcher = lock.of(Local(host.root), host.summary("t").run)
     assert watcher is not None
     assert os.getsid(watcher.guardian) == watcher.guardian
     assert b"other" not in Path(f"/proc/{watcher.guardian}/environ").read_bytes()
@@ -224,7 +225,7 @@ def test_parked_past_its_reset_is_woken_and_before_it_is_not(host: Host) -> None
 def test_asked_to_pause_just_before_it_died_it_is_left_asleep(host: Host) -> None:
     host.start("t", *SLEEP)
     is_up(host, "t")
-    supervisor = lock.of(host.root, host.summary("t").run)
+    supervisor = lock.of(Local(host.root), host.summary("t").run)
     assert supervisor is not None
     stop(supervisor.supervisor)
     assert host("pause", "t", cwd=host.folder / "t").code == 0
@@ -336,7 +337,7 @@ def test_resume_while_the_guardian_of_the_dead_attempt_works_waits_for_it(host: 
     host.start("t", "bash", "-c", agent)
     is_up(host, "t")
     old = int((host.folder / "pid").read_text())
-    watcher = lock.of(host.root, host.summary("t").run)
+    watcher = lock.of(Local(host.root), host.summary("t").run)
     assert watcher is not None
     os.kill(watcher.supervisor, signal.SIGKILL)
     wait_for(lambda: not alive(watcher.supervisor) or None, what="the supervisor's end")

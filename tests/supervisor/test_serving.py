@@ -153,7 +153,7 @@ def hello(there):
     return type(there.receive()).__name__
 
 with outlast.run("t", store=sys.argv[1], project="p") as run:
-    server = Server(run_engine(run).journal.store.root / "socket", "run.1", ScriptCalls(BeatInFlight(run_engine(run))))
+    server = Server(run_engine(run).journal.store.local.folder / "socket", "run.1", ScriptCalls(BeatInFlight(run_engine(run))))
     print(hello(connection.connect(str(server.path), 20.0)))
     [thread] = [each for each in threading.enumerate() if each.name == "outlast-socket"]
     status = os.open(f"/proc/self/task/{thread.native_id}/status", os.O_RDONLY)

@@ -80,7 +80,7 @@ class Account:
                 )
                 journal.store.append(journal.batch(Append((earlier,))))
         for path in (self.host.root / "walls").glob("*.json"):
-            wall = quota_walls.read(path)
+            wall = msgspec.json.decode(path.read_bytes(), type=quota_walls.Wall)
             assert wall is not None
             fallen = msgspec.structs.replace(wall, until=wall.until - timedelta(days=1))
             path.write_bytes(msgspec.json.encode(fallen))
@@ -92,7 +92,7 @@ def account(host: Host) -> Account:
 
 
 def walls_of(host: Host) -> Sequence[quota_walls.Wall]:
-    return list(quota_walls.every(host.root))
+    return list(quota_walls.every(host.store.shelf))
 
 
 # -- one run -------------------------------------------------------------------------------------------------------

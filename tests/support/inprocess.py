@@ -20,8 +20,8 @@ from outlast.runs.engine.run import RunEngine
 from outlast.runs.engine.steps import Append
 from outlast.runs.journal import Journal
 from outlast.runs.run import run_engine
-from outlast.store import SqliteStore, open_store
-from outlast.store.protocol import Where
+from outlast.store import open_store
+from outlast.store.protocol import Store, Where
 
 
 class Killed(BaseException):
@@ -95,7 +95,7 @@ def head_of(store: Path | str, task: str = "t", run: str = "") -> st.RunState:
         return reader.head(opened, run or newest(opened, task))
 
 
-def newest(store: SqliteStore, task: str) -> str:
+def newest(store: Store, task: str) -> str:
     return store.list(Where(task=task))[0].run
 
 
@@ -105,7 +105,7 @@ def tags(store: Path | str, task: str = "t") -> list[str]:
 
 
 @contextlib.contextmanager
-def reading(store: Path | str) -> Iterator[SqliteStore]:
+def reading(store: Path | str) -> Iterator[Store]:
     """A second view of a store, closed again."""
     opened = open_store(store)
     try:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 
@@ -22,8 +23,8 @@ from outlast.core.values import (
     Usage,
     Window,
 )
-from outlast.store.sqlite.store import Journal
 
+Journal = tuple[ev.RunOpened, Sequence[ev.AnyEvent]]
 HOST = "night-owl"
 VERSION = "0.1.0"
 ID_CHARS = "abcdefghjkmnpqrstuvwxyz23456789"

@@ -22,8 +22,7 @@ from outlast.core.state import RunState, fold
 from outlast.core.values import Allowance, ForkPoint, MemoryRef, Window
 from outlast.runs import reader
 from outlast.store import open_store
-from outlast.store.protocol import Batch, Lease
-from outlast.store.sqlite.store import SqliteStore
+from outlast.store.protocol import Batch, Lease, Store
 from tests.support.journals import Agent, Scribe, payload
 
 SEED = 7
@@ -473,7 +472,7 @@ def long(root: Path, beats: int = 10_000, *, seed: int = SEED, now: datetime | N
 class Living:
     """Runs of a store that are held by this process: they read as running, and can go on."""
 
-    def __init__(self, store: SqliteStore) -> None:
+    def __init__(self, store: Store) -> None:
         self.store = store
         self.leases: dict[str, Lease] = {}
 

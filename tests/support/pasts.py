@@ -4,13 +4,13 @@ from datetime import UTC, datetime, timedelta
 
 from outlast.core import events as ev
 from outlast.core.values import NOTHING, Allowance, Contract, MemoryRef, Parent, SessionMark, Usage
-from outlast.store import SqliteStore
+from outlast.store.protocol import Store
 
 BEGIN = datetime(2026, 3, 1, tzinfo=UTC)
 
 
 def put(
-    store: SqliteStore, n: int, *, tokens: int = 0, time_s: int = 0, goal: str = "fix the parser", project: str = "app",
+    store: Store, n: int, *, tokens: int = 0, time_s: int = 0, goal: str = "fix the parser", project: str = "app",
     status: ev.EndStatus | None = None, budget: Allowance | None = None, agent: str = "", plan: int | None = None,
     files: tuple[str, ...] = (), parent: Parent | None = None,
 ) -> str:  # fmt: skip

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from outlast.store import locate
 from outlast.web.http import server
 from outlast.web.http.guard import Guard
 from outlast.web.http.server import Handler, Server
@@ -166,7 +167,7 @@ def ui(root: Path, *, token: str = "", read_only: bool = False, host: str = "127
     traces: list[BaseException] = []
     listening, _ = server.listen(host, 0)
     guard = Guard(host, listening.getsockname()[1], token=token, read_only=read_only)
-    site = Site(root, root / "outlast.db", guard, by="tester via ui")
+    site = Site(locate(root), guard, by="tester via ui")
     running = Server(listening, App(site, traces.append).handle, is_stranger=guard.is_stranger)
     site.start()
     running.start()

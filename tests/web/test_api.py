@@ -319,7 +319,7 @@ def test_a_key_is_known_after_a_restart_and_on_another_page_of_the_same_store(ow
     path, asked = f"/api/runs/{limited(own)}/acts/budget", {"amounts": "tokens=+3k"}
     first = own.post(path, asked, Idempotency_Key="once")
     assert (first.status, first.json["changed"]) == (200, True)
-    with ui(own.site.root) as another:
+    with ui(own.site.place.local.folder) as another:
         assert another.post(path, asked, Idempotency_Key="once").json == first.json
         said = problem(another.post(path, {"amounts": "tokens=+4k"}, Idempotency_Key="once"), 409)
         assert "something else" in said
@@ -336,7 +336,7 @@ def test_the_same_form_with_something_else_in_it_is_told_so(own: Served) -> None
 
 def test_where_the_act_cannot_be_put_on_record_nothing_is_done(own: Served) -> None:
     run = one(own, status="interrupted")
-    (own.site.root / "pressed").touch()
+    (own.site.place.local.folder / "pressed").touch()
     said = problem(own.post(f"/api/runs/{run}/acts/cancel", {}, Idempotency_Key="1"), 503)
     assert "was not done" in said
     assert press(own, run, "cancel", fields_of(own.ask(f"/runs/{run}/do/cancel").text)).status == 503
@@ -346,9 +346,9 @@ def test_where_the_act_cannot_be_put_on_record_nothing_is_done(own: Served) -> N
 def test_looking_leaves_nothing_in_the_store_and_a_refusal_neither(own: Served) -> None:
     run = next(row["run"] for row in rows(own, status="done") if not row["parent"])
     own.ask(f"/runs/{run}/do/pause")
-    assert not (own.site.root / "pressed").exists()
+    assert not (own.site.place.local.folder / "pressed").exists()
     problem(own.post(f"/api/runs/{run}/acts/pause", {}, Idempotency_Key="1"), 409)
-    assert list((own.site.root / "pressed").iterdir()) == []
+    assert list((own.site.place.local.folder / "pressed").iterdir()) == []
 
 
 def test_what_cannot_be_done_is_409_with_a_hint(own: Served) -> None:
@@ -517,7 +517,7 @@ def test_what_is_unexpected_is_one_line_for_the_client_and_a_trace_for_us(
     heard: list[Heard] = []
     with pytest.raises(ZeroDivisionError), ui(root) as web:
         run = one(web)
-        monkeypatch.setattr(api.story, "budget", broken)
+        monkeypatch.setattr(api.pages, "budget", broken)
         heard += [web.ask(f"/runs/{run}/budget"), web.ask(f"/api/runs/{run}/budget")]
     assert [each.status for each in heard] == [500, 500]
     for each in heard:

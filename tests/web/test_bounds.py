@@ -9,8 +9,8 @@ import pytest
 from outlast.core import events as ev
 from outlast.core.values import Allowance, Contract, Payload, Usage
 from outlast.inspect import show
-from outlast.store import SqliteStore, open_store
-from outlast.store.protocol import Batch
+from outlast.store import open_store
+from outlast.store.protocol import Batch, Store
 from tests.web.serving import ui
 
 RUN = "rlargeabcdef"
@@ -29,7 +29,7 @@ def record(root: Path, *events: ev.AnyEvent) -> None:
     store.close()
 
 
-def large(store: SqliteStore, size: int, letter: str) -> Payload:
+def large(store: Store, size: int, letter: str) -> Payload:
     data = msgspec.json.encode(letter * (size - 2))
     return Payload(blob=store.blobs.put(data), size=len(data))
 

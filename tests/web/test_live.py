@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from outlast.store import SqliteStore
-from outlast.store.protocol import Heard
+from outlast.store import open_store
+from outlast.store.protocol import Heard, Store
 from outlast.web import live as lives
 from outlast.web.http.requests import Request
 from outlast.web.http.responses import Answer
@@ -26,7 +26,7 @@ from tests.web.stores import Writer
 class World:
     """A store, its pump, and a server that offers it to whoever comes."""
 
-    def __init__(self, store: SqliteStore) -> None:
+    def __init__(self, store: Store) -> None:
         self.store = store
         self.gone = False
         self.failures: list[Exception] = []
@@ -89,7 +89,7 @@ def writer(tmp_path: Path) -> Iterator[Writer]:
 
 @pytest.fixture
 def world(writer: Writer) -> Iterator[World]:
-    made = World(SqliteStore(writer.root, writer.root / "outlast.db"))
+    made = World(open_store(writer.root))
     made.live.start()
     try:
         with served(made.handle) as web:
@@ -163,7 +163,7 @@ def test_while_a_writer_hammers_each_listener_gets_every_event_once(
 class Between:
     """The store, with something that happens right after the first look that found nothing more to catch up with."""
 
-    def __init__(self, store: SqliteStore, then: Callable[[], object]) -> None:
+    def __init__(self, store: Store, then: Callable[[], object]) -> None:
         self._store, self._then = store, [then]
 
     def last_number(self) -> int:

@@ -17,7 +17,7 @@ from outlast.inspect import ledger, show
 from outlast.operations.saves.diff import FileChange
 from outlast.operations.saves.listing import Point
 from outlast.store import open_store
-from outlast.store.sqlite.store import SqliteStore
+from outlast.store.protocol import Store
 from outlast.web.html import layout, run_parts
 from outlast.web.pages import budget, context, diff, effects, journal, output, run, saves
 from outlast.workspace.types import LeftOut
@@ -48,13 +48,13 @@ HOSTILE = f"<script>alert(1)</script></pre>]]>\u202eevil\u202c\x00\x1b[31mred\x1
 
 
 @pytest.fixture(scope="module")
-def night(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SqliteStore]:
+def night(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Store]:
     store = open_store(nights.night(tmp_path_factory.mktemp("night"), seed=7))
     yield store
     store.close()
 
 
-def pages_of(store: SqliteStore, index: Index, name: str) -> Iterator[tuple[str, str]]:
+def pages_of(store: Store, index: Index, name: str) -> Iterator[tuple[str, str]]:
     found = index.row(name)
     yield "run", run.render(view(), pages.page(store, index, name))
     yield "beats", run.beats(view(), found, pages.beats(store, name))
@@ -65,7 +65,7 @@ def pages_of(store: SqliteStore, index: Index, name: str) -> Iterator[tuple[str,
     yield "journal", journal.render(view(), found, pages.journal(store, name))
 
 
-def test_every_page_of_every_run_of_a_night_keeps_the_rules(night: SqliteStore) -> None:
+def test_every_page_of_every_run_of_a_night_keeps_the_rules(night: Store) -> None:
     index = Index(night)
     seen = 0
     for each in index.rows():

@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from outlast.core.events import SaveKind
+from outlast.store.local import Local
 from outlast.workspace import repo, rules, saves
 from outlast.workspace.capture.saver import Saver
 from outlast.workspace.restore import restore as workspace_restore
@@ -53,7 +54,7 @@ class Place:
     @property
     def saver(self) -> Saver:
         if not self._savers:
-            self._savers.append(Saver(self.folder, self.state, limits=self.limits, shadow=self.shadow))
+            self._savers.append(Saver(self.folder, Local(self.state), limits=self.limits, shadow=self.shadow))
         return self._savers[0]
 
     def anew(self) -> None:

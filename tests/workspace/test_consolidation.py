@@ -192,9 +192,10 @@ def test_killed_at_a_crash_point_the_next_call_goes_on(place: Place, point: str)
 CHILD = """
 import sys
 from pathlib import Path
+from outlast.store.local import Local
 from outlast.workspace.capture.saver import Saver
 from outlast.workspace.compact.repack import consolidate, locked
-saver = Saver(Path(sys.argv[1]), Path(sys.argv[2]))
+saver = Saver(Path(sys.argv[1]), Local(Path(sys.argv[2])))
 print("ready", flush=True)
 while True:
     consolidate(saver.repo(), packs_max=1, grace_s=0.0)

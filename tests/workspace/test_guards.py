@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 
 from outlast.errors import OutlastError, SaveFailed, WorkspaceRefused
+from outlast.store.local import Local
 from outlast.workspace import rules, saves
 from outlast.workspace.capture.saver import Saver
 from outlast.workspace.capture.special import secrets
@@ -234,12 +235,12 @@ def test_the_root_and_a_home_are_refused(tmp_path: Path, monkeypatch: pytest.Mon
     monkeypatch.setenv("HOME", str(home))
     for folder in (Path("/"), home, home.parent, tmp_path, tmp_path / "link", home / ".." / "me"):
         with pytest.raises(WorkspaceRefused):
-            Saver(folder, tmp_path / "state").repo()
+            Saver(folder, Local(tmp_path / "state")).repo()
     (home / "project").mkdir()
-    Saver(home / "project", tmp_path / "state").repo()
+    Saver(home / "project", Local(tmp_path / "state")).repo()
     (tmp_path / "file").write_text("")
     with pytest.raises(WorkspaceRefused):
-        Saver(tmp_path / "file", tmp_path / "state").repo()
+        Saver(tmp_path / "file", Local(tmp_path / "state")).repo()
 
 
 @contextlib.contextmanager
@@ -311,9 +312,10 @@ def test_a_git_folder_that_cannot_be_written_fails_the_save_visibly(place: Place
 NOBODYS = """
 import os, sys
 from pathlib import Path
+from outlast.store.local import Local
 from outlast.workspace.capture.saver import Saver
 from outlast.workspace.types import Purpose
-saver = Saver(Path("w"), Path("state"))
+saver = Saver(Path("w"), Local(Path("state")))
 def save():
     return saver.capture(Purpose(kind="emergency", run="r"))
 first = save()
@@ -457,7 +459,7 @@ def test_any_git_step_that_fails_is_a_failed_save(
 
 def test_two_savers_at_once_take_turns(place: Place) -> None:
     """Another process holds the lock: the save waits, and is then made."""
-    other = Saver(place.folder, place.state)
+    other = Saver(place.folder, Local(place.state))
     found: list[Save | OutlastError | None] = []
 
     def capture() -> None:

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from outlast.errors import SaveFailed
+from outlast.store.local import Local
 from outlast.workspace import rules
 from outlast.workspace.capture import hints, refresh_index
 from outlast.workspace.capture.saver import Saver
@@ -249,7 +250,7 @@ def test_a_clean_tree_that_gets_no_save_loses_no_hint(place: Place) -> None:
 
 
 def test_another_process_saving_in_between_is_noticed(place: Place) -> None:
-    other = Saver(place.folder, place.state)
+    other = Saver(place.folder, Local(place.state))
     try:
         place.sh("echo n > n1; echo more >> a.txt")
         assert other.capture(Purpose(kind="emergency", run="r1")) is not None

@@ -213,6 +213,7 @@ from pathlib import Path
 from outlast import faults
 from outlast.workspace.restore import restore as restoring
 from outlast.workspace import saves
+from outlast.store.local import Local
 from outlast.workspace.capture.saver import Saver
 from outlast.workspace.types import Purpose
 nth, how = int(sys.argv[2]), sys.argv[3]
@@ -221,7 +222,7 @@ def act(name):
     if how == "interrupt":
         raise KeyboardInterrupt
     os.kill(os.getpid(), signal.SIGKILL)
-saver = Saver(Path("w"), Path("state"))
+saver = Saver(Path("w"), Local(Path("state")))
 held = saves.read(saver.reader(), sys.argv[1], saver.repo().algo)
 met = 0
 def hook(name):

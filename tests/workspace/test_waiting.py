@@ -17,8 +17,9 @@ from tests.workspace.place import Place
 HOLDS = """
 import sys
 from pathlib import Path
+from outlast.store.local import Local
 from outlast.workspace.capture.saver import Saver
-saver = Saver(Path(sys.argv[1]), Path(sys.argv[2]))
+saver = Saver(Path(sys.argv[1]), Local(Path(sys.argv[2])))
 with saver.lock():
     print("held", flush=True)
     sys.stdin.readline()

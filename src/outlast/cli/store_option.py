@@ -11,8 +11,8 @@ from outlast.core.values import scrub
 from outlast.errors import UsageError
 from outlast.inspect import find
 from outlast.runs.opening.project import project_of
-from outlast.store import SqliteStore, locate
-from outlast.store.protocol import Summary, Where
+from outlast.store import locate
+from outlast.store.protocol import Store, StorePlace, Summary, Where
 
 
 def add_run(command: argparse.ArgumentParser) -> None:
@@ -25,25 +25,28 @@ def typed(name: str, run: str) -> str:
     return run if name.startswith("-") else shlex.quote(name)
 
 
-def location(arguments: argparse.Namespace) -> tuple[Path, Path]:
-    """Folder and file of the store. Raises BadSetting for settings that make no sense."""
+def location(arguments: argparse.Namespace) -> StorePlace:
+    """Where the store is. Raises BadSetting for settings that make no sense."""
     return locate(settings.load(flags={"store": arguments.store})["store"] or None)
 
 
 @contextlib.contextmanager
-def opened(arguments: argparse.Namespace, *, make: bool = False) -> Iterator[SqliteStore]:
+def opened(arguments: argparse.Namespace, *, make: bool = False) -> Iterator[Store]:
     """The store, closed at the end. A mistyped one is an error and not an empty new store, unless `make`."""
-    root, database = location(arguments)
-    if not make and not database.exists():
-        raise UsageError(f"there is no store at {root}", hint="start a run, or point --store to where it is")
-    store = SqliteStore(root, database)
+    place = location(arguments)
+    if not make and not place.exists():
+        folder = place.local.folder
+        raise UsageError(
+            f"there is no store at {folder}", hint="start a run, or point --store to where it is"
+        )
+    store = place.open()
     try:
         yield store
     finally:
         store.close()
 
 
-def project(arguments: argparse.Namespace, store: SqliteStore | None) -> str:
+def project(arguments: argparse.Namespace, store: Store | None) -> str:
     """The project in which names of tasks are meant."""
     given: str | None = arguments.project
     if given is None:
@@ -57,6 +60,6 @@ def project(arguments: argparse.Namespace, store: SqliteStore | None) -> str:
     return find.project_called(store, given)
 
 
-def named(arguments: argparse.Namespace, store: SqliteStore) -> Summary:
+def named(arguments: argparse.Namespace, store: Store) -> Summary:
     """The run that the command line names."""
     return find.find(store, scrub(arguments.run), project(arguments, store))

@@ -19,9 +19,7 @@ from outlast.dashboard.documents import Row
 from outlast.dashboard.overview.index import Index
 from outlast.dashboard.saves import emergencies
 from outlast.errors import OutlastError, StoreTooNew, UnknownRun
-from outlast.store.protocol import Recorded
-from outlast.store.sqlite.queries import readable
-from outlast.store.sqlite.store import SqliteStore
+from outlast.store.protocol import Recorded, Store, readable
 
 DAYS_MAX = 31
 HOURS = 48
@@ -58,7 +56,7 @@ class _Cell:
 class Counter:
     """Counts while it is started. `charts` may be asked from any thread, also before all is counted."""
 
-    def __init__(self, store: SqliteStore, index: Index, clock: Callable[[], datetime] | None = None) -> None:
+    def __init__(self, store: Store, index: Index, clock: Callable[[], datetime] | None = None) -> None:
         self._store, self._index = store, index
         self._clock = clock or _now
         self._lock = threading.Lock()  # of the sums

@@ -14,8 +14,7 @@ from outlast.core.state import RunState, Status
 from outlast.core.values import Usage
 from outlast.errors import UsageError
 from outlast.inspect import find
-from outlast.store.protocol import Summary, Where
-from outlast.store.sqlite.store import SqliteStore
+from outlast.store.protocol import Store, Summary, Where
 
 Kind = Literal["needs you", "stopped", "running", "done"]
 KINDS: tuple[Kind, ...] = ("needs you", "stopped", "running", "done")
@@ -77,7 +76,7 @@ def _moment(text: str, now: datetime) -> datetime:
     return now - settings.age(text) if text[-1:].isalpha() else datetime.fromisoformat(text)
 
 
-def page(store: SqliteStore, since: datetime, now: datetime, project: str = "") -> Page:
+def page(store: Store, since: datetime, now: datetime, project: str = "") -> Page:
     """The page of one project, or of all."""
     runs = find.every(store, Where(project=project, parent=""), unreadable=True)
     met = [summary for summary in runs if summary.state.updated_at and summary.state.updated_at >= since]
@@ -94,7 +93,7 @@ def summed(since: datetime, now: datetime, rows: list[ReportRow]) -> Page:
     )  # fmt: skip
 
 
-def _row(store: SqliteStore, summary: Summary, since: datetime, now: datetime) -> ReportRow:
+def _row(store: Store, summary: Summary, since: datetime, now: datetime) -> ReportRow:
     state = summary.state
     shown = state.status if summary.problem else find.shown_status(store, state, summary.run)
     what, why, command = judged(find.children_in(store), state, shown, now)
@@ -195,7 +194,7 @@ class _Did(msgspec.Struct):
     saves: set[str] = msgspec.field(default_factory=set)
 
 
-def _did(store: SqliteStore, state: RunState, since: datetime) -> _Did:
+def _did(store: Store, state: RunState, since: datetime) -> _Did:
     did = _Did()
     for event in _backwards(store, state):
         if event.at < since:
@@ -218,7 +217,7 @@ def _did(store: SqliteStore, state: RunState, since: datetime) -> _Did:
     return did
 
 
-def _backwards(store: SqliteStore, state: RunState) -> Iterator[ev.AnyEvent]:
+def _backwards(store: Store, state: RunState) -> Iterator[ev.AnyEvent]:
     """The events of a run, newest first, read no further than they are wanted."""
     end = state.seq
     while end > 0:

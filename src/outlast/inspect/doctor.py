@@ -17,9 +17,8 @@ from outlast._version import __version__
 from outlast.errors import OutlastError
 from outlast.inspect import find
 from outlast.store import durable
-from outlast.store.protocol import Where
-from outlast.store.sqlite import health
-from outlast.store.sqlite.store import SqliteStore
+from outlast.store.local import Local
+from outlast.store.protocol import Health, StorePlace, Where
 
 FREE_WARN_BYTES = 256 << 20
 FREE_BAD_BYTES = 16 << 20
@@ -43,14 +42,14 @@ class Finding(msgspec.Struct, frozen=True):
     hint: str = ""
 
 
-def examine(root: Path, database: Path) -> list[Finding]:
+def examine(place: StorePlace) -> list[Finding]:
     """Look at everything; never raises for what it finds, and repairs nothing."""
-    findings = [*_programs(), *_saves(Path.cwd()), Finding("ok", "store", str(database))]
-    if not database.exists():
+    findings = [*_programs(place), *_saves(Path.cwd()), Finding("ok", "store", place.name)]
+    if not place.exists():
         findings.append(Finding("note", "store", "it does not exist yet; the first run makes it"))
         return findings
     for look in (_disk, _permissions, _file, _runs):
-        findings += _looked(look, root, database)
+        findings += _looked(look, place)
     return findings
 
 
@@ -59,21 +58,23 @@ def needs_person(findings: list[Finding]) -> bool:
     return any(finding.level == "person" for finding in findings)
 
 
-def _looked(look: Callable[[Path, Path], Iterator[Finding]], root: Path, database: Path) -> Iterator[Finding]:
+def _looked(look: Callable[[StorePlace], Iterator[Finding]], place: StorePlace) -> Iterator[Finding]:
     try:
-        yield from look(root, database)
+        yield from look(place)
     except OutlastError as error:
         yield Finding("person", "store", str(error), error.hint)
     except OSError as error:
         hint = "check who owns the folder and whether the disk answers"
-        yield Finding("person", "store", f"{error.filename or root}: {error.strerror or error}", hint)
+        yield Finding(
+            "person", "store", f"{error.filename or place.local.folder}: {error.strerror or error}", hint
+        )
 
 
-def _programs() -> Iterator[Finding]:
+def _programs(place: StorePlace) -> Iterator[Finding]:
     python = platform.python_version()
     yield Finding(
         "ok", "versions",
-        f"outlast {__version__}, Python {python}, SQLite {health.sqlite_version()}, apsw {health.apsw_version()}",
+        f"outlast {__version__}, Python {python}, {place.versions()}",
     )  # fmt: skip
     if sys.platform == "linux":
         yield Finding("ok", "platform", f"Linux {platform.release()}")
@@ -102,8 +103,8 @@ def _saves(folder: Path) -> Iterator[Finding]:
         yield Finding("note", "saves", text, 'set [save] where = "shadow" to keep them in the state folder')
 
 
-def _disk(root: Path, database: Path) -> Iterator[Finding]:
-    kind = durable.fs_type(database) or "unknown"
+def _disk(place: StorePlace) -> Iterator[Finding]:
+    kind = durable.fs_type(place.paths[-1]) or "unknown"
     move = "put it on a local disk with --store or OUTLAST_STORE"
     if kind in durable.NETWORK_TYPES:
         yield Finding("person", "file system", f"{kind}: locks and flushes cannot be trusted", move)
@@ -111,7 +112,7 @@ def _disk(root: Path, database: Path) -> Iterator[Finding]:
         yield Finding("warn", "file system", f"{kind}: {_VOLATILE[kind]}", move)
     else:
         yield Finding("ok", "file system", kind)
-    free_bytes = shutil.disk_usage(database.parent).free
+    free_bytes = shutil.disk_usage(place.paths[-1].parent).free
     text = f"{free_bytes / (1 << 20):,.0f} MiB free"
     if free_bytes < FREE_BAD_BYTES:
         yield Finding("person", "free space", text, "make room, or runs stop at their next beat")
@@ -121,22 +122,24 @@ def _disk(root: Path, database: Path) -> Iterator[Finding]:
         yield Finding("ok", "free space", text)
 
 
-def _permissions(root: Path, database: Path) -> Iterator[Finding]:
-    for path in (root, database):
+def _permissions(place: StorePlace) -> Iterator[Finding]:
+    for path in place.paths:
         if path.exists() and stat.S_IMODE(path.stat().st_mode) & 0o077:
             yield Finding(
                 "warn", "permissions", f"others can look into {path}", f"`chmod go= {shlex.quote(str(path))}`"
             )  # fmt: skip
-    if not os.access(database, os.R_OK | os.W_OK) or not os.access(root, os.R_OK | os.W_OK | os.X_OK):
+    folder, *files = place.paths
+    writable = all(os.access(path, os.R_OK | os.W_OK) for path in files)
+    if not writable or not os.access(folder, os.R_OK | os.W_OK | os.X_OK):
         hint = "use the user who made it, or another --store"
-        yield Finding("person", "permissions", f"you may not write {root}", hint)
+        yield Finding("person", "permissions", f"you may not write {folder}", hint)
     else:
         yield Finding("ok", "permissions", "the store can be written")
 
 
-def _file(root: Path, database: Path) -> Iterator[Finding]:
-    SqliteStore(root, database).close()
-    found = health.examine(root, database)
+def _file(place: StorePlace) -> Iterator[Finding]:
+    place.open().close()
+    found = place.examine()
     yield Finding("ok", "schema", f"version {found.version} of {found.version_known}")
     if found.problems:
         text = "; ".join(found.problems[:NAMED_MAX])
@@ -144,20 +147,20 @@ def _file(root: Path, database: Path) -> Iterator[Finding]:
         yield Finding("person", "integrity", text, hint)
     else:
         yield Finding("ok", "integrity", f"{found.size_bytes:,} bytes, {found.wal_bytes:,} in the WAL")
-    yield from _rewound(root, found)
+    yield from _rewound(place.local, found)
     if found.stale_locks:
         count = len(found.stale_locks)
         yield Finding("note", "locks", f"{count} left of forgotten runs", "`outlast gc` removes them")
 
 
-def _rewound(root: Path, found: health.Health) -> Iterator[Finding]:
+def _rewound(local: Local, found: Health) -> Iterator[Finding]:
     for run in found.rewound:
         yield Finding(
             "person", "rewound", f"run {run} lost events that were acknowledged",
             f"look at what it did, then `outlast resume {run} --accept-rewind`",
         )  # fmt: skip
     for run in found.lost:
-        files = shlex.join(str(root / "runs" / f"{run}{suffix}") for suffix in (".lock", ".act"))
+        files = shlex.join(map(str, (local.run_lock(run), local.act_lock(run))))
         yield Finding(
             "person", "rewound", f"run {run} is lost as a whole: only its lock file is left",
             f"restore a newer backup; or look at what it did, then `rm -f {files}`",
@@ -165,12 +168,12 @@ def _rewound(root: Path, found: health.Health) -> Iterator[Finding]:
     if found.missing is not None:
         yield Finding(
             "person", "rewound", f"event {found.missing} was acknowledged and is gone; no new run is begun",
-            f"when you know which runs are missing, `rm {shlex.quote(str(root / 'mark'))}`",
+            f"when you know which runs are missing, `rm {shlex.quote(str(local.mark))}`",
         )  # fmt: skip
 
 
-def _runs(root: Path, database: Path) -> Iterator[Finding]:
-    store = SqliteStore(root, database)
+def _runs(place: StorePlace) -> Iterator[Finding]:
+    store = place.open()
     try:
         count = 0
         for summary in find.every(store, Where(parent="")):

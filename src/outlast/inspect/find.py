@@ -7,8 +7,7 @@ from pathlib import Path
 from outlast.core import state as st, statuses
 from outlast.errors import AmbiguousRun, UnknownRun
 from outlast.runs.opening.project import project_of
-from outlast.store.protocol import PAGE_MAX, Summary, Where
-from outlast.store.sqlite.store import SqliteStore
+from outlast.store.protocol import PAGE_MAX, Store, Summary, Where
 
 # A beginning goes into a pattern of the store, so it must not contain what a pattern gives a meaning to.
 # A short one fits a run by accident, and some commands cannot be undone.
@@ -18,7 +17,7 @@ _ID_BEGINNING = re.compile(rf"[a-z0-9]{{{BEGINNING_CHARS_MIN},40}}")
 Children = Callable[[st.RunState], Iterable[st.RunState]]  # the runs of a run's open beat
 
 
-def find(store: SqliteStore, name: str, project: str) -> Summary:
+def find(store: Store, name: str, project: str) -> Summary:
     """The run called `name` by somebody who works in `project`. Raises UnknownRun or AmbiguousRun.
 
     An exact run id wins, then a task of the project (its newest run), then whatever else fits if it is only one.
@@ -42,11 +41,11 @@ def find(store: SqliteStore, name: str, project: str) -> Summary:
     return next(iter(fitting.values()))
 
 
-def _by_beginning(store: SqliteStore, name: str) -> list[Summary]:
+def _by_beginning(store: Store, name: str) -> list[Summary]:
     return list(every(store, Where(run_prefix=name))) if _ID_BEGINNING.fullmatch(name) else []
 
 
-def _newest(store: SqliteStore, task: str, project: str = "") -> list[Summary]:
+def _newest(store: Store, task: str, project: str = "") -> list[Summary]:
     """The newest run of a task, in one project or in each of all. Children are found by their ids alone."""
     if not task:
         return []
@@ -56,7 +55,7 @@ def _newest(store: SqliteStore, task: str, project: str = "") -> list[Summary]:
     return list(newest.values())
 
 
-def _in_named_project(store: SqliteStore, name: str) -> list[Summary]:
+def _in_named_project(store: Store, name: str) -> list[Summary]:
     """`name:12`: every split is tried, because tasks and projects may contain a colon themselves."""
     found: list[Summary] = []
     for at in (index for index, char in enumerate(name) if char == ":"):
@@ -70,7 +69,7 @@ def described(summary: Summary) -> str:
     return f"{summary.run} ({project_name(summary.project)}:{summary.task})"
 
 
-def every(store: SqliteStore, where: Where, *, unreadable: bool = False) -> Iterator[Summary]:
+def every(store: Store, where: Where, *, unreadable: bool = False) -> Iterator[Summary]:
     """All runs that fit, newest first, page by page; those that cannot be read only if that is asked for."""
     after = 0
     while page := store.list(where, after=after, unreadable=unreadable):
@@ -87,7 +86,7 @@ def project_name(project: str) -> str:
     return name or project
 
 
-def project_called(store: SqliteStore | None, given: str) -> str:
+def project_called(store: Store | None, given: str) -> str:
     """The project that `--project` means: one the store knows by this very name, else that of the folder."""
     if store is not None and store.list(Where(project=given), limit=1):
         return given
@@ -95,12 +94,12 @@ def project_called(store: SqliteStore | None, given: str) -> str:
     return project_of(folder) if folder.is_dir() else given
 
 
-def doubts(store: SqliteStore, state: st.RunState) -> list[tuple[str, st.OpenEffect]]:
+def doubts(store: Store, state: st.RunState) -> list[tuple[str, st.OpenEffect]]:
     """Effects in doubt of a run and of its open beat's children, each with the run it belongs to."""
     return doubts_among(children_in(store), state)
 
 
-def children_in(store: SqliteStore) -> Children:
+def children_in(store: Store) -> Children:
     """The children of a run's open beat, asked of the store."""
 
     def ask(state: st.RunState) -> list[st.RunState]:
@@ -118,12 +117,12 @@ def doubts_among(children: Children, state: st.RunState) -> list[tuple[str, st.O
     return found
 
 
-def shown_status(store: SqliteStore, state: st.RunState, root: str) -> st.Status:
+def shown_status(store: Store, state: st.RunState, root: str) -> st.Status:
     """What a reader is told: the folded status, corrected by whether the holder lives and what is in doubt."""
     return status_if(store, state, store.holder_lives(root))
 
 
-def status_if(store: SqliteStore, state: st.RunState, lives: bool) -> st.Status:
+def status_if(store: Store, state: st.RunState, lives: bool) -> st.Status:
     """The status of a run whose holder is known to live, or known not to."""
     return status_among(children_in(store), state, lives)
 

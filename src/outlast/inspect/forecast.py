@@ -15,8 +15,7 @@ from outlast.core.forecast import Forecast, Measured, PastRun, Predictor, Range,
 from outlast.core.values import Allowance, Contract
 from outlast.runs import reader
 from outlast.store.durable import make_folder, write_durably
-from outlast.store.protocol import Summary, Where
-from outlast.store.sqlite.store import SqliteStore
+from outlast.store.protocol import Store, Summary, Where
 
 FILE = "forecast.json"
 
@@ -24,7 +23,7 @@ FILE = "forecast.json"
 # -- history -----------------------------------------------------------------------------------------------------------
 
 
-def history(store: SqliteStore, *, but: str = "") -> list[PastRun]:
+def history(store: Store, *, but: str = "") -> list[PastRun]:
     """What the newest runs of the store have cost, children left out: their roots count for them. One query."""
     newest = store.list(Where(parent=""), limit=forecast.HISTORY_MAX, unreadable=True)
     known = (each for each in newest if each.run != but and not each.problem)
@@ -62,7 +61,7 @@ def spent(head: st.RunState, unit: Unit) -> int:
 
 
 def suggest(
-    store: SqliteStore | None, *, goal: str, plan: int | None = None, project: str = "", agent: str = "",
+    store: Store | None, *, goal: str, plan: int | None = None, project: str = "", agent: str = "",
     model: str = "", files: Sequence[str] = (),
 ) -> Forecast:  # fmt: skip
     """What a run of this goal will need. Without a store, or with little in it, the default, which says so."""
@@ -72,7 +71,7 @@ def suggest(
 
 
 def auto(
-    store: SqliteStore | None, *, goal: str, plan: int | None = None, project: str = "", agent: str = "",
+    store: Store | None, *, goal: str, plan: int | None = None, project: str = "", agent: str = "",
     model: str = "", files: Sequence[str] = (),
 ) -> tuple[Allowance, Forecast]:  # fmt: skip
     """The budget that `auto` means, and the prediction it comes from."""
@@ -94,7 +93,7 @@ def _rounded(amount: int) -> int:
     return -(-amount // scale) * scale
 
 
-def measure(store: SqliteStore) -> dict[Unit, Measured]:
+def measure(store: Store) -> dict[Unit, Measured]:
     """How good the predictions would have been for the store's own runs, each made from what was over at its start."""
     known = history(store)
     return {unit: forecast.measure(known, unit) for unit in forecast.UNITS}
@@ -107,21 +106,21 @@ class FirstForecast(msgspec.Struct, frozen=True):
     time_s: Range
 
 
-def remember(store: SqliteStore, run: str, found: Forecast) -> None:
+def remember(store: Store, run: str, found: Forecast) -> None:
     """Keep a run's first prediction, which every later one starts from."""
-    folder = store.root / "runs" / run
+    folder = store.local.run_folder(run)
     make_folder(folder)
     first = FirstForecast(*(Range(found.of(unit).p50, found.of(unit).p90) for unit in forecast.UNITS))
     write_durably(folder / FILE, msgspec.json.encode(first))
 
 
-def first_forecast(store: SqliteStore, head: st.RunState) -> FirstForecast:
+def first_forecast(store: Store, head: st.RunState) -> FirstForecast:
     """A run's first prediction: the one that was kept, else one that is made now without the run itself, and kept.
 
     Who only reads the store leaves it to the next who does not.
     """
     with contextlib.suppress(OSError, msgspec.MsgspecError):  # lost or torn: it can be made again
-        return msgspec.json.decode((store.root / "runs" / head.run / FILE).read_bytes(), type=FirstForecast)
+        return msgspec.json.decode((store.local.run_folder(head.run) / FILE).read_bytes(), type=FirstForecast)
     found = Predictor(history(store, but=head.run), datetime.now(UTC)).of(
         task_of(head, agent_of(store, head))
     )
@@ -148,7 +147,7 @@ class _Launch(msgspec.Struct, frozen=True):
     program: str = ""
 
 
-def agent_of(store: SqliteStore, head: st.RunState) -> str:
+def agent_of(store: Store, head: st.RunState) -> str:
     """The agent of a run that has no session yet: by the command it is to start."""
     if head.session is not None or not head.supervised:
         return ""

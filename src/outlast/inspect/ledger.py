@@ -17,8 +17,7 @@ from outlast.inspect import find, forecast as inspect_forecast, ledger_sums
 from outlast.inspect.ledger_sums import AttemptCost, BeatRow, Notice, Saved, ToolRow
 from outlast.inspect.show import Spent, spent_of
 from outlast.runs import reader
-from outlast.store.protocol import Summary, Where
-from outlast.store.sqlite.store import SqliteStore
+from outlast.store.protocol import Store, Summary, Where
 
 LAST = 50
 READ_EVENTS = 1_000
@@ -124,7 +123,7 @@ class Overview(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def of(
-    store: SqliteStore, summary: Summary, now: datetime, *, warn_at: tuple[int, ...] = (), last: int = LAST,
+    store: Store, summary: Summary, now: datetime, *, warn_at: tuple[int, ...] = (), last: int = LAST,
     sums: ledger_sums.Sums | None = None,
 ) -> Ledger:  # fmt: skip
     """The ledger of a root run; of its beats the `last` ones. `sums` that were kept go on with what came since."""
@@ -149,7 +148,7 @@ def of(
     )  # fmt: skip
 
 
-def take_in(store: SqliteStore, run: str, sums: ledger_sums.Sums) -> None:
+def take_in(store: Store, run: str, sums: ledger_sums.Sums) -> None:
     """Take in what these sums do not know yet: of a run's journal, what is of any concern to them."""
     while page := store.read(
         run, after=sums.seq, limit=READ_EVENTS, tags=ledger_sums.NEEDED, ends=True
@@ -159,14 +158,14 @@ def take_in(store: SqliteStore, run: str, sums: ledger_sums.Sums) -> None:
         sums.seq, sums.n = page[-1].seq, page[-1].n
 
 
-def goes_on(store: SqliteStore, run: str, sums: ledger_sums.Sums) -> bool:
+def goes_on(store: Store, run: str, sums: ledger_sums.Sums) -> bool:
     """Whether the journal still goes on from where these sums stand: another one may have come in its place."""
     if not sums.seq:
         return True
     return [item.n for item in store.read(run, after=sums.seq - 1, limit=1).events] == [sums.n]
 
 
-def _with_children(store: SqliteStore, head: st.RunState) -> st.RunState:
+def _with_children(store: Store, head: st.RunState) -> st.RunState:
     """What the children of the open beat spent is spent."""
     return msgspec.structs.replace(head, spent=head.spent.plus(reader.spent_below(store, head)))
 
@@ -188,7 +187,7 @@ def _reserved(head: st.RunState) -> Spent | None:
     return spent_of(total, 0) if parts else None
 
 
-def _expected(store: SqliteStore, head: st.RunState, status: st.Status) -> Expected | None:
+def _expected(store: Store, head: st.RunState, status: st.Status) -> Expected | None:
     if status in ENDED:
         return None
     first = inspect_forecast.first_forecast(store, head)
@@ -259,7 +258,7 @@ def _chart(head: st.RunState, live: budgets.Live, over: ledger_sums.Over, warn_a
 # -- all open runs ---------------------------------------------------------------------------------------------------
 
 
-def overview(store: SqliteStore, now: datetime, project: str = "") -> Overview:
+def overview(store: Store, now: datetime, project: str = "") -> Overview:
     """The runs that are not over, newest first, by their heads alone."""
     runs = [
         _glance(store, summary, now)
@@ -280,7 +279,7 @@ def summed(runs: Iterable[Glance]) -> Overview:
     return Overview(runs=found, spent=spent_of(total, sum(each.spent.beats for each in found)))
 
 
-def _glance(store: SqliteStore, summary: Summary, now: datetime) -> Glance:
+def _glance(store: Store, summary: Summary, now: datetime) -> Glance:
     status = find.shown_status(store, summary.state, summary.run)
     head = _with_children(store, summary.state)
     live = live_of(head, status, now)

@@ -23,8 +23,7 @@ from outlast.core.values import (
 from outlast.errors import StoreCorrupt, StoreTooNew
 from outlast.inspect import find
 from outlast.runs import attempts as runs_attempts, reader
-from outlast.store.protocol import Summary, Where
-from outlast.store.sqlite.store import SqliteStore
+from outlast.store.protocol import Store, Summary, Where
 
 BLOB_SHOWN_MAX_BYTES = 1 << 20
 LISTED_MAX_BYTES = 16 << 10  # of a value in a list that a page shows
@@ -208,7 +207,7 @@ class Bounds(msgspec.Struct, frozen=True, kw_only=True):
     value_bytes: int = BLOB_SHOWN_MAX_BYTES
 
 
-def full(store: SqliteStore, summary: Summary) -> Shown:
+def full(store: Store, summary: Summary) -> Shown:
     """The whole run: every completed beat, every effect, every save."""
     ends = list(reader.beats_done(store, summary.run))
     done = [completed(store, event) for _, event in ends]
@@ -217,7 +216,7 @@ def full(store: SqliteStore, summary: Summary) -> Shown:
 
 
 def glance(
-    store: SqliteStore,
+    store: Store,
     summary: Summary,
     *,
     last: int,
@@ -236,7 +235,7 @@ def glance(
     return _shown(store, summary, done, told, saves, bounds, status_of)
 
 
-def listed(store: SqliteStore, summary: Summary) -> Listed:
+def listed(store: Store, summary: Summary) -> Listed:
     """One line of a list."""
     state, problem = summary.state, summary.problem
     status, in_doubt = state.status, 0
@@ -255,7 +254,7 @@ def listed(store: SqliteStore, summary: Summary) -> Listed:
 
 
 def _shown(
-    store: SqliteStore,
+    store: Store,
     summary: Summary,
     done: list[Completed],
     listed_effects: list[Effect],
@@ -293,7 +292,7 @@ def why(state: st.RunState, status: st.Status) -> tuple[ev.Cause | None, str]:
 # -- payloads ----------------------------------------------------------------------------------------------------------
 
 
-def raw(store: SqliteStore, payload: Payload | None, bytes_max: int = BLOB_SHOWN_MAX_BYTES) -> msgspec.Raw:
+def raw(store: Store, payload: Payload | None, bytes_max: int = BLOB_SHOWN_MAX_BYTES) -> msgspec.Raw:
     """A recorded value as JSON. One that is larger than `bytes_max` or lost is shown by its name and size."""
     if payload is None:
         return msgspec.Raw(b"null")
@@ -312,13 +311,13 @@ def raw(store: SqliteStore, payload: Payload | None, bytes_max: int = BLOB_SHOWN
     return msgspec.Raw(msgspec.json.encode(told | {"cut": True} if cut else told))
 
 
-def completed(store: SqliteStore, event: ev.BeatDone, bytes_max: int = BLOB_SHOWN_MAX_BYTES) -> Completed:
+def completed(store: Store, event: ev.BeatDone, bytes_max: int = BLOB_SHOWN_MAX_BYTES) -> Completed:
     """A beat that is done, with what it left, as far as that is not larger."""
     result, evidence = (raw(store, payload, bytes_max) for payload in (event.result, event.evidence))
     return Completed(event.beat, event.step, result, evidence, event.at)
 
 
-def last_beats(store: SqliteStore, state: st.RunState, count: int) -> list[ev.BeatDone]:
+def last_beats(store: Store, state: st.RunState, count: int) -> list[ev.BeatDone]:
     """The last completed beats, oldest first, read from the end so that a long run costs no more."""
     wanted = min(count, state.beats)
     ends = store.ends(state.run, before=state.seq + 1, limit=wanted) if wanted else ()
@@ -340,18 +339,18 @@ class Seen:
         self.settled_by = ""
 
 
-def effects(store: SqliteStore, summary: Summary, after: int = 0) -> list[Effect]:
+def effects(store: Store, summary: Summary, after: int = 0) -> list[Effect]:
     """All effects of a run, or those intended after a place in its journal, in the order of their first intents."""
     return _effects_after(store, summary, after)
 
 
-def open_effects(store: SqliteStore, summary: Summary) -> list[Effect]:
+def open_effects(store: Store, summary: Summary) -> list[Effect]:
     """The effects of the beat in flight."""
     opened = summary.state.open_beat
     return [] if opened is None else _effects_after(store, summary, opened.seq - 1)
 
 
-def _effects_after(store: SqliteStore, summary: Summary, after: int) -> list[Effect]:
+def _effects_after(store: Store, summary: Summary, after: int) -> list[Effect]:
     """Every effect intended after a place in the journal."""
     seen: dict[tuple[int, int], Seen] = {}
     while page := store.read(summary.run, after=after, tags=reader.EFFECT_TAGS).events:
@@ -362,7 +361,7 @@ def _effects_after(store: SqliteStore, summary: Summary, after: int) -> list[Eff
     return [shown_effect(store, each, live_since) for each in seen.values()]
 
 
-def lives_since(store: SqliteStore, summary: Summary) -> int | None:
+def lives_since(store: Store, summary: Summary) -> int | None:
     """Where in the journal the attempt began that lives now; None where none does."""
     attempt = summary.state.attempt
     return attempt.seq if attempt is not None and store.holder_lives(summary.root) else None
@@ -388,7 +387,7 @@ def take(seen: "dict[tuple[int, int], Seen]", event: ev.AnyEvent, seq: int) -> N
 
 
 def shown_effect(
-    store: SqliteStore, seen: Seen, live_since: int | None, bytes_max: int = BLOB_SHOWN_MAX_BYTES
+    store: Store, seen: Seen, live_since: int | None, bytes_max: int = BLOB_SHOWN_MAX_BYTES
 ) -> Effect:
     """An effect as far as its events were read."""
     record, intent = seen.record, seen.record.intent
@@ -452,7 +451,7 @@ def spent_of(usage: Usage, beats: int) -> Spent:
     )  # fmt: skip
 
 
-def _saves(store: SqliteStore, state: st.RunState, last: int) -> list[Save]:
+def _saves(store: Store, state: st.RunState, last: int) -> list[Save]:
     made = (event for event in _events(store, state, ("save_made",), last) if isinstance(event, ev.SaveMade))
     return [Save(event.commit, event.kind, event.beat, event.at) for event in made]
 
@@ -461,9 +460,7 @@ def _latest(saves: list[Save], last: int) -> tuple[Save, ...]:
     return tuple(sorted(saves, key=lambda save: save.at)[-last:])
 
 
-def _events(
-    store: SqliteStore, state: st.RunState, tags: tuple[str, ...], last: int = 0
-) -> list[ev.AnyEvent]:
+def _events(store: Store, state: st.RunState, tags: tuple[str, ...], last: int = 0) -> list[ev.AnyEvent]:
     """All events of these kinds, or the last ones, in order."""
     if last:
         page = store.read(state.run, after=0, tags=tags, limit=last, newest=True).events
@@ -476,9 +473,7 @@ def _events(
     return found
 
 
-def attempts(
-    store: SqliteStore, state: st.RunState, status: st.Status, *, last: int = 0
-) -> list[AttemptShown]:
+def attempts(store: Store, state: st.RunState, status: st.Status, *, last: int = 0) -> list[AttemptShown]:
     """Every attempt, or the last ones, oldest first; one that died without a word with the cause its successor will record."""
     found: list[AttemptShown] = []
     for event in _events(store, state, ("attempt_started", "attempt_ended"), 2 * last):
@@ -511,7 +506,7 @@ def _attempt(found: list[AttemptShown], event: ev.AnyEvent) -> None:
 
 
 def _children(
-    store: SqliteStore, summary: Summary, judge: Callable[[Summary], st.Status], last: int
+    store: Store, summary: Summary, judge: Callable[[Summary], st.Status], last: int
 ) -> tuple[Child, ...]:
     where = Where(parent=summary.run)
     below = store.list(where, limit=last) if last else find.every(store, where)
@@ -519,7 +514,7 @@ def _children(
     return tuple(reversed(found))
 
 
-def _holder(store: SqliteStore, summary: Summary) -> HolderShown | None:
+def _holder(store: Store, summary: Summary) -> HolderShown | None:
     holder = summary.holder
     if holder is None or not store.holder_lives(summary.root):
         return None

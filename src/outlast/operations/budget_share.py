@@ -1,13 +1,11 @@
 """One budget split over many runs.
 
-A split is kept as a *pool* per project in the store's `pools.json`: the total, and the limit that each run was given.
+A split is kept as a *pool* per project on the store's shelf: the total, and the limit that each run was given.
 A closed run counts with what it spent, any other with its limit, so the limits never add up to more than the total.
 """
 
-import contextlib
-import fcntl
-import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager
 from datetime import UTC, datetime
 
 import msgspec
@@ -20,11 +18,10 @@ from outlast.errors import StoreCorrupt, UsageError
 from outlast.inspect import find
 from outlast.inspect.forecast import agent_of, history, spent, task_of
 from outlast.operations import requests
-from outlast.store.durable import write_durably
-from outlast.store.protocol import Summary, Where
-from outlast.store.sqlite.store import SqliteStore
+from outlast.store.protocol import Document, ShelfKind, Store, Summary, Where
 
-POOLS = "pools.json"
+POOLS: ShelfKind = "pools"
+_ANEW = "move it away and share anew: `outlast budget share --total 5M`"
 # The least that a run with a share gets above what it spent.
 FLOOR: dict[Unit, int] = {"tokens": 20_000, "time_s": 300}
 
@@ -63,32 +60,29 @@ class Split(msgspec.Struct, frozen=True, kw_only=True):
     pool: Pool
 
 
-def waiting(store: SqliteStore, project: str) -> list[Summary]:
+def waiting(store: Store, project: str) -> list[Summary]:
     """The runs of a project that are neither over nor running, oldest first."""
     found = find.every(store, Where(project=project, parent="", open_only=True))
     return [each for each in found if _status(store, each) not in ("running", *ENDED)][::-1]
 
 
-def _status(store: SqliteStore, summary: Summary) -> st.Status:
+def _status(store: Store, summary: Summary) -> st.Status:
     return find.shown_status(store, summary.state, summary.root)
 
 
-def pools(store: SqliteStore) -> dict[str, Pool]:
+def pools(store: Store) -> dict[str, Pool]:
     """The pools of the store, by project."""
-    path = store.root / POOLS
     try:
-        return msgspec.json.decode(path.read_bytes(), type=dict[str, Pool])
-    except FileNotFoundError:
-        return {}
+        return {name: msgspec.json.decode(data, type=Pool) for name, data in store.shelf.every(POOLS)}
     except msgspec.MsgspecError as error:
-        raise StoreCorrupt(
-            f"{path} cannot be read: {error}",
-            hint="move it away and share anew: `outlast budget share --total 5M`",
-        ) from error
+        raise StoreCorrupt(f"a pool of the store {store.url} cannot be read: {error}", hint=_ANEW) from error
+    except StoreCorrupt as error:
+        error.hint = _ANEW
+        raise
 
 
 def split(
-    store: SqliteStore, project: str, total: tuple[Unit, int] | None, runs: Sequence[Summary], *, anew: bool = False
+    store: Store, project: str, total: tuple[Unit, int] | None, runs: Sequence[Summary], *, anew: bool = False
 ) -> Split:  # fmt: skip
     """How a total would be split over these runs; changes nothing. Without a total, that of the project's pool.
 
@@ -137,9 +131,7 @@ def _taken(
     return used, held, returned
 
 
-def _shares(
-    store: SqliteStore, runs: Sequence[Summary], unit: Unit, amount: int, *, taken: int
-) -> list[Share]:
+def _shares(store: Store, runs: Sequence[Summary], unit: Unit, amount: int, *, taken: int) -> list[Share]:
     predictor = Predictor(history(store), datetime.now(UTC))
     priced = [_priced(store, predictor, each.state, unit) for each in runs]
     needs = [
@@ -163,7 +155,7 @@ def _shares(
     ]  # fmt: skip
 
 
-def _priced(store: SqliteStore, predictor: Predictor, head: st.RunState, unit: Unit) -> Range:
+def _priced(store: Store, predictor: Predictor, head: st.RunState, unit: Unit) -> Range:
     found = predictor.of(task_of(head, agent_of(store, head))).of(unit)
     first = Range(found.p50, found.p90)
     return forecast.reprice(first, spent=spent(head, unit), beats=head.beats, plan_total=head.plan_total)
@@ -173,13 +165,12 @@ def _limit(budget: Allowance | None, unit: Unit) -> int | None:
     return None if budget is None else budget.tokens if unit == "tokens" else budget.time_s
 
 
-def apply(store: SqliteStore, project: str, made: Split) -> list[requests.Outcome]:
+def apply(store: Store, pool: Document, made: Split) -> list[requests.Outcome]:
     """Give each run its limit, other units as they were, inside `sharing`. Killed half-way, the same again ends right.
 
     The pool is written first, and limits are lowered before others are raised: their sum is at no time above the total.
     """
-    kept = pools(store) | {project: made.pool}
-    write_durably(store.root / POOLS, msgspec.json.encode(kept))
+    pool.put(msgspec.json.encode(made.pool))
     rising = sorted(made.shares, key=lambda share: share.before is None or share.limit > share.before)
     outcomes = []
     for share in rising:
@@ -190,12 +181,6 @@ def apply(store: SqliteStore, project: str, made: Split) -> list[requests.Outcom
     return outcomes
 
 
-@contextlib.contextmanager
-def sharing(store: SqliteStore) -> Iterator[None]:
-    """Split and apply inside it: two people who share at once do so one after the other."""
-    fd = os.open(store.root / f".{POOLS}.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-    try:
-        fcntl.flock(fd, fcntl.LOCK_EX)
-        yield
-    finally:
-        os.close(fd)
+def sharing(store: Store, project: str) -> AbstractContextManager[Document]:
+    """The pool of a project. Split and apply inside it: two people who share at once do so one after the other."""
+    return store.shelf.hold(POOLS, project)

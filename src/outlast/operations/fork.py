@@ -23,8 +23,7 @@ from outlast.operations import requests
 from outlast.runs import attempts, reader
 from outlast.runs.inbox import BudgetArgs, Move
 from outlast.runs.opening.terms import new_id, task_name
-from outlast.store.protocol import Summary, Where
-from outlast.store.sqlite.store import SqliteStore
+from outlast.store.protocol import Store, Summary, Where
 from outlast.workspace.types import raw, text
 
 FORKS_MAX = 10_000
@@ -71,7 +70,7 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def prepare(
-    store: SqliteStore, source: Summary, *, at: int, task: str | None = None, budget: Allowance | None = None,
+    store: Store, source: Summary, *, at: int, task: str | None = None, budget: Allowance | None = None,
     workspace: str = "",
 ) -> Plan:  # fmt: skip
     """Work a fork out without writing anything; `workspace` is a folder of its own. Raises UsageError, RunRefused."""
@@ -102,13 +101,13 @@ def prepare(
     )  # fmt: skip
 
 
-def _again(store: SqliteStore, source: Summary, at: int, seq: int) -> tuple[show.Effect, ...]:
+def _again(store: Store, source: Summary, at: int, seq: int) -> tuple[show.Effect, ...]:
     """What the source did after the save point, or may have done: its intents all stand after it in the journal."""
     later = show.effects(store, source, after=seq)
     return tuple(each for each in later if each.beat > at and each.state != "failed")
 
 
-def make(store: SqliteStore, plan: Plan, *, by: str = "") -> str:
+def make(store: Store, plan: Plan, *, by: str = "") -> str:
     """Make the fork; its run id. Durable when it returns; killed anywhere, the same command again ends right.
 
     Its journal says after its past who asked for it.
@@ -129,7 +128,7 @@ def is_new(plan: Plan, run: str) -> bool:
     return not plan.exists and run == plan.opened.run
 
 
-def _made_meanwhile(store: SqliteStore, plan: Plan) -> str:
+def _made_meanwhile(store: Store, plan: Plan) -> str:
     """The same fork, if somebody else made it since this one was worked out. Raises where that changed what can be made."""
     opened, point = plan.opened, plan.opened.fork
     assert point is not None, "a fork knows where it is from"
@@ -149,7 +148,7 @@ def _made_meanwhile(store: SqliteStore, plan: Plan) -> str:
     return ""
 
 
-def _create(store: SqliteStore, plan: Plan, by: str) -> None:
+def _create(store: Store, plan: Plan, by: str) -> None:
     """What the fork gets is taken off its source first; then it is made."""
     opened, move = plan.opened, plan.move
     if store.list(Where(run_prefix=opened.run)):  # somebody else ended what was begun
@@ -169,7 +168,7 @@ def _create(store: SqliteStore, plan: Plan, by: str) -> None:
         raise _taken(opened.task)
 
 
-def _launch(store: SqliteStore, opened: ev.RunOpened, was: str) -> bytes:
+def _launch(store: Store, opened: ev.RunOpened, was: str) -> bytes:
     """How a command is started whose files are in a folder of their own: there, in the same place below it."""
     given = opened.launch
     if given is None or not was or was == opened.workspace:
@@ -183,7 +182,7 @@ def _launch(store: SqliteStore, opened: ev.RunOpened, was: str) -> bytes:
     return msgspec.json.encode(launch | {"cwd": msgspec.Raw(msgspec.json.encode(there))})
 
 
-def _payload(store: SqliteStore, data: bytes) -> Payload:
+def _payload(store: Store, data: bytes) -> Payload:
     if len(data) > PAYLOAD_INLINE_MAX_BYTES:
         return Payload(blob=store.blobs.put(data), size=len(data))
     return Payload(v=msgspec.Raw(data))
@@ -196,7 +195,7 @@ def _asked(plan: Plan, by: str) -> ev.Requested:
     return ev.Requested(at=attempts.now(), id=0, by=by or settings.user_name(), what=FORK, args=args)
 
 
-def _says_who(store: SqliteStore, run: str) -> bool:
+def _says_who(store: Store, run: str) -> bool:
     """Whether a fork's journal says who asked for it; those made by an outlast before this one do not."""
     first = store.read(run, after=0, limit=1, tags=("requested",)).events
     return any(isinstance(item.event, ev.Requested) and item.event.what == FORK for item in first)
@@ -205,7 +204,7 @@ def _says_who(store: SqliteStore, run: str) -> bool:
 # -- the past ----------------------------------------------------------------------------------------------------------
 
 
-def place(store: SqliteStore, state: st.RunState, at: int) -> int:
+def place(store: Store, state: st.RunState, at: int) -> int:
     """Where in the journal a save point stands: the end of a beat, or for 0, what is before the first one.
 
     A journal is long and its beats are in order, so it is looked for by halves.
@@ -231,7 +230,7 @@ def place(store: SqliteStore, state: st.RunState, at: int) -> int:
     raise AssertionError(f"every beat of run {state.run} has an end, and beat {at} has none")
 
 
-def past(store: SqliteStore, run: str, seq: int) -> tuple[ev.AnyEvent, ...]:
+def past(store: Store, run: str, seq: int) -> tuple[ev.AnyEvent, ...]:
     """The events up to a save point that a fork keeps."""
     events: list[ev.AnyEvent] = []
     after = 0
@@ -285,7 +284,7 @@ def recorded(events: Sequence[ev.AnyEvent], beat: int) -> tuple[ev.AnyEvent, ...
 # -- its name ----------------------------------------------------------------------------------------------------------
 
 
-def free_task(store: SqliteStore, project: str, stem: str) -> str:
+def free_task(store: Store, project: str, stem: str) -> str:
     """`stem-1`, `stem-2`, … whichever no run of the project has yet."""
     for number in range(1, FORKS_MAX):
         name = f"{stem}-{number}"
@@ -299,7 +298,7 @@ def _stem(source: Summary) -> str:
 
 
 def _untouched(
-    store: SqliteStore, source: Summary, point: ForkPoint, limits: Allowance | None, workspace: str
+    store: Store, source: Summary, point: ForkPoint, limits: Allowance | None, workspace: str
 ) -> str | None:
     """The task of a fork that the same command made before, perhaps killed right after it, and nobody has touched."""
     for number in range(1, FORKS_MAX):
@@ -318,7 +317,7 @@ def _untouched(
     return None
 
 
-def _existing(store: SqliteStore, source: Summary, task: str, at: int) -> str | None:
+def _existing(store: Store, source: Summary, task: str, at: int) -> str | None:
     """A fork made by the same command before; another run of that name is a refusal."""
     for found in store.list(Where(project=source.project, task=task_name(task), parent=""), limit=1):
         fork = found.state.fork
@@ -338,7 +337,7 @@ def _taken(task: str) -> UsageError:
 _UNITS = {name: unit for name, unit in budgets.UNITS.items() if name != "window_pct"}
 
 
-def _used(store: SqliteStore, run: str, seq: int) -> Usage:
+def _used(store: Store, run: str, seq: int) -> Usage:
     """What the past that a fork keeps has cost, as its head will say it."""
     used, after = Usage(), 0
     while page := store.read(
@@ -368,7 +367,7 @@ def _limits(beats: int, spent: Usage, given: Allowance) -> Allowance:
     )
 
 
-def _require_left(store: SqliteStore, source: Summary, given: Allowance) -> None:
+def _require_left(store: Store, source: Summary, given: Allowance) -> None:
     """Refuse to move what the source does not have, or has no more once it took in what it was asked for before."""
     limits, left = _left(store, source)
     for name, unit in _UNITS.items():
@@ -390,7 +389,7 @@ def _require_left(store: SqliteStore, source: Summary, given: Allowance) -> None
             )
 
 
-def _left(store: SqliteStore, source: Summary) -> tuple[Allowance, dict[str, int]]:
+def _left(store: Store, source: Summary) -> tuple[Allowance, dict[str, int]]:
     """The limits of a run, and what of them can be moved: what a living one has set aside for its beat cannot."""
     head = requests.standing(store, source.run).state
     status = find.shown_status(store, head, source.root)
@@ -408,7 +407,7 @@ def _left(store: SqliteStore, source: Summary) -> tuple[Allowance, dict[str, int
     return head.budget or Allowance(), left
 
 
-def halves(store: SqliteStore, source: Summary) -> list[str]:
+def halves(store: Store, source: Summary) -> list[str]:
     """Half of what is left of each limit, as `--budget` takes it: a fork's share that leaves the source one."""
     if source.state.budget is None:
         return []
@@ -424,7 +423,7 @@ def _amount(name: str, value: int) -> str:
 
 
 def _unfinished(
-    store: SqliteStore, source: Summary, at: int, task: str | None, budget: Allowance | None
+    store: Store, source: Summary, at: int, task: str | None, budget: Allowance | None
 ) -> Move | None:
     """What an earlier call of the same command began: its budget was moved, and nothing says that it was ended."""
     moves: dict[str, Move] = {}

@@ -5,26 +5,22 @@ and released here. Each act is refused before anything is written, records who a
 process), and may be repeated.
 """
 
-import fcntl
-import os
-import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 
 import msgspec
 
 from outlast import settings
 from outlast.core import events as ev, restarts, state as st, statuses
 from outlast.core.values import Allowance, Contract
-from outlast.errors import RunHeld, RunRefused, UnknownRun, UsageError
+from outlast.errors import RunHeld, RunRefused, StoreBusy, UnknownRun, UsageError
 from outlast.inspect import find, show
 from outlast.runs import attempts, inbox, reader
 from outlast.runs.engine.drivers import blocking
 from outlast.runs.engine.steps import Append
 from outlast.runs.journal import Journal
 from outlast.runs.opening import admission
-from outlast.store.protocol import Request, Summary, Where
-from outlast.store.sqlite.store import SqliteStore
+from outlast.store.protocol import Request, Store, Summary, Where
 
 RESULT_MAX_BYTES = 1 << 20
 ALONE_WAIT_S = 30.0
@@ -46,17 +42,17 @@ class Outcome(msgspec.Struct, frozen=True, kw_only=True):
     changed: bool = True
 
 
-def pause(store: SqliteStore, run: str, *, by: str = "") -> Outcome:
+def pause(store: Store, run: str, *, by: str = "") -> Outcome:
     """Stop after the act under way, and start no more until `resume`."""
     return ask(store, run, "pause", "pause", by=by)
 
 
-def cancel(store: SqliteStore, run: str, *, by: str = "") -> Outcome:
+def cancel(store: Store, run: str, *, by: str = "") -> Outcome:
     """Stop for good; a new run of the task needs `again=True`, or `--again` on the command line."""
     return ask(store, run, "cancel", "cancel", by=by)
 
 
-def handoff(store: SqliteStore, run: str, *, take_back: bool = False) -> Outcome:
+def handoff(store: Store, run: str, *, take_back: bool = False) -> Outcome:
     """Seal the run so that another store can take it over, or undo that."""
     if take_back:
         return ask(store, run, "take_back", "take_back")
@@ -64,7 +60,7 @@ def handoff(store: SqliteStore, run: str, *, take_back: bool = False) -> Outcome
 
 
 def resume(
-    store: SqliteStore, run: str, *, accept_rewind: bool = False, by: str = "", budget: Raise | None = None
+    store: Store, run: str, *, accept_rewind: bool = False, by: str = "", budget: Raise | None = None
 ) -> Outcome:
     """Let a paused, failed or parked run be started again. Raises StoreRewound unless that is accepted.
 
@@ -101,22 +97,22 @@ def _counts(state: st.RunState) -> bool:
     return state.supervised and (state.past != restarts.Past() or state.attempt is not None)
 
 
-def amend(store: SqliteStore, run: str, contract: Contract) -> Outcome:
+def amend(store: Store, run: str, contract: Contract) -> Outcome:
     """Change goal, checks or invariants on purpose."""
     return ask(store, run, "amend", "amend", msgspec.json.encode(inbox.AmendArgs(contract)))
 
 
-def set_budget(store: SqliteStore, run: str, budget: Allowance | None, *, by: str = "") -> Outcome:
+def set_budget(store: Store, run: str, budget: Allowance | None, *, by: str = "") -> Outcome:
     """Give the run another allowance, or none."""
     return ask(store, run, "amend", "budget", msgspec.json.encode(budget), by=by)
 
 
-def add_budget(store: SqliteStore, run: str, more: Allowance, *, by: str = "") -> Outcome:
+def add_budget(store: Store, run: str, more: Allowance, *, by: str = "") -> Outcome:
     """Put more on top of the run's allowance, whatever it is when its holder takes that in."""
     return ask(store, run, "amend", "more", msgspec.json.encode(more), by=by)
 
 
-def note(store: SqliteStore, run: str, what: str, args: bytes, *, by: str = "") -> bool:
+def note(store: Store, run: str, what: str, args: bytes, *, by: str = "") -> bool:
     """Put on record that something was done with a run that changes nothing of it; False where its holder will.
 
     An attempt that died is not buried by that. Raises StoreError where it cannot be written.
@@ -138,7 +134,7 @@ def note(store: SqliteStore, run: str, what: str, args: bytes, *, by: str = "") 
 
 
 def settle(
-    store: SqliteStore, run: str, effect: str, finding: ev.Finding, result: bytes = b"null", *, by: str = ""
+    store: Store, run: str, effect: str, finding: ev.Finding, result: bytes = b"null", *, by: str = ""
 ) -> Outcome:
     """Record what a person found out about an effect in doubt, of the run or of the child run that is named."""
     args = msgspec.json.encode(settling(store, run, effect, finding, result))
@@ -147,7 +143,7 @@ def settle(
 
 
 def settling(
-    store: SqliteStore, run: str, effect: str, finding: ev.Finding, result: bytes = b"null"
+    store: Store, run: str, effect: str, finding: ev.Finding, result: bytes = b"null"
 ) -> inbox.SettleArgs:
     """What settling would ask for, and nothing written. Raises UsageError, RunRefused where that makes no sense."""
     raw = _checked(finding, result)
@@ -176,7 +172,7 @@ def _checked(finding: ev.Finding, result: bytes) -> msgspec.Raw:
     return msgspec.Raw(msgspec.json.encode(value))
 
 
-def _require_doubt(store: SqliteStore, summary: Summary, effect: str) -> None:
+def _require_doubt(store: Store, summary: Summary, effect: str) -> None:
     summary = summary_of(store, summary.run)
     shown = {each.id: each for each in show.open_effects(store, summary)}
     found = shown.get(effect) or next((e for e in show.effects(store, summary) if e.id == effect), None)
@@ -204,7 +200,7 @@ def _require_doubt(store: SqliteStore, summary: Summary, effect: str) -> None:
 # -- how an act reaches its run ----------------------------------------------------------------------------------------
 
 
-def summary_of(store: SqliteStore, run: str) -> Summary:
+def summary_of(store: Store, run: str) -> Summary:
     """The run with exactly this id."""
     found = [summary for summary in store.list(Where(run_prefix=run)) if summary.run == run]
     if not found:
@@ -212,13 +208,13 @@ def summary_of(store: SqliteStore, run: str) -> Summary:
     return found[0]
 
 
-def root_of(store: SqliteStore, run: str) -> Summary:
+def root_of(store: Store, run: str) -> Summary:
     """The run itself, or the root that a child belongs to: acts go to the root."""
     summary = summary_of(store, run)
     return summary if summary.root == summary.run else summary_of(store, summary.root)
 
 
-def standing(store: SqliteStore, run: str) -> Summary:
+def standing(store: Store, run: str) -> Summary:
     """A root run with the budget that it has once its holder has taken in what waits for it, nothing of it counted twice."""
     waiting = store.inbox.pending(run)
     while True:
@@ -233,28 +229,16 @@ def standing(store: SqliteStore, run: str) -> Summary:
 
 
 @contextmanager
-def alone(store: SqliteStore, run: str, what: str) -> Iterator[None]:
+def alone(store: Store, run: str, what: str) -> Iterator[None]:
     """One act of a kind at a time on a run, whichever process does it. Raises RunRefused after a while."""
-    folder = store.root / "runs" / run
-    folder.mkdir(mode=0o700, exist_ok=True)
-    fd = os.open(folder / f"{what}.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-    try:
-        until_s = time.monotonic() + ALONE_WAIT_S
-        while not _locked(fd):
-            if time.monotonic() > until_s:
-                raise RunRefused(f"somebody else is at it: run {run}", hint="look at it, and ask again")
-            time.sleep(_LOOK_EVERY_S)
+    with ExitStack() as stack:
+        try:
+            stack.enter_context(store.alone(run, what, wait_s=ALONE_WAIT_S))
+        except StoreBusy as error:
+            raise RunRefused(
+                f"somebody else is at it: run {run}", hint="look at it, and ask again"
+            ) from error
         yield
-    finally:
-        os.close(fd)
-
-
-def _locked(fd: int) -> bool:
-    try:
-        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return False
-    return True
 
 
 def allow(state: st.RunState, status: st.Status, command: statuses.Command) -> st.Status:
@@ -266,7 +250,7 @@ def allow(state: st.RunState, status: st.Status, command: statuses.Command) -> s
 
 
 @contextmanager
-def claimed(store: SqliteStore, run: str) -> Iterator[Journal]:
+def claimed(store: Store, run: str) -> Iterator[Journal]:
     """The journal of a resting root run, written by us alone inside the block. Raises RunHeld."""
     lease = store.claim(run)
     try:
@@ -285,7 +269,7 @@ def bury(journal: Journal) -> None:
 
 
 def ask(
-    store: SqliteStore,
+    store: Store,
     run: str,
     command: statuses.Command,
     what: str,
@@ -325,7 +309,7 @@ def ask(
     return Outcome(run=root.run, task=root.task, before=before, status=status)
 
 
-def _put(store: SqliteStore, root: Summary, before: st.Status, what: str, args: bytes, by: str) -> Outcome:
+def _put(store: Store, root: Summary, before: st.Status, what: str, args: bytes, by: str) -> Outcome:
     """Ask the living holder; what already waits is not asked twice."""
     waiting = () if what in _RELATIVE else store.inbox.pending(root.run)
     waits = any((item.what, item.args) == (what, args) for item in waiting)

@@ -14,6 +14,7 @@ from typing import NamedTuple
 from outlast import settings
 from outlast.errors import OutlastError, UsageError
 from outlast.operations.saves.find import HAND, open_saver
+from outlast.store.local import Local
 from outlast.workspace import repo
 from outlast.workspace.capture.saver import Saver
 from outlast.workspace.git import command
@@ -81,8 +82,8 @@ class Pace:
 class _Net:
     """One worktree under watch."""
 
-    def __init__(self, folder: Path, state: Path, *, watched: bool) -> None:
-        self.saver: Saver = open_saver(folder, state)
+    def __init__(self, folder: Path, local: Local, *, watched: bool) -> None:
+        self.saver: Saver = open_saver(folder, local)
         self.pace = Pace()
         self._watcher = self._watch() if watched else None
 
@@ -120,11 +121,11 @@ class _Net:
         self.saver.close()
 
 
-def once(roots: Iterable[Path], state: Path) -> Iterator[Event]:
+def once(roots: Iterable[Path], local: Local) -> Iterator[Event]:
     """Save every worktree under the roots that has something to save, and end."""
     for folder in worktrees(_checked(roots)):
         try:
-            net = _Net(folder, state, watched=False)
+            net = _Net(folder, local, watched=False)
         except OutlastError as error:
             yield Event(folder, error=error)
             continue
@@ -134,7 +135,7 @@ def once(roots: Iterable[Path], state: Path) -> Iterator[Event]:
             net.close()
 
 
-def watch(roots: Iterable[Path], state: Path, wait: Callable[[float], bool]) -> Iterator[Event]:
+def watch(roots: Iterable[Path], local: Local, wait: Callable[[float], bool]) -> Iterator[Event]:
     """Save worktrees as they change, until `wait(seconds)` says True; then once more what changed since."""
     tops = _checked(roots)
     nets: dict[Path, _Net] = {}
@@ -143,7 +144,7 @@ def watch(roots: Iterable[Path], state: Path, wait: Callable[[float], bool]) -> 
         while True:
             now_s = time.monotonic()
             if now_s - searched_s >= SEARCH_EVERY_S:
-                yield from _search(tops, nets, state)
+                yield from _search(tops, nets, local)
                 searched_s = now_s
             for net in nets.values():
                 net.look(now_s)
@@ -160,14 +161,14 @@ def watch(roots: Iterable[Path], state: Path, wait: Callable[[float], bool]) -> 
             net.close()
 
 
-def _search(tops: list[Path], nets: dict[Path, _Net], state: Path) -> Iterator[Event]:
+def _search(tops: list[Path], nets: dict[Path, _Net], local: Local) -> Iterator[Event]:
     """Take up worktrees that are new, and let go of those that are gone."""
     there = set(worktrees(tops))
     for folder in [folder for folder in nets if not (folder / ".git").exists()]:
         nets.pop(folder).close()
     for folder in sorted(there - nets.keys()):
         try:
-            nets[folder] = _Net(folder, state, watched=True)
+            nets[folder] = _Net(folder, local, watched=True)
         except OutlastError as error:
             yield Event(folder, error=error)
             continue

@@ -7,7 +7,6 @@ from outlast.core import events as ev
 from outlast.errors import SaveError
 from outlast.runs.journal import Journal
 from outlast.workspace import repo, saves
-from outlast.workspace.capture.files import place_of
 from outlast.workspace.git import command, objects, trees
 from outlast.workspace.git.reader import ObjectReader
 
@@ -34,7 +33,7 @@ def look(journal: Journal) -> Lines:
 
 def _place(folder: Path, journal: Journal) -> repo.Repo:
     """The repository that holds the save point: the workspace's own, or the shadow."""
-    private = journal.store.root / "workspaces" / place_of(Path(os.path.realpath(folder)))
+    private = journal.store.local.private_of(Path(os.path.realpath(folder)))
     own = repo.find(folder, private)
     with ObjectReader(own.git_dir, command.environment()) as reader:
         return own if reader.has(journal.standing.save_point) else repo.find(folder, private, shadow=True)

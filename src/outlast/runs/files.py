@@ -24,7 +24,9 @@ from outlast.runs.files_notes import Arriving, Left, Recreating
 from outlast.runs.journal import Journal
 from outlast.runs.opening.terms import Mode
 from outlast.settings import Settings
-from outlast.store import SqliteStore, locate, locks
+from outlast.store import locate, locks
+from outlast.store.local import Local
+from outlast.store.protocol import Store
 from outlast.workspace import repo, saves
 from outlast.workspace.capture import branch
 from outlast.workspace.capture.saver import Saver
@@ -47,7 +49,7 @@ _NAMED_MAX = 20
 class Files:
     """Saves and brings back the workspace of one run."""
 
-    def __init__(self, folder: Path, state_folder: Path, run: str, task: str, settings: Settings) -> None:
+    def __init__(self, folder: Path, local: Local, run: str, task: str, settings: Settings) -> None:
         limits = Limits(
             settings["save_big_file_bytes"], settings["save_folder_files"], settings["save_folder_bytes"]
         )
@@ -58,7 +60,7 @@ class Files:
         self._emergency: Save | None = None  # the last one of this attempt
         self.warning = ""
         self._tending: threading.Thread | None = None
-        self.saver = Saver(folder, state_folder, limits=limits, shadow=settings["save_where"] == "shadow")
+        self.saver = Saver(folder, local, limits=limits, shadow=settings["save_where"] == "shadow")
 
     # -- saving --------------------------------------------------------------------------------------------------
 
@@ -490,7 +492,7 @@ def named(left: LeftOut) -> str:
     return shorten(f"{left.path} ({left.why})", 200)
 
 
-def told(save: Save, place: repo.Repo, store: SqliteStore) -> str:
+def told(save: Save, place: repo.Repo, store: Store) -> str:
     """How to look at a save, and how to get it back, as it can be typed where the program stands."""
     short, folder = save.commit[:12], shlex.quote(str(place.folder))
     here = _stands_in(place.folder)
@@ -508,14 +510,13 @@ def _stands_in(folder: Path) -> bool:
     return False
 
 
-def _store_option(store: SqliteStore) -> str:
+def _store_option(store: Store) -> str:
     """The option that leads to a store; none where a command finds it by itself."""
-    root, database = locate(store.url)
+    place = locate(store.url)
     with contextlib.suppress(OSError, OutlastError):
-        found = locate(settings.load()["store"] or None)[1]
-        if os.path.realpath(found) == os.path.realpath(database):
+        if locate(settings.load()["store"] or None).real_url == place.real_url:
             return ""
-    return f" --store {shlex.quote(str(root if database.parent == root else database))}"
+    return f" --store {shlex.quote(place.option)}"
 
 
 def failed(error: SaveError, at: datetime) -> ev.Warned:

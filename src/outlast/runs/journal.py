@@ -15,8 +15,7 @@ from outlast.core.values import NOTHING, PAYLOAD_INLINE_MAX_BYTES, Payload
 from outlast.errors import NotEncodable, StoreTooNew
 from outlast.runs.engine.steps import Append, Block, Steps
 from outlast.store.locks import boottime_s
-from outlast.store.protocol import Batch, Lease
-from outlast.store.sqlite.store import SqliteStore
+from outlast.store.protocol import Batch, Lease, Store
 
 HEAD_EVERY = 256
 JSON_DEPTH_MAX = 200
@@ -65,7 +64,7 @@ class Journal:
 
     def __init__(
         self,
-        store: SqliteStore,
+        store: Store,
         lease: Lease,
         head: st.RunState,
         mail: Callable[[], Steps] | None = None,

@@ -11,7 +11,6 @@ from outlast.runs import attempts
 from outlast.runs.engine.beat import FILE_BYTES_MAX, file_behind
 from outlast.runs.journal import Journal
 from outlast.store.protocol import Store, Summary, Where
-from outlast.store.sqlite.store import SqliteStore
 
 EFFECTS_SHOWN_MAX = 40
 MEMORY_READ_MAX = 128 << 20  # of all files that are remembered together
@@ -286,7 +285,7 @@ def _budget_line(state: st.RunState) -> str:
 # -- The context of a run that nobody holds: what its next attempt will be told, for those who only look at it.
 
 
-def next_context(store: SqliteStore, summary: Summary, here: Path, tokens_max: int) -> str:
+def next_context(store: Store, summary: Summary, here: Path, tokens_max: int) -> str:
     """The text that an attempt which began now would get. Memory refs of a run without a workspace are meant from `here`."""
     journal = Journal(store, attempts.NO_LEASE, head(store, summary.run))
     state = summary.state

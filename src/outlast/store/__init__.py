@@ -1,16 +1,23 @@
-"""Where runs are kept: the seam (`protocol`), the embedded backend (`sqlite`), and how a store is found."""
+"""Where runs are kept: the seam (`protocol`), this host's half of it (`local`), its backends, and how a store is found.
 
+Only this package knows its backends. One is imported when a store of its kind is asked for, so that who needs a lock or a
+durable file imports no database.
+"""
+
+import importlib
 import os
 from pathlib import Path
+from typing import TYPE_CHECKING, cast
 
 from outlast.errors import StoreRefused
-from outlast.store.protocol import Store
-from outlast.store.sqlite.store import SqliteStore
 
-__all__ = ["SqliteStore", "Store", "default_url", "locate", "open_store", "plain_url"]
+if TYPE_CHECKING:
+    from outlast.store.protocol import Store, StorePlace
 
-_DATABASE = "outlast.db"
-_FILE_SUFFIXES = (".db", ".sqlite", ".sqlite3")
+__all__ = ["default_url", "locate", "open_store", "plain_url"]
+
+# Scheme of the URL, and the module whose `place` says where such a store is. Without a scheme it is the first.
+_BACKENDS = {"sqlite": "outlast.store.sqlite.place"}
 
 
 def default_url() -> str:
@@ -28,26 +35,19 @@ def plain_url() -> str:
     return str(Path(state_home) / "outlast")
 
 
-def locate(url: str | os.PathLike[str] | None = None) -> tuple[Path, Path]:
-    """Folder and database file of the store at a folder, a database file, or a `sqlite://` URL. Makes nothing."""
+def locate(url: str | os.PathLike[str] | None = None) -> "StorePlace":
+    """Where the store at a folder, a database file, or a URL is. Makes nothing."""
     text = os.fspath(url) if url is not None else default_url()
     scheme, separator, rest = text.partition("://")
-    if separator:
-        if scheme != "sqlite":
-            raise StoreRefused(f"unknown kind of store {scheme!r}", hint="give a folder, or sqlite:///path")
-        text = rest
-    try:
-        path = Path(text).expanduser().absolute()
-    except RuntimeError as error:
-        raise StoreRefused(f"the store {text!r} lies in nobody's home", hint="give the whole path") from error
-    if path.name == _DATABASE:
-        return path.parent, path  # a store's own URL leads back to it, and to the same locks
-    if path.suffix in _FILE_SUFFIXES or path.is_file():
-        return path.with_name(path.name + ".d"), path
-    return path, path / _DATABASE
+    if separator and scheme not in _BACKENDS:
+        raise StoreRefused(f"unknown kind of store {scheme!r}", hint="give a folder, or sqlite:///path")
+    backend = importlib.import_module(_BACKENDS[scheme if separator else next(iter(_BACKENDS))])
+    return cast("StorePlace", backend.place(rest if separator else text))
 
 
-def open_store(url: str | os.PathLike[str] | None = None, *, vfs: str | None = None) -> SqliteStore:
-    """Open the store at a folder, a database file, or a `sqlite://` URL; made if it is not there."""
-    root, database = locate(url)
-    return SqliteStore(root, database, vfs=vfs)
+def open_store(url: str | os.PathLike[str] | None = None, *, reading: bool = False) -> "Store":
+    """Open the store at a folder, a database file, or a URL; made if it is not there.
+
+    Opened for `reading`, nothing of it is made or changed.
+    """
+    return locate(url).open(reading=reading)

@@ -1,22 +1,26 @@
-"""The storage seam: what every backend promises, in ten methods, two small rooms (inbox, blobs), and seven questions of
-those who only look on.
+"""The storage seam: what every backend promises. A store is what several hosts could share: runs, their journals and
+leases, and three small rooms (inbox, blobs, shelf). What is this host's alone is its `local`.
 
 A backend is complete in itself, without a shared base class, and passes the public conformance suite.
 """
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from datetime import datetime
-from typing import Protocol
+from pathlib import Path
+from typing import Literal, Protocol
 
 import msgspec
 
 from outlast.core.events import AnyEvent, RunOpened
 from outlast.core.state import RunState, Status
+from outlast.store.local import Local
 
 Wake = Callable[[Exception | None], None]
+ShelfKind = Literal["walls", "pools", "pressed"]
 LEASE_TTL_S = 30
 PAGE_MAX = 10_000
+SHELF_BYTES_MAX = 1 << 20  # a document that is longer is not read to its end
 
 
 class Holder(msgspec.Struct, frozen=True):
@@ -97,6 +101,11 @@ class Heard(msgspec.Struct, frozen=True):
     event: AnyEvent | None
 
 
+def readable(items: Sequence[Heard]) -> list[Recorded]:
+    """Those of them that can be read."""
+    return [Recorded(item.n, item.run, item.seq, item.event) for item in items if item.event is not None]
+
+
 class History(msgspec.Struct, frozen=True):
     """A stored head, if one was asked for, and the events after it."""
 
@@ -160,6 +169,24 @@ class Summary(msgspec.Struct, frozen=True, kw_only=True):
     problem: str = ""
 
 
+class Health(msgspec.Struct, frozen=True, kw_only=True):
+    """What was found in a store and in this host's folder of it.
+
+    `missing` is an acknowledged event that the store does not hold; `rewound` are runs that lost their newest events,
+    `lost` those that are gone as a whole.
+    """
+
+    version: int
+    version_known: int
+    problems: tuple[str, ...]
+    missing: int | None
+    rewound: tuple[str, ...]
+    lost: tuple[str, ...]
+    stale_locks: tuple[str, ...]
+    size_bytes: int
+    wal_bytes: int
+
+
 class Inbox(Protocol):
     """Unfenced requests to a run; anybody may put one."""
 
@@ -183,12 +210,112 @@ class Blobs(Protocol):
         """Remove blobs that are in nobody's use and old; how many."""
 
 
+class Document(Protocol):
+    """A document of the shelf that is held: nobody else changes it meanwhile."""
+
+    def get(self) -> bytes | None:
+        """As it is now; None where there is none."""
+
+    def put(self, data: bytes | None, *, room: int = 0) -> None:
+        """Durable when it returns; None takes it away. `room`: so many bytes more are to fit later, should the disk be full."""
+
+
+class Shelf(Protocol):
+    """Small named documents that are changed by one at a time: quota walls, pools of budget, what was pressed on a page.
+
+    A name is one word without a slash; that of a pool is any text. A pool is JSON. What was pressed is lines, to which others
+    are added. Everything raises StoreError where it cannot be read or written: then nothing was changed.
+    """
+
+    def get(self, kind: ShelfKind, name: str) -> bytes | None:
+        """The document as it was last put, whole; None where there is none."""
+
+    def settled(self, kind: ShelfKind, name: str) -> bytes | None:
+        """The same, but None also while somebody holds it."""
+
+    def change(
+        self, kind: ShelfKind, name: str, change: Callable[[bytes | None], bytes | None]
+    ) -> bytes | None:
+        """Replace a document by what becomes of it, which is returned; None takes it away. Durable when it returns."""
+
+    def hold(
+        self, kind: ShelfKind, name: str, *, wait_s: float | None = None
+    ) -> AbstractContextManager[Document]:
+        """Whoever else wants to hold or change it waits until the end of the block, or of the process.
+
+        Raises StoreBusy where it stays somebody else's for `wait_s`. Who holds one may hold no other of its kind.
+        """
+
+    def every(self, kind: ShelfKind) -> Iterator[tuple[str, bytes]]:
+        """All documents of a kind with their names, in the order of these."""
+
+    def sweep(self, kind: ShelfKind, *, newest: int, older_than_s: float) -> int:
+        """Let go of what was pressed, beyond the `newest` so many and of old; of none that is held. How many."""
+
+
+class StorePlace(Protocol):
+    """Where a store is, before it is opened. Asking makes nothing."""
+
+    @property
+    def url(self) -> str:
+        """The same for every way to name it, but for links."""
+
+    @property
+    def real_url(self) -> str:
+        """The same for every way to name it."""
+
+    @property
+    def name(self) -> str:
+        """As people know it."""
+
+    @property
+    def option(self) -> str:
+        """What `--store` leads to it with."""
+
+    @property
+    def local(self) -> Local:
+        """This host's folder for it."""
+
+    @property
+    def paths(self) -> tuple[Path, ...]:
+        """What of it lies on this host, which need not be there: the local folder first."""
+
+    def exists(self) -> bool:
+        """Whether a store was made there."""
+
+    def open(self, *, reading: bool = False) -> "Store":
+        """Open it; made if it is not there and not opened for `reading`."""
+
+    def examine(self) -> Health:
+        """Look at everything in it, without changing it. Raises StoreCorrupt for one that cannot be read at all."""
+
+    def versions(self) -> str:
+        """Of the programs that it is kept with, in words."""
+
+    def folder_of(self, kind: ShelfKind) -> Path | None:
+        """Empty, or not there, while the shelf has no document of this kind; None where no folder tells."""
+
+
 class Store(Protocol):
-    """Where runs live."""
+    """Where runs live. `local` is this host's folder for it; opened for `reading`, nothing of it is made or changed."""
 
     url: str
+    reading: bool
+    local: Local
     inbox: Inbox
     blobs: Blobs
+    shelf: Shelf
+
+    @property
+    def usable(self) -> bool:
+        """Whether anything can still be written through this object."""
+
+    @property
+    def low(self) -> bool:
+        """Whether the disk was found full: what is under way may end, nothing new may begin."""
+
+    def check_there(self) -> None:
+        """Raise StoreGone, now and at every write from now on, if the store was deleted or replaced. Costs one look."""
 
     def create(
         self,
@@ -246,6 +373,15 @@ class Store(Protocol):
     def release(self, lease: Lease) -> None:
         """Give the run back."""
 
+    def holder_lives(self, run: str) -> bool:
+        """Whether a living process holds the run."""
+
+    def accept_rewind(self, run: str) -> None:
+        """A person has looked: forget that a run lost events."""
+
+    def alone(self, run: str, what: str, *, wait_s: float) -> AbstractContextManager[None]:
+        """One at a time does acts of this kind on a run, whichever process it is. Raises StoreBusy after a while."""
+
     def subscribe(self, after: int, *, wait_s: float, limit: int = PAGE_MAX) -> Sequence[Recorded]:
         """Events of all runs after a store-wide number, as soon as there are some; empty after `wait_s`."""
 
@@ -275,6 +411,9 @@ class Store(Protocol):
 
     def forget(self, run: str) -> None:
         """Remove a run and its children."""
+
+    def sweep_locks(self) -> int:
+        """Remove what runs that were forgotten left in `local`; how many. What proves a rewound store is kept."""
 
     def close(self) -> None:
         """Let go of files and threads. Leases that are not released end with the process."""

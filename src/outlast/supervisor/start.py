@@ -22,8 +22,7 @@ from outlast.runs.engine.run import RunEngine
 from outlast.runs.opening import admission
 from outlast.runs.opening.entry import terms_of
 from outlast.runs.opening.terms import Terms, budget_of
-from outlast.store.protocol import Summary, Where
-from outlast.store.sqlite.store import SqliteStore
+from outlast.store.protocol import Store, Summary, Where
 from outlast.supervisor.attempt.attempt import known_agent
 from outlast.supervisor.budget import check as budget_check
 from outlast.supervisor.guardian.link import Link
@@ -187,7 +186,7 @@ def _look_at_the_last(run: RunEngine, asked: RunRequest, say: Callable[[str], No
         stores.give_back(store)
 
 
-def _differences(store: SqliteStore, summary: Summary, asked: RunRequest) -> Iterator[str]:
+def _differences(store: Store, summary: Summary, asked: RunRequest) -> Iterator[str]:
     """In what the task that is asked for is another one than this run, as people call it."""
     contract, launch = reader.contract(store, summary.state), launch_of(store, summary)
     pairs = (
@@ -250,7 +249,7 @@ def no_terminal(summary: Summary) -> UsageError:
     )
 
 
-def launch_of(store: SqliteStore, summary: Summary) -> Launch | None:
+def launch_of(store: Store, summary: Summary) -> Launch | None:
     """How a run was last started, or was to be at first, if by a supervisor."""
     tags = ("attempt_started",) if summary.state.attempts else ("run_opened",)
     page = store.read(summary.run, after=0, limit=1, tags=tags, newest=True).events
@@ -261,7 +260,7 @@ def launch_of(store: SqliteStore, summary: Summary) -> Launch | None:
     return msgspec.json.decode(data, type=Launch)
 
 
-def account_in(store: SqliteStore, summary: Summary) -> str:
+def account_in(store: Store, summary: Summary) -> str:
     """Whose limits a run meets, as it was last on record; nobody's where that is not known."""
     page = store.read(summary.run, after=0, limit=1, tags=("parked", "attempt_started"), newest=True).events
     event = page[0].event if page else None
@@ -280,9 +279,9 @@ def _carry(
         return supervisor.carry()
     store = stores.acquire(run.terms.store or run.settings["store"] or None)
     try:
-        private = Saver(run.folder, store.root).private
+        private = Saver(run.folder, store.local).private
         known = store.list(Where(task=run.task, project=run.terms.project, parent=""), limit=1)
-        pid_watch.wait_until_left(store.root, [*(item.run for item in known), occupant(private)])
+        pid_watch.wait_until_left(store.local, [*(item.run for item in known), occupant(private)])
         with occupied(private, run.folder, known[0].run if known else "(new)", run.task, kind) as name:
             supervisor.on_run = name
             return supervisor.carry()

@@ -9,7 +9,7 @@ import os
 import random
 import shlex
 import signal
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -37,6 +37,7 @@ from outlast.processes import spawn
 from outlast.runs.engine import stores
 from outlast.runs.engine.run import RunEngine
 from outlast.runs.engine.steps import Append
+from outlast.store.protocol import Store
 from outlast.supervisor.attempt import before, stop as attempt_stop
 from outlast.supervisor.attempt.attempt import Attempt, known_agent, write_state
 from outlast.supervisor.budget import quota_walls
@@ -75,7 +76,6 @@ class Supervisor:
         run.supervision.while_checking = self._heed_signals
         self._announce = background.telling()
         self.on_run: Callable[[str], None] = _nobody
-        self._root = Path()
         self._reset_at: datetime | None = None
         self._wraps_up = False  # it is started once more, only to come to its ending
         self._by_itself = False  # it ended without having been told to
@@ -251,18 +251,23 @@ class Supervisor:
         How an attempt ended that could not say so itself.
         """
         run = self._run
-        root = self._root = run.journal.store.root
+        local = run.journal.store.local
         before.stop_earlier(run, self._person.say, guardian=self._guardian)
         workspace = str(run.folder) if run.terms.workspace else ""
         epoch = run.journal.lease.epoch
         self._ears.link.say(
             GuardianMessage(
-                what="claimed", run=run.id, root=str(root), workspace=workspace, epoch=epoch, task=run.task
+                what="claimed",
+                run=run.id,
+                root=str(local.folder),
+                workspace=workspace,
+                epoch=epoch,
+                task=run.task,
             )
         )
         self._wait_guarded()
         self._refuse_spent()
-        self._name_account(lock.folder_of(root, run.id))
+        self._name_account(local.run_folder(run.id))
         lost = before.judge(run, self._limits)
         if not self._launch.interactive:  # a person who sits there sees for themselves
             before.hold_back(run, lost, self._launch.account)
@@ -327,10 +332,11 @@ class Supervisor:
             hint = f"`outlast resume {shlex.quote(self._run.task)}` goes on when that is mended"
             self._tell("parked", f"{cause}: {state.evidence}; {hint}")
             return
-        stay = quota_walls.meet(
-            self._root, self._launch.account, state.run, reset_at=self._reset_at, parks=state.past.parks,
-            evidence=state.evidence, apart_s=self._run.settings["wake_apart_s"],
-        )  # fmt: skip
+        with self._store() as store:
+            stay = quota_walls.meet(
+                store.shelf, self._launch.account, state.run, reset_at=self._reset_at, parks=state.past.parks,
+                evidence=state.evidence, apart_s=self._run.settings["wake_apart_s"],
+            )  # fmt: skip
         self._write(
             lambda at: ev.Parked(at=at, until=stay.until, evidence=stay.why, account=self._launch.account)
         )
@@ -364,16 +370,21 @@ class Supervisor:
 
     def _write(self, make: Callable[..., ev.AnyEvent]) -> None:
         """One event in a run that rests."""
+        with self._store() as store, requests.claimed(store, self._run.id) as journal:
+            journal.store.append(journal.batch(Append((make(journal.now()),))))
+            self._run.journal.restart(journal.state)
+
+    @contextlib.contextmanager
+    def _store(self) -> Iterator[Store]:
+        """The store, between two attempts."""
         store = stores.acquire(self._run.terms.store or self._run.settings["store"] or None)
         try:
-            with requests.claimed(store, self._run.id) as journal:
-                journal.store.append(journal.batch(Append((make(journal.now()),))))
-                self._run.journal.restart(journal.state)
+            yield store
         finally:
             stores.give_back(store)
 
     def _tell(self, what: str, why: str = "") -> None:
-        self._person.tell(self._run, lock.folder_of(self._root, self._run.state.run), what, why)
+        self._person.tell(self._run, self._run.journal.store.local.run_folder(self._run.state.run), what, why)
 
 
 def limits_of(launch: Launch, wait_s: float = 5.0) -> restarts.Limits:

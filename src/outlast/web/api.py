@@ -120,7 +120,7 @@ def _do(asked: ApiRequest) -> documents.Done:
         done = perform.do(store, wish, by)
     else:
         nonce = hashlib.sha256(f"{wish.run} {wish.act} {asked.key}".encode()).hexdigest()
-        done = site.pressed.once(f"api-{nonce}", lambda: perform.do(store, wish, by), wish)
+        done = site.pressed.once(store.shelf, f"api-{nonce}", lambda: perform.do(store, wish, by), wish)
     if not done.ok:
         raise Refused(409, done.says, done.hint)
     return done

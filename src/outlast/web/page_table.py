@@ -79,7 +79,7 @@ def view_of(site: Site, request: Request, number: int, *, named: bool = True, fo
     return View(
         path=request.path, query=dict(request.fields), now=datetime.now(UTC), zone=zone, zone_name=name,
         csrf=site.guard.csrf(form) if form else "", read_only=site.guard.read_only, number=number,
-        store_name=str(site.root) if named else "", version=__version__, refresh_s=REFRESH_S if named else None,
+        store_name=str(site.place.local.folder) if named else "", version=__version__, refresh_s=REFRESH_S if named else None,
         outlast=site.outlast if named else "outlast",
     )  # fmt: skip
 
@@ -200,7 +200,7 @@ def _ask(call: Call) -> str:
 
 
 def _did(call: Call) -> str:
-    done = call.site.pressed.done(call.values["nonce"])
+    done = call.site.pressed.done(call.opened.store.shelf, call.values["nonce"])
     row = call.row
     if done is None or done.wish.run != row.run:
         raise Refused(
@@ -227,7 +227,7 @@ def press(site: Site, request: Request, values: dict[str, str], session: str, by
     if opened is None:
         raise Refused(404, api.NO_STORE, api.NO_STORE_HINT)
     store, wish = opened.store, documents.Wish(act=act, run=opened.index.row(values["run"]).run, **told)
-    site.pressed.once(nonce, lambda: perform.do(store, wish, by), wish)
+    site.pressed.once(store.shelf, nonce, lambda: perform.do(store, wish, by), wish)
     return responses.see(f"/runs/{quote(wish.run, safe='')}/did/{nonce}")
 
 

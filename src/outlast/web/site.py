@@ -5,14 +5,13 @@ import shlex
 import threading
 import time
 from dataclasses import dataclass
-from pathlib import Path
 
 from outlast.dashboard.actions import forms
 from outlast.dashboard.actions.once import OnceOnly
 from outlast.dashboard.charts import Counter
 from outlast.dashboard.overview.index import Index
 from outlast.errors import OutlastError, StoreError, StoreGone
-from outlast.store import SqliteStore
+from outlast.store.protocol import Store, StorePlace
 from outlast.web.http.cache import AnswerCache
 from outlast.web.http.guard import Guard
 from outlast.web.live import Live
@@ -25,7 +24,7 @@ RETRY_S = 1.0
 class OpenSite:
     """A store that is there, and what was made of it."""
 
-    store: SqliteStore
+    store: Store
     index: Index
     counter: Counter
 
@@ -33,11 +32,11 @@ class OpenSite:
 class Site:
     """One page on one store. `by` is who acts through it."""
 
-    def __init__(self, root: Path, database: Path, guard: Guard, *, by: str) -> None:
-        self.root, self.database, self.guard, self.by = root, database, guard, by
-        self.options = shlex.join(forms.there(f"sqlite://{database}"))  # that lead a command to this store
+    def __init__(self, place: StorePlace, guard: Guard, *, by: str) -> None:
+        self.place, self.guard, self.by = place, guard, by
+        self.options = shlex.join(forms.there(place.url))  # that lead a command to this store
         self.outlast = f"outlast {self.options}".rstrip()
-        self.pressed = OnceOnly(root)
+        self.pressed = OnceOnly()
         self.requests = Requests()
         self.shared = AnswerCache()
         self.live = Live(self._source, self._failed)
@@ -72,9 +71,9 @@ class Site:
                 self._close()  # a write has failed, after which it writes no more: what became of it shows in another
             if self._problem is not None and time.monotonic() - self._problem_s < RETRY_S:
                 raise self._problem
-            if not self.database.exists():
+            if not self.place.exists():
                 if self._was_there:
-                    raise StoreGone(self.database)
+                    raise StoreGone(self.place.name)
                 return None
             try:
                 self._opened = self._open()
@@ -85,7 +84,7 @@ class Site:
             return self._opened
 
     def _open(self) -> OpenSite:
-        store = SqliteStore(self.root, self.database, reading=self.guard.read_only)
+        store = self.place.open(reading=self.guard.read_only)
         try:
             index = Index(store)
             gc.freeze()  # what is known of 10,000 runs is no garbage: looking through it holds up a request by 70 ms
@@ -110,7 +109,7 @@ class Site:
         except OutlastError:
             pass  # the first request says so
 
-    def _source(self) -> SqliteStore | None:
+    def _source(self) -> Store | None:
         opened = self.opened()
         return opened.store if opened else None
 

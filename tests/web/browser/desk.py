@@ -17,8 +17,7 @@ from outlast.core.state import RunState
 from outlast.inspect import find
 from outlast.processes import reap
 from outlast.store import open_store
-from outlast.store.protocol import Summary, Where
-from outlast.store.sqlite.store import SqliteStore
+from outlast.store.protocol import Store, Summary, Where
 from outlast.supervisor.guardian import lock
 from tests.support import nights
 from tests.support.browser import Page
@@ -129,7 +128,7 @@ class Desk:
     folder: Path
     isolated: Isolated
     started: list[subprocess.Popen[bytes]] = field(default_factory=list)
-    _opened: SqliteStore | None = None
+    _opened: Store | None = None
 
     @property
     def work(self) -> Path:

@@ -14,8 +14,8 @@ from outlast.inspect import find, show
 from outlast.operations import requests
 from outlast.runs import reader
 from outlast.runs.engine.beat import file_digest
-from outlast.store import SqliteStore, open_store
-from outlast.store.protocol import Summary, Where
+from outlast.store import open_store
+from outlast.store.protocol import Store, Summary, Where
 
 
 def settle(folder: Path, task: str, happened: Mapping[str, Any]) -> int:
@@ -39,7 +39,7 @@ def settle(folder: Path, task: str, happened: Mapping[str, Any]) -> int:
     return 0
 
 
-def _identity(store: SqliteStore, run: str, effect: str) -> str:
+def _identity(store: Store, run: str, effect: str) -> str:
     summary = requests.summary_of(store, run)
     args = next(each.args for each in show.effects(store, summary) if each.id == effect)
     identity: str = msgspec.json.decode(args)[1]["identity"]
@@ -67,11 +67,11 @@ def look(folder: Path, task: str) -> int:
     return 0
 
 
-def _root(store: SqliteStore, task: str) -> Summary:
+def _root(store: Store, task: str) -> Summary:
     return find.find(store, task, PROJECT)
 
 
-def _children(store: SqliteStore, summary: Summary) -> list[Summary]:
+def _children(store: Store, summary: Summary) -> list[Summary]:
     return list(find.every(store, Where(parent=summary.run)))
 
 
@@ -80,12 +80,12 @@ def _still(work: Path, ref: MemoryRef) -> bool:
     return not ref.uri.startswith("file:") or ref.digest == file_digest(work, ref.uri)
 
 
-def _result(store: SqliteStore, summary: Summary) -> Any:
+def _result(store: Store, summary: Summary) -> Any:
     finished = [item.event for item in store.read(summary.run, after=0, tags=("finished",)).events]
     return [reader.value_of(store, event.result) for event in finished if isinstance(event, ev.Finished)]
 
 
-def _results(store: SqliteStore, summary: Summary, prefix: str) -> dict[str, Any]:
+def _results(store: Store, summary: Summary, prefix: str) -> dict[str, Any]:
     found = {
         f"{prefix}{event.beat}": reader.value_of(store, event.result)
         for _, event in reader.beats_done(store, summary.run)
@@ -95,7 +95,7 @@ def _results(store: SqliteStore, summary: Summary, prefix: str) -> dict[str, Any
     return found
 
 
-def _decided(store: SqliteStore, summary: Summary) -> list[Any]:
+def _decided(store: Store, summary: Summary) -> list[Any]:
     """Every recorded answer: decisions, and plans that were asked for."""
     found: list[Any] = []
     after = 0

@@ -19,8 +19,7 @@ from outlast.inspect.ledger import Glance, Ledger, Overview, Unit
 from outlast.inspect.show import Spent
 from outlast.operations import requests
 from outlast.runs.opening import terms
-from outlast.store.protocol import Summary
-from outlast.store.sqlite.store import SqliteStore
+from outlast.store.protocol import Store, Summary
 
 LAST = 20
 LAST_MAX = 100_000
@@ -66,7 +65,7 @@ def budget(arguments: argparse.Namespace) -> int:
     if first == "share":
         arguments.runs = rest
         return budget_suggest.share(arguments)
-    if arguments.store is None and not store_option.location(arguments)[1].exists() and not first:
+    if arguments.store is None and not store_option.location(arguments).exists() and not first:
         return _say_all(arguments, ledger.summed(()))  # no run was ever started here, which is not an error
     with store_option.opened(arguments) as store:
         summary = _meant(arguments, store, first)
@@ -103,7 +102,7 @@ def _refuse_odd(arguments: argparse.Namespace, first: str, rest: list[str]) -> N
     messages.refuse_blank(arguments, "--add")
 
 
-def _meant(arguments: argparse.Namespace, store: SqliteStore, name: str) -> Summary | None:
+def _meant(arguments: argparse.Namespace, store: Store, name: str) -> Summary | None:
     """The root of the run that is named, or that this was started in; None for all."""
     inside = "" if name else settings.variable(INSIDE)
     if not name and not inside:
@@ -119,7 +118,7 @@ def _meant(arguments: argparse.Namespace, store: SqliteStore, name: str) -> Summ
     return requests.root_of(store, summary.run)
 
 
-def _add(arguments: argparse.Namespace, store: SqliteStore, summary: Summary) -> int:
+def _add(arguments: argparse.Namespace, store: Store, summary: Summary) -> int:
     """`outlast budget RUN --add`: more on top, also of a run that works."""
     more, after = terms.topped(summary.state, arguments.add)
     outcome = requests.add_budget(store, summary.run, more)

@@ -16,8 +16,7 @@ from outlast.core.values import Allowance, scrub
 from outlast.errors import UsageError
 from outlast.inspect import find, forecast as inspect_forecast
 from outlast.operations import budget_share, requests
-from outlast.store.protocol import Summary
-from outlast.store.sqlite.store import SqliteStore
+from outlast.store.protocol import Store, Summary
 
 PLAN_MAX_BYTES = 1 << 20
 PLAN_STEPS_MAX = 1_000_000
@@ -79,7 +78,7 @@ def suggest(arguments: argparse.Namespace) -> int:
     goal, plan = scrub(arguments.goal), _steps(arguments.plan)
     words = {name: scrub(getattr(arguments, name) or "") for name in ("agent", "model")}
     files = [scrub(each) for each in arguments.file or ()]
-    if arguments.store is None and not store_option.location(arguments)[1].exists():
+    if arguments.store is None and not store_option.location(arguments).exists():
         project = store_option.project(arguments, None)  # no run was ever started here, which is not an error
         found = inspect_forecast.suggest(None, goal=goal, plan=plan, project=project, files=files, **words)
     else:
@@ -221,9 +220,9 @@ def share(arguments: argparse.Namespace) -> int:
     with store_option.opened(arguments) as store:
         project = store_option.project(arguments, store)
         runs = _meant(store, project, arguments.runs)
-        with budget_share.sharing(store):
+        with budget_share.sharing(store, project) as pool:
             made = budget_share.split(store, project, total, runs, anew=arguments.anew)
-            outcomes = budget_share.apply(store, project, made) if arguments.yes else []
+            outcomes = budget_share.apply(store, pool, made) if arguments.yes else []
     if arguments.json:
         fields = {name: getattr(made, name) for name in ShareResult.__struct_fields__ if name != "applied"}
         messages.say_json(ShareResult(**fields, applied=arguments.yes))
@@ -253,7 +252,7 @@ def _total(given: str | None) -> tuple[Unit, int] | None:
     )
 
 
-def _meant(store: SqliteStore, project: str, names: Sequence[str]) -> list[Summary]:
+def _meant(store: Store, project: str, names: Sequence[str]) -> list[Summary]:
     """The runs to share among: those that are named and not over, or all that wait."""
     if not names:
         found = budget_share.waiting(store, project)

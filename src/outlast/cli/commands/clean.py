@@ -44,9 +44,8 @@ def add(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None
 def clean(arguments: argparse.Namespace) -> int:
     """`outlast clean`"""
     options = remove.Options(dry_run=arguments.dry_run, ignored=arguments.ignored)
-    state, _ = store_option.location(arguments)
     with store_option.opened(arguments) as store:
-        desk = Saves(state, store, store_option.project(arguments, store), None)
+        desk = Saves(store.local, store, store_option.project(arguments, store), None)
         try:
             run = desk.run_called(scrub(arguments.run)) if arguments.run is not None else None
             common = _common(desk, run)

@@ -118,7 +118,7 @@ def config(arguments: argparse.Namespace) -> None:
     rows = [[each.name, _value(each.value), each.origin, each.doc] for each in found]
     for line in messages.table([["SETTING", "VALUE", "FROM", "MEANING"], *rows]):
         messages.say(line)
-    messages.tell(f"the store is {store_option.location(arguments)[1]}")
+    messages.tell(f"the store is {store_option.location(arguments).name}")
 
 
 def _value(value: object) -> str:
@@ -131,7 +131,7 @@ def doctor(arguments: argparse.Namespace) -> int:
     """`outlast doctor`"""
     findings = [
         msgspec.structs.replace(each, hint=messages.pasteable(each.hint))
-        for each in doctors.examine(*store_option.location(arguments))
+        for each in doctors.examine(store_option.location(arguments))
     ]
     if arguments.json:
         messages.say_json(findings)

@@ -10,8 +10,7 @@ import msgspec
 from outlast.cli import store_option
 from outlast.cli.terminal import messages
 from outlast.errors import UsageError
-from outlast.store import SqliteStore
-from outlast.store.protocol import Summary
+from outlast.store.protocol import Store, Summary
 from outlast.supervisor.guardian import lock
 from outlast.supervisor.output import log_reader
 from outlast.supervisor.output.log import part_path
@@ -53,12 +52,12 @@ def output(arguments: argparse.Namespace) -> None:
                 sys.stdout.flush()
 
 
-def _lines(store: SqliteStore, summary: Summary, attempt: int | None, *, follow: bool) -> Iterator[str]:
-    folder = store.root / "runs" / summary.run
+def _lines(store: Store, summary: Summary, attempt: int | None, *, follow: bool) -> Iterator[str]:
+    folder = store.local.run_folder(summary.run)
 
     def rests() -> bool:
         """Nobody works on it, and no supervisor waits to start it again."""
-        watcher = lock.of(store.root, summary.root)
+        watcher = lock.of(store.local, summary.root)
         return not store.holder_lives(summary.root) and (watcher is None or not watcher.supervisor)
 
     lives = follow and not rests()

@@ -11,7 +11,7 @@ from outlast.inspect import find
 from outlast.operations import requests
 from outlast.operations.requests import Outcome
 from outlast.runs.opening.terms import in_words
-from outlast.store import SqliteStore
+from outlast.store.protocol import Store
 
 
 def add(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
@@ -204,7 +204,7 @@ def handoff(arguments: argparse.Namespace) -> None:
     _act(arguments, lambda store, run: requests.handoff(store, run, take_back=back), word)
 
 
-def _act(arguments: argparse.Namespace, act: Callable[[SqliteStore, str], Outcome], word: str) -> Outcome:
+def _act(arguments: argparse.Namespace, act: Callable[[Store, str], Outcome], word: str) -> Outcome:
     with store_option.opened(arguments) as store:
         outcome = act(store, store_option.named(arguments, store).run)
     _report(outcome, word)

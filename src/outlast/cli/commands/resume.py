@@ -17,8 +17,7 @@ from outlast.errors import RunRefused, UsageError
 from outlast.inspect import find
 from outlast.operations import requests
 from outlast.runs.opening.terms import in_words
-from outlast.store import SqliteStore
-from outlast.store.protocol import Summary
+from outlast.store.protocol import Store, Summary
 from outlast.supervisor import start
 from outlast.supervisor.control import resume, takeover, wake
 from outlast.supervisor.control.wake import JOBS, Sleeper
@@ -96,7 +95,7 @@ def foresee(arguments: argparse.Namespace) -> int:
     return 0
 
 
-def raised(arguments: argparse.Namespace, store: SqliteStore, summary: Summary) -> Allowance | None:
+def raised(arguments: argparse.Namespace, store: Store, summary: Summary) -> Allowance | None:
     """The budget that it goes on with, where another is asked for. Raises UsageError for one that makes no sense."""
     return resume.raised(store, summary, arguments.budget or (), arguments.until, messages.tell)
 
@@ -124,7 +123,7 @@ def check_agent(arguments: argparse.Namespace) -> None:
 
 
 def _launch(
-    arguments: argparse.Namespace, store: SqliteStore, summary: Summary, *, quiet: bool = False
+    arguments: argparse.Namespace, store: Store, summary: Summary, *, quiet: bool = False
 ) -> Launch | None:
     """How the run is started: as the last time, or in the agent that is named now; None for a program of somebody's own."""
     launch = resume.launch_of(store, summary)
@@ -157,7 +156,7 @@ def _carry(url: str, summary: Summary, launch: Launch) -> int:
     return start.resume(url, summary, launch, running.to_guardian(), running.say)
 
 
-def _detach(store: SqliteStore, summary: Summary, other: list[str]) -> int:
+def _detach(store: Store, summary: Summary, other: list[str]) -> int:
     pid = resume.detach(store, summary, other).pid
     messages.tell(f"run {summary.run} of task {summary.task} goes on in the background, pid {pid}")
     say(messages.command(f"output {summary.run} -f"))
@@ -170,9 +169,9 @@ def resume_all(arguments: argparse.Namespace) -> int:
     jobs = JOBS if arguments.jobs is None else arguments.jobs
     if not 1 <= jobs <= JOBS_MAX:
         raise UsageError(f"--jobs takes 1 to {JOBS_MAX}", hint="`outlast resume --help` shows how")
-    root, database = store_option.location(arguments)
-    if not database.exists():  # at the first boot after `service install` that is no error
-        messages.tell(f"no run was ever started at {root}")
+    place = store_option.location(arguments)
+    if not place.exists():  # at the first boot after `service install` that is no error
+        messages.tell(f"no run was ever started at {place.local.folder}")
         return _say_sleepers([], arguments)
     with store_option.opened(arguments) as store:
         asleep = wake.sleepers(store, parked_only=arguments.parked)
@@ -181,7 +180,7 @@ def resume_all(arguments: argparse.Namespace) -> int:
     return _say_sleepers(asleep, arguments)
 
 
-def _wake(store: SqliteStore, asleep: list[Sleeper], jobs: int, *, parked_only: bool) -> list[Sleeper]:
+def _wake(store: Store, asleep: list[Sleeper], jobs: int, *, parked_only: bool) -> list[Sleeper]:
     apart_s = settings.load()["wake_apart_s"]
     with wake.alone(store) as alone:
         if parked_only and not alone:
@@ -223,7 +222,7 @@ def report(arguments: argparse.Namespace) -> int:
     """`outlast report`"""
     now = datetime.now(UTC)
     since = dashboard_report.since(arguments.since, now.astimezone())
-    if arguments.store is None and not store_option.location(arguments)[1].exists():
+    if arguments.store is None and not store_option.location(arguments).exists():
         page = dashboard_report.summed(since, now, [])
     else:
         with store_option.opened(arguments) as store:

@@ -163,7 +163,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 def _project(arguments: argparse.Namespace) -> str | None:
     """The project that --project means, as other commands find it again."""
-    if arguments.project is None or not store_option.location(arguments)[1].exists():
+    if arguments.project is None or not store_option.location(arguments).exists():
         return None if arguments.project is None else store_option.project(arguments, None)
     with store_option.opened(arguments) as store:
         return store_option.project(arguments, store)
@@ -173,10 +173,10 @@ def _detach(arguments: argparse.Namespace) -> int:
     """The same line in the background, in a session of its own; returns when the command runs, or was refused."""
     from outlast.supervisor.launch import background
 
-    root, _ = store_option.location(arguments)
+    local = store_option.location(arguments).local
     words = list(sys.argv[1:])
     words.remove("--detach")
-    begun = background.start(words, root, Path.cwd())
+    begun = background.start(words, local, Path.cwd())
     if begun.code is not None:
         sys.stderr.write(begun.said)
         return begun.code
@@ -209,7 +209,7 @@ def _worktree(arguments: argparse.Namespace) -> tuple[Path, str]:
 
 def _lost(arguments: argparse.Namespace) -> Path | None:
     """The workspace of an unfinished run of this task, if it is gone and a save can bring it back."""
-    if not store_option.location(arguments)[1].exists():
+    if not store_option.location(arguments).exists():
         return None
     with store_option.opened(arguments) as store:
         where = Where(

@@ -163,11 +163,11 @@ def _folder(given: str) -> Path:
 def _desk(arguments: argparse.Namespace) -> Iterator[Saves]:
     """Where saves are handled. There need not be a store: saves are made and found without one."""
     _refuse_nowhere()
-    state, database = store_option.location(arguments)
+    place = store_option.location(arguments)
     with contextlib.ExitStack() as stack:
-        store = stack.enter_context(store_option.opened(arguments)) if database.exists() else None
+        store = stack.enter_context(store_option.opened(arguments)) if place.exists() else None
         desk = Saves(
-            state, store, store_option.project(arguments, store), getattr(arguments, "workspace", None)
+            place.local, store, store_option.project(arguments, store), getattr(arguments, "workspace", None)
         )
         stack.callback(desk.close)
         yield desk
@@ -442,10 +442,10 @@ class _Line(msgspec.Struct, frozen=True):
 
 def watch(arguments: argparse.Namespace) -> int:
     """`outlast watch`"""
-    state, _ = store_option.location(arguments)
+    local = store_option.location(arguments).local
     folders = arguments.folders or [Path.cwd()]
     if arguments.once:
-        failed = [_say_event(event, arguments.json) for event in operations_watch.once(folders, state)]
+        failed = [_say_event(event, arguments.json) for event in operations_watch.once(folders, local)]
         return 1 if any(failed) else 0
     ended = threading.Event()
     caught: list[int] = []
@@ -457,7 +457,7 @@ def watch(arguments: argparse.Namespace) -> int:
 
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, stop)
-    for event in operations_watch.watch(folders, state, ended.wait):
+    for event in operations_watch.watch(folders, local, ended.wait):
         _say_event(event, arguments.json)
     return 128 + caught[0]
 

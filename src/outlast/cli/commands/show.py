@@ -18,8 +18,7 @@ from outlast.core.statuses import CLOSED
 from outlast.errors import UsageError
 from outlast.inspect import find, show, words as inspect_words
 from outlast.runs import reader
-from outlast.store import SqliteStore
-from outlast.store.protocol import Recorded, Summary, Where
+from outlast.store.protocol import Recorded, Store, Summary, Where
 
 if TYPE_CHECKING:
     from outlast.supervisor.control.takeover import Bare
@@ -72,7 +71,7 @@ def _add_ls(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> 
 def ls(arguments: argparse.Namespace) -> None:
     """`outlast ls`"""
     waits: set[str] = set()
-    if arguments.store is None and not store_option.location(arguments)[1].exists():
+    if arguments.store is None and not store_option.location(arguments).exists():
         found: list[show.Listed] = []  # no run was ever started here, which is not an error
     else:
         with store_option.opened(arguments) as store:
@@ -93,11 +92,11 @@ def ls(arguments: argparse.Namespace) -> None:
         messages.tell("no runs" if arguments.all else "no runs in this project; `outlast ls --all` shows all")
 
 
-def supervisor_of(store: SqliteStore, run: str) -> int:
+def supervisor_of(store: Store, run: str) -> int:
     """The pid of the supervisor that looks after a run, also between two attempts of its command; 0 for none."""
     from outlast.supervisor.guardian import lock
 
-    watcher = lock.of(store.root, run)
+    watcher = lock.of(store.local, run)
     return watcher.supervisor if watcher is not None else 0
 
 
@@ -173,7 +172,7 @@ def show_run(arguments: argparse.Namespace) -> None:
             _point_on(summary, shown, store_option.typed(arguments.run, summary.run), waits)
 
 
-def lines(store: SqliteStore, summary: Summary, shown: show.Shown, waits: int) -> Iterable[str]:
+def lines(store: Store, summary: Summary, shown: show.Shown, waits: int) -> Iterable[str]:
     """Where a run stands, as a person reads it. `waits`: the supervisor that will start it again."""
     yield _headline(shown, summary)
     facts = (*_facts(shown, summary), *_session(_by_hand(store, summary)))
@@ -181,7 +180,7 @@ def lines(store: SqliteStore, summary: Summary, shown: show.Shown, waits: int) -
         yield f"  {line}"
 
 
-def _by_hand(store: SqliteStore, summary: Summary) -> "Bare | None":
+def _by_hand(store: Store, summary: Summary) -> "Bare | None":
     """The agent of a run that one carries."""
     if not summary.state.supervised:
         return None
@@ -324,7 +323,7 @@ def _point_on(summary: Summary, shown: show.Shown, name: str, supervisor: int) -
         messages.tell(f"`outlast resume {name}` goes on")
 
 
-def _advise(store: SqliteStore, summary: Summary, shown: show.Shown, name: str) -> None:
+def _advise(store: Store, summary: Summary, shown: show.Shown, name: str) -> None:
     """What the person has to find out and say."""
     doubts = find.doubts(store, summary.state)
     children = [(run, effect) for run, effect in doubts if run != summary.run]
@@ -433,7 +432,7 @@ def log(arguments: argparse.Namespace) -> None:
             _follow(store, run, seq, n, arguments.json)
 
 
-def _say_rest(store: SqliteStore, run: str, seq: int, as_json: bool) -> tuple[int, int]:
+def _say_rest(store: Store, run: str, seq: int, as_json: bool) -> tuple[int, int]:
     """All events after one; the numbers of the last, in the run and in the store."""
     n = 0
     while page := store.read(run, after=seq).events:
@@ -443,7 +442,7 @@ def _say_rest(store: SqliteStore, run: str, seq: int, as_json: bool) -> tuple[in
     return seq, n
 
 
-def _follow(store: SqliteStore, run: str, seq: int, n: int, as_json: bool) -> None:
+def _follow(store: Store, run: str, seq: int, n: int, as_json: bool) -> None:
     """Events as they are committed, until the run is over and all were shown."""
     while (state := reader.head(store, run)).status not in CLOSED or state.seq > seq:
         sys.stdout.flush()

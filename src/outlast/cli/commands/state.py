@@ -8,8 +8,7 @@ from outlast.cli.terminal import messages
 from outlast.core.values import scrub
 from outlast.errors import UsageError
 from outlast.inspect import find
-from outlast.store.protocol import Summary, Where
-from outlast.store.sqlite.store import SqliteStore
+from outlast.store.protocol import Store, Summary, Where
 from outlast.supervisor import start
 from outlast.supervisor.attempt import state_file
 
@@ -35,12 +34,12 @@ def state(arguments: argparse.Namespace) -> None:
     with store_option.opened(arguments) as store:
         summary = _meant(arguments, store)
         if arguments.path:
-            messages.say(str(state_file.path_of(store.root, summary.run)))
+            messages.say(str(store.local.state_file(summary.run)))
             return
         messages.say_json(_active(store, summary))
 
 
-def _meant(arguments: argparse.Namespace, store: SqliteStore) -> Summary:
+def _meant(arguments: argparse.Namespace, store: Store) -> Summary:
     project = store_option.project(arguments, store)
     if arguments.run is not None:
         return find.find(store, scrub(arguments.run), project)
@@ -53,7 +52,7 @@ def _meant(arguments: argparse.Namespace, store: SqliteStore) -> Summary:
     return active[0]
 
 
-def _active(store: SqliteStore, summary: Summary) -> state_file.ActiveState:
+def _active(store: Store, summary: Summary) -> state_file.ActiveState:
     head = summary.state
     launch = start.launch_of(store, summary)
     branch = state_file.branch_in(Path(head.workspace)) if head.workspace else ""

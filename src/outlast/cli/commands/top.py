@@ -42,7 +42,7 @@ def top(arguments: argparse.Namespace) -> int:
     prints = arguments.once or arguments.json or not _has_screen()
     if arguments.page is not None and (arguments.page < 1 or not prints):
         raise UsageError("--page N is for --once, and counts from 1", hint="`outlast top --once --page 2`")
-    if arguments.store is None and not store_option.location(arguments)[1].exists():
+    if arguments.store is None and not store_option.location(arguments).exists():
         return _once(arguments, filters.overview([], Ask(), datetime.now(UTC), 0))
     with store_option.opened(arguments) as store:
         project = "" if arguments.project is None else store_option.project(arguments, store)

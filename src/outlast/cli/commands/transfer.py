@@ -16,8 +16,7 @@ from outlast.inspect import show
 from outlast.operations import fork as forks, requests
 from outlast.operations.transfer import archive
 from outlast.runs.opening.terms import budget_of
-from outlast.store import SqliteStore
-from outlast.store.protocol import Summary
+from outlast.store.protocol import Store, Summary
 
 if TYPE_CHECKING:
     from outlast.operations.saves import restore
@@ -112,7 +111,7 @@ def fork(arguments: argparse.Namespace) -> None:
         )
 
 
-def _files(arguments: argparse.Namespace, store: SqliteStore, source: Summary) -> "restore.ForkFiles":
+def _files(arguments: argparse.Namespace, store: Store, source: Summary) -> "restore.ForkFiles":
     """The files of a fork, looked up before anything is written."""
     from outlast.operations.saves import restore
     from outlast.workspace import new_folder
@@ -120,7 +119,7 @@ def _files(arguments: argparse.Namespace, store: SqliteStore, source: Summary) -
     return restore.ForkFiles(store, source, arguments.at, new_folder.place(arguments.to))
 
 
-def _give(files: "restore.ForkFiles", store: SqliteStore, run: str) -> None:
+def _give(files: "restore.ForkFiles", store: Store, run: str) -> None:
     with working(f"writing {files.to}"):
         files.give(requests.summary_of(store, run))
     files.close()

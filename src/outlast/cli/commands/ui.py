@@ -74,7 +74,7 @@ def serve(arguments: argparse.Namespace) -> int:
         raise UsageError(
             f"{arguments.url!r:.100} is no address of a site", hint="like https://runs.example.com"
         )
-    root, database = store_option.location(arguments)
+    place = store_option.location(arguments)
     token = _token(arguments)
     listening, taken = server.listen(arguments.host, arguments.port)
     host, port = listening.getsockname()[:2]
@@ -87,10 +87,10 @@ def serve(arguments: argparse.Namespace) -> int:
     keeper = guard.Guard(
         host, port, token=token, read_only=arguments.read_only, name=arguments.host, url=arguments.url
     )
-    site = Site(root, database, keeper, by=f"{settings.user_name()} via ui")
+    site = Site(place, keeper, by=f"{settings.user_name()} via ui")
     app = App(site, _trace if arguments.debug else lambda error: None)
-    if not database.exists():
-        messages.tell(f"there is no store at {root} yet; runs show up as soon as there is one")
+    if not place.exists():
+        messages.tell(f"there is no store at {place.local.folder} yet; runs show up as soon as there is one")
     _serve(server.Server(listening, app.handle, is_stranger=keeper.is_stranger), site, arguments, token)
     return 0
 

@@ -25,8 +25,7 @@ from outlast.dashboard.overview.index import Index
 from outlast.dashboard.report import KINDS, Kind
 from outlast.errors import StoreBusy, UnknownRun
 from outlast.inspect import show as showing
-from outlast.store import SqliteStore
-from outlast.store.protocol import Where
+from outlast.store.protocol import Store, Where
 
 TICK_MS = 250
 ESCAPE_MS = 50  # after which the key is itself, and no beginning of another's code
@@ -60,7 +59,7 @@ HELP = (
 Key = str | int
 
 
-def show(store: SqliteStore, index: Index, project: str) -> bool:
+def show(store: Store, index: Index, project: str) -> bool:
     """Show it until the person leaves; False where this terminal cannot."""
     locale.setlocale(locale.LC_ALL, "")
     try:
@@ -90,7 +89,7 @@ def _ended_by_signals() -> Iterator[None]:
 class _Screen:
     """What is shown: the list, a run, or the keys. The marked run stays marked wherever it goes."""
 
-    def __init__(self, window: "curses.window", store: SqliteStore, index: Index, project: str) -> None:
+    def __init__(self, window: "curses.window", store: Store, index: Index, project: str) -> None:
         self._window, self._store, self._index = window, store, index
         self._ask, self._project = Ask(grouped=False, size=PAGE_SIZE), project
         self._pages: dict[int, Overview] = {}

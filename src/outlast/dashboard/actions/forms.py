@@ -19,8 +19,8 @@ from outlast.dashboard.documents import Wish
 from outlast.errors import OutlastError, RunRefused, StoreRefused, UnknownRun, UsageError, WorkspaceRefused
 from outlast.operations import requests
 from outlast.runs.opening.terms import in_words
-from outlast.store import SqliteStore, locate, plain_url
-from outlast.store.protocol import Summary
+from outlast.store import locate, plain_url
+from outlast.store.protocol import Store, Summary
 from outlast.workspace.restore.restore import refuse_full
 
 SAID_CHARS_MAX = 600
@@ -49,7 +49,7 @@ def checked(wish: Wish) -> Wish:
     return wish
 
 
-def run_of(store: SqliteStore, wish: Wish) -> Summary:
+def run_of(store: Store, wish: Wish) -> Summary:
     """The run that is meant, by its whole id. Raises UnknownRun."""
     if not _RUN.fullmatch(wish.run):
         raise UnknownRun(short(wish.run, 40))
@@ -73,12 +73,12 @@ def who(by: str) -> str:
     return short(by, BY_CHARS_MAX).strip() or settings.user_name()
 
 
-def command(store: SqliteStore, *words: str) -> str:
+def command(store: Store, *words: str) -> str:
     """A command of ours that can be pasted and leads to this very store."""
     return mask(shlex.join(("outlast", *there(store.url), *words)))[0]
 
 
-def led(store: SqliteStore, text: str) -> str:
+def led(store: Store, text: str) -> str:
     """A text whose `outlast …` commands can be pasted and lead to this very store."""
     return mask(pasteable(text, shlex.join(there(store.url))))[0]
 
@@ -89,8 +89,8 @@ def there(url: str) -> tuple[str, ...]:
     What a variable or the file of a repository says counts here alone, so only the place that nothing has to name needs none.
     """
     with contextlib.suppress(StoreRefused):  # of a user without a home, who always has to name it
-        plain, here = (locate(of)[1] for of in (plain_url(), settings.load()["store"] or None))
-        if url == f"sqlite://{plain}" == f"sqlite://{here}":
+        plain, here = (locate(of).url for of in (plain_url(), settings.load()["store"] or None))
+        if url == plain == here:
             return ()
     return ("--store", url)
 
@@ -112,7 +112,7 @@ def limit_words(budget: Allowance | None) -> str:
     return "no limit" if budget is None else in_words(budget)
 
 
-def limit_now(store: SqliteStore, run: str) -> Allowance | None:
+def limit_now(store: Store, run: str) -> Allowance | None:
     """The allowance of a root run with what its holder was asked for and has not taken in yet."""
     return requests.standing(store, run).state.budget
 
@@ -145,7 +145,7 @@ def result(wish: Wish) -> bytes:
 # -- folders ---------------------------------------------------------------------------------------------------------
 
 
-def new_folder(store: SqliteStore, summary: Summary, given: str, *, full: bool = False) -> Path:
+def new_folder(store: Store, summary: Summary, given: str, *, full: bool = False) -> Path:
     """A folder that files may be written to: a new one, or an empty one unless `full`; nothing is ever overwritten.
 
     Its real place is what was given: no `..`, no symbolic link on the way, and nowhere in a repository's own folder, in the
@@ -161,7 +161,7 @@ def new_folder(store: SqliteStore, summary: Summary, given: str, *, full: bool =
         raise UsageError(f"{path} leads elsewhere by a symbolic link", hint=f"give its real place, {there}")
     if any(_is_git(each) for each in (path, real, *real.parents)) or name.lower() == ".git":
         raise UsageError(f"{path} is inside a repository's own folder", hint="give a folder outside of it")
-    inside = ((str(store.root), "the store"), (summary.state.workspace, "the run's own workspace"))
+    inside = ((str(store.local.folder), "the store"), (summary.state.workspace, "the run's own workspace"))
     for closed, what in (*inside, *((kernel, "the kernel's own folder") for kernel in _KERNELS)):
         if closed and path.is_relative_to(os.path.realpath(closed)):
             raise UsageError(f"{path} is inside {what}", hint=f"give a folder outside of {closed}")

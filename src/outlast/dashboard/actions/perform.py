@@ -35,8 +35,7 @@ from outlast.operations.saves.find import SHORT_CHARS
 from outlast.runs import attempts
 from outlast.runs.inbox import STOPS, SettleArgs
 from outlast.runs.opening.terms import budget_of
-from outlast.store.protocol import Request, Summary
-from outlast.store.sqlite.store import SqliteStore
+from outlast.store.protocol import Request, Store, Summary
 from outlast.supervisor.control import resume, wake
 from outlast.supervisor.control.wake import Sleeper
 from outlast.supervisor.guardian import lock
@@ -63,7 +62,7 @@ class ActionOutcome(msgspec.Struct, frozen=True, kw_only=True):
     folder: str = ""
 
 
-def do(store: SqliteStore, wish: Wish, by: str) -> Done:
+def do(store: Store, wish: Wish, by: str) -> Done:
     """Do it, and say what became of it; done, or asked of the run's holder, when it returns. Nothing is raised for bad input."""
     by = forms.who(by)
     try:
@@ -81,12 +80,12 @@ def do(store: SqliteStore, wish: Wish, by: str) -> Done:
     )  # fmt: skip
 
 
-def _shown(store: SqliteStore, text: str) -> str:
+def _shown(store: Store, text: str) -> str:
     """A sentence whose commands can be pasted."""
     return forms.led(store, forms.line(text))
 
 
-def _then(store: SqliteStore, run: str) -> tuple[ActName | None, str]:
+def _then(store: Store, run: str) -> tuple[ActName | None, str]:
     """What helps a root run on, now that something was done with it, and the same for who types it."""
     root = requests.summary_of(store, run)
     status = find.shown_status(store, root.state, run)
@@ -106,7 +105,7 @@ def _goes_on(run: str) -> str:
 # -- pause, cancel -----------------------------------------------------------------------------------------------------
 
 
-def _pause(store: SqliteStore, summary: Summary, wish: Wish, by: str) -> ActionOutcome:
+def _pause(store: Store, summary: Summary, wish: Wish, by: str) -> ActionOutcome:
     root = requests.root_of(store, summary.run)
     with requests.alone(store, root.run, _WRITES):
         outcome = requests.pause(store, root.run, by=by)
@@ -114,7 +113,7 @@ def _pause(store: SqliteStore, summary: Summary, wish: Wish, by: str) -> ActionO
     return _asked(root, outcome, "paused", how, hint=_goes_on(root.run), then="resume")
 
 
-def _cancel(store: SqliteStore, summary: Summary, wish: Wish, by: str) -> ActionOutcome:
+def _cancel(store: Store, summary: Summary, wish: Wish, by: str) -> ActionOutcome:
     root = requests.root_of(store, summary.run)
     with requests.alone(store, root.run, _WRITES):
         outcome = requests.cancel(store, root.run, by=by)
@@ -139,7 +138,7 @@ def _asked(
 # -- resume ------------------------------------------------------------------------------------------------------------
 
 
-def _resume(store: SqliteStore, summary: Summary, wish: Wish, by: str) -> ActionOutcome:
+def _resume(store: Store, summary: Summary, wish: Wish, by: str) -> ActionOutcome:
     before = requests.root_of(store, summary.run)
     _let_stop(store, before)
     if _stays(lambda: _runs(store, before.run)):
@@ -148,7 +147,7 @@ def _resume(store: SqliteStore, summary: Summary, wish: Wish, by: str) -> Action
         return _go_on(store, before, wish, by)
 
 
-def _runs(store: SqliteStore, run: str) -> bool:
+def _runs(store: Store, run: str) -> bool:
     return find.shown_status(store, requests.summary_of(store, run).state, run) == "running"
 
 
@@ -162,7 +161,7 @@ def _stays(is_so: Callable[[], bool]) -> bool:
     return False
 
 
-def _let_stop(store: SqliteStore, root: Summary) -> None:
+def _let_stop(store: Store, root: Summary) -> None:
     """Who was asked to stop has a moment to do so. Raises RunRefused where it works on: it would stop after all."""
 
     def waits() -> Request | None:
@@ -184,7 +183,7 @@ def _went_on(root: Summary, status: Status) -> ActionOutcome:
     return ActionOutcome(says=says, changed=False)
 
 
-def _go_on(store: SqliteStore, before: Summary, wish: Wish, by: str) -> ActionOutcome:
+def _go_on(store: Store, before: Summary, wish: Wish, by: str) -> ActionOutcome:
     """Start it, unless somebody else did while we waited for our turn."""
     _let_leave(store, before.run)
     root = requests.summary_of(store, before.run)
@@ -218,18 +217,18 @@ def _go_on(store: SqliteStore, before: Summary, wish: Wish, by: str) -> ActionOu
     return msgspec.structs.replace(told, says=f"{told.says} Its budget is {limit} all the same, from now on.")
 
 
-def _supervisor(store: SqliteStore, run: str) -> int:
+def _supervisor(store: Store, run: str) -> int:
     """The pid of who looks after a run; 0 where nobody does."""
-    watcher = lock.of(store.root, run)
+    watcher = lock.of(store.local, run)
     return watcher.supervisor if watcher is not None else 0
 
 
-def _let_leave(store: SqliteStore, run: str) -> None:
+def _let_leave(store: Store, run: str) -> None:
     """Who was asked to stop has a moment to end: its supervisor outlives the attempt by a little."""
     until_s = time.monotonic() + LEAVES_WITHIN_S
     while time.monotonic() < until_s:
         state = requests.summary_of(store, run).state
-        if state.status in ("running", "interrupted", "in_doubt") or lock.of(store.root, run) is None:
+        if state.status in ("running", "interrupted", "in_doubt") or lock.of(store.local, run) is None:
             return
         time.sleep(_LOOK_EVERY_S)
 
@@ -250,7 +249,7 @@ def _started(told: Sleeper, root: Summary) -> ActionOutcome:
 # -- budget, settle ----------------------------------------------------------------------------------------------------
 
 
-def _budget(store: SqliteStore, summary: Summary, wish: Wish, by: str) -> ActionOutcome:
+def _budget(store: Store, summary: Summary, wish: Wish, by: str) -> ActionOutcome:
     run = requests.root_of(store, summary.run).run
     with requests.alone(store, run, _WRITES):
         root, before = requests.summary_of(store, run), forms.limit_now(store, run)
@@ -267,7 +266,7 @@ def _budget(store: SqliteStore, summary: Summary, wish: Wish, by: str) -> Action
     return ActionOutcome(says=says, hint=hint, link=run, next=then)
 
 
-def _settle(store: SqliteStore, summary: Summary, wish: Wish, by: str) -> ActionOutcome:
+def _settle(store: Store, summary: Summary, wish: Wish, by: str) -> ActionOutcome:
     if not wish.effect or wish.finding is None:
         raise UsageError(
             "which effect is to be settled, and what was found?", hint=f"see `outlast effects {summary.run}`"
@@ -296,7 +295,7 @@ def _settle(store: SqliteStore, summary: Summary, wish: Wish, by: str) -> Action
     return ActionOutcome(says=f"{says}; {rest}.", hint=hint, link=root.run, next=then)
 
 
-def _require_one_word(store: SqliteStore, root: Summary, asked: SettleArgs) -> None:
+def _require_one_word(store: Store, root: Summary, asked: SettleArgs) -> None:
     """Refuse another word on an effect than the one that waits for the run's holder: the first would hold."""
     for request in store.inbox.pending(root.run):
         if request.what != "settle":
@@ -315,7 +314,7 @@ def _require_one_word(store: SqliteStore, root: Summary, asked: SettleArgs) -> N
 # -- fork, restore -----------------------------------------------------------------------------------------------------
 
 
-def _fork(store: SqliteStore, summary: Summary, wish: Wish, by: str) -> ActionOutcome:
+def _fork(store: Store, summary: Summary, wish: Wish, by: str) -> ActionOutcome:
     if wish.beat is None:
         raise UsageError(
             "after which beat is it to be forked?",
@@ -364,7 +363,7 @@ def _without_files(fork: Summary, why: str, hint: str) -> ActionOutcome:
     return ActionOutcome(says=says, hint=f"{hint}; then ask for the same fork again", ok=False, link=fork.run)
 
 
-def _restore(store: SqliteStore, summary: Summary, wish: Wish, by: str) -> ActionOutcome:
+def _restore(store: Store, summary: Summary, wish: Wish, by: str) -> ActionOutcome:
     if not wish.save:
         raise UsageError("which save is to be restored?", hint=f"see `outlast saves {summary.run}`")
     with requests.alone(store, summary.run, "restore"):
@@ -378,7 +377,7 @@ def _restore(store: SqliteStore, summary: Summary, wish: Wish, by: str) -> Actio
     return ActionOutcome(says=says, hint=fork, folder=done.folder)
 
 
-def _recorded(store: SqliteStore, summary: Summary, commit: str, folder: str, by: str) -> str:
+def _recorded(store: Store, summary: Summary, commit: str, folder: str, by: str) -> str:
     """Put the restore on record. What was done is done, so nothing that is in the way of that is an error."""
     args = msgspec.json.encode(RestoreArgs(commit, folder))
     try:
@@ -392,7 +391,7 @@ def _recorded(store: SqliteStore, summary: Summary, commit: str, folder: str, by
     return "" if noted else " The run is at work: its holder records that at its next beat or act."
 
 
-_DOES: dict[ActName, Callable[[SqliteStore, Summary, Wish, str], ActionOutcome]] = {
+_DOES: dict[ActName, Callable[[Store, Summary, Wish, str], ActionOutcome]] = {
     "pause": _pause, "resume": _resume, "cancel": _cancel, "budget": _budget, "settle": _settle, "fork": _fork,
     "restore": _restore,
 }  # fmt: skip

@@ -26,8 +26,7 @@ from outlast.operations.saves.find import SHORT_CHARS, Found, Saves
 from outlast.runs import attempts
 from outlast.runs.inbox import CANCEL_GRACE_S
 from outlast.runs.opening.terms import budget_of, topped
-from outlast.store.protocol import Summary
-from outlast.store.sqlite.store import SqliteStore
+from outlast.store.protocol import Store, Summary
 from outlast.supervisor.attempt.attempt import known_agent
 from outlast.supervisor.control import resume
 from outlast.supervisor.guardian import lock
@@ -58,7 +57,7 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
     lacks: tuple[str, ...] = ()
 
 
-def foresee(store: SqliteStore, wish: Wish) -> Foreseen:
+def foresee(store: Store, wish: Wish) -> Foreseen:
     """What the act would do now, or why it is refused. Nothing is written."""
     title, takes = f"{TITLES[wish.act]} run {short(wish.run, 40)}", TAKES[wish.act]
 
@@ -102,7 +101,7 @@ def name(summary: Summary) -> str:
 # -- pause, cancel -----------------------------------------------------------------------------------------------------
 
 
-def _pause(store: SqliteStore, summary: Summary, wish: Wish) -> Plan:
+def _pause(store: Store, summary: Summary, wish: Wish) -> Plan:
     root, status = _root(store, summary)
     after = requests.allow(root.state, status, "pause")
     if status == "running":
@@ -117,7 +116,7 @@ def _pause(store: SqliteStore, summary: Summary, wish: Wish) -> Plan:
     return Plan(wish=wish, words=("pause", root.run), says=(*_child(summary, root), *says))
 
 
-def _cancel(store: SqliteStore, summary: Summary, wish: Wish) -> Plan:
+def _cancel(store: Store, summary: Summary, wish: Wish) -> Plan:
     root, status = _root(store, summary)
     after = requests.allow(root.state, status, "cancel")
     stays = "What it did stays recorded, and its files and saves stay where they are."
@@ -136,7 +135,7 @@ def _cancel(store: SqliteStore, summary: Summary, wish: Wish) -> Plan:
     return Plan(wish=wish, words=("cancel", root.run), says=(*_child(summary, root), *says))
 
 
-def _root(store: SqliteStore, summary: Summary) -> tuple[Summary, Status]:
+def _root(store: Store, summary: Summary) -> tuple[Summary, Status]:
     root = requests.root_of(store, summary.run)
     return root, find.shown_status(store, root.state, root.run)
 
@@ -170,7 +169,7 @@ _PAUSED_HOW: dict[Kind, str] = {
 }
 
 
-def _kind(store: SqliteStore, root: Summary) -> Kind:
+def _kind(store: Store, root: Summary) -> Kind:
     """What works on a run: somebody's own program, an agent that is known, or any other command."""
     with contextlib.suppress(OutlastError, msgspec.MsgspecError):  # it is only told of
         launch = resume.launch_of(store, root)
@@ -179,12 +178,12 @@ def _kind(store: SqliteStore, root: Summary) -> Kind:
     return "command" if root.state.supervised else "program"
 
 
-def paused_how(store: SqliteStore, root: Summary) -> str:
+def paused_how(store: Store, root: Summary) -> str:
     """How a living run comes to its pause."""
     return _PAUSED_HOW[_kind(store, root)]
 
 
-def cancelled_how(store: SqliteStore, root: Summary) -> str:
+def cancelled_how(store: Store, root: Summary) -> str:
     """How a living run comes to its end."""
     kind = _kind(store, root)
     return (
@@ -194,8 +193,8 @@ def cancelled_how(store: SqliteStore, root: Summary) -> str:
     )
 
 
-def _holder(store: SqliteStore, root: Summary) -> str:
-    watcher = lock.of(store.root, root.run)
+def _holder(store: Store, root: Summary) -> str:
+    watcher = lock.of(store.local, root.run)
     if watcher is not None and watcher.supervisor:
         return f"1 supervisor, pid {watcher.supervisor}, stays until then."
     if root.holder is not None:
@@ -205,8 +204,8 @@ def _holder(store: SqliteStore, root: Summary) -> str:
     return "Its program takes it in at its next beat or act."
 
 
-def _waiting(store: SqliteStore, root: Summary) -> Iterator[str]:
-    watcher = lock.of(store.root, root.run)
+def _waiting(store: Store, root: Summary) -> Iterator[str]:
+    watcher = lock.of(store.local, root.run)
     if watcher is not None and watcher.supervisor:
         yield f"Its supervisor, pid {watcher.supervisor}, waits to start it again, and does not any more."
 
@@ -214,7 +213,7 @@ def _waiting(store: SqliteStore, root: Summary) -> Iterator[str]:
 # -- resume, budget ----------------------------------------------------------------------------------------------------
 
 
-def _resume(store: SqliteStore, summary: Summary, wish: Wish) -> Plan:
+def _resume(store: Store, summary: Summary, wish: Wish) -> Plan:
     root, status = _root(store, summary)
     requests.allow(root.state, status, "resume")
     launch = resume.launch_of(store, root)
@@ -250,9 +249,9 @@ def _resume(store: SqliteStore, summary: Summary, wish: Wish) -> Plan:
     return Plan(wish=wish, words=line_of, says=(*_child(summary, root), *says))
 
 
-def _leaving(store: SqliteStore, root: Summary, status: Status) -> Iterator[str]:
+def _leaving(store: Store, root: Summary, status: Status) -> Iterator[str]:
     """Of a supervisor that has nothing more to do it is said that it is waited for. Raises RunRefused for another."""
-    watcher = lock.of(store.root, root.run)
+    watcher = lock.of(store.local, root.run)
     if status not in RESTING:
         resume.refuse_watched(store, root)
     elif watcher is not None and watcher.supervisor:
@@ -274,7 +273,7 @@ def _live() -> budgets.Live:
     return budgets.Live(attempts.now())
 
 
-def _hindered(store: SqliteStore, root: Summary) -> Iterator[str]:
+def _hindered(store: Store, root: Summary) -> Iterator[str]:
     doubts = find.doubts(store, root.state)
     if doubts:
         yield f"{_effects(len(doubts))} in doubt: each is probed where that is possible, and never repeated unasked."
@@ -287,7 +286,7 @@ def _effects(count: int) -> str:
     return "1 effect is" if count == 1 else f"{count:,} effects are"
 
 
-def _budget(store: SqliteStore, summary: Summary, wish: Wish) -> Plan:
+def _budget(store: Store, summary: Summary, wish: Wish) -> Plan:
     root, status = _root(store, summary)
     requests.allow(root.state, status, "amend")
     before = forms.limit_now(store, root.run)
@@ -313,7 +312,7 @@ def _budget(store: SqliteStore, summary: Summary, wish: Wish) -> Plan:
     return Plan(wish=wish, words=("budget", root.run, *adds), says=(*_child(summary, root), *says))
 
 
-def _limited(store: SqliteStore, summary: Summary) -> list[str]:
+def _limited(store: Store, summary: Summary) -> list[str]:
     """The units of a run's budget that can be added to."""
     root = requests.root_of(store, summary.run)
     return _units(msgspec.structs.replace(root.state, budget=forms.limit_now(store, root.run)))
@@ -356,7 +355,7 @@ def added(wish: Wish) -> list[str]:
 # -- settle ------------------------------------------------------------------------------------------------------------
 
 
-def _settle(store: SqliteStore, summary: Summary, wish: Wish) -> Plan:
+def _settle(store: Store, summary: Summary, wish: Wish) -> Plan:
     root, status = _root(store, summary)
     requests.allow(root.state, status, "settle")
     if not wish.effect:
@@ -396,7 +395,7 @@ def _about(effect: show.Effect | None) -> Iterator[str]:
         yield f"Effect {effect.id} is: {short(effects.act_words(effect), ACT_CHARS)}"
 
 
-def _taken_in(store: SqliteStore, root: Summary, status: Status) -> str:
+def _taken_in(store: Store, root: Summary, status: Status) -> str:
     if status == "running":
         return "It is running: its holder takes it in at its next beat or act."
     left = len(find.doubts(store, root.state)) - 1
@@ -404,7 +403,7 @@ def _taken_in(store: SqliteStore, root: Summary, status: Status) -> str:
     return f"The run is {words(status)}, and is not started by this{more}."
 
 
-def effect_of(store: SqliteStore, summary: Summary, effect: str) -> show.Effect | None:
+def effect_of(store: Store, summary: Summary, effect: str) -> show.Effect | None:
     """The effect of this id, as far as its journal tells."""
     return next((each for each in show.effects(store, summary) if each.id == effect), None)
 
@@ -425,7 +424,7 @@ def is_settled_so(found: show.Effect, wish: Wish) -> bool:
 # -- fork, restore -----------------------------------------------------------------------------------------------------
 
 
-def _fork(store: SqliteStore, summary: Summary, wish: Wish) -> Plan:
+def _fork(store: Store, summary: Summary, wish: Wish) -> Plan:
     beat = summary.state.beats if wish.beat is None else wish.beat
     if not wish.amounts:
         wish = msgspec.structs.replace(wish, amounts=" ".join(forks.halves(store, summary)))
@@ -472,17 +471,17 @@ def _again(summary: Summary, again: Sequence[show.Effect]) -> Iterator[str]:
 
 
 @contextlib.contextmanager
-def save_of(store: SqliteStore, summary: Summary, text: str, seconds: float = cache.GIT_S) -> Iterator[Found]:
+def save_of(store: Store, summary: Summary, text: str, seconds: float = cache.GIT_S) -> Iterator[Found]:
     """The save of a run that is meant, open to be read; the newest one where none is named. Git has so many seconds."""
     with cache.patience(summary, seconds):
-        desk = Saves(store.root, store, summary.project, store.root)  # wherever this process stands
+        desk = Saves(store.local, store, summary.project, store.local.folder)  # wherever this process stands
         try:
             yield desk.of_run(summary, text or summary.state.last_save)
         finally:
             desk.close()
 
 
-def _restore(store: SqliteStore, summary: Summary, wish: Wish) -> Plan:
+def _restore(store: Store, summary: Summary, wish: Wish) -> Plan:
     with save_of(store, summary, wish.save) as found:
         commit = found.held.commit
         wish = msgspec.structs.replace(wish, save=commit, folder=wish.folder or forms.beside(summary, commit))
@@ -517,7 +516,7 @@ def _repository(summary: Summary) -> tuple[str, ...]:
     return ("--workspace", summary.state.workspace) if summary.state.workspace else ()
 
 
-_FORESEEN: dict[ActName, Callable[[SqliteStore, Summary, Wish], Plan]] = {
+_FORESEEN: dict[ActName, Callable[[Store, Summary, Wish], Plan]] = {
     "pause": _pause, "resume": _resume, "cancel": _cancel, "budget": _budget, "settle": _settle, "fork": _fork,
     "restore": _restore,
 }  # fmt: skip

@@ -19,8 +19,7 @@ from outlast.dashboard.documents import Ask, Overview, Row
 from outlast.dashboard.overview import filters, log_times
 from outlast.dashboard.overview.rows import Seen, is_over, make, may_wait, moves
 from outlast.errors import UnknownRun
-from outlast.store.protocol import Summary, Where
-from outlast.store.sqlite.store import SqliteStore
+from outlast.store.protocol import Store, Summary, Where
 from outlast.supervisor.guardian import lock
 
 LOOK_EVERY_S = 1.0  # at locks, logs and the clock, for what changes without an event
@@ -50,7 +49,7 @@ class Index:
     not with mere amounts that grow with the clock.
     """
 
-    def __init__(self, store: SqliteStore, clock: Callable[[], datetime] | None = None) -> None:
+    def __init__(self, store: Store, clock: Callable[[], datetime] | None = None) -> None:
         self._store = store
         self._clock = clock or _now
         self._lock = threading.RLock()
@@ -223,15 +222,15 @@ class Index:
         summary, state = known.summary, known.summary.state
         heard, waits = known.acted_at, False
         if not known.lives and may_wait(summary, now):
-            watcher = lock.of(self._store.root, summary.run)
+            watcher = lock.of(self._store.local, summary.run)
             waits = watcher is not None and watcher.supervisor != 0
         note = None
         if not known.lives and state.attempt is not None and state.supervised:
-            note = lock.noted(self._store.root, summary.run)
+            note = lock.noted(self._store.local, summary.run)
         if known.lives and state.status == "running":
             times = [heard, *(self._known[run].acted_at for run in self._all_below(summary.run))]
             if not summary.parent:
-                times.append(log_times.output_at(self._store.root, summary.run, state.attempts))
+                times.append(log_times.output_at(self._store.local, summary.run, state.attempts))
             heard = max(filter(None, times), default=None)
         root = self._known.get(summary.root, known)
         return Seen(

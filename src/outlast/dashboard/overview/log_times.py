@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from datetime import UTC, datetime, time, timedelta
 from pathlib import Path
 
-from outlast.supervisor.guardian import lock
+from outlast.store.local import Local
 from outlast.supervisor.output import log
 from outlast.supervisor.output.log_reader import Span
 
@@ -43,9 +43,9 @@ def moments(stamps: Sequence[str], span: Span) -> list[datetime | None]:
 # -- When a living run was last heard of: its agent's output is a sign of life that no journal has.
 
 
-def output_at(root: Path, run: str, attempt: int) -> datetime | None:
+def output_at(local: Local, run: str, attempt: int) -> datetime | None:
     """When the log of an attempt was last written to; None where there is none."""
-    folder = lock.folder_of(root, run)
+    folder = local.run_folder(run)
     first = _looked(log.part_path(folder, attempt, 0))
     if first is None:
         return None

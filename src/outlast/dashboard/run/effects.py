@@ -11,8 +11,7 @@ from outlast.dashboard import documents
 from outlast.errors import UnknownRun
 from outlast.inspect import find, show
 from outlast.runs import reader
-from outlast.store.protocol import Recorded, Summary, Where
-from outlast.store.sqlite.store import SqliteStore
+from outlast.store.protocol import Recorded, Store, Summary, Where
 
 SIZE_MAX = 500
 DOUBTFUL_RUNS_MAX = 20
@@ -24,14 +23,14 @@ Key = tuple[int, int]
 _SETTLING = (ev.EffectInDoubt, ev.EffectSettled)
 
 
-def summary_of(store: SqliteStore, run: str) -> Summary:
+def summary_of(store: Store, run: str) -> Summary:
     """The run of this very id. Raises UnknownRun."""
     for found in store.list(Where(runs=(run,)), limit=1):
         return found
     raise UnknownRun(run)
 
 
-def effects(store: SqliteStore, run: str, before: int | None = None, size: int = 100) -> documents.Effects:
+def effects(store: Store, run: str, before: int | None = None, size: int = 100) -> documents.Effects:
     """Effects in the order of their first intents, newest first; on the first page those nobody knows the outcome of on top."""
     summary, size = summary_of(store, run), max(1, min(size, SIZE_MAX))
     intents = store.read(
@@ -71,7 +70,7 @@ class _Reading:
             if seen.record.state in ("intended", "in_doubt") and seen.record.intent.policy == "tell"
         }
 
-    def shown(self, store: SqliteStore, run: str, key: Key, live_since: int | None) -> documents.EffectShown:
+    def shown(self, store: Store, run: str, key: Key, live_since: int | None) -> documents.EffectShown:
         effect = show.shown_effect(store, self.seen[key], live_since, show.LISTED_MAX_BYTES)
         return documents.EffectShown(run=run, effect=effect, looks=tuple(self.looks.get(key, ())))
 
@@ -108,7 +107,7 @@ def _look(event: ev.EffectInDoubt | ev.EffectSettled) -> documents.Look:
     return documents.Look(at=event.at, by="", finding=None, evidence=event.evidence)
 
 
-def _page(store: SqliteStore, summary: Summary, intents: list[Recorded]) -> list[documents.EffectShown]:
+def _page(store: Store, summary: Summary, intents: list[Recorded]) -> list[documents.EffectShown]:
     """The effects that were intended first by these events, newest first, read on until each has its outcome."""
     first = [
         (item.event.beat, item.event.n)
@@ -131,7 +130,7 @@ def _page(store: SqliteStore, summary: Summary, intents: list[Recorded]) -> list
     return [reading.shown(store, summary.run, key, live_since) for key in reversed(first)]
 
 
-def unsettled(store: SqliteStore, summary: Summary) -> list[documents.EffectShown]:
+def unsettled(store: Store, summary: Summary) -> list[documents.EffectShown]:
     """The effects of a run that are open or in doubt, the doubtful first."""
     heads = {(effect.beat, effect.n): effect for effect in summary.state.effects_open}
     if not heads:
@@ -165,7 +164,7 @@ def _by_head(run: str, effect: st.OpenEffect) -> documents.EffectShown:
     return documents.EffectShown(run=run, effect=shown, looks=looks)
 
 
-def _below(store: SqliteStore, summary: Summary) -> list[documents.EffectShown]:
+def _below(store: Store, summary: Summary) -> list[documents.EffectShown]:
     """What is in doubt in the runs of the beat in flight."""
     doubts = find.doubts(store, summary.state)
     runs = dict.fromkeys(run for run, _ in doubts if run != summary.run)

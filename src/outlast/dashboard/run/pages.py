@@ -24,8 +24,7 @@ from outlast.dashboard.saves import cache
 from outlast.errors import OutlastError
 from outlast.inspect import find, ledger, show, words as inspect_words
 from outlast.runs import reader
-from outlast.store.protocol import Summary
-from outlast.store.sqlite.store import SqliteStore
+from outlast.store.protocol import Store, Summary
 from outlast.supervisor.control import takeover
 from outlast.supervisor.guardian import lock
 from outlast.supervisor.output import log_reader
@@ -53,7 +52,7 @@ _MOMENTS = (
 # -- the first page ------------------------------------------------------------------------------------------------
 
 
-def page(store: SqliteStore, index: Index, run: str) -> documents.RunPage:
+def page(store: Store, index: Index, run: str) -> documents.RunPage:
     """A run's first page. Raises UnknownRun."""
     row = index.row(run)
     summary = summary_of(store, run)
@@ -74,7 +73,7 @@ def page(store: SqliteStore, index: Index, run: str) -> documents.RunPage:
     )
 
 
-def _statuses(store: SqliteStore, index: Index) -> Callable[[Summary], st.Status]:
+def _statuses(store: Store, index: Index) -> Callable[[Summary], st.Status]:
     """What the index knows of runs; of one that it does not know yet, what the store says."""
 
     @functools.cache
@@ -88,15 +87,15 @@ def _statuses(store: SqliteStore, index: Index) -> Callable[[Summary], st.Status
     return status
 
 
-def _waits(store: SqliteStore, summary: Summary, status: st.Status) -> str:
+def _waits(store: Store, summary: Summary, status: st.Status) -> str:
     """Whether a supervisor is about to start it again."""
-    watcher = lock.of(store.root, summary.run) if status in _MAY_WAIT else None
+    watcher = lock.of(store.local, summary.run) if status in _MAY_WAIT else None
     if watcher is None or not watcher.supervisor:
         return ""
     return f"for its next attempt: its supervisor, pid {watcher.supervisor}, starts it again"
 
 
-def _agent_line(store: SqliteStore, summary: Summary) -> str:
+def _agent_line(store: Store, summary: Summary) -> str:
     """How to go on in the agent's session without us, to be typed; empty where there is none."""
     try:
         bare = takeover.bare(store, summary)
@@ -108,7 +107,7 @@ def _agent_line(store: SqliteStore, summary: Summary) -> str:
 # -- what happened when --------------------------------------------------------------------------------------------
 
 
-def timeline(store: SqliteStore, run: str) -> documents.Timeline:
+def timeline(store: Store, run: str) -> documents.Timeline:
     """What happened when, in bounded parts. Raises UnknownRun."""
     summary = summary_of(store, run)
     status = find.shown_status(store, summary.state, summary.root)
@@ -117,7 +116,7 @@ def timeline(store: SqliteStore, run: str) -> documents.Timeline:
 
 
 def _timeline(
-    store: SqliteStore, summary: Summary, status: st.Status, attempts: tuple[show.AttemptShown, ...]
+    store: Store, summary: Summary, status: st.Status, attempts: tuple[show.AttemptShown, ...]
 ) -> documents.Timeline:
     state, now = summary.state, datetime.now(UTC)
     counted = store.counted(summary.run)
@@ -183,7 +182,7 @@ def _joined(what: str, more: str) -> str:
 # -- beats and journal ---------------------------------------------------------------------------------------------
 
 
-def beats(store: SqliteStore, run: str, before: int | None = None, size: int = 100) -> documents.Beats:
+def beats(store: Store, run: str, before: int | None = None, size: int = 100) -> documents.Beats:
     """Completed beats, newest first, from below the sequence number `before`. Raises UnknownRun."""
     summary, size = summary_of(store, run), max(1, min(size, BEATS_MAX))
     ends = store.ends(run, before=before or 0, limit=size + 1)
@@ -200,9 +199,7 @@ def beats(store: SqliteStore, run: str, before: int | None = None, size: int = 1
     )
 
 
-def journal(
-    store: SqliteStore, run: str, before: int | None = None, size: int = 200
-) -> documents.JournalPage:
+def journal(store: Store, run: str, before: int | None = None, size: int = 200) -> documents.JournalPage:
     """Events, newest first, from below the sequence number `before`. Raises UnknownRun."""
     summary, size = summary_of(store, run), max(1, min(size, JOURNAL_MAX))
     end = min(summary.state.seq + 1, before) if before else summary.state.seq + 1
@@ -226,11 +223,11 @@ def journal(
 
 
 def output(
-    store: SqliteStore, run: str, attempt: int | None = None, bytes_max: int = 128 << 10
+    store: Store, run: str, attempt: int | None = None, bytes_max: int = 128 << 10
 ) -> documents.Output:
     """The end of what the agent wrote in an attempt, the newest unless one is named. Raises UnknownRun."""
     summary = summary_of(store, run)
-    folder = lock.folder_of(store.root, summary.run)
+    folder = store.local.run_folder(summary.run)
     there = tuple(log_reader.attempts(folder))
     number = attempt if attempt is not None else max(there, default=0)
     problem = ""
@@ -263,7 +260,7 @@ def output(
     )
 
 
-def context(store: SqliteStore, run: str) -> documents.Context:
+def context(store: Store, run: str) -> documents.Context:
     """What the next attempt will be told. Raises UnknownRun."""
     summary = summary_of(store, run)
     with cache.patience(summary):
@@ -277,7 +274,7 @@ def _around(summary: Summary) -> Path:
     return project.parent if project.name == ".git" else project
 
 
-def budget(store: SqliteStore, run: str) -> ledger.Ledger:
+def budget(store: Store, run: str) -> ledger.Ledger:
     """Where the run's budget went. Raises UnknownRun."""
     summary = summary_of(store, run)
     warn_at = settings.percentages(settings.load()["warn_at"])

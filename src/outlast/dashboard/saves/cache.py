@@ -18,8 +18,7 @@ from outlast.errors import OutlastError, RunRefused, UsageError
 from outlast.inspect import ledger, ledger_sums
 from outlast.operations.saves import listing
 from outlast.operations.saves.find import Saves
-from outlast.store.protocol import Summary
-from outlast.store.sqlite.store import SqliteStore
+from outlast.store.protocol import Store, Summary
 from outlast.workspace.capture.saver import Saver
 from outlast.workspace.git import command
 from outlast.workspace.saves import Held
@@ -72,12 +71,12 @@ class _Summed:
         self.sums = ledger_sums.Sums(last=ledger.LAST)
 
 
-_summed: "weakref.WeakKeyDictionary[SqliteStore, RecentValues[str, _Summed]]" = weakref.WeakKeyDictionary()
+_summed: "weakref.WeakKeyDictionary[Store, RecentValues[str, _Summed]]" = weakref.WeakKeyDictionary()
 _summed_lock = threading.Lock()
 
 
 @contextmanager
-def sums(store: SqliteStore, run: str) -> Iterator[ledger_sums.Sums]:
+def sums(store: Store, run: str) -> Iterator[ledger_sums.Sums]:
     """The sums of a run's journal as far as it was read before, for one who goes on with them."""
     with _summed_lock:
         of_store = _summed.setdefault(store, RecentValues(SUMS_MAX))
@@ -123,7 +122,7 @@ def patience(summary: Summary, seconds: float = GIT_S) -> Iterator[None]:
 
 
 @contextmanager
-def opened(store: SqliteStore, summary: Summary, seconds: float = GIT_S) -> Iterator[Saver]:
+def opened(store: Store, summary: Summary, seconds: float = GIT_S) -> Iterator[Saver]:
     """What saves the workspace of a run, for one question. Raises UsageError where it has none, or it is gone for good."""
     folder = summary.state.workspace
     if not folder:
@@ -133,7 +132,7 @@ def opened(store: SqliteStore, summary: Summary, seconds: float = GIT_S) -> Iter
         )
     with patience(summary, seconds):
         try:
-            desk = Saves(store.root, store, summary.project, Path(folder))
+            desk = Saves(store.local, store, summary.project, Path(folder))
         except UsageError as error:
             raise UsageError(
                 f"the workspace {folder} is gone, and nothing says where its repository is",

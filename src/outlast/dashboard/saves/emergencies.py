@@ -25,9 +25,7 @@ from outlast.dashboard import documents
 from outlast.dashboard.overview.index import Index
 from outlast.dashboard.saves import cache
 from outlast.errors import OutlastError
-from outlast.store.protocol import Recorded
-from outlast.store.sqlite.queries import readable
-from outlast.store.sqlite.store import SqliteStore
+from outlast.store.protocol import Recorded, Store, readable
 from outlast.supervisor.guardian import lock
 from outlast.workspace import saves
 
@@ -77,7 +75,7 @@ class _Track:
 class Book:
     """The emergency saves of a store. For several threads."""
 
-    def __init__(self, store: SqliteStore) -> None:
+    def __init__(self, store: Store) -> None:
         self._store = weakref.ref(store)
         self._lock = threading.Lock()
         self._number = -1
@@ -96,10 +94,10 @@ class Book:
                 self._take(item)
             return [each for each in self._rescues if not each.hidden]
 
-    def _load(self, store: SqliteStore) -> list[Recorded]:
+    def _load(self, store: Store) -> list[Recorded]:
         return self._back_to(store, 0)
 
-    def _news(self, store: SqliteStore) -> list[Recorded]:
+    def _news(self, store: Store) -> list[Recorded]:
         """What came since, in order. After a long time it is found by its kind, and not among everything."""
         found = store.heard(self._number, wait_s=0, limit=NEWS_EVENTS)
         if len(found) == NEWS_EVENTS:
@@ -107,7 +105,7 @@ class Book:
         self._number = found[-1].n if found else self._number
         return readable(found)
 
-    def _back_to(self, store: SqliteStore, number: int) -> list[Recorded]:
+    def _back_to(self, store: Store, number: int) -> list[Recorded]:
         last = store.last_number()
         found: list[Recorded] = []
         before = last + 1
@@ -197,11 +195,11 @@ def _cause(word: str) -> ev.Cause:
     return next(cause for cause in get_args(ev.Cause) if cause == word)
 
 
-_books: "weakref.WeakKeyDictionary[SqliteStore, Book]" = weakref.WeakKeyDictionary()
+_books: "weakref.WeakKeyDictionary[Store, Book]" = weakref.WeakKeyDictionary()
 _books_lock = threading.Lock()
 
 
-def book(store: SqliteStore) -> Book:
+def book(store: Store) -> Book:
     """The one book of a store."""
     with _books_lock:
         if store not in _books:
@@ -212,7 +210,7 @@ def book(store: SqliteStore) -> Book:
 # -- the page ------------------------------------------------------------------------------------------------------
 
 
-def known(store: SqliteStore, index: Index) -> Iterator[tuple[Rescue, documents.Row]]:
+def known(store: Store, index: Index) -> Iterator[tuple[Rescue, documents.Row]]:
     """The emergency saves of runs that there are, newest first. What a fork took over happened to its source."""
     rows = {row.run: row for row in index.rows()}
     for rescue in reversed(book(store).rescues()):
@@ -227,7 +225,7 @@ def is_of_another(row: documents.Row, at: datetime) -> bool:
 
 
 def emergencies(
-    store: SqliteStore, index: Index, before: int | None = None, cause: str = "", size: int = 50
+    store: Store, index: Index, before: int | None = None, cause: str = "", size: int = 50
 ) -> documents.Emergencies:
     """Emergency saves of all runs, newest first, from below the event number `before`."""
     index.refresh()
@@ -259,17 +257,17 @@ def _told(rescue: Rescue, row: documents.Row, files: int | None) -> documents.Em
     )  # fmt: skip
 
 
-def _unrecorded(store: SqliteStore, index: Index, recorded: set[str]) -> list[documents.Emergency]:
+def _unrecorded(store: Store, index: Index, recorded: set[str]) -> list[documents.Emergency]:
     """What guardians saved of runs that were not resumed since: only their notes tell of it."""
     down = [row for row in index.rows() if not row.lives and row.status in ("interrupted", "in_doubt")]
     down.sort(key=lambda row: row.updated_at or datetime.fromtimestamp(0, UTC), reverse=True)
     found = []
     for row in down[:NOTES_MAX]:
-        note = lock.noted(store.root, row.run)
+        note = lock.noted(store.local, row.run)
         if note is None or not note.save or note.save in recorded:
             continue
         try:
-            left_s = os.stat(lock.folder_of(store.root, row.run) / lock.NOTE).st_mtime
+            left_s = os.stat(store.local.guardian_note(row.run)).st_mtime
         except OSError:
             continue  # taken up just now
         found.append(
@@ -289,7 +287,7 @@ def _unrecorded(store: SqliteStore, index: Index, recorded: set[str]) -> list[do
 _tried: cache.RecentValues[str, float] = cache.RecentValues(cache.COUNTS_MAX)
 
 
-def _files(store: SqliteStore, index: Index, page: Iterable[Rescue]) -> dict[str, int]:
+def _files(store: Store, index: Index, page: Iterable[Rescue]) -> dict[str, int]:
     """How many files changed in these saves, as far as it is known or can be found out in a moment; the rest next time."""
     until_s = time.monotonic() + FILES_S
     found: dict[str, int] = {}
@@ -308,9 +306,7 @@ def _files(store: SqliteStore, index: Index, page: Iterable[Rescue]) -> dict[str
     return found
 
 
-def _looked_up(
-    store: SqliteStore, index: Index, run: str, commits: list[str], until_s: float
-) -> dict[str, int]:
+def _looked_up(store: Store, index: Index, run: str, commits: list[str], until_s: float) -> dict[str, int]:
     found: dict[str, int] = {}
     done = 0
     try:

@@ -15,7 +15,7 @@ from outlast.dashboard.saves import cache, patches
 from outlast.dashboard.saves.emergencies import emergencies as emergencies
 from outlast.errors import OutlastError, UsageError
 from outlast.operations.saves import diff as saves_diff, listing
-from outlast.store.sqlite.store import SqliteStore
+from outlast.store.protocol import Store
 from outlast.workspace import repo
 from outlast.workspace.capture.saver import Saver
 from outlast.workspace.saves import Held
@@ -32,7 +32,7 @@ _COMMIT = re.compile(r"[0-9a-f]{4,64}")
 # -- the list ------------------------------------------------------------------------------------------------------
 
 
-def saves(store: SqliteStore, run: str, page: int = 1, size: int = 50) -> documents.Saves:
+def saves(store: Store, run: str, page: int = 1, size: int = 50) -> documents.Saves:
     """The saves of a run, newest first; only those of the page are compared with what was before. Raises UnknownRun."""
     summary, size = summary_of(store, run), max(1, min(size, SIZE_MAX))
     try:
@@ -47,17 +47,17 @@ def saves(store: SqliteStore, run: str, page: int = 1, size: int = 50) -> docume
     return documents.Saves(run=run, total=len(found), saves=rows, page=page, pages=pages, more=more)
 
 
-def _not_all(store: SqliteStore, run: str, count: int) -> str:
+def _not_all(store: Store, run: str, count: int) -> str:
     told = f"these are the newest {count:,}: reading the others takes longer. Look again, or see `outlast saves {run}`"
     return forms.led(store, told)
 
 
-def _row(store: SqliteStore, saver: Saver, held: Held, ref: str) -> documents.SaveRow:
+def _row(store: Store, saver: Saver, held: Held, ref: str) -> documents.SaveRow:
     point = listing.point(held, ref, cache.changed(saver, held))
     return documents.SaveRow(point=point, restore=restore_command(store, held))
 
 
-def restore_command(store: SqliteStore, held: Held) -> str:
+def restore_command(store: Store, held: Held) -> str:
     """What brings a save back into a folder that is not there yet, beside the one it was made of."""
     name = held.commit[:NAME_CHARS]
     stem = f"{os.fsdecode(raw(held.meta.folder)).rstrip('/') or 'save'}-{name}"
@@ -71,7 +71,7 @@ def restore_command(store: SqliteStore, held: Held) -> str:
 # -- the difference ------------------------------------------------------------------------------------------------
 
 
-def diff(store: SqliteStore, run: str, commit: str, against: documents.Against) -> documents.Diff:
+def diff(store: Store, run: str, commit: str, against: documents.Against) -> documents.Diff:
     """A save of a run against the one before it, or against HEAD as it is now.
 
     Raises UnknownRun, and UsageError for what is no save of this run: no other object can be read this way.
@@ -99,9 +99,7 @@ def diff(store: SqliteStore, run: str, commit: str, against: documents.Against) 
     return found
 
 
-def _compared(
-    store: SqliteStore, saver: Saver, held: Held, run: str, against: documents.Against
-) -> documents.Diff:
+def _compared(store: Store, saver: Saver, held: Held, run: str, against: documents.Against) -> documents.Diff:
     """The difference; where git cannot tell it, or not in time, what is known of the save, and the problem."""
     plain = documents.Diff(
         run=run, save=held.commit, against=against, other="", at=held.meta.at, kind=held.meta.kind,

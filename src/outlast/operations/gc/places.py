@@ -6,14 +6,10 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from outlast.errors import SaveFailed
+from outlast.store.local import Local
 from outlast.workspace import lock, repo
 from outlast.workspace.capture.special import repo_id
 from outlast.workspace.git import command, objects
-
-
-def privates(state: Path) -> list[Path]:
-    """The private folders of all workspaces."""
-    return sorted((state / "workspaces").glob("*/"))
 
 
 def folder_of(private: Path) -> Path:
@@ -24,10 +20,10 @@ def folder_of(private: Path) -> Path:
         return private
 
 
-def repositories(state: Path) -> Iterator[tuple[repo.Repo, list[Path]]]:
-    """Every repository that a workspace of this state folder saved to, with the private folders of those."""
+def repositories(local: Local) -> Iterator[tuple[repo.Repo, list[Path]]]:
+    """Every repository that a workspace of this host's folder saved to, with the private folders of those."""
     found: dict[Path, tuple[repo.Repo, list[Path]]] = {}
-    for private in privates(state):
+    for private in local.privates():
         for place in _noted(private):
             found.setdefault(place.common_dir, (place, []))[1].append(private)
     yield from found.values()
@@ -75,7 +71,7 @@ def _elsewhere(private: Path, found: Sequence[Path]) -> list[repo.Repo]:
     for common in found:
         missing.pop(repo_id.mark(common), None)
     moved: list[repo.Repo] = []
-    for place, _ in repositories(private.parent.parent) if missing else ():
+    for place, _ in repositories(Local(private.parent.parent)) if missing else ():
         if missing.pop(repo_id.mark(place.common_dir), None) is not None:
             moved.append(place)
     if missing:

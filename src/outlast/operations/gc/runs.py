@@ -2,7 +2,6 @@
 
 import shutil
 from datetime import datetime, timedelta
-from pathlib import Path
 
 import msgspec
 
@@ -12,9 +11,7 @@ from outlast.core.statuses import CLOSED
 from outlast.errors import RunHeld, StoreRewound
 from outlast.inspect import find
 from outlast.operations import requests
-from outlast.store.protocol import Summary, Where
-from outlast.store.sqlite import health
-from outlast.store.sqlite.store import SqliteStore
+from outlast.store.protocol import Store, Summary, Where
 
 YOUNG_BLOB_S = 3600.0
 
@@ -29,7 +26,7 @@ class Collected(msgspec.Struct, frozen=True, kw_only=True):
     dry_run: bool
 
 
-def collect(store: SqliteStore, older_than: timedelta, now: datetime, *, dry_run: bool = False) -> Collected:
+def collect(store: Store, older_than: timedelta, now: datetime, *, dry_run: bool = False) -> Collected:
     """Forget closed runs not touched since, then sweep. Safe to repeat after a kill at any point."""
     limit = now - older_than
     old = [summary for summary in find.every(store, Where(parent="")) if _is_old(summary, limit)]
@@ -40,14 +37,14 @@ def collect(store: SqliteStore, older_than: timedelta, now: datetime, *, dry_run
     for summary in old:
         (forgotten if _forget(store, summary) else spared).append(summary)
     blobs = store.blobs.sweep(_named(store), older_than_s=YOUNG_BLOB_S)
-    health.sweep_locks(store.root, Path(store.url.removeprefix("sqlite://")))
+    store.sweep_locks()
     _sweep_folders(store)
     return _collected(forgotten, spared, blobs, dry_run=False)
 
 
-def _sweep_folders(store: SqliteStore) -> None:
+def _sweep_folders(store: Store) -> None:
     """Logs and state files go with their run. Looked for before the runs are listed: a new one is not taken for forgotten."""
-    folders = [path for path in (store.root / "runs").glob("*/") if not path.is_symlink()]
+    folders = [path for path in store.local.runs.glob("*/") if not path.is_symlink()]
     known = {summary.run for summary in find.every(store, Where())}
     for folder in folders:
         if folder.name not in known:
@@ -66,7 +63,7 @@ def _is_old(summary: Summary, limit: datetime) -> bool:
     return state.status in CLOSED and state.updated_at is not None and state.updated_at < limit
 
 
-def _forget(store: SqliteStore, summary: Summary) -> bool:
+def _forget(store: Store, summary: Summary) -> bool:
     """Forget a run nobody holds. Claimed first, so that nobody takes it up meanwhile."""
     try:
         with requests.claimed(store, summary.run) as journal:
@@ -79,7 +76,7 @@ def _forget(store: SqliteStore, summary: Summary) -> bool:
         return False
 
 
-def _named(store: SqliteStore) -> set[str]:
+def _named(store: Store) -> set[str]:
     """Every blob that some event names."""
     named: set[str] = set()
     for summary in find.every(store, Where()):

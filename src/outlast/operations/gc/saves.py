@@ -18,8 +18,8 @@ from outlast.errors import SaveError, SaveFailed
 from outlast.inspect import find
 from outlast.operations.gc import places, secrets as gc_secrets
 from outlast.operations.saves.find import HAND
-from outlast.store.protocol import Summary, Where
-from outlast.store.sqlite.store import SqliteStore
+from outlast.store.local import Local
+from outlast.store.protocol import Store, Summary, Where
 from outlast.workspace import repo
 from outlast.workspace.compact import chain as chains, prune
 from outlast.workspace.compact.chain import Tip
@@ -80,19 +80,19 @@ class Terms(msgspec.Struct, frozen=True, kw_only=True):
         return self.now - self.older_than
 
 
-def thin(store: SqliteStore, terms: Terms, tell: Callable[[str], None] = lambda line: None) -> Thinned:
+def thin(store: Store, terms: Terms, tell: Callable[[str], None] = lambda line: None) -> Thinned:
     """Thin the saves of every repository that this store's workspaces are in. Safe to repeat after a kill.
 
     Then the secrets go that none of the saves names which are left, or in a dry run would be.
     """
     known = {summary.run: _is_over(summary, terms.limit) for summary in find.every(store, Where(parent=""))}
     named = _named(store)
-    anchored = _Anchored(store.root)
+    anchored = _Anchored(store.local)
     runs: list[ThinnedRun] = []
     rooms: list[Room] = []
     failed: list[tuple[str, str]] = []
     foreseen: dict[Path, dict[str, Tip]] = {}
-    for place, privates in places.repositories(store.root):
+    for place, privates in places.repositories(store.local):
         tell(text(place.folder))
         try:
             with places.locked(privates), ObjectReader(place.common_dir, command.environment()) as reader:
@@ -116,7 +116,7 @@ def _is_over(summary: Summary, limit: datetime) -> bool:
     return is_closed and state.updated_at is not None and state.updated_at < limit
 
 
-def _named(store: SqliteStore) -> set[str]:
+def _named(store: Store) -> set[str]:
     """Saves of other runs that an open run's events name: a fork shares its source's past, and so its saves."""
     found: set[str] = set()
     for summary in find.every(store, Where(open_only=True)):
@@ -129,8 +129,8 @@ def _named(store: SqliteStore) -> set[str]:
 class _Anchored:
     """Runs that this store gave an anchor, and may have forgotten since. Those of other stores are not ours to touch."""
 
-    def __init__(self, state: Path) -> None:
-        self._file = state / "workspaces" / "anchored"
+    def __init__(self, local: Local) -> None:
+        self._file = local.anchored
         try:
             self.runs = set(self._file.read_text(encoding="utf-8").split())
         except FileNotFoundError:

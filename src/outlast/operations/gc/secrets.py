@@ -16,8 +16,7 @@ from outlast.core import events as ev
 from outlast.errors import SaveDamaged, SaveError
 from outlast.inspect import find
 from outlast.operations.gc import places
-from outlast.store.protocol import Where
-from outlast.store.sqlite.store import SqliteStore
+from outlast.store.protocol import Store, Where
 from outlast.workspace import repo, saves
 from outlast.workspace.capture.special import secrets
 from outlast.workspace.compact import chain as chains
@@ -40,11 +39,9 @@ class ThinnedSecrets(msgspec.Struct, frozen=True, kw_only=True):
     failed: str = ""
 
 
-def thin(
-    store: SqliteStore, foreseen: Foreseen, now: datetime, *, dry_run: bool
-) -> tuple[ThinnedSecrets, ...]:
+def thin(store: Store, foreseen: Foreseen, now: datetime, *, dry_run: bool) -> tuple[ThinnedSecrets, ...]:
     """Thin the secrets of every workspace; those that had nothing to go are not told. Safe to repeat after a kill."""
-    apart = [private for private in places.privates(store.root) if secrets.git_dir(private).is_dir()]
+    apart = [private for private in store.local.privates() if secrets.git_dir(private).is_dir()]
     named = _named(store) if apart else set()
     found = []
     for private in apart:
@@ -61,13 +58,13 @@ def thin(
     return tuple(found)
 
 
-def _named(store: SqliteStore) -> set[str]:
+def _named(store: Store) -> set[str]:
     """Saves that the events of open runs name."""
     runs = find.every(store, Where(open_only=True))
     return set[str]().union(*(named_by(store, summary.run) for summary in runs))
 
 
-def named_by(store: SqliteStore, run: str) -> set[str]:
+def named_by(store: Store, run: str) -> set[str]:
     """Saves that the events of a run name."""
     found: set[str] = set()
     after = 0

@@ -19,11 +19,10 @@ from outlast.errors import OutlastError, SaveDamaged, UnknownRun, UsageError
 from outlast.inspect import find
 from outlast.operations.saves import listing
 from outlast.runs import reader
-from outlast.store.protocol import Summary, Where
-from outlast.store.sqlite.store import SqliteStore
+from outlast.store.local import Local
+from outlast.store.protocol import Store, Summary, Where
 from outlast.workspace import repo, saves, types
 from outlast.workspace.capture import branch as capture_branch
-from outlast.workspace.capture.files import place_of
 from outlast.workspace.capture.saver import Saver
 from outlast.workspace.git import command, refs
 from outlast.workspace.restore import recreate
@@ -62,18 +61,18 @@ class Found(NamedTuple):
     beat: int | None = None
 
 
-def open_saver(folder: Path, state: Path) -> Saver:
+def open_saver(folder: Path, local: Local) -> Saver:
     """What saves a folder, as its settings say."""
     found = settings.load(folder if folder.is_dir() else None)
     limits = Limits(found["save_big_file_bytes"], found["save_folder_files"], found["save_folder_bytes"])
-    return Saver(folder, state, limits=limits, shadow=found["save_where"] == "shadow")
+    return Saver(folder, local, limits=limits, shadow=found["save_where"] == "shadow")
 
 
 class Saves:
-    """Where saves are handled from: a state folder, a store if there is one yet, and where the person stands."""
+    """Where saves are handled from: this host's folder, a store if there is one yet, and where the person stands."""
 
-    def __init__(self, state: Path, store: SqliteStore | None, project: str, workspace: Path | None) -> None:
-        self.state, self.store, self.project = state, store, project
+    def __init__(self, local: Local, store: Store | None, project: str, workspace: Path | None) -> None:
+        self.local, self.store, self.project = local, store, project
         self.given = workspace is not None
         self.folder = Path(os.path.realpath(workspace)) if workspace else repo.workspace_around(Path.cwd())
         if workspace is not None and not workspace.is_dir() and not self._is_known(self.folder):
@@ -88,7 +87,7 @@ class Saves:
         folder = Path(os.path.realpath(folder or self.folder))
         if folder not in self._savers:
             left = None if folder.is_dir() else recreate.lost(folder, self._private(folder))
-            self._savers[folder] = open_saver(folder, self.state)
+            self._savers[folder] = open_saver(folder, self.local)
             if left is not None:
                 self._savers[folder].lend(left.place)
         return self._savers[folder]
@@ -101,7 +100,7 @@ class Saves:
         return self.saver(folder)
 
     def _private(self, folder: Path) -> Path:
-        return self.state / "workspaces" / place_of(folder)
+        return self.local.private_of(folder)
 
     def _is_known(self, folder: Path) -> bool:
         return repo.noted(self._private(folder)) is not None
@@ -260,7 +259,7 @@ class Saves:
 
     def _others(self) -> Iterator[Path]:
         """The other workspaces that are still there, or can be made again."""
-        for note in (self.state / "workspaces").glob("*/folder"):
+        for note in self.local.workspaces.glob("*/folder"):
             folder = Path(os.fsdecode(note.read_bytes().removesuffix(b"\n")))
             place = None if folder.is_dir() else repo.noted(note.parent)
             if folder != self.folder and (folder.is_dir() or (place and os.path.isdir(place.common_dir))):
@@ -331,7 +330,7 @@ def purpose(kind: SaveKind, run: Summary | None, reason: str, *, if_dirty: bool 
     )
 
 
-def runs_in(store: SqliteStore | None, folder: Path, *, open_only: bool) -> Iterator[Summary]:
+def runs_in(store: Store | None, folder: Path, *, open_only: bool) -> Iterator[Summary]:
     """The runs whose workspace is this very folder, newest first."""
     if store is None:
         return

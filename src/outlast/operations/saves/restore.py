@@ -12,8 +12,7 @@ from outlast.operations.saves.find import SHORT_CHARS, Found, Saves, purpose, ru
 from outlast.runs import files_notes
 from outlast.runs.engine.steps import Append
 from outlast.runs.files_notes import Recreating
-from outlast.store.protocol import Summary
-from outlast.store.sqlite.store import SqliteStore
+from outlast.store.protocol import Store, Summary
 from outlast.workspace.capture.saver import Saver
 from outlast.workspace.restore import recreate, restore as workspace_restore, unsaved
 from outlast.workspace.types import Purpose, raw, text
@@ -159,9 +158,11 @@ class ForkFiles:
     The folder is given by its real path: what leads elsewhere by then is refused.
     """
 
-    def __init__(self, store: SqliteStore, source: Summary, beat: int, to: Path) -> None:
+    def __init__(self, store: Store, source: Summary, beat: int, to: Path) -> None:
         self.to = to
-        self._desk = Saves(store.root, store, source.project, store.root)  # wherever this process stands
+        self._desk = Saves(
+            store.local, store, source.project, store.local.folder
+        )  # wherever this process stands
         try:
             self._found = self._desk.at_beat(source, beat)
             check_new(self._desk, self._found, self.to)
@@ -183,7 +184,7 @@ class ForkFiles:
         self._desk.close()
 
 
-def _says_so(store: SqliteStore, fork: Summary) -> bool:
+def _says_so(store: Store, fork: Summary) -> bool:
     """Whether the journal of a fork names a save of its own folder."""
     made = store.read(fork.run, after=0, limit=1, tags=("save_made",), newest=True).events
     return any(isinstance(each.event, ev.SaveMade) and f"/{fork.run}/" in each.event.ref for each in made)

@@ -35,8 +35,7 @@ from outlast.runs.engine.heartbeat import Heartbeat
 from outlast.runs.journal import Journal
 from outlast.runs.opening.terms import new_id, task_name
 from outlast.store.durable import sync_folder
-from outlast.store.protocol import LEASE_TTL_S, Summary, Where
-from outlast.store.sqlite.store import SqliteStore
+from outlast.store.protocol import LEASE_TTL_S, Store, Summary, Where
 from outlast.workspace.types import text
 
 SUFFIX = ".outlast.tar.gz"
@@ -92,7 +91,7 @@ class Imported(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def export(
-    store: SqliteStore,
+    store: Store,
     summary: Summary,
     target: Path | None,
     *,
@@ -162,7 +161,7 @@ def _require_ours(path: Path, run: str) -> None:
 
 
 @contextlib.contextmanager
-def _still(store: SqliteStore, summary: Summary, copy: bool) -> Iterator[Journal | None]:
+def _still(store: Store, summary: Summary, copy: bool) -> Iterator[Journal | None]:
     """Nobody changes the run inside the block. A copy needs no stillness: it ends at a save point."""
     if copy:
         yield None
@@ -179,9 +178,12 @@ def _still(store: SqliteStore, summary: Summary, copy: bool) -> Iterator[Journal
 
 
 def _write(
-    store: SqliteStore, summary: Summary, path: Path, file: IO[bytes], copy: bool, with_secrets: bool
+    store: Store, summary: Summary, path: Path, file: IO[bytes], copy: bool, with_secrets: bool
 ) -> Exported:
-    masking, leaving = Masking(store.blobs.get), transfer_sessions.Leaving(store.root, masks=not with_secrets)
+    masking, leaving = (
+        Masking(store.blobs.get),
+        transfer_sessions.Leaving(store.local, masks=not with_secrets),
+    )
     journals: dict[str, bytes] = {}
     blobs: dict[str, Payload] = {}
     count = 0
@@ -201,7 +203,7 @@ def _write(
     entries |= {f"blobs/{name}": Entry(payload.size, name) for name, payload in blobs.items()}
     entries |= leaving.digests
     # After the journals, so that every save is in it that an event among them names.
-    with transfer_files.packed(store.root, summary.state, list(journals), path) as packed:
+    with transfer_files.packed(store.local, summary.state, list(journals), path) as packed:
         entries |= {archive_file.BUNDLE: packed.entry} if packed.entry is not None else {}
         manifest = Manifest(
             format=archive_file.FORMAT, version=_version(packed, leaving), run=summary.run, copy=copy, made_at=attempts.now(),
@@ -224,14 +226,14 @@ def _version(packed: Packed, leaving: transfer_sessions.Leaving) -> int:
     return archive_file.VERSION_WITHOUT_SESSIONS if is_with_files else archive_file.VERSION_WITHOUT_FILES
 
 
-def _journals(store: SqliteStore, family: list[str]) -> dict[str, list[ev.AnyEvent]]:
+def _journals(store: Store, family: list[str]) -> dict[str, list[ev.AnyEvent]]:
     """The journals of a family, the root's first. Read in the other order: of a run that goes on meanwhile, a parent's
     must hold what its children were made from."""
     read = {run: _journal(store, run) for run in reversed(family)}
     return {run: read[run] for run in family}
 
 
-def _family(store: SqliteStore, run: str) -> list[str]:
+def _family(store: Store, run: str) -> list[str]:
     """The run and everything below it, parents before their children."""
     runs = [run]
     for parent in runs:
@@ -241,7 +243,7 @@ def _family(store: SqliteStore, run: str) -> list[str]:
     return runs
 
 
-def _journal(store: SqliteStore, run: str) -> list[ev.AnyEvent]:
+def _journal(store: Store, run: str) -> list[ev.AnyEvent]:
     events: list[ev.AnyEvent] = []
     while page := store.read(run, after=len(events)).events:
         events += [item.event for item in page]
@@ -252,7 +254,7 @@ def _journal(store: SqliteStore, run: str) -> list[ev.AnyEvent]:
 
 
 def import_run(
-    store: SqliteStore,
+    store: Store,
     path: Path,
     project: str | None,
     *,
@@ -268,7 +270,7 @@ def import_run(
     contents = archive_file.verify(path)
     family = _decoded(path, contents)
     root = contents.manifest.run
-    with transfer_files.noted(store.root, contents.manifest) as notes:
+    with transfer_files.noted(store.local, contents.manifest) as notes:
         made = notes.note.ids.get(root, "") if notes.note is not None else ""
         if not made or not _is_there(store, made):
             return _take_in(store, path, contents, family, project, task, workspace, notes)
@@ -279,12 +281,12 @@ def import_run(
 
 
 def _take_in(
-    store: SqliteStore, path: Path, contents: Contents, family: list[RunEvents], given: str | None, task: str | None,
+    store: Store, path: Path, contents: Contents, family: list[RunEvents], given: str | None, task: str | None,
     workspace: Path | None, notes: Notes,
 ) -> Imported:  # fmt: skip
     manifest = contents.manifest
     ids = notes.note.ids if notes.note is not None else _ids(family, fresh=manifest.copy)
-    target = transfer_files.choose(store.root, manifest.bundle, ids[manifest.run], workspace, notes.note)
+    target = transfer_files.choose(store.local, manifest.bundle, ids[manifest.run], workspace, notes.note)
     if given is not None:
         project = given
     else:
@@ -312,7 +314,7 @@ def _take_in(
         brought = transfer_files.bring(store, target, manifest.bundle, chunks, ids, head)
     for data in archive_file.read_blobs(path):
         store.blobs.put(data)
-    transfer_sessions.arrive(store.root, path, manifest, ids)
+    transfer_sessions.arrive(store.local, path, manifest, ids)
     (opened, events), *children = [
         _started_here(store, each, before) for each in ((opened, events), *children)
     ]
@@ -327,7 +329,7 @@ def _take_in(
 
 
 def _imported(
-    store: SqliteStore, run: str, manifest: Manifest, children: int, brought: FilesBrought | None
+    store: Store, run: str, manifest: Manifest, children: int, brought: FilesBrought | None
 ) -> Imported:
     summary = requests.summary_of(store, run)
     contract = reader.contract(store, summary.state)
@@ -352,7 +354,7 @@ def _working_in(opened: ev.RunOpened, target: Target | None) -> ev.RunOpened:
     )
 
 
-def _started_here(store: SqliteStore, journal: RunEvents, before: str) -> RunEvents:
+def _started_here(store: Store, journal: RunEvents, before: str) -> RunEvents:
     """The run as it will be started here: from its own folder, with its agent's transcripts where they belong here."""
     (opened, events), blobs = journal, launch.Blobs(store.blobs.get, store.blobs.put)
     now = opened.workspace if before else ""
@@ -375,7 +377,7 @@ def _as_itself(journal: RunEvents, project: str) -> RunEvents:
     return opened, noted
 
 
-def _fork_name(store: SqliteStore, opened: ev.RunOpened, project: str, task: str | None) -> str:
+def _fork_name(store: Store, opened: ev.RunOpened, project: str, task: str | None) -> str:
     name = fork.free_task(store, project, f"{opened.task}-fork") if task is None else task_name(task)
     if store.list(Where(project=project, task=name, parent=""), limit=1):
         raise UsageError(f"task {name!r} has a run already", hint="name the fork with --task")
@@ -420,7 +422,7 @@ def _past(path: Path, whole: list[ev.AnyEvent], head: st.RunState, has_children:
     return length, (*fork.kept(whole[:length]), *rest)
 
 
-def _require_absent(store: SqliteStore, opened: ev.RunOpened, children: Sequence[RunEvents]) -> None:
+def _require_absent(store: Store, opened: ev.RunOpened, children: Sequence[RunEvents]) -> None:
     for each in (opened, *(child for child, _ in children)):
         found = _found(store, each.run)
         if found:
@@ -439,11 +441,11 @@ def _require_absent(store: SqliteStore, opened: ev.RunOpened, children: Sequence
             )
 
 
-def _found(store: SqliteStore, run: str) -> list[Summary]:
+def _found(store: Store, run: str) -> list[Summary]:
     return [summary for summary in store.list(Where(run_prefix=run)) if summary.run == run]
 
 
-def _is_there(store: SqliteStore, run: str) -> bool:
+def _is_there(store: Store, run: str) -> bool:
     return bool(_found(store, run))
 
 

@@ -25,19 +25,15 @@ from outlast.operations.transfer.archive_file import BUNDLE_MAX_BYTES, Bundle, E
 from outlast.runs import files_notes
 from outlast.runs.opening import project
 from outlast.store import durable
-from outlast.store.sqlite.store import SqliteStore
+from outlast.store.local import Local
+from outlast.store.protocol import Store
 from outlast.workspace import bundles, repo, repo as workspace_repo, saves
-from outlast.workspace.capture.files import place_of
 from outlast.workspace.capture.saver import Saver
 from outlast.workspace.git import command, objects, refs
 from outlast.workspace.git.reader import ObjectReader
 from outlast.workspace.restore import restore
 from outlast.workspace.restore.worktree import write_over
 from outlast.workspace.types import Purpose, text
-
-IMPORTED = "imported"
-"""The folder below the store's own in which a run gets a workspace where nobody named one."""
-
 
 # -- leaving -------------------------------------------------------------------------------------------------------
 
@@ -54,7 +50,7 @@ class Packed(NamedTuple):
 
 
 @contextlib.contextmanager
-def packed(root: Path, head: st.RunState, family: Sequence[str], archive: Path) -> Iterator[Packed]:
+def packed(local: Local, head: st.RunState, family: Sequence[str], archive: Path) -> Iterator[Packed]:
     """The saves of a run and those below it, in a file beside the archive that is gone after the block.
 
     The archive is locked by its writer: what is found here was left by a killed export.
@@ -62,14 +58,14 @@ def packed(root: Path, head: st.RunState, family: Sequence[str], archive: Path) 
     room = archive.with_name(f".{archive.name}.saves")
     shutil.rmtree(room, ignore_errors=True)
     try:
-        yield _packed(root, head, family, room) if head.workspace else Packed()
+        yield _packed(local, head, family, room) if head.workspace else Packed()
     finally:
         shutil.rmtree(room, ignore_errors=True)
 
 
-def _packed(root: Path, head: st.RunState, family: Sequence[str], room: Path) -> Packed:
+def _packed(local: Local, head: st.RunState, family: Sequence[str], room: Path) -> Packed:
     try:
-        place = _place(root, Path(os.path.realpath(head.workspace)))
+        place = _place(local, Path(os.path.realpath(head.workspace)))
         with ObjectReader(place.git_dir, command.environment()) as reader:
             _anchor(place, reader, head)
             names = [
@@ -94,15 +90,15 @@ def _packed(root: Path, head: st.RunState, family: Sequence[str], room: Path) ->
     return Packed(path, Bundle(told.form, place.shadow), entry, len(names), secrets)
 
 
-def _place(root: Path, folder: Path) -> repo.Repo:
+def _place(local: Local, folder: Path) -> repo.Repo:
     """The repository that holds the saves of a folder, which may be gone."""
     if folder.is_dir():
-        saver = find.open_saver(folder, root)
+        saver = find.open_saver(folder, local)
         try:
             return saver.repo()
         finally:
             saver.close()
-    noted = repo.noted(root / "workspaces" / place_of(folder))
+    noted = repo.noted(local.private_of(folder))
     if noted is None or not os.path.isdir(noted.common_dir):
         raise SaveFailed(f"the repository of {folder} is gone")
     common = Path(noted.common_dir)
@@ -150,9 +146,9 @@ class Notes:
 
 
 @contextlib.contextmanager
-def noted(root: Path, manifest: Manifest) -> Iterator[Notes]:
+def noted(local: Local, manifest: Manifest) -> Iterator[Notes]:
     """The note of an archive, for one import into this store at a time."""
-    folder = root / "importing"
+    folder = local.importing
     durable.make_folder(folder)
     fd = os.open(folder / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     try:
@@ -186,7 +182,7 @@ class FilesBrought(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def choose(
-    root: Path, bundle: Bundle | None, run: str, given: Path | None, note: Note | None
+    local: Local, bundle: Bundle | None, run: str, given: Path | None, note: Note | None
 ) -> Target | None:
     """Where the files of a run go: the folder that was named, else the repository around the person, else a new folder.
 
@@ -200,13 +196,13 @@ def choose(
     elif not bundle.shadow and os.path.lexists(around / ".git"):
         folder = around
     else:
-        folder = root / IMPORTED / run
+        folder = local.imported(run)
     if os.path.lexists(folder) and not folder.is_dir():
         raise UsageError(f"{folder} is no folder", hint="name a clone, or a folder that does not exist yet")
     under_way = note is not None and note.folder == text(folder)
     if under_way or not folder.is_dir() or not any(folder.iterdir()):
         return Target(folder, is_new=True)
-    _refuse_other_kind(root, folder, bundle)
+    _refuse_other_kind(local, folder, bundle)
     return Target(folder)
 
 
@@ -228,11 +224,11 @@ def _without_files(given: Path | None) -> Target | None:
     return Target(Path(os.path.realpath(given)))
 
 
-def _refuse_other_kind(root: Path, folder: Path, bundle: Bundle) -> None:
+def _refuse_other_kind(local: Local, folder: Path, bundle: Bundle) -> None:
     """Saves of a repository go back into one only, and those of a plain folder into a plain folder."""
     is_repository = os.path.lexists(folder / ".git")
     if is_repository:
-        saver = find.open_saver(folder, root)
+        saver = find.open_saver(folder, local)
         is_repository = not saver.repo().shadow
         saver.close()
     if is_repository == bundle.shadow:
@@ -244,13 +240,13 @@ def _refuse_other_kind(root: Path, folder: Path, bundle: Bundle) -> None:
 
 
 def bring(
-    store: SqliteStore, target: Target, bundle: Bundle, chunks: Iterable[bytes], ids: Mapping[str, str], head: st.RunState
+    store: Store, target: Target, bundle: Bundle, chunks: Iterable[bytes], ids: Mapping[str, str], head: st.RunState
 ) -> FilesBrought:  # fmt: skip
     """Bring the saves of an archive to where the run, whose head this is, will go on. Durable when it returns."""
     folder = target.folder
     if target.is_new:
         _make(folder, bundle)
-    saver = find.open_saver(folder, store.root)
+    saver = find.open_saver(folder, store.local)
     try:
         place = saver.repo()
         if place.shadow != bundle.shadow:

@@ -20,6 +20,7 @@ from outlast.core.values import SessionMark
 from outlast.operations.transfer import archive_file
 from outlast.operations.transfer.archive_file import SESSIONS_MAX_BYTES, Copy, Entry, Manifest, damaged
 from outlast.store import durable
+from outlast.store.local import Local
 
 _AGENT = re.compile(r"[a-z][a-z0-9-]{0,31}")
 
@@ -27,11 +28,6 @@ Known = tuple[str, str]  # agent and session
 
 
 # -- names ---------------------------------------------------------------------------------------------------------
-
-
-def folder_of(root: Path, run: str) -> Path:
-    """The folder of a run's agent: our copies of its transcripts, and files that its adapter makes."""
-    return root / "runs" / run / "agent"
 
 
 def name_of(agent: str, session: str, beside: str = "") -> str:
@@ -95,8 +91,8 @@ class SessionCopy(msgspec.Struct, frozen=True, kw_only=True):
 class Leaving:
     """The copies of a family that leaves, as much of them as an archive may hold; the newest sessions go first."""
 
-    def __init__(self, root: Path, *, masks: bool) -> None:
-        self._root, self._masks, self._room = root, masks, SESSIONS_MAX_BYTES
+    def __init__(self, local: Local, *, masks: bool) -> None:
+        self._local, self._masks, self._room = local, masks, SESSIONS_MAX_BYTES
         self.entries: dict[str, bytes] = {}
         self.copies: dict[str, Copy] = {}
         self.gone: list[SessionCopy] = []  # what goes along
@@ -126,7 +122,7 @@ class Leaving:
     def _take_beside(self, copy: Copy) -> None:
         stem = name_of(copy.agent, copy.session, "x")[:-1]
         names = [
-            path.name for path in folder_of(self._root, copy.run).glob("*") if path.name.startswith(stem)
+            path.name for path in self._local.agent_folder(copy.run).glob("*") if path.name.startswith(stem)
         ]
         for name in sorted(names):
             beside = msgspec.structs.replace(copy, beside=name.removeprefix(stem))
@@ -138,7 +134,7 @@ class Leaving:
         """What a copy holds. Nothing where there is none, or, which is noted, no room for it."""
         name = name_of(copy.agent, copy.session, copy.beside)
         try:
-            with (folder_of(self._root, copy.run) / name).open("rb") as file:
+            with (self._local.agent_folder(copy.run) / name).open("rb") as file:
                 size = os.fstat(file.fileno()).st_size
                 if size <= self._room and not _why_bad(copy):
                     return file.read(self._room)
@@ -280,13 +276,13 @@ def _why_bad(copy: Copy) -> str:
     return "" if name_of(copy.agent, copy.session, copy.beside).isascii() else "has no proper name"
 
 
-def arrive(root: Path, path: Path, manifest: Manifest, ids: Mapping[str, str]) -> None:
+def arrive(local: Local, path: Path, manifest: Manifest, ids: Mapping[str, str]) -> None:
     """Put the copies of an archive that was verified where the runs, which have these ids here, will look for them."""
     if not manifest.sessions:
         return
     for entry, data in archive_file.read_sessions(path):
         copy = manifest.sessions[entry]
-        folder = folder_of(root, ids[copy.run])
+        folder = local.agent_folder(ids[copy.run])
         durable.make_folder(folder)
         durable.write_durably(folder / name_of(copy.agent, copy.session, copy.beside), data)
     faults.point("import.sessions")

@@ -11,8 +11,7 @@ from outlast.runs.engine.heartbeat import Heartbeat
 from outlast.runs.journal import Journal
 from outlast.runs.opening import admission
 from outlast.runs.opening.terms import not_a_folder
-from outlast.store.protocol import Lease
-from outlast.store.sqlite.store import SqliteStore
+from outlast.store.protocol import Lease, Store
 
 if TYPE_CHECKING:
     from outlast.runs.engine.beat import BeatEngine
@@ -22,7 +21,7 @@ if TYPE_CHECKING:
 class Claim:
     """What this process holds of a root run: its store, and the lease once it is taken."""
 
-    def __init__(self, store: SqliteStore) -> None:
+    def __init__(self, store: Store) -> None:
         self.store = store
         self.lease: Lease | None = None
 
@@ -76,7 +75,7 @@ def claim(run: "RunEngine") -> None:
     if terms.workspace:
         from outlast.runs.files import Files
 
-        run.files = Files(run.folder, store.root, made, terms.task, run.settings)
+        run.files = Files(run.folder, store.local, made, terms.task, run.settings)
 
 
 def _claim_child(run: "RunEngine", parent: "RunEngine", beat: "BeatEngine") -> None:

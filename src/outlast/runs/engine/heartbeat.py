@@ -6,8 +6,7 @@ import time
 from typing import ClassVar
 
 from outlast.errors import StoreError
-from outlast.store.protocol import Lease
-from outlast.store.sqlite.store import SqliteStore
+from outlast.store.protocol import Lease, Store
 
 
 class Heartbeat:
@@ -16,7 +15,7 @@ class Heartbeat:
     _all: ClassVar[dict[int, "Heartbeat"]] = {}
     _lock: ClassVar[threading.Lock] = threading.Lock()
 
-    def __init__(self, store: SqliteStore) -> None:
+    def __init__(self, store: Store) -> None:
         self._store = store
         self._leases: dict[tuple[str, int], tuple[Lease, float]] = {}
         self._due_s: dict[float, float] = {}  # by length of the lease: when these are renewed next
@@ -24,7 +23,7 @@ class Heartbeat:
         threading.Thread(target=self._beat, name="outlast-lease", daemon=True).start()
 
     @classmethod
-    def add(cls, store: SqliteStore, lease: Lease, ttl_s: float) -> None:
+    def add(cls, store: Store, lease: Lease, ttl_s: float) -> None:
         """Keep a lease alive."""
         with cls._lock:
             heart = cls._all.get(id(store))
@@ -38,7 +37,7 @@ class Heartbeat:
                 heart._changed.set()  # it may be due before those that are waited for
 
     @classmethod
-    def remove(cls, store: SqliteStore, lease: Lease) -> None:
+    def remove(cls, store: Store, lease: Lease) -> None:
         """Let a lease go; the thread ends with the last one."""
         with cls._lock:
             heart = cls._all.get(id(store))

@@ -4,15 +4,15 @@ import os
 import threading
 
 from outlast.store import locate, open_store
-from outlast.store.sqlite.store import SqliteStore
+from outlast.store.protocol import Store
 
 _lock = threading.Lock()
-_open: dict[tuple[int, str], tuple[SqliteStore, int]] = {}
+_open: dict[tuple[int, str], tuple[Store, int]] = {}
 
 
-def acquire(url: str | os.PathLike[str] | None = None) -> SqliteStore:
+def acquire(url: str | os.PathLike[str] | None = None) -> Store:
     """The store behind a path or URL; give it back with `give_back`."""
-    key = os.getpid(), str(locate(url or None)[1])
+    key = os.getpid(), locate(url or None).url
     with _lock:
         found = _open.get(key)
         store = found[0] if found and found[0].usable else open_store(key[1])
@@ -20,7 +20,7 @@ def acquire(url: str | os.PathLike[str] | None = None) -> SqliteStore:
         return store
 
 
-def give_back(store: SqliteStore) -> None:
+def give_back(store: Store) -> None:
     """One user less; the last one closes it."""
     with _lock:
         for key, (opened, users) in list(_open.items()):

@@ -11,11 +11,10 @@ from outlast.errors import ContractChanged, RunRefused
 from outlast.runs import attempts, reader
 from outlast.runs.journal import encode
 from outlast.runs.opening.terms import Terms, new_id
-from outlast.store.protocol import Where
-from outlast.store.sqlite.store import SqliteStore
+from outlast.store.protocol import Store, Where
 
 
-def make(terms: Terms, store: SqliteStore, launch: object, *, after: str = "") -> str:
+def make(terms: Terms, store: Store, launch: object, *, after: str = "") -> str:
     """The id of the task's run, made where there is none, or after the one that is over.
 
     How a supervised command is started is on record from its first event: a kill may come before its first attempt.
@@ -25,7 +24,7 @@ def make(terms: Terms, store: SqliteStore, launch: object, *, after: str = "") -
     return store.create(opened(terms, None, _kept(store, launch) if is_new else None), after=after)
 
 
-def _kept(store: SqliteStore, launch: object) -> Payload:
+def _kept(store: Store, launch: object) -> Payload:
     data = encode(launch)
     if len(data) <= PAYLOAD_INLINE_MAX_BYTES:
         return Payload(v=msgspec.Raw(data))
@@ -41,7 +40,7 @@ def opened(terms: Terms, parent: Parent | None, launch: Payload | None = None) -
     )  # fmt: skip
 
 
-def in_known_project(terms: Terms, store: SqliteStore) -> Terms:
+def in_known_project(terms: Terms, store: Store) -> Terms:
     """The terms, in the project that an open run of this task in this very workspace has.
 
     A repository that was made, moved or removed meanwhile would make it another project, and so another run.
@@ -55,7 +54,7 @@ def in_known_project(terms: Terms, store: SqliteStore) -> Terms:
     return terms
 
 
-def may_come_back(terms: Terms, store: SqliteStore) -> bool:
+def may_come_back(terms: Terms, store: Store) -> bool:
     """Whether a workspace that is gone belongs to a run that has a save of it."""
     known = store.list(Where(task=terms.task, project=terms.project, parent=""), limit=1)
     return bool(known) and bool(known[0].state.save_point)
@@ -78,7 +77,7 @@ def refused(state: st.RunState, verdict: statuses.Refusal) -> RunRefused:
     return RunRefused(f"run {state.run} of task {state.task!r} {verdict.why}", hint=hint)
 
 
-def admit(terms: Terms, store: SqliteStore, head: st.RunState, *, is_child: bool) -> None:
+def admit(terms: Terms, store: Store, head: st.RunState, *, is_child: bool) -> None:
     """Refuse a start that the status or the contract forbids."""
     status = head.status if head.status != "running" else "interrupted"
     if is_child and status != "done":

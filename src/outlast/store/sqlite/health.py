@@ -6,33 +6,16 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import apsw
-import msgspec
 
 from outlast.core import recovery
 from outlast.errors import StoreCorrupt
 from outlast.store import locks
+from outlast.store.local import Local
+from outlast.store.protocol import Health
 from outlast.store.sqlite import schema
 
 PROBLEMS_MAX = 20
 _OWNER = "SELECT root FROM runs WHERE id = (SELECT run FROM events WHERE n = ?)"
-
-
-class Health(msgspec.Struct, frozen=True, kw_only=True):
-    """What was found in a store's file and folder.
-
-    `missing` is an acknowledged event that the store does not hold; `rewound` are runs that lost their newest events,
-    `lost` those that are gone as a whole.
-    """
-
-    version: int
-    version_known: int
-    problems: tuple[str, ...]
-    missing: int | None
-    rewound: tuple[str, ...]
-    lost: tuple[str, ...]
-    stale_locks: tuple[str, ...]
-    size_bytes: int
-    wal_bytes: int
 
 
 def sqlite_version() -> str:
@@ -45,7 +28,7 @@ def apsw_version() -> str:
     return str(apsw.apsw_version())
 
 
-def examine(root: Path, database: Path) -> Health:
+def examine(local: Local, database: Path) -> Health:
     """Read everything once. Raises StoreCorrupt for a file that cannot be read at all."""
     size_bytes = database.stat().st_size
     wal = database.with_name(database.name + "-wal")
@@ -53,7 +36,7 @@ def examine(root: Path, database: Path) -> Health:
     with _reading(database) as connection:
         problems = _problems(connection)
         # In a damaged file nothing can be said about lost events: that it is damaged is enough to know.
-        marks = _Marks() if problems else _marks(connection, root)
+        marks = _Marks() if problems else _marks(connection, local)
         return Health(
             version=schema.version_of(connection), version_known=schema.VERSION, problems=problems,
             missing=marks.missing, rewound=marks.rewound, lost=marks.lost, stale_locks=marks.stale,
@@ -61,12 +44,12 @@ def examine(root: Path, database: Path) -> Health:
         )  # fmt: skip
 
 
-def sweep_locks(root: Path, database: Path) -> int:
+def sweep_locks(local: Local, database: Path) -> int:
     """Remove the lock files of runs that were forgotten; how many. Those that prove a rewound store are kept."""
     with _reading(database) as connection:
-        stale = _marks(connection, root).stale
+        stale = _marks(connection, local).stale
     for run in stale:
-        path = root / "runs" / f"{run}.lock"
+        path = local.run_lock(run)
         lock = locks.try_lock(path)
         if lock is not None:
             locks.remove(path)
@@ -107,10 +90,10 @@ class _Marks(NamedTuple):
     stale: tuple[str, ...] = ()
 
 
-def _marks(connection: apsw.Connection, root: Path) -> _Marks:
+def _marks(connection: apsw.Connection, local: Local) -> _Marks:
     # Marks first, then the file as it is at one moment: what is acknowledged meanwhile is in the file, not in a mark.
-    whole = locks.read_mark(root / "mark")
-    marks = {path: locks.read_mark(path) for path in sorted((root / "runs").glob("*.lock"))}
+    whole = locks.read_mark(local.mark)
+    marks = {path: locks.read_mark(path) for path in sorted(local.runs.glob("*.lock"))}
     with connection:
         last = connection.execute("SELECT coalesce(max(n), 0) FROM events").get
         rows: list[Any] = connection.execute("SELECT run, root FROM runs").fetchall()

@@ -18,6 +18,7 @@ from outlast import faults
 from outlast.core import recovery
 from outlast.errors import LeaseLost, RunHeld, StoreBusy, StoreRefused, StoreRewound, UnknownRun
 from outlast.store import locks
+from outlast.store.local import Local
 from outlast.store.protocol import Holder, Lease
 from outlast.store.sqlite.database import Database, row_in
 
@@ -108,14 +109,10 @@ class _Taken(msgspec.Struct, frozen=True):
 class Leases:
     """The leases of one store."""
 
-    def __init__(self, database: Database, folder: Path) -> None:
+    def __init__(self, database: Database, local: Local) -> None:
         self._db = database
-        self._folder = folder
+        self._local = local
         self._held: dict[tuple[str, int], SqliteLease] = {}
-
-    def lock_path(self, run: str) -> Path:
-        """The file whose lock proves that a holder lives."""
-        return self._folder / f"{run}.lock"
 
     def epoch_of(self, row: int) -> int:
         """The run's current epoch."""
@@ -128,7 +125,7 @@ class Leases:
     def claim(self, run: str, ttl_s: float, placement: int) -> SqliteLease:
         """See `Store.claim`."""
         self._db.check_there()
-        path = self.lock_path(run)
+        path = self._local.run_lock(run)
         lease = None
         deadline_s = locks.boottime_s() + CLAIM_WAIT_S
         while lease is None:
@@ -273,7 +270,7 @@ class Leases:
 
     def accept_rewind(self, run: str) -> None:
         """A person has looked: forget the mark of a run whose events were lost."""
-        lock = locks.try_lock(self.lock_path(run))
+        lock = locks.try_lock(self._local.run_lock(run))
         if lock is None:
             raise held(run, self.holder(run)[0])
         lock.mark(0)

@@ -12,7 +12,7 @@ import msgspec
 from outlast.core import events as ev
 from outlast.core.state import RunState, fold
 from outlast.errors import StoreTooNew
-from outlast.store.protocol import PAGE_MAX, Changes, Heard, Recorded
+from outlast.store.protocol import PAGE_MAX, Changes, Heard, Recorded, readable
 from outlast.store.sqlite.database import row_in
 
 Read = Callable[[Callable[[apsw.Connection], list[Any]]], list[Any]]
@@ -157,11 +157,6 @@ class _Glance(msgspec.Struct):
 
 
 _glance = msgspec.json.Decoder(_Glance).decode
-
-
-def readable(items: Sequence[Heard]) -> list[Recorded]:
-    """Those of them that can be read."""
-    return [Recorded(item.n, item.run, item.seq, item.event) for item in items if item.event is not None]
 
 
 def heard(n: int, run: str, seq: int, data: bytes) -> Heard:

@@ -1,14 +1,16 @@
 """The embedded store: SQLite in WAL mode with synchronous=FULL, group commit, leases with fencing epochs.
 
-The parts are apart: `database` (the file), `commits` (appending), `leases` (who may), `liveness` (who lives),
-`files` (folders and blobs). Here they become the `Store` of the protocol.
+The parts are apart: `database` (the file), `commits` (appending), `leases` (who may), `locks` (who lives), `durable`
+(folders and blobs), `shelf` (small documents). Here they become the `Store` of the protocol.
 """
 
+import contextlib
 import json
 import os
 import threading
+import time
 import weakref
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
@@ -22,6 +24,7 @@ from outlast.core import events as ev, recovery, state
 from outlast.core.statuses import CLOSED
 from outlast.errors import OutlastError, RunExists, StoreBusy, StoreRewound
 from outlast.store import durable, locks
+from outlast.store.local import Local
 from outlast.store.protocol import (
     LEASE_TTL_S,
     PAGE_MAX,
@@ -34,14 +37,16 @@ from outlast.store.protocol import (
     Lease,
     Recorded,
     Request,
+    Shelf,
     Summary,
     Wake,
     Where,
 )
-from outlast.store.sqlite import queries
+from outlast.store.sqlite import health, queries
 from outlast.store.sqlite.commits import Commits, filed, write_head
 from outlast.store.sqlite.database import Database, row_in
 from outlast.store.sqlite.leases import POLL_S, Leases, decode_holder
+from outlast.store.sqlite.shelf import FileShelf, locked
 
 _SUMMARY = """
 SELECT r.id, r.run, r.task, r.project, r.generation, r.parent, r.parent_beat,
@@ -49,6 +54,7 @@ SELECT r.id, r.run, r.task, r.project, r.generation, r.parent, r.parent_beat,
        h.state, h.seq, (SELECT max(seq) FROM events WHERE run = r.id)
 FROM runs r JOIN heads h ON h.id = r.id
 """
+BLOBS = "blobs"
 _STORED_HEAD = "SELECT state FROM heads WHERE id = (SELECT id FROM runs WHERE run = ?)"
 Journal = tuple[ev.RunOpened, Sequence[ev.AnyEvent]]
 
@@ -58,20 +64,24 @@ _stores: "weakref.WeakSet[SqliteStore]" = weakref.WeakSet()
 class SqliteStore:
     """All runs of one state folder. Opened for `reading`, nothing of it is made or changed: see `database`."""
 
-    def __init__(self, root: Path, database: Path, *, vfs: str | None = None, reading: bool = False) -> None:
+    def __init__(
+        self, local: Local, database: Path, *, vfs: str | None = None, reading: bool = False
+    ) -> None:
+        root = local.folder
         durable.refuse_network(root)
         if not reading:
-            _make_folders(root)
+            _make_folders(local)
         self.url = f"sqlite://{database}"
-        self.root = root
+        self.local = local
         self.reading = reading
         self._db = Database(database, vfs=vfs, reading=reading)
-        self._mark = self._marked(root / "mark")
-        self._commits = Commits(self._db, root / "ballast", self._mark)
-        self._leases = Leases(self._db, root / "runs")
-        self.blobs: Blobs = durable.FolderBlobs(root / "blobs", self._commits.make_room)
-        self.inbox: Inbox = _SqliteInbox(self._db, self._leases)
-        if not reading and not self._has_ballast(root / "ballast"):
+        self._mark = self._marked(local.mark)
+        self._commits = Commits(self._db, local.ballast, self._mark)
+        self._leases = Leases(self._db, local)
+        self.blobs: Blobs = durable.FolderBlobs(root / BLOBS, self._commits.make_room)
+        self.inbox: Inbox = _SqliteInbox(self._db, local)
+        self.shelf: Shelf = FileShelf(root)
+        if not reading and not self._has_ballast(local.ballast):
             self._commits.low = True
         _stores.add(self)
 
@@ -165,7 +175,11 @@ class SqliteStore:
 
         self._db.forget_rows({number for number, _ in self._db.write(remove)})
         faults.point("gc.forgotten")
-        locks.remove(self._leases.lock_path(run))
+        locks.remove(self.local.run_lock(run))
+
+    def sweep_locks(self) -> int:
+        """Remove the lock files of runs that were forgotten; how many. Those that prove a rewound store are kept."""
+        return health.sweep_locks(self.local, self._db.path)
 
     # -- leases --------------------------------------------------------------------------------------------------
 
@@ -183,11 +197,19 @@ class SqliteStore:
 
     def holder_lives(self, run: str) -> bool:
         """Whether a living process holds the run, by its lock."""
-        return locks.is_locked(self._leases.lock_path(run))
+        return locks.is_locked(self.local.run_lock(run))
 
     def accept_rewind(self, run: str) -> None:
         """A person has looked: forget the mark of a run whose events were lost."""
         self._leases.accept_rewind(run)
+
+    @contextlib.contextmanager
+    def alone(self, run: str, what: str, *, wait_s: float) -> Iterator[None]:
+        """One at a time does acts of this kind on a run, whichever process it is. Raises StoreBusy after a while."""
+        path = self.local.kind_lock(run, what)
+        path.parent.mkdir(mode=0o700, exist_ok=True)
+        with locked(path, time.monotonic() + wait_s):
+            yield
 
     # -- reading -------------------------------------------------------------------------------------------------
 
@@ -332,9 +354,9 @@ class SqliteStore:
 class _SqliteInbox:
     """Requests to runs, in a table of the same file."""
 
-    def __init__(self, database: Database, leases: Leases) -> None:
+    def __init__(self, database: Database, local: Local) -> None:
         self._db = database
-        self._leases = leases
+        self._local = local
 
     def put(self, run: str, *, by: str, what: str, args: bytes = b"null") -> int:
         """Durable when it returns; the id of the request."""
@@ -343,7 +365,7 @@ class _SqliteInbox:
         number = self._db.write(
             lambda connection: connection.execute(sql, (row_in(connection, run), *values)).get
         )
-        locks.ring(self._leases.lock_path(run))
+        locks.ring(self._local.run_lock(run))
         return int(number)
 
     def pending(self, run: str) -> list[Request]:
@@ -357,12 +379,12 @@ class _SqliteInbox:
         ]
 
 
-def _make_folders(root: Path) -> None:
+def _make_folders(local: Local) -> None:
     try:
-        for folder in (root, root / "runs", root / "blobs"):
+        for folder in (local.folder, local.runs, local.folder / BLOBS):
             durable.make_folder(folder)
     except OSError as error:
-        raise durable.refused(root, error) from error
+        raise durable.refused(local.folder, error) from error
 
 
 def _head(stored: bytes) -> state.RunState:

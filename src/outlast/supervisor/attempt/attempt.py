@@ -192,4 +192,4 @@ def write_state(run: RunEngine, launch: Launch) -> None:
     """The projection for people and scripts."""
     branch = state_file.branch_in(run.folder) if run.terms.workspace else ""
     active = state_file.of(run.state, run.state.status, issue=launch.issue, branch=branch)
-    state_file.write(run.journal.store.root, active)
+    state_file.write(run.journal.store.local, active)

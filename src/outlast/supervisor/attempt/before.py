@@ -30,11 +30,11 @@ def stop_earlier(
     run: RunEngine, say: Callable[[str], None], *, guardian: int = 0, spare: Collection[int] = ()
 ) -> None:
     """Wait for a guardian of an earlier attempt, then stop what carries the run's mark or holds its pipe."""
-    root = run.journal.store.root
+    local = run.journal.store.local
     run.supervision.mark = environment.attempt_mark(run.id, run.journal.lease.epoch)
     _refuse_waiting(run, guardian)
-    lock.wait_for_other(root, run.id, mine=guardian)
-    pipe = socket_pipe.path_of(environment.socket_path(lock.folder_of(root, run.id)))
+    lock.wait_for_other(local, run.id, mine=guardian)
+    pipe = socket_pipe.path_of(local.socket(run.id))
     spared = {*spare, *((guardian,) if guardian else ())}
 
     def found() -> Iterator[proc.Proc]:
@@ -57,7 +57,7 @@ def _refuse_waiting(run: RunEngine, guardian: int) -> None:
     """A living supervisor that waits between two attempts has let the run go, and will take it up again."""
     until_s = time.monotonic() + LEAVING_S
     while True:
-        watcher = lock.of(run.journal.store.root, run.id)
+        watcher = lock.of(run.journal.store.local, run.id)
         if watcher is None or not watcher.supervisor or watcher.guardian == guardian:
             return
         if time.monotonic() > until_s:
@@ -113,7 +113,7 @@ def hold_back(run: RunEngine, lost: ev.AttemptEnded | None, account: str) -> Non
     journal, state = run.journal, run.state
     if state.status == "parked" and state.parked_until is not None and state.parked_until > journal.now():
         raise HeldBack(f"{state.cause}: {state.evidence}", state.parked_until)
-    stay = quota_walls.join(journal.store.root, account, run.id, run.settings["wake_apart_s"])
+    stay = quota_walls.join(journal.store.shelf, account, run.id, run.settings["wake_apart_s"])
     if stay is None:
         return
     events: list[ev.AnyEvent] = [lost] if lost is not None else []
@@ -129,11 +129,11 @@ def _lost(run: RunEngine) -> ev.AttemptEnded | None:
     journal, attempt = run.journal, run.state.attempt
     if attempt is None:
         return None
-    folder = lock.folder_of(journal.store.root, run.id)
+    folder = journal.store.local.run_folder(run.id)
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     progress = attempt_progress.has_progress(run.files, folder, run.state.save_point)
     lost = attempts.lost(run.state, journal.now(), last_seen_s=journal.lease.last_seen_s, progress=progress)
-    note = lock.noted(journal.store.root, run.id)
+    note = lock.noted(journal.store.local, run.id)
     if note is None or not note.wanted or note.epoch != attempt.epoch:
         return lost
     return msgspec.structs.replace(lost, cause="signal", evidence=note.why, wanted=True)
@@ -164,7 +164,7 @@ def name_doubts(run: RunEngine, say: Callable[[str], None]) -> None:
 
 def take_up_note(run: RunEngine) -> None:
     """What the guardian of a killed supervisor did, on record."""
-    note = lock.noted(run.journal.store.root, run.id)
+    note = lock.noted(run.journal.store.local, run.id)
     if note is None:
         return
     at, events = run.journal.now(), list[ev.AnyEvent]()
@@ -175,4 +175,4 @@ def take_up_note(run: RunEngine) -> None:
     stopped = f"; stopped {', '.join(note.stopped)}" if note.stopped else ""
     events.append(ev.Warned(at=at, level=f"guardian {note.epoch}", text=f"{note.why}{stopped}"))
     run.drive(append(*events))
-    lock.forget_note(run.journal.store.root, run.id)
+    lock.forget_note(run.journal.store.local, run.id)

@@ -12,7 +12,6 @@ from outlast.processes import spawn
 from outlast.processes.tty import Terminal
 from outlast.runs.engine.run import RunEngine
 from outlast.store import durable
-from outlast.supervisor.guardian import lock
 from outlast.supervisor.launch import background, environment
 from outlast.supervisor.launch.launch import Launch
 from outlast.supervisor.output.status_line import StatusLine
@@ -40,9 +39,10 @@ class Place(msgspec.Struct, frozen=True):
 
 def place_of(run: RunEngine) -> Place:
     """The files of the attempt that a run is in."""
-    folder = lock.folder_of(run.journal.store.root, run.id)
+    local = run.journal.store.local
+    folder = local.run_folder(run.id)
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-    return Place(folder, environment.socket_path(folder), run.state.attempts)
+    return Place(folder, local.socket(run.id), run.state.attempts)
 
 
 def streams_of(

@@ -13,9 +13,8 @@ import msgspec
 from outlast.core import state as st
 from outlast.errors import OutlastError
 from outlast.store import durable
+from outlast.store.local import Local
 from outlast.workspace import repo
-
-NAME = "active_state.json"
 
 
 class ActiveState(msgspec.Struct, frozen=True, kw_only=True):
@@ -63,19 +62,14 @@ def branch_in(folder: Path) -> str:
     return ""
 
 
-def path_of(root: Path, run: str) -> Path:
-    """Where the file of a run lies."""
-    return root / "runs" / run / NAME
-
-
-def write(root: Path, active: ActiveState) -> None:
+def write(local: Local, active: ActiveState) -> None:
     """Write the file: durable, in one step. A disk that refuses it costs nothing but the glance.
 
     A state folder that somebody deleted under us is not made again by this.
     """
-    if not root.is_dir():
+    if not local.folder.is_dir():
         return
-    path = path_of(root, active.run_id)
+    path = local.state_file(active.run_id)
     with contextlib.suppress(OSError):
         durable.make_folder(path.parent)
         durable.write_durably(path, msgspec.json.format(msgspec.json.encode(active), indent=2) + b"\n")

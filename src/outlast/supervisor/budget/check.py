@@ -15,8 +15,7 @@ from outlast.core.values import Allowance
 from outlast.errors import BadSetting, UsageError
 from outlast.operations import prices
 from outlast.runs.opening.terms import Terms, in_words
-from outlast.store.protocol import Where
-from outlast.store.sqlite.store import SqliteStore
+from outlast.store.protocol import Store, Where
 from outlast.supervisor.launch.launch import Launch
 from outlast.workspace.types import raw
 
@@ -139,7 +138,7 @@ def check_again(
 
 
 def by_experience(
-    store: SqliteStore,
+    store: Store,
     terms: Terms,
     adapter: Adapter | None,
     launch: Launch,

@@ -1,33 +1,30 @@
 """Quota walls: who met a limit of which account and when it is gone, so that no run of that account starts before.
 
-One small file per account in `walls` of the store, written durably. Every supervisor reads it before an attempt; runs that
+One small document per account on the store's shelf. Every supervisor reads it before an attempt; runs that
 wait have a turn each, so that they do not all come back in one instant. An account is a short name, never a secret. A run
 of which no account is known stands at a wall of its own.
 """
 
 import contextlib
-import fcntl
 import hashlib
-import os
 import re
 from collections.abc import Callable, Iterator, Mapping
 from datetime import UTC, datetime
-from pathlib import Path
+from itertools import islice
 from typing import TypeVar
 
 import msgspec
 
 from outlast.core import restarts
 from outlast.core.values import shorten
+from outlast.errors import StoreError
 from outlast.runs.attempts import NO_RESET
-from outlast.store import durable
+from outlast.store.protocol import Shelf
 
-FOLDER, LOCK = "walls", "walls.lock"
 WALLS_MAX = 1_000
 WAITING_MAX = 10_000
 EVIDENCE_CHARS_MAX = 300
 ACCOUNT_CHARS_MAX = 120
-_FILE_MAX_BYTES = 1 << 20
 _MaybeWall = TypeVar("_MaybeWall", bound="Wall | None")
 _ODD = re.compile(r"[^A-Za-z0-9._@+-]+")
 
@@ -74,7 +71,7 @@ def clock(moment: datetime) -> str:
 
 
 def meet(
-    root: Path, account: str, run: str, *, reset_at: datetime | None, parks: int, evidence: str, apart_s: float
+    shelf: Shelf, account: str, run: str, *, reset_at: datetime | None, parks: int, evidence: str, apart_s: float
 ) -> Stay:  # fmt: skip
     """Put on record that a run met a limit; when it is woken. Where no reset was named, one that is known already counts.
 
@@ -93,14 +90,14 @@ def meet(
             account=account, run=run, met_at=now, until=reset, known=known, evidence=said, waiting=(run,)
         )
 
-    wall = _change(root, account or run, met)
+    wall = _change(shelf, account or run, met)
     return _stay(wall, run, apart_s, evidence)
 
 
-def join(root: Path, account: str, run: str, apart_s: float) -> Stay | None:
+def join(shelf: Shelf, account: str, run: str, apart_s: float) -> Stay | None:
     """A turn at the wall that stands before this account; None where there is none, or the run may go on despite it."""
     now = datetime.now(UTC)
-    if standing(root, account, now, run) is None:
+    if standing(shelf, account, now, run) is None:
         return None
 
     def joined(before: Wall | None) -> Wall | None:
@@ -108,20 +105,20 @@ def join(root: Path, account: str, run: str, apart_s: float) -> Stay | None:
             return before
         return msgspec.structs.replace(before, waiting=_with(before.waiting, run))
 
-    wall = _change(root, account, joined)
+    wall = _change(shelf, account, joined)
     return _stay(wall, run, apart_s, wall.words()) if wall is not None and wall.until > now else None
 
 
-def standing(root: Path, account: str, now: datetime, run: str = "") -> Wall | None:
+def standing(shelf: Shelf, account: str, now: datetime, run: str = "") -> Wall | None:
     """The wall before an account, if it stands for this run."""
-    wall = read(_path(root, account)) if account else None
+    wall = _read(shelf, account) if account else None
     return wall if wall is not None and wall.until > now and run not in wall.spared else None
 
 
-def spare(root: Path, account: str, run: str) -> Wall | None:
+def spare(shelf: Shelf, account: str, run: str) -> Wall | None:
     """A person lets a run go on at once: the wall that it goes on despite, if one stands."""
     now = datetime.now(UTC)
-    if standing(root, account, now) is None:
+    if standing(shelf, account, now) is None:
         return None
 
     def spared(before: Wall | None) -> Wall | None:
@@ -130,7 +127,7 @@ def spare(root: Path, account: str, run: str) -> Wall | None:
         rest = tuple(each for each in before.waiting if each != run)
         return msgspec.structs.replace(before, waiting=rest, spared=_with(before.spared, run))
 
-    return _change(root, account, spared)
+    return _change(shelf, account, spared)
 
 
 def _stay(wall: Wall, run: str, apart_s: float, why: str) -> Stay:
@@ -146,73 +143,70 @@ def _with(runs: tuple[str, ...], run: str) -> tuple[str, ...]:
 # -- looking after them ------------------------------------------------------------------------------------------
 
 
-def every(root: Path) -> Iterator[Wall]:
+def every(shelf: Shelf) -> Iterator[Wall]:
     """All walls on record, also those that fell."""
-    with contextlib.suppress(OSError):
-        for path in sorted((root / FOLDER).glob("*.json"))[:WALLS_MAX]:
-            wall = read(path)
+    with contextlib.suppress(StoreError):
+        for _, data in islice(shelf.every("walls"), WALLS_MAX):
+            wall = _decoded(data)
             if wall is not None:
                 yield wall
 
 
-def tidy(root: Path, parked: Mapping[str, datetime]) -> None:
-    """Bring the folder to what is so: a wall that fell and that nobody waits at is gone, and who waits has one.
+def tidy(shelf: Shelf, parked: Mapping[str, datetime]) -> None:
+    """Bring the shelf to what is so: a wall that fell and that nobody waits at is gone, and who waits has one.
 
     `parked`: every run that waits for a moment in time. The service looks for runs to wake only while there is a wall.
     """
     now = datetime.now(UTC)
     known: set[str] = set()
-    for wall in every(root):
+    for wall in every(shelf):
         still = [run for run in wall.waiting if run in parked]
         known |= set(still)
         if wall.until <= now and not still:
-            _change(root, wall.name, lambda before: None if before and before.until <= now else before)
+            _change(shelf, wall.name, lambda before: None if before and before.until <= now else before)
     for run, until in parked.items():
         if run not in known:
-            _stand_alone(root, Wall(account="", run=run, met_at=now, until=until, waiting=(run,)))
+            _stand_alone(shelf, Wall(account="", run=run, met_at=now, until=until, waiting=(run,)))
 
 
-def _stand_alone(root: Path, wall: Wall) -> None:
-    _change(root, wall.run, lambda before: before or wall)
+def _stand_alone(shelf: Shelf, wall: Wall) -> None:
+    _change(shelf, wall.run, lambda before: before or wall)
 
 
-def read(path: Path) -> Wall | None:
-    """A wall as it was written; None where there is none, or it cannot be read: that keeps nobody from working."""
-    try:
-        with path.open("rb") as file:
-            return msgspec.json.decode(file.read(_FILE_MAX_BYTES), type=Wall)
-    except (OSError, msgspec.MsgspecError):
-        return None
+def _read(shelf: Shelf, name: str) -> Wall | None:
+    """A wall; None where there is none, or it cannot be read: that keeps nobody from working."""
+    with contextlib.suppress(StoreError):
+        return _decoded(shelf.get("walls", _name(name)))
+    return None
 
 
-def _path(root: Path, name: str) -> Path:
-    digest = hashlib.blake2b(name.encode("utf-8", "surrogateescape"), digest_size=4).hexdigest()
-    return root / FOLDER / f"{_ODD.sub('-', name)[:60]}-{digest}.json"
+def _decoded(data: bytes | None) -> Wall | None:
+    with contextlib.suppress(msgspec.MsgspecError):
+        return None if data is None else msgspec.json.decode(data, type=Wall)
+    return None
 
 
-@contextlib.contextmanager
-def _alone(root: Path) -> Iterator[None]:
-    """One at a time changes a wall."""
-    fd = os.open(root / LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-    try:
-        fcntl.flock(fd, fcntl.LOCK_EX)
-        yield
-    finally:
-        os.close(fd)
+def _name(account: str) -> str:
+    """What the wall of an account is called on the shelf."""
+    digest = hashlib.blake2b(account.encode("utf-8", "surrogateescape"), digest_size=4).hexdigest()
+    return f"{_ODD.sub('-', account)[:60]}-{digest}"
 
 
-def _change(root: Path, name: str, change: Callable[[Wall | None], _MaybeWall]) -> _MaybeWall:
+def _change(shelf: Shelf, name: str, change: Callable[[Wall | None], _MaybeWall]) -> _MaybeWall:
     """Replace a wall by what becomes of it, in one step; None takes it away. What was changed."""
-    path = _path(root, name)
+    changed: list[_MaybeWall] = []
+
+    def written(data: bytes | None) -> bytes | None:
+        before = _decoded(data)
+        after = change(before)
+        changed.append(after)
+        if after == before:
+            return data if after is not None else None
+        return None if after is None else msgspec.json.encode(after)
+
     try:
-        with _alone(root):
-            before = read(path)
-            after = change(before)
-            if after is None:
-                path.unlink(missing_ok=True)
-            elif after != before:
-                durable.make_folder(path.parent)
-                durable.write_durably(path, msgspec.json.encode(after))
-            return after
-    except OSError:
-        return change(read(path))
+        shelf.change("walls", _name(name), written)
+    except StoreError:
+        if not changed:
+            return change(_read(shelf, name))
+    return changed[0]

@@ -22,8 +22,7 @@ from outlast.operations import requests
 from outlast.processes import proc, reap
 from outlast.runs import attempts
 from outlast.store import locks
-from outlast.store.protocol import Summary
-from outlast.store.sqlite.store import SqliteStore
+from outlast.store.protocol import Store, Summary
 from outlast.supervisor.guardian import guardian, lock
 from outlast.supervisor.guardian.link import GuardianMessage
 
@@ -54,7 +53,7 @@ class Killed(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def kill(
-    store: SqliteStore, run: str, tell: Callable[[str], None], *, asked_s: float = ASKED_S,
+    store: Store, run: str, tell: Callable[[str], None], *, asked_s: float = ASKED_S,
     signalled_s: float = SIGNALLED_S,
 ) -> Killed:  # fmt: skip
     """Stop a run and everything of it, saved first. Safe to call again, and by two at once."""
@@ -64,7 +63,7 @@ def kill(
 class _Kill:
     def __init__(
         self,
-        store: SqliteStore,
+        store: Store,
         root: Summary,
         tell: Callable[[str], None],
         asked_s: float,
@@ -72,10 +71,10 @@ class _Kill:
     ) -> None:
         self._store, self._root, self._tell = store, root, tell
         self._asked_s, self._signalled_s = asked_s, signalled_s
-        self._watcher = lock.of(store.root, root.run)
+        self._watcher = lock.of(store.local, root.run)
         self._stopped: tuple[str, ...] = ()
         self._saved_before = root.state.last_save
-        self._noted_before = lock.noted(store.root, root.run)
+        self._noted_before = lock.noted(store.local, root.run)
         self._saved = ""
 
     def carry(self) -> Killed:
@@ -111,7 +110,7 @@ class _Kill:
 
     def _kill_all(self) -> None:
         """SIGKILL to those that could start it again, then to all that carries its mark."""
-        watcher = lock.of(self._store.root, self._root.run) or lock.Watcher(0, 0)
+        watcher = lock.of(self._store.local, self._root.run) or lock.Watcher(0, 0)
         pids = [pid for pid in (watcher.guardian, watcher.supervisor, self._holder()) if pid]
         self._tell(f"SIGKILL to {', '.join(f'pid {pid}' for pid in pids) or 'what is left of it'}")
         for number in (signal.SIGSTOP, signal.SIGKILL):  # none acts on the death of another
@@ -125,13 +124,13 @@ class _Kill:
         """What a guardian would know of it."""
         state = requests.summary_of(self._store, self._root.run).state
         return GuardianMessage(
-            what="claimed", run=state.run, root=str(self._store.root), workspace=state.workspace, task=state.task,
+            what="claimed", run=state.run, root=str(self._store.local), workspace=state.workspace, task=state.task,
             epoch=state.attempt.epoch if state.attempt is not None else 0,
         )  # fmt: skip
 
     def _let_go_on(self) -> None:
         """Who was stopped, as a job or by hand, goes on: else it could neither save nor end."""
-        watcher = lock.of(self._store.root, self._root.run) or lock.Watcher(0, 0)
+        watcher = lock.of(self._store.local, self._root.run) or lock.Watcher(0, 0)
         for pid in {
             watcher.guardian,
             watcher.supervisor,
@@ -143,7 +142,7 @@ class _Kill:
 
     def _wait_saved(self) -> bool:
         """A guardian whose supervisor is dead saves: it is given the time for that."""
-        watcher = lock.of(self._store.root, self._root.run)
+        watcher = lock.of(self._store.local, self._root.run)
         return watcher is not None and not watcher.supervisor and self._wait(SAVED_S, self._is_over)
 
     def _holder(self) -> int:
@@ -166,7 +165,7 @@ class _Kill:
         return not self._store.holder_lives(self._root.run)
 
     def _is_over(self) -> bool:
-        return self._let_go() and lock.of(self._store.root, self._root.run) is None
+        return self._let_go() and lock.of(self._store.local, self._root.run) is None
 
     # -- on record -----------------------------------------------------------------------------------------------
 
@@ -197,7 +196,7 @@ class _Kill:
 
     def _new_save(self, state: RunState) -> str:
         """The newest save made since the kill was asked for: on record, made here, or by a guardian that left word of it."""
-        note = lock.noted(self._store.root, state.run)
+        note = lock.noted(self._store.local, state.run)
         noted = note.save if note is not None and note != self._noted_before else ""
         return self._saved or noted or (state.last_save if state.last_save != self._saved_before else "")
 

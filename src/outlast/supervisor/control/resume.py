@@ -15,8 +15,7 @@ from outlast.inspect import find
 from outlast.operations import requests
 from outlast.operations.requests import Outcome
 from outlast.runs.opening.terms import not_a_folder, only_adds, raised as raised_to, topped
-from outlast.store.protocol import Summary
-from outlast.store.sqlite.store import SqliteStore
+from outlast.store.protocol import Store, Summary
 from outlast.supervisor import start
 from outlast.supervisor.attempt.attempt import known_agent
 from outlast.supervisor.budget import check, quota_walls
@@ -24,18 +23,17 @@ from outlast.supervisor.control import takeover
 from outlast.supervisor.guardian import lock
 from outlast.supervisor.launch import background, launch as supervisor_launch
 from outlast.supervisor.launch.launch import Launch
-from outlast.workspace.capture.files import place_of
 from outlast.workspace.restore import recreate
 from outlast.workspace.types import raw
 
 
-def launch_of(store: SqliteStore, summary: Summary) -> Launch | None:
+def launch_of(store: Store, summary: Summary) -> Launch | None:
     """How the run was last started; None for a program of somebody's own, which is theirs to start."""
     return start.launch_of(store, summary) if summary.state.supervised else None
 
 
 def raised(
-    store: SqliteStore,
+    store: Store,
     summary: Summary,
     given: Sequence[str],
     until: str | None,
@@ -58,7 +56,7 @@ def raised(
 
 
 def allow_again(
-    store: SqliteStore,
+    store: Store,
     summary: Summary,
     given: Sequence[str] = (),
     until: str | None = None,
@@ -81,30 +79,30 @@ def allow_again(
     return requests.resume(store, summary.run, accept_rewind=accept_rewind, by=by, budget=budget)
 
 
-def refuse_homeless(store: SqliteStore, root: Summary, launch: Launch) -> None:
+def refuse_homeless(store: Store, root: Summary, launch: Launch) -> None:
     """Refuse what cannot start where it worked: the folder is gone, and does not come back from a save."""
     folder = Path(os.path.realpath(root.state.workspace or "/"))
     if not folder.is_dir():
         if not root.state.save_point:
             raise not_a_folder(folder)
-        recreate.lost(folder, store.root / "workspaces" / place_of(folder))
+        recreate.lost(folder, store.local.private_of(folder))
         return
     cwd = Path(os.fsdecode(raw(launch.cwd)))
     if not cwd.is_dir():
         raise UsageError(f"the folder {cwd} is not there", hint="make it, then ask again")
 
 
-def wall_of(store: SqliteStore, summary: Summary) -> datetime | None:
+def wall_of(store: Store, summary: Summary) -> datetime | None:
     """Until when a quota wall is known to stand that the run goes on despite."""
     account = start.account_in(store, summary) if summary.state.supervised else ""
-    wall = quota_walls.spare(store.root, account, summary.run)
+    wall = quota_walls.spare(store.shelf, account, summary.run)
     until = wall.until if wall is not None else summary.state.parked_until
     return until if until is not None and until > datetime.now(UTC) else None
 
 
-def refuse_watched(store: SqliteStore, summary: Summary) -> None:
+def refuse_watched(store: Store, summary: Summary) -> None:
     """One supervisor at a time, also while it only waits to start its command again."""
-    watcher = lock.of(store.root, summary.run)
+    watcher = lock.of(store.local, summary.run)
     if watcher is not None and watcher.supervisor:
         raise RunRefused(
             f"run {summary.run} of task {summary.task!r} is looked after by pid {watcher.supervisor} already",
@@ -118,9 +116,9 @@ def refuse_at_terminal(summary: Summary, launch: Launch) -> None:
         raise start.no_terminal(summary)
 
 
-def detach(store: SqliteStore, summary: Summary, other: Sequence[str] = ()) -> "subprocess.Popen[bytes]":
+def detach(store: Store, summary: Summary, other: Sequence[str] = ()) -> "subprocess.Popen[bytes]":
     """Start the process that goes on with the run, apart from this one; `other` are further words for it."""
-    log = lock.folder_of(store.root, summary.run) / background.LOG
+    log = store.local.supervisor_log(summary.run)
     return background.spawn(
         background.ourselves("resume", summary.run, "--woken", "--store", store.url, *other), log
     )

@@ -16,7 +16,6 @@ from outlast import settings
 from outlast.errors import OutlastError, UsageError
 from outlast.processes.programs import ProgramMissing, find_program
 from outlast.store import locate, open_store
-from outlast.supervisor.budget import quota_walls
 from outlast.supervisor.control import service_units
 from outlast.supervisor.control.service_units import UNIT, WAKE_TIMER, WAKE_UNIT, Boot
 from outlast.supervisor.launch import launch
@@ -112,16 +111,15 @@ def crontab() -> str | None:
 
 def boot_command(store: str | None) -> Boot:
     """What is run at boot: this program with its whole path, on this store, whatever the environment is then."""
-    root, database = locate(settings.load(flags={"store": store})["store"] or None)
-    place = str(root if database.parent == root else database)
+    place = locate(settings.load(flags={"store": store})["store"] or None)
     beside = Path(sys.executable).with_name("outlast")
     program = [str(beside)] if os.access(beside, os.X_OK) else [sys.executable, "-P", "-m", "outlast"]
     variables = []
     entry = _passwd()  # at boot there is no HOME but this
     if entry is None or settings.user_folder().parent != Path(entry.pw_dir) / ".config":
         variables.append(("XDG_CONFIG_HOME", str(settings.user_folder().parent)))
-    words = (*program, "--store", place, "resume", "--all")
-    return Boot(words, tuple(variables), str(root / quota_walls.FOLDER))
+    words = (*program, "--store", place.option, "resume", "--all")
+    return Boot(words, tuple(variables), str(place.folder_of("walls") or ""))
 
 
 def install(store: str | None) -> Service:
@@ -242,7 +240,7 @@ def _program(words: tuple[str, ...]) -> list[str]:
 def _store(words: tuple[str, ...], given: str | None) -> list[str]:
     place = words[words.index("--store") + 1] if "--store" in words[:-1] else given
     try:
-        if not locate(place)[1].exists():
+        if not locate(place).exists():
             return []  # no run was started yet, which is not an error
         open_store(place).close()
     except OutlastError as error:

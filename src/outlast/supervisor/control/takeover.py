@@ -17,8 +17,7 @@ from outlast.errors import RunRefused, Stopped, UsageError
 from outlast.inspect import find
 from outlast.operations import requests
 from outlast.runs import reader
-from outlast.store.protocol import Summary
-from outlast.store.sqlite.store import SqliteStore
+from outlast.store.protocol import Store, Summary
 from outlast.supervisor import start
 from outlast.supervisor.attempt.attempt import known_agent
 from outlast.supervisor.budget import check
@@ -37,7 +36,7 @@ _LOOK_EVERY_S = 0.2
 
 
 def in_other(
-    store: SqliteStore, summary: Summary, launch: Launch, name: str, words: Sequence[str], say: Callable[[str], None]
+    store: Store, summary: Summary, launch: Launch, name: str, words: Sequence[str], say: Callable[[str], None]
 ) -> Launch:  # fmt: skip
     """The run's launch with another agent: with these words, else with its usual ones. Raises UsageError, nothing done.
 
@@ -67,13 +66,11 @@ def in_other(
     return msgspec.structs.replace(made, interactive=not adapter.is_headless(words))
 
 
-def _usual(store: SqliteStore, summary: Summary, launch: Launch, adapter: Adapter) -> tuple[str, ...]:
+def _usual(store: Store, summary: Summary, launch: Launch, adapter: Adapter) -> tuple[str, ...]:
     """As one usually starts it, asked for what the command before was asked for, and trusted as that was."""
     before = known_agent(launch)
     asked = before.prompt(launch.words) if before is not None else ""
-    asked = (
-        asked or piped(lock.folder_of(store.root, summary.run)) or reader.contract(store, summary.state).goal
-    )
+    asked = asked or piped(store.local.run_folder(summary.run)) or reader.contract(store, summary.state).goal
     if not asked:
         raise UsageError(
             f"nothing says what {adapter.name} is to be asked",
@@ -85,7 +82,7 @@ def _usual(store: SqliteStore, summary: Summary, launch: Launch, adapter: Adapte
 # -- opening -------------------------------------------------------------------------------------------------------
 
 
-def take(store: SqliteStore, summary: Summary, link: Link, say: Callable[[str], None]) -> Launch:
+def take(store: Store, summary: Summary, link: Link, say: Callable[[str], None]) -> Launch:
     """A run whose session is to be opened here, free to be claimed: a live headless attempt has stopped at a beat's end.
 
     Raises RunRefused where there is nothing to open or others have it, Stopped if the person waits no longer.
@@ -96,7 +93,7 @@ def take(store: SqliteStore, summary: Summary, link: Link, say: Callable[[str], 
         raise RunRefused(
             f"{name} is no agent's, so there is no session to open", hint=f"see `outlast show {summary.run}`"
         )
-    watcher = lock.of(store.root, summary.run)
+    watcher = lock.of(store.local, summary.run)
     if watcher is not None and watcher.supervisor:
         if launch.interactive:
             raise RunRefused(
@@ -115,10 +112,10 @@ def take(store: SqliteStore, summary: Summary, link: Link, say: Callable[[str], 
     return launch
 
 
-def _wait(store: SqliteStore, summary: Summary, link: Link) -> None:
+def _wait(store: Store, summary: Summary, link: Link) -> None:
     """Until nobody looks after the run."""
     until_s = time.monotonic() + STOP_WAIT_S
-    while (watcher := lock.of(store.root, summary.run)) is not None and watcher.guardian:
+    while (watcher := lock.of(store.local, summary.run)) is not None and watcher.guardian:
         if link.closed:
             time.sleep(_LOOK_EVERY_S)
         else:
@@ -154,7 +151,7 @@ class Bare(msgspec.Struct, frozen=True):
         return f"cd {shlex.quote(self.folder)} && {shlex.join(self.command)}" if self.command else ""
 
 
-def bare(store: SqliteStore, summary: Summary) -> Bare | None:
+def bare(store: Store, summary: Summary) -> Bare | None:
     """None where no agent that is known works on the run."""
     launch = start.launch_of(store, summary) if summary.state.supervised else None
     adapter = known_agent(launch) if launch is not None else None
@@ -167,9 +164,9 @@ def bare(store: SqliteStore, summary: Summary) -> Bare | None:
     )
 
 
-def _known_by(store: SqliteStore, summary: Summary, launch: Launch, adapter: Adapter) -> tuple[str, ...]:
+def _known_by(store: Store, summary: Summary, launch: Launch, adapter: Adapter) -> tuple[str, ...]:
     """What tells of its calls, without the hooks where its settings switch them off."""
-    folder, cwd = lock.folder_of(store.root, summary.run), Path(os.fsdecode(raw(launch.cwd)))
+    folder, cwd = store.local.run_folder(summary.run), Path(os.fsdecode(raw(launch.cwd)))
     environment = {**start.inherited(), **registry.assigned(launch.words)}
     ask = Ask(words=tuple(launch.words), environment=environment, cwd=cwd, folder=folder)
     try:

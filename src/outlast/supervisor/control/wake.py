@@ -19,8 +19,7 @@ from outlast.operations import requests
 from outlast.processes import reap
 from outlast.runs.engine.steps import Append
 from outlast.runs.inbox import STOPS
-from outlast.store.protocol import Summary, Where
-from outlast.store.sqlite.store import SqliteStore
+from outlast.store.protocol import Store, Summary, Where
 from outlast.supervisor import start as supervisor_start, supervisor
 from outlast.supervisor.attempt import before
 from outlast.supervisor.budget import quota_walls
@@ -30,7 +29,6 @@ from outlast.supervisor.launch import background
 
 JOBS = 4
 START_LIMIT_S = 120.0
-LOCK = "waking.lock"
 _LOOK_EVERY_S = 0.05
 _LAST_WORDS_BYTES = 4_096
 
@@ -49,7 +47,7 @@ class Sleeper(msgspec.Struct, frozen=True, kw_only=True):
     log: str | None = None
 
 
-def sleepers(store: SqliteStore, *, parked_only: bool = False) -> list[Sleeper]:
+def sleepers(store: Store, *, parked_only: bool = False) -> list[Sleeper]:
     """Every run that is not over, of all projects, oldest first, with whether it is to be woken and why (not).
 
     `parked_only`: of those that wait for a moment in time.
@@ -58,12 +56,12 @@ def sleepers(store: SqliteStore, *, parked_only: bool = False) -> list[Sleeper]:
     return [_judged(store, summary) for summary in reversed(runs)]
 
 
-def _all_open(store: SqliteStore) -> list[Summary]:
+def _all_open(store: Store) -> list[Summary]:
     """Those too that cannot be read here: one that a newer outlast wrote keeps no other from waking."""
     return list(find.every(store, Where(parent="", open_only=True), unreadable=True))
 
 
-def parked(store: SqliteStore) -> list[Summary]:
+def parked(store: Store) -> list[Summary]:
     """The runs that wait for a moment in time, newest first."""
     found = find.every(store, Where(parent="", statuses=("parked",)), unreadable=True)
     return [
@@ -73,7 +71,7 @@ def parked(store: SqliteStore) -> list[Summary]:
     ]
 
 
-def _judged(store: SqliteStore, summary: Summary) -> Sleeper:
+def _judged(store: Store, summary: Summary) -> Sleeper:
     if summary.problem:
         return Sleeper(
             run=summary.run, task=summary.task, project=summary.project, status=summary.state.status,
@@ -90,25 +88,25 @@ def _judged(store: SqliteStore, summary: Summary) -> Sleeper:
     )  # fmt: skip
 
 
-def _limits(store: SqliteStore, summary: Summary) -> restarts.Limits | None:
+def _limits(store: Store, summary: Summary) -> restarts.Limits | None:
     """How many attempts its supervisor would have made; None where it never had one."""
     launch = supervisor_start.launch_of(store, summary) if summary.state.supervised else None
     return supervisor.limits_of(launch) if launch is not None else None
 
 
-def _refused(store: SqliteStore, run: str) -> wakeups.Wake | None:
+def _refused(store: Store, run: str) -> wakeups.Wake | None:
     """What the journal does not know: somebody looks after it, had it stopped, or asked it to stop just before it died."""
-    watcher = lock.of(store.root, run)
+    watcher = lock.of(store.local, run)
     if watcher is not None and watcher.supervisor:
         return wakeups.Wake(False, f"its supervisor (pid {watcher.supervisor}) looks after it")
-    note = lock.noted(store.root, run)
+    note = lock.noted(store.local, run)
     if note is not None and note.wanted and note.epoch == _last_epoch(store, run):
         return wakeups.Wake(False, f"stopped: {note.why}")
     asked = next((request for request in store.inbox.pending(run) if request.what in STOPS), None)
     return wakeups.Wake(False, f"asked to {asked.what} by {asked.by}") if asked is not None else None
 
 
-def _last_epoch(store: SqliteStore, run: str) -> int:
+def _last_epoch(store: Store, run: str) -> int:
     """The epoch of its last attempt, whatever has claimed the run since to write a word."""
     page = store.read(run, after=0, limit=1, tags=("attempt_started",), newest=True).events
     event = page[0].event if page else None
@@ -119,9 +117,9 @@ def _last_epoch(store: SqliteStore, run: str) -> int:
 
 
 @contextlib.contextmanager
-def alone(store: SqliteStore) -> Iterator[bool]:
+def alone(store: Store) -> Iterator[bool]:
     """Whether nobody else wakes runs of this store while the block lasts."""
-    fd = os.open(store.root / LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    fd = os.open(store.local.waking_lock, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     try:
         try:
             fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -134,7 +132,7 @@ def alone(store: SqliteStore) -> Iterator[bool]:
 
 
 def wake(
-    store: SqliteStore, asleep: list[Sleeper], jobs: int, tell: Callable[[Sleeper], None], *, apart_s: float = 0.0
+    store: Store, asleep: list[Sleeper], jobs: int, tell: Callable[[Sleeper], None], *, apart_s: float = 0.0
 ) -> list[Sleeper]:  # fmt: skip
     """Start all that are to be woken, at most `jobs` at a time being started; each is told of when it is settled.
 
@@ -158,7 +156,7 @@ def wake(
         time.sleep(_LOOK_EVERY_S)
 
 
-def _given_up(store: SqliteStore, sleeper: Sleeper) -> Sleeper:
+def _given_up(store: Store, sleeper: Sleeper) -> Sleeper:
     summary = requests.summary_of(store, sleeper.run)
     limits = None if sleeper.wake or summary.state.status == "failed" else _limits(store, summary)
     stop = wakeups.stopped_by(summary.state, limits) if limits is not None else None
@@ -171,13 +169,13 @@ def _given_up(store: SqliteStore, sleeper: Sleeper) -> Sleeper:
     return sleeper
 
 
-def tidy(store: SqliteStore) -> None:
+def tidy(store: Store) -> None:
     """Walls that fell and that nobody waits at are forgotten; who waits is known to the service."""
     waiting = {each.run: each.state.parked_until for each in parked(store)}
-    quota_walls.tidy(store.root, {run: until for run, until in waiting.items() if until is not None})
+    quota_walls.tidy(store.shelf, {run: until for run, until in waiting.items() if until is not None})
 
 
-def wake_one(store: SqliteStore, summary: Summary, within_s: float) -> Sleeper:
+def wake_one(store: Store, summary: Summary, within_s: float) -> Sleeper:
     """Go on with a run that somebody asked for; `started` is null where nobody can tell yet after so many seconds."""
     shown = find.shown_status(store, summary.state, summary.run)
     asleep = Sleeper(
@@ -195,7 +193,7 @@ def wake_one(store: SqliteStore, summary: Summary, within_s: float) -> Sleeper:
 class _Turns:
     """Who is started next: all at once, but one after the other who waited at the same wall."""
 
-    def __init__(self, store: SqliteStore, asleep: Sequence[Sleeper], apart_s: float) -> None:
+    def __init__(self, store: Store, asleep: Sequence[Sleeper], apart_s: float) -> None:
         self.left = [(sleeper, self._account(store, sleeper)) for sleeper in asleep]
         self._apart_s, self._last_s = apart_s, dict[str, float]()
 
@@ -212,7 +210,7 @@ class _Turns:
                 taken.append(sleeper)
         return taken
 
-    def _account(self, store: SqliteStore, sleeper: Sleeper) -> str:
+    def _account(self, store: Store, sleeper: Sleeper) -> str:
         """At whose wall it waited; nobody's where it did not."""
         waited = sleeper.status == "parked"
         return supervisor_start.account_in(store, requests.summary_of(store, sleeper.run)) if waited else ""
@@ -221,11 +219,11 @@ class _Turns:
 class _Start:
     """One run being woken, until its command runs, its process has ended, or the time is over."""
 
-    def __init__(self, store: SqliteStore, sleeper: Sleeper) -> None:
+    def __init__(self, store: Store, sleeper: Sleeper) -> None:
         self._store, self._sleeper = store, sleeper
         summary = requests.summary_of(store, sleeper.run)
         self._epoch, self._attempts = summary.epoch, summary.state.attempts
-        self._log = lock.folder_of(store.root, sleeper.run) / background.LOG
+        self._log = store.local.supervisor_log(sleeper.run)
         self._until_s = time.monotonic() + START_LIMIT_S
         self._said_from = background.room_in(self._log)
         words = background.ourselves("resume", sleeper.run, "--woken", "--store", store.url)

@@ -15,6 +15,7 @@ from pathlib import Path
 from outlast.processes import proc, spawn
 from outlast.processes.signals import Got, Signals, sender
 from outlast.processes.tty import Terminal
+from outlast.store.local import Local
 from outlast.supervisor.guardian import lock
 from outlast.supervisor.guardian.link import GuardianMessage, Link, pair
 from outlast.supervisor.guardian.signals import is_shutdown
@@ -85,7 +86,7 @@ class _Guardian:
         if told.what == "claimed":
             self._charge = told
             if self._lock is None:
-                self._lock = lock.take(Path(told.root), told.run, self._supervisor)
+                self._lock = lock.take(Local(Path(told.root)), told.run, self._supervisor)
             self._link.say(GuardianMessage(what="guarded"))
         elif told.what == "signal":
             self._ask(told)
@@ -144,7 +145,7 @@ class _Guardian:
     def _after(self, status: int) -> int:
         if os.WIFEXITED(status):
             if self._charge is not None and self._has_left_word:  # it put on record what it did
-                lock.forget_note(Path(self._charge.root), self._charge.run)
+                lock.forget_note(Local(Path(self._charge.root)), self._charge.run)
             return os.WEXITSTATUS(status)
         number = os.WTERMSIG(status)
         if self._terminal is not None:

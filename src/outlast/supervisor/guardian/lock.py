@@ -14,10 +14,9 @@ import msgspec
 
 from outlast.processes import proc, reap
 from outlast.store import locks
+from outlast.store.local import Local
 from outlast.supervisor.guardian.link import GuardianMessage
 
-LOCK = "guardian.lock"
-NOTE = "guardian.json"
 GRACE_S = 3.0
 WAIT_S = 15.0
 SAVE_S = 60.0
@@ -41,16 +40,11 @@ def monotonic_s() -> float:
     return time.monotonic()
 
 
-def folder_of(root: Path, run: str) -> Path:
-    """The folder of a run beside its lock: logs, state file, socket."""
-    return root / "runs" / run
-
-
-def take(root: Path, run: str, supervisor: int) -> int:
+def take(local: Local, run: str, supervisor: int) -> int:
     """Hold the guardian's lock as long as this process lives. It says who has it, and who is guarded."""
-    folder = folder_of(root, run)
-    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-    fd = os.open(folder / LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    path = local.guardian_lock(run)
+    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     fcntl.flock(fd, fcntl.LOCK_EX)
     os.ftruncate(fd, 0)
     words = (str(word) for pid in (os.getpid(), supervisor) for word in (pid, locks.start_ticks(pid)))
@@ -58,11 +52,10 @@ def take(root: Path, run: str, supervisor: int) -> int:
     return fd
 
 
-def wait_for_other(root: Path, run: str, *, mine: int) -> None:
+def wait_for_other(local: Local, run: str, *, mine: int) -> None:
     """Until no guardian of an earlier attempt works. One that takes too long is killed: its work is done here."""
-    path = folder_of(root, run) / LOCK
     with contextlib.suppress(FileNotFoundError):
-        fd = os.open(path, os.O_RDWR | os.O_CLOEXEC)
+        fd = os.open(local.guardian_lock(run), os.O_RDWR | os.O_CLOEXEC)
         try:
             until_s = time.monotonic() + WAIT_S
             while not _is_free(fd) and owner(fd)[0] != mine:
@@ -147,7 +140,7 @@ def clean_up(
 
 def leave(note: GuardianNote, charge: GuardianMessage) -> None:
     """Leave word, durable and in one step: a later start may be that at the next boot."""
-    path = folder_of(Path(charge.root), charge.run) / NOTE
+    path = Local(Path(charge.root)).guardian_note(charge.run)
     with contextlib.suppress(OSError), open(path.with_suffix(".part"), "wb") as file:
         file.write(msgspec.json.encode(note))
         file.flush()
@@ -155,16 +148,16 @@ def leave(note: GuardianNote, charge: GuardianMessage) -> None:
         os.replace(file.name, path)
 
 
-def noted(root: Path, run: str) -> GuardianNote | None:
+def noted(local: Local, run: str) -> GuardianNote | None:
     """What the guardian of an attempt left word of, until the next one takes it up."""
     with contextlib.suppress(OSError, msgspec.MsgspecError):
-        return msgspec.json.decode((folder_of(root, run) / NOTE).read_bytes(), type=GuardianNote)
+        return msgspec.json.decode(local.guardian_note(run).read_bytes(), type=GuardianNote)
     return None
 
 
-def forget_note(root: Path, run: str) -> None:
+def forget_note(local: Local, run: str) -> None:
     """It is on record."""
-    (folder_of(root, run) / NOTE).unlink(missing_ok=True)
+    local.guardian_note(run).unlink(missing_ok=True)
 
 
 # -- Who looks after a run now: its guardian, by the lock that only a living one holds, and the supervisor below it.
@@ -177,10 +170,10 @@ class Watcher(msgspec.Struct, frozen=True):
     supervisor: int
 
 
-def of(root: Path, run: str) -> Watcher | None:
+def of(local: Local, run: str) -> Watcher | None:
     """Who looks after a run; None where nobody does."""
     try:
-        fd = os.open(folder_of(root, run) / LOCK, os.O_RDONLY | os.O_CLOEXEC)
+        fd = os.open(local.guardian_lock(run), os.O_RDONLY | os.O_CLOEXEC)
     except OSError:
         return None
     try:

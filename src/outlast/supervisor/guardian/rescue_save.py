@@ -9,6 +9,7 @@ import msgspec
 from outlast import settings
 from outlast.core.values import shorten
 from outlast.errors import OutlastError
+from outlast.store.local import Local
 from outlast.supervisor.guardian.link import GuardianMessage
 from outlast.workspace.capture.saver import Saver
 from outlast.workspace.rules import Limits
@@ -25,7 +26,7 @@ def main(words: list[str]) -> int:
     settings.tolerate(lambda error: None)
     found = settings.load(folder)
     limits = Limits(found["save_big_file_bytes"], found["save_folder_files"], found["save_folder_bytes"])
-    saver = Saver(folder, Path(charge.root), limits=limits, shadow=found["save_where"] == "shadow")
+    saver = Saver(folder, Local(Path(charge.root)), limits=limits, shadow=found["save_where"] == "shadow")
     purpose = Purpose(
         kind="emergency",
         run=charge.run,

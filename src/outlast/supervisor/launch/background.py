@@ -13,7 +13,7 @@ import msgspec
 
 from outlast import settings
 from outlast.store import durable
-from outlast.supervisor.guardian import lock
+from outlast.store.local import Local
 from outlast.supervisor.launch import environment
 
 TELL = "OUTLAST_TELL_FD"
@@ -29,9 +29,9 @@ class Begun(msgspec.Struct, frozen=True, kw_only=True):
     said: str = ""
 
 
-def start(words: Sequence[str], root: Path, cwd: Path) -> Begun:
+def start(words: Sequence[str], local: Local, cwd: Path) -> Begun:
     """Start it, and wait until its command runs or it has ended. What it says from then on is beside the run's logs."""
-    log = root / "runs" / f"detached-{os.getpid()}-{time.time_ns()}.log"
+    log = local.detached_log()
     ours, theirs = os.pipe()
     try:
         command = ["env", f"{TELL}={theirs}", *ourselves(*words)]
@@ -48,7 +48,7 @@ def start(words: Sequence[str], root: Path, cwd: Path) -> Begun:
                 break
     if data.endswith(b"\n"):
         begun = msgspec.json.decode(data, type=Begun)
-        _keep(log, lock.folder_of(root, begun.run) / LOG)
+        _keep(log, local.supervisor_log(begun.run))
         return begun
     code = process.wait()
     said = log.read_text(errors="replace")
@@ -79,7 +79,6 @@ def telling() -> Callable[[str, str], None]:
 
 # -- Starting a command of ours that nobody waits for: a session of its own, no terminal, its words in a file.
 
-LOG = "supervisor.log"
 LOG_BYTES_MAX = 256 << 10  # what is in it at the next start; one earlier file of words is kept beside it
 APART = "OUTLAST_APART"  # set for what nobody watches: there is nobody to pass output on to
 _OF_AN_ATTEMPT = {

@@ -1,10 +1,6 @@
 """The environment that agents get, and hooks, shims and child runs read."""
 
-import hashlib
-import os
-import tempfile
 from collections.abc import Mapping
-from pathlib import Path
 
 RUN = "OUTLAST_RUN"
 TASK = "OUTLAST_TASK"
@@ -14,7 +10,6 @@ STORE = "OUTLAST_STORE"
 BUDGET_FILE = "OUTLAST_BUDGET_FILE"
 CONTEXT_FILE = "OUTLAST_CONTEXT_FILE"
 CALL = "OUTLAST_CALL"  # which call of a script a process was started for
-SOCKET_BYTES_MAX = 100
 
 
 def attempt_mark(run: str, epoch: int) -> str:
@@ -45,15 +40,3 @@ def with_git_settings(variables: Mapping[str, str]) -> dict[str, str]:
         f"GIT_CONFIG_KEY_{count}": "core.fsync",
         f"GIT_CONFIG_VALUE_{count}": "all",
     }
-
-
-def socket_path(folder: Path) -> Path:
-    """Where a run's socket lies: in its folder, or, where that name is too long for one, in a short private place."""
-    path = folder / "socket"
-    if len(os.fsencode(path)) <= SOCKET_BYTES_MAX:
-        return path
-    short = Path(tempfile.gettempdir()) / f"outlast-{os.getuid()}"
-    short.mkdir(mode=0o700, exist_ok=True)
-    if short.stat().st_uid != os.getuid() or short.stat().st_mode & 0o077:
-        short = Path(tempfile.mkdtemp(prefix="outlast-"))
-    return short / hashlib.blake2b(os.fsencode(folder), digest_size=10).hexdigest()

@@ -20,7 +20,7 @@ from outlast.supervisor.attempt.processes import AttemptProcesses
 from outlast.supervisor.attempt.stop import Stopper
 from outlast.supervisor.beat_in_flight import BeatInFlight
 from outlast.supervisor.guardian.signals import Signalled, StopSignals
-from outlast.supervisor.launch import background, environment
+from outlast.supervisor.launch import environment
 from outlast.supervisor.person import Person
 from outlast.supervisor.script.pid_watch import Script
 from outlast.supervisor.socket import pipe
@@ -56,7 +56,7 @@ class Keeper:
                 with self._served() as (scripts, server):
                     self.beat_ended()
                     on_ready(self._welcome(scripts, server), self._variables(), tuple(self._said))
-                    is_ready, self._log = True, self._place.folder / background.LOG
+                    is_ready, self._log = True, run.journal.store.local.supervisor_log(run.id)
                     stopper = Stopper(run, server, self._processes, self._person)
                     self._watch(server, stopper)
                     self._after(scripts, server, stopper)
@@ -76,7 +76,7 @@ class Keeper:
         run = self._run
         self._on_run(run.id)
         self._place.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        self._script.record(run.journal.store.root, run.id)
+        self._script.record(run.journal.store.local, run.id)
         spare = {self._script.pid, *(there.pid for there in proc.ancestors(self._script.pid))}
         before.stop_earlier(run, self._person.say, spare=spare)
 
@@ -158,7 +158,7 @@ class Keeper:
         """The projection for people and scripts shows how far the script is."""
         run = self._run
         branch = state_file.branch_in(run.folder) if run.terms.workspace else ""
-        state_file.write(run.journal.store.root, state_file.of(run.state, run.state.status, branch=branch))
+        state_file.write(run.journal.store.local, state_file.of(run.state, run.state.status, branch=branch))
 
     def _say(self, text: str) -> None:
         """On the script's standard error while that waits for us, later in a file: the terminal is the script's."""

@@ -12,8 +12,7 @@ from outlast.errors import OutlastError, RunRefused, WorkspaceRefused
 from outlast.runs.engine import stores
 from outlast.runs.opening.entry import terms_of
 from outlast.runs.opening.terms import Terms
-from outlast.store.protocol import Where
-from outlast.store.sqlite.store import SqliteStore
+from outlast.store.protocol import Store, Where
 from outlast.supervisor.guardian import workspace_lock
 from outlast.supervisor.guardian.link import Link, pair
 from outlast.supervisor.guardian.signals import StopSignals
@@ -57,14 +56,14 @@ def _kept(asked: KeeperRequest, script: Script, ears: StopSignals, answer: Binar
                 with _alone(store, terms) as name:
                     return Keeper(supervised_run(terms), script, ears, name).carry(ready)
             except RunRefused:
-                if not pid_watch.wait_until_left(store.root, _in_the_way(store, terms)):
+                if not pid_watch.wait_until_left(store.local, _in_the_way(store, terms)):
                     raise
     finally:
         stores.give_back(store)
 
 
 @contextlib.contextmanager
-def _alone(store: SqliteStore, terms: Terms) -> Iterator[Callable[[str], None]]:
+def _alone(store: Store, terms: Terms) -> Iterator[Callable[[str], None]]:
     """In the workspace alone, before there is a run: one that is refused leaves none. What is given names the run."""
     if not terms.workspace:
         yield _unnamed
@@ -73,7 +72,7 @@ def _alone(store: SqliteStore, terms: Terms) -> Iterator[Callable[[str], None]]:
     run = known[0].run if known and not terms.again else "(new)"
     folder = Path(terms.workspace)
     with workspace_lock.occupied(
-        Saver(folder, store.root).private, folder, run, terms.task, "script"
+        Saver(folder, store.local).private, folder, run, terms.task, "script"
     ) as name:
         yield name
 
@@ -82,7 +81,7 @@ def _unnamed(_: str) -> None:
     """No workspace is told which run it is."""
 
 
-def _terms(asked: KeeperRequest, store: SqliteStore) -> Terms:
+def _terms(asked: KeeperRequest, store: Store) -> Terms:
     """The run as `outlast run` would choose it from here; a new one if the last one has come to its end."""
     cwd = Path(asked.cwd)
     folder: Path | None = workspace_around(cwd)
@@ -95,13 +94,13 @@ def _terms(asked: KeeperRequest, store: SqliteStore) -> Terms:
     return msgspec.structs.replace(terms, again=bool(known) and known[0].state.status in _AGAIN)
 
 
-def _in_the_way(store: SqliteStore, terms: Terms) -> list[str]:
+def _in_the_way(store: Store, terms: Terms) -> list[str]:
     """Whose keeper may be in the way: that of the task's last run, or of the last one in the workspace."""
     runs = [
         item.run for item in store.list(Where(task=terms.task, project=terms.project, parent=""), limit=1)
     ]
     if terms.workspace:
-        runs.append(workspace_lock.occupant(Saver(Path(terms.workspace), store.root).private))
+        runs.append(workspace_lock.occupant(Saver(Path(terms.workspace), store.local).private))
     return [run for run in runs if run]
 
 

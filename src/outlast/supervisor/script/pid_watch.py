@@ -13,10 +13,9 @@ import msgspec
 from outlast.errors import AgentStopped
 from outlast.processes import cause_of_death
 from outlast.store import locks
-from outlast.supervisor.guardian import lock
+from outlast.store.local import Local
 from outlast.supervisor.socket.wire import Note
 
-FILE = "keeper.json"
 SHUTDOWN = "/run/nologin"
 LEAVING_S = 30.0  # how long a keeper may take to record that its script is gone
 _LOOK_EVERY_S = 0.05
@@ -46,19 +45,19 @@ def _is_zombie(pid: int) -> bool:
     return True
 
 
-def pair_of(root: Path, run: str) -> Pair | None:
+def pair_of(local: Local, run: str) -> Pair | None:
     """Who keeps, or kept, a run; None where no keeper ever did."""
     with contextlib.suppress(OSError, msgspec.MsgspecError):
-        return msgspec.json.decode((lock.folder_of(root, run) / FILE).read_bytes(), type=Pair)
+        return msgspec.json.decode(local.keeper_note(run).read_bytes(), type=Pair)
     return None
 
 
-def wait_until_left(root: Path, runs: Iterable[str]) -> bool:
+def wait_until_left(local: Local, runs: Iterable[str]) -> bool:
     """Wait while keepers of these runs only put their scripts' ends on record; whether there was anything to wait for."""
     until_s = time.monotonic() + LEAVING_S
     waited = False
     for run in runs:
-        while (there := pair_of(root, run)) is not None and there.is_leaving and time.monotonic() < until_s:
+        while (there := pair_of(local, run)) is not None and there.is_leaving and time.monotonic() < until_s:
             waited = True
             time.sleep(_LOOK_EVERY_S)
     return waited
@@ -81,10 +80,10 @@ class Script:
     def is_gone(self) -> bool:
         return bool(select.select([self._fd], [], [], 0)[0])
 
-    def record(self, root: Path, run: str) -> None:
+    def record(self, local: Local, run: str) -> None:
         """Leave word for later starts of who keeps whom."""
         pair = Pair(os.getpid(), locks.start_ticks(os.getpid()), self.pid, self.ticks)
-        (lock.folder_of(root, run) / FILE).write_bytes(msgspec.json.encode(pair))
+        local.keeper_note(run).write_bytes(msgspec.json.encode(pair))
 
     def take(self, note: Note) -> str:
         """Take in what a shell told; the signal, if one interrupted this very script just now."""

@@ -6,11 +6,9 @@ run, not only in the beat in flight. A step that ends ends a beat too, unless an
 
 import base64
 import contextlib
-import os
 import threading
 import time
 from collections.abc import Callable, Iterator
-from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -29,6 +27,7 @@ from outlast.errors import (
 )
 from outlast.probes import CannotTell, Happened
 from outlast.runs.engine.steps import append
+from outlast.store.local import Local
 from outlast.supervisor.beat_in_flight import ENDS_ATTEMPT, BeatInFlight
 from outlast.supervisor.lifecycle import Lifecycle
 from outlast.supervisor.socket.wire import Output
@@ -115,7 +114,7 @@ class ScriptCalls:
         if failure is not None:
             raise OutlastError(f"the attempt ends: {failure}", hint=failure.hint)
         store = self._run.journal.store
-        if store.low or _room_bytes(store.root) < ROOM_MIN_BYTES:
+        if store.low or not _has_room(store.local):
             raise self._beats.no_room()
 
     def step(
@@ -351,13 +350,12 @@ def _digest(words: tuple[str, ...]) -> str:
     return digest(msgspec.json.encode(words))
 
 
-def _room_bytes(folder: Path) -> int:
-    """How much can still be written there; where nobody can tell, enough."""
+def _has_room(local: Local) -> bool:
+    """Whether enough can still be written there, or nobody can tell."""
     try:
-        found = os.statvfs(folder)
+        return local.room_bytes() >= ROOM_MIN_BYTES
     except OSError:
-        return ROOM_MIN_BYTES
-    return found.f_bavail * found.f_frsize
+        return True
 
 
 def _plain(output: Output) -> dict[str, Any]:

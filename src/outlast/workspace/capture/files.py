@@ -6,7 +6,6 @@ import os
 import stat
 import time
 from collections.abc import Callable, Iterable
-from pathlib import Path
 
 from outlast.workspace import leftovers, rules
 from outlast.workspace.capture import stat_cache
@@ -360,8 +359,3 @@ def files_below(root: bytes, folder: bytes, skip: Callable[[bytes], bool]) -> li
             else:
                 found.append(path)
     return found
-
-
-def place_of(folder: Path) -> str:
-    """A short stable name for a folder, for what is kept about it."""
-    return hashlib.blake2b(os.fsencode(folder), digest_size=10).hexdigest()

@@ -13,9 +13,10 @@ from pathlib import Path
 
 from outlast.errors import SaveFailed
 from outlast.store import durable, locks
+from outlast.store.local import Local
 from outlast.workspace import leftovers, lock as workspace_lock, repo, rules
 from outlast.workspace.capture import refresh_index, stat_cache
-from outlast.workspace.capture.files import Deadline, place_of
+from outlast.workspace.capture.files import Deadline
 from outlast.workspace.capture.hints import Hinting, folders_of
 from outlast.workspace.capture.private_index import Base
 from outlast.workspace.capture.save import SaveInProgress
@@ -33,12 +34,12 @@ class Saver:
     """Saves one folder. One at a time: a lock in the private folder keeps others out."""
 
     def __init__(
-        self, folder: Path, state: Path, *, limits: rules.Limits | None = None, shadow: bool = False
+        self, folder: Path, local: Local, *, limits: rules.Limits | None = None, shadow: bool = False
     ) -> None:
         self.folder = Path(os.path.realpath(folder))
         if os.path.lexists(self.folder):
             repo.refuse(self.folder)
-        self.private = Path(os.path.abspath(state)) / "workspaces" / place_of(self.folder)
+        self.private = local.private_of(self.folder)
         with _translated(self.folder):
             durable.make_folder(self.private)
             _note(self.private / "folder", os.fsencode(self.folder) + b"\n")

@@ -13,8 +13,8 @@ from typing import NamedTuple
 from outlast import faults
 from outlast.errors import SaveFailed, WorkspaceMoved, WorkspaceRefused
 from outlast.store import durable
+from outlast.store.local import place_of
 from outlast.workspace import repo, saves
-from outlast.workspace.capture.files import place_of
 from outlast.workspace.capture.saver import Saver
 from outlast.workspace.capture.special import permissions
 from outlast.workspace.git import command, objects, refs

@@ -10,8 +10,9 @@ from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 
 from outlast.errors import SaveDamaged, SaveFailed
+from outlast.store.local import place_of
 from outlast.workspace import saves
-from outlast.workspace.capture.files import CLOSED, place_of
+from outlast.workspace.capture.files import CLOSED
 from outlast.workspace.capture.saver import Saver
 from outlast.workspace.capture.special import secrets
 from outlast.workspace.git import command, objects, trees

@@ -12,9 +12,10 @@ from pathlib import Path
 
 from outlast.errors import SaveFailed
 from outlast.store.durable import read_plain
+from outlast.store.local import place_of
 from outlast.workspace import rules
 from outlast.workspace.capture import stat_cache
-from outlast.workspace.capture.files import TRIES, Deadline, Findings, files_below, place_of
+from outlast.workspace.capture.files import TRIES, Deadline, Findings, files_below
 from outlast.workspace.capture.private_index import Base, Look
 from outlast.workspace.git import command, objects
 from outlast.workspace.git.packs import Moving, PackWriter, Unreadable

@@ -1,0 +1,402 @@
+"""The shelf of a SQLite store: small documents in files beside the database, each changed under an flock.
+
+A wall is a file in `walls`, all under one lock; the pools are one file of all projects; what was pressed is a file of
+lines each in `pressed`, which is its own lock.
+"""
+
+import contextlib
+import fcntl
+import os
+import re
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import NoReturn, Protocol
+
+import msgspec
+
+from outlast.errors import StoreBusy, StoreCorrupt, StoreError
+from outlast.store import durable
+from outlast.store.protocol import SHELF_BYTES_MAX, Document, ShelfKind
+
+_LOOK_EVERY_S = 0.02
+_NAME = re.compile(r"[A-Za-z0-9._@+-]{1,200}")
+_FOLDERS: dict[ShelfKind, tuple[str, str]] = {"walls": ("walls", ".json"), "pressed": ("pressed", ".jsonl")}
+
+
+def folder_of(root: Path, kind: ShelfKind) -> Path | None:
+    """The folder that documents of a kind lie in, each in a file of its own; None where they share one."""
+    return root / _FOLDERS[kind][0] if kind in _FOLDERS else None
+
+
+class FileShelf:
+    """The documents of one store's folder."""
+
+    def __init__(self, root: Path) -> None:
+        self._kinds: dict[ShelfKind, _Kind] = {
+            "walls": _Files(root, "walls"),
+            "pools": _OneFile(root / "pools.json"),
+            "pressed": _Lines(root, "pressed"),
+        }
+
+    def get(self, kind: ShelfKind, name: str) -> bytes | None:
+        """The document; None where there is none."""
+        return self._kinds[kind].get(name)
+
+    def settled(self, kind: ShelfKind, name: str) -> bytes | None:
+        """The document, if nobody holds it; None where there is none or somebody does."""
+        return self._kinds[kind].settled(name)
+
+    def change(
+        self, kind: ShelfKind, name: str, change: Callable[[bytes | None], bytes | None]
+    ) -> bytes | None:
+        """What becomes of the document; durable when it returns."""
+        with self.hold(kind, name) as held:
+            before = held.get()
+            after = change(before)
+            if after != before:
+                held.put(after)
+            return after
+
+    @contextlib.contextmanager
+    def hold(self, kind: ShelfKind, name: str, *, wait_s: float | None = None) -> Iterator[Document]:
+        """The document, ours alone until the end. Raises StoreBusy where it stays somebody else's."""
+        with self._kinds[kind].hold(name, None if wait_s is None else time.monotonic() + wait_s) as held:
+            yield held
+
+    def every(self, kind: ShelfKind) -> Iterator[tuple[str, bytes]]:
+        """All documents of a kind, by name."""
+        yield from self._kinds[kind].every()
+
+    def sweep(self, kind: ShelfKind, *, newest: int, older_than_s: float) -> int:
+        """Let go of documents beyond the `newest`, and of old ones; of none that is held. How many."""
+        return self._kinds[kind].sweep(newest, older_than_s)
+
+
+class _Kind(Protocol):
+    """How documents of one kind lie in files."""
+
+    def get(self, name: str) -> bytes | None: ...
+    def settled(self, name: str) -> bytes | None: ...
+    def hold(self, name: str, until_s: float | None) -> contextlib.AbstractContextManager[Document]: ...
+    def every(self) -> Iterator[tuple[str, bytes]]: ...
+    def sweep(self, newest: int, older_than_s: float) -> int: ...
+
+
+class _Files:
+    """A file for each, replaced whole. One lock for all of the kind lies beside the folder."""
+
+    def __init__(self, root: Path, kind: ShelfKind) -> None:
+        name, self._suffix = _FOLDERS[kind]
+        self._folder, self._lock = root / name, root / f"{name}.lock"
+
+    def get(self, name: str) -> bytes | None:
+        return _read(self._path(name))
+
+    def settled(self, name: str) -> bytes | None:
+        return self.get(name) if _is_free(self._lock) else None
+
+    @contextlib.contextmanager
+    def hold(self, name: str, until_s: float | None) -> Iterator[Document]:
+        with locked(self._lock, until_s):
+            yield _HeldFile(self._path(name))
+
+    def every(self) -> Iterator[tuple[str, bytes]]:
+        for path in sorted(self._folder.glob(f"*{self._suffix}")):
+            data = _read(path)
+            if data is not None:
+                yield path.name.removesuffix(self._suffix), data
+
+    def sweep(self, newest: int, older_than_s: float) -> int:
+        with locked(self._lock, None):
+            gone = _old(self._folder, newest, older_than_s)
+            for path in gone:
+                path.unlink(missing_ok=True)
+            return len(gone)
+
+    def _path(self, name: str) -> Path:
+        return self._folder / f"{_checked(name)}{self._suffix}"
+
+
+class _HeldFile:
+    """A document that is a whole file."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+
+    def get(self) -> bytes | None:
+        return _read(self._path)
+
+    def put(self, data: bytes | None, *, room: int = 0) -> None:
+        with _told(self._path):
+            if data is not None:
+                _make(self._path.parent)
+                durable.write_durably(self._path, data)
+            elif self._path.exists():
+                self._path.unlink()
+                durable.sync_folder(self._path.parent)
+
+
+class _OneFile:
+    """All documents of the kind in one file, by name; each is JSON itself."""
+
+    def __init__(self, path: Path) -> None:
+        self._path, self._lock = path, path.with_name(f".{path.name}.lock")
+
+    def get(self, name: str) -> bytes | None:
+        found = self._all().get(name)
+        return None if found is None else bytes(found)
+
+    def settled(self, name: str) -> bytes | None:
+        return self.get(name) if _is_free(self._lock) else None
+
+    @contextlib.contextmanager
+    def hold(self, name: str, until_s: float | None) -> Iterator[Document]:
+        with locked(self._lock, until_s):
+            yield _HeldEntry(self, name)
+
+    def every(self) -> Iterator[tuple[str, bytes]]:
+        yield from sorted((name, bytes(raw)) for name, raw in self._all().items())
+
+    def sweep(self, newest: int, older_than_s: float) -> int:
+        raise AssertionError("documents that share a file have no age")
+
+    def put(self, name: str, data: bytes | None) -> None:
+        """With the lock held."""
+        kept = self._all()
+        kept.pop(name, None)
+        if data is not None:
+            kept[name] = msgspec.Raw(data)
+        with _told(self._path):
+            durable.write_durably(self._path, msgspec.json.encode(kept))
+
+    def _all(self) -> dict[str, msgspec.Raw]:
+        data = _read(self._path, limit=SHELF_BYTES_MAX << 6)
+        try:
+            return {} if data is None else msgspec.json.decode(data, type=dict[str, msgspec.Raw])
+        except msgspec.MsgspecError as error:
+            raise StoreCorrupt(f"{self._path} cannot be read: {error}", hint="move it away") from error
+
+
+class _HeldEntry:
+    """A document that is an entry of the file of all."""
+
+    def __init__(self, file: _OneFile, name: str) -> None:
+        self._file, self._name = file, name
+
+    def get(self) -> bytes | None:
+        return self._file.get(self._name)
+
+    def put(self, data: bytes | None, *, room: int = 0) -> None:
+        self._file.put(self._name, data)
+
+
+class _Lines:
+    """A file of lines for each, which is only added to, and is its own lock. What has no end of a line is no line yet."""
+
+    def __init__(self, root: Path, kind: ShelfKind) -> None:
+        name, self._suffix = _FOLDERS[kind]
+        self._folder = root / name
+
+    def get(self, name: str) -> bytes | None:
+        return _whole(_read(self._path(name)))
+
+    def settled(self, name: str) -> bytes | None:
+        path = self._path(name)
+        try:
+            fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
+        except FileNotFoundError:
+            return None
+        except OSError as error:
+            _tell(path, error)
+        try:
+            fcntl.flock(fd, fcntl.LOCK_SH | fcntl.LOCK_NB)
+            return _whole(os.pread(fd, SHELF_BYTES_MAX, 0))
+        except BlockingIOError:
+            return None
+        finally:
+            os.close(fd)
+
+    @contextlib.contextmanager
+    def hold(self, name: str, until_s: float | None) -> Iterator[Document]:
+        path = self._path(name)
+        with _told(path):
+            _make(self._folder)
+        with _named(path, until_s) as fd:
+            held = _HeldLines(path, fd)
+            try:
+                yield held
+            finally:
+                if held.get() is None:  # a name without a document is nothing to anybody
+                    path.unlink(missing_ok=True)
+
+    def every(self) -> Iterator[tuple[str, bytes]]:
+        for path in sorted(self._folder.glob(f"*{self._suffix}")):
+            data = _whole(_read(path))
+            if data is not None:
+                yield path.name.removesuffix(self._suffix), data
+
+    def sweep(self, newest: int, older_than_s: float) -> int:
+        removed = 0
+        with _told(self._folder):
+            gone = _old(self._folder, newest, older_than_s)
+        for path in gone:
+            with contextlib.suppress(StoreError), _named(path, 0.0):
+                path.unlink(missing_ok=True)
+                removed += 1
+        return removed
+
+    def _path(self, name: str) -> Path:
+        return self._folder / f"{_checked(name)}{self._suffix}"
+
+
+class _HeldLines:
+    """A document that is the lines of a file, written in place: the lock is on the file, and room is kept in it.
+
+    Killed in the midst of it there are fewer lines, each of them whole.
+    """
+
+    def __init__(self, path: Path, fd: int) -> None:
+        self._path, self._fd = path, fd
+
+    def get(self) -> bytes | None:
+        with _told(self._path):
+            return _whole(os.pread(self._fd, SHELF_BYTES_MAX, 0))
+
+    def put(self, data: bytes | None, *, room: int = 0) -> None:
+        before = self.get() or b""
+        with _told(self._path):
+            if data is None:  # its name goes when it is let go of
+                os.ftruncate(self._fd, 0)
+                os.fsync(self._fd)
+                return
+            assert data.endswith(b"\n"), "it is lines"
+            at = len(before) if data.startswith(before) else 0
+            if not at:
+                os.ftruncate(self._fd, 0)
+            try:
+                self._write(data, at, room)  # into the room that was kept
+            except OSError:
+                os.ftruncate(self._fd, at)
+                raise
+            if not before:
+                durable.sync_folder(self._path.parent)
+
+    def _write(self, data: bytes, at: int, room: int) -> None:
+        while at < len(data):
+            at += os.pwrite(self._fd, data[at:], at)
+        os.ftruncate(self._fd, len(data))
+        if room:
+            os.posix_fallocate(self._fd, len(data), room)
+        os.fsync(self._fd)
+
+
+# -- files and locks ---------------------------------------------------------------------------------------------
+
+
+def _read(path: Path, *, limit: int = SHELF_BYTES_MAX) -> bytes | None:
+    try:
+        with path.open("rb") as file:
+            return file.read(limit)
+    except FileNotFoundError:
+        return None
+    except OSError as error:
+        _tell(path, error)
+
+
+def _whole(data: bytes | None) -> bytes | None:
+    """The whole lines; None where there is none. Room that is kept after them is no line."""
+    return (data[: data.rfind(b"\n") + 1] if data else b"") or None
+
+
+def _checked(name: str) -> str:
+    assert _NAME.fullmatch(name), f"{name!r:.80} is no name of a document"
+    return name
+
+
+def _make(folder: Path) -> None:
+    """Only ever inside the store: one that was deleted under this process is not made again in part."""
+    try:
+        folder.mkdir(mode=0o700)
+    except FileExistsError:
+        return
+    durable.sync_folder(folder.parent)
+
+
+def _old(folder: Path, newest: int, older_than_s: float) -> list[Path]:
+    """Files beyond the newest so many, and those not written for so long."""
+    found = []
+    with contextlib.suppress(FileNotFoundError), os.scandir(folder) as entries:
+        for entry in entries:
+            with contextlib.suppress(FileNotFoundError):
+                found.append((entry.stat(follow_symlinks=False).st_mtime, entry.path))
+    found.sort(reverse=True)
+    since = time.time() - older_than_s
+    kept = [each for each in found[:newest] if each[0] >= since]
+    return [Path(path) for _, path in found[len(kept) :]]
+
+
+@contextlib.contextmanager
+def _named(path: Path, until_s: float | None) -> Iterator[int]:
+    """A file that is its own lock, made if it is not there, ours until the end.
+
+    Whoever takes its name away holds it: who waited for it meanwhile begins anew.
+    """
+    while True:
+        with locked(path, until_s, flags=os.O_NOFOLLOW) as fd:
+            if os.fstat(fd).st_nlink:
+                yield fd
+                return
+
+
+@contextlib.contextmanager
+def locked(path: Path, until_s: float | None, *, flags: int = 0) -> Iterator[int]:
+    """A locked file, made if it is not there. Raises StoreBusy where it stays somebody else's."""
+    with _told(path):
+        fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | flags, 0o600)
+    try:
+        if until_s is None:
+            fcntl.flock(fd, fcntl.LOCK_EX)
+        while until_s is not None and not _try(fd):
+            if time.monotonic() >= until_s:
+                raise StoreBusy(f"another process holds {path}", hint="ask again in a moment")
+            time.sleep(_LOOK_EVERY_S)
+        yield fd
+    finally:
+        os.close(fd)
+
+
+def _try(fd: int) -> bool:
+    try:
+        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
+
+
+def _is_free(path: Path) -> bool:
+    """Whether nobody holds a lock; looking makes nothing."""
+    try:
+        fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    except OSError:
+        return True
+    try:
+        fcntl.flock(fd, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    finally:
+        os.close(fd)
+    return True
+
+
+@contextlib.contextmanager
+def _told(path: Path) -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        _tell(path, error)
+
+
+def _tell(path: Path, error: OSError) -> NoReturn:
+    why = f"{path}: {error.strerror or error}"
+    raise StoreError(why, hint=f"see that {path.parent} can be written") from error
