@@ -35,7 +35,7 @@ MUTANTS = (
     ),
     Mutant(
         "a hook's client that does not know what the user named",
-        "supervisor/agent/outside.py",
+        "supervisor/agent/calls/outward.py",
         "    classes = (str(own),) if own.exists() else ()\n",
         "    classes = ()\n",
         (f"{MINDING}::test_without_a_supervisor_what_the_user_named_is_denied_as_well",),
@@ -70,7 +70,7 @@ MUTANTS = (
     ),
     Mutant(
         "another call under the id of one under way",
-        "supervisor/agent/calls.py",
+        "supervisor/agent/calls/calls.py",
         "            if {each.signature for each in record.outward} <= set(opened.recorded):\n",
         "            if True:\n",
         (f"{MINDING}::test_the_id_of_a_call_under_way_lets_no_other_one_through",),
@@ -87,56 +87,56 @@ MUTANTS = (
     ),
     Mutant(
         "a call in doubt that is not held",
-        "supervisor/agent/repeated_calls.py",
+        "supervisor/agent/calls/repeats.py",
         '                if open_now[known].state == "in_doubt":\n',
         "                if False:\n",
         (f"{MINDING}::test_the_signature_of_a_call_in_doubt_is_held_whatever_its_flags_and_words[claude]",),
     ),
     Mutant(
         "a call in doubt that is known by its words",
-        "supervisor/agent/repeated_calls.py",
+        "supervisor/agent/calls/repeats.py",
         "            same = [each.signature for each in told.outward if each.signature in signatures]\n",
         "            same = [each.signature for each in told.outward if each.words in signatures]\n",
         (f"{MINDING}::test_the_signature_of_a_call_in_doubt_is_held_whatever_its_flags_and_words[claude]",),
     ),
     Mutant(
         "what is known of a call, never told",
-        "supervisor/agent/repeated_calls.py",
+        "supervisor/agent/calls/repeats.py",
         "                answer = self._found(known, same[0], record, sure=all(each.sure for each in told.outward))\n",
         '                answer = ""\n',
         (f"{MINDING}::test_what_is_known_of_it_is_answered_once_and_then_it_is_another_call[claude]",),
     ),
     Mutant(
         "what is known of a call, told for ever",
-        "supervisor/agent/repeated_calls.py",
+        "supervisor/agent/calls/repeats.py",
         "            elif known not in self._answered:\n",
         "            else:\n",
         (f"{MINDING}::test_what_is_known_of_it_is_answered_once_and_then_it_is_another_call[claude]",),
     ),
     Mutant(
         "that it was told, forgotten by the next attempt",
-        "supervisor/agent/repeated_calls.py",
+        "supervisor/agent/calls/repeats.py",
         "            self._answered.add(told.answered)\n",
         "            pass\n",
         (f"{MINDING}::test_that_it_was_answered_is_remembered_by_the_next_attempt",),
     ),
     Mutant(
         "what a script did, forgotten with the call around it",
-        "supervisor/agent/calls.py",
+        "supervisor/agent/calls/calls.py",
         "                if code != 0 or not self._is_below(opened):\n",
         "                if True:\n",
         (f"{SHIMMED}::test_what_a_script_did_before_its_call_was_cut_off_is_told_and_not_done_again",),
     ),
     Mutant(
         "what only a shim saw, forgotten",
-        "supervisor/agent/repeated_calls.py",
+        "supervisor/agent/calls/repeats.py",
         "        self._read_alone()\n",
         "        pass\n",
         (f"{SHIMMED}::test_of_an_agent_that_only_shims_see_what_it_did_is_answered_once",),
     ),
     Mutant(
         "a server's refusal, taken for done",
-        "supervisor/agent/calls.py",
+        "supervisor/agent/calls/calls.py",
         "            if code == 0 and opened.waits == 0 and not opened.unseen and opened.sure:\n",
         "            if code == 0 and opened.waits == 0 and not opened.unseen:\n",
         (f"{SHIMMED}::test_whether_a_server_accepted_is_not_known_by_the_exit_code_of_curl",),
@@ -150,7 +150,7 @@ MUTANTS = (
     ),
     Mutant(
         "a transcript that is not copied",
-        "supervisor/agent/transcripts.py",
+        "supervisor/agent/session/transcript_copy.py",
         "            durable.append_durably(self._copy, data, at=self.length)\n",
         "            pass\n",
         (
@@ -174,14 +174,14 @@ MUTANTS = (
     ),
     Mutant(
         "a lost transcript that stays lost",
-        "supervisor/agent/transcripts.py",
+        "supervisor/agent/session/transcript_copy.py",
         '            return ours, "it was gone"\n',
         '            return b"", "it was gone"\n',
         (f"{MINDING}::test_a_transcript_that_a_kill_took_comes_back_from_our_copy",),
     ),
     Mutant(
         "a copy that is begun anew with the file",
-        "supervisor/agent/transcripts.py",
+        "supervisor/agent/session/transcript_copy.py",
         '        self._read, self._last = (len(kept), b"\\n" if kept else b"") if goes_on else (0, b"")\n',
         '        self._read, self._last = 0, b""\n        self._begin(b"")\n',
         (
@@ -191,7 +191,7 @@ MUTANTS = (
     ),
     Mutant(
         "a damaged copy that is trusted",
-        "supervisor/agent/transcripts.py",
+        "supervisor/agent/session/transcript_copy.py",
         "        if mark is not None and not sessions.is_as(mark, ours):\n",
         "        if False:\n",
         (f"{TRANSCRIPTS}::test_a_copy_that_is_not_what_its_mark_says_makes_nothing_whole",),
@@ -208,35 +208,35 @@ MUTANTS = (
     ),
     Mutant(
         "a call that nobody recorded, taken for one that was not made",
-        "supervisor/agent/reconcile.py",
+        "supervisor/agent/session/reconcile.py",
         "        if told.outward:\n",
         "        if False:\n",
         (f"{SESSIONS}::test_a_call_outside_that_nobody_recorded_is_in_doubt_and_held",),
     ),
     Mutant(
         "a call that the transcript lost, told to nobody",
-        "supervisor/agent/reconcile.py",
+        "supervisor/agent/session/reconcile.py",
         "                    found += _unseen(run, intent, told, event, seen)\n",
         "                    pass\n",
         (f"{SESSIONS}::test_a_call_that_only_the_journal_knows_of_is_told_from_it",),
     ),
     Mutant(
         "a session that is tried again and again",
-        "supervisor/agent/sessions.py",
+        "supervisor/agent/session/choice.py",
         "                self._refused.add(self._now)\n",
         "                pass\n",
         (f"{SESSIONS}::test_after_one_resume_that_came_to_nothing_a_fresh_session_is_started",),
     ),
     Mutant(
         "colours that hide what a CLI says",
-        "supervisor/agent/sessions.py",
+        "supervisor/agent/session/choice.py",
         'search(_ANSI.sub("", event.evidence))',
         "search(event.evidence)",
         (f"{SESSIONS}::test_a_session_that_its_cli_does_not_know_is_not_tried_again",),
     ),
     Mutant(
         "what a resume needs besides, not kept",
-        "supervisor/agent/follow.py",
+        "supervisor/agent/session/follower.py",
         "        mirror.keep_beside(agent.adapter.sidecars(mirror.path))\n",
         "",
         (f"{SESSIONS}::test_what_a_resume_needs_besides_comes_back_with_the_transcript",),
@@ -244,7 +244,7 @@ MUTANTS = (
     # -- programs that run on, or are killed
     Mutant(
         "a program that runs on and keeps a beat from ending",
-        "supervisor/agent/calls.py",
+        "supervisor/agent/calls/calls.py",
         "        return any(not each.by_shim and not each.background for each in self._calls.values())\n",
         "        return any(not each.background for each in self._calls.values())\n",
         (
@@ -271,21 +271,21 @@ MUTANTS = (
     ),
     Mutant(
         "a call whose program was killed, taken at its word",
-        "supervisor/agent/calls.py",
+        "supervisor/agent/calls/calls.py",
         "        if opened.lost:\n",
         "        if False:\n",
         (f"{SHIMMED}::test_a_call_that_ended_well_with_a_program_of_it_killed_is_in_doubt",),
     ),
     Mutant(
         "of two calls alike the first has done it",
-        "supervisor/agent/calls.py",
+        "supervisor/agent/calls/calls.py",
         "        return found[0] if len(found) == 1 and ",
         "        return found[0] if found and ",
         (f"{SHIMMED}::test_of_two_calls_alike_nobody_knows_whose_program_it_is",),
     ),
     Mutant(
         "a call that is over before its program",
-        "supervisor/agent/calls.py",
+        "supervisor/agent/calls/calls.py",
         "            if opened.is_outward and (end.task or opened.live):\n",
         "            if opened.is_outward and end.task:\n",
         (
@@ -295,7 +295,7 @@ MUTANTS = (
     ),
     Mutant(
         "a call whose program ended and that never ends",
-        "supervisor/agent/calls.py",
+        "supervisor/agent/calls/calls.py",
         "        if opened.background and not opened.live and",
         "        if False and",
         (
@@ -306,7 +306,7 @@ MUTANTS = (
     # -- answers in time, and after the last beat
     Mutant(
         "far sides that are asked one after another",
-        "supervisor/agent/outside.py",
+        "supervisor/agent/calls/outward.py",
         "tuple(pool.map(self._with_facts, told.outward[:FACTS_AT_ONCE]))",
         "tuple(map(self._with_facts, told.outward[:FACTS_AT_ONCE]))",
         (f"{KEPT}::test_a_call_that_does_several_things_outside_waits_for_all_far_sides_at_once",),

@@ -87,7 +87,7 @@ MUTANTS = (
     ),
     Mutant(
         "a response is counted by the gateway and by the transcript",
-        "supervisor/agent/observe.py",
+        "supervisor/agent/observer.py",
         "            case UsageReport() if self._agent.gate is None:\n",
         "            case UsageReport():\n",
         (f"{TOLD}::test_what_goes_through_the_gateway_is_not_counted_from_the_transcript_too",),

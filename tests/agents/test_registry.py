@@ -96,7 +96,7 @@ def test_a_command_that_is_no_agent_imports_no_adapter_and_nothing_that_minds_on
         "import sys; from outlast.supervisor.attempt import attempt; from outlast.agents import registry; "
         "assert registry.recognise(('true', '--', 'x'), '/bin/true') is None; "
         "print(*(name for name in sys.modules if name.startswith('outlast.agents.')"
-        " or name in ('outlast.supervisor.agent.hooks', 'outlast.supervisor.agent.outside', 'ssl', 'http.client')))"
+        " or name in ('outlast.supervisor.agent.hooks', 'outlast.supervisor.agent.calls.outward', 'ssl', 'http.client')))"
     )
     done = subprocess.run([sys.executable, "-P", "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.split() == ["outlast.agents.registry"]

@@ -18,7 +18,7 @@ from outlast.operations.transfer import archive_file, sessions
 from outlast.runs.opening.project import project_of
 from outlast.store import open_store
 from outlast.store.local import Local
-from outlast.supervisor.agent.transcripts import Mirror
+from outlast.supervisor.agent.session.transcript_copy import Mirror
 from tests.cli.conftest import Cli
 from tests.cli.test_bad_input import changed, entries, pack, resealed
 

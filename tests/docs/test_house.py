@@ -7,6 +7,7 @@ import pwd
 import re
 import subprocess
 import sys
+from collections import Counter
 from pathlib import Path
 from urllib.parse import urlsplit
 
@@ -17,6 +18,13 @@ from tests.support.source import PACKAGE, Source, python_files, repository_files
 
 FUNCTION_LINES_MAX = 70
 FILE_LINES_MAX = 600
+FOLDER_MODULES_MAX = 15
+ATTRIBUTES_MAX = 20
+DOCSTRING_LINES_MAX = 3
+# One module for each command, however many commands there are.
+LONG_FOLDERS = {PACKAGE / "cli/commands"}
+# Words that end like a participle and are names that everybody uses.
+NOUNS = {"framing", "listing", "masking", "pricing"}
 
 READS_ENVIRONMENT = {"settings", "store"}
 PRINTS = {"cli", "chaos"}
@@ -122,6 +130,64 @@ def test_a_file_holds_one_idea() -> None:
         for source in python_files(PACKAGE)
         if (lines := source.text.count("\n")) > FILE_LINES_MAX
     ] == []
+
+
+def test_a_folder_reads_like_a_table_of_contents() -> None:
+    folders = Counter(
+        source.path.parent for source in python_files(PACKAGE) if source.path.name != "__init__.py"
+    )
+    assert {
+        str(folder.relative_to(ROOT)): count
+        for folder, count in folders.items()
+        if count > FOLDER_MODULES_MAX and folder not in LONG_FOLDERS
+    } == {}
+
+
+def test_a_module_is_named_for_a_thing_or_a_command() -> None:
+    """A participle says that something happened, not what lives there."""
+    assert [
+        str(source.path.relative_to(ROOT))
+        for source in python_files(PACKAGE)
+        if re.search(r"(ing|ed)$", source.path.stem) and source.path.stem not in NOUNS
+    ] == []
+
+
+def test_a_public_class_has_its_name_alone_in_its_package() -> None:
+    places: dict[tuple[str, str], list[str]] = {}
+    for source in python_files(PACKAGE):
+        for node in source.tree.body:
+            if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
+                places.setdefault((source.place, node.name), []).append(source.at(node))
+    assert {name: where for name, where in places.items() if len(where) > 1} == {}
+
+
+def test_an_object_has_few_attributes() -> None:
+    """Of its own, that is: what its methods assign to `self`. One with more is several objects."""
+    assert [
+        f"{source.at(node)} {node.name} has {count}"
+        for source in python_files(PACKAGE)
+        for node in source.tree.body
+        if isinstance(node, ast.ClassDef)
+        and (count := len(_attributes(node))) > ATTRIBUTES_MAX
+        and node.name != "SaveInProgress"  # 22: its trees are still to be an object of their own
+    ] == []
+
+
+def _attributes(node: ast.ClassDef) -> set[str]:
+    targets = [
+        target
+        for each in ast.walk(node)
+        if isinstance(each, ast.Assign | ast.AnnAssign)
+        for target in (each.targets if isinstance(each, ast.Assign) else [each.target])
+    ]
+    flat = [
+        part for target in targets for part in (target.elts if isinstance(target, ast.Tuple) else [target])
+    ]
+    return {
+        part.attr
+        for part in flat
+        if isinstance(part, ast.Attribute) and isinstance(part.value, ast.Name) and part.value.id == "self"
+    }
 
 
 IMPORTING = """

@@ -15,9 +15,9 @@ from outlast.core import events as ev
 from outlast.runs.engine.run import RunEngine
 from outlast.runs.engine.steps import append
 from outlast.runs.opening.entry import terms_of
-from outlast.supervisor.agent import outside
 from outlast.supervisor.agent.agent import Agent
 from outlast.supervisor.agent.attempt import AgentAttempt
+from outlast.supervisor.agent.calls import outward
 from outlast.supervisor.beat_in_flight import BeatInFlight
 from outlast.supervisor.budget.enforce import BudgetWatch
 from outlast.supervisor.budget.gateway import Gate
@@ -169,7 +169,7 @@ def minded(
 def client(socket: Path, data: bytes, agent: str = "claude") -> "subprocess.CompletedProcess[bytes]":
     """The hook's command itself, as an agent runs it."""
     return subprocess.run(
-        outside.hook_words(str(socket), MARK, agent), input=data, capture_output=True, timeout=TIMEOUT_S, check=False
+        outward.hook_words(str(socket), MARK, agent), input=data, capture_output=True, timeout=TIMEOUT_S, check=False
     )  # fmt: skip
 
 

@@ -3,7 +3,7 @@
 from pathlib import Path
 
 from outlast.agents import BatchEnd, Response, TaskEnd, ToolEnd
-from outlast.supervisor.agent import background_calls
+from outlast.supervisor.agent.calls import background
 from tests.supervisor.minded import LOCAL, POST, SIGNATURE, Killed, Minded, before, minded
 
 LEFT = ToolEnd("call_1", True, "running", task="b1")
@@ -57,7 +57,7 @@ def test_when_the_agent_ends_first_it_is_in_doubt(tmp_path: Path) -> None:
 def test_killed_meanwhile_the_next_attempt_is_told(tmp_path: Path) -> None:
     with minded(tmp_path) as there:
         left_running(there)
-        assert background_calls.left(there.run)
+        assert background.left(there.run)
         raise Killed
     with minded(tmp_path) as there:
         assert states(there) == [(SIGNATURE, "in_doubt")]

@@ -66,7 +66,7 @@ def test_what_is_on_record_already_is_not_taken_back() -> None:
 
 def test_on_a_subscription_and_without_tokens_no_bill_counts() -> None:
     pricing, meter = told(MODEL, 1_000)
-    meter.billing = "subscription"
+    pricing.billing = "subscription"
     pricing.settle(bill(1_000, 99), meter)
     Pricing("api").settle(bill(0, 99), meter)
     Pricing("api").settle((), meter)

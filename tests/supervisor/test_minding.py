@@ -20,9 +20,9 @@ from hypothesis import given, settings, strategies as st
 from outlast import settings as ours
 from outlast.agents.outward.classify import classify
 from outlast.core import events as ev
-from outlast.supervisor.agent import outside
+from outlast.supervisor.agent.calls import outward as calls_outward
+from outlast.supervisor.agent.calls.repeats import told_of
 from outlast.supervisor.agent.hooks import NOT_UNDERSTOOD
-from outlast.supervisor.agent.repeated_calls import told_of
 from outlast.supervisor.client import shim
 from tests.supervisor.minded import (
     HOOKS,
@@ -118,7 +118,7 @@ def test_without_a_supervisor_what_cannot_be_understood_is_denied(tmp_path: Path
 def test_without_a_supervisor_what_the_user_named_is_denied_as_well(tmp_path: Path, state: Isolated) -> None:
     data = before("claude", "ship it")
     assert client(tmp_path / "nobody", data).returncode == 0
-    path = ours.user_folder() / outside.OWN_CLASSES
+    path = ours.user_folder() / calls_outward.OWN_CLASSES
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(OWN)
     denied = client(tmp_path / "nobody", data)
@@ -191,7 +191,7 @@ def test_what_cannot_be_put_on_record_does_not_happen_outside(agent: str, tmp_pa
 
 def test_of_another_attempt_nothing_is_allowed(tmp_path: Path) -> None:
     with minded(tmp_path) as there:
-        words = outside.hook_words(str(there.server.path), "run.0", "claude")
+        words = calls_outward.hook_words(str(there.server.path), "run.0", "claude")
         done = subprocess.run(
             words, input=before("claude", POST), capture_output=True, timeout=TIMEOUT_S, check=False
         )

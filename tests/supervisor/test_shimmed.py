@@ -17,8 +17,9 @@ import pytest
 from outlast import settings as ours
 from outlast.agents import ToolEnd
 from outlast.errors import UsageError
-from outlast.supervisor.agent import hooks, outside
-from outlast.supervisor.agent.repeated_calls import told_of
+from outlast.supervisor.agent import hooks
+from outlast.supervisor.agent.calls import outward
+from outlast.supervisor.agent.calls.repeats import told_of
 from outlast.supervisor.client import shim
 from outlast.supervisor.launch import environment
 from tests.supervisor.minded import (
@@ -357,7 +358,7 @@ def test_a_shell_with_a_path_of_its_own_has_the_shims_in_front_again(tmp_path: P
     with below(tmp_path, BASH_ENV=str(tmp_path / "their bash env")) as here:
         text = f"{reset} 'echo $THEIRS; command -v curl; curl -d x http://host.test/x'"
         said = here.run(text).stdout.splitlines()
-        assert said[:2] == ["sourced", str(here.there.attempt._agent.folder / outside.SHIMS / "curl")]
+        assert said[:2] == ["sourced", str(here.there.attempt._agent.folder / outward.SHIMS / "curl")]
         assert here.there.intended() == [("POST host.test/x", "tell")]
         raise Killed
 
@@ -421,20 +422,20 @@ def test_a_process_of_an_attempt_that_is_over_reaches_nothing(tmp_path: Path) ->
 def test_nonsense_among_the_users_classes_is_refused_at_the_start(
     text: str, said: str, state: Isolated
 ) -> None:
-    path = ours.user_folder() / outside.OWN_CLASSES
+    path = ours.user_folder() / outward.OWN_CLASSES
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_bytes(text.encode("latin-1"))
-    with pytest.raises(UsageError, match=outside.OWN_CLASSES) as caught:
-        outside.OutwardCalls(os.environ)
+    with pytest.raises(UsageError, match=outward.OWN_CLASSES) as caught:
+        outward.OutwardCalls(os.environ)
     assert said in str(caught.value)
     assert "\n" not in str(caught.value)
 
 
 @pytest.mark.parametrize("text", ["", "# nothing yet\n", "outward = []\n"])
 def test_an_empty_file_of_classes_adds_nothing(text: str, tmp_path: Path, state: Isolated) -> None:
-    path = ours.user_folder() / outside.OWN_CLASSES
+    path = ours.user_folder() / outward.OWN_CLASSES
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(text)
-    outside.OutwardCalls(os.environ)
+    outward.OutwardCalls(os.environ)
     assert client(tmp_path / "nobody", before("claude", LOCAL)).returncode == 0
     assert client(tmp_path / "nobody", before("claude", POST)).returncode == 2

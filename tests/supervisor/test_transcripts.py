@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from outlast.supervisor.agent.transcripts import Mirror
+from outlast.supervisor.agent.session.transcript_copy import Mirror
 
 
 @pytest.fixture

@@ -38,7 +38,7 @@ from outlast.runs.engine import stores
 from outlast.runs.engine.run import RunEngine
 from outlast.runs.engine.steps import Append
 from outlast.store.protocol import Store
-from outlast.supervisor.attempt import before, stop as attempt_stop
+from outlast.supervisor.attempt import leftovers, limits as attempt_limits, stop as attempt_stop
 from outlast.supervisor.attempt.attempt import Attempt, known_agent, write_state
 from outlast.supervisor.budget import quota_walls
 from outlast.supervisor.budget.enforce import NO_PRICE, WrapsUp
@@ -110,8 +110,8 @@ class Supervisor:
                     self._person.say(f"task {run.task} is done already: {run.id}")
                     return EXIT_DONE, None
                 write_state(run, self._launch)
-                before.take_up_note(run)
-                before.name_doubts(run, self._person.say)
+                leftovers.take_up_note(run)
+                leftovers.name_doubts(run, self._person.say)
                 self._announce(run.id, run.task)
                 self.on_run(run.id)
                 self._attempt()
@@ -123,9 +123,9 @@ class Supervisor:
         except (EffectError, UnreachedEffect) as error:
             self._tell("needs a person", f"{error}" + (f"; {error.hint}" if error.hint else ""))
             return EXIT_PERSON, None
-        except before.GivenUp as error:
+        except attempt_limits.GivenUp as error:
             return self._given_up(error.stop, str(error)), None
-        except before.HeldBack as error:
+        except attempt_limits.HeldBack as error:
             self._tell("parked", self._wait_words(str(error), error.until))
             return EXIT_PARKED, None
         except (Stopped, StoreError) as error:
@@ -252,7 +252,7 @@ class Supervisor:
         """
         run = self._run
         local = run.journal.store.local
-        before.stop_earlier(run, self._person.say, guardian=self._guardian)
+        leftovers.stop_earlier(run, self._person.say, guardian=self._guardian)
         workspace = str(run.folder) if run.terms.workspace else ""
         epoch = run.journal.lease.epoch
         self._ears.link.say(
@@ -268,9 +268,9 @@ class Supervisor:
         self._wait_guarded()
         self._refuse_spent()
         self._name_account(local.run_folder(run.id))
-        lost = before.judge(run, self._limits)
+        lost = attempt_limits.judge(run, self._limits)
         if not self._launch.interactive:  # a person who sits there sees for themselves
-            before.hold_back(run, lost, self._launch.account)
+            attempt_limits.hold_back(run, lost, self._launch.account)
         return lost
 
     def _name_account(self, folder: Path) -> None:
@@ -348,7 +348,7 @@ class Supervisor:
 
     def _fail(self, stop: restarts.Stop) -> int:
         evidence = f"{stop.why}; the last: {self._run.state.evidence}"
-        self._write(lambda at: before.given_up(stop, evidence, at))
+        self._write(lambda at: attempt_limits.given_up(stop, evidence, at))
         return self._given_up(stop, evidence)
 
     def _given_up(self, stop: restarts.Stop, why: str) -> int:

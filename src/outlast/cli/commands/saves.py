@@ -26,7 +26,7 @@ from outlast.operations.saves.find import SHORT_CHARS, Made, Saves
 from outlast.operations.saves.listing import Point
 from outlast.workspace import new_folder
 from outlast.workspace.repo import workspace_around
-from outlast.workspace.restore import unsaved
+from outlast.workspace.restore import unsaved_files
 from outlast.workspace.restore.restore import Options
 from outlast.workspace.types import LeftOut, raw, text
 
@@ -324,7 +324,7 @@ def restore(arguments: argparse.Namespace) -> None:
                 )
             else:
                 done = saves_restore.restore(desk, found, options)
-        here = unsaved.secrets_here(found.saver, found.held)
+        here = unsaved_files.secrets_here(found.saver, found.held)
     if arguments.json:
         messages.say_json(done)
         return

@@ -14,7 +14,7 @@ from outlast.runs.engine.steps import Append
 from outlast.runs.files_notes import Recreating
 from outlast.store.protocol import Store, Summary
 from outlast.workspace.capture.saver import Saver
-from outlast.workspace.restore import recreate, restore as workspace_restore, unsaved
+from outlast.workspace.restore import recreate, restore as workspace_restore, unsaved_files
 from outlast.workspace.types import Purpose, raw, text
 
 
@@ -51,7 +51,7 @@ def restore(desk: Saves, found: Found, options: workspace_restore.Options) -> Re
     run = desk.owner(saver.folder)
     if not saver.folder.is_dir():
         return _recreate(saver, found, run, options)
-    secrets = unsaved.secrets_of(saver, found.held) if options.with_secrets else []
+    secrets = unsaved_files.secrets_of(saver, found.held) if options.with_secrets else []
     done = _restored(saver, found, run, options)
     if not options.dry_run:
         return done
@@ -100,7 +100,7 @@ def _foreseen(found: Found, folder: Path, *, with_secrets: bool) -> Restored:
     """What filling an empty folder would do."""
     held = found.held
     wanted = workspace_restore.changes_between(found.saver, None, held.tree)
-    secrets = unsaved.secrets_of(found.saver, held) if with_secrets else []
+    secrets = unsaved_files.secrets_of(found.saver, held) if with_secrets else []
     return Restored(
         save=held.commit, folder=text(folder), written=tuple(text(path) for path, _, _ in wanted), deleted=(),
         branch=held.meta.branch, secrets=tuple(kept.path for kept in secrets),

@@ -6,13 +6,13 @@ from outlast.agents import AgentCommand, Final
 from outlast.agents.common import cli_errors
 from outlast.errors import OutlastError
 from outlast.supervisor.agent.agent import Agent
-from outlast.supervisor.agent.calls import AgentCalls
-from outlast.supervisor.agent.follow import SessionFollower
+from outlast.supervisor.agent.calls.calls import AgentCalls
+from outlast.supervisor.agent.calls.outward import OutwardCalls
 from outlast.supervisor.agent.hooks import AgentHooks
-from outlast.supervisor.agent.observe import AgentObserver
-from outlast.supervisor.agent.outside import OutwardCalls
+from outlast.supervisor.agent.observer import AgentObserver
 from outlast.supervisor.agent.progress import AgentProgress
 from outlast.supervisor.agent.responses import Responses
+from outlast.supervisor.agent.session.follower import SessionFollower
 from outlast.supervisor.agent.start import AgentStart, settle_left
 from outlast.supervisor.beat_in_flight import BeatInFlight
 from outlast.supervisor.lifecycle import Lifecycle

@@ -15,11 +15,11 @@ import msgspec
 from outlast.agents import Answer, ToolStart
 from outlast.supervisor.agent import hook_input
 from outlast.supervisor.agent.agent import Agent
-from outlast.supervisor.agent.calls import SHIM, AgentCalls, CallRecord, Unrecorded
-from outlast.supervisor.agent.observe import HOLD_S, AgentObserver
-from outlast.supervisor.agent.outside import OutwardCalls
+from outlast.supervisor.agent.calls.calls import SHIM, AgentCalls, CallRecord, Unrecorded
+from outlast.supervisor.agent.calls.outward import OutwardCalls
+from outlast.supervisor.agent.calls.repeats import Holds
+from outlast.supervisor.agent.observer import HOLD_S, AgentObserver
 from outlast.supervisor.agent.progress import AgentProgress
-from outlast.supervisor.agent.repeated_calls import Holds
 from outlast.supervisor.agent.responses import Responses
 from outlast.supervisor.agent.stall import STOPPED_AT, TOLD_AT
 from outlast.supervisor.beat_in_flight import BeatInFlight

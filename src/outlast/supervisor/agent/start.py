@@ -15,22 +15,17 @@ from outlast.agents import Adapter, AgentCommand, Ask, Cut, Session, ToolEnd, To
 from outlast.core import events as ev, values
 from outlast.core.values import SessionMark
 from outlast.runs.engine.steps import append
-from outlast.supervisor.agent import (
-    background_calls,
-    interrupted_calls,
-    outside,
-    prompts,
-    reconcile,
-    sessions,
-)
+from outlast.supervisor.agent import prompts
 from outlast.supervisor.agent.agent import Agent
-from outlast.supervisor.agent.calls import SHIM
-from outlast.supervisor.agent.follow import SessionFollower
+from outlast.supervisor.agent.calls import background, interruptions, outward as calls_outward
+from outlast.supervisor.agent.calls.calls import SHIM
+from outlast.supervisor.agent.calls.outward import OutwardCalls
 from outlast.supervisor.agent.hooks import AgentHooks
-from outlast.supervisor.agent.observe import AgentObserver
-from outlast.supervisor.agent.outside import OutwardCalls
+from outlast.supervisor.agent.observer import AgentObserver
 from outlast.supervisor.agent.responses import Responses
-from outlast.supervisor.agent.transcripts import Mirror
+from outlast.supervisor.agent.session import choice, reconcile
+from outlast.supervisor.agent.session.follower import SessionFollower
+from outlast.supervisor.agent.session.transcript_copy import Mirror
 from outlast.supervisor.budget.pricing import Pricing
 from outlast.supervisor.launch.environment import SOCKET
 from outlast.supervisor.output.streams import piped
@@ -41,9 +36,9 @@ def settle_left(agent: Agent, outward: OutwardCalls) -> list[Cut]:
 
     What the agent has to be told of those that ran in the background and were cut off with their attempt.
     """
-    left = background_calls.left(agent.run)
-    interrupted_calls.settle(agent.run, outward.look)
-    return background_calls.cuts(agent.run, left, agent.settle_words)
+    left = background.left(agent.run)
+    interruptions.settle(agent.run, outward.look)
+    return background.cuts(agent.run, left, agent.settle_words)
 
 
 class AgentStart:
@@ -62,7 +57,7 @@ class AgentStart:
         self._agent, self._run, self._adapter, self._outward = agent, agent.run, agent.adapter, outward
         self._session, self._observer, self._hooks, self._responses = session, observer, hooks, responses
         self._left = tuple(left)
-        self._before = sessions.last_ending(agent.run.journal)
+        self._before = choice.last_ending(agent.run.journal)
         self.begins_anew = False  # whether it is asked what it was asked at first, as that was typed or piped
 
     def command(self, words: tuple[str, ...], environment: dict[str, str], mark: str) -> AgentCommand:
@@ -71,7 +66,7 @@ class AgentStart:
         self._session.begin(ask)
         if self._agent.gate is not None:
             ask = self._agent.gate.routed(self._adapter, ask)
-        cuts = interrupted_calls.cuts(self._run, self._agent.settle_words)
+        cuts = interruptions.cuts(self._run, self._agent.settle_words)
         command = self._resumed(ask, cuts) or self._fresh(ask, cuts)
         if command.session:
             self._session.know(Session(command.session))
@@ -80,9 +75,11 @@ class AgentStart:
 
     def _ask(self, words: tuple[str, ...], environment: dict[str, str], mark: str) -> Ask:
         agent, cwd = self._agent, Path(self._agent.cwd)
-        hook = outside.hook_words(environment[SOCKET], mark, self._adapter.name)
-        shims = agent.folder / outside.SHIMS
-        environment |= outside.with_shims(shims, environment, self._outward.known, environment[SOCKET], mark)
+        hook = calls_outward.hook_words(environment[SOCKET], mark, self._adapter.name)
+        shims = agent.folder / calls_outward.SHIMS
+        environment |= calls_outward.with_shims(
+            shims, environment, self._outward.known, environment[SOCKET], mark
+        )
         ask = Ask(
             words=words, environment=environment, cwd=cwd, folder=agent.folder, hook=hook,
             interactive=agent.launch.interactive,
@@ -109,12 +106,12 @@ class AgentStart:
     def _resumed(self, ask: Ask, cuts: list[Cut]) -> AgentCommand | None:
         """In the session that the last attempt left, if there is one and it can be gone on with."""
         state, adapter, session = self._run.state, self._adapter, self._session
-        known = sessions.to_go_on_with(self._run.journal) if adapter.caps.resume else None
+        known = choice.to_go_on_with(self._run.journal) if adapter.caps.resume else None
         if known is None or state.session is None or known.agent != adapter.name:
             return None
         mirror = Mirror(self._agent.folder, adapter.name, known.session)
         path = adapter.transcript(known.session, ask) or (Path(known.path) if known.path else None)
-        if sessions.is_new_here(self._run.journal):
+        if choice.is_new_here(self._run.journal):
             path = adapter.place(known.session, ask) or path
         if path is None and session.tells_calls:
             return None  # it was killed before its session came to be
@@ -128,7 +125,7 @@ class AgentStart:
         now = self._run.state.session  # what follows is the agent's own doing
         session.record(now if now is not None and now.session == known.session else known)
         prompt = prompts.resumed(
-            self._run.contract, *self._before, [*cuts, *self._left], interrupted_calls.settled(self._run),
+            self._run.contract, *self._before, [*cuts, *self._left], interruptions.settled(self._run),
             self._agent.budget.wrap_up(),
         )  # fmt: skip
         if ask.interactive and (adapter.caps.mends or not cuts) and not self._left:
@@ -156,10 +153,10 @@ class AgentStart:
             self._responses, alone, partial(self._observer.record_of, cwd=self._agent.cwd)
         )
         if put:
-            interrupted_calls.settle(self._run, self._outward.look)
+            interruptions.settle(self._run, self._outward.look)
             self._hooks.read_holds()
-            cuts = reconcile.with_words(interrupted_calls.cuts(self._run, self._agent.settle_words), put)
-        lost = interrupted_calls.missing(self._run, cuts, ended) + others
+            cuts = reconcile.with_words(interruptions.cuts(self._run, self._agent.settle_words), put)
+        lost = interruptions.missing(self._run, cuts, ended) + others
         self._count_surplus(mark, data)
         inside = [each for each in lost if not each.id.startswith(SHIM)]
         if self._adapter.caps.mends:
@@ -187,7 +184,7 @@ class AgentStart:
         if state.beats or cuts:
             asked = self._adapter.prompt(ask.words) or piped(self._agent.folder.parent)
             prompt = prompts.fresh(
-                self._run.context(), asked, [*cuts, *self._left], interrupted_calls.settled(self._run),
+                self._run.context(), asked, [*cuts, *self._left], interruptions.settled(self._run),
                 self._agent.budget.wrap_up(),
             )  # fmt: skip
         self.begins_anew = not prompt

@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING
 from outlast.agents import Adapter, registry
 from outlast.processes import cause_of_death, programs, spawn
 from outlast.runs.engine.run import RunEngine
-from outlast.supervisor.attempt import judge, progress, state_file
+from outlast.supervisor.attempt import progress, state_file, verdict
 from outlast.supervisor.attempt.command import place_of, spec_of, streams_of
-from outlast.supervisor.attempt.judge import Ended
 from outlast.supervisor.attempt.processes import AttemptProcesses, below_us
 from outlast.supervisor.attempt.stop import Stopper
+from outlast.supervisor.attempt.verdict import Ended
 from outlast.supervisor.attempt.watch import Watch
 from outlast.supervisor.beat_in_flight import BeatInFlight
 from outlast.supervisor.budget.enforce import BudgetWatch
@@ -134,7 +134,7 @@ class Attempt:
             tail = streams.finish(self._is_hurried)
         if os.WIFSIGNALED(status):
             watch.note_unseen_cost()
-        return judge.ending_of(status, tail, streams.closed, self._launch, oom, agent, gate)
+        return verdict.ending_of(status, tail, streams.closed, self._launch, oom, agent, gate)
 
     def _is_hurried(self) -> bool:
         """Whether somebody wants an end: then nobody waits for readers."""
@@ -146,7 +146,7 @@ class Attempt:
     def _stopped(self, ended: Ended) -> BaseException:
         if ended.closed:
             self._person.say(f"standard output was closed: {ended.closed}")
-        return judge.stopped(
+        return verdict.stopped(
             ended,
             self._launch,
             self._run.state,

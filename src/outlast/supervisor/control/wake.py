@@ -21,7 +21,7 @@ from outlast.runs.engine.steps import Append
 from outlast.runs.inbox import STOPS
 from outlast.store.protocol import Store, Summary, Where
 from outlast.supervisor import start as supervisor_start, supervisor
-from outlast.supervisor.attempt import before
+from outlast.supervisor.attempt import limits as attempt_limits
 from outlast.supervisor.budget import quota_walls
 from outlast.supervisor.control import takeover
 from outlast.supervisor.guardian import lock
@@ -164,7 +164,7 @@ def _given_up(store: Store, sleeper: Sleeper) -> Sleeper:
         return sleeper
     with contextlib.suppress(RunHeld), requests.claimed(store, sleeper.run) as journal:
         why = f"{stop.why}; the last: {journal.state.evidence}"
-        journal.store.append(journal.batch(Append((before.given_up(stop, why, journal.now()),))))
+        journal.store.append(journal.batch(Append((attempt_limits.given_up(stop, why, journal.now()),))))
         return msgspec.structs.replace(sleeper, status=journal.state.status, why=f"quarantined: {why}")
     return sleeper
 

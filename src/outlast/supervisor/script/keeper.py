@@ -14,7 +14,7 @@ from outlast.errors import OutlastError
 from outlast.processes import proc, reap
 from outlast.runs.engine.run import RunEngine
 from outlast.store import durable
-from outlast.supervisor.attempt import before, state_file, stop
+from outlast.supervisor.attempt import leftovers, state_file, stop
 from outlast.supervisor.attempt.command import Place, place_of
 from outlast.supervisor.attempt.processes import AttemptProcesses
 from outlast.supervisor.attempt.stop import Stopper
@@ -52,7 +52,7 @@ class Keeper:
         is_ready = False
         try:
             with run:
-                before.take_up_note(run)
+                leftovers.take_up_note(run)
                 with self._served() as (scripts, server):
                     self.beat_ended()
                     on_ready(self._welcome(scripts, server), self._variables(), tuple(self._said))
@@ -78,7 +78,7 @@ class Keeper:
         self._place.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         self._script.record(run.journal.store.local, run.id)
         spare = {self._script.pid, *(there.pid for there in proc.ancestors(self._script.pid))}
-        before.stop_earlier(run, self._person.say, spare=spare)
+        leftovers.stop_earlier(run, self._person.say, spare=spare)
 
     @property
     def _place(self) -> Place:

@@ -21,8 +21,8 @@ from outlast.workspace.capture.special import nested_repos, permissions
 from outlast.workspace.git import command, objects, refs, trees
 from outlast.workspace.git.objects import TREE, Entry
 from outlast.workspace.git.reader import ObjectReader
-from outlast.workspace.restore import recreate, unsaved
-from outlast.workspace.restore.nested import Insides
+from outlast.workspace.restore import recreate, unsaved_files
+from outlast.workspace.restore.nested_repos import Insides
 from outlast.workspace.restore.worktree import Change, Worktree, write_over
 from outlast.workspace.types import Purpose, Save, Secret, raw, text
 
@@ -87,8 +87,10 @@ def _restore(saver: Saver, held: saves.Held, purpose: Purpose, options: Options)
     if options.git_state and not place.shadow:
         _free_lock(place.index)
     now = saver.peek()
-    hidden = unsaved.hidden(worktree, changes_between(saver, now.tree, held.tree, now.trees))
-    covering = unsaved.covering(saver, worktree, held, now) if options.with_secrets else frozenset[bytes]()
+    hidden = unsaved_files.hidden(worktree, changes_between(saver, now.tree, held.tree, now.trees))
+    covering = (
+        unsaved_files.covering(saver, worktree, held, now) if options.with_secrets else frozenset[bytes]()
+    )
     also = frozenset(hidden) - now.secrets - covering
     before = saver.capture(purpose, also=also - options.spared, apart=covering - options.spared)
     assert before is not None, "a save that is not asked to be of something dirty is always made"
@@ -119,18 +121,18 @@ class _Files:
         options: Options,
     ) -> None:
         self._saver, self._held, self._worktree, self._spared = saver, held, worktree, options.spared
-        apart = unsaved.kept_apart(worktree, there, hidden)
-        found = unsaved.with_hidden(changes_between(saver, there.tree, held.tree), apart)
+        apart = unsaved_files.kept_apart(worktree, there, hidden)
+        found = unsaved_files.with_hidden(changes_between(saver, there.tree, held.tree), apart)
         changes = _without_left(saver, held, found, hidden)
         self.changes = [change for change in changes if change[0] not in options.spared]
-        unsaved.check_closed(saver, held, there.meta.left_out)
-        unsaved.check_unsaved(saver, held, there.meta.left_out, worktree, {*apart, *options.spared})
+        unsaved_files.check_closed(saver, held, there.meta.left_out)
+        unsaved_files.check_unsaved(saver, held, there.meta.left_out, worktree, {*apart, *options.spared})
         self._insides = Insides(saver.folder, worktree, saver.reader(), saver.repo().algo, held, there)
         self._below = self._insides.plan()
         worktree.check([*self.changes, *self._below])
         self._wanted: list[Secret] = []
         if options.with_secrets:
-            self._wanted = unsaved.secrets_wanted(saver, held, there, worktree, options.spared)
+            self._wanted = unsaved_files.secrets_wanted(saver, held, there, worktree, options.spared)
         over = {*map(text, apart.keys() - options.spared), *(kept.path for kept in self._wanted)}
         gone = [kept for kept in there.meta.secrets if kept not in held.meta.secrets]
         self.apart = tuple(kept.path for kept in gone if kept.path in over)
@@ -144,7 +146,7 @@ class _Files:
             self._worktree.apply(self.changes)
             self.unlike = [path for path in self._worktree.unlike() if path not in self._spared]
             refused = self._worktree.put_bits(self.unlike)
-            self.secrets = unsaved.put_secrets(self._saver, self._held, self._wanted, self._worktree)
+            self.secrets = unsaved_files.put_secrets(self._saver, self._held, self._wanted, self._worktree)
             self._worktree.apply(self._below)
             self._insides.finish()
             refs.syncfs(self._saver.folder)
@@ -172,7 +174,7 @@ def materialise(saver: Saver, held: saves.Held, to: Path, *, with_secrets: bool 
     """
     refuse_full(to)
     saves.check_head(held)
-    secrets = unsaved.secrets_of(saver, held) if with_secrets else []
+    secrets = unsaved_files.secrets_of(saver, held) if with_secrets else []
     place = saver.repo()
     plain = place.shadow or not held.meta.head
     wanted = changes_between(saver, None, held.tree)  # a save that is damaged makes no folder
@@ -222,7 +224,7 @@ def _fill(
     insides = Insides(to, worktree, saver.reader(), place.algo, held)
     worktree.apply(insides.plan(pointers=False))
     insides.finish()
-    unsaved.put_secrets(saver, held, secrets, worktree)
+    unsaved_files.put_secrets(saver, held, secrets, worktree)
     claim.check()
     refs.syncfs(to)
     if not place.shadow and held.meta.head:
@@ -290,14 +292,14 @@ def _without_left(
     return [
         change
         for change in changes
-        if change[0] not in going or not (unsaved.is_left(change[0], left) or change[0] in ignored)
+        if change[0] not in going or not (unsaved_files.is_left(change[0], left) or change[0] in ignored)
     ]
 
 
 def _ignored_then(saver: Saver, held: saves.Held, paths: list[bytes]) -> set[bytes]:
     """Which of these the save's own ignore files name. They are put into an empty folder, where git is asked."""
     tree = trees.TreeEditor(held.tree, lambda oid: saver.reader().read(oid)[1], saver.repo().algo)
-    folders = {b"", *(folder for path in paths for folder in unsaved.folders(path))}
+    folders = {b"", *(folder for path in paths for folder in unsaved_files.folders(path))}
     with tempfile.TemporaryDirectory(dir=saver.private, prefix="quarantine-") as place:
         rules = Worktree(Path(place), saver.reader(), saver.repo().algo)
         for name in (folder + b".gitignore" for folder in folders):
@@ -311,9 +313,9 @@ def _foreseen(saver: Saver, held: saves.Held, worktree: Worktree) -> Restored:
     """What a restore would do. Raises SaveFailed where it would be refused."""
     now = saver.peek()
     found = changes_between(saver, now.tree, held.tree, now.trees)
-    hidden = unsaved.hidden(worktree, found)
-    changes = _without_left(saver, held, unsaved.with_hidden(found, hidden), hidden)
-    unsaved.check_closed(saver, held, now.left_out)
+    hidden = unsaved_files.hidden(worktree, found)
+    changes = _without_left(saver, held, unsaved_files.with_hidden(found, hidden), hidden)
+    unsaved_files.check_closed(saver, held, now.left_out)
     worktree.check(changes)
     return _report(saver, held, changes, None, unlike=worktree.unlike())
 
@@ -493,11 +495,11 @@ def _verify(saver: Saver, held: saves.Held, spared: Container[bytes]) -> None:
     left = {raw(item.path) for item in held.meta.left_out}
     worktree = Worktree(saver.folder, saver.reader(), saver.repo().algo)
     changes = changes_between(saver, now.tree, held.tree, now.trees)
-    doubtful = [(path, new) for path, _, new in changes if not unsaved.is_left(path, left)]
+    doubtful = [(path, new) for path, _, new in changes if not unsaved_files.is_left(path, left)]
     wrong = [
         path
-        for path, new in dict([*doubtful, *unsaved.unsaved(saver, held, now.left_out)]).items()
-        if path not in spared and (new is None or not unsaved.is_as(worktree, path, new))
+        for path, new in dict([*doubtful, *unsaved_files.unsaved(saver, held, now.left_out)]).items()
+        if path not in spared and (new is None or not unsaved_files.is_as(worktree, path, new))
     ]
     if wrong:
         names = ", ".join(text(path) for path in wrong[:_NAMED_MAX])

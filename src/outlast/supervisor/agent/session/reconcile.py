@@ -12,9 +12,9 @@ import msgspec
 from outlast.agents import Cut, ToolStart
 from outlast.core import events as ev
 from outlast.runs.engine.run import RunEngine
-from outlast.supervisor.agent import interrupted_calls
-from outlast.supervisor.agent.calls import SHIM, CallRecord
-from outlast.supervisor.agent.repeated_calls import told_of
+from outlast.supervisor.agent.calls import interruptions
+from outlast.supervisor.agent.calls.calls import SHIM, CallRecord
+from outlast.supervisor.agent.calls.repeats import told_of
 from outlast.supervisor.agent.responses import Responses
 
 LOST_MAX = 200
@@ -53,7 +53,7 @@ def _unseen(
     call = told.call or intent.key
     if call in seen or call.startswith(SHIM) or told.lane:
         return []
-    text = interrupted_calls.recorded(run.journal.value(event.result))
+    text = interruptions.recorded(run.journal.value(event.result))
     return [Cut(call, told.tool, msgspec.Raw(msgspec.json.encode(told.input)), text)]
 
 
@@ -82,7 +82,7 @@ def unrecorded(
             responses.found(start, told)
             put.add(start.id)
         else:
-            others.append(interrupted_calls.never_started(start))
+            others.append(interruptions.never_started(start))
     return put, others
 
 

@@ -5,7 +5,7 @@ from pathlib import Path
 
 from outlast.agents import Adapter, UsageReport
 from outlast.core import values
-from outlast.supervisor.agent.transcripts import Mirror
+from outlast.supervisor.agent.session.transcript_copy import Mirror
 
 NAME = "sub-agents"
 

@@ -19,7 +19,7 @@ from outlast.agents.outward.rules import Rules
 from outlast.core.secrets import mask
 from outlast.errors import DidNotHappen, UsageError
 from outlast.probes import CannotTell, Happened
-from outlast.supervisor.agent import calls
+from outlast.supervisor.agent.calls import calls
 from outlast.supervisor.client import hook, shim as client_shim
 from outlast.supervisor.launch import background
 from outlast.supervisor.socket.wire import Shim

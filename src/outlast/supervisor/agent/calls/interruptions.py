@@ -16,8 +16,8 @@ from outlast.errors import DidNotHappen
 from outlast.probes import CannotTell, Happened
 from outlast.runs.engine.run import RunEngine
 from outlast.runs.engine.steps import append
-from outlast.supervisor.agent.calls import BY_SHIM, SHIM, CallRecord, OutwardCall
-from outlast.supervisor.agent.repeated_calls import UNSURE, has_result, told_of
+from outlast.supervisor.agent.calls.calls import BY_SHIM, SHIM, CallRecord, OutwardCall
+from outlast.supervisor.agent.calls.repeats import UNSURE, has_result, told_of
 
 Look = Callable[[OutwardCall], Happened | DidNotHappen | CannotTell]
 RECORDED_CHARS_MAX = 30_000

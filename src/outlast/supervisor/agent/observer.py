@@ -16,11 +16,11 @@ from outlast.agents import (
 from outlast.core import values
 from outlast.supervisor.agent import hook_input
 from outlast.supervisor.agent.agent import Agent
-from outlast.supervisor.agent.calls import AgentCalls, CallRecord
-from outlast.supervisor.agent.follow import SessionFollower
-from outlast.supervisor.agent.outside import OutwardCalls
+from outlast.supervisor.agent.calls.calls import AgentCalls, CallRecord
+from outlast.supervisor.agent.calls.outward import OutwardCalls
 from outlast.supervisor.agent.progress import AgentProgress
 from outlast.supervisor.agent.responses import Responses
+from outlast.supervisor.agent.session.follower import SessionFollower
 
 HOLD_S = 4.0  # less than a hook waits for an answer
 WAKING_S = 30.0  # after so long a sleep of ours, what hooks had to say meanwhile is caught up with

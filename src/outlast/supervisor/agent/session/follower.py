@@ -10,8 +10,8 @@ from outlast.core import events as ev, values
 from outlast.core.values import SessionMark
 from outlast.runs.engine.steps import append
 from outlast.supervisor.agent.agent import Agent
-from outlast.supervisor.agent.subagent_costs import NAME, Lanes
-from outlast.supervisor.agent.transcripts import Mirror, read_whole
+from outlast.supervisor.agent.session.subagent_costs import NAME, Lanes
+from outlast.supervisor.agent.session.transcript_copy import Mirror, read_whole
 
 TAIL_BYTES = 1 << 18
 

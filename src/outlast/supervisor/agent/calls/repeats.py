@@ -11,7 +11,7 @@ from outlast.core import events as ev
 from outlast.core.replay import EffectRecord
 from outlast.core.state import OpenEffect
 from outlast.runs.journal import Journal
-from outlast.supervisor.agent.calls import SHIM, CallRecord
+from outlast.supervisor.agent.calls.calls import SHIM, CallRecord
 
 UNSURE = "Its program ended with exit code 0, which does not say that the server accepted it."
 _TAGS = ("effect_intended", "effect_confirmed", "effect_failed", "effect_in_doubt", "effect_settled")
