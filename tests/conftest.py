@@ -1,5 +1,9 @@
-"""Seeds, and homes of the tests' own. Fixtures that every test may ask for: seed, rng, state, as_nobody."""
+"""Seeds, samples, and homes of the tests' own.
 
+Fixtures that every test may ask for: seed, rng, whole, sweep, state, as_nobody, real_disk.
+"""
+
+import math
 import os
 import random
 import shutil
@@ -8,44 +12,90 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from subprocess import CompletedProcess
+from typing import Any
 
 import hypothesis
 import pytest
 
-from tests.support import environment
+from tests.support import commands, environment, sweeps, warm
 from tests.support.environment import Isolated
+from tests.support.sweeps import Sweep
 
 SEED_MAX = 2**32 - 1
+EXAMPLES_SAMPLED = 30
+UNHEARD = pytest.StashKey[list[int]]()
 
 # A failing example is also printed as a blob for @reproduce_failure. No deadline: machines that run tests
 # are busy, and a slow example is not a wrong one.
 hypothesis.settings.register_profile("outlast", print_blob=True, deadline=None)
+hypothesis.settings.register_profile(
+    "sample", hypothesis.settings.get_profile("outlast"), max_examples=EXAMPLES_SAMPLED
+)
 hypothesis.settings.load_profile("outlast")
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--seed", type=int, help="replay the random choices of an earlier run of the tests")
+    parser.addoption(
+        "--sample", action="store_true", help="of each exhaustive search do a part, chosen by the seed"
+    )
 
 
-@pytest.hookimpl(tryfirst=True)  # before hypothesis reads its seed, and before xdist copies the options
+@pytest.hookimpl(tryfirst=True)  # before hypothesis reads its seed
 def pytest_configure(config: pytest.Config) -> None:
+    given = getattr(config, "workerinput", {})
+    config.stash[UNHEARD] = environment.hear_for_children(given.get("unheard", ()))
     if config.option.seed is None:
-        config.option.seed = random.SystemRandom().randint(0, SEED_MAX)
+        given = given.get("seed")
+        config.option.seed = random.SystemRandom().randint(0, SEED_MAX) if given is None else given
     if getattr(config.option, "hypothesis_seed", None) is None:
         config.option.hypothesis_seed = str(config.option.seed)
+    if config.option.sample:
+        hypothesis.settings.load_profile("sample")
+        sweeps.sampling = True
     for name in set(os.environ) - set(environment.without_outlast(os.environ)):
         del os.environ[name]
 
 
+@pytest.hookimpl(optionalhook=True)
+def pytest_configure_node(node: Any) -> None:
+    """Each worker of xdist has the seed that is printed (of the options it gets only those that were typed)."""
+    node.workerinput["seed"] = node.config.option.seed
+    node.workerinput["unheard"] = node.config.stash[UNHEARD]
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """With --sample, of a test with the mark `sampled(n)` only n of its cases are kept: others with another seed.
+
+    With `of="file"` they are the tests of the file that has the mark."""
+    if not config.option.sample:
+        return
+    groups: dict[tuple[str, float], list[str]] = {}
+    for item in items:
+        for mark in item.iter_markers("sampled"):
+            name = item.nodeid.partition("::" if mark.kwargs.get("of") == "file" else "[")[0]
+            groups.setdefault((name, *mark.args), []).append(item.nodeid)
+    dropped: set[str] = set()
+    for (name, asked), group in groups.items():
+        kept = min(math.ceil(asked * len(group)) if isinstance(asked, float) else asked, len(group))
+        chosen = random.Random(f"{config.option.seed}:{name}").sample(group, kept)
+        dropped |= set(group) - set(chosen)
+    config.hook.pytest_deselected(items=[item for item in items if item.nodeid in dropped])
+    items[:] = [item for item in items if item.nodeid not in dropped]
+
+
 def pytest_report_header(config: pytest.Config) -> str:
-    return f"seed: {config.option.seed}"
+    return f"seed: {config.option.seed}{'   a sample of each search' if config.option.sample else ''}"
 
 
 def pytest_terminal_summary(
     terminalreporter: pytest.TerminalReporter, exitstatus: int, config: pytest.Config
 ) -> None:
     if exitstatus == pytest.ExitCode.TESTS_FAILED:
-        terminalreporter.write_line(f"seed: {config.option.seed}   replay: add --seed {config.option.seed}")
+        sample = " --sample" if config.option.sample else ""
+        terminalreporter.write_line(
+            f"seed: {config.option.seed}   replay: add --seed {config.option.seed}{sample}"
+        )
 
 
 @pytest.fixture(scope="session", autouse=True)
@@ -56,6 +106,18 @@ def _never_the_real_home(tmp_path_factory: pytest.TempPathFactory) -> Iterator[N
         for name, value in isolated.variables.items():
             patch.setenv(name, value)
         yield
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _warm_commands(pytestconfig: pytest.Config, _never_the_real_home: None) -> Iterator[None]:
+    """In a sample, commands are forked from one process that has imported everything."""
+    if not pytestconfig.option.sample:
+        yield
+        return
+    commands.forks = warm.Warm()
+    yield
+    commands.forks.close()
+    commands.forks = None
 
 
 @pytest.fixture
@@ -78,6 +140,26 @@ def seed(request: pytest.FixtureRequest) -> int:
 def rng(request: pytest.FixtureRequest, seed: int) -> random.Random:
     """Random choices that depend on the seed and this test alone, not on which tests ran before."""
     return random.Random(f"{seed}:{request.node.nodeid}")
+
+
+@pytest.fixture(scope="session")
+def whole(request: pytest.FixtureRequest) -> bool:
+    """Whether searches are done whole; else a sample of each is enough."""
+    return not request.config.option.sample
+
+
+@pytest.fixture
+def sweep(rng: random.Random, whole: bool) -> Sweep:
+    """The 1st, 2nd, … until a run meets none: all of them, or with --sample some that the seed decides."""
+    return Sweep(rng, whole=whole)
+
+
+@pytest.fixture
+def real_disk() -> Iterator[Path]:
+    """A folder on a disk, for what a file system in memory cannot do: `./dev` has the other folders there."""
+    folder = Path(tempfile.mkdtemp(prefix="outlast-disk-", dir="/var/tmp"))
+    yield folder
+    shutil.rmtree(folder)
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,5 +1,6 @@
 import os
 import random
+import subprocess
 import sys
 from pathlib import Path
 
@@ -7,7 +8,7 @@ import pytest
 
 from tests.conftest import Nobody
 from tests.support import environment
-from tests.support.environment import Isolated
+from tests.support.environment import ROOT, Isolated
 
 
 def test_nobody_is_an_ordinary_user_who_can_use_outlast(as_nobody: Nobody) -> None:
@@ -44,3 +45,27 @@ def test_a_seed_replays_the_random_choices_of_each_test(
     rng: random.Random, seed: int, request: pytest.FixtureRequest
 ) -> None:
     assert rng.random() == random.Random(f"{seed}:{request.node.nodeid}").random()
+
+
+@pytest.mark.parametrize("name", ["HUP", "INT"])
+def test_a_signal_that_is_ignored_here_is_heard_by_what_a_test_starts(name: str, tmp_path: Path) -> None:
+    """As under `nohup`, or in the background of a script."""
+    (tmp_path / "conftest.py").write_text("from tests.conftest import *\n")
+    (tmp_path / "test_it.py").write_text(
+        "import signal, subprocess, sys\n"
+        "def test_it():\n"
+        f"    ask = 'import signal; print(signal.getsignal(signal.SIG{name}) is signal.SIG_IGN)'\n"
+        "    assert subprocess.check_output([sys.executable, '-c', ask]) == b'False\\n'\n"
+        f"    signal.raise_signal(signal.SIG{name})\n"
+    )
+    words = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-c", "/dev/null", str(tmp_path)]
+    deaf = ["sh", "-c", f"trap '' {name}; exec \"$@\"", "sh", *words]
+    done = subprocess.run(
+        deaf,
+        cwd=tmp_path,
+        env=os.environ | {"PYTHONPATH": str(ROOT)},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout

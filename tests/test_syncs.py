@@ -73,6 +73,7 @@ def flushes(folder: Path, script: str, beats: int, kind: str) -> int:
     return trace.count()
 
 
+@pytest.mark.sampled(5)
 @pytest.mark.parametrize(
     ("script", "kind", "per_beat"),
     [

@@ -16,6 +16,17 @@ AGENTS = [
 ]  # fmt: skip
 
 
+# A test with one of these runs a real CLI; others that do have the mark themselves.
+REAL = {"world", "under", "night"}
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    for item in items:
+        here = item.path.is_relative_to(Path(__file__).parent) and item.path.parent.name != "outward"
+        if here and REAL & set(getattr(item, "fixturenames", ())):
+            item.add_marker(pytest.mark.real_agent)
+
+
 @pytest.fixture
 def world(tmp_path: Path) -> Iterator[World]:
     with World(tmp_path / "world", Script([])) as made:

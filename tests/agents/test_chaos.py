@@ -15,6 +15,7 @@ SEED = 5
 TRIALS = (0, 2, 3, 5)  # of this seed: Claude Code, Codex, Kimi Code, Gemini
 
 
+@pytest.mark.real_agent
 @pytest.mark.parametrize("number", TRIALS, ids=lambda number: f"{number}-{plans.AGENTS[number % 7][0]}")
 def test_killed_at_random_instants_an_agent_does_everything_once(tmp_path: Path, number: int) -> None:
     planned = plan(SEED, number)
@@ -24,6 +25,7 @@ def test_killed_at_random_instants_an_agent_does_everything_once(tmp_path: Path,
     assert out.kills, "somebody was killed"
 
 
+@pytest.mark.real_agent
 def test_the_judge_sees_what_an_agent_without_us_does_twice(tmp_path: Path) -> None:
     """Run as a plain command it is started anew, and its model does everything again."""
     need("codex")

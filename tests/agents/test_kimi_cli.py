@@ -209,6 +209,7 @@ def test_a_denied_call_is_not_made(world: World) -> None:
     checks.denies(world, "kimi-cli")
 
 
+@pytest.mark.real_agent
 def test_the_version_of_the_real_program_is_read_without_running_it() -> None:
     for version in ("1.51.0", "1.52.0"):
         assert ME.version(need("kimi-cli", version).command[-1]) == version

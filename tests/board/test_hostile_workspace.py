@@ -279,6 +279,7 @@ def test_a_child_that_is_read_from_ends_with_its_time(work: Work) -> None:
             reader.has(git_in(work.folder.parent, "hash-object", "--stdin", stdin=b"x"))
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("name", ["HEAD", "packed-refs", "refs/outlast/pipe"])
 def test_a_pipe_in_the_place_of_gits_own_files_is_not_waited_for(
     work: Work, name: str, monkeypatch: pytest.MonkeyPatch

@@ -482,7 +482,7 @@ def test_a_run_that_was_told_to_stop_before_its_supervisor_was_killed_is_not_str
     folder.mkdir(parents=True, exist_ok=True)
     for epoch, wanted, is_stranded in ((1, False, True), (9, True, True), (1, True, False)):
         note = lock.GuardianNote(run, epoch, "SIGTERM", wanted=wanted)
-        (folder / lock.NOTE).write_bytes(msgspec.json.encode(note))
+        store.local.guardian_note(run).write_bytes(msgspec.json.encode(note))
         assert looked(index, run).stranded is is_stranded
 
 

@@ -8,7 +8,7 @@ import pytest
 
 from tests.chaos.conftest import Run
 
-DEMO_LIMIT_S = 20.0
+DEMO_LIMIT_S = 120.0  # of a busy machine; by itself it takes some seconds
 
 
 def test_the_demo_kills_resumes_and_counts_once_against_twice(run: Run) -> None:

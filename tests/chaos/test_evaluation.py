@@ -32,6 +32,7 @@ ELSEWHERE = (
 WITH_EFFECTS = ("incident", "comment-on-issues", "wire-money", "open-tickets", "mail-digest", "release")
 
 
+@pytest.mark.sampled(0)
 @pytest.mark.slow
 def test_quick_outlast_passes_every_bar_and_the_designs_by_hand_fail(run: Run, seed: int) -> None:
     done = run("chaos", "eval", "--quick", "--json", "--seed", str(seed))
@@ -159,6 +160,7 @@ replay.BeatRecord.take = take
 """
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("missing", "says"),

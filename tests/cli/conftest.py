@@ -1,4 +1,6 @@
-"""A project, a store with runs in it, and the real command line: each call is a process of its own."""
+"""A project, a store with runs in it, and the real command line: each call is a process of its own.
+
+In a sample it is forked from one that has imported everything (tests/support/warm.py)."""
 
 import contextlib
 import json
@@ -26,6 +28,7 @@ from outlast.runs.opening.project import project_of
 from outlast.store import open_store
 from outlast.store.protocol import Where
 from tests.supervisor.host import Host, host_in
+from tests.support.commands import outlast as outlast_to_its_end
 from tests.support.environment import TIMEOUT_S, Isolated, isolate
 
 
@@ -69,7 +72,8 @@ class Cli:
 
     def __call__(self, *words: str | Path, **more: str) -> Answer:
         """Run a command to its end."""
-        return self._run([sys.executable, "-m", "outlast", *map(str, words)], more)
+        done = outlast_to_its_end([*map(str, words)], cwd=self.folder, env=self.environ | more)
+        return Answer(done.returncode, done.stdout, done.stderr)
 
     def ok(self, *words: str | Path) -> Answer:
         """Run a command that must succeed."""
@@ -109,6 +113,7 @@ class Cli:
             os.environ.clear()
             os.environ.update(self.environ)
             os.chdir(self.folder)
+            signal.signal(signal.SIGINT, signal.default_int_handler)  # a suite in the background ignores it
             faults.arm(hook)
             try:
                 code = main(words)

@@ -92,6 +92,7 @@ def test_settled_twice_says_as_what_and_by_whom(world: Cli) -> None:
     assert (answer.code, world.rows()) == (2, before)
 
 
+@pytest.mark.sampled(6)
 @pytest.mark.parametrize(
     ("variables", "file", "said"),
     [

@@ -17,6 +17,7 @@ import outlast
 from outlast.chaos.witness.client import Client, Witness
 from tests.cli.conftest import Cli, LiveAgent, unknown_outcome, work
 from tests.support.environment import TIMEOUT_S
+from tests.support.sweeps import Sweep
 
 
 def parent_with_child(beats: int = 1) -> None:
@@ -124,10 +125,10 @@ def test_the_budget_of_a_fork_is_moved_and_not_copied(cli: Cli) -> None:
     assert (source["left"]["tokens"], source["left"]["beats"]) == (100, 5)
 
 
-def test_a_fork_killed_anywhere_moves_its_budget_once(cli: Cli, tmp_path: Path) -> None:
+def test_a_fork_killed_anywhere_moves_its_budget_once(cli: Cli, tmp_path: Path, sweep: Sweep) -> None:
     work(beats=3, budget=1000)
     words = ("fork", "1411", "--at", "1", "--yes", "--budget", "600")
-    for nth in itertools.count(1):
+    for nth in sweep:
         world = cli.copied(tmp_path / str(nth))
         died = world.killed_at(nth, *words)
         if died:
@@ -135,9 +136,8 @@ def test_a_fork_killed_anywhere_moves_its_budget_once(cli: Cli, tmp_path: Path) 
         assert world.tasks() == ["1411-fork-1", "1411"], f"killed at crash point {nth}"
         assert world.show()["budget"]["left"]["tokens"] == 100, f"killed at crash point {nth}"
         assert world.show("1411-fork-1")["budget"]["left"]["tokens"] == 600
-        if not died:
-            break
-    assert nth > 5
+        sweep.met(died)
+    assert sweep.total > 5
     again = cli.copied(tmp_path / "again")
     again.forked("fork", "1411", "--at", "1", "--yes", "--budget", "300")
     again.forked("fork", "1411", "--at", "1", "--yes", "--budget", "200")
@@ -145,18 +145,17 @@ def test_a_fork_killed_anywhere_moves_its_budget_once(cli: Cli, tmp_path: Path) 
     assert again.show()["budget"]["left"]["tokens"] == 200
 
 
-def test_an_unnamed_fork_killed_anywhere_is_made_once(cli: Cli, tmp_path: Path) -> None:
+def test_an_unnamed_fork_killed_anywhere_is_made_once(cli: Cli, tmp_path: Path, sweep: Sweep) -> None:
     work(beats=3)
     words = ("fork", "1411", "--at", "1", "--yes")
-    for nth in itertools.count(1):
+    for nth in sweep:
         world = cli.copied(tmp_path / str(nth))
         died = world.killed_at(nth, *words)
         answer = world.forked(*words)
         assert answer.out.split() == ["1411-fork-1", world.show("1411-fork-1")["run"]], f"crash point {nth}"
         assert world.tasks() == ["1411-fork-1", "1411"], f"killed at crash point {nth}"
-        if not died:
-            break
-    assert nth > 2
+        sweep.met(died)
+    assert sweep.total > 2
     assert "the same command made it before" in answer.err
     assert world.forked(*words, "--json").json["made"] is False
     assert world.forked("fork", "1411", "--at", "2", "--yes", "--json").json["task"] == "1411-fork-2"
@@ -310,11 +309,13 @@ def test_an_open_run_of_the_same_task_is_not_pushed_aside(cli: Cli, tmp_path: Pa
     assert there.show()["beats"] == 2
 
 
-def test_an_export_killed_anywhere_is_ended_by_the_same_command(cli: Cli, tmp_path: Path) -> None:
+def test_an_export_killed_anywhere_is_ended_by_the_same_command(
+    cli: Cli, tmp_path: Path, sweep: Sweep
+) -> None:
     parent_with_child()
     before = cli.show()
     file = cli.folder / "run.tar.gz"
-    for nth in itertools.count(1):
+    for nth in sweep:
         world = cli.copied(tmp_path / str(nth))
         died = world.killed_at(nth, "export", "1411", "-o", file)
         if died:
@@ -327,25 +328,25 @@ def test_an_export_killed_anywhere_is_ended_by_the_same_command(cli: Cli, tmp_pa
         assert comparable(there.show()) == comparable(before), f"killed at crash point {nth}"
         assert there.show()["status"] == "interrupted", f"killed at crash point {nth}"
         file.unlink()
-        if not died:
-            break
-    assert nth > 4
+        sweep.met(died)
+    assert sweep.total > 4
 
 
-def test_an_import_killed_anywhere_is_ended_by_the_same_command(cli: Cli, tmp_path: Path) -> None:
+def test_an_import_killed_anywhere_is_ended_by_the_same_command(
+    cli: Cli, tmp_path: Path, sweep: Sweep
+) -> None:
     parent_with_child()
     before = cli.show()
     cli.forked("export", "1411", "-o", "run.tar.gz")
-    for nth in itertools.count(1):
+    for nth in sweep:
         there = cli.empty(tmp_path / str(nth))
         died = there.killed_at(nth, "import", "run.tar.gz")
         if died:
             answer = there.forked("import", "run.tar.gz")
             assert answer.code == 0 or "already in this store" in answer.complaint, f"crash point {nth}"
         assert comparable(there.show()) == comparable(before), f"killed at crash point {nth}"
-        if not died:
-            break
-    assert nth > 6
+        sweep.met(died)
+    assert sweep.total > 6
 
 
 def test_a_file_that_is_no_export_of_the_run_is_never_replaced(cli: Cli) -> None:
@@ -442,20 +443,19 @@ def test_a_copy_carries_children_and_its_import_goes_on_in_them_under_new_ids_an
 
 
 def test_a_copy_killed_while_it_is_imported_is_imported_whole_by_the_same_command(
-    cli: Cli, tmp_path: Path, witness: Witness
+    cli: Cli, tmp_path: Path, witness: Witness, sweep: Sweep
 ) -> None:
     family("1411", witness, die_in="open b")
     cli.forked("export", "1411", "--copy", "-o", "copy.tar.gz")
-    for nth in itertools.count(1):
+    for nth in sweep:
         there = cli.empty(tmp_path / str(nth))
         died = there.killed_at(nth, "import", "copy.tar.gz")
         if died and there.tasks() == []:
             there.forked("import", "copy.tar.gz")
         assert there.tasks() == ["1411-fork-1"], f"killed at crash point {nth}"
         assert len(there.show("1411-fork-1")["children"]) == 4, f"killed at crash point {nth}"
-        if not died:
-            break
-    assert nth > 4
+        sweep.met(died)
+    assert sweep.total > 4
 
 
 def test_what_is_in_doubt_in_a_beat_with_children_is_left_out_of_the_copy(cli: Cli, tmp_path: Path) -> None:

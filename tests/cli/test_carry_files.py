@@ -1,6 +1,5 @@
 """A run's files go with it: two stores, two clones, real processes, and what git says of it."""
 
-import itertools
 import json
 import os
 import shutil
@@ -16,6 +15,7 @@ from outlast.operations.transfer import archive_file
 from tests.cli.conftest import Answer, Cli
 from tests.support import strace
 from tests.support.environment import TIMEOUT_S, Isolated, skip_or_fail
+from tests.support.sweeps import Sweep
 
 AGENT = """
 import subprocess
@@ -466,11 +466,11 @@ def test_a_workspace_that_is_gone_is_exported_from_its_repository(
 
 
 def test_an_export_with_files_killed_anywhere_is_ended_by_the_same_command(
-    source: Host, file: Path, tmp_path: Path
+    source: Host, file: Path, tmp_path: Path, sweep: Sweep
 ) -> None:
     source.worked()
     refs = source.refs()
-    for nth in itertools.count(1):
+    for nth in sweep:
         world = source.cli.copied(tmp_path / str(nth))
         died = world.killed_at(nth, "export", "1411", "-o", file)
         if died:
@@ -483,22 +483,22 @@ def test_an_export_with_files_killed_anywhere_is_ended_by_the_same_command(
         other.cli.forked("import", file, "--workspace", "new")
         assert refs.items() <= other.refs(tmp_path / f"{nth}-there/new").items(), f"crash point {nth}"
         file.unlink()
-        if not died:
-            break
-    assert nth > 4
+        sweep.met(died)
+    assert sweep.total > 4
     assert source.refs() == refs
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("into", ["clone", "new", "copy"])
 def test_an_import_with_files_killed_anywhere_is_ended_by_the_same_command(
-    source: Host, there: Host, file: Path, tmp_path: Path, into: str
+    source: Host, there: Host, file: Path, tmp_path: Path, into: str, sweep: Sweep
 ) -> None:
     source.worked()
     run, copy = run_of(source), ["--copy"] if into == "copy" else []
     source.cli.ok("export", "1411", "-o", file, *copy)
     task = "1411-fork-1" if copy else "1411"
     met = []
-    for nth in itertools.count(1):
+    for nth in sweep:
         clone = tmp_path / str(nth) / "clone"
         shutil.copytree(there.folder, clone)
         host = there.with_store_of(tmp_path / str(nth) / "home").at(clone)
@@ -522,9 +522,8 @@ def test_an_import_with_files_killed_anywhere_is_ended_by_the_same_command(
         assert list((host.cli.root / "importing").glob("[0-9a-f]*")) == [] or again.code
         assert not list(folder.glob(".git/outlast-importing*")), f"killed at crash point {nth}"
         met.append(nth)
-        if not died:
-            break
-    assert len(met) > 6
+        sweep.met(died)
+    assert sweep.total > 6
     host.finished(task=task, folder=folder)
 
 
@@ -593,6 +592,7 @@ def replace_digests(manifest: archive_file.Manifest, entry: archive_file.Entry) 
     return archive_file.msgspec.json.decode(json.dumps(told), type=archive_file.Manifest)
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("case", ["branch", "thin", "dotdot", "dotgit", "cut", "nothing"])
 def test_a_bundle_that_would_do_harm_is_refused_and_nothing_is_changed(
     source: Host, there: Host, file: Path, tmp_path: Path, case: str

@@ -21,6 +21,7 @@ from outlast.store.local import Local
 from outlast.supervisor.agent.session.transcript_copy import Mirror
 from tests.cli.conftest import Cli
 from tests.cli.test_bad_input import changed, entries, pack, resealed
+from tests.support.sweeps import Sweep
 
 RUN = "run000000001"
 TOKEN = "ghp_" + "a1B2" * 9
@@ -200,11 +201,13 @@ def test_a_copy_brings_them_and_its_fork_has_a_session_of_its_own(cli: Cli, ther
     assert cli.show("1411")["session"]["session"] == "s-1"
 
 
-def test_an_import_killed_anywhere_is_ended_by_the_same_command(cli: Cli, file: Path, tmp_path: Path) -> None:
+def test_an_import_killed_anywhere_is_ended_by_the_same_command(
+    cli: Cli, file: Path, tmp_path: Path, sweep: Sweep
+) -> None:
     put(cli)
     cli.ok("export", "1411", "-o", file)
     whole: dict[str, bytes] = {}
-    for nth in itertools.count(1):
+    for nth in sweep:
         world = cli.empty(tmp_path / str(nth))
         died = world.killed_at(nth, "import", file)
         if died:
@@ -215,9 +218,8 @@ def test_an_import_killed_anywhere_is_ended_by_the_same_command(cli: Cli, file: 
         arrived = files_of(Local(world.root).agent_folder(RUN))
         whole = whole or arrived
         assert arrived == whole != {}, f"killed at crash point {nth}"
-        if not died:
-            break
-    assert nth > 3
+        sweep.met(died)
+    assert sweep.total > 3
 
 
 # -- hostile -----------------------------------------------------------------------------------------------------------

@@ -1,6 +1,5 @@
 """`outlast clean`: a worktree goes only when all of it is on a branch or in a save, and says what it keeps."""
 
-import itertools
 import os
 import shutil
 import subprocess
@@ -14,6 +13,7 @@ import outlast
 from outlast.supervisor.worktree import make
 from tests.cli.conftest import Cli
 from tests.support.environment import TIMEOUT_S
+from tests.support.sweeps import Sweep
 from tests.workspace.gitrepo import make_repo
 
 
@@ -228,9 +228,11 @@ def test_a_locked_worktree_is_kept(task: Task) -> None:
     assert task.files() >= {"kept"}
 
 
-def test_killed_at_any_crash_point_the_same_again_ends_right(task: Task, tmp_path: Path) -> None:
+def test_killed_at_any_crash_point_the_same_again_ends_right(
+    task: Task, tmp_path: Path, sweep: Sweep
+) -> None:
     run = finish(task.folder)
-    for nth in itertools.count(1):
+    for nth in sweep:
         if not task.folder.exists():
             make.make(task.cli.folder, "1411")
         task.write(changed="two\n", untracked="new\n", **{"some.log": "ignored\n"})
@@ -242,8 +244,7 @@ def test_killed_at_any_crash_point_the_same_again_ends_right(task: Task, tmp_pat
             assert task.git("show", f"{save}:changed") == "two\n", f"killed at crash point {nth}"
             assert task.git("show", f"{save}:kept") == "kept\n", f"killed at crash point {nth}"
         assert task.is_gone(), f"killed at crash point {nth}"
-        if not died:
-            return
+        sweep.met(died)
 
 
 def test_killed_when_the_folder_was_gone_the_same_again_forgets_it(task: Task) -> None:

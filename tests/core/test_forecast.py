@@ -49,6 +49,7 @@ def covers(history: histories.History, unit: Unit) -> tuple[float, float]:
 # -- calibration -------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("unit", UNITS)
 def test_p90_covers_85_to_95_percent_of_each_of_20_histories(unit: Unit) -> None:
     shares = [covers(histories.make(seed), unit) for seed in range(HISTORIES)]

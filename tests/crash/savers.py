@@ -20,7 +20,7 @@ from tests.support import processes
 from tests.support.environment import ROOT
 from tests.support.loopdisk import LoopDisk
 
-LIMIT_S = 60.0
+LIMIT_S = 180.0
 STOP_S = 0.5
 STOP_TRIES = 20
 

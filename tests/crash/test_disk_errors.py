@@ -58,6 +58,7 @@ def trials(fault: dict[str, Any], step: Callable[[], int]) -> Iterator[dict[str,
 # -- SQLite's files ------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("done", ["none", "all"])
 @pytest.mark.parametrize("op", ["sync", "write"])
 def test_after_a_failing_write_or_fsync_nothing_is_performed(
@@ -200,6 +201,7 @@ def fill(folder: Path) -> Path:
     return path
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.root
 @pytest.mark.parametrize("acks", range(1, 8))
 def test_a_disk_that_fills_up_under_a_run_stops_it_with_its_cause(

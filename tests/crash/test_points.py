@@ -16,10 +16,11 @@ from outlast.store.protocol import Where
 from tests.crash.agent import LEFT, Blow
 from tests.crash.conftest import MakeWorld
 from tests.crash.world import Opened, World, killed
+from tests.support.sweeps import Sweep
 
 SHARDS = 4
 SECOND_KILLS = 40
-POINTS_MAX = 600
+SECOND_KILLS_SAMPLED = 8
 Twins = Callable[[str], dict[str, Any]]
 
 EFFECTS = """comment-1 receipt-1 ticket-3 mail-4 pay-5 order-5 book-5 label-5 upload-6 part-one-1 part-two-2 rest-1""".split()
@@ -49,11 +50,13 @@ def test_the_uninterrupted_run_does_each_effect_once(world: World, twins: Twins)
             )
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("shard", range(SHARDS))
 def test_killed_at_any_crash_point_the_run_ends_like_its_twin(
-    shard: int, make_world: MakeWorld, twins: Twins
+    shard: int, make_world: MakeWorld, twins: Twins, sweep: Sweep
 ) -> None:
-    for nth in range(1 + shard, POINTS_MAX, SHARDS):
+    for trial in sweep:
+        nth = 1 + shard + SHARDS * (trial - 1)
         with make_world(nth) as world:
             died = killed(world.run(kill_at=nth))
             then = world.recorded()
@@ -61,18 +64,16 @@ def test_killed_at_any_crash_point_the_run_ends_like_its_twin(
                 world.run_to_end()
                 world.check_nothing_repeated(then)
             check(world, twins)
-        if not died:
-            return
-    pytest.fail(f"more than {POINTS_MAX} crash points")
+        sweep.met(died)
 
 
 def test_killed_again_while_resuming_the_run_ends_like_its_twin(
-    make_world: MakeWorld, twins: Twins, rng: random.Random
+    make_world: MakeWorld, twins: Twins, rng: random.Random, whole: bool
 ) -> None:
     with make_world("count") as world:
         world.run()
         total = len(world.noted("point"))
-    for trial in range(SECOND_KILLS):
+    for trial in range(SECOND_KILLS if whole else SECOND_KILLS_SAMPLED):
         first, second = rng.randint(1, total), rng.randint(1, 25)
         with make_world(trial) as world:
             assert killed(world.run(kill_at=first)), world.story
@@ -112,6 +113,7 @@ def test_killed_while_leaving_early_it_resumes(make_world: MakeWorld, twins: Twi
             check(world, twins)
 
 
+@pytest.mark.sampled(12)
 @pytest.mark.parametrize("name", sorted(set(faults.POINTS) - ELSEWHERE))
 def test_every_named_point_is_met_and_survived(name: str, world: World, twins: Twins) -> None:
     """Some are met only by a run that leaves, others only by one that resumes with an effect in doubt."""
@@ -159,15 +161,14 @@ def test_a_done_run_started_again_has_no_beats(world: World, twins: Twins) -> No
 
 
 def test_the_result_given_to_finish_survives_a_kill_before_the_run_is_finished(
-    make_world: MakeWorld, twins: Twins
+    make_world: MakeWorld, twins: Twins, sweep: Sweep
 ) -> None:
-    for nth in itertools.count(1):
+    for nth in sweep:
         with make_world(nth) as world:
             died = killed(world.run(kill_at=nth, script="finish"))
             world.run_to_end(script="finish")
             world.check_equal(twins("finish"))
-        if not died:
-            return
+        sweep.met(died)
 
 
 def test_a_settlement_put_into_the_inbox_is_taken_in_by_the_next_start(make_world: MakeWorld) -> None:

@@ -66,6 +66,7 @@ def test_a_save_that_returned_survives_any_later_cut(disk: LoopDisk, judge: Judg
     cut_after_each(disk, judge, job, neighbour=False)
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_save_survives_when_a_neighbours_flush_commits_the_journal_first(
     kind: str, disk: LoopDisk, judge: Judge
@@ -160,6 +161,7 @@ def lost_without(disk: LoopDisk, judge: Judge, name: str, *, neighbour: bool, **
     return lost
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize(
     ("name", "kind"),
     [

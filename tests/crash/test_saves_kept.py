@@ -38,6 +38,7 @@ def sweep_hard(place: Path) -> None:
     saving.agent_git(place, f"--git-dir={place}", "prune", "--expire=now")
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("kind", KINDS)
 def test_every_save_of_a_run_stays_whole_through_gc_also_without_the_keep_files(
     kind: str, tmp_path: Path
@@ -79,6 +80,7 @@ def test_gc_in_the_middle_of_a_save_takes_nothing_from_it(point: str, tmp_path: 
     fsck(job)
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("kind", ["plain", "sha256", "shadow"])
 def test_every_save_of_a_run_travels_in_a_bundle_of_its_newest_ref(kind: str, tmp_path: Path) -> None:
     job, told = with_saves(tmp_path / "place", kind, secrets=False)

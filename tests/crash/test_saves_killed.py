@@ -25,6 +25,7 @@ from tests.support.environment import skip_or_fail
 from tests.support.loopdisk import LoopDisk
 
 SAVES = 200
+SAVES_SAMPLED = 30
 POINTS_MAX = 100
 OPERATIONS_MAX = 400
 
@@ -63,7 +64,7 @@ def check_free(job: Job) -> None:
         return False
 
     try:
-        processes.wait_for(is_free, 5, "the lock of saving to be free")
+        processes.wait_for(is_free, what="the lock of saving to be free")
     finally:
         os.close(fd)
 
@@ -71,13 +72,13 @@ def check_free(job: Job) -> None:
 # -- killed --------------------------------------------------------------------------------------------------------
 
 
-def kill_in_a_loop(job: Job, rng: random.Random, *, every: int) -> int:
+def kill_in_a_loop(job: Job, rng: random.Random, *, every: int, wanted: int = SAVES) -> int:
     """Kill the one who saves, alone or with its gits, at random; how often until all saves are made."""
     told: list[Told] = []
     kills = 0
-    while len(told) < SAVES:
-        with Worker(again(job, first=len(told) + 1, rounds=SAVES - len(told))) as worker:
-            worker.wait_told(min(rng.randint(0, every), SAVES - len(told)))
+    while len(told) < wanted:
+        with Worker(again(job, first=len(told) + 1, rounds=wanted - len(told))) as worker:
+            worker.wait_told(min(rng.randint(0, every), wanted - len(told)))
             worker.listen_for(rng.uniform(0, 0.06))
             code = rng.choice([worker.kill, worker.kill_all])()
             told += worker.told
@@ -91,11 +92,12 @@ def kill_in_a_loop(job: Job, rng: random.Random, *, every: int) -> int:
 
 
 def test_killed_at_random_in_a_tight_loop_every_save_that_returned_is_whole(
-    tmp_path: Path, rng: random.Random
+    tmp_path: Path, rng: random.Random, whole: bool
 ) -> None:
     """Also what they leave is swept by the next one, and nothing of it is in its way."""
     job = prepared(tmp_path / "place", gits=False, files=1, saves=("beat", "beat", "beat", "emergency"))
-    assert kill_in_a_loop(job, rng, every=50) > 2
+    wanted, every = (SAVES, 50) if whole else (SAVES_SAMPLED, 8)
+    assert kill_in_a_loop(job, rng, every=every, wanted=wanted) > 2
 
 
 @pytest.mark.campaign
@@ -123,6 +125,7 @@ def kill_at_each_point(job: Job) -> int:
     pytest.fail(f"more than {POINTS_MAX} crash points")
 
 
+@pytest.mark.sampled(1)
 def test_killed_at_any_crash_point_of_a_save_the_ones_before_are_whole(tmp_path: Path) -> None:
     job = prepared(tmp_path / "place", saves=("beat", "emergency"))
     assert kill_at_each_point(job) >= 8

@@ -86,6 +86,7 @@ def test_killed_at_a_sample_of_its_system_calls_the_run_ends_like_its_twin(
     assert hit["drifted"] <= SAMPLE // 4, hit
 
 
+@pytest.mark.sampled(0)
 @pytest.mark.slow
 @pytest.mark.parametrize("shard", [0, *(pytest.param(n, marks=pytest.mark.campaign) for n in (1, 2, 3))])
 def test_killed_at_each_of_its_system_calls_the_run_ends_like_its_twin(

@@ -115,7 +115,7 @@ def test_stopped_inside_an_act_a_zombie_is_killed_by_the_taker(
 ) -> None:
     zombie = frozen(world, script, freeze_in=act)
     assert take_over(world, script=script) == code, world.story
-    assert killed(zombie.wait(limit_s=10)), world.story
+    assert killed(zombie.wait()), world.story
     if code == 3:
         assert world.settle_by_the_truth() == 1
         assert world.run(script=script) == 0

@@ -30,7 +30,7 @@ from outlast.runs.run import run_engine
 from outlast.store import open_store
 from outlast.store.protocol import Where
 from outlast.store.sqlite import leases
-from tests.support import inprocess
+from tests.support import inprocess, sweeps
 from tests.support.inprocess import Killed, abandon
 
 EXAMPLES, STEPS = 120, 25
@@ -451,7 +451,7 @@ class Program(RuleBasedStateMachine):
 
 
 Program.TestCase.settings = hypothesis.settings(
-    max_examples=EXAMPLES,
+    max_examples=sweeps.examples(EXAMPLES),
     stateful_step_count=STEPS,
     report_multiple_bugs=False,
     phases=[

@@ -93,14 +93,11 @@ def test_without_descriptors_left_processes_are_still_signalled_and_awaited() ->
     with running(["sleep", "600"]) as process:
         proc = looked(process.pid)
         soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-        spare = os.open("/dev/null", os.O_RDONLY)
-        fds = [spare]
-        resource.setrlimit(resource.RLIMIT_NOFILE, (spare + 3, hard))
-        try:
-            while len(fds) < 64:
-                fds.append(os.dup(spare))
-        except OSError:
-            pass
+        fds = [os.open("/dev/null", os.O_RDONLY)]
+        highest = max(int(name) for name in os.listdir("/proc/self/fd"))
+        while fds[-1] <= highest + 2:  # whatever others have open: all numbers below are taken then
+            fds.append(os.dup(fds[0]))
+        resource.setrlimit(resource.RLIMIT_NOFILE, (fds[-1] + 1, hard))
         try:
             for fd in fds[-2:]:  # /proc itself is read with two descriptors, one after the other
                 os.close(fd)

@@ -52,6 +52,7 @@ with outlast.run("t", store=store, project="p") as run:
 """
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("mode", ["read", "context", "acting", "opening", "write"])
 def test_ctrl_c_at_any_instant_ends_the_attempt_at_once_and_leaves_nothing_locked(
     store: Path, rng: random.Random, mode: str

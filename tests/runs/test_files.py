@@ -17,6 +17,7 @@ from outlast.core import events as ev
 from outlast.inspect import doctor
 from outlast.operations import requests
 from outlast.runs.run import run_engine
+from outlast.store import locate
 from tests.support import inprocess
 from tests.support.inprocess import head_of, journal_of
 
@@ -392,10 +393,10 @@ def test_doctor_says_that_saves_show_in_the_repository(
     start: Start, store: Path, work: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(work)
-    assert not [found for found in doctor.examine(store, store / "outlast.db") if found.what == "saves"]
+    assert not [found for found in doctor.examine(locate(store)) if found.what == "saves"]
     with pytest.raises(Boom), start(workspace=work) as run:
         work_on(run, work, 1, fail)
-    [found] = [found for found in doctor.examine(store, store / "outlast.db") if found.what == "saves"]
+    [found] = [found for found in doctor.examine(locate(store)) if found.what == "saves"]
     assert "push --mirror" in found.text
 
 

@@ -39,6 +39,7 @@ class Model:
             beat.done()
 
 
+@pytest.mark.sampled(10)
 @pytest.mark.parametrize("nth", range(1, BEATS + 1))
 @pytest.mark.parametrize(
     "point", ["beat.begun", "decide.answered", "decide.recorded", "beat.before_done", "beat.done"]

@@ -8,6 +8,7 @@ import pytest
 
 from outlast.errors import UsageError
 from outlast.operations import watch
+from outlast.store.local import Local
 from tests.support import environment
 from tests.support.environment import NOBODY, TIMEOUT_S, Isolated
 
@@ -20,7 +21,7 @@ def init(*folders: Path) -> None:
 def refused(root: Path, state: Path) -> str:
     """What is said where a root is refused. Nothing may be touched by then."""
     with pytest.raises(UsageError) as caught:
-        list(watch.once([root], state))
+        list(watch.once([root], Local(state)))
     assert caught.value.hint
     assert not state.exists()
     return str(caught.value)

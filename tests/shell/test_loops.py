@@ -16,6 +16,9 @@ from outlast.chaos.witness.client import Witness
 from tests.shell.world import LIMIT_S, Project, need_examples, project
 from tests.support.processes import wait_for
 
+# Each with each shell, or each way to look for changes: a sample does some of both.
+pytestmark = [pytest.mark.sampled(0.5), pytest.mark.sampled(0.7, of="file")]
+
 ISSUES = ["7", "12"]
 STARTS_MAX = 8
 COMMANDS = 300  # that a whole run of the loop executes, ours included

@@ -9,6 +9,9 @@ from tests.shell.world import Project
 from tests.support.environment import need_tool
 from tests.support.processes import alive, wait_for
 
+# Each with each shell, or each way to look for changes: a sample does some of both.
+pytestmark = [pytest.mark.sampled(0.5), pytest.mark.sampled(0.7, of="file")]
+
 LONG = """
 outlast step first -- sh -c 'echo once >> ../did'
 : > ../begun

@@ -20,7 +20,7 @@ from tests.support.processes import wait_for
 
 BEGIN = 'set -eu -o pipefail\neval "$(outlast shell-init)"\n'
 SHELLS = ("bash", "zsh")
-LIMIT_S = 60.0
+LIMIT_S = 180.0
 
 
 class Project:

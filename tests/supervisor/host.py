@@ -23,7 +23,8 @@ from outlast.store import open_store
 from outlast.store.local import Local
 from outlast.store.protocol import Store, Summary, Where
 from outlast.supervisor.guardian import lock
-from tests.support.environment import TIMEOUT_S, Isolated
+from tests.support.commands import outlast
+from tests.support.environment import Isolated
 from tests.support.processes import alive, wait_for
 
 STEPS = 6
@@ -97,10 +98,7 @@ class Host:
 
     def __call__(self, *words: str, cwd: Path | None = None, **more: str) -> Answer:
         """Another command, to its end."""
-        done = subprocess.run(
-            [sys.executable, "-P", "-m", "outlast", *words], cwd=cwd or self.folder, env=self.environ(**more),
-            stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=TIMEOUT_S, check=False,
-        )  # fmt: skip
+        done = outlast(words, cwd=cwd or self.folder, env=self.environ(**more))
         return Answer(done.returncode, done.stdout, done.stderr)
 
     # -- a script that waits -------------------------------------------------------------------------------------

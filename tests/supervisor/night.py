@@ -11,7 +11,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from tests.support.environment import TIMEOUT_S, Isolated
+from tests.support import commands
+from tests.support.environment import Isolated
 from tests.support.processes import alive, wait_for
 
 # One attempt: says who it is and who of the one before still lives, makes the tree dirty, and waits to be let go.
@@ -88,10 +89,7 @@ class Night:
 
     def ask(self, *words: str) -> Any:
         """What a command prints as JSON."""
-        done = subprocess.run(
-            outlast(*words, "--json"), cwd=self.work, env=self.environ(), capture_output=True, timeout=TIMEOUT_S,
-            check=False,
-        )  # fmt: skip
+        done = commands.outlast([*words, "--json"], cwd=self.work, env=self.environ())
         assert done.returncode in (0, 3), done.stderr
         if words[0] == "log":
             return [json.loads(line) for line in done.stdout.splitlines()]

@@ -138,6 +138,7 @@ def test_a_signal_during_the_wait_for_the_next_attempt_is_on_record_as_a_wish(ho
     assert (told["wake"], told["started"]) == (False, None)
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("killed", ["supervisor", "both"])
 @pytest.mark.parametrize("to", ["guardian", "supervisor"])
 def test_a_wish_outlives_a_supervisor_that_is_killed_in_its_grace(host: Host, to: str, killed: str) -> None:

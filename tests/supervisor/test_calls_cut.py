@@ -39,6 +39,7 @@ KINDS = {
 }
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_call_whose_own_side_was_killed_is_not_repeated_beside_its_command(night: Night, kind: str) -> None:
     done = script(night, "call() { " + KINDS[kind] + "; }\n" + TWICE)
@@ -124,6 +125,7 @@ def test_an_answer_that_its_command_did_not_live_to_read_is_not_taken_for_an_ord
         assert client.wait(TIMEOUT_S) == 137
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGQUIT, signal.SIGTERM])
 def test_a_signal_to_all_while_a_command_begins_ends_it(night: Night, number: signal.Signals) -> None:
     """At every instant from its first on, however often one tries."""
@@ -248,6 +250,7 @@ def test_a_probe_that_is_stopped_has_not_said_no(night: Night) -> None:
 # -- readers ----------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("to", ["| head -1", "> /dev/full", ">&-", "2>&- >&-"])
 def test_a_replay_ends_as_the_first_time_whoever_reads_it(night: Night, to: str) -> None:
     text = f'outlast step list -- sh -c "seq 100000; echo x >> $W/ran" {to}; echo ${{PIPESTATUS[0]}} >> $W/codes\n'
@@ -304,6 +307,7 @@ trap - TERM
 """
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize(
     ("left", "act", "ran", "after"),
     [

@@ -67,7 +67,7 @@ def test_what_a_detached_command_prints_is_in_its_log_alone_masked_and_harmless(
 
 
 def test_words_that_became_many_are_put_aside(tmp_path: Path) -> None:
-    log = tmp_path / background.LOG
+    log = tmp_path / "supervisor.log"
     log.write_bytes(b"x" * (background.LOG_BYTES_MAX + 1))
     background.spawn(["true"], log).wait()
     assert log.stat().st_size == 0

@@ -25,7 +25,7 @@ def ask(path="/chat/completions", model="gpt-5", **told):
     body = {"model": model, "messages": [{"role": "user", "content": "go"}], "tools": [{"type": "function"}], "told": told}
     request = urllib.request.Request(os.environ["OPENAI_BASE_URL"] + path, json.dumps(body).encode())
     try:
-        return urllib.request.urlopen(request, timeout=60).read() and True
+        return urllib.request.urlopen(request, timeout=180).read() and True
     except urllib.error.HTTPError as error:
         print(error.code, error.read().decode(), file=sys.stderr)
         open("refused", "w").close()
@@ -34,7 +34,7 @@ def at_once(count, **told):
     with ThreadPoolExecutor(count) as pool:
         return sum(pool.map(lambda _: ask(**told), range(count)))
 def until(found):
-    end = time.monotonic() + 20
+    end = time.monotonic() + 100
     while not found():
         if time.monotonic() > end: sys.exit("waited too long")
         time.sleep(0.02)
@@ -67,9 +67,9 @@ class _Answering(http.server.BaseHTTPRequestHandler):
             self.server.held += "hold" in told
         if "hold" in told:
             wait_for(
-                lambda: self.server.held >= told["hold"] or self.server.let_go.is_set(), 20, "the others"
+                lambda: self.server.held >= told["hold"] or self.server.let_go.is_set(), what="the others"
             )
-            wait_for(lambda: os.path.exists(told.get("until", "/")), 20, "a refusal")
+            wait_for(lambda: os.path.exists(told.get("until", "/")), what="a refusal")
             if told.get("for_ever"):
                 self.server.let_go.wait(60)
         usage = {"prompt_tokens": told.get("tokens", 1000) - 100, "completion_tokens": 100}
@@ -117,7 +117,7 @@ def run(night: Night, model: Model, script: str, *options: str) -> "subprocess.C
 
 def again(night: Night, model: Model, *asked: str) -> "subprocess.CompletedProcess[str]":
     return subprocess.run(
-        outlast(*asked), cwd=night.work, env=environ(night, model), capture_output=True, text=True, timeout=120,
+        outlast(*asked), cwd=night.work, env=environ(night, model), capture_output=True, text=True, timeout=300,
         stdin=subprocess.DEVNULL,
     )  # fmt: skip
 
@@ -174,7 +174,7 @@ if not os.path.exists("begun"):
 
     wait_for(set_aside, what="what they may cost on record")
     os.kill(supervisor_of(process.pid), signal.SIGKILL)
-    process.wait(60)
+    process.wait(180)
     model.let_go.set()
     done = again(night, model, "resume", "t")
     assert done.returncode == 0, done.stderr
@@ -298,7 +298,7 @@ for after, tokens in ((3_000, 7_000), (2_000, 1_000), (1_000, 1_000))[: int(os.e
         asked[1] = task
         done = subprocess.run(
             outlast("run", *asked), cwd=night.work, env={**environ(night, model), "CALLS": calls}, capture_output=True,
-            text=True, timeout=60, stdin=subprocess.DEVNULL,
+            text=True, timeout=180, stdin=subprocess.DEVNULL,
         )  # fmt: skip
         assert done.returncode == code, done.stderr
     assert any("Start nothing new" in json.dumps(body) for body in model.bodies)
@@ -355,7 +355,7 @@ def test_another_agent_and_a_later_login_are_checked_as_at_the_start(night: Nigh
 
     def asked(*words: str, **more: str) -> "subprocess.CompletedProcess[str]":
         return subprocess.run(
-            outlast(*words), cwd=night.work, env=here | more, capture_output=True, text=True, timeout=60,
+            outlast(*words), cwd=night.work, env=here | more, capture_output=True, text=True, timeout=180,
             stdin=subprocess.DEVNULL,
         )  # fmt: skip
 

@@ -26,6 +26,7 @@ def parts_of(night: Night, process: subprocess.Popen[bytes]) -> dict[str, int]:
     }
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("subset", SUBSETS, ids="+".join)
 def test_killed_in_any_combination_the_next_start_goes_on(night: Night, subset: tuple[str, ...]) -> None:
     process = night.start_agent()
@@ -106,6 +107,7 @@ def test_a_guardian_that_does_not_come_to_an_end_is_killed_and_its_work_done(nig
 UNMARKED = "env -i sh -c 'echo $$ >> {pids}; trap \"\" TERM; while :; do sleep 0.05; done' & while [ ! -s {pids} ]; do sleep 0.01; done"
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("how", ["ends", "is killed", "is stopped"])
 def test_what_carries_no_mark_does_not_run_on_either(night: Night, how: str) -> None:
     pids = night.folder / "unmarked"

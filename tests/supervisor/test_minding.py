@@ -388,6 +388,7 @@ def hostile(draw: st.DrawFn, agent: str) -> bytes:
     return bytes(raw[: draw(st.integers(0, len(raw)))] if draw(st.booleans()) else raw)
 
 
+@pytest.mark.sampled(2)
 @each_agent
 def test_whatever_a_hook_is_told_nothing_crashes_nothing_runs_and_nothing_outward_is_let_through_unrecorded(
     agent: str, tmp_path: Path
@@ -434,6 +435,7 @@ def read_by(agent: str, folder: Path, lines: list[bytes]) -> tuple[list[tuple[st
     return found
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("agent", SESSIONS)
 def test_garbage_in_a_transcript_costs_no_call_and_no_beat(agent: str, tmp_path: Path) -> None:
     lines = (SAMPLES / SESSIONS[agent][1]).read_bytes().splitlines()

@@ -42,6 +42,7 @@ ENDINGS: dict[str, tuple[tuple[str, ...], tuple[str, ...], int, str]] = {
 }
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("what", ENDINGS)
 def test_each_kind_is_told_once_with_all_one_needs_to_know(host: Host, what: str) -> None:
     place = keep(host)

@@ -38,6 +38,7 @@ def world(night: Night) -> tuple[str, str, list[str]]:
 # -- before anything is made -------------------------------------------------------------------------------------------
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize(
     ("words", "named"),
     [
@@ -92,6 +93,7 @@ def test_how_a_program_becomes_executable_can_be_pasted(night: Night) -> None:
     assert said(night, "run", "--task", "t", "--", "./sp ace/no exec").returncode == 0
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize(
     ("words", "named"),
     [
@@ -179,6 +181,7 @@ def test_a_task_that_runs_already_is_told_how_to_look(night: Night) -> None:
 # -- a worktree that is gone -------------------------------------------------------------------------------------------
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("word", ["sh", "./agent.sh"])
 def test_the_same_line_again_brings_a_worktree_back_that_is_gone(night: Night, word: str) -> None:
     (night.work / "agent.sh").write_text('#!/bin/sh\nshift 2>/dev/null\nexec sh -c "$1"\n')

@@ -31,6 +31,7 @@ def test_a_dry_run_of_one_task_says_what_would_happen_and_does_nothing(night: Ni
     assert (night.folder / "ran").read_text() == "x\n"
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize(
     ("words", "named"),
     [

@@ -178,6 +178,7 @@ BAD = {
 }
 
 
+@pytest.mark.sampled(5)
 @pytest.mark.parametrize("what", BAD)
 def test_bad_input_is_one_line_and_a_hint_and_nothing_is_started(night: Night, what: str) -> None:
     words, named = BAD[what]
@@ -319,6 +320,7 @@ def test_a_second_start_while_the_first_waits_between_attempts_is_refused(night:
     assert (night.folder / "ran").read_text() == "x\n"
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("closed", ["<&-", ">&-", "2>&-", "<&- >&- 2>&-"])
 def test_streams_that_are_closed_are_no_trouble(night: Night, closed: str) -> None:
     words = shlex.join(outlast("run", "--task", "t", "--", "sh", "-c", "echo said; echo x >> ran"))

@@ -155,6 +155,7 @@ def hello(there):
 with outlast.run("t", store=sys.argv[1], project="p") as run:
     server = Server(run_engine(run).journal.store.local.folder / "socket", "run.1", ScriptCalls(BeatInFlight(run_engine(run))))
     print(hello(connection.connect(str(server.path), 20.0)))
+    wait_for(lambda: not server.busy or None, what="its descriptor to be given back")  # else it is free later
     [thread] = [each for each in threading.enumerate() if each.name == "outlast-socket"]
     status = os.open(f"/proc/self/task/{thread.native_id}/status", os.O_RDONLY)
     second, third = (connection.socket.socket(connection.socket.AF_UNIX) for _ in range(2))

@@ -114,6 +114,7 @@ def test_an_effect_with_other_words_is_refused_and_not_done(night: Night) -> Non
     assert b"other arguments" in done.stderr
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize(
     ("answer", "witness", "code"),
     [(0, 1, 0), (1, 2, 0), (7, 1, 3)],
@@ -189,6 +190,7 @@ def test_a_failing_command_leaves_its_effect_in_doubt_and_gives_its_code(night: 
     assert lines(night.folder / "codes") == ["9"]
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("word", ["step", "effect"])
 @pytest.mark.parametrize(("program", "code"), [("no-such-program", "127"), ("./a.txt", "126")])
 def test_a_program_that_is_not_there_is_one_line_with_the_code_of_a_shell_and_no_record(
@@ -247,6 +249,7 @@ NOTHING = {
 }
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("what", NOTHING)
 def test_an_empty_name_is_one_line_and_exit_code_2(night: Night, what: str) -> None:
     words = shlex.join(["outlast", *NOTHING[what]])

@@ -279,6 +279,7 @@ with outlast.run("py", workspace=".") as run:
 """
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize(("more", "minutes"), [((), 30), (("known",), 5)])
 def test_a_program_that_meets_a_wall_is_saved_and_parked(
     host: Host, more: tuple[str, ...], minutes: int

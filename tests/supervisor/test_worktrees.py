@@ -1,6 +1,5 @@
 """Worktrees of tasks: made whole by the same call again, whatever was half made, and nothing of anybody's is touched."""
 
-import itertools
 import os
 import shutil
 import signal
@@ -15,6 +14,7 @@ from outlast.settings import load
 from outlast.supervisor.worktree import make
 from outlast.supervisor.worktree.copy import copy_into
 from tests.support.environment import TIMEOUT_S, Isolated
+from tests.support.sweeps import Sweep
 from tests.workspace.gitrepo import GitRepo, make_repo
 
 
@@ -60,6 +60,7 @@ def test_a_worktree_lies_beside_the_repository_on_a_branch_of_its_task(repo: Git
     assert repo.git("status", "--porcelain") == b""
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize(
     "task", ["a/b", "..", ".", "", "x" * 300, "grün 🎉", "-n", "a b~^:?*[\\", "a.lock", "\n"]
 )
@@ -142,10 +143,10 @@ worktrees.make(Path(sys.argv[1]), "1411")
 
 
 def test_killed_before_any_step_the_same_call_ends_with_the_same_worktree(
-    repo: GitRepo, tmp_path: Path
+    repo: GitRepo, tmp_path: Path, sweep: Sweep
 ) -> None:
     made = repo.folder.parent / "app.outlast" / "1411"
-    for nth in itertools.count(1):
+    for nth in sweep:
         done = subprocess.run(
             [sys.executable, "-c", KILLED, repo.folder, str(nth)],
             timeout=TIMEOUT_S,
@@ -158,9 +159,8 @@ def test_killed_before_any_step_the_same_call_ends_with_the_same_worktree(
         check_whole(repo, found)
         repo.git("worktree", "remove", found.folder)
         repo.git("branch", "-qD", found.branch)
-        if done.returncode == 0:
-            break
-    assert nth > 8
+        sweep.met(done.returncode != 0)
+    assert sweep.total > 8
 
 
 def _branch_only(repo: GitRepo, folder: Path) -> None:

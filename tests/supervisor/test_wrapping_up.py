@@ -1,9 +1,13 @@
 """An agent whose budget runs out, as its supervisor sees it: told once, bounded after that, counted once whoever saw it."""
 
+import sys
 from pathlib import Path
+from types import FrameType
+from typing import Any
 
 import pytest
 
+from outlast import faults
 from outlast.agents import Response
 from outlast.agents.claude.adapter import dashed
 from outlast.core.values import Usage
@@ -98,6 +102,36 @@ def test_what_goes_through_the_gateway_is_not_counted_from_the_transcript_too(
         )
         there.attempt.look()
         assert there.run.meter.unsettled().tokens == (0 if gateway else 7)
+        raise Killed
+
+
+def test_what_is_being_put_on_record_counts_at_every_instant(tmp_path: Path) -> None:
+    """The gateway's thread asks meanwhile whether another call fits."""
+    with minded(tmp_path, "claude") as there:
+        gate = Gate(there.run, there.attempt._agent.budget, {})
+        there.run.meter.count("call", Usage(output=COST))
+        seen: list[int] = []
+
+        def looking(frame: FrameType, event: str, _: object) -> Any:
+            """Before every line of it, and at every crash point below."""
+            if frame.f_code is not Gate.settle.__code__:
+                return None
+            seen.append(there.run.meter.head().spent.tokens)
+            return looking
+
+        faults.arm(lambda _: seen.append(there.run.meter.head().spent.tokens))
+        before = sys.gettrace()
+        sys.settrace(looking)
+        try:
+            assert gate.settle()
+        finally:
+            sys.settrace(before)
+            faults.arm(None)
+        assert len(seen) > 10
+        assert set(seen) <= {COST, 2 * COST}, "for an instant rather twice than not at all"
+        assert seen.count(2 * COST) <= 2
+        assert there.run.meter.head().spent.tokens == COST
+        gate.close()
         raise Killed
 
 

@@ -5,16 +5,17 @@ Only what touches users, folders and variables; worlds with a witness live elsew
 
 import os
 import shutil
+import signal
 import subprocess
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import NoReturn
 
 ROOT = Path(__file__).resolve().parents[2]
 NOBODY = 65534
-TIMEOUT_S = 60.0
+TIMEOUT_S = 180.0  # only there to end a hang
 
 
 def skip_or_fail(reason: str) -> NoReturn:
@@ -72,6 +73,18 @@ def without_outlast(variables: Mapping[str, str]) -> dict[str, str]:
         for name, value in variables.items()
         if not name.startswith("OUTLAST_") or name.startswith("OUTLAST_TEST_")
     }
+
+
+def hear_for_children(unheard: Iterable[int] = ()) -> list[int]:
+    """Signals that whoever started the tests ignores still reach what the tests start; these here stay unmoved.
+
+    `nohup` ignores SIGHUP, a shell SIGINT and SIGQUIT for what it runs in the background. What is ignored, a child
+    inherits, and a shell can then not even trap it; what is handled is reset in a child. Returns their numbers."""
+    asked = (signal.SIGHUP, signal.SIGINT, signal.SIGQUIT, signal.SIGTERM, signal.SIGUSR1, signal.SIGUSR2)
+    ignored = {number for number in asked if signal.getsignal(number) is signal.SIG_IGN} | set(unheard)
+    for number in ignored:
+        signal.signal(number, lambda *_: None)
+    return sorted(int(number) for number in ignored)
 
 
 def isolate(folder: Path) -> Isolated:

@@ -7,7 +7,7 @@ from pathlib import Path
 from tests.support.environment import need_tool
 from tests.support.processes import wait_for
 
-SEE_LIMIT_S = 30.0
+SEE_LIMIT_S = 90.0
 
 
 class Screen:

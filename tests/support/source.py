@@ -2,9 +2,9 @@
 
 import ast
 import subprocess
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cache, cached_property
 from pathlib import Path
 
 from tests.support.environment import ROOT
@@ -60,21 +60,27 @@ class Source:
             case _:
                 return None
 
-    def mentions(self) -> Iterator[tuple[str, ast.expr]]:
-        """Every name and dotted name in the file, in full."""
-        for node in ast.walk(self.tree):
-            if isinstance(node, ast.Name | ast.Attribute) and (name := self.full_name(node)):
+    def mentions(self, wanted: Collection[str]) -> Iterator[tuple[str, ast.expr]]:
+        """Every name and dotted name in the file that is, in full, one of those wanted."""
+        for node in self._nodes(wanted):
+            if isinstance(node, ast.Name | ast.Attribute) and (name := self.full_name(node)) in wanted:
                 yield name, node
 
-    def calls(self) -> Iterator[tuple[str, ast.Call]]:
-        """Every call of something that has a name, with that name in full."""
-        for node in ast.walk(self.tree):
-            if isinstance(node, ast.Call) and (name := self.full_name(node.func)):
+    def calls(self, wanted: Collection[str]) -> Iterator[tuple[str, ast.Call]]:
+        """Every call of something that is, in full, one of those wanted."""
+        for node in self._nodes(wanted):
+            if isinstance(node, ast.Call) and (name := self.full_name(node.func)) in wanted:
                 yield name, node
 
+    def _nodes(self, wanted: Collection[str]) -> Iterator[ast.AST]:
+        """A file without the last part of any of these names cannot name them: parsing is the slow part."""
+        if any(name.rpartition(".")[2] in self.text for name in wanted):
+            yield from ast.walk(self.tree)
 
+
+@cache
 def python_files(folder: Path) -> list[Source]:
-    """All Python files under a folder."""
+    """All Python files under a folder; read and parsed once."""
     return [Source(path) for path in sorted(folder.rglob("*.py"))]
 
 

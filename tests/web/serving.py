@@ -13,7 +13,7 @@ from outlast.web.http import server
 from outlast.web.http.guard import Guard
 from outlast.web.http.server import Handler, Server
 
-TIMEOUT_S = 20.0
+TIMEOUT_S = 60.0
 
 
 @dataclass

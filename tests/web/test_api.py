@@ -533,17 +533,17 @@ def test_what_many_ask_for_at_once_is_made_once() -> None:
 
     def make() -> Answer:
         made.append(1)
-        go.wait(20)
+        go.wait(60)
         return responses.line("made")
 
     found: list[Answer] = []
     threads = [threading.Thread(target=lambda: found.append(shared.get("key", make))) for _ in range(20)]
     for thread in threads:
         thread.start()
-    wait_for(lambda: made, 10)
+    wait_for(lambda: made)
     go.set()
     for thread in threads:
-        thread.join(20)
+        thread.join(60)
     assert len(made) == 1
     assert len(found) == 20
 

@@ -12,12 +12,12 @@ from schemathesis import GenerationMode
 from schemathesis.checks import positive_data_acceptance
 
 from outlast.web import openapi
-from tests.support import nights
+from tests.support import nights, sweeps
 from tests.web.serving import Served, ui
 
 EXAMPLES = 8
 EXAMPLES_LONG = 200
-TIMEOUT_S = 30.0
+TIMEOUT_S = 90.0
 
 
 def described(*modes: GenerationMode) -> Any:
@@ -29,9 +29,9 @@ def described(*modes: GenerationMode) -> Any:
 
 SCHEMA = described(GenerationMode.POSITIVE, GenerationMode.NEGATIVE)
 SETTINGS = hypothesis.settings(
-    max_examples=EXAMPLES, deadline=None, suppress_health_check=list(hypothesis.HealthCheck)
+    max_examples=sweeps.examples(EXAMPLES), deadline=None, suppress_health_check=list(hypothesis.HealthCheck)
 )
-LONG = hypothesis.settings(SETTINGS, max_examples=EXAMPLES_LONG)
+LONG = hypothesis.settings(SETTINGS, max_examples=sweeps.examples(EXAMPLES_LONG))
 
 
 @pytest.fixture(scope="module")

@@ -15,6 +15,7 @@ from outlast.errors import SaveFailed
 from outlast.workspace.git import trees
 from outlast.workspace.git.objects import Entry
 from outlast.workspace.types import Save
+from tests.support import sweeps
 from tests.workspace.place import Picture, Place, same
 
 EXAMPLES, EXAMPLES_SLOW = 40, 300
@@ -182,7 +183,7 @@ ANY = hypothesis.given(
 CHECKS = [HealthCheck.too_slow, HealthCheck.function_scoped_fixture, HealthCheck.data_too_large]
 
 
-@hypothesis.settings(max_examples=EXAMPLES, suppress_health_check=CHECKS)
+@hypothesis.settings(max_examples=sweeps.examples(EXAMPLES), suppress_health_check=CHECKS)
 @ANY
 def test_any_state_comes_back(
     template: Path, first: list[str], second: list[str], wreck: list[str], back: int

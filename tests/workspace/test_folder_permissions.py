@@ -12,6 +12,9 @@ from outlast.workspace.types import Purpose
 from tests.workspace.place import BASE, RUN, Place, placed
 from tests.workspace.test_permissions import forget, known, made, masked, noted
 
+# Each with each shell, or each way to look for changes: a sample does some of both.
+pytestmark = pytest.mark.sampled(0.5)
+
 __all__ = ["known", "made"]  # fixtures
 PRIVATE = "mkdir -m 700 priv; mkdir -p priv/deep; chmod 750 priv/deep; echo n > priv/deep/n; mkdir -m 711 only; echo K > only/.env"  # fmt: skip
 

@@ -438,6 +438,7 @@ def test_a_git_that_fails_never_gives_a_stale_tree(place: Place) -> None:
     assert place.content(place.save(), "new") == b"2-3"
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize(
     "word", ["ls-files", "diff-files", "write-tree", "update-index", "config", "cat-file"]
 )

@@ -79,6 +79,7 @@ CHANGES = {
 }
 
 
+@pytest.mark.sampled(5)
 @pytest.mark.parametrize("change", CHANGES.values(), ids=CHANGES.keys())
 def test_a_hinted_save_holds_what_a_look_would_find(tmp_path: Path, change: str) -> None:
     with placed(tmp_path) as place:
@@ -135,6 +136,7 @@ def test_known_files_are_saved_without_starting_git(place: Place, monkeypatch: p
     assert place.content(save, "a.txt") == (place.folder / "a.txt").read_bytes()
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize(
     "change",
     [

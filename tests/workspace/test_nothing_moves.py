@@ -61,6 +61,7 @@ def test_a_save_changes_no_file_of_the_git_folder_but_its_own_packs_and_refs(pla
     unmoved(place)
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize(
     "script",
     [
@@ -152,6 +153,7 @@ SETTINGS = {
 }  # fmt: skip
 
 
+@pytest.mark.sampled(5)
 @pytest.mark.parametrize("name", SETTINGS)
 def test_a_save_is_made_and_restored_with(name: str, place: Place, tmp_path: Path) -> None:
     place.sh(SETTINGS[name])
@@ -320,6 +322,7 @@ GARBAGE = {
 }
 
 
+@pytest.mark.sampled(5)
 @pytest.mark.parametrize("how", GARBAGE)
 @pytest.mark.parametrize("known", [False, True], ids=["at once", "after a save"])
 def test_a_git_folder_that_is_garbage_does_not_stop_a_save(how: str, known: bool, place: Place) -> None:
@@ -372,6 +375,7 @@ def test_a_workspace_inside_another_repository_without_one_of_its_own(tmp_path: 
     inner.close()
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize(
     "name", ["with space", "line\nbreak", "\u2028", "co:lon", 'qu"ote', b"\xff\xfe", "-dash", "{}"]
 )

@@ -63,6 +63,7 @@ SIZES = [0, 1, 15, 16, 2047, 2048, packs.PROBE_BYTES, packs.PROBE_BYTES + 1, CHU
 SIZES += [3 * CHUNK_BYTES, packs.STORED_FROM_BYTES - 1, packs.STORED_FROM_BYTES]
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("hint", ["none", "right", "wrong"])
 def test_git_finds_every_object_as_it_was_given(
     repo: GitRepo, tmp_path: Path, rng: random.Random, monkeypatch: pytest.MonkeyPatch, hint: str
@@ -220,12 +221,12 @@ def test_a_file_that_changes_is_said_to_move_and_the_pack_stays_valid(
 
 
 def test_a_file_rewritten_by_another_process_all_the_while_is_read_whole_or_said_to_move(
-    tmp_path: Path,
+    real_disk: Path,
 ) -> None:
     """Each version is one letter throughout: a mixture would have two."""
-    repo = make_repo(tmp_path / "repo")
+    repo = make_repo(real_disk / "repo")
     size = 6 * CHUNK_BYTES  # takes longer than a tick of the clock that the stat is told in
-    path = _file(tmp_path, b"a" * size)
+    path = _file(real_disk, b"a" * size)
     script = (
         "import itertools, os, sys\nfd = os.open(sys.argv[1], os.O_WRONLY)\n"
         f"for n in itertools.count(): os.pwrite(fd, bytes([97 + n % 26]) * {size}, 0)"
@@ -314,6 +315,7 @@ print(peak() - before)
 """
 
 
+@pytest.mark.sampled(0)
 @pytest.mark.slow
 def test_memory_does_not_grow_with_the_size_of_a_file(tmp_path: Path, rng: random.Random) -> None:
     repo = make_repo(tmp_path / "repo")

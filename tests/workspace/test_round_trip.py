@@ -118,12 +118,14 @@ def wreck_and_restore(place: Place, *, only_files: bool = False) -> None:
     place.fsck()
 
 
+@pytest.mark.sampled(10)
 @pytest.mark.parametrize("name", STATES)
 def test_whatever_was_there_comes_back(name: str, place: Place) -> None:
     place.sh(STATES[name])
     wreck_and_restore(place)
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("name", CONVERSIONS)
 def test_bytes_come_back_raw_whatever_git_would_make_of_them(name: str, place: Place) -> None:
     place.sh(CONVERSIONS[name])
@@ -131,12 +133,14 @@ def test_bytes_come_back_raw_whatever_git_would_make_of_them(name: str, place: P
     wreck_and_restore(place, only_files=name.endswith("since unset"))
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("name", INSIDE)
 def test_repositories_inside_come_back_with_their_state(name: str, place: Place) -> None:
     place.sh(INSIDE[name])
     wreck_and_restore(place)
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize(
     "name", ["staged apart from unstaged", "unmerged in mid-merge", "rebase", "odd names", "many files"]
 )
@@ -166,6 +170,7 @@ FOLLOWING = {
 }  # fmt: skip
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize(("name", "script"), sorted(FOLLOWING))
 def test_what_was_under_way_goes_on_or_back_as_if_nothing_had_been(
     name: str, script: str, place: Place, tmp_path: Path

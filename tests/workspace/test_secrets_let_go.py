@@ -13,6 +13,7 @@ import pytest
 
 from outlast.workspace.capture.special import secrets
 from tests.support.environment import TIMEOUT_S
+from tests.support.sweeps import Sweep
 from tests.workspace.place import Place, placed
 
 DAY_S = 86_400.0
@@ -165,16 +166,17 @@ secret.let_go(Path(private), lambda: set(named), before_s=time.time() - 86_400)
 """
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.slow
 @pytest.mark.parametrize("later", [False, True], ids=["at once", "days later"])
 def test_killed_before_any_change_of_a_file_no_named_secret_is_lost_and_the_same_again_ends_right(
-    place: Place, tmp_path: Path, later: bool
+    place: Place, tmp_path: Path, later: bool, sweep: Sweep
 ) -> None:
     named = [save_secret(place, value) for value in ("one", "gone", "two", "gone too")][::2]
     age(apart(place))
     private = place.saver.private
     place.close()
-    for nth in range(1, 200):
+    for nth in sweep:
         copy = tmp_path / f"killed-{nth}"
         shutil.copytree(private, copy, symlinks=True)
         words = [sys.executable, "-c", CHILD, str(copy), str(nth), *named]
@@ -187,7 +189,5 @@ def test_killed_before_any_change_of_a_file_no_named_secret_is_lost_and_the_same
         secrets.let_go(copy, lambda: set(named), before_s=time.time() - DAY_S)
         assert values(folder) == {"one", "two"}, f"killed before change {nth}"
         check_whole(folder)
-        if done.returncode == 0:
-            assert nth > 20
-            return
-    pytest.fail("it never ended by itself")
+        sweep.met(done.returncode != 0)
+    assert sweep.total > 20

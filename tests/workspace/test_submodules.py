@@ -38,6 +38,7 @@ def test_a_clean_submodule_needs_no_save(place: Place) -> None:
     assert place.save_if_dirty() is None
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("script", DIRTY.values(), ids=list(DIRTY))
 def test_anything_in_a_submodule_is_saved(place: Place, script: str) -> None:
     place.sh(script)

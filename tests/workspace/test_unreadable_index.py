@@ -20,6 +20,7 @@ def begun(place: Place) -> None:
     place.sh("git add a .gitignore; git add -f d/x.log; git commit -qm first; echo staged > s; git add s")
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("damage", DAMAGES.values(), ids=list(DAMAGES))
 @pytest.mark.parametrize("watched", [False, True], ids=["looked", "watched"])
 def test_after_a_good_save_files_are_saved_and_restored(place: Place, damage: str, watched: bool) -> None:

@@ -819,10 +819,10 @@ ignored.close()
 
 
 @pytest.mark.root
-def test_mounts_inside_are_watched_where_that_works_and_refused_where_not(tmp_path: Path) -> None:
+def test_mounts_inside_are_watched_where_that_works_and_refused_where_not(real_disk: Path) -> None:
     need_root()
     done = subprocess.run(
-        [need_tool("unshare"), "--mount", *python_command(MOUNTS, str(tmp_path))],
+        [need_tool("unshare"), "--mount", *python_command(MOUNTS, str(real_disk))],
         capture_output=True,
         text=True,
         check=False,

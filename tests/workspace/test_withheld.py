@@ -40,6 +40,7 @@ SECRET_BY_NOW = {
 }
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("remembered", [True, False])
 @pytest.mark.parametrize("how", SECRET_BY_NOW)
 def test_a_secret_in_the_place_of_a_saved_file_goes_apart_and_never_into_the_repository(

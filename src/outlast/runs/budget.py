@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable
 from datetime import UTC, datetime
 from functools import reduce
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
 
@@ -18,6 +18,16 @@ from outlast.errors import BudgetReached
 if TYPE_CHECKING:
     from outlast.runs.engine.beat import BeatEngine
     from outlast.runs.engine.run import RunEngine
+
+
+LOOKS_MAX = 3
+
+
+class Settling(NamedTuple):
+    """What is being put on record: as one sum, and by the name of what cost it."""
+
+    total: Usage
+    by_key: dict[str, Usage]
 
 
 class Meter:
@@ -33,7 +43,8 @@ class Meter:
         self._since_s = time.monotonic()
         self._lock = threading.Lock()
         self._known: dict[str, Usage] = {}  # what is unsettled, by the name of what cost it
-        self._settling: dict[str, Usage] = {}  # of that, what is about to be on record
+        self._settling: dict[str, Usage] = {}  # of that, what is being put on record
+        self._before: st.RunState | None = None  # the head that does not tell of it yet
         self._charged = Usage()  # of that, what the end of an earlier attempt is on record with already
         self._window: Window | None = None
         self.pays_first = False  # whether already the first beat costs something: an agent's, not a program's
@@ -56,24 +67,33 @@ class Meter:
             self._charged = total.minus(total.minus(owed))
 
     def unsettled(self) -> Usage:
-        """What is known to have been spent, of which no event tells yet."""
+        """What is known to have been spent, of which no event tells yet. What is being put on record counts at every instant,
+        here or in the head."""
         with self._lock:
+            if self._settling and self._run.state is not self._before:  # the head tells of that already
+                return reduce(Usage.plus, self._counted_since().values(), Usage())
             return self._total().minus(self._charged)
 
-    def begin_settling(self) -> Usage:
-        """What is unsettled now, to be put on record as one sum. It stays unsettled until `end_settling`."""
+    def begin_settling(self) -> Settling:
+        """What is unsettled now, about to be put on record. It stays unsettled until the head tells of it."""
         with self._lock:
-            self._settling = dict(self._known)
-            return self._total().minus(self._charged)
+            self._settling, self._before = dict(self._known), self._run.state
+            return Settling(self._total().minus(self._charged), dict(self._known))
 
     def end_settling(self) -> None:
-        """That sum is on record. What was counted meanwhile stays unsettled."""
+        """It is on record. What was counted meanwhile stays unsettled."""
         with self._lock:
-            for key, usage in self._settling.items():
-                now = self._known.pop(key)
-                if now != usage:
-                    self._known[key] = now.minus(usage)
-            self._settling, self._charged = {}, Usage()
+            self._known = self._counted_since()
+            self._settling, self._before, self._charged = {}, None, Usage()
+
+    def stop_settling(self) -> None:
+        """It could not be put on record: it is charged with the attempt's end."""
+        with self._lock:
+            self._settling, self._before = {}, None
+
+    def _counted_since(self) -> dict[str, Usage]:
+        rest = {key: now.minus(self._settling.get(key, Usage())) for key, now in self._known.items()}
+        return {key: usage for key, usage in rest.items() if usage != Usage()}
 
     def window(self, told: Window) -> None:
         """How much of a subscription's window is used, as the agent or its provider says."""
@@ -86,18 +106,16 @@ class Meter:
             told, self._window = self._window, None
             return told
 
-    def take(self) -> dict[str, Usage]:
-        """What is unsettled, to be put on record one by one; give it back with `count` where that fails."""
-        with self._lock:
-            taken, self._known = self._known, {}
-            return taken
-
     def _total(self) -> Usage:
         return reduce(Usage.plus, self._known.values(), Usage())
 
     def head(self) -> st.RunState:
         """The head as if what is unsettled were on record; so much less is set aside for the beat in flight."""
-        head, known = self._run.children.head_with_spent(), self.unsettled()
+        for _ in range(LOOKS_MAX):  # other threads ask too, while the one becomes the other
+            before = self._run.state
+            head, known = self._run.children.head_with_spent(), self.unsettled()
+            if self._run.state is before:
+                break
         reserved = tuple(
             (key, usage.minus(known) if key == st.BEAT else usage)
             for key, usage in head.reserved
@@ -112,7 +130,8 @@ class Meter:
         self._since_s = time.monotonic()
         self.is_cut = False
         with self._lock:
-            self._known, self._settling, self._charged, self._window = {}, {}, Usage(), None
+            self._known, self._settling, self._before = {}, {}, None
+            self._charged, self._window = Usage(), None
 
     def live(self) -> budgets.Live:
         """The clocks as they are now."""

@@ -12,7 +12,7 @@ from outlast.web.html import assets, layout
 from outlast.web.html.html import Safe
 from tests.web.made_up import view
 
-WAIT_S = 10.0
+WAIT_S = 60.0
 
 
 class Stage:

@@ -13,6 +13,9 @@ from tests.support.environment import Isolated
 from tests.support.processes import wait_for
 from tests.web.browser.desk import Desk, served, violations
 
+# Of these a sample does some; `--all` does every one.
+pytestmark = pytest.mark.sampled(0.6, of="file")
+
 PRESS = "#press button"
 LOOK = "form.form button"
 

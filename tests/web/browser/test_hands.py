@@ -2,10 +2,15 @@
 
 from pathlib import Path
 
+import pytest
+
 from tests.support import nights
 from tests.support.browser import Browser, Page
 from tests.support.environment import Isolated
 from tests.web.browser.desk import Morning, served, violations
+
+# Of these a sample does some; `--all` does every one.
+pytestmark = pytest.mark.sampled(0.5, of="file")
 
 TABS_MAX = 80
 

@@ -6,10 +6,15 @@ import signal
 import subprocess
 import sys
 
+import pytest
+
 from outlast.processes import reap
 from tests.support.browser import Browser, Page
 from tests.support.environment import TIMEOUT_S
 from tests.web.browser.desk import Desk, Morning, Served, served
+
+# Of these a sample does some; `--all` does every one.
+pytestmark = pytest.mark.sampled(0.5, of="file")
 
 NOTICED_S = (
     40.0  # nobody writes an event of a death that nobody survived: the page looks again from time to time

@@ -9,6 +9,9 @@ from tests.support import environment, nights
 from tests.support.browser import Browser
 from tests.web.browser.desk import Served, served
 
+# Of these a sample does some; `--all` does every one.
+pytestmark = pytest.mark.sampled(0.5, of="file")
+
 ROWS_MAX = 100
 BYTES_MAX = 300_000
 
@@ -21,6 +24,7 @@ def crowd(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
         yield made
 
 
+@pytest.mark.sampled(0)
 def test_ten_thousand_runs_are_found_and_paged(browser: Browser, crowd: Served) -> None:
     with browser.page() as page:
         page.goto(f"{crowd.url}/")

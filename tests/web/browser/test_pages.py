@@ -7,6 +7,9 @@ import pytest
 from tests.support.browser import Browser, Page
 from tests.web.browser.desk import SEEN, Morning, sideways, small_targets, violations
 
+# Of these a sample does some; `--all` does every one.
+pytestmark = pytest.mark.sampled(0.7, of="file")
+
 HOSTILE = "<i>task</i>&\"'"
 PHONES = (390, 320)
 # A name for each page, whose run it is of, and its path.
@@ -53,6 +56,7 @@ def address(morning: Morning, name: str) -> str:
     return morning.run_url(task, path) if task else morning.url + path
 
 
+@pytest.mark.sampled(6)
 @pytest.mark.parametrize("name", PAGES)
 def test_a_page_is_for_everybody_on_every_screen_in_light_and_dark(
     browser: Browser, morning: Morning, axe: str, name: str
@@ -93,6 +97,7 @@ def _words(page: Page) -> set[str]:
     return {word for word in text.split() if not re.search(r"\d|UTC", word)}
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("path", OF_A_RUN)
 def test_what_a_hostile_agent_wrote_is_text_and_nothing_else(
     browser: Browser, morning: Morning, axe: str, path: str

@@ -92,6 +92,7 @@ def shop(state: Isolated) -> Iterator[Desk]:
         yield made
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("name", PICTURES)
 def test_a_picture_is_taken(browser: Browser, tidy: Morning, tmp_path: Path, name: str) -> None:
     task, path, look = PICTURES[name]

@@ -10,6 +10,9 @@ from tests.support.browser import Browser, Page
 from tests.support.processes import wait_for
 from tests.web.browser.stage import Stage
 
+# Of these a sample does some; `--all` does every one.
+pytestmark = pytest.mark.sampled(0.5, of="file")
+
 HIGH = tag("pre", "\n" * 200)
 
 

@@ -34,7 +34,7 @@ __all__ = [
     "performances",
 ]
 
-START_LIMIT_S = 20.0
+START_LIMIT_S = 60.0
 
 
 class Counts(NamedTuple):

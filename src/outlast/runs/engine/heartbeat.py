@@ -1,6 +1,7 @@
 """One thread per store that keeps this process's leases alive, whatever its other threads wait for."""
 
 import os
+import signal
 import threading
 import time
 from typing import ClassVar
@@ -20,7 +21,12 @@ class Heartbeat:
         self._leases: dict[tuple[str, int], tuple[Lease, float]] = {}
         self._due_s: dict[float, float] = {}  # by length of the lease: when these are renewed next
         self._changed = threading.Event()
-        threading.Thread(target=self._beat, name="outlast-lease", daemon=True).start()
+        # A Ctrl-C while Python waits for a thread to start becomes a RuntimeError about a lock: it comes after that.
+        mask = signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())
+        try:
+            threading.Thread(target=self._beat, name="outlast-lease", daemon=True).start()
+        finally:
+            signal.pthread_sigmask(signal.SIG_SETMASK, mask)
 
     @classmethod
     def add(cls, store: Store, lease: Lease, ttl_s: float) -> None:

@@ -179,7 +179,7 @@ class Responses:
         beat, meter = self._beats.now(), self._run.meter
         beat.session = self._session.keep()
         beat.window = meter.take_window()
-        beat.spend(meter.begin_settling())
+        beat.spend(meter.begin_settling().total)
         beat.done(self._summary() or result)
         meter.end_settling()
         self._session.beat_ended()

@@ -80,6 +80,7 @@ class BudgetWatch:
         self._warn_at = percentages(run.settings["warn_at"])
         self._pending: list[str] = []
         self._word = ""
+        self._stale = False  # whether a warning came after the file was written
         self.can_tell = False  # whether the agent is told while it works
         self.by_gateway = False  # and whether that is done on the way to its model
         self.pricing: Pricing | None = None  # who prices what this attempt spends
@@ -97,6 +98,12 @@ class BudgetWatch:
 
     def tick(self) -> AgentStopped | None:
         """Now and then: what time alone brings, and a beat that costs more than there is."""
+        stop = self._ticked()
+        if self._stale:
+            self.write()
+        return stop
+
+    def _ticked(self) -> AgentStopped | None:
         budget = self._run.state.budget
         if budget is None:
             return None
@@ -211,10 +218,13 @@ class BudgetWatch:
         self._person.say(crossing.text)
         self._person.notify(self._run, self._folder, "budget", crossing.text)
         self._pending.append(f"outlast: {crossing.text}. {HOW_TO_LOOK}")
-        self.write()
+        # Written only after all is looked at: whoever reads there how little is left may ask its model at once, and must
+        # then be told the word that belongs to it.
+        self._stale = True
 
     def write(self) -> None:
         """The file that scripts and agents read; a projection, so that it need not be durable."""
+        self._stale = False
         head, live = self._run.meter.head(), self._run.meter.live()
         known = budgets.left(head.budget, head, live)
         told = BudgetFile(

@@ -12,6 +12,7 @@ from outlast.core import budget as budgets, events as ev, state as st, values
 from outlast.errors import BadSetting, UsageError
 from outlast.gateway import Call, CallUsage, Gateway, Refusal, Wall
 from outlast.operations import prices
+from outlast.runs.budget import Settling
 from outlast.runs.engine.run import RunEngine
 from outlast.runs.engine.steps import append
 from outlast.supervisor.budget.enforce import BudgetWatch
@@ -146,29 +147,35 @@ class Gate:
     def settle(self) -> bool:
         """Put that on record, and what is set aside for calls under way where it is not yet. Whether something was spent."""
         meter = self._run.meter
-        taken = meter.take() if self._settles else {}
-        at = self._run.journal.now()
-        events: list[ev.AnyEvent] = [
-            ev.SpendSettled(at=at, key=key, usage=usage, source="gateway") for key, usage in taken.items()
-        ]
-        aside = self._set_aside(st.fold(self._run.state, events), writes=bool(events))
-        if aside is not None:
-            events.append(ev.SpendReserved(at=at, key=st.GATEWAY, usage=aside))
+        taken = meter.begin_settling() if self._settles else Settling(values.Usage(), {})
         try:
+            events = self._settled(taken)
             if events:
                 self._run.drive(append(*events))
         except BaseException:
-            for key, usage in taken.items():  # it is charged with the attempt's end
-                meter.count(key, usage)
+            meter.stop_settling()
             raise
-        return bool(taken)
+        if self._settles:
+            meter.end_settling()
+        return bool(taken.by_key)
 
-    def _set_aside(self, head: st.RunState, *, writes: bool) -> values.Usage | None:
+    def _settled(self, taken: Settling) -> list[ev.AnyEvent]:
+        at = self._run.journal.now()
+        events: list[ev.AnyEvent] = [
+            ev.SpendSettled(at=at, key=key, usage=usage, source="gateway")
+            for key, usage in taken.by_key.items()
+        ]
+        aside = self._set_aside(st.fold(self._run.state, events), taken.total, writes=bool(events))
+        if aside is not None:
+            events.append(ev.SpendReserved(at=at, key=st.GATEWAY, usage=aside))
+        return events
+
+    def _set_aside(self, head: st.RunState, settling: values.Usage, *, writes: bool) -> values.Usage | None:
         """What the record of calls under way must become, if a crash now were charged too little, or much too much.
 
         `writes`: other events are written now, so that this one costs nothing.
         """
-        needed = self.keeper.under_way().plus(self._run.meter.unsettled())
+        needed = self.keeper.under_way().plus(self._run.meter.unsettled()).minus(settling)
         needed = values.Usage(
             needed.input, needed.output, needed.cache_read, needed.cache_write, needed.cost_microusd
         )
