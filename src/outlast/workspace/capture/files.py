@@ -52,6 +52,7 @@ class Findings:
         self.left_out: list[LeftOut] = []
         self.secrets: dict[bytes, os.stat_result] = {}
         self.changed: list[bytes] = []
+        self.missed: list[bytes] = []  # changed, and no hint named it
         self.room = (0, 0)
         self.taken = 0
         self.removed = 0

@@ -1,14 +1,10 @@
 """One save under way: what changed is read into a pack, and three commits tie it together. See `capture`."""
 
-import contextlib
 import hashlib
 import os
-import secrets
-import shutil
-import zlib
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from datetime import datetime
-from pathlib import Path
+from functools import partial
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -29,7 +25,8 @@ from outlast.workspace.capture.hints import (
     room_taken,
 )
 from outlast.workspace.capture.meta import named_objects
-from outlast.workspace.capture.private_index import Base, Look, in_quarantine, start_write_tree, write_tree
+from outlast.workspace.capture.private_index import Base, Look, in_quarantine
+from outlast.workspace.capture.quarantine import Quarantine
 from outlast.workspace.capture.special import (
     damage,
     nested_repos,
@@ -38,6 +35,7 @@ from outlast.workspace.capture.special import (
     secrets as special_secrets,
     submodules,
 )
+from outlast.workspace.capture.user_index import UserIndex
 from outlast.workspace.git import command, objects, refs
 from outlast.workspace.git.packs import PackWriter
 from outlast.workspace.git.trees import TreeEditor
@@ -63,37 +61,38 @@ class SaveInProgress:
     ) -> None:
         self._saver, self._purpose, self._deadline, self._hinting = saver, purpose, deadline, hinting
         self._hinted = False  # whether this save was made from hints alone
-        self._missed: list[bytes] = []
         self._repo, self._base = saver.repo(), saver.base()
         self._findings = Findings()
-        self._quarantined: dict[str, bytes] = {}
+        self._quarantine = Quarantine(saver.private, saver.reader())
+        self._index = UserIndex(self._repo, self._quarantine, purpose.run)
         self._tracked: list[bytes] = []
         self._later: list[Callable[[], None]] = []
-        self._root = os.fsencode(self._repo.folder) + b"/"
-        self._also, self._apart = special_secrets.sorted_out(
-            self._root, also, apart
-        )  # taken whatever the rules say
+        self._asked = special_secrets.asked_for(self._root, also, apart)
         self._head = repo.head(self._repo)
-        self._running: list[command.Running] = []
         # Another index may change what is saved of these, without a change of files.
         self._excused: set[bytes] = set()
         self._listing: tuple[stat_cache.Stamp, command.Running] | None = None
         self._written = False
         self._moved = False  # HEAD, index or what a merge names changed: objects of the user's own may not be durable yet
 
+    @property
+    def _root(self) -> bytes:
+        return os.fsencode(self._repo.folder) + b"/"
+
     def make(self) -> Save | None:
         """The save, durable; None where there is nothing to save."""
         known = self._saver.remembered()
-        with (
-            PackWriter(self._repo.packs, self._repo.algo, lazy=True) as pack,
-            self._quarantine() as quarantine,
-        ):
-            memory = known if known is not None else self._begin(pack, quarantine)
+        with PackWriter(self._repo.packs, self._repo.algo, lazy=True) as pack, self._quarantine.opened():
+            memory = known if known is not None else self._begin(pack)
             self._check_head(memory)
-            self._editor = TreeEditor(memory.tree or None, self._read, self._repo.algo, self._saver.trees)
-            self._findings.modes = permissions.Modes(memory, self._read, self._repo.algo, self._saver.trees)
+            self._editor = TreeEditor(
+                memory.tree or None, self._quarantine.read, self._repo.algo, self._saver.trees
+            )
+            self._findings.modes = permissions.Modes(
+                memory, self._quarantine.read, self._repo.algo, self._saver.trees
+            )
             self._start_listing(memory)
-            self._take_index(memory, pack, quarantine)
+            self._moved = self._index.take(memory, pack, self._head.oid)
             if known is None or not self._take_hinted(memory, pack):
                 prefixes = self._take_files(memory, pack)
                 self._judge(memory, comparable=known is not None)
@@ -111,7 +110,7 @@ class SaveInProgress:
 
     def _keep_secrets(self, memory: stat_cache.Memo) -> tuple[Secret, ...]:
         found = self._findings
-        found.secrets |= self._apart
+        found.secrets |= self._asked.apart
         kept, failed = special_secrets.keep(self._saver.private, self._root, found.secrets, memory)
         for path, told in found.secrets.items():
             found.leave(path, failed.get(path, "secret, kept apart"), told.st_size)
@@ -141,37 +140,20 @@ class SaveInProgress:
     def peek(self) -> Peeked:
         """The tree a save would have. Nothing of it is written or remembered."""
         known = self._saver.remembered()
-        with (
-            PackWriter(self._repo.packs, self._repo.algo, lazy=True) as pack,
-            self._quarantine() as quarantine,
-        ):
-            memory = known if known is not None else self._begin(pack, quarantine)
-            self._editor = TreeEditor(memory.tree or None, self._read, self._repo.algo)
-            self._findings.modes = permissions.Modes(memory, self._read, self._repo.algo, self._saver.trees)
+        with PackWriter(self._repo.packs, self._repo.algo, lazy=True) as pack, self._quarantine.opened():
+            memory = known if known is not None else self._begin(pack)
+            self._editor = TreeEditor(memory.tree or None, self._quarantine.read, self._repo.algo)
+            self._findings.modes = permissions.Modes(
+                memory, self._quarantine.read, self._repo.algo, self._saver.trees
+            )
             self._start_listing(memory)
             self._take_files(memory, pack)
 
-            def hold(kind: str, data: bytes) -> str:
-                oid = pack.add(kind, data)
-                self._quarantined[oid] = data
-                return oid
-
             found = self._findings
-            tree = self._editor.write(hold)
-            return Peeked(tree, tuple(found.left_out), frozenset(found.secrets), self._quarantined)
+            tree = self._editor.write(partial(self._quarantine.hold, pack))
+            return Peeked(tree, tuple(found.left_out), frozenset(found.secrets), self._quarantine.held)
 
-    @contextlib.contextmanager
-    def _quarantine(self) -> Iterator[Path]:
-        """A place where git may put objects that are to go into our pack."""
-        place = self._saver.private / f"quarantine-{os.getpid()}-{secrets.token_hex(4)}"
-        try:
-            yield place
-        finally:
-            for running in self._running:
-                running.stop()
-            shutil.rmtree(place, ignore_errors=True)
-
-    def _begin(self, pack: PackWriter, quarantine: Path) -> stat_cache.Memo:
+    def _begin(self, pack: PackWriter) -> stat_cache.Memo:
         """Nothing is known: begin with the user's index, unless a power cut left it without its objects."""
         self._saver.unremember()  # it would be of another private index than the one that is made now
         memory = permissions.begin(self._repo, self._saver.reader(), self._purpose.run)
@@ -180,10 +162,10 @@ class SaveInProgress:
             damage.check_index(self._repo, self._repo.index)
             self._tracked = self._base.begin()
             if self._base.index_is_there:
-                quarantine.mkdir()
-                memory.tree = self._base.tree(quarantine)
-                self._collect(pack, quarantine)
-                memory.lost = not self._is_whole(memory.tree, quarantine)
+                self._quarantine.place.mkdir()
+                memory.tree = self._base.tree(self._quarantine.place)
+                self._quarantine.collect(pack)
+                memory.lost = not self._is_whole(memory.tree)
         except (SaveFailed, SaveDamaged):
             if damage.can_be_listed(self._repo, self._repo.index):
                 raise
@@ -193,34 +175,17 @@ class SaveInProgress:
             self._base.drop()
         return memory
 
-    def _is_whole(self, tree: str, quarantine: Path) -> bool:
+    def _is_whole(self, tree: str) -> bool:
         tips = [tree, self._head.oid] if self._head.oid else [tree]
-        return damage.is_whole(self._repo, tips, self._vouching(), in_quarantine(self._repo, quarantine))
-
-    def _vouching(self) -> str | None:
-        """A save, for what it reaches was durable when it was made."""
-        return refs.read_ref(self._repo.common_dir, f"refs/outlast/{self._purpose.run}/beat")
+        return damage.is_whole(
+            self._repo, tips, self._index.vouching(), in_quarantine(self._repo, self._quarantine.place)
+        )
 
     def _check_head(self, memory: stat_cache.Memo) -> None:
         """A commit that a power cut left without its objects cannot be held by a save: as if it were not born yet."""
         head = self._head
-        if memory.lost and head.oid and not damage.is_whole(self._repo, [head.oid], self._vouching()):
+        if memory.lost and head.oid and not damage.is_whole(self._repo, [head.oid], self._index.vouching()):
             self._head = repo.Head("", head.branch or "refs/heads/lost")
-
-    def _collect(self, pack: PackWriter, quarantine: Path) -> None:
-        """Loose objects that git put into quarantine, into our pack."""
-        for path in quarantine.glob("??/*"):
-            header, _, data = zlib.decompress(path.read_bytes()).partition(b"\0")
-            kind = header.split()[0].decode()
-            self._quarantined[pack.add(kind, data)] = data
-
-    def _read(self, oid: str) -> bytes:
-        data = self._quarantined.get(oid)
-        return data if data is not None else self._saver.reader().read(oid)[1]
-
-    def _read_many(self, oids: list[str]) -> dict[str, bytes]:
-        held = {oid: self._quarantined[oid] for oid in oids if oid in self._quarantined}
-        return held | self._saver.reader().read_many([oid for oid in oids if oid not in held])
 
     # -- files ---------------------------------------------------------------------------------------------------
 
@@ -239,7 +204,7 @@ class SaveInProgress:
             paths |= {
                 raw(left.path) for left in memory.left_out if left.why not in LASTING and left.path[-1] != "/"
             }
-            self._editor.prefetch(paths, self._read_many)
+            self._editor.prefetch(paths, self._quarantine.read_many)
             named = (
                 find(paths, self._root, self._base, self._editor, memory)
                 if paths
@@ -268,11 +233,10 @@ class SaveInProgress:
         return {raw(left.path) for left in memory.left_out} | before.symmetric_difference(memory.forced)
 
     def _start_listing(self, memory: stat_cache.Memo) -> None:
-        stamp = self._index_stamp()
-        self._excused = {*memory.forced, *self._also, *(raw(left.path) for left in memory.left_out)}
+        stamp = self._index.stamp()
+        self._excused = {*memory.forced, *self._asked.plain, *(raw(left.path) for left in memory.left_out)}
         if stamp is not None and stamp != memory.forced_stamp:
-            self._listing = (stamp, self._base.start_listing())
-            self._running.append(self._listing[1])
+            self._listing = (stamp, self._quarantine.started(self._base.start_listing()))
 
     def _list_forced(self, memory: stat_cache.Memo) -> None:
         if self._listing is not None:
@@ -283,7 +247,7 @@ class SaveInProgress:
             except SaveFailed:
                 if damage.can_be_listed(self._repo, self._repo.index):
                     raise
-        elif self._index_stamp() is None:
+        elif self._index.stamp() is None:
             memory.forced, memory.forced_stamp = [], None
 
     def _judge(self, memory: stat_cache.Memo, *, comparable: bool) -> None:
@@ -291,7 +255,9 @@ class SaveInProgress:
         if self._hinting is None:
             return
         found = [path for path in self._findings.changed if not _is_in(path, memory.areas)]
-        self._missed = self._hinting.judge(found if comparable else [], self._excused.union(memory.forced))
+        self._findings.missed = self._hinting.judge(
+            found if comparable else [], self._excused.union(memory.forced)
+        )
         if self._saver.skips_wrongly(memory.forced):
             self._saver.skip_less(memory.forced)
 
@@ -330,9 +296,13 @@ class SaveInProgress:
         tracked: Sequence[bytes],
     ) -> None:
         self._editor.prefetch(
-            [prefix + path for path in (*look.changed, *look.gone, *look.others)], self._read_many
+            [prefix + path for path in (*look.changed, *look.gone, *look.others)], self._quarantine.read_many
         )
-        also = [path.removeprefix(prefix) for path in self._also if _innermost(path, memory.areas) == prefix]
+        also = [
+            path.removeprefix(prefix)
+            for path in self._asked.plain
+            if _innermost(path, memory.areas) == prefix
+        ]
         self._reader(memory, prefix, base, pack).take(look, [*tracked, *also])
         self._take_in_later(memory.areas[prefix], base)
 
@@ -348,113 +318,7 @@ class SaveInProgress:
         if len(area.entries) + len(area.gone) > limit:
             self._later.append(lambda: refresh_index.take_in(base, area))
 
-    # -- index, merge state, what is inside ----------------------------------------------------------------------
-
-    def _index_stamp(self) -> stat_cache.Stamp:
-        return None if self._repo.shadow else stat_cache.stamp(self._repo.index)
-
-    def _take_index(self, memory: stat_cache.Memo, pack: PackWriter, quarantine: Path) -> None:
-        stamp = self._index_stamp()
-        if stamp == memory.index_stamp and memory.index_tree:
-            return
-        self._moved = True
-        memory.index_oid, memory.stages, memory.links = "", "", []
-        memory.unreadable = False
-        if stamp is None:
-            memory.index_stamp, memory.index_tree = None, pack.add("tree", b"")
-            return
-        quarantine.mkdir(exist_ok=True)
-        copy, memory.index_stamp = self._copied_index(quarantine)
-        try:
-            self._read_index(memory, pack, copy, quarantine)
-        except SaveFailed:
-            if damage.can_be_listed(self._repo, copy):
-                raise
-            memory.unreadable, memory.stages = True, ""
-            memory.index_tree = self._tree_of(self._head.oid) if self._head.oid else pack.add("tree", b"")
-        memory.index_oid = memory.index_oid or pack.add_file(os.fsencode(copy), expect=os.lstat(copy))
-
-    def _read_index(self, memory: stat_cache.Memo, pack: PackWriter, copy: Path, quarantine: Path) -> None:
-        damage.check_index(self._repo, copy)
-        if memory.lost:
-            memory.links = submodules.links(self._repo, copy)
-            memory.index_tree = self._tree_of_readable(memory, pack, copy)
-            memory.unreadable = not damage.can_be_listed(self._repo, copy)
-            return
-        work = copy.with_name("index-to-write")
-        shutil.copyfile(copy, work)
-        writing = start_write_tree(self._repo, work, quarantine, ok=(0, 128))
-        self._running.append(writing)
-        memory.index_oid = pack.add_file(os.fsencode(copy), expect=os.lstat(copy))  # while git is at it
-        memory.links = submodules.links(self._repo, copy)
-        memory.index_tree = writing.result().decode().strip()
-        if not memory.index_tree:
-            memory.index_tree = self._tree_of_merged(memory, pack, copy, work, quarantine)
-        self._collect(pack, quarantine)
-        if not memory.commit and not self._index_is_whole(memory, copy, quarantine):
-            memory.lost, memory.stages = True, ""
-            memory.index_tree = self._tree_of_readable(memory, pack, copy)
-
-    def _copied_index(self, quarantine: Path) -> tuple[Path, stat_cache.Stamp]:
-        """A copy of the user's index that nobody wrote to meanwhile."""
-        copy = quarantine / "index-copy"
-        for _ in range(3):
-            stamp = self._index_stamp()
-            shutil.copyfile(self._repo.index, copy)
-            if self._index_stamp() == stamp:
-                return copy, stamp
-        raise SaveFailed(f"the index of {self._repo.folder} changes all the time", hint="save again")
-
-    def _tree_of_merged(
-        self, memory: stat_cache.Memo, pack: PackWriter, copy: Path, work: Path, quarantine: Path
-    ) -> str:
-        """In the middle of a merge: the tree of what is merged, and the stages of what is not in a tree of their own."""
-        variables = {"GIT_INDEX_FILE": str(copy)}
-        listed = command.names(
-            command.run(["ls-files", "-s", "-z"], git_dir=self._repo.git_dir, variables=variables)
-        )
-        staged = [line for line in listed if line.partition(b"\t")[0].split()[2] != b"0"]
-        if not staged:
-            raise SaveFailed(
-                f"the index of {self._repo.folder} cannot be written as a tree", hint="see `git fsck`"
-            )
-        stages = TreeEditor(None, self._read, self._repo.algo)
-        for line in staged:
-            mode, oid, stage_path = line.split(b" ", 2)
-            stage, _, path = stage_path.partition(b"\t")
-            if mode != b"160000":
-                stages.put(stage + b"/" + path, int(mode, 8), oid.decode())
-        memory.stages = stages.write(pack.add)
-        work.unlink()
-        merged = [line for line in listed if line.partition(b"\t")[0].split()[2] == b"0"]
-        variables = {"GIT_INDEX_FILE": str(work)}
-        command.run(
-            ["update-index", "-z", "--index-info"],
-            git_dir=self._repo.git_dir,
-            variables=variables,
-            stdin=command.listed(merged),
-        )
-        return write_tree(self._repo, work, quarantine)
-
-    def _index_is_whole(self, memory: stat_cache.Memo, copy: Path, quarantine: Path) -> bool:
-        """Asked only by a first save: what is made while the machine runs is there, flushed or not."""
-        if memory.stages and not damage.names_only_readable(self._repo, copy):
-            return False
-        variables = in_quarantine(self._repo, quarantine)
-        return damage.is_whole(self._repo, [memory.index_tree], self._vouching(), variables)
-
-    def _tree_of_readable(self, memory: stat_cache.Memo, pack: PackWriter, copy: Path) -> str:
-        """After a power cut: the tree of what is left. Our own trees, for git takes an empty file for a tree it has."""
-        merged, stages = (TreeEditor(None, self._read, self._repo.algo) for _ in range(2))
-        left = damage.readable(self._repo, copy)
-        for stage, path, entry in left:
-            if stage == b"0":
-                merged.put(path, *entry)
-            else:
-                stages.put(stage + b"/" + path, *entry)
-        if any(stage != b"0" for stage, _, _ in left):
-            memory.stages = stages.write(pack.add)
-        return merged.write(pack.add)
+    # -- what is inside ----------------------------------------------------------------------
 
     def _take_inside(
         self, memory: stat_cache.Memo, pack: PackWriter, prefixes: Sequence[bytes]
@@ -463,7 +327,7 @@ class SaveInProgress:
         if not prefixes:
             memory.inside = ""
             return ()
-        editor = TreeEditor(memory.inside or None, self._read, self._repo.algo)
+        editor = TreeEditor(memory.inside or None, self._quarantine.read, self._repo.algo)
         folder = nested_repos.GitFolder(self._repo.folder, memory, pack, self._findings)
         found = [folder.take(prefix, editor) for prefix in prefixes]
         memory.inside = editor.write(pack.add)
@@ -490,7 +354,7 @@ class SaveInProgress:
         if purpose.if_changed and memory.commit and (memory.tree, memory.gist) == (tree, gist):
             return None
         same = (memory.tree, memory.rest, memory.run) == (tree, rest, purpose.run) and memory.commit
-        if same and purpose.kind == "beat" and not self._missed:
+        if same and purpose.kind == "beat" and not self._findings.missed:
             return self._save(memory.commit, memory.ref, stat_cache.now())
         save = self._write(memory, pack, tree, rest, progress, inside, kept)
         memory.gist = gist
@@ -516,15 +380,14 @@ class SaveInProgress:
             or any(name != repo.RESTING for name in progress)
         ):
             return True
-        held = self._tree_of(self._head.oid) if self._head.oid else empty
+        held = self._index.tree_of(self._head.oid) if self._head.oid else empty
         if memory.index_tree != held:
             return True
         if memory.insides:
-            return tree != submodules.clean_tree(self._repo, held, memory.links, memory.insides, self._read)
+            return tree != submodules.clean_tree(
+                self._repo, held, memory.links, memory.insides, self._quarantine.read
+            )
         return tree != held and not self._base.is_as_told(self._editor.get)
-
-    def _tree_of(self, commit: str) -> str:
-        return objects.parse_commit(self._saver.reader().read(commit)[1]).tree
 
     def _write(
         self,
@@ -588,7 +451,7 @@ class SaveInProgress:
         return ([found.commit], found.meta.number) if found is not None else ([], 0)
 
     def _warning(self, memory: stat_cache.Memo) -> str:
-        return capture_meta.warning(memory, self._findings, self._editor, self._missed, self._repo)
+        return capture_meta.warning(memory, self._findings, self._editor, self._findings.missed, self._repo)
 
     def _ref(self, at: datetime) -> str:
         name = ref = saves.ref_of(self._purpose.run, self._purpose.kind, at)

@@ -39,13 +39,15 @@ def git_dir(private: Path) -> Path:
     return private / "secrets.git"
 
 
-def sorted_out(
-    root: bytes, also: Iterable[bytes], apart: Iterable[bytes]
-) -> tuple[frozenset[bytes], dict[bytes, os.stat_result]]:
-    """Of files that a save is to hold whatever the rules say: what is no secret, and what is to be kept apart.
+class AskedFor(NamedTuple):
+    """Files that a save is to hold whatever the rules say: what is no secret, and what is to be kept apart."""
 
-    `apart` is, whatever it looks like. What is too big to be kept apart is in neither.
-    """
+    plain: frozenset[bytes]
+    apart: dict[bytes, os.stat_result]
+
+
+def asked_for(root: bytes, also: Iterable[bytes], apart: Iterable[bytes]) -> AskedFor:
+    """Sort them. `apart` is kept apart, whatever it looks like; what is too big for that is in neither."""
     plain = frozenset(path for path in also if not is_secret(root, path))
     found: dict[bytes, os.stat_result] = {}
     for path in {*apart, *also} - plain:
@@ -53,7 +55,7 @@ def sorted_out(
             told = os.lstat(root + path)
             if told.st_size <= SECRET_BYTES_MAX:
                 found[path] = told
-    return plain, found
+    return AskedFor(plain, found)
 
 
 def keep(
