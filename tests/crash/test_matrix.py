@@ -1,8 +1,9 @@
-"""The crash matrix of ARCHITECTURE: every row that is about the core has tests, by name."""
+"""The crash matrix in docs/design: its rows have tests, by name; those about the core are listed here too."""
 
 from __future__ import annotations
 
 import ast
+import re
 from pathlib import Path
 
 import pytest
@@ -10,6 +11,8 @@ import pytest
 from outlast import faults
 
 HERE = Path(__file__).parent
+ROOT = HERE.parents[1]
+DOCUMENT = (ROOT / "docs/design/crash-matrix.md").read_text(encoding="utf-8")
 POINT = "test_points.py::test_every_named_point_is_met_and_survived"
 
 MATRIX: dict[str, tuple[str, ...]] = {
@@ -67,3 +70,35 @@ def test_the_row_has_its_tests(row: str) -> None:
         tree = ast.parse((HERE / file).read_text())
         assert function in {node.name for node in tree.body if isinstance(node, ast.FunctionDef)}, test
         assert not point or point.removesuffix("]") in faults.POINTS, test
+
+
+def _rows() -> dict[str, str]:
+    """The rows of the document: what was killed where, and the whole line."""
+    lines = [line for line in DOCUMENT.splitlines() if line.startswith("| ")]
+    return {line.split(" | ")[0].removeprefix("| "): line for line in lines}
+
+
+@pytest.mark.parametrize("row", MATRIX)
+def test_the_row_is_in_the_document_with_its_tests(row: str) -> None:
+    line = _rows()[row]
+    for test in MATRIX[row]:
+        name = test.partition("::")[2]
+        function, _, point = name.partition("[")
+        assert (point.removesuffix("]") or function) in line, test
+
+
+def test_every_test_that_the_document_names_is_there() -> None:
+    file, missing = "", []
+    for named, function in re.findall(r"`((?:[\w/]+\.py|…))::(\w+)", DOCUMENT):
+        file = file if named == "…" else named
+        path = ROOT / file if "/" in file else HERE / file
+        if not re.search(rf"^(?:async )?def {function}\b", path.read_text(encoding="utf-8"), re.MULTILINE):
+            missing.append(f"{file}::{function}")
+    assert missing == []
+
+
+def test_every_point_that_the_document_names_is_there() -> None:
+    named = re.findall(r"\bpoints? (`[\w.]+`(?:, `[\w.]+`)*)", DOCUMENT)
+    points = [point for names in named for point in re.findall(r"`([\w.]+)`", names)]
+    assert points
+    assert [point for point in points if point not in faults.POINTS] == []

@@ -11,7 +11,10 @@ import msgspec
 import pytest
 
 from tests.support.environment import ROOT
+from tests.support.source import PACKAGE
 
+DESIGN = ROOT / "docs/design"
+LINES_MAX = {"README.md": 240, "ARCHITECTURE.md": 280}
 DOCUMENTS = [ROOT / "README.md", ROOT / "ARCHITECTURE.md", *sorted((ROOT / "docs").rglob("*.md"))]
 
 
@@ -73,11 +76,11 @@ def test_every_error_is_documented() -> None:
 
 
 def test_every_event_is_documented() -> None:
-    assert unnamed(_events(), _documentation()) == []
+    assert unnamed(_events(), (DESIGN / "events.md").read_text(encoding="utf-8")) == []
 
 
 def test_every_crash_point_is_documented() -> None:
-    assert unnamed(_crash_points(), _documentation()) == []
+    assert unnamed(_crash_points(), (DESIGN / "crash-points.md").read_text(encoding="utf-8")) == []
 
 
 def test_every_command_is_documented() -> None:
@@ -95,6 +98,59 @@ def test_every_link_between_documents_leads_somewhere() -> None:
         for target in re.findall(r"\]\((?!\w+:|#)([^)#\s]+)", path.read_text(encoding="utf-8"))
         if not Path(path.parent, target).exists()
     ] == []
+
+
+# Where a path in the documents of the design may begin. Rooms of the supervisor and of workspace are named within their own page.
+BASES = {
+    "": (ROOT, PACKAGE),
+    "agents.md": (PACKAGE / "supervisor", PACKAGE / "supervisor/agent"),
+    "crash-matrix.md": (ROOT / "tests/crash",),
+    "supervisor.md": (PACKAGE / "supervisor",),
+    "workspace.md": (PACKAGE / "workspace",),
+    "ARCHITECTURE.md": (PACKAGE / "supervisor",),
+}
+# Written by users, or beside them; no part of the repository.
+THEIRS = {"outlast.toml", "config.toml", "prices.toml", "outward.toml"}
+MODULE = re.compile(r"(?<![\w./~$<-])((?:\w+/)*\w+\.(?:py|toml|sh))\b")
+FUNCTIONS = re.compile(r"`((?:\w+/)*\w+\.py)`: ((?:`[\w.]+`(?:, )?)+)")
+
+
+def _found(path: str, document: Path) -> Path | None:
+    bases = (*BASES[""], *BASES.get(document.name, ()))
+    return next((base / path for base in bases if (base / path).is_file()), None)
+
+
+def test_every_module_that_the_design_names_is_there() -> None:
+    documents = [ROOT / "ARCHITECTURE.md", ROOT / "CONTRIBUTING.md", *sorted(DESIGN.glob("*.md"))]
+    assert [
+        f"{document.relative_to(ROOT)}: {path}"
+        for document in documents
+        for code in re.findall(r"`([^`\n]+)`", document.read_text(encoding="utf-8"))
+        for path in MODULE.findall(code)
+        if path not in THEIRS and _found(path, document) is None
+    ] == []
+
+
+def test_every_function_that_a_reader_is_sent_to_is_there() -> None:
+    document = ROOT / "ARCHITECTURE.md"
+    sent = FUNCTIONS.findall(document.read_text(encoding="utf-8"))
+    assert len(sent) > 20
+    missing = []
+    for path, names in sent:
+        found = _found(path, document)
+        text = found.read_text(encoding="utf-8") if found is not None else ""
+        missing += [
+            f"{path}: {name}"
+            for name in re.findall(r"`([\w.]+)`", names)
+            for part in name.split(".")
+            if not re.search(rf"^\s*(?:(?:async )?def|class) {part}\b|^{part}\b.*=", text, re.MULTILINE)
+        ]
+    assert missing == []
+
+
+def test_readme_and_architecture_stay_short() -> None:
+    lengths = {name: len((ROOT / name).read_text(encoding="utf-8").splitlines()) for name in LINES_MAX}
+    assert {name: lines for name, lines in lengths.items() if lines > LINES_MAX[name]} == {}
 
 
 def test_a_name_inside_another_is_not_named() -> None:
