@@ -153,6 +153,25 @@ def test_readme_and_architecture_stay_short() -> None:
     assert {name: lines for name, lines in lengths.items() if lines > LINES_MAX[name]} == {}
 
 
+def test_every_link_to_a_heading_finds_it() -> None:
+    documents = [*DOCUMENTS, ROOT / "CONTRIBUTING.md", ROOT / "CHANGELOG.md"]
+    assert [
+        f"{path.relative_to(ROOT)}: {target}#{anchor}"
+        for path in documents
+        for target, anchor in re.findall(
+            r"\]\((?!\w+:)([^)#\s]*)#([^)\s]+)\)", path.read_text(encoding="utf-8")
+        )
+        if anchor not in _anchors(path.parent / target if target else path)
+    ] == []
+
+
+def _anchors(document: Path) -> set[str]:
+    """What the headings of a document are called in links, as GitHub calls them."""
+    text = re.sub(r"^```.*?^```", "", document.read_text(encoding="utf-8"), flags=re.MULTILINE | re.DOTALL)
+    headings = re.findall(r"^#+ (.*)$", text, re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
+
+
 def test_a_name_inside_another_is_not_named() -> None:
     assert unnamed(["act.intended", "Parked"], "act.intended_twice UnParked") == ["act.intended", "Parked"]
     assert unnamed(["act.intended", "Parked"], "`act.intended`, Parked.") == []
