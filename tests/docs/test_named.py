@@ -1,5 +1,6 @@
 """Everything a user can meet has a name, and every name is in the documentation."""
 
+import ast
 import importlib
 import inspect
 import re
@@ -11,7 +12,7 @@ import msgspec
 import pytest
 
 from tests.support.environment import ROOT
-from tests.support.source import PACKAGE
+from tests.support.source import PACKAGE, Source
 
 DESIGN = ROOT / "docs/design"
 LINES_MAX = {"README.md": 240, "ARCHITECTURE.md": 280}
@@ -146,6 +147,21 @@ def test_every_function_that_a_reader_is_sent_to_is_there() -> None:
             if not re.search(rf"^\s*(?:(?:async )?def|class) {part}\b|^{part}\b.*=", text, re.MULTILINE)
         ]
     assert missing == []
+
+
+def test_every_place_in_the_state_folder_is_in_the_table_of_files() -> None:
+    source = Source(PACKAGE / "store/local.py")
+    names = {
+        node.right.value
+        for node in ast.walk(source.tree)
+        if isinstance(node, ast.BinOp)
+        and isinstance(node.op, ast.Div)
+        and isinstance(node.right, ast.Constant)
+    }
+    assert {"mark", "ballast", "guardian.json"} <= names
+    text = (ROOT / "ARCHITECTURE.md").read_text(encoding="utf-8").partition("## Every file on disk")[2]
+    table = text.partition("\n## ")[0]
+    assert [name for name in sorted(names) if not re.search(rf"/{re.escape(name)}(?![\w-])", table)] == []
 
 
 def test_readme_and_architecture_stay_short() -> None:
