@@ -124,7 +124,7 @@ MUTANTS = (
     Mutant(
         "after a power cut the agent's lost objects are believed in",
         "workspace/capture/save.py",
-        "                memory.lost = not self._is_whole(memory.tree, quarantine)\n",
+        "                memory.lost = not self._is_whole(memory.tree)\n",
         "",
         (
             f"{CRASH}/test_saves.py::test_a_save_survives_when_a_neighbours_flush_commits_the_journal_first[plain]",
@@ -415,7 +415,7 @@ MUTANTS = (
     ),
     Mutant(
         "a start that does not stop what an earlier attempt left",
-        "supervisor/attempt/before.py",
+        "supervisor/attempt/leftovers.py",
         "    reaped = reap.stop(found, first=signal.SIGTERM, grace_s=REAP_GRACE_S)\n",
         "    reaped = reap.Reaped()\n",
         (
@@ -424,7 +424,7 @@ MUTANTS = (
     ),
     Mutant(
         "a start that does not wait for the guardian",
-        "supervisor/attempt/before.py",
+        "supervisor/attempt/leftovers.py",
         "    lock.wait_for_other(local, run.id, mine=guardian)\n",
         "",
         (

@@ -413,7 +413,7 @@ def test_until_is_the_next_such_moment_of_the_persons_own_clock(cli: Cli) -> Non
     for zone, ahead in (("UTC", 0), ("Etc/GMT-5", 5), ("Etc/GMT+8", -8)):
         there = now + timedelta(hours=ahead)
         meant = (there - timedelta(minutes=2)).strftime("%H:%M")
-        code = f"import outlast; print(outlast.run('x', until='{meant}').terms.budget.until.isoformat())"
+        code = f"import outlast; from outlast.runs.run import run_engine; print(run_engine(outlast.run('x', until='{meant}')).terms.budget.until.isoformat())"
         done = subprocess.run(
             [sys.executable, "-c", code], env=cli.environ | {"TZ": zone}, capture_output=True, text=True,
             timeout=TIMEOUT_S, check=True,

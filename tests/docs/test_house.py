@@ -76,8 +76,10 @@ def test_no_store_is_taken_for_a_folder() -> None:
         source.at(node)
         for source in python_files(PACKAGE)
         if source.place != "store"
-        for name, node in source.mentions()
-        if re.search(r"(^|\.)_?store\.(root|folder|database)$", name)
+        for node in ast.walk(source.tree)
+        if isinstance(node, ast.Attribute)
+        and node.attr in ("root", "folder", "database")
+        and re.search(r"(^|\.)_?store$", source.full_name(node.value) or "")
     ] == []
 
 

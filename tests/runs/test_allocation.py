@@ -115,7 +115,7 @@ def test_the_first_prediction_is_kept_and_priced_again_at_each_beat(start: Start
     assert seen[2][1].p50 > told.tokens.p90, "it was dearer than all before, which the beats tell"
     put(opened, 900, tokens=10**9, status="done")
     assert forecasts.first_forecast(opened, summary(opened, run.id).state) == told
-    kept = opened.local.run_folder(run.id) / budget_share.TOLD
+    kept = opened.local.run_folder(run.id) / forecasts.FILE
     kept.write_bytes(b"{")
     assert forecasts.first_forecast(opened, summary(opened, run.id).state).tokens.p90 > 0
 
@@ -127,7 +127,7 @@ def test_the_agent_of_a_run_that_never_started_is_that_of_its_command(opened: St
             at=BEGIN, run="x" * 12, task="x", project="app", contract=Contract(goal="g"), launch=launch
         )
     )
-    assert budget_share._agent(opened, summary(opened, run).state) == "claude"
+    assert forecasts.agent_of(opened, summary(opened, run).state) == "claude"
 
 
 # -- sharing -----------------------------------------------------------------------------------------------------------

@@ -17,6 +17,7 @@ from outlast.runs import inbox
 from outlast.runs.run import run_engine
 from outlast.store.protocol import Where
 from tests.support.inprocess import ask, head_of, journal_of, reading
+from tests.support.processes import wait_for
 
 Start = Callable[..., Run]
 Post = Callable[[], Awaitable[str]]
@@ -53,6 +54,12 @@ async def begun(run: Run, act: Awaitable[str]) -> asyncio.Task[str]:
     return task
 
 
+def let_go(witness: Witness) -> None:
+    """Let go what is slow, once it is asked for: the act begins before its request is there."""
+    wait_for(lambda: witness.counts().waiting, what="the slow one")
+    witness.release()
+
+
 async def act_until_stopped(beat: outlast.Beat) -> None:
     """One quick act after the other, until one of them is refused."""
     deadline = time.monotonic() + LIMIT_S
@@ -87,7 +94,7 @@ def test_after_the_grace_period_a_cancel_leaves_the_act_under_way_in_doubt(
                     await asyncio.to_thread(ask, store, "cancel")
                     await act_until_stopped(beat)
         assert "outlast effects" in raised.value.hint
-        witness.release()
+        await asyncio.to_thread(let_go, witness)
         with pytest.raises(outlast.EffectInDoubt, match="it happened") as late:
             await left[0]
         assert "1.1 --happened --result '\"posted\"'" in late.value.hint
@@ -119,7 +126,7 @@ def test_an_outcome_that_comes_while_the_run_is_still_held_is_recorded(
                 await asyncio.to_thread(ask, store, "cancel")
                 with pytest.raises(outlast.RunCancelled):
                     await act_until_stopped(beat)
-                witness.release()
+                await asyncio.to_thread(let_go, witness)
                 assert await left == "posted"
                 with pytest.raises(outlast.BeatClosed):
                     await beat.act("late", int)
@@ -151,7 +158,7 @@ def test_an_act_that_fails_after_the_cancel_is_not_performed_again(
                 await asyncio.to_thread(ask, store, "cancel")
                 with pytest.raises(outlast.RunCancelled):
                     await act_until_stopped(beat)
-                witness.release()
+                await asyncio.to_thread(let_go, witness)
                 with pytest.raises(outlast.RunCancelled, match="has ended"):
                     await left
                 break
@@ -176,7 +183,7 @@ def test_an_act_of_a_child_is_left_in_doubt_too(
                         try:
                             await act_until_stopped(inner)
                         finally:
-                            witness.release()
+                            await asyncio.to_thread(let_go, witness)
                             await asyncio.wait([left])
 
     with pytest.raises(outlast.RunCancelled, match="leaving in doubt: "):
@@ -199,7 +206,7 @@ def test_within_the_grace_period_a_cancel_waits_for_the_outcome(
                 slow = await begun(run, beat.act("post", post))
                 await asyncio.to_thread(ask, store, "cancel")
                 assert await beat.act("quick", int) == 0
-                witness.release()
+                await asyncio.to_thread(let_go, witness)
                 assert await slow == "posted"
                 await beat.done()
 
@@ -229,7 +236,7 @@ def test_a_pause_has_no_grace_period_and_a_cancel_after_it_overtakes_it(
                 try:
                     await act_until_stopped(beat)
                 finally:
-                    witness.release()
+                    await asyncio.to_thread(let_go, witness)
                     await left
 
     with pytest.raises(outlast.RunCancelled):

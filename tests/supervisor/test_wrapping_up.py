@@ -12,6 +12,7 @@ from outlast.agents import Response
 from outlast.agents.claude.adapter import dashed
 from outlast.core.values import Usage
 from outlast.errors import AgentStopped, BudgetReached
+from outlast.supervisor.budget.gateway import Gate
 from tests.supervisor.minded import LOCAL, Killed, Minded, after, before, line, minded, response
 
 NEAR = b"nearly spent"

@@ -73,7 +73,7 @@ def test_every_page_of_every_run_of_a_night_keeps_the_rules(night: Store) -> Non
             read = checked(page)
             assert "alert(1)" not in page or "&lt;script&gt;" in page
             assert len(page.encode()) <= PAGE_MAX, (each.task, name)
-            assert run_parts.words.clip(each.task, 60) in read.words or "<" in each.task
+            assert run_parts.formats.clip(each.task, 60) in read.words or "<" in each.task
             seen += 1
     assert seen >= 200
 

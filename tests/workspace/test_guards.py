@@ -315,7 +315,7 @@ from pathlib import Path
 from outlast.store.local import Local
 from outlast.workspace.capture.saver import Saver
 from outlast.workspace.types import Purpose
-saver = Saver(Path("w"), Local(Path("state")))
+saver = Saver(Path("w"), Local(Path("state").absolute()))
 def save():
     return saver.capture(Purpose(kind="emergency", run="r"))
 first = save()

@@ -223,7 +223,7 @@ def act(name):
     if how == "interrupt":
         raise KeyboardInterrupt
     os.kill(os.getpid(), signal.SIGKILL)
-saver = Saver(Path("w"), Local(Path("state")))
+saver = Saver(Path("w"), Local(Path("state").absolute()))
 held = saves.read(saver.reader(), sys.argv[1], saver.repo().algo)
 met = 0
 def hook(name):

@@ -132,7 +132,7 @@ from outlast.workspace import saves
 from outlast.store.local import Local
 from outlast.workspace.capture.saver import Saver
 from outlast.workspace.types import Purpose
-saver = Saver(Path("w"), Local(Path("state")))
+saver = Saver(Path("w"), Local(Path("state").absolute()))
 made = saver.capture(Purpose(kind="manual", run="r"))
 held = saves.read(saver.reader(), made.commit, saver.repo().algo)
 Path("w/closed/a").write_text("2"); Path("w/open").write_text("2"); os.chmod("w/closed", 0)
@@ -175,7 +175,7 @@ from outlast.workspace.capture.saver import Saver
 from outlast.workspace.types import Purpose
 from outlast.workspace.restore import worktree
 worktree.NAMELESS = sys.argv[2] == "nameless"
-saver = Saver(Path("w"), Local(Path("state")))
+saver = Saver(Path("w"), Local(Path("state").absolute()))
 held = saves.read(saver.reader(), sys.argv[1], saver.repo().algo)
 def hook(name):
     if name == "restore.named" and b"hush" in b"".join(path.read_bytes() for path in Path("w").glob(".outlast-*")):
@@ -280,7 +280,7 @@ from outlast.workspace.capture.saver import Saver
 from outlast.workspace.types import Purpose
 from outlast.workspace.restore import worktree
 worktree.NAMELESS = {nameless}
-saver = Saver(Path("w"), Local(Path("state")))
+saver = Saver(Path("w"), Local(Path("state").absolute()))
 made = saver.capture(Purpose(kind="manual", run="r"))
 held = saves.read(saver.reader(), made.commit, saver.repo().algo)
 Path("w/d/f").write_text("2"); os.chmod("w/d", 0o555)

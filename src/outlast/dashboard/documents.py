@@ -411,7 +411,7 @@ class Charts(Doc, frozen=True):
 
 
 class Wish(Doc, frozen=True):
-    """What somebody wants done. Which of the further fields an act takes is said by `board.doing`."""
+    """What somebody wants done. Which of the further fields an act takes is said by `dashboard.actions.perform`."""
 
     act: ActName
     run: str

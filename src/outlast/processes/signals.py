@@ -152,7 +152,7 @@ class Signals:
     """These signals, blocked in this thread from now until `close`, and readable from `fileno()`.
 
     Make it before any other thread, which would else still take them. None is lost between reads; of the same number
-    the kernel keeps one until it is read. Programs started meanwhile by other means than `spawning` inherit the block.
+    the kernel keeps one until it is read. Programs started meanwhile by other means than `spawn` inherit the block.
     """
 
     def __init__(self, numbers: Iterable[int]) -> None:

@@ -69,15 +69,18 @@ class Meter:
     def unsettled(self) -> Usage:
         """What is known to have been spent, of which no event tells yet. What is being put on record counts at every instant,
         here or in the head."""
+        # Asked for outside of the lock: whoever folds the head may hold another one.
+        head = self._run.state if self._settling else None
         with self._lock:
-            if self._settling and self._run.state is not self._before:  # the head tells of that already
+            if self._settling and head is not None and head is not self._before:  # it tells of that already
                 return reduce(Usage.plus, self._counted_since().values(), Usage())
             return self._total().minus(self._charged)
 
     def begin_settling(self) -> Settling:
         """What is unsettled now, about to be put on record. It stays unsettled until the head tells of it."""
+        head = self._run.state
         with self._lock:
-            self._settling, self._before = dict(self._known), self._run.state
+            self._settling, self._before = dict(self._known), head
             return Settling(self._total().minus(self._charged), dict(self._known))
 
     def end_settling(self) -> None:

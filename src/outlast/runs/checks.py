@@ -13,7 +13,7 @@ from outlast.core.values import Check
 if TYPE_CHECKING:
     import subprocess
 
-MARK = "OUTLAST_ATTEMPT"  # as `processes.reaping` looks for it
+MARK = "OUTLAST_ATTEMPT"  # as `processes.reap` looks for it
 OUTPUT_CHARS_MAX = 4_000
 TIMED_OUT = 124
 LOOK_EVERY_S = 0.2

@@ -23,7 +23,8 @@ class Local:
     __slots__ = ("folder", "runs")
 
     def __init__(self, folder: Path) -> None:
-        self.folder = folder.absolute()
+        assert folder.is_absolute(), f"this host's folder is named in full, not as {folder}"
+        self.folder = folder
         self.runs = self.folder / "runs"  # locks and folders of all runs
 
     def __repr__(self) -> str:

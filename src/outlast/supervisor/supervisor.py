@@ -67,7 +67,7 @@ class Supervisor:
         say: Callable[[str], None],
     ) -> None:
         self._run, self._launch, self._variables, self._person = run, launch, variables, Person(say)
-        self._ears = StopSignals(link)
+        self._signals = StopSignals(link)
         self._limits = limits_of(launch, wait_s=run.settings["restart_wait_s"])
         run.supervision.launch = msgspec.to_builtins(launch)
         run.supervision.on_claimed = self._prepare
@@ -140,7 +140,7 @@ class Supervisor:
     def _attempt(self) -> None:
         """The command; where its worktree could not be set up, that is why it ended."""
         try:
-            attempt = Attempt(self._run, self._launch, self._variables, self._ears, self._person)
+            attempt = Attempt(self._run, self._launch, self._variables, self._signals, self._person)
             attempt.carry()
             self._by_itself = attempt.by_itself
         except AgentStopped as error:
@@ -177,9 +177,9 @@ class Supervisor:
 
     def _heed_signals(self) -> None:
         """Called while checks run: a signal ends them too."""
-        self._ears.listen()
-        if self._ears.got:
-            raise attempt_stop.stopped_by(self._ears.got[0])
+        self._signals.listen()
+        if self._signals.got:
+            raise attempt_stop.stopped_by(self._signals.got[0])
 
     def _judge(self, error: AgentStopped | ContractError) -> tuple[int, restarts.Decision | None]:
         state = self._run.state
@@ -255,7 +255,7 @@ class Supervisor:
         leftovers.stop_earlier(run, self._person.say, guardian=self._guardian)
         workspace = str(run.folder) if run.terms.workspace else ""
         epoch = run.journal.lease.epoch
-        self._ears.link.say(
+        self._signals.link.say(
             GuardianMessage(
                 what="claimed",
                 run=run.id,
@@ -289,9 +289,9 @@ class Supervisor:
     def _wait_guarded(self) -> None:
         """Until the guardian holds its lock; one that is gone is not waited for."""
         until_s = lock.monotonic_s() + GUARDED_S
-        while not self._ears.link.closed and lock.monotonic_s() < until_s:
-            self._ears.wait(0.1)
-            if "guarded" in self._ears.others():
+        while not self._signals.link.closed and lock.monotonic_s() < until_s:
+            self._signals.wait(0.1)
+            if "guarded" in self._signals.others():
                 return
 
     # -- after one -------------------------------------------------------------------------------------------------
@@ -300,9 +300,9 @@ class Supervisor:
         """The time between two attempts; an exit code if somebody ends it meanwhile."""
         until_s = lock.monotonic_s() + wait_s
         while (left_s := until_s - lock.monotonic_s()) > 0:
-            self._ears.wait(min(left_s, 0.5))
-            if self._ears.got:
-                return self._waited_enough(self._ears.got[0])
+            self._signals.wait(min(left_s, 0.5))
+            if self._signals.got:
+                return self._waited_enough(self._signals.got[0])
         return None
 
     def _waited_enough(self, why: Signalled) -> int:

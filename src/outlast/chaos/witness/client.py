@@ -1,7 +1,7 @@
 """The external witness, client half: tell the world to do something, ask it what was done, let it go wrong.
 
 `Client` needs only the url and works from any process; `Witness` also owns the server's process.
-The server, its log and its protocol are in `witness_server`.
+The server, its log and its protocol are in `server.py` beside this file.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""`outlast budget`: what is spent, set aside and left, at which rate, and where it went. The reading is in `runs.ledger`."""
+"""`outlast budget`: what is spent, set aside and left, at which rate, and where it went. The reading is in `inspect.ledger`."""
 
 import argparse
 import sys

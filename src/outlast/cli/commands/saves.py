@@ -1,4 +1,4 @@
-"""The files of a workspace: save, saves, diff, restore, bisect, watch. What they do lives in `outlast.runs`."""
+"""The files of a workspace: save, saves, diff, restore, bisect, watch. What they do lives in `operations.saves`."""
 
 import argparse
 import contextlib

@@ -1,7 +1,7 @@
 """Saves as a person names and handles them: make one, list them, find the one that is meant. Shared by cli and page.
 
-Lists are in `listing`, bringing one back in `bringing`, comparing in `comparing`, searching in `bisecting`, letting go in
-`thinning`.
+Lists are in `listing`, bringing one back in `restore`, comparing in `diff`, searching in `operations.bisect`, letting go in
+`operations.gc.saves`.
 """
 
 import os

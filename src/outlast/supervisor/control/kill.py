@@ -124,7 +124,7 @@ class _Kill:
         """What a guardian would know of it."""
         state = requests.summary_of(self._store, self._root.run).state
         return GuardianMessage(
-            what="claimed", run=state.run, root=str(self._store.local), workspace=state.workspace, task=state.task,
+            what="claimed", run=state.run, root=str(self._store.local.folder), workspace=state.workspace, task=state.task,
             epoch=state.attempt.epoch if state.attempt is not None else 0,
         )  # fmt: skip
 

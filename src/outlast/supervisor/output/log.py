@@ -1,7 +1,7 @@
 """Writing the log of an attempt: what the agent wrote, made harmless, in lines with time and stream. Bounded, and cheap.
 
 `attempt-3.log` is its beginning; `attempt-3.000004194304.log` is a later part, named by where in the whole it begins,
-so that what was dropped between two parts shows by itself. Reading it back is in `logreading`.
+so that what was dropped between two parts shows by itself. Reading it back is in `log_reader`.
 """
 
 import os

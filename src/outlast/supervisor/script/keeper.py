@@ -37,9 +37,9 @@ class Keeper:
     """One attempt of a script, from its first line to its end."""
 
     def __init__(
-        self, run: RunEngine, script: Script, ears: StopSignals, on_run: Callable[[str], None]
+        self, run: RunEngine, script: Script, signals: StopSignals, on_run: Callable[[str], None]
     ) -> None:
-        self._run, self._script, self._ears, self._on_run = run, script, ears, on_run
+        self._run, self._script, self._signals, self._on_run = run, script, signals, on_run
         self._said: list[str] = []
         self._log: Path | None = None
         self._person = Person(self._say)
@@ -113,10 +113,10 @@ class Keeper:
     def _watch(self, server: Server, stopper: Stopper) -> None:
         """Until the script is gone. Raises AgentStopped when somebody wants the keeper to stop first."""
         while not self._script.is_gone:
-            self._ears.wait(TICK_S, self._script, server.pipe)
+            self._signals.wait(TICK_S, self._script, server.pipe)
             self._hear(server, stopper)
-            if self._ears.got:
-                self._interrupt(self._ears.got[0], stopper)
+            if self._signals.got:
+                self._interrupt(self._signals.got[0], stopper)
             stopper.check()
             stopper.take_requests()
 

@@ -31,12 +31,12 @@ _AGAIN = ("done", "cancelled")
 
 def keep(asked: KeeperRequest) -> None:
     """Keep the run of a script until the script is gone. What is refused is answered, not raised."""
-    ears, script = StopSignals(_nobody()), Script(asked.pid, asked.ticks, asked.script_fd)
+    signals, script = StopSignals(_nobody()), Script(asked.pid, asked.ticks, asked.script_fd)
     os.set_inheritable(asked.script_fd, False)
     with open(asked.answer_fd, "wb", buffering=0) as answer:
         os.set_inheritable(asked.answer_fd, False)
         try:
-            _kept(asked, script, ears, answer)
+            _kept(asked, script, signals, answer)
         except OutlastError as error:
             _say(answer, Answer(error=str(error), hint=error.hint))
         except Exception as error:
@@ -44,7 +44,7 @@ def keep(asked: KeeperRequest) -> None:
             raise
 
 
-def _kept(asked: KeeperRequest, script: Script, ears: StopSignals, answer: BinaryIO) -> None:
+def _kept(asked: KeeperRequest, script: Script, signals: StopSignals, answer: BinaryIO) -> None:
     def ready(welcome: Welcome, variables: dict[str, str], said: tuple[str, ...]) -> None:
         _say(answer, Answer(welcome=welcome, variables=variables, said=said))
 
@@ -54,7 +54,7 @@ def _kept(asked: KeeperRequest, script: Script, ears: StopSignals, answer: Binar
             terms = _terms(asked, store)
             try:
                 with _alone(store, terms) as name:
-                    return Keeper(supervised_run(terms), script, ears, name).carry(ready)
+                    return Keeper(supervised_run(terms), script, signals, name).carry(ready)
             except RunRefused:
                 if not pid_watch.wait_until_left(store.local, _in_the_way(store, terms)):
                     raise

@@ -1,1 +1,1 @@
-"""One module for each page: documents of `board` in, a whole page out. Nothing here asks the store or the network."""
+"""One module for each page: documents of `dashboard` in, a whole page out. Nothing here asks the store or the network."""

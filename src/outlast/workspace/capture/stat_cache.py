@@ -98,7 +98,7 @@ class Memo(msgspec.Struct):
     lost: bool = False  # the user's repository names objects that are not there: see `damage`
     unreadable: bool = False  # the user's index is no index: nothing is known of what is staged
     secrets: dict[bytes, Known] = {}
-    marked: bool = False  # which repository has saves with these is noted: see `identity`
+    marked: bool = False  # which repository has saves with these is noted: see `special.repo_id`
     inside: str = ""
     links: list[bytes] = []  # commits of other repositories that the user's index names
     insides: tuple[Inside, ...] = ()

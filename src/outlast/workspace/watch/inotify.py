@@ -1,6 +1,6 @@
 """Raw inotify through libc, and how many watches this process may hold.
 
-Here: one kernel queue and its events. What the events mean for a folder is in `watching`.
+Here: one kernel queue and its events. What the events mean for a folder is in `watcher`.
 """
 
 import contextlib
