@@ -17,6 +17,7 @@ from outlast.core.state import RunState
 from outlast.inspect import find
 from outlast.processes import reap
 from outlast.store import open_store
+from outlast.store.local import Local
 from outlast.store.protocol import Store, Summary, Where
 from outlast.supervisor.guardian import lock
 from tests.support import nights
@@ -183,7 +184,7 @@ class Desk:
     def kill_all(self, task: str) -> None:
         """-9 to guardian, supervisor and agent of a run, all at one instant."""
         run = self.head(task).run
-        watcher = lock.of(self.store, run)
+        watcher = lock.of(Local(self.store), run)
         assert watcher is not None, f"nobody watches {task}"
         pids = [process.pid for process in self.started if process.poll() is None]
         pids += [pid for pid in (watcher.guardian, watcher.supervisor) if pid]
