@@ -59,14 +59,14 @@ MUTANTS = (
         "store/locks.py",
         'self._map[:_MARK_BYTES] = b"%020d\\n" % n',
         "pass",
-        (f"{CRASH}/test_files.py::test_a_log_whose_tail_is_lost_is_found_out",),
+        (f"{CRASH}/test_damaged_stores.py::test_a_log_whose_tail_is_lost_is_found_out",),
     ),
     Mutant(
         "a damaged file is not looked at first",
         "store/sqlite/database.py",
         "        schema.inspect(path, vfs)\n",
         "        pass\n",
-        (f"{CRASH}/test_files.py::test_a_damaged_or_foreign_file_is_refused_and_not_changed",),
+        (f"{CRASH}/test_damaged_stores.py::test_a_damaged_or_foreign_file_is_refused_and_not_changed",),
     ),
     # -- saves of the workspace
     Mutant(
@@ -74,21 +74,21 @@ MUTANTS = (
         "workspace/capture/save.py",
         "            refs.syncfs(self._repo.common_dir)\n",
         "            pass\n",
-        (f"{CRASH}/test_saves.py::test_a_save_that_returned_survives_any_later_cut",),
+        (f"{CRASH}/test_saves_powercut.py::test_a_save_that_returned_survives_any_later_cut",),
     ),
     Mutant(
         "a save's pack without fsync",
         "workspace/git/packs.py",
         "        os.fsync(self._fd)\n",
         "",
-        (f"{CRASH}/test_saves.py::test_a_save_that_returned_survives_any_later_cut",),
+        (f"{CRASH}/test_saves_powercut.py::test_a_save_that_returned_survives_any_later_cut",),
     ),
     Mutant(
         "a ref's name without fsync of its folder",
         "workspace/git/refs.py",
         "            raise\n        _sync_upwards(git_dir, ref)\n",
         "            raise\n",
-        (f"{CRASH}/test_saves.py::test_a_save_that_returned_survives_any_later_cut",),
+        (f"{CRASH}/test_saves_powercut.py::test_a_save_that_returned_survives_any_later_cut",),
     ),
     Mutant(
         "a save's ref before its pack",
@@ -103,7 +103,7 @@ MUTANTS = (
         "workspace/git/packs.py",
         '((keep, ".keep"), (self._temporary, ".pack"), (index, ".idx"))',
         '((self._temporary, ".pack"), (index, ".idx"))',
-        (f"{CRASH}/test_saves_kept.py::test_gc_in_the_middle_of_a_save_takes_nothing_from_it",),
+        (f"{CRASH}/test_saves_reachable.py::test_gc_in_the_middle_of_a_save_takes_nothing_from_it",),
     ),
     Mutant(
         "a save does not hold the one before",
@@ -111,7 +111,7 @@ MUTANTS = (
         "[*previous, *named]",
         "[*named]",
         (
-            f"{CRASH}/test_saves_kept.py::test_every_save_of_a_run_travels_in_a_bundle_of_its_newest_ref[plain]",
+            f"{CRASH}/test_saves_reachable.py::test_every_save_of_a_run_travels_in_a_bundle_of_its_newest_ref[plain]",
         ),
     ),
     Mutant(
@@ -127,7 +127,7 @@ MUTANTS = (
         "                memory.lost = not self._is_whole(memory.tree)\n",
         "",
         (
-            f"{CRASH}/test_saves.py::test_a_save_survives_when_a_neighbours_flush_commits_the_journal_first[plain]",
+            f"{CRASH}/test_saves_powercut.py::test_a_save_survives_when_a_neighbours_flush_commits_the_journal_first[plain]",
         ),
     ),
     # -- a failed write
@@ -410,7 +410,7 @@ MUTANTS = (
         "            lock.clean_up(self._charge, spare={os.getpid()}, why=word.why, wanted=word.wanted)\n",
         "            pass\n",
         (
-            f"{SUPERVISOR}/test_killed.py::test_the_guardian_of_a_dead_supervisor_stops_the_agent_and_saves_before_it_leaves",
+            f"{SUPERVISOR}/test_kill_combinations.py::test_the_guardian_of_a_dead_supervisor_stops_the_agent_and_saves_before_it_leaves",
         ),
     ),
     Mutant(
@@ -419,7 +419,7 @@ MUTANTS = (
         "    reaped = reap.stop(found, first=signal.SIGTERM, grace_s=REAP_GRACE_S)\n",
         "    reaped = reap.Reaped()\n",
         (
-            f"{SUPERVISOR}/test_killed.py::test_killed_in_any_combination_the_next_start_goes_on[guardian+supervisor]",
+            f"{SUPERVISOR}/test_kill_combinations.py::test_killed_in_any_combination_the_next_start_goes_on[guardian+supervisor]",
         ),
     ),
     Mutant(
@@ -428,7 +428,7 @@ MUTANTS = (
         "    lock.wait_for_other(local, run.id, mine=guardian)\n",
         "",
         (
-            f"{SUPERVISOR}/test_killed.py::test_a_guardian_that_does_not_come_to_an_end_is_killed_and_its_work_done",
+            f"{SUPERVISOR}/test_kill_combinations.py::test_a_guardian_that_does_not_come_to_an_end_is_killed_and_its_work_done",
         ),
     ),
     Mutant(

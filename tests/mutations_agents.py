@@ -2,12 +2,12 @@
 
 from tests.mutations import Mutant
 
-MINDING = "tests/supervisor/test_minding.py"
-SHIMMED = "tests/supervisor/test_shimmed.py"
+HOOKS = "tests/supervisor/test_hooks.py"
+SHIMS = "tests/supervisor/test_shims.py"
 TRANSCRIPTS = "tests/supervisor/test_transcripts.py"
 SESSIONS = "tests/supervisor/test_sessions.py"
 BACKGROUND = "tests/supervisor/test_background_calls.py"
-KEPT = "tests/supervisor/test_calls_kept.py"
+ISOLATION = "tests/supervisor/test_call_isolation.py"
 
 MUTANTS = (
     Mutant(
@@ -16,7 +16,7 @@ MUTANTS = (
         "    return DENIED\n\n\ndef _outward",
         "    return 0\n\n\ndef _outward",
         (
-            f"{MINDING}::test_without_a_supervisor_what_reaches_outside_is_denied_and_what_is_local_passes[claude]",
+            f"{HOOKS}::test_without_a_supervisor_what_reaches_outside_is_denied_and_what_is_local_passes[claude]",
         ),
     ),
     Mutant(
@@ -24,56 +24,56 @@ MUTANTS = (
         "supervisor/client/hook.py",
         '        found = f"a call that cannot be understood ({type(error).__name__})"\n',
         '        found = ""\n',
-        (f"{MINDING}::test_without_a_supervisor_what_cannot_be_understood_is_denied",),
+        (f"{HOOKS}::test_without_a_supervisor_what_cannot_be_understood_is_denied",),
     ),
     Mutant(
         "a hook's client that takes any answer for leave",
         "supervisor/client/hook.py",
         '        raise ValueError("the supervisor refused")\n',
         '        return 0, b""\n',
-        (f"{MINDING}::test_a_supervisor_that_gives_no_whole_answer_has_allowed_nothing",),
+        (f"{HOOKS}::test_a_supervisor_that_gives_no_whole_answer_has_allowed_nothing",),
     ),
     Mutant(
         "a hook's client that does not know what the user named",
         "supervisor/agent/calls/outward.py",
         "    classes = (str(own),) if own.exists() else ()\n",
         "    classes = ()\n",
-        (f"{MINDING}::test_without_a_supervisor_what_the_user_named_is_denied_as_well",),
+        (f"{HOOKS}::test_without_a_supervisor_what_the_user_named_is_denied_as_well",),
     ),
     Mutant(
         "a shim that runs what nobody recorded",
         "supervisor/client/shim.py",
         '        return _refuse(words, f"it is not on record: {error}")\n',
         "        return _run(real, words)\n",
-        (f"{MINDING}::test_a_shim_without_a_supervisor_runs_nothing",),
+        (f"{HOOKS}::test_a_shim_without_a_supervisor_runs_nothing",),
     ),
     Mutant(
         "a verdict before the intent",
         "supervisor/agent/hooks.py",
         "            self._responses.intend(start, record)\n        except",
         "            pass\n        except",
-        (f"{MINDING}::test_a_call_is_on_record_when_its_hook_is_answered[claude]",),
+        (f"{HOOKS}::test_a_call_is_on_record_when_its_hook_is_answered[claude]",),
     ),
     Mutant(
         "a call that is allowed although it could not be recorded",
         "supervisor/agent/hooks.py",
         "            self._progress.fail(error)\n            if record.outward:\n",
         "            self._progress.fail(error)\n            if False:\n",
-        (f"{MINDING}::test_what_cannot_be_put_on_record_does_not_happen_outside[claude]",),
+        (f"{HOOKS}::test_what_cannot_be_put_on_record_does_not_happen_outside[claude]",),
     ),
     Mutant(
         "a hook input that nobody can read, passed",
         "supervisor/agent/hooks.py",
         "        if not hook_input.is_understood(hook, data):\n",
         "        if False:\n",
-        (f"{MINDING}::test_an_input_that_cannot_be_read_is_no_leave_to_act",),
+        (f"{HOOKS}::test_an_input_that_cannot_be_read_is_no_leave_to_act",),
     ),
     Mutant(
         "another call under the id of one under way",
         "supervisor/agent/calls/calls.py",
         "            if {each.signature for each in record.outward} <= set(opened.recorded):\n",
         "            if True:\n",
-        (f"{MINDING}::test_the_id_of_a_call_under_way_lets_no_other_one_through",),
+        (f"{HOOKS}::test_the_id_of_a_call_under_way_lets_no_other_one_through",),
     ),
     Mutant(
         "two calls of one name, recorded once",
@@ -81,8 +81,8 @@ MUTANTS = (
         "            self._calls.intend(start.id, record)\n",
         "            if self._calls.knows(start.id):\n                return\n            self._calls.intend(start.id, record)\n",
         (
-            f"{MINDING}::test_a_call_made_twice_is_on_record_twice_also_where_an_agent_names_both_alike",
-            f"{MINDING}::test_what_did_not_happen_may_be_done_and_is_on_record_again[gemini]",
+            f"{HOOKS}::test_a_call_made_twice_is_on_record_twice_also_where_an_agent_names_both_alike",
+            f"{HOOKS}::test_what_did_not_happen_may_be_done_and_is_on_record_again[gemini]",
         ),
     ),
     Mutant(
@@ -90,63 +90,63 @@ MUTANTS = (
         "supervisor/agent/calls/repeats.py",
         '                if open_now[known].state == "in_doubt":\n',
         "                if False:\n",
-        (f"{MINDING}::test_the_signature_of_a_call_in_doubt_is_held_whatever_its_flags_and_words[claude]",),
+        (f"{HOOKS}::test_the_signature_of_a_call_in_doubt_is_held_whatever_its_flags_and_words[claude]",),
     ),
     Mutant(
         "a call in doubt that is known by its words",
         "supervisor/agent/calls/repeats.py",
         "            same = [each.signature for each in told.outward if each.signature in signatures]\n",
         "            same = [each.signature for each in told.outward if each.words in signatures]\n",
-        (f"{MINDING}::test_the_signature_of_a_call_in_doubt_is_held_whatever_its_flags_and_words[claude]",),
+        (f"{HOOKS}::test_the_signature_of_a_call_in_doubt_is_held_whatever_its_flags_and_words[claude]",),
     ),
     Mutant(
         "what is known of a call, never told",
         "supervisor/agent/calls/repeats.py",
         "                answer = self._found(known, same[0], record, sure=all(each.sure for each in told.outward))\n",
         '                answer = ""\n',
-        (f"{MINDING}::test_what_is_known_of_it_is_answered_once_and_then_it_is_another_call[claude]",),
+        (f"{HOOKS}::test_what_is_known_of_it_is_answered_once_and_then_it_is_another_call[claude]",),
     ),
     Mutant(
         "what is known of a call, told for ever",
         "supervisor/agent/calls/repeats.py",
         "            elif known not in self._answered:\n",
         "            else:\n",
-        (f"{MINDING}::test_what_is_known_of_it_is_answered_once_and_then_it_is_another_call[claude]",),
+        (f"{HOOKS}::test_what_is_known_of_it_is_answered_once_and_then_it_is_another_call[claude]",),
     ),
     Mutant(
         "that it was told, forgotten by the next attempt",
         "supervisor/agent/calls/repeats.py",
         "            self._answered.add(told.answered)\n",
         "            pass\n",
-        (f"{MINDING}::test_that_it_was_answered_is_remembered_by_the_next_attempt",),
+        (f"{HOOKS}::test_that_it_was_answered_is_remembered_by_the_next_attempt",),
     ),
     Mutant(
         "what a script did, forgotten with the call around it",
         "supervisor/agent/calls/calls.py",
         "                if code != 0 or not self._is_below(opened):\n",
         "                if True:\n",
-        (f"{SHIMMED}::test_what_a_script_did_before_its_call_was_cut_off_is_told_and_not_done_again",),
+        (f"{SHIMS}::test_what_a_script_did_before_its_call_was_cut_off_is_told_and_not_done_again",),
     ),
     Mutant(
         "what only a shim saw, forgotten",
         "supervisor/agent/calls/repeats.py",
         "        self._read_alone()\n",
         "        pass\n",
-        (f"{SHIMMED}::test_of_an_agent_that_only_shims_see_what_it_did_is_answered_once",),
+        (f"{SHIMS}::test_of_an_agent_that_only_shims_see_what_it_did_is_answered_once",),
     ),
     Mutant(
         "a server's refusal, taken for done",
         "supervisor/agent/calls/calls.py",
         "            if code == 0 and opened.waits == 0 and not opened.unseen and opened.sure:\n",
         "            if code == 0 and opened.waits == 0 and not opened.unseen:\n",
-        (f"{SHIMMED}::test_whether_a_server_accepted_is_not_known_by_the_exit_code_of_curl",),
+        (f"{SHIMS}::test_whether_a_server_accepted_is_not_known_by_the_exit_code_of_curl",),
     ),
     Mutant(
         "a shim that lets an attempt that is over go on",
         "supervisor/client/shim.py",
         "    return told if told.rpartition",
         "    return ours if told.rpartition",
-        (f"{SHIMMED}::test_a_process_of_an_attempt_that_is_over_reaches_nothing",),
+        (f"{SHIMS}::test_a_process_of_an_attempt_that_is_over_reaches_nothing",),
     ),
     Mutant(
         "a transcript that is not copied",
@@ -155,7 +155,7 @@ MUTANTS = (
         "            pass\n",
         (
             f"{TRANSCRIPTS}::test_only_whole_lines_are_read_and_each_once",
-            f"{MINDING}::test_a_transcript_that_a_kill_took_comes_back_from_our_copy",
+            f"{HOOKS}::test_a_transcript_that_a_kill_took_comes_back_from_our_copy",
         ),
     ),
     Mutant(
@@ -170,14 +170,14 @@ MUTANTS = (
         "supervisor/agent/start.py",
         "self._adapter.mend(data, [*before, *inside]) if before or inside else data",
         "data",
-        (f"{MINDING}::test_the_transcript_is_mended_with_the_truth_about_the_call_that_was_cut_off",),
+        (f"{HOOKS}::test_the_transcript_is_mended_with_the_truth_about_the_call_that_was_cut_off",),
     ),
     Mutant(
         "a lost transcript that stays lost",
         "supervisor/agent/session/transcript_copy.py",
         '            return ours, "it was gone"\n',
         '            return b"", "it was gone"\n',
-        (f"{MINDING}::test_a_transcript_that_a_kill_took_comes_back_from_our_copy",),
+        (f"{HOOKS}::test_a_transcript_that_a_kill_took_comes_back_from_our_copy",),
     ),
     Mutant(
         "a copy that is begun anew with the file",
@@ -248,8 +248,8 @@ MUTANTS = (
         "        return any(not each.by_shim and not each.background for each in self._calls.values())\n",
         "        return any(not each.background for each in self._calls.values())\n",
         (
-            f"{KEPT}::test_beats_end_and_are_counted_while_a_program_runs_that_only_a_shim_saw",
-            f"{KEPT}::test_no_program_that_runs_on_gets_an_agent_past_its_budget",
+            f"{ISOLATION}::test_beats_end_and_are_counted_while_a_program_runs_that_only_a_shim_saw",
+            f"{ISOLATION}::test_no_program_that_runs_on_gets_an_agent_past_its_budget",
         ),
     ),
     Mutant(
@@ -257,7 +257,7 @@ MUTANTS = (
         "supervisor/agent/responses.py",
         "not record.lane and not call.startswith(SHIM):\n",
         "not record.lane:\n",
-        (f"{KEPT}::test_beats_end_and_are_counted_while_a_program_runs_that_only_a_shim_saw",),
+        (f"{ISOLATION}::test_beats_end_and_are_counted_while_a_program_runs_that_only_a_shim_saw",),
     ),
     Mutant(
         "a program that was killed, still thought to run",
@@ -265,8 +265,8 @@ MUTANTS = (
         "            self._progress.guarded(partial(self._calls.program_killed, call))\n",
         "            pass\n",
         (
-            f"{SHIMMED}::test_what_a_program_was_killed_in_is_held_in_the_same_attempt",
-            f"{SHIMMED}::test_a_call_that_ended_well_with_a_program_of_it_killed_is_in_doubt",
+            f"{SHIMS}::test_what_a_program_was_killed_in_is_held_in_the_same_attempt",
+            f"{SHIMS}::test_a_call_that_ended_well_with_a_program_of_it_killed_is_in_doubt",
         ),
     ),
     Mutant(
@@ -274,14 +274,14 @@ MUTANTS = (
         "supervisor/agent/calls/calls.py",
         "        if opened.lost:\n",
         "        if False:\n",
-        (f"{SHIMMED}::test_a_call_that_ended_well_with_a_program_of_it_killed_is_in_doubt",),
+        (f"{SHIMS}::test_a_call_that_ended_well_with_a_program_of_it_killed_is_in_doubt",),
     ),
     Mutant(
         "of two calls alike the first has done it",
         "supervisor/agent/calls/calls.py",
         "        return found[0] if len(found) == 1 and ",
         "        return found[0] if found and ",
-        (f"{SHIMMED}::test_of_two_calls_alike_nobody_knows_whose_program_it_is",),
+        (f"{SHIMS}::test_of_two_calls_alike_nobody_knows_whose_program_it_is",),
     ),
     Mutant(
         "a call that is over before its program",
@@ -289,7 +289,7 @@ MUTANTS = (
         "            if opened.is_outward and (end.task or opened.live):\n",
         "            if opened.is_outward and end.task:\n",
         (
-            f"{SHIMMED}::test_a_call_that_left_its_program_running_has_no_outcome_before_that_ends[killed]",
+            f"{SHIMS}::test_a_call_that_left_its_program_running_has_no_outcome_before_that_ends[killed]",
             f"{BACKGROUND}::test_an_attempt_killed_while_it_runs_leaves_it_in_doubt",
         ),
     ),
@@ -299,7 +299,7 @@ MUTANTS = (
         "        if opened.background and not opened.live and",
         "        if False and",
         (
-            f"{SHIMMED}::test_a_call_that_left_its_program_running_has_no_outcome_before_that_ends[killed]",
+            f"{SHIMS}::test_a_call_that_left_its_program_running_has_no_outcome_before_that_ends[killed]",
             f"{BACKGROUND}::test_the_beat_of_a_call_whose_program_runs_on_ends_and_its_effect_stays_open_until_that_ends",
         ),
     ),
@@ -309,28 +309,28 @@ MUTANTS = (
         "supervisor/agent/calls/outward.py",
         "tuple(pool.map(self._with_facts, told.outward[:FACTS_AT_ONCE]))",
         "tuple(map(self._with_facts, told.outward[:FACTS_AT_ONCE]))",
-        (f"{KEPT}::test_a_call_that_does_several_things_outside_waits_for_all_far_sides_at_once",),
+        (f"{ISOLATION}::test_a_call_that_does_several_things_outside_waits_for_all_far_sides_at_once",),
     ),
     Mutant(
         "a shim that is answered when it waits no more",
         "supervisor/agent/hooks.py",
         "            if shim.sent_ns and time.monotonic_ns() - shim.sent_ns > SHIM_WAITS_NS:\n",
         "            if False:\n",
-        (f"{KEPT}::test_what_a_shim_asked_too_long_ago_is_refused_and_not_on_record[True]",),
+        (f"{ISOLATION}::test_what_a_shim_asked_too_long_ago_is_refused_and_not_on_record[True]",),
     ),
     Mutant(
         "a shim that does not tell since when it waits",
         "supervisor/client/shim.py",
         "sent_ns=time.monotonic_ns()",
         "sent_ns=0",
-        (f"{SHIMMED}::test_a_shim_tells_since_when_it_waits",),
+        (f"{SHIMS}::test_a_shim_tells_since_when_it_waits",),
     ),
     Mutant(
         "a call that is let through by an attempt that has failed",
         "supervisor/agent/hooks.py",
         "(progress.leaves or progress.failure is not None)\n",
         "progress.leaves\n",
-        (f"{MINDING}::test_what_cannot_be_put_on_record_does_not_happen_outside[claude]",),
+        (f"{HOOKS}::test_what_cannot_be_put_on_record_does_not_happen_outside[claude]",),
     ),
     Mutant(
         "why there is no further beat, told once only",
@@ -338,8 +338,8 @@ MUTANTS = (
         "        if self._no_more is not None:\n",
         "        if False:\n",
         (
-            f"{KEPT}::test_every_call_after_the_last_beat_is_told_why_there_is_no_other",
-            f"{KEPT}::test_of_steps_at_once_those_after_the_last_beat_are_told_why_and_are_on_record",
+            f"{ISOLATION}::test_every_call_after_the_last_beat_is_told_why_there_is_no_other",
+            f"{ISOLATION}::test_of_steps_at_once_those_after_the_last_beat_are_told_why_and_are_on_record",
         ),
     ),
     Mutant(
@@ -347,6 +347,6 @@ MUTANTS = (
         "supervisor/socket/script_calls.py",
         "        beat = self._beats.now()  # where no other is allowed",
         "        beat = self._beats.last  # where no other is allowed",
-        (f"{KEPT}::test_of_steps_at_once_those_after_the_last_beat_are_told_why_and_are_on_record",),
+        (f"{ISOLATION}::test_of_steps_at_once_those_after_the_last_beat_are_told_why_and_are_on_record",),
     ),
 )

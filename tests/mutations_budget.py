@@ -3,9 +3,9 @@
 from tests.mutations import Mutant
 
 CORE = "tests/core/test_budget.py"
-PURSE = "tests/runs/test_purse.py"
-COMMAND = "tests/supervisor/test_budgeting.py"
-TOLD = "tests/supervisor/test_wrapping_up.py"
+RUN_BUDGET = "tests/runs/test_budget.py"
+COMMAND = "tests/supervisor/test_command_budget.py"
+WRAP_UP = "tests/supervisor/test_wrap_up.py"
 
 MUTANTS = (
     Mutant(
@@ -13,42 +13,42 @@ MUTANTS = (
         "core/budget.py",
         "    if not charge.tokens and not cost:\n        return Usage()\n",
         "    return Usage()\n",
-        (PURSE, CORE),
+        (RUN_BUDGET, CORE),
     ),
     Mutant(
         "what is on record of a lost beat is charged again",
         "core/budget.py",
         "    beat = beat.minus(state.open_spent.minus(attempt.owed))\n",
         "",
-        (PURSE, CORE),
+        (RUN_BUDGET, CORE),
     ),
     Mutant(
         "earlier attempts of a beat pay for the later ones",
         "core/state.py",
         "                owed=state.open_spent,\n",
         "",
-        (CORE, PURSE),
+        (CORE, RUN_BUDGET),
     ),
     Mutant(
         "what a failed beat had spent is forgotten",
         "runs/budget.py",
         "        spent = beat.staged_spend if beat is not None and not beat.closed else Usage()\n",
         "        spent = Usage()\n",
-        (PURSE,),
+        (RUN_BUDGET,),
     ),
     Mutant(
         "a level is told again and again",
         "core/budget.py",
         "if each is not None and each.level not in state.warned]",
         "if each is not None]",
-        (CORE, PURSE),
+        (CORE, RUN_BUDGET),
     ),
     Mutant(
         "nothing is kept for the ending",
         "core/budget.py",
         "    return max(limit * share // 100, min(ENDING_BEATS * beat, limit // 2) if share else 0)\n",
         "    return 0\n",
-        (CORE, PURSE),
+        (CORE, RUN_BUDGET),
     ),
     Mutant(
         "more budget does not end the wrap-up",
@@ -62,14 +62,14 @@ MUTANTS = (
         "supervisor/budget/enforce.py",
         "            self._pending[:], self._word = [words], words\n",
         "            self._pending[:], self._word = [], \"\"\n",
-        (f"{TOLD}::test_it_reads_the_word_once_with_the_result_of_a_call",),
+        (f"{WRAP_UP}::test_it_reads_the_word_once_with_the_result_of_a_call",),
     ),
     Mutant(
         "an agent that does not stop is not stopped",
         "supervisor/budget/enforce.py",
         "        if head.wrap_beat is not None:\n            return self._after_the_word(head)\n",
         "        if head.wrap_beat is not None:\n            return None\n",
-        (f"{TOLD}::test_one_that_does_not_stop_is_stopped_within_its_budget",),
+        (f"{WRAP_UP}::test_one_that_does_not_stop_is_stopped_within_its_budget",),
     ),
     Mutant(
         "time does not end a command",
@@ -90,42 +90,42 @@ MUTANTS = (
         "supervisor/agent/observer.py",
         "            case UsageReport() if self._agent.gate is None:\n",
         "            case UsageReport():\n",
-        (f"{TOLD}::test_what_goes_through_the_gateway_is_not_counted_from_the_transcript_too",),
+        (f"{WRAP_UP}::test_what_goes_through_the_gateway_is_not_counted_from_the_transcript_too",),
     ),
     Mutant(
         "what an attempt's end is charged with counts again from its transcript",
         "supervisor/agent/start.py",
         "        meter.was_charged(self._run.state.open_spent)\n",
         "",
-        (f"{TOLD}::test_what_the_end_of_an_attempt_is_on_record_with_does_not_count_again_from_its_transcript",),
+        (f"{WRAP_UP}::test_what_the_end_of_an_attempt_is_on_record_with_does_not_count_again_from_its_transcript",),
     ),
     Mutant(
         "an agent that is cut while its model answers costs nothing",
         "runs/budget.py",
         "lost = budgets.lost_with(self._run.state).minus(known) if self.is_cut else Usage()",
         "lost = Usage()",
-        (PURSE,),
+        (RUN_BUDGET,),
     ),
     Mutant(
         "money is rounded down",
         "operations/prices.py",
         "        return -(-exact // _MILLION)\n",
         "        return exact // _MILLION\n",
-        ("tests/runs/test_prices.py",),
+        ("tests/operations/test_prices.py",),
     ),
     Mutant(
         "the price of a small request for a large one",
         "operations/prices.py",
         "            if size > tier.above:\n",
         "            if False:\n",
-        ("tests/runs/test_prices.py",),
+        ("tests/operations/test_prices.py",),
     ),
     Mutant(
         "an unknown price stops a run that has other limits",
         "core/budget.py",
         "    return budget.cost_microusd is not None and all(limit is None for limit in others)\n",
         "    return budget.cost_microusd is not None\n",
-        ("tests/supervisor/test_gatekeeping.py::test_a_model_without_a_price_is_said_once_where_other_limits_hold",),
+        ("tests/supervisor/test_gateway.py::test_a_model_without_a_price_is_said_once_where_other_limits_hold",),
     ),
     Mutant(
         "a session's bill is charged again with each of its processes",
@@ -133,7 +133,7 @@ MUTANTS = (
         "        return differs * min(billed, sum(self._tokens.values())) // billed\n",
         "        return differs\n",
         (
-            "tests/supervisor/test_metering.py::test_of_a_bill_for_a_whole_session_only_the_share_of_this_attempt_counts",
+            "tests/supervisor/test_agent_costs.py::test_of_a_bill_for_a_whole_session_only_the_share_of_this_attempt_counts",
         ),
     ),
 )  # fmt: skip

@@ -8,7 +8,7 @@ LIVE = "tests/web/test_live.py"
 API = "tests/web/test_api.py"
 METRICS = "tests/web/test_metrics.py"
 BOUNDS = "tests/web/test_bounds.py"
-PRESSED = "tests/board/test_pressed.py"
+ONCE = "tests/dashboard/test_actions_once.py"
 
 MUTANTS = (
     Mutant("any name leads to the page", "web/http/guard.py", "        self._check_host(request)\n", "", (GUARD,)),
@@ -185,7 +185,7 @@ MUTANTS = (
         "dashboard/actions/once.py",
         "                held.put(intent, room=_ROOM_BYTES + len(intent))\n",
         "",
-        (PRESSED,),
+        (ONCE,),
     ),
     Mutant(
         "two change a document at once",
@@ -199,21 +199,21 @@ MUTANTS = (
         "dashboard/actions/once.py",
         "                if asked is not None:\n",
         "                if done is not None:\n",
-        (PRESSED,),
+        (ONCE,),
     ),
     Mutant(
         "two do the same at once",
         "store/sqlite/shelf.py",
         "        while until_s is not None and not _try(fd):\n",
         "        while False:\n",
-        (PRESSED,),
+        (ONCE,),
     ),
     Mutant(
         "another wish gets the first one's answer",
         "dashboard/actions/once.py",
         "        if asked != wish:\n",
         "        if False:\n",
-        (PRESSED, API),
+        (ONCE, API),
     ),
     Mutant("one is led elsewhere after the login", "web/app.py", '    return place if safe and "\\\\" not in place else "/"\n', '    return place or "/"\n', (API,)),
     Mutant(

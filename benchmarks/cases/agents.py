@@ -22,7 +22,7 @@ from benchmarks.driver import ROOT, Bench, environment
 from benchmarks.report import Bar, Section, number, spread
 
 if TYPE_CHECKING:
-    from tests.agents.under import Under
+    from tests.agents.agent_under_outlast import Under
 
 HOOK_MAX = 1.2
 PARSE_MIN_MB_S = 50.0
@@ -245,9 +245,9 @@ def measure_resume(bench: Bench, section: Section) -> None:
 
 def resume_times(bench: Bench) -> tuple[list[float], list[float], list[float], list[float]]:
     """Seconds to the first request, bare and under outlast; what passed before the program was started; our CPU."""
+    from tests.agents.agent_under_outlast import Under
     from tests.agents.script import Script, Step, bash
-    from tests.agents.under import Under
-    from tests.agents.worlds import World
+    from tests.agents.world import World
 
     call = bash("touch begun; sleep 300")
     script = Script(lambda history, played: Step("Go.", (call,)))

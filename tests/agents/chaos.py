@@ -20,8 +20,8 @@ from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from pathlib import Path
 
 from outlast.processes import proc
-from tests.agents import plans, tools
-from tests.agents.trials import Outcome, Trial, described
+from tests.agents import tools, trial_plan
+from tests.agents.trial import Outcome, Trial, described
 
 JOBS = 2
 LIMIT_S = 7200.0  # no trial is begun after this
@@ -32,16 +32,16 @@ def numbers(agents: Iterable[str], trials: int) -> list[int]:
     wanted = set(agents)
     at = [
         n
-        for n, (name, version) in enumerate(plans.AGENTS)
+        for n, (name, version) in enumerate(trial_plan.AGENTS)
         if not wanted or {name, f"{name}@{version}"} & wanted
     ]
     if not at:
-        raise SystemExit(f"no such agent; there are {', '.join(name for name, _ in plans.AGENTS)}")
-    every = (n for n in itertools.count() if n % len(plans.AGENTS) in at)
+        raise SystemExit(f"no such agent; there are {', '.join(name for name, _ in trial_plan.AGENTS)}")
+    every = (n for n in itertools.count() if n % len(trial_plan.AGENTS) in at)
     return list(itertools.islice(every, trials))
 
 
-def carry(plan: plans.Plan, folder: Path, *, keep: bool) -> Outcome:
+def carry(plan: trial_plan.Plan, folder: Path, *, keep: bool) -> Outcome:
     """One trial; its folder stays where it failed, for whoever looks into it."""
     place = folder / f"{plan.key}-{plan.trial}"
     out = Trial(plan, place).run()
@@ -61,7 +61,7 @@ def carry_all(
 ) -> Iterator[Outcome]:
     """Each trial as it ends."""
     until_s = time.monotonic() + limit_s
-    waiting = [plans.plan(seed, number) for number in wanted]
+    waiting = [trial_plan.plan(seed, number) for number in wanted]
     with ThreadPoolExecutor(jobs) as pool:
         running: set[Future[Outcome]] = set()
         while waiting or running:
@@ -78,7 +78,7 @@ def table(outcomes: list[Outcome]) -> Iterator[str]:
     """A line for each agent."""
     heads = ["agent", "trials", "failed", "kills", "starts", "acts", "settled", "again", "longest"]
     rows = [heads]
-    for key in dict.fromkeys("-".join(filter(None, agent)) for agent in plans.AGENTS):
+    for key in dict.fromkeys("-".join(filter(None, agent)) for agent in trial_plan.AGENTS):
         of_it = [out for out in outcomes if out.plan.key == key]
         if of_it:
             failed = sum(bool(out.failures) for out in of_it)
@@ -95,7 +95,7 @@ def _counts(out: Outcome) -> tuple[int, ...]:
 
 def missing() -> list[str]:
     """The CLIs that are not here."""
-    return ["-".join(filter(None, agent)) for agent in plans.AGENTS if tools.find(*agent) is None]
+    return ["-".join(filter(None, agent)) for agent in trial_plan.AGENTS if tools.find(*agent) is None]
 
 
 def main(arguments: list[str]) -> int:

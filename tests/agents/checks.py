@@ -10,10 +10,10 @@ from hypothesis import given, settings, strategies as st
 
 from outlast.agents import Adapter, AgentCommand, Answer, Ask, Cut, Hook, ToolStart
 from outlast.core.values import SessionMark
-from tests.agents.launched import HELD, TRUTH, Launched, bash, slow
+from tests.agents.agent_alone import HELD, TRUTH, Launched, bash, slow
 from tests.agents.script import Script, Step
-from tests.agents.test_reading import JSON
-from tests.agents.worlds import World
+from tests.agents.test_json_lines import JSON
+from tests.agents.world import World
 
 SAMPLES = Path(__file__).parent / "samples"
 UUID = "11111111-2222-4333-8444-555555555555"

@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
+from tests.agents.agent_under_outlast import Under
 from tests.agents.script import Script
-from tests.agents.under import Under
-from tests.agents.worlds import World
+from tests.agents.world import World
 
 # Those of which it was measured that, bare, they do it twice, and those that do not.
 AGENTS = [

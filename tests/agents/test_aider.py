@@ -9,10 +9,10 @@ from outlast.agents import Answer, BatchEnd, Hook, Response, Text, UsageReport
 from outlast.agents.aider import ADAPTER
 from outlast.core import values
 from tests.agents import checks
+from tests.agents.agent_alone import Launched, bash
 from tests.agents.checks import ask, launched, lines, mark
-from tests.agents.launched import Launched, bash
 from tests.agents.script import Script, Step
-from tests.agents.worlds import World
+from tests.agents.world import World
 
 ME = ADAPTER
 ON = {"session": mark("aider", "h"), "prompt": "on"}

@@ -5,9 +5,9 @@ import json
 import pytest
 
 from outlast.agents import TaskEnd, ToolEnd, registry
+from tests.agents.agent_under_outlast import Under
 from tests.agents.script import Call, History, Script, Step, bash
-from tests.agents.under import Under
-from tests.agents.worlds import World
+from tests.agents.world import World
 from tests.support.processes import wait_for
 
 

@@ -5,8 +5,8 @@ import subprocess
 
 import pytest
 
+from tests.agents.agent_under_outlast import Under
 from tests.agents.script import History, Script, Step, Usage, bash
-from tests.agents.under import Under
 from tests.support.processes import wait_for
 
 USAGE = Usage(input=900, cache_read=20, cache_write=0, output=80)

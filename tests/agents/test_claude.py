@@ -31,7 +31,7 @@ from outlast.agents.claude.transcript import FALSEHOODS
 from outlast.core import values
 from outlast.core.values import SessionMark
 from outlast.errors import UsageError
-from tests.agents.test_reading import JSON
+from tests.agents.test_json_lines import JSON
 
 SAMPLES = Path(__file__).parent / "samples"
 UUID = "11111111-2222-3333-4444-555555555555"

@@ -11,9 +11,9 @@ import pytest
 from outlast.agents import Answer, Ask, Cut, Final, Session, ToolEnd, ToolStart
 from outlast.agents.claude.adapter import Claude
 from outlast.core.values import SessionMark
-from tests.agents.real import HookLog, run, slow_in_second
+from tests.agents.hook_log import HookLog, run, slow_in_second
 from tests.agents.script import Script, Step, bash
-from tests.agents.worlds import World, need
+from tests.agents.world import World, need
 from tests.support.processes import wait_for
 
 pytestmark = [pytest.mark.slow, pytest.mark.parametrize("version", ["2.1.325", "2.1.197"])]

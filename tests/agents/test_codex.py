@@ -28,7 +28,7 @@ from outlast.agents import (
 from outlast.agents.codex.adapter import HOOKED, Codex, trust_hash
 from outlast.core import values
 from outlast.core.values import SessionMark
-from tests.agents.test_reading import JSON
+from tests.agents.test_json_lines import JSON
 
 SAMPLES = Path(__file__).parent / "samples"
 ID = "01a1e055-58d5-78a2-98d7-2e3e595e47f2"

@@ -4,9 +4,9 @@ import shutil
 
 import pytest
 
+from tests.agents.agent_under_outlast import Under
 from tests.agents.script import Script, Step, bash
-from tests.agents.under import Under
-from tests.agents.worlds import World
+from tests.agents.world import World
 from tests.support.processes import wait_for
 
 ACTS = ["e1", "e2", "e3"]

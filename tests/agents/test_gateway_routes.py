@@ -7,10 +7,10 @@ import msgspec
 import pytest
 
 from outlast.agents import Ask, UsageReport
-from tests.agents.launched import Launched
-from tests.agents.passing import SECRET, Passing
+from tests.agents.agent_alone import Launched
 from tests.agents.script import Script, Step, bash
-from tests.agents.worlds import World
+from tests.agents.stub_gateway import SECRET, Passing
+from tests.agents.world import World
 
 # What each asks for behind its address.
 ASKS = {

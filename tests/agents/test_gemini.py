@@ -27,7 +27,7 @@ from outlast.errors import UsageError
 from tests.agents import checks
 from tests.agents.checks import RAW, UUID, ask, launched, lines, mark
 from tests.agents.script import Script
-from tests.agents.worlds import World
+from tests.agents.world import World
 
 ME = Gemini(fresh_id=lambda: UUID)
 PACKAGE = "/x/node_modules/@google/gemini-cli/bundle/gemini.js"

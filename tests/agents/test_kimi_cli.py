@@ -14,7 +14,7 @@ from outlast.errors import UsageError
 from tests.agents import checks
 from tests.agents.checks import RAW, UUID, ask, launched, lines, mark
 from tests.agents.script import Script
-from tests.agents.worlds import World, need
+from tests.agents.world import World, need
 
 ME = KimiCli(fresh_id=lambda: UUID)
 WIRE = "kimi-cli-1.51.0-wire.jsonl"

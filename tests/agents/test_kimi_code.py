@@ -23,10 +23,10 @@ from outlast.agents.kimi.code import ADAPTER, HOOKED, with_hooks
 from outlast.core import values
 from outlast.errors import UsageError
 from tests.agents import checks
+from tests.agents.agent_alone import TRUTH
 from tests.agents.checks import RAW, ask, launched, lines, mark
-from tests.agents.launched import TRUTH
 from tests.agents.script import Script
-from tests.agents.worlds import World
+from tests.agents.world import World
 
 ME = ADAPTER
 SESSION = "session_814b7e3b-f57c-4682-894e-7542d8c411ed"

@@ -9,10 +9,10 @@ import pytest
 from outlast.agents import Answer, Hook
 from outlast.agents.mini_swe import ADAPTER, TRAJECTORY_FILE
 from tests.agents import checks
+from tests.agents.agent_alone import Launched, bash
 from tests.agents.checks import ask, launched, mark
-from tests.agents.launched import Launched, bash
 from tests.agents.script import Script, Step
-from tests.agents.worlds import World
+from tests.agents.world import World
 
 ME = ADAPTER
 

@@ -13,11 +13,11 @@ from typing import Any
 import pytest
 
 from outlast.processes import proc
-from tests.agents.plans import Modelled, Plan, Repeats, Task
+from tests.agents.agent_under_outlast import Under
 from tests.agents.script import Fault, History, Script, Step
-from tests.agents.trials import HOLD
-from tests.agents.under import Under
-from tests.agents.worlds import World
+from tests.agents.trial import HOLD
+from tests.agents.trial_plan import Modelled, Plan, Repeats, Task
+from tests.agents.world import World
 from tests.support.processes import alive, wait_for
 
 LIMIT_S = 120.0

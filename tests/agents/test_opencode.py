@@ -12,10 +12,10 @@ from outlast.agents.opencode.adapter import ADAPTER, CONTENT, JOURNAL_FILE
 from outlast.core import values
 from outlast.errors import UsageError
 from tests.agents import checks
+from tests.agents.agent_alone import Launched, bash
 from tests.agents.checks import RAW, ask, launched, lines, mark
-from tests.agents.launched import Launched, bash
 from tests.agents.script import Script, Step
-from tests.agents.worlds import World
+from tests.agents.world import World
 
 ME = ADAPTER
 SESSION = "ses_e2204cad2ffeLyow2M0RGj23tk"

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 
 import pytest
 
+from tests.agents.agent_under_outlast import LIMIT_S, Under
 from tests.agents.script import Script, Step, Usage, bash
-from tests.agents.under import LIMIT_S, Under
-from tests.agents.worlds import World, need
+from tests.agents.world import World, need
 from tests.support.processes import wait_for
 
 SPENT = Usage(input=1000, cache_read=0, cache_write=0, output=4)

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
+from tests.agents.agent_under_outlast import Under
 from tests.agents.script import Script, bash, repeating
-from tests.agents.under import Under
-from tests.agents.worlds import World
+from tests.agents.world import World
 from tests.support.processes import wait_for
 
 

@@ -4,9 +4,9 @@ from collections.abc import Iterator
 
 import pytest
 
+from tests.agents.agent_under_outlast import Under
 from tests.agents.script import History, Script, Step, bash
-from tests.agents.under import Under
-from tests.agents.worlds import World
+from tests.agents.world import World
 
 
 @pytest.fixture

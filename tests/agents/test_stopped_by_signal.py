@@ -5,8 +5,8 @@ import signal
 
 import pytest
 
+from tests.agents.agent_under_outlast import Under
 from tests.agents.script import Script, Step, bash
-from tests.agents.under import Under
 from tests.support.processes import wait_for
 
 STARTS_MAX = 3

@@ -12,10 +12,10 @@ import pytest
 
 import outlast
 from tests.cli.conftest import Cli
-from tests.cli.test_files import Tree, age_packs
+from tests.cli.test_saves import Tree, age_packs
 from tests.support.environment import TIMEOUT_S
 from tests.support.sweeps import Sweep
-from tests.workspace.test_secrets_let_go import age, check_whole, values
+from tests.workspace.test_secrets_removal import age, check_whole, values
 
 GC = ("gc", "--older-than", "0s")
 

@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 
 from tests.supervisor.host import Host, host_in
-from tests.supervisor.scripted import Scripted
+from tests.supervisor.scripted_agent import Scripted
 from tests.support.environment import isolate
-from tests.web.serving import Served, ui
+from tests.web.server import Served, ui
 
 NEEDS_A_PERSON = 3
 CALL = "comment"

@@ -23,7 +23,7 @@ from outlast.store import open_store
 from outlast.store.protocol import Batch, Lease, Store
 from tests.crash.conftest import MakeWorld
 from tests.crash.world import World
-from tests.store.opening import open_on
+from tests.store.store_on_vfs import open_on
 from tests.support import loopdisk, processes, strace
 from tests.support.environment import ROOT, skip_or_fail
 from tests.support.faulty_vfs import Fault, FaultyVFS

@@ -17,7 +17,7 @@ from outlast.store.protocol import Batch, Where
 from tests.crash.agent import Blow
 from tests.crash.conftest import MakeWorld
 from tests.crash.world import Opened, World
-from tests.store.opening import open_on
+from tests.store.store_on_vfs import open_on
 from tests.support import loopdisk, processes
 from tests.support.environment import skip_or_fail
 from tests.support.loopdisk import LoopDisk

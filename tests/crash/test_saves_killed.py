@@ -17,9 +17,9 @@ from outlast import SaveFailed
 from outlast.workspace import saves
 from outlast.workspace.git import refs
 from outlast.workspace.types import Purpose
-from tests.crash import saving
-from tests.crash.savers import Worker
-from tests.crash.saving import KINDS, Job, Told
+from tests.crash import save_worker
+from tests.crash.save_control import Worker
+from tests.crash.save_worker import KINDS, Job, Told
 from tests.support import loopdisk, processes
 from tests.support.environment import skip_or_fail
 from tests.support.loopdisk import LoopDisk
@@ -33,12 +33,12 @@ OPERATIONS_MAX = 400
 def prepared(place: Path, kind: str = "plain", **more: object) -> Job:
     place.mkdir(exist_ok=True)
     job = Job(place=str(place), kind=kind, **more)  # type: ignore[arg-type]
-    saving.prepare(job)
+    save_worker.prepare(job)
     return job
 
 
 def again(job: Job, **changes: object) -> Job:
-    return saving.msgspec.structs.replace(job, **changes)
+    return save_worker.msgspec.structs.replace(job, **changes)
 
 
 def fsck(job: Job) -> None:
@@ -85,9 +85,9 @@ def kill_in_a_loop(job: Job, rng: random.Random, *, every: int, wanted: int = SA
         assert code in (0, -9)
         kills += code == -9
         check_free(job)
-        saving.check(job, tuple(told[-2:]), before=False)
+        save_worker.check(job, tuple(told[-2:]), before=False)
         fsck(job)
-    saving.check(job, tuple(told))
+    save_worker.check(job, tuple(told))
     return kills
 
 
@@ -117,10 +117,10 @@ def kill_at_each_point(job: Job) -> int:
             code = worker.wait()
             told += worker.told
         assert code == (-9 if len(worker.told) < job.rounds else 0), nth
-        saving.check(job, tuple(told[-3:]))
+        save_worker.check(job, tuple(told[-3:]))
         fsck(job)
         if not code:
-            saving.check(job, tuple(told))
+            save_worker.check(job, tuple(told))
             return nth - 1
     pytest.fail(f"more than {POINTS_MAX} crash points")
 
@@ -163,8 +163,8 @@ def test_who_saves_what_another_is_saving_waits_for_it(point: str, tmp_path: Pat
             while stopped.wait_stopped():
                 stopped.go_on()
             assert (stopped.wait(), waiting.wait()) == (0, 0)
-    saving.check_saves(job, stopped.told)
-    saving.check(other, waiting.told)
+    save_worker.check_saves(job, stopped.told)
+    save_worker.check(other, waiting.told)
     fsck(job)
 
 
@@ -177,7 +177,7 @@ def test_two_who_save_one_folder_all_the_time_lose_none_of_their_saves(tmp_path:
         assert (first.wait(), second.wait()) == (0, 0)
         for mine, worker in ((job, first), (other, second)):
             assert len(worker.told) == 50
-            saving.check_saves(mine, worker.told)
+            save_worker.check_saves(mine, worker.told)
     with contextlib.closing(job.saver()) as saver:
         for run in ("one", "two"):
             numbers = [held.meta.number for held in saves.chain(saver.repo(), saver.reader(), run)]
@@ -229,7 +229,7 @@ def try_to_save(job: Job) -> str:
         try:
             saver.capture(Purpose(kind="beat", run=job.run, reason="may fail"))
         except SaveFailed as error:
-            saving.check_swept(job, saver)
+            save_worker.check_swept(job, saver)
             said = str(error)
         else:
             said = ""
@@ -246,23 +246,23 @@ def test_on_a_full_disk_a_save_fails_in_one_line_and_the_ones_before_are_whole(
     with Worker(job) as worker:
         assert worker.wait() == 0
         told = worker.told
-    saving._put(job.folder / "big.bin", random.Random(1).randbytes(200_000).hex())
+    save_worker._put(job.folder / "big.bin", random.Random(1).randbytes(200_000).hex())
     (job.folder / "c.txt").write_text("changed\n")
     if kind == "plain":
-        saving.agent_git(job.folder, "add", "c.txt", "a.txt")
+        save_worker.agent_git(job.folder, "add", "c.txt", "a.txt")
     refs.syncfs(disk.mount)
     failed = 0
     for leave_kb in (0, 0, 4, 8, 16, 32, 64, 128, 256, 512, 1024, 2048):
         filler = fill(disk.mount, leave_kb)
         said = try_to_save(job)
-        saving.check_saves(job, told)
+        save_worker.check_saves(job, told)
         filler.unlink()
         failed += bool(said)
         if not said:
             break
     assert failed >= 4
     assert not said
-    saving.check(job, told, whole=True)
+    save_worker.check(job, told, whole=True)
     fsck(job)
 
 
@@ -272,7 +272,7 @@ def fail_each_call(job: Job, code: int, step: int) -> None:
         assert worker.wait() == 0
         told = worker.told
     for nth in range(1, OPERATIONS_MAX, step):
-        saving.work(job, 10 + 2 * nth)  # edits and staged files in turn
+        save_worker.work(job, 10 + 2 * nth)  # edits and staged files in turn
         met = 0
 
         def fail(nth: int = nth) -> None:
@@ -282,16 +282,16 @@ def fail_each_call(job: Job, code: int, step: int) -> None:
                 raise OSError(code, os.strerror(code))
 
         # What cannot even be removed stays until the next start, which takes over a dead owner's locks.
-        with saving.before_operations(fail, ("fsync", "rename", "replace", "symlink", "mkdir", "write")):
+        with save_worker.before_operations(fail, ("fsync", "rename", "replace", "symlink", "mkdir", "write")):
             said = try_to_save(job)
-        saving.check_saves(job, told)
+        save_worker.check_saves(job, told)
         if met < nth:
             assert not said
             assert nth > 20
             break
         if not said:  # a folder that is there need not be made
-            saving.check(job, told)
-    saving.check(job, told)
+            save_worker.check(job, told)
+    save_worker.check(job, told)
     fsck(job)
 
 

@@ -18,7 +18,7 @@ from outlast.gateway.heads import HEAD_BYTES_MAX, BadHead, Fields, Line, request
 from outlast.gateway.relay import INBOX_MAX
 from outlast.gateway.streams import Copy, Events
 from outlast.gateway.walls import wall, windows
-from tests.gateway.ends import (
+from tests.gateway.endpoints import (
     ASKED,
     ENDED,
     KEY,

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from tests.supervisor.host import Host, host_in
-from tests.supervisor.night import Night, night_in
+from tests.supervisor.supervised_command import Night, night_in
 from tests.support.environment import isolate
 
 

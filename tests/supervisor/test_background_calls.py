@@ -4,7 +4,7 @@ from pathlib import Path
 
 from outlast.agents import BatchEnd, Response, TaskEnd, ToolEnd
 from outlast.supervisor.agent.calls import background
-from tests.supervisor.minded import LOCAL, POST, SIGNATURE, Killed, Minded, before, minded
+from tests.supervisor.hook_driver import LOCAL, POST, SIGNATURE, Killed, Minded, before, minded
 
 LEFT = ToolEnd("call_1", True, "running", task="b1")
 

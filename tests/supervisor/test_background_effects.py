@@ -8,7 +8,7 @@ import time
 import pytest
 
 from tests.supervisor.host import Host
-from tests.supervisor.scripted import Scripted, held
+from tests.supervisor.scripted_agent import Scripted, held
 
 # The parent of the call's shell is the agent. What is left behind goes on a moment after that has ended.
 AFTER_THE_AGENT = "while kill -0 $agent 2>/dev/null; do sleep 0.05; done; sleep 1"

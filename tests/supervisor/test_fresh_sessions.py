@@ -6,7 +6,7 @@ The agent is a stand-in whose model starts over in every fresh session; the witn
 import pytest
 
 from tests.supervisor.host import Host
-from tests.supervisor.scripted import Scripted, held
+from tests.supervisor.scripted_agent import Scripted, held
 
 ACTS = ["e1", "e2"]
 

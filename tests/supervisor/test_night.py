@@ -99,7 +99,7 @@ def ends(process: subprocess.Popen[bytes], code: int) -> None:
 
 
 def test_only_those_dead_without_anybodys_wish_are_woken(host: Host) -> None:
-    """Each row of the table that a process can be brought to here; the others are tables in tests/core/test_waking.py."""
+    """Each row of the table that a process can be brought to here; the others are tables in tests/core/test_wakeups.py."""
     running = {
         task: host.start(task, *SLEEP)
         for task in ("hung up", "ctrl-c", "killed by hand", "paused", "cancelled")

@@ -14,10 +14,10 @@ from pathlib import Path
 import pytest
 
 from outlast.supervisor.client import shim
+from tests.supervisor.hook_driver import Killed, before, is_denied, recorded
 from tests.supervisor.host import Host
-from tests.supervisor.minded import Killed, before, is_denied, recorded
-from tests.supervisor.scripted import Scripted
-from tests.supervisor.test_shimmed import HELD, Below, below
+from tests.supervisor.scripted_agent import Scripted
+from tests.supervisor.test_shims import HELD, Below, below
 
 # One address for everything, as of GraphQL or a chat; on no host that anybody answers for.
 SAME = "http://192.0.2.1/same"

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from tests.supervisor.night import Night, outlast
+from tests.supervisor.supervised_command import Night, outlast
 from tests.support.environment import TIMEOUT_S, need_root
 from tests.support.processes import wait_for
 

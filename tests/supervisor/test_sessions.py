@@ -13,7 +13,7 @@ import pytest
 from outlast.errors import AgentStopped
 from outlast.supervisor.agent.calls import outward
 from outlast.supervisor.client import hook as client_hook
-from tests.supervisor.minded import (
+from tests.supervisor.hook_driver import (
     HOOKS,
     LOCAL,
     MARK,

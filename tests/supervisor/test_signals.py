@@ -8,7 +8,7 @@ import time
 
 import pytest
 
-from tests.supervisor.night import Night, kill_at_once, supervisor_of
+from tests.supervisor.supervised_command import Night, kill_at_once, supervisor_of
 from tests.support.environment import TIMEOUT_S
 from tests.support.processes import alive, wait_for
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.supervisor.night import Night, outlast
+from tests.supervisor.supervised_command import Night, outlast
 from tests.support.environment import TIMEOUT_S
 from tests.support.processes import wait_for
 

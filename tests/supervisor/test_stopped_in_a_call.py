@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from outlast.agents import Response, Text
-from tests.supervisor.minded import HOOKS, LOCAL, Killed, after, before, minded
+from tests.supervisor.hook_driver import HOOKS, LOCAL, Killed, after, before, minded
 
 each_agent = pytest.mark.parametrize("agent", HOOKS)
 LAST_WORD = "All is done."

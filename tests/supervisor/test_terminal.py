@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.supervisor.night import Night, outlast
+from tests.supervisor.supervised_command import Night, outlast
 from tests.support import screens
 from tests.support.environment import need_tool
 from tests.support.processes import wait_for

@@ -21,8 +21,8 @@ from outlast.web.http.responses import Answer
 from outlast.web.page_table import PAGES
 from tests.support import nights
 from tests.support.processes import wait_for
-from tests.web.serving import Heard, Served, ui
-from tests.web.stores import Writer
+from tests.web.busy_store import Writer
+from tests.web.server import Heard, Served, ui
 
 TABS = ("", "/beats", "/effects", "/saves", "/budget", "/context", "/output", "/journal")
 FORM = "application/x-www-form-urlencoded"

@@ -11,7 +11,7 @@ from outlast.core.values import Allowance, Contract, Payload, Usage
 from outlast.inspect import show
 from outlast.store import open_store
 from outlast.store.protocol import Batch, Store
-from tests.web.serving import ui
+from tests.web.server import ui
 
 RUN = "rlargeabcdef"
 TABS = ("", "/beats", "/effects", "/budget", "/context", "/journal", "/timeline")

@@ -13,7 +13,7 @@ from schemathesis.checks import positive_data_acceptance
 
 from outlast.web import openapi
 from tests.support import nights, sweeps
-from tests.web.serving import Served, ui
+from tests.web.server import Served, ui
 
 EXAMPLES = 8
 EXAMPLES_LONG = 200

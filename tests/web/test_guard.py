@@ -16,7 +16,7 @@ from outlast.web.http.responses import Answer, Refused
 from outlast.web.http.server import Connection, Server
 from tests.conftest import Nobody
 from tests.support.environment import NOBODY, need_root
-from tests.web.serving import Heard, Served
+from tests.web.server import Heard, Served
 
 TOKEN = "a-token-that-nobody-guesses"
 

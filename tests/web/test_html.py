@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, strategies as st
 
 from outlast.web.html.html import Safe, field_text, join, tag, text, trusted, visible
-from tests.web.made_up import Read
+from tests.web.sample_documents import Read
 
 ANY = st.text(
     st.characters(), max_size=60

@@ -19,8 +19,8 @@ from outlast.web.http.responses import Answer
 from outlast.web.http.server import Connection
 from outlast.web.live import Live, Source
 from tests.support.processes import wait_for
-from tests.web.serving import Client, Served, served
-from tests.web.stores import Writer
+from tests.web.busy_store import Writer
+from tests.web.server import Client, Served, served
 
 
 class World:

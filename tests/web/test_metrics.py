@@ -8,7 +8,7 @@ import pytest
 
 from outlast.web.metrics import BUCKETS_S, Requests
 from tests.support import nights
-from tests.web.serving import Served, ui
+from tests.web.server import Served, ui
 
 NAMES = (
     "outlast_runs outlast_runs_needing_a_person outlast_runs_stranded outlast_in_doubt_effects outlast_tokens_spent_total outlast_cost_usd_total "

@@ -22,7 +22,7 @@ from outlast.dashboard.documents import (
 )
 from outlast.web.charts import bars as charts_bars
 from outlast.web.pages import acts, charts, emergency, login, problem
-from tests.web.made_up import NOW, Read, ago, checked, row, view
+from tests.web.sample_documents import NOW, Read, ago, checked, row, view
 
 HOSTILE = f"<script>alert(1)</script>\u202eevil\x00\x1b[31m' \" {'w' * 5_000}"
 

@@ -13,7 +13,7 @@ from outlast.dashboard.report import KINDS
 from outlast.web import query
 from outlast.web.html import layout
 from outlast.web.pages import filters, overview
-from tests.web.made_up import NOW, SPENT, Read, checked, row, view
+from tests.web.sample_documents import NOW, SPENT, Read, checked, row, view
 
 WHOLE_MAX = 150_000
 WORD = "w" * 5_000

@@ -22,8 +22,8 @@ from outlast.web.html import layout, run_parts
 from outlast.web.pages import budget, context, diff, effects, journal, output, run, saves
 from outlast.workspace.types import LeftOut
 from tests.support import nights
-from tests.web import made_up
-from tests.web.made_up import (
+from tests.web import sample_documents
+from tests.web.sample_documents import (
     NOW,
     NULL,
     SPENT,
@@ -134,7 +134,7 @@ def test_the_worst_page_is_bounded_and_breaks_nothing() -> None:
 
 
 def test_a_page_says_what_is_wrong_and_which_act_and_command_help() -> None:
-    page = run.render(view(), made_up.page())
+    page = run.render(view(), sample_documents.page())
     words = checked(page).words
     assert "Stopped: signal: SIGTERM from ada" in words
     assert "outlast resume r1" in words
@@ -164,7 +164,7 @@ def test_who_wakes_what_is_parked_is_said_by_the_readers_clock(
     parked = row(
         status="parked", cause="quota", why=why, parked_until=until, own_program=own, stranded=minutes < 0
     )
-    words = checked(run.render(view(), made_up.page(row=parked))).words
+    words = checked(run.render(view(), sample_documents.page(row=parked))).words
     assert said in words
     assert "UTC:" not in words
     assert ("Stopped: quota: resets 9am" in words) == (minutes > 0)
@@ -182,32 +182,38 @@ def test_of_one_that_is_stuck_it_is_said_what_helps() -> None:
         quiet="stuck",
         quiet_s=3 * 3600,
     )
-    page = run.render(view(), made_up.page(row=stuck))
+    page = run.render(view(), sample_documents.page(row=stuck))
     words = checked(page).words
     assert "It is stuck: nothing was heard of it for 3 h." in words
     assert "outlast pause r1" in words
     assert 'class="notice t-warn"' in page
     assert '<a href="/runs/r1/output">its output</a>' in page
-    idle = run.render(view(), made_up.page(row=msgspec.structs.replace(stuck, quiet="idle", quiet_s=420)))
+    idle = run.render(
+        view(), sample_documents.page(row=msgspec.structs.replace(stuck, quiet="idle", quiet_s=420))
+    )
     assert "Nothing was heard of it for 7 min" in checked(idle).words
     assert 'class="notice t-go"' in idle
 
 
 def test_what_nobody_starts_again_is_said_to_be_so() -> None:
-    assert "Nobody starts it again by itself" in run.render(view(), made_up.page(row=row(stranded=True)))
-    own = checked(run.render(view(), made_up.page(row=row(stranded=True, own_program=True)))).words
+    assert "Nobody starts it again by itself" in run.render(
+        view(), sample_documents.page(row=row(stranded=True))
+    )
+    own = checked(run.render(view(), sample_documents.page(row=row(stranded=True, own_program=True)))).words
     assert "somebody's own program: start that again" in own
     assert "outlast resume r1" not in own
 
 
 def test_the_act_that_helps_has_what_it_needs_filled_in() -> None:
-    page = run.render(view(), made_up.page(row=row(act="resume", command="outlast resume r1 --budget +200k")))
+    page = run.render(
+        view(), sample_documents.page(row=row(act="resume", command="outlast resume r1 --budget +200k"))
+    )
     assert 'href="/runs/r1/do/resume?amounts=%2B200k" class="button primary"' in page
     assert "Add budget and resume" in page
 
 
 def test_an_effect_in_doubt_stands_at_the_top_with_its_three_answers() -> None:
-    given = made_up.page(
+    given = sample_documents.page(
         row=row(status="in_doubt", what="needs you", act="settle", in_doubt=1),
         shown=shown(effects=(effect(),)),
     )
@@ -226,7 +232,7 @@ def test_each_answer_to_a_doubt_is_a_command_that_can_be_pasted(read_only: bool)
         run="r1", total=1, effects=(documents.EffectShown(run="r2", effect=effect(), looks=()),), before=None
     )
     for page, of in (
-        (run.render(seen, made_up.page(row=stands, shown=shown(effects=(effect(),)))), "r1"),
+        (run.render(seen, sample_documents.page(row=stands, shown=shown(effects=(effect(),)))), "r1"),
         (effects.render(seen, stands, given), "r2"),
     ):
         words = checked(page).words
@@ -246,7 +252,7 @@ def test_nothing_is_added_where_there_is_no_limit() -> None:
 
 
 def test_doubts_of_children_are_pointed_at() -> None:
-    page = run.render(view(), made_up.page(row=row(in_doubt=2)))
+    page = run.render(view(), sample_documents.page(row=row(in_doubt=2)))
     assert "2 more, of this run or its children" in checked(page).words
 
 
@@ -268,14 +274,14 @@ def test_no_act_is_offered_that_would_be_refused(status: str) -> None:
 
 
 def test_what_helps_alone_stands_out() -> None:
-    page = run.render(view(), made_up.page(row=row(act="budget", cause="budget")))
+    page = run.render(view(), sample_documents.page(row=row(act="budget", cause="budget")))
     assert page.count("button primary") == 1
     assert 'href="/runs/r1/do/budget" class="button primary"' in page
 
 
 def test_no_act_takes_the_place_of_another_when_a_run_stops_or_goes_on() -> None:
     def places(**more: Any) -> list[str]:
-        page = run.render(view(), made_up.page(row=row(**more)))
+        page = run.render(view(), sample_documents.page(row=row(**more)))
         bar = page.partition('aria-label="What you can do"')[2].partition("</div>")[0]
         assert page.index('aria-label="What you can do"') < page.index('id="needs"'), (
             "nothing of any height above it"
@@ -294,20 +300,20 @@ def test_no_act_takes_the_place_of_another_when_a_run_stops_or_goes_on() -> None
     running, stopped = places(**lives), places(act="resume", status="interrupted", cause="signal")
     assert running == stopped
     assert running[:2] == ["Resume", "Pause"]
-    page = run.render(view(), made_up.page(row=row(**lives)))
+    page = run.render(view(), sample_documents.page(row=row(**lives)))
     assert "/do/pause" in page
     assert "/do/resume" not in page
 
 
 def test_nothing_can_be_done_on_a_page_that_is_only_read() -> None:
     still = view(read_only=True)
-    given = made_up.page(row=row(in_doubt=1), shown=shown(effects=(effect(),)))
+    given = sample_documents.page(row=row(in_doubt=1), shown=shown(effects=(effect(),)))
     found = documents.Effects(
         run="r1", total=1, effects=(documents.EffectShown(run="r1", effect=effect(), looks=()),), before=None
     )
     for page in (
         run.render(still, given), effects.render(still, row(), found), saves.render(still, row(), _saves()),
-        diff.render(still, row(), _diff()), budget.render(still, row(), made_up.books()),
+        diff.render(still, row(), _diff()), budget.render(still, row(), sample_documents.books()),
     ):  # fmt: skip
         assert "/do/" not in page
         assert "<form" not in page.replace('<form method="dialog">', "")
@@ -316,7 +322,7 @@ def test_nothing_can_be_done_on_a_page_that_is_only_read() -> None:
 def test_a_child_is_not_paused_or_paid_for_but_its_root_is() -> None:
     child = row(parent="r0", root="r0", act=None)
     assert run_parts.acts(child) == ["restore"]
-    page = run.render(view(), made_up.page(row=child))
+    page = run.render(view(), sample_documents.page(row=child))
     assert '<a href="/runs/r0">' in page
 
 
@@ -332,7 +338,7 @@ def test_steps_that_are_done_are_folded_and_the_next_one_is_marked_by_a_word() -
         *(show.PlanStep(f"new {n}", "to_do") for n in range(50)),
         show.PlanStep("(… 300 after)", "to_do"),
     ]
-    page = run.render(view(), made_up.page(shown=shown(plan=tuple(steps), plan_total=1_602)))
+    page = run.render(view(), sample_documents.page(shown=shown(plan=tuple(steps), plan_total=1_602)))
     words = checked(page).words
     assert "1,250 parts done" in words
     assert "1,238 before these" in words
@@ -344,7 +350,7 @@ def test_steps_that_are_done_are_folded_and_the_next_one_is_marked_by_a_word() -
     assert "new 15" not in words
     assert "and 335 more parts to do" in words
     lives = row(status="running", what="running", lives=True)
-    given = made_up.page(row=lives, shown=shown(plan=tuple(steps), plan_total=1_602))
+    given = sample_documents.page(row=lives, shown=shown(plan=tuple(steps), plan_total=1_602))
     assert "now inner" in checked(run.render(view(), given)).words
 
 
@@ -354,7 +360,7 @@ def test_what_happened_is_told_newest_first_and_folded_beyond_twenty() -> None:
             moment(60 - n, "save", f"beat save: number {n}", seq=n, save="9c1e4d2aa") for n in range(50)
         )
     )
-    page = run.render(view(), made_up.page(timeline=many))
+    page = run.render(view(), sample_documents.page(timeline=many))
     words = checked(page).words.partition("newest first")[2]
     assert (
         words.index("number 49")
@@ -509,7 +515,7 @@ def test_one_switches_between_the_save_before_and_head() -> None:
 
 
 def test_the_budget_is_told_by_unit_beat_tool_and_attempt() -> None:
-    words = checked(budget.render(view(), row(), made_up.books())).words
+    words = checked(budget.render(view(), row(), sample_documents.books())).words
     for told in (
         "55k (55 %)",
         "100k",
@@ -526,7 +532,7 @@ def test_the_budget_is_told_by_unit_beat_tool_and_attempt() -> None:
 
 
 def test_a_cell_of_a_table_is_one_thing_beside_its_label_on_a_phone() -> None:
-    page = budget.render(view(), row(), made_up.books())
+    page = budget.render(view(), row(), sample_documents.books())
     cells = re.findall(r"<td data-l=[^>]*>(.*?)</td>", page, re.DOTALL)
     assert len(cells) > 20
     assert [cell for cell in cells if not re.fullmatch(r"<div>.*</div>", cell, re.DOTALL)] == []
@@ -545,8 +551,8 @@ def test_what_was_not_paid_is_not_called_no_dollars(spent: show.Spent, told: str
         unit="usd", limit=None, spent=0, left=None, reserved=0, kept=0, used_pct=None, wraps_up=False, per_hour=None,
         per_hour_now=None, forecast=None, lasts_s=None,
     )  # fmt: skip
-    base = made_up.books()
-    books = made_up.books(
+    base = sample_documents.books()
+    books = sample_documents.books(
         units=(unit,), spent=spent, by_tool=(msgspec.structs.replace(base.by_tool[0], cost_microusd=0),),
         by_beat=(msgspec.structs.replace(base.by_beat[0], spent=spent),),
         by_attempt=(msgspec.structs.replace(base.by_attempt[0], spent=spent),),
@@ -557,7 +563,9 @@ def test_what_was_not_paid_is_not_called_no_dollars(spent: show.Spent, told: str
 
 
 def test_a_budget_that_is_spent_says_what_to_type() -> None:
-    books = made_up.books(cause="budget", evidence="100,000 of 100,000 tokens", more="--budget +100k")
+    books = sample_documents.books(
+        cause="budget", evidence="100,000 of 100,000 tokens", more="--budget +100k"
+    )
     page = budget.render(view(), row(cause="budget"), books)
     assert "outlast resume r1 --budget +100k" in checked(page).words
     assert 'href="/runs/r1/do/budget" class="button primary"' in page
@@ -625,7 +633,7 @@ def test_an_event_is_folded_over_its_json() -> None:
 
 
 def test_times_are_those_of_the_readers_zone() -> None:
-    parked = made_up.page(row=row(status="parked", parked_until=NOW + timedelta(hours=2)))
+    parked = sample_documents.page(row=row(status="parked", parked_until=NOW + timedelta(hours=2)))
     assert ">06:20<" in run.render(view(), parked)
 
 
@@ -646,5 +654,8 @@ def test_a_time_within_a_sentence_is_the_readers() -> None:
     said = layout.timed(
         view(), "3 files (beat, made 2026-11-16 02:59 UTC after beat 3), not 2026-99-16 02:59 UTC <b>"
     )
-    assert made_up.Read(said).words == "3 files (beat, made 03:59 after beat 3), not 2026-99-16 02:59 UTC <b>"
+    assert (
+        sample_documents.Read(said).words
+        == "3 files (beat, made 03:59 after beat 3), not 2026-99-16 02:59 UTC <b>"
+    )
     assert 'datetime="2026-11-16T02:59:00Z"' in said

@@ -16,7 +16,7 @@ from outlast.web.http.requests import Hung, Malformed, Request, Wire, read_targe
 from outlast.web.http.responses import Answer
 from outlast.web.http.server import Connection
 from tests.support.processes import wait_for
-from tests.web.serving import Client, Served, served
+from tests.web.server import Client, Served, served
 
 LONG = b"a" * 300_000
 

@@ -11,10 +11,19 @@ import pytest
 
 from outlast.errors import AppendUnknown
 from outlast.store import open_store
-from tests.store.test_others import DAMAGED, UNKNOWN, copied, inject, opened, put_back, spoil_head, stages
-from tests.store.test_reading import contents
+from tests.store.test_other_processes import (
+    DAMAGED,
+    UNKNOWN,
+    copied,
+    inject,
+    opened,
+    put_back,
+    spoil_head,
+    stages,
+)
+from tests.store.test_read_only import contents
 from tests.support.processes import wait_for
-from tests.web.serving import Served, ui
+from tests.web.server import Served, ui
 
 PAGES = ("/", "/saves", "/charts", "/api/runs", "/api/saves", "/api/charts", "/metrics")
 

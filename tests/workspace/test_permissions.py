@@ -23,7 +23,7 @@ from tests.support import processes
 from tests.support.environment import ROOT, TIMEOUT_S
 from tests.support.sweeps import Sweep
 from tests.workspace.place import BASE, RUN, Place, placed
-from tests.workspace.test_restoring import RESTORING
+from tests.workspace.test_restore import RESTORING
 
 # Each with each shell, or each way to look for changes: a sample does some of both.
 pytestmark = pytest.mark.sampled(0.25)

@@ -9,8 +9,8 @@ import pytest
 from tests.support import environment
 from tests.support.browser import Browser
 from tests.support.environment import Isolated
-from tests.web.browser import desk as desks
-from tests.web.browser.desk import Desk, Morning
+from tests.web.browser import live_ui as desks
+from tests.web.browser.live_ui import Desk, Morning
 
 
 @pytest.fixture(scope="session")

@@ -10,7 +10,7 @@ from typing import Any
 
 from outlast.web.html import assets, layout
 from outlast.web.html.html import Safe
-from tests.web.made_up import view
+from tests.web.sample_documents import view
 
 WAIT_S = 60.0
 

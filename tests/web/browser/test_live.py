@@ -11,7 +11,7 @@ import pytest
 from outlast.processes import reap
 from tests.support.browser import Browser, Page
 from tests.support.environment import TIMEOUT_S
-from tests.web.browser.desk import Desk, Morning, Served, served
+from tests.web.browser.live_ui import Desk, Morning, Served, served
 
 # Of these a sample does some; `--all` does every one.
 pytestmark = pytest.mark.sampled(0.5, of="file")

@@ -5,7 +5,7 @@ import re
 import pytest
 
 from tests.support.browser import Browser, Page
-from tests.web.browser.desk import SEEN, Morning, sideways, small_targets, violations
+from tests.web.browser.live_ui import SEEN, Morning, sideways, small_targets, violations
 
 # Of these a sample does some; `--all` does every one.
 pytestmark = pytest.mark.sampled(0.7, of="file")

@@ -15,8 +15,8 @@ import pytest
 from tests.support import environment
 from tests.support.browser import Browser, Page
 from tests.support.environment import ROOT, Isolated
-from tests.web.browser import desk as desks
-from tests.web.browser.desk import Desk, Morning, served
+from tests.web.browser import live_ui as desks
+from tests.web.browser.live_ui import Desk, Morning, served
 
 VARIABLE = "OUTLAST_TEST_SCREENSHOTS"
 IMAGES = ROOT / "docs" / "img"
