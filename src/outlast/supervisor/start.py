@@ -12,7 +12,7 @@ import msgspec
 
 from outlast import settings
 from outlast.agents import Adapter, registry
-from outlast.core import budget as budgets, events as ev
+from outlast.core import budget as budgets
 from outlast.core.values import Allowance
 from outlast.errors import RunRefused, UsageError, WorkspaceRefused
 from outlast.processes.programs import CannotStart, find_program
@@ -23,12 +23,12 @@ from outlast.runs.opening import admission
 from outlast.runs.opening.entry import terms_of
 from outlast.runs.opening.terms import Terms, budget_of
 from outlast.store.protocol import Store, Summary, Where
-from outlast.supervisor.attempt.attempt import known_agent
 from outlast.supervisor.budget import check as budget_check
 from outlast.supervisor.guardian.link import Link
 from outlast.supervisor.guardian.workspace_lock import Kind, occupant, occupied
 from outlast.supervisor.launch import launch as supervisor_launch
 from outlast.supervisor.launch.launch import Launch
+from outlast.supervisor.launch.recorded import known_agent, launch_of
 from outlast.supervisor.launch.run import supervised_run
 from outlast.supervisor.script import pid_watch
 from outlast.supervisor.supervisor import Supervisor
@@ -247,27 +247,6 @@ def no_terminal(summary: Summary) -> UsageError:
         f"task {summary.task!r} is a session at a terminal, and there is none here",
         hint=f"`outlast open {shlex.quote(summary.task)}` at one",
     )
-
-
-def launch_of(store: Store, summary: Summary) -> Launch | None:
-    """How a run was last started, or was to be at first, if by a supervisor."""
-    tags = ("attempt_started",) if summary.state.attempts else ("run_opened",)
-    page = store.read(summary.run, after=0, limit=1, tags=tags, newest=True).events
-    event = page[0].event if page else None
-    if not isinstance(event, ev.AttemptStarted | ev.RunOpened) or event.launch is None:
-        return None
-    data = store.blobs.get(event.launch.blob) if event.launch.blob else bytes(event.launch.v)
-    return msgspec.json.decode(data, type=Launch)
-
-
-def account_in(store: Store, summary: Summary) -> str:
-    """Whose limits a run meets, as it was last on record; nobody's where that is not known."""
-    page = store.read(summary.run, after=0, limit=1, tags=("parked", "attempt_started"), newest=True).events
-    event = page[0].event if page else None
-    if isinstance(event, ev.Parked):
-        return event.account
-    launch = launch_of(store, summary)
-    return launch.account if launch is not None else ""
 
 
 def _carry(

@@ -39,7 +39,7 @@ from outlast.runs.engine.run import RunEngine
 from outlast.runs.engine.steps import Append
 from outlast.store.protocol import Store
 from outlast.supervisor.attempt import leftovers, limits as attempt_limits, stop as attempt_stop
-from outlast.supervisor.attempt.attempt import Attempt, known_agent, write_state
+from outlast.supervisor.attempt.attempt import Attempt, write_state
 from outlast.supervisor.budget import quota_walls
 from outlast.supervisor.budget.enforce import NO_PRICE, WrapsUp
 from outlast.supervisor.guardian import lock
@@ -47,6 +47,7 @@ from outlast.supervisor.guardian.link import GuardianMessage, Link
 from outlast.supervisor.guardian.signals import Signalled, StopSignals
 from outlast.supervisor.launch import background
 from outlast.supervisor.launch.launch import Launch
+from outlast.supervisor.launch.recorded import known_agent
 from outlast.supervisor.person import Person
 from outlast.workspace.types import raw
 

@@ -27,9 +27,9 @@ from outlast.runs import attempts
 from outlast.runs.inbox import CANCEL_GRACE_S
 from outlast.runs.opening.terms import budget_of, topped
 from outlast.store.protocol import Store, Summary
-from outlast.supervisor.attempt.attempt import known_agent
 from outlast.supervisor.control import resume
 from outlast.supervisor.guardian import lock
+from outlast.supervisor.launch.recorded import known_agent
 from outlast.workspace.types import raw
 
 LISTED_MAX = 20

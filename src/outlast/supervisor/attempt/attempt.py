@@ -8,7 +8,6 @@ import os
 import time
 from typing import TYPE_CHECKING
 
-from outlast.agents import Adapter, registry
 from outlast.processes import cause_of_death, programs, spawn
 from outlast.runs.engine.run import RunEngine
 from outlast.supervisor.attempt import progress, state_file, verdict
@@ -22,11 +21,11 @@ from outlast.supervisor.budget.enforce import BudgetWatch
 from outlast.supervisor.guardian.signals import StopSignals
 from outlast.supervisor.launch import environment
 from outlast.supervisor.launch.launch import Launch
+from outlast.supervisor.launch.recorded import known_agent
 from outlast.supervisor.output.status_line import StatusLine
 from outlast.supervisor.person import Person
 from outlast.supervisor.socket.script_calls import ScriptCalls
 from outlast.supervisor.socket.server import Server
-from outlast.workspace.types import raw
 
 if TYPE_CHECKING:
     from outlast.supervisor.agent.attempt import AgentAttempt
@@ -179,13 +178,6 @@ class Attempt:
         spent = f"  {state.spent.tokens:,} tokens" if state.spent.tokens else ""
         at = f"{passed_s // 3600}:{passed_s // 60 % 60:02}:{passed_s % 60:02}"
         return f"outlast: {state.task}  attempt {state.attempts}  beat {state.beats}{spent}  {at}"
-
-
-def known_agent(launch: Launch) -> Adapter | None:
-    """The adapter of a command that starts an agent we know; None for any other command."""
-    if launch.plain:
-        return None
-    return registry.recognise(launch.words, os.fsdecode(raw(launch.program)))
 
 
 def write_state(run: RunEngine, launch: Launch) -> None:

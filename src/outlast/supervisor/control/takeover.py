@@ -19,12 +19,12 @@ from outlast.operations import requests
 from outlast.runs import reader
 from outlast.store.protocol import Store, Summary
 from outlast.supervisor import start
-from outlast.supervisor.attempt.attempt import known_agent
 from outlast.supervisor.budget import check
 from outlast.supervisor.guardian import lock
 from outlast.supervisor.guardian.link import Link
 from outlast.supervisor.launch import launch as supervisor_launch
 from outlast.supervisor.launch.launch import Launch
+from outlast.supervisor.launch.recorded import known_agent, launch_of
 from outlast.supervisor.output.streams import piped
 from outlast.workspace.types import raw
 
@@ -87,7 +87,7 @@ def take(store: Store, summary: Summary, link: Link, say: Callable[[str], None])
 
     Raises RunRefused where there is nothing to open or others have it, Stopped if the person waits no longer.
     """
-    launch = start.launch_of(store, summary) if summary.state.supervised else None
+    launch = launch_of(store, summary) if summary.state.supervised else None
     name = f"run {summary.run} of task {summary.task!r}"
     if launch is None or known_agent(launch) is None:
         raise RunRefused(
@@ -153,7 +153,7 @@ class Bare(msgspec.Struct, frozen=True):
 
 def bare(store: Store, summary: Summary) -> Bare | None:
     """None where no agent that is known works on the run."""
-    launch = start.launch_of(store, summary) if summary.state.supervised else None
+    launch = launch_of(store, summary) if summary.state.supervised else None
     adapter = known_agent(launch) if launch is not None else None
     if launch is None or adapter is None:
         return None
