@@ -27,8 +27,8 @@ from outlast.supervisor.budget import check as budget_check
 from outlast.supervisor.guardian.link import Link
 from outlast.supervisor.guardian.workspace_lock import Kind, occupant, occupied
 from outlast.supervisor.launch import launch as supervisor_launch
+from outlast.supervisor.launch.last_launch import known_agent, launch_of
 from outlast.supervisor.launch.launch import Launch
-from outlast.supervisor.launch.recorded import known_agent, launch_of
 from outlast.supervisor.launch.run import supervised_run
 from outlast.supervisor.script import pid_watch
 from outlast.supervisor.supervisor import Supervisor

@@ -46,8 +46,8 @@ from outlast.supervisor.guardian import lock
 from outlast.supervisor.guardian.link import GuardianMessage, Link
 from outlast.supervisor.guardian.signals import Signalled, StopSignals
 from outlast.supervisor.launch import background
+from outlast.supervisor.launch.last_launch import known_agent
 from outlast.supervisor.launch.launch import Launch
-from outlast.supervisor.launch.recorded import known_agent
 from outlast.supervisor.person import Person
 from outlast.workspace.types import raw
 

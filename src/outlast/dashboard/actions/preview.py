@@ -29,7 +29,7 @@ from outlast.runs.opening.terms import budget_of, topped
 from outlast.store.protocol import Store, Summary
 from outlast.supervisor.control import resume
 from outlast.supervisor.guardian import lock
-from outlast.supervisor.launch.recorded import known_agent
+from outlast.supervisor.launch.last_launch import known_agent
 from outlast.workspace.types import raw
 
 LISTED_MAX = 20

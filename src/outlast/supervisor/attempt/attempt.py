@@ -20,8 +20,8 @@ from outlast.supervisor.beat_in_flight import BeatInFlight
 from outlast.supervisor.budget.enforce import BudgetWatch
 from outlast.supervisor.guardian.signals import StopSignals
 from outlast.supervisor.launch import environment
+from outlast.supervisor.launch.last_launch import known_agent
 from outlast.supervisor.launch.launch import Launch
-from outlast.supervisor.launch.recorded import known_agent
 from outlast.supervisor.output.status_line import StatusLine
 from outlast.supervisor.person import Person
 from outlast.supervisor.socket.script_calls import ScriptCalls

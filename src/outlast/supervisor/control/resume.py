@@ -20,7 +20,7 @@ from outlast.supervisor import start
 from outlast.supervisor.budget import check, quota_walls
 from outlast.supervisor.control import takeover
 from outlast.supervisor.guardian import lock
-from outlast.supervisor.launch import background, launch as supervisor_launch, recorded
+from outlast.supervisor.launch import background, last_launch, launch as supervisor_launch
 from outlast.supervisor.launch.launch import Launch
 from outlast.workspace.restore import recreate
 from outlast.workspace.types import raw
@@ -28,7 +28,7 @@ from outlast.workspace.types import raw
 
 def launch_of(store: Store, summary: Summary) -> Launch | None:
     """How the run was last started; None for a program of somebody's own, which is theirs to start."""
-    return recorded.launch_of(store, summary) if summary.state.supervised else None
+    return last_launch.launch_of(store, summary) if summary.state.supervised else None
 
 
 def raised(
@@ -50,7 +50,7 @@ def raised(
         refuse_homeless(store, root, launch)
     if launch is not None and (before is None or before.cost_microusd is None):
         variables, _ = supervisor_launch.environment_of(launch, start.inherited())
-        check.check(budget, recorded.known_agent(launch), launch, variables, say)
+        check.check(budget, last_launch.known_agent(launch), launch, variables, say)
     return budget
 
 
@@ -93,7 +93,7 @@ def refuse_homeless(store: Store, root: Summary, launch: Launch) -> None:
 
 def wall_of(store: Store, summary: Summary) -> datetime | None:
     """Until when a quota wall is known to stand that the run goes on despite."""
-    account = recorded.account_in(store, summary) if summary.state.supervised else ""
+    account = last_launch.account_in(store, summary) if summary.state.supervised else ""
     wall = quota_walls.spare(store.shelf, account, summary.run)
     until = wall.until if wall is not None else summary.state.parked_until
     return until if until is not None and until > datetime.now(UTC) else None

@@ -23,8 +23,8 @@ from outlast.supervisor.budget import check
 from outlast.supervisor.guardian import lock
 from outlast.supervisor.guardian.link import Link
 from outlast.supervisor.launch import launch as supervisor_launch
+from outlast.supervisor.launch.last_launch import known_agent, launch_of
 from outlast.supervisor.launch.launch import Launch
-from outlast.supervisor.launch.recorded import known_agent, launch_of
 from outlast.supervisor.output.streams import piped
 from outlast.workspace.types import raw
 

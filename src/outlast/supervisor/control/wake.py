@@ -25,7 +25,7 @@ from outlast.supervisor.attempt import limits as attempt_limits
 from outlast.supervisor.budget import quota_walls
 from outlast.supervisor.control import takeover
 from outlast.supervisor.guardian import lock
-from outlast.supervisor.launch import background, recorded
+from outlast.supervisor.launch import background, last_launch
 
 JOBS = 4
 START_LIMIT_S = 120.0
@@ -80,7 +80,7 @@ def _judged(store: Store, summary: Summary) -> Sleeper:
     shown = find.shown_status(store, summary.state, summary.run)
     limits = _limits(store, summary)
     wake = _refused(store, summary.run) or wakeups.judge(summary.state, shown, datetime.now(UTC), limits)
-    if wake.yes and takeover.is_at_terminal(recorded.launch_of(store, summary)):
+    if wake.yes and takeover.is_at_terminal(last_launch.launch_of(store, summary)):
         wake = wakeups.Wake(False, "a session at a terminal: `outlast open` goes on")
     return Sleeper(
         run=summary.run, task=summary.task, project=summary.project, status=shown, beats=summary.state.beats,
@@ -90,7 +90,7 @@ def _judged(store: Store, summary: Summary) -> Sleeper:
 
 def _limits(store: Store, summary: Summary) -> restarts.Limits | None:
     """How many attempts its supervisor would have made; None where it never had one."""
-    launch = recorded.launch_of(store, summary) if summary.state.supervised else None
+    launch = last_launch.launch_of(store, summary) if summary.state.supervised else None
     return supervisor.limits_of(launch) if launch is not None else None
 
 
@@ -213,7 +213,7 @@ class _Turns:
     def _account(self, store: Store, sleeper: Sleeper) -> str:
         """At whose wall it waited; nobody's where it did not."""
         waited = sleeper.status == "parked"
-        return recorded.account_in(store, requests.summary_of(store, sleeper.run)) if waited else ""
+        return last_launch.account_in(store, requests.summary_of(store, sleeper.run)) if waited else ""
 
 
 class _Start:
