@@ -16,8 +16,9 @@ from typing import Any
 
 import msgspec
 
-from outlast import agents
-from outlast.agents import Adapter, Ask, Cut, ToolEnd, ToolStart, registry
+from outlast.agents import Adapter, registry
+from outlast.agents.events import AgentEvent, Session, ToolEnd, ToolStart
+from outlast.agents.values import Ask, Cut, Hook
 from outlast.core.values import SessionMark
 from tests.agents.script import Call, bash
 from tests.agents.world import RUN_LIMIT_S, World, need
@@ -27,7 +28,8 @@ HELD = "outlast: held until somebody has looked"
 TRUTH = "outlast: this call was cut off and may have happened"
 _HOOK = """\
 import os, sys
-from outlast.agents import Answer, registry
+from outlast.agents.values import Answer
+from outlast.agents import registry
 adapter, folder = registry.by_name(sys.argv[1]), sys.argv[2]
 data = sys.stdin.buffer.read()
 log = os.open(folder + "/hooks.jsonl", os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
@@ -98,16 +100,16 @@ class Launched:
         process.communicate(timeout=RUN_LIMIT_S)
         self._learn()
 
-    def hooks(self) -> list[agents.Hook]:
+    def hooks(self) -> list[Hook]:
         path = self.folder / "hooks.jsonl"
         return [self.adapter.hook(line) for line in path.read_bytes().splitlines()] if path.exists() else []
 
-    def told(self) -> list[agents.AgentEvent]:
+    def told(self) -> list[AgentEvent]:
         return [event for hook in self.hooks() for event in hook.events]
 
     def _learn(self) -> None:
         for event in self.told():
-            if isinstance(event, agents.Session):
+            if isinstance(event, Session):
                 self.session = event.id
 
     def transcript(self) -> Path:
@@ -115,7 +117,7 @@ class Launched:
         assert path is not None, f"no transcript of {self.session}"
         return path
 
-    def events(self) -> list[agents.AgentEvent]:
+    def events(self) -> list[AgentEvent]:
         return [
             event
             for line in self.transcript().read_bytes().splitlines()

@@ -8,7 +8,9 @@ from typing import Any
 import msgspec
 from hypothesis import given, settings, strategies as st
 
-from outlast.agents import Adapter, AgentCommand, Answer, Ask, Cut, Hook, ToolStart
+from outlast.agents import Adapter
+from outlast.agents.events import ToolStart
+from outlast.agents.values import AgentCommand, Answer, Ask, Cut, Hook
 from outlast.core.values import SessionMark
 from tests.agents.agent_alone import HELD, TRUTH, Launched, bash, slow
 from tests.agents.script import Script, Step

@@ -5,7 +5,9 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from outlast.agents import Adapter, Ask, ToolEnd, ToolStart
+from outlast.agents import Adapter
+from outlast.agents.events import ToolEnd, ToolStart
+from outlast.agents.values import Ask
 from tests.agents.script import Script, Step, bash
 from tests.agents.world import World
 

@@ -5,8 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from outlast.agents import Answer, BatchEnd, Hook, Response, Text, UsageReport
 from outlast.agents.aider import ADAPTER
+from outlast.agents.events import BatchEnd, Response, Text, UsageReport
+from outlast.agents.values import Answer, Hook
 from outlast.core import values
 from tests.agents import checks
 from tests.agents.agent_alone import Launched, bash

@@ -4,7 +4,8 @@ import json
 
 import pytest
 
-from outlast.agents import TaskEnd, ToolEnd, registry
+from outlast.agents import registry
+from outlast.agents.events import TaskEnd, ToolEnd
 from tests.agents.agent_under_outlast import Under
 from tests.agents.script import Call, History, Script, Step, bash
 from tests.agents.world import World

@@ -9,14 +9,11 @@ import msgspec
 import pytest
 from hypothesis import given, strategies as st
 
-from outlast.agents import (
-    AgentCommand,
+from outlast.agents.claude.adapter import HOOKED, HOOKED_LATER, Claude, dashed
+from outlast.agents.claude.transcript import FALSEHOODS
+from outlast.agents.events import (
     AgentEvent,
-    Answer,
-    Ask,
     BatchEnd,
-    Cut,
-    Hook,
     Limit,
     ModelCost,
     Response,
@@ -26,8 +23,7 @@ from outlast.agents import (
     ToolStart,
     UsageReport,
 )
-from outlast.agents.claude.adapter import HOOKED, HOOKED_LATER, Claude, dashed
-from outlast.agents.claude.transcript import FALSEHOODS
+from outlast.agents.values import AgentCommand, Answer, Ask, Cut, Hook
 from outlast.core import values
 from outlast.core.values import SessionMark
 from outlast.errors import UsageError

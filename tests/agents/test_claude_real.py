@@ -8,8 +8,9 @@ import subprocess
 import msgspec
 import pytest
 
-from outlast.agents import Answer, Ask, Cut, Final, Session, ToolEnd, ToolStart
 from outlast.agents.claude.adapter import Claude
+from outlast.agents.events import Final, Session, ToolEnd, ToolStart
+from outlast.agents.values import Answer, Ask, Cut
 from outlast.core.values import SessionMark
 from tests.agents.hook_log import HookLog, run, slow_in_second
 from tests.agents.script import Script, Step, bash

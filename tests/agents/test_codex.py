@@ -9,14 +9,10 @@ import msgspec
 import pytest
 from hypothesis import given, strategies as st
 
-from outlast.agents import (
-    AgentCommand,
+from outlast.agents.codex.adapter import HOOKED, Codex, trust_hash
+from outlast.agents.events import (
     AgentEvent,
-    Answer,
-    Ask,
     BatchEnd,
-    Cut,
-    Hook,
     Limit,
     Response,
     Session,
@@ -25,7 +21,7 @@ from outlast.agents import (
     ToolStart,
     UsageReport,
 )
-from outlast.agents.codex.adapter import HOOKED, Codex, trust_hash
+from outlast.agents.values import AgentCommand, Answer, Ask, Cut, Hook
 from outlast.core import values
 from outlast.core.values import SessionMark
 from tests.agents.test_json_lines import JSON

@@ -7,8 +7,9 @@ import subprocess
 
 import pytest
 
-from outlast.agents import Answer, Ask, Cut, Final, Session, ToolEnd, UsageReport
 from outlast.agents.codex.adapter import Codex
+from outlast.agents.events import Final, Session, ToolEnd, UsageReport
+from outlast.agents.values import Answer, Ask, Cut
 from outlast.core.values import SessionMark
 from tests.agents.hook_log import HookLog, run, slow_in_second
 from tests.agents.script import Script, Step, bash

@@ -8,8 +8,9 @@ from pathlib import Path
 import pytest
 from hypothesis import given, strategies as st
 
-from outlast.agents import Final, registry
+from outlast.agents import registry
 from outlast.agents.common import endings
+from outlast.agents.events import Final
 
 SAMPLES = Path(__file__).parent / "samples"
 NOW = datetime(2026, 11, 15, 12, 0, tzinfo=UTC)

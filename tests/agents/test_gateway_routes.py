@@ -6,7 +6,8 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from outlast.agents import Ask, UsageReport
+from outlast.agents.events import UsageReport
+from outlast.agents.values import Ask
 from tests.agents.agent_alone import Launched
 from tests.agents.script import Script, Step, bash
 from tests.agents.stub_gateway import SECRET, Passing

@@ -8,20 +8,10 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from outlast.agents import (
-    Answer,
-    BatchEnd,
-    Cut,
-    Hook,
-    Response,
-    Session,
-    Text,
-    ToolEnd,
-    ToolStart,
-    UsageReport,
-    registry,
-)
+from outlast.agents import registry
+from outlast.agents.events import BatchEnd, Response, Session, Text, ToolEnd, ToolStart, UsageReport
 from outlast.agents.gemini.adapter import ADAPTER, HOOKED, Gemini, call_id, keeping, with_hooks
+from outlast.agents.values import Answer, Cut, Hook
 from outlast.core import values
 from outlast.errors import UsageError
 from tests.agents import checks

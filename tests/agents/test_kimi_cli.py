@@ -7,8 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from outlast.agents import Answer, BatchEnd, Cut, Response, Retry, Text, ToolEnd, ToolStart, UsageReport
+from outlast.agents.events import BatchEnd, Response, Retry, Text, ToolEnd, ToolStart, UsageReport
 from outlast.agents.kimi.cli import ADAPTER, HOOKED, KimiCli, last_step
+from outlast.agents.values import Answer, Cut
 from outlast.core import values
 from outlast.errors import UsageError
 from tests.agents import checks

@@ -7,19 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from outlast.agents import (
-    Answer,
-    BatchEnd,
-    Cut,
-    Hook,
-    Response,
-    Session,
-    Text,
-    ToolEnd,
-    ToolStart,
-    UsageReport,
-)
+from outlast.agents.events import BatchEnd, Response, Session, Text, ToolEnd, ToolStart, UsageReport
 from outlast.agents.kimi.code import ADAPTER, HOOKED, with_hooks
+from outlast.agents.values import Answer, Cut, Hook
 from outlast.core import values
 from outlast.errors import UsageError
 from tests.agents import checks

@@ -5,9 +5,10 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from outlast.agents import Adapter, Limit, Window
+from outlast.agents import Adapter
 from outlast.agents.claude.adapter import Claude
 from outlast.agents.codex.adapter import Codex
+from outlast.agents.events import Limit, Window
 from outlast.agents.gemini.adapter import Gemini
 from tests.agents.checks import SAMPLES, lines
 

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from outlast.agents import Answer, Hook
 from outlast.agents.mini_swe import ADAPTER, TRAJECTORY_FILE
+from outlast.agents.values import Answer, Hook
 from tests.agents import checks
 from tests.agents.agent_alone import Launched, bash
 from tests.agents.checks import ask, launched, mark

@@ -7,8 +7,9 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from outlast.agents import Answer, BatchEnd, Hook, Response, Session, Text, ToolEnd, ToolStart, UsageReport
+from outlast.agents.events import BatchEnd, Response, Session, Text, ToolEnd, ToolStart, UsageReport
 from outlast.agents.opencode.adapter import ADAPTER, CONTENT, JOURNAL_FILE
+from outlast.agents.values import Answer, Hook
 from outlast.core import values
 from outlast.errors import UsageError
 from tests.agents import checks

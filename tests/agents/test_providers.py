@@ -9,8 +9,9 @@ import msgspec
 import pytest
 from hypothesis import given, settings, strategies as st
 
-from outlast.agents import Adapter, AgentCommand, Ask, registry
+from outlast.agents import Adapter, registry
 from outlast.agents.common import providers
+from outlast.agents.values import AgentCommand, Ask
 from tests.agents.checks import ask, launched, mark
 
 SECRET = "sk-very-secret-0123456789"

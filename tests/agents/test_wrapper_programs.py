@@ -5,8 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from outlast.agents import Ask, registry
+from outlast.agents import registry
 from outlast.agents.common import launch as common_launch
+from outlast.agents.values import Ask
 from outlast.errors import UsageError
 from outlast.supervisor import start as begins
 from tests.agents.agent_under_outlast import Under

@@ -8,9 +8,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from outlast import agents
-from outlast.agents import AgentEvent, registry
+from outlast.agents import registry
 from outlast.agents.claude.adapter import dashed
+from outlast.agents.events import AgentEvent
+from outlast.agents.values import AgentCommand
 from outlast.core import events as ev
 from outlast.runs.engine.run import RunEngine
 from outlast.runs.engine.steps import append
@@ -128,7 +129,7 @@ class Minded:
             )  # fmt: skip
             self.run.drive(append(event))
 
-    def start(self, *words: str) -> agents.AgentCommand:
+    def start(self, *words: str) -> AgentCommand:
         variables = {
             environment.SOCKET: str(self.server.path),
             "PATH": "/usr/bin:/bin",

@@ -2,7 +2,7 @@
 
 from datetime import UTC, datetime
 
-from outlast.agents import ModelCost, UsageReport
+from outlast.agents.events import ModelCost, UsageReport
 from outlast.core import values
 from outlast.operations import prices
 from outlast.runs.budget import Meter

@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from outlast.agents import BatchEnd, Response, TaskEnd, ToolEnd
+from outlast.agents.events import BatchEnd, Response, TaskEnd, ToolEnd
 from outlast.supervisor.agent.calls import background
 from tests.supervisor.hook_driver import LOCAL, POST, SIGNATURE, Killed, Minded, before, minded
 

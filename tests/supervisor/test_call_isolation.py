@@ -9,7 +9,7 @@ from typing import ClassVar
 
 import pytest
 
-from outlast.agents import BatchEnd, Response, UsageReport
+from outlast.agents.events import BatchEnd, Response, UsageReport
 from outlast.core import values
 from outlast.errors import AgentStopped, BudgetReached
 from outlast.runs.opening.entry import terms_of

@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from outlast import settings as ours
-from outlast.agents import ToolEnd
+from outlast.agents.events import ToolEnd
 from outlast.errors import UsageError
 from outlast.supervisor.agent import hooks
 from outlast.supervisor.agent.calls import outward

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from outlast.agents import Response, Text
+from outlast.agents.events import Response, Text
 from tests.supervisor.hook_driver import HOOKS, LOCAL, Killed, after, before, minded
 
 each_agent = pytest.mark.parametrize("agent", HOOKS)

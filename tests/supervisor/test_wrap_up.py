@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from outlast import faults
-from outlast.agents import Response
 from outlast.agents.claude.adapter import dashed
+from outlast.agents.events import Response
 from outlast.core.values import Usage
 from outlast.errors import AgentStopped, BudgetReached
 from outlast.supervisor.budget.gateway import Gate

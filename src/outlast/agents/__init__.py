@@ -1,255 +1,14 @@
-"""The agent CLIs we did not write. Here: the seam, what an adapter tells the supervisor about its agent.
+"""The agent CLIs we did not write. Here: the seam between an agent and the supervisor.
 
-What an agent did is read from its transcript and its hooks, never from its standard output: that belongs to the user.
-An adapter is pure but for finding its agent's files; nothing in it starts a process or appends an event.
+What an agent did is read from its transcript and its hooks; its standard output belongs to the user.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from datetime import datetime
 from pathlib import Path
-from typing import Literal, Protocol
+from typing import Protocol
 
-import msgspec
-
-from outlast.core import values
-from outlast.core.events import Cause
-
-__all__ = [
-    "OWN_LIMITS",
-    "Adapter",
-    "AgentCommand",
-    "AgentEvent",
-    "Answer",
-    "Ask",
-    "BatchEnd",
-    "Billing",
-    "ByLogin",
-    "Caps",
-    "Common",
-    "Cut",
-    "Ending",
-    "Final",
-    "Hook",
-    "Limit",
-    "Login",
-    "Response",
-    "Retry",
-    "Route",
-    "Session",
-    "TaskEnd",
-    "Text",
-    "ToolEnd",
-    "ToolStart",
-    "UsageReport",
-    "Window",
-]
-
-# What a window's share is told as is what is recorded of it.
-Window = values.Window
-
-
-class Session(msgspec.Struct, frozen=True, tag="session"):
-    """The agent's own session became known."""
-
-    id: str
-    transcript: str = ""
-
-
-class Response(msgspec.Struct, frozen=True, tag="response"):
-    """The model answers, or goes on to: one response, with its batch of calls, is one beat."""
-
-    key: str
-    lane: str = ""
-
-
-class Text(msgspec.Struct, frozen=True, tag="text"):
-    """The agent said something."""
-
-    text: str
-    lane: str = ""
-
-
-class ToolStart(msgspec.Struct, frozen=True, tag="tool_start"):
-    """The agent is about to call a tool."""
-
-    id: str
-    name: str
-    input: msgspec.Raw
-    lane: str = ""
-
-
-class ToolEnd(msgspec.Struct, frozen=True, tag="tool_end"):
-    """A tool call ended. Not `sure`: who tells does not know how, only that it did. With a `task`: what it began goes on."""
-
-    id: str
-    ok: bool
-    output: str = ""
-    lane: str = ""
-    sure: bool = True
-    task: str = ""
-
-
-class TaskEnd(msgspec.Struct, frozen=True, tag="task_end"):
-    """What a call left running in the background came to its own end."""
-
-    task: str
-    ok: bool
-    output: str = ""
-
-
-class BatchEnd(msgspec.Struct, frozen=True, tag="batch_end"):
-    """Every call of a response has ended, or the agent's turn has."""
-
-    lane: str = ""
-
-
-class UsageReport(msgspec.Struct, frozen=True, tag="usage"):
-    """What was spent: by one response, or cumulatively by a session or process. Counted once per key.
-
-    Told more than once for one key, the last word counts. `input` is what no cache held. No model: it is the one that
-    the command or the settings name (`Adapter.model`).
-    """
-
-    values: values.Usage
-    scope: Literal["response", "session", "process"]
-    key: str
-    model: str = ""
-    lane: str = ""
-
-
-class Retry(msgspec.Struct, frozen=True, tag="retry"):
-    """The agent tries a call to its model again."""
-
-    attempt: int
-    reason: str = ""
-
-
-class Limit(msgspec.Struct, frozen=True, tag="limit"):
-    """A usage or rate limit was met."""
-
-    reset_at: datetime | None
-    reason: str = ""
-
-
-Ending = Literal[
-    "done", "turns", "budget", "context", "rate_limit", "usage_limit", "auth", "network", "refused", "crashed",
-    "hook_stopped", "unusable",
-]  # fmt: skip
-
-
-class ModelCost(msgspec.Struct, frozen=True):
-    """A line of the agent's own bill: what it says that a model cost, with the tokens that it says so of."""
-
-    model: str
-    usage: values.Usage
-
-
-class Final(msgspec.Struct, frozen=True, tag="final"):
-    """The agent says that it is finished, or why it gave up. `bill`: what it says that it cost, where it does."""
-
-    ending: Ending
-    text: str = ""
-    reset_at: datetime | None = None
-    bill: tuple[ModelCost, ...] = ()
-
-    @property
-    def cause(self) -> Cause:
-        return CAUSES[self.ending]
-
-
-# What a supervisor does about an ending is decided by its cause (`core.restarts`).
-CAUSES: dict[Ending, Cause] = {
-    "done": "done",
-    "turns": "budget",
-    "budget": "budget",
-    "context": "context",
-    "rate_limit": "network",
-    "usage_limit": "quota",
-    "auth": "auth",
-    "network": "network",
-    "refused": "stall",
-    "crashed": "crash",
-    "hook_stopped": "operator",
-    "unusable": "crash",
-}
-
-# Limits that the user gave the agent itself, not the run: told apart from a spent budget of ours wherever it is shown.
-OWN_LIMITS: dict[Ending, str] = {
-    "turns": "turn limit of the agent's own",
-    "budget": "budget of the agent's own",
-}
-
-
-def is_own_limit(evidence: str) -> bool:
-    """Whether an attempt was ended by a limit of the agent's own, by what is on record."""
-    return evidence.startswith(tuple(OWN_LIMITS.values()))
-
-
-AgentEvent = (
-    Session | Response | Text | ToolStart | ToolEnd | TaskEnd | BatchEnd | UsageReport | Window | Retry | Limit | Final
-)  # fmt: skip
-
-
-class Caps(msgspec.Struct, frozen=True):
-    """What can be known of an agent. `intent` says what tells us of a call before it runs; none: after the fact."""
-
-    intent: tuple[Literal["hooks", "shims", "transcript"], ...] = ()
-    resume: bool = False
-    preassigned_session: bool = False
-    headless: bool = True
-    mends: bool = False  # whether a transcript can be given results that it lacks
-    tells: bool = False  # whether the answer to a hook after a call is read by the model
-    response_ids: bool = False  # whether its usage is keyed by its provider's own ids, as a gateway sees them
-
-
-Billing = Literal["api", "subscription", "unknown"]
-Route = Callable[[str], str]  # the base URL of a provider → the address on this machine that stands for it
-
-
-class Ask(msgspec.Struct, frozen=True, kw_only=True):
-    """What an adapter is given to start its agent with."""
-
-    words: tuple[str, ...]  # the command as the user typed it; the first word is the program
-    environment: Mapping[str, str]
-    cwd: Path
-    folder: Path  # private to the run, for files of the adapter's own
-    hook: tuple[str, ...] = ()  # the command that a hook is to run; it reads the hook's input from stdin
-    session: values.SessionMark | None = None  # the session to go on with
-    prompt: str = ""  # what to say to it; empty for the user's own first words
-    interactive: bool = False
-    routes: Mapping[str, str] = {}  # by `Adapter.gateway`: base URLs of providers, and what stands for each
-
-
-class AgentCommand(msgspec.Struct, frozen=True):
-    """How an agent is started: its words, what its environment gains, and its session where we chose it."""
-
-    command: tuple[str, ...]
-    environment: Mapping[str, str] = {}
-    session: str = ""
-
-
-class Hook(msgspec.Struct, frozen=True):
-    """One hook input, understood: what it tells, and what kind of answer it may be given."""
-
-    kind: Literal["pre", "post", "other"]
-    events: tuple[AgentEvent, ...] = ()
-
-
-class Answer(msgspec.Struct, frozen=True):
-    """What a hook says to the agent: nothing, words that the model reads, or a denial with its reason."""
-
-    allowed: bool = True
-    reason: str = ""
-
-
-class Cut(msgspec.Struct, frozen=True):
-    """A call whose result the agent never got, and the truth about it, in words for the model."""
-
-    id: str
-    name: str
-    input: msgspec.Raw
-    text: str
-    lane: str = ""
+from outlast.agents.events import AgentEvent, Final, UsageReport
+from outlast.agents.values import AgentCommand, Answer, Ask, Caps, Cut, Hook, Payment, Route
 
 
 class Adapter(Protocol):
@@ -330,7 +89,7 @@ class Adapter(Protocol):
     def model(self, words: Sequence[str], environment: Mapping[str, str], cwd: Path) -> str:
         """The model that the command, the environment or its settings name; empty where none does. Never raises."""
 
-    def billing(self, ask: Ask) -> Billing:
+    def billing(self, ask: Ask) -> Payment:
         """Whether the login that would be used pays by the token or is a subscription. Never raises."""
 
     def account(self, ask: Ask) -> str:
@@ -367,7 +126,7 @@ class Common:
     def model(self, words: Sequence[str], environment: Mapping[str, str], cwd: Path) -> str:
         return ""
 
-    def billing(self, ask: Ask) -> Billing:
+    def billing(self, ask: Ask) -> Payment:
         return "api"
 
     def account(self, ask: Ask) -> str:
@@ -380,7 +139,7 @@ class Common:
 class Login(Protocol):
     """The login that an agent would use, as its files and environment show it."""
 
-    def billing(self) -> Billing: ...
+    def billing(self) -> Payment: ...
 
     def account(self) -> str: ...
 
@@ -393,7 +152,7 @@ class ByLogin(Common):
     def login(self, ask: Ask) -> Login:
         raise NotImplementedError
 
-    def billing(self, ask: Ask) -> Billing:
+    def billing(self, ask: Ask) -> Payment:
         return self.login(ask).billing()
 
     def account(self, ask: Ask) -> str:

@@ -10,22 +10,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime
 from pathlib import Path
 
-from outlast.agents import (
-    AgentCommand,
-    AgentEvent,
-    Answer,
-    Ask,
-    BatchEnd,
-    Caps,
-    Common,
-    Cut,
-    Final,
-    Hook,
-    Response,
-    Route,
-    Text,
-    UsageReport,
-)
+from outlast.agents import Common
 from outlast.agents.common import (
     argv,
     endings,
@@ -35,6 +20,8 @@ from outlast.agents.common import (
     providers,
     versions,
 )
+from outlast.agents.events import AgentEvent, BatchEnd, Final, Response, Text, UsageReport
+from outlast.agents.values import AgentCommand, Answer, Ask, Caps, Cut, Hook, Route
 from outlast.core import values
 
 NAME = "aider"

@@ -10,19 +10,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime
 from pathlib import Path
 
-from outlast.agents import (
-    AgentCommand,
-    AgentEvent,
-    Answer,
-    Ask,
-    Caps,
-    Common,
-    Cut,
-    Final,
-    Hook,
-    Route,
-    UsageReport,
-)
+from outlast.agents import Common
 from outlast.agents.common import (
     argv,
     endings,
@@ -32,6 +20,8 @@ from outlast.agents.common import (
     providers,
     versions,
 )
+from outlast.agents.events import AgentEvent, Final, UsageReport
+from outlast.agents.values import AgentCommand, Answer, Ask, Caps, Cut, Hook, Route
 from outlast.core import values
 
 NAME = "mini-swe-agent"

@@ -8,7 +8,7 @@ from typing import Literal
 import msgspec
 
 from outlast import settings
-from outlast.agents import is_own_limit
+from outlast.agents.events import is_own_limit
 from outlast.core import budget as budgets, events as ev, wakeups
 from outlast.core.state import RunState, Status
 from outlast.core.values import Usage

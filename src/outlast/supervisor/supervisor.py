@@ -16,7 +16,8 @@ from pathlib import Path
 import msgspec
 
 from outlast import settings
-from outlast.agents import Ask, is_own_limit
+from outlast.agents.events import is_own_limit
+from outlast.agents.values import Ask
 from outlast.core import budget as budgets, events as ev, restarts, wakeups
 from outlast.core.state import RunState
 from outlast.core.values import shorten

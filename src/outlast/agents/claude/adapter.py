@@ -15,26 +15,12 @@ from uuid import UUID
 
 import msgspec
 
-from outlast.agents import (
-    Adapter,
-    AgentCommand,
-    AgentEvent,
-    Answer,
-    Ask,
-    BatchEnd,
-    ByLogin,
-    Caps,
-    Cut,
-    Final,
-    Hook,
-    ModelCost,
-    Session,
-    ToolEnd,
-    ToolStart,
-)
+from outlast.agents import Adapter, ByLogin
 from outlast.agents.claude import provider, transcript as claude_transcript
 from outlast.agents.claude.transcript import told
 from outlast.agents.common import argv, endings, json_lines, launch as common_launch, versions
+from outlast.agents.events import AgentEvent, BatchEnd, Final, ModelCost, Session, ToolEnd, ToolStart
+from outlast.agents.values import AgentCommand, Answer, Ask, Caps, Cut, Hook
 from outlast.core import values
 from outlast.errors import UsageError
 

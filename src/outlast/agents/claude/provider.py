@@ -6,8 +6,8 @@ Its settings may set variables, which count more than those of the environment: 
 from collections.abc import Mapping
 from pathlib import Path
 
-from outlast.agents import Ask, Billing, Route
 from outlast.agents.common import argv, json_lines, providers
+from outlast.agents.values import Ask, Payment, Route
 
 FIRST_PARTY = "https://api.anthropic.com"
 BASE_URL = "ANTHROPIC_BASE_URL"
@@ -85,7 +85,7 @@ class ClaudeLogin:
         named = argv.value(parts, "--model") or self.environment.get("ANTHROPIC_MODEL")
         return named or json_lines.text(self.settings, "model")
 
-    def billing(self) -> Billing:
+    def billing(self) -> Payment:
         if self.key or self.is_elsewhere:
             return "api"
         if self.has_oauth:

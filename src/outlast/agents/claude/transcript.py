@@ -11,10 +11,10 @@ from uuid import NAMESPACE_OID, uuid5
 
 import msgspec
 
-from outlast.agents import (
+from outlast.agents.common import endings, json_lines
+from outlast.agents.events import (
     AgentEvent,
     BatchEnd,
-    Cut,
     Final,
     Limit,
     Response,
@@ -26,7 +26,7 @@ from outlast.agents import (
     UsageReport,
     Window,
 )
-from outlast.agents.common import endings, json_lines
+from outlast.agents.values import Cut
 from outlast.core import values
 
 NAME = "claude"

@@ -16,25 +16,7 @@ from pathlib import Path
 
 import msgspec
 
-from outlast.agents import (
-    Adapter,
-    AgentCommand,
-    AgentEvent,
-    Answer,
-    Ask,
-    BatchEnd,
-    ByLogin,
-    Caps,
-    Cut,
-    Final,
-    Hook,
-    Limit,
-    Retry,
-    Session,
-    Text,
-    ToolEnd,
-    ToolStart,
-)
+from outlast.agents import Adapter, ByLogin
 from outlast.agents.codex import provider, rollout
 from outlast.agents.common import (
     argv,
@@ -45,6 +27,8 @@ from outlast.agents.common import (
     providers,
     versions,
 )
+from outlast.agents.events import AgentEvent, BatchEnd, Final, Limit, Retry, Session, Text, ToolEnd, ToolStart
+from outlast.agents.values import AgentCommand, Answer, Ask, Caps, Cut, Hook
 
 NAME = "codex"
 PACKAGES = ("@openai/codex",)

@@ -9,8 +9,8 @@ import tomllib
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from outlast.agents import Ask, Billing, Route
 from outlast.agents.common import argv, json_lines, launch, providers
+from outlast.agents.values import Ask, Payment, Route
 
 HOME = ("CODEX_HOME", ".codex")
 SYSTEM = Path("/etc/codex/config.toml")
@@ -92,7 +92,7 @@ class CodexLogin:
     def model(self, parts: argv.Parts) -> str:
         return argv.value(parts, "--model") or json_lines.text(self.settings, "model")
 
-    def billing(self) -> Billing:
+    def billing(self) -> Payment:
         if not self.uses_login or self.environment.get(API_KEY):
             return "api"
         if self.has_chatgpt:

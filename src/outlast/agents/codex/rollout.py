@@ -11,18 +11,9 @@ from datetime import UTC, datetime, timedelta
 
 import msgspec
 
-from outlast.agents import (
-    AgentEvent,
-    Cut,
-    Limit,
-    Response,
-    Text,
-    ToolEnd,
-    ToolStart,
-    UsageReport,
-    Window,
-)
 from outlast.agents.common import background, json_lines
+from outlast.agents.events import AgentEvent, Limit, Response, Text, ToolEnd, ToolStart, UsageReport, Window
+from outlast.agents.values import Cut
 from outlast.core import values
 
 SHELLS = frozenset("exec_command shell shell_command local_shell".split())  # what hooks call Bash

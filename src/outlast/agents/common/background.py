@@ -6,8 +6,8 @@ A result is a tool's own words, so these patterns only ever make a call less cer
 import re
 from collections.abc import Iterator
 
-from outlast.agents import AgentEvent, TaskEnd
 from outlast.agents.common import json_lines
+from outlast.agents.events import AgentEvent, TaskEnd
 
 SESSIONS_MAX = 256
 

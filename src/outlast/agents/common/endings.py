@@ -13,7 +13,7 @@ from zoneinfo import ZoneInfo
 
 import msgspec
 
-from outlast.agents import Ending, Final
+from outlast.agents.events import Ending, Final
 
 TEXT_MAX_CHARS = 16_384  # of the end of a text: what an agent says last is why it ended
 RESET_MAX = timedelta(days=62)  # a limit that resets later than any known one was misread

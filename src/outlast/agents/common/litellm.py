@@ -3,8 +3,8 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from outlast.agents import Ask, Route
 from outlast.agents.common import providers
+from outlast.agents.values import Ask, Route
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,8 +12,8 @@ from urllib.parse import urlsplit
 
 import msgspec
 
-from outlast.agents import Ask, Route
 from outlast.agents.common import json_lines, launch
+from outlast.agents.values import Ask, Route
 
 TRUE = ("1", "true", "yes", "on")
 PROXIES = ("HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY")

@@ -15,24 +15,7 @@ from uuid import UUID
 
 import msgspec
 
-from outlast.agents import (
-    AgentCommand,
-    AgentEvent,
-    Answer,
-    Ask,
-    BatchEnd,
-    ByLogin,
-    Caps,
-    Cut,
-    Final,
-    Hook,
-    Response,
-    Session,
-    Text,
-    ToolEnd,
-    ToolStart,
-    UsageReport,
-)
+from outlast.agents import ByLogin
 from outlast.agents.common import (
     argv,
     background,
@@ -42,7 +25,19 @@ from outlast.agents.common import (
     providers,
     versions,
 )
+from outlast.agents.events import (
+    AgentEvent,
+    BatchEnd,
+    Final,
+    Response,
+    Session,
+    Text,
+    ToolEnd,
+    ToolStart,
+    UsageReport,
+)
 from outlast.agents.gemini import chat, provider
+from outlast.agents.values import AgentCommand, Answer, Ask, Caps, Cut, Hook
 from outlast.core import values
 from outlast.errors import UsageError
 

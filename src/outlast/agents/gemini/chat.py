@@ -8,8 +8,8 @@ from collections.abc import Sequence
 
 import msgspec
 
-from outlast.agents import Cut
 from outlast.agents.common import json_lines, repair
+from outlast.agents.values import Cut
 from outlast.core import values
 
 MESSAGES_MAX = 100_000

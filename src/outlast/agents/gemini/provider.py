@@ -7,8 +7,8 @@ whose answers wrap Gemini's in a `response`.
 from collections.abc import Mapping
 from pathlib import Path
 
-from outlast.agents import Ask, Billing, Route
 from outlast.agents.common import json_lines, providers
+from outlast.agents.values import Ask, Payment, Route
 
 OAUTH, API_KEY, VERTEX, ADC, GATEWAY = (
     "oauth-personal", "gemini-api-key", "vertex-ai", "compute-default-credentials", "gateway",
@@ -60,7 +60,7 @@ class GeminiLogin:
         settings = json_lines.at(self.settings, "model")
         return named or json_lines.text(settings, "name") or (settings if isinstance(settings, str) else "")
 
-    def billing(self) -> Billing:
+    def billing(self) -> Payment:
         if self.kind == OAUTH:
             return "subscription"
         return "api" if self.kind else "unknown"

@@ -15,25 +15,7 @@ from pathlib import Path
 
 import msgspec
 
-from outlast.agents import (
-    AgentCommand,
-    AgentEvent,
-    Answer,
-    Ask,
-    BatchEnd,
-    ByLogin,
-    Caps,
-    Cut,
-    Final,
-    Hook,
-    Response,
-    Retry,
-    TaskEnd,
-    Text,
-    ToolEnd,
-    ToolStart,
-    UsageReport,
-)
+from outlast.agents import ByLogin
 from outlast.agents.common import (
     argv,
     background,
@@ -43,7 +25,20 @@ from outlast.agents.common import (
     repair,
     versions,
 )
+from outlast.agents.events import (
+    AgentEvent,
+    BatchEnd,
+    Final,
+    Response,
+    Retry,
+    TaskEnd,
+    Text,
+    ToolEnd,
+    ToolStart,
+    UsageReport,
+)
 from outlast.agents.kimi import code, provider
+from outlast.agents.values import AgentCommand, Answer, Ask, Caps, Cut, Hook
 from outlast.core import values
 from outlast.errors import UsageError
 

@@ -12,28 +12,7 @@ from pathlib import Path
 
 import msgspec
 
-from outlast.agents import (
-    AgentCommand,
-    AgentEvent,
-    Answer,
-    Ask,
-    BatchEnd,
-    Billing,
-    Caps,
-    Common,
-    Cut,
-    Final,
-    Hook,
-    Response,
-    Retry,
-    Route,
-    Session,
-    TaskEnd,
-    Text,
-    ToolEnd,
-    ToolStart,
-    UsageReport,
-)
+from outlast.agents import Common
 from outlast.agents.common import (
     argv,
     background,
@@ -44,7 +23,21 @@ from outlast.agents.common import (
     repair,
     versions,
 )
+from outlast.agents.events import (
+    AgentEvent,
+    BatchEnd,
+    Final,
+    Response,
+    Retry,
+    Session,
+    TaskEnd,
+    Text,
+    ToolEnd,
+    ToolStart,
+    UsageReport,
+)
 from outlast.agents.kimi import provider
+from outlast.agents.values import AgentCommand, Answer, Ask, Caps, Cut, Hook, Payment, Route
 from outlast.core import values
 from outlast.errors import UsageError
 
@@ -222,7 +215,7 @@ class KimiCode(Common):
     def model(self, words: Sequence[str], environment: Mapping[str, str], cwd: Path) -> str:
         return _read_login(words, environment).model
 
-    def billing(self, ask: Ask) -> Billing:
+    def billing(self, ask: Ask) -> Payment:
         return _login(ask).billing()
 
     def account(self, ask: Ask) -> str:

@@ -6,8 +6,8 @@ Kimi Code heeds a variable where its settings name no address; kimi-cli heeds it
 import re
 from collections.abc import Mapping
 
-from outlast.agents import Ask, Billing, Route
 from outlast.agents.common import json_lines, providers
+from outlast.agents.values import Ask, Payment, Route
 
 # By the type of a provider: the variable with its address, and where it is without one.
 KIMI = ("KIMI_BASE_URL", "https://api.moonshot.ai/v1")
@@ -78,7 +78,7 @@ class KimiLogin:
         found += [(json_lines.text(one, "base_url"), "") for one in models]
         return [place for place in found if place[0]]
 
-    def billing(self) -> Billing:
+    def billing(self) -> Payment:
         if self.describes_model:
             return "api"
         provider = self.provider

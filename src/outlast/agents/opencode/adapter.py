@@ -14,24 +14,7 @@ from pathlib import Path
 
 import msgspec
 
-from outlast.agents import (
-    AgentCommand,
-    AgentEvent,
-    Answer,
-    Ask,
-    BatchEnd,
-    ByLogin,
-    Caps,
-    Cut,
-    Final,
-    Hook,
-    Response,
-    Session,
-    Text,
-    ToolEnd,
-    ToolStart,
-    UsageReport,
-)
+from outlast.agents import ByLogin
 from outlast.agents.common import (
     argv,
     endings,
@@ -41,7 +24,19 @@ from outlast.agents.common import (
     repair,
     versions,
 )
+from outlast.agents.events import (
+    AgentEvent,
+    BatchEnd,
+    Final,
+    Response,
+    Session,
+    Text,
+    ToolEnd,
+    ToolStart,
+    UsageReport,
+)
 from outlast.agents.opencode import provider
+from outlast.agents.values import AgentCommand, Answer, Ask, Caps, Cut, Hook
 from outlast.core import values
 from outlast.errors import UsageError
 

@@ -7,8 +7,8 @@ import re
 from collections.abc import Mapping
 from pathlib import Path
 
-from outlast.agents import Ask, Billing, Route
 from outlast.agents.common import json_lines, providers
+from outlast.agents.values import Ask, Payment, Route
 
 CONTENT = "OPENCODE_CONFIG_CONTENT"
 NAMES = ("config.json", "opencode.json", "opencode.jsonc")
@@ -66,7 +66,7 @@ class OpencodeLogin:
     def _is_oauth(self, provider: str) -> bool:
         return json_lines.text(self._auth(provider), "type") == "oauth"
 
-    def billing(self) -> Billing:
+    def billing(self) -> Payment:
         if not self.model:
             return "unknown"
         return "subscription" if self._is_oauth(self.model.partition("/")[0]) else "api"

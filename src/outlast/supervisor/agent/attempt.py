@@ -2,8 +2,9 @@
 
 import contextlib
 
-from outlast.agents import AgentCommand, Final
 from outlast.agents.common import cli_errors
+from outlast.agents.events import Final
+from outlast.agents.values import AgentCommand
 from outlast.errors import OutlastError
 from outlast.supervisor.agent.agent import Agent
 from outlast.supervisor.agent.calls.calls import AgentCalls

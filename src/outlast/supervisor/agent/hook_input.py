@@ -6,7 +6,8 @@ from typing import Any
 
 import msgspec
 
-from outlast.agents import Hook, ToolStart
+from outlast.agents.events import ToolStart
+from outlast.agents.values import Hook
 
 # what our hooks say of a call that they denied by themselves (`client/hook.py`, `client/hook.sh`, the plugin of opencode)
 OURS = re.compile(

@@ -12,7 +12,8 @@ from functools import partial
 
 import msgspec
 
-from outlast.agents import Answer, ToolStart
+from outlast.agents.events import ToolStart
+from outlast.agents.values import Answer
 from outlast.supervisor.agent import hook_input
 from outlast.supervisor.agent.agent import Agent
 from outlast.supervisor.agent.calls.calls import SHIM, AgentCalls, CallRecord, Unrecorded

@@ -2,7 +2,7 @@
 
 import time
 
-from outlast.agents import (
+from outlast.agents.events import (
     AgentEvent,
     BatchEnd,
     Response,

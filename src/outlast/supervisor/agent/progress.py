@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from typing import Any
 
-from outlast.agents import ToolEnd, ToolStart
+from outlast.agents.events import ToolEnd, ToolStart
 from outlast.core import values
 from outlast.errors import AgentStopped
 from outlast.runs import inbox

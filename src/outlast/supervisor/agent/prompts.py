@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from outlast.agents import Cut
+from outlast.agents.values import Cut
 from outlast.core.values import Contract, shorten
 
 CUT_SHOWN_MAX = 20

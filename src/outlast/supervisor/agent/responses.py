@@ -2,7 +2,7 @@
 
 from typing import Any, Protocol
 
-from outlast.agents import Response, Text, ToolStart
+from outlast.agents.events import Response, Text, ToolStart
 from outlast.core import events as ev
 from outlast.core.values import SessionMark, clip
 from outlast.runs.engine.steps import append

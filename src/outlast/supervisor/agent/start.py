@@ -11,7 +11,9 @@ from pathlib import Path
 
 import msgspec
 
-from outlast.agents import Adapter, AgentCommand, Ask, Cut, Session, ToolEnd, ToolStart, UsageReport, registry
+from outlast.agents import Adapter, registry
+from outlast.agents.events import Session, ToolEnd, ToolStart, UsageReport
+from outlast.agents.values import AgentCommand, Ask, Cut
 from outlast.core import events as ev, values
 from outlast.core.values import SessionMark
 from outlast.runs.engine.steps import append

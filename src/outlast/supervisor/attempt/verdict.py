@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from outlast.agents import OWN_LIMITS, Final
+from outlast.agents.events import OWN_LIMITS, Final
 from outlast.core import restarts
 from outlast.core.state import RunState
 from outlast.errors import AgentStopped

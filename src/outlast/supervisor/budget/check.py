@@ -8,7 +8,8 @@ from pathlib import Path
 import msgspec
 
 from outlast import settings
-from outlast.agents import Adapter, Ask
+from outlast.agents import Adapter
+from outlast.agents.values import Ask
 from outlast.core import budget as budgets, statuses
 from outlast.core.forecast import Estimate
 from outlast.core.values import Allowance

@@ -7,7 +7,9 @@ from functools import reduce
 
 import msgspec
 
-from outlast import agents
+from outlast.agents import Adapter
+from outlast.agents.events import Final
+from outlast.agents.values import Ask
 from outlast.core import budget as budgets, events as ev, state as st, values
 from outlast.errors import BadSetting, UsageError
 from outlast.gateway import Call, CallUsage, Gateway, Refusal, Wall
@@ -193,7 +195,7 @@ class Gate:
         }
         return known | self.gateway.variables()
 
-    def routed(self, adapter: agents.Adapter, ask: agents.Ask) -> agents.Ask:
+    def routed(self, adapter: Adapter, ask: Ask) -> Ask:
         """The same start of an agent, through the gateway. Raises UsageError where that cannot be."""
         more = self.gateway.variables()
         found = adapter.gateway(
@@ -203,16 +205,16 @@ class Gate:
             raise UsageError(f"{adapter.name} cannot be metered by a gateway: {found}", hint=WITHOUT)
         return found
 
-    def judged(self, final: agents.Final) -> agents.Final:
+    def judged(self, final: Final) -> Final:
         """Why the agent ended, with what its model's API last said: a refusal of ours, or a limit and when it is over."""
         if self.keeper.refused:
-            return agents.Final("budget", self.keeper.refused)
+            return Final("budget", self.keeper.refused)
         wall = self.keeper.wall
         if wall is None or final.ending == "done":
             return final
         if final.ending in ("usage_limit", "rate_limit"):
             return final if final.reset_at else msgspec.structs.replace(final, reset_at=wall.resets_at)
-        return agents.Final(wall.kind, wall.words, wall.resets_at)
+        return Final(wall.kind, wall.words, wall.resets_at)
 
     @property
     def faults(self) -> str:

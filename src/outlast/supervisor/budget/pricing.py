@@ -5,7 +5,8 @@ from datetime import UTC, date, datetime
 
 import msgspec
 
-from outlast.agents import Billing, ModelCost, UsageReport
+from outlast.agents.events import ModelCost, UsageReport
+from outlast.agents.values import Payment
 from outlast.core import values
 from outlast.errors import BadSetting
 from outlast.operations import prices
@@ -17,7 +18,7 @@ BILL = "the agent's own bill"  # the key under which its difference is counted
 class Pricing:
     """Prices what one agent tells of its spending."""
 
-    def __init__(self, billing: Billing = "unknown", model: str = "") -> None:
+    def __init__(self, billing: Payment = "unknown", model: str = "") -> None:
         self.used = ""  # the model that was last told of
         self.billing = billing
         self.unpriced = ""  # a model whose price nobody knows, if one was met

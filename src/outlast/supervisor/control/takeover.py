@@ -12,7 +12,8 @@ from pathlib import Path
 
 import msgspec
 
-from outlast.agents import Adapter, Ask, registry
+from outlast.agents import Adapter, registry
+from outlast.agents.values import Ask
 from outlast.errors import RunRefused, Stopped, UsageError
 from outlast.inspect import find
 from outlast.operations import requests

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable
 
-from outlast.agents import Cut
+from outlast.agents.values import Cut
 from outlast.core import events as ev
 from outlast.core.state import OpenEffect
 from outlast.core.values import NULL

@@ -11,7 +11,7 @@ from typing import Any
 
 import msgspec
 
-from outlast.agents import TaskEnd, ToolEnd, ToolStart
+from outlast.agents.events import TaskEnd, ToolEnd, ToolStart
 from outlast.agents.outward.classify import runs_text
 from outlast.core import events as ev
 from outlast.core.values import clip

@@ -8,7 +8,8 @@ from typing import Any
 
 import msgspec
 
-from outlast.agents import Cut, ToolStart
+from outlast.agents.events import ToolStart
+from outlast.agents.values import Cut
 from outlast.core import events as ev
 from outlast.core.replay import EffectRecord
 from outlast.core.values import shorten

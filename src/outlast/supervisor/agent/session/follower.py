@@ -5,7 +5,8 @@ from pathlib import Path
 
 import msgspec
 
-from outlast.agents import AgentEvent, Ask, Session, ToolEnd
+from outlast.agents.events import AgentEvent, Session, ToolEnd
+from outlast.agents.values import Ask
 from outlast.core import events as ev, values
 from outlast.core.values import SessionMark
 from outlast.runs.engine.steps import append

@@ -9,7 +9,8 @@ from collections.abc import Callable, Container, Iterable, Mapping
 
 import msgspec
 
-from outlast.agents import Cut, ToolStart
+from outlast.agents.events import ToolStart
+from outlast.agents.values import Cut
 from outlast.core import events as ev
 from outlast.runs.engine.run import RunEngine
 from outlast.supervisor.agent.calls import interruptions

@@ -3,7 +3,8 @@
 from collections.abc import Callable
 from pathlib import Path
 
-from outlast.agents import Adapter, UsageReport
+from outlast.agents import Adapter
+from outlast.agents.events import UsageReport
 from outlast.core import values
 from outlast.supervisor.agent.session.transcript_copy import Mirror
 

@@ -1,0 +1,154 @@
+"""What an agent did, as its transcript and its hooks tell it: one class per event. How it is read lives with each agent."""
+
+from datetime import datetime
+from typing import Literal
+
+import msgspec
+
+from outlast.core import values
+from outlast.core.events import Cause
+
+# What a window's share is told as is what is recorded of it.
+Window = values.Window
+
+
+class Session(msgspec.Struct, frozen=True, tag="session"):
+    """The agent's own session became known."""
+
+    id: str
+    transcript: str = ""
+
+
+class Response(msgspec.Struct, frozen=True, tag="response"):
+    """The model answers, or goes on to: one response, with its batch of calls, is one beat."""
+
+    key: str
+    lane: str = ""
+
+
+class Text(msgspec.Struct, frozen=True, tag="text"):
+    """The agent said something."""
+
+    text: str
+    lane: str = ""
+
+
+class ToolStart(msgspec.Struct, frozen=True, tag="tool_start"):
+    """The agent is about to call a tool."""
+
+    id: str
+    name: str
+    input: msgspec.Raw
+    lane: str = ""
+
+
+class ToolEnd(msgspec.Struct, frozen=True, tag="tool_end"):
+    """A tool call ended. Not `sure`: who tells does not know how, only that it did. With a `task`: what it began goes on."""
+
+    id: str
+    ok: bool
+    output: str = ""
+    lane: str = ""
+    sure: bool = True
+    task: str = ""
+
+
+class TaskEnd(msgspec.Struct, frozen=True, tag="task_end"):
+    """What a call left running in the background came to its own end."""
+
+    task: str
+    ok: bool
+    output: str = ""
+
+
+class BatchEnd(msgspec.Struct, frozen=True, tag="batch_end"):
+    """Every call of a response has ended, or the agent's turn has."""
+
+    lane: str = ""
+
+
+class UsageReport(msgspec.Struct, frozen=True, tag="usage"):
+    """What was spent: by one response, or cumulatively by a session or process. Counted once per key.
+
+    Told more than once for one key, the last word counts. `input` is what no cache held. No model: it is the one that
+    the command or the settings name (`Adapter.model`).
+    """
+
+    values: values.Usage
+    scope: Literal["response", "session", "process"]
+    key: str
+    model: str = ""
+    lane: str = ""
+
+
+class Retry(msgspec.Struct, frozen=True, tag="retry"):
+    """The agent tries a call to its model again."""
+
+    attempt: int
+    reason: str = ""
+
+
+class Limit(msgspec.Struct, frozen=True, tag="limit"):
+    """A usage or rate limit was met."""
+
+    reset_at: datetime | None
+    reason: str = ""
+
+
+Ending = Literal[
+    "done", "turns", "budget", "context", "rate_limit", "usage_limit", "auth", "network", "refused", "crashed",
+    "hook_stopped", "unusable",
+]  # fmt: skip
+
+
+class ModelCost(msgspec.Struct, frozen=True):
+    """A line of the agent's own bill: what it says that a model cost, with the tokens that it says so of."""
+
+    model: str
+    usage: values.Usage
+
+
+class Final(msgspec.Struct, frozen=True, tag="final"):
+    """The agent says that it is finished, or why it gave up. `bill`: what it says that it cost, where it does."""
+
+    ending: Ending
+    text: str = ""
+    reset_at: datetime | None = None
+    bill: tuple[ModelCost, ...] = ()
+
+    @property
+    def cause(self) -> Cause:
+        return CAUSES[self.ending]
+
+
+# What a supervisor does about an ending is decided by its cause (`core.restarts`).
+CAUSES: dict[Ending, Cause] = {
+    "done": "done",
+    "turns": "budget",
+    "budget": "budget",
+    "context": "context",
+    "rate_limit": "network",
+    "usage_limit": "quota",
+    "auth": "auth",
+    "network": "network",
+    "refused": "stall",
+    "crashed": "crash",
+    "hook_stopped": "operator",
+    "unusable": "crash",
+}
+
+# Limits that the user gave the agent itself, not the run: told apart from a spent budget of ours wherever it is shown.
+OWN_LIMITS: dict[Ending, str] = {
+    "turns": "turn limit of the agent's own",
+    "budget": "budget of the agent's own",
+}
+
+
+def is_own_limit(evidence: str) -> bool:
+    """Whether an attempt was ended by a limit of the agent's own, by what is on record."""
+    return evidence.startswith(tuple(OWN_LIMITS.values()))
+
+
+AgentEvent = (
+    Session | Response | Text | ToolStart | ToolEnd | TaskEnd | BatchEnd | UsageReport | Window | Retry | Limit | Final
+)  # fmt: skip
