@@ -8,6 +8,7 @@ TRANSCRIPTS = "tests/supervisor/test_transcripts.py"
 SESSIONS = "tests/supervisor/test_sessions.py"
 BACKGROUND = "tests/supervisor/test_background_calls.py"
 ISOLATION = "tests/supervisor/test_call_isolation.py"
+UPGRADE = "tests/supervisor/test_upgrade.py"
 
 MUTANTS = (
     Mutant(
@@ -321,8 +322,8 @@ MUTANTS = (
     Mutant(
         "a shim that does not tell since when it waits",
         "supervisor/client/shim.py",
-        "sent_ns=time.monotonic_ns()",
-        "sent_ns=0",
+        '"sent_ns": time.monotonic_ns()',
+        '"sent_ns": 0',
         (f"{SHIMS}::test_a_shim_tells_since_when_it_waits",),
     ),
     Mutant(
@@ -348,5 +349,47 @@ MUTANTS = (
         "        beat = self._beats.now()  # where no other is allowed",
         "        beat = self._beats.last  # where no other is allowed",
         (f"{ISOLATION}::test_of_steps_at_once_those_after_the_last_beat_are_told_why_and_are_on_record",),
+    ),
+    Mutant(
+        "hooks and shims that run what is installed",
+        "supervisor/client/copy.py",
+        "    held = contents()\n    copy = folder",
+        "    return Path(__file__).parents[2]\n    copy = folder",
+        (f"{UPGRADE}::test_a_live_agent_works_on_and_each_of_its_calls_is_on_record[remove_package]",),
+    ),
+    Mutant(
+        "hooks and shims that need the virtual environment",
+        "supervisor/client/copy.py",
+        "    return below if os.path.isabs(below) and os.access(below, os.X_OK) else sys.executable\n",
+        "    return sys.executable\n",
+        (f"{UPGRADE}::test_a_live_agent_works_on_and_each_of_its_calls_is_on_record[remove]",),
+    ),
+    Mutant(
+        "an attempt that reads what is installed then",
+        "supervisor/client/copy.py",
+        "@functools.cache\ndef contents",
+        "def contents",
+        (f"{UPGRADE}::test_a_live_supervisor_starts_its_agent_again[replace_package]",),
+    ),
+    Mutant(
+        "a supervisor that loads the rest when it needs it",
+        "supervisor/attempt/attempt.py",
+        "            _load_rest(agent, gate)\n",
+        "",
+        (f"{UPGRADE}::test_the_last_words_of_an_agent_are_understood[remove_package]",),
+    ),
+    Mutant(
+        "a hook that passes its call when its file is gone",
+        "supervisor/agent/calls/outward.py",
+        "or stop.\" >&2; exit 2'",
+        "or stop.\" >&2; exit 1'",
+        (f"{UPGRADE}::test_a_hook_without_its_files_denies_in_one_line[copy-bash]",),
+    ),
+    Mutant(
+        "a message that does not tell its version",
+        "supervisor/socket/wire.py",
+        "msgspec.json.encode(msgspec.structs.replace(message, version=VERSION))",
+        "msgspec.json.encode(message)",
+        (f"{UPGRADE}::test_a_command_that_cannot_speak_to_the_supervisor_does_nothing[newer_wire]",),
     ),
 )

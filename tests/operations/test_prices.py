@@ -134,7 +134,7 @@ def test_a_price_that_changed_is_in_our_list_with_its_day() -> None:
 
 
 def test_our_list_is_whole_numbers_and_no_name_leads_to_two_models() -> None:
-    index = prices._ours()
+    index = prices.ours()
     assert len(index) > 500
     seen: dict[str, tuple[str, ...]] = {}
     for known in index.values():

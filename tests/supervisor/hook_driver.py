@@ -23,7 +23,7 @@ from outlast.supervisor.beat_in_flight import BeatInFlight
 from outlast.supervisor.budget.enforce import BudgetWatch
 from outlast.supervisor.budget.gateway import Gate
 from outlast.supervisor.budget.pricing import Pricing
-from outlast.supervisor.client import hook
+from outlast.supervisor.client import copy, hook
 from outlast.supervisor.launch import environment
 from outlast.supervisor.launch.launch import Launch
 from outlast.supervisor.launch.run import supervised_run
@@ -169,9 +169,13 @@ def minded(
 
 def client(socket: Path, data: bytes, agent: str = "claude") -> "subprocess.CompletedProcess[bytes]":
     """The hook's command itself, as an agent runs it."""
-    return subprocess.run(
-        outward.hook_words(str(socket), MARK, agent), input=data, capture_output=True, timeout=TIMEOUT_S, check=False
-    )  # fmt: skip
+    words = outward.hook_words(copy_in(socket.parent), str(socket), MARK, agent)
+    return subprocess.run(words, input=data, capture_output=True, timeout=TIMEOUT_S, check=False)
+
+
+def copy_in(folder: Path) -> Path:
+    """What the hook's command runs."""
+    return copy.place(folder / "client")
 
 
 def line(session: str, **told: Any) -> bytes:

@@ -36,6 +36,7 @@ from tests.supervisor.hook_driver import (
     after,
     before,
     client,
+    copy_in,
     cut_off_in_session,
     is_denied,
     minded,
@@ -191,7 +192,7 @@ def test_what_cannot_be_put_on_record_does_not_happen_outside(agent: str, tmp_pa
 
 def test_of_another_attempt_nothing_is_allowed(tmp_path: Path) -> None:
     with minded(tmp_path) as there:
-        words = calls_outward.hook_words(str(there.server.path), "run.0", "claude")
+        words = calls_outward.hook_words(copy_in(tmp_path), str(there.server.path), "run.0", "claude")
         done = subprocess.run(
             words, input=before("claude", POST), capture_output=True, timeout=TIMEOUT_S, check=False
         )

@@ -12,7 +12,7 @@ import pytest
 
 from outlast.errors import AgentStopped
 from outlast.supervisor.agent.calls import outward
-from outlast.supervisor.client import hook as client_hook
+from outlast.supervisor.client import copy as client_copy, hook as client_hook
 from tests.supervisor.hook_driver import (
     HOOKS,
     LOCAL,
@@ -24,6 +24,7 @@ from tests.supervisor.hook_driver import (
     after,
     before,
     client,
+    copy_in,
     cut_off_in_session,
     is_denied,
     line,
@@ -263,7 +264,7 @@ def test_a_local_call_that_nobody_recorded_may_be_made_again(tmp_path: Path) -> 
 @pytest.mark.parametrize("agent", HOOKS)
 def test_a_hook_that_is_killed_denies_its_call(tmp_path: Path, agent: str) -> None:
     with minded(tmp_path, agent) as there, there.beats.lock:  # the supervisor does not answer
-        words = outward.hook_words(str(there.server.path), MARK, agent)
+        words = outward.hook_words(copy_in(tmp_path), str(there.server.path), MARK, agent)
         hook = subprocess.Popen(words, stdin=subprocess.PIPE, stderr=subprocess.PIPE)
         assert hook.stdin is not None
         hook.stdin.write(before(agent, POST))
@@ -279,10 +280,11 @@ def test_a_hook_that_is_killed_denies_its_call(tmp_path: Path, agent: str) -> No
 
 
 def test_a_hook_whose_interpreter_is_gone_denies_its_call(tmp_path: Path) -> None:
-    words = list(outward.hook_words(str(tmp_path / "nobody"), MARK, "claude"))
-    words[2] = str(tmp_path / "python")
+    words = list(outward.hook_words(copy_in(tmp_path), str(tmp_path / "nobody"), MARK, "claude"))
+    words[words.index(client_copy.interpreter())] = str(tmp_path / "python")
     done = subprocess.run(
         words, input=before("claude", LOCAL), capture_output=True, timeout=TIMEOUT_S, check=False
     )
     assert done.returncode == client_hook.DENIED
+    assert b"its Python is gone" in done.stderr
     assert client(tmp_path / "nobody", before("claude", LOCAL)).returncode == 0

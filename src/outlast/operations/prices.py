@@ -119,7 +119,7 @@ def of(model: str, today: date) -> Price | None:
     for name in names_of(model):
         if name in own:
             return own[name]
-    known = find(_ours(), model)
+    known = find(ours(), model)
     return None if known is None else known.on(today)
 
 
@@ -194,6 +194,7 @@ def _read(data: bytes, _: int) -> dict[str, Price]:
 
 
 @cache
-def _ours() -> dict[str, Known]:
+def ours() -> dict[str, Known]:
+    """Our own list, read once."""
     data = resources.files("outlast.operations").joinpath(DATA).read_bytes()
     return by_name(msgspec.json.decode(data, type=List))

@@ -99,6 +99,10 @@ class Local:
         """Copies of the agent's transcripts."""
         return self.run_folder(run) / "agent"
 
+    def client_folder(self, run: str) -> Path:
+        """Copies of what the hooks and shims of its agent run."""
+        return self.run_folder(run) / "client"
+
     def supervisor_log(self, run: str) -> Path:
         """What a supervisor says that nobody watches."""
         return self.run_folder(run) / "supervisor.log"

@@ -46,6 +46,18 @@ done
 """
 
 
+# A shell whose `exec` finds no such program says so in words of its own, and which of its lines it was.
+_ASKED = """\
+asked() {{
+    for needed in {python} {client}; do
+        [ -e "$needed" ] && continue
+        printf 'outlast: `{program}` was not run: it is not on record, for %s is gone\\n' "$needed" >&2
+        exit 125
+    done
+}}
+"""
+
+
 def shim_script(
     program: str,
     real_path: str,
@@ -60,27 +72,28 @@ def shim_script(
 
     The real program is the first that lies behind the shims' `folder` on the PATH of the caller, which may have another
     one than we had; where there is none, `real_path`. All paths are absolute, so that the shim never finds itself. If the
-    client cannot be started the call fails.
+    client or its Python is gone the call is refused, in one line.
     """
     for path in (real_path, python, client_path):
         if not os.path.isabs(path) or "\0" in path or "\n" in path:
             raise ValueError(f"not an absolute path on one line: {path!r:.100}")
     real = shlex.quote(real_path)
     first = [python, "-I", "-S", client_path, *given, program]
-    client = f'{shlex.join(first)} "$real"'
+    client = f'asked; exec {shlex.join(first)} "$real"'
     looked_for = triggers(program, known)
     head = (
         f"#!/bin/sh\n# outlast: lets {program} through at once unless one of its words may make it outward.\n"
         f"real={real} behind=\n"
     )
+    head += _ASKED.format(program=program, python=shlex.quote(python), client=shlex.quote(client_path))
     if folder:
         head += _LOOK.format(folder=shlex.quote(folder), real=real, program=program)
     if looked_for == ("*",):
-        return f'{head}exec {client} "$@"\n'
+        return f'{head}{client} "$@"\n'
     return (
         f"{head}for word do\n"
         f"    case $word in\n"
-        f'        {" | ".join(looked_for)}) exec {client} "$@" ;;\n'
+        f'        {" | ".join(looked_for)}) {client} "$@" ;;\n'
         f"    esac\n"
         f"done\n"
         f'exec "$real" "$@"\n'

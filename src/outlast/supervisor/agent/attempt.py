@@ -2,10 +2,11 @@
 
 import contextlib
 
-from outlast.agents.common import cli_errors
+from outlast.agents.common import cli_errors, endings
 from outlast.agents.events import Final
 from outlast.agents.values import AgentCommand
 from outlast.errors import OutlastError
+from outlast.operations import prices
 from outlast.supervisor.agent.agent import Agent
 from outlast.supervisor.agent.calls.calls import AgentCalls
 from outlast.supervisor.agent.calls.outward import OutwardCalls
@@ -46,6 +47,11 @@ class AgentAttempt:
     def command(self, words: tuple[str, ...], environment: dict[str, str], mark: str) -> AgentCommand:
         """How the agent is started. `environment` is given hooks and shims."""
         return self._start.command(words, environment, mark)
+
+    def load_rest(self) -> None:
+        """Read what is needed only later. Called while the agent starts: an upgrade of outlast may remove it meanwhile."""
+        prices.ours()
+        endings.patterns()
 
     @property
     def begins_anew(self) -> bool:

@@ -29,6 +29,7 @@ from outlast.supervisor.agent.session import choice, reconcile
 from outlast.supervisor.agent.session.follower import SessionFollower
 from outlast.supervisor.agent.session.transcript_copy import Mirror
 from outlast.supervisor.budget.pricing import Pricing
+from outlast.supervisor.client import copy
 from outlast.supervisor.launch.environment import SOCKET
 from outlast.supervisor.output.streams import piped
 
@@ -77,10 +78,11 @@ class AgentStart:
 
     def _ask(self, words: tuple[str, ...], environment: dict[str, str], mark: str) -> Ask:
         agent, cwd = self._agent, Path(self._agent.cwd)
-        hook = calls_outward.hook_words(environment[SOCKET], mark, self._adapter.name)
+        client = copy.place(agent.run.journal.store.local.client_folder(agent.run.id))
+        hook = calls_outward.hook_words(client, environment[SOCKET], mark, self._adapter.name)
         shims = agent.folder / calls_outward.SHIMS
         environment |= calls_outward.with_shims(
-            shims, environment, self._outward.known, environment[SOCKET], mark
+            shims, client, environment, self._outward.known, environment[SOCKET], mark
         )
         ask = Ask(
             words=words, environment=environment, cwd=cwd, folder=agent.folder, hook=hook,

@@ -4,6 +4,7 @@ Claimed it is by then, what an earlier one left is stopped and the files are sav
 happens in the main thread but for the relay of output and the socket's calls.
 """
 
+import importlib
 import os
 import time
 from typing import TYPE_CHECKING
@@ -30,6 +31,8 @@ from outlast.supervisor.socket.server import Server
 if TYPE_CHECKING:
     from outlast.supervisor.agent.attempt import AgentAttempt
     from outlast.supervisor.budget.gateway import Gate
+
+_LATE = ("outlast.runs.file_changes",)
 
 
 class Attempt:
@@ -125,6 +128,7 @@ class Attempt:
             spec = spec_of(self._run, self._launch, self._variables, self._place, self._mark, agent, gate)
             child = spawn.start(streams.spec(spec, again=agent is not None and agent.begins_anew))
             streams.started()
+            _load_rest(agent, gate)
             status = watch.until_ended(child, streams)
             stopper.stop_left()
         except programs.CannotStart as error:
@@ -178,6 +182,18 @@ class Attempt:
         spent = f"  {state.spent.tokens:,} tokens" if state.spent.tokens else ""
         at = f"{passed_s // 3600}:{passed_s // 60 % 60:02}:{passed_s % 60:02}"
         return f"outlast: {state.task}  attempt {state.attempts}  beat {state.beats}{spent}  {at}"
+
+
+def _load_rest(agent: "AgentAttempt | None", gate: "Gate | None") -> None:
+    """Load what an attempt needs only later. The command starts meanwhile, so it waits for nothing.
+
+    From here on outlast may be removed or replaced by another version: this process needs no more of its files.
+    """
+    for module in _LATE:
+        importlib.import_module(module)
+    for part in (agent, gate):
+        if part is not None:
+            part.load_rest()
 
 
 def write_state(run: RunEngine, launch: Launch) -> None:

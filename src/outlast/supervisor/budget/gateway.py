@@ -146,6 +146,10 @@ class Gate:
         self.gateway = Gateway(self.keeper, environment)
         self.gateway.start()
 
+    def load_rest(self) -> None:
+        """Read what is needed only later. Called while the command starts: an upgrade of outlast may remove it meanwhile."""
+        prices.ours()
+
     def settle(self) -> bool:
         """Put that on record, and what is set aside for calls under way where it is not yet. Whether something was spent."""
         meter = self._run.meter

@@ -8,5 +8,6 @@ code=$?
 case $code in
 0 | 2) exit $code ;;
 esac
-echo "outlast did not put this call on record: its hook ended with $code. Nothing was done. Work on without it, or stop." >&2
+[ -x "$python" ] && why="its hook ended with $code" || why="its Python is gone, which was $python"
+echo "outlast did not put this call on record: $why. Nothing was done. Work on without it, or stop." >&2
 exit 2

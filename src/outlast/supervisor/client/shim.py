@@ -8,6 +8,8 @@ program may have cleaned its environment. CLASSES is the file in which the user 
 empty.
 """
 
+import _socket
+import json
 import os
 import signal
 import stat
@@ -18,18 +20,19 @@ import types
 
 REFUSED = 125
 LIMIT_S = 5.0
+FRAME_MAX_BYTES = 32 << 20  # as in `wire`, which is not imported here
 ATTEMPT = b"OUTLAST_ATTEMPT"  # as in `environment`, which is not imported here
 _READ_ANYWAY = ("http", "https", "httpie")  # they take any standard input but a terminal for a body
 
 
-def main(socket: str, attempt: str, classes: str, real: str, words: list[str]) -> int:
+def main(place: str, attempt: str, classes: str, real: str, words: list[str]) -> int:
     """The exit code of the program, or 125 where it was not run."""
     try:
         variables, fed = _variables(), _is_fed(words[0])
         named = _named(variables)
         if _stays_here(words, classes, named, fed):
             return _become(real, words)
-        return _asked(socket, _attempt(attempt, variables), real, words, named, fed)
+        return _asked(place, _attempt(attempt, variables), real, words, named, fed)
     except Exception as error:  # what is not on record does not happen
         return _refuse(words, f"{type(error).__name__}: {error}")
 
@@ -103,40 +106,59 @@ def _become(real: str, words: list[str]) -> int:
         return _cannot_start(real, error)
 
 
-def _asked(socket: str, attempt: str, real: str, words: list[str], named: dict[str, str], fed: bool) -> int:
-    import site
-
-    site.main()  # -S left out where our libraries lie
-    sys.path.insert(0, os.path.dirname(_package()))
-    from outlast.errors import OutlastError
-    from outlast.supervisor.socket.connection import connect
-    from outlast.supervisor.socket.wire import Order, Report, Shim
-
+def _asked(place: str, attempt: str, real: str, words: list[str], named: dict[str, str], fed: bool) -> int:
+    """As `wire.Shim`, `Order` and `Report` say it, with nothing but the standard library: our own may be gone by now."""
+    told = list(map(_text, words))
+    asked = {"type": "shim", "attempt": attempt, "words": told, "cwd": _text(_cwd()), "variables": named}
     try:
-        there = connect(socket, LIMIT_S)
-        told = tuple(map(_text, words))
-        there.send(
-            Shim(
-                attempt=attempt,
-                words=told,
-                cwd=_text(_cwd()),
-                variables=named,
-                fed=fed,
-                sent_ns=time.monotonic_ns(),
-            )
-        )
+        there = _Connection(place)
+        there.send(asked | {"fed": fed, "sent_ns": time.monotonic_ns()})
         order = there.receive()
-        if not isinstance(order, Order) or order.do != "run":
-            return _refuse(words, order.reason if isinstance(order, Order) else "its answer makes no sense")
-    except OutlastError as error:
+        if order.get("type") != "order" or order.get("do") != "run":
+            return _refuse(words, str(order.get("reason") or "its answer makes no sense"))
+    except (OSError, ValueError) as error:
         return _refuse(words, f"it is not on record: {error}")
     code = _run(real, words)
     try:
-        there.send(Report(exit_code=code))
+        there.send({"type": "report", "exit_code": code})
         there.receive()  # the outcome is durable before whoever called us goes on
-    except OutlastError as error:
+    except (OSError, ValueError) as error:
         _say(f"outlast: what came of `{words[0]}` is not on record: {error}")
     return code
+
+
+class _Connection:
+    """Whole messages, as `wire.frame` makes them. Raises OSError where nobody answers, ValueError for what is none."""
+
+    def __init__(self, path: str) -> None:
+        self._sock = _socket.socket(_socket.AF_UNIX, _socket.SOCK_STREAM)
+        self._sock.settimeout(LIMIT_S)
+        try:
+            self._sock.connect(path)
+        except OSError as error:
+            raise OSError(f"no supervisor listens on {path}: {error.strerror or 'timed out'}") from error
+
+    def send(self, message: dict[str, object]) -> None:
+        body = json.dumps(message).encode()
+        self._sock.sendall(len(body).to_bytes(4, "big") + body)
+
+    def receive(self) -> dict[str, object]:
+        size = int.from_bytes(self._bytes(4), "big")
+        if size > FRAME_MAX_BYTES:
+            raise ValueError(f"a frame of {size:,} bytes is too large")
+        message = json.loads(self._bytes(size))
+        if not isinstance(message, dict):
+            raise ValueError("its answer makes no sense")
+        return message
+
+    def _bytes(self, count: int) -> bytes:
+        found = b""
+        while len(found) < count:
+            chunk = self._sock.recv(count - len(found))
+            if not chunk:
+                raise ConnectionError("whoever keeps this run is gone")
+            found += chunk
+        return found
 
 
 def _run(real: str, words: list[str]) -> int:

@@ -11,13 +11,14 @@ from outlast.core.events import Finding, Policy
 from outlast.errors import UsageError
 
 VERSION = 1
+FIRST = 1  # of a message that names none: those of the first version do not
 FRAME_MAX_BYTES = 32 << 20
 
 
 class Message(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag_field="type"):
-    """Base of all messages."""
+    """Base of all messages. A field is skipped by a side that does not know it: if it must not be, `VERSION` grows."""
 
-    version: int = VERSION
+    version: int = FIRST
     attempt: str = ""
 
 
@@ -168,7 +169,7 @@ AnyMessage = Intent | Outcome | Budget | Note | Verdict | Call | Hook | Shim | O
 
 def frame(message: AnyMessage) -> bytes:
     """A message as it goes over the socket."""
-    body = msgspec.json.encode(message)
+    body = msgspec.json.encode(msgspec.structs.replace(message, version=VERSION))
     if len(body) > FRAME_MAX_BYTES:
         raise UsageError(f"a message of {len(body):,} bytes is too large for the supervisor's socket")
     return len(body).to_bytes(4, "big") + body
@@ -188,5 +189,9 @@ def unframe(data: bytes | bytearray) -> tuple[AnyMessage | None, bytes | bytearr
     except (msgspec.ValidationError, msgspec.DecodeError) as error:
         raise UsageError(f"a message cannot be read: {error}") from error
     if message.version > VERSION:
-        raise UsageError(f"a message of version {message.version} is newer than {VERSION}")
+        raise UsageError(
+            f"one side of this run's socket is a newer outlast: a message has version {message.version},"
+            f" and {VERSION} is understood; nothing was done",
+            hint="use the outlast that started the run until it has ended, or stop it and resume it with the newer one",
+        )
     return message, data[4 + size :]

@@ -3,7 +3,6 @@
 import os
 import re
 import shlex
-import sys
 import time
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -20,7 +19,7 @@ from outlast.core.secrets import mask
 from outlast.errors import DidNotHappen, UsageError
 from outlast.probes import CannotTell, Happened
 from outlast.supervisor.agent.calls import calls
-from outlast.supervisor.client import hook, shim as client_shim
+from outlast.supervisor.client import copy
 from outlast.supervisor.launch import background
 from outlast.supervisor.socket.wire import Shim
 
@@ -30,16 +29,23 @@ SHIMS = "shims"  # in the folder of a run's agent
 Finding = Happened | DidNotHappen | CannotTell
 
 
-def hook_words(socket: str, mark: str, agent: str) -> tuple[str, ...]:
-    """The command that an agent's hooks run."""
+# Agents let a call pass when a hook ends with anything but 0 and 2, and a shell whose file is gone may end with 127.
+_GUARDED = (
+    'test -r "$0" && . "$0"; echo "outlast did not put this call on record: its hook is gone, which was $0.'
+    ' Nothing was done. Work on without it, or stop." >&2; exit 2'
+)  # no variable of its own: Gemini puts what the environment has in their place
+
+
+def hook_words(client: Path, socket: str, mark: str, agent: str) -> tuple[str, ...]:
+    """The command that an agent's hooks run. `client` is the run's own copy of what it needs."""
     own = settings.user_folder() / OWN_CLASSES
     classes = (str(own),) if own.exists() else ()
-    script = Path(hook.__file__).with_name("hook.sh")
-    return ("/bin/sh", str(script), sys.executable, socket, mark, agent, *classes)
+    script, python = str(client / copy.HOOK), copy.interpreter()
+    return ("/bin/sh", "-c", _GUARDED, script, python, socket, mark, agent, *classes)
 
 
 def with_shims(
-    folder: Path, environment: Mapping[str, str], known: Rules, socket: str, mark: str
+    folder: Path, client: Path, environment: Mapping[str, str], known: Rules, socket: str, mark: str
 ) -> dict[str, str]:
     """A PATH whose first folder holds shims for the programs on it that can reach outside, and `outlast` itself.
 
@@ -48,15 +54,13 @@ def with_shims(
     folder.mkdir(mode=0o700, exist_ok=True)
     path = environment.get("PATH", os.defpath)
     places = [place for place in path.split(os.pathsep) if place and Path(place) != folder]
-    client = str(Path(client_shim.__file__))
+    python, script = copy.interpreter(), str(client / copy.SHIM)
     own = settings.user_folder() / OWN_CLASSES
     given = (socket, mark, str(own) if own.exists() else "")
     for program in shims.shimmed_programs(known):
         real = _find(program, places)
         if real:
-            text = shims.shim_script(
-                program, real, sys.executable, client, known, folder=str(folder), given=given
-            )
+            text = shims.shim_script(program, real, python, script, known, folder=str(folder), given=given)
             _write(folder / program, text)
     _write(folder / "outlast", f'#!/bin/sh\nexec {shlex.join(background.ourselves())} "$@"\n')
     bash_env = folder.with_name("bash_env")

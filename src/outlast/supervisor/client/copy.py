@@ -1,0 +1,83 @@
+"""The run's own copy of what its hooks and shims run: an upgrade of outlast does not take it from a live agent.
+
+What a copy holds is here, and which Python runs it. Who runs it is not (`agent/calls/outward.py`).
+"""
+
+import contextlib
+import functools
+import hashlib
+import os
+import shutil
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+
+from outlast.store import durable
+
+# Below the folder of outlast, with its layout: these find each other by their places. They import no library.
+HELD = (
+    "supervisor/client/hook.sh",
+    "supervisor/client/hook.py",
+    "supervisor/client/shim.py",
+    "agents/outward/*.py",
+    "agents/outward/*.toml",
+    "agents/outward/shell/*.py",
+    "agents/outward/targets/*.py",
+)
+HOOK = "supervisor/client/hook.sh"
+SHIM = "supervisor/client/shim.py"
+
+
+def interpreter() -> str:
+    """The Python below the virtual environment that we run in: it stays when the environment is removed.
+
+    Hooks and shims need no library, so they need no environment.
+    """
+    below: str = getattr(sys, "_base_executable", "")
+    return below if os.path.isabs(below) and os.access(below, os.X_OK) else sys.executable
+
+
+def place(folder: Path) -> Path:
+    """The copy below `folder`, whole when this returns. Its name says its content, so that none is written over.
+
+    It is not flushed to the disk: what a power cut takes from it no living agent needs, and the next attempt looks.
+    """
+    held = contents()
+    copy = folder / _name(held)
+    if _is_whole(copy, held):
+        return copy
+    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    new = folder / f".{copy.name}.{os.getpid()}"
+    shutil.rmtree(new, ignore_errors=True)
+    for name, data in held.items():
+        path = new / name
+        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        with open(path, "wb", opener=durable.opener) as file:
+            file.write(data)
+    if copy.exists():  # damaged: only a power cut or a person does that
+        with contextlib.suppress(OSError):
+            copy.rename(folder / f".{copy.name}.damaged.{os.getpid()}")
+    new.rename(copy)
+    return copy
+
+
+@functools.cache
+def contents() -> Mapping[str, bytes]:
+    """The files by their names. Read once: later attempts of this supervisor have the same, whatever is installed then."""
+    package = Path(__file__).parents[2]
+    paths = sorted(path for each in HELD for path in package.glob(each))
+    return {str(path.relative_to(package)): path.read_bytes() for path in paths}
+
+
+def _name(held: Mapping[str, bytes]) -> str:
+    told = hashlib.blake2b(digest_size=8)
+    for name, data in held.items():
+        told.update(f"{name}\0{len(data)}\0".encode() + data)
+    return told.hexdigest()
+
+
+def _is_whole(copy: Path, held: Mapping[str, bytes]) -> bool:
+    try:
+        return all((copy / name).read_bytes() == data for name, data in held.items())
+    except OSError:
+        return False

@@ -1,0 +1,343 @@
+"""outlast is removed or replaced while a run is alive: the run works on, and nothing happens outside that is not on record."""
+
+import ast
+import os
+import shutil
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import pytest
+
+from outlast.core import events as ev
+from outlast.supervisor.agent.calls import outward
+from outlast.supervisor.client import copy as client_copy, hook as client_hook
+from outlast.supervisor.guardian import lock
+from tests.supervisor.hook_driver import LOCAL, MARK, POST, SIGNATURE, Killed, after, before, minded
+from tests.supervisor.host import Host
+from tests.supervisor.installed import Installed
+from tests.supervisor.scripted_agent import Scripted
+from tests.support.environment import TIMEOUT_S
+from tests.support.processes import wait_for
+from tests.support.source import PACKAGE, Source, python_files
+
+CHANGES = [Installed.remove_package, Installed.replace_package, Installed.remove]
+HOLD = "touch ready; until [ -e go ]; do sleep 0.02; done"
+DIES_ONCE = "[ -e died ] || { touch died; kill -9 $PPID; }"
+
+each_change = pytest.mark.parametrize("change", CHANGES, ids=lambda change: change.__name__)
+
+
+class Upgraded:
+    """The stand-in for Claude Code under an outlast that is changed when its agent holds."""
+
+    def __init__(self, host: Host) -> None:
+        self.scripted, self.host = Scripted(host), host
+        self.installed = Installed(host.folder / "installed")
+
+    def start(self, *options: str, command: Sequence[str] = ()) -> "subprocess.Popen[bytes]":
+        """Until the agent holds, or the command that is given instead."""
+        host, agent = self.host, self.scripted
+        command = command or [str(agent.program), "-p", "do it"]
+        process = self._started("run", "--task", "t", *options, "--", *command)
+        wait_for(lambda: (agent.work / "ready").exists() or None, what=f"the agent: {host.said('t')}")
+        return process
+
+    def resume(self) -> int:
+        """To its end, with what is installed now."""
+        return self._started("resume", "t").wait(TIMEOUT_S)
+
+    def _started(self, *words: str) -> "subprocess.Popen[bytes]":
+        path = f"{self.installed.folder / 'bin'}:{os.environ['PATH']}"
+        environ = self.host.environ(PATH=path, PYTHONPATH="")  # nothing but what is installed
+        with open(self.host.folder / "t.said", "ab") as said:
+            process = subprocess.Popen(
+                [self.installed.python, "-P", "-m", "outlast", *words], cwd=self.scripted.work, env=environ,
+                start_new_session=True, stdin=subprocess.DEVNULL, stdout=said, stderr=said,
+            )  # fmt: skip
+        self.host.started.append(process)
+        return process
+
+    def go_on(self) -> None:
+        (self.scripted.work / "go").touch()
+
+    def loop(self, shell: str) -> str:
+        """A command that runs a script with two posts in a loop, which only shims can see."""
+        path = self.scripted.work / f"loop.{shell}"
+        posts = self.scripted.posting(f"{shell}-$n")
+        path.write_text(f"for n in 1 2; do {posts}; done\n")
+        return f"{shell} ./{path.name}"
+
+    def paying(self) -> list[str]:
+        """A script that pays once, after it was held."""
+        path = self.host.folder / "paying.sh"
+        pay = "outlast effect pay -- sh -c 'echo paid >> ledger'"
+        path.write_text(f"set -eu\noutlast step one -- true\n{HOLD}\n{pay}\n")
+        return ["sh", str(path)]
+
+    def paid(self) -> list[str]:
+        path = self.scripted.work / "ledger"
+        return path.read_text().split() if path.exists() else []
+
+    def assert_all_recorded(self, names: list[str]) -> None:
+        """The world has seen each of them once, and each is on record with its outcome."""
+        assert self.scripted.performed() == names, self.host.said("t")
+        events = self.host.events("t")
+        intents = [
+            event for event in events if isinstance(event, ev.EffectIntended) and event.policy == "tell"
+        ]
+        confirmed = {(event.beat, event.n) for event in events if isinstance(event, ev.EffectConfirmed)}
+        assert len(intents) == len(names), intents
+        assert {(intent.beat, intent.n) for intent in intents} <= confirmed
+
+
+@pytest.fixture
+def upgraded(host: Host) -> Upgraded:
+    return Upgraded(host)
+
+
+@each_change
+def test_a_live_agent_works_on_and_each_of_its_calls_is_on_record(
+    upgraded: Upgraded, change: Callable[[Installed], None]
+) -> None:
+    agent = upgraded.scripted
+    shells = [shell for shell in ("bash", "dash", "zsh") if shutil.which(shell)]
+    loops = [upgraded.loop(shell) for shell in shells]
+    agent.says(agent.posting("one"), HOLD, agent.posting("two"), "git status", *loops, agent.posting("last"))
+    process = upgraded.start()
+    change(upgraded.installed)
+    upgraded.go_on()
+    assert process.wait(TIMEOUT_S) == 0, upgraded.host.said("t")
+    looped = [f"{shell}-{n}" for shell in shells for n in (1, 2)]
+    upgraded.assert_all_recorded(["one", "two", *looped, "last"])
+    assert upgraded.host.status("t") == "done"
+
+
+@each_change
+def test_a_live_supervisor_starts_its_agent_again(
+    upgraded: Upgraded, change: Callable[[Installed], None]
+) -> None:
+    agent = upgraded.scripted
+    agent.says(agent.posting("one"), HOLD, DIES_ONCE, agent.posting("two"), upgraded.loop("bash"))
+    process = upgraded.start("--done", "test -e died")
+    change(upgraded.installed)
+    upgraded.go_on()
+    assert process.wait(TIMEOUT_S) == 0, upgraded.host.said("t")
+    upgraded.assert_all_recorded(["one", "two", "bash-1", "bash-2"])
+    assert len([event for event in upgraded.host.events("t") if isinstance(event, ev.AttemptStarted)]) == 2
+
+
+@each_change
+def test_a_run_that_is_killed_after_it_goes_on_under_the_new_outlast(
+    upgraded: Upgraded, change: Callable[[Installed], None]
+) -> None:
+    agent = upgraded.scripted
+    hold = HOLD.replace("ready", "again").replace("go", "gone")
+    agent.says(agent.posting("one"), HOLD, agent.posting("two"), hold, agent.posting("three"))
+    process = upgraded.start()
+    change(upgraded.installed)
+    upgraded.go_on()
+    wait_for(lambda: (agent.work / "again").exists() or None, what="the agent after the change")
+    upgraded.host.kill_everything()
+    process.wait(TIMEOUT_S)
+    (agent.work / "gone").touch()
+    assert agent.run() == 0, upgraded.host.said("t")
+    upgraded.assert_all_recorded(["one", "two", "three"])
+
+
+@each_change
+def test_a_guardian_stops_the_agent_of_a_dead_supervisor_and_the_next_attempt_saves_its_files(
+    upgraded: Upgraded, change: Callable[[Installed], None]
+) -> None:
+    """The guardian has the files saved by a process of what is installed: where that is gone, the next attempt does it."""
+    agent, host = upgraded.scripted, upgraded.host
+    agent.says(f"echo mine > mine.txt; {HOLD}", agent.posting("one"))
+    process = upgraded.start()
+    change(upgraded.installed)
+    watcher = lock.of(host.store.local, host.summary("t").run)
+    assert watcher is not None
+    os.kill(watcher.supervisor, signal.SIGKILL)
+    assert process.wait(TIMEOUT_S) == 128 + signal.SIGKILL
+    assert host.pids() == []
+    upgraded.go_on()
+    assert agent.run() == 0, host.said("t")
+    upgraded.assert_all_recorded(["one"])
+    saves = host("saves", "t", "--json", cwd=agent.work).json
+    first = saves[-2]["commit"]  # the one after the beginning
+    shown = subprocess.run(
+        ["git", "show", f"{first}:mine.txt"], cwd=agent.work, capture_output=True, check=False
+    )
+    assert shown.stdout == b"mine\n", saves
+
+
+@each_change
+def test_the_last_words_of_an_agent_are_understood(
+    upgraded: Upgraded, change: Callable[[Installed], None]
+) -> None:
+    """What limits sound like is read from a file of ours, when an agent has failed."""
+    agent = upgraded.scripted
+    agent.says(HOLD)
+    source = agent.program.read_text()
+    limited = "print('Claude AI usage limit reached|1999999999', flush=True); sys.exit(1)"
+    agent.program.write_text(
+        source.replace('    session.say({"type": "text"', f'    {limited}\n    session.say({{"type": "text"')
+    )
+    process = upgraded.start()
+    change(upgraded.installed)
+    upgraded.go_on()
+    assert process.wait(TIMEOUT_S) == 5, upgraded.host.said("t")
+    assert upgraded.host.status("t") == "parked"
+
+
+# --- the command `outlast` in a script: a new client, an old supervisor -----------------------------------------------
+
+
+def test_a_script_goes_on_with_the_command_of_a_new_version(upgraded: Upgraded) -> None:
+    process = upgraded.start(command=upgraded.paying())
+    upgraded.installed.upgrade()
+    upgraded.go_on()
+    assert process.wait(TIMEOUT_S) == 0, upgraded.host.said("t")
+    assert upgraded.paid() == ["paid"]
+    [intent] = [event for event in upgraded.host.events("t") if isinstance(event, ev.EffectIntended)]
+    assert intent.name == "pay"
+
+
+@pytest.mark.parametrize("gone", [False, True], ids=["newer_wire", "removed"])
+def test_a_command_that_cannot_speak_to_the_supervisor_does_nothing(upgraded: Upgraded, gone: bool) -> None:
+    process = upgraded.start("--restarts", "1", command=upgraded.paying())
+    if gone:
+        upgraded.installed.remove_package()
+    else:
+        upgraded.installed.upgrade(wire=2)
+    upgraded.go_on()
+    assert process.wait(TIMEOUT_S) != 0
+    said = upgraded.host.said("t")
+    assert upgraded.paid() == [], said
+    assert not [event for event in upgraded.host.events("t") if isinstance(event, ev.EffectIntended)]
+    if not gone:
+        assert "error: one side of this run's socket is a newer outlast" in said
+    upgraded.installed.upgrade(wire=2)
+    assert upgraded.resume() == 0, upgraded.host.said("t")
+    assert upgraded.paid() == ["paid"]
+
+
+# --- what an agent of an earlier tree runs ------------------------------------------------------------------------------
+
+
+def test_hooks_and_shims_that_name_the_clients_earlier_places_are_answered(tmp_path: Path) -> None:
+    old = PACKAGE / "supervisor"
+    real = tmp_path / "curl"
+    real.write_text(f"#!/bin/sh\necho done >> {tmp_path}/witness\n")
+    real.chmod(0o755)
+    with minded(tmp_path) as there:
+        told = [str(there.server.path), MARK]
+        words = ["/bin/sh", str(old / "hook.sh"), sys.executable, *told, "claude"]
+        assert _hooked(words, before("claude", POST)).returncode == 0
+        assert there.intended() == [(SIGNATURE, "tell")]
+        assert there.ask(after("claude", POST))[0] == 0
+        url = "http://host.test/x"
+        words = [
+            sys.executable,
+            "-I",
+            "-S",
+            str(old / "shimming.py"),
+            *told,
+            "",
+            "curl",
+            str(real),
+            "-fd",
+            "x",
+            url,
+        ]
+        assert _hooked(words).returncode == 0
+        assert there.intended()[1:] == [("POST host.test/x", "tell")]
+        assert (tmp_path / "witness").read_text() == "done\n"
+        raise Killed
+
+
+# Modules that a function loads, by file. Each is loaded before the command of an attempt is started, or not at all in a
+# process that lives as long as a run does.
+LATE = {
+    "agents/registry.py": "the adapter, by which the command is recognised, and with it `common.launch`",
+    "inspect/doctor.py": "a command of its own",
+    "runs/beat.py": "for agents in Python, not under the supervisor",
+    "runs/engine/claim.py": "at the claim, which comes first",
+    "runs/reader.py": "loaded by `_load_rest` when the command has been started",
+    "store/__init__.py": "the store is open by then",
+    "store/sqlite/place.py": "the store is open by then; `health` is for a command of its own",
+    "supervisor/attempt/attempt.py": "before the command is started, and `_load_rest` itself",
+    "supervisor/budget/check.py": "before the run is claimed",
+    "supervisor/client/hook.py": "from the run's own copy",
+    "supervisor/client/shim.py": "from the run's own copy",
+    "supervisor/socket/script_calls.py": "the engine of a run, which is loaded",
+    "agents/outward/alone.py": "from the run's own copy",
+}
+LIVES_LONG = (
+    "agents",
+    "core",
+    "faults",
+    "gateway",
+    "inspect",
+    "operations",
+    "processes",
+    "runs",
+    "store",
+    "supervisor",
+    "workspace",
+)
+
+
+def test_what_lives_as_long_as_a_run_loads_nothing_of_ours_later() -> None:
+    """Read from the source: a module that a function imports may be gone by then, or of another version."""
+    found = {
+        str(source.path.relative_to(PACKAGE))
+        for source in python_files(PACKAGE)
+        if source.place in LIVES_LONG
+        for function in ast.walk(source.tree)
+        if isinstance(function, ast.FunctionDef | ast.AsyncFunctionDef)
+        for node in ast.walk(function)
+        if _loads_ours(source, node)
+    }
+    assert found == set(LATE)
+
+
+def _loads_ours(source: Source, node: ast.AST) -> bool:
+    if isinstance(node, ast.ImportFrom):
+        return (node.module or "").startswith(("outlast", "alone"))
+    if isinstance(node, ast.Import):
+        return any(alias.name.startswith("outlast") for alias in node.names)
+    return isinstance(node, ast.Call) and source.full_name(node.func) == "importlib.import_module"
+
+
+# --- a hook denies where what it runs is gone, whichever shell is /bin/sh ---------------------------------------------
+
+
+@pytest.mark.parametrize("shell", ["dash", "bash", "zsh"])
+@pytest.mark.parametrize("gone", ["copy", "client", "python"])
+def test_a_hook_without_its_files_denies_in_one_line(tmp_path: Path, shell: str, gone: str) -> None:
+    if shutil.which(shell) is None:
+        pytest.skip(f"{shell} is not here")
+    (tmp_path / "sh").symlink_to(
+        shutil.which(shell) or ""
+    )  # named `sh`, each of them is as strict as it can be
+    copy = client_copy.place(tmp_path / "client")
+    words = list(outward.hook_words(copy, str(tmp_path / "nobody"), MARK, "claude"))
+    words[0] = str(tmp_path / "sh")
+    assert _hooked(words).returncode == 0, "it is a local call, and its hook is whole"
+    if gone == "python":
+        words[words.index(client_copy.interpreter())] = str(tmp_path / "python")
+    elif gone == "client":
+        (copy / client_copy.HOOK).with_suffix(".py").unlink()
+        shutil.rmtree((copy / client_copy.HOOK).with_name("__pycache__"), ignore_errors=True)
+    else:
+        shutil.rmtree(copy)
+    done = _hooked(words)
+    assert done.returncode == client_hook.DENIED
+    [line] = done.stderr.decode().splitlines()[-1:]
+    assert "outlast did not put this call on record" in line
+
+
+def _hooked(words: list[str], data: bytes = before("claude", LOCAL)) -> "subprocess.CompletedProcess[bytes]":
+    return subprocess.run(words, input=data, capture_output=True, timeout=TIMEOUT_S, check=False)
