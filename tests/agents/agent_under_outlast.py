@@ -1,9 +1,6 @@
 """A real agent under `outlast run`, in a world with a scripted model and the external witness: started, killed, started again."""
 
-import contextlib
 import json
-import os
-import signal
 import subprocess
 import sys
 from collections.abc import Sequence
@@ -12,7 +9,7 @@ from typing import Any
 
 from outlast.processes import proc
 from tests.agents.world import World
-from tests.support.processes import alive, wait_for
+from tests.support.processes import gone, kill_at_once
 
 LIMIT_S = 120.0
 
@@ -99,12 +96,9 @@ class Under:
     def kill_all(self, process: "subprocess.Popen[bytes]") -> None:
         """Everything at one instant, as a power cut would: nothing of it can react to the death of another."""
         pids = self.pids(process)
-        for number in (signal.SIGSTOP, signal.SIGKILL):
-            for pid in pids:
-                with contextlib.suppress(ProcessLookupError):
-                    os.kill(pid, number)
+        kill_at_once(pids)
         process.wait(timeout=LIMIT_S)
-        wait_for(lambda: not any(alive(pid) for pid in pids), what="the death of all")
+        gone(pids)
 
     def close(self) -> None:
         for process in self.started:

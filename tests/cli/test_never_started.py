@@ -24,7 +24,7 @@ NOT_STARTED = "not started"
 def elsewhere(host: Host) -> Iterator[Host]:
     """Another home on the same machine, with a store that has no runs yet."""
     (host.folder / "elsewhere").mkdir()
-    other = Host(host.folder, isolate(host.folder / "elsewhere"), host.witness)
+    other = Host(host.folder, isolate(host.folder / "elsewhere"), witness=host.witness)
     yield other
     other.close()
 

@@ -15,6 +15,7 @@ from outlast.core import events as ev
 from outlast.core.state import RunState
 from outlast.store import open_store
 from outlast.store.protocol import Where
+from tests.support import commands
 from tests.support.environment import ROOT, Isolated, isolate, need_tool
 from tests.support.processes import wait_for
 
@@ -92,10 +93,7 @@ class Project:
         return self.output.read_text(errors="replace") if self.output.exists() else ""
 
     def outlast(self, *words: str) -> "subprocess.CompletedProcess[str]":
-        return subprocess.run(
-            ["outlast", *words], cwd=self.folder, env=self.environ(), capture_output=True, text=True, timeout=LIMIT_S,
-            check=False,
-        )  # fmt: skip
+        return commands.outlast(words, cwd=self.folder, env=self.environ(), timeout_s=LIMIT_S)
 
     # -- waiting -------------------------------------------------------------------------------------------------
 
@@ -114,8 +112,9 @@ class Project:
         return state if state is not None and state.attempt is None and not self.keepers() else None
 
     def keepers(self) -> list[int]:
-        """The living keepers of this world."""
-        return [pid for pid in self.processes() if b"__keep" in _read(pid, "cmdline")]
+        """The living keepers of this world. A child that one has forked looks like it until it is another program."""
+        found = [pid for pid in self.processes() if b"__keep" in _read(pid, "cmdline")]
+        return [pid for pid in found if _parent(pid) not in found]
 
     def processes(self) -> list[int]:
         """Every process that was started in this world."""
@@ -165,6 +164,11 @@ def _read(pid: int, what: str) -> bytes:
     with contextlib.suppress(OSError):
         return Path(f"/proc/{pid}/{what}").read_bytes()
     return b""
+
+
+def _parent(pid: int) -> int:
+    fields = _read(pid, "stat").rpartition(b")")[2].split()
+    return int(fields[1]) if fields else 0
 
 
 @contextlib.contextmanager

@@ -5,8 +5,6 @@ A script is `outlast step` after `outlast step`, each noted by its own command, 
 
 import contextlib
 import json
-import os
-import signal
 import subprocess
 import sys
 from collections import Counter
@@ -17,15 +15,12 @@ from typing import Any
 
 from outlast.chaos.witness.client import Witness
 from outlast.core import events as ev
-from outlast.inspect import find
-from outlast.processes import reap
-from outlast.store import open_store
-from outlast.store.local import Local
-from outlast.store.protocol import Store, Summary, Where
-from outlast.supervisor.guardian import lock
+from outlast.store.protocol import Where
+from tests.support import commands
 from tests.support.commands import outlast
 from tests.support.environment import Isolated
-from tests.support.processes import alive, wait_for
+from tests.support.place import Place
+from tests.support.processes import wait_for
 
 STEPS = 6
 
@@ -56,45 +51,23 @@ class Answer:
 
 
 @dataclass
-class Host:
-    folder: Path
-    isolated: Isolated
-    witness: Witness
-    started: list[subprocess.Popen[bytes]] = field(default_factory=list)
-    opened: Store | None = None
+class Host(Place):
+    witness: Witness = field(kw_only=True)
 
     # -- commands ------------------------------------------------------------------------------------------------
 
     def environ(self, **more: str) -> dict[str, str]:
-        path = f"{Path(sys.executable).parent}:{os.environ.get('PATH', os.defpath)}"
-        ours = {
-            "PATH": path,
-            "USER": "tester",
-            "OUTLAST_RESTART_WAIT_S": "0.05",
-            "PYTHONDONTWRITEBYTECODE": "1",
-        }
-        return self.isolated.environ(**ours | more)
-
-    def repository(self, name: str) -> Path:
-        folder = self.folder / name
-        if not folder.exists():
-            folder.mkdir()
-            script = "git init -q -b main && echo one > a.txt && git add -A && git commit -qm one"
-            subprocess.run(["sh", "-c", script], cwd=folder, env=self.environ(), check=True)
-        return folder
+        return super().environ(**{"USER": "tester", "PYTHONDONTWRITEBYTECODE": "1"} | more)
 
     def start(
         self, task: str, *words: str, options: Sequence[str] = (), within: Sequence[str] = (), **more: str
     ) -> subprocess.Popen[bytes]:
-        """`outlast run` of these words in a repository of the task's name, in a session of its own."""
-        argv = [*within, sys.executable, "-P", "-m", "outlast", "run", "--task", task, *options, "--", *words]
+        """`outlast run` of these words in a repository of the task's name."""
+        argv = [*within, *commands.ARGV, "run", "--task", task, *options, "--", *words]
         with open(self.folder / f"{task}.said", "ab") as said:
-            process = subprocess.Popen(
-                argv, cwd=self.repository(task), env=self.environ(**more), start_new_session=True,
-                stdin=subprocess.DEVNULL, stdout=said, stderr=said,
-            )  # fmt: skip
-        self.started.append(process)
-        return process
+            return self.begin(
+                argv, cwd=self.repository(task), env=self.environ(**more), stdout=said, stderr=said
+            )
 
     def __call__(self, *words: str, cwd: Path | None = None, **more: str) -> Answer:
         """Another command, to its end."""
@@ -138,27 +111,6 @@ class Host:
 
     # -- the store -----------------------------------------------------------------------------------------------
 
-    @property
-    def root(self) -> Path:
-        return self.isolated.state_home / "outlast"
-
-    @property
-    def store(self) -> Store:
-        """Opened once: much here is asked again and again."""
-        if self.opened is None:
-            self.opened = open_store(self.root)
-        return self.opened
-
-    def summary(self, task: str) -> Summary:
-        return self.store.list(Where(task=task))[0]
-
-    def status(self, task: str) -> str:
-        summary = self.summary(task)
-        return find.shown_status(self.store, summary.state, summary.run)
-
-    def events(self, task: str) -> list[ev.AnyEvent]:
-        return [item.event for item in self.store.read(self.summary(task).run, after=0).events]
-
     def events_if(self, task: str) -> list[ev.AnyEvent]:
         """Its events; none while there is no such run yet."""
         return self.events(task) if self.store.list(Where(task=task)) else []
@@ -168,56 +120,20 @@ class Host:
         runs = self.store.list(Where(task=task))
         return bool(runs) and bool(self.store.read(runs[0].run, after=0, tags=("attempt_ended",)).events)
 
-    def comes_to(self, task: str, status: str) -> None:
-        wait_for(lambda: self.status(task) == status or None, what=f"{task} to be {status}")
-
     def log(self, task: str) -> str:
         """What the supervisor of a woken run said."""
         return (self.root / "runs" / self.summary(task).run / "supervisor.log").read_text()
 
-    # -- processes -----------------------------------------------------------------------------------------------
-
-    def pids(self, *, spare: str = "") -> list[int]:
-        """Guardians, supervisors and everything of their attempts."""
-        found: list[int] = []
-        for summary in self.store.list(Where()):
-            if summary.task == spare:
-                continue
-            watcher = lock.of(Local(self.root), summary.run)
-            found += [watcher.guardian, watcher.supervisor] if watcher is not None else []
-            found += [proc.pid for proc in reap.find(summary.run)]
-        return [pid for pid in found if pid]
-
-    def kill_everything(self, *, spare: str = "") -> list[int]:
-        """-9 to all at one instant: stopped first, so that none acts on the death of another.
-
-        Those below first: the kernel wakes a stopped group that lost its parent with a SIGHUP.
-        """
-        pids = self.pids(spare=spare)[::-1]
-        for number in (signal.SIGSTOP, signal.SIGKILL):
-            for pid in pids:
-                with contextlib.suppress(ProcessLookupError):
-                    os.kill(pid, number)
-        wait_for(lambda: not any(alive(pid) for pid in pids) or None, what="all to be dead")
-        return pids
-
     def close(self) -> None:
-        """Nothing of a test runs on."""
-        while pids := self.pids():
-            for pid in pids:
-                with contextlib.suppress(OSError):
-                    os.kill(pid, signal.SIGKILL)
-        self.store.close()
-        for process in self.started:
-            with contextlib.suppress(OSError):
-                process.kill()
-            process.wait()
+        """Also of runs that it never looked at: they may be apart from what started them."""
+        assert self.store
+        super().close()
 
 
 @contextlib.contextmanager
 def host_in(folder: Path, isolated: Isolated) -> Iterator[Host]:
     with Witness.start(folder / "witness.log") as witness:
-        host = Host(folder, isolated, witness)
+        host = Host(folder, isolated, witness=witness)
         try:
             yield host
         finally:

@@ -3,17 +3,17 @@
 import contextlib
 import json
 import os
-import signal
 import subprocess
 import sys
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from tests.support import commands
 from tests.support.environment import Isolated
-from tests.support.processes import alive, wait_for
+from tests.support.place import Place
+from tests.support.processes import kill_at_once, wait_for
 
 # One attempt: says who it is and who of the one before still lives, makes the tree dirty, and waits to be let go.
 AGENT = """
@@ -44,34 +44,24 @@ def outlast(*words: str) -> list[str]:
 
 
 @dataclass
-class Night:
+class Night(Place):
     """One repository, one home, and the commands that run there."""
-
-    folder: Path
-    isolated: Isolated
-    started: list[subprocess.Popen[bytes]] = field(default_factory=list)
 
     @property
     def work(self) -> Path:
         return self.folder / "work"
 
     def make(self) -> None:
-        self.work.mkdir()
+        self.repository("work")
         (self.folder / "agent.py").write_text(AGENT)
-        script = "git init -q -b main && echo one > a.txt && git add -A && git commit -qm one"
-        subprocess.run(["sh", "-c", script], cwd=self.work, env=self.environ(), check=True)
 
-    def environ(self) -> dict[str, str]:
-        return self.isolated.environ(OUTLAST_RESTART_WAIT_S="0.05")
+    def environ(self, **more: str) -> dict[str, str]:
+        return self.isolated.environ(**{"OUTLAST_RESTART_WAIT_S": "0.05"} | more)
 
     def start(self, *words: str, **more: Any) -> subprocess.Popen[bytes]:
         """`outlast run` of these words, in a session of its own."""
-        process = subprocess.Popen(
-            outlast("run", *words), cwd=self.work, start_new_session=True,
-            **{"env": self.environ(), "stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE} | more,
-        )  # fmt: skip
-        self.started.append(process)
-        return process
+        how = {"cwd": self.work, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+        return self.begin(outlast("run", *words), **how | more)
 
     def start_agent(self) -> subprocess.Popen[bytes]:
         return self.start(
@@ -116,18 +106,9 @@ class Night:
         return (self.folder / "outlived").read_text()
 
     def close(self) -> None:
-        """Nothing of a test runs on."""
-        for process in self.started:
-            with contextlib.suppress(OSError):
-                os.killpg(process.pid, signal.SIGKILL)
-            process.wait()
-            for stream in (process.stdout, process.stderr):
-                if stream is not None:
-                    stream.close()
         if (self.folder / "pids").exists():
-            for word in (self.folder / "pids").read_text().split():
-                with contextlib.suppress(OSError):
-                    os.kill(int(word), signal.SIGKILL)
+            kill_at_once([int(word) for word in (self.folder / "pids").read_text().split()])
+        super().close()
 
 
 def supervisor_of(guardian: int) -> int:
@@ -138,18 +119,6 @@ def supervisor_of(guardian: int) -> int:
         return next((int(pid) for pid in children if os.getpgid(int(pid)) == int(pid)), None)
 
     return wait_for(found, what="a supervisor")
-
-
-def kill_at_once(pids: Sequence[int]) -> None:
-    """All stopped first, so that none acts on the death of another; then dead, all of them."""
-    for number in (signal.SIGSTOP, signal.SIGKILL):
-        for pid in pids:
-            with contextlib.suppress(ProcessLookupError):  # one left alive was quicker
-                os.kill(pid, number)
-
-
-def gone(pids: Sequence[int]) -> None:
-    wait_for(lambda: not any(alive(pid) for pid in pids) or None, what="the end of processes")
 
 
 @contextlib.contextmanager

@@ -9,6 +9,7 @@ from collections.abc import Iterator
 import pytest
 
 from tests.supervisor.supervised_command import Night, outlast
+from tests.support import commands
 
 ANSWER = {
     "id": "msg_1", "type": "message", "role": "assistant", "model": "claude-sonnet-4-5", "content": [],
@@ -57,7 +58,7 @@ def api() -> Iterator[str]:
 
 
 def run(night: Night, *words: str, **variables: str) -> "subprocess.CompletedProcess[str]":
-    return subprocess.run(
+    return commands.run(
         outlast("run", *words), cwd=night.work, env={**night.environ(), **variables}, capture_output=True, text=True,
         timeout=120, stdin=subprocess.DEVNULL,
     )  # fmt: skip
@@ -82,7 +83,7 @@ def test_when_its_time_is_over_it_is_saved_stopped_and_goes_on_with_more(night: 
     assert "x\n" in night.saved()
     again = run(night, *command)
     assert again.returncode == 4, "a resume does not get past it"
-    more = subprocess.run(
+    more = commands.run(
         outlast("resume", "t", "--budget", "time=+1h"), cwd=night.work, env=night.environ(), capture_output=True, text=True,
     )  # fmt: skip
     assert more.returncode == 0, more.stderr

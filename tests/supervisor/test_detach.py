@@ -7,6 +7,7 @@ from pathlib import Path
 
 from outlast.supervisor.launch import background
 from tests.supervisor.supervised_command import Night, outlast
+from tests.support import commands
 from tests.support.environment import TIMEOUT_S
 from tests.support.processes import wait_for
 
@@ -15,7 +16,7 @@ OWN = "hunter2-of-the-database"
 
 
 def said(night: Night, *words: str, **more: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
+    return commands.run(
         outlast(*words), cwd=night.work, env=night.environ() | more, stdin=subprocess.DEVNULL, capture_output=True,
         text=True, timeout=TIMEOUT_S, check=False,
     )  # fmt: skip

@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 
 from tests.supervisor.supervised_command import Night, outlast, supervisor_of
+from tests.support import commands
 from tests.support.processes import wait_for
 
 # Asks its model as it is told, and lives on afterwards; `ask` says whether it was answered.
@@ -116,7 +117,7 @@ def run(night: Night, model: Model, script: str, *options: str) -> "subprocess.C
 
 
 def again(night: Night, model: Model, *asked: str) -> "subprocess.CompletedProcess[str]":
-    return subprocess.run(
+    return commands.run(
         outlast(*asked), cwd=night.work, env=environ(night, model), capture_output=True, text=True, timeout=300,
         stdin=subprocess.DEVNULL,
     )  # fmt: skip
@@ -296,7 +297,7 @@ for after, tokens in ((3_000, 7_000), (2_000, 1_000), (1_000, 1_000))[: int(os.e
     for task, calls, code in (("t", "3", 4), ("u", "2", 0)):
         asked = words(night, script, "--budget", "10k")
         asked[1] = task
-        done = subprocess.run(
+        done = commands.run(
             outlast("run", *asked), cwd=night.work, env={**environ(night, model), "CALLS": calls}, capture_output=True,
             text=True, timeout=180, stdin=subprocess.DEVNULL,
         )  # fmt: skip
@@ -354,7 +355,7 @@ def test_another_agent_and_a_later_login_are_checked_as_at_the_start(night: Nigh
     here["PATH"] = f"{folder}:{here['PATH']}"
 
     def asked(*words: str, **more: str) -> "subprocess.CompletedProcess[str]":
-        return subprocess.run(
+        return commands.run(
             outlast(*words), cwd=night.work, env=here | more, capture_output=True, text=True, timeout=180,
             stdin=subprocess.DEVNULL,
         )  # fmt: skip

@@ -42,6 +42,7 @@ from tests.supervisor.hook_driver import (
     minded,
     recorded,
 )
+from tests.support import sweeps
 from tests.support.environment import ROOT, TIMEOUT_S, Isolated
 
 SAMPLES = ROOT / "tests/agents/samples"
@@ -397,7 +398,7 @@ def test_whatever_a_hook_is_told_nothing_crashes_nothing_runs_and_nothing_outwar
     with minded(tmp_path, agent) as there:
 
         @given(hostile(agent))
-        @settings(max_examples=120)
+        @settings(max_examples=sweeps.examples(120))
         def fuzz(data: bytes) -> None:
             kept(there, data)
 
@@ -457,7 +458,7 @@ def test_garbage_in_a_transcript_costs_no_call_and_no_beat(agent: str, tmp_path:
             max_size=6,
         )
     )
-    @settings(max_examples=12)
+    @settings(max_examples=sweeps.examples(12))
     def fuzz(garbage: list[tuple[int, bytes]]) -> None:
         dirty = list(lines)
         for at, line in sorted(garbage, reverse=True, key=lambda each: each[0]):

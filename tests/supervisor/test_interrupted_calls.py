@@ -15,6 +15,7 @@ from outlast.supervisor.output import streams
 from outlast.supervisor.socket import connection, wire
 from tests.supervisor.supervised_command import Night, outlast
 from tests.supervisor.test_steps import FAILS_ONCE, environ, lines, script
+from tests.support import commands
 from tests.support.environment import TIMEOUT_S, need_root, need_tool
 from tests.support.processes import wait_for
 
@@ -87,7 +88,7 @@ def ordered(night: Night, *words: str) -> Iterator[tuple[subprocess.Popen[bytes]
     path = night.folder / "socket"
     variables = environ(night) | {"OUTLAST_SOCKET": str(path), "OUTLAST_ATTEMPT": "r.1"}
     with connection.listen(path) as listening:
-        client = subprocess.Popen(outlast("step", "s", "--", *words), env=variables, start_new_session=True)
+        client = commands.start(outlast("step", "s", "--", *words), env=variables, start_new_session=True)
         with client, listening.accept()[0] as sock:
             there = connection.Connection(sock)
             assert isinstance(there.receive(limit_s=TIMEOUT_S), wire.Call)

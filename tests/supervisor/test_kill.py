@@ -12,6 +12,7 @@ from outlast.supervisor.control import kill as control_kill
 from outlast.supervisor.guardian import lock
 from outlast.supervisor.guardian.lock import Watcher
 from tests.supervisor.host import Host
+from tests.support import commands
 from tests.support.environment import TIMEOUT_S
 from tests.support.processes import alive, stop, wait_for
 
@@ -76,7 +77,7 @@ def test_two_kills_at_once_are_one(host: Host) -> None:
     is_up(host)
     words = [sys.executable, "-P", "-m", "outlast", "kill", "t", "--json"]
     both = [
-        subprocess.Popen(words, cwd=host.folder / "t", env=host.environ(), stdout=subprocess.DEVNULL)
+        commands.start(words, cwd=host.folder / "t", env=host.environ(), stdout=subprocess.DEVNULL)
         for _ in range(2)
     ]
     assert [process.wait(TIMEOUT_S) for process in both] == [0, 0]

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.supervisor.supervised_command import Night, gone, kill_at_once, supervisor_of
+from tests.supervisor.supervised_command import Night, supervisor_of
 from tests.support.environment import TIMEOUT_S
-from tests.support.processes import alive, wait_for
+from tests.support.processes import alive, gone, kill_at_once, wait_for
 
 PARTS = ("guardian", "supervisor", "agent")
 SUBSETS = [subset for size in (1, 2, 3) for subset in itertools.combinations(PARTS, size)]
@@ -83,7 +83,7 @@ def test_a_start_while_the_guardian_still_works_waits_for_it(night: Night) -> No
     wait_for(lambda: list(held.glob("*/guardian.lock")) or None, what="the lock")
     os.kill(pids["guardian"], signal.SIGCONT)
     night.ready(2)
-    assert process.poll() is not None, "the guardian had ended before the next attempt began"
+    assert not alive(pids["guardian"]), "the guardian had ended before the next attempt began"
     night.let_go()
     assert again.wait(TIMEOUT_S) == 0
     assert night.outlived() == ""

@@ -17,6 +17,7 @@ from outlast.runs.engine.steps import Append
 from outlast.store.local import Local
 from outlast.supervisor.guardian import lock
 from tests.supervisor.host import STEPS, Host
+from tests.support import commands
 from tests.support.environment import TIMEOUT_S, need_root
 from tests.support.processes import alive, stop, wait_for
 
@@ -342,7 +343,7 @@ def test_resume_while_the_guardian_of_the_dead_attempt_works_waits_for_it(host: 
     os.kill(watcher.supervisor, signal.SIGKILL)
     wait_for(lambda: not alive(watcher.supervisor) or None, what="the supervisor's end")
     (host.folder / "t.up").unlink()
-    with subprocess.Popen(
+    with commands.start(
         [sys.executable, "-P", "-m", "outlast", "resume", "t"], cwd=host.folder / "t", env=host.environ(),
         stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
     ) as again:  # fmt: skip

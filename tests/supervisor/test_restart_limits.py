@@ -14,9 +14,9 @@ from outlast.store.local import Local
 from outlast.supervisor.guardian import lock
 from outlast.workspace.capture.saver import Saver
 from tests.supervisor.host import Host
-from tests.supervisor.supervised_command import Night, kill_at_once, outlast, supervisor_of
+from tests.supervisor.supervised_command import Night, outlast, supervisor_of
 from tests.support.environment import TIMEOUT_S
-from tests.support.processes import alive, wait_for
+from tests.support.processes import alive, kill_at_once, wait_for
 
 # Kills guardian and supervisor at one instant, so that neither says a word; it dies with them.
 MURDER = "s=$PPID; g=$(cut -d' ' -f4 /proc/$s/stat); kill -STOP $g $s; kill -9 $g $s; sleep 1000"

@@ -7,12 +7,13 @@ import sys
 import pytest
 
 from tests.supervisor.supervised_command import Night, outlast
+from tests.support import commands
 from tests.support.environment import TIMEOUT_S
 from tests.support.processes import wait_for
 
 
 def said(night: Night, *words: str, **more: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
+    return commands.run(
         outlast(*words), cwd=night.work, env=night.environ() | more, stdin=subprocess.DEVNULL, capture_output=True,
         text=True, timeout=TIMEOUT_S, check=False,
     )  # fmt: skip
@@ -76,7 +77,7 @@ def test_one_who_follows_the_output_sees_the_next_attempt_too(night: Night) -> N
     assert "waits    for its next attempt: its supervisor, pid" in shown.stdout
     assert "`outlast output t -f` shows what comes; `outlast kill t`" in shown.stderr
     assert "interrupted, starts again" in said(night, "ls").stdout
-    with subprocess.Popen(
+    with commands.start(
         outlast("output", "t", "-f"), cwd=night.work, env=night.environ(), stdout=subprocess.PIPE, text=True
     ) as follower:
         night.let_go()
@@ -95,7 +96,7 @@ def test_a_follower_misses_no_line_that_came_just_before_the_next_attempt(night:
         "--task", "t", "--", "sh", "-c", f"while [ ! -e {night.folder}/go ]; do sleep 0.02; done; {words}"
     )
     wait_for(lambda: night.ask("ls") or None, what="a run")
-    with subprocess.Popen(
+    with commands.start(
         outlast("output", "t", "-f"), cwd=night.work, env=night.environ(), stdout=subprocess.PIPE, text=True
     ) as follower:
         assert follower.stdout is not None

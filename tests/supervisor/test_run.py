@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 
 from tests.supervisor.supervised_command import Night, outlast
+from tests.support import commands
 from tests.support.environment import TIMEOUT_S, need_root
 from tests.support.processes import wait_for
 
@@ -276,7 +277,7 @@ def test_a_worktree_that_is_gone_comes_back_from_its_save(night: Night) -> None:
         if line.startswith("worktree ")
     ][1:]
     shutil.rmtree(folder)
-    resumed = subprocess.run(
+    resumed = commands.run(
         outlast("resume", "t"), cwd=night.work, env=night.environ(), capture_output=True, timeout=TIMEOUT_S, check=False
     )  # fmt: skip
     assert resumed.returncode == 0, resumed.stderr
@@ -287,7 +288,7 @@ def test_gc_removes_the_logs_of_runs_that_it_forgets(night: Night) -> None:
     run(night, "--task", "t", "--", "true")
     [folder] = [path for path in night.isolated.state_home.glob("outlast/runs/*") if path.is_dir()]
     words = outlast("gc", "--older-than", "0s")
-    subprocess.run(
+    commands.run(
         words, cwd=night.work, env=night.environ(), check=True, capture_output=True, timeout=TIMEOUT_S
     )
     assert not folder.exists()

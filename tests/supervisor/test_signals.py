@@ -8,9 +8,9 @@ import time
 
 import pytest
 
-from tests.supervisor.supervised_command import Night, kill_at_once, supervisor_of
+from tests.supervisor.supervised_command import Night, supervisor_of
 from tests.support.environment import TIMEOUT_S
-from tests.support.processes import alive, wait_for
+from tests.support.processes import alive, kill_at_once, wait_for
 
 # Says which signal it got; ends then, or stays.
 STUBBORN = """

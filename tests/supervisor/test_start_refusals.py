@@ -8,12 +8,13 @@ from typing import Any
 import pytest
 
 from tests.supervisor.supervised_command import Night, outlast
+from tests.support import commands
 from tests.support.environment import TIMEOUT_S
 from tests.support.processes import wait_for
 
 
 def said(night: Night, *words: str, **more: Any) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
+    return commands.run(
         outlast(*words), cwd=more.get("cwd", night.work), env=night.environ(), stdin=subprocess.DEVNULL,
         capture_output=True, text=True, timeout=TIMEOUT_S, check=False,
     )  # fmt: skip

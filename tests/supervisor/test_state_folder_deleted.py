@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.supervisor.supervised_command import Night, gone
+from tests.supervisor.supervised_command import Night
 from tests.support.environment import TIMEOUT_S
-from tests.support.processes import wait_for
+from tests.support.processes import gone, wait_for
 
 NOTICED_S = 30.0  # on a busy machine; else it would never be noticed
 GRACEFUL = """

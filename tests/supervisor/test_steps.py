@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.supervisor.supervised_command import Night, outlast
+from tests.support import commands
 from tests.support.environment import TIMEOUT_S
 from tests.support.processes import wait_for
 
@@ -18,7 +19,7 @@ def script(night: Night, text: str, *more: str) -> subprocess.CompletedProcess[b
     """Run a script of bash under `outlast run`, with `outlast` on its PATH."""
     (night.folder / "script.sh").write_text(text)
     words = outlast("run", "--task", "t", *more, "--", "bash", str(night.folder / "script.sh"))
-    return subprocess.run(
+    return commands.run(
         words, cwd=night.work, env=environ(night), capture_output=True, timeout=TIMEOUT_S, check=False
     )
 
@@ -135,7 +136,7 @@ def test_without_a_probe_it_is_in_doubt_and_never_repeated_unasked(night: Night)
     assert night.ask("show", "t")["status"] == "in_doubt"
     [doubt] = [effect for effect in night.ask("effects", "t") if effect["state"] == "in_doubt"]
     settle = outlast("settle", "t", doubt["id"], "--happened")
-    subprocess.run(
+    commands.run(
         settle, cwd=night.work, env=night.environ(), check=True, capture_output=True, timeout=TIMEOUT_S
     )
     assert script(night, text).returncode == 0
@@ -144,7 +145,7 @@ def test_without_a_probe_it_is_in_doubt_and_never_repeated_unasked(night: Night)
 
 def said(night: Night, *words: str) -> str:
     """What a command tells a person, data and advice."""
-    done = subprocess.run(
+    done = commands.run(
         outlast(*words), cwd=night.work, env=night.environ(), capture_output=True, timeout=TIMEOUT_S, check=False
     )  # fmt: skip
     return done.stdout.decode() + done.stderr.decode()
@@ -306,7 +307,7 @@ def test_stage_and_memory_are_on_record(night: Night) -> None:
 @pytest.mark.parametrize("word", ["step", "effect", "stage", "remember"])
 def test_outside_of_a_run_they_say_so_and_do_nothing(night: Night, word: str) -> None:
     words = {"stage": ["x"], "remember": ["x", "y"]}.get(word, ["x", "--", "touch", "ran"])
-    done = subprocess.run(
+    done = commands.run(
         outlast(word, *words),
         cwd=night.work,
         env=night.environ(),

@@ -15,19 +15,21 @@ from typing import TypeVar
 T = TypeVar("T")
 
 POLL_S = 0.002
+POLL_MAX_S = 0.03  # what takes long is asked for less often: asking costs the very time that it needs
 LIMIT_S = 120.0  # only there to end a hang: machines that run tests are busy
 
 
 def wait_for(condition: Callable[[], T | None], limit_s: float = LIMIT_S, what: str = "a condition") -> T:
     """Poll until the condition is true, and return its value. Raises TimeoutError, which says what was awaited."""
-    deadline = time.monotonic() + limit_s
+    deadline, pause_s = time.monotonic() + limit_s, POLL_S
     while True:
         value = condition()
         if value:
             return value
         if time.monotonic() > deadline:
             raise TimeoutError(f"waited {limit_s} s for {what}")
-        time.sleep(POLL_S)
+        time.sleep(pause_s)
+        pause_s = min(pause_s * 1.5, POLL_MAX_S)
 
 
 def python_command(script: str | Path, *arguments: str) -> list[str]:
@@ -88,6 +90,21 @@ def kill_group(process: subprocess.Popen[bytes]) -> int:
     with contextlib.suppress(ProcessLookupError, PermissionError):
         os.killpg(process.pid, signal.SIGKILL)
     return process.wait()
+
+
+def kill_at_once(pids: Sequence[int], *, wait: bool = False) -> None:
+    """All stopped first, so that none acts on the death of another; then killed, all of them."""
+    for number in (signal.SIGSTOP, signal.SIGKILL):
+        for pid in dict.fromkeys(pids):
+            with contextlib.suppress(ProcessLookupError):  # one left alive was quicker
+                os.kill(pid, number)
+    if wait:
+        gone(pids)
+
+
+def gone(pids: Sequence[int]) -> None:
+    """Wait for the end of processes."""
+    wait_for(lambda: not any(alive(pid) for pid in pids) or None, what=f"the end of {pids}")
 
 
 def stop(pid: int) -> None:

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from tests.support import warm
-from tests.support.environment import Isolated
+from tests.support.environment import Isolated, skip_or_fail
 
 LIMIT_S = 60.0
 
@@ -107,6 +107,28 @@ def test_its_end_is_the_real_one(looking: warm.Warm) -> None:
     with pytest.raises(subprocess.TimeoutExpired):
         looking.run(["hang"], cwd=Path("/"), env={}, timeout=0.5)
     assert run(looking).returncode == 0, "the next one is not disturbed"
+
+
+def test_whoever_looks_for_it_finds_its_words_variables_and_session(looking: warm.Warm) -> None:
+    if not warm.can_disguise():
+        skip_or_fail("needs a kernel with checkpoint and restore")
+    with looking.start(["hang"], cwd=Path("/usr"), env={"A": "b"}, start_new_session=True) as process:
+        told = [Path(f"/proc/{process.pid}/{what}").read_bytes() for what in ("cmdline", "environ")]
+        assert told[0].split(b"\0")[1:] == [b"-P", b"-m", b"outlast", b"hang", b""]
+        assert told[1] == b"A=b\0"
+        assert os.getsid(process.pid) == process.pid
+        assert process.poll() is None
+        process.kill()
+        assert process.wait(LIMIT_S) == -signal.SIGKILL
+    assert process.poll() == -signal.SIGKILL
+
+
+def test_what_it_says_and_reads_goes_where_it_was_told(looking: warm.Warm, tmp_path: Path) -> None:
+    with open(tmp_path / "said", "wb") as said:
+        how = {"stdin": subprocess.DEVNULL, "stdout": said, "stderr": subprocess.STDOUT}
+        with looking.start(["raise"], cwd=Path("/usr"), env={}, **how) as process:
+            assert process.wait(LIMIT_S) == 1
+    assert "ValueError: here" in (tmp_path / "said").read_text()
 
 
 def test_many_at_once_get_their_own_answers(looking: warm.Warm) -> None:

@@ -4,27 +4,25 @@ from __future__ import annotations
 
 import contextlib
 import json
-import os
 import signal
 import subprocess
 import sys
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
 
 from outlast.core.state import RunState
-from outlast.inspect import find
 from outlast.processes import reap
-from outlast.store import open_store
 from outlast.store.local import Local
-from outlast.store.protocol import Store, Summary, Where
+from outlast.store.protocol import Summary, Where
 from outlast.supervisor.guardian import lock
-from tests.support import nights
+from tests.support import commands, nights
 from tests.support.browser import Page
 from tests.support.environment import Isolated, skip_or_fail
 from tests.support.nights import Living
-from tests.support.processes import alive, wait_for
+from tests.support.place import Place
+from tests.support.processes import kill_at_once, wait_for
 
 STOP_S = 60.0
 TAGS = ("wcag2a", "wcag2aa", "wcag21a", "wcag21aa", "wcag22aa", "best-practice")
@@ -123,97 +121,50 @@ def morning(folder: Path, isolated: Isolated, *, hostile: bool = True) -> Iterat
 
 
 @dataclass
-class Desk:
+class Desk(Place):
     """One repository, one home, one dashboard, and the commands that run under outlast."""
-
-    folder: Path
-    isolated: Isolated
-    started: list[subprocess.Popen[bytes]] = field(default_factory=list)
-    _opened: Store | None = None
 
     @property
     def work(self) -> Path:
         return self.folder / "work"
 
-    @property
-    def store(self) -> Path:
-        return self.isolated.state_home / "outlast"
-
-    def environ(self) -> dict[str, str]:
-        path = f"{Path(sys.executable).parent}:{os.environ.get('PATH', os.defpath)}"
-        return self.isolated.environ(OUTLAST_RESTART_WAIT_S="0.05", PATH=path)
-
     def make(self) -> None:
-        self.work.mkdir()
+        self.repository("work")
         (self.folder / "loop.sh").write_text(LOOP)
-        script = "git init -q -b main && echo one > a.txt && git add -A && git commit -qm one"
-        subprocess.run(["sh", "-c", script], cwd=self.work, env=self.environ(), check=True)
 
     def start(self, task: str, *words: str) -> subprocess.Popen[bytes]:
         """`outlast run` of the loop, at work when this returns."""
-        process = subprocess.Popen(
-            [sys.executable, "-P", "-m", "outlast", "run", "--task", task, *words, "--", "bash", "../loop.sh"],
-            cwd=self.work, env=self.environ(), start_new_session=True, stdin=subprocess.DEVNULL,
-            stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
-        )  # fmt: skip
-        self.started.append(process)
+        argv = [*commands.ARGV, "run", "--task", task, *words, "--", "bash", "../loop.sh"]
+        process = self.begin(argv, cwd=self.work, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
         wait_for(lambda: self.head(task).beats >= 2 or None, what=f"two beats of {task}")
         return process
 
     def of(self, task: str) -> Summary | None:
         """The run of a task as the store has it; None while there is none."""
-        if self._opened is None:
-            if not self.store.exists():
-                return None
-            self._opened = open_store(self.store)
-        return next(iter(self._opened.list(Where(task=task))), None)
+        return next(iter(self.store.list(Where(task=task))), None) if self.root.exists() else None
 
     def head(self, task: str) -> RunState:
         found = self.of(task)
         return found.state if found else RunState()
 
-    def status(self, task: str) -> str:
-        found = self.of(task)
-        assert found is not None, f"there is no run {task}"
-        assert self._opened is not None
-        return find.shown_status(self._opened, found.state, found.root)
-
-    def wait_status(self, task: str, status: str) -> None:
-        wait_for(lambda: self.status(task) == status or None, what=f"{task} to be {status}")
-
     def kill_all(self, task: str) -> None:
         """-9 to guardian, supervisor and agent of a run, all at one instant."""
-        run = self.head(task).run
-        watcher = lock.of(Local(self.store), run)
+        living = [process.pid for process in self.started if process.poll() is None]
+        watcher = lock.of(Local(self.root), self.head(task).run)
         assert watcher is not None, f"nobody watches {task}"
-        pids = [process.pid for process in self.started if process.poll() is None]
-        pids += [pid for pid in (watcher.guardian, watcher.supervisor) if pid]
-        pids += [found.pid for found in reap.find(run)]
-        for blow in (signal.SIGSTOP, signal.SIGKILL):
-            for pid in dict.fromkeys(pids):
-                with contextlib.suppress(ProcessLookupError):
-                    os.kill(pid, blow)
+        watching = [pid for pid in (watcher.guardian, watcher.supervisor) if pid]
+        kill_at_once(
+            [*living, *watching, *(found.pid for found in reap.find(self.head(task).run))], wait=True
+        )
         for process in self.started:
             process.wait()
-        wait_for(lambda: not any(map(alive, pids)) or None, what="everybody's death")
 
     def let_go(self) -> None:
         (self.folder / "stop").touch()
 
     def close(self) -> None:
-        """Nothing of a test runs on."""
         self.let_go()
-        for process in self.started:
-            with contextlib.suppress(ProcessLookupError):
-                os.killpg(process.pid, signal.SIGKILL)
-            process.wait()
-        if self._opened is None:
-            return
-        for summary in self._opened.list(Where()):
-            for left in reap.find(summary.run):
-                with contextlib.suppress(ProcessLookupError):
-                    os.kill(left.pid, signal.SIGKILL)
-        self._opened.close()
+        super().close()
 
 
 @contextlib.contextmanager

@@ -57,7 +57,7 @@ def test_a_run_is_paused_resumed_given_more_forked_restored_and_cancelled(
 ) -> None:
     desk.start("t", "--goal", "write lines", "--budget", "1000k")
     run = desk.head("t").run
-    with served(desk.store, desk.isolated, PATH=desk.environ()["PATH"]) as ui, browser.page() as page:
+    with served(desk.root, desk.isolated, PATH=desk.environ()["PATH"]) as ui, browser.page() as page:
         page.goto(f"{ui.url}/")
         page.follow(f"#r-{run} a.task")
         _pause_and_resume(page, desk, run)
@@ -67,19 +67,19 @@ def test_a_run_is_paused_resumed_given_more_forked_restored_and_cancelled(
         page.goto(f"{ui.url}/runs/{run}")
         page.follow("main a[href$='/do/cancel']")
         press(page)
-        desk.wait_status("t", "cancelled")
-        assert len(wishes(desk.store, run, "cancel")) == 1
+        desk.comes_to("t", "cancelled")
+        assert len(wishes(desk.root, run, "cancel")) == 1
 
 
 def _pause_and_resume(page: Page, desk: Desk, run: str) -> None:
     page.follow("main a[href$='/do/pause']")
     assert "outlast pause" in page.text(".same")
-    assert wishes(desk.store, run, "pause") == [], "asking does nothing"
+    assert wishes(desk.root, run, "pause") == [], "asking does nothing"
     asked = page.url
     form = page.evaluate("Object.fromEntries(new FormData(document.getElementById('press')))")
     said = press(page)
-    desk.wait_status("t", "paused")
-    (wish,) = wishes(desk.store, run, "pause")
+    desk.comes_to("t", "paused")
+    (wish,) = wishes(desk.root, run, "pause")
     assert wish.by
     assert wish.by in said
     page.reload()
@@ -87,7 +87,7 @@ def _pause_and_resume(page: Page, desk: Desk, run: str) -> None:
     page.goto(asked)  # pressed again with the same form: as a double click, or back and once more
     page.evaluate(f"document.querySelector('#press [name=nonce]').value = {form['nonce']!r}")
     press(page)
-    assert len(wishes(desk.store, run, "pause")) == 1
+    assert len(wishes(desk.root, run, "pause")) == 1
     beats = desk.head("t").beats
     page.follow("main .actions a.primary")  # what comes next, after a pause
     assert page.url.endswith(f"/runs/{run}/do/resume")

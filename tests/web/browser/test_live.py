@@ -73,7 +73,7 @@ def test_a_held_page_stands_still_until_it_is_let_go(browser: Browser, morning: 
 def test_an_agent_that_is_killed_and_resumed_is_followed(browser: Browser, desk: Desk) -> None:
     desk.start("t", "--goal", "write lines")
     run = desk.head("t").run
-    with served(desk.store, desk.isolated) as ui, browser.page() as page, browser.page() as overview:
+    with served(desk.root, desk.isolated) as ui, browser.page() as page, browser.page() as overview:
         page.goto(f"{ui.url}/runs/{run}")
         overview.goto(f"{ui.url}/")
         for each in (page, overview):

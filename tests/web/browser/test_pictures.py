@@ -119,7 +119,7 @@ def test_a_picture_of_a_diff_is_taken(browser: Browser, shop: Desk, tmp_path: Pa
         capture_output=True,
     )
     head = shop.head("240")
-    with served(shop.store, shop.isolated) as ui, browser.page() as page:
+    with served(shop.root, shop.isolated) as ui, browser.page() as page:
         page.emulate(width=1280, height=860, still=True, zone="Europe/Vienna")
         page.goto(f"{ui.url}/runs/{head.run}/saves/{head.last_save}?against=head")
         page.reload()
