@@ -16,6 +16,7 @@ from tests.agents.agent_alone import HELD, TRUTH, Launched, bash, slow
 from tests.agents.script import Script, Step
 from tests.agents.test_json_lines import JSON
 from tests.agents.world import World
+from tests.support import sweeps
 
 SAMPLES = Path(__file__).parent / "samples"
 UUID = "11111111-2222-4333-8444-555555555555"
@@ -62,7 +63,7 @@ def hostile(adapter: Adapter, *samples: str) -> Callable[[], None]:
     bent = st.tuples(st.sampled_from(seeds), JSON, st.randoms(use_true_random=False)).map(_bent)
     any_line = st.binary(max_size=300) | values | torn | bent
 
-    @settings(deadline=None, max_examples=150)
+    @settings(deadline=None, max_examples=sweeps.examples(150))
     @given(any_line, any_line)
     def check(one: bytes, other: bytes) -> None:
         for _ in adapter.parse(one):

@@ -13,6 +13,7 @@ from outlast.agents import Adapter, registry
 from outlast.agents.common import providers
 from outlast.agents.values import AgentCommand, Ask
 from tests.agents.checks import ask, launched, mark
+from tests.support import sweeps
 
 SECRET = "sk-very-secret-0123456789"
 LOCAL = "http://127.0.0.1:9/s/"
@@ -359,7 +360,7 @@ def test_two_keys_are_two_accounts_and_neither_can_be_read_from_its_name() -> No
     assert len(one) < 32
 
 
-@settings(deadline=None, max_examples=40)
+@settings(deadline=None, max_examples=sweeps.examples(40))
 @given(st.sampled_from(registry.NAMES), st.text(max_size=60), st.lists(st.text(max_size=12), max_size=4))
 def test_no_settings_make_it_fail(
     tmp_path_factory: pytest.TempPathFactory, name: str, text: str, words: list[str]

@@ -8,6 +8,7 @@ from hypothesis import given, settings, strategies as st
 from outlast.core import context
 from outlast.core.context import Parts, Result
 from outlast.core.values import Contract
+from tests.support import sweeps
 
 text = st.text(max_size=60) | st.builds(
     lambda char, count: char * count, st.sampled_from("x\nä🧪"), st.integers(0, 3000)
@@ -33,7 +34,7 @@ PARTS = st.builds(
 )
 
 
-@settings(max_examples=150)
+@settings(max_examples=sweeps.examples(150))
 @given(parts=PARTS, tokens_max=st.integers(0, 3000))
 def test_it_is_within_its_limit_and_the_same_twice_for_any_input(parts: Parts, tokens_max: int) -> None:
     made = context.render(parts, tokens_max)
@@ -41,7 +42,7 @@ def test_it_is_within_its_limit_and_the_same_twice_for_any_input(parts: Parts, t
     assert made == context.render(parts, tokens_max)
 
 
-@settings(max_examples=100)
+@settings(max_examples=sweeps.examples(100))
 @given(parts=PARTS)
 def test_with_room_enough_nothing_is_left_out(parts: Parts) -> None:
     made = context.render(parts, 10**7)

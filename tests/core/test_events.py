@@ -12,6 +12,7 @@ from outlast.core.recovery import effect_key
 from outlast.core.values import Contract, digest
 from outlast.errors import StoreTooNew
 from tests.core.samples import ALL, AT, CLASSES, histories
+from tests.support import sweeps
 
 GOLDEN = Path(__file__).with_name("golden") / "events.jsonl"
 
@@ -34,7 +35,7 @@ def test_every_event_survives_the_round_trip(event: ev.AnyEvent) -> None:
     assert type(ev.decode(ev.encode(event))) is type(event)
 
 
-@settings(max_examples=50)
+@settings(max_examples=sweeps.examples(50))
 @given(journal=histories(5))
 def test_any_event_survives_the_round_trip(journal: list[ev.AnyEvent]) -> None:
     for event in journal:

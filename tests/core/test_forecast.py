@@ -51,8 +51,11 @@ def covers(history: histories.History, unit: Unit) -> tuple[float, float]:
 
 @pytest.mark.sampled(1)
 @pytest.mark.parametrize("unit", UNITS)
-def test_p90_covers_85_to_95_percent_of_each_of_20_histories(unit: Unit) -> None:
-    shares = [covers(histories.make(seed), unit) for seed in range(HISTORIES)]
+def test_p90_covers_85_to_95_percent_of_each_of_20_histories(
+    unit: Unit, rng: random.Random, whole: bool
+) -> None:
+    chosen = range(HISTORIES) if whole else rng.sample(range(HISTORIES), 4)
+    shares = [covers(histories.make(seed), unit) for seed in chosen]
     assert all(0.85 <= each <= 0.95 for pair in shares for each in pair), shares
 
 

@@ -322,6 +322,7 @@ def is_in_proportion(unit: str) -> bool:
     )  # fmt: skip
 
 
+@pytest.mark.sampled(40)
 @pytest.mark.parametrize("unit", PIECES, ids=repr)
 def test_no_beginning_repeated_takes_longer_than_in_proportion(unit: str) -> None:
     for tail in ("", "a", "a1", "-", ".", "_x", "0" * 20):

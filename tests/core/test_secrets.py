@@ -124,6 +124,7 @@ HOSTILE = [
 ]  # fmt: skip
 
 
+@pytest.mark.sampled(12)
 @pytest.mark.parametrize("unit", HOSTILE)
 def test_no_text_takes_longer_than_in_proportion(unit: str) -> None:
     """Sixteen times the text: quadratic would be 256 times as long."""

@@ -13,6 +13,7 @@ from outlast.core.values import Allowance, Contract, MemoryRef, SessionMark, Usa
 from outlast.errors import MemoryFull
 from outlast.runs.engine.beat import check_memory
 from tests.core.samples import ALL, AT, histories, payload
+from tests.support import sweeps
 
 OPENED = ev.RunOpened(
     at=AT, run="r", task="t", project="p", contract=Contract("goal\nmore"), budget=Allowance(tokens=5)
@@ -189,7 +190,9 @@ def small_enough(state: RunState) -> int:
     return size
 
 
-@settings(max_examples=60, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])
+@settings(
+    max_examples=sweeps.examples(60), suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large]
+)
 @given(journal=histories())
 def test_the_head_is_bounded_whatever_the_history(journal: list[ev.AnyEvent]) -> None:
     small_enough(fold.fold(RunState(), journal))
@@ -275,7 +278,9 @@ def test_a_beat_that_staged_anything_is_not_plain(field: str) -> None:
     assert not fold.is_plain(ev.BeatDone(at=AT, beat=1, **{field: STAGED[field]}))
 
 
-@settings(max_examples=60, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])
+@settings(
+    max_examples=sweeps.examples(60), suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large]
+)
 @given(journal=histories(12), count=st.integers(1, 80), data=st.data())
 def test_folding_plain_beats_at_once_gives_the_same(
     journal: list[ev.AnyEvent], count: int, data: st.DataObject
@@ -300,7 +305,9 @@ def test_folding_plain_beats_at_once_gives_the_same(
 # -- snapshots ---------------------------------------------------------------------------------------------------
 
 
-@settings(max_examples=60, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])
+@settings(
+    max_examples=sweeps.examples(60), suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large]
+)
 @given(data=st.data())
 def test_folding_from_any_snapshot_gives_the_same(data: st.DataObject) -> None:
     journal = data.draw(histories(12))

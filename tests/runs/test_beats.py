@@ -14,7 +14,7 @@ from outlast.core import events as ev
 from outlast.core.state import RunState, fold
 from outlast.runs.beat import beat_engine
 from outlast.runs.run import run_engine
-from tests.support import inprocess
+from tests.support import inprocess, sweeps
 from tests.support.inprocess import at_point, attempt, head_of, journal_of, tags
 
 Start = Callable[..., Run]
@@ -398,7 +398,7 @@ JSON = st.recursive(
 )
 
 
-@settings(max_examples=40, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=sweeps.examples(40), suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(value=JSON)
 def test_a_decision_returns_the_same_at_first_and_on_replay(start: Start, value: Any) -> None:
     got: list[Any] = []

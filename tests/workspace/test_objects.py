@@ -6,6 +6,7 @@ from hypothesis import given, settings, strategies as st
 from outlast.errors import SaveDamaged
 from outlast.workspace.git import objects
 from outlast.workspace.git.objects import EXEC, FILE, GITLINK, LINK, SHA1, SHA256, TREE, Entry
+from tests.support import sweeps
 from tests.workspace.gitrepo import GitRepo
 
 AT = datetime(2026, 11, 15, 12, 0, tzinfo=UTC)
@@ -36,7 +37,7 @@ def test_an_object_is_called_as_git_calls_it(repo: GitRepo, data: bytes) -> None
 
 
 def test_any_tree_is_written_byte_for_byte_as_git_writes_it(repo: GitRepo) -> None:
-    @settings(max_examples=60)
+    @settings(max_examples=sweeps.examples(60))
     @given(TREES)
     def check(modes: dict[bytes, int]) -> None:
         names = sorted(modes)

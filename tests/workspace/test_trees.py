@@ -8,6 +8,7 @@ from outlast.workspace.git import trees
 from outlast.workspace.git.objects import EXEC, FILE, LINK, SHA1, TREE, Entry, oid_of
 from outlast.workspace.git.packs import PackWriter
 from outlast.workspace.git.trees import TreeEditor
+from tests.support import sweeps
 from tests.workspace.gitrepo import GitRepo
 
 Files = dict[bytes, Entry]
@@ -83,7 +84,7 @@ def test_any_edits_end_as_the_tree_that_git_lists(repo: GitRepo) -> None:
 
     cache: trees.Cache = {}
 
-    @settings(max_examples=25)
+    @settings(max_examples=sweeps.examples(25))
     @given(EDITS, EDITS)
     def check(first: list[tuple[bytes, Entry | None]], second: list[tuple[bytes, Entry | None]]) -> None:
         files: Files = {}
@@ -164,7 +165,7 @@ class Editing(RuleBasedStateMachine):
 
 def test_edits_looks_and_writes_in_any_order_agree_with_a_plain_mapping() -> None:
     run_state_machine_as_test(
-        Editing, settings=settings(max_examples=100, stateful_step_count=25, deadline=None)
+        Editing, settings=settings(max_examples=sweeps.examples(100), stateful_step_count=25, deadline=None)
     )
 
 

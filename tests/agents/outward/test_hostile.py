@@ -12,6 +12,7 @@ from hypothesis import given, settings, strategies as st
 
 from outlast.agents.outward import alone
 from outlast.agents.outward.classify import OUTWARD_MAX, classify, classify_argv
+from tests.support import sweeps
 
 MEGABYTE = 1 << 20
 LIMIT_S = 60.0  # a busy machine; the slowest takes about two seconds
@@ -36,7 +37,7 @@ JSON = st.recursive(
 
 
 @given(TEXTS)
-@settings(max_examples=600)
+@settings(max_examples=sweeps.examples(600))
 def test_no_text_raises(text: str) -> None:
     for one in classify("Bash", {"command": "git " + text}, "/"):
         assert one.signature
@@ -54,7 +55,7 @@ def test_no_bytes_raise(data: bytes) -> None:
     | TEXTS,
     JSON,
 )
-@settings(max_examples=300)
+@settings(max_examples=sweeps.examples(300))
 def test_no_tool_and_no_input_raise(tool: str, value: object) -> None:
     classify(tool, value, "/nowhere")
 
@@ -63,7 +64,7 @@ def test_no_tool_and_no_input_raise(tool: str, value: object) -> None:
     st.lists(TEXTS, max_size=8),
     st.sampled_from(["git", "gh", "curl", "http", "npm", "twine", "ssh", "aws", "wget", "tea"]),
 )
-@settings(max_examples=400)
+@settings(max_examples=sweeps.examples(400))
 def test_no_words_raise(words: list[str], program: str) -> None:
     classify_argv([program, *words], "/")
 
@@ -94,6 +95,7 @@ HOSTILE = {
 }
 
 
+@pytest.mark.sampled(7)
 @pytest.mark.parametrize("name", HOSTILE)
 def test_a_megabyte_of_anything_takes_seconds_and_gives_a_bounded_answer(name: str) -> None:
     began = time.monotonic()
