@@ -26,13 +26,16 @@ soon = lambda: signal.setitimer(signal.ITIMER_REAL, rng.uniform(0.0001, 0.003))
 with outlast.run("warm up: an interrupted import is not ours", store=store, project="p"):
     pass
 for trial in range(int(trials)):
+    armed = False  # once in an attempt: a second signal while the end of the first is recorded is another matter
     try:
         if mode == "opening":
             soon()
         with outlast.run("t", store=store, project="p") as run:
             for beat in run.beats():
                 beat.decide("d", lambda: 1) if mode == "context" else None
-                soon() if mode != "opening" and (mode != "write" or beat.number % 9 == 1) else None
+                if not armed and mode != "opening" and (mode != "write" or beat.number % 9 == 1):
+                    armed = True
+                    soon()
                 while True:
                     if mode == "write":
                         beat.decide("d", lambda: 1)
