@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.cli.conftest import Cli, work
+from tests.cli.command_line import Cli, work
 
 
 @pytest.fixture

@@ -10,7 +10,7 @@ from outlast.core.values import Allowance
 from outlast.runs.opening.project import project_of
 from outlast.store import open_store
 from outlast.store.protocol import Store, Where
-from tests.cli.conftest import Cli
+from tests.cli.command_line import Cli
 from tests.support.past_runs import put
 
 GOAL = "fix the parser"

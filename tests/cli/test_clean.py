@@ -11,7 +11,7 @@ import pytest
 
 import outlast
 from outlast.supervisor.worktree import make
-from tests.cli.conftest import Cli
+from tests.cli.command_line import Cli
 from tests.support.environment import TIMEOUT_S
 from tests.support.sweeps import Sweep
 from tests.workspace.gitrepo import make_repo

@@ -11,8 +11,9 @@ from typing import Any
 import pytest
 
 import outlast
-from tests.cli.conftest import Cli
-from tests.cli.test_saves import Tree, age_packs
+from tests.cli.command_line import Cli
+from tests.cli.saved_tree import Tree
+from tests.cli.test_watch_and_gc import age_packs
 from tests.support.environment import TIMEOUT_S
 from tests.support.sweeps import Sweep
 from tests.workspace.test_secrets_removal import age, check_whole, values

@@ -12,7 +12,7 @@ import apsw
 import outlast
 from outlast.cli.commands.completion import _subcommands
 from outlast.cli.main import parser
-from tests.cli.conftest import Cli, LiveAgent, work
+from tests.cli.command_line import Cli, LiveAgent, work
 from tests.support.environment import TIMEOUT_S, need_tool
 from tests.support.sweeps import Sweep
 

@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 import pytest
 
 from outlast.supervisor.output.log import Log
-from tests.cli.conftest import Cli, LiveAgent, work
+from tests.cli.command_line import Cli, LiveAgent, work
 from tests.support.environment import TIMEOUT_S
 
 AT = datetime(2026, 11, 2, 14, 2, 11, 300_000, tzinfo=UTC)

@@ -3,7 +3,7 @@ import sys
 import pytest
 
 import outlast
-from tests.cli.conftest import AGENT, Cli, LiveAgent, unknown_outcome, work
+from tests.cli.command_line import AGENT, Cli, LiveAgent, unknown_outcome, work
 
 
 def test_a_settled_effect_lets_the_run_go_on_with_the_given_result(cli: Cli) -> None:

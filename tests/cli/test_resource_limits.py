@@ -4,7 +4,7 @@ import sys
 
 import pytest
 
-from tests.cli.conftest import Cli
+from tests.cli.command_line import Cli
 from tests.conftest import Nobody
 
 FEW = """

@@ -12,13 +12,11 @@ from pathlib import Path
 import pytest
 
 import outlast
-from tests.cli.conftest import Answer
+from tests.cli.command_line import Answer
+from tests.cli.saved_tree import Tree, files, work
 from tests.cli.test_hints import paste
-from tests.cli.test_saves import Tree, _files, tree, work
 from tests.support.environment import TIMEOUT_S, need_tool
 from tests.support.sweeps import Sweep
-
-__all__ = ["tree"]
 
 POINTS_MAX = 60
 
@@ -36,9 +34,9 @@ def linked(tree: Tree) -> Tree:
 
 def picture(tree: Tree) -> tuple[object, ...]:
     """What must come back: files, branch, commit, index."""
-    files = {name: told for name, told in _files(tree.folder).items() if name != ".env"}
+    there = {name: told for name, told in files(tree.folder).items() if name != ".env"}
     words = (("symbolic-ref", "HEAD"), ("rev-parse", "HEAD"), ("ls-files", "-s"), ("status", "--porcelain"))
-    return files, *(tree.git(*each).replace("?? .env\n", "") for each in words)
+    return there, *(tree.git(*each).replace("?? .env\n", "") for each in words)
 
 
 GONE: dict[str, Callable[[Tree, Tree], object]] = {
@@ -53,7 +51,7 @@ GONE: dict[str, Callable[[Tree, Tree], object]] = {
 def around(tree: Tree) -> tuple[object, ...]:
     """What a command that only looks, or is refused, must leave as it is."""
     names = sorted(path.name for path in tree.folder.parent.iterdir())
-    return names, _files(tree.folder), tree.state(), tree.git("for-each-ref"), tree.git("worktree", "list")
+    return names, files(tree.folder), tree.state(), tree.git("for-each-ref"), tree.git("worktree", "list")
 
 
 @pytest.mark.sampled(2)
@@ -102,7 +100,7 @@ def test_a_save_of_a_worktree_that_is_gone_goes_there_and_nowhere_else(
     tree: Tree, linked: Tree, name: str, where: str
 ) -> None:
     found = tree.cli.ok("saves", "1411", "--json").json[0]
-    wanted, mine = picture(linked), (_files(tree.folder), tree.state())
+    wanted, mine = picture(linked), (files(tree.folder), tree.state())
     run = found["run"]
     shutil.rmtree(linked.folder)
     standing = tree.cli if where == "main" else replace(tree.cli, folder=tree.folder.parent / "elsewhere")
@@ -115,19 +113,19 @@ def test_a_save_of_a_worktree_that_is_gone_goes_there_and_nowhere_else(
     }[name]
     assert standing.ok("restore", *words, "--json").json["recreated"]
     assert picture(linked) == wanted
-    assert (_files(tree.folder), tree.state()) == mine
+    assert (files(tree.folder), tree.state()) == mine
 
 
 def test_a_folder_without_a_repository_comes_back(tree: Tree) -> None:
     plain = Tree(replace(tree.cli, folder=tree.folder.parent / "plain"))
     plain.folder.mkdir()
     run = work(plain, until=2)
-    wanted = _files(plain.folder)
+    wanted = files(plain.folder)
     shutil.rmtree(plain.folder)
     assert tree.cli.ok("restore", run, "-n", "--json").json["recreated"]
     assert not plain.folder.exists()
     tree.cli.ok("restore", run)
-    assert _files(plain.folder) == wanted
+    assert files(plain.folder) == wanted
 
 
 def test_a_worktree_whose_git_folder_lies_apart_comes_back(tree: Tree) -> None:
@@ -217,10 +215,10 @@ def test_a_file_in_its_place_is_left_alone(tree: Tree, linked: Tree) -> None:
 
 def test_with_saves_kept_elsewhere_by_now_the_repository_is_not_written_to(tree: Tree, linked: Tree) -> None:
     shutil.rmtree(linked.folder)
-    before = _files(tree.folder), tree.state()
+    before = files(tree.folder), tree.state()
     answer = tree.cli("restore", "1411", OUTLAST_SAVE_WHERE="shadow")
     assert "are not of the same repository" in answer.complaint
-    assert (_files(tree.folder), tree.state()) == before
+    assert (files(tree.folder), tree.state()) == before
     tree.cli.ok("restore", "1411")
     assert (linked.folder / "beat").read_text() == "3\n"
 
@@ -229,7 +227,7 @@ def test_with_saves_kept_elsewhere_by_now_the_repository_is_not_written_to(tree:
 
 
 def test_saves_can_still_be_read_and_nothing_can_be_saved(tree: Tree, linked: Tree) -> None:
-    listed, wanted = tree.cli.ok("saves", "1411", "--json").json, _files(linked.folder)
+    listed, wanted = tree.cli.ok("saves", "1411", "--json").json, files(linked.folder)
     shutil.rmtree(linked.folder)
     before = around(tree)
     assert tree.cli.ok("saves", "1411", "--json").json == listed
@@ -241,7 +239,7 @@ def test_saves_can_still_be_read_and_nothing_can_be_saved(tree: Tree, linked: Tr
     tree.cli.ok("bisect", "1411", "--", "test", "!", "-e", "beat")
     assert around(tree) == before
     tree.cli.ok("restore", "1411", "--to", "../new", "--with-secrets")
-    assert _files(tree.folder.parent / "new") == wanted
+    assert files(tree.folder.parent / "new") == wanted
     tree.cli.ok("fork", "1411", "--at", "2", "--to", "../forked", "--task", "again")
     assert (tree.folder.parent / "forked/beat").read_text() == "2\n"
     (command,) = re.findall("`(outlast restore .*?)`", answer.err)

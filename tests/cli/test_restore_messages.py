@@ -5,13 +5,11 @@ import signal
 import subprocess
 from dataclasses import replace
 
-from tests.cli.test_saves import Tree, tree, work
+from tests.cli.saved_tree import Tree, work
 from tests.cli.test_saves_messages import pasted
 from tests.support.environment import isolate
 from tests.support.sweeps import Sweep
 from tests.workspace.test_guards import is_anywhere
-
-__all__ = ["tree"]
 
 
 def test_where_a_secret_was_written_over_the_printed_undo_brings_it_back(tree: Tree) -> None:

@@ -11,12 +11,10 @@ from pathlib import Path
 import pytest
 
 import outlast
-from tests.cli.conftest import Answer, Cli
+from tests.cli.command_line import Answer, Cli
+from tests.cli.saved_tree import Tree, work
 from tests.cli.test_hints import paste
-from tests.cli.test_saves import Tree, tree, work
 from tests.support.environment import TIMEOUT_S
-
-__all__ = ["tree"]
 
 COMMANDS = re.compile(r"`((?:outlast|git) (?!fork).*?)`(?!\w)")
 

@@ -16,7 +16,7 @@ from outlast.core import events as ev
 from outlast.core.values import Contract, Payload
 from outlast.runs.opening.project import project_of
 from outlast.store import open_store
-from tests.cli.conftest import Cli, LiveAgent, work
+from tests.cli.command_line import Cli, LiveAgent, work
 from tests.store.test_other_processes import UNKNOWN, inject
 from tests.support.environment import TIMEOUT_S, need_tool
 

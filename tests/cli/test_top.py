@@ -20,7 +20,7 @@ from outlast.dashboard.documents import Meter, Overview, Row
 from outlast.inspect.show import Spent
 from outlast.store import open_store
 from outlast.store.protocol import Batch, Lease, Store, Where
-from tests.cli.conftest import Cli
+from tests.cli.command_line import Cli
 from tests.support import processes
 from tests.support.processes import wait_for
 from tests.support.screens import Screen

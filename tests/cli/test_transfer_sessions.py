@@ -19,8 +19,9 @@ from outlast.runs.opening.project import project_of
 from outlast.store import open_store
 from outlast.store.local import Local
 from outlast.supervisor.agent.session.transcript_copy import Mirror
-from tests.cli.conftest import Cli
+from tests.cli.command_line import Cli
 from tests.cli.test_bad_input import changed, entries, pack, resealed
+from tests.support import sweeps
 from tests.support.sweeps import Sweep
 
 RUN = "run000000001"
@@ -295,7 +296,7 @@ _lines = st.lists(
 )
 
 
-@settings(max_examples=100)
+@settings(max_examples=sweeps.examples(100))
 @given(_lines)
 def test_masking_keeps_lines_of_json_and_the_way_from_each_end_to_its_own(lines: list[bytes]) -> None:
     data = b"".join(lines)

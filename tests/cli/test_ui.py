@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.cli.conftest import Cli, work
+from tests.cli.command_line import Cli, work
 from tests.support.environment import TIMEOUT_S
 from tests.support.processes import wait_for
 

@@ -26,7 +26,7 @@ from tests.support.processes import wait_for
 BY = "alice via ui"
 
 
-class Board:
+class Dashboard:
     """A store, and acts on its newest run of a task."""
 
     def __init__(self, store: Store) -> None:
@@ -62,9 +62,9 @@ class Board:
 
 
 @pytest.fixture
-def board(state: Isolated) -> Iterator[Board]:
+def dashboard(state: Isolated) -> Iterator[Dashboard]:
     store = open_store(state.state_home / "outlast")
-    yield Board(store)
+    yield Dashboard(store)
     store.close()
 
 
@@ -98,31 +98,31 @@ def lives(start: Callable[..., Run], during: Callable[[], None], **terms: Any) -
 
 
 def test_what_a_living_run_was_given_is_not_lost_by_a_fork_of_it(
-    board: Board, start: Callable[..., Run]
+    dashboard: Dashboard, start: Callable[..., Run]
 ) -> None:
     def during() -> None:
-        assert board.do("budget", amounts="+10k").ok
-        assert board.do("fork", beat=1, task="f", amounts="tokens=1000").ok
-        assert board.do("budget", amounts="+5k").ok
+        assert dashboard.do("budget", amounts="+10k").ok
+        assert dashboard.do("fork", beat=1, task="f", amounts="tokens=1000").ok
+        assert dashboard.do("budget", amounts="+5k").ok
 
     lives(start, during, budget="100k")
-    budget = board.summary().state.budget
+    budget = dashboard.summary().state.budget
     assert budget is not None
     assert budget.tokens == 114_000
-    assert board.left("f") == 1_000
+    assert dashboard.left("f") == 1_000
 
 
 @pytest.mark.parametrize("way", [lives, None])
 def test_forks_at_once_share_what_there_is(
-    board: Board, start: Callable[..., Run], way: Callable[..., None] | None
+    dashboard: Dashboard, start: Callable[..., Run], way: Callable[..., None] | None
 ) -> None:
     barrier, made = threading.Barrier(3), []
 
     def at_once() -> None:
         together = [
-            lambda: board.do("fork", beat=1, task="a", amounts="tokens=60k").ok,
-            lambda: board.fork(60_000, "b"),
-            lambda: board.fork(60_000, "c"),
+            lambda: dashboard.do("fork", beat=1, task="a", amounts="tokens=60k").ok,
+            lambda: dashboard.fork(60_000, "b"),
+            lambda: dashboard.fork(60_000, "c"),
         ]
         meet = inprocess_hook("fork.before", barrier)
         with armed(meet), ThreadPoolExecutor(3) as pool:
@@ -134,7 +134,7 @@ def test_forks_at_once_share_what_there_is(
     else:
         way(start, at_once, budget="100k")
     assert sum(made) == 1, made
-    budget = board.summary().state.budget
+    budget = dashboard.summary().state.budget
     assert budget is not None
     assert budget.tokens == 40_000
 
@@ -149,79 +149,93 @@ def inprocess_hook(point: str, barrier: threading.Barrier) -> Callable[[str], No
     return hook
 
 
-def test_what_was_added_while_a_fork_was_worked_out_stays(board: Board, start: Callable[..., Run]) -> None:
+def test_what_was_added_while_a_fork_was_worked_out_stays(
+    dashboard: Dashboard, start: Callable[..., Run]
+) -> None:
     rests(start, budget="100k")
-    run = board.summary().run
+    run = dashboard.summary().run
     more = at_point(
-        "fork.before", act=lambda _: requests.add_budget(board.store, run, Allowance(tokens=10_000)) and None
+        "fork.before",
+        act=lambda _: requests.add_budget(dashboard.store, run, Allowance(tokens=10_000)) and None,
     )
     with armed(more):
-        assert board.do("fork", beat=1, task="f", amounts="tokens=1000").ok
-    assert (board.tokens(), board.left("f")) == (109_000, 1_000)
+        assert dashboard.do("fork", beat=1, task="f", amounts="tokens=1000").ok
+    assert (dashboard.tokens(), dashboard.left("f")) == (109_000, 1_000)
 
 
-def test_the_same_fork_asked_for_twice_at_once_is_made_once(board: Board, start: Callable[..., Run]) -> None:
+def test_the_same_fork_asked_for_twice_at_once_is_made_once(
+    dashboard: Dashboard, start: Callable[..., Run]
+) -> None:
     rests(start, budget="100k")
     plans = [
-        forks.prepare(board.store, board.summary(), at=1, budget=Allowance(tokens=30_000)) for _ in range(2)
+        forks.prepare(dashboard.store, dashboard.summary(), at=1, budget=Allowance(tokens=30_000))
+        for _ in range(2)
     ]
-    runs = [forks.make(board.store, plan, by=BY) for plan in plans]
+    runs = [forks.make(dashboard.store, plan, by=BY) for plan in plans]
     assert runs[0] == runs[1]
     assert [forks.is_new(plan, run) for plan, run in zip(plans, runs, strict=True)] == [True, False]
-    assert board.tokens() == 70_000
-    other = forks.prepare(board.store, board.summary(), at=1, task="o", budget=Allowance(tokens=20_000))
+    assert dashboard.tokens() == 70_000
+    other = forks.prepare(
+        dashboard.store, dashboard.summary(), at=1, task="o", budget=Allowance(tokens=20_000)
+    )
     forks.make(
-        board.store,
-        forks.prepare(board.store, board.summary(), at=1, task="o", budget=Allowance(tokens=10_000)),
+        dashboard.store,
+        forks.prepare(dashboard.store, dashboard.summary(), at=1, task="o", budget=Allowance(tokens=10_000)),
     )
     with pytest.raises(perform.UsageError, match="has a run already"):
-        forks.make(board.store, other)
-    assert board.tokens() == 60_000
+        forks.make(dashboard.store, other)
+    assert dashboard.tokens() == 60_000
 
 
 def test_budget_is_neither_made_nor_lost_whoever_does_what(
-    board: Board, start: Callable[..., Run], rng: Random
+    dashboard: Dashboard, start: Callable[..., Run], rng: Random
 ) -> None:
     rests(start, budget="100k")
     courses = [[rng.choice((0, rng.randint(1, 40_000))) for _ in range(5)] for _ in range(4)]
-    run, added = board.summary().run, 0
+    run, added = dashboard.summary().run, 0
 
     def course(nth: int) -> int:
         given = 0
         for step, tokens in enumerate(courses[nth]):
             if tokens:
-                board.fork(tokens, f"f-{nth}-{step}")
+                dashboard.fork(tokens, f"f-{nth}-{step}")
             else:
-                requests.add_budget(board.store, run, Allowance(tokens=7_000))
+                requests.add_budget(dashboard.store, run, Allowance(tokens=7_000))
                 given += 7_000
         return given
 
     with ThreadPoolExecutor(4) as pool:
         added = sum(pool.map(course, range(4)))
-    made = [each.task for each in board.store.list(Where()) if each.task.startswith("f-")]
-    assert board.tokens() + sum(map(board.left, made)) == 100_000 + added, (courses, made)
-    assert board.left("t") >= 0
+    made = [each.task for each in dashboard.store.list(Where()) if each.task.startswith("f-")]
+    assert dashboard.tokens() + sum(map(dashboard.left, made)) == 100_000 + added, (courses, made)
+    assert dashboard.left("t") >= 0
 
 
-def test_what_a_living_run_needs_for_its_beat_is_not_moved(board: Board, start: Callable[..., Run]) -> None:
+def test_what_a_living_run_needs_for_its_beat_is_not_moved(
+    dashboard: Dashboard, start: Callable[..., Run]
+) -> None:
     said: list[Done] = []
     lives(
-        start, lambda: said.append(board.do("fork", beat=1, task="f", amounts="beats=9")), budget="beats=10"
+        start,
+        lambda: said.append(dashboard.do("fork", beat=1, task="f", amounts="beats=9")),
+        budget="beats=10",
     )
     assert not said[0].ok
     assert "has beats=8 left; beats=9 cannot be moved" in said[0].says
 
 
-def test_the_same_amount_from_two_people_is_added_twice(board: Board, start: Callable[..., Run]) -> None:
+def test_the_same_amount_from_two_people_is_added_twice(
+    dashboard: Dashboard, start: Callable[..., Run]
+) -> None:
     says: list[Done] = []
 
     def during() -> None:
-        says.append(board.do("budget", amounts="+10k", limit_was="100,000 tokens"))
-        says.append(board.do("budget", amounts="+10k", limit_was="110,000 tokens"))
+        says.append(dashboard.do("budget", amounts="+10k", limit_was="100,000 tokens"))
+        says.append(dashboard.do("budget", amounts="+10k", limit_was="110,000 tokens"))
 
     lives(start, during, budget="100k")
     assert [(done.ok, done.changed) for done in says] == [(True, True)] * 2
-    assert board.tokens() == 120_000
+    assert dashboard.tokens() == 120_000
 
 
 # -- resume and whoever else changes the budget ------------------------------------------------------------------------
@@ -231,45 +245,49 @@ def test_the_same_amount_from_two_people_is_added_twice(board: Board, start: Cal
     ("given", "after"), [("+10k", 115_000), ("+10k until=+8h", 115_000), ("130k", 130_000)]
 )
 def test_what_was_added_while_a_resume_had_the_run_stays(
-    board: Board, start: Callable[..., Run], given: str, after: int
+    dashboard: Dashboard, start: Callable[..., Run], given: str, after: int
 ) -> None:
     rests(start, budget="100k")
-    run = board.summary().run
+    run = dashboard.summary().run
     more = at_point(
-        "store.claimed", act=lambda _: requests.add_budget(board.store, run, Allowance(tokens=5_000)) and None
+        "store.claimed",
+        act=lambda _: requests.add_budget(dashboard.store, run, Allowance(tokens=5_000)) and None,
     )
     with armed(more):
-        assert board.do("resume", amounts=given).ok
-    assert board.tokens() == after
+        assert dashboard.do("resume", amounts=given).ok
+    assert dashboard.tokens() == after
 
 
-def test_a_resume_that_cannot_start_takes_no_money(board: Board, night: Night) -> None:
+def test_a_resume_that_cannot_start_takes_no_money(dashboard: Dashboard, night: Night) -> None:
     agent = (sys.executable, "-P", str(night.folder / "agent.py"), str(night.folder))
     night.start("--task", "t", "--budget", "100k", "--", *agent)
     night.ready(1)
-    board.do("pause")
-    wait_for(lambda: board.status() == "paused" or None, what="a pause")
+    dashboard.do("pause")
+    wait_for(lambda: dashboard.status() == "paused" or None, what="a pause")
     night.work.rename(night.folder / "elsewhere")
     for _ in range(2):
-        done = board.do("resume", amounts="+10k")
+        done = dashboard.do("resume", amounts="+10k")
         assert (done.ok, done.changed) == (False, False)
         assert f"the workspace {night.work} is gone, and its repository" in done.says
     asked = [
-        item.event.what for item in board.store.read(board.summary().run, after=0, tags=("requested",)).events
+        item.event.what
+        for item in dashboard.store.read(dashboard.summary().run, after=0, tags=("requested",)).events
     ]
-    assert (board.tokens(), asked) == (100_000, ["pause"])
+    assert (dashboard.tokens(), asked) == (100_000, ["pause"])
 
 
-def test_a_resume_that_comes_to_nothing_says_that_the_money_is_there(board: Board, night: Night) -> None:
+def test_a_resume_that_comes_to_nothing_says_that_the_money_is_there(
+    dashboard: Dashboard, night: Night
+) -> None:
     program = night.folder / "program"
     program.write_text(f"#!/bin/sh\nexec {sys.executable} -P {night.folder}/agent.py {night.folder}\n")
     program.chmod(0o755)
     night.start("--task", "t", "--budget", "100k", "--", str(program))
     night.ready(1)
-    board.do("pause")
-    wait_for(lambda: board.status() == "paused" or None, what="a pause")
+    dashboard.do("pause")
+    wait_for(lambda: dashboard.status() == "paused" or None, what="a pause")
     program.unlink()
-    done = board.do("resume", amounts="+10k")
+    done = dashboard.do("resume", amounts="+10k")
     assert (done.ok, done.changed) == (False, True)
     assert "not found" in done.says
     assert done.says.endswith("Its budget is 110,000 tokens all the same, from now on.")
@@ -278,24 +296,24 @@ def test_a_resume_that_comes_to_nothing_says_that_the_money_is_there(board: Boar
 # -- resume and a stop that waits --------------------------------------------------------------------------------------
 
 
-def test_a_resume_waits_for_a_pause_and_goes_on(board: Board, night: Night) -> None:
+def test_a_resume_waits_for_a_pause_and_goes_on(dashboard: Dashboard, night: Night) -> None:
     night.start_agent()
     night.ready(1)
-    assert board.do("pause").ok
-    done = board.do("resume")
+    assert dashboard.do("pause").ok
+    done = dashboard.do("resume")
     assert (done.ok, done.changed) == (True, True), done
     night.ready(2)
-    assert board.status() == "running"
+    assert dashboard.status() == "running"
 
 
 def test_a_resume_is_refused_while_a_pause_waits_that_does_not_come(
-    board: Board, start: Callable[..., Run], monkeypatch: pytest.MonkeyPatch
+    dashboard: Dashboard, start: Callable[..., Run], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(perform, "LEAVES_WITHIN_S", 0.1)
 
     def during() -> None:
-        assert board.do("pause").ok
-        done = board.do("resume")
+        assert dashboard.do("pause").ok
+        done = dashboard.do("resume")
         assert (done.ok, done.changed) == (False, False)
         assert f"was asked to pause by {BY}, and has not come to that yet" in done.says
 
@@ -304,14 +322,14 @@ def test_a_resume_is_refused_while_a_pause_waits_that_does_not_come(
 
 
 def test_who_is_dying_is_not_taken_for_one_who_goes_on(
-    board: Board, start: Callable[..., Run], monkeypatch: pytest.MonkeyPatch
+    dashboard: Dashboard, start: Callable[..., Run], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(perform, "SURE_AFTER_S", TIMEOUT_S)
     with ThreadPoolExecutor(1) as pool:
 
         def killed(run: Run) -> None:
             for beat in run.beats():
-                future = pool.submit(board.do, "resume")
+                future = pool.submit(dashboard.do, "resume")
                 with pytest.raises(TimeoutError):
                     future.result(0.2)
                 answers.append(future)
@@ -324,7 +342,9 @@ def test_who_is_dying_is_not_taken_for_one_who_goes_on(
     assert "may be started again" in done.says
 
 
-def test_going_on_with_more_counts_from_what_it_has_then(board: Board, start: Callable[..., Run]) -> None:
+def test_going_on_with_more_counts_from_what_it_has_then(
+    dashboard: Dashboard, start: Callable[..., Run]
+) -> None:
     rests(start, budget=["100k", "beats=9"])
-    resume.allow_again(board.store, board.summary(), ["+10k", "beats=20"])
-    assert board.summary().state.budget == Allowance(tokens=110_000, beats=20)
+    resume.allow_again(dashboard.store, dashboard.summary(), ["+10k", "beats=20"])
+    assert dashboard.summary().state.budget == Allowance(tokens=110_000, beats=20)

@@ -20,15 +20,9 @@ from outlast.dashboard.documents import Wish
 from outlast.errors import BudgetReached
 from outlast.store import open_store
 from outlast.store.protocol import Store
-from tests.dashboard.test_actions import (
-    BY,
-    Board,
-    board as board,
-    in_doubt,
-    interrupted,
-    work as work,
-    worked,
-)
+from tests.dashboard.dashboard import BY, Dashboard, interrupted
+from tests.dashboard.test_actions import in_doubt
+from tests.dashboard.test_actions_files import work as work, worked
 from tests.supervisor.supervised_command import Night
 from tests.support.environment import Isolated
 from tests.support.journals import Scribe
@@ -40,94 +34,99 @@ COMMAND = re.compile(r"`(outlast [^`]*)`")
 # -- the next step -----------------------------------------------------------------------------------------------------
 
 
-def test_a_pause_leads_to_resume_and_a_cancel_to_nothing(board: Board, start: Callable[..., Run]) -> None:
+def test_a_pause_leads_to_resume_and_a_cancel_to_nothing(
+    dashboard: Dashboard, start: Callable[..., Run]
+) -> None:
     interrupted(start)
-    run = board.summary().run
+    run = dashboard.summary().run
     for _ in range(2):  # also where it is paused already
-        done = board.do("pause")
+        done = dashboard.do("pause")
         assert (done.next, done.next_run) == ("resume", run)
-    done = board.do("resume")
+    done = dashboard.do("resume")
     assert (done.next, done.next_run) == (None, ""), "somebody's own program is not started from here"
-    done = board.do("cancel")
+    done = dashboard.do("cancel")
     assert (done.next, done.next_run, done.hint) == (None, "", "")
 
 
-def test_more_budget_leads_to_resume(board: Board, night: Night, start: Callable[..., Run]) -> None:
+def test_more_budget_leads_to_resume(dashboard: Dashboard, night: Night, start: Callable[..., Run]) -> None:
     night.start("--task", "t", "--restarts", "1", "--budget", "beats=5", "--", "sh", "-c", "exit 1").wait()
-    done = board.do("budget", amounts="beats=+3")
-    assert (done.ok, done.next, done.next_run) == (True, "resume", board.summary().run)
-    assert done.hint == f"`outlast resume {board.summary().run}` lets it go on"
+    done = dashboard.do("budget", amounts="beats=+3")
+    assert (done.ok, done.next, done.next_run) == (True, "resume", dashboard.summary().run)
+    assert done.hint == f"`outlast resume {dashboard.summary().run}` lets it go on"
     interrupted(start, task="own", budget=["beats=5"])
-    own = board.do("budget", of="own", amounts="beats=+3")
+    own = dashboard.do("budget", of="own", amounts="beats=+3")
     assert (own.ok, own.next, own.hint) == (True, None, "start its program, and it goes on")
 
 
-def test_the_last_word_on_a_doubt_leads_to_resume(board: Board, start: Callable[..., Run]) -> None:
+def test_the_last_word_on_a_doubt_leads_to_resume(dashboard: Dashboard, start: Callable[..., Run]) -> None:
     in_doubt(start)
-    board.do("pause")
-    run = board.summary().run
+    dashboard.do("pause")
+    run = dashboard.summary().run
     for changed in (True, False):
-        done = board.do("settle", effect="1.1", finding="happened")
+        done = dashboard.do("settle", effect="1.1", finding="happened")
         assert (done.changed, done.next, done.next_run) == (changed, "resume", run)
         assert done.hint == f"`outlast resume {run}` lets it go on"
 
 
-def test_with_two_in_doubt_the_other_one_comes_next(board: Board) -> None:
+def test_with_two_in_doubt_the_other_one_comes_next(dashboard: Dashboard) -> None:
     told = Scribe(Random(1), datetime.now(UTC), "t", "p", "pay")
     told.start().call("pay", "ask", args=480).doubt("no answer").call("pay", "ask", args=12).doubt(
         "no answer"
     )
-    board.store.create(*told.stop("crash", "killed").journal)
-    first = board.foresee("settle", effect="1.2", finding="did_not")
+    dashboard.store.create(*told.stop("crash", "killed").journal)
+    first = dashboard.foresee("settle", effect="1.2", finding="did_not")
     assert first.says[0] == "Effect 1.2 is: pay args=12", "two payments differ by what they were called with"
-    assert board.foresee("settle", effect="1.1").says[0] == "Effect 1.1 is: pay args=480"
-    done = board.do("settle", effect="1.1", finding="give_up")
+    assert dashboard.foresee("settle", effect="1.1").says[0] == "Effect 1.1 is: pay args=480"
+    done = dashboard.do("settle", effect="1.1", finding="give_up")
     assert (done.next, done.next_run, "1 more in doubt" in done.says) == ("settle", told.run, True)
-    done = board.do("settle", effect="1.2", finding="give_up")
+    done = dashboard.do("settle", effect="1.2", finding="give_up")
     assert (done.next, done.hint) == (None, "start its program, and it goes on")
 
 
 def test_a_fork_leads_to_the_new_run_and_a_restore_to_its_folder(
-    board: Board, start: Callable[..., Run], work: Path, tmp_path: Path
+    dashboard: Dashboard, start: Callable[..., Run], work: Path, tmp_path: Path
 ) -> None:
     worked(start, work)
-    fork = board.do("fork", beat=1, folder=str(tmp_path / "forked"))
-    assert (fork.link, fork.next) == (board.summary("t-fork-1").run, None), fork
+    fork = dashboard.do("fork", beat=1, folder=str(tmp_path / "forked"))
+    assert (fork.link, fork.next) == (dashboard.summary("t-fork-1").run, None), fork
     assert fork.folder == str(tmp_path / "forked")
-    back = board.do("restore", save=board.summary().state.last_save, folder=str(tmp_path / "back"))
-    assert (back.ok, back.link, back.folder) == (True, board.summary().run, str(tmp_path / "back")), back
+    back = dashboard.do("restore", save=dashboard.summary().state.last_save, folder=str(tmp_path / "back"))
+    assert (back.ok, back.link, back.folder) == (True, dashboard.summary().run, str(tmp_path / "back")), back
 
 
 # -- what cannot be added to, or moved -----------------------------------------------------------------------------------
 
 
 def test_of_a_run_that_has_nothing_left_no_fork_is_made_and_more_is_asked_for(
-    board: Board, start: Callable[..., Run], tmp_path: Path
+    dashboard: Dashboard, start: Callable[..., Run], tmp_path: Path
 ) -> None:
     with pytest.raises(BudgetReached), start(budget=["beats=2"]) as run:
         for beat in run.beats():
             beat.done()
-    source = board.summary().run
-    says, hint = board.refused("fork", beat=1)
+    source = dashboard.summary().run
+    says, hint = dashboard.refused("fork", beat=1)
     assert says == f"run {source} has no beats left, and a fork's are moved from it"
     [added] = COMMAND.findall(hint)
     words = [sys.executable, "-P", "-m", "outlast", *shlex.split(added)[1:]]
     assert subprocess.run(words, cwd=tmp_path, capture_output=True, check=False).returncode == 0, hint
-    said = board.foresee("fork", beat=1, amounts="beats=1")
+    said = dashboard.foresee("fork", beat=1, amounts="beats=1")
     assert not said.refused, said
-    assert "--budget" not in board.refused("fork", beat=1, amounts="tokens=1k")[1].partition(" (a command")[0]
+    assert (
+        "--budget"
+        not in dashboard.refused("fork", beat=1, amounts="tokens=1k")[1].partition(" (a command")[0]
+    )
 
 
-def test_to_no_limit_nothing_is_added(board: Board, start: Callable[..., Run]) -> None:
+def test_to_no_limit_nothing_is_added(dashboard: Dashboard, start: Callable[..., Run]) -> None:
     interrupted(start)
-    run = board.summary().run
-    says, hint = board.refused("budget", amounts="+200k")
+    run = dashboard.summary().run
+    says, hint = dashboard.refused("budget", amounts="+200k")
     assert says == f"run {run} has no limit that could be raised: it may go on as it is"
     assert hint == f"`outlast resume {run} --budget 400k` sets one"
-    assert board.foresee("budget").refused == says
-    assert board.foresee("budget").takes == (), "there is nothing that could be put right"
+    assert dashboard.foresee("budget").refused == says
+    assert dashboard.foresee("budget").takes == (), "there is nothing that could be put right"
     interrupted(start, task="beats", budget=["beats=5"])
-    says, hint = board.refused("budget", of="beats", amounts="+200k")
+    says, hint = dashboard.refused("budget", of="beats", amounts="+200k")
     assert says.endswith("has no limit of tokens that could be raised")
     assert hint.startswith("it has limits of beats; `outlast resume")
 
@@ -136,25 +135,25 @@ def test_to_no_limit_nothing_is_added(board: Board, start: Callable[..., Run]) -
 
 
 def test_a_pause_says_what_is_true_of_who_works(
-    board: Board, start: Callable[..., Run], night: Night
+    dashboard: Dashboard, start: Callable[..., Run], night: Night
 ) -> None:
     with start(task="own") as run:
         for beat in run.beats():
             assert (
-                board.foresee("pause", of="own")
+                dashboard.foresee("pause", of="own")
                 .says[0]
                 .startswith("The program is asked to stop at its next beat")
             )
-            assert "takes it in at its next beat or act" in board.do("cancel", of="own").says
+            assert "takes it in at its next beat or act" in dashboard.do("cancel", of="own").says
             beat.finish()
             break
     night.start("--task", "t", "--", "sh", "-c", "touch ../ready-1; sleep 3000")
     wait_for(lambda: (night.folder / "ready-1").exists() or None, what="the command")
-    said = board.foresee("pause")
+    said = dashboard.foresee("pause")
     assert said.says[0].startswith("Its command is stopped at once, in the middle of what it does")
     assert "started again from its beginning" in said.says[1]
-    assert "saves its files and stops the command" in board.do("pause").says
-    board.comes_to("paused")
+    assert "saves its files and stops the command" in dashboard.do("pause").says
+    dashboard.comes_to("paused")
 
 
 # -- commands that can be pasted ---------------------------------------------------------------------------------------
@@ -169,7 +168,7 @@ def elsewhere(tmp_path: Path, state: Isolated) -> Store:
 
 
 def test_commands_in_sentences_lead_to_the_store(elsewhere: Store, tmp_path: Path) -> None:
-    run = Board(elsewhere).summary().run
+    run = Dashboard(elsewhere).summary().run
     for text in (
         perform.do(elsewhere, Wish(act="pause", run=run), BY).hint,
         perform.do(elsewhere, Wish(act="settle", run=run), BY).hint,

@@ -28,7 +28,8 @@ from outlast.store import durable, locks, open_store
 from outlast.store.protocol import Store, Where
 from outlast.store.sqlite import leases, schema
 from tests.store import make_fixture
-from tests.store.conformance import StoreConformance, appended, batch, opened, stage, stages
+from tests.store.conformance import StoreConformance
+from tests.store.journal_batches import appended, batch, opened, stage, stages
 from tests.support import processes, strace
 from tests.support.environment import need_root, need_tool, skip_or_fail
 
@@ -106,7 +107,7 @@ def test_every_connection_of_the_store_is_wal_and_full(store: Store) -> None:
 ONE_BY_ONE = """
 import sys
 from outlast.store import open_store
-from tests.store.conformance import appended
+from tests.store.journal_batches import appended
 store = open_store(sys.argv[1])
 appended(store, "t", int(sys.argv[2]))
 """
@@ -283,7 +284,7 @@ def test_a_store_opened_twice_in_one_process_keeps_its_locks_against_other_progr
     subprocess.run([sys.executable, "-c", other, path / "outlast.db"], check=True)
     store.append(batch(lease, run, 2, stage("after")))
     seen = (
-        "import sys; from outlast.store import open_store; from tests.store.conformance import stages\n"
+        "import sys; from outlast.store import open_store; from tests.store.journal_batches import stages\n"
         "print(stages(open_store(sys.argv[1]), sys.argv[2]))"
     )
     found = subprocess.run(
@@ -324,7 +325,7 @@ if sys.argv[4] == "acting":
         sys.stdin.readline()
 else:
     sys.stdin.readline()
-from tests.store.conformance import batch, stage
+from tests.store.journal_batches import batch, stage
 try:
     store.append(batch(lease, sys.argv[2], 1, stage("zombie")))
 except Exception as error:

@@ -18,3 +18,10 @@ def repo(request: pytest.FixtureRequest, tmp_path: Path) -> GitRepo:
 def place(tmp_path: Path) -> Iterator[Place]:
     with placed(tmp_path) as made:
         yield made
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> Path:
+    folder = tmp_path / "workspace"
+    folder.mkdir()
+    return folder

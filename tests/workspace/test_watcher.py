@@ -1,3 +1,5 @@
+"""What a watcher hints at: every change before a take, whatever the tree does; and its own life."""
+
 import contextlib
 import ctypes
 import itertools
@@ -9,50 +11,25 @@ import stat
 import subprocess
 import tempfile
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 from hypothesis import given, settings, strategies as st
 
-from outlast.workspace.watch import inotify, watcher as watch_watcher
+from outlast.workspace.watch import watcher as watch_watcher
 from outlast.workspace.watch.watcher import Hints, Watcher
 from tests.conftest import Nobody
-from tests.support.environment import TIMEOUT_S, need_root, need_tool, skip_or_fail
+from tests.support import sweeps
+from tests.support.environment import TIMEOUT_S
 from tests.support.processes import python_command, wait_for
+from tests.workspace.watch_folder import assert_every_folder_is_watched, nothing, watching_of
 
 Snapshot = dict[bytes, tuple[object, ...]]
 
 
-def nothing(folders: list[bytes]) -> set[bytes]:
-    return set()
-
-
 def named(*names: bytes) -> watch_watcher.Skip:
     return lambda folders: {folder for folder in folders if os.path.basename(folder) in names}
-
-
-@contextlib.contextmanager
-def watching_of(
-    root: Path, skip: watch_watcher.Skip = nothing, git_dirs: tuple[Path, ...] = (), limit: int | None = None
-) -> Iterator[Watcher]:
-    """A watcher that works and whose first scan is done; closed at the end, with all it counted."""
-    before = inotify.account().used
-    watcher = Watcher(root, skip=skip, git_dirs=git_dirs, limit=limit)
-    try:
-        assert watcher.failed == ""
-        assert watcher.take().scan
-        yield watcher
-    finally:
-        watcher.close()
-    assert inotify.account().used == before
-
-
-@pytest.fixture
-def root(tmp_path: Path) -> Path:
-    folder = tmp_path / "workspace"
-    folder.mkdir()
-    return folder
 
 
 def snapshot(root: Path) -> Snapshot:
@@ -88,20 +65,12 @@ def uncovered(changed: set[bytes], hinted: frozenset[bytes]) -> set[bytes]:
     return {path for path in changed if not is_covered(path)}
 
 
-def assert_every_folder_is_watched(root: Path, watcher: Watcher) -> None:
-    watcher.take()
-    probes = [Path(here) / "probe" for here, _, _ in os.walk(root)]
-    for probe in probes:
-        probe.write_bytes(b"")
-    hints = watcher.take()
-    assert not hints.scan, hints.why
-    assert {os.fsencode(probe.relative_to(root)) for probe in probes} - hints.paths == set()
-    assert watcher.watches == len(probes), "and nothing else is"
+# -- random trees -----------------------------------------------------------------------------------------------------
 
-
-# --- random trees -------------------------------------------------------------------------------------------
 
 NAMES = "abc"
+
+
 PLACES = [Path(*parts) for depth in (1, 2, 3) for parts in itertools.product(NAMES, repeat=depth)]
 
 
@@ -195,7 +164,7 @@ operation = st.tuples(
 )
 
 
-@settings(max_examples=150)
+@settings(max_examples=sweeps.examples(150))
 @given(st.lists(st.lists(operation, max_size=8), max_size=8))
 def test_whatever_changed_before_a_take_is_covered_by_its_hints(
     rounds: list[list[tuple[str, Path, Path]]],
@@ -321,7 +290,7 @@ def test_a_folder_that_takes_the_place_of_the_one_above_it_is_watched(root: Path
         assert_every_folder_is_watched(root, watcher)
 
 
-# --- what is hinted -----------------------------------------------------------------------------------------
+# -- what is hinted ---------------------------------------------------------------------------------------------------
 
 
 def test_the_first_take_says_scan_and_a_quiet_one_says_nothing(root: Path) -> None:
@@ -451,387 +420,7 @@ def test_a_folder_that_may_not_be_read_is_hinted_at_every_take(as_nobody: Nobody
     assert (done.returncode, done.stderr) == (0, "")
 
 
-# --- repositories -------------------------------------------------------------------------------------------
-
-
-def git(folder: Path, *words: str) -> None:
-    subprocess.run(["git", *words], cwd=folder, check=True, capture_output=True, timeout=TIMEOUT_S)
-
-
-def repository(folder: Path) -> Path:
-    folder.mkdir(parents=True, exist_ok=True)
-    git(folder, "init", "-q")
-    (folder / "file").write_text("content")
-    git(folder, "add", "-A")
-    git(folder, "commit", "-qm", "first")
-    return folder
-
-
-def test_changes_of_the_repository_are_flagged_and_are_no_paths(root: Path) -> None:
-    repository(root)
-    with watching_of(root, git_dirs=(root / ".git",)) as watcher:
-        for words in (
-            ["commit", "-q", "--allow-empty", "-m", "second"],
-            ["branch", "deep/er/branch"],
-            ["update-ref", "refs/heads/deep/er/branch", "HEAD~1"],
-            ["tag", "v1"],
-            ["checkout", "-q", "--detach"],
-            ["branch", "-D", "deep/er/branch"],
-            ["stash", "list"],
-        ):
-            git(root, *words)
-            hints = watcher.take()
-            assert hints == Hints(repository=words[0] != "stash"), words
-        (root / "new").write_text("")
-        git(root, "add", "new")
-        assert watcher.take() == Hints(frozenset({b"new"}), repository=True)
-
-
-def test_our_own_refs_are_no_change_of_the_repository(root: Path) -> None:
-    repository(root)
-    with watching_of(root, git_dirs=(root / ".git",)) as watcher:
-        for beat in ("one", "two"):
-            folder = root / ".git/refs/outlast/run" / beat
-            folder.mkdir(parents=True)
-            (folder / "beat").write_text("0" * 40)
-            assert watcher.take() == Hints()
-
-
-def test_the_private_ignore_rules_of_the_repository_are_rules(root: Path) -> None:
-    repository(root)
-    with watching_of(root, git_dirs=(root / ".git",)) as watcher:
-        (root / ".git/info/exclude").write_text("*.o\n")
-        assert watcher.take() == Hints(repository=True, scan=True, why="the ignore rules changed")
-
-
-def test_a_linked_worktree_is_told_of_its_own_git_dir_and_the_common_one(root: Path, tmp_path: Path) -> None:
-    repository(tmp_path / "main")
-    git(tmp_path / "main", "worktree", "add", "-q", str(root / "tree"))
-    common = tmp_path / "main/.git"
-    with watching_of(root / "tree", git_dirs=(common / "worktrees/tree", common)) as watcher:
-        (root / "tree/file").write_text("changed")
-        git(root / "tree", "add", "file")
-        assert watcher.take() == Hints(frozenset({b"file"}), repository=True)
-        git(tmp_path / "main", "tag", "seen")
-        assert watcher.take() == Hints(repository=True)
-
-
-def test_a_bare_repository_inside_its_own_worktree_is_state_and_no_content(root: Path) -> None:
-    git(root, "init", "-q", "--separate-git-dir", str(root / ".bare"))
-    with watching_of(root, git_dirs=(root / ".bare",)) as watcher:
-        (root / ".bare/HEAD").write_text("ref: refs/heads/other\n")
-        assert watcher.take() == Hints(repository=True)
-
-
-def test_more_ref_folders_than_are_watched_make_every_take_say_repository(
-    root: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(watch_watcher, "REF_FOLDERS_MAX", 5)
-    repository(root)
-    with watching_of(root, git_dirs=(root / ".git",)) as watcher:
-        assert not watcher.take().repository
-        for number in range(9):
-            git(root, "branch", f"{number}/branch")
-        assert watcher.take().repository
-        assert watcher.take().repository
-
-
-def test_a_nested_repository_is_content_and_its_state_hints_its_root(root: Path) -> None:
-    repository(root / "deep/nested")
-    nested = frozenset({b"deep/nested"})
-    with watching_of(root) as watcher:
-        (root / "deep/nested/file").write_text("changed")
-        assert watcher.take().paths == {b"deep/nested/file"}
-        git(root / "deep/nested", "commit", "-qam", "second")
-        assert watcher.take() == Hints(nested)
-        git(root / "deep/nested", "update-ref", "refs/heads/main", "HEAD~1")
-        assert watcher.take() == Hints(nested)
-        (root / "deep").rename(root / "moved")
-        watcher.take()
-        git(root / "moved/nested", "tag", "moved")
-        assert watcher.take().paths == {b"moved/nested"}
-        repository(root / "late")
-        watcher.take()
-        git(root / "late", "tag", "seen")
-        assert watcher.take().paths == {b"late"}
-        shutil.rmtree(root / "late/.git")
-        assert watcher.take().paths == {b"late"}
-
-
-def test_a_git_dir_elsewhere_is_watched_for_every_tree_that_names_it(root: Path, tmp_path: Path) -> None:
-    for name in ("one", "two"):
-        (root / name).mkdir()
-    git(root / "one", "init", "-q", "--separate-git-dir", str(tmp_path / "store"))
-    with watching_of(root) as watcher:
-        shutil.copy(root / "one/.git", root / "two/.git")
-        assert watcher.take().paths == {b"two"}
-        (tmp_path / "store/HEAD").write_text("ref: refs/heads/other\n")
-        assert watcher.take().paths == {b"one", b"two"}
-        shutil.rmtree(root / "one")
-        watcher.take()
-        (tmp_path / "store/HEAD").write_text("ref: refs/heads/third\n")
-        assert watcher.take().paths == {b"two"}
-
-
-def test_a_nested_tree_of_the_workspaces_own_git_dir_does_not_hide_it(root: Path) -> None:
-    repository(root)
-    with watching_of(root, git_dirs=(root / ".git",)) as watcher:
-        (root / "sub").mkdir()
-        (root / "sub/.git").write_text("gitdir: ../.git\n")
-        watcher.take()
-        git(root, "tag", "seen")
-        assert watcher.take() == Hints(frozenset({b"sub"}), repository=True)
-        shutil.rmtree(root / "sub")
-        watcher.take()
-        git(root, "tag", "again")
-        assert watcher.take().repository
-
-
-# --- when it cannot be watched ------------------------------------------------------------------------------
-
-
-def assert_failed(watcher: Watcher, why: str) -> None:
-    for _ in range(2):
-        hints = watcher.take()
-        assert (hints.scan, hints.repository, hints.paths) == (True, True, frozenset())
-        assert why in hints.why
-    assert why in watcher.failed
-    assert watcher.watches == 0
-    watcher.close()
-
-
-def test_a_removed_root_fails(root: Path) -> None:
-    watcher = Watcher(root, skip=nothing)
-    root.rmdir()
-    assert_failed(watcher, "No such file")
-
-
-def test_a_root_that_was_replaced_fails(root: Path) -> None:
-    watcher = Watcher(root, skip=nothing)
-    root.rename(root.with_name("old"))
-    root.mkdir()
-    assert_failed(watcher, "another folder than before")
-
-
-def test_a_folder_above_that_moves_fails(root: Path) -> None:
-    (root / "inner").mkdir()
-    watcher = Watcher(root / "inner", skip=nothing)
-    root.rename(root.with_name("old"))
-    assert_failed(watcher, "No such file")
-
-
-def test_the_thread_alone_notices_that_the_root_is_gone(root: Path) -> None:
-    watcher = Watcher(root, skip=nothing)
-    root.rmdir()
-    wait_for(lambda: watcher.failed, what="the watcher to notice")
-    assert watcher.watches == 0
-    watcher.close()
-
-
-def test_it_says_that_it_failed_only_when_nothing_is_watched_any_more(root: Path) -> None:
-    watcher = Watcher(root, skip=nothing)
-    assert watcher._folders is not None
-    queue = watcher._folders.queue
-    with inotify.account()._lock:  # the thread waits for it after it closed the queue
-        root.rmdir()
-        wait_for(lambda: queue.fd < 0, what="the thread to close the queue")
-        assert (watcher.failed, watcher.watches) == ("", 1)
-    wait_for(lambda: watcher.failed, what="the watcher to say so")
-    assert watcher.watches == 0
-    watcher.close()
-
-
-def test_a_missing_root_fails_and_does_not_raise(root: Path) -> None:
-    assert_failed(Watcher(root / "none", skip=nothing), "No such file")
-
-
-@pytest.mark.parametrize("how", ["removed", "moved", "made"])
-def test_a_git_dir_that_is_not_what_it_was_fails(root: Path, how: str) -> None:
-    if how == "made":
-        watcher = Watcher(root, skip=nothing)
-        repository(root)
-    else:
-        repository(root)
-        watcher = Watcher(root, skip=nothing, git_dirs=[root / ".git"])
-        shutil.rmtree(root / ".git") if how == "removed" else (root / ".git").rename(root.with_name("away"))
-    wait_for(lambda: watcher.failed, what="the watcher to notice")
-    assert_failed(watcher, ".git")
-
-
-def test_a_skip_that_raises_is_a_failure_and_not_an_exception(root: Path) -> None:
-    def skip(folders: list[bytes]) -> set[bytes]:
-        raise KeyError("no git")
-
-    watcher = Watcher(root, skip=skip)
-    (root / "new").mkdir()
-    assert_failed(watcher, "the watcher broke: KeyError('no git')")
-
-
-def test_the_limit_holds_over_all_watchers_of_the_process(root: Path) -> None:
-    for name in ("one/a", "one/b", "two/a", "two/b"):
-        (root / name).mkdir(parents=True)
-    used = inotify.account().used
-    with watching_of(root / "one", limit=used + 5) as one:
-        two = Watcher(root / "two", skip=nothing, limit=used + 5)
-        assert_failed(two, f"needs more watches than the {used + 5} we may have")
-        assert inotify.account().used == used + 3
-        (root / "one/c").mkdir()
-        (root / "one/c/d").mkdir()
-        assert one.take().paths >= {b"c"}
-        (root / "one/e").mkdir()
-        assert_failed(one, "needs more watches")
-        assert inotify.account().used == used
-
-
-def test_without_a_limit_a_quarter_of_the_users_watches_is_ours() -> None:
-    allowed = int(Path("/proc/sys/fs/inotify/max_user_watches").read_text())
-    assert inotify.quarter() == allowed // 4
-
-
-NO_WATCHES = """
-import sys
-from pathlib import Path
-from outlast.workspace.watch.watcher import Watcher
-root = Path(sys.argv[1])
-for number in range(30):
-    (root / str(number)).mkdir()
-Path("/proc/sys/user/max_inotify_watches").write_text("20")
-watcher = Watcher(root, skip=lambda folders: set())
-assert watcher.watches == 0 and watcher.take().scan
-print(watcher.take().why)
-"""
-
-
-def test_watches_that_the_kernel_refuses_are_a_failure(root: Path) -> None:
-    """In a user namespace of its own, whose limit is nobody else's."""
-    inside = [need_tool("unshare"), "--user", "--map-root-user"]
-    if subprocess.run([*inside, "true"], capture_output=True, check=False, timeout=TIMEOUT_S).returncode:
-        skip_or_fail("needs user namespaces")
-    done = subprocess.run(
-        [*inside, *python_command(NO_WATCHES, str(root))],
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=60,
-    )
-    assert (done.stderr, done.stdout) == (
-        "",
-        "the user has no inotify watch left (fs.inotify.max_user_watches)\n",
-    )
-
-
-NO_INSTANCES = """
-import errno, os
-from pathlib import Path
-from outlast.workspace.watch.inotify import Inotify
-from outlast.workspace.watch.watcher import Watcher
-Path("w").mkdir()
-held = []
-try:
-    while len(held) < 100_000:
-        held.append(Inotify())
-except OSError as error:
-    assert error.errno == errno.EMFILE
-watcher = Watcher(Path("w"), skip=lambda folders: set())
-print(watcher.failed, watcher.take().scan)
-watcher.close()
-"""
-
-
-def test_instances_that_the_kernel_refuses_are_a_failure(as_nobody: Nobody) -> None:
-    done = as_nobody.run(python_command(NO_INSTANCES))
-    assert (done.stderr, done.stdout) == ("", "no inotify instance: Too many open files True\n")
-
-
-def test_an_overflowing_queue_is_one_scan_and_the_watches_are_made_good(root: Path) -> None:
-    """The watcher's thread is held where it asks about ignored folders."""
-    held, go = threading.Event(), threading.Event()
-
-    def skip(folders: list[bytes]) -> set[bytes]:
-        if folders == [b"hold"]:
-            held.set()
-            go.wait(TIMEOUT_S)
-        return set()
-
-    (root / "old/gone").mkdir(parents=True)
-    events_max = int(Path("/proc/sys/fs/inotify/max_queued_events").read_text())
-    with watching_of(root, skip) as watcher:
-        (root / "hold").mkdir()
-        assert held.wait(TIMEOUT_S)
-        for number in range(events_max // 2 + 10):  # two events each, and no two alike in a row
-            os.close(os.open(root / f"{number % 2}", os.O_CREAT | os.O_WRONLY))
-            os.chmod(root / f"{number % 2}", 0o600)
-        (root / "unseen/deep").mkdir(parents=True)
-        shutil.rmtree(root / "old/gone")
-        (root / "old").rename(root / "hold/old")
-        assert watcher.take().why == "the watcher was busy for 2 s"
-        go.set()
-        assert watcher.take() == Hints(
-            repository=True, scan=True, why="more events than the kernel's queue holds"
-        )
-        assert_every_folder_is_watched(root, watcher)
-
-
-@pytest.mark.parametrize("kind", ["nfs4", "cifs", "9p", "fuse.sshfs", "fuse", "fuseblk", "virtiofs"])
-def test_file_systems_that_others_write_to_are_not_watched(kind: str) -> None:
-    assert watch_watcher._is_unseen(kind)
-
-
-MOUNTS = """
-import os, subprocess, sys
-from pathlib import Path
-from outlast.workspace.watch.watcher import Watcher
-base = Path(sys.argv[1])
-
-def mount(*words): subprocess.run(["mount", *map(str, words)], check=True)
-def watch(root, *ignored): return Watcher(root, skip=lambda folders: set(ignored) & set(folders))
-
-# The names of this mount namespace alone.
-for name in ("lower/sub", "upper", "work", "merged", "root/real", "root/bound", "root/memory"):
-    (base / name).mkdir(parents=True)
-(base / "lower/sub/file").write_text("old")
-mount("-t", "overlay", "-o", f"lowerdir={base}/lower,upperdir={base}/upper,workdir={base}/work", "none", base / "merged")
-overlay = watch(base / "merged")
-overlay.take()
-with open(base / "merged/sub/file", "r+b") as file:
-    file.write(b"new")
-assert overlay.take().paths == {b"sub/file"}
-(base / "merged/sub/new").write_text("")
-assert overlay.take().paths == {b"sub/new"}
-overlay.close()
-
-mount("-t", "tmpfs", "none", base / "root/memory")
-memory = watch(base / "root")
-memory.take()
-(base / "root/memory/file").write_text("")
-assert memory.take().paths == {b"memory/file"}
-subprocess.run(["umount", str(base / "root/memory")], check=True)
-assert "was unmounted" in memory.take().why
-memory.close()
-
-mount("--bind", base / "root/real", base / "root/bound")
-twice = watch(base / "root")
-assert "bound is a mount of" in twice.failed, twice.failed
-ignored = watch(base / "root", b"bound")
-assert not ignored.failed
-ignored.close()
-"""
-
-
-@pytest.mark.root
-def test_mounts_inside_are_watched_where_that_works_and_refused_where_not(real_disk: Path) -> None:
-    need_root()
-    done = subprocess.run(
-        [need_tool("unshare"), "--mount", *python_command(MOUNTS, str(real_disk))],
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=TIMEOUT_S,
-    )
-    assert (done.returncode, done.stderr) == (0, "")
-
-
-# --- its own life -------------------------------------------------------------------------------------------
+# -- its own life -----------------------------------------------------------------------------------------------------
 
 
 def test_close_ends_the_thread_and_leaves_nothing_open(root: Path) -> None:
