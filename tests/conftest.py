@@ -23,6 +23,8 @@ from tests.support.sweeps import Sweep
 
 SEED_MAX = 2**32 - 1
 EXAMPLES_SAMPLED = 30
+HALVED = {"cli", "crash", "dashboard", "runs", "shell", "supervisor", "web", "workspace"}
+CASES_MAX = 3
 UNHEARD = pytest.StashKey[list[int]]()
 
 # A failing example is also printed as a blob for @reproduce_failure. No deadline: machines that run tests
@@ -67,17 +69,24 @@ def pytest_configure_node(node: Any) -> None:
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """With --sample, of a test with the mark `sampled(n)` only n of its cases are kept: others with another seed.
 
-    With `of="file"` they are the tests of the file that has the mark."""
+    With `of="file"` they are the tests of the file that has the mark. Of a test without the mark that works on files
+    in one of the folders of `HALVED`, half of the cases are kept, and at most `CASES_MAX`."""
     if not config.option.sample:
         return
-    groups: dict[tuple[str, float], list[str]] = {}
+    groups: dict[tuple[str, float | None], list[str]] = {}
     for item in items:
-        for mark in item.iter_markers("sampled"):
+        marks = list(item.iter_markers("sampled"))
+        for mark in marks:
             name = item.nodeid.partition("::" if mark.kwargs.get("of") == "file" else "[")[0]
             groups.setdefault((name, *mark.args), []).append(item.nodeid)
+        if not marks and item.path.parent.name in HALVED and "tmp_path" in getattr(item, "fixturenames", ()):
+            groups.setdefault((item.nodeid.partition("[")[0], None), []).append(item.nodeid)
     dropped: set[str] = set()
     for (name, asked), group in groups.items():
-        kept = min(math.ceil(asked * len(group)) if isinstance(asked, float) else asked, len(group))
+        if asked is None:
+            kept = min(math.ceil(len(group) / 2), CASES_MAX)
+        else:
+            kept = min(math.ceil(asked * len(group)) if isinstance(asked, float) else asked, len(group))
         chosen = random.Random(f"{config.option.seed}:{name}").sample(group, kept)
         dropped |= set(group) - set(chosen)
     config.hook.pytest_deselected(items=[item for item in items if item.nodeid in dropped])
