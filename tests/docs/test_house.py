@@ -24,7 +24,7 @@ DOCSTRING_LINES_MAX = 3
 # One module for each command, however many commands there are.
 LONG_FOLDERS = {PACKAGE / "cli/commands"}
 # Words that end like a participle and are names that everybody uses.
-NOUNS = {"framing", "listing", "masking", "pricing"}
+NOUNS = {"framing", "listing", "masking", "pricing", "timing"}
 
 READS_ENVIRONMENT = {"settings", "store"}
 PRINTS = {"cli", "chaos"}
