@@ -289,7 +289,9 @@ def variable(name: str) -> str:
 
 TIMING = "OUTLAST_TIMING"
 # Each has a `timing.py` with its durations.
-TIMED = ("processes", "supervisor")
+TIMED = (
+    "agents", "chaos", "cli", "dashboard", "gateway", "operations", "processes", "runs", "store", "supervisor", "web", "workspace",
+)  # fmt: skip
 _Timing = TypeVar("_Timing")
 _timings: dict[tuple[str, str], Any] = {}  # made once for each package and text
 
@@ -323,7 +325,7 @@ def _changes(text: str, package: str, fields: Mapping[str, object]) -> dict[str,
         if not re.fullmatch(r"\s*[0-9]{1,9}(\.[0-9]{1,9})?\s*", number):
             raise BadSetting(f"{TIMING}: {word!r:.60} has no number", hint=f"like {TIMING}={name}=0.5")
         if where == package:
-            changed[field] = float(number)
+            changed[field] = int(float(number)) if fields[field] is int else float(number)
     return changed
 
 

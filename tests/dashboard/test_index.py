@@ -18,8 +18,9 @@ from outlast.core import budget as budgets, events as ev
 from outlast.core.values import NOTHING, Allowance, Contract, Parent, SessionMark, Usage, Window
 from outlast.dashboard import report
 from outlast.dashboard.documents import Ask, Overview, Row
-from outlast.dashboard.overview import filters, index as indexing, rows
+from outlast.dashboard.overview import filters, rows
 from outlast.dashboard.overview.index import Index
+from outlast.dashboard.timing import Timing
 from outlast.errors import UnknownRun
 from outlast.inspect import find, ledger, show
 from outlast.store import open_store
@@ -173,13 +174,10 @@ def by_the_commands(store: Store, row: Row, now: datetime) -> None:
     } == limited
 
 
-def test_every_row_says_what_the_commands_say(
-    store: Store, pen: Pen, rng: random.Random, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(indexing, "LOOK_EVERY_S", 0.0)
+def test_every_row_says_what_the_commands_say(store: Store, pen: Pen, rng: random.Random) -> None:
     random_store(pen, rng, 40)
     now = AT + 3 * HOUR
-    index = Index(store, clock=lambda: now)
+    index = Index(store, clock=lambda: now, timing=Timing(look_s=0.0))
     for row in index.rows():
         by_the_commands(store, row, now)
     write_on(pen, rng, 40)
@@ -189,12 +187,11 @@ def test_every_row_says_what_the_commands_say(
 
 
 def test_an_index_that_was_kept_up_to_date_is_one_that_was_made_anew(
-    store: Store, pen: Pen, rng: random.Random, monkeypatch: pytest.MonkeyPatch
+    store: Store, pen: Pen, rng: random.Random
 ) -> None:
-    monkeypatch.setattr(indexing, "LOOK_EVERY_S", 0.0)
     now = AT + 3 * HOUR
     random_store(pen, rng, 20)
-    index = Index(store, clock=lambda: now)
+    index = Index(store, clock=lambda: now, timing=Timing(look_s=0.0))
     for _ in range(12):
         write_on(pen, rng, 4)
         if rng.random() < 0.3:

@@ -29,6 +29,7 @@ from outlast.errors import UnknownRun, UsageError
 from outlast.operations import fork
 from outlast.operations.saves import diff as saves_diff
 from outlast.operations.saves.diff import FileChange
+from outlast.settings import TIMING
 from outlast.store import open_store
 from outlast.store.protocol import Store, Where
 from outlast.workspace.git import command as gits
@@ -44,7 +45,7 @@ HOSTILE = "<script>alert(1)</script>"
 @pytest.fixture(autouse=True)
 def _patient(monkeypatch: pytest.MonkeyPatch) -> None:
     """The page leaves out what takes it too long; here the machine may be busy."""
-    monkeypatch.setattr(emergencies, "FILES_S", TIMEOUT_S)
+    monkeypatch.setenv(TIMING, f"dashboard.count_files_s={TIMEOUT_S}")
 
 
 def git(folder: Path, *words: str) -> str:
@@ -399,7 +400,7 @@ def test_a_git_that_hangs_is_killed_and_told(
     run = work.beats(writes("a\n"))
     commit = work.saves(run)[0].point.commit
     _be_git(tmp_path, monkeypatch, "echo $$ >> {pids}; exec sleep 1000")
-    monkeypatch.setattr(dashboard_saves, "GIT_S", 0.3)
+    monkeypatch.setenv(TIMING, "dashboard.diff_s=0.3")
     found = dashboard_saves.diff(work.store, run, commit, "before")
     assert "was not done in" in found.problem
     assert (found.save, found.files) == (commit, ())

@@ -471,7 +471,7 @@ def _again(summary: Summary, again: Sequence[show.Effect]) -> Iterator[str]:
 
 
 @contextlib.contextmanager
-def save_of(store: Store, summary: Summary, text: str, seconds: float = cache.GIT_S) -> Iterator[Found]:
+def save_of(store: Store, summary: Summary, text: str, seconds: float | None = None) -> Iterator[Found]:
     """The save of a run that is meant, open to be read; the newest one where none is named. Git has so many seconds."""
     with cache.patience(summary, seconds):
         desk = Saves(store.local, store, summary.project, store.local.folder)  # wherever this process stands
