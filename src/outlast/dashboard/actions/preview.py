@@ -24,8 +24,8 @@ from outlast.operations import fork as forks, requests
 from outlast.operations.saves import restore
 from outlast.operations.saves.find import SHORT_CHARS, Found, Saves
 from outlast.runs import attempts
-from outlast.runs.inbox import CANCEL_GRACE_S
 from outlast.runs.opening.terms import budget_of, topped
+from outlast.runs.timing import Timing as RunTiming
 from outlast.store.protocol import Store, Summary
 from outlast.supervisor.control import resume
 from outlast.supervisor.guardian import lock
@@ -122,7 +122,7 @@ def _cancel(store: Store, summary: Summary, wish: Wish) -> Plan:
     stays = "What it did stays recorded, and its files and saves stay where they are."
     if status == "running":
         says = [
-            f"The {_kind(store, root)} is asked to stop for good. It has {CANCEL_GRACE_S:.0f} s for the act under way, which is in doubt if"
+            f"The {_kind(store, root)} is asked to stop for good. It has {RunTiming.current().cancel_grace_s:.0f} s for the act under way, which is in doubt if"
             " it takes longer.",
             _holder(store, root), stays,
         ]  # fmt: skip
