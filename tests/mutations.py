@@ -416,7 +416,7 @@ MUTANTS = (
     Mutant(
         "a start that does not stop what an earlier attempt left",
         "supervisor/attempt/leftovers.py",
-        "    reaped = reap.stop(found, first=signal.SIGTERM, grace_s=REAP_GRACE_S)\n",
+        "    reaped = reap.stop(found, first=signal.SIGTERM, grace_s=Timing.current().reap_grace_s)\n",
         "    reaped = reap.Reaped()\n",
         (
             f"{SUPERVISOR}/test_kill_combinations.py::test_killed_in_any_combination_the_next_start_goes_on[guardian+supervisor]",

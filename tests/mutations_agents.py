@@ -315,7 +315,7 @@ MUTANTS = (
     Mutant(
         "a shim that is answered when it waits no more",
         "supervisor/agent/hooks.py",
-        "            if shim.sent_ns and time.monotonic_ns() - shim.sent_ns > SHIM_WAITS_NS:\n",
+        "            if shim.sent_ns and time.monotonic_ns() - shim.sent_ns > self._timing.shim_waits_s * 1e9:\n",
         "            if False:\n",
         (f"{ISOLATION}::test_what_a_shim_asked_too_long_ago_is_refused_and_not_on_record[True]",),
     ),

@@ -268,7 +268,7 @@ MUTANTS = (
     Mutant(
         "a client that reads nothing is waited for",
         "web/http/server.py",
-        "            self.socket.settimeout(STALL_S)\n",
+        "            self.socket.settimeout(self._timing.stall_s)\n",
         "            self.socket.settimeout(None)\n",
         (SERVER,),
     ),

@@ -8,7 +8,7 @@ import re
 from collections.abc import Callable, Iterator, Mapping
 from datetime import timedelta
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import msgspec
 
@@ -283,6 +283,50 @@ def inherited(**changes: str) -> dict[str, str]:
 def variable(name: str) -> str:
     """One variable of the environment, empty where it is not set."""
     return os.environ.get(name, "")
+
+
+# -- how long things wait, for tests (docs/testing.md) ---------------------------------------------------------------
+
+TIMING = "OUTLAST_TIMING"
+# Each has a `timing.py` with its durations.
+TIMED = (
+    "agents", "chaos", "cli", "dashboard", "gateway", "operations", "processes", "runs", "store", "supervisor", "web", "workspace",
+)  # fmt: skip
+_Timing = TypeVar("_Timing")
+_timings: dict[tuple[str, str], Any] = {}  # made once for each package and text
+
+
+def timing(package: str, standard: type[_Timing]) -> _Timing:
+    """A package's durations: the standard ones, with what OUTLAST_TIMING=`package.field=seconds,…` changes.
+
+    Raises BadSetting where that names a package or field that is not there, or something that is no number.
+    """
+    text = os.environ.get(TIMING, "")
+    found: _Timing | None = _timings.get((text, package))
+    if found is None:
+        found = _timings[text, package] = standard(**_changes(text, package, standard.__annotations__))
+    return found
+
+
+def timing_given() -> dict[str, str]:
+    """The variable that changes durations, where there is one: what we start shall wait no longer than we do."""
+    return {TIMING: os.environ[TIMING]} if TIMING in os.environ else {}
+
+
+def _changes(text: str, package: str, fields: Mapping[str, object]) -> dict[str, float]:
+    changed = dict[str, float]()
+    for word in words(text):
+        name, _, number = word.partition("=")
+        where, _, field = name.strip().partition(".")
+        if where not in TIMED:
+            raise BadSetting(f"{TIMING}: unknown {name!r:.60}", hint=f"there are {', '.join(TIMED)}")
+        if where == package and field not in fields:
+            raise BadSetting(f"{TIMING}: unknown {name!r:.60}", hint=f"`{package}` has {', '.join(fields)}")
+        if not re.fullmatch(r"\s*[0-9]{1,9}(\.[0-9]{1,9})?\s*", number):
+            raise BadSetting(f"{TIMING}: {word!r:.60} has no number", hint=f"like {TIMING}={name}=0.5")
+        if where == package:
+            changed[field] = int(float(number)) if fields[field] is int else float(number)
+    return changed
 
 
 def user_name() -> str:

@@ -12,6 +12,7 @@ from hypothesis import given, strategies as st
 
 from outlast.agents import registry
 from outlast.agents.common import launch, versions
+from outlast.agents.timing import Timing
 
 NPM = "/usr/lib/node_modules"
 
@@ -144,7 +145,7 @@ def test_a_version_that_no_file_tells_is_asked_for_in_time() -> None:
         return "2.1.325 (Claude Code)"
 
     assert versions.of("/nowhere/claude", ("x",), run) == "2.1.325"
-    assert asked == [(["/nowhere/claude", "--version"], versions.ASK_TIMEOUT_S)]
+    assert asked == [(["/nowhere/claude", "--version"], Timing().version_s)]
 
     def fails(words: Sequence[str], timeout_s: float) -> str:
         raise TimeoutError

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from outlast import Run
-from outlast.dashboard.saves import emergencies
+from outlast.settings import TIMING
 from outlast.store import open_store
 from outlast.store.protocol import Store
 from tests.dashboard.dashboard import Dashboard
@@ -57,7 +57,7 @@ def dashboard(state: Isolated) -> Iterator[Dashboard]:
 @pytest.fixture(autouse=True)
 def _patient(monkeypatch: pytest.MonkeyPatch) -> None:
     """The page leaves out what takes it too long; here the machine may be busy."""
-    monkeypatch.setattr(emergencies, "FILES_S", TIMEOUT_S)
+    monkeypatch.setenv(TIMING, f"dashboard.count_files_s={TIMEOUT_S}")
 
 
 @pytest.fixture

@@ -15,6 +15,7 @@ from outlast.dashboard.actions import perform
 from outlast.dashboard.documents import ActName, Done, Wish
 from outlast.inspect import find
 from outlast.operations import fork as forks, requests
+from outlast.settings import TIMING
 from outlast.store import open_store
 from outlast.store.protocol import Store, Summary, Where
 from outlast.supervisor.control import resume
@@ -309,7 +310,7 @@ def test_a_resume_waits_for_a_pause_and_goes_on(dashboard: Dashboard, night: Nig
 def test_a_resume_is_refused_while_a_pause_waits_that_does_not_come(
     dashboard: Dashboard, start: Callable[..., Run], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(perform, "LEAVES_WITHIN_S", 0.1)
+    monkeypatch.setenv(TIMING, "dashboard.leaves_within_s=0.1")
 
     def during() -> None:
         assert dashboard.do("pause").ok
@@ -324,7 +325,7 @@ def test_a_resume_is_refused_while_a_pause_waits_that_does_not_come(
 def test_who_is_dying_is_not_taken_for_one_who_goes_on(
     dashboard: Dashboard, start: Callable[..., Run], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(perform, "SURE_AFTER_S", TIMEOUT_S)
+    monkeypatch.setenv(TIMING, f"dashboard.sure_after_s={TIMEOUT_S}")
     with ThreadPoolExecutor(1) as pool:
 
         def killed(run: Run) -> None:

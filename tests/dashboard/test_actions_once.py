@@ -17,6 +17,7 @@ import pytest
 from outlast.dashboard.actions import once
 from outlast.dashboard.actions.once import OnceOnly
 from outlast.dashboard.documents import Done, Wish
+from outlast.dashboard.timing import Timing
 from outlast.errors import RunRefused, StoreError
 from outlast.store import open_store
 from tests.support.processes import wait_for
@@ -34,9 +35,9 @@ def outcome(says: str = "done", *, ok: bool = True, changed: bool = True, wish: 
 class Page:
     """One page on a store."""
 
-    def __init__(self, root: Path) -> None:
+    def __init__(self, root: Path, timing: Timing | None = None) -> None:
         self.root = root
-        self._store, self._pressed = open_store(root), OnceOnly()
+        self._store, self._pressed = open_store(root), OnceOnly(timing)
 
     def once(self, nonce: str, act: Callable[[], Done], wish: Wish) -> Done:
         return self._pressed.once(self._store.shelf, nonce, act, wish)
@@ -192,7 +193,7 @@ def test_only_the_newest_of_a_week_are_kept_and_none_is_taken_that_is_under_way(
     for number in range(12):
         page.once(f"n{number}", outcome, WISH)
         os.utime(page.path(f"n{number}"), (time.time() + number - 50,) * 2)
-    old = time.time() - once.KEPT_S - 5
+    old = time.time() - Timing().pressed_kept_s - 5
     os.utime(page.path("n11"), (old, old))
 
     def act() -> Done:
@@ -215,8 +216,9 @@ def test_a_name_that_is_none_is_not_kept(tmp_path: Path) -> None:
         assert page.done(nonce) is None
 
 
-def test_who_waits_too_long_is_told_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    go, under_way, page = threading.Event(), threading.Event(), Page(tmp_path)
+def test_who_waits_too_long_is_told_so(tmp_path: Path) -> None:
+    go, under_way = threading.Event(), threading.Event()
+    page = Page(tmp_path, Timing(pressed_wait_s=0.0))
 
     def act() -> Done:
         under_way.set()
@@ -226,7 +228,6 @@ def test_who_waits_too_long_is_told_so(tmp_path: Path, monkeypatch: pytest.Monke
     with ThreadPoolExecutor(1) as pool:
         first = pool.submit(page.once, "n", act, WISH)
         assert under_way.wait(30)
-        monkeypatch.setattr(once, "WAIT_S", 0.0)
         with pytest.raises(RunRefused, match="under way"):
             page.once("n", never, WISH)
         go.set()

@@ -18,6 +18,7 @@ from outlast.dashboard.run import pages
 from outlast.dashboard.saves import cache, saves
 from outlast.errors import RunRefused, SaveFailed, WorkspaceRefused
 from outlast.runs import reader as runs_reader
+from outlast.settings import TIMING
 from outlast.store import open_store
 from outlast.store.protocol import Store, Where
 from outlast.workspace import new_folder
@@ -284,7 +285,7 @@ def test_a_child_that_is_read_from_ends_with_its_time(work: Work) -> None:
 def test_a_pipe_in_the_place_of_gits_own_files_is_not_waited_for(
     work: Work, name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(cache, "GIT_S", 1.0)
+    monkeypatch.setenv(TIMING, "dashboard.git_s=1")
     path = work.folder / ".git" / name
     path.unlink(missing_ok=True)
     os.mkfifo(path)
@@ -299,7 +300,7 @@ def test_a_pipe_in_the_place_of_gits_own_files_is_not_waited_for(
 
 
 def test_few_wait_for_one_workspace_at_a_time(work: Work, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(cache, "WAIT_S", 0.05)
+    monkeypatch.setenv(TIMING, "dashboard.turn_wait_s=0.05")
     summary = work.store.list(Where(runs=(work.run,)))[0]
     go_on, all_in = threading.Event(), threading.Barrier(cache.LOOKING_MAX + 1)
 

@@ -14,8 +14,8 @@ from outlast.core import events as ev
 from outlast.core.values import NOTHING, Allowance, Contract, Parent, Usage
 from outlast.dashboard import report
 from outlast.dashboard.documents import Ask, Row
-from outlast.dashboard.overview import index as indexing
 from outlast.dashboard.overview.index import Index
+from outlast.dashboard.timing import Timing
 from outlast.errors import UnknownRun
 from outlast.inspect import find, ledger, show
 from outlast.store import open_store
@@ -91,13 +91,10 @@ def by_the_commands(store: Store, row: Row, now: datetime) -> None:
     } == limited
 
 
-def test_every_row_says_what_the_commands_say(
-    store: Store, pen: Pen, rng: random.Random, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(indexing, "LOOK_EVERY_S", 0.0)
+def test_every_row_says_what_the_commands_say(store: Store, pen: Pen, rng: random.Random) -> None:
     random_store(pen, rng, 40)
     now = AT + 3 * HOUR
-    index = Index(store, clock=lambda: now)
+    index = Index(store, clock=lambda: now, timing=Timing(look_s=0.0))
     for row in index.rows():
         by_the_commands(store, row, now)
     write_on(pen, rng, 40)
@@ -107,12 +104,11 @@ def test_every_row_says_what_the_commands_say(
 
 
 def test_an_index_that_was_kept_up_to_date_is_one_that_was_made_anew(
-    store: Store, pen: Pen, rng: random.Random, monkeypatch: pytest.MonkeyPatch
+    store: Store, pen: Pen, rng: random.Random
 ) -> None:
-    monkeypatch.setattr(indexing, "LOOK_EVERY_S", 0.0)
     now = AT + 3 * HOUR
     random_store(pen, rng, 20)
-    index = Index(store, clock=lambda: now)
+    index = Index(store, clock=lambda: now, timing=Timing(look_s=0.0))
     for _ in range(12):
         write_on(pen, rng, 4)
         if rng.random() < 0.3:

@@ -21,6 +21,7 @@ from outlast.dashboard.saves import patches, saves as dashboard_saves
 from outlast.errors import UnknownRun, UsageError
 from outlast.operations.saves import diff as saves_diff
 from outlast.operations.saves.diff import FileChange
+from outlast.settings import TIMING
 from outlast.store.protocol import Where
 from outlast.workspace.git import command as gits
 from tests.dashboard.saved_work import HOSTILE, Work, git, writes
@@ -326,7 +327,7 @@ def test_a_git_that_hangs_is_killed_and_told(
     run = work.beats(writes("a\n"))
     commit = work.saves(run)[0].point.commit
     _be_git(tmp_path, monkeypatch, "echo $$ >> {pids}; exec sleep 1000")
-    monkeypatch.setattr(dashboard_saves, "GIT_S", 0.3)
+    monkeypatch.setenv(TIMING, "dashboard.diff_s=0.3")
     found = dashboard_saves.diff(work.store, run, commit, "before")
     assert "was not done in" in found.problem
     assert (found.save, found.files) == (commit, ())

@@ -24,7 +24,39 @@ DOCSTRING_LINES_MAX = 3
 # One module for each command, however many commands there are.
 LONG_FOLDERS = {PACKAGE / "cli/commands"}
 # Words that end like a participle and are names that everybody uses.
-NOUNS = {"framing", "listing", "masking", "pricing", "shimming"}  # the last is a path that older shims name
+NOUNS = {
+    "framing",
+    "listing",
+    "masking",
+    "pricing",
+    "shimming",
+    "timing",
+}  # shimming: a path that older shims name
+
+# Durations that no `timing.py` has, by the reason.
+TIMES_ELSEWHERE = {
+    # What a person may give at most, or what a setting is unless given.
+    "settings.py": {"YEAR_S", "AGE_MAX_S"},
+    "core/budget.py": {"TIME_MAX_S"},
+    "core/recovery.py": {"KEY_TTL_S"},
+    "runs/engine/beat.py": {"TIMEOUT_MAX_S"},
+    "store/protocol.py": {"LEASE_TTL_S"},
+    "probes.py": {"SETTLE_S"},
+    # The core is pure: it is told no settings. A parked run's wake-up time is recorded with this much of a jitter.
+    "core/restarts.py": {"JITTER_MAX_MS"},
+    # Processes that import nothing of ours.
+    "supervisor/client/hook.py": {"LIMIT_S"},
+    "supervisor/client/shim.py": {"LIMIT_S"},
+    "chaos/witness/server.py": {"REQUEST_LIMIT_S"},
+    # How coarse a file system's clock is: younger files may change again and look the same.
+    "workspace/repo.py": {"_YOUNG_NS"},
+    "workspace/git/packs.py": {"YOUNG_NS"},
+    "workspace/capture/stat_cache.py": {"YOUNG_NS"},
+    # Formats: the buckets of a histogram, the pieces of a chart, the key of a sort.
+    "web/metrics.py": {"BUCKETS_S"},
+    "dashboard/charts.py": {"PIECE_S"},
+    "dashboard/overview/filters.py": {"_LONG_S"},
+}
 
 READS_ENVIRONMENT = {"settings", "store"}
 PRINTS = {"cli", "chaos"}
@@ -148,6 +180,24 @@ def test_a_module_is_named_for_a_thing_or_a_command() -> None:
         for source in python_files(PACKAGE)
         if re.search(r"(ing|ed)$", source.path.stem) and source.path.stem not in NOUNS
     ] == []
+
+
+def _times_in(source: Source) -> set[str]:
+    """The names of a module's constants of time."""
+    return {
+        name.id
+        for node in source.tree.body
+        if isinstance(node, ast.Assign | ast.AnnAssign)
+        for target in (node.targets if isinstance(node, ast.Assign) else [node.target])
+        for name in ast.walk(target)
+        if isinstance(name, ast.Name) and re.fullmatch(r"_?[A-Z][A-Z0-9_]*_(S|MS|NS)", name.id)
+    }
+
+
+def test_how_long_a_package_waits_stands_in_its_timing() -> None:
+    """A constant of time in a module cannot be made shorter for a test, and says nothing of the others."""
+    found = {str(source.path.relative_to(PACKAGE)): _times_in(source) for source in python_files(PACKAGE)}
+    assert {file: names for file, names in found.items() if names} == TIMES_ELSEWHERE
 
 
 def test_a_public_class_has_its_name_alone_in_its_package() -> None:
@@ -299,6 +349,11 @@ def test_the_rules_see_what_they_forbid() -> None:
     assert {name for name, _ in probe.mentions(forbidden)} == forbidden
     assert [name for name, _ in probe.calls({"time.sleep"})] == ["time.sleep"] * 2
     assert list(probe.calls({"os.fork"})) == []
+    times = Source(Path("times.py"))
+    times.__dict__["text"] = (
+        "GRACE_S = 6.0\n_WAIT_MS: int = 5\nREST_S, SHARE = 1.0, 20\nSIZE = 7\nclass A:\n    B_S = 1\n"
+    )
+    assert _times_in(times) == {"GRACE_S", "_WAIT_MS", "REST_S"}
     assert TELLTALES[0].search("/home/" + "alice/project")
     assert TELLTALES[1].search("pip install --index-url" + " https://example.invalid/simple")
     config = "global.find-links='/srv/wheels/a'\n:env:.index-url='https://u:p@host.invalid:8/simple'\ninstall.user='1'"

@@ -5,6 +5,7 @@ resumed attempt calls the same again. The world is outside of outlast: plain cou
 """
 
 import contextlib
+import os
 import shutil
 import sys
 import tempfile
@@ -27,9 +28,9 @@ from outlast.operations import fork, requests
 from outlast.runs import reader
 from outlast.runs.engine.beat import open_beat
 from outlast.runs.run import run_engine
+from outlast.settings import TIMING
 from outlast.store import open_store
 from outlast.store.protocol import Where
-from outlast.store.sqlite import leases
 from tests.support import inprocess, sweeps
 from tests.support.inprocess import Killed, abandon
 
@@ -105,8 +106,8 @@ class Program(RuleBasedStateMachine):
         self.asked = False
         self.paused = False
         self.count = 0
+        os.environ[TIMING] = "store.wakeup_grace_s=0"
         self.person = open_store(self.path)  # another user of the same store: asks, settles, forks and reads
-        self._grace, leases.WAKEUP_GRACE_S = leases.WAKEUP_GRACE_S, 0.0
 
     # -- what the program does -----------------------------------------------------------------------------------
 
@@ -419,7 +420,7 @@ class Program(RuleBasedStateMachine):
         finally:
             faults.arm(None)
             open_beat.set(None)
-            leases.WAKEUP_GRACE_S = self._grace
+            os.environ.pop(TIMING)
             if self.run is not None:
                 abandon(self.run)
             self.person.close()

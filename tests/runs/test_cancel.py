@@ -13,8 +13,9 @@ from outlast import Run
 from outlast.chaos.witness.client import Unanswered, Witness
 from outlast.core import events as ev
 from outlast.operations import requests
-from outlast.runs import inbox
 from outlast.runs.run import run_engine
+from outlast.runs.timing import Timing
+from outlast.settings import TIMING
 from outlast.store.protocol import Where
 from tests.support.inprocess import ask, head_of, journal_of, reading
 from tests.support.processes import wait_for
@@ -43,7 +44,7 @@ def post(witness: Witness) -> Post:
 
 @pytest.fixture
 def _short_grace(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(inbox, "CANCEL_GRACE_S", 0.2)
+    monkeypatch.setenv(TIMING, "runs.cancel_grace_s=0.2")
 
 
 async def begun(run: Run, act: Awaitable[str]) -> asyncio.Task[str]:
@@ -227,7 +228,7 @@ def test_a_pause_has_no_grace_period_and_a_cancel_after_it_overtakes_it(
                 left = await begun(run, beat.act("post", post))
                 await asyncio.to_thread(ask, store, "pause")
                 await beat.act("first", int)
-                past = time.monotonic() + 2 * inbox.CANCEL_GRACE_S
+                past = time.monotonic() + 2 * Timing.current().cancel_grace_s
                 for number in itertools.count():
                     await beat.act(f"second-{number}", int)
                     if time.monotonic() > past:

@@ -12,7 +12,7 @@ from outlast.chaos.witness.client import Witness
 from outlast.runs.run import run_engine
 from outlast.store import open_store
 from outlast.store.locks import boottime_s
-from outlast.store.sqlite.leases import WAKEUP_GRACE_S
+from outlast.store.timing import Timing
 from tests.support.inprocess import reading
 from tests.support.processes import wait_for
 
@@ -40,7 +40,7 @@ def test_leases_of_different_lengths_are_each_kept_alive_and_none_is_shortened(
 ) -> None:
     with leased("first", lengths[0]) as first, leased("second", lengths[1]) as second:
         runs = dict(zip(lengths, (first, second), strict=True))
-        past = boottime_s() + 2 * SHORT_S + WAKEUP_GRACE_S
+        past = boottime_s() + 2 * SHORT_S + Timing().wakeup_grace_s
         wait_for(lambda: boottime_s() > past, what="the short lease to pass if nobody keeps it")
         with reading(store) as other:
             with pytest.raises(outlast.RunHeld):

@@ -24,9 +24,10 @@ from outlast.errors import (
     StoreRewound,
     StoreTooNew,
 )
+from outlast.settings import TIMING
 from outlast.store import durable, locks, open_store
 from outlast.store.protocol import Store, Where
-from outlast.store.sqlite import leases, schema
+from outlast.store.sqlite import schema
 from tests.store import make_fixture
 from tests.store.conformance import StoreConformance
 from tests.store.journal_batches import appended, batch, opened, stage, stages
@@ -359,9 +360,10 @@ def test_a_dead_holder_is_replaced_at_once_whatever_its_lease_says(store: Store,
 
 
 def test_an_expired_lease_of_a_live_holder_is_taken_and_the_zombie_writes_nothing(
-    store: Store, path: Path, monkeypatch: pytest.MonkeyPatch
+    path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(leases, "WAKEUP_GRACE_S", 0.0)
+    monkeypatch.setenv(TIMING, "store.wakeup_grace_s=0")
+    store = open_store(path)
     run = store.create(opened())
     with holding(path, run, -10, "idle") as process:
         lease = store.claim(run)
@@ -373,9 +375,10 @@ def test_an_expired_lease_of_a_live_holder_is_taken_and_the_zombie_writes_nothin
 
 
 def test_a_holder_frozen_inside_an_act_is_killed_before_its_run_is_taken(
-    store: Store, path: Path, monkeypatch: pytest.MonkeyPatch
+    path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(leases, "WAKEUP_GRACE_S", 0.0)
+    monkeypatch.setenv(TIMING, "store.wakeup_grace_s=0")
+    store = open_store(path)
     run = store.create(opened())
     with holding(path, run, -10, "acting") as process:
         processes.stop(process.pid)

@@ -30,6 +30,7 @@ from outlast.supervisor.launch.run import supervised_run
 from outlast.supervisor.person import Person
 from outlast.supervisor.socket.script_calls import ScriptCalls
 from outlast.supervisor.socket.server import Server
+from outlast.supervisor.timing import Timing
 from tests.support.environment import ROOT, TIMEOUT_S
 
 MARK = "run.1"
@@ -140,7 +141,12 @@ class Minded:
 
 @contextlib.contextmanager
 def minded(
-    folder: Path, agent: str = "claude", budget: int | None = None, *, gateway: bool = False
+    folder: Path,
+    agent: str = "claude",
+    budget: int | None = None,
+    *,
+    gateway: bool = False,
+    timing: Timing | None = None,
 ) -> Iterator[Minded]:
     """One attempt of the same run each time. Killed raised inside is its death."""
     home, work, place = folder / "home", folder / "work", folder / "place"
@@ -156,7 +162,7 @@ def minded(
         budget_watch.pricing = pricing
         gate = Gate(run, budget_watch, {}, pricing) if gateway else None
         known = Agent(run, launch, adapter, place / "agent", person, budget_watch, pricing, gate)
-        attempt = AgentAttempt(known, beats, {"HOME": str(home)}, nobody)
+        attempt = AgentAttempt(known, beats, {"HOME": str(home)}, nobody, timing)
         server = Server(place / "socket", MARK, ScriptCalls(beats, nobody, ends_beats=False), attempt.hooks)
         try:
             yield Minded(run, attempt, beats, server, agent, home, work, said)

@@ -13,7 +13,6 @@ from outlast.agents.events import BatchEnd, Response, UsageReport
 from outlast.core import values
 from outlast.errors import AgentStopped, BudgetReached
 from outlast.runs.opening.entry import terms_of
-from outlast.supervisor.agent import hooks
 from outlast.supervisor.agent.calls import outward as agent_outside
 from outlast.supervisor.agent.calls.calls import CallRecord
 from outlast.supervisor.beat_in_flight import BeatInFlight
@@ -21,6 +20,7 @@ from outlast.supervisor.launch.run import supervised_run
 from outlast.supervisor.socket import connection
 from outlast.supervisor.socket.script_calls import ScriptCalls
 from outlast.supervisor.socket.wire import Order, Output, Report, Shim
+from outlast.supervisor.timing import Timing
 from tests.supervisor.hook_driver import LOCAL, MARK, POST, SIGNATURE, Killed, Minded, after, before, minded
 from tests.support.environment import TIMEOUT_S
 
@@ -186,7 +186,7 @@ def test_of_more_than_can_be_asked_at_once_none_is_lost() -> None:
 @pytest.mark.parametrize("late", [True, False])
 def test_what_a_shim_asked_too_long_ago_is_refused_and_not_on_record(tmp_path: Path, late: bool) -> None:
     with minded(tmp_path) as there:
-        sent_ns = time.monotonic_ns() - (hooks.SHIM_WAITS_NS if late else 0)
+        sent_ns = time.monotonic_ns() - (int(Timing().shim_waits_s * 1e9) if late else 0)
         asking = connection.connect(str(there.server.path), TIMEOUT_S)
         asking.send(Shim(attempt=MARK, words=WORDS, cwd=str(there.work), sent_ns=sent_ns))
         order = asking.receive()

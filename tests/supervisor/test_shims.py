@@ -17,11 +17,11 @@ import pytest
 from outlast import settings as ours
 from outlast.agents.events import ToolEnd
 from outlast.errors import UsageError
-from outlast.supervisor.agent import hooks
 from outlast.supervisor.agent.calls import outward
 from outlast.supervisor.agent.calls.repeats import told_of
 from outlast.supervisor.client import shim
 from outlast.supervisor.launch import environment
+from outlast.supervisor.timing import Timing
 from tests.supervisor.hook_driver import (
     LOCAL,
     MARK,
@@ -110,7 +110,7 @@ class Below:
 
 
 @contextlib.contextmanager
-def below(folder: Path, agent: str = "claude", **more: str) -> Iterator[Below]:
+def below(folder: Path, agent: str = "claude", timing: Timing | None = None, **more: str) -> Iterator[Below]:
     """One attempt of the same run each time."""
     programs = folder / "programs"
     programs.mkdir(exist_ok=True)
@@ -119,7 +119,7 @@ def below(folder: Path, agent: str = "claude", **more: str) -> Iterator[Below]:
         if not path.exists():
             path.write_text(STAND_IN.format(name=name, programs=programs))
             path.chmod(0o755)
-    with minded(folder, agent) as there:
+    with minded(folder, agent, timing=timing) as there:
         variables = {
             environment.SOCKET: str(there.server.path), environment.ATTEMPT: MARK, "HOME": str(there.home),
             "PATH": f"{programs}:/usr/bin:/bin", **more,
@@ -315,9 +315,8 @@ def test_a_call_that_left_its_program_running_has_no_outcome_before_that_ends(
 # --- what a shim tells ------------------------------------------------------------------------------------------------
 
 
-def test_a_shim_tells_since_when_it_waits(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    with below(tmp_path) as here:
-        monkeypatch.setattr(hooks, "SHIM_WAITS_NS", -1)
+def test_a_shim_tells_since_when_it_waits(tmp_path: Path) -> None:
+    with below(tmp_path, timing=Timing(shim_waits_s=-1.0)) as here:
         asked = here.run(SURE)
         assert asked.returncode == shim.REFUSED
         assert "nobody waits for the answer" in asked.stderr

@@ -20,6 +20,7 @@ from outlast.supervisor.socket.connection import Connection, Gone
 from outlast.supervisor.socket.script_calls import ScriptCalls
 from outlast.supervisor.socket.server import CONNECTIONS_MAX, Server
 from outlast.supervisor.socket.wire import Call, Note, Order, Output, Report, Verdict
+from outlast.supervisor.timing import Timing
 from tests.support.environment import ROOT, TIMEOUT_S
 from tests.support.processes import wait_for
 
@@ -70,7 +71,12 @@ def serving(tmp_path: Path, folder: Path, silent_s: float = 10.0) -> Iterator[Se
     """One attempt of the same run each time."""
     with outlast.run("t", store=str(tmp_path / "store"), project="p") as run:
         served = Served(
-            Server(folder / "socket", MARK, ScriptCalls(BeatInFlight(run_engine(run))), silent_s=silent_s)
+            Server(
+                folder / "socket",
+                MARK,
+                ScriptCalls(BeatInFlight(run_engine(run))),
+                timing=Timing(silent_s=silent_s),
+            )
         )
         try:
             yield served

@@ -19,6 +19,7 @@ from outlast.web.http import cache, responses
 from outlast.web.http.cache import AnswerCache
 from outlast.web.http.responses import Answer
 from outlast.web.page_table import PAGES
+from outlast.web.timing import Timing
 from tests.support import nights
 from tests.support.processes import wait_for
 from tests.web.busy_store import Writer
@@ -557,7 +558,7 @@ def test_little_is_kept_and_nothing_old() -> None:
     assert len(shared.get("huge", lambda: Answer(b"x" * (100 << 20))).body) == 100 << 20
     assert "huge" not in shared._kept
     for making in shared._kept.values():
-        making.begun_s -= cache.FRESH_S + 1
+        making.begun_s -= Timing().fresh_s + 1
     shared.get("new", lambda: responses.line("new"))
     assert list(shared._kept) == ["new"]
 

@@ -14,6 +14,7 @@ from outlast.web.http.guard import Guard
 from outlast.web.http.requests import Request
 from outlast.web.http.responses import Answer, Refused
 from outlast.web.http.server import Connection, Server
+from outlast.web.timing import Timing
 from tests.conftest import Nobody
 from tests.support.environment import NOBODY, need_root
 from tests.web.server import Heard, Served
@@ -248,12 +249,12 @@ def test_a_session_is_of_the_user_it_began_with() -> None:
     assert (held.found([far], None), held.found([far], 1000)) == (far, "")
 
 
-def test_sessions_are_few_and_end(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_sessions_are_few_and_end() -> None:
     held = sessions.Sessions()
     cookies = [held.begin(None) for _ in range(sessions.SESSIONS_MAX + 5)]
     assert held.found(cookies[:5], None) == ""
     assert held.found(cookies[5:6], None)
-    monkeypatch.setattr(sessions, "SESSION_S", -1.0)
+    held.timing = Timing(session_s=-1.0)
     assert held.found(cookies, None) == ""
 
 
@@ -271,7 +272,7 @@ def test_a_code_opens_once_and_soon_and_for_our_user_only(
     monkeypatch.setattr(peers, "uid_of", lambda *_: 4_000_000)
     assert locked.ask(f"/?token={late}").status == 401
     monkeypatch.undo()
-    monkeypatch.setattr(sessions, "CODE_S", -1.0)
+    locked.guard._sessions.timing = Timing(code_s=-1.0)
     assert locked.ask(f"/?token={locked.guard.code()}").status == 401
 
 

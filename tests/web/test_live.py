@@ -18,6 +18,7 @@ from outlast.web.http.requests import Request
 from outlast.web.http.responses import Answer
 from outlast.web.http.server import Connection
 from outlast.web.live import Live, Source
+from outlast.web.timing import Timing
 from tests.support.processes import wait_for
 from tests.web.busy_store import Writer
 from tests.web.server import Client, Served, served
@@ -235,8 +236,8 @@ def test_who_leaves_gives_the_place_to_another(world: World, monkeypatch: pytest
         listener.client.close()
 
 
-def test_a_quiet_stream_beats(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(lives, "HEARTBEAT_S", 0.1)
+def test_a_quiet_stream_beats(world: World) -> None:
+    world.live._timing = Timing(heartbeat_s=0.1)
     listener = world.listen()
     wait_for(lambda: listener.client.line() == ": alive")
 
@@ -263,7 +264,7 @@ def test_streams_end_at_once_when_the_server_stops(world: World) -> None:
     begun_s = time.monotonic()
     world.live.stop()
     world.web.server.stop()
-    assert time.monotonic() - begun_s < lives.STALL_S / 2
+    assert time.monotonic() - begun_s < Timing().stall_s / 2
     for listener in listeners:
         with pytest.raises((EOFError, ConnectionResetError)):
             listener.next()

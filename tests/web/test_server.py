@@ -15,6 +15,7 @@ from outlast.web.http import responses, server
 from outlast.web.http.requests import Hung, Malformed, Request, Wire, read_target
 from outlast.web.http.responses import Answer
 from outlast.web.http.server import Connection
+from outlast.web.timing import Timing
 from tests.support.processes import wait_for
 from tests.web.server import Client, Served, served
 
@@ -201,7 +202,7 @@ def test_no_value_begins_another_header() -> None:
 
 
 def test_a_request_that_does_not_come_in_time_is_ended() -> None:
-    with served(echo, receive_s=0.1) as web, web.client() as silent, web.client() as slow:
+    with served(echo, timing=Timing(receive_s=0.1)) as web, web.client() as silent, web.client() as slow:
         slow.say(b"GET / HTTP/1.1\r\nHo")
         assert slow.hear().status == 408
         assert slow.ended()
@@ -209,7 +210,7 @@ def test_a_request_that_does_not_come_in_time_is_ended() -> None:
 
 
 def test_a_body_that_trickles_is_ended_all_the_same() -> None:
-    with served(echo, receive_s=0.2) as web, web.client() as slow:
+    with served(echo, timing=Timing(receive_s=0.2)) as web, web.client() as slow:
         slow.say(b"POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 60000\r\n\r\n")
 
         def cut_off() -> bool:
@@ -223,7 +224,7 @@ def test_a_body_that_trickles_is_ended_all_the_same() -> None:
 
 
 def test_a_connection_between_requests_is_ended_after_a_while() -> None:
-    with served(echo, idle_s=0.1) as web, web.client() as client:
+    with served(echo, timing=Timing(idle_s=0.1)) as web, web.client() as client:
         assert client.say(get()).hear().status == 200
         assert client.ended()
 
@@ -316,9 +317,8 @@ def test_a_stranger_who_may_look_is_none_any_more() -> None:
         assert [client.say(get()).hear().status for client in clients] == [200] * 4
 
 
-def test_a_client_that_reads_nothing_is_cut_off(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(server, "STALL_S", 0.2)
-    with served(echo) as web, web.client() as client:
+def test_a_client_that_reads_nothing_is_cut_off() -> None:
+    with served(echo, timing=Timing(stall_s=0.2)) as web, web.client() as client:
         client.socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
         client.say(get("/huge"))
         wait_for(lambda: web.server.connections == 1, what="the connection")
@@ -331,7 +331,7 @@ def test_stopping_ends_what_waits_at_once() -> None:
         for client in clients:
             assert client.hear().status == 200
         begun_s = time.monotonic()
-    assert time.monotonic() - begun_s < server.STALL_S / 2
+    assert time.monotonic() - begun_s < Timing().stall_s / 2
     for client in clients:
         assert client.ended()
         client.close()

@@ -12,7 +12,7 @@ import pytest
 from outlast.errors import SaveFailed
 from outlast.store.local import Local
 from outlast.workspace import rules
-from outlast.workspace.capture import hints, refresh_index
+from outlast.workspace.capture import refresh_index
 from outlast.workspace.capture.saver import Saver
 from outlast.workspace.types import Purpose, Save
 from tests.workspace.place import BASE, Place, placed
@@ -179,10 +179,11 @@ def test_an_ending_looks_at_everything_unless_time_is_short(place: Place) -> Non
     assert place.content(short, "a.txt") == (place.folder / "a.txt").read_bytes()
 
 
-def test_a_look_comes_again_and_confirms(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_look_comes_again_and_confirms(place: Place) -> None:
     place.sh("echo more >> a.txt")
     hinted = place.save("beat")
-    monkeypatch.setattr(hints, "RECONCILE_S", 0.0)
+    assert place.saver._hinting is not None
+    place.saver._hinting._reconcile_s = 0.0
     confirmed = place.save("beat")
     assert (hinted.hinted, confirmed.hinted) == (True, False)
     assert confirmed.commit == hinted.commit

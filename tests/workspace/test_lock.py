@@ -10,7 +10,7 @@ from collections.abc import Iterator
 import pytest
 
 from outlast.errors import SaveFailed
-from outlast.workspace import lock
+from outlast.settings import TIMING
 from outlast.workspace.types import Purpose
 from tests.workspace.place import Place
 
@@ -50,7 +50,7 @@ def test_a_save_in_a_hurry_does_not_wait_behind_another_one(
 def test_nobody_waits_for_ever_behind_one_that_was_stopped(
     place: Place, holder: subprocess.Popen[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(lock, "STOPPED_S", 0.3)
+    monkeypatch.setenv(TIMING, "workspace.stopped_wait_s=0.3")
     os.kill(holder.pid, signal.SIGSTOP)
     with pytest.raises(SaveFailed, match=rf"process {holder.pid} saves or restores it"):
         place.save()

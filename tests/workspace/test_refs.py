@@ -10,6 +10,7 @@ import pytest
 from hypothesis import example, given, strategies as st
 
 from outlast.errors import SaveDamaged, SaveFailed
+from outlast.settings import TIMING
 from outlast.workspace.git import refs
 from outlast.workspace.git.objects import SHA1
 from outlast.workspace.git.refs import ANY, delete_ref, list_refs, read_ref, task_branch, write_ref
@@ -147,7 +148,7 @@ def test_a_ref_cannot_be_the_folder_of_another(
 def test_the_lock_of_another_program_is_waited_for_and_then_respected(
     repo: GitRepo, oids: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(refs, "LOCK_WAIT_S", 0.05)
+    monkeypatch.setenv(TIMING, "workspace.ref_lock_wait_s=0.05")
     write_ref(repo.git_dir, REF, oids[0], old=None)
     lock = repo.git_dir / f"{REF}.lock"
     lock.write_bytes(b"")
@@ -186,7 +187,7 @@ def test_a_lock_that_is_given_back_is_taken(repo: GitRepo, oids: list[str]) -> N
 def test_only_the_lock_of_a_certainly_dead_owner_is_taken_over(
     repo: GitRepo, oids: list[str], monkeypatch: pytest.MonkeyPatch, change: dict[str, str], stale: bool
 ) -> None:
-    monkeypatch.setattr(refs, "LOCK_WAIT_S", 0.05)
+    monkeypatch.setenv(TIMING, "workspace.ref_lock_wait_s=0.05")
     _, host, boot, space, number, pid, ticks = refs._myself().split(":")
     parts = {"host": host, "boot": boot, "space": f"{space}:{number}", "pid": pid, "ticks": ticks} | change
     lock = repo.git_dir / f"{REF}.lock"
@@ -204,7 +205,7 @@ def test_only_the_lock_of_a_certainly_dead_owner_is_taken_over(
 def test_who_waited_to_take_over_a_lock_does_not_take_the_new_owners(
     repo: GitRepo, oids: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(refs, "LOCK_WAIT_S", 0.05)
+    monkeypatch.setenv(TIMING, "workspace.ref_lock_wait_s=0.05")
     lock = repo.git_dir / f"{REF}.lock"
     lock.parent.mkdir(parents=True)
     *me, _ = refs._myself().split(":")

@@ -183,6 +183,7 @@ def _run(arguments: argparse.Namespace) -> int:
     messages.repeat(store=arguments.store, project=arguments.project)
     settings.tolerate(_warn_of_setting if arguments.command in TOLERANT else None)
     try:
+        _check_timing()
         code = int(arguments.handler(arguments) or 0)
         sys.stdout.flush()
         return code
@@ -216,6 +217,12 @@ def _run(arguments: argparse.Namespace) -> int:
             "this is a bug; the same command with --debug shows the trace",
         )
         return EXIT_UNEXPECTED
+
+
+def _check_timing() -> None:
+    """Refuse a wrong OUTLAST_TIMING before anything is done. Raises BadSetting."""
+    for package in settings.TIMED if settings.timing_given() else ():
+        importlib.import_module(f"outlast.{package}.timing").Timing.current()
 
 
 def _warn_of_setting(error: OutlastError) -> None:

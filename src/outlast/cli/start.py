@@ -1,5 +1,6 @@
 """The way in: what the `outlast` command calls. Nothing is imported before Ctrl-C can end it in one line."""
 
+import contextlib
 import itertools
 import os
 import sys
@@ -16,9 +17,11 @@ def main() -> int:
     _open_missing()
     try:
         if _is_supervised():
+            from outlast.errors import BadSetting
             from outlast.supervisor.guardian.guardian import guard
 
-            return guard(_supervised)
+            with contextlib.suppress(BadSetting):  # which the command refuses in its own words
+                return guard(_supervised)
         from outlast.cli.main import main as run
 
         return run()

@@ -18,6 +18,7 @@ from outlast.dashboard import documents
 from outlast.dashboard.documents import Row
 from outlast.dashboard.overview.index import Index
 from outlast.dashboard.saves import emergencies
+from outlast.dashboard.timing import Timing
 from outlast.errors import OutlastError, StoreTooNew, UnknownRun
 from outlast.store.protocol import Recorded, Store, readable
 
@@ -28,14 +29,8 @@ OTHERS, NONE = "others", "(none)"
 PIECE_S = 900  # the smallest step that every zone's hours and days are made of
 PAGE_EVENTS = 1_000
 CELLS_MAX = 300_000
-WORK_S = 0.01  # at a time; then it rests as long
-FOLLOW_S = 5.0
-REST_S, REST_SHARE = (
-    1.0,
-    20,
-)  # charts are made anew after a second, and never for more than a twentieth of the time
+REST_SHARE = 20  # charts are made for a twentieth of the time at most
 ZONES_MAX = 8
-STOP_S = 5.0
 _GRAINS: tuple[documents.Grain, ...] = ("agent", "model", "project")
 
 
@@ -56,7 +51,14 @@ class _Cell:
 class Counter:
     """Counts while it is started. `charts` may be asked from any thread, also before all is counted."""
 
-    def __init__(self, store: Store, index: Index, clock: Callable[[], datetime] | None = None) -> None:
+    def __init__(
+        self,
+        store: Store,
+        index: Index,
+        clock: Callable[[], datetime] | None = None,
+        timing: Timing | None = None,
+    ) -> None:
+        self._timing = timing or Timing.current()
         self._store, self._index = store, index
         self._clock = clock or _now
         self._lock = threading.Lock()  # of the sums
@@ -82,7 +84,7 @@ class Counter:
         """End it; it is gone when this returns."""
         self._stop.set()
         if self._thread is not None:
-            self._thread.join(STOP_S)
+            self._thread.join(self._timing.count_stop_s)
 
     # -- counting ------------------------------------------------------------------------------------------------
 
@@ -95,7 +97,7 @@ class Counter:
                     self._catch_up()
                 else:
                     self._count_past()
-            self._stop.wait(FOLLOW_S)
+            self._stop.wait(self._timing.count_follow_s)
 
     def _count_past(self) -> None:
         with self._lock:
@@ -112,7 +114,7 @@ class Counter:
             for page in self._readable(row.run, since):
                 self._take(item for item in page if item.n <= self._number)
                 worked_s = time.monotonic() - began_s
-                if worked_s >= WORK_S:
+                if worked_s >= self._timing.count_work_s:
                     if self._stop.wait(worked_s):
                         return
                     began_s = time.monotonic()
@@ -204,7 +206,8 @@ class Counter:
             if made is None or time.monotonic() >= made[1]:
                 began_s = time.monotonic()
                 charts, now_s = self._charts(zone, days), time.monotonic()
-                made = charts, now_s + max(REST_S, REST_SHARE * (now_s - began_s))
+                rest_s = max(self._timing.chart_rest_s, REST_SHARE * (now_s - began_s))
+                made = charts, now_s + rest_s
                 self._made = {(zone, days): made, **dict(list(self._made.items())[: ZONES_MAX - 1])}
             return made[0]
 

@@ -10,14 +10,13 @@ from collections.abc import Mapping
 from outlast.errors import UsageError
 from outlast.gateway.relay import Front
 from outlast.gateway.requests import RequestSummary
+from outlast.gateway.timing import Timing
 from outlast.gateway.upstream import Upstream, upstream
 from outlast.gateway.values import Call, CallUsage, Kind, Meter, Refusal, Settings
 
 HELD_BYTES_MAX = 64 * 1024 * 1024  # of requests that wait to be whole, of all connections together
 ROUTES_MAX = 64
-SWEEP_S = 10.0
 ASIDES_MIN = 2  # so many calls without tools may come before an agent's first one with some
-CLOSE_LIMIT_S = 10.0
 CLOSING_ROUNDS = 10
 FAULTS_MAX = 100
 _BACKLOG = 256
@@ -91,7 +90,7 @@ class Gateway:
                 loop.call_soon_threadsafe(stopping.set)
             except RuntimeError:
                 pass  # it has just ended by itself
-            thread.join(CLOSE_LIMIT_S)
+            thread.join(Timing.current().close_s)
         if self._socket is not None:
             self._socket.close()
 
@@ -128,7 +127,7 @@ class Gateway:
 
     async def _sweep(self, stopping: asyncio.Event) -> None:
         try:
-            async with asyncio.timeout(SWEEP_S):
+            async with asyncio.timeout(Timing.current().sweep_s):
                 await stopping.wait()
         except TimeoutError:
             now = asyncio.get_running_loop().time()

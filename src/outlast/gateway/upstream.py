@@ -11,9 +11,9 @@ from urllib.parse import unquote, urlsplit
 
 from outlast.errors import BadSetting, UsageError
 from outlast.gateway import heads
+from outlast.gateway.timing import Timing
 from outlast.gateway.values import Settings
 
-CONNECT_LIMIT_S = 30.0
 CERTIFICATES = ("SSL_CERT_FILE", "SSL_CERT_DIR", "NODE_EXTRA_CA_CERTS")
 
 P = TypeVar("P", bound=asyncio.Protocol)
@@ -151,9 +151,9 @@ class Unreachable(Exception):
 
 async def connect(where: Upstream, make: Callable[[], P]) -> P:
     """Open a connection to the API. Raises Unreachable."""
-    loop = asyncio.get_running_loop()
+    loop, limit_s = asyncio.get_running_loop(), Timing.current().connect_s
     try:
-        async with asyncio.timeout(CONNECT_LIMIT_S):
+        async with asyncio.timeout(limit_s):
             if where.proxy is not None:
                 return await _through(where, where.proxy, make)
             name = where.host if where.tls else None
@@ -164,7 +164,7 @@ async def connect(where: Upstream, make: Callable[[], P]) -> P:
     except ssl.SSLCertVerificationError as error:
         raise Unreachable(f"{where.host}: its certificate is not trusted: {error.verify_message}") from error
     except TimeoutError as error:
-        raise Unreachable(f"{where.host}: no connection in {CONNECT_LIMIT_S:.0f} s") from error
+        raise Unreachable(f"{where.host}: no connection in {limit_s:.0f} s") from error
     except OSError as error:  # also all that TLS has against it
         raise Unreachable(f"{where.host}: {error.strerror or type(error).__name__}") from error
 

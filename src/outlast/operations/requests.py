@@ -15,6 +15,7 @@ from outlast.core import events as ev, restarts, state as st, statuses
 from outlast.core.values import Allowance, Contract
 from outlast.errors import RunHeld, RunRefused, StoreBusy, UnknownRun, UsageError
 from outlast.inspect import find, show
+from outlast.operations.timing import Timing
 from outlast.runs import attempts, inbox, reader
 from outlast.runs.engine.drivers import blocking
 from outlast.runs.engine.steps import Append
@@ -23,8 +24,6 @@ from outlast.runs.opening import admission
 from outlast.store.protocol import Request, Store, Summary, Where
 
 RESULT_MAX_BYTES = 1 << 20
-ALONE_WAIT_S = 30.0
-_LOOK_EVERY_S = 0.02
 _RELATIVE = ("more", "less")  # two of the same are two wishes
 
 # From a run's head to the request that gives it another budget: what, and its arguments.
@@ -233,7 +232,7 @@ def alone(store: Store, run: str, what: str) -> Iterator[None]:
     """One act of a kind at a time on a run, whichever process does it. Raises RunRefused after a while."""
     with ExitStack() as stack:
         try:
-            stack.enter_context(store.alone(run, what, wait_s=ALONE_WAIT_S))
+            stack.enter_context(store.alone(run, what, wait_s=Timing.current().alone_wait_s))
         except StoreBusy as error:
             raise RunRefused(
                 f"somebody else is at it: run {run}", hint="look at it, and ask again"

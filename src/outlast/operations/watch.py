@@ -14,6 +14,7 @@ from typing import NamedTuple
 from outlast import settings
 from outlast.errors import OutlastError, UsageError
 from outlast.operations.saves.find import HAND, open_saver
+from outlast.operations.timing import Timing
 from outlast.store.local import Local
 from outlast.workspace import repo
 from outlast.workspace.capture.saver import Saver
@@ -25,11 +26,6 @@ from outlast.workspace.watch.watcher import Watcher
 DEPTH_MAX = 4
 FOLDERS_MAX = 20_000
 WORKTREES_MAX = 200
-DEBOUNCE_S = 2.0
-EVERY_S = 30.0
-QUIET_S = 10.0
-SEARCH_EVERY_S = 5.0
-POLL_S = 0.25
 _STICKY = stat.S_ISVTX | stat.S_IWOTH  # as /tmp: everybody may write there
 HEAVY = frozenset(
     {"node_modules", "target", "build", "dist", "venv", "vendor", "__pycache__", "site-packages"}
@@ -48,7 +44,8 @@ class Event(NamedTuple):
 class Pace:
     """When something that changes is to be saved. Times are seconds of any clock that does not go back."""
 
-    def __init__(self) -> None:
+    def __init__(self, timing: Timing | None = None) -> None:
+        self.timing = timing or Timing.current()
         self._first_s: float | None = None  # of the changes since the last save
         self._last_s = 0.0
         self._saved_s: float | None = None
@@ -68,23 +65,23 @@ class Pace:
 
     def has_rested(self, now_s: float) -> bool:
         """Whether the last save is long enough ago."""
-        return self._saved_s is None or now_s - self._saved_s >= EVERY_S
+        return self._saved_s is None or now_s - self._saved_s >= self.timing.save_every_s
 
     def is_due(self, now_s: float) -> bool:
         """Whether what changed is to be saved by now."""
         if self._first_s is None:
             return False
-        quiet_s = now_s - self._last_s
-        waited = quiet_s >= DEBOUNCE_S or now_s - self._first_s >= EVERY_S
-        return quiet_s >= QUIET_S or (waited and self.has_rested(now_s))
+        quiet_s, timing = now_s - self._last_s, self.timing
+        waited = quiet_s >= timing.debounce_s or now_s - self._first_s >= timing.save_every_s
+        return quiet_s >= timing.quiet_s or (waited and self.has_rested(now_s))
 
 
 class _Net:
     """One worktree under watch."""
 
-    def __init__(self, folder: Path, local: Local, *, watched: bool) -> None:
+    def __init__(self, folder: Path, local: Local, *, watched: bool, timing: Timing | None = None) -> None:
         self.saver: Saver = open_saver(folder, local)
-        self.pace = Pace()
+        self.pace = Pace(timing)
         self._watcher = self._watch() if watched else None
 
     def _watch(self) -> Watcher:
@@ -96,7 +93,7 @@ class _Net:
         """Take in what changed since the last look; of what cannot be watched, nobody knows."""
         if self._watcher is None or self._watcher.failed:
             if self.pace.has_rested(now_s):
-                self.pace.changed(now_s - DEBOUNCE_S)
+                self.pace.changed(now_s - self.pace.timing.debounce_s)
             return
         hints = self._watcher.take()
         if hints.paths or hints.repository or hints.scan:
@@ -109,7 +106,7 @@ class _Net:
         try:
             save = self.saver.capture(purpose)
         except OutlastError as error:
-            self.pace.changed(now_s + EVERY_S)
+            self.pace.changed(now_s + self.pace.timing.save_every_s)
             yield Event(self.saver.folder, error=error)
             return
         if save is not None:
@@ -139,18 +136,19 @@ def watch(roots: Iterable[Path], local: Local, wait: Callable[[float], bool]) ->
     """Save worktrees as they change, until `wait(seconds)` says True; then once more what changed since."""
     tops = _checked(roots)
     nets: dict[Path, _Net] = {}
-    searched_s = -SEARCH_EVERY_S
+    timing = Timing.current()
+    searched_s = float("-inf")
     try:
         while True:
             now_s = time.monotonic()
-            if now_s - searched_s >= SEARCH_EVERY_S:
+            if now_s - searched_s >= timing.search_every_s:
                 yield from _search(tops, nets, local)
                 searched_s = now_s
             for net in nets.values():
                 net.look(now_s)
                 if net.pace.is_due(now_s):
                     yield from net.save(now_s)
-            if wait(POLL_S):
+            if wait(timing.watch_poll_s):
                 break
         for net in nets.values():
             net.look(time.monotonic())

@@ -15,11 +15,10 @@ from dataclasses import dataclass, field
 from outlast.processes.cgroups import Group
 from outlast.processes.proc import Proc, ancestors, descendants, describe, environ_value, look, newest_first
 from outlast.processes.signals import OnWait, is_there, send, wait_gone
+from outlast.processes.timing import Timing
 
 MARK = b"OUTLAST_ATTEMPT"
 CALL_MARK = b"OUTLAST_CALL"
-KILL_LIMIT_S = 10.0
-DIE_LIMIT_S = 2.0
 FREEZE_LOOKS_MAX = 50
 CALM_LOOKS = 3
 NAMED_MAX = 64
@@ -133,13 +132,14 @@ def stop(
     grace_s: float,
     on_wait: OnWait | None = None,
     group: Group | None = None,
+    timing: Timing | None = None,
 ) -> Reaped:
     """Stop all that `find_again` finds: ask with a signal, wait up to `grace_s`, then freeze and kill the rest.
 
-    Returns when looking again found nobody, or after `KILL_LIMIT_S` of killing; who is left then has escaped and is
+    Returns when looking again found nobody, or after `Timing.kill_limit_s` of killing; who is left then has escaped and is
     named. `on_wait` is called while waiting, and its true answer ends the grace. What is in `group` dies in one go.
     """
-    stopping = _Stopping(find_again, on_wait)
+    stopping = _Stopping(find_again, on_wait, timing or Timing.current())
     if first is not None:
         stopping.ask(first, grace_s)
     stopping.kill(group)
@@ -167,6 +167,7 @@ class _Stopping:
 
     find_again: Callable[[], Iterable[Proc]]
     on_wait: OnWait | None
+    timing: Timing
     names: dict[Identity, str] = field(default_factory=dict)
     stopped: set[Identity] = field(default_factory=set)
     killed: set[Identity] = field(default_factory=set)
@@ -205,7 +206,7 @@ class _Stopping:
 
     def kill(self, group: Group | None) -> None:
         """Freeze and kill, again and again, until looks in a row find nobody."""
-        deadline = time.monotonic() + KILL_LIMIT_S
+        deadline = time.monotonic() + self.timing.kill_limit_s
         calm = 0
         while calm < CALM_LOOKS and time.monotonic() < deadline:
             if group is not None:
@@ -244,7 +245,7 @@ class _Stopping:
         for proc in frozen:
             self._name(proc)
             send(proc, signal.SIGKILL)
-        left = wait_gone(frozen, DIE_LIMIT_S)
+        left = wait_gone(frozen, self.timing.die_limit_s)
         self.killed.update(proc.identity for proc in frozen)
         for proc in left:
             self.killed.discard(proc.identity)

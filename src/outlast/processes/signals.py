@@ -14,11 +14,11 @@ from typing import Literal, Self
 
 from outlast.processes import libc
 from outlast.processes.proc import Proc, describe, look, user_name
+from outlast.processes.timing import Timing
 
 Sent = Literal["sent", "gone", "refused"]
 OnWait = Callable[[], object]
 WATCHED_MAX = 256
-TICK_S = 0.1
 
 
 def send(proc: Proc, number: int) -> Sent:
@@ -104,8 +104,9 @@ def _wait_for(procs: Sequence[Proc], deadline: float, on_wait: OnWait | None) ->
             if fd is not None:
                 watched[fd] = proc
                 poller.register(fd, select.POLLIN)
+        tick_s = Timing.current().signal_tick_s
         while (watched or blind) and (left_s := deadline - time.monotonic()) > 0:
-            for fd, _ in poller.poll(min(left_s, TICK_S) * 1000):
+            for fd, _ in poller.poll(min(left_s, tick_s) * 1000):
                 poller.unregister(fd)
                 del watched[fd]
                 os.close(fd)

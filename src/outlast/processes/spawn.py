@@ -20,8 +20,8 @@ from typing import NoReturn
 from outlast.processes import libc
 from outlast.processes.proc import everyone
 from outlast.processes.programs import CannotStart, find_program, why_not
+from outlast.processes.timing import Timing
 
-START_LIMIT_S = 30.0
 _FAILED = struct.Struct("=2i")
 _IN_PREPARATION, _IN_FOLDER, _IN_EXEC = 0, 1, 2
 _TOO_LATE = _FAILED.pack(_IN_PREPARATION, errno.ETIMEDOUT)
@@ -140,7 +140,8 @@ def _fork(spec: Spec, program: str, tells: int) -> int:
 def _started(pid: int, says: int, spec: Spec, program: str) -> Child:
     """The child, once its pipe was closed by the exec; else the error that it wrote, and no child any more."""
     try:
-        said = os.read(says, _FAILED.size) if select.select([says], [], [], START_LIMIT_S)[0] else _TOO_LATE
+        has_said = select.select([says], [], [], Timing.current().start_limit_s)[0]
+        said = os.read(says, _FAILED.size) if has_said else _TOO_LATE
         if not said:
             return Child(pid, os.pidfd_open(pid))
     except BaseException:

@@ -9,7 +9,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
-WRITE_LIMIT_S = 0.5
+from outlast.processes.timing import Timing
+
 # Leaving the alternate screen also puts the cursor where it was saved, so it is saved first: who is on the normal
 # screen stays in its place. Then: attributes, cursor shown, its keys, mouse, focus, pasting, enhanced keyboards.
 RESET = (
@@ -90,9 +91,10 @@ def _from_the_background() -> Iterator[None]:
 def _write(fd: int, data: bytes) -> None:
     """Write what the terminal takes at once, through an opening of our own: a stopped one must not hold us up, and
     the shared one must stay blocking for others."""
+    limit_s = Timing.current().terminal_write_s
     own = os.open(f"/proc/self/fd/{fd}", os.O_WRONLY | os.O_NOCTTY | os.O_NONBLOCK | os.O_CLOEXEC)
     try:
-        while data and select.select([], [own], [], WRITE_LIMIT_S)[1]:
+        while data and select.select([], [own], [], limit_s)[1]:
             data = data[os.write(own, data) :]
     finally:
         os.close(own)

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from outlast import settings
 from outlast.core.values import Check
+from outlast.runs.timing import Timing
 
 if TYPE_CHECKING:
     import subprocess
@@ -16,7 +17,6 @@ if TYPE_CHECKING:
 MARK = "OUTLAST_ATTEMPT"  # as `processes.reap` looks for it
 OUTPUT_CHARS_MAX = 4_000
 TIMED_OUT = 124
-LOOK_EVERY_S = 0.2
 
 
 def run_checks(
@@ -76,10 +76,10 @@ def _wait(process: "subprocess.Popen[bytes]", timeout_s: float, meanwhile: Calla
 
     if meanwhile is None:
         return process.wait(timeout_s)
-    until_s = time.monotonic() + timeout_s
+    until_s, look_s = time.monotonic() + timeout_s, Timing.current().check_look_s
     while True:
         try:
-            return process.wait(min(LOOK_EVERY_S, max(0.0, until_s - time.monotonic())))
+            return process.wait(min(look_s, max(0.0, until_s - time.monotonic())))
         except subprocess.TimeoutExpired:
             meanwhile()
             if time.monotonic() >= until_s:

@@ -22,10 +22,10 @@ from outlast.errors import (
 )
 from outlast.probes import CannotTell, Happened, Probe
 from outlast.runs.engine.steps import Append, Call, Steps, TimedOut, Wait
+from outlast.runs.timing import Timing
 from outlast.store.protocol import Lease
 
 KEY_ARGUMENT = "idempotency_key"
-REISSUE_WAIT_S = 0.25
 EVIDENCE_CHARS_MAX = 500
 RESULT_CHARS_MAX = 100_000
 HINTED_CHARS_MAX = 200
@@ -226,7 +226,7 @@ class _Course:
         if self.record is not None and self.record.state not in ("intended", "in_doubt"):
             return  # a person settled it just now
         if self._reissued:
-            yield Wait(REISSUE_WAIT_S * 2**self._reissued)
+            yield Wait(Timing.current().reissue_wait_s * 2**self._reissued)
         self._reissued += 1
         yield from self.go(again=True)
 

@@ -23,6 +23,7 @@ from outlast.runs.engine.steps import Block, Steps
 from outlast.runs.files_notes import Arriving, Left, Recreating
 from outlast.runs.journal import Journal
 from outlast.runs.opening.terms import Mode
+from outlast.runs.timing import Timing
 from outlast.settings import Settings
 from outlast.store import locate, locks
 from outlast.store.local import Local
@@ -37,11 +38,8 @@ from outlast.workspace.restore.worktree import Worktree
 from outlast.workspace.rules import Limits
 from outlast.workspace.types import LeftOut, Purpose, Save, raw
 
-RENEWED_WITHIN_S = 15.0
-ROUNDED_S = 1.0  # a store has the end of a lease in whole seconds, rounded up
 WATCH_FROM = 3  # beats; a watch costs about as much to set up as a look at everything
 TEND_EVERY = 25
-TEND_WAIT_S = 10.0
 SIGNALLED = 128  # exit codes above it
 _NAMED_MAX = 20
 
@@ -49,7 +47,16 @@ _NAMED_MAX = 20
 class Files:
     """Saves and brings back the workspace of one run."""
 
-    def __init__(self, folder: Path, local: Local, run: str, task: str, settings: Settings) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        local: Local,
+        run: str,
+        task: str,
+        settings: Settings,
+        timing: Timing | None = None,
+    ) -> None:
+        self._timing = timing or Timing.current()
         limits = Limits(
             settings["save_big_file_bytes"], settings["save_folder_files"], settings["save_folder_bytes"]
         )
@@ -161,7 +168,7 @@ class Files:
     def close(self) -> None:
         """Let go of the processes that read and watch."""
         if self._tending is not None:
-            self._tending.join(TEND_WAIT_S)
+            self._tending.join(self._timing.tend_wait_s)
         self.saver.close()
 
     # -- arriving ------------------------------------------------------------------------------------------------
@@ -306,7 +313,8 @@ class Files:
             return (left.head, left.branch) == (now.oid, now.branch)
         if head.attempt is None or alive_until_s is None:
             return False
-        return _since_boot_s(self._moved_at(now, place)) <= alive_until_s + RENEWED_WITHIN_S
+        moved_s = _since_boot_s(self._moved_at(now, place))
+        return moved_s <= alive_until_s + self._timing.renewed_within_s
 
     def _moved_at(self, now: repo.Head, place: repo.Repo) -> float:
         """When HEAD or its branch was last moved, by the wall clock."""
@@ -416,12 +424,13 @@ class Files:
         place = self.saver.repo()
         now, parts = repo.head(place), []
         moved = not held.meta.shadow and now != repo.Head(held.meta.head, held.meta.branch)
-        if moved and now.oid and _since_boot_s(self._moved_at(now, place)) > alive_until_s - ROUNDED_S:
+        rounded_s = self._timing.lease_rounded_s
+        if moved and now.oid and _since_boot_s(self._moved_at(now, place)) > alive_until_s - rounded_s:
             parts.append(f"HEAD at {now.oid[:12]}")
         commit = found.commit if found is not None else now.oid
         there = self.tree_of(commit) if commit else held.tree
         since = [path for path, _, _ in workspace_restore.changes_between(self.saver, held.tree, there)]
-        files = [path for path in since if self._is_younger(path, alive_until_s, within_s=-ROUNDED_S)]
+        files = [path for path in since if self._is_younger(path, alive_until_s, within_s=-rounded_s)]
         if files := [path for path in files if not self._is_younger(path, alive_until_s)]:
             parts.append(_names(files))
         if not parts:
@@ -443,10 +452,9 @@ class Files:
             return os.lstat(os.fsencode(self.saver.folder) + b"/" + path).st_ctime
         return 0.0
 
-    def _is_younger(
-        self, path: bytes, alive_until_s: float | None, within_s: float = RENEWED_WITHIN_S
-    ) -> bool:
+    def _is_younger(self, path: bytes, alive_until_s: float | None, within_s: float | None = None) -> bool:
         """Whether a file was changed when no attempt was alive any more."""
+        within_s = self._timing.renewed_within_s if within_s is None else within_s
         changed = self._changed_at(path)
         return (
             bool(changed) and alive_until_s is not None and _since_boot_s(changed) > alive_until_s + within_s

@@ -22,9 +22,8 @@ from outlast.errors import (
 from outlast.runs import reader
 from outlast.runs.engine.steps import Append, Steps
 from outlast.runs.journal import Journal
+from outlast.runs.timing import Timing
 from outlast.store.protocol import Lease, Request
-
-CANCEL_GRACE_S = 6.0
 
 # When a holder first saw a cancel that had to wait for an act, by its lease and the request's id. By the monotonic
 # clock: when it was asked is told by another's wall clock.
@@ -121,7 +120,7 @@ def _grace_is_over(root: Journal, request: Request) -> bool:
     """Whether a stop has waited long enough for the acts under way. Pause and handoff wait as long as it takes."""
     now = time.monotonic()
     since = _waiting.setdefault(root.lease, {}).setdefault(request.id, now)
-    return request.what in ("cancel", "kill") and now - since >= CANCEL_GRACE_S
+    return request.what in ("cancel", "kill") and now - since >= Timing.current().cancel_grace_s
 
 
 def _stop(root: Journal, here: Journal, request: Request, overtaken: Sequence[Request]) -> Steps:

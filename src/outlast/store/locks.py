@@ -18,10 +18,9 @@ from pathlib import Path
 
 from outlast.errors import StoreRefused
 from outlast.store.protocol import Holder
+from outlast.store.timing import Timing
 
-KILL_WAIT_S = 5.0
 LOCK_TRIES = 3
-LOCK_WAIT_S = 0.005
 _FILE_BYTES = 64
 _MARK_BYTES = 21
 _MAIL_AT = 32
@@ -77,11 +76,12 @@ def kill_frozen(holder: Holder) -> bool:
         os.kill(holder.pid, signal.SIGKILL)
     except OSError:
         return False
-    deadline = boottime_s() + KILL_WAIT_S
+    timing = Timing.current()
+    deadline = boottime_s() + timing.frozen_kill_s
     while is_here(holder) and state(holder.pid) not in "ZX":
         if boottime_s() > deadline:
             return False
-        time.sleep(0.01)
+        time.sleep(timing.frozen_look_s)
     return True
 
 
@@ -234,7 +234,7 @@ def try_lock(path: Path) -> RunLock | None:
                 return RunLock(fd, _open(_act_path(path)), path)
         except BlockingIOError:
             tries += 1
-            time.sleep(LOCK_WAIT_S)
+            time.sleep(Timing.current().lock_retry_s)
         finally:
             os.close(fd)
     return None

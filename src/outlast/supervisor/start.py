@@ -323,4 +323,4 @@ def _task_of(words: Sequence[str]) -> str:
 
 def inherited() -> dict[str, str]:
     """The environment that a command gets: ours, without what belongs to a run around us."""
-    return settings.environment(without=supervisor_launch.OURS)
+    return settings.environment(without=supervisor_launch.OURS, **settings.timing_given())

@@ -50,9 +50,9 @@ from outlast.supervisor.launch import background
 from outlast.supervisor.launch.last_launch import known_agent
 from outlast.supervisor.launch.launch import Launch
 from outlast.supervisor.person import Person
+from outlast.supervisor.timing import Timing
 from outlast.workspace.types import raw
 
-GUARDED_S = 5.0
 SETUP = "worktree setup"  # the step that an attempt begins with where there is one
 EXIT_DONE, EXIT_FAILED, EXIT_PERSON, EXIT_BUDGET, EXIT_PARKED = 0, 1, 3, 4, 5
 
@@ -67,7 +67,9 @@ class Supervisor:
         variables: dict[str, str],
         link: Link,
         say: Callable[[str], None],
+        timing: Timing | None = None,
     ) -> None:
+        self._timing = timing or Timing.current()
         self._run, self._launch, self._variables, self._person = run, launch, variables, Person(say)
         self._signals = StopSignals(link)
         self._limits = limits_of(launch, wait_s=run.settings["restart_wait_s"])
@@ -290,9 +292,9 @@ class Supervisor:
 
     def _wait_guarded(self) -> None:
         """Until the guardian holds its lock; one that is gone is not waited for."""
-        until_s = lock.monotonic_s() + GUARDED_S
+        until_s = lock.monotonic_s() + self._timing.guarded_s
         while not self._signals.link.closed and lock.monotonic_s() < until_s:
-            self._signals.wait(0.1)
+            self._signals.wait(self._timing.guarded_look_s)
             if "guarded" in self._signals.others():
                 return
 

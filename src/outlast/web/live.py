@@ -17,14 +17,11 @@ import msgspec
 from outlast.errors import OutlastError
 from outlast.store.protocol import Heard
 from outlast.web.http.server import Connection
+from outlast.web.timing import Timing
 
 LISTENERS_MAX = 64
-WAIT_S = 0.1
 PAGE_EVENTS = 500
 PENDING_BYTES_MAX = 256 << 10
-STALL_S = 10.0
-HEARTBEAT_S = 15.0
-JOIN_S = 2.0
 _BEAT = b": alive\n\n"
 
 
@@ -58,8 +55,8 @@ class Hello(msgspec.Struct, frozen=True):
 class _Listener:
     """Somebody who listens, and what they have not taken yet."""
 
-    def __init__(self, connection: Connection, at: int) -> None:
-        self.connection, self.at = connection, at
+    def __init__(self, connection: Connection, at: int, stall_s: float) -> None:
+        self.connection, self.at, self._stall_s = connection, at, stall_s
         self.pending = b""
         self.moved_s = time.monotonic()
 
@@ -76,14 +73,20 @@ class _Listener:
             return False
         if sent:
             self.pending, self.moved_s = self.pending[sent:], time.monotonic()
-        late = bool(self.pending) and time.monotonic() - self.moved_s > STALL_S
+        late = bool(self.pending) and time.monotonic() - self.moved_s > self._stall_s
         return len(self.pending) <= PENDING_BYTES_MAX and not late
 
 
 class Live:
     """The pump. `source` gives the store, or None while there is none; it is told of a store that fails."""
 
-    def __init__(self, source: Callable[[], Source | None], failed: Callable[[Exception], None]) -> None:
+    def __init__(
+        self,
+        source: Callable[[], Source | None],
+        failed: Callable[[Exception], None],
+        timing: Timing | None = None,
+    ) -> None:
+        self._timing = timing or Timing.current()
         self._source, self._failed = source, failed
         self._listeners: list[_Listener] = []
         self._lock = threading.Lock()
@@ -110,7 +113,7 @@ class Live:
         self._stopping = True
         self._wanted.set()
         self._idle.set()
-        self._thread.join(JOIN_S)
+        self._thread.join(self._timing.live_stop_s)
         self.cut()
 
     def cut(self) -> None:
@@ -147,7 +150,9 @@ class Live:
     def _catch_up(self, connection: Connection, after: int | None) -> bool:
         store = self._source()
         newest = store.last_number() if store else 0
-        listener = _Listener(connection, newest if after is None else min(after, newest))
+        listener = _Listener(
+            connection, newest if after is None else min(after, newest), self._timing.stall_s
+        )
         connection.send(_hello(newest, listener.at))
         while not self._stopping:
             page = store.heard(listener.at, wait_s=0, limit=PAGE_EVENTS) if store else ()
@@ -194,7 +199,7 @@ class Live:
             ) as error:  # whatever it is, those who listen come again, and this thread must be there
                 self._failed(error)
                 self.cut()
-            if time.monotonic() - beat_s >= HEARTBEAT_S:
+            if time.monotonic() - beat_s >= self._timing.heartbeat_s:
                 beat_s = time.monotonic()
                 with self._lock:
                     self._offer_all([], _BEAT)
@@ -207,8 +212,9 @@ class Live:
             self.cut()
             return
         if store is None:
-            self._idle.wait(WAIT_S)
-        events = store.heard(after, wait_s=WAIT_S, limit=PAGE_EVENTS) if store else ()
+            self._idle.wait(self._timing.live_wait_s)
+        wait_s = self._timing.live_wait_s
+        events = store.heard(after, wait_s=wait_s, limit=PAGE_EVENTS) if store else ()
         if store and not events and store.last_number() < after:
             self.cut()  # it was put back to an earlier state, and counts from there: they come again and are told
             return

@@ -35,8 +35,8 @@ from outlast.web.pages import (
 )
 from outlast.web.query import Param
 from outlast.web.site import OpenSite, Site
+from outlast.web.timing import Timing
 
-REFRESH_S = 15  # without the script
 KNOWS = "outlast-number"  # the header of a page that is fetched anew
 FORM = "application/x-www-form-urlencoded"
 NONCE = re.compile(r"[A-Za-z0-9_-]{16,64}")
@@ -79,7 +79,7 @@ def view_of(site: Site, request: Request, number: int, *, named: bool = True, fo
     return View(
         path=request.path, query=dict(request.fields), now=datetime.now(UTC), zone=zone, zone_name=name,
         csrf=site.guard.csrf(form) if form else "", read_only=site.guard.read_only, number=number,
-        store_name=str(site.place.local.folder) if named else "", version=__version__, refresh_s=REFRESH_S if named else None,
+        store_name=str(site.place.local.folder) if named else "", version=__version__, refresh_s=Timing.current().refresh_s if named else None,
         outlast=site.outlast if named else "outlast",
     )  # fmt: skip
 

@@ -16,8 +16,7 @@ from outlast.web.http.cache import AnswerCache
 from outlast.web.http.guard import Guard
 from outlast.web.live import Live
 from outlast.web.metrics import Requests
-
-RETRY_S = 1.0
+from outlast.web.timing import Timing
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,14 +31,15 @@ class OpenSite:
 class Site:
     """One page on one store. `by` is who acts through it."""
 
-    def __init__(self, place: StorePlace, guard: Guard, *, by: str) -> None:
+    def __init__(self, place: StorePlace, guard: Guard, *, by: str, timing: Timing | None = None) -> None:
+        self._timing = timing or Timing.current()
         self.place, self.guard, self.by = place, guard, by
         self.options = shlex.join(forms.there(place.url))  # that lead a command to this store
         self.outlast = f"outlast {self.options}".rstrip()
         self.pressed = OnceOnly()
         self.requests = Requests()
-        self.shared = AnswerCache()
-        self.live = Live(self._source, self._failed)
+        self.shared = AnswerCache(self._timing)
+        self.live = Live(self._source, self._failed, self._timing)
         self._lock = threading.Lock()
         self._opened: OpenSite | None = None
         self._was_there = False
@@ -69,7 +69,7 @@ class Site:
                 if self._opened.store.usable:
                     return self._opened
                 self._close()  # a write has failed, after which it writes no more: what became of it shows in another
-            if self._problem is not None and time.monotonic() - self._problem_s < RETRY_S:
+            if self._problem is not None and time.monotonic() - self._problem_s < self._timing.store_retry_s:
                 raise self._problem
             if not self.place.exists():
                 if self._was_there:
@@ -98,7 +98,9 @@ class Site:
     def _close(self) -> None:
         """Asked with the lock held."""
         opened, self._opened = self._opened, None
-        self.shared = AnswerCache()  # what was told of it is not told of another one that comes in its place
+        self.shared = AnswerCache(
+            self._timing
+        )  # what was told of it is not told of another one that comes in its place
         if opened is not None:
             opened.counter.stop()
             opened.store.close()

@@ -9,18 +9,16 @@ from pathlib import Path
 from outlast.errors import SaveFailed
 from outlast.store import locks
 from outlast.workspace.capture.files import Deadline
-
-WAIT_S = 600.0  # a first save of a very large workspace may take minutes
-STOPPED_S = 10.0  # one that was stopped (SIGSTOP, Ctrl-Z) saves nothing meanwhile
-_LOOK_EVERY_S = 0.02
+from outlast.workspace.timing import Timing
 
 
-def take(fd: int, folder: Path, deadline: Deadline | None = None) -> None:
+def take(fd: int, folder: Path, deadline: Deadline | None = None, timing: Timing | None = None) -> None:
     """Lock a file that says which process has it."""
+    timing = timing or Timing.current()
     began_s = time.monotonic()
     while not _try(fd):
         owner = _owner(fd)
-        limit_s = STOPPED_S if locks.state(owner) in "Tt" else WAIT_S
+        limit_s = timing.stopped_wait_s if locks.state(owner) in "Tt" else timing.lock_wait_s
         if (deadline is not None and deadline.passed()) or time.monotonic() - began_s > limit_s:
             who = f"process {owner}" if owner else "another process"
             raise SaveFailed(
@@ -29,7 +27,7 @@ def take(fd: int, folder: Path, deadline: Deadline | None = None) -> None:
                 if owner
                 else "",
             )
-        time.sleep(_LOOK_EVERY_S)
+        time.sleep(timing.lock_look_s)
     with contextlib.suppress(OSError):  # who waits then cannot say for whom
         os.ftruncate(fd, 0)
         os.pwrite(fd, b"%d\n" % os.getpid(), 0)

@@ -20,6 +20,7 @@ from outlast.agents.claude import provider, transcript as claude_transcript
 from outlast.agents.claude.transcript import told
 from outlast.agents.common import argv, endings, json_lines, launch as common_launch, versions
 from outlast.agents.events import AgentEvent, BatchEnd, Final, ModelCost, Session, ToolEnd, ToolStart
+from outlast.agents.timing import Timing
 from outlast.agents.values import AgentCommand, Answer, Ask, Caps, Cut, Hook
 from outlast.core import values
 from outlast.errors import UsageError
@@ -27,7 +28,6 @@ from outlast.errors import UsageError
 NAME = "claude"
 PACKAGES = ("@anthropic-ai/claude-code",)
 TRIED = versions.TestedVersions("claude", (2, 0), (2, 1), "see `claude update`")
-HOOK_TIMEOUT_S = 600
 TAIL_LINES_MAX = 40
 MODELS_MAX = 64  # of its bill that are read
 SETTINGS_MAX_BYTES = 4 << 20
@@ -469,7 +469,7 @@ def with_hooks(
 ) -> dict[str, object]:
     """Settings with one more hook for each of the events; the user's own stay, and run as well."""
     theirs = json_lines.inner(settings, "hooks")
-    ours = {"type": "command", "command": shlex.join(command), "timeout": HOOK_TIMEOUT_S}
+    ours = {"type": "command", "command": shlex.join(command), "timeout": Timing.current().hook_timeout_s}
     hooks: dict[str, object] = dict(theirs)
     for event in events:
         hooks[event] = [*json_lines.items(theirs, event), {"matcher": "*", "hooks": [ours]}]

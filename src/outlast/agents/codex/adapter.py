@@ -28,12 +28,12 @@ from outlast.agents.common import (
     versions,
 )
 from outlast.agents.events import AgentEvent, BatchEnd, Final, Limit, Retry, Session, Text, ToolEnd, ToolStart
+from outlast.agents.timing import Timing
 from outlast.agents.values import AgentCommand, Answer, Ask, Caps, Cut, Hook
 
 NAME = "codex"
 PACKAGES = ("@openai/codex",)
 TRIED = versions.TestedVersions("codex", (0, 160), (0, 166), "see `codex update`")
-HOOK_TIMEOUT_S = 600
 TAIL_LINES_MAX = 40
 HOOKED = {
     "SessionStart": "session_start",
@@ -379,7 +379,7 @@ def native_program(script: Path) -> Path | None:
 def _hook_flags(command: Sequence[str], parts: argv.Parts, program: str) -> tuple[str, ...]:
     """Hooks for this run only, beside the user's own: those in files stay, those among the flags are written again."""
     line = shlex.join(command)
-    handler = f'{{type="command",command={_quoted(line)},timeout={HOOK_TIMEOUT_S}}}'
+    handler = f'{{type="command",command={_quoted(line)},timeout={Timing.current().hook_timeout_s}}}'
     flags: list[str] = []
     trusted: list[str] = []
     for event, label in HOOKED.items():
@@ -394,7 +394,7 @@ def _hook_flags(command: Sequence[str], parts: argv.Parts, program: str) -> tupl
 
 def trust_hash(label: str, line: str) -> str:
     """By what Codex knows a hook that a person has looked at."""
-    hook = {"async": False, "command": line, "timeout": HOOK_TIMEOUT_S, "type": "command"}
+    hook = {"async": False, "command": line, "timeout": Timing.current().hook_timeout_s, "type": "command"}
     return f"sha256:{hashlib.sha256(msgspec.json.encode({'event_name': label, 'hooks': [hook]})).hexdigest()}"
 
 

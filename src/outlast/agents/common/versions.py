@@ -12,8 +12,8 @@ from pathlib import Path
 import msgspec
 
 from outlast.agents.common import json_lines
+from outlast.agents.timing import Timing
 
-ASK_TIMEOUT_S = 10.0
 LEVELS_MAX = 6
 PACKAGE_MAX_BYTES = 1 << 20
 
@@ -83,7 +83,7 @@ def distribution(program: str, name: str) -> str:
 def asked(program: str, run: Runner) -> str:
     """What the program itself says to `--version`; nothing where it says none in time."""
     try:
-        found = _VERSION.search(run([program, "--version"], ASK_TIMEOUT_S)[:4096])
+        found = _VERSION.search(run([program, "--version"], Timing.current().version_s)[:4096])
     except (OSError, ValueError):
         return ""
     return found[0] if found else ""

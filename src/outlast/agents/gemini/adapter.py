@@ -37,6 +37,7 @@ from outlast.agents.events import (
     UsageReport,
 )
 from outlast.agents.gemini import chat, provider
+from outlast.agents.timing import Timing
 from outlast.agents.values import AgentCommand, Answer, Ask, Caps, Cut, Hook
 from outlast.core import values
 from outlast.errors import UsageError
@@ -46,7 +47,6 @@ NAME = "gemini"
 PACKAGES = ("@google/gemini-cli",)
 TRIED = versions.TestedVersions("gemini", (0, 50), (0, 61), f"`npm install -g {PACKAGES[0]}`")
 HOME = ("GEMINI_CLI_HOME", "")
-HOOK_TIMEOUT_MS = 600_000
 TAIL_LINES_MAX = 40
 CHATS_MAX = 10_000
 HEAD_BYTES = 4096
@@ -411,7 +411,7 @@ def with_hooks(settings: json_lines.Record, command: Sequence[str]) -> dict[str,
         "name": "outlast",
         "type": "command",
         "command": common_launch.shell(command),
-        "timeout": HOOK_TIMEOUT_MS,
+        "timeout": Timing.current().hook_timeout_s * 1000,
     }
     hooks: dict[str, object] = dict(theirs)
     for event in HOOKED:

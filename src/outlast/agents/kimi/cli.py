@@ -38,6 +38,7 @@ from outlast.agents.events import (
     UsageReport,
 )
 from outlast.agents.kimi import code, provider
+from outlast.agents.timing import Timing
 from outlast.agents.values import AgentCommand, Answer, Ask, Caps, Cut, Hook
 from outlast.core import values
 from outlast.errors import UsageError
@@ -47,7 +48,6 @@ LAST = "1.51.0"  # the last release that does anything
 EMPTY = (1, 52)  # says farewell and exits 0, whatever it is asked
 OLDEST = (1, 40)
 HOME = ("KIMI_SHARE_DIR", ".kimi")
-HOOK_TIMEOUT_S = 600
 RETRYABLE = 75
 CONFIG_FILE = "kimi-cli-config.json"
 FIRST_LINE_MAX_BYTES = 4 << 20
@@ -395,7 +395,7 @@ def _with_config(parts: argv.Parts, ask: Ask) -> argv.Parts:
     if ask.routes:
         theirs = _login(ask).routed(ask)
     ours = [
-        {"event": event, "command": common_launch.shell(ask.hook), "timeout": HOOK_TIMEOUT_S}
+        {"event": event, "command": common_launch.shell(ask.hook), "timeout": Timing.current().hook_timeout_s}
         for event in HOOKED
     ]
     if ask.hook:

@@ -37,6 +37,7 @@ from outlast.agents.events import (
     UsageReport,
 )
 from outlast.agents.kimi import provider
+from outlast.agents.timing import Timing
 from outlast.agents.values import AgentCommand, Answer, Ask, Caps, Cut, Hook, Payment, Route
 from outlast.core import values
 from outlast.errors import UsageError
@@ -45,7 +46,6 @@ NAME = "kimi-code"
 PACKAGES = ("@moonshot-ai/kimi-code",)
 TRIED = versions.TestedVersions("Kimi Code", (2, 0), (2, 1), "see `kimi upgrade`")
 HOME = ("KIMI_CODE_HOME", ".kimi-code")
-HOOK_TIMEOUT_S = 600
 TAIL_LINES_MAX = 40
 INDEX_MAX_BYTES = 64 << 20
 ALIASES_MAX = 256
@@ -384,7 +384,7 @@ def _home(ask: Ask) -> dict[str, str]:
 def with_hooks(config: bytes, command: Sequence[str]) -> bytes:
     """The user's config.toml with one more hook for each event that we hear of; raises UsageError where it cannot be."""
     tables = [
-        f"[[hooks]]\nevent = {_quoted(event)}\ncommand = {_quoted(common_launch.shell(command))}\ntimeout = {HOOK_TIMEOUT_S}\n"
+        f"[[hooks]]\nevent = {_quoted(event)}\ncommand = {_quoted(common_launch.shell(command))}\ntimeout = {Timing.current().hook_timeout_s}\n"
         for event in HOOKED
     ]
     merged = b"\n".join([config, *(table.encode() for table in tables)])

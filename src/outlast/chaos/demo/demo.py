@@ -16,9 +16,9 @@ from pathlib import Path
 
 from outlast.chaos.demo.agent import COMMENT, STEPS
 from outlast.chaos.eval.world import lines
+from outlast.chaos.timing import Timing
 from outlast.chaos.witness.client import Witness
 
-AGENT_LIMIT_S = 60.0
 ACTS = (COMMENT, "pull request", "close")
 Say = Callable[[str], None]
 
@@ -127,7 +127,7 @@ class _Process:
         return self.wait()
 
     def wait(self) -> int:
-        code = self._process.wait(AGENT_LIMIT_S)
+        code = self._process.wait(Timing.current().agent_limit_s)
         for pipe in (self._process.stdin, self._process.stdout):
             if pipe is not None:
                 pipe.close()

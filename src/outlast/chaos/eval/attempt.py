@@ -17,8 +17,8 @@ from outlast import faults
 from outlast.chaos.eval.designs import DESIGNS
 from outlast.chaos.eval.world import Instants, World, append_line
 from outlast.chaos.tasks.catalog import TASKS
+from outlast.chaos.timing import Timing
 
-ATTEMPT_LIMIT_S = 60
 DONE, FAILED, IN_DOUBT = 0, 1, 3
 
 
@@ -62,7 +62,7 @@ def forked(folder: Path, work: Callable[[], int]) -> str:
     if pid == 0:
         code = FAILED
         try:
-            signal.alarm(ATTEMPT_LIMIT_S)
+            signal.alarm(Timing.current().attempt_limit_s)
             code = work()
         except BaseException:
             (folder / "error.txt").write_text(traceback.format_exc())

@@ -19,6 +19,7 @@ from outlast.chaos.eval import pool
 from outlast.chaos.eval.designs import DESIGNS
 from outlast.chaos.eval.trial import Bench, Final, Trial
 from outlast.chaos.tasks.catalog import TASKS
+from outlast.chaos.timing import Timing
 from outlast.errors import UsageError
 
 INSTANTS_MAX = 5_000
@@ -27,7 +28,6 @@ SECOND_KILL_WITHIN = 24
 QUICK_KILLS = {"prompt": 2, "act-then-save": 2, "outlast": 6}
 PARTS = {"outlast": 3}  # long units are cut so that all workers end together
 COLD_STARTS, COLD_STARTS_QUICK = 6, 2
-COLD_START_LIMIT_S = 60.0
 FAILURES_KEPT = 50
 MEMORY, MEMORY_BYTES_MIN = Path("/dev/shm"), 256 << 20
 NAIVE = ("prompt", "act-then-save")
@@ -261,7 +261,7 @@ def _cold_starts(plan: Plan, base: Path) -> Iterator[tuple[str, float]]:
 
 def _spawn(arguments: list[str]) -> None:
     command = [sys.executable, "-m", "outlast.chaos.eval.attempt", *arguments]
-    subprocess.run(command, timeout=COLD_START_LIMIT_S, check=False)
+    subprocess.run(command, timeout=Timing.current().cold_start_limit_s, check=False)
 
 
 def median(values: list[float]) -> float | None:

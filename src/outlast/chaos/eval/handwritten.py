@@ -29,11 +29,11 @@ from outlast.chaos.tasks.script import (
     Together,
     Write,
 )
+from outlast.chaos.timing import Timing
 from outlast.core import plan as plans
 
 RETRIES = 3
 BEATS_MAX = 500
-CHECK_TIMEOUT_S = 30.0
 
 
 class HandWritten:
@@ -49,7 +49,8 @@ class HandWritten:
         state = self._load()
         self._carry(self._task.script, state, "", durable=True)
         for check in self._task.checks:
-            subprocess.run(check, shell=True, cwd=self._world.work, timeout=CHECK_TIMEOUT_S, check=True)
+            limit_s = Timing.current().check_limit_s
+            subprocess.run(check, shell=True, cwd=self._world.work, timeout=limit_s, check=True)
         (self._world.folder / "results.json").write_text(json.dumps(state["results"]))
 
     def _load(self) -> dict[str, Any]:

@@ -15,11 +15,10 @@ from outlast.chaos.eval import person
 from outlast.chaos.eval.attempt import Setting, attempt, forked
 from outlast.chaos.eval.world import lines
 from outlast.chaos.tasks.catalog import NOT_DONE, TASKS
+from outlast.chaos.timing import Timing
 from outlast.chaos.witness.client import Witness
 
 ATTEMPTS_MAX = 16
-QUIET_LIMIT_S = 5.0
-UNSURE_WAIT_S = 0.03  # where the witness may drop a request, its silence is waited for
 
 ACT_IS_OUT = ("act.sent", "act.replied", "act.performed")
 
@@ -208,8 +207,8 @@ class Bench:
             if fault.mode in NOT_DONE:
                 times = sent[fault.act] if fault.times is None else min(fault.times, sent[fault.act])
                 sent[fault.act] -= times
-                time.sleep(UNSURE_WAIT_S)
-        deadline = time.monotonic() + QUIET_LIMIT_S
+                time.sleep(Timing.current().unsure_wait_s)
+        deadline = time.monotonic() + Timing.current().quiet_limit_s
         while len(self._log(setting)) < sent.total() and time.monotonic() < deadline:
             time.sleep(0.001)
 

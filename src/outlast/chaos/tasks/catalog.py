@@ -2,10 +2,9 @@
 
 from outlast.chaos.tasks.plain import PLAIN
 from outlast.chaos.tasks.script import Ask, Body, Do, Here, Impossible, Script, Task, WitnessFault, Write
+from outlast.chaos.timing import Timing
 
-PATIENCE_S = 0.1
-LATE_MS = 250
-LATE_SETTLE_S = 0.5
+_TIMING = Timing()  # the tasks are the same for everybody
 
 
 def _post_keyed(here: Here) -> Body:
@@ -47,15 +46,17 @@ def _ship(here: Here) -> Body:
 
 
 def _late_keyed(here: Here) -> Body:
-    return (yield Do("order", "keyed", {"item": here.step}, patience_s=PATIENCE_S))
+    return (yield Do("order", "keyed", {"item": here.step}, patience_s=_TIMING.patience_s))
 
 
 def _late_probed(here: Here) -> Body:
-    return (yield Do("order", "probed", {"item": here.step}, patience_s=PATIENCE_S, settle_s=LATE_SETTLE_S))
+    patience_s, settle_s = _TIMING.patience_s, _TIMING.late_settle_s
+    return (yield Do("order", "probed", {"item": here.step}, patience_s=patience_s, settle_s=settle_s))
 
 
 def _timed_out(here: Here) -> Body:
-    return (yield Do("order", "probed", {"item": here.step}, timeout_s=PATIENCE_S, settle_s=LATE_SETTLE_S))
+    timeout_s, settle_s = _TIMING.patience_s, _TIMING.late_settle_s
+    return (yield Do("order", "probed", {"item": here.step}, timeout_s=timeout_s, settle_s=settle_s))
 
 
 def _task(
@@ -125,21 +126,21 @@ FAULTY: tuple[Task, ...] = (
         "done after the caller lost patience; reissued",
         _late_keyed,
         ["desk"],
-        WitnessFault("order", "late", late_ms=LATE_MS),
+        WitnessFault("order", "late", late_ms=_TIMING.late_ms),
     ),
     _task(
         "late-probed",
         "done after the caller lost patience; looked up when settled",
         _late_probed,
         ["lamp"],
-        WitnessFault("order", "late", late_ms=LATE_MS),
+        WitnessFault("order", "late", late_ms=_TIMING.late_ms),
     ),
     _task(
         "timed-out",
         "done in time, answered too late",
         _timed_out,
         ["chair"],
-        WitnessFault("order", "late_reply", late_ms=LATE_MS),
+        WitnessFault("order", "late_reply", late_ms=_TIMING.late_ms),
     ),
 )
 

@@ -8,10 +8,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
+from outlast.chaos.timing import Timing
+
 EffectClass = Literal["keyed", "probed", "blind"]
 Style = Literal["loop", "drive", "async", "async drive"]
-
-SETTLE_S = 0.02  # how long the witness may be busy with a request whose sender died
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,7 +35,7 @@ class Do:
     retry: int = 0
     timeout_s: float | None = None  # outlast's own limit
     patience_s: float | None = None  # the client's
-    settle_s: float = SETTLE_S
+    settle_s: float = Timing().settle_s
 
 
 @dataclass(frozen=True, slots=True)

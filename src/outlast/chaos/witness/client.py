@@ -34,8 +34,6 @@ __all__ = [
     "performances",
 ]
 
-START_LIMIT_S = 60.0
-
 
 class Counts(NamedTuple):
     """What the world saw. `duplicates` counts performances beyond the first of each identity."""
@@ -218,11 +216,13 @@ class Witness(Client):
 def _spawn(log: Path, port: int) -> tuple[subprocess.Popen[str], str]:
     import subprocess  # here, because agents under test import this module and only the test spawns
 
+    from outlast.chaos.timing import Timing
+
     command = [sys.executable, "-I", "-S", str(Path(server.__file__).resolve())]
     command += ["--log", str(log), "--port", str(port), "--until-stdin-closes"]
     process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
     assert process.stdout is not None, "stdout is a pipe"
-    url = _first_line(process.stdout, START_LIMIT_S)
+    url = _first_line(process.stdout, Timing.current().witness_start_s)
     if not url.startswith("http://"):
         _end(process)
         raise WitnessError(f"the witness on {log} did not start, exit code {process.returncode}")

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from outlast.cli.terminal.messages import safe, say, say_json, table, tell
+from outlast.cli.timing import Timing
 
 if TYPE_CHECKING:
     from outlast.chaos.eval.evaluation import Plan
@@ -17,8 +18,6 @@ if TYPE_CHECKING:
 
 SEED_MAX = 2**32 - 1
 JOBS_MAX = 64
-A_LINE_EVERY_S = 60.0
-REDRAW_EVERY_S = 0.2
 
 DESCRIPTION = """\
 Scripted tasks under three designs: state in the prompt, act-then-save, and outlast. Each is killed (SIGKILL)
@@ -145,7 +144,8 @@ class _Progress:
 
     def __init__(self) -> None:
         self._terminal = sys.stderr.isatty()
-        self._every_s = REDRAW_EVERY_S if self._terminal else A_LINE_EVERY_S
+        timing = Timing.current()
+        self._every_s = timing.redraw_every_s if self._terminal else timing.line_every_s
         self._last_s = self._began_s = time.monotonic()
 
     def __call__(self, trials: int) -> None:

@@ -5,8 +5,7 @@ import signal
 import sys
 
 from outlast.cli.terminal.messages import complain, say
-
-PACE_S = 0.4  # so that eyes can follow; without a terminal nobody waits
+from outlast.cli.timing import Timing
 
 
 def add(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
@@ -30,7 +29,7 @@ def demo(arguments: argparse.Namespace) -> int:
 
     signal.signal(signal.SIGTERM, lambda number, _: sys.exit(128 + number))  # so that the folder is removed
     try:
-        came_out = play(tell, pace_s=PACE_S if sys.stdout.isatty() else 0.0)
+        came_out = play(tell, pace_s=Timing.current().demo_pace_s if sys.stdout.isatty() else 0.0)
     except StoryWentWrong as error:
         complain(str(error), "try again; if it stays so, this is a bug")
         return 1

@@ -13,6 +13,7 @@ from outlast import settings
 from outlast.cli import store_option
 from outlast.cli.terminal import messages
 from outlast.cli.terminal.messages import clock, safe, say, short
+from outlast.cli.timing import Timing
 from outlast.core import context as contexts, events as ev, wakeups
 from outlast.core.statuses import CLOSED
 from outlast.errors import UsageError
@@ -24,7 +25,6 @@ if TYPE_CHECKING:
     from outlast.supervisor.control.takeover import Bare
 
 LAST = 5
-FOLLOW_WAIT_S = 1.0
 _MAY_WAIT = ("interrupted", "in_doubt")
 
 
@@ -447,7 +447,7 @@ def _follow(store: Store, run: str, seq: int, n: int, as_json: bool) -> None:
     while (state := reader.head(store, run)).status not in CLOSED or state.seq > seq:
         sys.stdout.flush()
         if state.seq == seq:
-            found = store.subscribe(n, wait_s=FOLLOW_WAIT_S)
+            found = store.subscribe(n, wait_s=Timing.current().follow_wait_s)
             n = found[-1].n if found else n
         seq, _ = _say_rest(store, run, seq, as_json)
 

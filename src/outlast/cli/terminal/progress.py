@@ -6,10 +6,7 @@ import threading
 from collections.abc import Iterator
 
 from outlast.cli.terminal import messages
-
-SILENT_S = 2.0
-EVERY_S = 60.0
-TICK_S = 1.0
+from outlast.cli.timing import Timing
 
 
 @contextlib.contextmanager
@@ -31,16 +28,17 @@ def working(on: str) -> Iterator[None]:
 
 
 def _tell(on: str, ended: threading.Event, shown: bool) -> None:
-    if ended.wait(SILENT_S if shown else EVERY_S):
+    timing = Timing.current()
+    passed_s = timing.silent_s if shown else timing.line_every_s
+    if ended.wait(passed_s):
         return
-    passed_s = SILENT_S if shown else EVERY_S
     while True:
         if shown:
             sys.stderr.write(f"\r{on} … {passed_s:.0f} s ")
             sys.stderr.flush()
         else:
             messages.tell(f"{on}: {passed_s / 60:.0f} min so far")
-        step_s = TICK_S if shown else EVERY_S
+        step_s = timing.count_every_s if shown else timing.line_every_s
         if ended.wait(step_s):
             break
         passed_s += step_s

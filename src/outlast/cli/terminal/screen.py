@@ -19,6 +19,7 @@ from outlast.cli.commands.top import headline
 from outlast.cli.terminal import columns
 from outlast.cli.terminal.columns import fit
 from outlast.cli.terminal.messages import safe
+from outlast.cli.timing import Timing
 from outlast.dashboard.documents import Ask, Overview, Row, Sort
 from outlast.dashboard.overview import verdict
 from outlast.dashboard.overview.index import Index
@@ -27,8 +28,6 @@ from outlast.errors import StoreBusy, UnknownRun
 from outlast.inspect import show as showing
 from outlast.store.protocol import Store, Where
 
-TICK_MS = 250
-ESCAPE_MS = 50  # after which the key is itself, and no beginning of another's code
 PAGE_SIZE = 500
 DETAIL_BEATS = 20
 SEARCH_CHARS_MAX = 200
@@ -109,8 +108,9 @@ class _Screen:
         """Draw, wait for a key or for something to happen, and again."""
         with contextlib.suppress(curses.error):
             curses.curs_set(0)
-        curses.set_escdelay(ESCAPE_MS)
-        self._window.timeout(TICK_MS)
+        timing = Timing.current()
+        curses.set_escdelay(timing.escape_ms)
+        self._window.timeout(timing.screen_tick_ms)
         while True:
             self._look()
             self._measure()

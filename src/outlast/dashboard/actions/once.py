@@ -14,16 +14,15 @@ from collections.abc import Callable
 import msgspec
 
 from outlast.dashboard.documents import Done, Wish
+from outlast.dashboard.timing import Timing
 from outlast.errors import RunRefused, StoreBusy, StoreError
 from outlast.runs import attempts
 from outlast.store.protocol import Document, Shelf, ShelfKind
 
 PRESSED: ShelfKind = "pressed"
 KEPT_MAX = 5_000
-KEPT_S = 7 * 86_400.0
 REFUSED_MAX = 1_000
 NONCE_CHARS_MAX = 200
-WAIT_S = 60.0
 _SWEEP_EVERY = 64
 _ROOM_BYTES = 4 << 10  # for the outcome: a disk that is full after the act must not take it away
 
@@ -31,7 +30,8 @@ _ROOM_BYTES = 4 << 10  # for the outcome: a disk that is full after the act must
 class OnceOnly:
     """Outcomes by the nonce of what asked for them, on a store's shelf: the newest 5,000 of a week."""
 
-    def __init__(self) -> None:
+    def __init__(self, timing: Timing | None = None) -> None:
+        self._timing = timing or Timing.current()
         self._mutex = threading.Lock()
         self._not_kept: dict[str, Done] = {}  # to be shown: what was refused, or could not be written down
         self._until_sweep = 0
@@ -48,7 +48,8 @@ class OnceOnly:
         with contextlib.ExitStack() as stack:
             try:
                 self._sweep(shelf)
-                held = stack.enter_context(shelf.hold(PRESSED, _name(nonce), wait_s=WAIT_S))
+                wait_s = self._timing.pressed_wait_s
+                held = stack.enter_context(shelf.hold(PRESSED, _name(nonce), wait_s=wait_s))
                 asked, done = _read(held.get())
                 if asked is not None:
                     return self._again(nonce, asked, done, wish)
@@ -107,7 +108,7 @@ class OnceOnly:
             if self._until_sweep > 0:
                 return
             self._until_sweep = _SWEEP_EVERY
-        shelf.sweep(PRESSED, newest=KEPT_MAX, older_than_s=KEPT_S)
+        shelf.sweep(PRESSED, newest=KEPT_MAX, older_than_s=self._timing.pressed_kept_s)
 
 
 def _name(nonce: str) -> str:

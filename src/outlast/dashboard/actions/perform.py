@@ -26,6 +26,7 @@ from outlast.dashboard.actions.preview import SAID, called, effect_of, foresee, 
 from outlast.dashboard.documents import ActName, Done, Wish
 from outlast.dashboard.run.request_words import RestoreArgs
 from outlast.dashboard.saves import cache
+from outlast.dashboard.timing import Timing
 from outlast.errors import OutlastError, RunRefused, UsageError
 from outlast.inspect import find
 from outlast.operations import fork as forks, requests
@@ -42,11 +43,6 @@ from outlast.supervisor.guardian import lock
 
 __all__ = ["OnceOnly", "do", "foresee"]
 
-STARTED_WITHIN_S = 20.0
-LEAVES_WITHIN_S = 5.0
-SURE_AFTER_S = 0.5
-WRITTEN_WITHIN_S = 600.0  # the files of a save
-_LOOK_EVERY_S = 0.05
 _WRITES = "acting"  # the turn of what writes to a journal, which is over soon
 
 
@@ -153,11 +149,12 @@ def _runs(store: Store, run: str) -> bool:
 
 def _stays(is_so: Callable[[], bool]) -> bool:
     """Whether it is so, and still is a moment later: a process that was killed is there for a little while."""
-    until_s = time.monotonic() + SURE_AFTER_S
+    timing = Timing.current()
+    until_s = time.monotonic() + timing.sure_after_s
     while is_so():
         if time.monotonic() > until_s:
             return True
-        time.sleep(_LOOK_EVERY_S)
+        time.sleep(timing.look_every_s)
     return False
 
 
@@ -168,14 +165,15 @@ def _let_stop(store: Store, root: Summary) -> None:
         pending = [request for request in store.inbox.pending(root.run) if request.what in STOPS]
         return pending[0] if pending and _runs(store, root.run) else None
 
-    until_s = time.monotonic() + LEAVES_WITHIN_S
+    timing = Timing.current()
+    until_s = time.monotonic() + timing.leaves_within_s
     while (request := waits()) is not None:
         if time.monotonic() > until_s:
             raise RunRefused(
                 f"{called(root)} was asked to {request.what} by {request.by}, and has not come to that yet",
                 hint="wait until it rests, then resume it",
             )
-        time.sleep(_LOOK_EVERY_S)
+        time.sleep(timing.look_every_s)
 
 
 def _went_on(root: Summary, status: Status) -> ActionOutcome:
@@ -210,7 +208,7 @@ def _go_on(store: Store, before: Summary, wish: Wish, by: str) -> ActionOutcome:
         says = f"{name(root)} may be started again: start its program, and it goes on at beat {root.state.beats + 1}."
         return ActionOutcome(says=says, changed=outcome.changed or budget is not None)
     root = requests.summary_of(store, root.run)
-    told = _started(wake.wake_one(store, root, STARTED_WITHIN_S), root)
+    told = _started(wake.wake_one(store, root, Timing.current().started_within_s), root)
     if told.ok or budget is None:
         return told
     limit = forms.limit_words(root.state.budget)
@@ -225,12 +223,13 @@ def _supervisor(store: Store, run: str) -> int:
 
 def _let_leave(store: Store, run: str) -> None:
     """Who was asked to stop has a moment to end: its supervisor outlives the attempt by a little."""
-    until_s = time.monotonic() + LEAVES_WITHIN_S
+    timing = Timing.current()
+    until_s = time.monotonic() + timing.leaves_within_s
     while time.monotonic() < until_s:
         state = requests.summary_of(store, run).state
         if state.status in ("running", "interrupted", "in_doubt") or lock.of(store.local, run) is None:
             return
-        time.sleep(_LOOK_EVERY_S)
+        time.sleep(timing.look_every_s)
 
 
 def _started(told: Sleeper, root: Summary) -> ActionOutcome:
@@ -238,7 +237,7 @@ def _started(told: Sleeper, root: Summary) -> ActionOutcome:
     if told.started:
         return ActionOutcome(says=f"{name(root)} {told.why}.", hint=output)
     if told.started is None and told.wake:
-        says = f"{name(root)} is being started, and has not begun within {STARTED_WITHIN_S:.0f} s."
+        says = f"{name(root)} is being started, and has not begun within {Timing.current().started_within_s:.0f} s."
         return ActionOutcome(says=says, hint=output)
     log = f"; its log is {told.log}" if told.log else ""
     return ActionOutcome(
@@ -324,7 +323,7 @@ def _fork(store: Store, summary: Summary, wish: Wish, by: str) -> ActionOutcome:
     folder = forms.new_folder(store, summary, wish.folder, full=True) if wish.folder else None
     with requests.alone(store, summary.run, "fork"), contextlib.ExitStack() as stack:
         if folder is not None:
-            stack.enter_context(cache.patience(summary, WRITTEN_WITHIN_S))
+            stack.enter_context(cache.patience(summary, Timing.current().written_within_s))
         files = restore.ForkFiles(store, summary, wish.beat, folder) if folder is not None else None
         stack.callback(files.close if files is not None else _nothing)
         plan = forks.prepare(
@@ -368,7 +367,7 @@ def _restore(store: Store, summary: Summary, wish: Wish, by: str) -> ActionOutco
         raise UsageError("which save is to be restored?", hint=f"see `outlast saves {summary.run}`")
     with requests.alone(store, summary.run, "restore"):
         folder = forms.new_folder(store, summary, wish.folder)
-        with preview.save_of(store, summary, wish.save, WRITTEN_WITHIN_S) as found:
+        with preview.save_of(store, summary, wish.save, Timing.current().written_within_s) as found:
             done = restore.restore_to(found, folder)
             commit, beat = found.held.commit, found.held.meta.beat
     noted = _recorded(store, summary, commit, done.folder, by)

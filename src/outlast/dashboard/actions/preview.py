@@ -24,8 +24,8 @@ from outlast.operations import fork as forks, requests
 from outlast.operations.saves import restore
 from outlast.operations.saves.find import SHORT_CHARS, Found, Saves
 from outlast.runs import attempts
-from outlast.runs.inbox import CANCEL_GRACE_S
 from outlast.runs.opening.terms import budget_of, topped
+from outlast.runs.timing import Timing as RunTiming
 from outlast.store.protocol import Store, Summary
 from outlast.supervisor.control import resume
 from outlast.supervisor.guardian import lock
@@ -122,7 +122,7 @@ def _cancel(store: Store, summary: Summary, wish: Wish) -> Plan:
     stays = "What it did stays recorded, and its files and saves stay where they are."
     if status == "running":
         says = [
-            f"The {_kind(store, root)} is asked to stop for good. It has {CANCEL_GRACE_S:.0f} s for the act under way, which is in doubt if"
+            f"The {_kind(store, root)} is asked to stop for good. It has {RunTiming.current().cancel_grace_s:.0f} s for the act under way, which is in doubt if"
             " it takes longer.",
             _holder(store, root), stays,
         ]  # fmt: skip
@@ -471,7 +471,7 @@ def _again(summary: Summary, again: Sequence[show.Effect]) -> Iterator[str]:
 
 
 @contextlib.contextmanager
-def save_of(store: Store, summary: Summary, text: str, seconds: float = cache.GIT_S) -> Iterator[Found]:
+def save_of(store: Store, summary: Summary, text: str, seconds: float | None = None) -> Iterator[Found]:
     """The save of a run that is meant, open to be read; the newest one where none is named. Git has so many seconds."""
     with cache.patience(summary, seconds):
         desk = Saves(store.local, store, summary.project, store.local.folder)  # wherever this process stands

@@ -18,11 +18,11 @@ from outlast.core.state import RunState
 from outlast.dashboard.documents import Ask, Overview, Row
 from outlast.dashboard.overview import filters, log_times
 from outlast.dashboard.overview.rows import Seen, is_over, make, may_wait, moves
+from outlast.dashboard.timing import Timing
 from outlast.errors import UnknownRun
 from outlast.store.protocol import Store, Summary, Where
 from outlast.supervisor.guardian import lock
 
-LOOK_EVERY_S = 1.0  # at locks, logs and the clock, for what changes without an event
 LOAD_PAGE = 1_000
 _WARNINGS_MAX = 8  # in a row
 _told = attrgetter(
@@ -49,7 +49,10 @@ class Index:
     not with mere amounts that grow with the clock.
     """
 
-    def __init__(self, store: Store, clock: Callable[[], datetime] | None = None) -> None:
+    def __init__(
+        self, store: Store, clock: Callable[[], datetime] | None = None, timing: Timing | None = None
+    ) -> None:
+        self._look_s = (timing or Timing.current()).look_s
         self._store = store
         self._clock = clock or _now
         self._lock = threading.RLock()
@@ -100,7 +103,7 @@ class Index:
             elif found.runs:
                 self._take(self._store.list(Where(runs=found.runs), limit=len(found.runs), unreadable=True))
             self.number, self._trace = found.number, found.trace
-            if time.monotonic() - self._looked_s >= LOOK_EVERY_S:
+            if time.monotonic() - self._looked_s >= self._look_s:
                 self._look()
             return self.number
 

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Generic, NamedTuple, TypeVar
 
 from outlast.core.values import shorten
+from outlast.dashboard.timing import Timing
 from outlast.errors import OutlastError, RunRefused, UsageError
 from outlast.inspect import ledger, ledger_sums
 from outlast.operations.saves import listing
@@ -24,10 +25,7 @@ from outlast.workspace.git import command
 from outlast.workspace.saves import Held
 
 SAVES_MAX = 20_000  # that are kept, of all runs together
-READ_S = 2.0  # for reading on in the saves of a run
-GIT_S = 15.0
 LOOKING_MAX = 4  # at one workspace
-WAIT_S = 3.0  # for a turn to look
 COUNTS_MAX = 20_000
 SUMS_MAX = 8  # runs of a store; the longest take some 4 MB each
 PROBLEM_CHARS_MAX = 500
@@ -97,21 +95,21 @@ _fewer = threading.Condition()
 
 
 @contextmanager
-def patience(summary: Summary, seconds: float = GIT_S) -> Iterator[None]:
+def patience(summary: Summary, seconds: float | None = None) -> Iterator[None]:
     """The workspace of a run may be looked at inside the block: few do at a time, and git has so many seconds.
 
     An agent can see to it that what is looked at never answers. Raises RunRefused where too many wait already.
     """
-    folder = summary.state.workspace
+    folder, timing = summary.state.workspace, Timing.current()
     with _fewer:
-        if not _fewer.wait_for(lambda: _looking.get(folder, 0) < LOOKING_MAX, WAIT_S):
+        if not _fewer.wait_for(lambda: _looking.get(folder, 0) < LOOKING_MAX, timing.turn_wait_s):
             raise RunRefused(
                 f"{LOOKING_MAX} others wait for the workspace of run {summary.run}",
                 hint="look again in a moment; if it stays so, see `git status` there",
             )
         _looking[folder] = _looking.get(folder, 0) + 1
     try:
-        with command.within(seconds):
+        with command.within(timing.git_s if seconds is None else seconds):
             yield
     finally:
         with _fewer:
@@ -122,7 +120,7 @@ def patience(summary: Summary, seconds: float = GIT_S) -> Iterator[None]:
 
 
 @contextmanager
-def opened(store: Store, summary: Summary, seconds: float = GIT_S) -> Iterator[Saver]:
+def opened(store: Store, summary: Summary, seconds: float | None = None) -> Iterator[Saver]:
     """What saves the workspace of a run, for one question. Raises UsageError where it has none, or it is gone for good."""
     folder = summary.state.workspace
     if not folder:
@@ -155,7 +153,8 @@ def of_run(saver: Saver, run: str) -> Listed:
     """The saves of a run, those that were read before not again: of very many, as many more each time as a moment allows."""
     place = os.fsdecode(saver.repo().common_dir), run
     tips, known = listing.tips(saver, run), dict(_saves.get(place) or {})
-    whole = listing.read_on(saver, tips, known, time.monotonic() + READ_S, SAVES_MAX)
+    until_s = time.monotonic() + Timing.current().read_on_s
+    whole = listing.read_on(saver, tips, known, until_s, SAVES_MAX)
     found = listing.reached(saver, tips, known, known_only=True)
     _saves.put(place, {held.commit: held for held, _ in found}, len(found))
     return Listed(found, whole)

@@ -24,6 +24,7 @@ from outlast.core import events as ev
 from outlast.dashboard import documents
 from outlast.dashboard.overview.index import Index
 from outlast.dashboard.saves import cache
+from outlast.dashboard.timing import Timing
 from outlast.errors import OutlastError
 from outlast.store.protocol import Recorded, Store, readable
 from outlast.supervisor.guardian import lock
@@ -34,8 +35,6 @@ LOAD_EVENTS_MAX = 300_000
 LOAD_PAGE = 10_000
 NEWS_EVENTS = 5_000
 SIZE_MAX = 200
-FILES_S = 0.1
-RETRY_S = 60.0
 NOTES_MAX = 100
 NOT_KNOWN = "unknown"
 _TAGS = ("save_made", "attempt_started", "attempt_ended")
@@ -289,7 +288,8 @@ _tried: cache.RecentValues[str, float] = cache.RecentValues(cache.COUNTS_MAX)
 
 def _files(store: Store, index: Index, page: Iterable[Rescue]) -> dict[str, int]:
     """How many files changed in these saves, as far as it is known or can be found out in a moment; the rest next time."""
-    until_s = time.monotonic() + FILES_S
+    timing = Timing.current()
+    until_s = time.monotonic() + timing.count_files_s
     found: dict[str, int] = {}
     open_questions: dict[str, list[str]] = {}
     for rescue in page:
@@ -297,7 +297,7 @@ def _files(store: Store, index: Index, page: Iterable[Rescue]) -> dict[str, int]
         count = cache.changed_before(commit)
         if count is not None:
             found[commit] = count
-        elif time.monotonic() - (_tried.get(commit) or -RETRY_S) >= RETRY_S:
+        elif time.monotonic() - (_tried.get(commit) or float("-inf")) >= timing.count_retry_s:
             open_questions.setdefault(rescue.run, []).append(commit)
     for run, commits in open_questions.items():
         if time.monotonic() >= until_s:
@@ -310,7 +310,7 @@ def _looked_up(store: Store, index: Index, run: str, commits: list[str], until_s
     found: dict[str, int] = {}
     done = 0
     try:
-        with cache.opened(store, index.summary(run), cache.READ_S) as saver:
+        with cache.opened(store, index.summary(run), Timing.current().read_on_s) as saver:
             for commit in commits:
                 if time.monotonic() >= until_s:
                     break

@@ -13,6 +13,7 @@ from outlast.dashboard.actions import forms
 from outlast.dashboard.run.effects import summary_of
 from outlast.dashboard.saves import cache, patches
 from outlast.dashboard.saves.emergencies import emergencies as emergencies
+from outlast.dashboard.timing import Timing
 from outlast.errors import OutlastError, UsageError
 from outlast.operations.saves import diff as saves_diff, listing
 from outlast.store.protocol import Store
@@ -24,7 +25,6 @@ from outlast.workspace.types import raw
 SIZE_MAX = 200
 FILES_MAX = 200
 PATCH_BYTES_MAX = 2 << 20
-GIT_S = 10.0
 NAME_CHARS = 12
 _COMMIT = re.compile(r"[0-9a-f]{4,64}")
 
@@ -124,10 +124,11 @@ def _other(saver: Saver, held: Held, against: documents.Against) -> tuple[str, s
 
 
 def _told(pair: saves_diff.Pair, plain: documents.Diff) -> documents.Diff:
-    files, all_of_them = pair.first_files(PATCH_BYTES_MAX, GIT_S)
+    git_s = Timing.current().diff_s
+    files, all_of_them = pair.first_files(PATCH_BYTES_MAX, git_s)
     shown = files[:FILES_MAX]
     asked = patches.wanted(shown, files)
-    printed, whole = pair.patch(asked, PATCH_BYTES_MAX, GIT_S) if asked else (b"", True)
+    printed, whole = pair.patch(asked, PATCH_BYTES_MAX, git_s) if asked else (b"", True)
     return msgspec.structs.replace(
         plain,
         files_total=len(files),

@@ -11,9 +11,8 @@ from outlast.core.statuses import CLOSED
 from outlast.errors import RunHeld, StoreRewound
 from outlast.inspect import find
 from outlast.operations import requests
+from outlast.operations.timing import Timing
 from outlast.store.protocol import Store, Summary, Where
-
-YOUNG_BLOB_S = 3600.0
 
 
 class Collected(msgspec.Struct, frozen=True, kw_only=True):
@@ -36,7 +35,7 @@ def collect(store: Store, older_than: timedelta, now: datetime, *, dry_run: bool
     spared: list[Summary] = []
     for summary in old:
         (forgotten if _forget(store, summary) else spared).append(summary)
-    blobs = store.blobs.sweep(_named(store), older_than_s=YOUNG_BLOB_S)
+    blobs = store.blobs.sweep(_named(store), older_than_s=Timing.current().young_blob_s)
     store.sweep_locks()
     _sweep_folders(store)
     return _collected(forgotten, spared, blobs, dry_run=False)

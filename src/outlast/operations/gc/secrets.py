@@ -16,6 +16,7 @@ from outlast.core import events as ev
 from outlast.errors import SaveDamaged, SaveError
 from outlast.inspect import find
 from outlast.operations.gc import places
+from outlast.operations.timing import Timing
 from outlast.store.protocol import Store, Where
 from outlast.workspace import repo, saves
 from outlast.workspace.capture.special import secrets
@@ -23,8 +24,6 @@ from outlast.workspace.compact import chain as chains
 from outlast.workspace.git import command
 from outlast.workspace.git.reader import ObjectReader
 from outlast.workspace.types import text
-
-GRACE_S = 86_400.0  # since it was written: a save may be yet to name it
 
 Foreseen = Mapping[Path, Mapping[str, chains.Tip]]
 """What the refs of repositories would lead to, by their folders."""
@@ -49,7 +48,8 @@ def thin(store: Store, foreseen: Foreseen, now: datetime, *, dry_run: bool) -> t
         try:
             with places.locked([private]):
                 needed = partial(_needed, private, named, foreseen)
-                gone = secrets.let_go(private, needed, before_s=now.timestamp() - GRACE_S, dry_run=dry_run)
+                before_s = now.timestamp() - Timing.current().young_secret_s
+                gone = secrets.let_go(private, needed, before_s=before_s, dry_run=dry_run)
         except SaveError as error:
             found.append(ThinnedSecrets(workspace=workspace, failed=str(error)))
             continue

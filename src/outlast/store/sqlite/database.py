@@ -28,9 +28,7 @@ from outlast.errors import (
 )
 from outlast.store import durable
 from outlast.store.sqlite import schema
-
-BUSY_MS = 10_000
-BUSY_POLL_S = 0.01
+from outlast.store.timing import Timing
 
 T = TypeVar("T")
 
@@ -43,7 +41,10 @@ class Database:
     `with` on a `threading.Lock` leaves no such gap.
     """
 
-    def __init__(self, path: Path, *, vfs: str | None = None, reading: bool = False) -> None:
+    def __init__(
+        self, path: Path, timing: Timing | None = None, *, vfs: str | None = None, reading: bool = False
+    ) -> None:
+        self._timing = timing or Timing.current()
         self.path = path
         self.reading = reading
         self.write_lock = threading.Lock()
@@ -62,14 +63,14 @@ class Database:
 
     def _connect(self) -> apsw.Connection:
         """Open, and wait for others who open: a change to WAL meets their locks without SQLite's own patience."""
-        deadline_s = time.monotonic() + BUSY_MS / 1000
+        deadline_s = time.monotonic() + self._timing.busy_ms / 1000
         while True:
             try:
                 return self._connect_once()
             except StoreBusy:
                 if time.monotonic() > deadline_s:
                     raise
-                time.sleep(BUSY_POLL_S)
+                time.sleep(self._timing.busy_poll_s)
 
     def _connect_reading(self) -> apsw.Connection:
         """A connection that cannot write. SQLite keeps account of those who read in `-shm`. A file on a read-only file
@@ -80,7 +81,7 @@ class Database:
             name, flags = f"{self.path.as_uri()}?immutable=1", flags | apsw.SQLITE_OPEN_URI
         try:
             connection = apsw.Connection(name, flags=flags, vfs=self._vfs)
-            connection.set_busy_timeout(BUSY_MS)
+            connection.set_busy_timeout(int(self._timing.busy_ms))
             connection.config(apsw.SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 1)
             version = schema.version_of(connection)
         except apsw.Error as error:
@@ -99,7 +100,7 @@ class Database:
             return self._connect_reading()
         try:
             connection = apsw.Connection(str(self.path), vfs=self._vfs)
-            connection.set_busy_timeout(BUSY_MS)
+            connection.set_busy_timeout(int(self._timing.busy_ms))
             connection.config(apsw.SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 1)
             if schema.version_of(connection) > schema.VERSION:
                 raise schema.too_new(self.path, schema.version_of(connection))
@@ -117,7 +118,8 @@ class Database:
             case apsw.CorruptError() | apsw.NotADBError():
                 return StoreCorrupt(f"the store {self.path} is damaged: {error}", hint=hint)
             case apsw.BusyError() | apsw.LockedError():
-                return StoreBusy(f"the store {self.path} stayed locked for {BUSY_MS // 1000} s", hint=hint)
+                busy_s = self._timing.busy_ms / 1000
+                return StoreBusy(f"the store {self.path} stayed locked for {busy_s:g} s", hint=hint)
             case apsw.CantOpenError() if self.reading:
                 return StoreRefused(
                     f"the store {self.path} cannot be read as it lies there: {error}",

@@ -21,11 +21,7 @@ from outlast.store import locks
 from outlast.store.local import Local
 from outlast.store.protocol import Holder, Lease
 from outlast.store.sqlite.database import Database, row_in
-
-MARGIN_S = 1.0
-WAKEUP_GRACE_S = 2.0
-CLAIM_WAIT_S = 10.0
-POLL_S = 0.05
+from outlast.store.timing import Timing
 
 _MARKED = """
 SELECT (SELECT coalesce(max(n), 0) FROM events),
@@ -67,7 +63,8 @@ class SqliteLease:
         if self.released:
             raise LeaseLost(self.run, held=self.epoch, current=self._leases.epoch_of(self.row))
         with self.lock.acting():
-            late = locks.boottime_s() > self.deadline_s - min(MARGIN_S, self.ttl_s / 3)
+            margin_s = min(self._leases.timing.lease_margin_s, self.ttl_s / 3)
+            late = locks.boottime_s() > self.deadline_s - margin_s
             if late and self._leases.renew([self], ttl_s=self.ttl_s):
                 raise LeaseLost(self.run, held=self.epoch, current=self._leases.epoch_of(self.row))
             yield
@@ -109,7 +106,8 @@ class _Taken(msgspec.Struct, frozen=True):
 class Leases:
     """The leases of one store."""
 
-    def __init__(self, database: Database, local: Local) -> None:
+    def __init__(self, database: Database, local: Local, timing: Timing) -> None:
+        self.timing = timing
         self._db = database
         self._local = local
         self._held: dict[tuple[str, int], SqliteLease] = {}
@@ -127,7 +125,7 @@ class Leases:
         self._db.check_there()
         path = self._local.run_lock(run)
         lease = None
-        deadline_s = locks.boottime_s() + CLAIM_WAIT_S
+        deadline_s = locks.boottime_s() + self.timing.claim_wait_s
         while lease is None:
             seen = self._seen(run)
             if locks.boottime_s() > deadline_s:
@@ -166,7 +164,7 @@ class Leases:
             raise
         if taken is None:
             lock.close()
-            threading.Event().wait(POLL_S)
+            threading.Event().wait(self.timing.poll_s)
             return None
         return self._lease(run, taken, lock, ttl_s, seen)
 
@@ -201,7 +199,7 @@ class Leases:
 
         Its acts are held off until the epoch is ours: it wakes up before that, as the holder, or after it, fenced.
         """
-        deadline_s = locks.boottime_s() + WAKEUP_GRACE_S
+        deadline_s = locks.boottime_s() + self.timing.wakeup_grace_s
         quiet = threading.Event()
         while True:
             seen = self._seen(run)
@@ -211,7 +209,7 @@ class Leases:
                 return None
             if locks.boottime_s() > deadline_s:
                 break
-            quiet.wait(POLL_S)
+            quiet.wait(self.timing.poll_s)
         act_fd = locks.hold_acts(path)
         if act_fd is None:
             if seen.holder is not None and locks.kill_frozen(seen.holder):

@@ -18,8 +18,8 @@ import msgspec
 from outlast.errors import StoreBusy, StoreCorrupt, StoreError
 from outlast.store import durable
 from outlast.store.protocol import SHELF_BYTES_MAX, Document, ShelfKind
+from outlast.store.timing import Timing
 
-_LOOK_EVERY_S = 0.02
 _NAME = re.compile(r"[A-Za-z0-9._@+-]{1,200}")
 _FOLDERS: dict[ShelfKind, tuple[str, str]] = {"walls": ("walls", ".json"), "pressed": ("pressed", ".jsonl")}
 
@@ -360,7 +360,7 @@ def locked(path: Path, until_s: float | None, *, flags: int = 0) -> Iterator[int
         while until_s is not None and not _try(fd):
             if time.monotonic() >= until_s:
                 raise StoreBusy(f"another process holds {path}", hint="ask again in a moment")
-            time.sleep(_LOOK_EVERY_S)
+            time.sleep(Timing.current().shelf_look_s)
         yield fd
     finally:
         os.close(fd)

@@ -45,8 +45,9 @@ from outlast.store.protocol import (
 from outlast.store.sqlite import health, queries
 from outlast.store.sqlite.commits import Commits, filed, write_head
 from outlast.store.sqlite.database import Database, row_in
-from outlast.store.sqlite.leases import POLL_S, Leases, decode_holder
+from outlast.store.sqlite.leases import Leases, decode_holder
 from outlast.store.sqlite.shelf import FileShelf, locked
+from outlast.store.timing import Timing
 
 _SUMMARY = """
 SELECT r.id, r.run, r.task, r.project, r.generation, r.parent, r.parent_beat,
@@ -65,7 +66,13 @@ class SqliteStore:
     """All runs of one state folder. Opened for `reading`, nothing of it is made or changed: see `database`."""
 
     def __init__(
-        self, local: Local, database: Path, *, vfs: str | None = None, reading: bool = False
+        self,
+        local: Local,
+        database: Path,
+        *,
+        vfs: str | None = None,
+        reading: bool = False,
+        timing: Timing | None = None,
     ) -> None:
         root = local.folder
         durable.refuse_network(root)
@@ -74,10 +81,11 @@ class SqliteStore:
         self.url = f"sqlite://{database}"
         self.local = local
         self.reading = reading
-        self._db = Database(database, vfs=vfs, reading=reading)
+        self._timing = timing or Timing.current()
+        self._db = Database(database, self._timing, vfs=vfs, reading=reading)
         self._mark = self._marked(local.mark)
         self._commits = Commits(self._db, local.ballast, self._mark)
-        self._leases = Leases(self._db, local)
+        self._leases = Leases(self._db, local, self._timing)
         self.blobs: Blobs = durable.FolderBlobs(root / BLOBS, self._commits.make_room)
         self.inbox: Inbox = _SqliteInbox(self._db, local)
         self.shelf: Shelf = FileShelf(root)
@@ -303,7 +311,7 @@ class SqliteStore:
             if rows or locks.boottime_s() >= deadline_s:
                 return rows
             seen = version
-            quiet.wait(POLL_S)
+            quiet.wait(self._timing.poll_s)
 
     # -- looking on ----------------------------------------------------------------------------------------------
 

@@ -18,13 +18,19 @@ from outlast.supervisor.agent.session.follower import SessionFollower
 from outlast.supervisor.agent.start import AgentStart, settle_left
 from outlast.supervisor.beat_in_flight import BeatInFlight
 from outlast.supervisor.lifecycle import Lifecycle
+from outlast.supervisor.timing import Timing
 
 
 class AgentAttempt:
     """Puts the parts together: `hooks` answers, `_session` follows the transcript, `_start` resumes."""
 
     def __init__(
-        self, agent: Agent, beats: BeatInFlight, environment: dict[str, str], lifecycle: Lifecycle
+        self,
+        agent: Agent,
+        beats: BeatInFlight,
+        environment: dict[str, str],
+        lifecycle: Lifecycle,
+        timing: Timing | None = None,
     ) -> None:
         agent.folder.mkdir(mode=0o700, exist_ok=True)
         self._agent, self._lock = agent, beats.lock
@@ -35,10 +41,10 @@ class AgentAttempt:
         self.responses = Responses(beats, self.calls, self._session, self._progress)
         left = settle_left(agent, outward)
         self._observer = AgentObserver(
-            agent, self._session, self.calls, self.responses, self._progress, outward
+            agent, self._session, self.calls, self.responses, self._progress, outward, timing
         )
         self.hooks = AgentHooks(
-            agent, beats, self._observer, self.calls, self.responses, self._progress, outward
+            agent, beats, self._observer, self.calls, self.responses, self._progress, outward, timing
         )
         self._start = AgentStart(
             agent, outward, self._session, self._observer, self.hooks, self.responses, left

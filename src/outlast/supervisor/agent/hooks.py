@@ -19,17 +19,17 @@ from outlast.supervisor.agent.agent import Agent
 from outlast.supervisor.agent.calls.calls import SHIM, AgentCalls, CallRecord, Unrecorded
 from outlast.supervisor.agent.calls.outward import OutwardCalls
 from outlast.supervisor.agent.calls.repeats import Holds
-from outlast.supervisor.agent.observer import HOLD_S, AgentObserver
+from outlast.supervisor.agent.observer import AgentObserver
 from outlast.supervisor.agent.progress import AgentProgress
 from outlast.supervisor.agent.responses import Responses
 from outlast.supervisor.agent.stall import STOPPED_AT, TOLD_AT
 from outlast.supervisor.beat_in_flight import BeatInFlight
 from outlast.supervisor.socket.wire import Shim
+from outlast.supervisor.timing import Timing
 
 NOT_UNDERSTOOD = (
     "outlast could not read what this call is, so it was not made. Make it smaller, or in another way."
 )
-SHIM_WAITS_NS = 4_500_000_000  # less than a shim waits: what is found later was refused there
 SLEPT = "its supervisor did not answer in time, so its hook denied it"
 LEAVING = (
     "outlast stops this run here, at the end of a beat, because a person asked for it. This call was not made; make it "
@@ -55,7 +55,9 @@ class AgentHooks:
         responses: Responses,
         progress: AgentProgress,
         outward: OutwardCalls,
+        timing: Timing | None = None,
     ) -> None:
+        self._timing = timing or Timing.current()
         self._agent, self._lock, self._outward = agent, beats.lock, outward
         self._observer, self._calls, self._responses, self._progress = observer, calls, responses, progress
         self.holds = Holds(agent.run.journal, agent.settle_words)
@@ -89,7 +91,7 @@ class AgentHooks:
                     progress.guarded(partial(self._observer.take, event))
             answer = self._with_words(answer, hook.kind)
         if is_held:  # its answer is not waited for: the agent is being stopped
-            self.closed.wait(HOLD_S)
+            self.closed.wait(self._timing.hook_hold_s)
             answer = Answer(False, LEAVING if progress.failure is None else ENDING)
         return adapter.answer(data, answer)
 
@@ -151,7 +153,7 @@ class AgentHooks:
         if not outward:
             return "", perform()
         with self._lock:
-            if shim.sent_ns and time.monotonic_ns() - shim.sent_ns > SHIM_WAITS_NS:
+            if shim.sent_ns and time.monotonic_ns() - shim.sent_ns > self._timing.shim_waits_s * 1e9:
                 return "outlast was asked too long ago; nobody waits for the answer any more", 0
             call = self._calls.covers(each.signature for each in outward)
             if not call:  # no call on record does this

@@ -21,9 +21,7 @@ from outlast.supervisor.agent.calls.outward import OutwardCalls
 from outlast.supervisor.agent.progress import AgentProgress
 from outlast.supervisor.agent.responses import Responses
 from outlast.supervisor.agent.session.follower import SessionFollower
-
-HOLD_S = 4.0  # less than a hook waits for an answer
-WAKING_S = 30.0  # after so long a sleep of ours, what hooks had to say meanwhile is caught up with
+from outlast.supervisor.timing import Timing
 
 
 class AgentObserver:
@@ -37,7 +35,9 @@ class AgentObserver:
         responses: Responses,
         progress: AgentProgress,
         outward: OutwardCalls,
+        timing: Timing | None = None,
     ) -> None:
+        self.timing = timing or Timing.current()
         self._agent, self._session, self._outward = agent, session, outward
         self._calls, self._responses, self._progress = calls, responses, progress
         self.hooked = (
@@ -47,12 +47,12 @@ class AgentObserver:
         self.answered = False  # whether its model has said anything in this attempt
         self._looked_s = time.monotonic()
         # When it was noticed that nobody had looked for long: we were stopped, or held up.
-        self._woke_s = -WAKING_S
+        self._woke_s = -self.timing.waking_s
 
     def look(self) -> None:
         """Take what the agent wrote since the last look."""
         before_s, self._looked_s = self._looked_s, time.monotonic()
-        if self._looked_s - before_s > HOLD_S:
+        if self._looked_s - before_s > self.timing.hook_hold_s:
             self._woke_s = self._looked_s
         for event, is_result in self._session.news():
             self.take(event)
@@ -107,10 +107,15 @@ class AgentObserver:
             self._responses.refuse(start, record, ours[0])
             return
         self._responses.intend(start, record)
-        if not start.lane and self.hooked and time.monotonic() - self._woke_s > WAKING_S:
+        if not start.lane and self.hooked and self._is_awake:
             self.hooked = False
             name = self._agent.adapter.name
             self._agent.person.say(f"{name} does not run its hooks: calls are seen by shims, and afterwards")
+
+    @property
+    def _is_awake(self) -> bool:
+        """Whether we have not slept for so long that hooks may have spoken to nobody."""
+        return time.monotonic() - self._woke_s > self.timing.waking_s
 
     def record_of(self, start: ToolStart, cwd: str) -> CallRecord:
         """What the intent of a call holds."""

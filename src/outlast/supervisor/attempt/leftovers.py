@@ -13,10 +13,7 @@ from outlast.store.protocol import Where
 from outlast.supervisor.guardian import lock
 from outlast.supervisor.launch import environment
 from outlast.supervisor.socket import pipe as socket_pipe
-
-REAP_GRACE_S = 1.0
-LEAVING_S = 2.0  # for one that has ended and is on its way out
-_LOOK_EVERY_S = 0.05
+from outlast.supervisor.timing import Timing
 
 
 def stop_earlier(
@@ -41,14 +38,15 @@ def stop_earlier(
             hint="start it from another terminal",
         )
 
-    reaped = reap.stop(found, first=signal.SIGTERM, grace_s=REAP_GRACE_S)
+    reaped = reap.stop(found, first=signal.SIGTERM, grace_s=Timing.current().reap_grace_s)
     for name in (*reaped.stopped, *reaped.killed):
         say(f"stopped {name}, left by an earlier attempt")
 
 
 def _refuse_waiting(run: RunEngine, guardian: int) -> None:
     """A living supervisor that waits between two attempts has let the run go, and will take it up again."""
-    until_s = time.monotonic() + LEAVING_S
+    timing = Timing.current()
+    until_s = time.monotonic() + timing.leaving_supervisor_s
     while True:
         watcher = lock.of(run.journal.store.local, run.id)
         if watcher is None or not watcher.supervisor or watcher.guardian == guardian:
@@ -58,7 +56,7 @@ def _refuse_waiting(run: RunEngine, guardian: int) -> None:
                 f"run {run.id} of task {run.task!r} waits for its next attempt in pid {watcher.supervisor}",
                 hint=f"wait for it, or stop it with `outlast kill {run.id}`",
             )
-        time.sleep(_LOOK_EVERY_S)
+        time.sleep(timing.look_every_s)
 
 
 def name_doubts(run: RunEngine, say: Callable[[str], None]) -> None:

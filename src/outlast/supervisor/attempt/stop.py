@@ -14,18 +14,21 @@ from outlast.supervisor.attempt.processes import AttemptProcesses
 from outlast.supervisor.guardian.signals import Signalled
 from outlast.supervisor.person import Person
 from outlast.supervisor.socket.server import Server
-
-GRACE_S = 6.0
-LEFT_GRACE_S = 2.0  # for what a command or script that ended left running
-FIRST_SAVE_S = 1.5  # of an interrupted attempt, before anything is stopped
-CALLS_END_S = 2.0
-_LOOK_EVERY_S = 0.01
+from outlast.supervisor.timing import Timing
 
 
 class Stopper:
     """Ends one attempt, for whatever reason."""
 
-    def __init__(self, run: RunEngine, server: Server, processes: AttemptProcesses, person: Person) -> None:
+    def __init__(
+        self,
+        run: RunEngine,
+        server: Server,
+        processes: AttemptProcesses,
+        person: Person,
+        timing: Timing | None = None,
+    ) -> None:
+        self._timing = timing or Timing.current()
         self._run, self._server, self._processes, self._person = run, server, processes, person
 
     def save_now(self, reason: str) -> None:
@@ -34,7 +37,8 @@ class Stopper:
         if run.files is None:
             return
         try:
-            save = run.files.save("emergency", run.state, reason, if_dirty=True, deadline_s=FIRST_SAVE_S)
+            deadline_s = self._timing.first_save_s
+            save = run.files.save("emergency", run.state, reason, if_dirty=True, deadline_s=deadline_s)
             if save is not None:
                 run.drive(append(run_files.made(save, run.journal.now(), run.state)))
         except SaveError as error:
@@ -44,7 +48,7 @@ class Stopper:
         """Save, stop with grace, reap; the save after is made where the attempt's end is recorded."""
         self.save_now(reason)
         self._server.stopping()
-        self._processes.stop(GRACE_S)
+        self._processes.stop(self._timing.stop_grace_s)
         self.let_calls_end()
 
     def end_with(self, error: BaseException) -> NoReturn:
@@ -57,13 +61,13 @@ class Stopper:
     def stop_left(self) -> None:
         """The command has ended: stop what it left running."""
         self._server.stopping()
-        self._processes.stop(LEFT_GRACE_S)
+        self._processes.stop(self._timing.left_grace_s)
 
     def let_calls_end(self) -> None:
         """The calls of scripts that are gone come to an end: what they did is on record as far as it is known."""
-        until_s = time.monotonic() + CALLS_END_S
+        until_s = time.monotonic() + self._timing.calls_end_s
         while self._server.busy and time.monotonic() < until_s:
-            time.sleep(_LOOK_EVERY_S)
+            time.sleep(self._timing.calls_look_s)
 
     def check(self) -> None:
         """Where nothing can be recorded any more, stop what runs. Raises StoreGone, or what a call met."""
@@ -71,13 +75,13 @@ class Stopper:
             self._run.journal.store.check_there()
         except StoreGone as error:
             self._person.say(f"{error}: stopping")
-            self._processes.stop(GRACE_S)
+            self._processes.stop(self._timing.stop_grace_s)
             raise
         failure = self._server.failure
         if failure is not None:
             self._person.say(f"{failure}: saving and stopping")
             self._server.stopping()
-            self._processes.stop(GRACE_S)
+            self._processes.stop(self._timing.stop_grace_s)
             self.let_calls_end()
             raise failure
 

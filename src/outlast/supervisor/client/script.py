@@ -22,10 +22,10 @@ from outlast.supervisor.launch import environment
 from outlast.supervisor.socket import wire
 from outlast.supervisor.socket.connection import AGAIN, Connection, Gone, connect
 from outlast.supervisor.socket.wire import Call, Note, Order, Output, Report, Started
+from outlast.supervisor.timing import Timing
 
 NAMES = ("CURRENT_TASK_ID", "ISSUE_NUMBER", "WORKSPACE_PATH", "BRANCH_NAME", "PROGRESS_STAGE")
 OUTPUT_MAX_BYTES = 64 << 20
-LEFT_OPEN_S = 2.0  # how long what a command left running may still print into its record
 REFUSED, NOT_EXECUTABLE, NOT_FOUND = 125, 126, 127
 KEY_VARIABLE = "OUTLAST_KEY"
 IN_BACKGROUND = "OUTLAST_IN_BACKGROUND"  # set by the shell function, which starts us with `&`
@@ -232,8 +232,9 @@ class _Copy:
     What the command itself printed lies in the pipe when it ends, so a pipe's size is read after that in any case.
     """
 
-    def __init__(self, stream: IO[bytes], to: int) -> None:
+    def __init__(self, stream: IO[bytes], to: int, timing: Timing | None = None) -> None:
         self._stream, self._to = stream, to
+        self._left_open_s = (timing or Timing.current()).left_open_s
         self._data = bytearray()
         self.cut = 0
         self.left_open = False
@@ -261,7 +262,7 @@ class _Copy:
             wait_s -= time.monotonic() - began_s
             if self._over in ready:
                 poll.unregister(self._over)
-                due, wait_s = fcntl.fcntl(self._stream.fileno(), fcntl.F_GETPIPE_SZ) + 1, LEFT_OPEN_S
+                due, wait_s = fcntl.fcntl(self._stream.fileno(), fcntl.F_GETPIPE_SZ) + 1, self._left_open_s
             elif not ready:
                 break
             else:

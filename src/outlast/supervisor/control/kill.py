@@ -19,19 +19,13 @@ from outlast.core.state import RunState, Status
 from outlast.errors import RunHeld, RunRefused
 from outlast.inspect import find
 from outlast.operations import requests
-from outlast.processes import proc, reap
+from outlast.processes import proc
 from outlast.runs import attempts
 from outlast.store import locks
 from outlast.store.protocol import Store, Summary
-from outlast.supervisor.guardian import guardian, lock
+from outlast.supervisor.guardian import lock
 from outlast.supervisor.guardian.link import GuardianMessage
-
-ASKED_S = 15.0
-# A supervisor that is stopped again and again is killed by its guardian, which then stops what runs and saves.
-SIGNALLED_S = guardian.FROZEN_S + lock.GRACE_S + reap.KILL_LIMIT_S + 5.0
-SAVED_S = lock.SAVE_S + 5.0
-KILLED_S = 5.0
-_LOOK_EVERY_S = 0.05
+from outlast.supervisor.timing import Timing
 
 How = Literal["not_running", "asked", "signalled", "killed", "waits"]
 
@@ -52,25 +46,14 @@ class Killed(msgspec.Struct, frozen=True, kw_only=True):
     stopped: tuple[str, ...] = ()
 
 
-def kill(
-    store: Store, run: str, tell: Callable[[str], None], *, asked_s: float = ASKED_S,
-    signalled_s: float = SIGNALLED_S,
-) -> Killed:  # fmt: skip
+def kill(store: Store, run: str, tell: Callable[[str], None], *, timing: Timing | None = None) -> Killed:
     """Stop a run and everything of it, saved first. Safe to call again, and by two at once."""
-    return _Kill(store, requests.root_of(store, run), tell, asked_s, signalled_s).carry()
+    return _Kill(store, requests.root_of(store, run), tell, timing or Timing.current()).carry()
 
 
 class _Kill:
-    def __init__(
-        self,
-        store: Store,
-        root: Summary,
-        tell: Callable[[str], None],
-        asked_s: float,
-        signalled_s: float,
-    ) -> None:
-        self._store, self._root, self._tell = store, root, tell
-        self._asked_s, self._signalled_s = asked_s, signalled_s
+    def __init__(self, store: Store, root: Summary, tell: Callable[[str], None], timing: Timing) -> None:
+        self._store, self._root, self._tell, self._timing = store, root, tell, timing
         self._watcher = lock.of(store.local, root.run)
         self._stopped: tuple[str, ...] = ()
         self._saved_before = root.state.last_save
@@ -85,7 +68,7 @@ class _Kill:
         if store.holder_lives(run):
             with contextlib.suppress(RunRefused):  # it came to an end this very moment
                 requests.ask(store, run, "kill", "kill")
-            if self._wait(self._asked_s, self._let_go):
+            if self._wait(self._timing.kill_asked_s, self._let_go):
                 return self._after_asking()
             if not self._root.state.supervised:
                 return self._told("waits")
@@ -93,7 +76,7 @@ class _Kill:
 
     def _after_asking(self) -> Killed:
         """The holder is gone; its guardian follows it, if it does not start the command once more."""
-        if self._wait(self._signalled_s, self._is_over):
+        if self._wait(self._timing.kill_signalled_s, self._is_over):
             return self._told("asked")
         return self._force()
 
@@ -103,7 +86,7 @@ class _Kill:
             self._tell(f"SIGTERM to its guardian, pid {self._watcher.guardian}")
             _signal(self._watcher.guardian, signal.SIGTERM)
             self._let_go_on()
-            if self._wait(self._signalled_s, self._is_over) or self._wait_saved():
+            if self._wait(self._timing.kill_signalled_s, self._is_over) or self._wait_saved():
                 return self._mark_dead("signalled")
         self._kill_all()
         return self._mark_dead("killed")
@@ -116,8 +99,9 @@ class _Kill:
         for number in (signal.SIGSTOP, signal.SIGKILL):  # none acts on the death of another
             for pid in pids:
                 _signal(pid, number)
-        self._wait(KILLED_S, self._is_over)
-        note = lock.clean_up(self._charge(), spare=(), why="outlast kill", wanted=True, grace_s=1.0)
+        self._wait(self._timing.killed_s, self._is_over)
+        grace_s = self._timing.kill_grace_s
+        note = lock.clean_up(self._charge(), spare=(), why="outlast kill", wanted=True, grace_s=grace_s)
         self._stopped, self._saved = note.stopped, note.save
 
     def _charge(self) -> GuardianMessage:
@@ -143,7 +127,8 @@ class _Kill:
     def _wait_saved(self) -> bool:
         """A guardian whose supervisor is dead saves: it is given the time for that."""
         watcher = lock.of(self._store.local, self._root.run)
-        return watcher is not None and not watcher.supervisor and self._wait(SAVED_S, self._is_over)
+        saves = watcher is not None and not watcher.supervisor
+        return saves and self._wait(self._timing.kill_saved_s, self._is_over)
 
     def _holder(self) -> int:
         """The pid of the holder, if it is a process of this host and this boot that still lives."""
@@ -158,7 +143,7 @@ class _Kill:
         while not condition():
             if time.monotonic() > until_s:
                 return False
-            time.sleep(_LOOK_EVERY_S)
+            time.sleep(self._timing.look_every_s)
         return True
 
     def _let_go(self) -> bool:

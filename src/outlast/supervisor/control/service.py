@@ -19,8 +19,8 @@ from outlast.store import locate, open_store
 from outlast.supervisor.control import service_units
 from outlast.supervisor.control.service_units import UNIT, WAKE_TIMER, WAKE_UNIT, Boot
 from outlast.supervisor.launch import launch
+from outlast.supervisor.timing import Timing
 
-TOOL_LIMIT_S = 20.0
 LINGER_FOLDER = "/var/lib/systemd/linger"
 
 NOT_WOKEN = "runs are not woken when their quota is back; `outlast service install` again"
@@ -52,9 +52,10 @@ class Tool(msgspec.Struct, frozen=True):
 
 def ask(*words: str, given: str = "") -> Tool:
     """Run a program of the system with a limit. Never raises."""
+    limit_s = Timing.current().tool_limit_s
     try:
         done = subprocess.run(
-            words, input=given, capture_output=True, text=True, errors="surrogateescape", timeout=TOOL_LIMIT_S,
+            words, input=given, capture_output=True, text=True, errors="surrogateescape", timeout=limit_s,
             check=False,
         )  # fmt: skip
     except (OSError, subprocess.SubprocessError) as error:

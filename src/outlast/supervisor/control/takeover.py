@@ -27,11 +27,8 @@ from outlast.supervisor.launch import launch as supervisor_launch
 from outlast.supervisor.launch.last_launch import known_agent, launch_of
 from outlast.supervisor.launch.launch import Launch
 from outlast.supervisor.output.streams import piped
+from outlast.supervisor.timing import Timing
 from outlast.workspace.types import raw
-
-STOP_WAIT_S = 24 * 3600.0  # a call under way may take long; the person at the terminal may end the wait
-_LOOK_EVERY_S = 0.2
-
 
 # -- another CLI ---------------------------------------------------------------------------------------------------
 
@@ -115,12 +112,13 @@ def take(store: Store, summary: Summary, link: Link, say: Callable[[str], None])
 
 def _wait(store: Store, summary: Summary, link: Link) -> None:
     """Until nobody looks after the run."""
-    until_s = time.monotonic() + STOP_WAIT_S
+    timing = Timing.current()
+    until_s = time.monotonic() + timing.takeover_wait_s
     while (watcher := lock.of(store.local, summary.run)) is not None and watcher.guardian:
         if link.closed:
-            time.sleep(_LOOK_EVERY_S)
+            time.sleep(timing.takeover_look_s)
         else:
-            select.select([link], [], [], _LOOK_EVERY_S)
+            select.select([link], [], [], timing.takeover_look_s)
         if any(told.what == "signal" for told in link.heard()) or time.monotonic() > until_s:
             error = Stopped(
                 f"run {summary.run} is not opened; it stops at the end of its beat all the same",

@@ -26,10 +26,9 @@ from outlast.supervisor.budget import quota_walls
 from outlast.supervisor.control import takeover
 from outlast.supervisor.guardian import lock
 from outlast.supervisor.launch import background, last_launch
+from outlast.supervisor.timing import Timing
 
 JOBS = 4
-START_LIMIT_S = 120.0
-_LOOK_EVERY_S = 0.05
 _LAST_WORDS_BYTES = 4_096
 
 
@@ -153,7 +152,7 @@ def wake(
                 starting.remove(start)
                 settled[found.run] = found
                 tell(found)
-        time.sleep(_LOOK_EVERY_S)
+        time.sleep(Timing.current().look_every_s)
 
 
 def _given_up(store: Store, sleeper: Sleeper) -> Sleeper:
@@ -185,7 +184,7 @@ def wake_one(store: Store, summary: Summary, within_s: float) -> Sleeper:
     start = _Start(store, asleep)
     until_s = time.monotonic() + within_s
     while (found := start.look()) is None and time.monotonic() < until_s:
-        time.sleep(_LOOK_EVERY_S)
+        time.sleep(Timing.current().look_every_s)
     start.leave()
     return found or asleep
 
@@ -224,7 +223,8 @@ class _Start:
         summary = requests.summary_of(store, sleeper.run)
         self._epoch, self._attempts = summary.epoch, summary.state.attempts
         self._log = store.local.supervisor_log(sleeper.run)
-        self._until_s = time.monotonic() + START_LIMIT_S
+        self._limit_s = Timing.current().wake_limit_s
+        self._until_s = time.monotonic() + self._limit_s
         self._said_from = background.room_in(self._log)
         words = background.ourselves("resume", sleeper.run, "--woken", "--store", store.url)
         self._process: subprocess.Popen[bytes] = background.spawn(words, self._log)
@@ -243,7 +243,7 @@ class _Start:
         if summary.epoch > self._epoch and self._is_at_work(summary):
             return self._settled(summary, True, f"goes on from beat {self._sleeper.beats + 1}")
         if time.monotonic() > self._until_s:
-            return self._settled(summary, False, f"did not start within {START_LIMIT_S:.0f} s")
+            return self._settled(summary, False, f"did not start within {self._limit_s:.0f} s")
         return None
 
     def _is_at_work(self, summary: Summary) -> bool:

@@ -19,15 +19,19 @@ from outlast.store.local import Local
 from outlast.supervisor.guardian import lock
 from outlast.supervisor.guardian.link import GuardianMessage, Link, pair
 from outlast.supervisor.guardian.signals import is_shutdown
+from outlast.supervisor.timing import Timing
 
 PASSED_ON = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT)
 WATCHED = (*PASSED_ON, signal.SIGTSTP, signal.SIGCONT, signal.SIGCHLD, signal.SIGWINCH)
-FROZEN_S = 12.0  # how long a supervisor that was stopped may leave a signal unanswered
 EXIT_LOST = 70
 
 
 def guard(work: Callable[[Link], int]) -> int:
-    """Run `work` in a child of ours and watch over it; its exit code, or 128 + the signal that killed it."""
+    """Run `work` in a child of ours and watch over it; its exit code, or 128 + the signal that killed it.
+
+    Raises BadSetting, nothing done, where OUTLAST_TIMING makes no sense.
+    """
+    timing = Timing.current()
     spawn.become_subreaper()
     ours, theirs = pair()
     signals = Signals(WATCHED)
@@ -47,13 +51,14 @@ def guard(work: Callable[[Link], int]) -> int:
                     stream.flush()
             os._exit(code)
     theirs.close()
-    return _Guardian(pid, Link(ours), signals).watch()
+    return _Guardian(pid, Link(ours), signals, timing).watch()
 
 
 class _Guardian:
     """One supervisor, from its fork to its end."""
 
-    def __init__(self, supervisor: int, link: Link, signals: Signals) -> None:
+    def __init__(self, supervisor: int, link: Link, signals: Signals, timing: Timing) -> None:
+        self._timing = timing
         self._supervisor, self._link, self._signals = supervisor, link, signals
         self._charge: GuardianMessage | None = None  # what is guarded; None before the run is claimed
         self._lock: int | None = None
@@ -68,7 +73,7 @@ class _Guardian:
         poll.register(self._signals.fileno(), select.POLLIN)
         poll.register(self._link.fileno(), select.POLLIN)
         while True:
-            for fd, _ in poll.poll(1000):
+            for fd, _ in poll.poll(self._timing.guardian_look_s * 1000):
                 if fd == self._link.fileno():
                     for told in self._link.heard():
                         self._hear(told)
@@ -122,7 +127,7 @@ class _Guardian:
 
     def _look_at_deaf(self) -> None:
         """A supervisor that was stopped cannot obey: after a while it is killed, and its work done here."""
-        if self._deaf_s and lock.monotonic_s() - self._deaf_s > FROZEN_S:
+        if self._deaf_s and lock.monotonic_s() - self._deaf_s > self._timing.frozen_s:
             there = proc.look(self._supervisor)
             if there is not None and there.state in "Tt":
                 self._was_frozen = True

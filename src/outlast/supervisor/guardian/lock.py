@@ -16,11 +16,8 @@ from outlast.processes import proc, reap
 from outlast.store import locks
 from outlast.store.local import Local
 from outlast.supervisor.guardian.link import GuardianMessage
+from outlast.supervisor.timing import Timing
 
-GRACE_S = 3.0
-WAIT_S = 15.0
-SAVE_S = 60.0
-_LOOK_EVERY_S = 0.05
 _WORDS = 4
 
 
@@ -52,17 +49,18 @@ def take(local: Local, run: str, supervisor: int) -> int:
     return fd
 
 
-def wait_for_other(local: Local, run: str, *, mine: int) -> None:
+def wait_for_other(local: Local, run: str, *, mine: int, timing: Timing | None = None) -> None:
     """Until no guardian of an earlier attempt works. One that takes too long is killed: its work is done here."""
+    timing = timing or Timing.current()
     with contextlib.suppress(FileNotFoundError):
         fd = os.open(local.guardian_lock(run), os.O_RDWR | os.O_CLOEXEC)
         try:
-            until_s = time.monotonic() + WAIT_S
+            until_s = time.monotonic() + timing.guardian_wait_s
             while not _is_free(fd) and owner(fd)[0] != mine:
                 if time.monotonic() > until_s:
                     _kill_owner(fd)
-                    until_s = time.monotonic() + WAIT_S
-                time.sleep(_LOOK_EVERY_S)
+                    until_s = time.monotonic() + timing.guardian_wait_s
+                time.sleep(timing.look_every_s)
         finally:
             os.close(fd)
 
@@ -110,14 +108,16 @@ def clean_up(
     spare: Collection[int],
     why: str,
     wanted: bool = False,
-    grace_s: float = GRACE_S,
+    grace_s: float | None = None,
+    timing: Timing | None = None,
 ) -> GuardianNote:
     """Stop everything of the attempt, then have its files saved by a process of its own. Leaves word of it."""
+    timing = timing or Timing.current()
     leave(GuardianNote(charge.run, charge.epoch, why, wanted=wanted), charge)
     reaped = reap.stop(
         lambda: reap.search(charge.run, roots=[os.getpid()], spare=spare),
         first=signal.SIGTERM,
-        grace_s=grace_s,
+        grace_s=timing.guardian_grace_s if grace_s is None else grace_s,
     )
     stopped = (*reaped.stopped, *reaped.killed)
     note = GuardianNote(charge.run, charge.epoch, why, stopped, reaped.escaped, wanted=wanted)
@@ -131,7 +131,11 @@ def clean_up(
     ]
     with contextlib.suppress(OSError, subprocess.SubprocessError):
         done = subprocess.run(
-            words, stdin=subprocess.DEVNULL, capture_output=True, timeout=SAVE_S, check=False
+            words,
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            timeout=timing.guardian_save_s,
+            check=False,
         )
         note = msgspec.structs.replace(note, save=done.stdout.decode(errors="replace").strip())
     leave(note, charge)

@@ -15,9 +15,9 @@ from outlast import settings
 from outlast.store import durable
 from outlast.store.local import Local
 from outlast.supervisor.launch import environment
+from outlast.supervisor.timing import Timing
 
 TELL = "OUTLAST_TELL_FD"
-WAIT_S = 120.0
 
 
 class Begun(msgspec.Struct, frozen=True, kw_only=True):
@@ -39,7 +39,7 @@ def start(words: Sequence[str], local: Local, cwd: Path) -> Begun:
     finally:
         os.close(theirs)
     with open(ours, "rb", buffering=0) as told:
-        until_s = time.monotonic() + WAIT_S
+        until_s = time.monotonic() + Timing.current().start_limit_s
         data = b""
         while select.select([told], [], [], max(0.0, until_s - time.monotonic()))[0]:
             chunk = told.read(1 << 12)

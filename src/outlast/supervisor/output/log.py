@@ -13,12 +13,12 @@ from typing import Final
 from outlast.store import durable
 from outlast.supervisor.launch import launch
 from outlast.supervisor.output.sanitize import Cleaner, Stream, stamp
+from outlast.supervisor.timing import Timing
 
 OURS: Final = "---"  # what we say ourselves, in the place of the stream
 PART_BYTES = 4 << 20
 LAST_PARTS = 4  # with the first one: 20 MiB, the first 4 and the last 12 to 16
 QUEUE_BYTES = 12 << 20
-PARTIAL_AGE = timedelta(seconds=2)
 
 
 class Log:
@@ -32,7 +32,10 @@ class Log:
         *,
         part_bytes: int = PART_BYTES,
         queue_bytes: int = QUEUE_BYTES,
+        timing: Timing | None = None,
     ) -> None:
+        # after that the beginning of a line is shown
+        self.partial_age = timedelta(seconds=(timing or Timing.current()).partial_line_s)
         self.folder, self.attempt = folder, attempt
         self.failed = ""
         self.taken = 0
@@ -100,7 +103,7 @@ class Log:
     def show_partial(self, now: datetime) -> None:
         """Lines that are long in coming to an end are shown as far as they are."""
         for cleaner in self._cleaners.values():
-            if cleaner.since is not None and now - cleaner.since >= PARTIAL_AGE:
+            if cleaner.since is not None and now - cleaner.since >= self.partial_age:
                 self._write(cleaner.flush(now, all_of_it=False))
 
     def close(self, at: datetime) -> None:

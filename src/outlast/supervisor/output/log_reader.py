@@ -10,8 +10,8 @@ from pathlib import Path
 import msgspec
 
 from outlast.supervisor.output.log import OURS, part_path
+from outlast.supervisor.timing import Timing
 
-POLL_S = 0.2
 READ_BYTES = 1 << 20
 LINE_BYTES_MAX = 1 << 20  # what we write is shorter; a file that somebody else wrote is cut into pieces
 _NAME = re.compile(r"attempt-([0-9]{1,9})(?:\.([0-9]{12}))?\.log")
@@ -55,7 +55,9 @@ def attempts(folder: Path) -> list[int]:
     return sorted({int(found[1]) for name in names if (found := _NAME.fullmatch(name))})
 
 
-def read_log(path: Path, *, follow: bool, stop: Callable[[], bool]) -> Generator[str, None, None]:
+def read_log(
+    path: Path, *, follow: bool, stop: Callable[[], bool], timing: Timing | None = None
+) -> Generator[str, None, None]:
     """The lines of the log that begins in this file; with `follow` those to come, of the next attempts too.
 
     It ends when all is read and, if it follows, `stop` said so before the last look.
@@ -63,6 +65,7 @@ def read_log(path: Path, *, follow: bool, stop: Callable[[], bool]) -> Generator
     found = _NAME.fullmatch(path.name)
     assert found is not None, f"{path.name} is the name of a log"
     reading = _Reading(path.parent, int(found[1]))
+    poll_s = (timing or Timing.current()).log_poll_s
     while True:
         last_look = not follow or stop()
         # before the lines: nothing is added to them after that
@@ -75,7 +78,7 @@ def read_log(path: Path, *, follow: bool, stop: Callable[[], bool]) -> Generator
             yield from reading.rest()
             return
         else:
-            time.sleep(POLL_S)
+            time.sleep(poll_s)
 
 
 def tail(folder: Path, attempt: int, bytes_max: int) -> tuple[list[str], int]:

@@ -17,14 +17,14 @@ from collections.abc import Callable
 from datetime import UTC, datetime
 
 from outlast.supervisor.launch import background
-from outlast.supervisor.output.log import PARTIAL_AGE, Log
+from outlast.supervisor.output.log import Log
 from outlast.supervisor.output.sanitize import Stream
 from outlast.supervisor.output.status_line import StatusLine
+from outlast.supervisor.timing import Timing
 
 READ_BYTES = 1 << 18
 TAIL_BYTES = 64 << 10
 PIPE_BYTES = 1 << 20
-STREAMING_S = 0.05  # after this long without output, the log has all the time
 _NAMES: dict[Stream, str] = {"out": "stdout", "err": "stderr"}
 
 
@@ -151,7 +151,9 @@ class Relay:
         to: tuple[int | None, int | None] | None = None,
         now: Callable[[], datetime] = lambda: datetime.now(UTC),
         line: StatusLine | None = None,
+        timing: Timing | None = None,
     ) -> None:
+        self._timing = timing or Timing.current()
         if to is None:  # where nobody watches, the log has it
             to = (None, None) if background.is_apart() else (1, 2)
         self._ways = (_Way("out", stdout, to[0]), _Way("err", stderr, to[1]))
@@ -185,7 +187,11 @@ class Relay:
         if self._log.waits:
             return max(0.0, self._log_from_s - time.monotonic())
         since = self._log.partial_since
-        return max(0.0, (since + PARTIAL_AGE - self._now()).total_seconds()) if since is not None else None
+        return (
+            max(0.0, (since + self._log.partial_age - self._now()).total_seconds())
+            if since is not None
+            else None
+        )
 
     def step(self, timeout_s: float | None = 0.0) -> bool:
         """Wait at most so long (None: for ever) for something to do, and do a little of it; False when all has ended."""
@@ -289,7 +295,7 @@ class Relay:
         if self._log.waits and began_s >= self._log_from_s:
             self._log.work()
             ended_s = time.monotonic()
-            streams = ended_s - self._read_at_s < STREAMING_S
+            streams = ended_s - self._read_at_s < self._timing.streaming_s
             self._log_from_s = ended_s + (ended_s - began_s if streams else 0.0)
         if self._log.partial_since is not None:
             self._log.show_partial(self._now())

@@ -11,15 +11,16 @@ import time
 from collections.abc import Callable
 
 from outlast import settings
+from outlast.supervisor.timing import Timing
 
-EVERY_S = 1.0
 _WIPE = b"\r\x1b[K"
 
 
 class StatusLine:
     """Drawn by the thread that relays output; anybody may wipe it."""
 
-    def __init__(self, text: Callable[[], str], fd: int = 2) -> None:
+    def __init__(self, text: Callable[[], str], fd: int = 2, timing: Timing | None = None) -> None:
+        self._every_s = (timing or Timing.current()).status_line_s
         self._text, self._fd = text, fd
         self._lock = threading.Lock()
         self._shown = ""
@@ -42,7 +43,7 @@ class StatusLine:
         """Draw it anew if it is due and there is room for it."""
         if not self.is_on or not self._at_start or time.monotonic() < self._next_s:
             return
-        self._next_s = time.monotonic() + EVERY_S
+        self._next_s = time.monotonic() + self._every_s
         text = self._fitted()
         with self._lock:
             if text and text != self._shown:

@@ -17,9 +17,8 @@ from outlast.store import durable
 from outlast.supervisor.output.log import Log
 from outlast.supervisor.output.relay import TAIL_BYTES, Relay
 from outlast.supervisor.output.status_line import StatusLine
+from outlast.supervisor.timing import Timing
 
-DRAIN_S = 1.0  # for what a process that outlived its attempt still holds open
-READER_S = 1.0  # between two looks at whether there is still time for a slow reader
 SPOOL = "stdin"
 WHOLE = "stdin.whole"  # there once all of it is kept
 PROMPT_MAX_BYTES = 100_000  # one argument of a command has at most 128 KiB
@@ -33,10 +32,10 @@ class OnTerminal:
 
     stdin, stdout, stderr = 0, 1, 2
     closed = ""
-    tick_s = 0.1  # how soon a Ctrl-Z is noticed: the kernel does not wake us for it
 
-    def __init__(self, terminal: Terminal) -> None:
+    def __init__(self, terminal: Terminal, timing: Timing | None = None) -> None:
         self._terminal = terminal
+        self.tick_s = (timing or Timing.current()).terminal_tick_s
 
     def spec(self, spec: Spec, *, again: bool = False) -> Spec:
         """In a group of its own, in the foreground."""
@@ -64,11 +63,18 @@ class OnTerminal:
 class Streams:
     """Pipes to and from one command. Relaying is the work of a thread, so that the supervisor is never behind it."""
 
-    tick_s = 0.5
-
     def __init__(
-        self, folder: Path, attempt: int, say: Callable[[str], None], line: StatusLine, *, keeps: bool = False
+        self,
+        folder: Path,
+        attempt: int,
+        say: Callable[[str], None],
+        line: StatusLine,
+        *,
+        keeps: bool = False,
+        timing: Timing | None = None,
     ) -> None:
+        self._timing = timing or Timing.current()
+        self.tick_s = self._timing.piped_tick_s
         out, self.stdout = os.pipe2(os.O_CLOEXEC)
         err, self.stderr = os.pipe2(os.O_CLOEXEC)
         self._folder = folder
@@ -107,7 +113,7 @@ class Streams:
         if self._thread.is_alive():
             self._thread.join()
         self._line.wipe()
-        while not self._relay.drain(DRAIN_S, reader_limit_s=READER_S):
+        while not self._relay.drain(self._timing.drain_s, reader_limit_s=self._timing.reader_s):
             if not self._relay.is_behind or hurried():
                 break
         tail = self._relay.tail(TAIL_BYTES)

@@ -13,9 +13,9 @@ from outlast.supervisor.client import script as client_script
 from outlast.supervisor.launch import background, environment
 from outlast.supervisor.socket.connection import Gone
 from outlast.supervisor.socket.wire import Note, Welcome
+from outlast.supervisor.timing import Timing
 
 TASK = "OUTLAST_TASK"
-HELLO_S = 10.0
 _NAMELESS = re.compile(r"-?(ba|z|da|k)?sh|/dev/.*|/proc/.*|")
 
 
@@ -54,7 +54,7 @@ def join(pid: int, script: str, *, store: str | None, project: str | None) -> Jo
     """Join the run around the script, or start one. Raises OutlastError where it is refused."""
     if settings.variable(environment.SOCKET):
         try:
-            body = client_script.ask(Note(kind="hello", text=""), HELLO_S)
+            body = client_script.ask(Note(kind="hello", text=""), Timing.current().hello_s)
             return Joined(welcome=msgspec.json.decode(body, type=Welcome), variables={}, said=())
         except (Gone, client_script.NotInARun):
             pass  # the run around is over

@@ -27,8 +27,7 @@ from outlast.supervisor.socket import pipe
 from outlast.supervisor.socket.script_calls import ScriptCalls
 from outlast.supervisor.socket.server import Server
 from outlast.supervisor.socket.wire import Welcome
-
-TICK_S = 0.5
+from outlast.supervisor.timing import Timing
 
 OnReady = Callable[[Welcome, dict[str, str], tuple[str, ...]], None]
 
@@ -37,8 +36,14 @@ class Keeper:
     """One attempt of a script, from its first line to its end."""
 
     def __init__(
-        self, run: RunEngine, script: Script, signals: StopSignals, on_run: Callable[[str], None]
+        self,
+        run: RunEngine,
+        script: Script,
+        signals: StopSignals,
+        on_run: Callable[[str], None],
+        timing: Timing | None = None,
     ) -> None:
+        self._timing = timing or Timing.current()
         self._run, self._script, self._signals, self._on_run = run, script, signals, on_run
         self._said: list[str] = []
         self._log: Path | None = None
@@ -113,7 +118,7 @@ class Keeper:
     def _watch(self, server: Server, stopper: Stopper) -> None:
         """Until the script is gone. Raises AgentStopped when somebody wants the keeper to stop first."""
         while not self._script.is_gone:
-            self._signals.wait(TICK_S, self._script, server.pipe)
+            self._signals.wait(self._timing.keeper_tick_s, self._script, server.pipe)
             self._hear(server, stopper)
             if self._signals.got:
                 self._interrupt(self._signals.got[0], stopper)

@@ -15,10 +15,9 @@ from outlast.processes import cause_of_death
 from outlast.store import locks
 from outlast.store.local import Local
 from outlast.supervisor.socket.wire import Note
+from outlast.supervisor.timing import Timing
 
 SHUTDOWN = "/run/nologin"
-LEAVING_S = 30.0  # how long a keeper may take to record that its script is gone
-_LOOK_EVERY_S = 0.05
 
 
 class Pair(msgspec.Struct, frozen=True):
@@ -54,12 +53,13 @@ def pair_of(local: Local, run: str) -> Pair | None:
 
 def wait_until_left(local: Local, runs: Iterable[str]) -> bool:
     """Wait while keepers of these runs only put their scripts' ends on record; whether there was anything to wait for."""
-    until_s = time.monotonic() + LEAVING_S
+    timing = Timing.current()
+    until_s = time.monotonic() + timing.keeper_leaving_s
     waited = False
     for run in runs:
         while (there := pair_of(local, run)) is not None and there.is_leaving and time.monotonic() < until_s:
             waited = True
-            time.sleep(_LOOK_EVERY_S)
+            time.sleep(timing.look_every_s)
     return waited
 
 

@@ -31,11 +31,11 @@ from outlast.store.local import Local
 from outlast.supervisor.beat_in_flight import ENDS_ATTEMPT, BeatInFlight
 from outlast.supervisor.lifecycle import Lifecycle
 from outlast.supervisor.socket.wire import Output
+from outlast.supervisor.timing import Timing
 
 STEP = "step "
 DID_NOT = 1  # a probe's exit code
 CANNOT_START = "the command cannot be started"
-LEAVING_S = 30.0  # how long a call waits for what a call of its name whose script died has left running
 ROOM_MIN_BYTES = 256 << 10  # with less nothing is begun: its end might not be recorded
 
 Perform = Callable[[str], Output]  # given the key of an effect, empty for a step
@@ -69,8 +69,14 @@ class ScriptCalls:
     """
 
     def __init__(
-        self, beats: BeatInFlight, lifecycle: Lifecycle | None = None, *, ends_beats: bool = True
+        self,
+        beats: BeatInFlight,
+        lifecycle: Lifecycle | None = None,
+        *,
+        ends_beats: bool = True,
+        timing: Timing | None = None,
     ) -> None:
+        self._timing = timing or Timing.current()
         self._beats, self._run = beats, beats.run
         self._lifecycle, self._ends_beats = lifecycle, ends_beats
         self._lock = beats.lock
@@ -305,7 +311,7 @@ class ScriptCalls:
 
         One whose script died is waited for: what it left running is stopped before its turn ends.
         """
-        until_s = time.monotonic() + LEAVING_S
+        until_s = time.monotonic() + self._timing.turn_wait_s
         with self._free:
             while (other := self._busy.get(named)) is not None:
                 if other() or not self._free.wait(until_s - time.monotonic()):

@@ -32,13 +32,11 @@ from outlast.supervisor.socket.wire import (
     Verdict,
     Welcome,
 )
+from outlast.supervisor.timing import Timing
 
 REFUSED, NOT_FOUND = 125, 127
 CONNECTIONS_MAX = 64
-SILENT_S = 10.0  # how long a connection may take to say what it wants
-ORPHAN_GRACE_S = 2.0  # for the command of a call whose script's side died
 _KILLED = 128 + signal.SIGKILL
-_RETRY_S = 0.05
 _CREDENTIALS = struct.Struct("3i")
 
 
@@ -63,10 +61,10 @@ class Server:
         scripts: ScriptCalls,
         agent: AnswersAgent | None = None,
         *,
-        silent_s: float = SILENT_S,
+        timing: Timing | None = None,
     ) -> None:
         self.path = path
-        self._silent_s = silent_s
+        self._timing = timing or Timing.current()
         self._numbers = itertools.count(1)
         self._stop_ns = 0
         # what could not be stopped, by kind and name of its call
@@ -127,7 +125,7 @@ class Server:
             try:
                 sock, _ = self._listening.accept()
             except OSError:  # no descriptors, or the caller was gone already
-                time.sleep(_RETRY_S)
+                time.sleep(self._timing.accept_retry_s)
                 continue
             self._room.acquire()
             try:
@@ -135,7 +133,7 @@ class Server:
             except RuntimeError:  # no more threads: the caller is told by the end of its connection
                 sock.close()
                 self._room.release()
-                time.sleep(_RETRY_S)
+                time.sleep(self._timing.accept_retry_s)
 
     def _serve(self, sock: socket.socket) -> None:
         self._open.add(sock)
@@ -152,7 +150,7 @@ class Server:
 
     def _answer(self, there: Connection) -> None:
         try:
-            message = there.receive(limit_s=self._silent_s)
+            message = there.receive(limit_s=self._timing.silent_s)
             if message.attempt != self._mark:
                 raise OutlastError(
                     "this process belongs to an attempt that is over",
@@ -288,7 +286,7 @@ class Server:
         def found() -> list[proc.Proc]:
             return list(reap.search_call(mark, root=first))
 
-        if reap.stop(found, grace_s=ORPHAN_GRACE_S).escaped:
+        if reap.stop(found, grace_s=self._timing.orphan_grace_s).escaped:
             self._left[call.kind, call.name] = found()
 
     def _refuse_left(self, call: Call | None) -> None:

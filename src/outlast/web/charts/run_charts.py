@@ -18,11 +18,11 @@ from outlast.web.charts import axis as axes
 from outlast.web.charts.axis import Axis, Mark, Span, Tone
 from outlast.web.html import formats
 from outlast.web.html.html import NOTHING, Safe, tag
+from outlast.web.timing import Timing
 
 CUTS_DRAWN_MAX = 60
 KEY_MAX = 16
 TITLED_PCT = 1.0  # what is narrower cannot be pointed at
-RESTED_S = 1.0  # less between two attempts is no dead time
 # Of these ends the time that is recorded is that of the next attempt, which found them.
 _FOUND_LATER = ("recorded no end", "ran before the last boot")
 _SIGNAL = re.compile(r"\bSIG[A-Z]{2,8}\b")
@@ -151,9 +151,10 @@ def _end(attempt: AttemptShown, bound: datetime, signs: Sequence[datetime]) -> d
 def rests(spans: Sequence[Span], since: datetime, until: datetime, *, whole: bool) -> list[Span]:
     """The time in which no attempt lived. Not `whole`: what was before the first of them is not known."""
     found: list[Span] = []
+    rested_s = Timing.current().rested_s
     at = since if whole or not spans else spans[0][0]
     for begins, ends in (*spans, (until, until)):
-        if (begins - at).total_seconds() > RESTED_S:
+        if (begins - at).total_seconds() > rested_s:
             found.append((at, begins))
         at = max(at, ends)
     return found

@@ -6,11 +6,10 @@ from collections import OrderedDict
 from collections.abc import Callable, Hashable
 
 from outlast.web.http.responses import Answer
+from outlast.web.timing import Timing
 
-FRESH_S = 1.0
 KEPT_MAX = 64
 KEPT_BYTES_MAX = 8 << 20
-WAIT_S = 30.0
 
 
 class _Making:
@@ -34,7 +33,8 @@ class _Making:
 class AnswerCache:
     """The answers of the last second, each under what it depends on; what is large or old is let go of."""
 
-    def __init__(self) -> None:
+    def __init__(self, timing: Timing | None = None) -> None:
+        self._timing = timing or Timing.current()
         self._lock = threading.Lock()
         self._kept: OrderedDict[Hashable, _Making] = OrderedDict()
 
@@ -45,13 +45,13 @@ class AnswerCache:
         """
         with self._lock:
             found = self._kept.get(key)
-            mine = found is None or found.number < min(wanted, number) or found.age_s > FRESH_S
+            mine = found is None or found.number < min(wanted, number) or found.age_s > self._timing.fresh_s
             if mine:
                 found = self._kept[key] = _Making(number)
                 self._kept.move_to_end(key)
         assert found is not None, "found or made"
         if not mine:
-            found.ready.wait(WAIT_S)
+            found.ready.wait(self._timing.answer_wait_s)
             return found.answer or make()
         try:
             found.answer = make()
@@ -68,7 +68,7 @@ class AnswerCache:
         made = [(key, each) for key, each in self._kept.items() if each.answer is not None]
         held = sum(each.bytes for _, each in made)
         for key, each in made:
-            if each.age_s <= FRESH_S and held <= KEPT_BYTES_MAX and len(self._kept) <= KEPT_MAX:
+            if each.age_s <= self._timing.fresh_s and held <= KEPT_BYTES_MAX and len(self._kept) <= KEPT_MAX:
                 continue
             held -= each.bytes
             del self._kept[key]

@@ -18,6 +18,7 @@ from outlast.web.http.requests import Request
 from outlast.web.http.responses import Answer, Refused
 from outlast.web.http.server import Connection
 from outlast.web.http.sessions import Sessions, Wrong
+from outlast.web.timing import Timing
 
 TOKEN_CHARS_MIN = 16
 LOGIN = "login"  # the form before anybody is let in
@@ -32,7 +33,15 @@ class Guard:
     """
 
     def __init__(
-        self, host: str, port: int, *, token: str = "", read_only: bool = False, name: str = "", url: str = ""
+        self,
+        host: str,
+        port: int,
+        *,
+        token: str = "",
+        read_only: bool = False,
+        name: str = "",
+        url: str = "",
+        timing: Timing | None = None,
     ) -> None:
         assert token or not url, "a proxy lets in everybody who reaches it"
         self.host, self.port, self.token, self.read_only = host, port, token, read_only
@@ -41,8 +50,8 @@ class Guard:
         self._names = _names(host) | ({name.lower()} if name else set())
         self._any_address = _is_wildcard(host)
         self._secret = secrets.token_bytes(32)
-        self._wrong = Wrong()
-        self._sessions = Sessions()
+        self._wrong = Wrong(timing)
+        self._sessions = Sessions(timing)
         self._cookie = f"outlast-{port}"
 
     def check(self, request: Request, connection: Connection) -> Answer | None:
@@ -210,7 +219,7 @@ class Guard:
             self._check_offered(given, connection)
         by_proxy = request.header("host").lower() == self._proxy
         secure = "; Secure" if by_proxy and self.url.startswith("https:") else ""
-        rules = f"Path=/; Max-Age={sessions.SESSION_S:.0f}; HttpOnly; SameSite=Lax{secure}"
+        rules = f"Path=/; Max-Age={self._sessions.timing.session_s:.0f}; HttpOnly; SameSite=Lax{secure}"
         return "Set-Cookie", f"{self._cookie}={self._sessions.begin(uid)}; {rules}"
 
 

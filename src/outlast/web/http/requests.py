@@ -14,8 +14,6 @@ HEAD_BYTES_MAX = 32 << 10
 BODY_BYTES_MAX = 64 << 10
 FIELDS_MAX = 64
 SEGMENTS_MAX = 12
-RECEIVE_S = 10.0
-IDLE_S = 60.0
 _READ_BYTES = 16 << 10
 
 _LIMITS = heads.Limits(LINE_BYTES_MAX, HEAD_BYTES_MAX, HEADERS_MAX)
@@ -92,7 +90,7 @@ class Wire:
         self._held = b""
         self._deadline_s = 0.0
 
-    def next(self, idle_s: float, receive_s: float = RECEIVE_S) -> Request:
+    def next(self, idle_s: float, receive_s: float) -> Request:
         """The next request. Raises Malformed, or Hung at the end of the connection."""
         self._deadline_s = time.monotonic() + idle_s
         self._await_first_byte()

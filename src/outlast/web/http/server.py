@@ -16,17 +16,14 @@ from collections.abc import Callable
 
 from outlast.errors import UsageError
 from outlast.web.http import responses
-from outlast.web.http.requests import IDLE_S, RECEIVE_S, Hung, Malformed, Request, Wire, wants_json
+from outlast.web.http.requests import Hung, Malformed, Request, Wire, wants_json
 from outlast.web.http.responses import Answer
+from outlast.web.timing import Timing
 
 CONNECTIONS_MAX = 128
 STRANGERS_SHARE = 4
 PORTS_TRIED = 20
-STALL_S = 10.0  # a client that reads nothing for so long is cut off
-SEND_S = 120.0
-LINGER_S = 1.0
 LINGER_BYTES_MAX = 256 << 10
-JOIN_S = 0.8
 _BACKLOG = 256
 _NO_ROOM = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
 
@@ -43,7 +40,10 @@ class Connection:
     `stranger`: nobody has found yet that they may look. `uid` is the guard's memory of who is at the other end, once it `asked`.
     """
 
-    def __init__(self, taken: socket.socket, forget: Callable[["Connection"], None]) -> None:
+    def __init__(
+        self, taken: socket.socket, forget: Callable[["Connection"], None], timing: Timing | None = None
+    ) -> None:
+        self._timing = timing or Timing.current()
         self.socket = taken
         self.peer: tuple[str, int] = taken.getpeername()[:2]
         self.here: tuple[str, int] = taken.getsockname()[:2]
@@ -55,9 +55,9 @@ class Connection:
 
     def send(self, *pieces: bytes) -> None:
         """All of it, or Gone: for a client that reads nothing for 10 s."""
-        deadline_s = time.monotonic() + SEND_S
+        deadline_s = time.monotonic() + self._timing.send_s
         try:
-            self.socket.settimeout(STALL_S)
+            self.socket.settimeout(self._timing.stall_s)
             for piece in pieces:
                 left = memoryview(piece)
                 while left:
@@ -81,7 +81,7 @@ class Connection:
     def linger(self) -> None:
         """Read what still comes, a little: closing at once would take the answer away before it is read."""
         self.waits = self.lingers = True
-        deadline_s, left = time.monotonic() + LINGER_S, LINGER_BYTES_MAX
+        deadline_s, left = time.monotonic() + self._timing.linger_s, LINGER_BYTES_MAX
         with contextlib.suppress(OSError):
             self.socket.shutdown(socket.SHUT_WR)
             while left > 0 and (left_s := deadline_s - time.monotonic()) > 0:
@@ -93,18 +93,18 @@ class Connection:
 
 
 class Server:
-    """Serves a listening socket until `stop`. `limit` and the times are arguments so that tests need not wait.
+    """Serves a listening socket until `stop`. `limit` and `timing` are arguments so that tests need not wait.
 
     `is_stranger` is asked of each new connection: it gets one of few places until `handle` finds that it may look.
     """
 
     def __init__(
-        self, listening: socket.socket, handle: Handler, *, limit: int = CONNECTIONS_MAX, idle_s: float = IDLE_S,
-        receive_s: float = RECEIVE_S, is_stranger: Callable[[Connection], bool] = lambda connection: False,
+        self, listening: socket.socket, handle: Handler, *, limit: int = CONNECTIONS_MAX,
+        timing: Timing | None = None, is_stranger: Callable[[Connection], bool] = lambda connection: False,
     ) -> None:  # fmt: skip
         self._is_stranger, self._strangers_max = is_stranger, max(1, limit // STRANGERS_SHARE)
         self._listening, self._handle, self._limit = listening, handle, limit
-        self._idle_s, self._receive_s = idle_s, receive_s
+        self._timing = timing or Timing.current()
         self._open: set[Connection] = set()
         self._lock = threading.Lock()
         self._stopping = False
@@ -135,7 +135,7 @@ class Server:
         os.eventfd_write(self._bell, 1)
         self._thread.join()
         self._listening.close()
-        deadline_s = time.monotonic() + JOIN_S
+        deadline_s = time.monotonic() + self._timing.stop_s
         with self._lock:
             for connection in self._open:
                 if connection.waits or connection.streams:
@@ -162,14 +162,14 @@ class Server:
                 taken, _ = self._listening.accept()
             except OSError as error:
                 if error.errno in _NO_ROOM and not self._make_room():
-                    select.poll().poll(50)
+                    select.poll().poll(self._timing.no_room_ms)
                 continue
             self._take(taken)
 
     def _take(self, taken: socket.socket) -> None:
         try:
             taken.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-            connection = Connection(taken, self._forget)
+            connection = Connection(taken, self._forget, self._timing)
             connection.stranger = self._is_stranger(connection)
         except OSError:  # gone already
             taken.close()
@@ -234,18 +234,18 @@ class Server:
                 self._workers.discard(threading.current_thread())
 
     def _converse(self, connection: Connection) -> None:
-        wire, idle_s, lasts = Wire(connection.socket), self._receive_s, True
+        wire, idle_s, lasts = Wire(connection.socket), self._timing.receive_s, True
         while lasts and not self._stopping:
             connection.waits, connection.since_s = True, time.monotonic()
             try:
-                request = wire.next(idle_s, self._receive_s)
+                request = wire.next(idle_s, self._timing.receive_s)
             except Malformed as problem:
                 connection.waits = False
                 connection.send(*_told(problem).parts())
                 connection.linger()
                 return
             connection.waits = False
-            lasts, idle_s = self._answer(connection, request), self._idle_s
+            lasts, idle_s = self._answer(connection, request), self._timing.idle_s
 
     def _answer(self, connection: Connection, request: Request) -> bool:
         """Whether the connection goes on."""

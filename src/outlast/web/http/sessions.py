@@ -11,12 +11,11 @@ import threading
 import time
 from dataclasses import dataclass
 
+from outlast.web.timing import Timing
+
 SESSIONS_MAX = 256
-SESSION_S = 30 * 86_400.0
-CODE_S = 60.0
 WRONG_MAX = 10
 WRONG_MAX_OVERALL = 300
-WRONG_WINDOW_S = 60.0
 ADDRESSES_MAX = 1024
 _OVERALL = "all"
 
@@ -30,7 +29,8 @@ class _Session:
 class Sessions:
     """The newest sessions, by the sum of their cookie; each ends when it was not used for 30 days."""
 
-    def __init__(self) -> None:
+    def __init__(self, timing: Timing | None = None) -> None:
+        self.timing = timing or Timing.current()
         self._lock = threading.Lock()
         self._known: dict[str, _Session] = {}
         self._codes: dict[str, float] = {}
@@ -53,7 +53,7 @@ class Sessions:
                 session = self._known.get(_sum(cookie))
                 if session is None or session.uid != uid:
                     continue
-                if now_s - session.used_s > SESSION_S:
+                if now_s - session.used_s > self.timing.session_s:
                     del self._known[_sum(cookie)]
                     continue
                 session.used_s = now_s
@@ -64,7 +64,7 @@ class Sessions:
         """A word that stands for the token once, within a minute, for who is known otherwise."""
         made = secrets.token_urlsafe(24)
         with self._lock:
-            self._codes[_sum(made)] = time.monotonic() + CODE_S
+            self._codes[_sum(made)] = time.monotonic() + self.timing.code_s
         return made
 
     def spend(self, code: str) -> bool:
@@ -82,7 +82,8 @@ def _sum(text: str) -> str:
 class Wrong:
     """How often each place was wrong lately, and all together. Only who is wrong is told to wait: the token is always taken."""
 
-    def __init__(self) -> None:
+    def __init__(self, timing: Timing | None = None) -> None:
+        self._window_s = (timing or Timing.current()).wrong_window_s
         self._lock = threading.Lock()
         self._times: dict[str, list[float]] = {}
 
@@ -103,10 +104,10 @@ class Wrong:
 
     def _left_s(self, place: str, most: int) -> float:
         times = self._recent(place)
-        return 0.0 if len(times) < most else max(1.0, times[0] + WRONG_WINDOW_S - time.monotonic())
+        return 0.0 if len(times) < most else max(1.0, times[0] + self._window_s - time.monotonic())
 
     def _recent(self, place: str) -> list[float]:
-        since_s = time.monotonic() - WRONG_WINDOW_S
+        since_s = time.monotonic() - self._window_s
         return [at for at in self._times.get(place, []) if at > since_s]
 
 

@@ -15,10 +15,10 @@ from outlast.workspace.git import command
 from outlast.workspace.git.objects import TREE
 from outlast.workspace.git.packs import Moving, PackWriter, Unreadable
 from outlast.workspace.git.trees import TreeEditor
+from outlast.workspace.timing import Timing
 from outlast.workspace.types import LeftOut, text
 
 TRIES = 3
-SHORT_S = 1.0
 SECRET_BYTES_MAX = 64 << 20  # above, a secret is only listed
 CLOSED = "may not be read"
 TOO_DEEP = "holds paths that are too long"
@@ -28,7 +28,8 @@ _CHUNK = 1 << 20
 class Deadline:
     """A point in time after which nothing more is read; for ever where there is none."""
 
-    def __init__(self, seconds: float | None) -> None:
+    def __init__(self, seconds: float | None, timing: Timing | None = None) -> None:
+        self._short_s = (timing or Timing.current()).short_s
         self._at_s = None if seconds is None else time.monotonic() + seconds
 
     def left_s(self) -> float | None:
@@ -37,7 +38,7 @@ class Deadline:
     def is_short(self) -> bool:
         """Whether there is no time to look at everything."""
         left_s = self.left_s()
-        return left_s is not None and left_s < SHORT_S
+        return left_s is not None and left_s < self._short_s
 
     def passed(self) -> bool:
         return self._at_s is not None and time.monotonic() >= self._at_s

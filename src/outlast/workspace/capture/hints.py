@@ -14,10 +14,10 @@ from outlast.workspace.capture import stat_cache
 from outlast.workspace.capture.private_index import Base
 from outlast.workspace.git.objects import TREE
 from outlast.workspace.git.trees import TreeEditor
+from outlast.workspace.timing import Timing
 from outlast.workspace.types import LeftOut, raw
 from outlast.workspace.watch.watcher import Watcher
 
-RECONCILE_S = 45.0
 FILES_MAX = 20_000  # above, looking at everything is cheaper
 # What was left out for these reasons is left out again unless it is hinted.
 LASTING = ("big", "secret, kept apart", "no regular file")
@@ -32,7 +32,13 @@ class NotEnough(Exception):
 class Hinting:
     """What the hints of one workspace say since the last save that is remembered. For one thread."""
 
-    def __init__(self, watcher: Watcher, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(
+        self,
+        watcher: Watcher,
+        clock: Callable[[], float] = time.monotonic,
+        timing: Timing | None = None,
+    ) -> None:
+        self._reconcile_s = (timing or Timing.current()).reconcile_s
         self.watcher = watcher
         self.distrusted = ""  # set for good when a look found what no hint had named
         self._clock = clock
@@ -46,8 +52,8 @@ class Hinting:
         """All paths hinted since the save before. Raises NotEnough where everything is to be looked at."""
         self._note()
         why = self.distrusted or self._why
-        if not why and self._clock() - self._looked_at_s > RECONCILE_S:
-            why = f"the last look is over {RECONCILE_S:g} s ago"
+        if not why and self._clock() - self._looked_at_s > self._reconcile_s:
+            why = f"the last look is over {self._reconcile_s:g} s ago"
         if why:
             raise NotEnough(why)
         return frozenset(self._paths)

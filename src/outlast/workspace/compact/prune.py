@@ -18,8 +18,8 @@ from outlast.workspace import repo
 from outlast.workspace.compact import repack as packed
 from outlast.workspace.git import command
 from outlast.workspace.git.packs import read_pack_index
+from outlast.workspace.timing import Timing
 
-YOUNG_S = 600.0
 _OID = re.compile(rb"\b(?:[0-9a-f]{64}|[0-9a-f]{40})\b")
 _PSEUDO = ("HEAD", "FETCH_HEAD")
 
@@ -38,11 +38,12 @@ def reached_bytes(place: repo.Repo, commits: Sequence[str]) -> int:
     return int(command.run(words, git_dir=place.common_dir, stdin=_lines(commits)))
 
 
-def shed(place: repo.Repo, *, young_s: float = YOUNG_S) -> int:
+def shed(place: repo.Repo, *, young_s: float | None = None) -> int:
     """Write our packs anew without what nothing reaches; how many bytes that gave back.
 
     Does nothing while another one packs. Durable before anything goes: killed at any point, at worst both are there.
     """
+    young_s = Timing.current().young_pack_s if young_s is None else young_s
     with packed.locked(place.packs) as mine:
         if not mine:
             return 0

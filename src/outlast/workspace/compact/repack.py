@@ -20,10 +20,10 @@ from outlast.store.durable import sync_folder
 from outlast.workspace.git import command
 from outlast.workspace.git.packs import KEEP_TEXT, read_pack_index
 from outlast.workspace.repo import Repo
+from outlast.workspace.timing import Timing
 
 PACKS_MAX = 50
 BYTES_MAX = 128 << 20
-GRACE_S = 60.0  # whoever listed the packs before goes on reading from the old ones
 GROWTH = 2  # a consolidated pack is packed again only with at least half as much of new
 WINDOW_BYTES = 256 << 20
 CONSOLIDATED = b"outlast consolidated\n"
@@ -47,7 +47,7 @@ class Ours:
 
 
 def consolidate(
-    repo: Repo, *, packs_max: int = PACKS_MAX, bytes_max: int = BYTES_MAX, grace_s: float = GRACE_S
+    repo: Repo, *, packs_max: int = PACKS_MAX, bytes_max: int = BYTES_MAX, grace_s: float | None = None
 ) -> bool:
     """Make one pack of many if there are too many, and remove what an earlier one stands for; whether one was made.
 
@@ -59,7 +59,7 @@ def consolidate(
         for left in repo.common_dir.glob(f"{PLACE}-*"):
             shutil.rmtree(left, ignore_errors=True)
         packs = ours(repo.packs)
-        _remove_replaced(repo.packs, packs, grace_s)
+        _remove_replaced(repo.packs, packs, Timing.current().replaced_pack_s if grace_s is None else grace_s)
         chosen = _chosen(packs, packs_max, bytes_max)
         if not chosen:
             return False

@@ -25,6 +25,7 @@ from outlast import faults
 from outlast.errors import SaveDamaged, SaveFailed
 from outlast.store.durable import sync_folder
 from outlast.workspace.git.objects import SHA1, SHA256, Algo
+from outlast.workspace.timing import Timing
 
 if TYPE_CHECKING:
     from hashlib import _Hash
@@ -37,8 +38,6 @@ STORED_FROM_BYTES = 8 << 20  # consolidation compresses these later
 PROBE_BYTES = 64 << 10
 KEEP_TEXT = b"outlast\n"
 TEMPORARY = "tmp_outlast_"
-UNLOCKED_S = 60.0
-EMPTY_S = 3600.0
 YOUNG_NS = 300_000_000
 
 _KINDS = {"commit": 1, "tree": 2, "blob": 3, "tag": 4}
@@ -493,7 +492,8 @@ def _writer_lives(path: Path) -> bool:
     """
     pid = path.name.removeprefix(TEMPORARY).partition("_")[0]
     try:
-        if os.path.exists(f"/proc/{pid}") and abs(time.time() - os.lstat(path).st_mtime) < UNLOCKED_S:
+        age_s = abs(time.time() - os.lstat(path).st_mtime)
+        if os.path.exists(f"/proc/{pid}") and age_s < Timing.current().temporary_s:
             return True
         fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
     except OSError:
@@ -526,7 +526,9 @@ def _remove_lone(folder: Path, keep: Path) -> int:
 def _is_ours(keep: Path) -> bool:
     """By its text, which is not flushed: an empty one is what a power cut left, if it is too old to be just written."""
     text = keep.read_bytes()
-    return text == KEEP_TEXT or (not text and time.time() - keep.stat().st_mtime > EMPTY_S)
+    return text == KEEP_TEXT or (
+        not text and time.time() - keep.stat().st_mtime > Timing.current().empty_keep_s
+    )
 
 
 def _unlink(path: Path) -> int:

@@ -15,6 +15,7 @@ from typing import IO, TYPE_CHECKING, Self, TypeVar
 from outlast.errors import SaveDamaged, SaveFailed
 from outlast.workspace.git import command
 from outlast.workspace.git.objects import SHA1, SHA256
+from outlast.workspace.timing import Timing
 
 if TYPE_CHECKING:
     from hashlib import _Hash
@@ -24,7 +25,6 @@ T = TypeVar("T")
 CHUNK_BYTES = 1 << 20
 STARTS_MAX = 2
 ASKED_MAX = 500  # 32 kB of names: a pipe takes 64 kB
-CLOSE_WAIT_S = 5.0
 _SAID_BYTES_MAX = 2000
 _OID = re.compile(r"[0-9a-f]{40}(?:[0-9a-f]{24})?")
 # Objects as they are: not replaced by others, and not fetched from a partial clone's remote.
@@ -109,7 +109,7 @@ class _Child:
                     with contextlib.suppress(BrokenPipeError):
                         pipe.close()
             try:
-                process.wait(CLOSE_WAIT_S)
+                process.wait(Timing.current().git_close_s)
             except subprocess.TimeoutExpired:
                 process.kill()
                 process.wait()

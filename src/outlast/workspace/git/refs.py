@@ -23,9 +23,8 @@ from outlast.errors import SaveDamaged, SaveFailed
 from outlast.store import locks
 from outlast.store.durable import read_plain, sync_folder
 from outlast.workspace.git import command
+from outlast.workspace.timing import Timing
 
-LOCK_WAIT_S = 2.0
-LOCK_POLL_S = 0.005
 SYMREF_HOPS_MAX = 5
 BRANCH_BYTES_MAX = 100
 
@@ -237,14 +236,15 @@ def _translated(git_dir: Path, ref: str) -> Iterator[None]:
 @contextlib.contextmanager
 def _locked(git_dir: Path, ref: str) -> Iterator[None]:
     lock = git_dir / f"{ref}.lock"
-    deadline = time.monotonic() + LOCK_WAIT_S
+    timing = Timing.current()
+    deadline = time.monotonic() + timing.ref_lock_wait_s
     while not _try_lock(lock):
         if time.monotonic() > deadline:
             raise SaveFailed(
                 f"the ref {ref} in {git_dir} is locked by {_owner(lock) or 'another program'}",
                 hint=f"if no git works there, remove {lock}",
             )
-        time.sleep(LOCK_POLL_S)
+        time.sleep(timing.ref_lock_poll_s)
     try:
         yield
     finally:

@@ -28,14 +28,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from outlast.store.durable import NETWORK_TYPES, fs_type
+from outlast.workspace.timing import Timing
 from outlast.workspace.watch import inotify
 from outlast.workspace.watch.inotify import Inotify
 
 PATHS_MAX = 20_000  # above, a scan is cheaper than the memory
 UNREADABLE_MAX = 1_000  # folders that cannot be watched are hinted at every take
 REF_FOLDERS_MAX = 2_000  # above, the repository is taken to have changed at every take
-BUSY_S = 2.0
-COALESCE_MS = 10  # the queue holds 16,384 events: nobody makes so many in that time
 GITFILE_BYTES_MAX = 4096
 UNSEEN_TYPES = NETWORK_TYPES | {"virtiofs", "vboxsf", "prl_fs", "drvfs"}  # and all of fuse
 GONE = {errno.ENOENT, errno.ENOTDIR, errno.ELOOP}
@@ -302,8 +301,15 @@ class Watcher:
     """
 
     def __init__(
-        self, root: Path, *, skip: Skip, git_dirs: Sequence[Path] = (), limit: int | None = None
+        self,
+        root: Path,
+        *,
+        skip: Skip,
+        git_dirs: Sequence[Path] = (),
+        limit: int | None = None,
+        timing: Timing | None = None,
     ) -> None:
+        self._timing = timing or Timing.current()
         self._root = os.fsencode(os.path.realpath(root))
         self._pid = os.getpid()
         self._lock = threading.Lock()
@@ -343,8 +349,9 @@ class Watcher:
         """
         if os.getpid() != self._pid:
             return Hints(repository=True, scan=True, why="watched by the process this one was forked from")
-        if not self._lock.acquire(timeout=BUSY_S):
-            return Hints(repository=True, scan=True, why=f"the watcher was busy for {BUSY_S:g} s")
+        busy_s = self._timing.watcher_busy_s
+        if not self._lock.acquire(timeout=busy_s):
+            return Hints(repository=True, scan=True, why=f"the watcher was busy for {busy_s:g} s")
         try:
             self._drain()
             return self._collect()
@@ -369,7 +376,7 @@ class Watcher:
             self._fail(Unwatchable("the watcher is closed"))
             thread, self._thread = self._thread, None
         if thread is not None and thread is not threading.current_thread():
-            thread.join(BUSY_S)
+            thread.join(self._timing.watcher_busy_s)
         with self._lock:
             if self._wake >= 0 and (thread is None or not thread.is_alive()):
                 os.close(self._wake)
@@ -385,7 +392,7 @@ class Watcher:
         either.register(self._folders.queue.fd, select.POLLIN)
         while True:
             either.poll()
-            if woken.poll(COALESCE_MS):
+            if woken.poll(self._timing.coalesce_ms):
                 return
             with self._lock:
                 self._drain()

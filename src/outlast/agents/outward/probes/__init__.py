@@ -11,12 +11,10 @@ from functools import partial
 from outlast.agents.outward.classify import Outward
 from outlast.agents.outward.probes import forge, git, package_index
 from outlast.agents.outward.probes.fetch import Deadline, Unreachable
+from outlast.agents.timing import Timing
 from outlast.probes import CannotTell, Finding, Probe
 
-__all__ = ["FACTS_TIMEOUT_S", "LOOK_TIMEOUT_S", "facts", "look", "probe"]
-
-FACTS_TIMEOUT_S = 3.0  # a hook waits for it
-LOOK_TIMEOUT_S = 10.0
+__all__ = ["facts", "look", "probe"]
 
 Params = Mapping[str, str]
 Environment = Mapping[str, str]
@@ -55,15 +53,14 @@ CATALOGUE: Mapping[str, _Entry] = {
 }
 
 
-def facts(
-    outward: Outward, environment: Environment, *, timeout_s: float = FACTS_TIMEOUT_S
-) -> dict[str, object]:
+def facts(outward: Outward, environment: Environment, *, timeout_s: float | None = None) -> dict[str, object]:
     """What must be known from before the call; JSON, without secrets. Empty if there is no probe or no answer."""
     entry = CATALOGUE.get(outward.probe.name) if outward.probe else None
     if entry is None or outward.probe is None:
         return {}
     try:
-        return entry.facts(outward.probe.params, environment, Deadline.after(timeout_s))
+        deadline = Deadline.after(Timing.current().facts_s if timeout_s is None else timeout_s)
+        return entry.facts(outward.probe.params, environment, deadline)
     except (Unreachable, OSError, ValueError, KeyError):
         return {}
 
@@ -73,14 +70,15 @@ def look(
     recorded: Mapping[str, object],
     environment: Environment,
     *,
-    timeout_s: float = LOOK_TIMEOUT_S,
+    timeout_s: float | None = None,
 ) -> Finding:
     """Whether the call happened. A DidNotHappen counts only once the caller is dead and `probe(...).settle_s` passed."""
     entry = CATALOGUE.get(outward.probe.name) if outward.probe else None
     if entry is None or outward.probe is None:
         return CannotTell("there is no probe for it")
     try:
-        return entry.look(outward.probe.params, recorded, environment, Deadline.after(timeout_s))
+        deadline = Deadline.after(Timing.current().look_s if timeout_s is None else timeout_s)
+        return entry.look(outward.probe.params, recorded, environment, deadline)
     except Unreachable as error:
         return CannotTell(str(error))
     except (OSError, ValueError, KeyError) as error:

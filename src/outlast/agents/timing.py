@@ -1,0 +1,22 @@
+"""How long agent CLIs and the far sides of their calls are waited for, and why."""
+
+from dataclasses import dataclass
+
+from outlast import settings
+
+
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
+class Timing:
+    """Durations of adapters and probes. `current` is the standard one."""
+
+    version_s: float = 10.0  # for `--version`: some CLIs start a whole runtime first
+    hook_timeout_s: int = (
+        600  # as written into a CLI's settings: far above the 5 s after which our hook answers by itself
+    )
+    facts_s: float = 3.0  # before an outward call; its hook waits for it
+    look_s: float = 10.0  # for a probe to find out whether a call happened
+
+    @classmethod
+    def current(cls) -> "Timing":
+        """The standard durations, with what OUTLAST_TIMING changes."""
+        return settings.timing("agents", cls)

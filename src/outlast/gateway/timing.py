@@ -1,0 +1,19 @@
+"""How long the metering gateway waits for a model's API and for its own end, and why."""
+
+from dataclasses import dataclass
+
+from outlast import settings
+
+
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
+class Timing:
+    """Durations of the gateway. `current` is the standard one."""
+
+    connect_s: float = 30.0  # to a model's API, through proxy and TLS
+    sweep_s: float = 10.0  # between two looks at clients that are late
+    close_s: float = 10.0  # for calls under way to be cut and counted
+
+    @classmethod
+    def current(cls) -> "Timing":
+        """The standard durations, with what OUTLAST_TIMING changes."""
+        return settings.timing("gateway", cls)
