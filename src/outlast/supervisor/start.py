@@ -5,7 +5,7 @@ import os
 import re
 import shlex
 import shutil
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import msgspec
@@ -30,6 +30,7 @@ from outlast.supervisor.launch import launch as supervisor_launch
 from outlast.supervisor.launch.last_launch import known_agent, launch_of
 from outlast.supervisor.launch.launch import Launch
 from outlast.supervisor.launch.run import supervised_run
+from outlast.supervisor.person import Person
 from outlast.supervisor.script import pid_watch
 from outlast.supervisor.supervisor import Supervisor
 from outlast.workspace import repo
@@ -81,7 +82,7 @@ def check(asked: RunRequest) -> None:
         program_of(asked.words[0], "/")
 
 
-def start(asked: RunRequest, link: Link, say: Callable[[str], None]) -> int:
+def start(asked: RunRequest, link: Link, person: Person) -> int:
     """Carry a command that a person typed; the exit code. Raises OutlastError where it is refused.
 
     A workspace that is gone comes back from its save when the run is taken up; so may the program in it.
@@ -94,31 +95,31 @@ def start(asked: RunRequest, link: Link, say: Callable[[str], None]) -> int:
     program = (
         program_of(asked.words[0], str(cwd)) if cwd.is_dir() else _program_to_come(asked.words[0], str(cwd))
     )
-    folder = _workspace(asked, cwd, say)
+    folder = _workspace(asked, cwd, person)
     launch = supervisor_launch.recorded(
         asked.words, program, cwd, variables, issue=asked.issue, rounds=asked.rounds, restarts=asked.restarts,
         parks=asked.parks, stall=asked.stall, share=asked.share, setup=asked.setup, plain=asked.plain, accept_unknown=asked.accept_unknown,
     )  # fmt: skip
     adapter = known_agent(launch)
     if adapter is not None:
-        check_version(adapter, asked.words, program, say)
+        check_version(adapter, asked.words, program, person)
         variables |= registry.assigned(asked.words)
     elif not asked.plain and (hidden := registry.below(asked.words)):
-        say(
+        person.say(
             f"{hidden[0]} below {hidden[1]} is run as a plain command: its calls are not guarded; give it directly"
         )
     headless = asked.headless or (adapter is not None and adapter.is_headless(asked.words))
     launch = msgspec.structs.replace(launch, interactive=not headless and os.isatty(0) and os.isatty(1))
-    if budget_check.by_gateway(asked.gateway, adapter, launch, variables, say):
+    if budget_check.by_gateway(asked.gateway, adapter, launch, variables, person):
         launch = msgspec.structs.replace(launch, gateway=True, gateway_yes=asked.gateway == "yes")
     terms = _terms(asked, folder)
     if budget_check.is_auto(asked.budget):
-        terms = _by_experience(terms, adapter, launch, variables, say)
+        terms = _by_experience(terms, adapter, launch, variables, person)
     else:
-        budget_check.check(terms.budget, adapter, launch, variables, say)
+        budget_check.check(terms.budget, adapter, launch, variables, person)
     run = supervised_run(terms, typed=True)
-    _look_at_the_last(run, asked, say)
-    return _carry(run, launch, variables, link, say)
+    _look_at_the_last(run, asked, person)
+    return _carry(run, launch, variables, link, person)
 
 
 def _terms(asked: RunRequest, folder: Path | None) -> Terms:
@@ -156,17 +157,17 @@ def _by_experience(
     adapter: Adapter | None,
     launch: Launch,
     variables: dict[str, str],
-    say: Callable[[str], None],
+    person: Person,
 ) -> Terms:
     store = stores.acquire(terms.store or settings.load()["store"] or None)
     try:
         terms = admission.in_known_project(terms, store)
-        return budget_check.by_experience(store, terms, adapter, launch, variables, say)
+        return budget_check.by_experience(store, terms, adapter, launch, variables, person)
     finally:
         stores.give_back(store)
 
 
-def _look_at_the_last(run: RunEngine, asked: RunRequest, say: Callable[[str], None]) -> None:
+def _look_at_the_last(run: RunEngine, asked: RunRequest, person: Person) -> None:
     """What the task's last run makes of what is asked for now. Raises RunRefused for terms that it cannot take any more."""
     if run.terms.again:
         return
@@ -176,7 +177,7 @@ def _look_at_the_last(run: RunEngine, asked: RunRequest, say: Callable[[str], No
         if known and known[0].state.status == "done":
             other = " and ".join(_differences(store, known[0], asked))
             if other:
-                say(f"it was done with another {other}; to run it anew with this one, say --again")
+                person.say(f"it was done with another {other}; to run it anew with this one, say --again")
         if known and known[0].state.status == "failed" and asked.amend:
             raise RunRefused(
                 f"run {known[0].run} of task {run.task!r} has failed, and --amend changes only what goes on",
@@ -203,7 +204,7 @@ def resume(
     summary: Summary,
     launch: Launch,
     link: Link,
-    say: Callable[[str], None],
+    person: Person,
     *,
     opened: bool = False,
 ) -> int:
@@ -217,17 +218,17 @@ def resume(
     launch = supervisor_launch.with_settings_of_now(launch)
     if known_agent(launch) is not None:
         variables |= registry.assigned(launch.words)
-    budget_check.check_again(known_agent(launch), launch, variables, say)
+    budget_check.check_again(known_agent(launch), launch, variables, person)
     if missing:
         path = settings.user_folder() / supervisor_launch.SECRETS_FILE
         more = f" and {len(missing) - NAMED_MAX} more" if len(missing) > NAMED_MAX else ""
         names = ", ".join(missing[:NAMED_MAX]) + more
-        say(f"not set here, but at the first start: {names}; values belong into {path}")
+        person.say(f"not set here, but at the first start: {names}; values belong into {path}")
     state = summary.state
     terms = terms_of(
         state.task, store=url, project=summary.project, workspace=state.workspace or None, files="keep"
     )
-    return _carry(supervised_run(terms), launch, variables, link, say, "resumed")
+    return _carry(supervised_run(terms), launch, variables, link, person, "resumed")
 
 
 def _at_terminal(launch: Launch, summary: Summary, *, opened: bool) -> Launch:
@@ -250,10 +251,10 @@ def no_terminal(summary: Summary) -> UsageError:
 
 
 def _carry(
-    run: RunEngine, launch: Launch, variables: dict[str, str], link: Link, say: Callable[[str], None],
+    run: RunEngine, launch: Launch, variables: dict[str, str], link: Link, person: Person,
     kind: Kind = "command",
 ) -> int:  # fmt: skip
-    supervisor = Supervisor(run, launch, variables, link, say)
+    supervisor = Supervisor(run, launch, variables, link, person)
     if not run.terms.workspace or launch.share:
         return supervisor.carry()
     store = stores.acquire(run.terms.store or run.settings["store"] or None)
@@ -261,14 +262,13 @@ def _carry(
         private = Saver(run.folder, store.local).private
         known = store.list(Where(task=run.task, project=run.terms.project, parent=""), limit=1)
         pid_watch.wait_until_left(store.local, [*(item.run for item in known), occupant(private)])
-        with occupied(private, run.folder, known[0].run if known else "(new)", run.task, kind) as name:
-            supervisor.on_run = name
-            return supervisor.carry()
+        with occupied(private, run.folder, known[0].run if known else "(new)", run.task, kind) as ours:
+            return supervisor.carry(ours)
     finally:
         stores.give_back(store)
 
 
-def check_version(adapter: Adapter, words: Sequence[str], program: str, say: Callable[[str], None]) -> None:
+def check_version(adapter: Adapter, words: Sequence[str], program: str, person: Person) -> None:
     """Refuse a release of the agent that cannot be carried; say so of one that was never tried."""
     start = registry.start(adapter, words, program)
     if start == 1:
@@ -281,7 +281,7 @@ def check_version(adapter: Adapter, words: Sequence[str], program: str, say: Cal
         raise UsageError(problem, hint="install another release, or run it as any command with --plain")
     untried = adapter.untested(version)
     if untried:
-        say(untried)
+        person.say(untried)
 
 
 def _ask(words: Sequence[str], timeout_s: float) -> str:
@@ -298,7 +298,7 @@ def _ask(words: Sequence[str], timeout_s: float) -> str:
     return done.stdout + done.stderr
 
 
-def _workspace(asked: RunRequest, cwd: Path, say: Callable[[str], None]) -> Path | None:
+def _workspace(asked: RunRequest, cwd: Path, person: Person) -> Path | None:
     """The folder to save: the one given, else the repository around, else this one; none where that is refused."""
     if asked.workspace is not None:
         folder = Path(os.path.expanduser(asked.workspace))
@@ -309,7 +309,7 @@ def _workspace(asked: RunRequest, cwd: Path, say: Callable[[str], None]) -> Path
     try:
         repo.refuse(folder)
     except WorkspaceRefused as error:
-        say(f"no files are saved: {error}")
+        person.say(f"no files are saved: {error}")
         return None
     return folder
 

@@ -2,7 +2,7 @@
 
 import signal
 import time
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Collection, Iterator
 
 from outlast.core import events as ev
 from outlast.errors import RunRefused
@@ -11,17 +11,19 @@ from outlast.runs.engine.run import RunEngine
 from outlast.runs.engine.steps import append
 from outlast.store.protocol import Where
 from outlast.supervisor.guardian import lock
+from outlast.supervisor.guardian.link import GuardianMessage
+from outlast.supervisor.guardian.signals import StopSignals
 from outlast.supervisor.launch import environment
+from outlast.supervisor.person import Person
 from outlast.supervisor.socket import pipe as socket_pipe
 
 REAP_GRACE_S = 1.0
+GUARDED_S = 5.0  # for the guardian to take its lock
 LEAVING_S = 2.0  # for one that has ended and is on its way out
 _LOOK_EVERY_S = 0.05
 
 
-def stop_earlier(
-    run: RunEngine, say: Callable[[str], None], *, guardian: int = 0, spare: Collection[int] = ()
-) -> None:
+def stop_earlier(run: RunEngine, person: Person, *, guardian: int = 0, spare: Collection[int] = ()) -> None:
     """Wait for a guardian of an earlier attempt, then stop what carries the run's mark or holds its pipe."""
     local = run.journal.store.local
     run.supervision.mark = environment.attempt_mark(run.id, run.journal.lease.epoch)
@@ -43,7 +45,7 @@ def stop_earlier(
 
     reaped = reap.stop(found, first=signal.SIGTERM, grace_s=REAP_GRACE_S)
     for name in (*reaped.stopped, *reaped.killed):
-        say(f"stopped {name}, left by an earlier attempt")
+        person.say(f"stopped {name}, left by an earlier attempt")
 
 
 def _refuse_waiting(run: RunEngine, guardian: int) -> None:
@@ -61,14 +63,30 @@ def _refuse_waiting(run: RunEngine, guardian: int) -> None:
         time.sleep(_LOOK_EVERY_S)
 
 
-def name_doubts(run: RunEngine, say: Callable[[str], None]) -> None:
-    """A task that is begun anew does again what its last run may have done: that is said before it does."""
+def be_guarded(run: RunEngine, signals: StopSignals) -> None:
+    """Tell the guardian what it guards, and wait until it holds its lock. A guardian that is gone is not waited for."""
+    workspace = str(run.folder) if run.terms.workspace else ""
+    root, epoch = str(run.journal.store.local.folder), run.journal.lease.epoch
+    signals.link.say(
+        GuardianMessage(
+            what="claimed", run=run.id, root=root, workspace=workspace, epoch=epoch, task=run.task
+        )
+    )
+    until_s = lock.monotonic_s() + GUARDED_S
+    while not signals.link.closed and lock.monotonic_s() < until_s:
+        signals.wait(0.1)
+        if "guarded" in signals.others():
+            return
+
+
+def name_doubts(run: RunEngine, person: Person) -> None:
+    """Before a task is begun anew, name the effects of its last run that are in doubt: they may be done again."""
     if not run.terms.again or run.state.attempts > 1:
         return
     where = Where(task=run.task, project=run.terms.project, parent="")
     for before in run.journal.store.list(where, limit=2)[1:]:
         for effect in before.state.in_doubt:
-            say(
+            person.say(
                 f"effect {effect.id} {effect.name!r} of run {before.run} is in doubt and may be done again here;"
                 f" see `outlast effects {before.run}`"
             )

@@ -1,17 +1,54 @@
 """Whether a run may have one more attempt: not after a limit is reached, not before a quota wall is gone."""
 
+import os
+import shlex
 import sys
 from datetime import datetime
+from pathlib import Path
 
 import msgspec
 
-from outlast.core import events as ev, restarts, state as st, wakeups
+from outlast.agents.values import Ask
+from outlast.core import budget as budgets, events as ev, restarts, state as st, wakeups
+from outlast.core.values import shorten
+from outlast.errors import BudgetReached
 from outlast.runs import attempts
 from outlast.runs.engine.run import RunEngine
 from outlast.runs.engine.steps import append
 from outlast.supervisor.attempt import progress as attempt_progress
 from outlast.supervisor.budget import quota_walls
 from outlast.supervisor.guardian import lock
+from outlast.supervisor.launch.last_launch import known_agent
+from outlast.supervisor.launch.launch import Launch
+from outlast.workspace.types import raw
+
+
+def limits_of(launch: Launch, wait_s: float = 5.0) -> restarts.Limits:
+    """How often a command is started, as it was asked for."""
+    return restarts.Limits(
+        wait_s=wait_s, attempts_max=max(1, launch.restarts), rounds_max=launch.rounds, parks_max=launch.parks
+    )
+
+
+def account_of(launch: Launch, variables: dict[str, str], folder: Path) -> str:
+    """Whose limits the agent will meet, as its adapter names the account; empty for a command that is no agent."""
+    adapter = known_agent(launch)
+    if adapter is None:
+        return ""
+    ask = Ask(
+        words=tuple(launch.words),
+        environment=variables,
+        cwd=Path(os.fsdecode(raw(launch.cwd))),
+        folder=folder,
+    )
+    return shorten(adapter.account(ask), quota_walls.ACCOUNT_CHARS_MAX)
+
+
+def refuse_spent(state: st.RunState, *, wraps_up: bool) -> None:
+    """Raise BudgetReached for a run that has wrapped up: it does not start again on its reserve."""
+    if state.wrap_beat is not None and state.cause == "budget" and not wraps_up:
+        more = f"`outlast resume {shlex.quote(state.task)} {budgets.more(state)}` goes on where it was"
+        raise BudgetReached(f"run {state.run}: {state.evidence}", hint=more)
 
 
 class GivenUp(Exception):

@@ -12,6 +12,7 @@ import msgspec
 
 from outlast.core import state as st
 from outlast.errors import OutlastError
+from outlast.runs.engine.run import RunEngine
 from outlast.store import durable
 from outlast.store.local import Local
 from outlast.workspace import repo
@@ -52,6 +53,12 @@ def of(state: st.RunState, status: st.Status, *, issue: str = "", branch: str = 
         memory_refs=tuple({"name": ref.name, "uri": ref.uri, "digest": ref.digest} for ref in state.memory),
         last_save=state.last_save or None, cause=state.cause, evidence=state.evidence or None,
     )  # fmt: skip
+
+
+def write_of(run: RunEngine, *, issue: str = "") -> None:
+    """Write what the file says of a run as it is now."""
+    branch = branch_in(run.folder) if run.terms.workspace else ""
+    write(run.journal.store.local, of(run.state, run.state.status, issue=issue, branch=branch))
 
 
 def branch_in(folder: Path) -> str:

@@ -1,5 +1,6 @@
 """Why a command ended, and what that means for its run: done, or the error that says how it is gone on with."""
 
+import contextlib
 import os
 import signal
 from datetime import UTC, datetime
@@ -17,6 +18,9 @@ from outlast.supervisor.launch.launch import Launch
 if TYPE_CHECKING:
     from outlast.supervisor.agent.attempt import AgentAttempt
     from outlast.supervisor.budget.gateway import Gate
+
+
+SETUP = "worktree setup"  # the step that an attempt begins with where there is one
 
 
 class Ended(msgspec.Struct, frozen=True, kw_only=True):
@@ -93,3 +97,19 @@ def stopped(ended: Ended, launch: Launch, state: RunState, *, progress: bool, fa
     elif wanted and death.signal is not None:
         error.exit_code = 128 + death.signal
     return error
+
+
+def blame_setup(error: AgentStopped, launch: Launch, state: RunState) -> None:
+    """Name the setup of the worktree as the cause, where that is what failed."""
+    if launch.setup and _failed_step(state) == SETUP:
+        error.args = (f"the setup of its worktree failed: {error}",)
+
+
+def _failed_step(state: RunState) -> str:
+    """The name of the step that ended the last beat of this attempt, if it failed."""
+    began = state.attempt.beats if state.attempt is not None else state.beats
+    with contextlib.suppress(msgspec.MsgspecError):
+        last = state.recent[-1].text if state.beats > began else "{}"
+        ended = msgspec.json.decode(last, type=dict[str, str | int])
+        return str(ended.get("step", "")) if ended.get("exit_code") else ""
+    return ""

@@ -25,6 +25,7 @@ from outlast.store import locks
 from outlast.store.protocol import Store, Summary
 from outlast.supervisor.guardian import guardian, lock
 from outlast.supervisor.guardian.link import GuardianMessage
+from outlast.supervisor.person import Person
 
 ASKED_S = 15.0
 # A supervisor that is stopped again and again is killed by its guardian, which then stops what runs and saves.
@@ -53,11 +54,11 @@ class Killed(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def kill(
-    store: Store, run: str, tell: Callable[[str], None], *, asked_s: float = ASKED_S,
+    store: Store, run: str, person: Person, *, asked_s: float = ASKED_S,
     signalled_s: float = SIGNALLED_S,
 ) -> Killed:  # fmt: skip
     """Stop a run and everything of it, saved first. Safe to call again, and by two at once."""
-    return _Kill(store, requests.root_of(store, run), tell, asked_s, signalled_s).carry()
+    return _Kill(store, requests.root_of(store, run), person, asked_s, signalled_s).carry()
 
 
 class _Kill:
@@ -65,11 +66,11 @@ class _Kill:
         self,
         store: Store,
         root: Summary,
-        tell: Callable[[str], None],
+        person: Person,
         asked_s: float,
         signalled_s: float,
     ) -> None:
-        self._store, self._root, self._tell = store, root, tell
+        self._store, self._root, self._person = store, root, person
         self._asked_s, self._signalled_s = asked_s, signalled_s
         self._watcher = lock.of(store.local, root.run)
         self._stopped: tuple[str, ...] = ()
@@ -100,7 +101,7 @@ class _Kill:
     def _force(self) -> Killed:
         """For what waits to start again, hangs, or is stopped: signals."""
         if self._watcher is not None and self._watcher.guardian:
-            self._tell(f"SIGTERM to its guardian, pid {self._watcher.guardian}")
+            self._person.say(f"SIGTERM to its guardian, pid {self._watcher.guardian}")
             _signal(self._watcher.guardian, signal.SIGTERM)
             self._let_go_on()
             if self._wait(self._signalled_s, self._is_over) or self._wait_saved():
@@ -112,7 +113,7 @@ class _Kill:
         """SIGKILL to those that could start it again, then to all that carries its mark."""
         watcher = lock.of(self._store.local, self._root.run) or lock.Watcher(0, 0)
         pids = [pid for pid in (watcher.guardian, watcher.supervisor, self._holder()) if pid]
-        self._tell(f"SIGKILL to {', '.join(f'pid {pid}' for pid in pids) or 'what is left of it'}")
+        self._person.say(f"SIGKILL to {', '.join(f'pid {pid}' for pid in pids) or 'what is left of it'}")
         for number in (signal.SIGSTOP, signal.SIGKILL):  # none acts on the death of another
             for pid in pids:
                 _signal(pid, number)
@@ -179,7 +180,7 @@ class _Kill:
                     requests.drain(journal)
                     requests.take(journal, requests.own_request(journal, "kill"))
             except RunHeld:
-                self._tell(f"somebody else has taken up run {summary.run} meanwhile")
+                self._person.say(f"somebody else has taken up run {summary.run} meanwhile")
         return self._told(how)
 
     def _told(self, how: How) -> Killed:
@@ -187,7 +188,7 @@ class _Kill:
         state: RunState = summary.state
         last_save = state.last_save if how == "not_running" else self._new_save(state)
         if how in ("asked", "signalled", "killed") and not last_save and state.workspace:
-            self._tell("nothing new was saved")
+            self._person.say("nothing new was saved")
         return Killed(
             run=summary.run, task=summary.task, how=how, beats=state.beats, evidence=state.evidence,
             status=find.shown_status(self._store, state, summary.run), last_save=last_save or None,

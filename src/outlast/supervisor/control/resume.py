@@ -2,7 +2,7 @@
 
 import os
 import subprocess
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -22,6 +22,7 @@ from outlast.supervisor.control import takeover
 from outlast.supervisor.guardian import lock
 from outlast.supervisor.launch import background, last_launch, launch as supervisor_launch
 from outlast.supervisor.launch.launch import Launch
+from outlast.supervisor.person import Person
 from outlast.workspace.restore import recreate
 from outlast.workspace.types import raw
 
@@ -36,7 +37,7 @@ def raised(
     summary: Summary,
     given: Sequence[str],
     until: str | None,
-    say: Callable[[str], None],
+    person: Person,
 ) -> Allowance | None:
     """The budget that it goes on with, where another is asked for. Raises UsageError for one that makes no sense."""
     if not given and until is None:
@@ -50,7 +51,7 @@ def raised(
         refuse_homeless(store, root, launch)
     if launch is not None and (before is None or before.cost_microusd is None):
         variables, _ = supervisor_launch.environment_of(launch, start.inherited())
-        check.check(budget, last_launch.known_agent(launch), launch, variables, say)
+        check.check(budget, last_launch.known_agent(launch), launch, variables, person)
     return budget
 
 

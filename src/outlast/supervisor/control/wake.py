@@ -20,7 +20,6 @@ from outlast.processes import reap
 from outlast.runs.engine.steps import Append
 from outlast.runs.inbox import STOPS
 from outlast.store.protocol import Store, Summary, Where
-from outlast.supervisor import supervisor
 from outlast.supervisor.attempt import limits as attempt_limits
 from outlast.supervisor.budget import quota_walls
 from outlast.supervisor.control import takeover
@@ -91,7 +90,7 @@ def _judged(store: Store, summary: Summary) -> Sleeper:
 def _limits(store: Store, summary: Summary) -> restarts.Limits | None:
     """How many attempts its supervisor would have made; None where it never had one."""
     launch = last_launch.launch_of(store, summary) if summary.state.supervised else None
-    return supervisor.limits_of(launch) if launch is not None else None
+    return attempt_limits.limits_of(launch) if launch is not None else None
 
 
 def _refused(store: Store, run: str) -> wakeups.Wake | None:

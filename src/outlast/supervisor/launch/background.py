@@ -6,7 +6,7 @@ import select
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 import msgspec
@@ -64,17 +64,19 @@ def _keep(log: Path, place: Path) -> None:
         log.replace(place)
 
 
-def telling() -> Callable[[str, str], None]:
-    """Says to the one who started us that the command runs: run and task. Does nothing where nobody waits, or twice."""
-    given = settings.variable(TELL)
-    fds = [int(given)] if given.isdigit() else []
+class Announcement:
+    """Tells the process that started us in the background that the command runs."""
 
-    def tell(run: str, task: str) -> None:
-        while fds:
-            with contextlib.suppress(OSError), open(fds.pop(), "wb", buffering=0) as file:
+    def __init__(self) -> None:
+        given = settings.variable(TELL)
+        self._fd = int(given) if given.isdigit() else -1
+
+    def make(self, run: str, task: str) -> None:
+        """Name the run and its task. Does nothing where nobody waits, or twice."""
+        fd, self._fd = self._fd, -1
+        if fd >= 0:
+            with contextlib.suppress(OSError), open(fd, "wb", buffering=0) as file:
                 file.write(msgspec.json.encode(Begun(run=run, task=task)) + b"\n")
-
-    return tell
 
 
 # -- Starting a command of ours that nobody waits for: a session of its own, no terminal, its words in a file.

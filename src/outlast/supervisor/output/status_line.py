@@ -8,7 +8,7 @@ import contextlib
 import os
 import threading
 import time
-from collections.abc import Callable
+from typing import Protocol
 
 from outlast import settings
 
@@ -16,11 +16,18 @@ EVERY_S = 1.0
 _WIPE = b"\r\x1b[K"
 
 
+class HasStatus(Protocol):
+    """Whatever the line is about."""
+
+    def status(self) -> str:
+        """How far it is, as one line."""
+
+
 class StatusLine:
     """Drawn by the thread that relays output; anybody may wipe it."""
 
-    def __init__(self, text: Callable[[], str], fd: int = 2) -> None:
-        self._text, self._fd = text, fd
+    def __init__(self, source: HasStatus, fd: int = 2) -> None:
+        self._source, self._fd = source, fd
         self._lock = threading.Lock()
         self._shown = ""
         self._at_start = True
@@ -57,7 +64,7 @@ class StatusLine:
         """The text in one line of this terminal, without anything that could move the cursor."""
         with contextlib.suppress(OSError):
             columns = os.get_terminal_size(self._fd).columns
-            return "".join(c for c in self._text() if c.isprintable())[: max(0, columns - 1)]
+            return "".join(c for c in self._source.status() if c.isprintable())[: max(0, columns - 1)]
         return ""
 
     def _write(self, data: bytes) -> None:

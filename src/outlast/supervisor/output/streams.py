@@ -6,7 +6,6 @@ import os
 import signal
 import stat
 import threading
-from collections.abc import Callable
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -14,9 +13,11 @@ from pathlib import Path
 from outlast.processes.spawn import Spec
 from outlast.processes.tty import Terminal
 from outlast.store import durable
+from outlast.supervisor.guardian.signals import StopSignals
 from outlast.supervisor.output.log import Log
 from outlast.supervisor.output.relay import TAIL_BYTES, Relay
 from outlast.supervisor.output.status_line import StatusLine
+from outlast.supervisor.person import Person
 
 DRAIN_S = 1.0  # for what a process that outlived its attempt still holds open
 READER_S = 1.0  # between two looks at whether there is still time for a slow reader
@@ -55,7 +56,7 @@ class OnTerminal:
         with contextlib.suppress(OSError):
             os.killpg(group, signal.SIGCONT)
 
-    def finish(self, hurried: Callable[[], bool]) -> bytes:
+    def finish(self, signals: StopSignals) -> bytes:
         """Modes and foreground as they were, whatever the command left. Nothing of it is logged."""
         self._terminal.take_back()
         return b""
@@ -67,12 +68,12 @@ class Streams:
     tick_s = 0.5
 
     def __init__(
-        self, folder: Path, attempt: int, say: Callable[[str], None], line: StatusLine, *, keeps: bool = False
+        self, folder: Path, attempt: int, person: Person, line: StatusLine, *, keeps: bool = False
     ) -> None:
         out, self.stdout = os.pipe2(os.O_CLOEXEC)
         err, self.stderr = os.pipe2(os.O_CLOEXEC)
         self._folder = folder
-        self.stdin = _input(folder, say, keeps) if attempt == 1 else _nothing()
+        self.stdin = _input(folder, person, keeps) if attempt == 1 else _nothing()
         self._is_first = attempt == 1
         self._line = line
         self.closed = ""  # why nobody takes what it prints any more
@@ -98,17 +99,18 @@ class Streams:
     def _work(self) -> None:
         self._relay.run(self._end)
 
-    def finish(self, hurried: Callable[[], bool]) -> bytes:
+    def finish(self, signals: StopSignals) -> bytes:
         """Pass on what is left, and make the log durable; the last output of the command.
 
-        A slow reader is waited for, as without us, until `hurried` says that there is no time.
+        A slow reader is waited for, as without us, until a signal asks for the end.
         """
         os.close(self._stop)
         if self._thread.is_alive():
             self._thread.join()
         self._line.wipe()
         while not self._relay.drain(DRAIN_S, reader_limit_s=READER_S):
-            if not self._relay.is_behind or hurried():
+            signals.listen()
+            if not self._relay.is_behind or signals.got:
                 break
         tail = self._relay.tail(TAIL_BYTES)
         self.closed = self._relay.closed.get("out", "")
@@ -134,7 +136,7 @@ def piped(folder: Path) -> str:
     return ""
 
 
-def _input(folder: Path, say: Callable[[str], None], keeps: bool) -> int:
+def _input(folder: Path, person: Person, keeps: bool) -> int:
     """What the user piped in, or nothing. It is kept beside the log as it comes; a file only where that is asked for."""
     try:
         mode = os.fstat(0).st_mode
@@ -147,7 +149,7 @@ def _input(folder: Path, say: Callable[[str], None], keeps: bool) -> int:
     if not (stat.S_ISFIFO(mode) or stat.S_ISSOCK(mode)):
         return _nothing()
     ours, to_command = os.pipe2(os.O_CLOEXEC)
-    work = Feed(0, to_command, folder / SPOOL, say).work
+    work = Feed(0, to_command, folder / SPOOL, person).work
     threading.Thread(target=work, name="outlast-stdin", daemon=True).start()
     return ours
 
@@ -167,8 +169,8 @@ def _keep_file(folder: Path) -> None:
 class Feed:
     """Passes standard input on to a command, and keeps it as it comes. What cannot be kept is passed on all the same."""
 
-    def __init__(self, source: int, to_command: int, spool: Path, say: Callable[[str], None]) -> None:
-        self._source, self._to_command, self._say = source, to_command, say
+    def __init__(self, source: int, to_command: int, spool: Path, person: Person) -> None:
+        self._source, self._to_command, self._person = source, to_command, person
         self._kept_bytes = 0
         self._whole = spool.with_name(WHOLE)
         try:
@@ -210,7 +212,7 @@ class Feed:
     def _give_up(self, error: OSError) -> None:
         self._spool = -1
         why = error.strerror or str(error)
-        self._say(
+        self._person.say(
             f"standard input is kept up to {self._kept_bytes:,} bytes: {why}; the command gets all of it"
         )
 
