@@ -3,10 +3,9 @@
 import shlex
 import threading
 import time
-from collections.abc import Callable
 from datetime import UTC, datetime
 from functools import reduce
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 import msgspec
 
@@ -30,12 +29,19 @@ class Settling(NamedTuple):
     by_key: dict[str, Usage]
 
 
+class HearsWarnings(Protocol):
+    """Whoever passes warnings of the budget on."""
+
+    def warned(self, crossing: budgets.Crossing) -> None:
+        """A share of a limit is spent, or a limit is near."""
+
+
 class Meter:
     """Of one attempt of a root run; its children draw on it.
 
     *Spent* is what events tell, in the head. *Reserved* is set aside for the next beat: a crash is charged with it.
-    *Unsettled* is what the beat in flight is known to have cost, of which no event tells yet. `on_warning` is called once
-    for each warning, which is on record with the next commit.
+    *Unsettled* is what the beat in flight is known to have cost and is not on record yet. `listener` hears each warning
+    once; the warning is on record with the next commit.
     """
 
     def __init__(self, run: "RunEngine") -> None:
@@ -51,7 +57,7 @@ class Meter:
         self.told: set[str] = set()  # levels that ride on the next commit, or did
         # The attempt ends while its model may be answering, and nobody sees what that costs.
         self.is_cut = False
-        self.on_warning: Callable[[budgets.Crossing], None] = lambda _: None
+        self.listener: HearsWarnings | None = None
 
     # -- unsettled -------------------------------------------------------------------------------------------------
 
@@ -67,12 +73,16 @@ class Meter:
             self._charged = total.minus(total.minus(owed))
 
     def unsettled(self) -> Usage:
-        """What is known to have been spent, of which no event tells yet. What is being put on record counts at every instant,
-        here or in the head."""
+        """What is known to have been spent and is not on record yet.
+
+        What is being put on record counts at every instant, here or in the head: in the head as soon as that has spent more.
+        Other events may come in between, from other threads.
+        """
         # Asked for outside of the lock: whoever folds the head may hold another one.
         head = self._run.state if self._settling else None
         with self._lock:
-            if self._settling and head is not None and head is not self._before:  # it tells of that already
+            before = self._before
+            if head is not None and before is not None and head.spent != before.spent:  # on record already
                 return reduce(Usage.plus, self._counted_since().values(), Usage())
             return self._total().minus(self._charged)
 
@@ -167,7 +177,8 @@ class Meter:
         run = self._run
         self.told.add(crossing.level)
         run.journal.later(ev.Warned(at=run.journal.now(), level=crossing.level, text=crossing.text))
-        self.on_warning(crossing)
+        if self.listener is not None:
+            self.listener.warned(crossing)
 
     def reserved(self, spent: Usage) -> Usage | None:
         """What is set aside for the beat after one that cost this much; nothing where nothing is ever spent."""

@@ -187,13 +187,9 @@ def _wake(store: Store, asleep: list[Sleeper], jobs: int, *, parked_only: bool) 
         if parked_only and not alone:
             messages.tell("another `outlast resume --all` is at it")
             return []
-        asleep = wake.wake(store, asleep, jobs, _tell_settled, apart_s=apart_s)
+        asleep = wake.wake(store, asleep, jobs, Person(messages.tell), apart_s=apart_s)
         wake.tidy(store)
     return asleep
-
-
-def _tell_settled(sleeper: Sleeper) -> None:
-    messages.tell(f"{_name(sleeper)}: {sleeper.why}")
 
 
 def _say_sleepers(asleep: list[Sleeper], arguments: argparse.Namespace) -> int:

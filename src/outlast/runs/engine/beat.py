@@ -52,6 +52,7 @@ class BeatEngine:
     _remembered: tuple[MemoryRef, ...] = ()
     _spent = NO_USAGE
     _stage = ""
+    metered = NO_USAGE  # what the meter counted in this beat; it stays the meter's until the beat's end is on record
     window: Window | None = None  # the share of a subscription's window that its agent reported
     session: SessionMark | None = None  # how far an agent's own transcript had come, for the beat's end
     _over = False
@@ -350,7 +351,8 @@ class BeatEngine:
         journal, run = self._journal, self.owner
         if run.invariants:
             yield from self._check_invariants()
-        spent = self._spent.plus(run.children.spent()) if run.children.may_exist else self._spent
+        spent = self._spent if self.metered is NO_USAGE else self._spent.plus(self.metered)
+        spent = spent.plus(run.children.spent()) if run.children.may_exist else spent
         meter = run.meter if journal.standing.budget is not None else None
         extended = (yield from self._extensions()) if self._extended else ()
         cursor, over = self._next(extended)

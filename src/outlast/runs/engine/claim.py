@@ -93,7 +93,7 @@ def _claim(run: "RunEngine") -> None:
     held.lease = store.claim(made, ttl_s=run.settings["lease_s"])
     head = reader.head(store, made)
     admission.admit(terms, store, head, is_child=False)
-    run.journal = Journal(store, held.lease, head, run.mail)
+    run.journal = Journal(store, held.lease, head, run)
     Heartbeat.add(store, held.lease, run.settings["lease_s"])
     if terms.workspace:
         from outlast.runs.files import Files
@@ -109,7 +109,7 @@ def _claim_child(run: "RunEngine", parent: "RunEngine", beat: "BeatEngine") -> N
     faults.point("child.opened")
     head = reader.head(store, made)
     admission.admit(run.terms, store, head, is_child=True)
-    run.journal = Journal(store, root.journal.lease, head, run.mail)
+    run.journal = Journal(store, root.journal.lease, head, run)
     if not run.is_done:
         run.claim = ChildClaim(root, made)
     run.result = reader.result(store, head)

@@ -37,10 +37,8 @@ def arrive(run: "RunEngine") -> Steps:
     """
     if run.files is None:
         return []
-    files, terms, journal = run.files, run.terms, run.journal
-    if terms.files == "rewind":
-        journal.save_effect = lambda: files.save_effect(journal)
-    seen_s = journal.lease.last_seen_s
+    files, terms = run.files, run.terms
+    seen_s = run.journal.lease.last_seen_s
     return (
         yield Block(
             lambda: files.arrive(run.state, terms.files, alive_until_s=seen_s, moved_is_fine=terms.moved)

@@ -2,8 +2,7 @@
 
 import signal
 import time
-from collections.abc import Callable
-from typing import NoReturn
+from typing import NoReturn, Protocol
 
 from outlast.errors import AgentStopped, SaveError, StoreGone
 from outlast.runs import files as run_files, inbox
@@ -20,6 +19,13 @@ LEFT_GRACE_S = 2.0  # for what a command or script that ended left running
 FIRST_SAVE_S = 1.5  # of an interrupted attempt, before anything is stopped
 CALLS_END_S = 2.0
 _LOOK_EVERY_S = 0.01
+
+
+class Rests(Protocol):
+    """An agent that can be stopped between two beats."""
+
+    def rests(self) -> bool:
+        """Whether it is between two beats."""
 
 
 class Stopper:
@@ -81,21 +87,21 @@ class Stopper:
             self.let_calls_end()
             raise failure
 
-    def take_requests(self, rests: Callable[[], bool] | None = None) -> None:
-        """What stops the run stops its processes first, and is recorded when nothing of it runs any more.
+    def take_requests(self, agent: Rests | None = None) -> None:
+        """Take in what people asked of the run. A request to stop it first stops its processes, then is recorded.
 
-        `rests`: whether an agent that is known is between two beats.
+        Where an agent is known, a request that can wait waits until the agent is between two beats.
         """
         run = self._run
         if not run.journal.lease.mail_waits():
             return
         asked = inbox.asked_to_stop(run.journal)
         if asked:
-            if asked in WAITING and not (rests() if rests is not None else not self._server.busy):
+            if asked in WAITING and not (agent.rests() if agent is not None else not self._server.busy):
                 return
             self.stop(f"operator: {asked}")
             run.supervision.may_stop = True
-        run.drive(run.mail())
+        run.drive(run.take_requests())
 
 
 def stopped_by(why: Signalled, *, progress: bool = False, whom: str = "") -> AgentStopped:

@@ -70,7 +70,7 @@ class Watch:
             if self._agent.failure is not None:
                 self._end(self._agent.failure)
         self._stopper.check()
-        self._stopper.take_requests(self._agent.rests if self._agent is not None else None)
+        self._stopper.take_requests(self._agent)
         self._look_at_budget()
         self._name_idleness()
 

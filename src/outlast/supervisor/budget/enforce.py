@@ -84,7 +84,7 @@ class BudgetWatch:
         self.can_tell = False  # whether the agent is told while it works
         self.by_gateway = False  # and whether that is done on the way to its model
         self.pricing: Pricing | None = None  # who prices what this attempt spends
-        run.meter.on_warning = self._warned
+        run.meter.listener = self
         self.write()
 
     # -- looking ---------------------------------------------------------------------------------------------------
@@ -212,9 +212,10 @@ class BudgetWatch:
         run = self._run
         run.meter.told.add(crossing.level)
         run.drive(append(ev.Warned(at=run.journal.now(), level=crossing.level, text=crossing.text)))
-        self._warned(crossing)
+        self.warned(crossing)
 
-    def _warned(self, crossing: budgets.Crossing) -> None:
+    def warned(self, crossing: budgets.Crossing) -> None:
+        """Pass a warning on: to the person now, to the agent with the next answer it gets."""
         self._person.say(crossing.text)
         self._person.notify(self._run, self._folder, "budget", crossing.text)
         self._pending.append(f"outlast: {crossing.text}. {HOW_TO_LOOK}")

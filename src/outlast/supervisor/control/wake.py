@@ -6,7 +6,7 @@ import os
 import subprocess
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime
 
 import msgspec
@@ -25,6 +25,7 @@ from outlast.supervisor.budget import quota_walls
 from outlast.supervisor.control import takeover
 from outlast.supervisor.guardian import lock
 from outlast.supervisor.launch import background, last_launch
+from outlast.supervisor.person import Person
 
 JOBS = 4
 START_LIMIT_S = 120.0
@@ -131,9 +132,9 @@ def alone(store: Store) -> Iterator[bool]:
 
 
 def wake(
-    store: Store, asleep: list[Sleeper], jobs: int, tell: Callable[[Sleeper], None], *, apart_s: float = 0.0
-) -> list[Sleeper]:  # fmt: skip
-    """Start all that are to be woken, at most `jobs` at a time being started; each is told of when it is settled.
+    store: Store, asleep: list[Sleeper], jobs: int, person: Person, *, apart_s: float = 0.0
+) -> list[Sleeper]:
+    """Start all that are to be woken, at most `jobs` at a time. The person hears of each as soon as it is known.
 
     Those that waited at the wall of one account are started `apart_s` after one another. Of those whose attempts have
     reached a limit with nobody left to see it, that is put on record.
@@ -151,7 +152,7 @@ def wake(
             if found is not None:
                 starting.remove(start)
                 settled[found.run] = found
-                tell(found)
+                person.say(f"{find.project_name(found.project)}:{found.task}: {found.why}")
         time.sleep(_LOOK_EVERY_S)
 
 
