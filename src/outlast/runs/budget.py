@@ -54,7 +54,7 @@ class Meter:
         self._charged = Usage()  # of that, what the end of an earlier attempt is on record with already
         self._window: Window | None = None
         self.pays_first = False  # whether already the first beat costs something: an agent's, not a program's
-        self.told: set[str] = set()  # levels that ride on the next commit, or did
+        self.warned_levels: set[str] = set()  # levels that ride on the next commit, or did
         # The attempt ends while its model may be answering, and nobody sees what that costs.
         self.is_cut = False
         self.listener: HearsWarnings | None = None
@@ -108,16 +108,16 @@ class Meter:
         rest = {key: now.minus(self._settling.get(key, Usage())) for key, now in self._known.items()}
         return {key: usage for key, usage in rest.items() if usage != Usage()}
 
-    def window(self, told: Window) -> None:
+    def window(self, reading: Window) -> None:
         """How much of a subscription's window is used, as the agent or its provider says."""
         with self._lock:
-            self._window = told
+            self._window = reading
 
     def take_window(self) -> Window | None:
         """The last such word since this was asked before."""
         with self._lock:
-            told, self._window = self._window, None
-            return told
+            reading, self._window = self._window, None
+            return reading
 
     def _total(self) -> Usage:
         return reduce(Usage.plus, self._known.values(), Usage())
@@ -169,13 +169,13 @@ class Meter:
         if head.wrap_beat is not None:
             return  # nothing louder is left to say
         for crossing in budgets.crossings(head, settings.percentages(run.settings["warn_at"]), live):
-            if crossing.level not in self.told:
+            if crossing.level not in self.warned_levels:
                 self.warn(crossing)
 
     def warn(self, crossing: budgets.Crossing) -> None:
         """Put a warning on record, with the next commit, and pass it on."""
         run = self._run
-        self.told.add(crossing.level)
+        self.warned_levels.add(crossing.level)
         run.journal.later(ev.Warned(at=run.journal.now(), level=crossing.level, text=crossing.text))
         if self.listener is not None:
             self.listener.warned(crossing)

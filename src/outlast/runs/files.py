@@ -138,7 +138,7 @@ class Files:
         )  # unchanged since it was interrupted
         yield Block(lambda: self._note_left(journal.state, last))
         if last is not None and error is not None:
-            error.add_note(told(last, self.saver.repo(), journal.store))
+            error.add_note(words_for(last, self.saver.repo(), journal.store))
         return (made(save, journal.now(), journal.state),) if save is not None else ()
 
     def _note_left(self, head: st.RunState, save: Save | None) -> None:
@@ -492,7 +492,7 @@ def named(left: LeftOut) -> str:
     return shorten(f"{left.path} ({left.why})", 200)
 
 
-def told(save: Save, place: repo.Repo, store: Store) -> str:
+def words_for(save: Save, place: repo.Repo, store: Store) -> str:
     """How to look at a save, and how to get it back, as it can be typed where the program stands."""
     short, folder = save.commit[:12], shlex.quote(str(place.folder))
     here = _stands_in(place.folder)

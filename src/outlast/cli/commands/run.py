@@ -179,7 +179,7 @@ def _detach(arguments: argparse.Namespace) -> int:
     words.remove("--detach")
     begun = background.start(words, local, Path.cwd())
     if begun.code is not None:
-        sys.stderr.write(begun.said)
+        sys.stderr.write(begun.output)
         return begun.code
     name = store_option.typed(begun.task, begun.run)
     messages.say(messages.safe(f"task {begun.task} goes on in the background: run {begun.run}"))

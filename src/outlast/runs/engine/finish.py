@@ -46,7 +46,7 @@ def checking(run: "RunEngine") -> Iterator[Check | None]:
     return check_one_by_one(run.contract.checks, run.folder, timeout_s, mark)
 
 
-def record_done(run: "RunEngine", kept: Payload, checks: tuple[Check, ...]) -> Steps:
+def record_done(run: "RunEngine", result: Payload, checks: tuple[Check, ...]) -> Steps:
     """Save the files and record that the run is done, with its result. Raises ChecksFailed where a check failed."""
     failed = next((check for check in checks if check.exit_code != 0), None)
     if failed is not None:
@@ -61,11 +61,11 @@ def record_done(run: "RunEngine", kept: Payload, checks: tuple[Check, ...]) -> S
     yield Append(
         (
             *saved,
-            ev.Finished(at=journal.now(), result=kept, checks=checks),
+            ev.Finished(at=journal.now(), result=result, checks=checks),
             ev.AttemptEnded(at=journal.now(), epoch=epoch, status="done", cause="done", spent=spent),
         )
     )
-    run.result = journal.value(kept)
+    run.result = journal.value(result)
     faults.point("run.finished")
 
 

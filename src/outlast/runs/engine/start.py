@@ -71,7 +71,7 @@ def record_start(run: "RunEngine", found: list[ev.AnyEvent], lost: ev.AttemptEnd
 def _amended(run: "RunEngine") -> tuple[ev.ContractAmended, ...]:
     """The change of contract or budget that this start asks for, if it asks for one."""
     recorded, budget = run.contract, run.state.budget
-    contract = admission.asked(run.terms, recorded)
+    contract = admission.contract_of(run.terms, recorded)
     allowed = run.terms.budget if run.terms.amend else budgets.anew(budget, run.terms.budget)
     if contract == recorded and allowed in (None, budget):
         return ()

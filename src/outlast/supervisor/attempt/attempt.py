@@ -234,7 +234,7 @@ class Attempt:
     def _finish(self) -> None:
         """The command ended well: the run is done if its checks pass. Raises what stands in the way."""
         # A plain command behind a gateway may have ended without having been told to wrap up.
-        by_itself = self._agent is None and self._gate is not None and not self._gate.keeper.told
+        by_itself = self._agent is None and self._gate is not None and not self._gate.keeper.has_told
         finish.finish(self._run, self.launch, self._signals, by_itself=by_itself)
 
     # -- meanwhile -----------------------------------------------------------------------------------------------------

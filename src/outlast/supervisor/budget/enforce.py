@@ -140,13 +140,13 @@ class BudgetWatch:
         if not model or budget is None or budget.cost_microusd is None or budgets.is_only_money(budget):
             return
         level = f"no price of {model!r:.80}"
-        if level in run.state.warned or level in run.meter.told:
+        if level in run.state.warned or level in run.meter.warned_levels:
             return
         text = (
             f"{NO_PRICE}, so its limit in usd does not count that: {model!r:.80}; its other limits hold. "
             f"Its price can be put into {settings.user_folder() / prices.OWN}"
         )
-        run.meter.told.add(level)
+        run.meter.warned_levels.add(level)
         self._person.warn(run, level, text)
         self._person.notify(run, self._folder, "budget", text)
 
@@ -161,7 +161,7 @@ class BudgetWatch:
         if head.wrap_beat is not None:
             return self._after_the_word(head)
         for crossing in budgets.crossings(head, self._warn_at, live):
-            if crossing.level not in self._run.meter.told:
+            if crossing.level not in self._run.meter.warned_levels:
                 self._record(crossing)
         spent = budgets.wraps_up(head, live)
         return self._wrap_up(head, spent) if spent else None
@@ -210,7 +210,7 @@ class BudgetWatch:
 
     def _record(self, crossing: budgets.Crossing) -> None:
         run = self._run
-        run.meter.told.add(crossing.level)
+        run.meter.warned_levels.add(crossing.level)
         run.drive(append(ev.Warned(at=run.journal.now(), level=crossing.level, text=crossing.text)))
         self.warned(crossing)
 

@@ -48,7 +48,7 @@ class Gatekeeper:
         budget.pricing = pricing
         self.wall: Wall | None = None
         self.refused = ""  # why the last call was; empty where it was not
-        self.told = False  # whether its model was told to wrap up
+        self.has_told = False  # whether it told the model to wrap up
 
     def before(self, call: Call) -> Refusal | None:
         """A call is let pass while something is left, also after those that are under way."""
@@ -112,7 +112,7 @@ class Gatekeeper:
         with self._lock:
             self._under_way.pop(spent.call.id, None)
             self.wall = spent.limit
-            self.told = self.told or (bool(spent.told) and self._run.state.wrap_beat is not None)
+            self.has_told = self.has_told or (bool(spent.told) and self._run.state.wrap_beat is not None)
             if cost.tokens and not cost.estimated:
                 self._dearest = budgets.next_reserved(self._dearest, cost)
                 self._largest_bytes = max(spent.call.request_bytes, self._largest_bytes * 7 // 8)

@@ -1,8 +1,6 @@
-"""Quota walls: who met a limit of which account and when it is gone, so that no run of that account starts before.
+"""Quota walls: which account met a limit, and when that limit resets, so that no run of the account starts before.
 
-One small document per account on the store's shelf. Every supervisor reads it before an attempt; runs that
-wait have a turn each, so that they do not all come back in one instant. An account is a short name, never a secret. A run
-of which no account is known stands at a wall of its own.
+One small document per account on the store's shelf; every supervisor reads it before an attempt.
 """
 
 import contextlib
@@ -32,7 +30,8 @@ _ODD = re.compile(r"[^A-Za-z0-9._@+-]+")
 class Wall(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """A limit that was met. `until`: its reset, or when it is tried again; `waiting`: runs in the order of their turns.
 
-    `spared`: runs that a person let go on although it may still stand.
+    `spared`: runs that a person let go on although it may still stand. Runs that wait have a turn each, so that they do not
+    all come back in one instant. An account is a short name, never a secret; a run without one has a wall of its own.
     """
 
     account: str

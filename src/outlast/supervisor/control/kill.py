@@ -1,9 +1,4 @@
-"""The operator's kill: the holder is asked, saves, stops its command and ends; one that does not is made to.
-
-In three steps, each with its limit: a request, a SIGTERM to the guardian, SIGKILL to guardian, supervisor and agent; then
-the files are saved here. Who was stopped goes on first, for it could not obey. Whatever it took, nothing of the run is
-running afterwards, and it is on record that somebody wanted that.
-"""
+"""`outlast kill`: the holder is asked to save and end; a holder that does not is made to."""
 
 import contextlib
 import os
@@ -57,7 +52,12 @@ def kill(
     store: Store, run: str, person: Person, *, asked_s: float = ASKED_S,
     signalled_s: float = SIGNALLED_S,
 ) -> Killed:  # fmt: skip
-    """Stop a run and everything of it, saved first. Safe to call again, and by two at once."""
+    """Stop a run and everything of it, saved first. Safe to call again, and by two at once.
+
+    In three steps, each with its limit: a request, a SIGTERM to the guardian, SIGKILL to guardian, supervisor and agent;
+    then the files are saved here. Stopped processes get SIGCONT first, for they could not obey. Afterwards nothing of the
+    run is running, and it is on record that somebody wanted that.
+    """
     return _Kill(store, requests.root_of(store, run), person, asked_s, signalled_s).carry()
 
 

@@ -35,10 +35,11 @@ class Link:
     def fileno(self) -> int:
         return self._sock.fileno()
 
-    def say(self, told: GuardianMessage) -> None:
+    def say(self, message: GuardianMessage) -> None:
+        """Send one message; `closed` is set when the other side is gone."""
         try:
             self._sock.setblocking(True)
-            self._sock.sendall(msgspec.json.encode(told) + b"\n")
+            self._sock.sendall(msgspec.json.encode(message) + b"\n")
         except OSError:
             self.closed = True
         finally:

@@ -26,7 +26,7 @@ class Begun(msgspec.Struct, frozen=True, kw_only=True):
     run: str = ""
     task: str = ""
     code: int | None = None
-    said: str = ""
+    output: str = ""
 
 
 def start(words: Sequence[str], local: Local, cwd: Path) -> Begun:
@@ -51,9 +51,9 @@ def start(words: Sequence[str], local: Local, cwd: Path) -> Begun:
         _keep(log, local.supervisor_log(begun.run))
         return begun
     code = process.wait()
-    said = log.read_text(errors="replace")
+    output = log.read_text(errors="replace")
     log.unlink(missing_ok=True)
-    return Begun(code=code, said=said)
+    return Begun(code=code, output=output)
 
 
 def _keep(log: Path, place: Path) -> None:

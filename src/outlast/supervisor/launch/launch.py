@@ -1,9 +1,4 @@
-"""How a command is started, and started again by nobody's hand: its words, its folder, and what of the environment counts.
-
-Of the environment only PATH, locale, VIRTUAL_ENV and our own settings are recorded with their values; of all other
-variables, and of settings that look like secrets, the names. Values of those come from `env` in the user's configuration
-folder, which must be private.
-"""
+"""How a command is started, and started again without a person: words, folder, and the part of the environment that counts."""
 
 import os
 import stat
@@ -25,7 +20,12 @@ _SECRET_CHARS_MIN = 6  # what is shorter stands in every other text
 
 
 class Launch(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """Everything that a start by nobody's hand needs. Texts that are not UTF-8 are written as `seam.text` does."""
+    """Everything that a start without a person needs. Texts that are not UTF-8 are written as `seam.text` does.
+
+    PATH, locale, VIRTUAL_ENV and outlast's own settings are recorded with their values. Of all other variables, and of
+    settings that look like secrets, only the names are. Their values come from `env` in the user's configuration folder,
+    which must be private.
+    """
 
     argv: tuple[str, ...]
     program: str

@@ -1,8 +1,4 @@
-"""One line at the bottom of the terminal that says how far the run is. It gives way to everything that is printed.
-
-It is drawn only where the cursor stands at the beginning of a line, and wiped before the next byte goes out, so what
-a command prints stays as it is. Nothing of it is drawn where standard error is no terminal.
-"""
+"""One line at the bottom of the terminal that says how far the run is. It gives way to everything that is printed."""
 
 import contextlib
 import os
@@ -24,7 +20,11 @@ class HasStatus(Protocol):
 
 
 class StatusLine:
-    """Drawn by the thread that relays output; anybody may wipe it."""
+    """Drawn by the thread that relays output; every thread may wipe it.
+
+    It is drawn only where the cursor stands at the beginning of a line, and wiped before the next byte goes out, so the
+    command's output stays as it is. Where standard error is no terminal, nothing is drawn.
+    """
 
     def __init__(self, source: HasStatus, fd: int = 2) -> None:
         self._source, self._fd = source, fd

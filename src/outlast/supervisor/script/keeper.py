@@ -146,8 +146,8 @@ class Keeper:
     def _hear(self, server: Server, stopper: Stopper) -> None:
         """What the script's shell told: names are on record already; an interruption is saved at once."""
         server.hear()
-        said, server.said = server.said, []
-        for note in said:
+        notes, server.shell_notes = server.shell_notes, []
+        for note in notes:
             number = self._script.take(note)
             if number:
                 stopper.save_now(f"signal: SIG{number} to the script")

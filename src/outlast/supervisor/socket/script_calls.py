@@ -1,8 +1,4 @@
-"""What scripts ask of a run through its socket: steps recorded once and replayed, effects done once, stages, memory.
-
-A script is read from its first line in every attempt, so its calls are found again by name and occurrence in the whole
-run, not only in the beat in flight. A step that ends ends a beat too, unless an effect is still under way or in doubt.
-"""
+"""What scripts ask of a run through its socket: steps recorded once and replayed, effects done once, stages, memory."""
 
 import base64
 import contextlib
@@ -64,6 +60,9 @@ class NotThere(Exception):
 
 class ScriptCalls:
     """Serves the calls of one attempt's scripts. Its methods may be called from several threads.
+
+    Every attempt reads a script from its first line, so calls are found again by name and occurrence in the whole run, not
+    only in the beat in flight. The end of a step ends a beat too, unless an effect is still under way or in doubt.
 
     `ends_beats`: a step that ends ends a beat too. Below an agent it does not: the agent's responses are the beats.
     """

@@ -79,7 +79,7 @@ class Server:
         self._room = threading.BoundedSemaphore(CONNECTIONS_MAX)
         self._open: set[socket.socket] = set()
         self._closed = False
-        self.said: list[Note] = []  # how shells fared, to be taken away by whoever keeps the run
+        self.shell_notes: list[Note] = []  # how shells fared, to be taken away by whoever keeps the run
         threading.Thread(target=self._accept, name="outlast-socket", daemon=True).start()
 
     @property
@@ -338,7 +338,7 @@ class Server:
             case "remember":
                 self._scripts.remember(note.name, note.text)
             case "interrupted" | "went_on" | "killed" | "left":
-                self.said.append(note)
+                self.shell_notes.append(note)
                 self._scripts.stage(None, note.names)
             case "names" | "text":
                 self._scripts.stage(None, note.names)

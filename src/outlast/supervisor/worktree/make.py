@@ -1,8 +1,4 @@
-"""Making a worktree for a task, beside the repository and on a branch of its own.
-
-What is half made is finished by the same call again; what is there is never reset or deleted. A marker in the
-worktree's git folder, which no commit can hold and which goes when git removes the worktree, says that it is ours.
-"""
+"""Making a worktree for a task, beside the repository and on a branch of its own. Nothing is ever reset or deleted."""
 
 import contextlib
 import fcntl
@@ -23,7 +19,10 @@ _ELSEWHERE = "take another folder: --worktree=DIR"
 
 
 class Marker(msgspec.Struct, frozen=True, kw_only=True):
-    """That a worktree is ours: of which task, and how far it is made or removed. `save` is what a removal goes by."""
+    """Says that outlast made a worktree: for which task, and how far it is made or removed. A removal goes by `save`.
+
+    It lies in the worktree's git folder, so no commit can hold it, and it goes when git removes the worktree.
+    """
 
     task: str
     state: Literal["making", "made", "removing"]
@@ -96,12 +95,12 @@ def marker(git_dir: Path) -> Marker | None:
     return None
 
 
-def mark(git_dir: Path, told: Marker) -> None:
+def mark(git_dir: Path, state: Marker) -> None:
     """Set the marker, durable and whole."""
     new = git_dir / f"{MARKER}.new"
     fd = os.open(new, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o666)
     try:
-        os.write(fd, msgspec.json.encode(told) + b"\n")
+        os.write(fd, msgspec.json.encode(state) + b"\n")
         os.fsync(fd)
     finally:
         os.close(fd)
