@@ -86,10 +86,10 @@ def test_on_a_subscription_and_without_tokens_no_bill_counts() -> None:
 
 
 class EndingBeat:
-    """The end of a beat that cost 1,000 tokens, under way in a thread: its invariant waits for a word."""
+    """The end of a beat, under way in a thread: its invariant waits for a word."""
 
     def __init__(self, there: Minded, fifo: Path) -> None:
-        self._there, self._fifo = there, fifo
+        self._there = there
         self.error: BaseException | None = None
         self._thread = threading.Thread(target=self._end, daemon=True)
         self._thread.start()
@@ -101,10 +101,17 @@ class EndingBeat:
         except BaseException as error:
             self.error = error
 
+    def __enter__(self) -> "EndingBeat":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._word.close()  # without a word the invariant fails
+        self._thread.join(TIMEOUT_S)
+
     def say(self, word: str) -> None:
         """Let the invariant hold (`yes`) or fail, and wait for what comes of it."""
-        with self._word as file:
-            file.write(f"{word}\n")
+        self._word.write(f"{word}\n")
+        self._word.close()
         self._thread.join(TIMEOUT_S)
         assert not self._thread.is_alive()
 
@@ -140,11 +147,11 @@ def test_a_cost_counts_once_at_every_instant_of_a_beat_end_that_fails_and_of_the
     with costly(tmp_path, fifo) as there:
         answer(there, "msg_1")
         for word in ("no", "no", "yes"):
-            ending = EndingBeat(there, fifo)
-            assert counted(there) == 1_000
-            warned(there)
-            assert counted(there) == 1_000, "another event is not the beat's end"
-            ending.say(word)
+            with EndingBeat(there, fifo) as ending:
+                assert counted(there) == 1_000
+                warned(there)
+                assert counted(there) == 1_000, "another event is not the beat's end"
+                ending.say(word)
             assert isinstance(ending.error, InvariantFailed) is (word == "no")
             assert counted(there) == 1_000
             warned(there)
@@ -159,7 +166,8 @@ def test_an_attempt_that_ends_after_a_failed_beat_end_is_charged_its_cost_once(
     with costly(tmp_path, fifo) as there:
         run = there.run.id
         answer(there, "msg_1")
-        EndingBeat(there, fifo).say("no")
+        with EndingBeat(there, fifo) as ending:
+            ending.say("no")
         raise Killed
     store = open_store(str(tmp_path / "store"))
     try:
