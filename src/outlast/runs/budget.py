@@ -23,7 +23,7 @@ LOOKS_MAX = 3
 
 
 class Settling(NamedTuple):
-    """What is being put on record: as one sum, and by the name of what cost it."""
+    """A cost that is being put on record: as one sum, and by the key of each response."""
 
     total: Usage
     by_key: dict[str, Usage]
@@ -62,12 +62,12 @@ class Meter:
     # -- unsettled -------------------------------------------------------------------------------------------------
 
     def count(self, key: str, spent: Usage) -> None:
-        """The last word on what one response, or one call of the model, cost; it counts once."""
+        """Count one response, or one call of the model. Counted again under the same key, the last amount holds."""
         with self._lock:
             self._known[key] = spent
 
     def was_charged(self, owed: Usage) -> None:
-        """Of what is counted so far, earlier attempts of this beat were charged this much: it does not count twice."""
+        """Earlier attempts of this beat were charged this much of the cost so far: it does not count twice."""
         with self._lock:
             total = self._total()
             self._charged = total.minus(total.minus(owed))
@@ -87,20 +87,20 @@ class Meter:
             return self._total().minus(self._charged)
 
     def begin_settling(self) -> Settling:
-        """What is unsettled now, about to be put on record. It stays unsettled until the head tells of it."""
+        """Begin to put the unsettled cost on record. It stays unsettled until the head has spent it."""
         head = self._run.state
         with self._lock:
             self._settling, self._before = dict(self._known), head
             return Settling(self._total().minus(self._charged), dict(self._known))
 
     def end_settling(self) -> None:
-        """It is on record. What was counted meanwhile stays unsettled."""
+        """The cost is on record. Whatever was counted since `begin_settling` stays unsettled."""
         with self._lock:
             self._known = self._counted_since()
             self._settling, self._before, self._charged = {}, None, Usage()
 
     def stop_settling(self) -> None:
-        """It could not be put on record: it is charged with the attempt's end."""
+        """The cost could not be put on record: it stays unsettled, and the attempt's end is charged with it."""
         with self._lock:
             self._settling, self._before = {}, None
 
@@ -109,12 +109,12 @@ class Meter:
         return {key: usage for key, usage in rest.items() if usage != Usage()}
 
     def window(self, reading: Window) -> None:
-        """How much of a subscription's window is used, as the agent or its provider says."""
+        """Note how much of a subscription's window is used, as the agent or its provider reports it."""
         with self._lock:
             self._window = reading
 
     def take_window(self) -> Window | None:
-        """The last such word since this was asked before."""
+        """The last such reading since the last call; None where there is none."""
         with self._lock:
             reading, self._window = self._window, None
             return reading
@@ -181,7 +181,7 @@ class Meter:
             self.listener.warned(crossing)
 
     def reserved(self, spent: Usage) -> Usage | None:
-        """What is set aside for the beat after one that cost this much; nothing where nothing is ever spent."""
+        """How much to set aside for the next beat, after one that cost this much; None where nothing is ever spent."""
         head = self._run.state
         before = (
             dict(head.reserved).get(st.BEAT, Usage()) if head.beats else Usage()
@@ -191,13 +191,13 @@ class Meter:
         return found if found != st.NO_USAGE else None
 
     def first_reserved(self, head: st.RunState) -> Usage | None:
-        """What is set aside for the beat that an attempt begins with, where nothing is yet."""
+        """How much to set aside for the first beat of an attempt, where nothing is set aside yet."""
         if not self.pays_first or head.budget is None or st.BEAT in dict(head.reserved):
             return None
         return budgets.first_reserved(head.budget)
 
     def at_end(self, beat: "BeatEngine | None") -> Usage | None:
-        """What the attempt is charged when it ends: its time, which for a child is its root's, and what the beat in flight cost."""
+        """What the attempt is charged when it ends: its time (a child's is its root's), and the cost of the beat in flight."""
         spent = beat.staged_spend if beat is not None and not beat.closed else Usage()
         if self._run.root is self._run:
             known = spent.plus(self.unsettled())

@@ -69,7 +69,7 @@ class Act(msgspec.Struct, frozen=True):
 
 
 class Port(Protocol):
-    """What acting needs of the run it belongs to."""
+    """The part of a journal that an effect needs."""
 
     @property
     def run(self) -> str: ...

@@ -1,6 +1,6 @@
 """A run's workspace in this process: the saves its events name, and what an attempt finds when it arrives.
 
-`keep` goes on from the files that are there; `rewind` goes back to the newest save point. What is found is saved first.
+`keep` goes on from the files that are there; `rewind` goes back to the newest save point. The files found are saved first.
 """
 
 import contextlib
@@ -271,7 +271,7 @@ class Files:
         workspace_restore.restore(self.saver, held, purpose, options)
 
     def _left(self, head: st.RunState) -> Left | None:
-        """What the last attempt noted when it ended."""
+        """The note that the last attempt wrote when it ended."""
         left = files_notes.noted(self.saver.private, Left)
         fits = left is not None and (left.run, left.attempts) == (self._run, head.attempts)
         return left if fits and head.attempt is None else None

@@ -184,7 +184,7 @@ class AsyncRun:
 
 
 def run_engine(run: Run | AsyncRun) -> RunEngine:
-    """What does the work of a run."""
+    """The engine behind a run."""
     return run._engine
 
 

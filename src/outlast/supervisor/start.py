@@ -1,4 +1,4 @@
-"""From what a person typed, or from what an earlier start recorded, to a supervisor at work. Refused before anything starts."""
+"""Starting a supervisor: from a command line, or from the record of an earlier start. Bad requests are refused first."""
 
 import hashlib
 import os
@@ -42,7 +42,7 @@ _SLUG = re.compile(r"[^A-Za-z0-9._-]+")
 
 
 class RunRequest(msgspec.Struct, frozen=True, kw_only=True):
-    """What a person asks for; None and empty where nothing was said."""
+    """A person's request; None and empty where the person left it open."""
 
     words: tuple[str, ...]
     task: str = ""
@@ -170,7 +170,7 @@ def _by_experience(
 
 
 def _look_at_the_last(run: RunEngine, request: RunRequest, person: Person) -> None:
-    """What the task's last run makes of what is asked for now. Raises RunRefused for terms that it cannot take any more."""
+    """Compare the request with the task's last run. Raises RunRefused for terms that this run cannot take any more."""
     if run.terms.again:
         return
     store = stores.acquire(run.terms.store or run.settings["store"] or None)
@@ -271,7 +271,7 @@ def _carry(
 
 
 def check_version(adapter: Adapter, words: Sequence[str], program: str, person: Person) -> None:
-    """Refuse a release of the agent that cannot be carried; say so of one that was never tried."""
+    """Refuse a release of the agent that outlast cannot supervise; warn about an untested one."""
     start = registry.start(adapter, words, program)
     if start == 1:
         version = adapter.version(program, _ask)
@@ -287,7 +287,7 @@ def check_version(adapter: Adapter, words: Sequence[str], program: str, person: 
 
 
 def _ask(words: Sequence[str], timeout_s: float) -> str:
-    """What a program says of itself."""
+    """A program's answer about itself."""
     import subprocess
 
     try:

@@ -1,6 +1,6 @@
 """A command carried to its end: attempt after attempt, within limits, each with its cause named.
 
-One attempt is `attempt/attempt.py`. What follows one that did not end with done, `core/restarts.py` decides.
+One attempt is in `attempt/attempt.py`. `core/restarts.py` decides what follows one that is not done.
 """
 
 import contextlib
@@ -162,7 +162,7 @@ class Supervisor:
         return code, decision
 
     def _more(self, state: RunState) -> str:
-        """How a run goes on whose limit is reached: ours, or one that its command gives the agent."""
+        """The command that goes on with a run whose limit is reached: our limit, or one that the command line gives the agent."""
         resume = f"outlast resume {shlex.quote(state.task)}"
         if is_own_limit(state.evidence):
             return f"; `{resume}` goes on for as much again; for more, raise the limit in its command"
@@ -172,14 +172,14 @@ class Supervisor:
         return f"; `{resume} {budgets.more(state, self._run.meter.live())}` goes on where it was"
 
     def _ways_on(self) -> str:
-        """How a run goes on that a person left at the terminal."""
+        """The commands that go on with a run that a person left at the terminal."""
         task = shlex.quote(self._run.task)
         if self._launch.opened:
             return f"`outlast resume {task}` goes on without you, `outlast open {task}` opens it again"
         return f"`outlast resume {task}` or `outlast open {task}` goes on in it"
 
     def _ended(self, error: OutlastError) -> int:
-        """A stop on request, a spent budget, a lost store: said, and not tried again."""
+        """Say why the run ended (a request to stop, a spent budget, a lost store). It is not tried again."""
         self._person.say(f"{error}" + (f"; {error.hint}" if error.hint else ""))
         if isinstance(error, BudgetReached):
             return EXIT_BUDGET
@@ -188,7 +188,7 @@ class Supervisor:
     # -- after one -------------------------------------------------------------------------------------------------
 
     def _wait(self, wait_s: float) -> int | None:
-        """The time between two attempts; an exit code if somebody ends it meanwhile."""
+        """Wait between two attempts; an exit code where a signal ends the wait."""
         until_s = lock.monotonic_s() + wait_s
         while (left_s := until_s - lock.monotonic_s()) > 0:
             self._signals.wait(min(left_s, 0.5))
@@ -197,7 +197,7 @@ class Supervisor:
         return None
 
     def _waited_enough(self, why: Signalled) -> int:
-        """A person's wish is on record, so that nothing wakes the run; the end of a host or terminal is nobody's."""
+        """Record a person's signal, so that nothing wakes the run. The end of a host or terminal is not recorded as a wish."""
         if why.wanted:
             with contextlib.suppress(OutlastError):  # the guardian left word of it too
                 self._write(
@@ -216,7 +216,7 @@ class Supervisor:
         return 128 + why.number
 
     def _park(self, cause: ev.Cause) -> None:
-        """It waits, in nobody's hands: at a wall until that is gone, else until a person mends what is missing."""
+        """Park the run: at a quota wall until it falls, otherwise until a person mends the cause."""
         state = self._run.state
         if cause != "quota":
             self._write(ev.Parked(at=attempts.now(), cause=cause, evidence=state.evidence))
@@ -242,14 +242,14 @@ class Supervisor:
         return self._given_up(stop, evidence)
 
     def _given_up(self, stop: restarts.Stop, why: str) -> int:
-        """It is on record that there are no more attempts before a person looks."""
+        """Tell the person that there are no more attempts before they look; that is on record already."""
         hint = f"; `outlast resume {shlex.quote(self._run.task)}` allows another try"
         words = {"quarantine": "quarantined", "quota": "needs a person"}
         self._tell(words.get(stop.cause, "failed"), f"{why}{hint}")
         return EXIT_PERSON if stop.cause in words else EXIT_FAILED
 
     def _refuse_first(self, error: SaveError) -> None:
-        """A command whose files could not be saved before its first attempt was refused: nothing wakes it either."""
+        """Record that a command was refused because its files could not be saved before its first attempt: nothing wakes it."""
         with contextlib.suppress(OutlastError):
             if not self._run.state.attempts:
                 self._write(
@@ -283,7 +283,7 @@ class Supervisor:
 
 
 def _doubt(state: RunState) -> str:
-    """What is in doubt, and what to type when one has looked."""
+    """The effects in doubt, and the command to type after looking."""
     names = ", ".join(f"{effect.id} {effect.name!r}" for effect in state.in_doubt)
     first = state.in_doubt[0].id if state.in_doubt else "EFFECT"
     return f"in doubt: {names}; look whether it happened, then `outlast settle {state.run} {first} --happened` or `--did-not`"

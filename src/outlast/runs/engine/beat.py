@@ -44,7 +44,7 @@ _SCHEME = re.compile(r"([a-z][a-z0-9+.-]*):\S", re.IGNORECASE)
 
 
 class BeatEngine:
-    """What does the work of a beat. Where its run is async, what its methods return is awaited."""
+    """Does the work of a beat. In an async run its methods return something to await."""
 
     closed = False
     _ending = False
@@ -137,7 +137,7 @@ class BeatEngine:
 
     @property
     def staged_spend(self) -> Usage:
-        """What it is known to have cost, of which no event tells before it is done."""
+        """The cost staged so far. No event has it before the beat is done."""
         return self._spent
 
     def stage(self, name: str) -> Any:
@@ -168,7 +168,7 @@ class BeatEngine:
         return self._recorded(name, 0, key)
 
     def number_effect(self) -> int:
-        """A number for an effect that somebody else performs and that is recorded by its own events."""
+        """A number for an effect that an agent performs, and that is recorded by its own events."""
         self.check_open()
         n = self._new_effect()
         self._reached.add(n)
@@ -206,7 +206,7 @@ class BeatEngine:
             self._in_flight.discard(slot)
 
     def _occurrence(self, slot: tuple[str, str]) -> int:
-        """Which call of this name it is. One that left no record was none; one in doubt is meant again."""
+        """Which call of this name it is. A call that left no record does not count; a call in doubt is the same call again."""
         kind, name = slot
         count, record = self._counts.get(slot, 0), self._journal.record
         doubtful = record.doubtful(name, count) if kind == "act" else None

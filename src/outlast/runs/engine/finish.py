@@ -70,7 +70,7 @@ def record_done(run: "RunEngine", result: Payload, checks: tuple[Check, ...]) ->
 
 
 def _kept_result(run: "RunEngine", result: object) -> Steps:
-    """What the run ends with: this, or what the last beat staged, perhaps in an earlier attempt."""
+    """The run's result as it is kept: the given one, else the one that the last beat staged, perhaps in an earlier attempt."""
     if result is None and run.state.finish_seq:
         event = run.journal.event_at(run.state.finish_seq)
         if isinstance(event, ev.BeatDone) and event.finish is not None:

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 
 class RunEngine:
-    """What does the work of a run in this process. Entered with `async with`, what its methods return is awaited."""
+    """Does the work of a run in this process. Entered with `async with`, its methods return something to await."""
 
     def __init__(
         self,

@@ -61,7 +61,7 @@ def may_come_back(terms: Terms, store: Store) -> bool:
 
 
 def contract_of(terms: Terms, recorded: Contract) -> Contract:
-    """The contract asked for; what was not said is as recorded."""
+    """The contract that the terms ask for; whatever they leave open is as recorded."""
     return Contract(
         recorded.goal if terms.goal is None else terms.goal,
         recorded.checks if terms.checks is None else terms.checks,
@@ -70,7 +70,7 @@ def contract_of(terms: Terms, recorded: Contract) -> Contract:
 
 
 def refused(state: st.RunState, verdict: statuses.Refusal) -> RunRefused:
-    """The error for a command that makes no sense now. What a command line started is started anew by one."""
+    """The error for a command that makes no sense now. The hint for a supervised run is a command line."""
     hint = verdict.hint.format(run=state.run)
     if state.supervised:
         hint = hint.replace(statuses.AGAIN, f"`outlast run --task {shlex.quote(state.task)} --again -- CMD`")

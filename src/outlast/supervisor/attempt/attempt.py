@@ -1,6 +1,6 @@
 """One attempt of a command, read downward: claimed, leftovers stopped, files saved, started, watched, stopped, ended, judged.
 
-Each phase has its own file beside this one. What comes after an attempt is decided in `supervisor.py`.
+Each phase has its own file beside this one. `supervisor.py` decides what follows an attempt.
 """
 
 import importlib
@@ -111,7 +111,7 @@ class Attempt:
         self._run.drive(record_start(self._run, found, lost))
 
     def _announce(self) -> None:
-        """Everybody who waits for the run to start learns of it."""
+        """Tell the person, the state file, the parent process and the workspace lock that the run has started."""
         run = self._run
         self.beat_ended()
         leftovers.take_up_note(run)
@@ -155,8 +155,7 @@ class Attempt:
             self._close(server)
 
     def _open_agent_and_gate(self, beats: BeatInFlight) -> "tuple[AgentAttempt | None, Gate | None]":
-        """What supervises an agent that is known, and the metering gateway where it is asked for. No other command waits
-        for their import."""
+        """The supervision of a known agent, and the metering gateway where one is wanted. Imported only for these."""
         adapter = known_agent(self.launch)
         pricing = None
         if adapter is not None:

@@ -33,7 +33,7 @@ class Place(msgspec.Struct, frozen=True):
 
     @property
     def log(self) -> Path:
-        """What the command printed."""
+        """The log of the command's output."""
         return self.folder / f"attempt-{self.number}.log"
 
 

@@ -15,8 +15,9 @@ _WRAPPED_UP = "it wrapped up when all but the reserve of its budget was spent"
 def finish(run: RunEngine, launch: Launch, signals: StopSignals, *, by_itself: bool) -> None:
     """Record that the run is done. Raises ContractError or UnreachedEffect where it is not.
 
-    An agent that wrapped up because it was told to is done only if checks say so; otherwise raises AgentStopped. So is one
-    that a person left at the terminal; otherwise raises LeftByPerson. `by_itself`: nobody told it to wrap up.
+    Two ends count as done only if the contract has checks and they pass. An agent that was told to wrap up, and did:
+    otherwise raises AgentStopped. An agent that a person left at the terminal: otherwise raises LeftByPerson.
+    `by_itself`: the command was not told to wrap up.
     """
     if run.state.wrap_beat is not None and not by_itself:
         if not run.contract.checks:

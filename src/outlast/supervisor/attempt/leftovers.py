@@ -1,4 +1,4 @@
-"""What an earlier attempt left: processes are stopped, the guardian's note is put on record, doubts are named."""
+"""Leftovers of an earlier attempt: stops its processes, records its guardian's note, names its effects in doubt."""
 
 import signal
 import time
@@ -49,7 +49,7 @@ def stop_earlier(run: RunEngine, person: Person, *, guardian: int = 0, spare: Co
 
 
 def _refuse_waiting(run: RunEngine, guardian: int) -> None:
-    """A living supervisor that waits between two attempts has let the run go, and will take it up again."""
+    """Raise RunRefused while a supervisor waits between two attempts: it has released the run and will claim it again."""
     until_s = time.monotonic() + LEAVING_S
     while True:
         watcher = lock.of(run.journal.store.local, run.id)
@@ -93,7 +93,7 @@ def name_doubts(run: RunEngine, person: Person) -> None:
 
 
 def take_up_note(run: RunEngine) -> None:
-    """What the guardian of a killed supervisor did, on record."""
+    """Record what the guardian of a killed supervisor did."""
     note = lock.noted(run.journal.store.local, run.id)
     if note is None:
         return

@@ -52,7 +52,7 @@ def refuse_spent(state: st.RunState, *, wraps_up: bool) -> None:
 
 
 class GivenUp(Exception):
-    """The attempts so far have reached a limit: that is on record now, and no other was started."""
+    """The attempts so far have reached a limit. That is on record, and no further attempt was started."""
 
     def __init__(self, stop: restarts.Stop, evidence: str) -> None:
         super().__init__(evidence)
@@ -60,7 +60,7 @@ class GivenUp(Exception):
 
 
 def judge(run: RunEngine, limits: restarts.Limits) -> ev.AttemptEnded | None:
-    """How an attempt ended that died without a word. Raises GivenUp where with it a limit is reached.
+    """How the last attempt ended, if it recorded no end. Raises GivenUp where that attempt reaches a limit.
 
     A supervisor judges its own attempts; this judges those of supervisors that died with theirs.
     """
@@ -81,7 +81,7 @@ def judge(run: RunEngine, limits: restarts.Limits) -> ev.AttemptEnded | None:
 
 
 class HeldBack(Exception):
-    """No attempt before a quota wall is gone: the run is parked, and that is on record."""
+    """No attempt before a quota wall falls. The run is parked, and that is on record."""
 
     def __init__(self, why: str, until: datetime) -> None:
         super().__init__(why)
@@ -89,7 +89,7 @@ class HeldBack(Exception):
 
 
 def hold_back(run: RunEngine, lost: ev.AttemptEnded | None, account: str) -> None:
-    """Raise HeldBack where the run is parked until later, or a wall stands before its account that it has to wait at."""
+    """Raise HeldBack where the run is parked until later, or a quota wall of its account makes it wait."""
     journal, state = run.journal, run.state
     if state.status == "parked" and state.parked_until is not None and state.parked_until > journal.now():
         raise HeldBack(f"{state.cause}: {state.evidence}", state.parked_until)
@@ -105,7 +105,7 @@ def hold_back(run: RunEngine, lost: ev.AttemptEnded | None, account: str) -> Non
 
 
 def _lost(run: RunEngine) -> ev.AttemptEnded | None:
-    """The end of an attempt that recorded none: as its guardian knows it, else by what it left."""
+    """The end of an attempt that recorded none: from its guardian's note, else from the files it left."""
     journal, attempt = run.journal, run.state.attempt
     if attempt is None:
         return None
@@ -120,7 +120,7 @@ def _lost(run: RunEngine) -> ev.AttemptEnded | None:
 
 
 def given_up(stop: restarts.Stop, why: str, at: datetime) -> ev.AttemptEnded:
-    """No more attempts by itself: on record, so that nothing wakes it before a person looks."""
+    """The event that ends all attempts, so that nothing wakes the run before a person looks."""
     return ev.AttemptEnded(
         at=at, epoch=0, status=stop.status, cause=stop.cause, evidence=why, wanted=True
     )  # fmt: skip

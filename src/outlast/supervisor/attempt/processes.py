@@ -33,7 +33,7 @@ class AttemptProcesses:
         self._run, self._person, self._search, self._signals = run, person, search, signals
 
     def stop(self, grace_s: float) -> None:
-        """Stop everything of the attempt. What cannot be stopped is on record.
+        """Stop all processes of the attempt. A process that cannot be stopped is recorded.
 
         Never with SIGINT: Claude Code and Gemini exit 0 then and say that the call under way was rejected, Codex writes
         that the user interrupted it on purpose, aider only asks whether to go on.

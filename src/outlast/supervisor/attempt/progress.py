@@ -1,4 +1,4 @@
-"""Which states of the files the attempts of a run ended with: one that comes back is no progress."""
+"""Progress of an attempt: files in a state that no attempt of the run left before."""
 
 import contextlib
 import os

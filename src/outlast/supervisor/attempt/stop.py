@@ -1,4 +1,4 @@
-"""What an attempt does when it is to end: save first, let calls come to their end, stop what runs."""
+"""Stopping an attempt: save first, stop its processes, let its calls end."""
 
 import signal
 import time
@@ -29,7 +29,7 @@ class Rests(Protocol):
 
 
 class Stopper:
-    """Ends one attempt, for whatever reason."""
+    """Stops one attempt."""
 
     def __init__(self, run: RunEngine, server: Server, processes: AttemptProcesses, person: Person) -> None:
         self._run, self._server, self._processes, self._person = run, server, processes, person
@@ -54,7 +54,7 @@ class Stopper:
         self.let_calls_end()
 
     def end_with(self, error: BaseException) -> NoReturn:
-        """Something ends the attempt: save, stop, reap, raise it."""
+        """Save, stop and reap, then raise the error that ends the attempt."""
         self._person.say(f"{error}: saving and stopping")
         cause = error.cause if isinstance(error, AgentStopped) else type(error).__name__
         self.stop(f"{cause}: {error}")
@@ -66,7 +66,7 @@ class Stopper:
         self._processes.stop(LEFT_GRACE_S)
 
     def let_calls_end(self) -> None:
-        """The calls of scripts that are gone come to an end: what they did is on record as far as it is known."""
+        """Wait for the calls of scripts that are gone, so that their outcomes are on record as far as they are known."""
         until_s = time.monotonic() + CALLS_END_S
         while self._server.busy and time.monotonic() < until_s:
             time.sleep(_LOOK_EVERY_S)
@@ -105,7 +105,7 @@ class Stopper:
 
 
 def stopped_by(why: Signalled, *, progress: bool = False, whom: str = "") -> AgentStopped:
-    """The end of an attempt that a signal wants; `whom` it went to, where that is not the supervisor."""
+    """The error that ends an attempt after a signal. `whom`: who got the signal, if not the supervisor."""
     cause = "signal" if why.wanted or why.number == signal.SIGHUP else "host"
     error = AgentStopped(f"{why.evidence}{whom}", cause=cause, wanted=why.wanted, progress=progress)
     error.exit_code = 128 + why.number

@@ -1,4 +1,4 @@
-"""Why a command ended, and what that means for its run: done, or the error that says how it is gone on with."""
+"""Why a command ended, and what that means for its run: done, or an error that says what comes next."""
 
 import contextlib
 import os
@@ -24,7 +24,7 @@ SETUP = "worktree setup"  # the step that an attempt begins with where there is 
 
 
 class Ended(msgspec.Struct, frozen=True, kw_only=True):
-    """How the command of an attempt ended. `final` is what an agent, or its gateway, said of it."""
+    """How the command of an attempt ended. `final` is the reason that an agent, or its gateway, gave."""
 
     death: Death
     final: Final | None = None
@@ -45,7 +45,7 @@ def ending_of(
     agent: "AgentAttempt | None",
     gate: "Gate | None",
 ) -> Ended:
-    """By its wait status, and by what is known of it: an agent's exit code says little, some exit with 0 after a failure."""
+    """Judge the end by the wait status and, for an agent, by its output: some agents exit with 0 after a failure."""
     if not os.WIFEXITED(status):
         return Ended(death=of_status(status, oom=oom), closed=closed)
     code = os.WEXITSTATUS(status)
@@ -75,8 +75,8 @@ def _death(final: Final, code: int) -> Death:
 def stopped(ended: Ended, launch: Launch, state: RunState, *, progress: bool, faults: str) -> AgentStopped:
     """The error for an end that is not done.
 
-    Not started again is an interactive command, whose end the person saw, one that nobody listens to, and one whose words
-    its agent does not understand. `faults`: what went wrong in the gateway.
+    Three kinds of command are not started again: an interactive one, whose end the person saw; one whose output nobody
+    reads any more; and one with arguments that its agent does not understand. `faults`: the gateway's errors.
     """
     death, final = ended.death, ended.final
     wanted = launch.interactive or bool(ended.closed) or (final is not None and final.ending == "unusable")
