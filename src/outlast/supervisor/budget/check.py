@@ -1,4 +1,4 @@
-"""The budget that a command is started with: one that somebody typed, if this agent can keep it, or one by experience."""
+"""The budget that a command starts with: the typed one, if it can be kept with this agent, or one by experience."""
 
 import os
 from datetime import UTC, datetime

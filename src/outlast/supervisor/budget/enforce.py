@@ -1,6 +1,6 @@
-"""What a supervised command may spend: its agent is warned, told to wrap up while the reserve lasts, and stopped after that.
+"""Enforcing the budget of a supervised command: warn its agent, tell it to wrap up while the reserve lasts, then stop it.
 
-The ledger is the journal (`core.budget`); here it is looked at, after each beat and with the clock.
+The ledger is the journal (`core.budget`); this looks at it after each beat, and as time passes.
 """
 
 import contextlib
@@ -30,7 +30,7 @@ HOW_TO_LOOK = "`outlast budget` shows what is left."
 
 
 class WrapsUp(AgentStopped):
-    """The agent could not be told while it worked: it is stopped at a beat's end, and started again with that word."""
+    """Ends an agent that cannot be told to wrap up while it works: it is started again and told at its start."""
 
     def __init__(self, words: str) -> None:
         super().__init__(f"only the reserve is left of its budget: {words}", cause="budget", progress=True)
@@ -60,7 +60,7 @@ class Left(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class BudgetFile(msgspec.Struct, frozen=True, kw_only=True):
-    """What $OUTLAST_BUDGET_FILE holds, for whoever cannot be told otherwise."""
+    """The content of $OUTLAST_BUDGET_FILE, for agents and scripts that cannot be told in another way."""
 
     run: str
     task: str
@@ -117,9 +117,9 @@ class BudgetWatch:
         return self._look()
 
     def no_price(self) -> str:
-        """Why a run that is bounded by money alone must stop: what this attempt spent has no price.
+        """Why a run that is limited by money alone must stop: a model of this attempt has no price.
 
-        Earlier attempts may have been given theirs. A run with other limits goes on under those, and that is said once.
+        The costs of earlier attempts may have got a price since. A run with other limits goes on; the person hears of it once.
         """
         budget = self._run.state.budget
         if (
@@ -192,19 +192,19 @@ class BudgetWatch:
         )  # an agent; a plain command reads its file
 
     def wrap_up(self) -> str:
-        """What an agent is told at its start, where it only has to come to its ending."""
+        """The instruction to wrap up, for an agent that is started only for that; else empty."""
         head = self._run.state
         return wrap_up_words(head, self._run.meter.live()) if head.wrap_beat is not None else ""
 
     # -- telling ---------------------------------------------------------------------------------------------------
 
     def words(self) -> str:
-        """What the agent is to be told now, once; empty for nothing."""
+        """The warnings that the agent has not received yet; each is returned once."""
         told, self._pending = self._pending, []
         return "\n".join(told)
 
     def word(self) -> str:
-        """Of that only the word to wrap up, for an agent that is told by not letting a call through."""
+        """Of these only the instruction to wrap up, for an agent that can be told only by denying a call."""
         words, self._word = self._word, ""
         return words
 

@@ -1,4 +1,4 @@
-"""What an agent spends, in money too: by the price of its model, or nothing at all where a subscription pays."""
+"""What an agent spends in money: by the price of its model, or nothing where a subscription pays."""
 
 from collections.abc import Sequence
 from datetime import UTC, date, datetime
@@ -26,11 +26,11 @@ class Pricing:
         self._tokens: dict[str, int] = {}  # that were priced, by the key of each telling
 
     def cost(self, report: UsageReport) -> values.Usage:
-        """What one report of the agent comes to. A price that the agent itself gives counts, but on a subscription nothing is paid."""
+        """The cost of one report. A price that the agent itself gives counts; on a subscription nothing is paid."""
         return self.priced(report.model, report.values, report.key)
 
     def priced(self, model: str, spent: values.Usage, key: str) -> values.Usage:
-        """The same, of what somebody else saw."""
+        """The same for tokens that another source counted."""
         self.used = model or self.used
         self._tokens[key] = spent.tokens
         if self.billing == "subscription":

@@ -33,7 +33,7 @@ How = Literal["not_running", "asked", "signalled", "killed", "waits"]
 
 
 class Killed(msgspec.Struct, frozen=True, kw_only=True):
-    """What became of it. `how`: it was not running, was asked, signalled or killed; or still waits to take it in.
+    """The outcome. `how`: the run was not running, was asked, signalled or killed; or has not taken the request in yet.
 
     `last_save` is one that was made since, if it was running.
     """
@@ -122,7 +122,7 @@ class _Kill:
         self._stopped, self._saved = note.stopped, note.save
 
     def _charge(self) -> GuardianMessage:
-        """What a guardian would know of it."""
+        """The charge as a guardian would have it."""
         state = requests.summary_of(self._store, self._root.run).state
         return GuardianMessage(
             what="claimed", run=state.run, root=str(self._store.local.folder), workspace=state.workspace, task=state.task,
@@ -130,7 +130,7 @@ class _Kill:
         )  # fmt: skip
 
     def _let_go_on(self) -> None:
-        """Who was stopped, as a job or by hand, goes on: else it could neither save nor end."""
+        """Continue processes that were stopped, as a job or by hand: they could neither save nor end."""
         watcher = lock.of(self._store.local, self._root.run) or lock.Watcher(0, 0)
         for pid in {
             watcher.guardian,
@@ -171,7 +171,7 @@ class _Kill:
     # -- on record -----------------------------------------------------------------------------------------------
 
     def _mark_dead(self, how: How) -> Killed:
-        """It is on record that somebody wants it dead, if else it would go on by itself."""
+        """Record that a person killed the run, where it would otherwise go on by itself."""
         summary = requests.summary_of(self._store, self._root.run)
         shown = find.shown_status(self._store, summary.state, summary.run)
         if wakeups.judge(summary.state, shown, attempts.now()).yes:

@@ -169,7 +169,7 @@ def bare(store: Store, summary: Summary) -> Bare | None:
 
 
 def _known_by(store: Store, summary: Summary, launch: Launch, adapter: Adapter) -> tuple[str, ...]:
-    """What tells of its calls, without the hooks where its settings switch them off."""
+    """How outlast learns of the agent's calls; without hooks where the agent's settings switch them off."""
     folder, cwd = store.local.run_folder(summary.run), Path(os.fsdecode(raw(launch.cwd)))
     environment = {**start.inherited(), **registry.assigned(launch.words)}
     ask = Ask(words=tuple(launch.words), environment=environment, cwd=cwd, folder=folder)

@@ -57,7 +57,7 @@ def sleepers(store: Store, *, parked_only: bool = False) -> list[Sleeper]:
 
 
 def _all_open(store: Store) -> list[Summary]:
-    """Those too that cannot be read here: one that a newer outlast wrote keeps no other from waking."""
+    """All open runs. A run that cannot be read here (written by a newer outlast) does not stop the others from waking."""
     return list(find.every(store, Where(parent="", open_only=True), unreadable=True))
 
 
@@ -95,7 +95,7 @@ def _limits(store: Store, summary: Summary) -> restarts.Limits | None:
 
 
 def _refused(store: Store, run: str) -> wakeups.Wake | None:
-    """What the journal does not know: somebody looks after it, had it stopped, or asked it to stop just before it died."""
+    """Reasons outside the journal: a supervisor lives, a person stopped the run, or asked it to stop just before it died."""
     watcher = lock.of(store.local, run)
     if watcher is not None and watcher.supervisor:
         return wakeups.Wake(False, f"its supervisor (pid {watcher.supervisor}) looks after it")
@@ -107,7 +107,7 @@ def _refused(store: Store, run: str) -> wakeups.Wake | None:
 
 
 def _last_epoch(store: Store, run: str) -> int:
-    """The epoch of its last attempt, whatever has claimed the run since to write a word."""
+    """The epoch of the last attempt. Later claims that only wrote an event do not count."""
     page = store.read(run, after=0, limit=1, tags=("attempt_started",), newest=True).events
     event = page[0].event if page else None
     return event.epoch if isinstance(event, ev.AttemptStarted) else 0
@@ -170,13 +170,13 @@ def _given_up(store: Store, sleeper: Sleeper) -> Sleeper:
 
 
 def tidy(store: Store) -> None:
-    """Walls that fell and that nobody waits at are forgotten; who waits is known to the service."""
+    """Forget walls that fell and that no run waits at; put back those that runs wait at."""
     waiting = {each.run: each.state.parked_until for each in parked(store)}
     quota_walls.tidy(store.shelf, {run: until for run, until in waiting.items() if until is not None})
 
 
 def wake_one(store: Store, summary: Summary, within_s: float) -> Sleeper:
-    """Go on with a run that somebody asked for; `started` is null where nobody can tell yet after so many seconds."""
+    """Start one run that a person asked for. `started` is None where that is still unknown after `within_s`."""
     shown = find.shown_status(store, summary.state, summary.run)
     asleep = Sleeper(
         run=summary.run, task=summary.task, project=summary.project, status=shown, beats=summary.state.beats,
@@ -191,7 +191,7 @@ def wake_one(store: Store, summary: Summary, within_s: float) -> Sleeper:
 
 
 class _Turns:
-    """Who is started next: all at once, but one after the other who waited at the same wall."""
+    """The order of starts: all at once, but one after the other for runs that waited at the same wall."""
 
     def __init__(self, store: Store, asleep: Sequence[Sleeper], apart_s: float) -> None:
         self.left = [(sleeper, self._account(store, sleeper)) for sleeper in asleep]
@@ -211,7 +211,7 @@ class _Turns:
         return taken
 
     def _account(self, store: Store, sleeper: Sleeper) -> str:
-        """At whose wall it waited; nobody's where it did not."""
+        """The account whose wall the run waited at; empty where it did not wait."""
         waited = sleeper.status == "parked"
         return last_launch.account_in(store, requests.summary_of(store, sleeper.run)) if waited else ""
 
@@ -271,7 +271,7 @@ class _Start:
         return self._settled(summary, False, self._last_words() or f"ended with {code}")
 
     def _last_words(self) -> str:
-        """What it complained of, without the hint."""
+        """Its last error, without the hint."""
         with self._log.open("rb") as file:
             file.seek(max(self._said_from, self._log.stat().st_size - _LAST_WORDS_BYTES))
             lines = file.read(_LAST_WORDS_BYTES).decode(errors="replace").splitlines()

@@ -161,7 +161,7 @@ class _Guardian:
         return 128 + number
 
     def _word(self, charge: GuardianMessage, status: int = signal.SIGKILL) -> lock.GuardianNote:
-        """Why the supervisor is dead, and whether somebody had wanted an end: then nothing wakes the run by itself."""
+        """Why the supervisor is dead, and whether a person wanted that: then nothing wakes the run by itself."""
         why = f"the supervisor was killed ({signal.Signals(os.WTERMSIG(status)).name}), sender unknown"
         if self._asked is not None:
             name = signal.Signals(self._asked.number).name

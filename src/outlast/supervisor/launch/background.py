@@ -21,7 +21,7 @@ WAIT_S = 120.0
 
 
 class Begun(msgspec.Struct, frozen=True, kw_only=True):
-    """What became of a start in the background: the run, or the exit code and the words of one that was refused."""
+    """The outcome of a start in the background: the run, or the exit code and output of a start that was refused."""
 
     run: str = ""
     task: str = ""
@@ -30,7 +30,7 @@ class Begun(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def start(words: Sequence[str], local: Local, cwd: Path) -> Begun:
-    """Start it, and wait until its command runs or it has ended. What it says from then on is beside the run's logs."""
+    """Start it, and wait until its command runs or it has ended. Its later messages are beside the run's logs."""
     log = local.detached_log()
     ours, theirs = os.pipe()
     try:
@@ -97,7 +97,7 @@ def ourselves(*words: str) -> list[str]:
 def spawn(
     words: Sequence[str], log: Path, *, cwd: str = "/", pass_fds: Sequence[int] = ()
 ) -> "subprocess.Popen[bytes]":
-    """Start a command that outlives us. What it says is added to `log`."""
+    """Start a command that outlives us. Its output is added to `log`."""
     log.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     room_in(log)
     with open(log, "ab", opener=durable.opener) as said:

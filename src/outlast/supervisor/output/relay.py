@@ -216,10 +216,10 @@ class Relay:
                 self._line.draw()
 
     def drain(self, limit_s: float, *, reader_limit_s: float | None = None) -> bool:
-        """Relay what is left when the agent has died; whether that was all.
+        """Relay the rest after the command has died; returns whether that was all.
 
-        What a surviving process that holds a pipe has to say is waited for until `limit_s`; readers of ours that are
-        slow until `reader_limit_s`, or for ever, as without us.
+        Waits up to `limit_s` for a surviving process that holds a pipe, and up to `reader_limit_s` for slow readers of
+        ours, or for ever, as without us.
         """
         began_s = time.monotonic()
         while self.is_open:

@@ -124,12 +124,12 @@ def _nothing() -> int:
 
 
 def _whole(folder: Path) -> Path | None:
-    """What was piped in, where all of it was kept."""
+    """The copy of standard input, if it is complete."""
     return folder / SPOOL if (folder / WHOLE).exists() else None
 
 
 def piped(folder: Path) -> str:
-    """What was asked through standard input, if that was text; as much of it as one argument of a command can hold."""
+    """The prompt from standard input, if it was text, cut to what one argument of a command can hold."""
     with contextlib.suppress(OSError), (folder / SPOOL).open("rb") as file:
         text = file.read(PROMPT_MAX_BYTES).decode(errors="replace").strip()
         return "" if text.startswith("{") else text.replace("\0", "")
@@ -137,7 +137,7 @@ def piped(folder: Path) -> str:
 
 
 def _input(folder: Path, person: Person, keeps: bool) -> int:
-    """What the user piped in, or nothing. It is kept beside the log as it comes; a file only where that is asked for."""
+    """The command's standard input: the user's pipe, copied beside the log as it comes, or a file, copied with `keeps`."""
     try:
         mode = os.fstat(0).st_mode
     except OSError:
@@ -167,7 +167,7 @@ def _keep_file(folder: Path) -> None:
 
 
 class Feed:
-    """Passes standard input on to a command, and keeps it as it comes. What cannot be kept is passed on all the same."""
+    """Passes standard input on to a command, and keeps a copy. Input that cannot be kept is passed on all the same."""
 
     def __init__(self, source: int, to_command: int, spool: Path, person: Person) -> None:
         self._source, self._to_command, self._person = source, to_command, person

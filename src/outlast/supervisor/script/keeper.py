@@ -134,7 +134,7 @@ class Keeper:
     # -- meanwhile -------------------------------------------------------------------------------------------------
 
     def _watch(self, server: Server, stopper: Stopper) -> None:
-        """Until the script is gone. Raises AgentStopped when somebody wants the keeper to stop first."""
+        """Watch until the script is gone. Raises AgentStopped where a signal stops the keeper first."""
         while not self._script.is_gone:
             self._signals.wait(TICK_S, self._script, server.pipe)
             self._hear(server, stopper)
@@ -144,7 +144,7 @@ class Keeper:
             stopper.take_requests()
 
     def _hear(self, server: Server, stopper: Stopper) -> None:
-        """What the script's shell told: names are on record already; an interruption is saved at once."""
+        """Take in the notes of the script's shell. The server has recorded names; an interruption is saved at once."""
         server.hear()
         notes, server.shell_notes = server.shell_notes, []
         for note in notes:

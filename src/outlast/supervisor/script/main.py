@@ -31,7 +31,7 @@ _AGAIN = ("done", "cancelled")
 
 
 def keep(asked: KeeperRequest) -> None:
-    """Keep the run of a script until the script is gone. What is refused is answered, not raised."""
+    """Keep the run of a script until the script is gone. A refusal is answered, not raised."""
     signals, script = StopSignals(_nobody()), Script(asked.pid, asked.ticks, asked.script_fd)
     os.set_inheritable(asked.script_fd, False)
     with open(asked.answer_fd, "wb", buffering=0) as answer:

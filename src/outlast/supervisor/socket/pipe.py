@@ -41,7 +41,7 @@ class Pipe:
         return self._fd
 
     def notes(self) -> Iterator[Note]:
-        """What was told since the last look. What makes no sense is skipped."""
+        """The messages since the last call. Malformed ones are skipped."""
         with contextlib.suppress(BlockingIOError):
             while self._fd >= 0 and (chunk := os.read(self._fd, _CHUNK)):
                 self._rest = (self._rest + chunk)[-_WAITING_MAX_BYTES:]
@@ -65,7 +65,7 @@ def _note(words: list[str]) -> Note:
 
 
 def holders(path: Path) -> list[int]:
-    """Who has the pipe open, but for ourselves: a script of an earlier attempt, and all that it left."""
+    """The processes that hold the pipe open, except us: a script of an earlier attempt, and whatever it left."""
     real = os.fsencode(os.path.realpath(path))
     named = {real, real + b" (deleted)"}
     pids = (int(name) for name in os.listdir("/proc") if name.isdigit())

@@ -1,4 +1,4 @@
-"""What scripts ask of a run through its socket: steps recorded once and replayed, effects done once, stages, memory."""
+"""The calls of scripts through a run's socket: steps recorded once and replayed, effects done once, stages, memory."""
 
 import base64
 import contextlib
@@ -47,7 +47,7 @@ class CommandFailed(Exception):
 
 
 class Halted(BaseException):
-    """The command of an effect ended after somebody began to stop it. No Exception: it stays intended, the next one looks."""
+    """The command of an effect ended after its stop began. Not an Exception: the effect stays intended, and the next attempt looks."""
 
     def __init__(self, output: Output) -> None:
         super().__init__("it ended after somebody began to stop it")

@@ -93,11 +93,11 @@ class Server:
         return self._scripts.failure
 
     def stopping(self) -> None:
-        """Somebody is about to stop what runs: whatever ends from now on has no result."""
+        """The attempt's processes are about to be stopped: calls that end from now on have no result."""
         self._stop_ns = self._stop_ns or time.monotonic_ns()
 
     def hear(self) -> None:
-        """Put on record what shells told since the last look."""
+        """Record the notes of shells since the last call."""
         for note in self.pipe.notes():
             with contextlib.suppress(OutlastError):  # what cannot be recorded must not cost the rest
                 self._note(note)
@@ -115,7 +115,7 @@ class Server:
         self._sweep()
 
     def _sweep(self) -> None:
-        """Remove the outputs that somebody who died left beside the socket."""
+        """Remove the outputs that dead processes left beside the socket."""
         with contextlib.suppress(OSError):
             for path in self.path.parent.iterdir():
                 if path.name.startswith((f"{self.path.name}.in-", f"{self.path.name}.out-")):
@@ -361,7 +361,7 @@ def _child(pid: int, above: proc.Proc | None) -> proc.Proc | None:
 
 
 def _taken(name: str) -> Output:
-    """What a command printed, from the file that the script's side left."""
+    """A command's output, from the file that the script's side left."""
     path = Path(name)
     try:
         return msgspec.msgpack.decode(path.read_bytes(), type=Output)

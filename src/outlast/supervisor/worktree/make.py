@@ -134,7 +134,7 @@ def _told(folder: Path, word: str) -> str:
 
 
 def _folder(top: Path, common: Path, branch: str, to: Path | None) -> Path:
-    """Where it lies: beside the main worktree unless told, and never inside a repository."""
+    """The worktree's folder: as given, else beside the main worktree, and never inside a repository."""
     main = common.parent if common.name == ".git" else top
     # or "outlast-", and then the task's own name, which may begin with a sign
     name = branch[len("outlast/") :]
@@ -191,7 +191,7 @@ def _leads_to(folder: Path, git_dir: Path) -> bool:
 
 @contextlib.contextmanager
 def _lock(common: Path) -> Iterator[None]:
-    """One who makes worktrees of a repository at a time: what is unfinished then is nobody's."""
+    """One process at a time makes worktrees of a repository, so an unfinished one has no live maker."""
     fd = os.open(common / "outlast-worktrees.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
     try:
         fcntl.flock(fd, fcntl.LOCK_EX)
@@ -240,7 +240,7 @@ def _link(mine: Entry) -> None:
 
 
 def _fill(top: Path, task: str, mine: Entry, branch: str) -> Made:
-    """Check the files out. Nobody was told of this folder yet, so whatever is there was written by a call of ours."""
+    """Check the files out. Nobody knows this folder yet, so everything in it was written by an earlier call of ours."""
     mark(mine.git_dir, Marker(task=task, state="making", branch=branch))
     index, own = mine.git_dir / "index", mine.git_dir / "index.outlast"
     for path in (own, mine.git_dir / "index.outlast.lock"):

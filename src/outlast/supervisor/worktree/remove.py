@@ -35,7 +35,7 @@ class KeptFile(msgspec.Struct, frozen=True):
 
 
 class Cleared(msgspec.Struct, frozen=True, kw_only=True):
-    """What became of a worktree, or would with `dry_run`. `save` holds its files; `branch` its commits."""
+    """The outcome for one worktree, or with `dry_run` the expected one. `save` holds its files; `branch` its commits."""
 
     folder: str
     task: str
@@ -114,7 +114,7 @@ class _Clearing:
 
     @property
     def _by_hand(self) -> str:
-        """What a person types who has looked."""
+        """The command that a person types after looking."""
         return f"`git worktree remove --force {shlex.quote(str(self._folder))}`"
 
     def _why(self, kept: tuple[KeptFile, ...]) -> str:
@@ -171,7 +171,7 @@ class _Clearing:
         return self._finish(owner, held.commit, ignored)
 
     def _foreseen(self, owner: Summary, saver: Saver) -> Cleared:
-        """What would be done, by what a save would take; nothing is written but for what a look leaves in our folder."""
+        """The expected outcome, judged by the files that a save would take. Writes nothing but our own caches."""
         ignored = tuple(_ignored(self._folder, self._common))
         left = tuple(KeptFile(each.path, each.why, each.size) for each in saver.peek().left_out)
         listed = command.run(
@@ -222,7 +222,7 @@ class _Look:
         self._ignored: tuple[KeptFile, ...] = ()
 
     def unheld(self) -> tuple[tuple[KeptFile, ...], tuple[KeptFile, ...]]:
-        """What the save does not hold as it is now: what nobody may remove, and what git ignores."""
+        """The files that differ from the save: those that must stay, and those that git ignores."""
         self._ignored = tuple(_ignored(self._folder, self._common))
         known = tuple(raw(each.path) for each in self._ignored)
         left = [(raw(each.path).rstrip(b"/"), each.why) for each in self._held.meta.left_out]
@@ -278,7 +278,7 @@ def _raise(error: OSError) -> None:
 
 
 def _ignored(folder: Path, common: Path) -> Iterator[KeptFile]:
-    """What git ignores, folders as one, with sizes; but for what the main worktree has just so."""
+    """Ignored files and folders with their sizes, except those that the main worktree has in the same form."""
     words = ["ls-files", "-z", "--others", "--ignored", "--exclude-standard", "--directory"]
     root = os.fsencode(folder) + b"/"
     for path in command.names(command.run(words, cwd=folder)):
