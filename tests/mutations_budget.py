@@ -136,4 +136,25 @@ MUTANTS = (
             "tests/supervisor/test_agent_costs.py::test_of_a_bill_for_a_whole_session_only_the_share_of_this_attempt_counts",
         ),
     ),
+    Mutant(
+        "a cost leaves the meter before it is on record",
+        "supervisor/agent/responses.py",
+        "        try:\n            beat.done(self._summary() or result)\n",
+        "        meter.end_settling()\n        try:\n            beat.done(self._summary() or result)\n",
+        ("tests/supervisor/test_agent_costs.py",),
+    ),
+    Mutant(
+        "a beat's end that fails keeps its cost in the beat too",
+        "supervisor/agent/responses.py",
+        "        beat.metered = meter.begin_settling().total\n",
+        "        beat.spend(meter.begin_settling().total)\n",
+        ("tests/supervisor/test_agent_costs.py",),
+    ),
+    Mutant(
+        "any event counts as the one that settles a cost",
+        "runs/budget.py",
+        "and head.spent != before.spent:",
+        "and head is not before:",
+        ("tests/supervisor/test_agent_costs.py",),
+    ),
 )  # fmt: skip

@@ -10,6 +10,7 @@ from outlast.agents.common import launch as common_launch
 from outlast.agents.values import Ask
 from outlast.errors import UsageError
 from outlast.supervisor import start as begins
+from outlast.supervisor.person import Person
 from tests.agents.agent_under_outlast import Under
 from tests.agents.script import Script, Step
 from tests.agents.world import World
@@ -110,7 +111,7 @@ def test_below_a_runner_the_agent_is_asked(
     adapter = registry.recognise(words, str(program))
     assert adapter is not None
     said: list[str] = []
-    begins.check_version(adapter, words, str(program), said.append)
+    begins.check_version(adapter, words, str(program), Person(said.append))
     assert said == []
 
 
@@ -121,7 +122,7 @@ def test_the_empty_release_is_refused_below_uvx_too(tmp_path: Path, monkeypatch:
     adapter = registry.recognise(words, str(program))
     assert adapter is not None
     with pytest.raises(UsageError, match=r"1\.52"):
-        begins.check_version(adapter, words, str(program), lambda _: None)
+        begins.check_version(adapter, words, str(program), Person(print))
 
 
 # --- with the real one ----------------------------------------------------------------------------------------------

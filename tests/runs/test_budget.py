@@ -10,7 +10,7 @@ from msgspec.structs import replace
 
 import outlast
 from outlast import Run
-from outlast.core import events as ev
+from outlast.core import budget, events as ev
 from outlast.runs import attempts
 from outlast.runs.run import run_engine
 from tests.support.inprocess import at_point, attempt, head_of, journal_of
@@ -86,16 +86,26 @@ def test_what_a_beat_had_spent_when_it_failed_counts(start: Start, store: Path) 
     assert (ended.cause, ended.spent is not None and ended.spent.tokens) == ("crash", 70)
 
 
+class Listener:
+    """Notes the level of each warning."""
+
+    def __init__(self) -> None:
+        self.levels: list[str] = []
+
+    def warned(self, crossing: budget.Crossing) -> None:
+        self.levels.append(crossing.level)
+
+
 def test_each_level_is_on_record_once_and_costs_no_commit(start: Start, store: Path) -> None:
-    warned: list[str] = []
+    listener = Listener()
     for _ in range(2):
         with pytest.raises(outlast.BudgetReached), start(budget=100) as run:
-            run_engine(run).meter.on_warning = lambda crossing: warned.append(crossing.level)
+            run_engine(run).meter.listener = listener
             for beat in run.beats():
                 beat.decide("ask", Model())
                 beat.done()
     levels = [event.level for event in journal_of(store) if isinstance(event, ev.Warned)]
-    assert levels == warned == ["budget 75% of tokens 100", "budget 90% of tokens 100"]
+    assert levels == listener.levels == ["budget 75% of tokens 100", "budget 90% of tokens 100"]
 
 
 def test_an_attempt_that_is_cut_while_its_model_answers_is_charged_what_was_set_aside(

@@ -147,6 +147,7 @@ def minded(
     *,
     gateway: bool = False,
     timing: Timing | None = None,
+    invariant: str | None = None,
 ) -> Iterator[Minded]:
     """One attempt of the same run each time. Killed raised inside is its death."""
     home, work, place = folder / "home", folder / "work", folder / "place"
@@ -156,7 +157,7 @@ def minded(
     assert adapter is not None
     launch = Launch(argv=(agent, "-p", "x"), program=f"/usr/bin/{agent}", cwd=str(work))
     said: list[str] = []
-    with contextlib.suppress(Killed), _run(folder, budget) as run:
+    with contextlib.suppress(Killed), _run(folder, budget, invariant) as run:
         person, pricing, beats, nobody = Person(said.append), Pricing(), BeatInFlight(run), Nobody()
         budget_watch = BudgetWatch(run, place, person)
         budget_watch.pricing = pricing
@@ -218,5 +219,6 @@ def cut_off_in_session(folder: Path) -> tuple[str, Path]:
     return session, path
 
 
-def _run(folder: Path, budget: int | None) -> RunEngine:
-    return supervised_run(terms_of("t", store=str(folder / "store"), project="p", budget=budget))
+def _run(folder: Path, budget: int | None, invariant: str | None) -> RunEngine:
+    terms = terms_of("t", store=str(folder / "store"), project="p", budget=budget, invariants=invariant)
+    return supervised_run(terms)

@@ -1,12 +1,24 @@
-"""What an agent says itself that it cost, beside what its tokens cost by our list."""
+"""What an agent costs: by its own bill beside our list of prices, and while a beat's end puts it on record."""
 
+import contextlib
+import os
+import threading
 from datetime import UTC, datetime
+from pathlib import Path
 
-from outlast.agents.events import ModelCost, UsageReport
-from outlast.core import values
+import pytest
+
+from outlast.agents.events import ModelCost, Response, UsageReport
+from outlast.core import events as ev, values
+from outlast.errors import InvariantFailed
 from outlast.operations import prices
+from outlast.runs import reader
 from outlast.runs.budget import Meter
+from outlast.runs.engine.steps import append
+from outlast.store import open_store
 from outlast.supervisor.budget.pricing import BILL, Pricing
+from tests.supervisor.hook_driver import Killed, Minded, minded
+from tests.support.environment import TIMEOUT_S
 
 MODEL = "claude-opus-4-8"
 
@@ -71,3 +83,94 @@ def test_on_a_subscription_and_without_tokens_no_bill_counts() -> None:
     Pricing("api").settle(bill(0, 99), meter)
     Pricing("api").settle((), meter)
     assert BILL not in meter._known
+
+
+class EndingBeat:
+    """The end of a beat, under way in a thread: its invariant waits for a word."""
+
+    def __init__(self, there: Minded, fifo: Path) -> None:
+        self._there = there
+        self.error: BaseException | None = None
+        self._thread = threading.Thread(target=self._end, daemon=True)
+        self._thread.start()
+        self._word = fifo.open("w")  # until the invariant reads: from then on the cost is being put on record
+
+    def _end(self) -> None:
+        try:
+            self._there.attempt.responses.end_now()
+        except BaseException as error:
+            self.error = error
+
+    def __enter__(self) -> "EndingBeat":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._word.close()  # without a word the invariant fails
+        self._thread.join(TIMEOUT_S)
+
+    def say(self, word: str) -> None:
+        """Let the invariant hold (`yes`) or fail, and wait for what comes of it."""
+        self._word.write(f"{word}\n")
+        self._word.close()
+        self._thread.join(TIMEOUT_S)
+        assert not self._thread.is_alive()
+
+
+def counted(there: Minded) -> int:
+    """The tokens that the run's budget is charged with now."""
+    return there.run.meter.head().spent.tokens
+
+
+def warned(there: Minded) -> None:
+    """Another event comes from another thread."""
+    there.run.drive(append(ev.Warned(at=there.run.journal.now(), level="idle", text="nothing was printed")))
+
+
+@pytest.fixture
+def fifo(tmp_path: Path) -> Path:
+    os.mkfifo(tmp_path / "fifo")
+    return tmp_path / "fifo"
+
+
+def costly(folder: Path, fifo: Path) -> "contextlib.AbstractContextManager[Minded]":
+    return minded(folder, budget=100_000, invariant=f'read word < {fifo}; test "$word" = yes')
+
+
+def answer(there: Minded, key: str) -> None:
+    there.take(Response(key))
+    there.take(UsageReport(values.Usage(input=1_000), "response", key, MODEL))
+
+
+def test_a_cost_counts_once_at_every_instant_of_a_beat_end_that_fails_and_of_the_one_after(
+    tmp_path: Path, fifo: Path
+) -> None:
+    with costly(tmp_path, fifo) as there:
+        answer(there, "msg_1")
+        for word in ("no", "no", "yes"):
+            with EndingBeat(there, fifo) as ending:
+                assert counted(there) == 1_000
+                warned(there)
+                assert counted(there) == 1_000, "another event is not the beat's end"
+                ending.say(word)
+            assert isinstance(ending.error, InvariantFailed) is (word == "no")
+            assert counted(there) == 1_000
+            warned(there)
+            assert counted(there) == 1_000
+        assert there.run.state.spent.tokens == 1_000
+        assert there.run.meter.unsettled() == values.Usage()
+
+
+def test_an_attempt_that_ends_after_a_failed_beat_end_is_charged_its_cost_once(
+    tmp_path: Path, fifo: Path
+) -> None:
+    with costly(tmp_path, fifo) as there:
+        run = there.run.id
+        answer(there, "msg_1")
+        with EndingBeat(there, fifo) as ending:
+            ending.say("no")
+        raise Killed
+    store = open_store(str(tmp_path / "store"))
+    try:
+        assert reader.head(store, run).spent.tokens == 1_000
+    finally:
+        store.close()

@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from outlast.supervisor.output import streams
+from outlast.supervisor.person import Person
 from outlast.supervisor.socket import connection, wire
 from tests.supervisor.supervised_command import Night, outlast
 from tests.supervisor.test_steps import FAILS_ONCE, environ, lines, script
@@ -277,7 +278,7 @@ def test_input_that_cannot_be_kept_reaches_the_command_whole_and_that_is_said_on
     (tmp_path / "given").write_bytes(data)
     said: list[str] = []
     with open(tmp_path / "given", "rb") as given, open(tmp_path / "got", "wb") as got:
-        streams.Feed(given.fileno(), os.dup(got.fileno()), Path("/dev/full"), said.append).work()
+        streams.Feed(given.fileno(), os.dup(got.fileno()), Path("/dev/full"), Person(said.append)).work()
     assert (tmp_path / "got").read_bytes() == data
     assert said == [
         "standard input is kept up to 0 bytes: No space left on device; the command gets all of it"
@@ -288,7 +289,7 @@ def test_input_is_not_read_on_when_the_command_has_closed_its_end(tmp_path: Path
     reads, writes = os.pipe()
     os.close(reads)
     with open("/dev/zero", "rb") as endless:
-        streams.Feed(endless.fileno(), writes, tmp_path / "stdin", lambda _: None).work()
+        streams.Feed(endless.fileno(), writes, tmp_path / "stdin", Person(print)).work()
     assert (tmp_path / "stdin").stat().st_size <= 1 << 20
 
 

@@ -11,6 +11,7 @@ from outlast.store.local import Local
 from outlast.supervisor.control import kill as control_kill
 from outlast.supervisor.guardian import lock
 from outlast.supervisor.guardian.lock import Watcher
+from outlast.supervisor.person import Person
 from outlast.supervisor.timing import Timing
 from tests.supervisor.host import Host
 from tests.support import commands
@@ -106,7 +107,7 @@ def test_one_that_hangs_is_killed_with_all_of_it(host: Host) -> None:
     process = host.start("t", "bash", "-c", AGENT)
     watcher, pids = is_up(host)
     stop(watcher.supervisor)
-    killed = control_kill.kill(host.store, host.summary("t").run, print, timing=AT_ONCE)
+    killed = control_kill.kill(host.store, host.summary("t").run, Person(print), timing=AT_ONCE)
     assert killed.how == "killed"
     assert not any(alive(pid) for pid in (*pids, watcher.supervisor))
     process.wait(TIMEOUT_S)
@@ -148,7 +149,9 @@ def test_a_job_that_was_stopped_goes_on_to_be_killed(host: Host) -> None:
     watcher, pids = is_up(host)
     os.kill(watcher.guardian, signal.SIGTSTP)
     wait_for(lambda: is_stopped(watcher.guardian) or None, what="a stopped job")
-    killed = control_kill.kill(host.store, host.summary("t").run, print, timing=Timing(frozen_s=TIMEOUT_S))
+    killed = control_kill.kill(
+        host.store, host.summary("t").run, Person(print), timing=Timing(frozen_s=TIMEOUT_S)
+    )
     assert killed.how == "asked", "its guardian, which was stopped, has ended too"
     assert not any(alive(pid) for pid in (*pids, watcher.supervisor))
     assert process.wait(TIMEOUT_S) == 128 + signal.SIGTERM
@@ -217,7 +220,9 @@ def test_a_program_of_ones_own_is_asked_and_never_shot(host: Host) -> None:
         [sys.executable, "-c", OWN], cwd=host.repository("t"), env=host.environ(), stderr=subprocess.PIPE
     ) as program:
         wait_for(lambda: (host.folder / "up").exists() or None, what="the act")
-        killed = control_kill.kill(host.store, host.summary("t").run, print, timing=Timing(kill_asked_s=0.2))
+        killed = control_kill.kill(
+            host.store, host.summary("t").run, Person(print), timing=Timing(kill_asked_s=0.2)
+        )
         assert (killed.how, program.poll()) == ("waits", None)
         host.let_go()
         _, said = program.communicate(timeout=TIMEOUT_S)

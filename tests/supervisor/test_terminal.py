@@ -75,6 +75,19 @@ def test_ctrl_c_ends_it_as_without_us_and_nothing_starts_it_again(screen: Screen
     assert screen.night.ask("show", "t")["status"] == "interrupted"
 
 
+def test_a_session_that_a_person_left_at_once_is_done_where_the_checks_pass(screen: Screen) -> None:
+    claude = screen.night.folder / "claude"  # as one starts the real one, and leaves it without a word
+    claude.write_text('#!/bin/sh\n[ "$1" != --version ] || echo "2.1.325 (Claude Code)"\n')
+    claude.chmod(0o755)
+    screen.type(run_line("--task", "t", "--done", "test -e ready", "--", str(claude)))
+    screen.see("code=0")
+    assert screen.night.ask("show", "t")["status"] == "interrupted"
+    (screen.night.work / "ready").touch()
+    screen.type("clear; " + run_line("--task", "t", "--done", "test -e ready", "--", str(claude)))
+    screen.see("code=0")
+    assert screen.night.ask("show", "t")["status"] == "done"
+
+
 def test_ctrl_z_gives_the_shell_back_and_fg_goes_on(screen: Screen) -> None:
     before = screen.modes()
     cat = start_cat(screen)

@@ -32,7 +32,7 @@ NO_RESET = "no reset time was given"
 
 
 class _NoLease:
-    """The lease of a run that is only looked at: it guards nothing."""
+    """The lease of a run that is only read: it guards nothing."""
 
     run = ""
     epoch = -1
@@ -87,9 +87,9 @@ def started(
 def lost(
     head: st.RunState, at: datetime, *, last_seen_s: float | None = None, progress: bool = False
 ) -> ev.AttemptEnded:
-    """The end of an attempt that could not write its own; `progress`: it left files that were new.
+    """The end of an attempt that recorded none. `progress`: it left files that were new.
 
-    It is charged what was set aside for the beat in flight, and its time until it is known to have lived.
+    The attempt is charged what was set aside for the beat in flight, and its time up to the last sign of life.
     """
     attempt = head.attempt
     assert attempt is not None, "only an attempt that has started can be lost"
@@ -134,7 +134,7 @@ def ended(
 
 
 def parked(end: ev.AttemptEnded, head: st.RunState, error: BaseException | None) -> tuple[ev.Parked, ...]:
-    """What follows the end of an attempt whose program met a quota wall: the run waits. Nothing where a person must look."""
+    """The event that parks a run whose program met a quota wall; none where a person must look first."""
     if not isinstance(error, QuotaReached) or end.status != "interrupted" or head.parent is not None:
         return ()
     told = error.reset_at.astimezone(UTC) if error.reset_at is not None else None

@@ -158,7 +158,7 @@ class Beat:
 class AsyncBeat:
     """One turn of the loop in an async run: as `Beat`, with `decide`, `act` and `done` awaited.
 
-    What only stages (`extend`, `remember`, `spend`, `stage`, `finish`) takes hold with `done`, awaited or not.
+    `extend`, `remember`, `spend`, `stage` and `finish` only stage: they take effect with `done`, awaited or not.
     """
 
     __slots__ = ("_engine",)
@@ -277,5 +277,5 @@ class AsyncBeat:
 
 
 def beat_engine(beat: Beat | AsyncBeat) -> BeatEngine:
-    """What does the work of a beat."""
+    """The engine behind a beat."""
     return beat._engine

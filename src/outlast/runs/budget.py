@@ -3,10 +3,9 @@
 import shlex
 import threading
 import time
-from collections.abc import Callable
 from datetime import UTC, datetime
 from functools import reduce
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 import msgspec
 
@@ -24,18 +23,25 @@ LOOKS_MAX = 3
 
 
 class Settling(NamedTuple):
-    """What is being put on record: as one sum, and by the name of what cost it."""
+    """A cost that is being put on record: as one sum, and by the key of each response."""
 
     total: Usage
     by_key: dict[str, Usage]
+
+
+class HearsWarnings(Protocol):
+    """Whoever passes warnings of the budget on."""
+
+    def warned(self, crossing: budgets.Crossing) -> None:
+        """A share of a limit is spent, or a limit is near."""
 
 
 class Meter:
     """Of one attempt of a root run; its children draw on it.
 
     *Spent* is what events tell, in the head. *Reserved* is set aside for the next beat: a crash is charged with it.
-    *Unsettled* is what the beat in flight is known to have cost, of which no event tells yet. `on_warning` is called once
-    for each warning, which is on record with the next commit.
+    *Unsettled* is what the beat in flight is known to have cost and is not on record yet. `listener` hears each warning
+    once; the warning is on record with the next commit.
     """
 
     def __init__(self, run: "RunEngine") -> None:
@@ -48,49 +54,53 @@ class Meter:
         self._charged = Usage()  # of that, what the end of an earlier attempt is on record with already
         self._window: Window | None = None
         self.pays_first = False  # whether already the first beat costs something: an agent's, not a program's
-        self.told: set[str] = set()  # levels that ride on the next commit, or did
+        self.warned_levels: set[str] = set()  # levels that ride on the next commit, or did
         # The attempt ends while its model may be answering, and nobody sees what that costs.
         self.is_cut = False
-        self.on_warning: Callable[[budgets.Crossing], None] = lambda _: None
+        self.listener: HearsWarnings | None = None
 
     # -- unsettled -------------------------------------------------------------------------------------------------
 
     def count(self, key: str, spent: Usage) -> None:
-        """The last word on what one response, or one call of the model, cost; it counts once."""
+        """Count one response, or one call of the model. Counted again under the same key, the last amount holds."""
         with self._lock:
             self._known[key] = spent
 
     def was_charged(self, owed: Usage) -> None:
-        """Of what is counted so far, earlier attempts of this beat were charged this much: it does not count twice."""
+        """Earlier attempts of this beat were charged this much of the cost so far: it does not count twice."""
         with self._lock:
             total = self._total()
             self._charged = total.minus(total.minus(owed))
 
     def unsettled(self) -> Usage:
-        """What is known to have been spent, of which no event tells yet. What is being put on record counts at every instant,
-        here or in the head."""
+        """What is known to have been spent and is not on record yet.
+
+        What is being put on record counts at every instant, here or in the head: in the head as soon as that has spent more.
+        Other events may come in between, from other threads.
+        """
         # Asked for outside of the lock: whoever folds the head may hold another one.
         head = self._run.state if self._settling else None
         with self._lock:
-            if self._settling and head is not None and head is not self._before:  # it tells of that already
+            before = self._before
+            if head is not None and before is not None and head.spent != before.spent:  # on record already
                 return reduce(Usage.plus, self._counted_since().values(), Usage())
             return self._total().minus(self._charged)
 
     def begin_settling(self) -> Settling:
-        """What is unsettled now, about to be put on record. It stays unsettled until the head tells of it."""
+        """Begin to put the unsettled cost on record. It stays unsettled until the head has spent it."""
         head = self._run.state
         with self._lock:
             self._settling, self._before = dict(self._known), head
             return Settling(self._total().minus(self._charged), dict(self._known))
 
     def end_settling(self) -> None:
-        """It is on record. What was counted meanwhile stays unsettled."""
+        """The cost is on record. Whatever was counted since `begin_settling` stays unsettled."""
         with self._lock:
             self._known = self._counted_since()
             self._settling, self._before, self._charged = {}, None, Usage()
 
     def stop_settling(self) -> None:
-        """It could not be put on record: it is charged with the attempt's end."""
+        """The cost could not be put on record: it stays unsettled, and the attempt's end is charged with it."""
         with self._lock:
             self._settling, self._before = {}, None
 
@@ -98,16 +108,16 @@ class Meter:
         rest = {key: now.minus(self._settling.get(key, Usage())) for key, now in self._known.items()}
         return {key: usage for key, usage in rest.items() if usage != Usage()}
 
-    def window(self, told: Window) -> None:
-        """How much of a subscription's window is used, as the agent or its provider says."""
+    def window(self, reading: Window) -> None:
+        """Note how much of a subscription's window is used, as the agent or its provider reports it."""
         with self._lock:
-            self._window = told
+            self._window = reading
 
     def take_window(self) -> Window | None:
-        """The last such word since this was asked before."""
+        """The last such reading since the last call; None where there is none."""
         with self._lock:
-            told, self._window = self._window, None
-            return told
+            reading, self._window = self._window, None
+            return reading
 
     def _total(self) -> Usage:
         return reduce(Usage.plus, self._known.values(), Usage())
@@ -159,18 +169,19 @@ class Meter:
         if head.wrap_beat is not None:
             return  # nothing louder is left to say
         for crossing in budgets.crossings(head, settings.percentages(run.settings["warn_at"]), live):
-            if crossing.level not in self.told:
+            if crossing.level not in self.warned_levels:
                 self.warn(crossing)
 
     def warn(self, crossing: budgets.Crossing) -> None:
         """Put a warning on record, with the next commit, and pass it on."""
         run = self._run
-        self.told.add(crossing.level)
+        self.warned_levels.add(crossing.level)
         run.journal.later(ev.Warned(at=run.journal.now(), level=crossing.level, text=crossing.text))
-        self.on_warning(crossing)
+        if self.listener is not None:
+            self.listener.warned(crossing)
 
     def reserved(self, spent: Usage) -> Usage | None:
-        """What is set aside for the beat after one that cost this much; nothing where nothing is ever spent."""
+        """How much to set aside for the next beat, after one that cost this much; None where nothing is ever spent."""
         head = self._run.state
         before = (
             dict(head.reserved).get(st.BEAT, Usage()) if head.beats else Usage()
@@ -180,13 +191,13 @@ class Meter:
         return found if found != st.NO_USAGE else None
 
     def first_reserved(self, head: st.RunState) -> Usage | None:
-        """What is set aside for the beat that an attempt begins with, where nothing is yet."""
+        """How much to set aside for the first beat of an attempt, where nothing is set aside yet."""
         if not self.pays_first or head.budget is None or st.BEAT in dict(head.reserved):
             return None
         return budgets.first_reserved(head.budget)
 
     def at_end(self, beat: "BeatEngine | None") -> Usage | None:
-        """What the attempt is charged when it ends: its time, which for a child is its root's, and what the beat in flight cost."""
+        """What the attempt is charged when it ends: its time (a child's is its root's), and the cost of the beat in flight."""
         spent = beat.staged_spend if beat is not None and not beat.closed else Usage()
         if self._run.root is self._run:
             known = spent.plus(self.unsettled())

@@ -3,7 +3,7 @@
 import os
 import signal
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Generator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -19,32 +19,26 @@ OUTPUT_CHARS_MAX = 4_000
 TIMED_OUT = 124
 
 
-def run_checks(
-    commands: Sequence[str],
-    folder: Path,
-    timeout_s: float,
-    meanwhile: Callable[[], None] | None = None,
-    mark: str = "",
-) -> tuple[Check, ...]:
-    """Run each command; stop at the first that fails. `meanwhile` is called now and then, and may end it by raising.
+def run_checks(commands: Sequence[str], folder: Path, timeout_s: float, mark: str = "") -> tuple[Check, ...]:
+    """Run each command; stop at the first that fails. With the `mark` of an attempt they are stopped like everything of it."""
+    return tuple(filter(None, check_one_by_one(commands, folder, timeout_s, mark)))
 
-    With the `mark` of an attempt they are stopped like everything of it, also when it is gone.
+
+def check_one_by_one(
+    commands: Sequence[str], folder: Path, timeout_s: float, mark: str = ""
+) -> Generator[Check | None, None, None]:
+    """Each command's check as it ends, up to the first that fails, and None now and then while one runs.
+
+    Closing this kills the command under way.
     """
-    done: list[Check] = []
     for command in commands:
-        done.append(run_check(command, folder, timeout_s, meanwhile, mark))
-        if done[-1].exit_code != 0:
+        check = yield from _check(command, folder, timeout_s, mark)
+        yield check
+        if check.exit_code != 0:
             break
-    return tuple(done)
 
 
-def run_check(
-    command: str,
-    folder: Path,
-    timeout_s: float,
-    meanwhile: Callable[[], None] | None = None,
-    mark: str = "",
-) -> Check:
+def _check(command: str, folder: Path, timeout_s: float, mark: str) -> Generator[None, None, Check]:
     """One command in its own process group, so that a time-out takes all of it."""
     import subprocess
     import tempfile
@@ -61,29 +55,25 @@ def run_check(
             preexec_fn=_unblock,
         )
         try:
-            exit_code = _wait(process, timeout_s, meanwhile)
-        except subprocess.TimeoutExpired:
-            _kill_group(process)
-            exit_code = TIMED_OUT
+            exit_code = yield from _wait(process, timeout_s)
         except BaseException:
             _kill_group(process)
             raise
         return Check(command, exit_code, _tail(output.fileno()))
 
 
-def _wait(process: "subprocess.Popen[bytes]", timeout_s: float, meanwhile: Callable[[], None] | None) -> int:
+def _wait(process: "subprocess.Popen[bytes]", timeout_s: float) -> Generator[None, None, int]:
     import subprocess
 
-    if meanwhile is None:
-        return process.wait(timeout_s)
     until_s, look_s = time.monotonic() + timeout_s, Timing.current().check_look_s
     while True:
         try:
             return process.wait(min(look_s, max(0.0, until_s - time.monotonic())))
         except subprocess.TimeoutExpired:
-            meanwhile()
-            if time.monotonic() >= until_s:
-                raise
+            yield
+        if time.monotonic() >= until_s:
+            _kill_group(process)
+            return TIMED_OUT
 
 
 def _unblock() -> None:

@@ -69,7 +69,7 @@ class Act(msgspec.Struct, frozen=True):
 
 
 class Port(Protocol):
-    """What acting needs of the run it belongs to."""
+    """The part of a journal that an effect needs."""
 
     @property
     def run(self) -> str: ...
@@ -85,8 +85,7 @@ class Port(Protocol):
     def in_beat(self, event: ev.AnyEvent) -> Append: ...
     def saved(self) -> Steps: ...
     def effect(self, n: int) -> EffectRecord | None: ...
-    @property
-    def mail(self) -> Callable[[], Steps]: ...
+    def take_requests(self) -> Steps: ...
 
 
 def perform(port: Port, act: Act, record: EffectRecord | None) -> Steps:
@@ -94,7 +93,7 @@ def perform(port: Port, act: Act, record: EffectRecord | None) -> Steps:
     if record is not None:
         _compare(act, record)
         if record.state in ("intended", "in_doubt"):
-            yield from port.mail()  # a person may have settled it meanwhile
+            yield from port.take_requests()  # a person may have settled it meanwhile
     course = _Course(port, act, record)
     while True:
         match recovery.decide(course.record, course.facts()):
@@ -196,7 +195,7 @@ class _Course:
 
     def intend(self) -> Steps:
         """Record the intent, durable before anything happens."""
-        yield from self.port.mail()
+        yield from self.port.take_requests()
         faults.point("act.before_intent")
         act = self.act
         intent = ev.EffectIntended(
@@ -222,7 +221,7 @@ class _Course:
         self.record = record
 
     def reissue(self) -> Steps:
-        yield from self.port.mail()
+        yield from self.port.take_requests()
         if self.record is not None and self.record.state not in ("intended", "in_doubt"):
             return  # a person settled it just now
         if self._reissued:

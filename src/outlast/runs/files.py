@@ -1,6 +1,6 @@
 """A run's workspace in this process: the saves its events name, and what an attempt finds when it arrives.
 
-`keep` goes on from the files that are there; `rewind` goes back to the newest save point. What is found is saved first.
+`keep` goes on from the files that are there; `rewind` goes back to the newest save point. The files found are saved first.
 """
 
 import contextlib
@@ -145,7 +145,7 @@ class Files:
         )  # unchanged since it was interrupted
         yield Block(lambda: self._note_left(journal.state, last))
         if last is not None and error is not None:
-            error.add_note(told(last, self.saver.repo(), journal.store))
+            error.add_note(words_for(last, self.saver.repo(), journal.store))
         return (made(save, journal.now(), journal.state),) if save is not None else ()
 
     def _note_left(self, head: st.RunState, save: Save | None) -> None:
@@ -278,7 +278,7 @@ class Files:
         workspace_restore.restore(self.saver, held, purpose, options)
 
     def _left(self, head: st.RunState) -> Left | None:
-        """What the last attempt noted when it ended."""
+        """The note that the last attempt wrote when it ended."""
         left = files_notes.noted(self.saver.private, Left)
         fits = left is not None and (left.run, left.attempts) == (self._run, head.attempts)
         return left if fits and head.attempt is None else None
@@ -500,7 +500,7 @@ def named(left: LeftOut) -> str:
     return shorten(f"{left.path} ({left.why})", 200)
 
 
-def told(save: Save, place: repo.Repo, store: Store) -> str:
+def words_for(save: Save, place: repo.Repo, store: Store) -> str:
     """How to look at a save, and how to get it back, as it can be typed where the program stands."""
     short, folder = save.commit[:12], shlex.quote(str(place.folder))
     here = _stands_in(place.folder)

@@ -1,4 +1,4 @@
-"""What an attempt notes beside its workspace when it leaves, and when it arrives and is not through yet.
+"""The notes of an attempt beside its workspace: one when it leaves, one while it arrives.
 
 Only for this folder on this host, so it is no event: a note that is lost makes the next attempt judge by times.
 """

@@ -216,7 +216,7 @@ def requested(request: Request, journal: Journal) -> ev.Requested:
 
 
 def effect_of(request: Request, journal: Journal) -> list[ev.AnyEvent]:
-    """What a request does to the journal besides being noted. One that cannot be read is noted with a warning."""
+    """The events that a request causes besides the record of itself. An unreadable request causes a warning."""
     try:
         return _effect(request, journal)
     except msgspec.MsgspecError as error:

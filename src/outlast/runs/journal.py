@@ -5,7 +5,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterable
 from datetime import UTC, datetime
-from typing import Any
+from typing import Any, Protocol
 
 import msgspec
 
@@ -59,6 +59,20 @@ def _check_depth(value: object) -> None:
     raise ValueError(f"it is nested more than {JSON_DEPTH_MAX} deep")
 
 
+class Owner(Protocol):
+    """The run in this process that a journal is written for."""
+
+    @property
+    def saves_effects(self) -> bool:
+        """Whether the files go back with the run, so that each confirmed effect names a save of them."""
+
+    def save_effect(self) -> str:
+        """Save the files as they are after an effect; the commit."""
+
+    def take_requests(self) -> Steps:
+        """Take in what people asked of the run."""
+
+
 class Journal:
     """Appends events in order and keeps the head up to date. After a failed append it is of no more use."""
 
@@ -67,7 +81,7 @@ class Journal:
         store: Store,
         lease: Lease,
         head: st.RunState,
-        mail: Callable[[], Steps] | None = None,
+        owner: Owner | None = None,
         *,
         clock: Callable[[], datetime] | None = None,
     ) -> None:
@@ -82,8 +96,7 @@ class Journal:
         self.record = BeatRecord(head.beats + 1)
         self.since_s = time.monotonic()
         self._clock = clock or _utc_now
-        self.mail = mail or _no_mail
-        self.save_effect: Callable[[], str] | None = None
+        self._owner = owner
         self.step = ""
         self.loop: Any = None  # the one event loop it is written from, in an async run
 
@@ -154,7 +167,13 @@ class Journal:
 
     def saved(self) -> Steps:
         """The save that a confirmed effect names, where the files are to go back with the run; else nothing."""
-        return (yield Block(self.save_effect)) if self.save_effect is not None else ""
+        owner = self._owner
+        return (yield Block(owner.save_effect)) if owner is not None and owner.saves_effects else ""
+
+    def take_requests(self) -> Steps:
+        """Take in what people asked of the run, where this journal is written for one."""
+        if self._owner is not None:
+            yield from self._owner.take_requests()
 
     def later(self, event: ev.AnyEvent) -> None:
         """Let an event of the open beat ride on the next commit."""
@@ -260,10 +279,6 @@ def _readable(event: ev.AnyEvent) -> bytes:
 
 def _marks_head(events: tuple[ev.AnyEvent, ...]) -> bool:
     return any(isinstance(event, _HEAD_EVENTS) for event in events)
-
-
-def _no_mail() -> Steps:
-    yield from ()
 
 
 def _utc_now() -> datetime:

@@ -1,8 +1,4 @@
-"""`outlast.drive(run, agent)`: the six-phase loop for agents written as an object.
-
-Each beat is context → reason → act → observe → learn; the plan is made once. What `reason` answers is recorded as the
-beat's decision; inside `act` the agent calls `beat.act` for whatever touches the outside world.
-"""
+"""`outlast.drive(run, agent)`: the six-phase loop for agents written as an object."""
 
 from collections.abc import Coroutine
 from typing import Any, Protocol, overload
@@ -43,7 +39,11 @@ def drive(run: Run, agent: Agent) -> None: ...
 @overload
 def drive(run: AsyncRun, agent: AsyncAgent) -> Coroutine[Any, Any, None]: ...
 def drive(run: Run | AsyncRun, agent: Agent | AsyncAgent) -> Any:
-    """Carry an agent through its run, from the cursor to the end. In an async run, await it."""
+    """Carry an agent through its run, from the cursor to the end. In an async run, await it.
+
+    Each beat is context → reason → act → observe → learn; the plan is made once. The answer of `reason` is recorded as the
+    beat's decision; inside `act` the agent calls `beat.act` for everything that touches the outside world.
+    """
     return _drive_async(run, agent) if run_engine(run).is_async else _drive(run, agent)
 
 

@@ -1,8 +1,4 @@
-"""A run as users see it: `Run` inside `with`, `AsyncRun` inside `async with`. Both only hand on to the engine.
-
-The object that `outlast.run` returns may be entered either way. Whichever face it has, its calls do what the block
-it was entered with demands: they block, or return something to await.
-"""
+"""A run as users see it: `Run` inside `with`, `AsyncRun` inside `async with`. The engine does the work."""
 
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterator
 from types import TracebackType
@@ -18,7 +14,11 @@ from outlast.runs.types import PlanSteps
 
 
 class Run:
-    """A run in this process. Use it with `with`; with `async with` you get an `AsyncRun`."""
+    """A run in this process. Use it with `with`; with `async with` you get an `AsyncRun`.
+
+    `outlast.run` returns one object for both. Its calls block inside `with`, and return something to await inside
+    `async with`.
+    """
 
     __slots__ = ("_engine",)
 
@@ -184,7 +184,7 @@ class AsyncRun:
 
 
 def run_engine(run: Run | AsyncRun) -> RunEngine:
-    """What does the work of a run."""
+    """The engine behind a run."""
     return run._engine
 
 

@@ -1,7 +1,6 @@
 """The types of what goes in and comes back: a result is what JSON gives back, the first time too.
 
-What JSON knows comes back as it is; a tuple or set as a list; a dataclass or mapping as a dict with texts as keys; an
-enum, a time or bytes as the text or number they are written as. Anything else is refused.
+docs/types.md says what becomes of which type.
 """
 
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence, Set

@@ -16,9 +16,9 @@ _NO_ROOM = (errno.ENOSPC, errno.EDQUOT)
 
 
 class BeatInFlight:
-    """One lock orders everything that is recorded in the beat, from whatever thread it comes.
+    """One lock orders everything that is recorded in the beat, from every thread.
 
-    `failure` is what the attempt cannot go on after: whoever watches the attempt looks at it.
+    `failure` is an error that the attempt cannot go on after. The attempt's watch looks at it.
     """
 
     def __init__(self, run: RunEngine) -> None:
@@ -30,9 +30,9 @@ class BeatInFlight:
         self._beat: BeatEngine = next(self._beats)
 
     def now(self) -> BeatEngine:
-        """The open beat. The next one is opened when this is first asked for after the end of one.
+        """The open beat. After the end of a beat, the first call opens the next one.
 
-        Raises what forbids another beat, a spent budget for instance, from then on to everybody who asks.
+        Raises the error that forbids another beat (a spent budget, for instance), and the same error at each later call.
         """
         if self._beat.closed:
             self._beat = self._next()
@@ -63,7 +63,7 @@ class BeatInFlight:
         self.run.drive(append(*events, in_beat=True))
 
     def doubt(self) -> EffectInDoubt | None:
-        """What a person must settle before the run can end; None where nothing is in doubt."""
+        """The error that names the effects a person must settle before the run can end; None where none is in doubt."""
         doubts = self.run.state.in_doubt
         if not doubts:
             return None

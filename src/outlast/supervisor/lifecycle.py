@@ -1,10 +1,10 @@
-"""What the parts of an attempt tell whoever carries it."""
+"""The turning points of an attempt, as its parts report them to the attempt."""
 
 from typing import Protocol
 
 
 class Lifecycle(Protocol):
-    """Told of the turning points of an attempt, in the thread that met them."""
+    """Hears of the turning points of an attempt, in the thread that met them."""
 
     def beat_ended(self) -> None:
-        """A beat is over and on record; so is a change of what a script calls its work."""
+        """A beat's end, or a new stage of a script, is on record."""

@@ -1,4 +1,4 @@
-"""Telling somebody: the user's `notify` command gets one JSON document, once per kind and run, and is not waited for."""
+"""Notifications: the user's `notify` command gets one JSON document, once per kind and run, and is not waited for."""
 
 import contextlib
 import hashlib
@@ -17,7 +17,7 @@ KINDS = ("needs a person", "done", "failed", "quarantined", "parked", "budget")
 
 
 class Notice(msgspec.Struct, frozen=True, kw_only=True):
-    """What the command is told."""
+    """The document that the command reads."""
 
     what: str
     why: str
@@ -42,7 +42,7 @@ class Notice(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def send(command: str, notice: Notice, folder: Path) -> None:
-    """Start the user's command with the notice on its standard input, unless it was told of this before."""
+    """Start the user's command with the notice on its standard input, unless it got the same notice before."""
     if not command or not _is_first(folder, notice):
         return
     with contextlib.suppress(OSError):
@@ -62,7 +62,7 @@ def _unblock() -> None:
 
 
 def _is_first(folder: Path, notice: Notice) -> bool:
-    """Whether nobody was told of this kind and cause yet; the mark outlives the process."""
+    """Whether this kind and cause is new. The mark outlives the process."""
     more = notice.why if notice.what == "budget" else ""  # each level is told of
     what = hashlib.blake2b(f"{notice.what} {notice.cause}{more}".encode(), digest_size=6).hexdigest()
     try:

@@ -1,11 +1,11 @@
-"""From what a person typed, or from what an earlier start recorded, to a supervisor at work. Refused before anything starts."""
+"""Starting a supervisor: from a command line, or from the record of an earlier start. Bad requests are refused first."""
 
 import hashlib
 import os
 import re
 import shlex
 import shutil
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import msgspec
@@ -30,6 +30,7 @@ from outlast.supervisor.launch import launch as supervisor_launch
 from outlast.supervisor.launch.last_launch import known_agent, launch_of
 from outlast.supervisor.launch.launch import Launch
 from outlast.supervisor.launch.run import supervised_run
+from outlast.supervisor.person import Person
 from outlast.supervisor.script import pid_watch
 from outlast.supervisor.supervisor import Supervisor
 from outlast.workspace import repo
@@ -41,7 +42,7 @@ _SLUG = re.compile(r"[^A-Za-z0-9._-]+")
 
 
 class RunRequest(msgspec.Struct, frozen=True, kw_only=True):
-    """What a person asks for; None and empty where nothing was said."""
+    """A person's request; None and empty where the person left it open."""
 
     words: tuple[str, ...]
     task: str = ""
@@ -72,69 +73,71 @@ class RunRequest(msgspec.Struct, frozen=True, kw_only=True):
     setup: str = ""
 
 
-def check(asked: RunRequest) -> None:
+def check(request: RunRequest) -> None:
     """Refuse what makes no sense wherever it is to work, before anything is made for it. Raises OutlastError."""
-    if not asked.words:
+    if not request.words:
         raise UsageError("there is no command to run", hint="outlast run --task 1411 -- CMD …")
-    _terms(asked, None)
-    if "/" not in asked.words[0] or os.path.isabs(asked.words[0]):
-        program_of(asked.words[0], "/")
+    _terms(request, None)
+    if "/" not in request.words[0] or os.path.isabs(request.words[0]):
+        program_of(request.words[0], "/")
 
 
-def start(asked: RunRequest, link: Link, say: Callable[[str], None]) -> int:
+def start(request: RunRequest, link: Link, person: Person) -> int:
     """Carry a command that a person typed; the exit code. Raises OutlastError where it is refused.
 
     A workspace that is gone comes back from its save when the run is taken up; so may the program in it.
     """
-    check(asked)
-    cwd = Path(asked.cwd or Path.cwd())
-    if not cwd.is_dir() and asked.workspace != str(cwd):
+    check(request)
+    cwd = Path(request.cwd or Path.cwd())
+    if not cwd.is_dir() and request.workspace != str(cwd):
         raise UsageError(f"the folder {cwd} is not there", hint="make it, or work in another")
     variables = inherited()
     program = (
-        program_of(asked.words[0], str(cwd)) if cwd.is_dir() else _program_to_come(asked.words[0], str(cwd))
+        program_of(request.words[0], str(cwd))
+        if cwd.is_dir()
+        else _program_to_come(request.words[0], str(cwd))
     )
-    folder = _workspace(asked, cwd, say)
+    folder = _workspace(request, cwd, person)
     launch = supervisor_launch.recorded(
-        asked.words, program, cwd, variables, issue=asked.issue, rounds=asked.rounds, restarts=asked.restarts,
-        parks=asked.parks, stall=asked.stall, share=asked.share, setup=asked.setup, plain=asked.plain, accept_unknown=asked.accept_unknown,
+        request.words, program, cwd, variables, issue=request.issue, rounds=request.rounds, restarts=request.restarts,
+        parks=request.parks, stall=request.stall, share=request.share, setup=request.setup, plain=request.plain, accept_unknown=request.accept_unknown,
     )  # fmt: skip
     adapter = known_agent(launch)
     if adapter is not None:
-        check_version(adapter, asked.words, program, say)
-        variables |= registry.assigned(asked.words)
-    elif not asked.plain and (hidden := registry.below(asked.words)):
-        say(
+        check_version(adapter, request.words, program, person)
+        variables |= registry.assigned(request.words)
+    elif not request.plain and (hidden := registry.below(request.words)):
+        person.say(
             f"{hidden[0]} below {hidden[1]} is run as a plain command: its calls are not guarded; give it directly"
         )
-    headless = asked.headless or (adapter is not None and adapter.is_headless(asked.words))
+    headless = request.headless or (adapter is not None and adapter.is_headless(request.words))
     launch = msgspec.structs.replace(launch, interactive=not headless and os.isatty(0) and os.isatty(1))
-    if budget_check.by_gateway(asked.gateway, adapter, launch, variables, say):
-        launch = msgspec.structs.replace(launch, gateway=True, gateway_yes=asked.gateway == "yes")
-    terms = _terms(asked, folder)
-    if budget_check.is_auto(asked.budget):
-        terms = _by_experience(terms, adapter, launch, variables, say)
+    if budget_check.by_gateway(request.gateway, adapter, launch, variables, person):
+        launch = msgspec.structs.replace(launch, gateway=True, gateway_yes=request.gateway == "yes")
+    terms = _terms(request, folder)
+    if budget_check.is_auto(request.budget):
+        terms = _by_experience(terms, adapter, launch, variables, person)
     else:
-        budget_check.check(terms.budget, adapter, launch, variables, say)
+        budget_check.check(terms.budget, adapter, launch, variables, person)
     run = supervised_run(terms, typed=True)
-    _look_at_the_last(run, asked, say)
-    return _carry(run, launch, variables, link, say)
+    _look_at_the_last(run, request, person)
+    return _carry(run, launch, variables, link, person)
 
 
-def _terms(asked: RunRequest, folder: Path | None) -> Terms:
+def _terms(request: RunRequest, folder: Path | None) -> Terms:
     return terms_of(
-        asked.task or _task_of(asked.words), goal=asked.goal, done=asked.done, invariants=asked.invariants,
-        budget=_budget(asked), store=asked.store, project=asked.project, workspace=folder,
-        files=asked.files, moved=asked.moved, amend=asked.amend, again=asked.again or not asked.task,
+        request.task or _task_of(request.words), goal=request.goal, done=request.done, invariants=request.invariants,
+        budget=_budget(request), store=request.store, project=request.project, workspace=folder,
+        files=request.files, moved=request.moved, amend=request.amend, again=request.again or not request.task,
     )  # fmt: skip
 
 
-def _budget(asked: RunRequest) -> Allowance | None:
+def _budget(request: RunRequest) -> Allowance | None:
     """The limits that were typed. A reserve of those that experience will choose is kept with them."""
-    if not budget_check.is_auto(asked.budget):
-        return budget_of(asked.budget, asked.until, asked.reserve)
-    share = None if asked.reserve is None else budgets.reserve(asked.reserve)
-    found = budget_of(None, asked.until) or Allowance()
+    if not budget_check.is_auto(request.budget):
+        return budget_of(request.budget, request.until, request.reserve)
+    share = None if request.reserve is None else budgets.reserve(request.reserve)
+    found = budget_of(None, request.until) or Allowance()
     return msgspec.structs.replace(found, reserve_pct=share)
 
 
@@ -156,28 +159,28 @@ def _by_experience(
     adapter: Adapter | None,
     launch: Launch,
     variables: dict[str, str],
-    say: Callable[[str], None],
+    person: Person,
 ) -> Terms:
     store = stores.acquire(terms.store or settings.load()["store"] or None)
     try:
         terms = admission.in_known_project(terms, store)
-        return budget_check.by_experience(store, terms, adapter, launch, variables, say)
+        return budget_check.by_experience(store, terms, adapter, launch, variables, person)
     finally:
         stores.give_back(store)
 
 
-def _look_at_the_last(run: RunEngine, asked: RunRequest, say: Callable[[str], None]) -> None:
-    """What the task's last run makes of what is asked for now. Raises RunRefused for terms that it cannot take any more."""
+def _look_at_the_last(run: RunEngine, request: RunRequest, person: Person) -> None:
+    """Compare the request with the task's last run. Raises RunRefused for terms that this run cannot take any more."""
     if run.terms.again:
         return
     store = stores.acquire(run.terms.store or run.settings["store"] or None)
     try:
         known = store.list(Where(task=run.task, project=run.terms.project, parent=""), limit=1)
         if known and known[0].state.status == "done":
-            other = " and ".join(_differences(store, known[0], asked))
+            other = " and ".join(_differences(store, known[0], request))
             if other:
-                say(f"it was done with another {other}; to run it anew with this one, say --again")
-        if known and known[0].state.status == "failed" and asked.amend:
+                person.say(f"it was done with another {other}; to run it anew with this one, say --again")
+        if known and known[0].state.status == "failed" and request.amend:
             raise RunRefused(
                 f"run {known[0].run} of task {run.task!r} has failed, and --amend changes only what goes on",
                 hint=f"`outlast resume {known[0].run}` gives it another try as it is; --again starts a new run like this",
@@ -186,14 +189,14 @@ def _look_at_the_last(run: RunEngine, asked: RunRequest, say: Callable[[str], No
         stores.give_back(store)
 
 
-def _differences(store: Store, summary: Summary, asked: RunRequest) -> Iterator[str]:
+def _differences(store: Store, summary: Summary, request: RunRequest) -> Iterator[str]:
     """In what the task that is asked for is another one than this run, as people call it."""
     contract, launch = reader.contract(store, summary.state), launch_of(store, summary)
     pairs = (
-        ("goal", asked.goal, contract.goal),
-        ("--done", asked.done, contract.checks),
-        ("--invariant", asked.invariants, contract.invariants),
-        ("command", asked.words, tuple(launch.words) if launch is not None else asked.words),
+        ("goal", request.goal, contract.goal),
+        ("--done", request.done, contract.checks),
+        ("--invariant", request.invariants, contract.invariants),
+        ("command", request.words, tuple(launch.words) if launch is not None else request.words),
     )
     yield from (name for name, wanted, was in pairs if wanted is not None and wanted != was)
 
@@ -203,7 +206,7 @@ def resume(
     summary: Summary,
     launch: Launch,
     link: Link,
-    say: Callable[[str], None],
+    person: Person,
     *,
     opened: bool = False,
 ) -> int:
@@ -217,17 +220,17 @@ def resume(
     launch = supervisor_launch.with_settings_of_now(launch)
     if known_agent(launch) is not None:
         variables |= registry.assigned(launch.words)
-    budget_check.check_again(known_agent(launch), launch, variables, say)
+    budget_check.check_again(known_agent(launch), launch, variables, person)
     if missing:
         path = settings.user_folder() / supervisor_launch.SECRETS_FILE
         more = f" and {len(missing) - NAMED_MAX} more" if len(missing) > NAMED_MAX else ""
         names = ", ".join(missing[:NAMED_MAX]) + more
-        say(f"not set here, but at the first start: {names}; values belong into {path}")
+        person.say(f"not set here, but at the first start: {names}; values belong into {path}")
     state = summary.state
     terms = terms_of(
         state.task, store=url, project=summary.project, workspace=state.workspace or None, files="keep"
     )
-    return _carry(supervised_run(terms), launch, variables, link, say, "resumed")
+    return _carry(supervised_run(terms), launch, variables, link, person, "resumed")
 
 
 def _at_terminal(launch: Launch, summary: Summary, *, opened: bool) -> Launch:
@@ -250,10 +253,10 @@ def no_terminal(summary: Summary) -> UsageError:
 
 
 def _carry(
-    run: RunEngine, launch: Launch, variables: dict[str, str], link: Link, say: Callable[[str], None],
+    run: RunEngine, launch: Launch, variables: dict[str, str], link: Link, person: Person,
     kind: Kind = "command",
 ) -> int:  # fmt: skip
-    supervisor = Supervisor(run, launch, variables, link, say)
+    supervisor = Supervisor(run, launch, variables, link, person)
     if not run.terms.workspace or launch.share:
         return supervisor.carry()
     store = stores.acquire(run.terms.store or run.settings["store"] or None)
@@ -261,31 +264,30 @@ def _carry(
         private = Saver(run.folder, store.local).private
         known = store.list(Where(task=run.task, project=run.terms.project, parent=""), limit=1)
         pid_watch.wait_until_left(store.local, [*(item.run for item in known), occupant(private)])
-        with occupied(private, run.folder, known[0].run if known else "(new)", run.task, kind) as name:
-            supervisor.on_run = name
-            return supervisor.carry()
+        with occupied(private, run.folder, known[0].run if known else "(new)", run.task, kind) as ours:
+            return supervisor.carry(ours)
     finally:
         stores.give_back(store)
 
 
-def check_version(adapter: Adapter, words: Sequence[str], program: str, say: Callable[[str], None]) -> None:
-    """Refuse a release of the agent that cannot be carried; say so of one that was never tried."""
+def check_version(adapter: Adapter, words: Sequence[str], program: str, person: Person) -> None:
+    """Refuse a release of the agent that outlast cannot supervise; warn about an untested one."""
     start = registry.start(adapter, words, program)
     if start == 1:
         version = adapter.version(program, _ask)
-    else:  # below a runner (npx, uvx) or a wrapper: not that one is asked, but the agent through it
+    else:  # below a runner (npx, uvx) or a wrapper: the agent is asked through it
         there = shutil.which(words[start - 1], path=inherited().get("PATH")) or ""
-        version = adapter.version(there, lambda asked, limit_s: _ask([*words[:start], *asked[1:]], limit_s))
+        version = adapter.version(there, lambda line, limit_s: _ask([*words[:start], *line[1:]], limit_s))
     problem = adapter.problem(version)
     if problem:
         raise UsageError(problem, hint="install another release, or run it as any command with --plain")
     untried = adapter.untested(version)
     if untried:
-        say(untried)
+        person.say(untried)
 
 
 def _ask(words: Sequence[str], timeout_s: float) -> str:
-    """What a program says of itself."""
+    """A program's answer about itself."""
     import subprocess
 
     try:
@@ -298,10 +300,10 @@ def _ask(words: Sequence[str], timeout_s: float) -> str:
     return done.stdout + done.stderr
 
 
-def _workspace(asked: RunRequest, cwd: Path, say: Callable[[str], None]) -> Path | None:
+def _workspace(request: RunRequest, cwd: Path, person: Person) -> Path | None:
     """The folder to save: the one given, else the repository around, else this one; none where that is refused."""
-    if asked.workspace is not None:
-        folder = Path(os.path.expanduser(asked.workspace))
+    if request.workspace is not None:
+        folder = Path(os.path.expanduser(request.workspace))
         if folder.is_dir():
             repo.refuse(Path(os.path.realpath(folder)))
         return folder
@@ -309,7 +311,7 @@ def _workspace(asked: RunRequest, cwd: Path, say: Callable[[str], None]) -> Path
     try:
         repo.refuse(folder)
     except WorkspaceRefused as error:
-        say(f"no files are saved: {error}")
+        person.say(f"no files are saved: {error}")
         return None
     return folder
 

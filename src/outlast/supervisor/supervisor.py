@@ -1,7 +1,6 @@
 """A command carried to its end: attempt after attempt, within limits, each with its cause named.
 
-claim → reap what the last attempt left → save what is found → start → record, save → checks; or: save, stop, reap,
-save again, say why, and decide what comes next (`core.restarts`).
+One attempt is in `attempt/attempt.py`. `core/restarts.py` decides what follows one that is not done.
 """
 
 import contextlib
@@ -9,18 +8,13 @@ import os
 import random
 import shlex
 import signal
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from datetime import UTC, datetime
-from pathlib import Path
-
-import msgspec
 
 from outlast import settings
 from outlast.agents.events import is_own_limit
-from outlast.agents.values import Ask
 from outlast.core import budget as budgets, events as ev, restarts, wakeups
 from outlast.core.state import RunState
-from outlast.core.values import shorten
 from outlast.errors import (
     AgentStopped,
     BudgetReached,
@@ -35,30 +29,30 @@ from outlast.errors import (
 )
 from outlast.operations import prices, requests
 from outlast.processes import spawn
+from outlast.runs import attempts
 from outlast.runs.engine import stores
 from outlast.runs.engine.run import RunEngine
 from outlast.runs.engine.steps import Append
 from outlast.store.protocol import Store
-from outlast.supervisor.attempt import leftovers, limits as attempt_limits, stop as attempt_stop
-from outlast.supervisor.attempt.attempt import Attempt, write_state
+from outlast.supervisor.attempt import limits as attempt_limits, stop as attempt_stop
+from outlast.supervisor.attempt.attempt import Attempt
 from outlast.supervisor.budget import quota_walls
 from outlast.supervisor.budget.enforce import NO_PRICE, WrapsUp
 from outlast.supervisor.guardian import lock
-from outlast.supervisor.guardian.link import GuardianMessage, Link
+from outlast.supervisor.guardian.link import Link
 from outlast.supervisor.guardian.signals import Signalled, StopSignals
+from outlast.supervisor.guardian.workspace_lock import Occupied
 from outlast.supervisor.launch import background
 from outlast.supervisor.launch.last_launch import known_agent
 from outlast.supervisor.launch.launch import Launch
 from outlast.supervisor.person import Person
 from outlast.supervisor.timing import Timing
-from outlast.workspace.types import raw
 
-SETUP = "worktree setup"  # the step that an attempt begins with where there is one
 EXIT_DONE, EXIT_FAILED, EXIT_PERSON, EXIT_BUDGET, EXIT_PARKED = 0, 1, 3, 4, 5
 
 
 class Supervisor:
-    """One command and its run."""
+    """One command and its run. Create it before starting threads: it blocks the signals that it reads."""
 
     def __init__(
         self,
@@ -66,29 +60,24 @@ class Supervisor:
         launch: Launch,
         variables: dict[str, str],
         link: Link,
-        say: Callable[[str], None],
+        person: Person,
         timing: Timing | None = None,
     ) -> None:
         self._timing = timing or Timing.current()
-        self._run, self._launch, self._variables, self._person = run, launch, variables, Person(say)
+        self._run, self._launch, self._variables, self._person = run, launch, variables, person
         self._signals = StopSignals(link)
-        self._limits = limits_of(launch, wait_s=run.settings["restart_wait_s"])
-        run.supervision.launch = msgspec.to_builtins(launch)
-        run.supervision.on_claimed = self._prepare
+        self._limits = attempt_limits.limits_of(launch, wait_s=run.settings["restart_wait_s"])
         self._guardian = os.getppid()
         spawn.become_subreaper()  # what leaves its parents stays below us, with or without a mark
-        run.supervision.while_checking = self._heed_signals
-        self._announce = background.telling()
-        self.on_run: Callable[[str], None] = _nobody
+        self._announcement = background.Announcement()
         self._reset_at: datetime | None = None
         self._wraps_up = False  # it is started once more, only to come to its ending
-        self._by_itself = False  # it ended without having been told to
         run.meter.pays_first = launch.gateway or known_agent(launch) is not None
 
-    def carry(self) -> int:
-        """Until the run is done, stopped, parked or given up; the exit code."""
+    def carry(self, workspace: Occupied | None = None) -> int:
+        """Until the run is done, stopped, parked or given up; the exit code. `workspace`: the folder that it has for itself."""
         while True:
-            code, decision = self._once()
+            code, decision = self._once(workspace)
             if decision is None:
                 return code
             match decision:
@@ -104,23 +93,18 @@ class Supervisor:
                 case restarts.Stop(status=status):
                     return self._fail(decision) if status == "failed" else code
 
-    def _once(self) -> tuple[int, restarts.Decision | None]:
+    def _once(self, workspace: Occupied | None) -> tuple[int, restarts.Decision | None]:
         """One attempt, from claim to release; its exit code, and what comes next if that is to be decided."""
-        run = self._run
-        run.supervision.may_stop = False
+        attempt = Attempt(
+            self._run, self._launch, self._variables, self._signals, self._person,
+            guardian=self._guardian, announcement=self._announcement, workspace=workspace,
+            wraps_up=self._wraps_up,
+        )  # fmt: skip
         try:
-            with run:
-                if run.is_done:
-                    self._person.say(f"task {run.task} is done already: {run.id}")
-                    return EXIT_DONE, None
-                write_state(run, self._launch)
-                leftovers.take_up_note(run)
-                leftovers.name_doubts(run, self._person.say)
-                self._announce(run.id, run.task)
-                self.on_run(run.id)
-                self._attempt()
-                self._finish()
-            self._tell("done")
+            if attempt.carry():
+                self._tell("done")
+            else:
+                self._person.say(f"task {self._run.task} is done already: {self._run.id}")
             return EXIT_DONE, None
         except (AgentStopped, ContractError) as error:
             return self._judge(error)
@@ -138,52 +122,9 @@ class Supervisor:
             self._refuse_first(error)
             raise
         finally:
+            self._launch = attempt.launch  # with the account whose limits it meets
             with contextlib.suppress(OutlastError):
-                write_state(run, self._launch)
-
-    def _attempt(self) -> None:
-        """The command; where its worktree could not be set up, that is why it ended."""
-        try:
-            attempt = Attempt(self._run, self._launch, self._variables, self._signals, self._person)
-            attempt.carry()
-            self._by_itself = attempt.by_itself
-        except AgentStopped as error:
-            if self._launch.setup and _failed_step(self._run.state) == SETUP:
-                error.args = (f"the setup of its worktree failed: {error}",)
-            raise
-
-    def _finish(self) -> None:
-        """The end of the run; with a person at the agent's terminal only where checks say so. Raises LeftByPerson otherwise.
-
-        An agent that was told to wrap up and did is not done, unless checks say so.
-        """
-        if self._run.state.wrap_beat is not None and not self._by_itself:
-            self._finish_early()
-            return
-        if not self._launch.interactive or known_agent(self._launch) is None:
-            self._run.finish()
-            return
-        if not self._run.contract.checks:
-            raise attempt_stop.LeftByPerson
-        try:
-            self._run.finish()
-        except ContractError as error:
-            raise attempt_stop.LeftByPerson(str(error)) from error
-
-    def _finish_early(self) -> None:
-        why = "it wrapped up when all but the reserve of its budget was spent"
-        if not self._run.contract.checks:
-            raise AgentStopped(why, cause="budget", progress=True)
-        try:
-            self._run.finish()
-        except ContractError as error:
-            raise AgentStopped(f"{why}; not done: {error}", cause="budget", progress=True) from error
-
-    def _heed_signals(self) -> None:
-        """Called while checks run: a signal ends them too."""
-        self._signals.listen()
-        if self._signals.got:
-            raise attempt_stop.stopped_by(self._signals.got[0])
+                attempt.beat_ended()
 
     def _judge(self, error: AgentStopped | ContractError) -> tuple[int, restarts.Decision | None]:
         state = self._run.state
@@ -224,7 +165,7 @@ class Supervisor:
         return code, decision
 
     def _more(self, state: RunState) -> str:
-        """How a run goes on whose limit is reached: ours, or one that its command gives the agent."""
+        """The command that goes on with a run whose limit is reached: our limit, or one that the command line gives the agent."""
         resume = f"outlast resume {shlex.quote(state.task)}"
         if is_own_limit(state.evidence):
             return f"; `{resume}` goes on for as much again; for more, raise the limit in its command"
@@ -234,74 +175,23 @@ class Supervisor:
         return f"; `{resume} {budgets.more(state, self._run.meter.live())}` goes on where it was"
 
     def _ways_on(self) -> str:
-        """How a run goes on that a person left at the terminal."""
+        """The commands that go on with a run that a person left at the terminal."""
         task = shlex.quote(self._run.task)
         if self._launch.opened:
             return f"`outlast resume {task}` goes on without you, `outlast open {task}` opens it again"
         return f"`outlast resume {task}` or `outlast open {task}` goes on in it"
 
     def _ended(self, error: OutlastError) -> int:
-        """A stop on request, a spent budget, a lost store: said, and not tried again."""
+        """Say why the run ended (a request to stop, a spent budget, a lost store). It is not tried again."""
         self._person.say(f"{error}" + (f"; {error.hint}" if error.hint else ""))
         if isinstance(error, BudgetReached):
             return EXIT_BUDGET
         return 128 + signal.SIGTERM if isinstance(error, RunKilled) else error.exit_code
 
-    # -- before an attempt -----------------------------------------------------------------------------------------
-
-    def _prepare(self) -> ev.AttemptEnded | None:
-        """The run is ours: nothing of an earlier attempt may run on, and the guardian learns what it guards.
-
-        How an attempt ended that could not say so itself.
-        """
-        run = self._run
-        local = run.journal.store.local
-        leftovers.stop_earlier(run, self._person.say, guardian=self._guardian)
-        workspace = str(run.folder) if run.terms.workspace else ""
-        epoch = run.journal.lease.epoch
-        self._signals.link.say(
-            GuardianMessage(
-                what="claimed",
-                run=run.id,
-                root=str(local.folder),
-                workspace=workspace,
-                epoch=epoch,
-                task=run.task,
-            )
-        )
-        self._wait_guarded()
-        self._refuse_spent()
-        self._name_account(local.run_folder(run.id))
-        lost = attempt_limits.judge(run, self._limits)
-        if not self._launch.interactive:  # a person who sits there sees for themselves
-            attempt_limits.hold_back(run, lost, self._launch.account)
-        return lost
-
-    def _name_account(self, folder: Path) -> None:
-        """Whose limits the agent will meet, on record with the attempt."""
-        account = account_of(self._launch, self._variables, folder)
-        self._launch = msgspec.structs.replace(self._launch, account=account)
-        self._run.supervision.launch = msgspec.to_builtins(self._launch)
-
-    def _refuse_spent(self) -> None:
-        """One that has wrapped up does not start again on its reserve. Raises BudgetReached."""
-        state = self._run.state
-        if state.wrap_beat is not None and state.cause == "budget" and not self._wraps_up:
-            more = f"`outlast resume {shlex.quote(state.task)} {budgets.more(state)}` goes on where it was"
-            raise BudgetReached(f"run {state.run}: {state.evidence}", hint=more)
-
-    def _wait_guarded(self) -> None:
-        """Until the guardian holds its lock; one that is gone is not waited for."""
-        until_s = lock.monotonic_s() + self._timing.guarded_s
-        while not self._signals.link.closed and lock.monotonic_s() < until_s:
-            self._signals.wait(self._timing.guarded_look_s)
-            if "guarded" in self._signals.others():
-                return
-
     # -- after one -------------------------------------------------------------------------------------------------
 
     def _wait(self, wait_s: float) -> int | None:
-        """The time between two attempts; an exit code if somebody ends it meanwhile."""
+        """Wait between two attempts; an exit code where a signal ends the wait."""
         until_s = lock.monotonic_s() + wait_s
         while (left_s := until_s - lock.monotonic_s()) > 0:
             self._signals.wait(min(left_s, 0.5))
@@ -310,12 +200,12 @@ class Supervisor:
         return None
 
     def _waited_enough(self, why: Signalled) -> int:
-        """A person's wish is on record, so that nothing wakes the run; the end of a host or terminal is nobody's."""
+        """Record a person's signal, so that nothing wakes the run. The end of a host or terminal is not recorded as a wish."""
         if why.wanted:
             with contextlib.suppress(OutlastError):  # the guardian left word of it too
                 self._write(
-                    lambda at: ev.AttemptEnded(
-                        at=at,
+                    ev.AttemptEnded(
+                        at=attempts.now(),
                         epoch=0,
                         status="interrupted",
                         cause="signal",
@@ -329,10 +219,10 @@ class Supervisor:
         return 128 + why.number
 
     def _park(self, cause: ev.Cause) -> None:
-        """It waits, in nobody's hands: at a wall until that is gone, else until a person mends what is missing."""
+        """Park the run: at a quota wall until it falls, otherwise until a person mends the cause."""
         state = self._run.state
         if cause != "quota":
-            self._write(lambda at: ev.Parked(at=at, cause=cause, evidence=state.evidence))
+            self._write(ev.Parked(at=attempts.now(), cause=cause, evidence=state.evidence))
             hint = f"`outlast resume {shlex.quote(self._run.task)}` goes on when that is mended"
             self._tell("parked", f"{cause}: {state.evidence}; {hint}")
             return
@@ -341,9 +231,8 @@ class Supervisor:
                 store.shelf, self._launch.account, state.run, reset_at=self._reset_at, parks=state.past.parks,
                 evidence=state.evidence, apart_s=self._run.settings["wake_apart_s"],
             )  # fmt: skip
-        self._write(
-            lambda at: ev.Parked(at=at, until=stay.until, evidence=stay.why, account=self._launch.account)
-        )
+        account = self._launch.account
+        self._write(ev.Parked(at=attempts.now(), until=stay.until, evidence=stay.why, account=account))
         self._tell("parked", self._wait_words(f"{cause}: {stay.why}", stay.until))
 
     def _wait_words(self, why: str, until: datetime) -> str:
@@ -352,30 +241,35 @@ class Supervisor:
 
     def _fail(self, stop: restarts.Stop) -> int:
         evidence = f"{stop.why}; the last: {self._run.state.evidence}"
-        self._write(lambda at: attempt_limits.given_up(stop, evidence, at))
+        self._write(attempt_limits.given_up(stop, evidence, attempts.now()))
         return self._given_up(stop, evidence)
 
     def _given_up(self, stop: restarts.Stop, why: str) -> int:
-        """It is on record that there are no more attempts before a person looks."""
+        """Tell the person that there are no more attempts before they look; that is on record already."""
         hint = f"; `outlast resume {shlex.quote(self._run.task)}` allows another try"
         words = {"quarantine": "quarantined", "quota": "needs a person"}
         self._tell(words.get(stop.cause, "failed"), f"{why}{hint}")
         return EXIT_PERSON if stop.cause in words else EXIT_FAILED
 
     def _refuse_first(self, error: SaveError) -> None:
-        """A command whose files could not be saved before its first attempt was refused: nothing wakes it either."""
+        """Record that a command was refused because its files could not be saved before its first attempt: nothing wakes it."""
         with contextlib.suppress(OutlastError):
             if not self._run.state.attempts:
                 self._write(
-                    lambda at: ev.AttemptEnded(
-                        at=at, epoch=0, status="interrupted", cause="crash", evidence=str(error), wanted=True
+                    ev.AttemptEnded(
+                        at=attempts.now(),
+                        epoch=0,
+                        status="interrupted",
+                        cause="crash",
+                        evidence=str(error),
+                        wanted=True,
                     )
                 )
 
-    def _write(self, make: Callable[..., ev.AnyEvent]) -> None:
-        """One event in a run that rests."""
+    def _write(self, event: ev.AnyEvent) -> None:
+        """Record one event in the run between two attempts."""
         with self._store() as store, requests.claimed(store, self._run.id) as journal:
-            journal.store.append(journal.batch(Append((make(journal.now()),))))
+            journal.store.append(journal.batch(Append((event,))))
             self._run.journal.restart(journal.state)
 
     @contextlib.contextmanager
@@ -391,43 +285,8 @@ class Supervisor:
         self._person.tell(self._run, self._run.journal.store.local.run_folder(self._run.state.run), what, why)
 
 
-def limits_of(launch: Launch, wait_s: float = 5.0) -> restarts.Limits:
-    """How often a command is started, as it was asked for."""
-    return restarts.Limits(
-        wait_s=wait_s, attempts_max=max(1, launch.restarts), rounds_max=launch.rounds, parks_max=launch.parks
-    )
-
-
-def account_of(launch: Launch, variables: dict[str, str], folder: Path) -> str:
-    """Whose limits an agent meets, as its adapter names it; nobody's for a command that is no agent."""
-    adapter = known_agent(launch)
-    if adapter is None:
-        return ""
-    ask = Ask(
-        words=tuple(launch.words),
-        environment=variables,
-        cwd=Path(os.fsdecode(raw(launch.cwd))),
-        folder=folder,
-    )
-    return shorten(adapter.account(ask), quota_walls.ACCOUNT_CHARS_MAX)
-
-
 def _doubt(state: RunState) -> str:
-    """What is in doubt, and what to type when one has looked."""
+    """The effects in doubt, and the command to type after looking."""
     names = ", ".join(f"{effect.id} {effect.name!r}" for effect in state.in_doubt)
     first = state.in_doubt[0].id if state.in_doubt else "EFFECT"
     return f"in doubt: {names}; look whether it happened, then `outlast settle {state.run} {first} --happened` or `--did-not`"
-
-
-def _failed_step(state: RunState) -> str:
-    """The name of the step that ended the last beat of this attempt, if it failed."""
-    began = state.attempt.beats if state.attempt is not None else state.beats
-    with contextlib.suppress(msgspec.MsgspecError):
-        last = state.recent[-1].text if state.beats > began else "{}"
-        ended = msgspec.json.decode(last, type=dict[str, str | int])
-        return str(ended.get("step", "")) if ended.get("exit_code") else ""
-    return ""
-
-
-def _nobody(_: str) -> None:
-    """Nobody is to be told which run it is."""

@@ -7,6 +7,7 @@ from outlast.cli.terminal import messages
 from outlast.cli.terminal.messages import say
 from outlast.supervisor.control import kill as control_kill
 from outlast.supervisor.control.kill import Killed
+from outlast.supervisor.person import Person
 
 EXIT_FAILED = 1
 
@@ -27,7 +28,7 @@ def add(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None
 def kill(arguments: argparse.Namespace) -> int:
     """`outlast kill`"""
     with store_option.opened(arguments) as store:
-        killed = control_kill.kill(store, store_option.named(arguments, store).run, messages.tell)
+        killed = control_kill.kill(store, store_option.named(arguments, store).run, Person(messages.tell))
     if arguments.json:
         messages.say_json(killed)
     else:

@@ -26,6 +26,7 @@ def open_(arguments: argparse.Namespace) -> int:
     from outlast.cli.commands import run as running
     from outlast.supervisor import start
     from outlast.supervisor.control import takeover
+    from outlast.supervisor.person import Person
 
     link = running.to_guardian()
     with store_option.opened(arguments) as store:
@@ -34,6 +35,6 @@ def open_(arguments: argparse.Namespace) -> int:
             raise UsageError(
                 "there is no terminal here to open a session at", hint="`outlast resume` goes on without one"
             )
-        launch = takeover.take(store, summary, link, messages.tell)
+        launch = takeover.take(store, summary, link, Person(messages.tell))
         url = store.url
-    return start.resume(url, summary, launch, link, running.say, opened=True)
+    return start.resume(url, summary, launch, link, Person(running.say), opened=True)

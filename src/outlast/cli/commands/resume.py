@@ -22,6 +22,7 @@ from outlast.supervisor import start
 from outlast.supervisor.control import resume, takeover, wake
 from outlast.supervisor.control.wake import JOBS, Sleeper
 from outlast.supervisor.launch.launch import Launch
+from outlast.supervisor.person import Person
 from outlast.workspace.types import raw
 
 EXIT_FAILED, EXIT_PERSON = 1, 3
@@ -97,7 +98,7 @@ def foresee(arguments: argparse.Namespace) -> int:
 
 def raised(arguments: argparse.Namespace, store: Store, summary: Summary) -> Allowance | None:
     """The budget that it goes on with, where another is asked for. Raises UsageError for one that makes no sense."""
-    return resume.raised(store, summary, arguments.budget or (), arguments.until, messages.tell)
+    return resume.raised(store, summary, arguments.budget or (), arguments.until, Person(messages.tell))
 
 
 def resume_one(arguments: argparse.Namespace) -> int:
@@ -135,7 +136,7 @@ def _launch(
             hint="start its program: that goes on with it",
         )
     return takeover.in_other(
-        store, summary, launch, arguments.agent, arguments.rest, _nothing if quiet else messages.tell
+        store, summary, launch, arguments.agent, arguments.rest, Person(_nothing if quiet else messages.tell)
     )
 
 
@@ -153,7 +154,7 @@ def _other(arguments: argparse.Namespace) -> list[str]:
 def _carry(url: str, summary: Summary, launch: Launch) -> int:
     from outlast.cli.commands import run as running
 
-    return start.resume(url, summary, launch, running.to_guardian(), running.say)
+    return start.resume(url, summary, launch, running.to_guardian(), Person(running.say))
 
 
 def _detach(store: Store, summary: Summary, other: list[str]) -> int:
@@ -186,13 +187,9 @@ def _wake(store: Store, asleep: list[Sleeper], jobs: int, *, parked_only: bool) 
         if parked_only and not alone:
             messages.tell("another `outlast resume --all` is at it")
             return []
-        asleep = wake.wake(store, asleep, jobs, _tell_settled, apart_s=apart_s)
+        asleep = wake.wake(store, asleep, jobs, Person(messages.tell), apart_s=apart_s)
         wake.tidy(store)
     return asleep
-
-
-def _tell_settled(sleeper: Sleeper) -> None:
-    messages.tell(f"{_name(sleeper)}: {sleeper.why}")
 
 
 def _say_sleepers(asleep: list[Sleeper], arguments: argparse.Namespace) -> int:

@@ -126,6 +126,7 @@ def _add_terms(command: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace) -> int:
     """`outlast run`"""
     from outlast.supervisor import start
+    from outlast.supervisor.person import Person
 
     messages.refuse_blank(arguments, *_WITH_WORDS)
     if arguments.detach:
@@ -152,7 +153,7 @@ def run(arguments: argparse.Namespace) -> int:
         folder, setup = _worktree(arguments)
         asked = msgspec.structs.replace(asked, workspace=str(folder), cwd=str(folder), setup=setup)
     try:
-        return start.start(asked, to_guardian(), say)
+        return start.start(asked, to_guardian(), Person(say))
     except RunHeld as error:
         name = store_option.typed(arguments.task or error.name, error.name)
         error.hint = (
@@ -178,7 +179,7 @@ def _detach(arguments: argparse.Namespace) -> int:
     words.remove("--detach")
     begun = background.start(words, local, Path.cwd())
     if begun.code is not None:
-        sys.stderr.write(begun.said)
+        sys.stderr.write(begun.output)
         return begun.code
     name = store_option.typed(begun.task, begun.run)
     messages.say(messages.safe(f"task {begun.task} goes on in the background: run {begun.run}"))

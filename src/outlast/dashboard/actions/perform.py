@@ -40,6 +40,7 @@ from outlast.store.protocol import Request, Store, Summary
 from outlast.supervisor.control import resume, wake
 from outlast.supervisor.control.wake import Sleeper
 from outlast.supervisor.guardian import lock
+from outlast.supervisor.person import Person
 
 __all__ = ["OnceOnly", "do", "foresee"]
 
@@ -202,7 +203,7 @@ def _go_on(store: Store, before: Summary, wish: Wish, by: str) -> ActionOutcome:
     with requests.alone(store, root.run, _WRITES):
         if wish.amounts:
             forms.require_limit(wish, forms.limit_now(store, root.run))
-        budget = resume.raised(store, root, given, until, notes.append)
+        budget = resume.raised(store, root, given, until, Person(notes.append))
         outcome = resume.allow_again(store, root, given, until, by=by)
     if launch is None:
         says = f"{name(root)} may be started again: start its program, and it goes on at beat {root.state.beats + 1}."

@@ -30,6 +30,7 @@ from outlast.store.protocol import Store, Summary
 from outlast.supervisor.control import resume
 from outlast.supervisor.guardian import lock
 from outlast.supervisor.launch.last_launch import known_agent
+from outlast.supervisor.person import Person
 from outlast.workspace.types import raw
 
 LISTED_MAX = 20
@@ -226,7 +227,7 @@ def _resume(store: Store, summary: Summary, wish: Wish) -> Plan:
     given, until = forms.amounts(wish)
     notes: list[str] = []
     before = forms.limit_now(store, root.run)
-    budget = resume.raised(store, root, given, until, notes.append)
+    budget = resume.raised(store, root, given, until, Person(notes.append))
     if budget is not None:
         forms.require_limit(wish, before)
         wish = msgspec.structs.replace(wish, limit_was=forms.limit_words(before))

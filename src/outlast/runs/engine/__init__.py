@@ -1,1 +1,1 @@
-"""The parts that an open run is made of, and how its generators are driven. What users call is not here."""
+"""The parts of an open run, and the drivers of its generators. The API that users call is in `runs/run.py` and `runs/beat.py`."""

@@ -44,7 +44,7 @@ _SCHEME = re.compile(r"([a-z][a-z0-9+.-]*):\S", re.IGNORECASE)
 
 
 class BeatEngine:
-    """What does the work of a beat. Where its run is async, what its methods return is awaited."""
+    """Does the work of a beat. In an async run its methods return something to await."""
 
     closed = False
     _ending = False
@@ -52,6 +52,7 @@ class BeatEngine:
     _remembered: tuple[MemoryRef, ...] = ()
     _spent = NO_USAGE
     _stage = ""
+    metered = NO_USAGE  # what the meter counted in this beat; it stays the meter's until the beat's end is on record
     window: Window | None = None  # the share of a subscription's window that its agent reported
     session: SessionMark | None = None  # how far an agent's own transcript had come, for the beat's end
     _over = False
@@ -136,7 +137,7 @@ class BeatEngine:
 
     @property
     def staged_spend(self) -> Usage:
-        """What it is known to have cost, of which no event tells before it is done."""
+        """The cost staged so far. No event has it before the beat is done."""
         return self._spent
 
     def stage(self, name: str) -> Any:
@@ -167,7 +168,7 @@ class BeatEngine:
         return self._recorded(name, 0, key)
 
     def number_effect(self) -> int:
-        """A number for an effect that somebody else performs and that is recorded by its own events."""
+        """A number for an effect that an agent performs, and that is recorded by its own events."""
         self.check_open()
         n = self._new_effect()
         self._reached.add(n)
@@ -205,7 +206,7 @@ class BeatEngine:
             self._in_flight.discard(slot)
 
     def _occurrence(self, slot: tuple[str, str]) -> int:
-        """Which call of this name it is. One that left no record was none; one in doubt is meant again."""
+        """Which call of this name it is. A call that left no record does not count; a call in doubt is the same call again."""
         kind, name = slot
         count, record = self._counts.get(slot, 0), self._journal.record
         doubtful = record.doubtful(name, count) if kind == "act" else None
@@ -350,7 +351,8 @@ class BeatEngine:
         journal, run = self._journal, self.owner
         if run.invariants:
             yield from self._check_invariants()
-        spent = self._spent.plus(run.children.spent()) if run.children.may_exist else self._spent
+        spent = self._spent if self.metered is NO_USAGE else self._spent.plus(self.metered)
+        spent = spent.plus(run.children.spent()) if run.children.may_exist else spent
         meter = run.meter if journal.standing.budget is not None else None
         extended = (yield from self._extensions()) if self._extended else ()
         cursor, over = self._next(extended)

@@ -1,13 +1,16 @@
-"""Becoming the writer of a run: find or make it, take its lease, read its head."""
+"""The claim on a run: find or make it, take its lease, read its head."""
 
 from typing import TYPE_CHECKING
 
 from outlast import faults
 from outlast.core import statuses
 from outlast.core.values import Parent
+from outlast.errors import NestedRun, UsageError
 from outlast.runs import attempts, reader
 from outlast.runs.engine import stores
+from outlast.runs.engine.beat import open_beat
 from outlast.runs.engine.heartbeat import Heartbeat
+from outlast.runs.engine.steps import Block, Steps
 from outlast.runs.journal import Journal
 from outlast.runs.opening import admission
 from outlast.runs.opening.terms import not_a_folder
@@ -47,8 +50,28 @@ class ChildClaim:
         self._root.children.leave(self._child)
 
 
-def claim(run: "RunEngine") -> None:
-    """Find or make the run and become its writer. All of it waits for the disk."""
+def claim(run: "RunEngine") -> Steps:
+    """Find or make the run and become its writer. A run that is done is read, and has no lease.
+
+    Where this raises, the caller gives back what was taken.
+    """
+    if not run.closed:
+        raise UsageError(f"run {run.terms.task!r} is already open")
+    _refuse_nesting(run)
+    run.forget()
+    yield Block(lambda: _claim(run))
+
+
+def _refuse_nesting(run: "RunEngine") -> None:
+    beat = open_beat.get()
+    if beat is not None and not beat.closed and not beat.owner.closed and run.parent is None:
+        raise NestedRun(
+            f"outlast.run({run.terms.task!r}) inside the open beat {beat.number} of task {beat.owner.task!r}",
+            hint="use `beat.run(task)` for a child run",
+        )
+
+
+def _claim(run: "RunEngine") -> None:
     if run.parent is not None:
         _claim_child(run, *run.parent)
         return
@@ -70,7 +93,7 @@ def claim(run: "RunEngine") -> None:
     held.lease = store.claim(made, ttl_s=run.settings["lease_s"])
     head = reader.head(store, made)
     admission.admit(terms, store, head, is_child=False)
-    run.journal = Journal(store, held.lease, head, run.mail)
+    run.journal = Journal(store, held.lease, head, run)
     Heartbeat.add(store, held.lease, run.settings["lease_s"])
     if terms.workspace:
         from outlast.runs.files import Files
@@ -86,7 +109,7 @@ def _claim_child(run: "RunEngine", parent: "RunEngine", beat: "BeatEngine") -> N
     faults.point("child.opened")
     head = reader.head(store, made)
     admission.admit(run.terms, store, head, is_child=True)
-    run.journal = Journal(store, root.journal.lease, head, run.mail)
+    run.journal = Journal(store, root.journal.lease, head, run)
     if not run.is_done:
         run.claim = ChildClaim(root, made)
     run.result = reader.result(store, head)

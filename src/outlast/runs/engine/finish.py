@@ -1,5 +1,6 @@
 """The end of a run, if its checks pass; and the end of an attempt, however it comes."""
 
+from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -7,10 +8,10 @@ import msgspec
 from outlast import faults
 from outlast.core import events as ev
 from outlast.core.events import SaveKind
-from outlast.core.values import shorten
+from outlast.core.values import Check, Payload, shorten
 from outlast.errors import ChecksFailed, StoreError, UnreachedEffect
 from outlast.runs import attempts, reader
-from outlast.runs.checks import run_checks
+from outlast.runs.checks import check_one_by_one
 from outlast.runs.engine.steps import Append, Block, Steps
 
 if TYPE_CHECKING:
@@ -21,8 +22,14 @@ def finish(run: "RunEngine", result: object) -> Steps:
     """Record that the run is done. Raises ChecksFailed or UnreachedEffect where it is not."""
     if run.is_done:
         return
+    kept = yield from begin_finish(run, result)
+    checks = (yield Block(lambda: tuple(filter(None, checking(run))))) if run.contract.checks else ()
+    yield from record_done(run, kept, checks)
+
+
+def begin_finish(run: "RunEngine", result: object) -> Steps:
+    """Raise UnreachedEffect where an effect is in doubt; else return the result as it is kept. The checks come next."""
     run.check_open()
-    journal, supervision = run.journal, run.supervision
     if run.in_doubt():
         raise UnreachedEffect(
             f"run {run.id} cannot be finished: an effect is in doubt",
@@ -30,9 +37,17 @@ def finish(run: "RunEngine", result: object) -> Steps:
         )
     kept = yield from _kept_result(run, result)
     faults.point("checks.before")
-    commands, timeout_s = run.contract.checks, run.settings["check_timeout_s"]
-    look = lambda: run_checks(commands, run.folder, timeout_s, supervision.while_checking, supervision.mark)  # noqa: E731 - as a Block takes it
-    checks = (yield Block(look)) if commands else ()
+    return kept
+
+
+def checking(run: "RunEngine") -> Iterator[Check | None]:
+    """Run the contract's checks, up to the first that fails: each as it ends, and None now and then meanwhile."""
+    timeout_s, mark = run.settings["check_timeout_s"], run.supervision.mark
+    return check_one_by_one(run.contract.checks, run.folder, timeout_s, mark)
+
+
+def record_done(run: "RunEngine", result: Payload, checks: tuple[Check, ...]) -> Steps:
+    """Save the files and record that the run is done, with its result. Raises ChecksFailed where a check failed."""
     failed = next((check for check in checks if check.exit_code != 0), None)
     if failed is not None:
         raise ChecksFailed(
@@ -40,21 +55,22 @@ def finish(run: "RunEngine", result: object) -> Steps:
             hint=f"run {run.id} is not done; mend it and start again",
         )
     faults.point("checks.passed")
+    journal = run.journal
     epoch, spent = journal.lease.epoch, run.meter.at_end(run.beat)
     saved = yield from _last_save(run, "final", "done")
     yield Append(
         (
             *saved,
-            ev.Finished(at=journal.now(), result=kept, checks=checks),
+            ev.Finished(at=journal.now(), result=result, checks=checks),
             ev.AttemptEnded(at=journal.now(), epoch=epoch, status="done", cause="done", spent=spent),
         )
     )
-    run.result = journal.value(kept)
+    run.result = journal.value(result)
     faults.point("run.finished")
 
 
 def _kept_result(run: "RunEngine", result: object) -> Steps:
-    """What the run ends with: this, or what the last beat staged, perhaps in an earlier attempt."""
+    """The run's result as it is kept: the given one, else the one that the last beat staged, perhaps in an earlier attempt."""
     if result is None and run.state.finish_seq:
         event = run.journal.event_at(run.state.finish_seq)
         if isinstance(event, ev.BeatDone) and event.finish is not None:

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 
 class RunEngine:
-    """What does the work of a run in this process. Entered with `async with`, what its methods return is awaited."""
+    """Does the work of a run in this process. Entered with `async with`, its methods return something to await."""
 
     def __init__(
         self,
@@ -185,7 +185,7 @@ class RunEngine:
         if self.beat is None:
             self.journal.load_open_beat("")
         if self.beat is None or self.journal.lease.mail_waits():
-            yield from self.mail()
+            yield from self.take_requests()
         if self.journal.over:
             return None
         return self._open_beat()
@@ -213,8 +213,8 @@ class RunEngine:
 
     # -- requests ------------------------------------------------------------------------------------------------
 
-    def mail(self) -> Steps:
-        """Take in what was asked of the run; a child looks into its root's inbox. A stop may have to wait."""
+    def take_requests(self) -> Steps:
+        """Take in what people asked of the run; a child looks into its root's inbox. A request to stop may have to wait."""
         if not self.supervision.may_stop and inbox.asked_to_stop(self.journal):
             return
         if self.journal.store.low:
@@ -277,6 +277,16 @@ class RunEngine:
     def in_doubt(self) -> bool:
         """Whether an effect of this run or of one of its children is in doubt."""
         return bool(self.state.in_doubt) or self.children.in_doubt()
+
+    @property
+    def saves_effects(self) -> bool:
+        """Whether the files go back with the run, so that each confirmed effect names a save of them."""
+        return self.files is not None and self.terms.files == "rewind"
+
+    def save_effect(self) -> str:
+        """The save that a confirmed effect names."""
+        assert self.files is not None, "only a run with a workspace has files"
+        return self.files.save_effect(self.journal)
 
     def save_beat(self) -> str:
         """The save that the end of the open beat names."""

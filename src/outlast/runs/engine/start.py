@@ -1,4 +1,7 @@
-"""The beginning of an attempt: claim the run, bring its files to where it goes on, record who took it up."""
+"""The beginning of an attempt: claim the run, bring its files to where it goes on, record the start.
+
+A Python program takes these steps in one go (`start`); a supervisor takes them one by one (`supervision.held`).
+"""
 
 import sys
 from typing import TYPE_CHECKING
@@ -6,12 +9,9 @@ from typing import TYPE_CHECKING
 from outlast import faults, settings
 from outlast._version import __version__
 from outlast.core import budget as budgets, events as ev
-from outlast.errors import NestedRun, UsageError
 from outlast.runs import attempts
-from outlast.runs.engine.beat import open_beat
 from outlast.runs.engine.claim import claim
 from outlast.runs.engine.steps import Append, Block, Steps
-from outlast.runs.journal import Journal
 from outlast.runs.opening import admission
 
 if TYPE_CHECKING:
@@ -19,69 +19,61 @@ if TYPE_CHECKING:
 
 
 def start(run: "RunEngine") -> Steps:
-    """Open a run that is not open. Whatever was taken is given back where that fails."""
-    if not run.closed:
-        raise UsageError(f"run {run.terms.task!r} is already open")
-    _refuse_nesting(run)
-    run.forget()
+    """Open a run that is not open. Where that fails, everything taken is given back."""
     try:
-        yield Block(lambda: claim(run))
+        yield from claim(run)
         if not run.is_done:
-            prepare = run.supervision.on_claimed
-            lost = (yield Block(prepare)) if prepare is not None else None
-            yield from _record(run, lost)
+            found = yield from arrive(run)
+            yield from record_start(run, found)
     except BaseException:
         run.give_back()
         raise
 
 
-def _refuse_nesting(run: "RunEngine") -> None:
-    beat = open_beat.get()
-    if beat is not None and not beat.closed and not beat.owner.closed and run.parent is None:
-        raise NestedRun(
-            f"outlast.run({run.terms.task!r}) inside the open beat {beat.number} of task {beat.owner.task!r}",
-            hint="use `beat.run(task)` for a child run",
+def arrive(run: "RunEngine") -> Steps:
+    """Save the files as they are found, then bring them to where this attempt begins. Returns the events that say so.
+
+    Durable when it returns, but for the events: `record_start` takes them. A run without a workspace has none.
+    """
+    if run.files is None:
+        return []
+    files, terms = run.files, run.terms
+    seen_s = run.journal.lease.last_seen_s
+    return (
+        yield Block(
+            lambda: files.arrive(run.state, terms.files, alive_until_s=seen_s, moved_is_fine=terms.moved)
         )
+    )
 
 
-def _record(run: "RunEngine", lost: ev.AttemptEnded | None) -> Steps:
-    """Record that this process took the run up, and how the last one was lost if it said nothing."""
+def record_start(run: "RunEngine", found: list[ev.AnyEvent], lost: ev.AttemptEnded | None = None) -> Steps:
+    """Record that this process took the run up; durable when it returns, and the run is open.
+
+    `found` is what `arrive` returned. `lost` is how the last attempt ended, if it recorded no end and the caller knows more
+    than this function finds out.
+    """
     journal, head = run.journal, run.state
-    events: list[ev.AnyEvent] = []
-    recorded = run.contract
-    given = admission.asked(run.terms, recorded)
-    budget = run.terms.budget if run.terms.amend else budgets.anew(head.budget, run.terms.budget)
-    if given != recorded or budget not in (None, head.budget):
-        by = settings.user_name()
-        events.append(ev.ContractAmended(at=journal.now(), contract=given, budget=budget, by=by))
-    found: list[ev.AnyEvent] = (yield Block(lambda: _arrive(run))) if run.files is not None else []
-    if head.attempt is not None:
-        seen_s = journal.lease.last_seen_s
-        events.insert(0, lost or attempts.lost(head, journal.now(), last_seen_s=seen_s))
+    if head.attempt is not None and lost is None:
+        lost = attempts.lost(head, journal.now(), last_seen_s=journal.lease.last_seen_s)
+    amended = _amended(run)
     launch = run.supervision.launch
     kept = None if launch is None else (yield from journal.keep(launch))
     first = run.meter.first_reserved(head)
-    events += (
-        *found,
-        attempts.started(journal.lease, journal.now(), __version__, sys.argv, kept, first),
-    )
-    yield from _through(journal, Append(tuple(events)))
+    started = attempts.started(journal.lease, journal.now(), __version__, sys.argv, kept, first)
+    events = (*((lost,) if lost is not None else ()), *amended, *found, started)
+    batch = journal.batch(Append(events))
+    yield Block(lambda: journal.store.append(batch))  # whoever drives this may not know the journal yet
     run.closed = False
     run.meter.begin()
     faults.point("run.started")
 
 
-def _arrive(run: "RunEngine") -> list[ev.AnyEvent]:
-    """Save the files that are found, and bring them to where this attempt begins."""
-    assert run.files is not None, "only a run with a workspace has files"
-    terms, journal, kept = run.terms, run.journal, run.files
-    if terms.files == "rewind":
-        journal.save_effect = lambda: kept.save_effect(journal)
-    alive_until_s = journal.lease.last_seen_s
-    return kept.arrive(run.state, terms.files, alive_until_s=alive_until_s, moved_is_fine=terms.moved)
-
-
-def _through(journal: Journal, append: Append) -> Steps:
-    """Append while the driver does not know the journal yet."""
-    batch = journal.batch(append)
-    yield Block(lambda: journal.store.append(batch))
+def _amended(run: "RunEngine") -> tuple[ev.ContractAmended, ...]:
+    """The change of contract or budget that this start asks for, if it asks for one."""
+    recorded, budget = run.contract, run.state.budget
+    contract = admission.contract_of(run.terms, recorded)
+    allowed = run.terms.budget if run.terms.amend else budgets.anew(budget, run.terms.budget)
+    if contract == recorded and allowed in (None, budget):
+        return ()
+    by = settings.user_name()
+    return (ev.ContractAmended(at=run.journal.now(), contract=contract, budget=allowed, by=by),)

@@ -21,7 +21,7 @@ class Append(msgspec.Struct, frozen=True):
 class Call(msgspec.Struct, frozen=True):
     """Call the user's function, or await it. `guarded` calls happen only under a valid lease.
 
-    `started` is told how to find out whether a call that nobody waits for any more may still be under way.
+    `started` receives a function that says whether the call may still be under way after nobody waits for it any more.
     """
 
     fn: Callable[..., Any]

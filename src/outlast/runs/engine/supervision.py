@@ -1,9 +1,16 @@
-"""What the supervisor of a command adds to the command's run."""
+"""What the supervisor of a command adds to the command's run, and how it holds that run for one attempt."""
 
-from collections.abc import Callable
+import contextlib
+from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
-from outlast.core import events as ev
+from outlast.runs.engine.claim import claim
+from outlast.runs.engine.drivers import blocking
+from outlast.runs.engine.finish import leave
+
+if TYPE_CHECKING:
+    from outlast.runs.engine.run import RunEngine
 
 
 @dataclass(slots=True)
@@ -14,6 +21,23 @@ class Supervision:
     typed: bool = False  # a person typed the command line, which allows one more attempt
     mark: str = ""  # of the attempt, for the processes of its checks
     may_stop: bool = True  # False: requests to stop wait in the inbox until the command has been stopped
-    while_checking: Callable[[], None] | None = None  # called now and then while checks run; may raise
-    # Called between the claim and the first look at the files; returns how a lost attempt ended, if that is known.
-    on_claimed: Callable[[], ev.AttemptEnded | None] | None = None
+
+
+@contextlib.contextmanager
+def held(run: "RunEngine") -> Iterator[None]:
+    """Claim a run and hold it for one attempt. The supervisor takes the other steps of `start.start` itself.
+
+    Leaving the block records how the attempt ended, if its start is on record, and lets the run go in any case.
+    """
+    run.is_async = False
+    try:
+        blocking(None, claim(run))
+    except BaseException:
+        run.give_back()
+        raise
+    try:
+        yield
+    except BaseException as error:
+        blocking(run.journal, leave(run, error))
+        raise
+    blocking(run.journal, leave(run, None))

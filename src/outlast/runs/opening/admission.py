@@ -34,7 +34,7 @@ def _kept(store: Store, launch: object) -> Payload:
 def opened(terms: Terms, parent: Parent | None, launch: Payload | None = None) -> ev.RunOpened:
     """The first event of a new run."""
     return ev.RunOpened(
-        at=attempts.now(), run=new_id(), task=terms.task, project=terms.project, contract=asked(terms, Contract()),
+        at=attempts.now(), run=new_id(), task=terms.task, project=terms.project, contract=contract_of(terms, Contract()),
         budget=terms.budget, parent=parent, workspace=terms.workspace, files=terms.files if terms.workspace else "",
         launch=launch,
     )  # fmt: skip
@@ -60,8 +60,8 @@ def may_come_back(terms: Terms, store: Store) -> bool:
     return bool(known) and bool(known[0].state.save_point)
 
 
-def asked(terms: Terms, recorded: Contract) -> Contract:
-    """The contract asked for; what was not said is as recorded."""
+def contract_of(terms: Terms, recorded: Contract) -> Contract:
+    """The contract that the terms ask for; whatever they leave open is as recorded."""
     return Contract(
         recorded.goal if terms.goal is None else terms.goal,
         recorded.checks if terms.checks is None else terms.checks,
@@ -70,7 +70,7 @@ def asked(terms: Terms, recorded: Contract) -> Contract:
 
 
 def refused(state: st.RunState, verdict: statuses.Refusal) -> RunRefused:
-    """The error for a command that makes no sense now. What a command line started is started anew by one."""
+    """The error for a command that makes no sense now. The hint for a supervised run is a command line."""
     hint = verdict.hint.format(run=state.run)
     if state.supervised:
         hint = hint.replace(statuses.AGAIN, f"`outlast run --task {shlex.quote(state.task)} --again -- CMD`")
@@ -88,7 +88,7 @@ def admit(terms: Terms, store: Store, head: st.RunState, *, is_child: bool) -> N
     if head.status == "done" or terms.amend:
         return
     recorded = reader.contract(store, head)
-    changed = asked(terms, recorded) != recorded
+    changed = contract_of(terms, recorded) != recorded
     known = (None, reader.opened(store, head).budget, head.budget)
     if changed or (head.fork is None and not any(budgets.same(terms.budget, each) for each in known)):
         raise ContractChanged(

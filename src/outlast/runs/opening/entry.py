@@ -79,7 +79,7 @@ def terms_of(
     amend: bool = False,
     again: bool = False,
 ) -> Terms:
-    """What is asked for, checked. Raises UsageError."""
+    """The terms of a run, checked. Raises UsageError."""
     folder = workspace_of(workspace)
     return Terms(
         task=task_name(task), goal=goal_of(goal), checks=commands_of(done, "done"),

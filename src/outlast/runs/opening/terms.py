@@ -30,7 +30,7 @@ def new_id() -> str:
 
 
 class Terms(msgspec.Struct, frozen=True, kw_only=True):
-    """What the caller asks for; None where nothing was said."""
+    """The terms that the caller asks for; None where the caller left one open."""
 
     task: str
     goal: str | None = None
@@ -74,7 +74,7 @@ def project_name(given: object) -> str | None:
 
 
 def path_of(given: object, what: str) -> str | None:
-    """A path as a text, None where nothing was said."""
+    """A path as a text; None where none is given."""
     path = given.__fspath__() if isinstance(given, os.PathLike) else given
     if path is None or (isinstance(path, str) and "\0" not in path):
         return path

@@ -1,8 +1,4 @@
-"""What an agent may do: its hooks and the shims below it are answered here, after the call is on record.
-
-They come in threads of their own; the lock of the beat in flight orders them with the main thread, which reads the
-transcript.
-"""
+"""Whether an agent may make a call: answers its hooks and the shims below it, after the call is on record."""
 
 import os
 import threading
@@ -44,7 +40,11 @@ SAME = (
 
 
 class AgentHooks:
-    """Answers hooks and shims. A call that reaches outside passes only when its intent is durable."""
+    """Answers hooks and shims. A call that reaches outside passes only when its intent is durable.
+
+    Each hook has a thread of its own. The lock of the beat in flight orders them with the main thread, which reads the
+    transcript.
+    """
 
     def __init__(
         self,

@@ -179,8 +179,12 @@ class Responses:
         beat, meter = self._beats.now(), self._run.meter
         beat.session = self._session.keep()
         beat.window = meter.take_window()
-        beat.spend(meter.begin_settling().total)
-        beat.done(self._summary() or result)
+        beat.metered = meter.begin_settling().total
+        try:
+            beat.done(self._summary() or result)
+        except BaseException:
+            meter.stop_settling()
+            raise
         meter.end_settling()
         self._session.beat_ended()
         self._response, self._text, self._used, self._due, self._names = "", "", False, False, []

@@ -1,8 +1,4 @@
-"""An agent that goes round in circles: the same call with the same result again and again, or beat after beat with nothing new.
-
-New is a state of the files that was not there before in this attempt, or a call that was not made before: to read what
-one has not read yet is no standstill.
-"""
+"""An agent that goes round in circles: the same call with the same result, or beat after beat with nothing new."""
 
 from collections.abc import Hashable
 
@@ -12,7 +8,11 @@ REMEMBERED_MAX = 10_000
 
 
 class Stall:
-    """Counts what leads nowhere. Everything new begins the count anew."""
+    """Counts repetitions; everything new starts the count again.
+
+    New is a state of the files that was not there before in this attempt, or a call that was not made before: an agent that
+    reads files for the first time does not stand still.
+    """
 
     def __init__(self, beats_max: int = BEATS_MAX) -> None:
         self._beats_max = beats_max  # 0: never

@@ -1,8 +1,4 @@
-"""How an agent is started: for the first time, in its own session again, or in a fresh one that is told everything.
-
-Before a session is gone on with, its transcript is made whole and true: our copy brings back what a kill took, and every
-call that was cut off gets a result that says what is known of it.
-"""
+"""How an agent is started: for the first time, in its own session again, or in a fresh one that is told everything."""
 
 import hashlib
 from collections.abc import Iterator, Sequence
@@ -45,7 +41,11 @@ def settle_left(agent: Agent, outward: OutwardCalls) -> list[Cut]:
 
 
 class AgentStart:
-    """Makes the command of one attempt."""
+    """Makes the command of one attempt.
+
+    Before a session goes on, its transcript is made whole and true: our copy brings back what a kill took, and every call
+    that was cut off gets a result that says what is known about it.
+    """
 
     def __init__(
         self,

@@ -1,7 +1,6 @@
-"""One attempt of a command, read downward: opened, started, watched, stopped, ended, judged.
+"""One attempt of a command, read downward: claimed, leftovers stopped, files saved, started, watched, stopped, ended, judged.
 
-Claimed it is by then, what an earlier one left is stopped and the files are saved (`supervisor.py`). Everything here
-happens in the main thread but for the relay of output and the socket's calls.
+Each phase has its own file beside this one. `supervisor.py` decides what follows an attempt.
 """
 
 import importlib
@@ -9,18 +8,26 @@ import os
 import time
 from typing import TYPE_CHECKING
 
+import msgspec
+
+from outlast.core import events as ev
+from outlast.errors import AgentStopped
 from outlast.processes import cause_of_death, programs, spawn
 from outlast.runs.engine.run import RunEngine
-from outlast.supervisor.attempt import progress, state_file, verdict
+from outlast.runs.engine.start import arrive, record_start
+from outlast.runs.engine.supervision import held
+from outlast.supervisor.attempt import finish, leftovers, limits, progress, state_file, verdict
 from outlast.supervisor.attempt.command import place_of, spec_of, streams_of
-from outlast.supervisor.attempt.processes import AttemptProcesses, below_us
+from outlast.supervisor.attempt.processes import AttemptProcesses, BelowUs
 from outlast.supervisor.attempt.stop import Stopper
 from outlast.supervisor.attempt.verdict import Ended
 from outlast.supervisor.attempt.watch import Watch
 from outlast.supervisor.beat_in_flight import BeatInFlight
 from outlast.supervisor.budget.enforce import BudgetWatch
 from outlast.supervisor.guardian.signals import StopSignals
+from outlast.supervisor.guardian.workspace_lock import Occupied
 from outlast.supervisor.launch import environment
+from outlast.supervisor.launch.background import Announcement
 from outlast.supervisor.launch.last_launch import known_agent
 from outlast.supervisor.launch.launch import Launch
 from outlast.supervisor.output.status_line import StatusLine
@@ -36,7 +43,10 @@ _LATE = ("outlast.runs.file_changes",)
 
 
 class Attempt:
-    """One attempt under way. `carry` is the whole of it."""
+    """One attempt. `carry` is the whole of it, in the main thread; only output and the socket's calls have others.
+
+    `wraps_up`: the run has spent all but its reserve and is started once more, only to come to its ending.
+    """
 
     def __init__(
         self,
@@ -45,27 +55,88 @@ class Attempt:
         variables: dict[str, str],
         signals: StopSignals,
         person: Person,
+        *,
+        guardian: int,
+        announcement: Announcement,
+        workspace: Occupied | None = None,
+        wraps_up: bool = False,
     ) -> None:
-        self._run, self._launch, self._variables = run, launch, variables
+        self._run, self.launch, self._variables = run, launch, variables
         self._signals, self._person = signals, person
-        self._began_s = time.monotonic()
-        self._mark = environment.attempt_mark(run.id, run.journal.lease.epoch)
-        self._place = place_of(run)
-        self._point = run.state.save_point
-        self._line = person.line = StatusLine(self._status)
+        self._guardian, self._announcement, self._workspace = guardian, announcement, workspace
+        self._wraps_up = wraps_up
         self._agent: AgentAttempt | None = None
         self._gate: Gate | None = None
 
-    def carry(self) -> None:
-        """Until the command has ended well and its last beat is done. Raises AgentStopped for every other end."""
-        self._budget = BudgetWatch(self._run, self._place.folder, self._person)
-        beats = BeatInFlight(self._run)
+    def carry(self) -> bool:
+        """From the claim to the recorded end. False: the run was done before. Raises what ended the attempt, if not done."""
+        run = self._run
+        run.supervision.may_stop = False
+        run.supervision.launch = msgspec.to_builtins(self.launch)
+        with held(run):  # claimed; however this block is left, the attempt's end is recorded
+            if run.is_done:
+                return False
+            self._stop_leftovers()
+            lost = self._judge_last_attempt()
+            self._save_found_files(lost)
+            self._announce()
+            self._run_to_its_end()
+            self._finish()
+        return True
+
+    # -- claimed: nothing of an earlier attempt may run on -----------------------------------------------------------
+
+    def _stop_leftovers(self) -> None:
+        """Stop the processes of earlier attempts. From then on the guardian looks after this one."""
+        leftovers.stop_earlier(self._run, self._person, guardian=self._guardian)
+        leftovers.be_guarded(self._run, self._signals)
+
+    def _judge_last_attempt(self) -> ev.AttemptEnded | None:
+        """How the last attempt ended, if it recorded no end. Raises BudgetReached, GivenUp or HeldBack: no attempt now."""
+        run = self._run
+        limits.refuse_spent(run.state, wraps_up=self._wraps_up)
+        account = limits.account_of(self.launch, self._variables, run.journal.store.local.run_folder(run.id))
+        self.launch = msgspec.structs.replace(self.launch, account=account)
+        run.supervision.launch = msgspec.to_builtins(self.launch)
+        lost = limits.judge(run, limits.limits_of(self.launch, run.settings["restart_wait_s"]))
+        if not self.launch.interactive:  # a person at the terminal sees the wall for themselves
+            limits.hold_back(run, lost, account)
+        return lost
+
+    # -- files saved: then the start is on record ----------------------------------------------------------------------
+
+    def _save_found_files(self, lost: ev.AttemptEnded | None) -> None:
+        """Save the files as they are found, bring them to where this attempt begins, and record its start."""
+        found = self._run.drive(arrive(self._run))
+        self._run.drive(record_start(self._run, found, lost))
+
+    def _announce(self) -> None:
+        """Tell the person, the state file, the parent process and the workspace lock that the run has started."""
+        run = self._run
+        self.beat_ended()
+        leftovers.take_up_note(run)
+        leftovers.name_doubts(run, self._person)
+        self._announcement.make(run.id, run.task)
+        if self._workspace is not None:
+            self._workspace.name(run.id)
+
+    # -- started, watched, stopped, ended ------------------------------------------------------------------------------
+
+    def _run_to_its_end(self) -> None:
+        """Run the command until it has ended well and its last beat is done. Raises AgentStopped for every other end."""
+        run = self._run
+        self._began_s, self._point = time.monotonic(), run.state.save_point
+        self._mark = environment.attempt_mark(run.id, run.journal.lease.epoch)
+        self._place = place_of(run)
+        self._line = self._person.line = StatusLine(self)
+        self._budget = BudgetWatch(run, self._place.folder, self._person)
+        beats = BeatInFlight(run)
         self._agent, self._gate = self._open_agent_and_gate(beats)
         scripts = ScriptCalls(beats, self, ends_beats=self._agent is None)
         hooks = self._agent.hooks if self._agent is not None else None
         server = Server(self._place.socket, self._mark, scripts, hooks)
-        processes = AttemptProcesses(self._run, self._person, lambda: below_us(self._run), self._signals)
-        stopper = Stopper(self._run, server, processes, self._person)
+        processes = AttemptProcesses(run, self._person, BelowUs(run.id), self._signals)
+        stopper = Stopper(run, server, processes, self._person)
         try:
             ended = self._run_command(processes, stopper)
             stopper.let_calls_end()
@@ -77,22 +148,22 @@ class Attempt:
                 self._agent.finish()
             else:
                 scripts.finish({"exit_code": 0})
+        except AgentStopped as error:
+            verdict.blame_setup(error, self.launch, run.state)
+            raise
         finally:
             self._close(server)
 
-    # -- opened ----------------------------------------------------------------------------------------------------
-
     def _open_agent_and_gate(self, beats: BeatInFlight) -> "tuple[AgentAttempt | None, Gate | None]":
-        """What supervises an agent that is known, and the metering gateway where it is asked for. No other command waits
-        for their import."""
-        adapter = known_agent(self._launch)
+        """The supervision of a known agent, and the metering gateway where one is wanted. Imported only for these."""
+        adapter = known_agent(self.launch)
         pricing = None
         if adapter is not None:
             from outlast.supervisor.budget.pricing import Pricing
 
             pricing = self._budget.pricing = Pricing()
         gate = None
-        if self._launch.gateway:
+        if self.launch.gateway:
             from outlast.supervisor.budget.gateway import Gate
 
             if adapter is None:
@@ -104,7 +175,7 @@ class Attempt:
         from outlast.supervisor.agent.attempt import AgentAttempt
 
         agent = Agent(
-            self._run, self._launch, adapter, self._place.folder / "agent", self._person, self._budget, pricing, gate
+            self._run, self.launch, adapter, self._place.folder / "agent", self._person, self._budget, pricing, gate
         )  # fmt: skip
         try:
             return AgentAttempt(agent, beats, self._variables, self), gate
@@ -113,19 +184,18 @@ class Attempt:
                 gate.close()
             raise
 
-    # -- started, watched, ended -----------------------------------------------------------------------------------
-
     def _run_command(self, processes: AttemptProcesses, stopper: Stopper) -> Ended:
+        """Start the command and watch it. Raises AgentStopped, from the watch, where something stops it first."""
         agent, gate = self._agent, self._gate
         watch = Watch(
             self._run, self._place, self._person, self._signals, processes, stopper, self._budget, agent, gate,
             point=self._point,
         )  # fmt: skip
-        streams = streams_of(self._launch, self._place, self._person, self._line, keeps=agent is not None)
+        streams = streams_of(self.launch, self._place, self._person, self._line, keeps=agent is not None)
         oom = cause_of_death.OomMark.take(os.getpid())
         tail = b""
         try:
-            spec = spec_of(self._run, self._launch, self._variables, self._place, self._mark, agent, gate)
+            spec = spec_of(self._run, self.launch, self._variables, self._place, self._mark, agent, gate)
             child = spawn.start(streams.spec(spec, again=agent is not None and agent.begins_anew))
             streams.started()
             _load_rest(agent, gate)
@@ -134,33 +204,10 @@ class Attempt:
         except programs.CannotStart as error:
             return Ended(death=cause_of_death.of_error(error))
         finally:
-            tail = streams.finish(self._is_hurried)
+            tail = streams.finish(self._signals)
         if os.WIFSIGNALED(status):
             watch.note_unseen_cost()
-        return verdict.ending_of(status, tail, streams.closed, self._launch, oom, agent, gate)
-
-    def _is_hurried(self) -> bool:
-        """Whether somebody wants an end: then nobody waits for readers."""
-        self._signals.listen()
-        return bool(self._signals.got)
-
-    # -- judged ----------------------------------------------------------------------------------------------------
-
-    def _stopped(self, ended: Ended) -> BaseException:
-        if ended.closed:
-            self._person.say(f"standard output was closed: {ended.closed}")
-        return verdict.stopped(
-            ended,
-            self._launch,
-            self._run.state,
-            progress=progress.has_progress(self._run.files, self._place.folder, self._point),
-            faults=self._gate.faults if self._gate is not None else "",
-        )
-
-    @property
-    def by_itself(self) -> bool:
-        """Whether a plain command ended without having been told to wrap up: that happens on the way to its model only."""
-        return self._agent is None and self._gate is not None and not self._gate.keeper.told
+        return verdict.ending_of(status, tail, streams.closed, self.launch, oom, agent, gate)
 
     def _close(self, server: Server) -> None:
         if self._gate is not None:
@@ -170,14 +217,33 @@ class Attempt:
             self._agent.close()
         server.close()
 
-    # -- meanwhile -------------------------------------------------------------------------------------------------
+    # -- judged --------------------------------------------------------------------------------------------------------
+
+    def _stopped(self, ended: Ended) -> AgentStopped:
+        if ended.closed:
+            self._person.say(f"standard output was closed: {ended.closed}")
+        return verdict.stopped(
+            ended,
+            self.launch,
+            self._run.state,
+            progress=progress.has_progress(self._run.files, self._place.folder, self._point),
+            faults=self._gate.faults if self._gate is not None else "",
+        )
+
+    def _finish(self) -> None:
+        """The command ended well: the run is done if its checks pass. Raises what stands in the way."""
+        # A plain command behind a gateway may have ended without having been told to wrap up.
+        by_itself = self._agent is None and self._gate is not None and not self._gate.keeper.has_told
+        finish.finish(self._run, self.launch, self._signals, by_itself=by_itself)
+
+    # -- meanwhile -----------------------------------------------------------------------------------------------------
 
     def beat_ended(self) -> None:
-        """A beat is over: the projection for people and scripts shows it."""
-        write_state(self._run, self._launch)
+        """The state file, for people and scripts, shows how far the run is."""
+        state_file.write_of(self._run, issue=self.launch.issue)
 
-    def _status(self) -> str:
-        """How far it is, for the last line of a terminal."""
+    def status(self) -> str:
+        """How far the run is, for the last line of a terminal."""
         state, passed_s = self._run.state, int(time.monotonic() - self._began_s)
         spent = f"  {state.spent.tokens:,} tokens" if state.spent.tokens else ""
         at = f"{passed_s // 3600}:{passed_s // 60 % 60:02}:{passed_s % 60:02}"
@@ -194,10 +260,3 @@ def _load_rest(agent: "AgentAttempt | None", gate: "Gate | None") -> None:
     for part in (agent, gate):
         if part is not None:
             part.load_rest()
-
-
-def write_state(run: RunEngine, launch: Launch) -> None:
-    """The projection for people and scripts."""
-    branch = state_file.branch_in(run.folder) if run.terms.workspace else ""
-    active = state_file.of(run.state, run.state.status, issue=launch.issue, branch=branch)
-    state_file.write(run.journal.store.local, active)

@@ -33,7 +33,7 @@ class Place(msgspec.Struct, frozen=True):
 
     @property
     def log(self) -> Path:
-        """What the command printed."""
+        """The log of the command's output."""
         return self.folder / f"attempt-{self.number}.log"
 
 
@@ -55,7 +55,7 @@ def streams_of(
     terminal = Terminal.of(0) if launch.interactive else None
     if terminal is not None:
         return OnTerminal(terminal)
-    return Streams(place.folder, place.number, person.say, line, keeps=keeps)
+    return Streams(place.folder, place.number, person, line, keeps=keeps)
 
 
 def spec_of(

@@ -1,8 +1,8 @@
-"""What an earlier attempt left: processes are stopped, the guardian's note is put on record, doubts are named."""
+"""Leftovers of an earlier attempt: stops its processes, records its guardian's note, names its effects in doubt."""
 
 import signal
 import time
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Collection, Iterator
 
 from outlast.core import events as ev
 from outlast.errors import RunRefused
@@ -11,14 +11,15 @@ from outlast.runs.engine.run import RunEngine
 from outlast.runs.engine.steps import append
 from outlast.store.protocol import Where
 from outlast.supervisor.guardian import lock
+from outlast.supervisor.guardian.link import GuardianMessage
+from outlast.supervisor.guardian.signals import StopSignals
 from outlast.supervisor.launch import environment
+from outlast.supervisor.person import Person
 from outlast.supervisor.socket import pipe as socket_pipe
 from outlast.supervisor.timing import Timing
 
 
-def stop_earlier(
-    run: RunEngine, say: Callable[[str], None], *, guardian: int = 0, spare: Collection[int] = ()
-) -> None:
+def stop_earlier(run: RunEngine, person: Person, *, guardian: int = 0, spare: Collection[int] = ()) -> None:
     """Wait for a guardian of an earlier attempt, then stop what carries the run's mark or holds its pipe."""
     local = run.journal.store.local
     run.supervision.mark = environment.attempt_mark(run.id, run.journal.lease.epoch)
@@ -40,11 +41,11 @@ def stop_earlier(
 
     reaped = reap.stop(found, first=signal.SIGTERM, grace_s=Timing.current().reap_grace_s)
     for name in (*reaped.stopped, *reaped.killed):
-        say(f"stopped {name}, left by an earlier attempt")
+        person.say(f"stopped {name}, left by an earlier attempt")
 
 
 def _refuse_waiting(run: RunEngine, guardian: int) -> None:
-    """A living supervisor that waits between two attempts has let the run go, and will take it up again."""
+    """Raise RunRefused while a supervisor waits between two attempts: it has released the run and will claim it again."""
     timing = Timing.current()
     until_s = time.monotonic() + timing.leaving_supervisor_s
     while True:
@@ -59,21 +60,38 @@ def _refuse_waiting(run: RunEngine, guardian: int) -> None:
         time.sleep(timing.look_every_s)
 
 
-def name_doubts(run: RunEngine, say: Callable[[str], None]) -> None:
-    """A task that is begun anew does again what its last run may have done: that is said before it does."""
+def be_guarded(run: RunEngine, signals: StopSignals) -> None:
+    """Tell the guardian what it guards, and wait until it holds its lock. A guardian that is gone is not waited for."""
+    workspace = str(run.folder) if run.terms.workspace else ""
+    root, epoch = str(run.journal.store.local.folder), run.journal.lease.epoch
+    signals.link.say(
+        GuardianMessage(
+            what="claimed", run=run.id, root=root, workspace=workspace, epoch=epoch, task=run.task
+        )
+    )
+    timing = Timing.current()
+    until_s = lock.monotonic_s() + timing.guarded_s
+    while not signals.link.closed and lock.monotonic_s() < until_s:
+        signals.wait(timing.guarded_look_s)
+        if "guarded" in signals.others():
+            return
+
+
+def name_doubts(run: RunEngine, person: Person) -> None:
+    """Before a task is begun anew, name the effects of its last run that are in doubt: they may be done again."""
     if not run.terms.again or run.state.attempts > 1:
         return
     where = Where(task=run.task, project=run.terms.project, parent="")
     for before in run.journal.store.list(where, limit=2)[1:]:
         for effect in before.state.in_doubt:
-            say(
+            person.say(
                 f"effect {effect.id} {effect.name!r} of run {before.run} is in doubt and may be done again here;"
                 f" see `outlast effects {before.run}`"
             )
 
 
 def take_up_note(run: RunEngine) -> None:
-    """What the guardian of a killed supervisor did, on record."""
+    """Record what the guardian of a killed supervisor did."""
     note = lock.noted(run.journal.store.local, run.id)
     if note is None:
         return

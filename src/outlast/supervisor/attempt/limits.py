@@ -1,21 +1,58 @@
 """Whether a run may have one more attempt: not after a limit is reached, not before a quota wall is gone."""
 
+import os
+import shlex
 import sys
 from datetime import datetime
+from pathlib import Path
 
 import msgspec
 
-from outlast.core import events as ev, restarts, state as st, wakeups
+from outlast.agents.values import Ask
+from outlast.core import budget as budgets, events as ev, restarts, state as st, wakeups
+from outlast.core.values import shorten
+from outlast.errors import BudgetReached
 from outlast.runs import attempts
 from outlast.runs.engine.run import RunEngine
 from outlast.runs.engine.steps import append
 from outlast.supervisor.attempt import progress as attempt_progress
 from outlast.supervisor.budget import quota_walls
 from outlast.supervisor.guardian import lock
+from outlast.supervisor.launch.last_launch import known_agent
+from outlast.supervisor.launch.launch import Launch
+from outlast.workspace.types import raw
+
+
+def limits_of(launch: Launch, wait_s: float = 5.0) -> restarts.Limits:
+    """How often a command is started, as it was asked for."""
+    return restarts.Limits(
+        wait_s=wait_s, attempts_max=max(1, launch.restarts), rounds_max=launch.rounds, parks_max=launch.parks
+    )
+
+
+def account_of(launch: Launch, variables: dict[str, str], folder: Path) -> str:
+    """Whose limits the agent will meet, as its adapter names the account; empty for a command that is no agent."""
+    adapter = known_agent(launch)
+    if adapter is None:
+        return ""
+    ask = Ask(
+        words=tuple(launch.words),
+        environment=variables,
+        cwd=Path(os.fsdecode(raw(launch.cwd))),
+        folder=folder,
+    )
+    return shorten(adapter.account(ask), quota_walls.ACCOUNT_CHARS_MAX)
+
+
+def refuse_spent(state: st.RunState, *, wraps_up: bool) -> None:
+    """Raise BudgetReached for a run that has wrapped up: it does not start again on its reserve."""
+    if state.wrap_beat is not None and state.cause == "budget" and not wraps_up:
+        more = f"`outlast resume {shlex.quote(state.task)} {budgets.more(state)}` goes on where it was"
+        raise BudgetReached(f"run {state.run}: {state.evidence}", hint=more)
 
 
 class GivenUp(Exception):
-    """The attempts so far have reached a limit: that is on record now, and no other was started."""
+    """The attempts so far have reached a limit. That is on record, and no further attempt was started."""
 
     def __init__(self, stop: restarts.Stop, evidence: str) -> None:
         super().__init__(evidence)
@@ -23,7 +60,7 @@ class GivenUp(Exception):
 
 
 def judge(run: RunEngine, limits: restarts.Limits) -> ev.AttemptEnded | None:
-    """How an attempt ended that died without a word. Raises GivenUp where with it a limit is reached.
+    """How the last attempt ended, if it recorded no end. Raises GivenUp where that attempt reaches a limit.
 
     A supervisor judges its own attempts; this judges those of supervisors that died with theirs.
     """
@@ -44,7 +81,7 @@ def judge(run: RunEngine, limits: restarts.Limits) -> ev.AttemptEnded | None:
 
 
 class HeldBack(Exception):
-    """No attempt before a quota wall is gone: the run is parked, and that is on record."""
+    """No attempt before a quota wall falls. The run is parked, and that is on record."""
 
     def __init__(self, why: str, until: datetime) -> None:
         super().__init__(why)
@@ -52,7 +89,7 @@ class HeldBack(Exception):
 
 
 def hold_back(run: RunEngine, lost: ev.AttemptEnded | None, account: str) -> None:
-    """Raise HeldBack where the run is parked until later, or a wall stands before its account that it has to wait at."""
+    """Raise HeldBack where the run is parked until later, or a quota wall of its account makes it wait."""
     journal, state = run.journal, run.state
     if state.status == "parked" and state.parked_until is not None and state.parked_until > journal.now():
         raise HeldBack(f"{state.cause}: {state.evidence}", state.parked_until)
@@ -68,7 +105,7 @@ def hold_back(run: RunEngine, lost: ev.AttemptEnded | None, account: str) -> Non
 
 
 def _lost(run: RunEngine) -> ev.AttemptEnded | None:
-    """The end of an attempt that recorded none: as its guardian knows it, else by what it left."""
+    """The end of an attempt that recorded none: from its guardian's note, else from the files it left."""
     journal, attempt = run.journal, run.state.attempt
     if attempt is None:
         return None
@@ -83,7 +120,7 @@ def _lost(run: RunEngine) -> ev.AttemptEnded | None:
 
 
 def given_up(stop: restarts.Stop, why: str, at: datetime) -> ev.AttemptEnded:
-    """No more attempts by itself: on record, so that nothing wakes it before a person looks."""
+    """The event that ends all attempts, so that nothing wakes the run before a person looks."""
     return ev.AttemptEnded(
         at=at, epoch=0, status=stop.status, cause=stop.cause, evidence=why, wanted=True
     )  # fmt: skip

@@ -1,4 +1,4 @@
-"""Which states of the files the attempts of a run ended with: one that comes back is no progress."""
+"""Progress of an attempt: files in a state that no attempt of the run left before."""
 
 import contextlib
 import os
@@ -17,21 +17,21 @@ NAME = "trees"
 KEPT_MAX = 1_000
 
 
-def has_progress(kept: Files | None, folder: Path, point: str) -> bool:
+def has_progress(files: Files | None, folder: Path, point: str) -> bool:
     """Whether the files are as no attempt left them before, nor as the save `point` has them.
 
     A file there that our own words are redirected to says nothing of the work. Notes what it found in the run's `folder`.
     """
-    if kept is None:
+    if files is None:
         return False
     with contextlib.suppress(OutlastError, OSError):
-        algo, reader, now = kept.saver.repo().algo, kept.saver.reader(), kept.saver.peek()
+        algo, reader, now = files.saver.repo().algo, files.saver.reader(), files.saver.peek()
         began = saves.read(reader, point, algo).tree
 
         def read(oid: str) -> bytes:
             return now.trees[oid] if oid in now.trees else reader.read(oid)[1]
 
-        ours = list(_redirected(kept.saver.folder))
+        ours = list(_redirected(files.saver.folder))
         tree, first = (_without(tree, ours, TreeEditor(tree, read, algo), algo) for tree in (now.tree, began))
         return _is_new(folder, tree, first)
     return False

@@ -1,6 +1,6 @@
-"""`active_state.json`: what a glance, a script or a person with nothing but a shell wants to know of a run.
+"""`active_state.json`: how far a run is, for scripts and for people with nothing but a shell.
 
-A projection of the store, written whole, durable, in one step. Nothing is ever decided by it.
+A projection of the store, written whole and durable in one step. outlast never reads it.
 """
 
 import contextlib
@@ -12,6 +12,7 @@ import msgspec
 
 from outlast.core import state as st
 from outlast.errors import OutlastError
+from outlast.runs.engine.run import RunEngine
 from outlast.store import durable
 from outlast.store.local import Local
 from outlast.workspace import repo
@@ -38,7 +39,7 @@ class ActiveState(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def of(state: st.RunState, status: st.Status, *, issue: str = "", branch: str = "") -> ActiveState:
-    """What the file says of a run in this state; a script's own names go before ours."""
+    """The file's content for a run in this state. A script's own names override ours."""
     names = dict(state.names)
     return ActiveState(
         task_id=names.get("CURRENT_TASK_ID") or state.task,
@@ -54,6 +55,12 @@ def of(state: st.RunState, status: st.Status, *, issue: str = "", branch: str = 
     )  # fmt: skip
 
 
+def write_of(run: RunEngine, *, issue: str = "") -> None:
+    """Write what the file says of a run as it is now."""
+    branch = branch_in(run.folder) if run.terms.workspace else ""
+    write(run.journal.store.local, of(run.state, run.state.status, issue=issue, branch=branch))
+
+
 def branch_in(folder: Path) -> str:
     """The branch that is checked out in a folder; empty where there is none."""
     with contextlib.suppress(OutlastError, OSError):
@@ -63,9 +70,9 @@ def branch_in(folder: Path) -> str:
 
 
 def write(local: Local, active: ActiveState) -> None:
-    """Write the file: durable, in one step. A disk that refuses it costs nothing but the glance.
+    """Write the file: durable, in one step. A disk that refuses it does no harm.
 
-    A state folder that somebody deleted under us is not made again by this.
+    A state folder that was deleted meanwhile is not made again.
     """
     if not local.folder.is_dir():
         return

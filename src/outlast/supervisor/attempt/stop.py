@@ -1,9 +1,8 @@
-"""What an attempt does when it is to end: save first, let calls come to their end, stop what runs."""
+"""Stopping an attempt: save first, stop its processes, let its calls end."""
 
 import signal
 import time
-from collections.abc import Callable
-from typing import NoReturn
+from typing import NoReturn, Protocol
 
 from outlast.errors import AgentStopped, SaveError, StoreGone
 from outlast.runs import files as run_files, inbox
@@ -17,8 +16,15 @@ from outlast.supervisor.socket.server import Server
 from outlast.supervisor.timing import Timing
 
 
+class Rests(Protocol):
+    """An agent that can be stopped between two beats."""
+
+    def rests(self) -> bool:
+        """Whether it is between two beats."""
+
+
 class Stopper:
-    """Ends one attempt, for whatever reason."""
+    """Stops one attempt."""
 
     def __init__(
         self,
@@ -52,7 +58,7 @@ class Stopper:
         self.let_calls_end()
 
     def end_with(self, error: BaseException) -> NoReturn:
-        """Something ends the attempt: save, stop, reap, raise it."""
+        """Save, stop and reap, then raise the error that ends the attempt."""
         self._person.say(f"{error}: saving and stopping")
         cause = error.cause if isinstance(error, AgentStopped) else type(error).__name__
         self.stop(f"{cause}: {error}")
@@ -64,7 +70,7 @@ class Stopper:
         self._processes.stop(self._timing.left_grace_s)
 
     def let_calls_end(self) -> None:
-        """The calls of scripts that are gone come to an end: what they did is on record as far as it is known."""
+        """Wait for the calls of scripts that are gone, so that their outcomes are on record as far as they are known."""
         until_s = time.monotonic() + self._timing.calls_end_s
         while self._server.busy and time.monotonic() < until_s:
             time.sleep(self._timing.calls_look_s)
@@ -85,25 +91,25 @@ class Stopper:
             self.let_calls_end()
             raise failure
 
-    def take_requests(self, rests: Callable[[], bool] | None = None) -> None:
-        """What stops the run stops its processes first, and is recorded when nothing of it runs any more.
+    def take_requests(self, agent: Rests | None = None) -> None:
+        """Take in what people asked of the run. A request to stop it first stops its processes, then is recorded.
 
-        `rests`: whether an agent that is known is between two beats.
+        Where an agent is known, a request that can wait waits until the agent is between two beats.
         """
         run = self._run
         if not run.journal.lease.mail_waits():
             return
         asked = inbox.asked_to_stop(run.journal)
         if asked:
-            if asked in WAITING and not (rests() if rests is not None else not self._server.busy):
+            if asked in WAITING and not (agent.rests() if agent is not None else not self._server.busy):
                 return
             self.stop(f"operator: {asked}")
             run.supervision.may_stop = True
-        run.drive(run.mail())
+        run.drive(run.take_requests())
 
 
 def stopped_by(why: Signalled, *, progress: bool = False, whom: str = "") -> AgentStopped:
-    """The end of an attempt that a signal wants; `whom` it went to, where that is not the supervisor."""
+    """The error that ends an attempt after a signal. `whom`: who got the signal, if not the supervisor."""
     cause = "signal" if why.wanted or why.number == signal.SIGHUP else "host"
     error = AgentStopped(f"{why.evidence}{whom}", cause=cause, wanted=why.wanted, progress=progress)
     error.exit_code = 128 + why.number

@@ -1,5 +1,6 @@
-"""Why a command ended, and what that means for its run: done, or the error that says how it is gone on with."""
+"""Why a command ended, and what that means for its run: done, or an error that says what comes next."""
 
+import contextlib
 import os
 import signal
 from datetime import UTC, datetime
@@ -19,8 +20,11 @@ if TYPE_CHECKING:
     from outlast.supervisor.budget.gateway import Gate
 
 
+SETUP = "worktree setup"  # the step that an attempt begins with where there is one
+
+
 class Ended(msgspec.Struct, frozen=True, kw_only=True):
-    """How the command of an attempt ended. `final` is what an agent, or its gateway, said of it."""
+    """How the command of an attempt ended. `final` is the reason that an agent, or its gateway, gave."""
 
     death: Death
     final: Final | None = None
@@ -41,7 +45,7 @@ def ending_of(
     agent: "AgentAttempt | None",
     gate: "Gate | None",
 ) -> Ended:
-    """By its wait status, and by what is known of it: an agent's exit code says little, some exit with 0 after a failure."""
+    """Judge the end by the wait status and, for an agent, by its output: some agents exit with 0 after a failure."""
     if not os.WIFEXITED(status):
         return Ended(death=of_status(status, oom=oom), closed=closed)
     code = os.WEXITSTATUS(status)
@@ -71,8 +75,8 @@ def _death(final: Final, code: int) -> Death:
 def stopped(ended: Ended, launch: Launch, state: RunState, *, progress: bool, faults: str) -> AgentStopped:
     """The error for an end that is not done.
 
-    Not started again is an interactive command, whose end the person saw, one that nobody listens to, and one whose words
-    its agent does not understand. `faults`: what went wrong in the gateway.
+    Three kinds of command are not started again: an interactive one, whose end the person saw; one whose output nobody
+    reads any more; and one with arguments that its agent does not understand. `faults`: the gateway's errors.
     """
     death, final = ended.death, ended.final
     wanted = launch.interactive or bool(ended.closed) or (final is not None and final.ending == "unusable")
@@ -93,3 +97,19 @@ def stopped(ended: Ended, launch: Launch, state: RunState, *, progress: bool, fa
     elif wanted and death.signal is not None:
         error.exit_code = 128 + death.signal
     return error
+
+
+def blame_setup(error: AgentStopped, launch: Launch, state: RunState) -> None:
+    """Name the setup of the worktree as the cause, where that is what failed."""
+    if launch.setup and _failed_step(state) == SETUP:
+        error.args = (f"the setup of its worktree failed: {error}",)
+
+
+def _failed_step(state: RunState) -> str:
+    """The name of the step that ended the last beat of this attempt, if it failed."""
+    began = state.attempt.beats if state.attempt is not None else state.beats
+    with contextlib.suppress(msgspec.MsgspecError):
+        last = state.recent[-1].text if state.beats > began else "{}"
+        ended = msgspec.json.decode(last, type=dict[str, str | int])
+        return str(ended.get("step", "")) if ended.get("exit_code") else ""
+    return ""

@@ -1,4 +1,4 @@
-"""Watching a command until it has ended, or something wants it to stop first."""
+"""Watching a command until it ends, or until something stops it first."""
 
 import contextlib
 import os
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 
 class Watch:
-    """Looks, at each tick and each word of the guardian, at everything that may end an attempt."""
+    """Checks everything that may end an attempt: at each tick, and at each message of the guardian."""
 
     def __init__(
         self,
@@ -62,7 +62,7 @@ class Watch:
             self._look()
 
     def _look(self) -> None:
-        """What may end the attempt, in the order in which it counts."""
+        """Check everything that may end the attempt, the most urgent first."""
         if self._signals.got:
             self._interrupt(self._signals.got[0])
         if self._agent is not None:
@@ -70,12 +70,12 @@ class Watch:
             if self._agent.failure is not None:
                 self._end(self._agent.failure)
         self._stopper.check()
-        self._stopper.take_requests(self._agent.rests if self._agent is not None else None)
+        self._stopper.take_requests(self._agent)
         self._look_at_budget()
         self._name_idleness()
 
     def _look_at_budget(self) -> None:
-        """What time alone brings, and a beat that costs more than there is, ends the attempt."""
+        """End the attempt where its time is up, or where the beat in flight costs more than is left."""
         settled = self._gate is not None and self._gate.settle()
         stop = self._budget.beat_ended() if settled else self._budget.tick()
         if stop is not None:
@@ -86,7 +86,7 @@ class Watch:
         self._stopper.end_with(error)
 
     def _interrupt(self, why: Signalled) -> NoReturn:
-        """Somebody wants an end."""
+        """Stop the attempt because of a signal."""
         self._person.say(f"{why.evidence}: saving and stopping")
         self.note_unseen_cost()
         self._stopper.stop(f"signal: {why.evidence}")
@@ -94,12 +94,12 @@ class Watch:
         raise stopped_by(why, progress=found)
 
     def note_unseen_cost(self) -> None:
-        """Before an agent is stopped, and after it died of a signal: what its model was answering is paid for."""
+        """Note whether the model was answering when the agent was stopped or died: that answer is paid for."""
         if self._agent is not None and self._gate is None:
             self._run.meter.is_cut = self._agent.is_asking()
 
     def _pass_on(self, what: str, child: spawn.Child, streams: Streams | OnTerminal) -> None:
-        """The job was stopped with Ctrl-Z, or goes on: the command with it, also one that has no terminal."""
+        """Stop the command with its job (Ctrl-Z), or continue it, also where the command has no terminal."""
         if isinstance(streams, OnTerminal):
             if what == "continue":
                 streams.goes_on(child.pid)
@@ -107,7 +107,7 @@ class Watch:
             self._processes.send(signal.SIGSTOP if what == "freeze" else signal.SIGCONT)
 
     def _name_idleness(self) -> None:
-        """Say once that a command has printed nothing for long: it may hang, or think."""
+        """Warn once about a command that has printed nothing for long: it may hang, or think."""
         limit_s = self._run.settings["idle_s"]
         if self._named_idle or not limit_s:
             return

@@ -1,1 +1,1 @@
-"""What an attempt may spend: meter, limits, the gateway in front of the model, quota walls."""
+"""The budget of an attempt: limits, prices, the gateway in front of the model, quota walls."""

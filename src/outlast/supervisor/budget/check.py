@@ -1,7 +1,6 @@
-"""The budget that a command is started with: one that somebody typed, if this agent can keep it, or one by experience."""
+"""The budget that a command starts with: the typed one, if it can be kept with this agent, or one by experience."""
 
 import os
-from collections.abc import Callable
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -18,6 +17,7 @@ from outlast.operations import prices
 from outlast.runs.opening.terms import Terms, in_words
 from outlast.store.protocol import Store, Where
 from outlast.supervisor.launch.launch import Launch
+from outlast.supervisor.person import Person
 from outlast.workspace.types import raw
 
 AUTO = "auto"
@@ -49,7 +49,7 @@ def check(
     adapter: Adapter | None,
     launch: Launch,
     variables: dict[str, str],
-    say: Callable[[str], None],
+    person: Person,
 ) -> None:
     """Refuse a limit in money where nobody knows what the agent's tokens cost, or where none is paid for them."""
     if budget is None:
@@ -60,12 +60,14 @@ def check(
         limits = (("tokens", budget.tokens), ("usd", budget.cost_microusd), ("window", budget.window_pct))
         named = " and ".join(unit for unit, limit in limits if limit is not None)
         if named and not launch.gateway:
-            say(
+            person.say(
                 f"nothing counts what a plain command spends without --gateway: its limit in {named} is not kept"
             )
         return
     if budget.window_pct is not None and adapter.name != "codex" and not launch.gateway:
-        say(f"{adapter.name} does not tell how much of its window is used; with --gateway that is seen")
+        person.say(
+            f"{adapter.name} does not tell how much of its window is used; with --gateway that is seen"
+        )
     if budget.cost_microusd is None:
         return
     cwd = _folder(launch)
@@ -79,7 +81,9 @@ def check(
     is_only_money = budgets.is_only_money(budget)
     if not model or model in ALIASES.get(adapter.name, ()):
         stopped = "it is stopped" if is_only_money else "only its other limits hold"
-        say(f"which model {adapter.name} will use is not known yet; with one that has no price {stopped}")
+        person.say(
+            f"which model {adapter.name} will use is not known yet; with one that has no price {stopped}"
+        )
     elif is_only_money and prices.of(model, datetime.now(UTC).date()) is None:
         raise UsageError(
             f"the model {model!r:.80} has no price, so that a budget in usd cannot be kept",
@@ -92,7 +96,7 @@ def by_gateway(
     adapter: Adapter | None,
     launch: Launch,
     variables: dict[str, str],
-    say: Callable[[str], None],
+    person: Person,
 ) -> bool:
     """Whether a gateway is put between the agent and its model. Raises UsageError where it is asked for and cannot be.
 
@@ -113,7 +117,7 @@ def by_gateway(
                 f"{adapter.name} is logged in with a subscription here, and its provider may not want a gateway in between",
                 hint="--gateway=yes if you want it all the same; without it the agent's own records are metered",
             )
-        say("the gateway meters a subscription: its provider may not want that")
+        person.say("the gateway meters a subscription: its provider may not want that")
     found = adapter.gateway(ask, lambda url: "http://127.0.0.1:1")
     if isinstance(found, str):
         raise UsageError(
@@ -123,14 +127,12 @@ def by_gateway(
     return True
 
 
-def check_again(
-    adapter: Adapter | None, launch: Launch, variables: dict[str, str], say: Callable[[str], None]
-) -> None:
+def check_again(adapter: Adapter | None, launch: Launch, variables: dict[str, str], person: Person) -> None:
     """Before a command goes on: what its gateway was let do then may not be right any more. Raises UsageError."""
     if not launch.gateway:
         return
     try:
-        by_gateway("yes" if launch.gateway_yes else "", adapter, launch, variables, say)
+        by_gateway("yes" if launch.gateway_yes else "", adapter, launch, variables, person)
     except BadSetting:
         raise
     except UsageError as error:
@@ -144,7 +146,7 @@ def by_experience(
     adapter: Adapter | None,
     launch: Launch,
     variables: dict[str, str],
-    say: Callable[[str], None],
+    person: Person,
 ) -> Terms:
     """The terms with limits learnt from the runs before; a run that goes on keeps those on record."""
     known = store.list(Where(task=terms.task, project=terms.project, parent=""), limit=1)
@@ -162,7 +164,7 @@ def by_experience(
     )
     said = terms.budget or Allowance()
     limits = msgspec.structs.replace(chosen, until=said.until, reserve_pct=said.reserve_pct)
-    say(f"the budget is {in_words(limits)}: {_why(forecast.tokens)}")
+    person.say(f"the budget is {in_words(limits)}: {_why(forecast.tokens)}")
     return msgspec.structs.replace(terms, budget=limits)
 
 

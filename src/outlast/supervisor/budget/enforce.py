@@ -1,6 +1,6 @@
-"""What a supervised command may spend: its agent is warned, told to wrap up while the reserve lasts, and stopped after that.
+"""Enforcing the budget of a supervised command: warn its agent, tell it to wrap up while the reserve lasts, then stop it.
 
-The ledger is the journal (`core.budget`); here it is looked at, after each beat and with the clock.
+The ledger is the journal (`core.budget`); this looks at it after each beat, and as time passes.
 """
 
 import contextlib
@@ -30,7 +30,7 @@ HOW_TO_LOOK = "`outlast budget` shows what is left."
 
 
 class WrapsUp(AgentStopped):
-    """The agent could not be told while it worked: it is stopped at a beat's end, and started again with that word."""
+    """Ends an agent that cannot be told to wrap up while it works: it is started again and told at its start."""
 
     def __init__(self, words: str) -> None:
         super().__init__(f"only the reserve is left of its budget: {words}", cause="budget", progress=True)
@@ -60,7 +60,7 @@ class Left(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class BudgetFile(msgspec.Struct, frozen=True, kw_only=True):
-    """What $OUTLAST_BUDGET_FILE holds, for whoever cannot be told otherwise."""
+    """The content of $OUTLAST_BUDGET_FILE, for agents and scripts that cannot be told in another way."""
 
     run: str
     task: str
@@ -84,7 +84,7 @@ class BudgetWatch:
         self.can_tell = False  # whether the agent is told while it works
         self.by_gateway = False  # and whether that is done on the way to its model
         self.pricing: Pricing | None = None  # who prices what this attempt spends
-        run.meter.on_warning = self._warned
+        run.meter.listener = self
         self.write()
 
     # -- looking ---------------------------------------------------------------------------------------------------
@@ -117,9 +117,9 @@ class BudgetWatch:
         return self._look()
 
     def no_price(self) -> str:
-        """Why a run that is bounded by money alone must stop: what this attempt spent has no price.
+        """Why a run that is limited by money alone must stop: a model of this attempt has no price.
 
-        Earlier attempts may have been given theirs. A run with other limits goes on under those, and that is said once.
+        The costs of earlier attempts may have got a price since. A run with other limits goes on; the person hears of it once.
         """
         budget = self._run.state.budget
         if (
@@ -140,13 +140,13 @@ class BudgetWatch:
         if not model or budget is None or budget.cost_microusd is None or budgets.is_only_money(budget):
             return
         level = f"no price of {model!r:.80}"
-        if level in run.state.warned or level in run.meter.told:
+        if level in run.state.warned or level in run.meter.warned_levels:
             return
         text = (
             f"{NO_PRICE}, so its limit in usd does not count that: {model!r:.80}; its other limits hold. "
             f"Its price can be put into {settings.user_folder() / prices.OWN}"
         )
-        run.meter.told.add(level)
+        run.meter.warned_levels.add(level)
         self._person.warn(run, level, text)
         self._person.notify(run, self._folder, "budget", text)
 
@@ -161,7 +161,7 @@ class BudgetWatch:
         if head.wrap_beat is not None:
             return self._after_the_word(head)
         for crossing in budgets.crossings(head, self._warn_at, live):
-            if crossing.level not in self._run.meter.told:
+            if crossing.level not in self._run.meter.warned_levels:
                 self._record(crossing)
         spent = budgets.wraps_up(head, live)
         return self._wrap_up(head, spent) if spent else None
@@ -192,29 +192,30 @@ class BudgetWatch:
         )  # an agent; a plain command reads its file
 
     def wrap_up(self) -> str:
-        """What an agent is told at its start, where it only has to come to its ending."""
+        """The instruction to wrap up, for an agent that is started only for that; else empty."""
         head = self._run.state
         return wrap_up_words(head, self._run.meter.live()) if head.wrap_beat is not None else ""
 
     # -- telling ---------------------------------------------------------------------------------------------------
 
     def words(self) -> str:
-        """What the agent is to be told now, once; empty for nothing."""
+        """The warnings that the agent has not received yet; each is returned once."""
         told, self._pending = self._pending, []
         return "\n".join(told)
 
     def word(self) -> str:
-        """Of that only the word to wrap up, for an agent that is told by not letting a call through."""
+        """Of these only the instruction to wrap up, for an agent that can be told only by denying a call."""
         words, self._word = self._word, ""
         return words
 
     def _record(self, crossing: budgets.Crossing) -> None:
         run = self._run
-        run.meter.told.add(crossing.level)
+        run.meter.warned_levels.add(crossing.level)
         run.drive(append(ev.Warned(at=run.journal.now(), level=crossing.level, text=crossing.text)))
-        self._warned(crossing)
+        self.warned(crossing)
 
-    def _warned(self, crossing: budgets.Crossing) -> None:
+    def warned(self, crossing: budgets.Crossing) -> None:
+        """Pass a warning on: to the person now, to the agent with the next answer it gets."""
         self._person.say(crossing.text)
         self._person.notify(self._run, self._folder, "budget", crossing.text)
         self._pending.append(f"outlast: {crossing.text}. {HOW_TO_LOOK}")

@@ -1,4 +1,4 @@
-"""The gateway of an attempt: what passes through it is counted, told and, when nothing is left, refused."""
+"""The gateway of an attempt: it counts the calls of the model, passes warnings on, and refuses calls when nothing is left."""
 
 import threading
 from collections.abc import Mapping
@@ -33,7 +33,7 @@ _APIS = {
 
 
 class Gatekeeper:
-    """Meters one attempt's gateway (`gateway.Meter`). What is asked of it comes in the gateway's thread."""
+    """Meters one attempt's gateway (`gateway.Meter`). The gateway calls it in its own thread."""
 
     def __init__(
         self,
@@ -48,7 +48,7 @@ class Gatekeeper:
         budget.pricing = pricing
         self.wall: Wall | None = None
         self.refused = ""  # why the last call was; empty where it was not
-        self.told = False  # whether its model was told to wrap up
+        self.has_told = False  # whether it told the model to wrap up
 
     def before(self, call: Call) -> Refusal | None:
         """A call is let pass while something is left, also after those that are under way."""
@@ -79,7 +79,7 @@ class Gatekeeper:
         return ""
 
     def _reserve(self, call: Call) -> values.Usage:
-        """What a call may cost: as much as the dearest of the last ones, more if it asks more; the first by what it asks."""
+        """What a call may cost: as much as the dearest of the last calls, more if its request is larger; the first by its request."""
         known, size = self._dearest, call.request_bytes
         if known.tokens:
             asks_more = size / self._largest_bytes if size > self._largest_bytes > 0 else 1
@@ -100,19 +100,19 @@ class Gatekeeper:
         return reduce(values.Usage.plus, self._under_way.values(), values.Usage())
 
     def under_way(self) -> values.Usage:
-        """What is set aside for the calls that have no answer yet."""
+        """The sum set aside for calls that have no answer yet."""
         with self._lock:
             return self._total()
 
     def after(self, spent: CallUsage) -> None:
-        """What became of a call counts once, by our own id of it: the provider's may come twice."""
+        """Count the cost of a call once, by our own id: the provider's may come twice."""
         cost = self._pricing.priced(spent.model or spent.call.model, spent.usage, spent.call.id)
         if cost.tokens or cost.cost_microusd:
             self._run.meter.count(spent.call.id, cost)
         with self._lock:
             self._under_way.pop(spent.call.id, None)
             self.wall = spent.limit
-            self.told = self.told or (bool(spent.told) and self._run.state.wrap_beat is not None)
+            self.has_told = self.has_told or (bool(spent.told) and self._run.state.wrap_beat is not None)
             if cost.tokens and not cost.estimated:
                 self._dearest = budgets.next_reserved(self._dearest, cost)
                 self._largest_bytes = max(spent.call.request_bytes, self._largest_bytes * 7 // 8)
@@ -120,7 +120,7 @@ class Gatekeeper:
             self._run.meter.window(max(spent.windows, key=lambda window: window.used_pct))
 
     def words(self) -> str:
-        """What the agent is to be told and its hooks cannot say."""
+        """The warnings for an agent whose hooks cannot pass them on."""
         return self._budget.words() if self._budget.by_gateway else ""
 
 
@@ -131,7 +131,7 @@ def _refusal(why: str) -> Refusal:
 
 
 class Gate:
-    """An attempt's gateway and who keeps it. An agent that is known is led to it; any other command finds it by variables."""
+    """An attempt's gateway and its gatekeeper. A known agent is configured to use it; other commands find it by variables."""
 
     def __init__(
         self,
@@ -177,7 +177,7 @@ class Gate:
         return events
 
     def _set_aside(self, head: st.RunState, settling: values.Usage, *, writes: bool) -> values.Usage | None:
-        """What the record of calls under way must become, if a crash now were charged too little, or much too much.
+        """The new reserve for calls under way, if a crash now would be charged too little, or far too much; else None.
 
         `writes`: other events are written now, so that this one costs nothing.
         """
@@ -210,7 +210,7 @@ class Gate:
         return found
 
     def judged(self, final: Final) -> Final:
-        """Why the agent ended, with what its model's API last said: a refusal of ours, or a limit and when it is over."""
+        """Why the agent ended, by the last answer of its model's API: our own refusal, or a limit and its reset."""
         if self.keeper.refused:
             return Final("budget", self.keeper.refused)
         wall = self.keeper.wall
@@ -222,7 +222,7 @@ class Gate:
 
     @property
     def faults(self) -> str:
-        """What went wrong in it, in words."""
+        """The gateway's own errors, in words."""
         return "; ".join(dict.fromkeys(self.gateway.faults))
 
     def close(self) -> None:

@@ -1,4 +1,4 @@
-"""What an agent spends, in money too: by the price of its model, or nothing at all where a subscription pays."""
+"""What an agent spends in money: by the price of its model, or nothing where a subscription pays."""
 
 from collections.abc import Sequence
 from datetime import UTC, date, datetime
@@ -25,12 +25,12 @@ class Pricing:
         self.model = model  # that the command names, where the agent tells of none
         self._tokens: dict[str, int] = {}  # that were priced, by the key of each telling
 
-    def cost(self, told: UsageReport) -> values.Usage:
-        """What one telling comes to. A price that the agent itself gives counts, but on a subscription nothing is paid."""
-        return self.priced(told.model, told.values, told.key)
+    def cost(self, report: UsageReport) -> values.Usage:
+        """The cost of one report. A price that the agent itself gives counts; on a subscription nothing is paid."""
+        return self.priced(report.model, report.values, report.key)
 
     def priced(self, model: str, spent: values.Usage, key: str) -> values.Usage:
-        """The same, of what somebody else saw."""
+        """The same for tokens that another source counted."""
         self.used = model or self.used
         self._tokens[key] = spent.tokens
         if self.billing == "subscription":
@@ -43,25 +43,25 @@ class Pricing:
             self.unpriced = model or self.model or "of unknown name"
         return found
 
-    def settle(self, told: Sequence[ModelCost], meter: Meter) -> None:
+    def settle(self, bill: Sequence[ModelCost], meter: Meter) -> None:
         """The agent's own bill counts: what it is above or below our prices goes to the beat in flight.
 
         No event takes money back, so that of a lower bill at most the cost of that beat is taken back.
         """
-        differs = self.correction(told)
+        differs = self.correction(bill)
         if differs:
             meter.count(BILL, values.Usage(cost_microusd=max(differs, -meter.unsettled().cost_microusd)))
 
-    def correction(self, told: Sequence[ModelCost]) -> int:
+    def correction(self, bill: Sequence[ModelCost]) -> int:
         """By how many micro-dollars the agent's own bill differs from what its tokens were priced at here.
 
         Some agents bill the process, some the whole session with its earlier processes. So the bill is compared with our
         price of the tokens that the bill itself names, and only the share that was counted here is taken.
         """
-        billed = sum(each.usage.tokens for each in told)
+        billed = sum(each.usage.tokens for each in bill)
         if self.billing == "subscription" or not billed:
             return 0
-        differs = sum(each.usage.cost_microusd - _at_our_price(each) for each in told)
+        differs = sum(each.usage.cost_microusd - _at_our_price(each) for each in bill)
         return differs * min(billed, sum(self._tokens.values())) // billed
 
 

@@ -1,8 +1,6 @@
-"""Quota walls: who met a limit of which account and when it is gone, so that no run of that account starts before.
+"""Quota walls: which account met a limit, and when that limit resets, so that no run of the account starts before.
 
-One small document per account on the store's shelf. Every supervisor reads it before an attempt; runs that
-wait have a turn each, so that they do not all come back in one instant. An account is a short name, never a secret. A run
-of which no account is known stands at a wall of its own.
+One small document per account on the store's shelf; every supervisor reads it before an attempt.
 """
 
 import contextlib
@@ -32,7 +30,8 @@ _ODD = re.compile(r"[^A-Za-z0-9._@+-]+")
 class Wall(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """A limit that was met. `until`: its reset, or when it is tried again; `waiting`: runs in the order of their turns.
 
-    `spared`: runs that a person let go on although it may still stand.
+    `spared`: runs that a person let go on although it may still stand. Runs that wait have a turn each, so that they do not
+    all come back in one instant. An account is a short name, never a secret; a run without one has a wall of its own.
     """
 
     account: str
@@ -49,7 +48,7 @@ class Wall(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
         return self.account or self.run
 
     def words(self) -> str:
-        """What is told of it to somebody who waits."""
+        """The wall in words, for a run that waits at it."""
         whose = f"account {self.account}" if self.account else "its account"
         return f"{whose} has met a limit (run {self.run}: {self.evidence})"
 
@@ -73,9 +72,9 @@ def clock(moment: datetime) -> str:
 def meet(
     shelf: Shelf, account: str, run: str, *, reset_at: datetime | None, parks: int, evidence: str, apart_s: float
 ) -> Stay:  # fmt: skip
-    """Put on record that a run met a limit; when it is woken. Where no reset was named, one that is known already counts.
+    """Record that a run met a limit; returns when to wake it. Without a reset time, one that is known already counts.
 
-    A disk that refuses the file costs the others the knowledge, not this run its rest.
+    If the disk refuses the file, other runs do not know of the wall; this run waits all the same.
     """
     now = datetime.now(UTC)
 
@@ -95,7 +94,7 @@ def meet(
 
 
 def join(shelf: Shelf, account: str, run: str, apart_s: float) -> Stay | None:
-    """A turn at the wall that stands before this account; None where there is none, or the run may go on despite it."""
+    """A turn at the account's wall; None where no wall stands, or the run may go on despite it."""
     now = datetime.now(UTC)
     if standing(shelf, account, now, run) is None:
         return None
@@ -153,7 +152,7 @@ def every(shelf: Shelf) -> Iterator[Wall]:
 
 
 def tidy(shelf: Shelf, parked: Mapping[str, datetime]) -> None:
-    """Bring the shelf to what is so: a wall that fell and that nobody waits at is gone, and who waits has one.
+    """Remove walls that fell and that no run waits at, and put back a wall for every run that waits.
 
     `parked`: every run that waits for a moment in time. The service looks for runs to wake only while there is a wall.
     """
@@ -174,7 +173,7 @@ def _stand_alone(shelf: Shelf, wall: Wall) -> None:
 
 
 def _read(shelf: Shelf, name: str) -> Wall | None:
-    """A wall; None where there is none, or it cannot be read: that keeps nobody from working."""
+    """A wall; None where there is none. One that cannot be read stops no run."""
     with contextlib.suppress(StoreError):
         return _decoded(shelf.get("walls", _name(name)))
     return None
@@ -187,13 +186,13 @@ def _decoded(data: bytes | None) -> Wall | None:
 
 
 def _name(account: str) -> str:
-    """What the wall of an account is called on the shelf."""
+    """The name of an account's wall on the shelf."""
     digest = hashlib.blake2b(account.encode("utf-8", "surrogateescape"), digest_size=4).hexdigest()
     return f"{_ODD.sub('-', account)[:60]}-{digest}"
 
 
 def _change(shelf: Shelf, name: str, change: Callable[[Wall | None], _MaybeWall]) -> _MaybeWall:
-    """Replace a wall by what becomes of it, in one step; None takes it away. What was changed."""
+    """Replace a wall in one step by the result of `change`; None removes it. Returns the result."""
     changed: list[_MaybeWall] = []
 
     def written(data: bytes | None) -> bytes | None:

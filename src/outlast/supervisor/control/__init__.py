@@ -1,1 +1,1 @@
-"""What a person or the service does to supervised runs: resume, kill, wake, take over."""
+"""Acts of a person or the service on supervised runs: resume, kill, wake, take over."""

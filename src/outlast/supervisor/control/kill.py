@@ -1,9 +1,4 @@
-"""The operator's kill: the holder is asked, saves, stops its command and ends; one that does not is made to.
-
-In three steps, each with its limit: a request, a SIGTERM to the guardian, SIGKILL to guardian, supervisor and agent; then
-the files are saved here. Who was stopped goes on first, for it could not obey. Whatever it took, nothing of the run is
-running afterwards, and it is on record that somebody wanted that.
-"""
+"""`outlast kill`: the holder is asked to save and end; a holder that does not is made to."""
 
 import contextlib
 import os
@@ -25,13 +20,14 @@ from outlast.store import locks
 from outlast.store.protocol import Store, Summary
 from outlast.supervisor.guardian import lock
 from outlast.supervisor.guardian.link import GuardianMessage
+from outlast.supervisor.person import Person
 from outlast.supervisor.timing import Timing
 
 How = Literal["not_running", "asked", "signalled", "killed", "waits"]
 
 
 class Killed(msgspec.Struct, frozen=True, kw_only=True):
-    """What became of it. `how`: it was not running, was asked, signalled or killed; or still waits to take it in.
+    """The outcome. `how`: the run was not running, was asked, signalled or killed; or has not taken the request in yet.
 
     `last_save` is one that was made since, if it was running.
     """
@@ -46,14 +42,19 @@ class Killed(msgspec.Struct, frozen=True, kw_only=True):
     stopped: tuple[str, ...] = ()
 
 
-def kill(store: Store, run: str, tell: Callable[[str], None], *, timing: Timing | None = None) -> Killed:
-    """Stop a run and everything of it, saved first. Safe to call again, and by two at once."""
-    return _Kill(store, requests.root_of(store, run), tell, timing or Timing.current()).carry()
+def kill(store: Store, run: str, person: Person, *, timing: Timing | None = None) -> Killed:
+    """Stop a run and everything of it, saved first. Safe to call again, and by two at once.
+
+    In three steps, each with its limit: a request, a SIGTERM to the guardian, SIGKILL to guardian, supervisor and agent;
+    then the files are saved here. Stopped processes get SIGCONT first, for they could not obey. Afterwards nothing of the
+    run is running, and it is on record that somebody wanted that.
+    """
+    return _Kill(store, requests.root_of(store, run), person, timing or Timing.current()).carry()
 
 
 class _Kill:
-    def __init__(self, store: Store, root: Summary, tell: Callable[[str], None], timing: Timing) -> None:
-        self._store, self._root, self._tell, self._timing = store, root, tell, timing
+    def __init__(self, store: Store, root: Summary, person: Person, timing: Timing) -> None:
+        self._store, self._root, self._person, self._timing = store, root, person, timing
         self._watcher = lock.of(store.local, root.run)
         self._stopped: tuple[str, ...] = ()
         self._saved_before = root.state.last_save
@@ -83,7 +84,7 @@ class _Kill:
     def _force(self) -> Killed:
         """For what waits to start again, hangs, or is stopped: signals."""
         if self._watcher is not None and self._watcher.guardian:
-            self._tell(f"SIGTERM to its guardian, pid {self._watcher.guardian}")
+            self._person.say(f"SIGTERM to its guardian, pid {self._watcher.guardian}")
             _signal(self._watcher.guardian, signal.SIGTERM)
             self._let_go_on()
             if self._wait(self._timing.kill_signalled_s, self._is_over) or self._wait_saved():
@@ -95,7 +96,7 @@ class _Kill:
         """SIGKILL to those that could start it again, then to all that carries its mark."""
         watcher = lock.of(self._store.local, self._root.run) or lock.Watcher(0, 0)
         pids = [pid for pid in (watcher.guardian, watcher.supervisor, self._holder()) if pid]
-        self._tell(f"SIGKILL to {', '.join(f'pid {pid}' for pid in pids) or 'what is left of it'}")
+        self._person.say(f"SIGKILL to {', '.join(f'pid {pid}' for pid in pids) or 'what is left of it'}")
         for number in (signal.SIGSTOP, signal.SIGKILL):  # none acts on the death of another
             for pid in pids:
                 _signal(pid, number)
@@ -105,7 +106,7 @@ class _Kill:
         self._stopped, self._saved = note.stopped, note.save
 
     def _charge(self) -> GuardianMessage:
-        """What a guardian would know of it."""
+        """The charge as a guardian would have it."""
         state = requests.summary_of(self._store, self._root.run).state
         return GuardianMessage(
             what="claimed", run=state.run, root=str(self._store.local.folder), workspace=state.workspace, task=state.task,
@@ -113,7 +114,7 @@ class _Kill:
         )  # fmt: skip
 
     def _let_go_on(self) -> None:
-        """Who was stopped, as a job or by hand, goes on: else it could neither save nor end."""
+        """Continue processes that were stopped, as a job or by hand: they could neither save nor end."""
         watcher = lock.of(self._store.local, self._root.run) or lock.Watcher(0, 0)
         for pid in {
             watcher.guardian,
@@ -155,7 +156,7 @@ class _Kill:
     # -- on record -----------------------------------------------------------------------------------------------
 
     def _mark_dead(self, how: How) -> Killed:
-        """It is on record that somebody wants it dead, if else it would go on by itself."""
+        """Record that a person killed the run, where it would otherwise go on by itself."""
         summary = requests.summary_of(self._store, self._root.run)
         shown = find.shown_status(self._store, summary.state, summary.run)
         if wakeups.judge(summary.state, shown, attempts.now()).yes:
@@ -164,7 +165,7 @@ class _Kill:
                     requests.drain(journal)
                     requests.take(journal, requests.own_request(journal, "kill"))
             except RunHeld:
-                self._tell(f"somebody else has taken up run {summary.run} meanwhile")
+                self._person.say(f"somebody else has taken up run {summary.run} meanwhile")
         return self._told(how)
 
     def _told(self, how: How) -> Killed:
@@ -172,7 +173,7 @@ class _Kill:
         state: RunState = summary.state
         last_save = state.last_save if how == "not_running" else self._new_save(state)
         if how in ("asked", "signalled", "killed") and not last_save and state.workspace:
-            self._tell("nothing new was saved")
+            self._person.say("nothing new was saved")
         return Killed(
             run=summary.run, task=summary.task, how=how, beats=state.beats, evidence=state.evidence,
             status=find.shown_status(self._store, state, summary.run), last_save=last_save or None,

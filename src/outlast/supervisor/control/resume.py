@@ -1,8 +1,8 @@
-"""Going on with a run because a person asks for it: what is checked, what is written, and the process that does it."""
+"""`outlast resume`: the checks before a run goes on, the request that allows it, and the process that does it."""
 
 import os
 import subprocess
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -22,12 +22,13 @@ from outlast.supervisor.control import takeover
 from outlast.supervisor.guardian import lock
 from outlast.supervisor.launch import background, last_launch, launch as supervisor_launch
 from outlast.supervisor.launch.launch import Launch
+from outlast.supervisor.person import Person
 from outlast.workspace.restore import recreate
 from outlast.workspace.types import raw
 
 
 def launch_of(store: Store, summary: Summary) -> Launch | None:
-    """How the run was last started; None for a program of somebody's own, which is theirs to start."""
+    """How the run was last started; None for a user's own program, which the user starts."""
     return last_launch.launch_of(store, summary) if summary.state.supervised else None
 
 
@@ -36,9 +37,9 @@ def raised(
     summary: Summary,
     given: Sequence[str],
     until: str | None,
-    say: Callable[[str], None],
+    person: Person,
 ) -> Allowance | None:
-    """The budget that it goes on with, where another is asked for. Raises UsageError for one that makes no sense."""
+    """The run's new budget, where the person asks for one. Raises UsageError for a budget that makes no sense."""
     if not given and until is None:
         return None
     root = requests.standing(store, requests.root_of(store, summary.run).run)
@@ -50,7 +51,7 @@ def raised(
         refuse_homeless(store, root, launch)
     if launch is not None and (before is None or before.cost_microusd is None):
         variables, _ = supervisor_launch.environment_of(launch, start.inherited())
-        check.check(budget, last_launch.known_agent(launch), launch, variables, say)
+        check.check(budget, last_launch.known_agent(launch), launch, variables, person)
     return budget
 
 
@@ -63,9 +64,9 @@ def allow_again(
     accept_rewind: bool = False,
     by: str = "",
 ) -> Outcome:
-    """A person asks for it, so that what rests may start, and the attempts so far count no more.
+    """Let a run start again because a person asks for it; the attempts so far count no more.
 
-    Its budget is worked out from what it has then: what somebody else gave it meanwhile stays.
+    The new budget is computed from the budget at that moment, so an increase by somebody else is kept.
     """
 
     def raise_(head: RunState) -> tuple[str, bytes]:

@@ -1,4 +1,4 @@
-"""Going on after a reboot with nobody there: what is installed for it, whether it would work, and taking it away.
+"""`outlast service`: installing what resumes runs after a reboot, checking that it works, and removing it.
 
 A systemd user unit with lingering, and a timer, where there is such a session; else two lines, where there is cron.
 """
@@ -29,7 +29,7 @@ How = Literal["systemd", "cron"]
 
 
 class Service(msgspec.Struct, frozen=True, kw_only=True):
-    """What is there. `problems` are reasons why it would not work, each with what to type; `works`: there are none."""
+    """The installed service. `problems`: why it would not work, each with the command to type; `works`: there are none."""
 
     how: How | None
     path: str | None
@@ -43,7 +43,7 @@ class Service(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Tool(msgspec.Struct, frozen=True):
-    """What a program answered; `code` is 127 where it is not there."""
+    """A program's answer; `code` is 127 where the program is missing."""
 
     code: int
     out: str
@@ -111,7 +111,7 @@ def crontab() -> str | None:
 
 
 def boot_command(store: str | None) -> Boot:
-    """What is run at boot: this program with its whole path, on this store, whatever the environment is then."""
+    """The command for boot: this program with its whole path, on this store, independent of the environment."""
     place = locate(settings.load(flags={"store": store})["store"] or None)
     beside = Path(sys.executable).with_name("outlast")
     program = [str(beside)] if os.access(beside, os.X_OK) else [sys.executable, "-P", "-m", "outlast"]

@@ -1,4 +1,4 @@
-"""What is put where something starts by itself: systemd user units, or lines for cron. Texts only, nothing is done here.
+"""The texts of the service: systemd user units, or lines for cron. Nothing is installed here.
 
 At boot all that died is woken; each minute those whose quota wall is gone, and nothing is started while there is none.
 """
@@ -81,7 +81,7 @@ def wake_timer() -> str:
 
 
 def _service(boot: Boot, words: Sequence[str]) -> list[str]:
-    """What is started lives on when the command has ended."""
+    """The unit of a command whose child processes live on after it ends."""
     return [
         "KillMode=process",
         "OOMPolicy=continue",

@@ -7,7 +7,7 @@ import select
 import shlex
 import signal
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 import msgspec
@@ -27,6 +27,7 @@ from outlast.supervisor.launch import launch as supervisor_launch
 from outlast.supervisor.launch.last_launch import known_agent, launch_of
 from outlast.supervisor.launch.launch import Launch
 from outlast.supervisor.output.streams import piped
+from outlast.supervisor.person import Person
 from outlast.supervisor.timing import Timing
 from outlast.workspace.types import raw
 
@@ -34,7 +35,7 @@ from outlast.workspace.types import raw
 
 
 def in_other(
-    store: Store, summary: Summary, launch: Launch, name: str, words: Sequence[str], say: Callable[[str], None]
+    store: Store, summary: Summary, launch: Launch, name: str, words: Sequence[str], person: Person
 ) -> Launch:  # fmt: skip
     """The run's launch with another agent: with these words, else with its usual ones. Raises UsageError, nothing done.
 
@@ -53,14 +54,14 @@ def in_other(
             f"{shlex.join(words)[:80]} {what}, not {name}",
             hint=f"give the command after `--`: outlast resume {shlex.quote(summary.task)} --agent {name} -- CMD …",
         )
-    start.check_version(adapter, words, program, say)
+    start.check_version(adapter, words, program, person)
     variables = start.inherited()
     made = supervisor_launch.recorded(
         words, program, Path(cwd), variables, issue=launch.issue, rounds=launch.rounds, restarts=launch.restarts,
         parks=launch.parks, stall=launch.stall, share=launch.share, setup=launch.setup, accept_unknown=launch.accept_unknown,
         gateway=launch.gateway, gateway_yes=launch.gateway_yes,
     )  # fmt: skip
-    check.check_again(adapter, made, variables | registry.assigned(words), say)
+    check.check_again(adapter, made, variables | registry.assigned(words), person)
     return msgspec.structs.replace(made, interactive=not adapter.is_headless(words))
 
 
@@ -80,7 +81,7 @@ def _usual(store: Store, summary: Summary, launch: Launch, adapter: Adapter) -> 
 # -- opening -------------------------------------------------------------------------------------------------------
 
 
-def take(store: Store, summary: Summary, link: Link, say: Callable[[str], None]) -> Launch:
+def take(store: Store, summary: Summary, link: Link, person: Person) -> Launch:
     """A run whose session is to be opened here, free to be claimed: a live headless attempt has stopped at a beat's end.
 
     Raises RunRefused where there is nothing to open or others have it, Stopped if the person waits no longer.
@@ -104,7 +105,9 @@ def take(store: Store, summary: Summary, link: Link, say: Callable[[str], None])
                 hint=f"wait for it, or stop it with `outlast kill {summary.run}`",
             )
         requests.ask(store, summary.run, "kill", "open")
-        say(f"{name} is asked to stop at the end of its beat; waiting for that (Ctrl-C: not any longer)")
+        person.say(
+            f"{name} is asked to stop at the end of its beat; waiting for that (Ctrl-C: not any longer)"
+        )
         _wait(store, summary, link)
     requests.resume(store, summary.run)
     return launch
@@ -164,7 +167,7 @@ def bare(store: Store, summary: Summary) -> Bare | None:
 
 
 def _known_by(store: Store, summary: Summary, launch: Launch, adapter: Adapter) -> tuple[str, ...]:
-    """What tells of its calls, without the hooks where its settings switch them off."""
+    """How outlast learns of the agent's calls; without hooks where the agent's settings switch them off."""
     folder, cwd = store.local.run_folder(summary.run), Path(os.fsdecode(raw(launch.cwd)))
     environment = {**start.inherited(), **registry.assigned(launch.words)}
     ask = Ask(words=tuple(launch.words), environment=environment, cwd=cwd, folder=folder)

@@ -6,7 +6,7 @@ import os
 import subprocess
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime
 
 import msgspec
@@ -20,12 +20,12 @@ from outlast.processes import reap
 from outlast.runs.engine.steps import Append
 from outlast.runs.inbox import STOPS
 from outlast.store.protocol import Store, Summary, Where
-from outlast.supervisor import supervisor
 from outlast.supervisor.attempt import limits as attempt_limits
 from outlast.supervisor.budget import quota_walls
 from outlast.supervisor.control import takeover
 from outlast.supervisor.guardian import lock
 from outlast.supervisor.launch import background, last_launch
+from outlast.supervisor.person import Person
 from outlast.supervisor.timing import Timing
 
 JOBS = 4
@@ -56,7 +56,7 @@ def sleepers(store: Store, *, parked_only: bool = False) -> list[Sleeper]:
 
 
 def _all_open(store: Store) -> list[Summary]:
-    """Those too that cannot be read here: one that a newer outlast wrote keeps no other from waking."""
+    """All open runs. A run that cannot be read here (written by a newer outlast) does not stop the others from waking."""
     return list(find.every(store, Where(parent="", open_only=True), unreadable=True))
 
 
@@ -90,11 +90,11 @@ def _judged(store: Store, summary: Summary) -> Sleeper:
 def _limits(store: Store, summary: Summary) -> restarts.Limits | None:
     """How many attempts its supervisor would have made; None where it never had one."""
     launch = last_launch.launch_of(store, summary) if summary.state.supervised else None
-    return supervisor.limits_of(launch) if launch is not None else None
+    return attempt_limits.limits_of(launch) if launch is not None else None
 
 
 def _refused(store: Store, run: str) -> wakeups.Wake | None:
-    """What the journal does not know: somebody looks after it, had it stopped, or asked it to stop just before it died."""
+    """Reasons outside the journal: a supervisor lives, a person stopped the run, or asked it to stop just before it died."""
     watcher = lock.of(store.local, run)
     if watcher is not None and watcher.supervisor:
         return wakeups.Wake(False, f"its supervisor (pid {watcher.supervisor}) looks after it")
@@ -106,7 +106,7 @@ def _refused(store: Store, run: str) -> wakeups.Wake | None:
 
 
 def _last_epoch(store: Store, run: str) -> int:
-    """The epoch of its last attempt, whatever has claimed the run since to write a word."""
+    """The epoch of the last attempt. Later claims that only wrote an event do not count."""
     page = store.read(run, after=0, limit=1, tags=("attempt_started",), newest=True).events
     event = page[0].event if page else None
     return event.epoch if isinstance(event, ev.AttemptStarted) else 0
@@ -131,9 +131,9 @@ def alone(store: Store) -> Iterator[bool]:
 
 
 def wake(
-    store: Store, asleep: list[Sleeper], jobs: int, tell: Callable[[Sleeper], None], *, apart_s: float = 0.0
-) -> list[Sleeper]:  # fmt: skip
-    """Start all that are to be woken, at most `jobs` at a time being started; each is told of when it is settled.
+    store: Store, asleep: list[Sleeper], jobs: int, person: Person, *, apart_s: float = 0.0
+) -> list[Sleeper]:
+    """Start all that are to be woken, at most `jobs` at a time. The person hears of each as soon as it is known.
 
     Those that waited at the wall of one account are started `apart_s` after one another. Of those whose attempts have
     reached a limit with nobody left to see it, that is put on record.
@@ -151,7 +151,7 @@ def wake(
             if found is not None:
                 starting.remove(start)
                 settled[found.run] = found
-                tell(found)
+                person.say(f"{find.project_name(found.project)}:{found.task}: {found.why}")
         time.sleep(Timing.current().look_every_s)
 
 
@@ -169,13 +169,13 @@ def _given_up(store: Store, sleeper: Sleeper) -> Sleeper:
 
 
 def tidy(store: Store) -> None:
-    """Walls that fell and that nobody waits at are forgotten; who waits is known to the service."""
+    """Forget walls that fell and that no run waits at; put back those that runs wait at."""
     waiting = {each.run: each.state.parked_until for each in parked(store)}
     quota_walls.tidy(store.shelf, {run: until for run, until in waiting.items() if until is not None})
 
 
 def wake_one(store: Store, summary: Summary, within_s: float) -> Sleeper:
-    """Go on with a run that somebody asked for; `started` is null where nobody can tell yet after so many seconds."""
+    """Start one run that a person asked for. `started` is None where that is still unknown after `within_s`."""
     shown = find.shown_status(store, summary.state, summary.run)
     asleep = Sleeper(
         run=summary.run, task=summary.task, project=summary.project, status=shown, beats=summary.state.beats,
@@ -190,7 +190,7 @@ def wake_one(store: Store, summary: Summary, within_s: float) -> Sleeper:
 
 
 class _Turns:
-    """Who is started next: all at once, but one after the other who waited at the same wall."""
+    """The order of starts: all at once, but one after the other for runs that waited at the same wall."""
 
     def __init__(self, store: Store, asleep: Sequence[Sleeper], apart_s: float) -> None:
         self.left = [(sleeper, self._account(store, sleeper)) for sleeper in asleep]
@@ -210,7 +210,7 @@ class _Turns:
         return taken
 
     def _account(self, store: Store, sleeper: Sleeper) -> str:
-        """At whose wall it waited; nobody's where it did not."""
+        """The account whose wall the run waited at; empty where it did not wait."""
         waited = sleeper.status == "parked"
         return last_launch.account_in(store, requests.summary_of(store, sleeper.run)) if waited else ""
 
@@ -271,7 +271,7 @@ class _Start:
         return self._settled(summary, False, self._last_words() or f"ended with {code}")
 
     def _last_words(self) -> str:
-        """What it complained of, without the hint."""
+        """Its last error, without the hint."""
         with self._log.open("rb") as file:
             file.seek(max(self._said_from, self._log.stat().st_size - _LAST_WORDS_BYTES))
             lines = file.read(_LAST_WORDS_BYTES).decode(errors="replace").splitlines()

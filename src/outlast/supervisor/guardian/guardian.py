@@ -1,7 +1,6 @@
-"""The process that a person starts and that stays small: it passes signals on, and cleans up if the supervisor dies.
+"""The process that a person starts: it passes signals on, and cleans up if the supervisor dies.
 
-It has one thread, imports little and never writes to the store. When the supervisor is killed it stops everything of
-the attempt, has the files saved by a fresh process, and leaves; the next start waits for its lock.
+It stays small: one thread, few imports, and it never writes to the store.
 """
 
 import contextlib
@@ -55,7 +54,11 @@ def guard(work: Callable[[Link], int]) -> int:
 
 
 class _Guardian:
-    """One supervisor, from its fork to its end."""
+    """Guards one supervisor, from its fork to its end.
+
+    When the supervisor is killed, the guardian stops everything of the attempt, has a fresh process save the files, and
+    leaves; the next start waits for the guardian's lock.
+    """
 
     def __init__(self, supervisor: int, link: Link, signals: Signals, timing: Timing) -> None:
         self._timing = timing
@@ -163,7 +166,7 @@ class _Guardian:
         return 128 + number
 
     def _word(self, charge: GuardianMessage, status: int = signal.SIGKILL) -> lock.GuardianNote:
-        """Why the supervisor is dead, and whether somebody had wanted an end: then nothing wakes the run by itself."""
+        """Why the supervisor is dead, and whether a person wanted that: then nothing wakes the run by itself."""
         why = f"the supervisor was killed ({signal.Signals(os.WTERMSIG(status)).name}), sender unknown"
         if self._asked is not None:
             name = signal.Signals(self._asked.number).name

@@ -1,4 +1,4 @@
-"""What guardian and supervisor tell each other: one JSON document a line, over a pair of sockets."""
+"""The messages between guardian and supervisor: one JSON document a line, over a pair of sockets."""
 
 import contextlib
 import socket
@@ -24,7 +24,7 @@ _decode = msgspec.json.Decoder(GuardianMessage).decode
 
 
 class Link:
-    """One end. Never raises: a side that is gone is told nothing more, and says nothing more."""
+    """One end. It never raises: messages to a side that is gone are dropped."""
 
     def __init__(self, sock: socket.socket) -> None:
         self._sock = sock
@@ -35,10 +35,11 @@ class Link:
     def fileno(self) -> int:
         return self._sock.fileno()
 
-    def say(self, told: GuardianMessage) -> None:
+    def say(self, message: GuardianMessage) -> None:
+        """Send one message; `closed` is set when the other side is gone."""
         try:
             self._sock.setblocking(True)
-            self._sock.sendall(msgspec.json.encode(told) + b"\n")
+            self._sock.sendall(msgspec.json.encode(message) + b"\n")
         except OSError:
             self.closed = True
         finally:

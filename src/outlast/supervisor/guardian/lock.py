@@ -22,7 +22,7 @@ _WORDS = 4
 
 
 class GuardianNote(msgspec.Struct, frozen=True):
-    """What the guardian found and did, for the next attempt to put on record. `wanted`: somebody had told it to stop."""
+    """What the guardian found and did. The next attempt records it. `wanted`: a person had asked for the stop."""
 
     run: str
     epoch: int
@@ -50,7 +50,7 @@ def take(local: Local, run: str, supervisor: int) -> int:
 
 
 def wait_for_other(local: Local, run: str, *, mine: int, timing: Timing | None = None) -> None:
-    """Until no guardian of an earlier attempt works. One that takes too long is killed: its work is done here."""
+    """Wait until no guardian of an earlier attempt works. Kill one that takes too long, and do its work here."""
     timing = timing or Timing.current()
     with contextlib.suppress(FileNotFoundError):
         fd = os.open(local.guardian_lock(run), os.O_RDWR | os.O_CLOEXEC)
@@ -153,14 +153,14 @@ def leave(note: GuardianNote, charge: GuardianMessage) -> None:
 
 
 def noted(local: Local, run: str) -> GuardianNote | None:
-    """What the guardian of an attempt left word of, until the next one takes it up."""
+    """The note that a guardian left for the next attempt; None where there is none."""
     with contextlib.suppress(OSError, msgspec.MsgspecError):
         return msgspec.json.decode(local.guardian_note(run).read_bytes(), type=GuardianNote)
     return None
 
 
 def forget_note(local: Local, run: str) -> None:
-    """It is on record."""
+    """Remove the note: it is on record."""
     local.guardian_note(run).unlink(missing_ok=True)
 
 
@@ -175,7 +175,7 @@ class Watcher(msgspec.Struct, frozen=True):
 
 
 def of(local: Local, run: str) -> Watcher | None:
-    """Who looks after a run; None where nobody does."""
+    """The guardian and supervisor of a run; None where nobody looks after it."""
     try:
         fd = os.open(local.guardian_lock(run), os.O_RDONLY | os.O_CLOEXEC)
     except OSError:

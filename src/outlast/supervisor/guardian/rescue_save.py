@@ -1,4 +1,4 @@
-"""What the guardian starts when the supervisor is dead: one save of the workspace, its commit on standard output."""
+"""The program that a guardian starts when its supervisor is dead: one save of the workspace, its commit on stdout."""
 
 import os
 import sys

@@ -1,4 +1,4 @@
-"""What a supervisor hears: signals to itself, signals that its guardian passes on, and stop and continue of the job."""
+"""The signals of a supervisor: those to itself, those that its guardian passes on, and stop and continue of the job."""
 
 import os
 import select
@@ -30,7 +30,7 @@ class HasFileno(Protocol):
 
 
 class StopSignals:
-    """Makes it before any other thread is started: from then on signals are read, and nothing dies of them."""
+    """Create it before starting threads: it blocks the signals, so they are read from a descriptor instead of killing us."""
 
     def __init__(self, link: Link) -> None:
         self.link = link
@@ -61,7 +61,7 @@ class StopSignals:
             )
 
     def others(self) -> list[str]:
-        """What else the guardian said since the last look."""
+        """The other messages of the guardian since the last call."""
         others, self._others = self._others, []
         return others
 

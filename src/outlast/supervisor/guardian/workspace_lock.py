@@ -4,8 +4,7 @@ import contextlib
 import fcntl
 import os
 import shlex
-from collections.abc import Callable, Iterator
-from functools import partial
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Literal
 
@@ -24,8 +23,8 @@ _INSTEAD: dict[Kind, str] = {
 @contextlib.contextmanager
 def occupied(
     private: Path, folder: Path, run: str, task: str, kind: Kind = "command"
-) -> Iterator[Callable[[str], None]]:
-    """Work in a folder alone; what is given names the run once it has an id. Raises RunRefused, with who works there."""
+) -> Iterator["Occupied"]:
+    """Work in a folder alone. The run is named in the lock once it has an id. Raises RunRefused, with who works there."""
     fd = os.open(private / NAME, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     try:
         try:
@@ -33,16 +32,23 @@ def occupied(
         except BlockingIOError:
             said = os.pread(fd, 1000, 0).decode(errors="replace")
             raise _refusal(said, folder, (run, task), kind) from None
-        name = partial(_say, fd, task)
-        name(run)
-        yield name
+        ours = Occupied(fd, task)
+        ours.name(run)
+        yield ours
     finally:
         os.close(fd)
 
 
-def _say(fd: int, task: str, run: str) -> None:
-    os.ftruncate(fd, 0)
-    os.pwrite(fd, f"{run} {os.getpid()} {task}".encode("utf-8", "backslashreplace"), 0)
+class Occupied:
+    """A folder that this process works in, by its lock."""
+
+    def __init__(self, fd: int, task: str) -> None:
+        self._fd, self._task = fd, task
+
+    def name(self, run: str) -> None:
+        """Say in the lock which run works here."""
+        os.ftruncate(self._fd, 0)
+        os.pwrite(self._fd, f"{run} {os.getpid()} {self._task}".encode("utf-8", "backslashreplace"), 0)
 
 
 def occupant(private: Path) -> str:

@@ -6,7 +6,7 @@ import select
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 import msgspec
@@ -21,16 +21,16 @@ TELL = "OUTLAST_TELL_FD"
 
 
 class Begun(msgspec.Struct, frozen=True, kw_only=True):
-    """What became of a start in the background: the run, or the exit code and the words of one that was refused."""
+    """The outcome of a start in the background: the run, or the exit code and output of a start that was refused."""
 
     run: str = ""
     task: str = ""
     code: int | None = None
-    said: str = ""
+    output: str = ""
 
 
 def start(words: Sequence[str], local: Local, cwd: Path) -> Begun:
-    """Start it, and wait until its command runs or it has ended. What it says from then on is beside the run's logs."""
+    """Start it, and wait until its command runs or it has ended. Its later messages are beside the run's logs."""
     log = local.detached_log()
     ours, theirs = os.pipe()
     try:
@@ -51,9 +51,9 @@ def start(words: Sequence[str], local: Local, cwd: Path) -> Begun:
         _keep(log, local.supervisor_log(begun.run))
         return begun
     code = process.wait()
-    said = log.read_text(errors="replace")
+    output = log.read_text(errors="replace")
     log.unlink(missing_ok=True)
-    return Begun(code=code, said=said)
+    return Begun(code=code, output=output)
 
 
 def _keep(log: Path, place: Path) -> None:
@@ -64,17 +64,19 @@ def _keep(log: Path, place: Path) -> None:
         log.replace(place)
 
 
-def telling() -> Callable[[str, str], None]:
-    """Says to the one who started us that the command runs: run and task. Does nothing where nobody waits, or twice."""
-    given = settings.variable(TELL)
-    fds = [int(given)] if given.isdigit() else []
+class Announcement:
+    """Tells the process that started us in the background that the command runs."""
 
-    def tell(run: str, task: str) -> None:
-        while fds:
-            with contextlib.suppress(OSError), open(fds.pop(), "wb", buffering=0) as file:
+    def __init__(self) -> None:
+        given = settings.variable(TELL)
+        self._fd = int(given) if given.isdigit() else -1
+
+    def make(self, run: str, task: str) -> None:
+        """Name the run and its task. Does nothing where nobody waits, or twice."""
+        fd, self._fd = self._fd, -1
+        if fd >= 0:
+            with contextlib.suppress(OSError), open(fd, "wb", buffering=0) as file:
                 file.write(msgspec.json.encode(Begun(run=run, task=task)) + b"\n")
-
-    return tell
 
 
 # -- Starting a command of ours that nobody waits for: a session of its own, no terminal, its words in a file.
@@ -95,7 +97,7 @@ def ourselves(*words: str) -> list[str]:
 def spawn(
     words: Sequence[str], log: Path, *, cwd: str = "/", pass_fds: Sequence[int] = ()
 ) -> "subprocess.Popen[bytes]":
-    """Start a command that outlives us. What it says is added to `log`."""
+    """Start a command that outlives us. Its output is added to `log`."""
     log.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     room_in(log)
     with open(log, "ab", opener=durable.opener) as said:

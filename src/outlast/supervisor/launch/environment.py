@@ -20,7 +20,7 @@ def attempt_mark(run: str, epoch: int) -> str:
 def for_agent(
     *, run: str, task: str, epoch: int, socket: str, store: str, budget_file: str
 ) -> dict[str, str]:
-    """What an agent's environment gains."""
+    """The variables that outlast adds to an agent's environment."""
     return {
         RUN: run,
         TASK: task,

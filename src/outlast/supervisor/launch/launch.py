@@ -1,9 +1,4 @@
-"""How a command is started, and started again by nobody's hand: its words, its folder, and what of the environment counts.
-
-Of the environment only PATH, locale, VIRTUAL_ENV and our own settings are recorded with their values; of all other
-variables, and of settings that look like secrets, the names. Values of those come from `env` in the user's configuration
-folder, which must be private.
-"""
+"""How a command is started, and started again without a person: words, folder, and the part of the environment that counts."""
 
 import os
 import stat
@@ -25,7 +20,12 @@ _SECRET_CHARS_MIN = 6  # what is shorter stands in every other text
 
 
 class Launch(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """Everything that a start by nobody's hand needs. Texts that are not UTF-8 are written as `seam.text` does."""
+    """Everything that a start without a person needs. Texts that are not UTF-8 are written as `seam.text` does.
+
+    PATH, locale, VIRTUAL_ENV and outlast's own settings are recorded with their values. Of all other variables, and of
+    settings that look like secrets, only the names are. Their values come from `env` in the user's configuration folder,
+    which must be private.
+    """
 
     argv: tuple[str, ...]
     program: str
@@ -58,7 +58,7 @@ class Launch(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 def recorded(
     words: Sequence[str], program: str, cwd: Path, environment: Mapping[str, str], **more: object
 ) -> Launch:
-    """What is recorded of a start with this environment."""
+    """The record of a start with this environment."""
     kept = _texts({name: value for name, value in environment.items() if _is_kept(name)})
     given = {name: value for name, value in settings.given().items() if not mask(value)[1]}
     names = sorted(name for name in environment if not _is_kept(name) and not name.startswith(OURS))
@@ -79,7 +79,7 @@ def recorded(
 
 
 def environment_of(launch: Launch, now: Mapping[str, str]) -> tuple[dict[str, str], list[str]]:
-    """The environment of a start by nobody's hand, and the names that were there at first and are missing now."""
+    """The environment of a start without a person, and the names of variables that are missing since the first start."""
     restored = {name: os.fsdecode(raw(value)) for name, value in launch.environment.items()}
     home = settings.home()
     found = ({} if home is None else {"HOME": str(home)}) | dict(now) | secrets() | restored
@@ -118,7 +118,7 @@ def secrets() -> dict[str, str]:
 
 
 def known_secrets() -> dict[str, str]:
-    """What must not be shown of that file: each value that is long enough to be one, with its name. Never raises."""
+    """The values of that file that must not be shown: each that is long enough to be a secret, with its name. Never raises."""
     path = settings.user_folder() / SECRETS_FILE
     try:
         found = _lines(_read(path)[0], path)

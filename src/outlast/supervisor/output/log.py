@@ -1,8 +1,4 @@
-"""Writing the log of an attempt: what the agent wrote, made harmless, in lines with time and stream. Bounded, and cheap.
-
-`attempt-3.log` is its beginning; `attempt-3.000004194304.log` is a later part, named by where in the whole it begins,
-so that what was dropped between two parts shows by itself. Reading it back is in `log_reader`.
-"""
+"""Writing the log of an attempt: the command's output made harmless, in lines with time and stream, within a limit."""
 
 import os
 from collections import deque
@@ -22,7 +18,11 @@ QUEUE_BYTES = 12 << 20
 
 
 class Log:
-    """The log of one attempt. It never stops the relay: what fails is kept in `failed`, and nothing more is written."""
+    """The log of one attempt. An error never stops the relay: it is kept in `failed`, and nothing more is written.
+
+    `attempt-3.log` is the beginning; `attempt-3.000004194304.log` is a later part, named by its offset in the whole, so
+    that a gap between two parts shows. `log_reader` reads it back.
+    """
 
     def __init__(
         self,

@@ -39,7 +39,7 @@ class Line(msgspec.Struct, frozen=True):
 
 
 def parsed(line: str) -> Line:
-    """A line as the log has it; one that no log of ours would have is a text of nobody's."""
+    """A line of the log in its parts; a line that no log of ours has is a text without time and stream."""
     found = _LINE.fullmatch(line)
     if found is None:
         return Line("", OURS, line)
@@ -60,7 +60,7 @@ def read_log(
 ) -> Generator[str, None, None]:
     """The lines of the log that begins in this file; with `follow` those to come, of the next attempts too.
 
-    It ends when all is read and, if it follows, `stop` said so before the last look.
+    It ends when all is read; with `follow`, when `stop` was true before the last look.
     """
     found = _NAME.fullmatch(path.name)
     assert found is not None, f"{path.name} is the name of a log"

@@ -1,9 +1,4 @@
-"""Relaying what an agent writes: byte for byte to our own stdout and stderr, and into the log of the attempt.
-
-One loop, no thread. A slow reader holds back the agent and nobody else; one that goes away closes the agent's pipe. The
-descriptions of stdout and stderr are shared with other programs, so they are never switched to O_NONBLOCK: pipes and
-terminals are opened anew for ourselves, sockets are asked per call, and a file does not block.
-"""
+"""Relaying what a command writes: byte for byte to our own stdout and stderr, and into the log of the attempt."""
 
 import contextlib
 import errno
@@ -140,7 +135,12 @@ class _Way:
 
 
 class Relay:
-    """Copies both streams of an agent. It owns the reading ends that it is given, and the log."""
+    """Copies both streams of a command. It owns the reading ends that it is given, and the log.
+
+    One loop, no thread. A slow reader holds back the command and nobody else; a reader that goes away closes the command's
+    pipe. Other programs share the file descriptions of stdout and stderr, so these are never switched to O_NONBLOCK: pipes
+    and terminals are opened anew, sockets are asked per call, and a file does not block.
+    """
 
     def __init__(
         self,
@@ -222,10 +222,10 @@ class Relay:
                 self._line.draw()
 
     def drain(self, limit_s: float, *, reader_limit_s: float | None = None) -> bool:
-        """Relay what is left when the agent has died; whether that was all.
+        """Relay the rest after the command has died; returns whether that was all.
 
-        What a surviving process that holds a pipe has to say is waited for until `limit_s`; readers of ours that are
-        slow until `reader_limit_s`, or for ever, as without us.
+        Waits up to `limit_s` for a surviving process that holds a pipe, and up to `reader_limit_s` for slow readers of
+        ours, or for ever, as without us.
         """
         began_s = time.monotonic()
         while self.is_open:

@@ -1,14 +1,10 @@
-"""One line at the bottom of the terminal that says how far the run is. It gives way to everything that is printed.
-
-It is drawn only where the cursor stands at the beginning of a line, and wiped before the next byte goes out, so what
-a command prints stays as it is. Nothing of it is drawn where standard error is no terminal.
-"""
+"""One line at the bottom of the terminal that says how far the run is. It gives way to everything that is printed."""
 
 import contextlib
 import os
 import threading
 import time
-from collections.abc import Callable
+from typing import Protocol
 
 from outlast import settings
 from outlast.supervisor.timing import Timing
@@ -16,12 +12,23 @@ from outlast.supervisor.timing import Timing
 _WIPE = b"\r\x1b[K"
 
 
-class StatusLine:
-    """Drawn by the thread that relays output; anybody may wipe it."""
+class HasStatus(Protocol):
+    """Whatever the line is about."""
 
-    def __init__(self, text: Callable[[], str], fd: int = 2, timing: Timing | None = None) -> None:
+    def status(self) -> str:
+        """How far it is, as one line."""
+
+
+class StatusLine:
+    """Drawn by the thread that relays output; every thread may wipe it.
+
+    It is drawn only where the cursor stands at the beginning of a line, and wiped before the next byte goes out, so the
+    command's output stays as it is. Where standard error is no terminal, nothing is drawn.
+    """
+
+    def __init__(self, source: HasStatus, fd: int = 2, timing: Timing | None = None) -> None:
         self._every_s = (timing or Timing.current()).status_line_s
-        self._text, self._fd = text, fd
+        self._source, self._fd = source, fd
         self._lock = threading.Lock()
         self._shown = ""
         self._at_start = True
@@ -58,7 +65,7 @@ class StatusLine:
         """The text in one line of this terminal, without anything that could move the cursor."""
         with contextlib.suppress(OSError):
             columns = os.get_terminal_size(self._fd).columns
-            return "".join(c for c in self._text() if c.isprintable())[: max(0, columns - 1)]
+            return "".join(c for c in self._source.status() if c.isprintable())[: max(0, columns - 1)]
         return ""
 
     def _write(self, data: bytes) -> None:

@@ -6,7 +6,6 @@ import os
 import signal
 import stat
 import threading
-from collections.abc import Callable
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -14,9 +13,11 @@ from pathlib import Path
 from outlast.processes.spawn import Spec
 from outlast.processes.tty import Terminal
 from outlast.store import durable
+from outlast.supervisor.guardian.signals import StopSignals
 from outlast.supervisor.output.log import Log
 from outlast.supervisor.output.relay import TAIL_BYTES, Relay
 from outlast.supervisor.output.status_line import StatusLine
+from outlast.supervisor.person import Person
 from outlast.supervisor.timing import Timing
 
 SPOOL = "stdin"
@@ -54,7 +55,7 @@ class OnTerminal:
         with contextlib.suppress(OSError):
             os.killpg(group, signal.SIGCONT)
 
-    def finish(self, hurried: Callable[[], bool]) -> bytes:
+    def finish(self, signals: StopSignals) -> bytes:
         """Modes and foreground as they were, whatever the command left. Nothing of it is logged."""
         self._terminal.take_back()
         return b""
@@ -67,7 +68,7 @@ class Streams:
         self,
         folder: Path,
         attempt: int,
-        say: Callable[[str], None],
+        person: Person,
         line: StatusLine,
         *,
         keeps: bool = False,
@@ -78,7 +79,7 @@ class Streams:
         out, self.stdout = os.pipe2(os.O_CLOEXEC)
         err, self.stderr = os.pipe2(os.O_CLOEXEC)
         self._folder = folder
-        self.stdin = _input(folder, say, keeps) if attempt == 1 else _nothing()
+        self.stdin = _input(folder, person, keeps) if attempt == 1 else _nothing()
         self._is_first = attempt == 1
         self._line = line
         self.closed = ""  # why nobody takes what it prints any more
@@ -104,17 +105,18 @@ class Streams:
     def _work(self) -> None:
         self._relay.run(self._end)
 
-    def finish(self, hurried: Callable[[], bool]) -> bytes:
+    def finish(self, signals: StopSignals) -> bytes:
         """Pass on what is left, and make the log durable; the last output of the command.
 
-        A slow reader is waited for, as without us, until `hurried` says that there is no time.
+        A slow reader is waited for, as without us, until a signal asks for the end.
         """
         os.close(self._stop)
         if self._thread.is_alive():
             self._thread.join()
         self._line.wipe()
         while not self._relay.drain(self._timing.drain_s, reader_limit_s=self._timing.reader_s):
-            if not self._relay.is_behind or hurried():
+            signals.listen()
+            if not self._relay.is_behind or signals.got:
                 break
         tail = self._relay.tail(TAIL_BYTES)
         self.closed = self._relay.closed.get("out", "")
@@ -128,20 +130,20 @@ def _nothing() -> int:
 
 
 def _whole(folder: Path) -> Path | None:
-    """What was piped in, where all of it was kept."""
+    """The copy of standard input, if it is complete."""
     return folder / SPOOL if (folder / WHOLE).exists() else None
 
 
 def piped(folder: Path) -> str:
-    """What was asked through standard input, if that was text; as much of it as one argument of a command can hold."""
+    """The prompt from standard input, if it was text, cut to what one argument of a command can hold."""
     with contextlib.suppress(OSError), (folder / SPOOL).open("rb") as file:
         text = file.read(PROMPT_MAX_BYTES).decode(errors="replace").strip()
         return "" if text.startswith("{") else text.replace("\0", "")
     return ""
 
 
-def _input(folder: Path, say: Callable[[str], None], keeps: bool) -> int:
-    """What the user piped in, or nothing. It is kept beside the log as it comes; a file only where that is asked for."""
+def _input(folder: Path, person: Person, keeps: bool) -> int:
+    """The command's standard input: the user's pipe, copied beside the log as it comes, or a file, copied with `keeps`."""
     try:
         mode = os.fstat(0).st_mode
     except OSError:
@@ -153,7 +155,7 @@ def _input(folder: Path, say: Callable[[str], None], keeps: bool) -> int:
     if not (stat.S_ISFIFO(mode) or stat.S_ISSOCK(mode)):
         return _nothing()
     ours, to_command = os.pipe2(os.O_CLOEXEC)
-    work = Feed(0, to_command, folder / SPOOL, say).work
+    work = Feed(0, to_command, folder / SPOOL, person).work
     threading.Thread(target=work, name="outlast-stdin", daemon=True).start()
     return ours
 
@@ -171,10 +173,10 @@ def _keep_file(folder: Path) -> None:
 
 
 class Feed:
-    """Passes standard input on to a command, and keeps it as it comes. What cannot be kept is passed on all the same."""
+    """Passes standard input on to a command, and keeps a copy. Input that cannot be kept is passed on all the same."""
 
-    def __init__(self, source: int, to_command: int, spool: Path, say: Callable[[str], None]) -> None:
-        self._source, self._to_command, self._say = source, to_command, say
+    def __init__(self, source: int, to_command: int, spool: Path, person: Person) -> None:
+        self._source, self._to_command, self._person = source, to_command, person
         self._kept_bytes = 0
         self._whole = spool.with_name(WHOLE)
         try:
@@ -216,7 +218,7 @@ class Feed:
     def _give_up(self, error: OSError) -> None:
         self._spool = -1
         why = error.strerror or str(error)
-        self._say(
+        self._person.say(
             f"standard input is kept up to {self._kept_bytes:,} bytes: {why}; the command gets all of it"
         )
 

@@ -1,4 +1,4 @@
-"""A script joins a run: the one it was started in, or one of its own behind a keeper. What it gets are variables."""
+"""A script joins a run: the one it was started in, or one of its own behind a keeper. It gets variables."""
 
 import os
 import re
@@ -20,7 +20,7 @@ _NAMELESS = re.compile(r"-?(ba|z|da|k)?sh|/dev/.*|/proc/.*|")
 
 
 class KeeperRequest(msgspec.Struct, frozen=True, kw_only=True):
-    """What a keeper is told: whose run, and two descriptors: the script as a process, and a pipe for the answer."""
+    """The request to a keeper: whose run, and two descriptors: the script as a process, and a pipe for the answer."""
 
     pid: int
     ticks: int
@@ -33,7 +33,7 @@ class KeeperRequest(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Answer(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """What a keeper says: words for the person, then either the way into the run or why there is none."""
+    """A keeper's answer: words for the person, and either the way into the run or the error."""
 
     said: tuple[str, ...] = ()
     variables: dict[str, str] = {}
@@ -65,7 +65,7 @@ def join(pid: int, script: str, *, store: str | None, project: str | None) -> Jo
 
 
 def task_of(script: str) -> str:
-    """The task of a script that runs by itself: as it was told, else its file name."""
+    """The task of a script that runs by itself: $OUTLAST_TASK, else its file name."""
     told = settings.variable(TASK) if not settings.variable(environment.ATTEMPT) else ""
     if told:
         return told

@@ -1,18 +1,19 @@
-"""The keeper: to a script that was started by itself what the supervisor is to a command.
+"""The keeper of a script that has a run of its own: what the supervisor is to a command.
 
-A process of its own, without a terminal, started by `eval "$(outlast shell-init)"`. It claims the run, stops what an
-earlier attempt left, saves what is found, serves the script's calls, and watches the script. When that is gone it
-stops what it left, saves, and records how it ended.
+`script/main.py` starts it, in a process without a terminal.
 """
 
 import contextlib
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Protocol
 
 from outlast.errors import OutlastError
 from outlast.processes import proc, reap
 from outlast.runs.engine.run import RunEngine
+from outlast.runs.engine.start import arrive, record_start
+from outlast.runs.engine.supervision import held
 from outlast.store import durable
 from outlast.supervisor.attempt import leftovers, state_file, stop
 from outlast.supervisor.attempt.command import Place, place_of
@@ -20,6 +21,7 @@ from outlast.supervisor.attempt.processes import AttemptProcesses
 from outlast.supervisor.attempt.stop import Stopper
 from outlast.supervisor.beat_in_flight import BeatInFlight
 from outlast.supervisor.guardian.signals import Signalled, StopSignals
+from outlast.supervisor.guardian.workspace_lock import Occupied
 from outlast.supervisor.launch import environment
 from outlast.supervisor.person import Person
 from outlast.supervisor.script.pid_watch import Script
@@ -29,38 +31,58 @@ from outlast.supervisor.socket.server import Server
 from outlast.supervisor.socket.wire import Welcome
 from outlast.supervisor.timing import Timing
 
-OnReady = Callable[[Welcome, dict[str, str], tuple[str, ...]], None]
+
+class Waiting(Protocol):
+    """The start of the script, which waits for the keeper."""
+
+    def ready(self, welcome: Welcome, variables: dict[str, str], words: tuple[str, ...]) -> None:
+        """The run is open: the way into it, and words for the person."""
+
+
+class ScriptProcesses:
+    """The processes of a script: those with the run's mark, and those that hold its pipe."""
+
+    def __init__(self, run: RunEngine) -> None:
+        self._run = run
+
+    def find(self) -> list[proc.Proc]:
+        """All of them, as they are now."""
+        scripts = pipe.holders(pipe.path_of(place_of(self._run).socket))
+        return reap.find(self._run.id, roots=scripts)
 
 
 class Keeper:
-    """One attempt of a script, from its first line to its end."""
+    """One attempt of a script, from its first line to its end. `carry` is the whole of it, in order."""
 
     def __init__(
         self,
         run: RunEngine,
         script: Script,
         signals: StopSignals,
-        on_run: Callable[[str], None],
+        workspace: Occupied | None,
         timing: Timing | None = None,
     ) -> None:
         self._timing = timing or Timing.current()
-        self._run, self._script, self._signals, self._on_run = run, script, signals, on_run
+        self._run, self._script, self._signals, self._workspace = run, script, signals, workspace
         self._said: list[str] = []
         self._log: Path | None = None
         self._person = Person(self._say)
-        self._processes = AttemptProcesses(run, self._person, self._found)
-        run.supervision.on_claimed = self._prepare
+        self._processes = AttemptProcesses(run, self._person, ScriptProcesses(run))
 
-    def carry(self, on_ready: OnReady) -> None:
+    def carry(self, start: Waiting) -> None:
         """Until the script is gone and that is on record. Raises OutlastError where the run is refused; then nothing began."""
         run = self._run
         is_ready = False
         try:
-            with run:
+            with held(run):  # claimed; however this block is left, the attempt's end is recorded
+                if not run.is_done:
+                    self._stop_leftovers()
+                    found = run.drive(arrive(run))
+                    run.drive(record_start(run, found))
                 leftovers.take_up_note(run)
                 with self._served() as (scripts, server):
                     self.beat_ended()
-                    on_ready(self._welcome(scripts, server), self._variables(), tuple(self._said))
+                    start.ready(self._welcome(scripts, server), self._variables(), tuple(self._said))
                     is_ready, self._log = True, run.journal.store.local.supervisor_log(run.id)
                     stopper = Stopper(run, server, self._processes, self._person)
                     self._watch(server, stopper)
@@ -76,14 +98,15 @@ class Keeper:
 
     # -- before ----------------------------------------------------------------------------------------------------
 
-    def _prepare(self) -> None:
-        """The run is ours, and nothing of an earlier attempt runs on."""
+    def _stop_leftovers(self) -> None:
+        """Stop the processes of earlier attempts, but for the script that waits for us."""
         run = self._run
-        self._on_run(run.id)
+        if self._workspace is not None:
+            self._workspace.name(run.id)
         self._place.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         self._script.record(run.journal.store.local, run.id)
         spare = {self._script.pid, *(there.pid for there in proc.ancestors(self._script.pid))}
-        leftovers.stop_earlier(run, self._person.say, spare=spare)
+        leftovers.stop_earlier(run, self._person, spare=spare)
 
     @property
     def _place(self) -> Place:
@@ -116,7 +139,7 @@ class Keeper:
     # -- meanwhile -------------------------------------------------------------------------------------------------
 
     def _watch(self, server: Server, stopper: Stopper) -> None:
-        """Until the script is gone. Raises AgentStopped when somebody wants the keeper to stop first."""
+        """Watch until the script is gone. Raises AgentStopped where a signal stops the keeper first."""
         while not self._script.is_gone:
             self._signals.wait(self._timing.keeper_tick_s, self._script, server.pipe)
             self._hear(server, stopper)
@@ -126,10 +149,10 @@ class Keeper:
             stopper.take_requests()
 
     def _hear(self, server: Server, stopper: Stopper) -> None:
-        """What the script's shell told: names are on record already; an interruption is saved at once."""
+        """Take in the notes of the script's shell. The server has recorded names; an interruption is saved at once."""
         server.hear()
-        said, server.said = server.said, []
-        for note in said:
+        notes, server.shell_notes = server.shell_notes, []
+        for note in notes:
             number = self._script.take(note)
             if number:
                 stopper.save_now(f"signal: SIG{number} to the script")
@@ -153,17 +176,11 @@ class Keeper:
             raise ended
         scripts.finish({"exit_code": 0})
 
-    def _found(self) -> list[proc.Proc]:
-        scripts = pipe.holders(pipe.path_of(self._place.socket))
-        return reap.find(self._run.id, roots=scripts)
-
     # -- words -----------------------------------------------------------------------------------------------------
 
     def beat_ended(self) -> None:
-        """The projection for people and scripts shows how far the script is."""
-        run = self._run
-        branch = state_file.branch_in(run.folder) if run.terms.workspace else ""
-        state_file.write(run.journal.store.local, state_file.of(run.state, run.state.status, branch=branch))
+        """The state file, for people and scripts, shows how far the script is."""
+        state_file.write_of(self._run)
 
     def _say(self, text: str) -> None:
         """On the script's standard error while that waits for us, later in a file: the terminal is the script's."""

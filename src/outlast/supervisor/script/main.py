@@ -2,7 +2,7 @@
 
 import contextlib
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import BinaryIO
 
@@ -16,6 +16,7 @@ from outlast.store.protocol import Store, Where
 from outlast.supervisor.guardian import workspace_lock
 from outlast.supervisor.guardian.link import Link, pair
 from outlast.supervisor.guardian.signals import StopSignals
+from outlast.supervisor.guardian.workspace_lock import Occupied
 from outlast.supervisor.launch.run import supervised_run
 from outlast.supervisor.script import pid_watch
 from outlast.supervisor.script.attach import Answer, KeeperRequest
@@ -30,7 +31,7 @@ _AGAIN = ("done", "cancelled")
 
 
 def keep(asked: KeeperRequest) -> None:
-    """Keep the run of a script until the script is gone. What is refused is answered, not raised."""
+    """Keep the run of a script until the script is gone. A refusal is answered, not raised."""
     signals, script = StopSignals(_nobody()), Script(asked.pid, asked.ticks, asked.script_fd)
     os.set_inheritable(asked.script_fd, False)
     with open(asked.answer_fd, "wb", buffering=0) as answer:
@@ -45,16 +46,14 @@ def keep(asked: KeeperRequest) -> None:
 
 
 def _kept(asked: KeeperRequest, script: Script, signals: StopSignals, answer: BinaryIO) -> None:
-    def ready(welcome: Welcome, variables: dict[str, str], said: tuple[str, ...]) -> None:
-        _say(answer, Answer(welcome=welcome, variables=variables, said=said))
-
     store = stores.acquire(asked.store)
     try:
         while True:
             terms = _terms(asked, store)
             try:
-                with _alone(store, terms) as name:
-                    return Keeper(supervised_run(terms), script, signals, name).carry(ready)
+                with _alone(store, terms) as workspace:
+                    keeper = Keeper(supervised_run(terms), script, signals, workspace)
+                    return keeper.carry(_Start(answer))
             except RunRefused:
                 if not pid_watch.wait_until_left(store.local, _in_the_way(store, terms)):
                     raise
@@ -63,22 +62,18 @@ def _kept(asked: KeeperRequest, script: Script, signals: StopSignals, answer: Bi
 
 
 @contextlib.contextmanager
-def _alone(store: Store, terms: Terms) -> Iterator[Callable[[str], None]]:
-    """In the workspace alone, before there is a run: one that is refused leaves none. What is given names the run."""
+def _alone(store: Store, terms: Terms) -> Iterator[Occupied | None]:
+    """In the workspace alone, before there is a run: a start that is refused leaves none."""
     if not terms.workspace:
-        yield _unnamed
+        yield None
         return
     known = store.list(Where(task=terms.task, project=terms.project, parent=""), limit=1)
     run = known[0].run if known and not terms.again else "(new)"
     folder = Path(terms.workspace)
     with workspace_lock.occupied(
         Saver(folder, store.local).private, folder, run, terms.task, "script"
-    ) as name:
-        yield name
-
-
-def _unnamed(_: str) -> None:
-    """No workspace is told which run it is."""
+    ) as ours:
+        yield ours
 
 
 def _terms(asked: KeeperRequest, store: Store) -> Terms:
@@ -109,6 +104,16 @@ def _nobody() -> Link:
     ours, theirs = pair()
     theirs.close()
     return Link(ours)
+
+
+class _Start:
+    """The start of the script, which waits at the other end of a pipe."""
+
+    def __init__(self, answer: BinaryIO) -> None:
+        self._answer = answer
+
+    def ready(self, welcome: Welcome, variables: dict[str, str], words: tuple[str, ...]) -> None:
+        _say(self._answer, Answer(welcome=welcome, variables=variables, said=words))
 
 
 def _say(answer: BinaryIO, what: Answer) -> None:

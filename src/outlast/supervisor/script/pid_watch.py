@@ -1,4 +1,4 @@
-"""A script that is kept: watched by its pidfd, judged by what its shell told, and known to later starts by a file."""
+"""The script behind a keeper: watched by its pidfd, judged by its shell's notes, and known to later starts by a file."""
 
 import contextlib
 import os
@@ -45,7 +45,7 @@ def _is_zombie(pid: int) -> bool:
 
 
 def pair_of(local: Local, run: str) -> Pair | None:
-    """Who keeps, or kept, a run; None where no keeper ever did."""
+    """The last keeper of a run and its script; None where no keeper ever was."""
     with contextlib.suppress(OSError, msgspec.MsgspecError):
         return msgspec.json.decode(local.keeper_note(run).read_bytes(), type=Pair)
     return None
@@ -64,7 +64,7 @@ def wait_until_left(local: Local, runs: Iterable[str]) -> bool:
 
 
 class Script:
-    """The process that a keeper watches, and what its shell told of it."""
+    """The process that a keeper watches, with its shell's notes about it."""
 
     def __init__(self, pid: int, ticks: int, fd: int) -> None:
         self.pid, self.ticks, self._fd = pid, ticks, fd
@@ -81,12 +81,12 @@ class Script:
         return bool(select.select([self._fd], [], [], 0)[0])
 
     def record(self, local: Local, run: str) -> None:
-        """Leave word for later starts of who keeps whom."""
+        """Write down who keeps whom, for later starts."""
         pair = Pair(os.getpid(), locks.start_ticks(os.getpid()), self.pid, self.ticks)
         local.keeper_note(run).write_bytes(msgspec.json.encode(pair))
 
     def take(self, note: Note) -> str:
-        """Take in what a shell told; the signal, if one interrupted this very script just now."""
+        """Take in a shell's note; returns the signal, if one interrupted this very script just now."""
         if note.name != str(self.pid):
             return ""  # a script that this one started
         match note.kind:

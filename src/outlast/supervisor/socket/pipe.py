@@ -1,8 +1,4 @@
-"""The pipe beside a run's socket: a shell tells what happens to it without starting a program, and never waits.
-
-A message is words that end in NUL, an empty one at its end: kind, pid, a text, and NAME=value for each name of the
-script. Every process that the shell starts or forks holds the pipe open: so they are found, also those without a mark.
-"""
+"""The pipe beside a run's socket: a shell reports to its run without starting a program, and never waits."""
 
 import contextlib
 import os
@@ -27,7 +23,11 @@ def path_of(socket: Path) -> Path:
 
 
 class Pipe:
-    """The reading end. It is also a writer, so that a shell that goes is no end of the pipe."""
+    """The reading end. It is also a writer, so that the pipe does not end when a shell exits.
+
+    A message is words that end in NUL, with an empty word at its end: kind, pid, a text, and NAME=value for each name of
+    the script. Every process that the shell starts holds the pipe open, so processes without a mark are found too.
+    """
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -41,7 +41,7 @@ class Pipe:
         return self._fd
 
     def notes(self) -> Iterator[Note]:
-        """What was told since the last look. What makes no sense is skipped."""
+        """The messages since the last call. Malformed ones are skipped."""
         with contextlib.suppress(BlockingIOError):
             while self._fd >= 0 and (chunk := os.read(self._fd, _CHUNK)):
                 self._rest = (self._rest + chunk)[-_WAITING_MAX_BYTES:]
@@ -65,7 +65,7 @@ def _note(words: list[str]) -> Note:
 
 
 def holders(path: Path) -> list[int]:
-    """Who has the pipe open, but for ourselves: a script of an earlier attempt, and all that it left."""
+    """The processes that hold the pipe open, except us: a script of an earlier attempt, and whatever it left."""
     real = os.fsencode(os.path.realpath(path))
     named = {real, real + b" (deleted)"}
     pids = (int(name) for name in os.listdir("/proc") if name.isdigit())

@@ -1,8 +1,4 @@
-"""What scripts ask of a run through its socket: steps recorded once and replayed, effects done once, stages, memory.
-
-A script is read from its first line in every attempt, so its calls are found again by name and occurrence in the whole
-run, not only in the beat in flight. A step that ends ends a beat too, unless an effect is still under way or in doubt.
-"""
+"""The calls of scripts through a run's socket: steps recorded once and replayed, effects done once, stages, memory."""
 
 import base64
 import contextlib
@@ -51,7 +47,7 @@ class CommandFailed(Exception):
 
 
 class Halted(BaseException):
-    """The command of an effect ended after somebody began to stop it. No Exception: it stays intended, the next one looks."""
+    """The command of an effect ended after its stop began. Not an Exception: the effect stays intended, and the next attempt looks."""
 
     def __init__(self, output: Output) -> None:
         super().__init__("it ended after somebody began to stop it")
@@ -64,6 +60,9 @@ class NotThere(Exception):
 
 class ScriptCalls:
     """Serves the calls of one attempt's scripts. Its methods may be called from several threads.
+
+    Every attempt reads a script from its first line, so calls are found again by name and occurrence in the whole run, not
+    only in the beat in flight. The end of a step ends a beat too, unless an effect is still under way or in doubt.
 
     `ends_beats`: a step that ends ends a beat too. Below an agent it does not: the agent's responses are the beats.
     """

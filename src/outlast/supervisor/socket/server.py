@@ -77,7 +77,7 @@ class Server:
         self._room = threading.BoundedSemaphore(CONNECTIONS_MAX)
         self._open: set[socket.socket] = set()
         self._closed = False
-        self.said: list[Note] = []  # how shells fared, to be taken away by whoever keeps the run
+        self.shell_notes: list[Note] = []  # how shells fared, to be taken away by whoever keeps the run
         threading.Thread(target=self._accept, name="outlast-socket", daemon=True).start()
 
     @property
@@ -91,11 +91,11 @@ class Server:
         return self._scripts.failure
 
     def stopping(self) -> None:
-        """Somebody is about to stop what runs: whatever ends from now on has no result."""
+        """The attempt's processes are about to be stopped: calls that end from now on have no result."""
         self._stop_ns = self._stop_ns or time.monotonic_ns()
 
     def hear(self) -> None:
-        """Put on record what shells told since the last look."""
+        """Record the notes of shells since the last call."""
         for note in self.pipe.notes():
             with contextlib.suppress(OutlastError):  # what cannot be recorded must not cost the rest
                 self._note(note)
@@ -113,7 +113,7 @@ class Server:
         self._sweep()
 
     def _sweep(self) -> None:
-        """Remove the outputs that somebody who died left beside the socket."""
+        """Remove the outputs that dead processes left beside the socket."""
         with contextlib.suppress(OSError):
             for path in self.path.parent.iterdir():
                 if path.name.startswith((f"{self.path.name}.in-", f"{self.path.name}.out-")):
@@ -336,7 +336,7 @@ class Server:
             case "remember":
                 self._scripts.remember(note.name, note.text)
             case "interrupted" | "went_on" | "killed" | "left":
-                self.said.append(note)
+                self.shell_notes.append(note)
                 self._scripts.stage(None, note.names)
             case "names" | "text":
                 self._scripts.stage(None, note.names)
@@ -359,7 +359,7 @@ def _child(pid: int, above: proc.Proc | None) -> proc.Proc | None:
 
 
 def _taken(name: str) -> Output:
-    """What a command printed, from the file that the script's side left."""
+    """A command's output, from the file that the script's side left."""
     path = Path(name)
     try:
         return msgspec.msgpack.decode(path.read_bytes(), type=Output)

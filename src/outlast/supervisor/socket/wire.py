@@ -95,7 +95,7 @@ class Shim(Message, frozen=True, tag="shim"):
 
 
 class Order(Message, frozen=True, tag="order"):
-    """What the script's side does next. `run` and `probe` are answered with a Report; the others end the call.
+    """The next act of the script's side. `run` and `probe` are answered with a Report; the others end the call.
 
     `call` marks what is started for it, so that it is found and stopped when the script's side dies.
     """
@@ -119,7 +119,7 @@ class Started(Message, frozen=True, tag="started"):
 
 
 class Report(Message, frozen=True, tag="report"):
-    """What came of an order. Output lies in a file, as msgpack of `Output`.
+    """The outcome of an order. Output lies in a file, as msgpack of `Output`.
 
     `missing`: the program cannot be started. `killed`: it died of a signal, not by an exit code that looks like one.
     `stopped`: a signal wanted us to end meanwhile. `ended_ns`: when it ended, by the monotonic clock. `unkept`: why its
@@ -144,7 +144,7 @@ class Verdict(Message, frozen=True, tag="verdict"):
 
 
 class Welcome(msgspec.Struct, frozen=True, omit_defaults=True):
-    """What a script finds its way back with: the names it had when it was interrupted, and where it tells how it fares."""
+    """What a script needs to go on: the names it had when it was interrupted, and the pipe for its notes."""
 
     pipe: str
     names: dict[str, str] = {}
@@ -152,7 +152,7 @@ class Welcome(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class Output(msgspec.Struct, frozen=True, omit_defaults=True):
-    """What a command printed, in the form it is recorded in: replayed to the byte. The others are as a Report has them."""
+    """A command's output in its recorded form, replayed to the byte. The other fields are as in a Report."""
 
     exit_code: int
     out: bytes = b""

@@ -16,7 +16,7 @@ _TEMPORARY = ".outlast-copying"
 
 
 class Copied(msgspec.Struct, frozen=True):
-    """What was copied, and what was not, each with why."""
+    """The files copied, and the files not copied, each with the reason."""
 
     files: tuple[str, ...]
     skipped: tuple[tuple[str, str], ...]

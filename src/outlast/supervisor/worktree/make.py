@@ -1,8 +1,4 @@
-"""Making a worktree for a task, beside the repository and on a branch of its own.
-
-What is half made is finished by the same call again; what is there is never reset or deleted. A marker in the
-worktree's git folder, which no commit can hold and which goes when git removes the worktree, says that it is ours.
-"""
+"""Making a worktree for a task, beside the repository and on a branch of its own. Nothing is ever reset or deleted."""
 
 import contextlib
 import fcntl
@@ -23,7 +19,10 @@ _ELSEWHERE = "take another folder: --worktree=DIR"
 
 
 class Marker(msgspec.Struct, frozen=True, kw_only=True):
-    """That a worktree is ours: of which task, and how far it is made or removed. `save` is what a removal goes by."""
+    """Says that outlast made a worktree: for which task, and how far it is made or removed. A removal goes by `save`.
+
+    It lies in the worktree's git folder, so no commit can hold it, and it goes when git removes the worktree.
+    """
 
     task: str
     state: Literal["making", "made", "removing"]
@@ -96,12 +95,12 @@ def marker(git_dir: Path) -> Marker | None:
     return None
 
 
-def mark(git_dir: Path, told: Marker) -> None:
+def mark(git_dir: Path, state: Marker) -> None:
     """Set the marker, durable and whole."""
     new = git_dir / f"{MARKER}.new"
     fd = os.open(new, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o666)
     try:
-        os.write(fd, msgspec.json.encode(told) + b"\n")
+        os.write(fd, msgspec.json.encode(state) + b"\n")
         os.fsync(fd)
     finally:
         os.close(fd)
@@ -135,7 +134,7 @@ def _told(folder: Path, word: str) -> str:
 
 
 def _folder(top: Path, common: Path, branch: str, to: Path | None) -> Path:
-    """Where it lies: beside the main worktree unless told, and never inside a repository."""
+    """The worktree's folder: as given, else beside the main worktree, and never inside a repository."""
     main = common.parent if common.name == ".git" else top
     # or "outlast-", and then the task's own name, which may begin with a sign
     name = branch[len("outlast/") :]
@@ -192,7 +191,7 @@ def _leads_to(folder: Path, git_dir: Path) -> bool:
 
 @contextlib.contextmanager
 def _lock(common: Path) -> Iterator[None]:
-    """One who makes worktrees of a repository at a time: what is unfinished then is nobody's."""
+    """One process at a time makes worktrees of a repository, so an unfinished one has no live maker."""
     fd = os.open(common / "outlast-worktrees.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
     try:
         fcntl.flock(fd, fcntl.LOCK_EX)
@@ -241,7 +240,7 @@ def _link(mine: Entry) -> None:
 
 
 def _fill(top: Path, task: str, mine: Entry, branch: str) -> Made:
-    """Check the files out. Nobody was told of this folder yet, so whatever is there was written by a call of ours."""
+    """Check the files out. Nobody knows this folder yet, so everything in it was written by an earlier call of ours."""
     mark(mine.git_dir, Marker(task=task, state="making", branch=branch))
     index, own = mine.git_dir / "index", mine.git_dir / "index.outlast"
     for path in (own, mine.git_dir / "index.outlast.lock"):

@@ -1,8 +1,4 @@
-"""Removing the worktrees of runs that are over: each only when everything in it is on a branch or in a save.
-
-A save is made first, and noted in the worktree's marker. Then files go one by one, each only while it is what that save
-says: killed anywhere, the same again goes on by the same save. No branch is ever deleted, and nothing is forced.
-"""
+"""Removing the worktrees of runs that are over: each only when everything in it is on a branch or in a save."""
 
 import contextlib
 import filecmp
@@ -39,7 +35,7 @@ class KeptFile(msgspec.Struct, frozen=True):
 
 
 class Cleared(msgspec.Struct, frozen=True, kw_only=True):
-    """What became of a worktree, or would with `dry_run`. `save` holds its files; `branch` its commits."""
+    """The outcome for one worktree, or with `dry_run` the expected one. `save` holds its files; `branch` its commits."""
 
     folder: str
     task: str
@@ -60,8 +56,12 @@ class Options(msgspec.Struct, frozen=True):
     ignored: bool = False
 
 
-def clear(desk: Saves, common: Path, run: Summary | None, options: Options) -> list[Cleared]:
-    """Remove the worktrees that we made of a repository, of a run or of all that are over. Never raises for one of them."""
+def clear(saves: Saves, common: Path, run: Summary | None, options: Options) -> list[Cleared]:
+    """Remove the worktrees that outlast made of a repository: of one run, or of all that are over. Never raises for one of them.
+
+    A save comes first and is noted in the worktree's marker. Then files are removed one by one, each only while it is as
+    that save has it; after a kill the next call goes on by the same save. No branch is deleted, and nothing is forced.
+    """
     found = []
     for entry in entries(common):
         told = marker(entry.git_dir)
@@ -72,7 +72,7 @@ def clear(desk: Saves, common: Path, run: Summary | None, options: Options) -> l
         if not told.save and not entry.folder.is_dir():
             continue  # somebody else's business: git prunes it
         try:
-            found.append(_Clearing(desk, common, entry, told, options).done(run))
+            found.append(_Clearing(saves, common, entry, told, options).done(run))
         except OutlastError as error:
             found.append(_refused(entry, told, "", f"{error}"))
     return found
@@ -87,8 +87,14 @@ def _refused(entry: Entry, told: Marker, run: str, why: str) -> Cleared:
 class _Clearing:
     """One worktree."""
 
-    def __init__(self, desk: Saves, common: Path, entry: Entry, told: Marker, options: Options) -> None:
-        self._desk, self._common, self._entry, self._told, self._options = desk, common, entry, told, options
+    def __init__(self, saves: Saves, common: Path, entry: Entry, told: Marker, options: Options) -> None:
+        self._saves, self._common, self._entry, self._told, self._options = (
+            saves,
+            common,
+            entry,
+            told,
+            options,
+        )
         self._folder = entry.folder
 
     def done(self, run: Summary | None) -> Cleared:
@@ -108,7 +114,7 @@ class _Clearing:
 
     @property
     def _by_hand(self) -> str:
-        """What a person types who has looked."""
+        """The command that a person types after looking."""
         return f"`git worktree remove --force {shlex.quote(str(self._folder))}`"
 
     def _why(self, kept: tuple[KeptFile, ...]) -> str:
@@ -125,7 +131,7 @@ class _Clearing:
 
     def _owner(self, run: Summary | None) -> tuple[Summary | None, str]:
         """The newest run of the worktree, and why it may not go on their account."""
-        store = self._desk.store
+        store = self._saves.store
         found = list(runs_in(store, self._folder, open_only=False))
         if store is None or not found:
             return None, "no run in this store works there; see `git worktree remove`"
@@ -140,7 +146,7 @@ class _Clearing:
         return found[0], ""
 
     def _remove(self, owner: Summary) -> Cleared:
-        saver = self._desk.saver(self._folder)
+        saver = self._saves.saver(self._folder)
         if saver.repo().shadow:
             return _refused(
                 self._entry,
@@ -165,7 +171,7 @@ class _Clearing:
         return self._finish(owner, held.commit, ignored)
 
     def _foreseen(self, owner: Summary, saver: Saver) -> Cleared:
-        """What would be done, by what a save would take; nothing is written but for what a look leaves in our folder."""
+        """The expected outcome, judged by the files that a save would take. Writes nothing but our own caches."""
         ignored = tuple(_ignored(self._folder, self._common))
         left = tuple(KeptFile(each.path, each.why, each.size) for each in saver.peek().left_out)
         listed = command.run(
@@ -216,7 +222,7 @@ class _Look:
         self._ignored: tuple[KeptFile, ...] = ()
 
     def unheld(self) -> tuple[tuple[KeptFile, ...], tuple[KeptFile, ...]]:
-        """What the save does not hold as it is now: what nobody may remove, and what git ignores."""
+        """The files that differ from the save: those that must stay, and those that git ignores."""
         self._ignored = tuple(_ignored(self._folder, self._common))
         known = tuple(raw(each.path) for each in self._ignored)
         left = [(raw(each.path).rstrip(b"/"), each.why) for each in self._held.meta.left_out]
@@ -272,7 +278,7 @@ def _raise(error: OSError) -> None:
 
 
 def _ignored(folder: Path, common: Path) -> Iterator[KeptFile]:
-    """What git ignores, folders as one, with sizes; but for what the main worktree has just so."""
+    """Ignored files and folders with their sizes, except those that the main worktree has in the same form."""
     words = ["ls-files", "-z", "--others", "--ignored", "--exclude-standard", "--directory"]
     root = os.fsencode(folder) + b"/"
     for path in command.names(command.run(words, cwd=folder)):

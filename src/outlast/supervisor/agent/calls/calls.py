@@ -1,8 +1,4 @@
-"""The calls of an agent we did not write, as effects: an intent before, an outcome after.
-
-Hooks, shims and the transcript tell of them, whichever comes first, each possibly from a thread of its own. So
-everything here is under the lock of the beat in flight, and everything may be told twice.
-"""
+"""The calls of an agent we did not write, as effects: an intent before, an outcome after."""
 
 import os
 from collections.abc import Iterable
@@ -92,7 +88,11 @@ class OpenCall(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class AgentCalls:
-    """The calls of one attempt that have no outcome yet."""
+    """The calls of one attempt that have no outcome yet.
+
+    Hooks, shims and the transcript report calls, in any order, each possibly from its own thread. So the lock of the beat
+    in flight guards everything here, and every report may come twice.
+    """
 
     def __init__(self, beats: BeatInFlight) -> None:
         self._beats, self._run, self._lock = beats, beats.run, beats.lock

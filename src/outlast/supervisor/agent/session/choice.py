@@ -1,8 +1,4 @@
-"""Which of its agent's sessions an attempt goes on with: the last one that did something and that its CLI still takes.
-
-A session that the CLI does not know, or that has grown too long, is not tried again. One whose resume ended in an error
-before the model answered is left for a fresh one; if that comes to nothing as well, it was not the session's fault.
-"""
+"""Which of its agent's sessions an attempt goes on with: the last one that did something and that its CLI still takes."""
 
 import re
 from itertools import takewhile
@@ -25,7 +21,12 @@ SIGNALLED = 128  # exit codes from here on tell of a signal
 
 
 def to_go_on_with(journal: Journal) -> SessionMark | None:
-    """As far as the journal tells; None for a fresh one."""
+    """The session to go on with, by the journal; None for a fresh one.
+
+    A session that the CLI does not know, or that has grown too long, is not tried again. If resuming a session ended in an
+    error before the model answered, the next attempt takes a fresh one. If the fresh one fails as well, the session was not
+    to blame.
+    """
     found, after = _Sessions(journal), 0
     while page := journal.store.read(journal.run, after=after, tags=_TAGS).events:
         for item in page:

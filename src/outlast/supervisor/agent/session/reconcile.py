@@ -1,7 +1,6 @@
-"""Where our journal and an agent's transcript differ about its calls: each tells what the other one lost.
+"""Where our journal and an agent's transcript differ about its calls: each knows what the other one lost.
 
-A call that ended, and whose lines somebody took out of the transcript, is told from the journal. One that reaches outside
-and stands in the transcript alone was never allowed by us: nobody recorded whether it was made, so it is in doubt.
+A call that stands only in the transcript and reaches outside was never allowed by us, so it is in doubt.
 """
 
 from collections import deque

@@ -1,9 +1,4 @@
-"""Our copy of an agent's own transcript: whole lines only, made durable at each save point, and the way back from it.
-
-A transcript that a kill left short, torn or gone is made whole from the copy; what is longer goes on in it, be it the
-beat in flight or turns that a person made by hand. The file as it was found is kept beside the copy. The copy itself only
-grows: what once was in the transcript stays in it, also when somebody takes the file away under a live agent.
-"""
+"""Our copy of an agent's own transcript, durable at each save point, and the way back from it."""
 
 import contextlib
 import hashlib
@@ -24,7 +19,12 @@ LAST_BYTES = 256
 
 
 class Mirror:
-    """The copy of one session's transcript."""
+    """The copy of one session's transcript, in whole lines.
+
+    A transcript that a kill left short, torn or gone is made whole from the copy. A transcript that is longer than the copy
+    is kept: the beat in flight, or turns that a person made by hand. The file as it was found is kept beside the copy. The
+    copy only grows, also when somebody removes the transcript under a live agent.
+    """
 
     def __init__(self, folder: Path, agent: str, session: str) -> None:
         self.agent, self.session = agent, session
