@@ -362,7 +362,7 @@ MUTANTS = (
     Mutant(
         "another contract is not noticed",
         "runs/opening/admission.py",
-        "    changed = asked(terms, recorded) != recorded\n",
+        "    changed = contract_of(terms, recorded) != recorded\n",
         "    changed = False\n",
         (f"{RULES}::test_another_contract_is_refused_until_it_is_amended",),
     ),

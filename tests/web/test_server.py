@@ -117,7 +117,7 @@ def test_whatever_comes_is_a_request_or_malformed(data: bytes) -> None:
         theirs.sendall(data)
         theirs.shutdown(socket.SHUT_WR)
         with contextlib.suppress(Malformed, Hung):
-            assert Wire(ours).next(1.0).target.startswith("/")
+            assert Wire(ours).next(1.0, 1.0).target.startswith("/")
 
 
 @given(target=some.text(some.characters(min_codepoint=0x21, max_codepoint=0x7E), max_size=60))
