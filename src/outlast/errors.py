@@ -1,7 +1,7 @@
 """Every error a user of outlast can meet, each with the next command to type.
 
 OutlastError
-├── UsageError            bad input: unknown or ambiguous run, nonsense settings
+├── UsageError            bad input: unknown or ambiguous run, invalid settings
 │   ├── UnknownRun
 │   ├── AmbiguousRun
 │   ├── BadSetting
@@ -45,7 +45,7 @@ OutlastError
     ├── RunHandedOff
     ├── RunKilled
     ├── BudgetReached
-    ├── QuotaReached      raised by a program whose provider lets it do no more for now
+    ├── QuotaReached      raised by a program that met a usage limit of its provider
     ├── DiskFull
     └── AgentStopped      a supervised command ended or was stopped, and why
 """
@@ -68,7 +68,7 @@ class OutlastError(Exception):
 
     @property
     def hint(self) -> str:
-        """The next thing to type. It is a note on the error too, so that the traceback of an uncaught one shows it."""
+        """The next thing to type. It is also a note on the error, so the traceback of an uncaught error shows it."""
         return self._hint
 
     @hint.setter
@@ -85,26 +85,26 @@ def _note(hint: str) -> str:
 
 
 class UsageError(OutlastError):
-    """The input cannot be understood or does not exist; nothing was changed."""
+    """The input is invalid or names something that does not exist; nothing was changed."""
 
 
 class UnknownRun(UsageError):
     """No run has this id, prefix or task."""
 
     def __init__(self, name: str) -> None:
-        super().__init__(f"no run is called {name!r}", hint="see `outlast ls --all`")
+        super().__init__(f"no such run: {name}", hint="`outlast ls --all` lists all runs")
 
 
 class AmbiguousRun(UsageError):
-    """More than one run fits the name; the candidates are in the message."""
+    """The name means more than one run; the message lists them."""
 
     def __init__(self, name: str, candidates: list[str]) -> None:
         shown = ", ".join(candidates[:8])
-        super().__init__(f"{name!r} fits {len(candidates)} runs: {shown}", hint="use the run id")
+        super().__init__(f"{name!r} means {len(candidates)} runs: {shown}", hint="give the run id")
 
 
 class BadSetting(UsageError):
-    """A setting has a value that makes no sense."""
+    """A setting has an invalid value."""
 
 
 class NotEncodable(UsageError):
@@ -112,7 +112,7 @@ class NotEncodable(UsageError):
 
 
 class RunRefused(OutlastError):
-    """The run's status does not allow this command."""
+    """The status of the run does not allow this command."""
 
 
 class RunHeld(RunRefused):
@@ -148,8 +148,8 @@ class LeaseLost(StoreError):
     def __init__(self, run: str, *, held: int, current: int) -> None:
         if held == current:
             super().__init__(
-                f"run {run} cannot be written any more in epoch {held}: its block was left, or two event loops wrote it",
-                hint="use a run inside its `with` block and in one event loop; start it again",
+                f"run {run} cannot be written any more in epoch {held}: its block has ended, or two event loops wrote to it",
+                hint="use a run inside its `with` block and in one event loop, then start it again",
             )
             return
         super().__init__(
@@ -159,7 +159,7 @@ class LeaseLost(StoreError):
 
 
 class AppendUnknown(StoreError):
-    """A write failed in a way that may or may not surface after recovery. Write nothing more, act no more."""
+    """A write failed and may or may not be there after recovery. Write nothing more, act no more."""
 
 
 class StoreBusy(StoreError):
@@ -185,7 +185,7 @@ class StoreRefused(StoreError):
 
 
 class StoreGone(StoreError):
-    """The store's file was deleted or replaced under this process. What was written since then is lost: write no more."""
+    """The store was deleted or replaced while this process used it. What it wrote since is lost: write no more."""
 
     def __init__(self, path: object) -> None:
         super().__init__(
@@ -195,7 +195,7 @@ class StoreGone(StoreError):
 
 
 class StoreRewound(StoreError):
-    """The journal has fewer events than were once acknowledged: a lost WAL tail or a restored backup."""
+    """The journal has lost committed events: a deleted WAL or a restored backup."""
 
 
 class RunExists(StoreError):
@@ -205,15 +205,17 @@ class RunExists(StoreError):
 
 
 class SaveError(OutlastError):
-    """The files of a workspace cannot be saved, or not be read back."""
+    """The files of a workspace cannot be saved or read back."""
 
     exit_code = 3
 
 
 class SaveFailed(SaveError):
-    """No save was made: a disk, a permission or a lock is in the way. Earlier saves and the files are as they were."""
+    """No save was made: a disk, a permission or a lock prevents it. Earlier saves and the files are unchanged."""
 
-    def __init__(self, message: str, *, hint: str = "mend it and save again; see `outlast doctor`") -> None:
+    def __init__(
+        self, message: str, *, hint: str = "correct it and save again; see `outlast doctor`"
+    ) -> None:
         super().__init__(message, hint=hint)
 
 
@@ -221,17 +223,17 @@ class SaveDamaged(SaveError):
     """An object or a ref of a save is missing or is not what its name says. Nothing was changed."""
 
     def __init__(self, what: str) -> None:
-        super().__init__(f"a save is damaged: {what}", hint="see `git fsck`, and take an older save")
+        super().__init__(f"a save is damaged: {what}", hint="see `git fsck`, and use an older save")
 
 
 class WorkspaceRefused(SaveError):
-    """A folder that is not saved or restored to: too much, not there, or not what the save was made of."""
+    """outlast does not save or restore this folder: too large, missing, or not the folder of the save."""
 
     exit_code = 2
 
 
 class WorkspaceMoved(SaveError):
-    """A person moved HEAD since the last save, or a branch has moved on: somebody must say what is meant."""
+    """A person moved HEAD since the last save, or a branch has new commits: a person must decide."""
 
 
 class BeatError(OutlastError):
@@ -239,11 +241,11 @@ class BeatError(OutlastError):
 
 
 class BeatClosed(BeatError):
-    """The beat is done or was left; nothing can be added to it."""
+    """The beat is done or its attempt has ended; nothing can be added to it."""
 
 
 class BeatNotDone(BeatError):
-    """The body of the loop fell through without `beat.done()`."""
+    """The body of the loop ended without `beat.done()`."""
 
 
 class ReplayMismatch(BeatError):
@@ -263,7 +265,7 @@ class MemoryFull(BeatError):
 
 
 class EffectError(OutlastError):
-    """An act on the outside world did not end well."""
+    """An act on the outside world failed or is in doubt."""
 
     exit_code = 3
 
@@ -284,13 +286,13 @@ class EffectInDoubt(EffectError):
 
 
 class ContractError(OutlastError):
-    """What the contract demands does not hold."""
+    """A check or an invariant of the contract failed."""
 
     exit_code = 1
 
 
 class ChecksFailed(ContractError):
-    """A check of the contract failed, so the run may not say done."""
+    """A check of the contract failed, so the run is not done."""
 
 
 class InvariantFailed(ContractError):
@@ -304,11 +306,11 @@ class Stopped(OutlastError):
 
 
 class RunPaused(Stopped):
-    """Somebody asked for a pause."""
+    """A person paused the run."""
 
 
 class RunCancelled(Stopped):
-    """Somebody cancelled the run."""
+    """A person cancelled the run."""
 
 
 class RunHandedOff(Stopped):
@@ -316,19 +318,19 @@ class RunHandedOff(Stopped):
 
 
 class RunKilled(Stopped):
-    """Somebody stopped the attempt with `outlast kill`; the same command again goes on."""
+    """A person stopped the attempt with `outlast kill`; `outlast resume` goes on."""
 
 
 class BudgetReached(Stopped):
-    """The allowance is spent."""
+    """The budget is spent."""
 
     exit_code = 4
 
 
 class QuotaReached(Stopped):
-    """Raise it in a run when the provider lets you do no more for now: the run is saved and parked.
+    """Raise it in a run that met a usage limit of its provider: the run is saved and parked.
 
-    `reset_at` is when it may go on, where that is known; `account` whose limit it is (no secret).
+    `reset_at` is when it may go on, if known; `account` names whose limit it is (not a secret).
     """
 
     exit_code = 5
@@ -337,7 +339,7 @@ class QuotaReached(Stopped):
         self, message: str = "a usage limit was reached", *, reset_at: "datetime | None" = None, account: str = ""
     ) -> None:  # fmt: skip
         super().__init__(
-            message, hint="start the program again when the limit is gone; `outlast show` says when"
+            message, hint="start the program again when the limit is over; `outlast show` says when"
         )
         self.reset_at, self.account = reset_at, account
 
@@ -347,13 +349,13 @@ class DiskFull(Stopped):
 
 
 class AgentStopped(Stopped):
-    """A supervised command ended or was stopped. `cause` is of the closed list, the message its evidence."""
+    """A supervised command ended or was stopped. `cause` is one of the known causes; the message is the evidence."""
 
     def __init__(
         self, evidence: str, *, cause: str, status: str = "interrupted", wanted: bool = False,
         exit_code: int | None = None, progress: bool = False, reset_at: "datetime | None" = None,
     ) -> None:  # fmt: skip
         super().__init__(evidence)
-        self.reset_at = reset_at  # when what stands in its way is gone, where that is known
+        self.reset_at = reset_at  # when the limit is over, if known
         self.cause, self.status, self.wanted = cause, status, wanted
         self.agent_exit_code, self.progress = exit_code, progress

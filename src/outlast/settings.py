@@ -1,7 +1,6 @@
 """Settings and where each comes from: flag > OUTLAST_* > outlast.toml of the repository > the user's file > default.
 
-Keys that run commands or reach out count only from the user's own file, because agents can edit the repository's.
-"""
+Keys that run commands or reach outside count only in the user's own file, because agents can edit the repository's."""
 
 import os
 import re
@@ -12,6 +11,7 @@ from typing import Any, TypeVar
 
 import msgspec
 
+from outlast.core.text import did_you_mean
 from outlast.errors import BadSetting, UsageError
 
 REPOSITORY_FILE = "outlast.toml"
@@ -27,7 +27,7 @@ def age(text: str) -> timedelta:
     matched = _AGE.fullmatch(text.strip().lower())
     seconds = int(matched[1]) * _SECONDS[matched[2]] if matched else AGE_MAX_S + 1
     if seconds > AGE_MAX_S:
-        raise UsageError(f"age {text!r:.40} cannot be read", hint="like 30d, 12h or 2w, at most 100 years")
+        raise UsageError(f"not an age: {text!r:.40}", hint="like 30d, 12h or 2w, at most 100 years")
     return timedelta(seconds=seconds)
 
 
@@ -36,7 +36,7 @@ def percentages(text: str) -> tuple[int, ...]:
     words = text.split(",") if text.strip() else []
     if not all(re.fullmatch(r"\s*(100|[1-9][0-9]?)\s*", word) for word in words):
         raise UsageError(
-            f"percentages {text!r:.40} cannot be read", hint="like 75,90: whole numbers from 1 to 100"
+            f"not a list of percentages: {text!r:.40}", hint="like 75,90: whole numbers from 1 to 100"
         )
     return tuple(int(word) for word in words)
 
@@ -49,19 +49,22 @@ def words(text: str) -> tuple[str, ...]:
 def _place(text: str) -> None:
     scheme, separator, _ = text.partition("://")
     if separator and scheme != "sqlite":
-        raise UsageError(f"unknown kind of store {scheme!r:.40}", hint="give a folder, or sqlite:///path")
+        raise UsageError(f"no such kind of store: {scheme:.40}", hint="give a folder, or sqlite:///path")
     if "\0" in text:
-        raise UsageError("no path has such a character", hint="give a folder, or sqlite:///path")
+        raise UsageError("a path cannot contain a NUL character", hint="give a folder, or sqlite:///path")
     try:
         Path(text).expanduser()
     except RuntimeError as error:
-        raise UsageError("it lies in nobody's home", hint="give the whole path") from error
+        raise UsageError("no such user for `~`", hint="give the whole path") from error
 
 
 def _one_of(*words: str) -> Callable[[Any], object]:
     def read(text: str) -> None:
         if text not in words:
-            raise UsageError(f"{text!r:.40} is none of {', '.join(words)}", hint=f"give {' or '.join(words)}")
+            raise UsageError(
+                f"it must be {' or '.join(words)}, got {text!r:.40}",
+                hint=did_you_mean(text, words) or f"give {' or '.join(words)}",
+            )
 
     return read
 
@@ -69,7 +72,7 @@ def _one_of(*words: str) -> Callable[[Any], object]:
 class Key(msgspec.Struct, frozen=True):
     """One setting: its type, default, meaning, limits, and whether only the user's own file may set it.
 
-    `read` raises UsageError for a value of the right type that makes no sense all the same.
+    `read` raises UsageError for an invalid value of the right type.
     """
 
     name: str
@@ -84,23 +87,23 @@ class Key(msgspec.Struct, frozen=True):
 
 KEYS: tuple[Key, ...] = (
     Key("store", str, "", "folder or URL of the store; empty is the user's state folder", read=_place),
-    Key("lease_s", float, 30.0, "how long a silent holder keeps a run", at_least=1, at_most=86_400),
+    Key("lease_s", float, 30.0, "how long a run stays held by a process that gives no sign of life", at_least=1, at_most=86_400),
     Key(
         "check_timeout_s", float, 1800.0, "how long one check or invariant may take", at_least=0.1, at_most=YEAR_S
     ),
-    Key("key_ttl_s", int, 86_400, "how old a key may be to be reissued", at_least=0, at_most=AGE_MAX_S),
+    Key("key_ttl_s", int, 86_400, "how old an idempotency key may be to be used again", at_least=0, at_most=AGE_MAX_S),
     Key(
-        "context_tokens_max", int, 8_000, "size of a rebuilt context when nothing is said",
+        "context_tokens_max", int, 8_000, "size of a rebuilt context, if the program gives none",
         at_least=200, at_most=10_000_000,
     ),
     Key("gc_older_than", str, "30d", "age from which `gc` forgets closed runs", read=age),
     Key("save_branch", bool, False, "also put emergency and final saves on the branch outlast/<task>"),
     Key(
-        "save_where", str, "repository", "where saves are kept: the workspace's own repository, or a private shadow",
+        "save_where", str, "repository", "where saves are kept: in the workspace's repository, or in a private shadow repository",
         read=_one_of("repository", "shadow"),
     ),
     Key(
-        "save_big_file_bytes", int, 10 << 20, "untracked files above this are listed, not saved",
+        "save_big_file_bytes", int, 10 << 20, "untracked files larger than this are listed, not saved",
         at_least=1024, at_most=1 << 40,
     ),
     Key(
@@ -112,18 +115,18 @@ KEYS: tuple[Key, ...] = (
         at_least=1024, at_most=1 << 50,
     ),
     Key(
-        "save_disk_budget_bytes", int, 2 << 30, "what the saves of one repository may take before `gc` thins them",
+        "save_disk_budget_bytes", int, 2 << 30, "how much disk the saves of one repository may take before `gc` thins them",
         at_least=1 << 20, at_most=1 << 50,
     ),
     Key(
-        "save_deadline_s", float, 5.0, "how long an emergency save may take before it names what is not in",
+        "save_deadline_s", float, 5.0, "how long an emergency save may take; what is not saved by then is listed",
         at_least=0.1, at_most=3600,
     ),
     Key(
-        "worktree_copy", str, "", "untracked files that a new worktree gets, as in `.env*, config/local.yml`; or a list",
+        "worktree_copy", str, "", "untracked files to copy into a new worktree, as in `.env*, config/local.yml`; or a list",
     ),
     Key(
-        "worktree_setup", str, "", "command that is run once in a new worktree", own_file_only=True,
+        "worktree_setup", str, "", "command to run once in a new worktree", own_file_only=True,
     ),
     Key(
         "warn_at", str, "75,90", "percentages of a budget at which the agent is warned",
@@ -134,15 +137,15 @@ KEYS: tuple[Key, ...] = (
         own_file_only=True,
     ),
     Key(
-        "idle_s", float, 1800.0, "how long a command may print nothing before that is said; 0 is never", at_least=0,
+        "idle_s", float, 1800.0, "how long a command may print nothing before outlast mentions it; 0: never", at_least=0,
         at_most=YEAR_S,
     ),
     Key(
-        "restart_wait_s", float, 5.0, "how long to wait before a command that died is started again; doubles to 5 min",
+        "restart_wait_s", float, 5.0, "how long to wait before a dead command is started again; doubles up to 5 min",
         at_least=0, at_most=86_400,
     ),
     Key(
-        "wake_apart_s", float, 20.0, "how long after one another runs of one account are woken after a quota wall",
+        "wake_apart_s", float, 20.0, "how far apart runs of one account start again after a usage limit",
         at_least=0, at_most=86_400,
     ),
     Key(
@@ -177,7 +180,7 @@ class Settings:
 
 
 def load(folder: Path | None = None, flags: Mapping[str, object] | None = None) -> Settings:
-    """The settings for a folder. Raises BadSetting for a value that makes no sense."""
+    """The settings for a folder. Raises BadSetting for an invalid value."""
     found = {key.name: Setting(key.name, key.default, "default", key.doc) for key in KEYS}
     found |= {each.name: each for each in _from_own_file()}
     path = _repository_file(folder or Path.cwd())
@@ -197,10 +200,10 @@ _warn: Callable[[BadSetting], None] | None = None
 
 
 def tolerate(warn: Callable[[BadSetting], None] | None) -> None:
-    """From now on in this process, what makes no sense in a repository's file is told of, once each, and left out.
-    With None it is refused, as ever.
+    """From now on in this process, warn once of each invalid setting in a repository's file and ignore it.
+    With None, refuse it as usual.
 
-    For commands that only look or stop: an agent can write that file, and must not be able to keep a person from them.
+    For commands that only look or stop: an agent can write that file, and must not keep a person from using them.
     """
     global _warn
     told: set[str] = set()
@@ -215,7 +218,7 @@ def tolerate(warn: Callable[[BadSetting], None] | None) -> None:
 
 
 def _from_repository(path: Path) -> list[Setting]:
-    """The settings of a repository's file. Raises BadSetting, unless that is tolerated: then those that make sense."""
+    """The settings of a repository's file. Raises BadSetting; if that is tolerated, returns the valid ones."""
     found, refused = list[Setting](), list[BadSetting]()
     try:
         for name, value in _flat(_read(path)):
@@ -255,7 +258,7 @@ def home() -> Path | None:
 
 
 def has_screen() -> bool:
-    """Whether a browser can show itself: over SSH or in a container none can, and one for the terminal would take it over."""
+    """Whether a browser has a display. Without one, a text browser would take over the terminal."""
     return any(os.environ.get(name) for name in ("DISPLAY", "WAYLAND_DISPLAY", "BROWSER"))
 
 
@@ -265,13 +268,13 @@ def environment(*, without: str, **changes: str) -> dict[str, str]:
 
 
 def given() -> dict[str, str]:
-    """The settings that the environment gives, by the names of their variables; but for the store, which is a place."""
+    """The settings in the environment, by their variables, without the store."""
     names = (f"OUTLAST_{key.name.upper()}" for key in KEYS if key.name != "store")
     return {name: os.environ[name] for name in names if name in os.environ}
 
 
 def adopt(variables: Mapping[str, str]) -> None:
-    """Work in this environment from now on: a run is carried on in place of the process that once began it."""
+    """Set these variables: this process goes on with a run that another process started in them."""
     os.environ.update(variables)
 
 
@@ -330,13 +333,13 @@ def _changes(text: str, package: str, fields: Mapping[str, object]) -> dict[str,
 
 
 def user_name() -> str:
-    """Who asks, for the record."""
+    """The name of the user, for the journal."""
     name = os.environ.get("USER") or os.environ.get("LOGNAME") or name_of(os.getuid())
     return name.encode("utf-8", "backslashreplace").decode()
 
 
 def name_of(uid: int) -> str:
-    """A user's name in the password database, as services and bare shells have no other; a bare uid has none."""
+    """A user's name in the password database, for services and bare shells; `uid N` if there is none."""
     import pwd
 
     try:
@@ -360,13 +363,13 @@ def _read(path: Path) -> dict[str, Any]:
     except FileNotFoundError:
         return {}
     except (OSError, UnicodeDecodeError) as error:
-        raise BadSetting(f"{path} cannot be read: {error}", hint=f"mend or remove {path}") from error
+        raise BadSetting(f"cannot read {path}: {error}", hint=f"correct or remove {path}") from error
     import tomllib
 
     try:
         return tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
-        raise BadSetting(f"{path} cannot be read: {error}", hint=f"mend or remove {path}") from error
+        raise BadSetting(f"cannot read {path}: {error}", hint=f"correct or remove {path}") from error
 
 
 def _flat(read: Mapping[str, Any]) -> Iterator[tuple[str, object]]:
@@ -388,10 +391,13 @@ def _anchored(name: str, value: object, path: Path) -> object:
 def _setting(name: str, value: object, origin: str, *, own: bool) -> Setting:
     key = _BY_NAME.get(name)
     if key is None:
-        raise BadSetting(f"{origin}: unknown setting {name!r:.60}", hint=f"there are {', '.join(_BY_NAME)}")
+        raise BadSetting(
+            f"{origin}: no such setting: {name:.60}",
+            hint=did_you_mean(name, _BY_NAME) or f"the settings are {', '.join(_BY_NAME)}",
+        )
     if key.own_file_only and not own:
         raise BadSetting(
-            f"{origin}: {name!r} runs commands or reaches out and counts only from your own file",
+            f"{origin}: {name} runs commands or reaches outside, so only your own file may set it",
             hint=f"put it into {user_folder() / 'config.toml'}",
         )
     return Setting(name, _convert(key, value, origin), origin, key.doc)
@@ -399,7 +405,7 @@ def _setting(name: str, value: object, origin: str, *, own: bool) -> Setting:
 
 def _convert(key: Key, value: object, origin: str) -> object:
     given = f"{origin}: {key.name} = {value!r:.60}"
-    hint = f"{key.name}: {key.doc}; {key.default!r} unless told"
+    hint = f"{key.name}: {key.doc} (default {key.default!r})"
     if key.type is str and isinstance(value, list) and all(isinstance(word, str) for word in value):
         value = ",".join(value)
     try:
@@ -407,9 +413,9 @@ def _convert(key: Key, value: object, origin: str) -> object:
         if key.read is not None:
             key.read(converted)
     except msgspec.ValidationError as error:
-        raise BadSetting(f"{given} makes no sense: {error}", hint=hint) from None
+        raise BadSetting(f"{given} is invalid: {error}", hint=hint) from None
     except UsageError as error:
-        raise BadSetting(f"{given} makes no sense: {error}", hint=error.hint) from None
+        raise BadSetting(f"{given} is invalid: {error}", hint=error.hint) from None
     if key.at_least is not None and not (isinstance(converted, int | float) and converted >= key.at_least):
         raise BadSetting(f"{given} must be at least {key.at_least:,}", hint=hint)
     if key.at_most is not None and not (isinstance(converted, int | float) and converted <= key.at_most):

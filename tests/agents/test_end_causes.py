@@ -155,4 +155,4 @@ def test_settings_that_are_no_file_are_not_found_and_a_byte_order_mark_is_no_fau
     assert done.returncode == 0, done.stderr
     assert "its settings switch hooks off (disableAllHooks)" in done.stderr
     assert "--no-session-persistence keeps no transcript: no tokens are counted" in done.stderr
-    assert "calls known by shims, transcript" in under.call("show", "t").stdout
+    assert "calls recorded first, by shims, transcript" in under.call("show", "t").stdout

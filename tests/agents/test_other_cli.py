@@ -133,10 +133,10 @@ def test_what_cannot_be_started_is_refused_and_nothing_is_changed(several: Sever
     several.kill_all(process)
     before = several.call("log", "t", "--json").stdout
     for words, told in (
-        (("--agent", "nobody"), "no agent is called 'nobody'"),
+        (("--agent", "nobody"), "no such agent: nobody"),
         (("--agent", "codex"), "codex"),
         (("--agent", "codex", "--", "true"), "starts no session of an agent, not codex"),
-        (("--", "true"), "a command is only for --agent"),
+        (("--", "true"), "a command after `--` needs --agent"),
     ):
         done = several.resume(*words)
         assert done.returncode == 2, done.stderr

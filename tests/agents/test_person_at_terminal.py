@@ -233,7 +233,7 @@ def test_what_cannot_be_opened_is_refused_in_one_line(person: Person) -> None:
     person.outlast("run", "--task", "t", "--", *interactive(person, "do the task"))
     screen.see("Hello.", limit_s=START_S)
     away = under.call("open", "t")
-    assert (away.returncode, "there is no terminal here" in away.stderr) == (2, True), away.stderr
+    assert (away.returncode, "`outlast open` needs a terminal" in away.stderr) == (2, True), away.stderr
     beside = Screen(_made(world, "beside"), world.work, under.environ())
     try:
         beside.type(f"{person._ours} open t; echo code=$?")
@@ -264,7 +264,7 @@ def test_turns_that_a_person_made_without_outlast_are_adopted(person: Person) ->
     shown = under.call("show", "t").stdout
     by_hand = under.shown()["by_hand"]
     assert f"cd {world.work} && {shlex.join(by_hand['command'])}" in shown
-    assert "calls known by hooks, shims, transcript" in shown
+    assert "calls recorded first, by hooks, shims, transcript" in shown
 
     program = need(under.name, under.version).command
     for words in ("by my own hand", "and once more"):

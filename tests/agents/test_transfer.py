@@ -67,7 +67,7 @@ def carried(here: Under, tmp_path: Path, *flags: str) -> Under:
         capture_output=True, text=True, timeout=LIMIT_S, check=False,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
-    assert "its agent's session came along, masked" in done.stderr
+    assert "imported the agent's session, masked" in done.stderr
     return there
 
 

@@ -86,7 +86,9 @@ def test_the_parts_add_up_to_the_whole_by_beat_by_tool_and_by_attempt(cli: Cli) 
         "draft": False,
     }
     assert sum(row["cost_microusd"] for row in tools.values()) == told["spent"]["cost_microusd"] == 5_000
-    assert "split over its calls by their number" in cli.forked("budget", "1411", "--by", "tool").out
+    assert (
+        "a share: the cost of a beat divided by its calls" in cli.forked("budget", "1411", "--by", "tool").out
+    )
     last = cli.forked("budget", "1411", "--by", "beat", "--last", "2").out
     assert "step 3" in last
     assert "step 2" not in last
@@ -191,7 +193,7 @@ def test_a_child_draws_on_its_root(cli: Cli) -> None:
             told = cli("budget", child.id, "--json")
             break
     assert (told.json["run"], told.json["spent"]["tokens"]) == (run.id, 100)
-    assert f"draws on the budget of run {run.id}" in told.err
+    assert f"this is the budget of its root, run {run.id}" in told.err
 
 
 def test_what_is_set_aside_is_shown_while_an_attempt_is_open(cli: Cli) -> None:
@@ -255,7 +257,7 @@ def test_a_command_that_met_its_budget_goes_on_where_it_was_with_more(cli: Cli) 
         ("+200k", "has no limit of tokens that could be raised"),
         ("+0", "must be above zero"),
         ("+lots", "cannot be read"),
-        ("", "was given nothing"),
+        ("", "is empty"),
         ("beats=2", "would not get far: 2 of 2 beats done"),
     ],
 )
@@ -281,7 +283,7 @@ def test_a_run_at_work_is_given_more_without_stopping_it(cli: Cli) -> None:
     with outlast.run("1411", budget="300") as run:
         for beat in run.beats():
             if beat.number == 2:
-                assert "takes it in at its next beat" in cli.forked("budget", "1411", "--add", "+400").err
+                assert "from its next beat or act" in cli.forked("budget", "1411", "--add", "+400").err
             beat.spend(USAGE)
             beat.done()
             if beat.number == 6:
@@ -296,11 +298,11 @@ BAD = [
     ("--budget 0", "must be above zero"),
     ("--budget usd=0", "must be above zero"),
     ("--budget 10%", "'10%' cannot be read"),
-    ("--budget frogs=3", "unknown budget unit 'frogs'"),
+    ("--budget frogs=3", "no such unit of a budget: frogs"),
     ("--budget window=120%", "at most 100 %"),
     ("--budget 4k --budget 5k", "names tokens twice"),
     ("--budget auto --budget 5k", "--budget auto chooses all limits"),
-    ("--budget ", "--budget was given nothing"),
+    ("--budget ", "--budget is empty"),
     ("--reserve 10%", "a reserve is a part of a budget, and there is none"),
     ("--budget 4k --reserve 100%", "leaves nothing of the budget to work with"),
     ("--budget 4k --reserve 5k", "reserve '5k' cannot be read"),
@@ -374,13 +376,13 @@ def test_options_of_suggest_and_share_are_theirs_alone(cli: Cli) -> None:
         ("1411 --goal x", "--goal is only for suggest"),
         ("suggest --goal x --total 5M", "--total is only for share"),
         ("share --total 5M --by tool", "--by is only for one run"),
-        ("suggest 1411", "it takes one RUN"),
-        ("1411 other", "it takes one RUN"),
-        ("1411 --last 5", "--last takes 1 to"),
-        ("1411 --by beat --last 0", "--last takes 1 to"),
-        ("--by tool", "--by is for one run"),
-        ("--add 5k", "which run is to get more?"),
-        ("nope", "no run is called 'nope'"),
+        ("suggest 1411", "only one RUN is allowed, got 2"),
+        ("1411 other", "only one RUN is allowed, got 2"),
+        ("1411 --last 5", "--last must be 1 to"),
+        ("1411 --by beat --last 0", "--last must be 1 to"),
+        ("--by tool", "--by needs a RUN"),
+        ("--add 5k", "--add needs a RUN"),
+        ("nope", "no such run: nope"),
     ):
         answer = cli.forked("budget", *words.split())
         assert (answer.code, said in answer.complaint) == (2, True), (words, answer)

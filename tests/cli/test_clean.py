@@ -180,7 +180,7 @@ def test_an_untracked_secret_is_kept_apart_and_goes(task: Task) -> None:
 
 def test_a_run_that_may_go_on_keeps_its_worktree(task: Task) -> None:
     run = finish(task.folder, done=False)
-    assert f"run {run} is interrupted and may go on" in task.cli("clean").out
+    assert f"run {run} is left and may go on" in task.cli("clean").out
     assert task.cli("clean", "1411").code == 1
     assert task.files() >= {"kept"}
     task.cli.ok("cancel", "1411")

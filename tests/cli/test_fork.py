@@ -113,7 +113,7 @@ def test_an_unnamed_fork_killed_anywhere_is_made_once(cli: Cli, tmp_path: Path, 
         assert world.tasks() == ["1411-fork-1", "1411"], f"killed at crash point {nth}"
         sweep.met(died)
     assert sweep.total > 2
-    assert "the same command made it before" in answer.err
+    assert "the same command made this fork before" in answer.err
     assert world.forked(*words, "--json").json["made"] is False
     assert world.forked("fork", "1411", "--at", "2", "--yes", "--json").json["task"] == "1411-fork-2"
 

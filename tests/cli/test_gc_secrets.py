@@ -166,7 +166,7 @@ def test_a_save_that_cannot_be_read_keeps_all_secrets_and_it_is_told(tree: Tree)
     aged(tree)
     (said,) = gc(tree)["secrets"]
     assert (said["removed"], "is no save of outlast" in said["failed"]) == (0, True)
-    assert f"secrets of {tree.folder} were left as they are: " in tree.cli.ok(*GC).err
+    assert f"kept the secrets of {tree.folder}: " in tree.cli.ok(*GC).err
     assert secrets(tree) == {"done-1", "done-2", "done-3"}
 
 
@@ -379,7 +379,7 @@ def test_gc_does_not_say_that_it_kept_what_goes_for_the_budget(tree: Tree) -> No
     aged(tree)
     for more in (["--dry-run"], []):
         said = tree.cli(*GC, *more, OUTLAST_SAVE_DISK_BUDGET_BYTES=str(1 << 20)).err
-        assert "(over the budget of disk)" in said
+        assert "(over save_disk_budget_bytes)" in said
         assert "kept: " not in said
 
 

@@ -126,22 +126,56 @@ def test_what_doctor_says_about_permissions_can_be_pasted(cli: Cli, tmp_path: Pa
 @pytest.mark.parametrize(
     ("words", "complaint", "hint"),
     [
-        ("ls --nonsense", "--nonsense", "`outlast ls --help` shows how"),
-        ("ls --jsno", "--jsno", "did you mean --json? `outlast ls --help` shows how"),
-        ("show 1411 --lats=3", "--lats=3", "did you mean --last? `outlast show --help` shows how"),
-        ("ls 1411", "1411", "`outlast ls --help` shows how"),
-        ("chaos eval --quik", "--quik", "did you mean --quick? `outlast chaos eval --help` shows how"),
-        ("--debugg ls", "--debugg", "did you mean --debug? `outlast --help` shows how"),
+        ("ls --nonsense", "no such option: --nonsense", "`outlast ls --help` lists the options"),
+        ("ls --jsno", "no such option: --jsno", "did you mean --json? `outlast ls --help` lists the options"),
+        (
+            "run --buget 4k -- true",
+            "no such option: --buget",
+            "did you mean --budget? `outlast run --help` lists the options",
+        ),
+        (
+            "show 1411 --lats=3",
+            "no such option: --lats",
+            "did you mean --last? `outlast show --help` lists the options",
+        ),
+        ("ls 1411", "unexpected argument: 1411", "`outlast ls --help` explains it"),
+        (
+            "chaos eval --quik",
+            "no such option: --quik",
+            "did you mean --quick? `outlast chaos eval --help` lists the options",
+        ),
+        (
+            "--debugg ls",
+            "no such option: --debugg",
+            "did you mean --debug? `outlast --help` lists the options",
+        ),
+        ("shwo", "no such command: shwo", "did you mean `outlast show`?"),
+        ("shwo run", "no such command: shwo", "did you mean `outlast show`?"),
+        ("help shwo", "no such command: shwo", "did you mean `outlast help show`?"),
+        ("chaos evla", "no such command: evla", "did you mean `outlast chaos eval`?"),
+        ("frobnicate", "no such command: frobnicate", "`outlast --help` lists the commands"),
+        (
+            "service instal",
+            "outlast service takes install, status or remove, got instal",
+            "did you mean install? `outlast service --help` explains it",
+        ),
+        (
+            "budget 1411 --by bat",
+            "--by takes beat, tool or attempt, got bat",
+            "did you mean beat? `outlast budget --help` explains it",
+        ),
     ],
 )
-def test_an_unknown_option_names_its_command_and_the_nearest(
+def test_a_mistyped_command_option_or_choice_is_answered_with_the_nearest(
     cli: Cli, words: str, complaint: str, hint: str
 ) -> None:
     answer = cli(*words.split())
-    assert answer.complaint == f"unrecognized arguments: {complaint}"
+    assert answer.complaint == complaint
     assert answer.err.splitlines()[1] == f"hint: {hint}"
     assert answer.code == 2
-    assert paste(cli, COMMAND.findall(hint)[0]).code == 0
+    for command in hinted(hint):
+        asked = command if "help" in command else f"{command} --help"
+        assert paste(cli, asked).code == 0
 
 
 # -- a new run of a task that is over ----------------------------------------------------------------------------------

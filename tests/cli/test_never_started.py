@@ -98,9 +98,6 @@ def test_a_fork_in_an_old_store_that_nobody_started_is_not_woken(host: Host) -> 
     assert (row["wake"], row["started"]) == (False, None)
 
 
-@pytest.mark.xfail(
-    strict=True, reason="R3: a fork that nobody started is shown as interrupted, like one that died"
-)
 def test_a_fork_that_nobody_started_is_shown_as_such(host: Host) -> None:
     was_run(host, "a")
     assert host("fork", "a", "--at", "0", "--task", "b", "--yes", cwd=host.folder / "a").code == 0

@@ -31,4 +31,4 @@ def test_what_the_system_does_not_give_is_no_bug(cli: Cli, error: Exception) -> 
         raise error
 
     answer = cli.forked("save", hook=fail)
-    assert (answer.code, answer.complaint) == (3, "the system gives no more memory or threads")
+    assert (answer.code, answer.complaint) == (3, "the system has no more memory or threads for us")

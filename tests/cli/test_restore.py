@@ -108,11 +108,11 @@ def test_secrets_come_into_a_new_folder_too_with_their_own_mode(tree: Tree) -> N
     words = ("restore", first, "--to", new, "--with-secrets")
     kept = [".env", "deep/.env.local", "id_rsa"]
     assert tree.cli.ok(*words, "--dry-run", "--json").json["secrets"] == kept
-    assert "secret would be brought back: .env\n" in tree.cli.ok(*words, "--dry-run").err
+    assert "secret would be restored: .env\n" in tree.cli.ok(*words, "--dry-run").err
     assert not new.exists()
     before = tree.state(), files(tree.folder)
     said = tree.cli.ok(*words)
-    assert "secret brought back: id_rsa\n" in said.err
+    assert "secret restored: id_rsa\n" in said.err
     assert "kept apart" not in said.err
     assert files(new) == files(tree.folder)
     assert [(new / name).stat().st_mode & 0o777 for name in (".env", "id_rsa")] == [0o640, 0o600]

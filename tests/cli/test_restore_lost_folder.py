@@ -68,12 +68,12 @@ def test_a_run_whose_workspace_is_gone_gets_it_back_whole(tree: Tree, linked: Tr
     )
     assert set(foreseen["written"]) == set(wanted[0])  # type: ignore[call-overload]
     assert (
-        f"{linked.folder} was gone: it would be made again, on branch topic"
+        f"{linked.folder} was gone and would be made again, on branch topic"
         in tree.cli.ok("restore", "1411", "-n").err
     )
     assert around(tree) == before
     said = tree.cli.ok("restore", "1411")
-    assert f"{linked.folder} was gone: it is made again, on branch topic\n" in said.err
+    assert f"{linked.folder} was gone and is made again, on branch topic\n" in said.err
     assert "undo" not in said.err
     assert picture(linked) == wanted
     assert not (linked.folder / ".env").exists()

@@ -67,12 +67,12 @@ def test_secrets_that_were_never_here_are_not_offered(tree: Tree) -> None:
     tree.git("clone", "-q", tree.folder, there.folder)
     there.cli.ok("import", archive)
     answer = there.cli.ok("restore", "1411", "--to", base / "one")
-    assert "secret, kept apart: .env (not here: put it there yourself)" in answer.err
+    assert "secret, not in the save: .env (not on this machine: put it there yourself)" in answer.err
     assert "--with-secrets" not in answer.err
     refused = there.cli("restore", "1411", "--to", base / "two", "--with-secrets")
     assert "is not kept here: it was let go of, or the save came from elsewhere" in refused.complaint
     own = tree.cli.ok("restore", "1411", "--to", base / "three")
-    assert "secret, kept apart: .env (bring it back with --with-secrets)" in own.err
+    assert "secret, not in the save: .env (restore it with --with-secrets)" in own.err
 
 
 def test_interrupted_it_says_what_there_is_and_the_same_again_ends_right(tree: Tree) -> None:

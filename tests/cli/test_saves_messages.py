@@ -57,7 +57,7 @@ def test_a_save_is_found_from_any_folder(tree: Tree, tmp_path: Path) -> None:
         pasted(restored, "undo", standing)
         assert (inner / "file").read_text() == "broken\n"
     assert not list(away.folder.iterdir())
-    assert away("restore", "abcdef12").complaint == "no save is called 'abcdef12'"
+    assert away("restore", "abcdef12").complaint == "no such save: abcdef12"
 
 
 def standing(tree: Tree, where: str) -> Cli:
@@ -164,17 +164,17 @@ def test_secrets_are_said_to_be_kept_apart(tree: Tree) -> None:
     (tree.folder / ".env").write_text("TOKEN=1\n")
     save = tree.save()
     said = tree.cli.ok("restore", save).err
-    assert "secret, kept apart: .env (bring it back with --with-secrets)" in said
+    assert "secret, not in the save: .env (restore it with --with-secrets)" in said
     assert "left as it is: .env" not in said
     (tree.folder / ".env").unlink()
     said = tree.cli.ok("restore", save, "--with-secrets").err
-    assert "secret brought back: .env" in said
+    assert "secret restored: .env" in said
     assert "kept apart" not in said
 
 
 def test_an_empty_folder_without_a_repository_is_not_said_to_be_as_head(cli: Cli) -> None:
     said = cli.ok("save").err
-    assert "is empty, or as its last save has it" in said
+    assert "is empty or unchanged since its last save" in said
     assert "HEAD" not in said
 
 

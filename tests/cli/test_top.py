@@ -110,7 +110,7 @@ def test_it_prints_what_needs_a_person_first_with_what_to_type(cli: Cli, store: 
     assert "claude/opus" in row
     assert re.search(r"\S{10} 75%", row), "a bar with its share"
     assert row.endswith(f"checks: 2 of 3 checks failed   outlast resume {run}")
-    assert lines[5].startswith("~ interrupted"), "stopped, and nobody starts it again"
+    assert lines[5].startswith("~ died"), "stopped, and nobody starts it again"
     assert lines[5].endswith("signal: SIGTERM from pid 1   start its program again")
     assert cli("top", "--once", "--project", "elsewhere").code == 0
     assert cli("top").out.splitlines()[1:] == lines[1:], "without a terminal it prints"
@@ -155,7 +155,7 @@ def test_of_very_many_runs_it_prints_the_first_and_counts_the_rest(cli: Cli, sto
         put(store, f"t{number}", ev.Finished(at=AT))
     answer = cli.ok("top", "--once")
     assert len(answer.out.splitlines()) == 103
-    assert answer.err == "and 3 more: `outlast top --once --page 2` goes on\n"
+    assert answer.err == "3 more: `outlast top --once --page 2`\n"
     second = cli.ok("top", "--once", "--page", "2")
     assert (len(second.out.splitlines()), second.err) == (6, "")
     assert "app:t0 " in second.out
@@ -280,13 +280,13 @@ def test_it_follows_a_run_that_works_and_dies_and_the_marked_run_stays_marked(
     store.release(lease)
     screen.see("ran before the last boot")
     screen.keys("q")
-    screen.see("> ~ interrupted")
+    screen.see("> ~ rebooted")
     screen.see("3 runs need you, 1 more stopped and nobody starts it again")
     screen.see("start its program again")
     fresh = put(store, "newcomer", failed())
     screen.see("4 runs need you")
     screen.see("app:newcomer")
-    screen.see("> ~ interrupted")
+    screen.see("> ~ rebooted")
     store.forget(fresh)
     screen.see("3 runs need you")
     screen.keys("q")
@@ -317,7 +317,7 @@ def test_searching_filtering_and_sorting_by_keys(store: Store, screen: Screen) -
     screen.see("search as you type")
     screen.keys("q", "/")
     screen.keys("-l", "zzz")
-    screen.see("no run fits")
+    screen.see("no run matches")
     screen.keys("C-u")
     screen.see("3 of 3")
     screen.keys("C-c")
@@ -337,7 +337,7 @@ def test_it_goes_through_more_runs_than_it_reads_at_once(store: Store, screen: S
     for _ in range(3):
         screen.keys("k")
     screen.keys("Home")
-    screen.see(">   done         app:t619")
+    screen.see(">   done           app:t619")
     screen.keys("q")
     screen.see("ready>", 2)
 
@@ -379,7 +379,7 @@ def test_on_a_small_terminal_neither_the_clock_nor_what_to_type_is_cut(
     assert re.sub(r"\s+", "", command) in re.sub(r"\s+", "", "".join(below)), below
     screen.keys("?")
     screen.see("q back")
-    assert "only its" in screen.text(), "cut between words"
+    assert "only the" in screen.text(), "cut between words"
     screen.keys("q", "q")
     screen.see("ready>")
 

@@ -99,7 +99,7 @@ def test_an_imported_run_belongs_to_the_project_where_it_was_imported(cli: Cli, 
     clone = tmp_path / "clone"
     clone.mkdir()
     there = Cli(clone, cli.empty(tmp_path).isolated)
-    assert "its contract runs here: make test" in there.ok("import", tmp_path / "run.tar.gz").err
+    assert "its contract runs this command here: make test" in there.ok("import", tmp_path / "run.tar.gz").err
     assert there.show()["project"] == str(clone)
 
 
@@ -366,7 +366,7 @@ def test_an_export_masks_what_looks_like_a_secret_and_its_import_goes_on(
     before = leak(at_rest=not copy)
     answer = cli.ok("export", "1411", "-o", "run.tar.gz", *copy)
     masked = [line for line in answer.err.splitlines() if ": GitHub token" in line or "URL" in line]
-    assert f"{len(masked)} values masked" in answer.err
+    assert f"{len(masked)} values are masked" in answer.err
     text = in_archive(cli.folder / "run.tar.gz")
     assert "hunter2" not in text
     left = [line for line in text.splitlines() if TOKEN in line]

@@ -75,7 +75,7 @@ def test_commits_the_clone_never_saw_come_along_and_head_needs_a_word(
     source.cli.ok("export", "1411", "-o", file)
     before = there.untouched()
     said = there.cli.ok("import", file)
-    assert "it left HEAD on work at" in said.err
+    assert "the run left HEAD on work at" in said.err
     assert there.untouched() == before
     refused = there.start()
     assert refused.code == 1
@@ -274,7 +274,7 @@ def test_untracked_secrets_stay_and_the_run_goes_on_without_them(
         assert b"by beat 2" in held
         assert b"do-not-carry-me" not in held
     said = there.cli.ok("import", file)
-    assert "untracked secrets did not come along: .env" in said.err
+    assert "untracked secrets were not exported: .env" in said.err
     there.finished()
     assert not (there.folder / ".env").exists()
 

@@ -138,10 +138,10 @@ def test_the_copies_go_along_masked_and_the_marks_are_those_of_what_went(
 def test_with_secrets_they_are_byte_for_byte_what_they_were(cli: Cli, there: Cli, file: Path) -> None:
     worked = put(cli)
     answer = cli.ok("export", "1411", "-o", file, "--with-secrets")
-    assert "its agent's session: claude s-1" in answer.err
+    assert "agent session: claude s-1" in answer.err
     assert "masked" not in answer.err
     answer = there.ok("import", file)
-    assert "its agent's session came along: claude s-1; `outlast resume` goes on in it" in answer.err
+    assert "imported the agent's session: claude s-1; `outlast resume` goes on in it" in answer.err
     assert files_of(Local(there.root).agent_folder(RUN)) == {
         name: data for name, data in files_of(worked.folder).items() if name != "settings.json"
     }
@@ -182,7 +182,7 @@ def test_what_there_is_no_room_for_stays_and_that_is_said(
     answer = cli.forked("export", "1411", "-o", file)
     assert answer.code == 0, answer.err
     size = (worked.folder / "claude-s-1.jsonl").stat().st_size
-    assert f"without {size:,} bytes of claude s-1, for which there is no room" in answer.err
+    assert f"left out {size:,} bytes of claude s-1: no room" in answer.err
     assert archive_file.manifest_of(file).version == archive_file.VERSION_WITHOUT_FILES
     there.ok("import", file)
     assert files_of(Local(there.root).agent_folder(RUN)) == {}
@@ -193,7 +193,7 @@ def test_a_copy_brings_them_and_its_fork_has_a_session_of_its_own(cli: Cli, ther
     put(cli)
     cli.ok("export", "1411", "-o", file, "--copy")
     answer = there.ok("import", file)
-    assert "a fork begins one of its own" in answer.err
+    assert "the fork starts a session of its own" in answer.err
     fork = there.show("1411-fork-1")
     assert (fork["beats"], fork["session"]) == (2, None)
     assert "claude-s-1.jsonl" in files_of(Local(there.root).agent_folder(fork["run"]))

@@ -84,7 +84,7 @@ def test_before_the_first_run_it_waits_for_one(cli: Cli) -> None:
         run = work()
         assert run in get(address)
         process.send_signal(signal.SIGTERM)
-        assert f"there is no store at {cli.root} yet" in ended(process)[2]
+        assert f"no store at {cli.root} yet" in ended(process)[2]
 
 
 def test_a_taken_port_is_named_and_the_next_one_used(cli: Cli) -> None:
@@ -111,7 +111,7 @@ def test_a_token_of_ones_own_comes_from_a_private_file(cli: Cli, tmp_path: Path)
     path = tmp_path / "token"
     path.write_text("0123456789abcdef\n")
     path.chmod(0o644)
-    assert "others may read" in cli("ui", "--token-file", path).complaint
+    assert "other users can read" in cli("ui", "--token-file", path).complaint
     path.chmod(0o600)
     with ui(cli, "--port", "0", "--token-file", str(path)) as (_, address):
         assert address.endswith("?token=0123456789abcdef")
@@ -153,7 +153,7 @@ def test_without_a_screen_no_browser_is_opened_and_it_says_so(cli: Cli) -> None:
         assert process.stderr is not None
         assert ADDRESS.fullmatch(process.stdout.readline())
         said = [process.stderr.readline() for _ in range(3)]
-        assert "no browser can be opened here; open the address yourself\n" in said
+        assert "outlast cannot open a browser here; open the address yourself\n" in said
 
 
 def test_a_browser_is_given_the_address(cli: Cli, tmp_path: Path) -> None:
@@ -193,12 +193,12 @@ def test_the_token_is_not_on_the_command_line_of_the_browser(cli: Cli, tmp_path:
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (("--port", "70000"), "there is no port 70000"),
+        (("--port", "70000"), "--port must be 0 to 65535, got 70000"),
         (("--host", "no-such-host.invalid"), "there is no host"),
         (("--host", "203.0.113.9", "--port", "0"), "cannot listen on 203.0.113.9"),
-        (("--host", ""), "--host was given nothing"),
+        (("--host", ""), "--host is empty"),
         (("--url", "javascript:alert(1)"), "is no address of a site"),
-        (("--token-file", ""), "--token-file was given nothing"),
+        (("--token-file", ""), "--token-file is empty"),
     ],
 )
 def test_what_makes_no_sense_is_refused_in_one_line(cli: Cli, words: tuple[str, ...], said: str) -> None:

@@ -11,7 +11,7 @@ import outlast
 from outlast import errors
 from tests.support.environment import TIMEOUT_S, Isolated
 
-HINTED = "hint: see `outlast ls --all`"
+HINTED = "hint: `outlast ls --all` lists all runs"
 
 
 def test_the_traceback_of_an_uncaught_error_ends_with_its_hint(state: Isolated) -> None:
@@ -20,7 +20,7 @@ def test_the_traceback_of_an_uncaught_error_ends_with_its_hint(state: Isolated) 
         [sys.executable, "-c", program], env=state.environ(), capture_output=True, text=True, timeout=TIMEOUT_S,
         check=False,
     )  # fmt: skip
-    assert done.stderr.splitlines()[-2:] == ["outlast.errors.UnknownRun: no run is called '1411'", HINTED]
+    assert done.stderr.splitlines()[-2:] == ["outlast.errors.UnknownRun: no such run: 1411", HINTED]
 
 
 @pytest.mark.parametrize("options", [(), ("--debug",)])

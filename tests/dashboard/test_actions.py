@@ -305,8 +305,8 @@ def test_a_run_that_is_not_there_is_said_so(dashboard: Dashboard) -> None:
         wish = Wish(act="pause", run=run)
         done, foreseen = perform.do(dashboard.store, wish, BY), perform.foresee(dashboard.store, wish)
         assert (done.ok, done.says) == (False, foreseen.refused)
-        assert done.says.startswith("no run is called")
-        assert done.hint == "see `outlast ls --all`"
+        assert done.says.startswith("no such run")
+        assert done.hint == "`outlast ls --all` lists all runs"
         assert len(done.says) < 100
 
 

@@ -30,6 +30,7 @@ NOUNS = {
     "masking",
     "pricing",
     "shimming",
+    "standing",
     "timing",
 }  # shimming: a path that older shims name
 

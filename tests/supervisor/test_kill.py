@@ -72,7 +72,7 @@ def test_a_kill_says_what_was_saved_and_how_to_go_on_and_the_second_does_nothing
     seq = host.summary("t").state.seq
     again = host("kill", "t", cwd=host.folder / "t")
     assert again.code == 0
-    assert "is not running: it is interrupted" in again.out
+    assert "is not running: it is stopped" in again.out
     assert host.summary("t").state.seq == seq
 
 

@@ -225,7 +225,7 @@ def test_a_folder_whose_name_is_no_text_is_refused_in_one_line(host: Host) -> No
     assert "a name that is not UTF-8" in error
     host.start("other", "true").wait(TIMEOUT_S)
     state = host("state", cwd=folder)
-    assert (state.code, state.err.splitlines()[0]) == (2, "error: no run of this project is under way")
+    assert (state.code, state.err.splitlines()[0]) == (2, "error: no run of this project is open")
 
 
 def test_a_task_begun_anew_is_told_what_its_last_run_left_in_doubt(host: Host) -> None:

@@ -25,7 +25,7 @@ def test_a_dry_run_of_one_task_says_what_would_happen_and_does_nothing(night: Ni
     before = night.ask("log", "t")
     done = said(night, "resume", "t", "--dry-run")
     assert done.returncode == 0, done.stderr
-    assert "would go on; it is failed" in done.stdout
+    assert "would go on; it is quarantined" in done.stdout
     assert "exit 1" in done.stdout
     assert str(night.work) in done.stdout
     assert night.ask("log", "t") == before
@@ -36,13 +36,13 @@ def test_a_dry_run_of_one_task_says_what_would_happen_and_does_nothing(night: Ni
 @pytest.mark.parametrize(
     ("words", "named"),
     [
-        (["t", "--jobs", "2"], "--jobs is only for --all"),
-        (["t", "--json"], "--json is only for --all"),
-        (["t", "--dry-run", "--json"], "--json is only for --all"),
-        (["--all", "--detach"], "--detach is for one run"),
-        (["--all", "--accept-rewind"], "--accept-rewind is for one run"),
-        (["--all", "t"], "--all takes no RUN"),
-        ([], "which run?"),
+        (["t", "--jobs", "2"], "--jobs needs --all"),
+        (["t", "--json"], "--json needs --all"),
+        (["t", "--dry-run", "--json"], "--json needs --all"),
+        (["--all", "--detach"], "--detach and --all cannot stand together"),
+        (["--all", "--accept-rewind"], "--accept-rewind and --all cannot stand together"),
+        (["--all", "t"], "RUN and --all cannot stand together"),
+        ([], "RUN is missing"),
     ],
 )
 def test_options_that_mean_nothing_together_are_one_line_and_nothing_is_started(
@@ -76,7 +76,7 @@ def test_one_who_follows_the_output_sees_the_next_attempt_too(night: Night) -> N
     shown = said(night, "show", "t")
     assert "waits    for its next attempt: its supervisor, pid" in shown.stdout
     assert "`outlast output t -f` shows what comes; `outlast kill t`" in shown.stderr
-    assert "interrupted, starts again" in said(night, "ls").stdout
+    assert "restarting" in said(night, "ls").stdout
     with commands.start(
         outlast("output", "t", "-f"), cwd=night.work, env=night.environ(), stdout=subprocess.PIPE, text=True
     ) as follower:
@@ -117,7 +117,7 @@ def test_a_few_signs_of_a_run_id_reach_no_run(night: Night, chars: int) -> None:
     for command in ("kill", "cancel", "show", "output", "resume"):
         refused = said(night, command, run[:chars])
         assert refused.returncode == 2
-        assert "no run is called" in refused.stderr
+        assert "no such run" in refused.stderr
         assert "at least 4 characters" in refused.stderr
     assert said(night, "show", run[:6]).returncode == 0
 

@@ -98,14 +98,14 @@ def test_how_a_program_becomes_executable_can_be_pasted(night: Night) -> None:
 @pytest.mark.parametrize(
     ("words", "named"),
     [
-        (["run", "--task", "t", "--project", "/nope", "--", "true"], "--project '/nope' is no folder"),
-        (["ls", "--project", "/nope"], "--project '/nope' is no folder"),
-        (["show", "t", "--project", ""], "--project '' is no folder"),
-        (["run", "--task", "t", "--base", "main", "--", "true"], "--base is only for --worktree"),
-        (["run", "--task", "t", "--issue", "", "--", "true"], "--issue was given nothing"),
-        (["run", "--task", "t", "--workspace", "", "--", "true"], "--workspace was given nothing"),
-        (["effect", "e", "--key", "", "--", "true"], "--key was given nothing"),
-        (["effect", "e", "--probe", " ", "--", "true"], "--probe was given nothing"),
+        (["run", "--task", "t", "--project", "/nope", "--", "true"], "no such project: '/nope'"),
+        (["ls", "--project", "/nope"], "no such project: '/nope'"),
+        (["show", "t", "--project", ""], "no such project: ''"),
+        (["run", "--task", "t", "--base", "main", "--", "true"], "--base needs --worktree"),
+        (["run", "--task", "t", "--issue", "", "--", "true"], "--issue is empty"),
+        (["run", "--task", "t", "--workspace", "", "--", "true"], "--workspace is empty"),
+        (["effect", "e", "--key", "", "--", "true"], "--key is empty"),
+        (["effect", "e", "--probe", " ", "--", "true"], "--probe is empty"),
     ],
 )
 def test_what_says_nothing_is_not_taken_for_something(night: Night, words: list[str], named: str) -> None:
@@ -129,10 +129,10 @@ def test_a_run_in_another_project_is_found_there(night: Night) -> None:
 @pytest.mark.parametrize(("word", "line"), [("run", ["run", "true"]), ("step", ["step", "build", "make"])])
 def test_a_command_without_its_dashes_is_told_where_they_go(night: Night, word: str, line: list[str]) -> None:
     error, hint = refused(night, *line)
-    assert error == f"unrecognized arguments: {line[-1]}"
+    assert error == f"unexpected argument: {line[-1]}"
     assert (
         hint
-        == f"put `--` before the command: outlast {word} … -- {line[-1]}; `outlast {word} --help` shows how"
+        == f"put `--` before the command: outlast {word} … -- {line[-1]}; `outlast {word} --help` explains it"
     )
 
 

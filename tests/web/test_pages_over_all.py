@@ -341,8 +341,8 @@ def test_hostile_texts_stay_texts_on_every_page() -> None:
 
 
 def test_a_problem_says_what_to_do_next() -> None:
-    read = checked(problem.render(view("/runs/x"), 404, "no run is called x", "`outlast ls --all` lists all"))
-    assert "no run is called x" in read.words
+    read = checked(problem.render(view("/runs/x"), 404, "no such run x", "`outlast ls --all` lists all"))
+    assert "no such run x" in read.words
     assert "`outlast ls --all` lists all" in read.words
     assert "/runs/x" in read.links
     assert "/" in checked(problem.render(view("//evil.example/x"), 404, "no", "")).links

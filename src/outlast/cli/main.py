@@ -1,7 +1,6 @@
-"""`outlast`: finds the command, calls it, and turns what went wrong into two lines and an exit code.
+"""`outlast`: find the command, call it, and turn an error into two lines and an exit code.
 
-Only the modules of commands that are named on the line are imported, so that a short answer stays short.
-"""
+Only modules of commands that the line names are imported, so that a quick command stays quick."""
 
 import argparse
 import importlib
@@ -16,18 +15,21 @@ from typing import Any, NoReturn
 
 from outlast import settings
 from outlast._version import __version__
+from outlast.cli import help as layout
 from outlast.cli.terminal import messages
+from outlast.core.text import did_you_mean
 from outlast.errors import OutlastError
 
+PROGRAM = "outlast"
 EXIT_USAGE = 2
 EXIT_NO_ROOM = 3
 EXIT_UNEXPECTED = 70
-_NO_THREAD = "can't start new thread"  # how Python says it, and in no other way
+_NO_THREAD = "can't start new thread"  # Python has only this text for it
 EXIT_INTERRUPTED = 130
 EXIT_PIPE = 141
 
-# Which module brings which commands, in the order of `outlast --help`.
-GROUPS: dict[str, tuple[str, ...]] = {
+# Which module has which commands.
+MODULES: dict[str, tuple[str, ...]] = {
     "outlast.cli.commands.run": ("run",),
     "outlast.cli.commands.step": ("step", "effect", "stage", "remember", "shell-init", "__attach", "__keep"),
     "outlast.cli.commands.state": ("state",),
@@ -48,41 +50,65 @@ GROUPS: dict[str, tuple[str, ...]] = {
     "outlast.cli.commands.demo": ("demo",),
     "outlast.cli.commands.chaos": ("chaos",),
     "outlast.cli.commands.completion": ("completion", "__complete"),
+    "outlast.cli.commands.help": ("help",),
 }
 
-# These look or stop: what an agent wrote into the repository's settings does not keep a person from them.
+# Commands that look or stop: broken settings in the repository, which an agent can write, do not keep a person from them.
 TOLERANT = (
     "ls", "show", "log", "effects", "context", "output", "state", "report", "saves", "diff", "doctor", "budget",
     "settle", "pause", "cancel", "kill", "handoff", "ui", "top", "__complete",
 )  # fmt: skip
 
-DESCRIPTION = """\
-Runs of agents that can be killed and go on. RUN is a task (1411), a run id or a unique
-beginning of one (kx3f), or PROJECT:TASK (app:1411)."""
-EPILOG = """\
-What is going on?            outlast ls
-What happened to this one?   outlast show 1411
-It is in doubt. Now what?    outlast effects 1411, look outside, then outlast settle 1411 41.1 --happened
-Where are my files?          outlast saves, outlast diff SAVE, then outlast restore SAVE
-Is the store all right?      outlast doctor
-
-Exit codes: 0 fine, 1 failed, 2 usage or refused, 3 needs a person, 4 budget reached, 5 parked, 70 a bug of ours."""
+# What argparse says, and how we say it.
+_IN_OUR_WORDS = (
+    (re.compile(r"the following arguments are required: (.+)"), r"\1 is missing"),
+    (
+        re.compile(r"argument (\S+): invalid int value: '(.*)'", re.DOTALL),
+        r"\1 must be a whole number, got \2",
+    ),
+    (re.compile(r"argument (\S+): expected one argument"), r"\1 needs a value"),
+    (re.compile(r"argument (\S+): expected at least one argument"), r"\1 needs at least one value"),
+    (re.compile(r"argument (\S+): not allowed with argument (\S+)"), r"\1 and \2 cannot stand together"),
+    (re.compile(r"argument (\S+): ignored explicit argument '.*'", re.DOTALL), r"\1 takes no value"),
+    (re.compile(r"one of the arguments (.+) is required"), r"one of these is missing: \1"),
+    (re.compile(r"argument (\S+): (.+)", re.DOTALL), r"\1: \2"),
+)
 
 
 class Parser(argparse.ArgumentParser):
-    """A parser that says what is wrong in one line and a hint."""
+    """A parser that says in one line what is wrong, and in a hint what to type instead."""
 
     def error(self, message: str) -> NoReturn:
-        unknown = re.match(r"argument COMMAND: invalid choice: ('.*?') \(choose", message, re.DOTALL)
-        if unknown:
-            message = f"no such command: {unknown[1]}"
+        """What argparse finds wrong, in our words."""
+        for pattern, words in _IN_OUR_WORDS:
+            if (found := pattern.fullmatch(message)) is not None:
+                message = found.expand(words)
         self._refuse(message)
 
-    def parse_known_args(self, args: Any = None, namespace: Any = None) -> tuple[Any, list[str]]:
-        """Each command refuses what it does not know itself; argparse would leave that to the topmost parser.
+    def format_help(self) -> str:
+        return layout.overview(parser()) if self.prog == PROGRAM else super().format_help()
 
-        A command with a `rest` takes all that comes after `--` as it is: another command line. One with a `spread` takes
-        the words of that argument also after its options, which argparse does not.
+    def _check_value(self, action: argparse.Action, value: Any) -> None:
+        """Refuse a word that is not among the choices of an argument, and name the nearest."""
+        if action.choices is None or value in action.choices:
+            return
+        if isinstance(action, argparse._SubParsersAction):
+            # Of the commands only those that the line names are loaded, so the table is asked.
+            names = [name for group in layout.GROUPS.values() for name in group]
+            known = names if self.prog == PROGRAM else list(action.choices)
+            advice = did_you_mean(value, known, form=f"`{self.prog} {{}}`")
+            self._refuse(f"no such command: {value}", advice or f"`{self.prog} --help` lists the commands")
+        choices = [str(choice) for choice in action.choices]
+        self._refuse(
+            f"{'/'.join(action.option_strings) or self.prog} takes {_either(choices)}, got {value}",
+            did_you_mean(value, choices, f"`{self.prog} --help` explains it"),
+        )
+
+    def parse_known_args(self, args: Any = None, namespace: Any = None) -> tuple[Any, list[str]]:
+        """Each command refuses the arguments it does not know; argparse would leave that to the topmost parser.
+
+        A command with a `rest` takes everything after `--` unchanged: another command line. A command with a `spread`
+        takes the words of that argument also after its options, which argparse does not.
         """
         rest: list[str] | None = None
         if args is not None and self.get_default("rest") is not None and "--" in args:
@@ -95,35 +121,39 @@ class Parser(argparse.ArgumentParser):
             setattr(found, spread, [*getattr(found, spread), *unknown])
             unknown = []
         if unknown:
-            self._refuse(f"unrecognized arguments: {' '.join(unknown)}", self._nearest(unknown, rest))
+            self._refuse_unknown(unknown, has_rest=rest is not None)
         return found, unknown
 
-    def _nearest(self, words: Sequence[str], rest: list[str] | None) -> str:
-        import difflib
+    def _refuse_unknown(self, words: Sequence[str], *, has_rest: bool) -> NoReturn:
+        """Words that the command has no place for."""
+        if not has_rest and self.get_default("rest") is not None and not words[0].startswith("-"):
+            self._refuse(
+                f"unexpected argument: {words[0]}",
+                f"put `--` before the command: {self.prog} … -- {' '.join(words)}; `{self.prog} --help` explains it",
+            )
+        options = [word.partition("=")[0] for word in words if word.startswith("-")]
+        if not options:
+            self._refuse(f"unexpected argument: {' '.join(words)}")
+        known = self._option_string_actions
+        hint = did_you_mean(options[0], known, f"`{self.prog} --help` lists the options")
+        self._refuse(f"no such option: {options[0]}", hint)
 
-        if rest is None and self.get_default("rest") is not None and not words[0].startswith("-"):
-            return f"put `--` before the command: {self.prog} … -- {' '.join(words)}; "
-
-        for word in (word.partition("=")[0] for word in words if word.startswith("--")):
-            for option in difflib.get_close_matches(word, self._option_string_actions, n=1):
-                return f"did you mean {option}? "
-        return ""
-
-    def _refuse(self, message: str, advice: str = "") -> NoReturn:
-        messages.complain(message, f"{advice}`{self.prog} --help` shows how")
+    def _refuse(self, message: str, hint: str = "") -> NoReturn:
+        messages.complain(message, hint or f"`{self.prog} --help` explains it")
         sys.exit(EXIT_USAGE)
+
+
+def _either(words: Sequence[str]) -> str:
+    return " or ".join((", ".join(words[:-1]), words[-1])) if len(words) > 1 else words[0]
 
 
 def parser(words: Sequence[str] | None = None) -> argparse.ArgumentParser:
     """The whole parser; with `words`, only as much of it as a line of these words needs."""
-    top = Parser(
-        prog="outlast",
-        description=DESCRIPTION,
-        epilog=EPILOG,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-        allow_abbrev=False,
+    top = Parser(prog=PROGRAM, allow_abbrev=False, add_help=False)
+    top.add_argument("-h", "--help", action="help", help="print this text")
+    top.add_argument(
+        "--version", action="version", version=f"outlast {__version__}", help="print the version"
     )
-    top.add_argument("--version", action="version", version=f"outlast {__version__}")
     _add_everywhere(top, default=None)
     if words is not None and list(words) == ["--version"]:
         return top
@@ -131,14 +161,15 @@ def parser(words: Sequence[str] | None = None) -> argparse.ArgumentParser:
     for module in _modules(words):
         importlib.import_module(module).add(commands)
     for command in commands.choices.values():
-        command.formatter_class = argparse.RawDescriptionHelpFormatter
+        command.formatter_class = layout.Layout
+        command._option_string_actions["--help"].help = "print this text"
         _add_everywhere(command, default=argparse.SUPPRESS)
     return top
 
 
 def _modules(words: Sequence[str] | None) -> list[str]:
-    present = [module for module in GROUPS if importlib.util.find_spec(module) is not None]
-    named = [module for module in present if words is not None and set(GROUPS[module]) & set(words)]
+    present = [module for module in MODULES if importlib.util.find_spec(module) is not None]
+    named = [module for module in present if words is not None and set(MODULES[module]) & set(words)]
     return named or present
 
 
@@ -146,7 +177,7 @@ def _add_everywhere(command: argparse.ArgumentParser, default: str | None) -> No
     """Options that may stand before or after the command."""
     taken = command._option_string_actions
     options = {
-        "--store": ("PATH", "folder or URL of the store (see `outlast config`)"),
+        "--store": ("PATH", "folder or URL of the store (default: see `outlast config`)"),
         "--project": ("PATH", "work in another project than that of this folder"),
     }
     for option, (metavar, text) in options.items():
@@ -154,7 +185,9 @@ def _add_everywhere(command: argparse.ArgumentParser, default: str | None) -> No
             command.add_argument(option, metavar=metavar, default=default, help=text)
     if "--debug" not in taken:
         off = False if default is None else default
-        command.add_argument("--debug", action="store_true", default=off, help="show the trace of an error")
+        command.add_argument(
+            "--debug", action="store_true", default=off, help="show the traceback of an error"
+        )
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -164,7 +197,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(
                 errors="backslashreplace"
-            )  # a terminal that cannot show a sign gets its escape
+            )  # a terminal that cannot show a character gets its escape
     try:
         top = parser(words)
         arguments = top.parse_args(words)
@@ -193,7 +226,7 @@ def _run(arguments: argparse.Namespace) -> int:
         raise
     except OutlastError as error:
         if arguments.debug:
-            traceback.print_exc()  # here, for a supervisor's process ends without a further word
+            traceback.print_exc()  # now: the process of a supervisor ends right after this
             return error.exit_code
         said = [str(error), error.hint]
         if arguments.command in messages.COMMANDS:
@@ -209,12 +242,12 @@ def _run(arguments: argparse.Namespace) -> int:
             return EXIT_USAGE
         if isinstance(error, MemoryError) or str(error) == _NO_THREAD:
             messages.complain(
-                "the system gives no more memory or threads", "end some programs, or see `ulimit -a`"
+                "the system has no more memory or threads for us", "end some programs, or see `ulimit -a`"
             )
             return EXIT_NO_ROOM
         messages.complain(
             f"unexpected {type(error).__name__}: {error}",
-            "this is a bug; the same command with --debug shows the trace",
+            "this is a bug in outlast; the same command with --debug shows the traceback",
         )
         return EXIT_UNEXPECTED
 
@@ -226,7 +259,7 @@ def _check_timing() -> None:
 
 
 def _warn_of_setting(error: OutlastError) -> None:
-    messages.tell(f"warning: left out: {error}")
+    messages.tell(f"warning: setting ignored: {error}")
 
 
 def _is_somewhere() -> bool:
@@ -239,7 +272,7 @@ def _is_somewhere() -> bool:
 
 
 def _pipe_closed() -> int:
-    """The reader went away, as in `outlast log 1411 | head`. Nothing of ours may complain at exit either."""
+    """The reader has closed the pipe, as in `outlast log 1411 | head`. Python must not complain about it at exit."""
     nowhere = os.open(os.devnull, os.O_WRONLY)
     os.dup2(nowhere, sys.stdout.fileno())
     return EXIT_PIPE

@@ -1,4 +1,4 @@
-"""The way in: what the `outlast` command calls. Nothing is imported before Ctrl-C can end it in one line."""
+"""The entry point of the `outlast` command. It imports little, so that Ctrl-C ends it in one line from the start."""
 
 import contextlib
 import itertools
@@ -31,7 +31,7 @@ def main() -> int:
 
 
 def _is_supervised() -> bool:
-    """Whether the command carries a run itself; `resume --all` has others do it."""
+    """Whether this process will supervise a run itself; `resume --all` starts other processes for that."""
     command = _command()
     if command == "resume":
         return "--all" not in itertools.takewhile("--".__ne__, sys.argv)
@@ -39,7 +39,7 @@ def _is_supervised() -> bool:
 
 
 def _open_missing() -> None:
-    """Standard streams that whoever started us had closed: else the next file that we open would be taken for one."""
+    """Open the standard streams that our parent closed: else the next file we open would take the place of one."""
     for fd, name, mode in ((0, "stdin", "r"), (1, "stdout", "w"), (2, "stderr", "w")):
         try:
             os.fstat(fd)
@@ -50,7 +50,7 @@ def _open_missing() -> None:
 
 
 def _command() -> str:
-    """The first word that is no option; options before it take their value as `--store=PATH` or the next word."""
+    """The first word that is not an option. Options before it have their value in `--store=PATH` or in the next word."""
     words = iter(sys.argv[1:])
     for word in words:
         if word in ("--store", "--project"):

@@ -11,6 +11,7 @@ from typing import Literal
 import msgspec
 
 from outlast.core.state import BEAT, GATEWAY, RunState
+from outlast.core.text import did_you_mean
 from outlast.core.values import Allowance, Usage
 from outlast.errors import BadSetting
 
@@ -137,7 +138,10 @@ def parse(given: object) -> Allowance | None:
         unit, given_unit, amount = str(item).rpartition("=")
         unit = unit.strip().lower() if given_unit else "tokens"
         if unit not in _FIELDS:
-            raise BadSetting(f"unknown budget unit {unit!r:.40}", hint=f"one of {', '.join(_FIELDS)}")
+            raise BadSetting(
+                f"no such unit of a budget: {unit:.40}",
+                hint=did_you_mean(unit, _FIELDS) or f"give one of {', '.join(_FIELDS)}",
+            )
         if _FIELDS[unit] in limits:
             raise BadSetting(f"the budget names {unit} twice", hint="give each unit once")
         limits[_FIELDS[unit]] = _amount(unit, amount.strip().lower().replace("_", ""), str(item))

@@ -10,6 +10,7 @@ import msgspec
 
 from outlast.core.events import Policy
 from outlast.core.replay import EffectRecord
+from outlast.core.text import did_you_mean
 from outlast.core.values import Payload
 from outlast.errors import UsageError
 
@@ -77,7 +78,10 @@ def policy_for(unknown: str | None, *, takes_key: bool, has_probe: bool) -> Poli
     if unknown is None:
         return "reissue" if takes_key else "probe" if has_probe else "ask"
     if unknown not in POLICIES:
-        raise UsageError(f"unknown={unknown!r} is no policy", hint=f"one of {', '.join(POLICIES)}")
+        raise UsageError(
+            f"no such policy: unknown={unknown!r}",
+            hint=did_you_mean(unknown, POLICIES) or f"give one of {', '.join(POLICIES)}",
+        )
     if unknown == "probe" and not has_probe:
         raise UsageError(
             "unknown='probe' needs a probe=", hint="give the function that looks, or unknown='ask'"

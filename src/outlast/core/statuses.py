@@ -1,4 +1,4 @@
-"""Which command does what in which status: one table, as data. The next status, or a refusal with its hint."""
+"""Which command is allowed in which status: one table, as data. Each cell is the next status, or a refusal with its hint."""
 
 from typing import Literal
 
@@ -22,7 +22,7 @@ ENDED: tuple[Status, ...] = ("done", "failed", "cancelled", "handed_off")
 
 
 class Refusal(msgspec.Struct, frozen=True):
-    """Why the command makes no sense now, and what to type instead. `{run}` is filled in."""
+    """Why the command is refused now, and what to type instead. `{run}` is filled in."""
 
     why: str
     hint: str

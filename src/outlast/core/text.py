@@ -1,6 +1,7 @@
-"""Texts of others on one line that steers nothing: control characters, newlines and direction overrides are escapes."""
+"""Texts for people: on one line that steers no terminal, with commands that can be pasted, and the nearest known name."""
 
 import re
+from collections.abc import Iterable
 
 _COMMAND = re.compile(r"`outlast (?=[a-z])")
 
@@ -27,3 +28,29 @@ def pasteable(text: str, options: str) -> str:
     `options` is quoted for the shell; empty where every command gets there by itself. Those that have one stay as they are.
     """
     return _COMMAND.sub(lambda found: f"{found[0]}{options} ", text) if options else text
+
+
+NEAREST_MAX = 3
+_BEGINNING_MIN = 3
+_NEAR = 0.6  # of 1, by difflib's measure: `shwo` is 0.75 of `show`
+
+
+def nearest(word: str, known: Iterable[str], at_most: int = NEAREST_MAX) -> list[str]:
+    """The known names that a mistyped word is most like, the best first."""
+    import difflib
+
+    names = {name.casefold(): name for name in reversed(list(known))}
+    given = word.casefold()
+    close = difflib.get_close_matches(given, names, n=at_most, cutoff=_NEAR)
+    if len(given) >= _BEGINNING_MIN:
+        close += [name for name in names if name.startswith(given) and name not in close]
+    return [names[name] for name in close[:at_most]]
+
+
+def did_you_mean(
+    word: str, known: Iterable[str], then: str = "", *, form: str = "{}", at_most: int = 1
+) -> str:
+    """The hint for a word that is not among the known ones: `did you mean x?`, if one is like it; `then` follows."""
+    found = [form.format(name) for name in nearest(word, known, at_most)]
+    near = f"did you mean {' or '.join(found)}?" if found else ""
+    return " ".join(filter(None, (near, then)))

@@ -13,6 +13,7 @@ from outlast.core import budget as budgets, events as ev
 from outlast.core.state import Status
 from outlast.dashboard.report import Kind
 from outlast.inspect.show import AttemptShown, Completed, Effect, Shown, Spent
+from outlast.inspect.standing import Word
 from outlast.operations.saves.diff import FileChange
 from outlast.operations.saves.listing import Point
 
@@ -52,7 +53,8 @@ class Row(Doc, frozen=True):
 
     `why` says why it stands under its heading `what`; `command` is what to type next, `act` the same on the page.
     `stranded`: it stopped against anybody's wish, and nothing starts it again by itself. `own_program`: it was not started by
-    `outlast run`, so that nobody but its program's user starts it.
+    `outlast run`, so that nobody but its program's user starts it. `standing` is the one word for how it stands; null where
+    it cannot be read.
     """
 
     run: str
@@ -90,6 +92,7 @@ class Row(Doc, frozen=True):
     children: int
     stranded: bool = False
     own_program: bool = False
+    standing: Word | None = None
 
 
 class Ask(Doc, frozen=True):

@@ -8,12 +8,13 @@ from typing import Literal
 import msgspec
 
 from outlast import settings
-from outlast.agents.events import is_own_limit
 from outlast.core import budget as budgets, events as ev, wakeups
 from outlast.core.state import RunState, Status
 from outlast.core.values import Usage
+from outlast.dashboard import standing as dashboard_standing
 from outlast.errors import UsageError
-from outlast.inspect import find
+from outlast.inspect import find, standing
+from outlast.inspect.standing import Word, is_other_limit, with_children
 from outlast.store.protocol import Store, Summary, Where
 
 Kind = Literal["needs you", "stopped", "running", "done"]
@@ -45,6 +46,7 @@ class ReportRow(msgspec.Struct, frozen=True, kw_only=True):
     saves: int
     last_save: str | None
     updated_at: datetime | None
+    standing: Word | None = None
 
 
 class Page(msgspec.Struct, frozen=True, kw_only=True):
@@ -106,6 +108,7 @@ def _row(store: Store, summary: Summary, since: datetime, now: datetime) -> Repo
         attempts_since=did.attempts, tokens=did.spent.tokens, cost_microusd=did.spent.cost_microusd,
         estimated=did.spent.estimated, saves=len(did.saves), last_save=state.last_save or None,
         updated_at=state.updated_at,
+        standing=None if summary.problem else dashboard_standing.of(store, summary, shown, now).word,
     )  # fmt: skip
 
 
@@ -137,23 +140,18 @@ def judged(
         return "needs you", f"{shown}: {why}", f"outlast resume {run}"
     if shown == "parked":
         return "stopped", f"{wake.why}: {why}", f"outlast resume {run}"
-    if shown == "interrupted" and state.cause == "budget" and not _is_other_limit(state.evidence):
+    if shown == "interrupted" and state.cause == "budget" and not is_other_limit(state.evidence):
         return _out_of_budget(children, state, why, budgets.Live(now))
     if shown == "interrupted" and state.cause in _NEED_A_PERSON:
         return "needs you", why, f"outlast resume {run}"
-    return "stopped", f"{shown}: {why}" if why else wake.why, f"outlast resume {run}"
-
-
-def _is_other_limit(evidence: str) -> bool:
-    """Whether it was no limit of ours that more budget would raise."""
-    return is_own_limit(evidence) or evidence.startswith(budgets.NO_PRICE)
+    return "stopped", why or wake.why, f"outlast resume {run}"
 
 
 def _out_of_budget(
     children: find.Children, state: RunState, why: str, live: budgets.Live
 ) -> tuple[Kind, str, str]:
     """A run that met its budget: what it met then may have been raised since, or be a moment or a window that has passed."""
-    head = msgspec.structs.replace(state, spent=state.spent.plus(spent_below(children, state)))
+    head = with_children(state, children)
     if budgets.is_spent(head, live):
         return "needs you", why, f"outlast resume {state.run} {budgets.more(head, live)}"
     nearest = max(budgets.lines(head, live), key=lambda line: line.share, default=None)
@@ -165,21 +163,13 @@ def _out_of_budget(
     )
 
 
-def spent_below(children: find.Children, state: RunState) -> Usage:
-    """What the runs below an open beat have spent; a done beat's are in the beat's own sum."""
-    total = Usage()
-    for child in children(state):
-        total = total.plus(child.spent).plus(spent_below(children, child))
-    return total
-
-
 def _doubts(children: find.Children, state: RunState) -> tuple[str, str]:
     """What is in doubt, and how the first of it is settled. Not to be pasted as it is: a person looks first."""
     doubts = find.doubts_among(children, state)
     found = [item for item in doubts if not wakeups.is_settled_by_the_next(item[1])] or doubts
     names = [f"{effect.id} {effect.name}" for _, effect in found]
     told = f"in doubt: {', '.join(names[:4])}{' …' if len(names) > 4 else ''}"
-    return told, f"outlast settle {found[0][0]} {found[0][1].id} (--happened | --did-not)"
+    return told, standing.settle_command(children, state)
 
 
 # -- what it did -------------------------------------------------------------------------------------------------

@@ -5,6 +5,7 @@ from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 
 from outlast.core import state as st, statuses
+from outlast.core.text import NEAREST_MAX, did_you_mean
 from outlast.errors import AmbiguousRun, UnknownRun
 from outlast.runs.opening.project import project_of
 from outlast.store.protocol import PAGE_MAX, Store, Summary, Where
@@ -32,13 +33,33 @@ def find(store: Store, name: str, project: str) -> Summary:
     if not fitting and ":" in name:
         fitting = {summary.run: summary for summary in _in_named_project(store, name)}
     if not fitting:
-        error = UnknownRun(name)
-        if len(name) < BEGINNING_CHARS_MIN:
-            error.hint += f"; of a run id, give at least {BEGINNING_CHARS_MIN} characters"
-        raise error
+        raise _unknown(store, name, project)
     if len(fitting) > 1:
         raise AmbiguousRun(name, [described(summary) for summary in fitting.values()])
     return next(iter(fitting.values()))
+
+
+def _unknown(store: Store, name: str, project: str) -> UnknownRun:
+    """The error for a name that fits no run, with the names that it is most like."""
+    error = UnknownRun(name)
+    error.hint = like(store, name, project, error.hint)
+    if len(name) < BEGINNING_CHARS_MIN:
+        error.hint += f"; give at least {BEGINNING_CHARS_MIN} characters of a run id"
+    return error
+
+
+def like(store: Store, name: str, project: str, then: str) -> str:
+    """`did you mean …?`, followed by `then`, with the tasks and run ids, among the newest, that a mistyped name is most like."""
+    newest = store.list(Where(parent=""), limit=PAGE_MAX)
+    mine = [each.task for each in newest if each.project == project]
+    others = [f"{project_name(each.project)}:{each.task}" for each in newest if each.project != project]
+    return did_you_mean(name, [*mine, *others, *(each.run for each in newest)], then, at_most=NEAREST_MAX)
+
+
+def project_names(store: Store) -> list[str]:
+    """The projects of the newest runs: as they are recorded, and the names of their folders."""
+    projects = dict.fromkeys(summary.project for summary in store.list(Where(parent=""), limit=PAGE_MAX))
+    return [*projects, *dict.fromkeys(map(project_name, projects))]
 
 
 def _by_beginning(store: Store, name: str) -> list[Summary]:

@@ -143,7 +143,7 @@ class HolderShown(msgspec.Struct, frozen=True):
 
 
 class Shown(msgspec.Struct, frozen=True, kw_only=True):
-    """A run, whole."""
+    """A run, whole. `standing` is filled in by those who can look at its supervisor."""
 
     run: str
     task: str
@@ -175,6 +175,7 @@ class Shown(msgspec.Struct, frozen=True, kw_only=True):
     parked_until: datetime | None
     created_at: datetime | None
     updated_at: datetime | None
+    standing: str | None = None
 
 
 class Listed(msgspec.Struct, frozen=True, kw_only=True):
@@ -195,6 +196,7 @@ class Listed(msgspec.Struct, frozen=True, kw_only=True):
     updated_at: datetime | None
     parked_until: datetime | None = None
     problem: str = ""
+    standing: str | None = None
 
 
 class Bounds(msgspec.Struct, frozen=True, kw_only=True):

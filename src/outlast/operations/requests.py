@@ -12,6 +12,7 @@ import msgspec
 
 from outlast import settings
 from outlast.core import events as ev, restarts, state as st, statuses
+from outlast.core.text import did_you_mean
 from outlast.core.values import Allowance, Contract
 from outlast.errors import RunHeld, RunRefused, StoreBusy, UnknownRun, UsageError
 from outlast.inspect import find, show
@@ -179,8 +180,10 @@ def _require_doubt(store: Store, summary: Summary, effect: str) -> None:
         doubts = find.doubts(store, summary.state)
         known = ", ".join(f"{each.id} {each.name}" for _, each in doubts) or "none"
         raise UsageError(
-            f"run {summary.run} has no effect {effect!r}; in doubt: {known}",
-            hint=f"see `outlast effects {summary.run}`",
+            f"run {summary.run} has no effect {effect}; in doubt: {known}",
+            hint=did_you_mean(
+                effect, [each.id for _, each in doubts], f"`outlast effects {summary.run}` lists the effects"
+            ),
         )
     if found.state == "open":
         raise UsageError(

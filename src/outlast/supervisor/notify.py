@@ -12,6 +12,7 @@ import msgspec
 
 from outlast import settings
 from outlast.core import state as st
+from outlast.inspect import standing
 
 KINDS = ("needs a person", "done", "failed", "quarantined", "parked", "budget")
 
@@ -27,6 +28,7 @@ class Notice(msgspec.Struct, frozen=True, kw_only=True):
     goal: str
     status: str
     cause: str | None
+    standing: str
     beats: int
     workspace: str | None
     last_save: str | None
@@ -34,10 +36,12 @@ class Notice(msgspec.Struct, frozen=True, kw_only=True):
 
     @classmethod
     def of(cls, what: str, why: str, state: st.RunState) -> "Notice":
+        at = datetime.now(UTC)
         return cls(
+            standing=standing.of(state, state.status, at, lambda _: ()).word,
             what=what, why=why, run=state.run, task=state.task, project=state.project, goal=state.title,
             status=state.status, cause=state.cause, beats=state.beats, workspace=state.workspace or None,
-            last_save=state.last_save or None, at=datetime.now(UTC),
+            last_save=state.last_save or None, at=at,
         )  # fmt: skip
 
 

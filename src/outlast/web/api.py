@@ -9,6 +9,7 @@ from typing import Any, Literal, get_args
 
 import msgspec
 
+from outlast.core.text import did_you_mean
 from outlast.dashboard import documents
 from outlast.dashboard.actions import perform
 from outlast.dashboard.run import pages
@@ -100,7 +101,9 @@ def _emergencies(asked: ApiRequest) -> documents.Emergencies:
 def act(text: str) -> Any:
     """The name of an act. Raises Refused with 404."""
     if text not in ACTS:
-        raise Refused(404, f"there is no act {text!r:.40}", f"there are {', '.join(ACTS)}")
+        raise Refused(
+            404, f"no such act: {text:.40}", did_you_mean(text, ACTS) or f"the acts are {', '.join(ACTS)}"
+        )
     return text
 
 

@@ -10,6 +10,7 @@ from msgspec import Meta
 
 from outlast.core import events as ev
 from outlast.core.state import Status
+from outlast.core.text import did_you_mean
 from outlast.dashboard.documents import Against, Ask, Sort, Wish
 from outlast.dashboard.report import Kind
 from outlast.web.http.responses import Refused
@@ -90,7 +91,7 @@ def read(
     for name, value in fields:
         if name not in known:
             if strict:
-                raise _bad(f"{name!r:.60} is no parameter here", known)
+                raise _unknown(name, known)
         elif value or strict:
             given.setdefault(name, []).append(value)
     return {name: _converted(known[name], values) for name, values in given.items()}
@@ -114,8 +115,14 @@ def _converted(param: Param, values: list[str]) -> Any:
         raise Refused(
             400,
             f"{param.name}={values[-1]!r:.60} is not taken: {said[:200]}",
-            f"{param.about}{choices(param.type)}",
+            f"{_meant(values[-1], kind)}{param.about}{choices(kind)}",
         ) from error
+
+
+def _meant(value: str, kind: Any) -> str:
+    """The nearest of the words that may be given, for the beginning of a hint."""
+    near = did_you_mean(value, get_args(kind)) if get_origin(kind) is Literal else ""
+    return f"{near} " if near else ""
 
 
 def _is_whole(kind: Any) -> bool:
@@ -137,8 +144,9 @@ def document_hint(error: str) -> str:
     )
 
 
-def _bad(words: str, known: Mapping[str, Param]) -> Refused:
-    return Refused(400, words, f"known: {', '.join(known)}" if known else "there are none")
+def _unknown(name: str, known: Mapping[str, Param]) -> Refused:
+    listed = f"known: {', '.join(known)}" if known else "it takes none here"
+    return Refused(400, f"no such parameter: {name:.60}", did_you_mean(name, known, listed))
 
 
 def ask(values: Mapping[str, Any]) -> Ask:

@@ -83,8 +83,8 @@ def test_an_agent_that_is_killed_and_resumed_is_followed(browser: Browser, desk:
         page.wait_text("SIGKILL", "main")  # its supervisor saw it, and begins the next attempt
         page.wait_text("2 attempts", "main")
         desk.kill_all("t")
-        page.wait_text("interrupted", "main", NOTICED_S)
-        overview.wait_text("interrupted", f"#r-{run}", NOTICED_S)
+        page.wait_text("killed", "main", NOTICED_S)
+        overview.wait_text("killed", f"#r-{run}", NOTICED_S)
         _resume(desk)
         page.wait_text("running", "main")
         page.wait_text("3 attempts", "main")

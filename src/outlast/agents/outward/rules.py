@@ -122,7 +122,7 @@ _OTHERS = {"kind": str, "folder": bool, "words": int, "resolve": str, "local": b
 
 def _rule(table: Mapping[str, object], values_of: Mapping[str, Sequence[str]]) -> Rule:
     if unknown := sorted(set(table) - set(_LISTS) - set(_OTHERS)):
-        raise ValueError(f"[[outward]] has no {unknown[0]!r}")
+        raise ValueError(_no_such("field", unknown[0], (*_LISTS, *_OTHERS)))
     for name, kind in _OTHERS.items():
         if name in table and type(table[name]) is not kind:
             raise ValueError(f"[[outward]] {name} is not a {kind.__name__}: {table[name]!r:.60}")
@@ -155,6 +155,14 @@ def _rule(table: Mapping[str, object], values_of: Mapping[str, Sequence[str]]) -
     )
 
 
+def _no_such(what: str, name: str, known: Sequence[str]) -> str:
+    from outlast.core.text import did_you_mean
+
+    return (
+        f"[[outward]] no such {what}: {name:.60}; {did_you_mean(name, known) or 'known: ' + ', '.join(known)}"
+    )
+
+
 def _check(table: Mapping[str, object], lists: Mapping[str, tuple[str, ...]]) -> None:
     """What has the right shape and would guard nothing, or something else than it says."""
     for program in lists["programs"]:
@@ -163,9 +171,7 @@ def _check(table: Mapping[str, object], lists: Mapping[str, tuple[str, ...]]) ->
     if empty := [name for name in _LISTS if "" in lists[name]]:
         raise ValueError(f"[[outward]] {empty[0]} has an empty text in it")
     if table.get("resolve", "words") not in RESOLVES:
-        raise ValueError(
-            f"[[outward]] resolve {table['resolve']!r:.60} is none of {', '.join(sorted(RESOLVES))}"
-        )
+        raise ValueError(_no_such("resolve", str(table["resolve"]), sorted(RESOLVES)))
     words = table.get("words", 0)
     if isinstance(words, int) and words < 0:
         raise ValueError(f"[[outward]] words is less than 0: {words}")

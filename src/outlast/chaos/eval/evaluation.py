@@ -20,6 +20,7 @@ from outlast.chaos.eval.designs import DESIGNS
 from outlast.chaos.eval.trial import Bench, Final, Trial
 from outlast.chaos.tasks.catalog import TASKS
 from outlast.chaos.timing import Timing
+from outlast.core.text import did_you_mean
 from outlast.errors import UsageError
 
 INSTANTS_MAX = 5_000
@@ -117,7 +118,10 @@ def check_names(tasks: tuple[str, ...], designs: tuple[str, ...]) -> None:
     for given, known, what in ((tasks, TASKS, "task"), (designs, DESIGNS, "design")):
         for name in given:
             if name not in known:
-                raise UsageError(f"unknown {what} {name!r}", hint=f"one of {', '.join(known)}")
+                raise UsageError(
+                    f"no such {what}: {name}",
+                    hint=did_you_mean(name, known) or f"give one of {', '.join(known)}",
+                )
 
 
 def evaluate(plan: Plan, progress: Callable[[int], None] = lambda _: None) -> Report:
@@ -168,8 +172,8 @@ def parse_replay(word: str) -> tuple[str, str, tuple[int, ...]]:
         kills = (-1,)
     if min(kills) < 0 or word.count(":") != 2:
         raise UsageError(
-            f"{word!r} is no trial",
-            hint="TASK:DESIGN:N as a failing trial prints it; N counts the instants from 1",
+            f"no such trial: {word}",
+            hint="give TASK:DESIGN:N, as a failing trial prints it; N counts the instants from 1",
         )
     return task, design, tuple(kill for kill in kills if kill)
 

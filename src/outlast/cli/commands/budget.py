@@ -1,22 +1,24 @@
-"""`outlast budget`: what is spent, set aside and left, at which rate, and where it went. The reading is in `inspect.ledger`."""
+"""`outlast budget`: prints what a run has spent and has left. The sums are made in `inspect.ledger`."""
 
 import argparse
 import sys
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 from outlast import settings
 from outlast.cli import store_option
 from outlast.cli.commands import budget_suggest
 from outlast.cli.commands.budget_suggest import clock as lasting
-from outlast.cli.commands.show import words
 from outlast.cli.terminal import burndown, messages
 from outlast.cli.terminal.burndown import amount
 from outlast.cli.terminal.messages import clock, safe, say, short
+from outlast.core.text import did_you_mean
 from outlast.core.values import scrub
+from outlast.dashboard import standing
 from outlast.errors import UnknownRun, UsageError
 from outlast.inspect import find, ledger
 from outlast.inspect.ledger import Glance, Ledger, Overview, Unit
 from outlast.inspect.show import Spent
+from outlast.inspect.standing import words
 from outlast.operations import requests
 from outlast.runs.opening import terms
 from outlast.store.protocol import Store, Summary
@@ -33,10 +35,10 @@ _ONE = ("by", "last", "plain", "add")
 def add(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
     """Register the command."""
     command = commands.add_parser(
-        "budget", help="what a run has spent and has left, and where it went; suggest or share a budget",
-        description="What a run has spent, set aside and left, at which rate, how long it lasts, when it was warned and\n"
-        "saved, and where it went. Without RUN: the run that this was started in, else all open runs.\n"
-        "`suggest` says what a run will need, `share` splits one budget over the runs that wait.",
+        "budget", help="what a run has spent and has left; suggest or share a budget",
+        description="Print what a run has spent, reserved and left, how fast it spends and how long the rest lasts, when it was\n"
+        "warned and saved, and what it spent on. Without RUN: the run this command is started in, else all open runs.\n"
+        "`suggest` predicts what a run will need, `share` splits one budget among the runs that wait.",
         epilog="example: outlast budget 1411 --by tool\n"
         '         outlast budget suggest --goal "trap exit signals" --plan 12\n'
         "         outlast budget share --total 5M",
@@ -44,13 +46,17 @@ def add(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None
     command.add_argument(
         "runs", metavar="RUN", nargs="*", help="a task, a run id or its beginning, or PROJECT:TASK"
     )
-    command.add_argument("--by", choices=("beat", "tool", "attempt"), help="where it went")
-    command.add_argument("--last", type=int, metavar="N", help=f"with --by: so many beats (the last {LAST})")
-    command.add_argument("--plain", action="store_true", help="draw with plain letters only")
     command.add_argument(
-        "--add", metavar="LIMIT", action="append", help="give it more: 200k, usd=5, time=2h; repeatable"
+        "--by", choices=("beat", "tool", "attempt"), help="what it was spent on, in rows of these"
     )
-    command.add_argument("--json", action="store_true", help="as JSON")
+    command.add_argument(
+        "--last", type=int, metavar="N", help=f"with --by beat: the last N beats (default {LAST})"
+    )
+    command.add_argument("--plain", action="store_true", help="draw with ASCII characters only")
+    command.add_argument(
+        "--add", metavar="LIMIT", action="append", help="give the run more: 200k, usd=5, time=2h; repeatable"
+    )
+    command.add_argument("--json", action="store_true", help="print JSON")
     budget_suggest.add_options(command)
     command.usage = "outlast budget [options] [RUN]\n       outlast budget suggest --goal TEXT [options]\n       outlast budget share --total AMOUNT [options] [RUN …]"
     command.set_defaults(handler=budget, spread="runs")
@@ -66,21 +72,24 @@ def budget(arguments: argparse.Namespace) -> int:
         arguments.runs = rest
         return budget_suggest.share(arguments)
     if arguments.store is None and not store_option.location(arguments).exists() and not first:
-        return _say_all(arguments, ledger.summed(()))  # no run was ever started here, which is not an error
+        return _say_all(arguments, ledger.summed(()), {})  # nobody has started a run here yet
     with store_option.opened(arguments) as store:
         summary = _meant(arguments, store, first)
         if summary is None:
             project = "" if arguments.project is None else store_option.project(arguments, store)
-            return _say_all(arguments, ledger.overview(store, ledger.now(), project))
+            found_all = ledger.overview(store, ledger.now(), project)
+            stands = {each.run: _word(store, each.run) for each in found_all.runs}
+            return _say_all(arguments, found_all, stands)
         if arguments.add:
             return _add(arguments, store, summary)
         warn_at = settings.percentages(settings.load()["warn_at"])
         last = LAST if arguments.last is None else arguments.last
         found = ledger.of(store, summary, ledger.now(), warn_at=warn_at, last=last)
+        word = standing.of(store, summary).word
     if arguments.json:
         messages.say_json(found)
     else:
-        _say_one(found, arguments)
+        _say_one(found, words(word), arguments)
     return 0
 
 
@@ -90,15 +99,17 @@ def _refuse_odd(arguments: argparse.Namespace, first: str, rest: list[str]) -> N
     for name in (*_SUGGEST, *_SHARE, *_ONE):
         if name not in theirs and getattr(arguments, name):
             whose = "suggest" if name in _SUGGEST else "share" if name in _SHARE else "one run"
-            raise UsageError(f"--{name} is only for {whose}", hint="`outlast budget --help` shows how")
+            raise UsageError(f"--{name} is only for {whose}", hint="`outlast budget --help` explains it")
     if rest and first != "share":
-        raise UsageError("it takes one RUN", hint="`outlast budget --help` shows how")
+        raise UsageError(
+            f"only one RUN is allowed, got {len(rest) + 1}", hint="`outlast budget --help` explains it"
+        )
     if arguments.last is not None and not (arguments.by == "beat" and 0 < arguments.last <= LAST_MAX):
         raise UsageError(
-            f"--last takes 1 to {LAST_MAX:,}, with --by beat", hint="`outlast budget --help` shows how"
+            f"--last must be 1 to {LAST_MAX:,}, with --by beat", hint="`outlast budget --help` explains it"
         )
     if arguments.add and not first:
-        raise UsageError("which run is to get more?", hint="`outlast budget RUN --add 200k`")
+        raise UsageError("--add needs a RUN", hint="`outlast budget RUN --add 200k`")
     messages.refuse_blank(arguments, "--add")
 
 
@@ -109,12 +120,15 @@ def _meant(arguments: argparse.Namespace, store: Store, name: str) -> Summary | 
         return None
     try:
         summary = find.find(store, scrub(name or inside), store_option.project(arguments, store))
-    except UnknownRun:
+    except UnknownRun as error:
         if inside:  # of another store
             return None
+        error.hint = did_you_mean(name, ("suggest", "share"), error.hint, form="`outlast budget {}`")
         raise
     if summary.root != summary.run:
-        messages.tell(f"run {summary.run} draws on the budget of run {summary.root}, which is this")
+        messages.tell(
+            f"run {summary.run} has no budget of its own: this is the budget of its root, run {summary.root}"
+        )
     return requests.root_of(store, summary.run)
 
 
@@ -122,7 +136,7 @@ def _add(arguments: argparse.Namespace, store: Store, summary: Summary) -> int:
     """`outlast budget RUN --add`: more on top, also of a run that works."""
     more, after = terms.topped(summary.state, arguments.add)
     outcome = requests.add_budget(store, summary.run, more)
-    when = "; its holder takes it in at its next beat or act" if outcome.asked else ""
+    when = " from its next beat or act" if outcome.asked else ""
     messages.tell(f"run {summary.run} of task {summary.task}: its budget is {terms.in_words(after)}{when}")
     return 0
 
@@ -130,9 +144,9 @@ def _add(arguments: argparse.Namespace, store: Store, summary: Summary) -> int:
 # -- one run ---------------------------------------------------------------------------------------------------------
 
 
-def _say_one(found: Ledger, arguments: argparse.Namespace) -> None:
+def _say_one(found: Ledger, word: str, arguments: argparse.Namespace) -> None:
     of = "" if found.plan_total is None else f" of {found.plan_total:,}"
-    state = [words(found.status), f"beat {found.beats:,}{of}", f"attempt {found.attempts:,}"]
+    state = [word, f"beat {found.beats:,}{of}", f"attempt {found.attempts:,}"]
     say(safe(f"{found.task}  {'   '.join(state)}   run {found.run}"))
     for line in messages.table(_rows(found)):
         say(line)
@@ -144,8 +158,8 @@ def _say_one(found: Ledger, arguments: argparse.Namespace) -> None:
     if found.expected is not None and found.expected.learnt:
         tokens, time_s = found.expected.tokens, found.expected.time_s
         say(
-            f"by the runs before: {tokens.p50:,} tokens in all, {lasting(time_s.p50)}"
-            f" (in nine of ten cases at most {tokens.p90:,}, {lasting(time_s.p90)})"
+            f"earlier runs predict {tokens.p50:,} tokens in all, {lasting(time_s.p50)}"
+            f" (nine of ten need at most {tokens.p90:,}, {lasting(time_s.p90)})"
         )
     if arguments.by is not None:
         rows = {"beat": _by_beat, "tool": _by_tool, "attempt": _by_attempt}[arguments.by](found)
@@ -254,9 +268,9 @@ def _cells(spent: Spent) -> list[str]:
 def _by_tool(found: Ledger) -> Iterable[list[str]]:
     yield ["TOOL", "CALLS", "TOKENS", "MONEY", "HOW IT IS KNOWN"]
     known = {
-        "call": "its share: a beat's cost, split over its calls by their number",
-        "decision": "its own",
-        "none": "of beats without a call",
+        "call": "a share: the cost of a beat divided by its calls",
+        "decision": "measured",
+        "none": "beats without a call",
     }
     for row in found.by_tool:
         name = row.name if row.kind != "decision" else f"decide {row.name}"
@@ -272,28 +286,32 @@ def _by_tool(found: Ledger) -> Iterable[list[str]]:
 # -- all open runs ---------------------------------------------------------------------------------------------------
 
 
-def _say_all(arguments: argparse.Namespace, found: Overview) -> int:
+def _word(store: Store, run: str) -> str:
+    return words(standing.of(store, requests.summary_of(store, run)).word)
+
+
+def _say_all(arguments: argparse.Namespace, found: Overview, stands: Mapping[str, str]) -> int:
     if arguments.by is not None:
         raise UsageError(
-            "--by is for one run", hint="name it: `outlast budget RUN --by tool`; `outlast ls` lists runs"
+            "--by needs a RUN", hint="`outlast budget RUN --by tool`; `outlast ls` lists the runs"
         )
     if arguments.json:
         messages.say_json(found)
         return 0
-    for line in messages.table(_all_rows(found)):
+    for line in messages.table(_all_rows(found, stands)):
         say(line)
     if not found.runs:
         messages.tell("no run is open")
     return 0
 
 
-def _all_rows(found: Overview) -> Iterable[list[str]]:
+def _all_rows(found: Overview, stands: Mapping[str, str]) -> Iterable[list[str]]:
     if not found.runs:
         return
     yield ["RUN", "STATUS", "TOKENS", "MONEY", "TIME", "BEATS", "NEAREST LIMIT", "GOAL"]
     for each in found.runs:
         name = f"{find.project_name(each.project)}:{each.task}"
-        yield [name, words(each.status), *_sums(each.spent), _nearest(each), short(each.goal, 50)]
+        yield [name, stands[each.run], *_sums(each.spent), _nearest(each), short(each.goal, 50)]
     yield ["total", f"{len(found.runs)} open", *_sums(found.spent), "", ""]
 
 

@@ -1,7 +1,7 @@
-"""`outlast budget suggest` and `outlast budget share`: what a run will need, and one budget for many."""
+"""`outlast budget suggest` and `outlast budget share`: their command lines. The sums are in `inspect` and `operations`."""
 
 import argparse
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import msgspec
@@ -13,15 +13,17 @@ from outlast.core import budget as budgets, forecast, plan as plans
 from outlast.core.forecast import Estimate, Forecast, Measured, Unit
 from outlast.core.statuses import ENDED
 from outlast.core.values import Allowance, scrub
+from outlast.dashboard import standing
 from outlast.errors import UsageError
 from outlast.inspect import find, forecast as inspect_forecast
+from outlast.inspect.standing import words
 from outlast.operations import budget_share, requests
 from outlast.store.protocol import Store, Summary
 
 PLAN_MAX_BYTES = 1 << 20
 PLAN_STEPS_MAX = 1_000_000
 SURE: dict[forecast.Sureness, str] = {
-    "default": "not at all, this is the default",
+    "default": "unknown, so this is the default",
     "guess": "a guess",
     "rough": "roughly",
     "fair": "fairly sure",
@@ -31,21 +33,27 @@ SURE: dict[forecast.Sureness, str] = {
 
 def add_options(parser: argparse.ArgumentParser) -> None:
     """The options of both, for the parser that knows the words `suggest` and `share`."""
-    asked = parser.add_argument_group("suggest: what a run will need, by the runs of this store")
-    asked.add_argument("--goal", metavar="TEXT", help="what the run is for")
+    asked = parser.add_argument_group("suggest: predict what a run will need, from the runs of this store")
+    asked.add_argument("--goal", metavar="TEXT", help="the goal of the run")
     asked.add_argument(
-        "--plan", metavar="N|FILE", help="its steps: how many, or a file (a line each, or JSON)"
+        "--plan", metavar="N|FILE", help="number of steps, or a file with one step per line or JSON"
     )
-    asked.add_argument("--agent", metavar="NAME", help="the agent that will work on it, like claude")
-    asked.add_argument("--model", metavar="NAME", help="the model that it will use")
-    asked.add_argument("--file", metavar="PATH", action="append", help="a file it is meant to touch; repeat")
+    asked.add_argument("--agent", metavar="NAME", help="the agent that will do it, like claude")
+    asked.add_argument("--model", metavar="NAME", help="the model that the agent will use")
     asked.add_argument(
-        "--measure", action="store_true", help="how good its predictions of this store's runs are"
+        "--file", metavar="PATH", action="append", help="a file that it will change; repeatable"
     )
-    shared = parser.add_argument_group("share: one budget, split over the runs that wait")
-    shared.add_argument("--total", metavar="AMOUNT", help="what all of them get, like 5M or time=8h")
-    shared.add_argument("--yes", action="store_true", help="set the limits; without it they are only shown")
-    shared.add_argument("--anew", action="store_true", help="forget what earlier runs have used of the total")
+    asked.add_argument(
+        "--measure", action="store_true", help="print how good the predictions for this store are"
+    )
+    shared = parser.add_argument_group("share: split one budget among the runs that wait")
+    shared.add_argument("--total", metavar="AMOUNT", help="budget for all of them, like 5M or time=8h")
+    shared.add_argument(
+        "--yes", action="store_true", help="set the limits; without --yes they are only printed"
+    )
+    shared.add_argument(
+        "--anew", action="store_true", help="do not count what earlier runs have used of the total"
+    )
 
 
 # -- suggest -----------------------------------------------------------------------------------------------------------
@@ -71,15 +79,15 @@ def suggest(arguments: argparse.Namespace) -> int:
         return _measure(arguments)
     if arguments.goal is None:
         raise UsageError(
-            "a goal is needed to say what a run will need",
-            hint='`outlast budget suggest --goal "…"`, or --measure to see how good such predictions are',
+            "--goal is missing",
+            hint='`outlast budget suggest --goal "…"`, or --measure to see how good the predictions are',
         )
     messages.refuse_blank(arguments, "--goal", "--plan", "--agent", "--model", "--file")
     goal, plan = scrub(arguments.goal), _steps(arguments.plan)
     words = {name: scrub(getattr(arguments, name) or "") for name in ("agent", "model")}
     files = [scrub(each) for each in arguments.file or ()]
     if arguments.store is None and not store_option.location(arguments).exists():
-        project = store_option.project(arguments, None)  # no run was ever started here, which is not an error
+        project = store_option.project(arguments, None)  # nobody has started a run here yet
         found = inspect_forecast.suggest(None, goal=goal, plan=plan, project=project, files=files, **words)
     else:
         with store_option.opened(arguments) as store:
@@ -146,22 +154,23 @@ def _steps(given: str | None) -> int | None:
         count = _steps_in(Path(given))
     if not 0 < count <= PLAN_STEPS_MAX:
         raise UsageError(
-            f"--plan {given!r:.80} has {count:,} steps", hint=f"a plan has 1 to {PLAN_STEPS_MAX:,} of them"
+            f"--plan must have 1 to {PLAN_STEPS_MAX:,} steps, got {count:,}",
+            hint="give a number of steps, or a file with one per line",
         )
     return count
 
 
 def _steps_in(path: Path) -> int:
-    hint = "give a number of steps, or a file with one a line"
+    hint = "give a number of steps, or a file with one per line"
     try:
         with path.open("rb") as file:
             data = file.read(PLAN_MAX_BYTES + 1)
     except (OSError, ValueError) as error:
         raise UsageError(
-            f"--plan {str(path)!r:.120} is no number and no file that can be read", hint=hint
+            f"--plan must be a number or a readable file, got {str(path)!r:.120}", hint=hint
         ) from error
     if len(data) > PLAN_MAX_BYTES:
-        raise UsageError(f"the plan {path} is larger than {PLAN_MAX_BYTES:,} bytes", hint=hint)
+        raise UsageError(f"the plan {path} must have at most {PLAN_MAX_BYTES:,} bytes", hint=hint)
     if data.lstrip()[:1] in (b"[", b"{"):
         try:
             return plans.count(plans.parse(msgspec.json.decode(data)))
@@ -187,7 +196,7 @@ def _measure(arguments: argparse.Namespace) -> int:
         say(line)
     if not any(each.runs for each in found.values()):
         least = forecast.HISTORY_MIN
-        messages.tell(f"nothing to measure yet: the first {least} finished runs are only learnt from")
+        messages.tell(f"nothing to measure yet: the first {least} finished runs are only used for learning")
     return 0
 
 
@@ -223,14 +232,18 @@ def share(arguments: argparse.Namespace) -> int:
         with budget_share.sharing(store, project) as pool:
             made = budget_share.split(store, project, total, runs, anew=arguments.anew)
             outcomes = budget_share.apply(store, pool, made) if arguments.yes else []
+        stands = {
+            each.run: words(standing.of(store, requests.summary_of(store, each.run)).word)
+            for each in made.shares
+        }
     if arguments.json:
         fields = {name: getattr(made, name) for name in ShareResult.__struct_fields__ if name != "applied"}
         messages.say_json(ShareResult(**fields, applied=arguments.yes))
         return 0
-    _say_split(made)
+    _say_split(made, stands)
     asked = {outcome.run for outcome in outcomes if outcome.asked}
     if asked:
-        messages.tell(f"{len(asked)} of them are running and take it in at their next beat")
+        messages.tell(f"{len(asked)} of them are running and get it at their next beat")
     if not arguments.yes:
         messages.tell("nothing was changed; add --yes to set these limits")
     return 0
@@ -240,14 +253,14 @@ def _total(given: str | None) -> tuple[Unit, int] | None:
     if given is None:
         return None
     if not given.strip():
-        raise UsageError("--total was given nothing", hint="like --total 5M or --total time=8h")
+        raise UsageError("--total is empty", hint="like --total 5M or --total time=8h")
     found = budgets.parse(scrub(given))
     if found is not None and found.tokens is not None:
         return "tokens", found.tokens
     if found is not None and found.time_s is not None:
         return "time_s", found.time_s
     raise UsageError(
-        f"--total {given!r:.60} cannot be shared: only tokens and time are predicted",
+        f"--total must be in tokens or time, got {given!r:.60}",
         hint="like 5M or time=8h",
     )
 
@@ -267,20 +280,21 @@ def _meant(store: Store, project: str, names: Sequence[str]) -> list[Summary]:
         status = find.shown_status(store, each.state, each.root)
         if status in ENDED:
             raise UsageError(
-                f"run {each.run} of task {each.task!r} is {status.replace('_', ' ')} and needs no share",
+                f"run {each.run} of task {each.task!r} is {words(status)} and cannot use a share",
                 hint="leave it out; `outlast ls` lists the runs",
             )
     return list({each.run: each for each in meant}.values())
 
 
-def _say_split(made: budget_share.Split) -> None:
+def _say_split(made: budget_share.Split, stands: Mapping[str, str]) -> None:
     shown = amount if made.unit == "tokens" else clock
     rows = [["TASK", "STATUS", "SPENT", "P90", "LIMIT SO FAR", "LIMIT", "RUN"]]
     for each in made.shares:
         before = "-" if each.before is None else shown(each.before)
         limit = f"{each.limit:,}" if made.unit == "tokens" else clock(each.limit)
-        status = each.status.replace("_", " ")
-        rows.append([each.task, status, shown(each.spent), shown(each.p90), before, limit, each.run])
+        rows.append(
+            [each.task, stands[each.run], shown(each.spent), shown(each.p90), before, limit, each.run]
+        )
     for line in messages.table(rows):
         say(line)
     parts = [f"{shown(sum(each.limit for each in made.shares))} to {len(made.shares)} runs"]

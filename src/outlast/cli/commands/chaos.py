@@ -1,4 +1,4 @@
-"""`outlast chaos eval`: the evaluation by killing, its table, and one trial again."""
+"""`outlast chaos eval`: its command line and its table. The work is done in `outlast.chaos.eval`."""
 
 import argparse
 import os
@@ -9,6 +9,7 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from outlast.cli import help as layout
 from outlast.cli.terminal.messages import safe, say, say_json, table, tell
 from outlast.cli.timing import Timing
 
@@ -20,42 +21,48 @@ SEED_MAX = 2**32 - 1
 JOBS_MAX = 64
 
 DESCRIPTION = """\
-Scripted tasks under three designs: state in the prompt, act-then-save, and outlast. Each is killed (SIGKILL)
+Run scripted tasks under three designs: state in the prompt, act-then-save, and outlast. Each task is killed (SIGKILL)
 at every beat boundary and inside every phase of a beat, resumed until it ends, and compared with an uninterrupted
-twin. What was done is counted by an external witness, never by the design itself."""
+twin. An external witness counts what was done, never the design itself."""
 
 
 def add(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
     """Register the command."""
-    chaos = commands.add_parser("chaos", help="kill agents on purpose and count what they lose or repeat")
-    kinds = chaos.add_subparsers(dest="chaos", metavar="COMMAND", required=True, parser_class=type(chaos))
+    chaos = commands.add_parser(
+        "chaos", help="kill agents on purpose; count what they lose or repeat",
+        description="Kill agents on purpose and count what they lose or repeat.",
+        epilog="example: outlast chaos eval --quick",
+    )  # fmt: skip
+    kinds = chaos.add_subparsers(
+        dest="chaos", metavar="COMMAND", required=True, parser_class=type(chaos), help="what to do"
+    )
     command = kinds.add_parser(
         "eval", help="the evaluation: every task, every design, every instant",
-        description=DESCRIPTION, formatter_class=argparse.RawDescriptionHelpFormatter,
+        description=DESCRIPTION, formatter_class=layout.Layout,
         epilog="example: outlast chaos eval --quick --seed 7",
     )  # fmt: skip
     command.add_argument(
-        "--seed", type=int, metavar="S", help="replay the random choices of another evaluation"
+        "--seed", type=int, metavar="S", help="repeat the random choices of another evaluation"
     )
     command.add_argument(
-        "--tasks", nargs="+", metavar="TASK", help="only these, or so many, chosen by the seed"
+        "--tasks", nargs="+", metavar="TASK", help="only these tasks; a number: so many, chosen by the seed"
     )
-    command.add_argument("--designs", nargs="+", metavar="DESIGN", help="prompt, act-then-save, outlast")
+    command.add_argument(
+        "--designs", nargs="+", metavar="DESIGN", help="only these: prompt, act-then-save, outlast"
+    )
     # One more than there are cores, because trials also wait: for the disk, and for a world that is late.
     jobs = (os.cpu_count() or 1) + 1
     command.add_argument(
-        "--jobs", type=int, default=jobs, metavar="N", help=f"processes side by side (default {jobs})"
+        "--jobs", type=int, default=jobs, metavar="N", help=f"run N processes side by side (default {jobs})"
     )
     command.add_argument(
-        "--quick", action="store_true", help="all tasks, some of the instants: under a minute"
+        "--quick", action="store_true", help="all tasks, but only some of the instants: under a minute"
     )
+    command.add_argument("--in", dest="folder", metavar="FOLDER", help="folder for the stores of the trials")
     command.add_argument(
-        "--in", dest="folder", metavar="FOLDER", help="where the trials' stores lie meanwhile"
+        "--replay", metavar="TASK:DESIGN:N", help="repeat one trial, as a failing one prints it"
     )
-    command.add_argument(
-        "--replay", metavar="TASK:DESIGN:N", help="one trial again, as a failing one prints it"
-    )
-    command.add_argument("--json", action="store_true", help="as JSON")
+    command.add_argument("--json", action="store_true", help="print JSON")
     command.set_defaults(handler=evaluate)
 
 
@@ -97,18 +104,18 @@ def _plan(arguments: argparse.Namespace) -> "Plan":
     from outlast.errors import UsageError
 
     if not 1 <= arguments.jobs <= JOBS_MAX:
-        raise UsageError(f"--jobs {arguments.jobs} makes no sense", hint=f"1 to {JOBS_MAX}")
+        raise UsageError(f"--jobs must be 1 to {JOBS_MAX}, got {arguments.jobs}", hint="like --jobs 4")
     seed = random.SystemRandom().randint(0, SEED_MAX) if arguments.seed is None else arguments.seed
     tasks = tuple(arguments.tasks or TASKS)
     if len(tasks) == 1 and tasks[0].isdigit():
         count = int(tasks[0])
         if not 1 <= count <= len(TASKS):
-            raise UsageError(f"--tasks {count} makes no sense", hint=f"there are {len(TASKS)}")
+            raise UsageError(f"--tasks must be 1 to {len(TASKS)}, got {count}", hint="or name the tasks")
         chosen = set(random.Random(f"{seed} tasks").sample(sorted(TASKS), count))
         tasks = tuple(name for name in TASKS if name in chosen)
     folder = None if arguments.folder is None else Path(arguments.folder).absolute()
     if folder is not None and not folder.is_dir():
-        raise UsageError(f"--in {arguments.folder} is not a folder", hint="make it first")
+        raise UsageError(f"--in must be a folder, got {arguments.folder}", hint="make the folder first")
     designs = tuple(arguments.designs or DESIGNS)
     return Plan(seed, tasks, designs, arguments.jobs, arguments.quick, folder)
 

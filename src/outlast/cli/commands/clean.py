@@ -1,4 +1,4 @@
-"""`outlast clean`: worktrees of runs that are over."""
+"""`outlast clean`: the command line of it. The work is done in `outlast.supervisor.worktree.remove`."""
 
 import argparse
 from pathlib import Path
@@ -19,25 +19,25 @@ LISTED = 20
 def add(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
     """Register the command."""
     command = commands.add_parser(
-        "clean", help="remove the worktrees of runs that are over",
-        description="Remove worktrees that outlast made, of runs that are done, cancelled or handed off, or of the run that\n"
-        "is named. Each only when all of it is on a branch or in a save, which is made first. It says what it keeps, and\n"
-        "why. No branch is deleted, nothing is forced. Exit code 1 when something is kept that was to go.",
+        "clean", help="remove the worktrees of closed runs",
+        description="Remove worktrees that outlast made: those of runs that are done, cancelled or handed off, or that of RUN.\n"
+        "outlast saves a worktree first, and removes it only if everything in it is on a branch or in a save. It says what\n"
+        "it keeps and why. No branch is deleted. Exit code 1 if a worktree is kept.",
         epilog="example: outlast clean --dry-run\n         outlast clean 1411",
     )  # fmt: skip
     command.add_argument(
         "run",
         metavar="RUN",
         nargs="?",
-        help="only of this one: a task, a run id or its beginning, or PROJECT:TASK",
+        help="only the worktree of this run",
     )
-    command.add_argument("--dry-run", "-n", action="store_true", help="only say what would be removed")
+    command.add_argument("--dry-run", "-n", action="store_true", help="only print what would be removed")
     command.add_argument(
         "--ignored",
         action="store_true",
-        help="also when files that git ignores, and no save holds, go with it",
+        help="remove it even if files that git ignores and no save holds are lost",
     )
-    command.add_argument("--json", action="store_true", help="as JSON")
+    command.add_argument("--json", action="store_true", help="print JSON")
     command.set_defaults(handler=clean)
 
 
@@ -83,7 +83,7 @@ def _say(found: list[Cleared], *, dry_run: bool) -> None:
         _tell(each.kept)
         _tell(each.ignored)
     if not found:
-        messages.tell("no worktree here that outlast made")
+        messages.tell("outlast has made no worktree here")
 
 
 def _tell(files: tuple[KeptFile, ...]) -> None:

@@ -1,7 +1,6 @@
-"""Completion scripts for bash, zsh and fish, made from the parser itself; names of runs are asked for when needed.
+"""Completion scripts for bash, zsh and fish, made from the parser; the scripts ask `outlast __complete` for names of runs.
 
-A task can be called anything, `$(rm -rf ~)` too: the scripts never let the shell expand a name, and quote it.
-"""
+A task may be called `$(rm -rf ~)`, so the scripts quote each name and never let the shell expand it."""
 
 import argparse
 import contextlib
@@ -26,7 +25,9 @@ def add(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None
         "         outlast completion zsh > ~/.zfunc/_outlast\n"
         "         outlast completion fish > ~/.config/fish/completions/outlast.fish",
     )  # fmt: skip
-    command.add_argument("shell", choices=("bash", "zsh", "fish"))
+    command.add_argument(
+        "shell", choices=("bash", "zsh", "fish"), metavar="bash|zsh|fish", help="the shell you use"
+    )
     command.set_defaults(handler=completion)
     hidden = commands.add_parser("__complete")
     hidden.add_argument("beginning", nargs="?", default="")

@@ -1,4 +1,4 @@
-"""`outlast demo`: watch an agent be killed with -9, resumed, and finish."""
+"""`outlast demo`: the command line of it. The story is in `outlast.chaos.demo`."""
 
 import argparse
 import signal
@@ -11,9 +11,9 @@ from outlast.cli.timing import Timing
 def add(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
     """Register the command."""
     command = commands.add_parser(
-        "demo", help="watch an agent be killed with -9, resumed, and finish",
-        description="A scripted agent is killed between an act and its record, and resumed; then the same agent\n"
-        "without outlast. Offline, in a throw-away folder. Exit code 0 only if it came out as told.",
+        "demo", help="watch an agent being killed with -9, resumed, and finishing",
+        description="Kill a scripted agent between an act and its record and resume it; then do the same without outlast.\n"
+        "It works offline, in a temporary folder. Exit code 0 only if the counts are as promised.",
         epilog="example: outlast demo",
     )  # fmt: skip
     command.set_defaults(handler=demo)
@@ -31,11 +31,11 @@ def demo(arguments: argparse.Namespace) -> int:
     try:
         came_out = play(tell, pace_s=Timing.current().demo_pace_s if sys.stdout.isatty() else 0.0)
     except StoryWentWrong as error:
-        complain(str(error), "try again; if it stays so, this is a bug")
+        complain(str(error), "try again; if it happens again, this is a bug in outlast")
         return 1
     say()
     if not came_out:
-        complain("the counts are not what this demo promises", "this is a bug")
+        complain("the counts are not what this demo promises", "this is a bug in outlast")
         return 1
     say("The comment was posted once with outlast, twice without. Next: `outlast --help`")
     return 0

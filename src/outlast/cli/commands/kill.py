@@ -1,10 +1,13 @@
-"""`outlast kill`: stop a run and everything of it, saved first. What it does lives in `outlast.supervisor.control.kill`."""
+"""`outlast kill`: the command line of it. The work is done in `outlast.supervisor.control.kill`."""
 
 import argparse
 
 from outlast.cli import store_option
 from outlast.cli.terminal import messages
 from outlast.cli.terminal.messages import say
+from outlast.dashboard import standing
+from outlast.inspect.standing import words
+from outlast.operations import requests
 from outlast.supervisor.control import kill as control_kill
 from outlast.supervisor.control.kill import Killed
 from outlast.supervisor.person import Person
@@ -15,37 +18,38 @@ EXIT_FAILED = 1
 def add(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
     """Register the command."""
     command = commands.add_parser(
-        "kill", help="stop a run now, saved first; `resume` goes on",
-        description="Stop a run and everything of it: the files are saved, the command is stopped, and nothing wakes it until\n"
-        "`outlast resume`. A supervisor that does not answer is killed. Safe to press twice.",
+        "kill", help="stop a run now; its files are saved first",
+        description="Stop a run and all its processes now. outlast saves the files first, then stops the command; nothing starts\n"
+        "it again until `outlast resume`. A supervisor that does not answer is killed. Safe to repeat.",
         epilog="example: outlast kill 1411",
     )  # fmt: skip
     store_option.add_run(command)
-    command.add_argument("--json", action="store_true", help="as JSON")
+    command.add_argument("--json", action="store_true", help="print JSON")
     command.set_defaults(handler=kill)
 
 
 def kill(arguments: argparse.Namespace) -> int:
     """`outlast kill`"""
     with store_option.opened(arguments) as store:
-        killed = control_kill.kill(store, store_option.named(arguments, store).run, Person(messages.tell))
+        summary = store_option.named(arguments, store)
+        killed = control_kill.kill(store, summary.run, Person(messages.tell))
+        word = standing.of(store, requests.summary_of(store, summary.run)).word
     if arguments.json:
         messages.say_json(killed)
     else:
-        _say(killed, store_option.typed(arguments.run, killed.run))
+        _say(killed, words(word), store_option.typed(arguments.run, killed.run))
     return EXIT_FAILED if killed.how == "waits" else 0
 
 
-def _say(killed: Killed, typed: str) -> None:
+def _say(killed: Killed, word: str, typed: str) -> None:
     name = messages.safe(f"run {killed.run} of task {killed.task}")
-    status = killed.status.replace("_", " ")
     if killed.how == "not_running":
-        say(f"{name} is not running: it is {status}")
+        say(f"{name} is not running: it is {word}")
     elif killed.how == "waits":
-        say(f"{name} is asked to stop; its program takes it in at its next beat or act")
+        say(f"asked {name} to stop; its program stops at its next beat or act")
         return
     else:
-        say(f"{name} is stopped at beat {killed.beats + 1}: {messages.short(killed.evidence, 200)}")
+        say(f"stopped {name} at beat {killed.beats + 1}: {messages.short(killed.evidence, 200)}")
     if killed.last_save and killed.how != "not_running":
         say(messages.pasteable(f"saved as {killed.last_save[:12]}; `outlast saves {typed}` lists it"))
     if killed.status not in ("done", "cancelled", "handed_off"):

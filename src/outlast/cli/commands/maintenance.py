@@ -1,4 +1,4 @@
-"""Taking care: gc, config, doctor."""
+"""gc, config, doctor: their command lines."""
 
 import argparse
 from datetime import UTC, datetime
@@ -18,33 +18,32 @@ NEEDS_PERSON = 3
 def add(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
     """Register the commands."""
     command = commands.add_parser(
-        "gc", help="forget closed runs that rested for long, and thin their saves",
-        description="Forget runs that are done, cancelled or handed off and were not touched for a while, then\n"
-        "remove payloads that nothing names any more. One save stays of each such run, and fewer where saves take\n"
-        "more disk than the setting save_disk_budget_bytes. Secrets kept apart go when no save names them any more.\n"
-        "Open runs are never touched.",
+        "gc", help="forget old closed runs and thin their saves",
+        description="Forget runs that are done, cancelled or handed off and have not changed for a while, and remove their\n"
+        "payloads. One save of each such run stays; none if saves take more disk than the setting\n"
+        "save_disk_budget_bytes. Secrets that no save names any more are removed. Open runs are never touched.",
         epilog="example: outlast gc --older-than 30d --dry-run",
     )  # fmt: skip
     command.add_argument(
-        "--older-than", metavar="AGE", help="like 30d, 12h, 2w (default: setting gc_older_than)"
+        "--older-than", metavar="AGE", help="like 30d, 12h, 2w (default: the setting gc_older_than)"
     )
-    command.add_argument("--dry-run", "-n", action="store_true", help="only say what would be forgotten")
-    command.add_argument("--json", action="store_true", help="as JSON")
+    command.add_argument("--dry-run", "-n", action="store_true", help="only print what would be forgotten")
+    command.add_argument("--json", action="store_true", help="print JSON")
     command.set_defaults(handler=gc)
     command = commands.add_parser(
         "config", help="every setting, its value, and where it comes from",
-        description="Every setting in force and its origin: flag > OUTLAST_* > outlast.toml of the repository >\n"
-        "your own config.toml > default.",
+        description="Print every setting, its value and where it comes from. A flag wins, then OUTLAST_* in the environment, then\n"
+        "outlast.toml of the repository, then your own config.toml, then the default.",
         epilog="example: outlast config",
     )  # fmt: skip
-    command.add_argument("--json", action="store_true", help="as JSON")
+    command.add_argument("--json", action="store_true", help="print JSON")
     command.set_defaults(handler=config)
     command = commands.add_parser(
-        "doctor", help="is the store all right, and does a run need a person?",
-        description="Look at the store, its disk and its runs. Exit code 3 when something needs a person.",
+        "doctor", help="check the store, its disk and its runs",
+        description="Check the store, its disk and its runs, and print what to do. Exit code 3 if something needs a person.",
         epilog="example: outlast doctor",
     )  # fmt: skip
-    command.add_argument("--json", action="store_true", help="as JSON")
+    command.add_argument("--json", action="store_true", help="print JSON")
     command.set_defaults(handler=doctor)
 
 
@@ -60,9 +59,7 @@ def gc(arguments: argparse.Namespace) -> None:
         dry_run=arguments.dry_run,
     )
     with store_option.opened(arguments) as store, working("collecting"):
-        thinned = saves.thin(
-            store, terms
-        )  # before the runs are forgotten, for then nobody knows that they are over
+        thinned = saves.thin(store, terms)  # first: once a run is forgotten, nothing says that it was closed
         done = collector.collect(store, age, now, dry_run=arguments.dry_run)
     if arguments.json:
         messages.say_json({**msgspec.structs.asdict(done), "saves": thinned})
@@ -72,11 +69,11 @@ def gc(arguments: argparse.Namespace) -> None:
     would = "would be forgotten" if done.dry_run else "forgotten"
     messages.tell(f"runs {would}: {len(done.runs):,}; payloads removed: {done.blobs:,}")
     for run in done.spared:
-        messages.tell(f"spared {run}: it is held, or needs a look; see `outlast doctor`")
+        messages.tell(f"kept {run}: a process holds it, or it needs a look; see `outlast doctor`")
     _tell_thinned(thinned, dry_run=done.dry_run)
 
 
-_WHY = {"over": "it is over", "old": "by hand, and old", "budget": "over the budget of disk"}
+_WHY = {"over": "the run is closed", "old": "old, made by hand", "budget": "over save_disk_budget_bytes"}
 
 
 def _tell_thinned(thinned: saves.Thinned, *, dry_run: bool) -> None:
@@ -96,13 +93,13 @@ def _tell_thinned(thinned: saves.Thinned, *, dry_run: bool) -> None:
         if room.is_over:
             messages.tell(
                 f"{room.repository}: saves {take} {room.bytes_after:,} bytes, and the setting save_disk_budget_bytes says"
-                f" {room.budget_bytes:,}; what is left belongs to open runs, to you, or is younger than --older-than"
+                f" {room.budget_bytes:,}; the rest belongs to open runs or to you, or is younger than --older-than"
             )
     for folder, why in thinned.failed:
-        messages.tell(f"saves in {folder} were not looked at: {why}")
+        messages.tell(f"could not look at the saves in {folder}: {why}")
     for kept in thinned.secrets:
         if kept.failed:
-            messages.tell(f"secrets of {kept.workspace} were left as they are: {kept.failed}")
+            messages.tell(f"kept the secrets of {kept.workspace}: {kept.failed}")
         else:
             messages.tell(
                 f"secrets of {kept.workspace} that no save names: {kept.removed:,} {would}, {kept.bytes:,} bytes"

@@ -1,4 +1,4 @@
-"""`outlast open`: a person goes on in an agent's session. What it does lives in `outlast.supervisor`."""
+"""`outlast open`: the command line of it. The work is done in `outlast.supervisor`."""
 
 import argparse
 import os
@@ -11,10 +11,10 @@ from outlast.errors import UsageError
 def add(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
     """Register the command."""
     command = commands.add_parser(
-        "open", help="open an agent's session at this terminal, under the same run",
-        description="Open the session of an agent that `outlast run` carried, at this terminal and in its folder, under the same\n"
-        "run, hooks and budget. An attempt that works without a terminal is asked to stop at the end of its beat first.\n"
-        "When you leave it, the files are saved and `outlast resume` goes on without you.",
+        "open", help="go on in the agent's session yourself, at this terminal",
+        description="Open the session of an agent that `outlast run` started, at this terminal and in its folder, under the same\n"
+        "run, hooks and budget. If the agent is working, it stops at the end of its beat first. When you leave the session,\n"
+        "outlast saves the files, and `outlast resume` goes on without you.",
         epilog="example: outlast open 1411",
     )  # fmt: skip
     store_option.add_run(command)
@@ -32,9 +32,7 @@ def open_(arguments: argparse.Namespace) -> int:
     with store_option.opened(arguments) as store:
         summary = store_option.named(arguments, store)
         if not (os.isatty(0) and os.isatty(1)):
-            raise UsageError(
-                "there is no terminal here to open a session at", hint="`outlast resume` goes on without one"
-            )
+            raise UsageError("`outlast open` needs a terminal", hint="`outlast resume` goes on without one")
         launch = takeover.take(store, summary, link, Person(messages.tell))
         url = store.url
     return start.resume(url, summary, launch, link, Person(running.say), opened=True)

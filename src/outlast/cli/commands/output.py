@@ -1,4 +1,4 @@
-"""What the agent of a run wrote: `outlast output`."""
+"""`outlast output`: what the agent of a run printed."""
 
 import argparse
 import contextlib
@@ -19,15 +19,17 @@ from outlast.supervisor.output.log import part_path
 def add(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
     """Register the command."""
     command = commands.add_parser(
-        "output", help="what the agent of a run wrote, and what it is writing",
-        description="The log of a run's newest attempt: each line with time and stream, control characters shown as\n"
-        "escapes, secrets masked. --follow goes on, also into the next attempts, until the run rests.",
+        "output", help="what the agent printed; --follow waits for more",
+        description="Print the output of the newest attempt: each line with time and stream, control characters escaped and\n"
+        "secrets masked. --follow waits for more, also of later attempts, until the run stops.",
         epilog="example: outlast output 1411 -f\n         outlast output 1411 --attempt 2",
     )  # fmt: skip
     store_option.add_run(command)
-    command.add_argument("--follow", "-f", action="store_true", help="wait for more")
-    command.add_argument("--attempt", type=int, metavar="N", help="of attempt N (default: the newest)")
-    command.add_argument("--json", action="store_true", help="one JSON document a line")
+    command.add_argument("--follow", "-f", action="store_true", help="wait for more and print it")
+    command.add_argument(
+        "--attempt", type=int, metavar="N", help="the output of attempt N (default: the newest)"
+    )
+    command.add_argument("--json", action="store_true", help="print one JSON document per line")
     command.set_defaults(handler=output)
 
 
@@ -56,7 +58,7 @@ def _lines(store: Store, summary: Summary, attempt: int | None, *, follow: bool)
     folder = store.local.run_folder(summary.run)
 
     def rests() -> bool:
-        """Nobody works on it, and no supervisor waits to start it again."""
+        """Whether no attempt is alive and no supervisor waits to start one."""
         watcher = lock.of(store.local, summary.root)
         return not store.holder_lives(summary.root) and (watcher is None or not watcher.supervisor)
 
@@ -64,12 +66,16 @@ def _lines(store: Store, summary: Summary, attempt: int | None, *, follow: bool)
     there = log_reader.attempts(folder)
     if attempt is None and not there and not lives:
         raise UsageError(
-            f"run {summary.run} of task {summary.task!r} has no output on record",
-            hint="only what `outlast run` started has; see `outlast log`",
+            f"run {summary.run} of task {summary.task!r} has no recorded output",
+            hint=f"outlast records the output of `outlast run -- CMD`; see `outlast log {summary.run}`",
         )
     if attempt is not None and attempt not in there:
-        known = f"there are {', '.join(map(str, there[-8:]))}" if there else "see `outlast show`"
-        raise UsageError(f"attempt {attempt} of run {summary.run} has no output on record", hint=known)
+        known = (
+            f"attempts with output: {', '.join(map(str, there[-8:]))}"
+            if there
+            else f"see `outlast show {summary.run}`"
+        )
+        raise UsageError(f"attempt {attempt} of run {summary.run} has no recorded output", hint=known)
     number = attempt if attempt is not None else max(there, default=1)
     follows = lives and number >= max(there, default=1)
     reading = log_reader.read_log(part_path(folder, number, 0), follow=follows, stop=rests)

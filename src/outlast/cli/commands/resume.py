@@ -1,4 +1,4 @@
-"""After a night: going on with one run or with all that died, and the morning page. What it does lives in `supervisor`."""
+"""resume and report: their command lines. The work is done in `supervisor.control` and `dashboard.report`."""
 
 import argparse
 import os
@@ -11,10 +11,11 @@ from outlast.cli.terminal import messages
 from outlast.cli.terminal.messages import clock, say, short
 from outlast.core.secrets import mask
 from outlast.core.values import Allowance
-from outlast.dashboard import report as dashboard_report
+from outlast.dashboard import report as dashboard_report, standing
 from outlast.dashboard.report import Page, ReportRow
 from outlast.errors import RunRefused, UsageError
 from outlast.inspect import find
+from outlast.inspect.standing import words
 from outlast.operations import requests
 from outlast.runs.opening.terms import in_words
 from outlast.store.protocol import Store, Summary
@@ -31,18 +32,18 @@ SINCE_H = 12
 
 
 def add(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
-    """Register the command that belongs to nobody else."""
+    """Register `report`; `resume` is registered in `requests`."""
     command = commands.add_parser(
-        "report", help="the morning page: done, stopped and why, needs you, spent, saved",
-        description="What became of the runs of all projects since a time: done, stopped and why, what needs you and the\n"
-        "command to type, what was spent and saved. Exit code 3 if something needs a person.",
+        "report", help="what happened since last night, and what needs you",
+        description="Print what happened to the runs of all projects since a time: which are done, which stopped and why, which\n"
+        "need you and what to type, what they spent and saved. Exit code 3 if a run needs a person.",
         epilog="example: outlast report --since 22:00",
     )  # fmt: skip
     command.add_argument(
         "--since", metavar="TIME", default=f"{SINCE_H}h",
-        help=f"22:00 (the last), an age like 8h or 2d, or 2026-11-15T22:00 (default {SINCE_H}h)",
+        help=f"22:00 (the last), 8h or 2d ago, or 2026-11-15T22:00 (default {SINCE_H}h)",
     )  # fmt: skip
-    command.add_argument("--json", action="store_true", help="as JSON")
+    command.add_argument("--json", action="store_true", help="print JSON")
     command.set_defaults(handler=report)
 
 
@@ -52,11 +53,9 @@ def add(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None
 def refuse_odd(arguments: argparse.Namespace) -> None:
     """Options of `resume` that mean nothing beside the others."""
     if arguments.all and arguments.run is not None:
-        raise UsageError("--all takes no RUN", hint="name one run, or say --all")
+        raise UsageError("RUN and --all cannot stand together", hint="name one run, or give --all")
     if arguments.rest and arguments.agent is None:
-        raise UsageError(
-            "which agent is that? a command is only for --agent", hint="`outlast resume --help` shows how"
-        )
+        raise UsageError("a command after `--` needs --agent", hint="`outlast resume --help` explains it")
     alone = {
         "--jobs": arguments.jobs is not None, "--json": arguments.json, "--parked": arguments.parked,
     }  # fmt: skip
@@ -66,10 +65,10 @@ def refuse_odd(arguments: argparse.Namespace) -> None:
     }  # fmt: skip
     odd = [option for option, given in (among if arguments.all else alone).items() if given]
     if odd:
-        why = "is for one run; --all starts each in the background" if arguments.all else "is only for --all"
-        raise UsageError(f"{odd[0]} {why}", hint="`outlast resume --help` shows how")
+        why = "and --all cannot stand together" if arguments.all else "needs --all"
+        raise UsageError(f"{odd[0]} {why}", hint="`outlast resume --help` explains it")
     if not arguments.all and arguments.run is None:
-        raise UsageError("which run?", hint="name it, or say --all; `outlast ls` lists runs")
+        raise UsageError("RUN is missing", hint="name a run, or give --all; `outlast ls` lists the runs")
 
 
 def foresee(arguments: argparse.Namespace) -> int:
@@ -78,18 +77,19 @@ def foresee(arguments: argparse.Namespace) -> int:
         summary = store_option.named(arguments, store)
         shown = find.shown_status(store, summary.state, summary.root)
         requests.allow(summary.state, shown, "resume")
+        stands = standing.of(store, summary, shown)
         launch = _launch(arguments, store, summary)
         if launch is not None:
             resume.refuse_watched(store, summary)
         budget = raised(arguments, store, summary)
     name = f"run {summary.run} of task {summary.task}"
-    is_now = f"it is {shown.replace('_', ' ')} at beat {summary.state.beats + 1}"
+    is_now = f"it is {words(stands.word)} at beat {summary.state.beats + 1}"
     if launch is None:
-        say(messages.safe(f"{name} may be started again; {is_now}; start its program and it goes on"))
+        say(messages.safe(f"{name} may be started again; {is_now}; start its program to go on"))
     else:
-        words, folder = mask(shlex.join(launch.words))[0], os.fsdecode(raw(launch.cwd))
+        line, folder = mask(shlex.join(launch.words))[0], os.fsdecode(raw(launch.cwd))
         say(messages.safe(f"{name} would go on; {is_now}"))
-        say(messages.safe(f"  runs  {messages.short(words, 300)}"))
+        say(messages.safe(f"  runs  {messages.short(line, 300)}"))
         say(messages.safe(f"  in    {folder}"))
     if budget is not None:
         say(f"  with  {in_words(budget)}")
@@ -107,7 +107,7 @@ def resume_one(arguments: argparse.Namespace) -> int:
         summary = store_option.named(arguments, store)
         launch = _launch(arguments, store, summary)
         if launch is None:
-            messages.tell("start its command again and it goes on")
+            messages.tell("start its program again to go on")
             return 0
         resume.refuse_watched(store, summary)
         url = store.url
@@ -117,7 +117,7 @@ def resume_one(arguments: argparse.Namespace) -> int:
 
 
 def check_agent(arguments: argparse.Namespace) -> None:
-    """Refuse another agent that cannot be started, before anything is changed."""
+    """Refuse an agent that cannot be started before anything is changed."""
     if arguments.agent is not None:
         with store_option.opened(arguments) as store:
             _launch(arguments, store, store_option.named(arguments, store), quiet=True)
@@ -133,7 +133,7 @@ def _launch(
     if launch is None:
         raise RunRefused(
             f"run {summary.run} of task {summary.task!r} was not started by `outlast run`",
-            hint="start its program: that goes on with it",
+            hint="start its program to go on",
         )
     return takeover.in_other(
         store, summary, launch, arguments.agent, arguments.rest, Person(_nothing if quiet else messages.tell)
@@ -141,11 +141,11 @@ def _launch(
 
 
 def _nothing(_: str) -> None:
-    """It is said when it is done."""
+    """Say nothing: the message comes when the work is done."""
 
 
 def _other(arguments: argparse.Namespace) -> list[str]:
-    """The words that say so to another process of ours."""
+    """The options that tell another outlast process the same."""
     if arguments.agent is None:
         return []
     return ["--agent", arguments.agent, *(["--", *arguments.rest] if arguments.rest else [])]
@@ -166,13 +166,15 @@ def _detach(store: Store, summary: Summary, other: list[str]) -> int:
 
 
 def resume_all(arguments: argparse.Namespace) -> int:
-    """Wake all that died without anybody's wish."""
+    """Go on with every run that died by itself."""
     jobs = JOBS if arguments.jobs is None else arguments.jobs
     if not 1 <= jobs <= JOBS_MAX:
-        raise UsageError(f"--jobs takes 1 to {JOBS_MAX}", hint="`outlast resume --help` shows how")
+        raise UsageError(
+            f"--jobs must be 1 to {JOBS_MAX}, got {jobs}", hint="`outlast resume --help` explains it"
+        )
     place = store_option.location(arguments)
-    if not place.exists():  # at the first boot after `service install` that is no error
-        messages.tell(f"no run was ever started at {place.local.folder}")
+    if not place.exists():  # not an error at the first boot after `service install`
+        messages.tell(f"nobody has started a run at {place.local.folder} yet")
         return _say_sleepers([], arguments)
     with store_option.opened(arguments) as store:
         asleep = wake.sleepers(store, parked_only=arguments.parked)
@@ -185,7 +187,7 @@ def _wake(store: Store, asleep: list[Sleeper], jobs: int, *, parked_only: bool) 
     apart_s = settings.load()["wake_apart_s"]
     with wake.alone(store) as alone:
         if parked_only and not alone:
-            messages.tell("another `outlast resume --all` is at it")
+            messages.tell("another `outlast resume --all` is running")
             return []
         asleep = wake.wake(store, asleep, jobs, Person(messages.tell), apart_s=apart_s)
         wake.tidy(store)
@@ -253,7 +255,14 @@ def _cells(row: ReportRow) -> list[str]:
     did = ", ".join([f"{row.beats_since} beats", *_spent(row.tokens, row.cost_microusd)])
     told = messages.pasteable(f"`{row.command}`").strip("`") if row.command else ""
     why = short(row.why or row.goal, 100)
-    return [_name(row), row.run, did, saved, f"{why}{'   ' if told and why else ''}{told}"]
+    return [
+        _name(row),
+        row.run,
+        words(row.standing or row.status),
+        did,
+        saved,
+        f"{why}{'   ' if told and why else ''}{told}",
+    ]
 
 
 def _spent(tokens: int, cost_microusd: int) -> list[str]:

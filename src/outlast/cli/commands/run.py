@@ -1,4 +1,4 @@
-"""`outlast run -- CMD`: any command, killable. What it does lives in `outlast.supervisor`."""
+"""`outlast run -- CMD`: the command line of it. The work is done in `outlast.supervisor`."""
 
 import argparse
 import os
@@ -25,20 +25,28 @@ link: Link | None = None  # to the guardian that started this process
 def add(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
     """Register the command."""
     command = commands.add_parser(
-        "run", help="run a command that can be killed and goes on",
-        description="Run a command under a supervisor: its files are saved, its output kept, its death named, and it is\n"
-        "started again within limits. The same line typed again goes on where it stopped.",
+        "run", help="start a command that can be killed and goes on where it stopped",
+        description="Run a command under a supervisor. outlast saves its files, keeps its output, finds out why it died and\n"
+        "starts it again, within limits. Type the same line again and it goes on where it stopped.",
         epilog='example: outlast run --task 1411 --goal "trap exit signals" --done "make test" -- ./agent.sh\n'
-        "exit codes: 0 done, 1 failed, 2 refused, 3 needs a person, 4 budget reached, 5 parked, 128+n signal",
+        "exit codes: 0 done, 1 failed, 2 refused, 3 needs a person, 4 budget reached,\n            5 parked, 128+n stopped by signal n",
     )  # fmt: skip
-    command.add_argument("--task", help="the name of the work within this project; an issue number, a slug")
-    command.add_argument("--issue", metavar="N", help="the issue it is about, for the state file")
-    command.add_argument("--goal", metavar="TEXT", help="what is to be true in the end")
     command.add_argument(
-        "--done", metavar="CMD", action="append", help="must pass before the run is done; repeatable"
+        "--task", metavar="NAME", help="name of the work in this project: an issue number, a slug"
+    )
+    command.add_argument("--issue", metavar="N", help="number of the issue, for the state file")
+    command.add_argument("--goal", metavar="TEXT", help="what must be true in the end")
+    command.add_argument(
+        "--done",
+        metavar="CMD",
+        action="append",
+        help="a check that must pass before the run is done; repeatable",
     )
     command.add_argument(
-        "--invariant", metavar="CMD", action="append", help="must hold at each beat's end; repeatable"
+        "--invariant",
+        metavar="CMD",
+        action="append",
+        help="a check that must pass at the end of each beat; repeatable",
     )
     _add_budget(command)
     _add_place(command)
@@ -50,76 +58,86 @@ def add(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None
 def _add_budget(command: argparse.ArgumentParser) -> None:
     command.add_argument(
         "--budget", metavar="LIMIT", action="append",
-        help="400k (tokens), usd=12, time=8h, beats=500, window=80%%, or auto: by the runs before; repeatable",
+        help="400k (tokens), usd=12, time=8h, beats=500, window=80%%; repeatable. auto: predict it from earlier runs",
     )  # fmt: skip
-    command.add_argument("--until", metavar="TIME", help="07:00 (the next), +8h or 2026-11-16T07:00")
     command.add_argument(
-        "--reserve", metavar="SHARE", help="of the budget, kept for the run's own ending (10%%)"
+        "--until", metavar="TIME", help="stop work at this time: 07:00 (the next), +8h or 2026-11-16T07:00"
+    )
+    command.add_argument(
+        "--reserve", metavar="SHARE", help="share of the budget kept for wrapping up (default 10%%)"
     )
 
 
 def _add_place(command: argparse.ArgumentParser) -> None:
     where = command.add_mutually_exclusive_group()
     where.add_argument(
-        "--workspace", metavar="DIR", help="the folder to save (default: the repository around)"
+        "--workspace", metavar="DIR", help="the folder to save (default: the repository you are in)"
     )
     where.add_argument(
         "--worktree",
         metavar="DIR",
         nargs="?",
         const="",
-        help="work in a worktree of its own, on a branch outlast/TASK",
+        help="work in a new worktree, on the branch outlast/TASK",
     )
-    command.add_argument("--base", metavar="REF", help="with --worktree: what the branch begins from (HEAD)")
-    command.add_argument("--share", action="store_true", help="work where another run works already")
+    command.add_argument(
+        "--base", metavar="REF", help="with --worktree: where the branch starts (default HEAD)"
+    )
+    command.add_argument(
+        "--share", action="store_true", help="work in a folder where another run works already"
+    )
 
 
 def _add_terms(command: argparse.ArgumentParser) -> None:
-    command.add_argument("--detach", action="store_true", help="go on in the background, also after logout")
     command.add_argument(
-        "--headless", action="store_true", help="no terminal for the command, although there is one"
+        "--detach", action="store_true", help="run in the background, also after you log out"
+    )
+    command.add_argument(
+        "--headless", action="store_true", help="give the command no terminal, even if there is one"
     )
     command.add_argument(
         "--rounds",
         type=int,
         metavar="N",
         default=5,
-        help="so many attempts may end with failing checks (5); 0, like 1: the first one fails the run",
+        help="fail the run after N attempts with failing checks (default 5); 0 is like 1",
     )
-    command.add_argument("--restarts", type=int, metavar="N", default=50, help="attempts in all (50)")
+    command.add_argument(
+        "--restarts", type=int, metavar="N", default=50, help="at most N attempts in all (default 50)"
+    )
     command.add_argument(
         "--parks", type=int, metavar="N", default=6,
-        help="wait for so many quota walls in a row without progress (6), then a person must look",
+        help="wait for at most N usage limits in a row without progress (default 6); then it needs a person",
     )  # fmt: skip
     command.add_argument(
         "--stall",
         type=int,
         metavar="N",
         default=30,
-        help="stop an agent after so many beats without anything new (30); 0: never",
+        help="stop an agent after N beats without anything new (default 30); 0: never",
     )
     command.add_argument(
         "--files",
         choices=("keep", "rewind"),
         default="keep",
-        help="on resume: go on from what is there, or go back",
+        help="on resume: keep the files as they are (default), or rewind them to the last beat",
     )
     command.add_argument(
-        "--plain", action="store_true", help="run an agent that outlast knows like any other command"
+        "--plain", action="store_true", help="treat an agent that outlast knows like any other command"
     )
     command.add_argument(
         "--accept-unknown",
         action="store_true",
-        help="end well although it is not known whether a call of the agent happened",
+        help="exit 0 even if some of the agent's external calls have an unknown outcome",
     )
     command.add_argument(
         "--gateway", nargs="?", const="", metavar="yes",
-        help="meter the agent by a proxy between it and its model; on a subscription only with --gateway=yes",
+        help="count tokens with a proxy between the agent and its model; with a subscription only as --gateway=yes",
     )  # fmt: skip
-    command.add_argument("--moved", action="store_true", help="HEAD was moved on purpose")
-    command.add_argument("--amend", action="store_true", help="change goal, checks or budget on purpose")
+    command.add_argument("--moved", action="store_true", help="you moved HEAD on purpose: go on from there")
+    command.add_argument("--amend", action="store_true", help="change the goal, checks or budget on purpose")
     command.add_argument(
-        "--again", action="store_true", help="a new run of a task that is done, failed or cancelled"
+        "--again", action="store_true", help="start a new run of a task that is done, failed or cancelled"
     )
 
 
@@ -133,11 +151,11 @@ def run(arguments: argparse.Namespace) -> int:
         return _detach(arguments)
     if min(arguments.rounds, arguments.stall, arguments.parks) < 0 or arguments.restarts < 1:
         raise UsageError(
-            "--rounds, --stall and --parks take 0 or more, --restarts 1 or more",
-            hint="`outlast run --help` shows how",
+            "--rounds, --stall and --parks must be 0 or more, --restarts 1 or more",
+            hint="`outlast run --help` explains them",
         )
     if arguments.base is not None and arguments.worktree is None:
-        raise UsageError("--base is only for --worktree", hint="add --worktree, or leave --base out")
+        raise UsageError("--base needs --worktree", hint="add --worktree, or leave --base out")
     asked = start.RunRequest(
         words=tuple(arguments.rest), task=arguments.task or "", issue=arguments.issue or "", goal=arguments.goal,
         done=_commands(arguments.done), invariants=_commands(arguments.invariant), budget=_commands(arguments.budget),
@@ -156,14 +174,12 @@ def run(arguments: argparse.Namespace) -> int:
         return start.start(asked, to_guardian(), Person(say))
     except RunHeld as error:
         name = store_option.typed(arguments.task or error.name, error.name)
-        error.hint = (
-            f"`outlast output {name} -f` shows what it prints; wait for it or stop it (`outlast kill {name}`)"
-        )
+        error.hint = f"`outlast output {name} -f` shows what it prints; wait for it, or stop it with `outlast kill {name}`"
         raise
 
 
 def _project(arguments: argparse.Namespace) -> str | None:
-    """The project that --project means, as other commands find it again."""
+    """The project that --project means, as other commands will find it."""
     if arguments.project is None or not store_option.location(arguments).exists():
         return None if arguments.project is None else store_option.project(arguments, None)
     with store_option.opened(arguments) as store:
@@ -171,7 +187,7 @@ def _project(arguments: argparse.Namespace) -> str | None:
 
 
 def _detach(arguments: argparse.Namespace) -> int:
-    """The same line in the background, in a session of its own; returns when the command runs, or was refused."""
+    """Start the same line in the background, in its own session. Returns when the command runs or was refused."""
     from outlast.supervisor.launch import background
 
     local = store_option.location(arguments).local
@@ -182,19 +198,21 @@ def _detach(arguments: argparse.Namespace) -> int:
         sys.stderr.write(begun.output)
         return begun.code
     name = store_option.typed(begun.task, begun.run)
-    messages.say(messages.safe(f"task {begun.task} goes on in the background: run {begun.run}"))
+    messages.say(messages.safe(f"task {begun.task} runs in the background as run {begun.run}"))
     messages.say(f"  {messages.command(f'output {name} -f')}    shows what it prints")
     messages.say(f"  {messages.command(f'kill {name}')}         saves and stops it")
     return 0
 
 
 def _worktree(arguments: argparse.Namespace) -> tuple[Path, str]:
-    """The worktree to work in, with what is to be copied there; and the command that sets it up."""
+    """The worktree to work in, with its copied files; and the command that sets it up."""
     from outlast import settings
     from outlast.supervisor.worktree import copy, make
 
     if not arguments.task:
-        raise UsageError("--worktree needs a --task to be named after", hint="add --task NAME")
+        raise UsageError(
+            "--worktree needs --task: the branch is named after the task", hint="add --task NAME"
+        )
     lost = _lost(arguments)
     if lost is not None:
         return lost, settings.load(lost.parent)["worktree_setup"]
@@ -228,7 +246,7 @@ def _commands(given: list[str] | None) -> tuple[str, ...] | None:
 
 
 def to_guardian() -> Link:
-    """To our guardian; where there is none, to nobody."""
+    """The link to our guardian; without one, a link that nobody reads."""
     if link is not None:
         return link
     ours, theirs = pair()
@@ -237,7 +255,7 @@ def to_guardian() -> Link:
 
 
 def say(text: str) -> None:
-    """Our own words: harmless to a terminal, and without the secrets that a check may have printed."""
+    """Print our own words on stderr, without control characters and without secrets that a check printed."""
     from outlast.supervisor.launch import launch
     from outlast.supervisor.output import sanitize
 

@@ -1,4 +1,4 @@
-"""The files of a workspace: save, saves, diff, restore, bisect, watch. What they do lives in `operations.saves`."""
+"""save, saves, diff, restore, bisect, watch: their command lines. The work is done in `operations`."""
 
 import argparse
 import contextlib
@@ -33,7 +33,7 @@ from outlast.workspace.types import LeftOut, raw, text
 LISTED_MAX = 20
 LAST = 50
 
-SAVE_HELP = "a commit or its beginning, a ref, RUN@BEAT, or a RUN for its newest save"
+SAVE_HELP = "a commit or its beginning, a ref, RUN@BEAT, or RUN for its newest save"
 
 
 def add(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
@@ -48,45 +48,49 @@ def add(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None
 
 def _add_save(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
     command = commands.add_parser(
-        "save", help="save the files of a workspace as they are now",
-        description="Save everything in the workspace, staged or not, tracked or not, under a private ref of its own\n"
-        "repository. HEAD, branch, index and stash are not touched. Nothing to save is no error.",
+        "save", help="save the files of a workspace now",
+        description="Save everything in the workspace, staged or not, tracked or not, under a private ref of its repository.\n"
+        "HEAD, branch, index and stash stay as they are. It is not an error if there is nothing to save.",
         epilog='example: outlast save -m "before the refactoring"',
     )  # fmt: skip
-    command.add_argument("-m", "--message", metavar="TEXT", default="", help="why, in your words")
+    command.add_argument("-m", "--message", metavar="TEXT", default="", help="why you save, in your words")
     _add_workspace(command)
-    command.add_argument("--branch", action="store_true", help="also put it on a branch outlast/TASK")
-    command.add_argument("--json", action="store_true", help="as JSON")
+    command.add_argument("--branch", action="store_true", help="also put the save on the branch outlast/TASK")
+    command.add_argument("--json", action="store_true", help="print JSON")
     command.set_defaults(handler=save)
 
 
 def _add_saves(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
     command = commands.add_parser(
-        "saves", help="list saves of a run or of this repository",
-        description="The saves of a run, or of the repository around this folder, newest first.",
+        "saves", help="list the saves of a run or of this repository",
+        description="List the saves of a run, or of the repository you are in, newest first.",
         epilog="example: outlast saves 1411",
     )  # fmt: skip
     command.add_argument(
         "run", metavar="RUN", nargs="?", help="a task, a run id or its beginning, or PROJECT:TASK"
     )
-    command.add_argument("--last", type=int, metavar="N", help=f"at most so many ({LAST}; with --json all)")
+    command.add_argument(
+        "--last", type=int, metavar="N", help=f"at most N saves (default {LAST}; all with --json)"
+    )
     _add_workspace(command)
-    command.add_argument("--json", action="store_true", help="as JSON")
+    command.add_argument("--json", action="store_true", help="print JSON")
     command.set_defaults(handler=saves)
 
 
 def _add_diff(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
     command = commands.add_parser(
         "diff", help="what changed between two saves, or since one",
-        description="What changed from one save to another, or from a save to what is there now, as `git diff` says it.",
+        description="Print what changed from one save to another, or from a save to now, in the format of `git diff`.",
         epilog="example: outlast diff 1411@3 1411@4\n         outlast diff 9c1e4d2 --stat",
     )  # fmt: skip
     command.add_argument("save", metavar="SAVE", help=SAVE_HELP)
-    command.add_argument("other", metavar="SAVE", nargs="?", help="another; without it: what is there now")
+    command.add_argument(
+        "other", metavar="SAVE", nargs="?", help="compare with this save (default: the files as they are now)"
+    )
     how = command.add_mutually_exclusive_group()
-    how.add_argument("--stat", action="store_true", help="only how much of which file")
-    how.add_argument("--name-only", action="store_true", help="only which files")
-    how.add_argument("--json", action="store_true", help="which files and how much, as JSON")
+    how.add_argument("--stat", action="store_true", help="print only how much each file changed")
+    how.add_argument("--name-only", action="store_true", help="print only the names of the files")
+    how.add_argument("--json", action="store_true", help="print the files and how much they changed, as JSON")
     _add_workspace(command)
     command.set_defaults(handler=diff)
 
@@ -94,54 +98,58 @@ def _add_diff(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -
 def _add_restore(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
     command = commands.add_parser(
         "restore", help="bring the files of a save back",
-        description="Make the workspace what it was at a save: files, index, branch, a merge under way. What is there\n"
-        "now is saved first, and the last line says how to undo it. What no save holds is not deleted. A workspace\n"
-        "that is gone is made again, as long as its repository is there.",
+        description="Bring the workspace back to a save: files, index, branch, a merge in progress. outlast first saves what is\n"
+        "there now, and prints the command that undoes the restore. Files that no save holds are not deleted. A workspace\n"
+        "that is gone is made again if its repository still exists.",
         epilog="example: outlast restore 1411@12 --dry-run\n         outlast restore 9c1e4d2 --to ../looked-at",
     )  # fmt: skip
     command.add_argument("save", metavar="SAVE", help=SAVE_HELP)
-    command.add_argument("--to", metavar="DIR", type=_folder, help="into a new folder instead")
     command.add_argument(
-        "--dry-run", "-n", action="store_true", help="only say what would be written and deleted"
+        "--to", metavar="DIR", type=_folder, help="write the files into a new folder instead"
+    )
+    command.add_argument(
+        "--dry-run", "-n", action="store_true", help="only print what would be written and deleted"
     )
     command.add_argument(
         "--force",
         action="store_true",
-        help="move a branch back that has moved on; do not ask who works there",
+        help="move a branch back even if it has new commits; restore even if a run works there",
     )
     command.add_argument(
-        "--with-secrets", action="store_true", help="also untracked secrets that were kept apart"
+        "--with-secrets",
+        action="store_true",
+        help="also restore untracked secrets, which are kept separately",
     )
     _add_workspace(command)
-    command.add_argument("--json", action="store_true", help="as JSON")
+    command.add_argument("--json", action="store_true", help="print JSON")
     command.set_defaults(handler=restore)
 
 
 def _add_bisect(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
     command = commands.add_parser(
         "bisect", help="find the first beat at which a command fails",
-        description="Run a command on the files of beats, each in a folder of its own, until the first beat is found at\n"
-        "which it fails. Its exit code: 0 good, 125 cannot be told, 126 and above stop, the rest bad.",
+        description="Find the first beat at which a command fails: run it on the files of several beats, each in a folder of its\n"
+        "own. Exit code 0 of the command means good, 125 skips the beat, 126 and above stop, any other means bad.",
         epilog="example: outlast bisect 1411 -- pytest -q tests/test_trap.py",
     )  # fmt: skip
     store_option.add_run(command)
-    command.add_argument("--json", action="store_true", help="as JSON")
+    command.add_argument("--json", action="store_true", help="print JSON")
     command.usage = "outlast bisect [--json] [--store PATH] [--project PATH] RUN -- CMD …"
     command.set_defaults(handler=bisect, rest=())
 
 
 def _add_watch(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
     command = commands.add_parser(
-        "watch", help="save any worktree under a folder when it changes",
-        description="A rescue net for agents that outlast did not start: every git worktree in or under the folders is\n"
-        "saved when it changes, at most once in 30 seconds and once more when it is quiet. Ctrl-C ends it.",
+        "watch", help="save worktrees of agents that outlast did not start",
+        description="Save the work of agents that outlast did not start: every git worktree in or below the folders is saved when\n"
+        "it changes, at most every 30 seconds and once more when it is quiet. Ctrl-C ends it.",
         epilog="example: outlast watch ~/src\n         outlast watch ~/src --once      (for cron)",
     )  # fmt: skip
     command.add_argument(
-        "folders", metavar="DIR", nargs="*", type=_folder, help="where to look (default: this folder)"
+        "folders", metavar="DIR", nargs="*", type=_folder, help="folders to watch (default: this one)"
     )
-    command.add_argument("--once", action="store_true", help="save all that changed once, and end")
-    command.add_argument("--json", action="store_true", help="one JSON document a line")
+    command.add_argument("--once", action="store_true", help="save once what has changed, and end")
+    command.add_argument("--json", action="store_true", help="print one JSON document per line")
     command.set_defaults(handler=watch)
 
 
@@ -150,18 +158,18 @@ def _add_workspace(command: argparse.ArgumentParser) -> None:
         "--workspace",
         metavar="DIR",
         type=_folder,
-        help="work on this folder (default: the repository around this one)",
+        help="work on this folder (default: the repository you are in)",
     )
 
 
 def _folder(given: str) -> Path:
-    """A folder as the command line names it; `~` is the home also where no shell made it so, as in `--to=~/x`."""
+    """A folder from the command line. `~` is expanded here, because a shell leaves it alone in `--to=~/x`."""
     return Path(os.path.expanduser(given))
 
 
 @contextlib.contextmanager
 def _desk(arguments: argparse.Namespace) -> Iterator[Saves]:
-    """Where saves are handled. There need not be a store: saves are made and found without one."""
+    """The saves of the workspace. They need no store."""
     _refuse_nowhere()
     place = store_option.location(arguments)
     with contextlib.ExitStack() as stack:
@@ -174,7 +182,7 @@ def _desk(arguments: argparse.Namespace) -> Iterator[Saves]:
 
 
 def _refuse_nowhere() -> None:
-    """Where a worktree was removed, a shell may still stand in it."""
+    """Refuse to work in a folder that was removed under the shell."""
     try:
         os.getcwd()
     except FileNotFoundError as error:
@@ -202,7 +210,7 @@ def save(arguments: argparse.Namespace) -> None:
 
 
 def _why_nothing(made: Made) -> str:
-    return "is empty, or as its last save has it" if _is_shadow(made) else "is as HEAD says"
+    return "is empty or unchanged since its last save" if _is_shadow(made) else "is the same as HEAD"
 
 
 def _is_shadow(made: Made) -> bool:
@@ -216,7 +224,7 @@ def _tell_made(made: Made) -> None:
     git = f"git --git-dir={shlex.quote(made.git_dir)}" if _is_shadow(made) else around
     messages.tell(f"look at it: `{git} show --stat {name}`; get it back: `outlast restore {name}{there}`")
     if made.branch:
-        messages.tell(f"it is on branch {made.branch} too")
+        messages.tell(f"it is also on branch {made.branch}")
     if made.warning:
         messages.tell(f"warning: {made.warning}")
     _tell_left_out(made.left_out)
@@ -236,7 +244,7 @@ def _tell_left_out(left_out: Sequence[LeftOut]) -> None:
 def saves(arguments: argparse.Namespace) -> None:
     """`outlast saves`"""
     if arguments.last is not None and arguments.last < 1:
-        raise UsageError(f"--last {arguments.last} makes no sense", hint="give 1 or more")
+        raise UsageError(f"--last must be 1 or more, got {arguments.last}", hint="like --last 20")
     with _desk(arguments) as desk, working("reading saves"):
         run = desk.run_called(scrub(arguments.run)) if arguments.run is not None else None
         last = arguments.last or (None if arguments.json else LAST)
@@ -255,7 +263,7 @@ def saves(arguments: argparse.Namespace) -> None:
     if not found:
         messages.tell("no saves" if run is not None else f"no saves in {desk.folder}")
     if more:
-        messages.tell(f"these are the last {last}; --last N shows more")
+        messages.tell(f"these are the newest {last}; --last N lists more")
 
 
 def _rows(found: Sequence[Point]) -> Iterator[list[str]]:
@@ -280,7 +288,7 @@ def diff(arguments: argparse.Namespace) -> None:
             new = desk.find(scrub(arguments.other)) if arguments.other is not None else None
             if new is None and not old.saver.folder.is_dir():
                 raise WorkspaceRefused(
-                    f"the workspace {old.saver.folder} is gone: there is nothing to compare with",
+                    f"the workspace {old.saver.folder} is gone, so there is nothing to compare with",
                     hint=f"bring it back with `outlast restore {old.held.commit[:SHORT_CHARS]}`, or name another SAVE",
                 )
         with saves_diff.compared(old, new) as pair:
@@ -297,7 +305,7 @@ def diff(arguments: argparse.Namespace) -> None:
 
 
 def _say_bytes(text: bytes) -> None:
-    """As git said it for a program; for a terminal without what would steer it."""
+    """Print git's output unchanged to a program; to a terminal without control characters."""
     sys.stdout.flush()
     if not sys.stdout.isatty() and hasattr(sys.stdout, "buffer"):
         sys.stdout.buffer.write(text)
@@ -333,13 +341,13 @@ def restore(arguments: argparse.Namespace) -> None:
     if found.run is not None and not done.dry_run:
         beat = found.held.meta.beat if found.beat is None else found.beat
         messages.tell(
-            f"its journal stays as it is; a run that goes on from there: `outlast fork {found.run.run} --at {beat} --to DIR`"
+            f"the journal of the run is unchanged; to go on from there: `outlast fork {found.run.run} --at {beat} --to DIR`"
         )
 
 
 @contextlib.contextmanager
 def _told_if_interrupted() -> Iterator[None]:
-    """Ctrl-C ends a command without a word, but not where it leaves something half done."""
+    """Ctrl-C ends a command silently, unless something is left half done: then say what."""
     try:
         yield
     except KeyboardInterrupt as error:
@@ -349,7 +357,7 @@ def _told_if_interrupted() -> Iterator[None]:
 
 
 def _say_brought(done: saves_restore.Restored, apart: Mapping[str, bool], options: Options) -> None:
-    """What was done. Of secrets that the save has `apart` it is told whether they are kept here."""
+    """Print what was done. `apart` says for each secret of the save whether it is kept here."""
     for path in done.deleted:
         say(f"D  {safe(path)}")
     for path in done.written:
@@ -357,30 +365,32 @@ def _say_brought(done: saves_restore.Restored, apart: Mapping[str, bool], option
     would = "would be " if done.dry_run else ""
     if done.recreated:
         branch = f", on branch {done.branch.removeprefix('refs/heads/')}" if done.branch else ""
-        messages.tell(f"{done.folder} was gone: it {'would be' if done.dry_run else 'is'} made again{branch}")
+        messages.tell(f"{done.folder} was gone and {'would be' if done.dry_run else 'is'} made again{branch}")
     counts = f"{len(done.written):,} files {would}written, {len(done.deleted):,} {would}deleted"
     messages.tell(f"{done.folder}: {counts}")
     for path in done.secrets:
-        messages.tell(f"secret {would}brought back: {path}")
+        messages.tell(f"secret {would}restored: {path}")
     for path in [path for path in done.left_out if path in apart][:LISTED_MAX]:
         if not options.with_secrets:
-            how = "bring it back with --with-secrets" if apart[path] else "not here: put it there yourself"
-            messages.tell(f"secret, kept apart: {path} ({how})")
+            how = (
+                "restore it with --with-secrets"
+                if apart[path]
+                else "not on this machine: put it there yourself"
+            )
+            messages.tell(f"secret, not in the save: {path} ({how})")
     for path in [path for path in done.left_out if path not in apart][:LISTED_MAX]:
         messages.tell(f"not in the save{'' if done.new or done.recreated else ', left as it is'}: {path}")
     if done.before is not None:
         name, force = done.before[:SHORT_CHARS], " --force" if options.force else ""
         secrets = " --with-secrets" if done.apart else ""
         undo = f"outlast restore {name}{force}{secrets}{_there(done.folder)}"
-        messages.tell(f"what was there is save {name}; undo: `{undo}`")
+        messages.tell(f"the files from before are save {name}; undo: `{undo}`")
 
 
 def _there(folder: str) -> str:
-    """The option with which a command works on a folder; none where that is the workspace around the person."""
+    """The --workspace option for a folder; empty if the person is in that workspace."""
     path, is_here = os.fsdecode(raw(folder)), False
-    with contextlib.suppress(
-        FileNotFoundError
-    ):  # a restore may have deleted the folder that the person is in
+    with contextlib.suppress(FileNotFoundError):  # the restore may have deleted the current folder
         is_here = str(workspace_around(Path.cwd())) == path
     return "" if is_here else f" --workspace {shlex.quote(path)}"
 
@@ -412,18 +422,18 @@ def bisect(arguments: argparse.Namespace) -> int:
 def _say_bisected(done: operations_bisect.Bisected) -> None:
     name = done.save[:SHORT_CHARS]
     if done.outcome == "never":
-        messages.tell(f"it never fails: beat {done.good} is the last with a save, and good")
+        messages.tell(f"the command never fails: beat {done.good}, the last with a save, is good")
     elif done.outcome == "unclear" and done.beat is None:
-        messages.tell("nothing can be told: it was skipped at every beat")
+        messages.tell("no result: the command skipped every beat")
     else:
         say(f"{done.beat}  {name}  {short(done.step, 60)}".rstrip())
     if done.outcome == "found":
         messages.tell(
-            f"beat {done.beat} is the first at which it fails;"
+            f"beat {done.beat} is the first at which the command fails;"
             f" look: `outlast diff {done.run}@{done.good} {done.run}@{done.beat}`"
         )
     elif done.outcome == "first":
-        messages.tell(f"it fails at beat {done.beat} already, the first that can be told")
+        messages.tell(f"the command fails at beat {done.beat} already, the first with a result")
     elif done.outcome == "unclear" and done.beat is not None:
         beats = ", ".join(str(beat) for beat in done.skipped)
         messages.tell(f"good at beat {done.good}, bad at beat {done.beat}; skipped: {beats}")
@@ -463,7 +473,7 @@ def watch(arguments: argparse.Namespace) -> int:
 
 
 def _say_event(event: operations_watch.Event, as_json: bool) -> bool:
-    """One line; whether it tells of a failure."""
+    """Print one line; True for a failure."""
     if event.error is not None:
         messages.tell(f"error: {event.folder}: {event.error}")
     elif event.save is None:

@@ -1,4 +1,4 @@
-"""`outlast service`: going on after a reboot with nobody there. What it does lives in `outlast.supervisor.control.service`."""
+"""`outlast service`: the command line of it. The work is done in `outlast.supervisor.control.service`."""
 
 import argparse
 import shlex
@@ -15,15 +15,18 @@ EXIT_FAILED = 1
 def add(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
     """Register the command and what it can do."""
     command = commands.add_parser(
-        "service", help="go on by itself after a reboot",
-        description="Have `outlast resume --all` run at boot: a systemd user unit with lingering, or an @reboot line of cron\n"
-        "where there is no such session. Secrets come from `env` in your configuration folder (chmod 600).",
+        "service", help="go on with all runs by itself after a reboot",
+        description="Run `outlast resume --all` at boot: by a systemd user unit with lingering, or by an @reboot line of cron\n"
+        "where systemd is missing. Secrets come from the file `env` in your configuration folder (chmod 600).",
         epilog="example: outlast service install",
     )  # fmt: skip
     command.add_argument(
-        "what", choices=("install", "status", "remove"), help="put it there, look at it, take it away"
+        "what",
+        choices=("install", "status", "remove"),
+        metavar="install|status|remove",
+        help="install it, check it, or remove it",
     )
-    command.add_argument("--json", action="store_true", help="as JSON")
+    command.add_argument("--json", action="store_true", help="print JSON")
     command.set_defaults(handler=run)
 
 

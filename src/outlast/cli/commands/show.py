@@ -1,4 +1,4 @@
-"""Looking: ls, show, log, effects, context. Nothing here changes a run."""
+"""ls, show, log, effects, context: commands that look at runs and change nothing."""
 
 import argparse
 import sys
@@ -16,8 +16,10 @@ from outlast.cli.terminal.messages import clock, safe, say, short
 from outlast.cli.timing import Timing
 from outlast.core import context as contexts, events as ev, wakeups
 from outlast.core.statuses import CLOSED
+from outlast.dashboard import standing
 from outlast.errors import UsageError
 from outlast.inspect import find, show, words as inspect_words
+from outlast.inspect.standing import MEANINGS, Standing, words
 from outlast.runs import reader
 from outlast.store.protocol import Recorded, Store, Summary, Where
 
@@ -26,6 +28,7 @@ if TYPE_CHECKING:
 
 LAST = 5
 _MAY_WAIT = ("interrupted", "in_doubt")
+_PLAIN = ("running", "done", "in_doubt")  # words that explain themselves, or are explained below
 
 
 def add(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
@@ -35,22 +38,22 @@ def add(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None
     _add_log(commands)
     command = commands.add_parser(
         "effects", help="what a run did to the outside world",
-        description="Every effect of a run: what was intended, what came of it, and what is in doubt.",
+        description="List every effect of a run: what was intended, its outcome, and what is in doubt.",
         epilog="example: outlast effects 1411",
     )  # fmt: skip
     store_option.add_run(command)
-    command.add_argument("--json", action="store_true", help="as JSON")
+    command.add_argument("--json", action="store_true", help="print JSON")
     command.set_defaults(handler=effects)
     command = commands.add_parser(
-        "context", help="the context that a resumed agent would get",
-        description="Print what the next attempt must know, rebuilt from the journal.",
+        "context", help="what a resumed agent is told",
+        description="Print what the next attempt is told, rebuilt from the journal.",
         epilog="example: outlast context 1411 --tokens 4000",
     )  # fmt: skip
     store_option.add_run(command)
     command.add_argument(
-        "--tokens", type=int, metavar="N", help="at most so many tokens (estimated), at least 200"
+        "--tokens", type=int, metavar="N", help="at most N tokens (an estimate); 200 or more"
     )
-    command.add_argument("--json", action="store_true", help="as JSON")
+    command.add_argument("--json", action="store_true", help="print JSON")
     command.set_defaults(handler=context)
 
 
@@ -59,48 +62,38 @@ def add(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None
 
 def _add_ls(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
     command = commands.add_parser(
-        "ls", help="list runs",
-        description="The runs of this project, newest first; with --all those of every project.",
+        "ls", help="list the runs of this project; --all of every project",
+        description="List the runs of this project, newest first; with --all those of every project.",
         epilog="example: outlast ls --all",
     )  # fmt: skip
-    command.add_argument("--all", action="store_true", help="of every project")
-    command.add_argument("--json", action="store_true", help="as JSON")
+    command.add_argument("--all", action="store_true", help="list the runs of every project")
+    command.add_argument("--json", action="store_true", help="print JSON")
     command.set_defaults(handler=ls)
 
 
 def ls(arguments: argparse.Namespace) -> None:
     """`outlast ls`"""
-    waits: set[str] = set()
     if arguments.store is None and not store_option.location(arguments).exists():
-        found: list[show.Listed] = []  # no run was ever started here, which is not an error
+        found: list[show.Listed] = []  # nobody has started a run here yet
     else:
         with store_option.opened(arguments) as store:
             project = "" if arguments.all else store_option.project(arguments, store)
             where = Where(project=project, parent="")
-            found = [show.listed(store, summary) for summary in find.every(store, where, unreadable=True)]
-            waits = {
-                each.run for each in found if each.status in _MAY_WAIT and supervisor_of(store, each.run)
-            }
+            found = [_listed(store, summary) for summary in find.every(store, where, unreadable=True)]
     if arguments.json:
         messages.say_json(found)
         return
-    for line in messages.table(_ls_rows(found, waits, arguments.all)):
+    for line in messages.table(_ls_rows(found, arguments.all)):
         say(line)
     for each in (each for each in found if each.problem):
         messages.tell(f"{each.run}: {each.problem}")
     if not found:
-        messages.tell("no runs" if arguments.all else "no runs in this project; `outlast ls --all` shows all")
+        messages.tell(
+            "no runs" if arguments.all else "no runs in this project; `outlast ls --all` lists every project"
+        )
 
 
-def supervisor_of(store: Store, run: str) -> int:
-    """The pid of the supervisor that looks after a run, also between two attempts of its command; 0 for none."""
-    from outlast.supervisor.guardian import lock
-
-    watcher = lock.of(store.local, run)
-    return watcher.supervisor if watcher is not None else 0
-
-
-def _ls_rows(found: list[show.Listed], waits: set[str], with_project: bool) -> Iterable[list[str]]:
+def _ls_rows(found: list[show.Listed], with_project: bool) -> Iterable[list[str]]:
     if not found:
         return
     project = ["PROJECT"] if with_project else []
@@ -112,7 +105,7 @@ def _ls_rows(found: list[show.Listed], waits: set[str], with_project: bool) -> I
         yield [
             *project,
             each.task,
-            _status(each, waits),
+            _status(each),
             f"{each.beats}{of}",
             clock(each.updated_at),
             each.run,
@@ -120,19 +113,22 @@ def _ls_rows(found: list[show.Listed], waits: set[str], with_project: bool) -> I
         ]
 
 
-def _status(each: show.Listed, waits: set[str]) -> str:
-    """How it stands; of one that waits for a moment in time, until when and for what."""
+def _listed(store: Store, summary: Summary) -> show.Listed:
+    """A line of the list, with how the run stands."""
+    line = show.listed(store, summary)
+    if line.problem:
+        return line
+    return msgspec.structs.replace(line, standing=standing.of(store, summary, line.status).word)
+
+
+def _status(each: show.Listed) -> str:
+    """How it stands; for one that waits for a moment in time, until when and for what."""
     if each.problem:
         return "cannot be read"
     if each.status == "parked":
         until = f" until {clock(each.parked_until)}" if each.parked_until is not None else ""
-        return f"parked{until} ({words(each.cause or '')})"
-    return f"{words(each.status)}{', starts again' if each.run in waits else ''}"
-
-
-def words(name: str) -> str:
-    """`in_doubt` as people write it."""
-    return name.replace("_", " ")
+        return f"{words(each.standing or each.status)}{until} ({words(each.cause or '')})"
+    return words(each.standing or each.status)
 
 
 # -- show --------------------------------------------------------------------------------------------------------------
@@ -146,24 +142,26 @@ def _add_show(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -
     )  # fmt: skip
     store_option.add_run(command)
     command.add_argument(
-        "--last", type=int, default=LAST, metavar="N", help=f"so many beats (default {LAST})"
+        "--last", type=int, default=LAST, metavar="N", help=f"show the last N beats (default {LAST})"
     )
-    command.add_argument("--json", action="store_true", help="everything, as JSON")
+    command.add_argument("--json", action="store_true", help="print everything, as JSON")
     command.set_defaults(handler=show_run)
 
 
 def show_run(arguments: argparse.Namespace) -> None:
     """`outlast show`"""
     if arguments.last < 0:
-        raise UsageError(f"--last {arguments.last} makes no sense", hint="give 0 or more")
+        raise UsageError(f"--last must be 0 or more, got {arguments.last}", hint="like --last 20")
     with store_option.opened(arguments) as store:
         summary = store_option.named(arguments, store)
         if arguments.json:
-            shown_whole = msgspec.structs.asdict(show.full(store, summary))
+            whole = show.full(store, summary)
+            stands = standing.of(store, summary, whole.status)
+            shown_whole = msgspec.structs.asdict(msgspec.structs.replace(whole, standing=stands.word))
             messages.say_json({**shown_whole, "by_hand": _by_hand(store, summary)})
             return
         shown = show.glance(store, summary, last=arguments.last)
-        waits = supervisor_of(store, summary.run) if shown.status in _MAY_WAIT else 0
+        waits = standing.supervisor_of(store, summary.run) if shown.status in _MAY_WAIT else 0
         for line in lines(store, summary, shown, waits):
             say(line)
         if shown.status == "in_doubt":
@@ -174,14 +172,15 @@ def show_run(arguments: argparse.Namespace) -> None:
 
 def lines(store: Store, summary: Summary, shown: show.Shown, waits: int) -> Iterable[str]:
     """Where a run stands, as a person reads it. `waits`: the supervisor that will start it again."""
-    yield _headline(shown, summary)
-    facts = (*_facts(shown, summary), *_session(_by_hand(store, summary)))
+    stands = standing.of(store, summary, shown.status)
+    yield _headline(shown, summary, stands.word)
+    facts = (*_facts(shown, summary, stands), *_session(_by_hand(store, summary)))
     for line in (*facts, *_waiting(waits), *_beats(shown), *_effects(shown)):
         yield f"  {line}"
 
 
 def _by_hand(store: Store, summary: Summary) -> "Bare | None":
-    """The agent of a run that one carries."""
+    """The agent of a run, and how to go on with it by hand; None for other programs."""
     if not summary.state.supervised:
         return None
     from outlast.supervisor.control import takeover
@@ -190,18 +189,22 @@ def _by_hand(store: Store, summary: Summary) -> "Bare | None":
 
 
 def _session(bare: "Bare | None") -> Iterable[str]:
-    """By what an agent's calls are known before they run, and how to go on in its session without us."""
+    """How outlast learns of the agent's calls, and the command that goes on in its session without outlast."""
     if bare is not None:
-        known = f"calls known by {', '.join(bare.intent)}" if bare.intent else "effects seen after the fact"
+        known = (
+            f"calls recorded first, by {', '.join(bare.intent)}"
+            if bare.intent
+            else "calls recorded afterwards"
+        )
         yield f"agent    {bare.agent}   {known}"
         if bare.line:
             yield f"session  {short(bare.line, 1000)}"
 
 
-def _headline(shown: show.Shown, summary: Summary) -> str:
+def _headline(shown: show.Shown, summary: Summary, word: str) -> str:
     over = summary.state.over or shown.status in CLOSED
     beat = shown.beats if over else shown.beats + 1
-    parts = [words(shown.status), f"attempt {len(shown.attempts)}", f"beat {beat}{_of(shown.plan_total)}"]
+    parts = [words(word), f"attempt {len(shown.attempts)}", f"beat {beat}{_of(shown.plan_total)}"]
     spent, budget = shown.budget.spent, shown.budget
     if spent.tokens or budget.tokens is not None:
         parts.append(f"{spent.tokens:,}{_of(budget.tokens)} tokens")
@@ -217,8 +220,10 @@ def _of(total: int | None) -> str:
     return "" if total is None else f" of {total:,}"
 
 
-def _facts(shown: show.Shown, summary: Summary) -> Iterable[str]:
+def _facts(shown: show.Shown, summary: Summary, stands: Standing) -> Iterable[str]:
     yield f"run      {shown.run}   project {safe(shown.project)}"
+    if stands.word not in _PLAIN:
+        yield f"stands   {words(stands.word)}: {MEANINGS[stands.word]}"
     if shown.goal:
         yield f"goal     {short(shown.goal, 160)}"
     if shown.holder is not None:
@@ -244,7 +249,7 @@ def _facts(shown: show.Shown, summary: Summary) -> Iterable[str]:
 
 
 def _cause(shown: show.Shown) -> str:
-    """Why it stopped. A doubt is no crash, whatever ended the attempt."""
+    """Why the run stopped. An effect in doubt is not shown as a crash."""
     for word in ("EffectInDoubt: ", "UnreachedEffect: "):
         if shown.status == "in_doubt" and shown.evidence.startswith(word):
             return f"in doubt: {shown.evidence.removeprefix(word)}"
@@ -324,7 +329,7 @@ def _point_on(summary: Summary, shown: show.Shown, name: str, supervisor: int) -
 
 
 def _advise(store: Store, summary: Summary, shown: show.Shown, name: str) -> None:
-    """What the person has to find out and say."""
+    """Tell the person what to find out, and the command that records it."""
     doubts = find.doubts(store, summary.state)
     children = [(run, effect) for run, effect in doubts if run != summary.run]
     for run, effect in children:
@@ -382,7 +387,8 @@ def context(arguments: argparse.Namespace) -> None:
     tokens = settings.load()["context_tokens_max"] if arguments.tokens is None else arguments.tokens
     if tokens < contexts.TOKENS_MIN:
         raise UsageError(
-            f"--tokens {tokens} is too little to say anything", hint=f"give at least {contexts.TOKENS_MIN}"
+            f"--tokens must be {contexts.TOKENS_MIN} or more, got {tokens}",
+            hint=f"like --tokens {contexts.TOKENS_MIN}",
         )
     with store_option.opened(arguments) as store:
         summary = store_option.named(arguments, store)
@@ -393,7 +399,7 @@ def context(arguments: argparse.Namespace) -> None:
         for line in text.split("\n"):
             say(safe(line))
     else:
-        say(text)  # to another program as it is: it may be the agent
+        say(text)  # unchanged for another program, which may be the agent
 
 
 # -- log ---------------------------------------------------------------------------------------------------------------
@@ -401,16 +407,14 @@ def context(arguments: argparse.Namespace) -> None:
 
 def _add_log(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
     command = commands.add_parser(
-        "log", help="every event of a run, and those to come",
-        description="The journal of a run. --follow goes on until the run is done, cancelled or handed off.",
+        "log", help="every event of a run; --follow waits for more",
+        description="Print the journal of a run. --follow waits for more until the run is done, cancelled or handed off.",
         epilog="example: outlast log 1411 --follow",
     )  # fmt: skip
     store_option.add_run(command)
-    command.add_argument("--follow", "-f", action="store_true", help="wait for more")
-    command.add_argument(
-        "--after", type=int, default=0, metavar="N", help="only events after number N of the run"
-    )
-    command.add_argument("--json", action="store_true", help="one JSON document a line")
+    command.add_argument("--follow", "-f", action="store_true", help="wait for more and print it")
+    command.add_argument("--after", type=int, default=0, metavar="N", help="only events after number N")
+    command.add_argument("--json", action="store_true", help="print one JSON document per line")
     command.set_defaults(handler=log)
 
 
@@ -424,7 +428,7 @@ class _Line(msgspec.Struct, frozen=True):
 def log(arguments: argparse.Namespace) -> None:
     """`outlast log`"""
     if arguments.after < 0:
-        raise UsageError(f"--after {arguments.after} makes no sense", hint="give 0 or more")
+        raise UsageError(f"--after must be 0 or more, got {arguments.after}", hint="like --after 120")
     with store_option.opened(arguments) as store:
         run = store_option.named(arguments, store).run
         seq, n = _say_rest(store, run, arguments.after, arguments.json)
@@ -433,7 +437,7 @@ def log(arguments: argparse.Namespace) -> None:
 
 
 def _say_rest(store: Store, run: str, seq: int, as_json: bool) -> tuple[int, int]:
-    """All events after one; the numbers of the last, in the run and in the store."""
+    """Print all events after `seq`; the numbers of the last one in the run and in the store."""
     n = 0
     while page := store.read(run, after=seq).events:
         for item in page:
@@ -443,7 +447,7 @@ def _say_rest(store: Store, run: str, seq: int, as_json: bool) -> tuple[int, int
 
 
 def _follow(store: Store, run: str, seq: int, n: int, as_json: bool) -> None:
-    """Events as they are committed, until the run is over and all were shown."""
+    """Print events as they are committed, until the run is closed and all are printed."""
     while (state := reader.head(store, run)).status not in CLOSED or state.seq > seq:
         sys.stdout.flush()
         if state.seq == seq:

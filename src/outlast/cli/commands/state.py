@@ -1,4 +1,4 @@
-"""`outlast state`: what `active_state.json` says of a run, computed from the store and never read from the file."""
+"""`outlast state`: the fields of `active_state.json`, computed from the store and never read from the file."""
 
 import argparse
 from pathlib import Path
@@ -16,16 +16,16 @@ from outlast.supervisor.launch import last_launch
 def add(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
     """Register the command."""
     command = commands.add_parser(
-        "state", help="print where a run is, as its state file has it",
-        description="Print the state of a run as JSON, the same fields as its active_state.json. It comes from the store:\n"
-        "whatever happened to the file makes no difference.",
+        "state", help="where a run stands, as JSON for scripts",
+        description="Print the state of a run as JSON, with the fields of its active_state.json. It is computed from the store,\n"
+        "so it is right even if the file is lost or old.",
         epilog="example: outlast state 1411\n"
         "         jq .progress_stage < \"$(outlast state --path 1411)\"",
     )  # fmt: skip
     command.add_argument(
-        "run", metavar="TASK", nargs="?", help="a task or run (default: the newest that is not over)"
+        "run", metavar="TASK", nargs="?", help="a task or run (default: the newest open one)"
     )
-    command.add_argument("--path", action="store_true", help="print only where the file lies")
+    command.add_argument("--path", action="store_true", help="print only the path of the file")
     command.set_defaults(handler=state)
 
 
@@ -46,8 +46,8 @@ def _meant(arguments: argparse.Namespace, store: Store) -> Summary:
     active = store.list(Where(project=project, parent="", open_only=True), limit=1)
     if not active:
         raise UsageError(
-            "no run of this project is under way",
-            hint="name one: `outlast state TASK`; `outlast ls` lists them",
+            "no run of this project is open",
+            hint="name a run: `outlast state TASK`; `outlast ls` lists them",
         )
     return active[0]
 

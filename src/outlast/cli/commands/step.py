@@ -1,4 +1,4 @@
-"""What scripts call: step, effect, stage, remember, and the way into a run. They talk to a socket and import little."""
+"""What scripts call: step, effect, stage, remember, shell-init. These commands talk to a socket and import little."""
 
 import argparse
 import os
@@ -19,49 +19,60 @@ _NAMED = {"step": "step", "effect": "effect", "remember": "memory ref"}
 def add(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
     """Register the commands."""
     command = commands.add_parser(
-        "step", help="inside a run: run a command once and record its output",
-        description="Run a command and record its output and exit code. In every later attempt the same step is not run\n"
-        "but replayed, to the byte. One that was killed by a signal has no result and runs again.",
+        "step", help="in a script: run a command once; later replay its output",
+        description="Run a command and record its output and exit code. Later attempts do not run the step again: they replay\n"
+        "what was recorded, byte for byte. A step killed by a signal has no result and runs again.",
         epilog="example: outlast step build -- make -j4",
     )  # fmt: skip
-    command.add_argument("name", metavar="NAME", help="its name; the second call of a name is another step")
     command.add_argument(
-        "--retry-failed", action="store_true", help="run it again if it was recorded with another code than 0"
+        "name", metavar="NAME", help="name of the step; a second call with the same name is another step"
+    )
+    command.add_argument(
+        "--retry-failed", action="store_true", help="run it again if its recorded exit code is not 0"
     )
     command.usage = "outlast step NAME [--retry-failed] -- CMD …"
     command.set_defaults(handler=step, rest=())
     command = commands.add_parser(
-        "effect", help="inside a run: do something to the outside world once",
-        description="Record the intent, run the command, record the outcome. A later attempt gets the recorded outcome.\n"
-        "An intent without an outcome is in doubt: the probe is asked, else --unknown says what then.",
+        "effect", help="in a script: act on the outside world once",
+        description="Record the intent, run the command, record the outcome. Later attempts get the recorded outcome. An intent\n"
+        "without an outcome is in doubt: outlast asks the probe; without an answer, --unknown decides.",
         epilog="example: outlast effect comment --probe './has-comment 7' -- gh issue comment 7 -b done\n"
-        "the probe's exit code: 0 it happened, 1 it did not, else it cannot tell. $OUTLAST_KEY is the effect's own key.",
+        "probe:   exit code 0: it happened; 1: it did not; any other: it cannot tell\n         $OUTLAST_KEY is the key of the effect",
     )  # fmt: skip
-    command.add_argument("name", metavar="NAME", help="its name; the second call of a name is another effect")
-    command.add_argument("--key", metavar="K", help="your own key: the same key is the same effect")
+    command.add_argument(
+        "name", metavar="NAME", help="name of the effect; a second call with the same name is another effect"
+    )
+    command.add_argument("--key", metavar="K", help="your own key: calls with the same key are one effect")
     command.add_argument("--probe", metavar="CMD", help="shell command that finds out whether it happened")
     command.add_argument(
-        "--unknown", choices=UNKNOWN, default="", help="when nobody can tell: ask (default), reissue, give-up"
+        "--unknown",
+        choices=UNKNOWN,
+        default="",
+        help="what to do if nobody can tell: ask a person (default), reissue, give-up",
     )
     command.usage = "outlast effect NAME [--key K] [--probe CMD] [--unknown ask|reissue|give-up] -- CMD …"
     command.set_defaults(handler=effect, rest=())
     command = commands.add_parser(
-        "stage", help="inside a run: say how far the work is", epilog="example: outlast stage reviewing"
+        "stage",
+        help="in a script: say how far the work is",
+        description="Name the stage that the work has reached. `outlast show` and the page print it.",
+        epilog="example: outlast stage reviewing",
     )
-    command.add_argument("name", metavar="NAME", help="your own word for it")
+    command.add_argument("name", metavar="NAME", help="any short word")
     command.set_defaults(handler=stage)
     command = commands.add_parser(
         "remember",
-        help="inside a run: remember where something is",
+        help="in a script: remember where something is",
+        description="Remember where something is. Later attempts are told; the content is not stored.",
         epilog="example: outlast remember notes notes.md",
     )
-    command.add_argument("name", metavar="NAME", help="what it is")
-    command.add_argument("path", metavar="PATH", help="a file, or a URI")
+    command.add_argument("name", metavar="NAME", help="what you call it")
+    command.add_argument("path", metavar="PATH", help="a file or a URI")
     command.set_defaults(handler=remember)
     command = commands.add_parser(
-        "shell-init", help="print what makes a bash or zsh script killable",
-        description="Print shell code. A script that begins with it is in a run: the one it was started in, else one of its\n"
-        "own. Its steps are recorded, its interruptions saved, and started again it goes on.",
+        "shell-init", help="print the shell code that makes a bash or zsh script killable",
+        description="Print shell code. A script that evaluates it first is part of the run it was started in, or has a run of\n"
+        "its own. Its steps are recorded and its files saved; start it again and it goes on.",
         epilog='example: outlast shell-init      (in a script: eval "$(outlast shell-init)")',
     )  # fmt: skip
     command.set_defaults(handler=shell_init)
@@ -110,7 +121,7 @@ def shell_init(arguments: argparse.Namespace) -> None:
 
 
 def attach(arguments: argparse.Namespace) -> None:
-    """`outlast __attach`: the assignments that a script evaluates to be in its run."""
+    """`outlast __attach`: print the assignments that a script evaluates to join its run."""
     from outlast.supervisor.script import attach as script_attach
 
     joined = script_attach.join(
@@ -127,7 +138,7 @@ def attach(arguments: argparse.Namespace) -> None:
 
 
 def keep(arguments: argparse.Namespace) -> None:
-    """`outlast __keep`: the process behind a script that runs by itself."""
+    """`outlast __keep`: the process that keeps the run of a script."""
     import msgspec
 
     from outlast.supervisor.script import attach as script_attach, main
@@ -139,15 +150,15 @@ def _name(arguments: argparse.Namespace) -> str:
     name: str = arguments.name
     if not name.strip():
         raise UsageError(
-            f"{name!r} is no name for a {_NAMED[arguments.command]}",
-            hint=f"`outlast {arguments.command} --help` shows how",
+            f"the name of a {_NAMED[arguments.command]} is empty",
+            hint=f"give it a name; `outlast {arguments.command} --help` explains it",
         )
     return name
 
 
 def _words(arguments: argparse.Namespace) -> tuple[str, ...]:
     if not arguments.rest:
-        error = UsageError("there is no command to run", hint=f"outlast {arguments.command} NAME -- CMD …")
+        error = UsageError("no command to run", hint=f"`outlast {arguments.command} NAME -- CMD …`")
         error.exit_code = script.REFUSED
         raise error
     return tuple(arguments.rest)

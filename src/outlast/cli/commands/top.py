@@ -1,4 +1,4 @@
-"""`outlast top`: the overview in the terminal, live; `--once` prints it. Drawing is in `screen`."""
+"""`outlast top`: all runs, live in the terminal; `--once` prints them. Drawing is in `terminal/screen`."""
 
 import argparse
 import gc
@@ -21,18 +21,18 @@ EXIT_PERSON = 3
 def add(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
     """Register the command."""
     command = commands.add_parser(
-        "top", help="all runs, live: what needs you, what each does and spends",
-        description="The runs of all projects, live, what needs you on top; ? shows the keys. --once prints it, as it does\n"
-        "where there is no terminal. Exit code of --once: 3 if something needs a person.",
+        "top", help="all runs, live in the terminal; those that need you first",
+        description="Show the runs of all projects, live, those that need you first; ? shows the keys. --once prints them and\n"
+        "ends; so does `outlast top` without a terminal. --once exits with 3 if a run needs a person.",
         epilog="example: outlast top --once",
     )  # fmt: skip
-    command.add_argument("--once", action="store_true", help="print it and end")
-    command.add_argument("--json", action="store_true", help="with --once, as JSON")
+    command.add_argument("--once", action="store_true", help="print the runs once and end")
+    command.add_argument("--json", action="store_true", help="with --once: print JSON")
     command.add_argument(
         "--page",
         type=int,
         metavar="N",
-        help=f"with --once, page N: {PAGE_ROWS} runs each, as JSON {filters.SIZE_MAX}",
+        help=f"with --once: print page N ({PAGE_ROWS} runs per page; {filters.SIZE_MAX} as JSON)",
     )
     command.set_defaults(handler=top)
 
@@ -41,7 +41,7 @@ def top(arguments: argparse.Namespace) -> int:
     """`outlast top`"""
     prints = arguments.once or arguments.json or not _has_screen()
     if arguments.page is not None and (arguments.page < 1 or not prints):
-        raise UsageError("--page N is for --once, and counts from 1", hint="`outlast top --once --page 2`")
+        raise UsageError("--page needs --once, and a number from 1", hint="`outlast top --once --page 2`")
     if arguments.store is None and not store_option.location(arguments).exists():
         return _once(arguments, filters.overview([], Ask(), datetime.now(UTC), 0))
     with store_option.opened(arguments) as store:
@@ -54,7 +54,7 @@ def top(arguments: argparse.Namespace) -> int:
             return _once(arguments, index.overview(ask, within=project))
         from outlast.cli.terminal import screen
 
-        gc.freeze()  # thousands of rows that stay: going through them all at each collection would be felt
+        gc.freeze()  # the collector would scan thousands of permanent rows each time
         if screen.show(store, index, project):
             return 0
         return _once(arguments, index.overview(ask, within=project))
@@ -92,11 +92,11 @@ def _say(overview: Overview) -> None:
         say(line)
     if overview.page < overview.pages:
         rest = overview.found - overview.page * PAGE_ROWS
-        messages.tell(f"and {rest:,} more: `outlast top --once --page {overview.page + 1}` goes on")
+        messages.tell(f"{rest:,} more: `outlast top --once --page {overview.page + 1}`")
 
 
 def headline(overview: Overview) -> str:
-    """How it stands, as the page says it, then how many runs there are of each sort, and what they spent."""
+    """The verdict in the words of the page, then the number of runs of each sort, and what they spent."""
     counts = {count.name: count.runs for count in overview.all_whats}
     counts |= {"stuck": overview.stuck, "idle": overview.idle}
     kinds = ("running", "stuck", "idle", "stopped", "done")
@@ -110,5 +110,5 @@ def headline(overview: Overview) -> str:
 
 
 def _shows_blocks() -> bool:
-    """Whether what is printed can hold the letters of a bar."""
+    """Whether stdout can print the characters of a bar."""
     return (sys.stdout.encoding or "").lower().replace("-", "") == "utf8"

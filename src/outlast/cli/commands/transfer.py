@@ -1,4 +1,4 @@
-"""Carrying runs on: fork, export, import."""
+"""fork, export, import: their command lines. The work is done in `operations`."""
 
 import argparse
 import os
@@ -28,59 +28,63 @@ def add(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None
     """Register the commands."""
     _add_fork(commands)
     command = commands.add_parser(
-        "export", help="write a run into one file and seal it here",
-        description="Write a run with its children, payloads, saves and its agent's sessions into one file. It is sealed here (handed off),\n"
-        "so that it goes on in one place only; --copy leaves it live, and the import becomes a fork. What looks like\n"
-        "a secret is masked in the journal and in our copies of the agent's transcripts, not in the files of the\n"
-        "workspace, which come with the commits they stand on. Untracked secrets, which saves keep apart, never\n"
-        "leave this store.",
+        "export", help="write a run into one file, to go on elsewhere",
+        description="Write a run with its children, payloads, saves and agent sessions into one file. The run is then sealed here\n"
+        "(handed off), so that it goes on in one place only; with --copy it stays open here, and the import is a fork.\n"
+        "Secrets are masked in the journal and in the transcripts, but not in the files of the workspace. Untracked\n"
+        "secrets, which saves keep separately, never leave this store.",
         epilog="example: outlast export 1411 -o 1411.outlast.tar.gz",
     )  # fmt: skip
     store_option.add_run(command)
-    command.add_argument("-o", "--output", metavar="FILE", type=Path, help="file or folder to write into")
-    command.add_argument("--copy", action="store_true", help="leave the run live here")
     command.add_argument(
-        "--with-secrets", action="store_true", help="mask nothing; untracked secrets stay here all the same"
+        "-o", "--output", metavar="FILE", type=Path, help="the file to write, or the folder to write it into"
     )
-    command.add_argument("--json", action="store_true", help="what was written, as JSON")
+    command.add_argument("--copy", action="store_true", help="leave the run open here")
+    command.add_argument(
+        "--with-secrets", action="store_true", help="mask nothing; untracked secrets still stay here"
+    )
+    command.add_argument("--json", action="store_true", help="print what was written, as JSON")
     command.set_defaults(handler=export)
     command = commands.add_parser(
-        "import", help="take in a run that was exported",
-        description="Take a run in under its own id and keys, as a task of this project. Everything in the file is\n"
-        "verified before anything is written. Its saves become refs of the repository around this folder, or of\n"
-        "--workspace: HEAD, branches, index and files stay as they are. A folder that does not exist yet is made\n"
-        "from the saves; so is one of the run's own, where no repository is around.",
+        "import", help="take in an exported run",
+        description="Take in an exported run under its own id and keys, as a task of this project. outlast checks the whole file\n"
+        "before it writes anything. The saves become refs of the repository you are in, or of --workspace; HEAD, branches,\n"
+        "index and files stay as they are. If --workspace does not exist, or you are in no repository, a folder is made\n"
+        "from the saves.",
         epilog="example: outlast import 1411.outlast.tar.gz --workspace ~/src/app",
     )  # fmt: skip
-    command.add_argument("file", metavar="FILE", type=Path, help="what `outlast export` wrote")
+    command.add_argument("file", metavar="FILE", type=Path, help="the file that `outlast export` wrote")
     command.add_argument(
-        "--workspace", metavar="DIR", type=Path, help="where the run will work: a clone, or a new folder"
+        "--workspace", metavar="DIR", type=Path, help="where the run will work: a clone or a new folder"
     )
-    command.add_argument("--task", metavar="NAME", help="the fork's task (only for a --copy)")
-    command.add_argument("--json", action="store_true", help="what is here now, as JSON")
+    command.add_argument("--task", metavar="NAME", help="task of the fork (only for an export with --copy)")
+    command.add_argument("--json", action="store_true", help="print what was imported, as JSON")
     command.set_defaults(handler=import_)
 
 
 def _add_fork(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
     command = commands.add_parser(
-        "fork", help="a new run from a save point of another",
-        description="A new run that shares the past of another up to the end of a beat, and goes its own way from\n"
-        "there. What the other did later, it may do again: that is listed and asked about.",
+        "fork", help="start a new run from an earlier beat of another",
+        description="Make a new run that shares the past of another up to the end of a beat. The new run may repeat effects that\n"
+        "the other did later: outlast lists them and asks first.",
         epilog="example: outlast fork 1411 --at 12 --task 1411-again --budget 100k",
     )  # fmt: skip
     store_option.add_run(command)
     command.add_argument(
-        "--at", type=int, required=True, metavar="BEAT", help="after this beat; 0 is before the first"
+        "--at", type=int, required=True, metavar="BEAT", help="fork after this beat; 0 is before the first"
     )
-    command.add_argument("--task", metavar="NAME", help="the new run's task (default: TASK-fork-N)")
+    command.add_argument("--task", metavar="NAME", help="task of the new run (default: TASK-fork-N)")
     command.add_argument(
-        "--budget", action="append", metavar="AMOUNT", help="moved from the source: 100k, usd=5, beats=20"
+        "--budget",
+        action="append",
+        metavar="AMOUNT",
+        help="budget to move from the source: 100k, usd=5, beats=20; repeatable",
     )
     command.add_argument(
-        "--to", metavar="DIR", type=Path, help="its files, as that beat left them, in a new folder"
+        "--to", metavar="DIR", type=Path, help="write the files as that beat left them into a new folder"
     )
     command.add_argument("--yes", "-y", action="store_true", help="do not ask")
-    command.add_argument("--json", action="store_true", help="the new run, as JSON")
+    command.add_argument("--json", action="store_true", help="print the new run, as JSON")
     command.set_defaults(handler=fork)
 
 
@@ -105,10 +109,8 @@ def fork(arguments: argparse.Namespace) -> None:
     else:
         messages.say(f"{messages.safe(plan.opened.task)}  {run}")
         if not forks.is_new(plan, run):
-            messages.tell("the same command made it before; --task names another one")
-        messages.tell(
-            f"start its command with task {plan.opened.task} and it goes on after beat {arguments.at}"
-        )
+            messages.tell("the same command made this fork before; --task NAME makes another one")
+        messages.tell(f"start its command with task {plan.opened.task}; it goes on after beat {arguments.at}")
 
 
 def _files(arguments: argparse.Namespace, store: Store, source: Summary) -> "restore.ForkFiles":
@@ -125,20 +127,22 @@ def _give(files: "restore.ForkFiles", store: Store, run: str) -> None:
     files.close()
     messages.tell(f"its files are in {files.to}; {_started_in(str(files.to))}")
     if files.shadow:
-        messages.tell("and with the same --project, for that folder is in no repository that would tell")
+        messages.tell("give the same --project too: that folder is in no repository")
 
 
 def _confirm(source: str, again: Sequence[show.Effect]) -> None:
-    """The fork has keys of its own: what the source did after the save point, the world would see twice."""
-    messages.tell(f"run {source} did {len(again)} later effects, which the fork may do again:")
+    """Ask first: the fork has its own keys, so the world would see later effects of the source twice."""
+    messages.tell(f"run {source} had {len(again)} later effects, which the fork may repeat:")
     for effect in again[:LISTED_MAX]:
         messages.tell(f"  {effect.id}  {effect.name}  {effect.state.replace('_', ' ')}")
     if len(again) > LISTED_MAX:
         messages.tell(f"  … and {len(again) - LISTED_MAX} more; see `outlast effects {source}`")
-    refused = RunRefused("not forked: it may do them again", hint="add --yes if that is all right")
+    refused = RunRefused(
+        "not forked: the fork may repeat these effects", hint="add --yes if that is all right"
+    )
     if not (sys.stdin.isatty() and sys.stderr.isatty()):
         raise refused
-    sys.stderr.write("fork all the same? [y/N] ")
+    sys.stderr.write("fork anyway? [y/N] ")
     sys.stderr.flush()
     if sys.stdin.readline().strip().lower() not in ("y", "yes"):
         raise refused
@@ -162,7 +166,7 @@ def export(arguments: argparse.Namespace) -> None:
     if written.masked:
         _tell_masked(written)
     if written.sealed_before:
-        messages.tell("it was handed off before: make sure that it is taken in at one place only")
+        messages.tell("the run was handed off before: make sure that it is imported at one place only")
     elif not written.copy:
         messages.tell(f"sealed here; `outlast handoff {written.run} --take-back` undoes that")
 
@@ -170,7 +174,7 @@ def export(arguments: argparse.Namespace) -> None:
 def _tell_files(written: archive.Exported) -> None:
     if written.bundle_bytes:
         messages.tell(
-            f"files: {written.bundle_bytes:,} bytes, with the commits they stand on; nothing is masked in them"
+            f"files: {written.bundle_bytes:,} bytes, with the commits they are based on; nothing in them is masked"
         )
     elif written.no_files:
         messages.tell(f"without files: {written.no_files}")
@@ -184,13 +188,11 @@ def _tell_sessions(written: archive.Exported) -> None:
         kinds = sorted({kind for each in written.sessions for kind in each.masked})
         masked = f"; masked in it: {', '.join(kinds)}" if kinds else ""
         whose = _sessions((each.agent, each.session) for each in written.sessions)
-        messages.tell(f"its agent's session: {whose}, {size:,} bytes{masked}")
+        messages.tell(f"agent session: {whose}, {size:,} bytes{masked}")
     if written.sessions_left:
         size = sum(each.size for each in written.sessions_left)
         whose = _sessions((each.agent, each.session) for each in written.sessions_left)
-        messages.tell(
-            f"without {size:,} bytes of {whose}, for which there is no room; a fresh session goes on for it"
-        )
+        messages.tell(f"left out {size:,} bytes of {whose}: no room; a fresh session will go on instead")
 
 
 def _sessions(named: Iterable[tuple[str, str]]) -> str:
@@ -203,8 +205,8 @@ def _listed(names: Sequence[str]) -> str:
 
 
 def _tell_masked(written: archive.Exported) -> None:
-    """What is not in the file: a beat that is repeated elsewhere gets these values masked."""
-    messages.tell(f"{len(written.masked):,} values masked; --with-secrets leaves them as they are:")
+    """List the masked values: a beat that is repeated elsewhere gets them masked."""
+    messages.tell(f"{len(written.masked):,} values are masked; --with-secrets keeps them:")
     for each in written.masked[:LISTED_MAX]:
         messages.tell(f"  {each.run} event {each.seq}  {each.event} {each.field}: {', '.join(each.kinds)}")
     if len(written.masked) > LISTED_MAX:
@@ -226,21 +228,19 @@ def import_(arguments: argparse.Namespace) -> None:
     messages.say(f"{messages.safe(taken.task)}  {taken.run}")
     messages.tell(f"task {taken.task} of project {taken.project}, after beat {taken.beats}")
     if taken.masked:
-        messages.tell(
-            f"{taken.masked:,} values were masked when it was exported; `outlast log` shows them so"
-        )
+        messages.tell(f"{taken.masked:,} values were masked by the export; `outlast log` shows them masked")
     _tell_workspace(taken)
     if taken.sessions:
         whose = _sessions((each.agent, each.session) for each in taken.sessions)
         masked = ", masked" if any(each.masked for each in taken.sessions) else ""
-        how = "; a fork begins one of its own" if taken.copy else "; `outlast resume` goes on in it"
-        messages.tell(f"its agent's session came along{masked}: {whose}{how}")
+        how = "; the fork starts a session of its own" if taken.copy else "; `outlast resume` goes on in it"
+        messages.tell(f"imported the agent's session{masked}: {whose}{how}")
     for command in taken.commands:
-        messages.tell(f"its contract runs here: {command}")
+        messages.tell(f"its contract runs this command here: {command}")
 
 
 def _started_in(folder: str) -> str:
-    """How a run is started in a folder that is another one than it knew."""
+    """How to start a run in another folder than before."""
     return f"start it with --workspace {shlex.quote(folder)}, in a program workspace={folder!r}"
 
 
@@ -251,7 +251,7 @@ def _tell_workspace(taken: archive.Imported) -> None:
     start = _started_in(taken.workspace)
     if brought is None:
         there = "" if os.path.isdir(taken.workspace) else ", which is not here"
-        messages.tell(f"no files came along; it worked in {taken.workspace}{there}")
+        messages.tell(f"no files were exported; the run worked in {taken.workspace}{there}")
         return
     if brought.new:
         messages.tell(f"its files are in {brought.workspace}; {start}")
@@ -260,8 +260,8 @@ def _tell_workspace(taken: archive.Imported) -> None:
     if brought.head_differs and not brought.new:
         was = brought.branch.removeprefix("refs/heads/") or "no branch"
         messages.tell(
-            f"it left HEAD on {was} at {brought.head[:12] or 'no commit'}, which is not where it is here: --moved (in a program"
-            f" moved=True) puts it there, `outlast restore {taken.run} --to DIR` leaves this folder alone"
+            f"the run left HEAD on {was} at {brought.head[:12] or 'no commit'}; here HEAD is elsewhere. Start it with --moved (in a"
+            f" program moved=True) to move HEAD there, or use `outlast restore {taken.run} --to DIR` and leave this folder alone"
         )
     if brought.secrets:
-        messages.tell(f"untracked secrets did not come along: {_listed(brought.secrets)}")
+        messages.tell(f"untracked secrets were not exported: {_listed(brought.secrets)}")

@@ -1,4 +1,4 @@
-"""`outlast ui`: the page on a store, served until Ctrl-C. The address is the one line on stdout."""
+"""`outlast ui`: its command line and tokens. The page is in `outlast.web`; its address is the one line on stdout."""
 
 import argparse
 import os
@@ -26,39 +26,37 @@ _URL = re.compile(r"https?://[A-Za-z0-9.-]+(:[0-9]{1,5})?/?")
 def add(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
     """Register the command."""
     command = commands.add_parser(
-        "ui", help="a web page on all runs: what they do, why they stopped, and what to do",
-        description="Serve a page on the store until Ctrl-C: what runs, what each run spends, what was saved and why, what\n"
-        "waits for a person. On 127.0.0.1 it answers only you; elsewhere it needs the token it prints.",
+        "ui", help="all runs, live on a web page, with buttons",
+        description="Serve a web page until Ctrl-C: all runs, what each one spends, what was saved and why, and what needs\n"
+        "you. On 127.0.0.1 it answers only your user; on other addresses it asks for the token it prints.",
         epilog="example: outlast ui --open\n         outlast ui --host 0.0.0.0",
     )  # fmt: skip
     command.add_argument(
         "--host",
         default=HOST,
         metavar="ADDRESS",
-        help=f"where to listen (default {HOST}); others need a token",
+        help=f"address to listen on (default {HOST}); any other needs a token",
     )
     command.add_argument(
         "--port",
         type=int,
         default=PORT,
         metavar="N",
-        help=f"default {PORT}; if taken, the next free one; 0: any",
+        help=f"port (default {PORT}, or the next free one); 0: any free one",
     )
-    command.add_argument("--open", action="store_true", help="open it in a browser")
-    command.add_argument(
-        "--read-only", action="store_true", help="only show: nothing can be done from the page"
-    )
-    command.add_argument("--with-token", action="store_true", help="demand a token on this machine too")
+    command.add_argument("--open", action="store_true", help="open the page in a browser")
+    command.add_argument("--read-only", action="store_true", help="no buttons: the page only shows")
+    command.add_argument("--with-token", action="store_true", help="ask for a token on this machine too")
     command.add_argument(
         "--token-file",
         metavar="FILE",
-        help="take the token from a file that only you may read, instead of making one",
+        help="read the token from a file that only you can read",
     )
     command.add_argument(
         "--url",
         default="",
         metavar="URL",
-        help="where a proxy of yours before it is reached; demands a token",
+        help="public address of your proxy in front of the page; asks for a token",
     )
     command.set_defaults(handler=serve)
 
@@ -67,12 +65,14 @@ def serve(arguments: argparse.Namespace) -> int:
     """`outlast ui`"""
     if not 0 <= arguments.port <= 65535:
         raise UsageError(
-            f"there is no port {arguments.port}", hint="`outlast ui --port 0` takes any that is free"
+            f"--port must be 0 to 65535, got {arguments.port}",
+            hint="`outlast ui --port 0` takes any free port",
         )
     messages.refuse_blank(arguments, "--host")
     if arguments.url and _URL.fullmatch(arguments.url) is None:
         raise UsageError(
-            f"{arguments.url!r:.100} is no address of a site", hint="like https://runs.example.com"
+            f"--url must be the address of a site, got {arguments.url!r:.100}",
+            hint="like https://runs.example.com",
         )
     place = store_option.location(arguments)
     token = _token(arguments)
@@ -90,7 +90,7 @@ def serve(arguments: argparse.Namespace) -> int:
     site = Site(place, keeper, by=f"{settings.user_name()} via ui")
     app = App(site, _trace if arguments.debug else lambda error: None)
     if not place.exists():
-        messages.tell(f"there is no store at {place.local.folder} yet; runs show up as soon as there is one")
+        messages.tell(f"no store at {place.local.folder} yet; runs appear here as soon as one starts")
     _serve(server.Server(listening, app.handle, is_stranger=keeper.is_stranger), site, arguments, token)
     return 0
 
@@ -114,7 +114,7 @@ def _serve(serving: server.Server, site: Site, arguments: argparse.Namespace, to
 
 
 def _say(keeper: guard.Guard, token: str) -> str:
-    """Print the address, complete with its token. The first of several is the data; the others are told."""
+    """Print the address with its token: the first on stdout, further ones on stderr."""
     asked = f"/?token={token}" if token else "/"
     found = [f"http://{_bracketed(each)}:{keeper.port}{asked}" for each in guard.addresses(keeper.host)]
     found = [f"{keeper.url}{asked}", *found] if keeper.url else found
@@ -122,12 +122,12 @@ def _say(keeper: guard.Guard, token: str) -> str:
     sys.stdout.flush()
     for other in found[1:]:
         messages.tell(f"also {other}")
-    messages.tell("Ctrl-C ends it" if not keeper.read_only else "it only shows; Ctrl-C ends it")
+    messages.tell("Ctrl-C ends it" if not keeper.read_only else "read-only; Ctrl-C ends it")
     return found[0]
 
 
 def _private(keeper: guard.Guard) -> str:
-    """An address for a browser's command line, which every user of the machine can read: it is of use to ours alone, once."""
+    """An address for the browser's command line, which every user can read: its code works once, for our user."""
     found = "127.0.0.1" if keeper.host == "0.0.0.0" else "::1" if keeper.host == "::" else keeper.host
     return f"http://{_bracketed(found)}:{keeper.port}/?token={keeper.code()}"
 
@@ -137,7 +137,7 @@ def _bracketed(host: str) -> str:
 
 
 def _open(address: str) -> None:
-    """A browser is a convenience: without one the address is there all the same."""
+    """Open a browser. Without one, the printed address is enough."""
     import webbrowser
 
     def try_it() -> None:
@@ -146,7 +146,7 @@ def _open(address: str) -> None:
         except Exception:
             opened = False
         if not opened:
-            messages.tell("no browser can be opened here; open the address yourself")
+            messages.tell("outlast cannot open a browser here; open the address yourself")
 
     threading.Thread(target=try_it, name="outlast-ui-open", daemon=True).start()
 
@@ -161,17 +161,17 @@ def _trace(error: BaseException) -> None:
 def _token(arguments: argparse.Namespace) -> str:
     if arguments.token_file is not None:
         if not arguments.token_file.strip():
-            raise UsageError("--token-file was given nothing", hint="give the file, or leave it out")
+            raise UsageError("--token-file is empty", hint="name the file, or leave the option out")
         return read_token(Path(arguments.token_file).expanduser())
     return guard.made_token() if arguments.with_token else ""
 
 
 def _needed(host: str, url: str) -> str:
-    """A token, unless only we can reach this address."""
+    """A token, unless only our user can reach this address."""
     if url or guard.needs_token(host):
         return guard.made_token()
     if not peers.can_be_told():
-        messages.tell("this machine does not say which user connects, so a token is needed")
+        messages.tell("this machine does not tell which user connects, so the page asks for a token")
         return guard.made_token()
     return ""
 
@@ -184,9 +184,9 @@ def read_token(path: Path) -> str:
             about = os.fstat(file.fileno())
             text = file.read(4096).decode().strip()
     except (OSError, UnicodeDecodeError) as error:
-        raise UsageError(f"the token file {path} cannot be read: {error}", hint=make) from error
+        raise UsageError(f"cannot read the token file {path}: {error}", hint=make) from error
     if about.st_uid not in (os.getuid(), 0) or stat.S_IMODE(about.st_mode) & 0o077:
-        raise UsageError(f"others may read the token file {path}", hint=f"`chmod 600 {path}`")
+        raise UsageError(f"other users can read the token file {path}", hint=f"`chmod 600 {path}`")
     if len(text) < guard.TOKEN_CHARS_MIN or not text.isascii() or not text.isprintable() or " " in text:
         raise UsageError(
             f"the token in {path} must have at least {guard.TOKEN_CHARS_MIN} letters or digits, on one line",

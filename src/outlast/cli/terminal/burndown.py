@@ -1,4 +1,4 @@
-"""The small chart: what is left of a budget over time, with the levels of its warnings; without a limit, what was spent."""
+"""A small chart of what is left of a budget over time, with its warning levels; without a limit, of what was spent."""
 
 from collections.abc import Iterator
 
@@ -12,7 +12,7 @@ _LEVEL = "┄"
 
 
 def drawn(chart: Chart, *, plain: bool = False) -> list[str]:
-    """The chart as lines; `plain` with letters that every terminal has."""
+    """The chart as lines; with `plain` in ASCII."""
     limits = [point.limit for point in chart.points if point.limit is not None]
     top = max(limits or [point.spent for point in chart.points], default=0)
     if not top:
@@ -35,7 +35,7 @@ def drawn(chart: Chart, *, plain: bool = False) -> list[str]:
 
 
 def _height(spent: int, limit: int | None, top: int, *, falls: bool) -> int:
-    """In eighths of a row. What is nearly nothing is still seen."""
+    """The height in eighths of a row; at least one if there is anything."""
     value = max(0, (limit or 0) - spent) if falls else spent
     eighths = value * ROWS * 8 // top
     return max(1, eighths) if value else 0

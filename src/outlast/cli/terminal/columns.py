@@ -1,4 +1,4 @@
-"""Texts in columns of a terminal: as wide as they are shown, cut with an ellipsis, and nothing in them can steer."""
+"""Columns of a terminal: texts measured by their shown width and cut with an ellipsis; the cells of a run's row."""
 
 import unicodedata
 from collections.abc import Sequence
@@ -7,13 +7,14 @@ from datetime import datetime
 from outlast.cli.terminal import messages
 from outlast.cli.terminal.messages import safe
 from outlast.dashboard.documents import Meter, Row
+from outlast.inspect.standing import words
 
 BAR_CHARS = 10
 _TOKENS = ((1_000_000_000, "G"), (1_000_000, "M"), (1_000, "k"))
 
 
 def width(text: str) -> int:
-    """How many columns a text takes: wide letters two, those that sit on others none."""
+    """How many columns a text takes: wide characters take two, combining ones none."""
     if text.isascii():
         return len(text)
     return sum(map(_width, text))
@@ -26,7 +27,7 @@ def _width(char: str) -> int:
 
 
 def fit(text: str, columns: int) -> str:
-    """A text in exactly so many columns."""
+    """A text cut or padded to this many columns."""
     if columns <= 0:
         return ""
     if (shown := width(text)) <= columns:
@@ -41,7 +42,7 @@ def fit(text: str, columns: int) -> str:
 
 
 def wrapped(text: str, columns: int) -> list[str]:
-    """A text on as many lines as it takes, cut between words; a word that is wider than a line, between letters."""
+    """A text wrapped between words; a word wider than a line is cut between characters."""
     lines, line, used = [], "", 0
     for char in text:
         if used + _width(char) > max(2, columns):
@@ -56,7 +57,7 @@ def wrapped(text: str, columns: int) -> list[str]:
 
 
 def plain(text: str, encoding: str) -> str:
-    """The text with what a terminal cannot show replaced."""
+    """The text with characters replaced that the terminal cannot show."""
     return text.encode(encoding, "replace").decode(encoding)
 
 
@@ -64,14 +65,14 @@ def plain(text: str, encoding: str) -> str:
 
 
 def task(row: Row) -> str:
-    """Project and task; a child is seen to be one."""
+    """Project and task; a child has an arrow before it."""
     return safe(f"{'↳ ' if row.parent else ''}{row.project_name}:{row.task}")
 
 
 def status(row: Row) -> str:
-    """How it stands, marked where it needs a person, and where nobody starts it again."""
+    """How it stands, with `!` if it needs a person and `~` if it will not restart by itself."""
     mark = "!" if row.what == "needs you" else "~" if row.stranded else " "
-    return f"{mark} {row.status.replace('_', ' ')}"
+    return f"{mark} {words(row.standing or row.status)}"
 
 
 def agent(row: Row) -> str:
@@ -83,8 +84,7 @@ def beats(row: Row) -> str:
 
 
 def budget(row: Row, *, blocks: bool) -> str:
-    """The unit nearest to its limit as a bar with its share, `!` where the plan will take more than there is; without a
-    limit, what was spent."""
+    """The unit nearest to its limit as a bar, with `!` if the plan will need more; without a limit, what was spent."""
     if not row.meters:
         return ""
     meter = row.meters[0]
@@ -97,7 +97,7 @@ def budget(row: Row, *, blocks: bool) -> str:
 
 
 def amount(meter: Meter) -> str:
-    """What was spent, in few letters."""
+    """What was spent, in few characters."""
     if meter.unit == "usd":
         return f"${meter.spent / 1e6:,.2f}"
     for size, letter in _TOKENS:
@@ -107,7 +107,7 @@ def amount(meter: Meter) -> str:
 
 
 def active(row: Row, now: datetime) -> str:
-    """How long ago it did something, with a word where that is too long for one that lives."""
+    """How long ago the run did something; `idle` or `stuck` before it if that is long for a live run."""
     if row.active_at is None:
         return "-"
     passed = age(max(0, int((now - row.active_at).total_seconds())))
@@ -122,7 +122,7 @@ def age(seconds: int) -> str:
 
 
 def why(row: Row) -> str:
-    """Why it stands where it stands, without what its status says; else what it does or is for."""
+    """Why the run stands where it stands; else its step or goal."""
     return safe(row.why.removeprefix(f"{row.status}: ") or row.step or row.goal)
 
 
@@ -131,7 +131,7 @@ def save(row: Row) -> str:
 
 
 def helps(row: Row) -> str:
-    """What to type, or else do, for a run; nothing where nothing is to be done."""
+    """What to type or do for a run; empty if nothing."""
     if row.quiet == "stuck":
         return _pasteable(f"outlast output {row.run}")
     if row.own_program and row.stranded:
@@ -147,7 +147,7 @@ def _pasteable(command: str) -> str:
 
 COLUMNS = ("STATUS", "TASK", "AGENT", "BEATS", "BUDGET", "ACTIVE", "ATTEMPTS", "SAVE", "WHY")
 TITLES = {name: f"  {name}" if name == "STATUS" else name for name in COLUMNS}
-_FIXED = {"STATUS": 13, "AGENT": 16, "BEATS": 8, "BUDGET": 17, "ACTIVE": 12, "ATTEMPTS": 8, "SAVE": 7}
+_FIXED = {"STATUS": 15, "AGENT": 16, "BEATS": 8, "BUDGET": 17, "ACTIVE": 12, "ATTEMPTS": 8, "SAVE": 7}
 _ORDER = ("STATUS", "ACTIVE", "BEATS", "BUDGET", "AGENT")  # which one is dropped last
 _MORE = ("ATTEMPTS", "SAVE")  # where there is room for them beside a WHY that can be read
 _TASK_MIN, _TASK_MAX, _WHY_MIN, _WHY_GOOD = 10, 34, 12, 40
@@ -155,7 +155,7 @@ _GAP = 2
 
 
 def chosen(columns: int) -> dict[str, int]:
-    """The columns that a terminal has room for, with their widths, in their order."""
+    """The columns that fit the terminal, in order, with their widths."""
     widths = {"TASK": _TASK_MIN}
     left = columns - _TASK_MIN
     for name in _ORDER:
@@ -179,7 +179,7 @@ def chosen(columns: int) -> dict[str, int]:
 
 
 def cells(row: Row, now: datetime, *, blocks: bool) -> dict[str, str]:
-    """All cells of a row by their column."""
+    """The cells of a row, by column."""
     return {
         "STATUS": status(row), "TASK": task(row), "AGENT": agent(row), "BEATS": beats(row),
         "BUDGET": budget(row, blocks=blocks), "ACTIVE": active(row, now), "ATTEMPTS": f"{row.attempts}", "SAVE": save(row),
@@ -188,14 +188,14 @@ def cells(row: Row, now: datetime, *, blocks: bool) -> dict[str, str]:
 
 
 def line(texts: dict[str, str], widths: dict[str, int]) -> str:
-    """One line of a table. Where there is no room for the status, its mark still shows."""
+    """One line of a table. Without room for the status, its mark is still shown."""
     if "STATUS" not in widths:
         texts = {**texts, "TASK": f"{texts['STATUS'][0]} {texts['TASK']}"}
     return (" " * _GAP).join(fit(texts[name], columns) for name, columns in widths.items())
 
 
 def table(rows: Sequence[dict[str, str]]) -> list[str]:
-    """Rows as aligned lines, each column as wide as it needs to be; the last is as long as it is."""
+    """Rows as aligned lines; the last column is not padded."""
     widths = {
         name: max(map(width, (TITLES[name], *(row[name] for row in rows))))
         for name in COLUMNS

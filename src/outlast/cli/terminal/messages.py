@@ -1,4 +1,4 @@
-"""What the terminal is told: data on stdout, the rest on stderr, and nothing an agent wrote can steer it."""
+"""Printing: data on stdout, the rest on stderr, and no control character of an agent reaches the terminal."""
 
 import argparse
 import re
@@ -20,67 +20,67 @@ _repeated = ""
 
 
 def say(line: str = "") -> None:
-    """A line of data. Whoever calls it has made the foreign parts safe."""
+    """Print a line of data. The caller has made foreign texts safe."""
     sys.stdout.write(line + "\n")
 
 
 def repeat(**options: str | None) -> None:
-    """Say which options of this command line every command in a hint must repeat."""
+    """Set the options of this command line that every command in a hint repeats."""
     global _repeated
     given = {name: value for name, value in options.items() if value is not None}
     _repeated = "".join(f"--{name} {shlex.quote(value)} " for name, value in given.items())
 
 
 def pasteable(text: str) -> str:
-    """A text whose `outlast …` commands can be pasted: they lead to the same store and project as this one did."""
+    """A text whose `outlast …` commands can be pasted: they work on the same store and project as this one."""
     return core_text.pasteable(text, _repeated.rstrip(" "))
 
 
 def command(words: str) -> str:
-    """A command of ours to be typed next, with the same options."""
+    """The next command to type, with the same options."""
     return f"outlast {_repeated}{words}"
 
 
 def tell(line: str) -> None:
-    """A line for the person, not for the next program."""
+    """Print a line for the person on stderr."""
     sys.stderr.write(safe(pasteable(line)) + "\n")
 
 
 def complain(message: str, hint: str = "") -> None:
-    """What went wrong, and what to type next."""
+    """Print what went wrong, and what to type next."""
     tell(f"error: {message}")
     if hint:
         tell(f"hint: {hint}")
 
 
 def refuse_blank(arguments: argparse.Namespace, *options: str) -> None:
-    """An option that was given nothing, as an unset variable of a script gives it, is refused and not taken for absent."""
+    """Refuse an empty option, as an unset variable of a script gives it: it does not count as left out."""
     for option in options:
         given = getattr(arguments, option.removeprefix("--"))
         if any(not text.strip() for text in ([given] if isinstance(given, str) else given or ())):
             raise UsageError(
-                f"{option} was given nothing",
-                hint=f"give it a value, or leave it out; `outlast {arguments.command} --help` shows how",
+                f"{option} is empty",
+                hint=f"give it a value, or leave it out; `outlast {arguments.command} --help` explains it",
             )
 
 
 def say_json(value: object) -> None:
-    """A document, indented."""
+    """Print a document as indented JSON."""
     say(_harmless(msgspec.json.format(msgspec.json.encode(value), indent=2)))
 
 
 def say_json_line(value: object) -> None:
-    """A document on one line, for streams."""
+    """Print a document as JSON on one line, for streams."""
     say(_harmless(msgspec.json.encode(value)))
 
 
 def _harmless(document: bytes) -> str:
-    """JSON must escape only the older control characters; the newer ones, which stand in texts alone, steer too."""
+    """JSON with the control characters from U+007F to U+009F escaped too: JSON allows them, terminals obey them."""
     return _STEERING.sub(lambda found: f"\\u{ord(found[0]):04x}", document.decode())
 
 
 def table(rows: Iterable[Sequence[str]]) -> list[str]:
-    """Rows as aligned lines; the last column is as long as it is."""
+    """Rows as aligned lines; the last column is not padded."""
     made = [[safe(cell) for cell in row] for row in rows]
     if not made:
         return []
@@ -92,16 +92,16 @@ def table(rows: Iterable[Sequence[str]]) -> list[str]:
 
 
 def clock(at: datetime | None, now: datetime | None = None) -> str:
-    """A time as the person's own clock shows it; with the day if that was another."""
+    """A time in the local time zone; with the date if it is not today."""
     if at is None:
         return "-"
     local, today = at.astimezone(), (now or datetime.now(UTC)).astimezone()
     return local.strftime("%H:%M:%S" if local.date() == today.date() else "%Y-%m-%d %H:%M")
 
 
-# -- Hints of the library in the words of the command line: what a program writes as `amend=True` is typed as `--amend`.
+# -- hints of the library, for the command line: `amend=True` becomes `--amend`
 
-# Commands behind which there is a command line or a script, and no program that calls the library.
+# Commands whose hints go to a command line or a script, not to a program that calls the library.
 COMMANDS = ("run", "resume", "open", "step", "effect", "stage", "remember", "__attach")
 _OPTIONS = {"invariants": "--invariant"}
 _FLAG = re.compile(r"(?<![-\w])(amend|again|moved)=True\b")
@@ -112,7 +112,7 @@ _VALUE = re.compile(
 
 
 def typed(text: str, command: str = "run") -> str:
-    """The text with our parameters as options; everything else stays. What is resumed may be a program all the same."""
+    """The text with parameters of the library as options. A resumed run may belong to a program: its `again` stays."""
     again = AGAIN if command == "resume" else "`--again`"
     text, *rest = (_VALUE.sub(_option, _FLAG.sub(r"--\1", part)) for part in text.split(AGAIN))
     return again.join((text, *rest)).replace("`beat.decide`", "`outlast step`")

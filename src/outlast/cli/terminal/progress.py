@@ -1,4 +1,4 @@
-"""Saying that long work goes on: a line that counts the seconds on a terminal, a line a minute elsewhere."""
+"""Progress of long work on stderr: seconds counted on a terminal, a line per minute elsewhere."""
 
 import contextlib
 import sys
@@ -11,7 +11,7 @@ from outlast.cli.timing import Timing
 
 @contextlib.contextmanager
 def working(on: str) -> Iterator[None]:
-    """Tell on stderr what is being done while the block lasts, if it lasts long and there is a thread to be had for it."""
+    """Print on stderr what is being done while the block lasts, if it lasts long and a thread can be started."""
     ended = threading.Event()
     shown = sys.stderr.isatty()
     thread = threading.Thread(target=_tell, args=(messages.safe(on), ended, shown), daemon=True)

@@ -1,4 +1,4 @@
-"""The live overview: a list that follows what is written to the store, by keys alone, on terminals of any size."""
+"""The live screen of `outlast top`: a list of runs that follows the store, used by keys, on terminals of any size."""
 
 import contextlib
 import curses
@@ -20,6 +20,7 @@ from outlast.cli.terminal import columns
 from outlast.cli.terminal.columns import fit
 from outlast.cli.terminal.messages import safe
 from outlast.cli.timing import Timing
+from outlast.dashboard import standing
 from outlast.dashboard.documents import Ask, Overview, Row, Sort
 from outlast.dashboard.overview import verdict
 from outlast.dashboard.overview.index import Index
@@ -39,27 +40,27 @@ _LEAVE = ("q", "\x1b", curses.KEY_LEFT, "h")
 _ERASE = (curses.KEY_BACKSPACE, "\b", "\x7f")
 _KEYS = "Enter details  / search  f filter  s sort  ? keys  q quit"
 HELP = (
-    "arrows, j k      one up or down",
+    "arrows, j k      up or down",
     "PgUp PgDn        a page up or down",
     "Home End, g G    to the first, to the last",
     "Enter            the run: where it stands, why it stopped, what it needs",
     "/                search as you type; Enter keeps it, Esc drops it",
-    "f                only what needs you, what stopped, what runs, what is done; all again",
-    "s                order by need, activity, beginning, spending, beats, task, project",
-    "r                look again now",
-    "q, Esc           back, and at last out; Ctrl-Z rests",
+    "f                filter: needs you, stopped, running, done; then all again",
+    "s                sort by need, activity, start, cost, beats, task, project",
+    "r                refresh now",
+    "q, Esc           back, then quit; Ctrl-Z suspends",
     "",
-    "idle: lives and did nothing for 5 minutes.   stuck: for 20.",
-    "! before a status: it needs you.   ~: it stopped, and nobody starts it again.",
-    "! after a budget: it will not last for the plan, or only its reserve is left.",
-    "Nothing is changed from here. The last lines say what to type for the run that is marked.",
+    "idle: alive, but has done nothing for 5 minutes.   stuck: for 20.",
+    "! before a status: it needs you.   ~: it stopped and will not restart by itself.",
+    "! after a budget: not enough for the plan, or only the reserve is left.",
+    "This screen changes nothing. The last lines say what to type for the marked run.",
 )
 
 Key = str | int
 
 
 def show(store: Store, index: Index, project: str) -> bool:
-    """Show it until the person leaves; False where this terminal cannot."""
+    """Show the screen until the person quits; False if this terminal cannot."""
     locale.setlocale(locale.LC_ALL, "")
     try:
         curses.setupterm()
@@ -72,7 +73,7 @@ def show(store: Store, index: Index, project: str) -> bool:
 
 @contextlib.contextmanager
 def _ended_by_signals() -> Iterator[None]:
-    """Who ends us gets the terminal back as it was."""
+    """A signal ends the screen in the usual way, so the terminal is restored."""
 
     def leave(number: int, _frame: object) -> None:
         raise SystemExit(128 + number)
@@ -86,7 +87,7 @@ def _ended_by_signals() -> Iterator[None]:
 
 
 class _Screen:
-    """What is shown: the list, a run, or the keys. The marked run stays marked wherever it goes."""
+    """The list, one run, or the keys. The marked run stays marked when the order changes."""
 
     def __init__(self, window: "curses.window", store: Store, index: Index, project: str) -> None:
         self._window, self._store, self._index = window, store, index
@@ -105,7 +106,7 @@ class _Screen:
         self._styles = _styles()
 
     def stay(self) -> None:
-        """Draw, wait for a key or for something to happen, and again."""
+        """Draw, wait for a key or a change, and repeat."""
         with contextlib.suppress(curses.error):
             curses.curs_set(0)
         timing = Timing.current()
@@ -120,12 +121,12 @@ class _Screen:
                 return
 
     def _measure(self) -> None:
-        """As large as the terminal is now, whether curses was told or not: the word comes by a signal, which can be lost."""
+        """Follow the size of the terminal, even if the signal that tells curses was lost."""
         with contextlib.suppress(OSError, curses.error):
             columns_now, lines_now = os.get_terminal_size(sys.stdout.fileno())
             if (lines_now, columns_now) != self._window.getmaxyx() and lines_now > 0 and columns_now > 0:
                 curses.resizeterm(lines_now, columns_now)
-                self._window.clearok(True)  # what was drawn while it changed stands anywhere now
+                self._window.clearok(True)  # what was drawn during the change is in the wrong place
 
     def _key(self) -> Key | None:
         try:
@@ -136,7 +137,7 @@ class _Screen:
     # -- what there is -----------------------------------------------------------------------------------------------
 
     def _look(self) -> None:
-        """Take in what was written since; the pages that were read are read again if it changed something."""
+        """Read what was written since; forget the pages if something changed."""
         try:
             self._index.refresh()
             self._note = ""
@@ -162,7 +163,7 @@ class _Screen:
         return self._page(1).found
 
     def _row(self, at: int) -> Row | None:
-        """The row at a place of the whole list."""
+        """The row at a position of the whole list."""
         if not 0 <= at < self._found:
             return None
         rows = self._page(at // PAGE_SIZE + 1).rows
@@ -187,10 +188,10 @@ class _Screen:
     # -- keys --------------------------------------------------------------------------------------------------------
 
     def _take(self, key: Key) -> bool:
-        """Do what a key says; False for leaving."""
+        """Obey a key; False to quit."""
         if key == curses.KEY_RESIZE:
             curses.update_lines_cols()
-            self._window.clearok(True)  # what was drawn while it changed stands anywhere now
+            self._window.clearok(True)  # what was drawn during the change is in the wrong place
             return True
         if self._typing:
             self._type(key)
@@ -229,7 +230,7 @@ class _Screen:
             self._seen = None
 
     def _type(self, key: Key) -> None:
-        """A letter of a search, which is done at once."""
+        """A key of the search, which is applied at once."""
         q = self._ask.q
         if key in _ENTER:
             self._typing = False
@@ -251,7 +252,7 @@ class _Screen:
         self._first, self._at, self._run = 0, 0, ""
 
     def _read(self, key: Key) -> None:
-        """A key where a run or the keys are shown."""
+        """A key while a run or the keys are shown."""
         page = max(1, self._window.getmaxyx()[0] - 2)
         if key in (*_LEAVE, *_ENTER, "?"):
             self._pane, self._seen = None, None
@@ -284,13 +285,13 @@ class _Screen:
         self._window.refresh()
 
     def _put(self, y: int, text: str, width: int, style: int = 0) -> None:
-        """A line, cut to the width. After the last cell of a terminal there is no place for the cursor: that is no error."""
+        """Draw a line, cut to the width. curses complains about the last cell of the terminal: ignore that."""
         text = columns.plain(fit(text, width), self._encoding)
         with contextlib.suppress(curses.error):
             self._window.addstr(y, 0, text, style)
 
     def _parts(self) -> tuple[int, int, int]:
-        """How many lines stand above the list, and of its marked run and the keys below it; small terminals have none."""
+        """How many lines are above the list, for the marked run below it, and for the keys; small terminals have none."""
         height = self._window.getmaxyx()[0]
         above = 1 + (height >= 6) + (height >= 8)
         below = 0 if height < 7 else 2 if height < 14 else 3 if height < 20 else 4
@@ -317,7 +318,7 @@ class _Screen:
             if row is not None:
                 self._draw_row(above + place - self._first, row, now, widths, width)
         if not self._found and body:
-            self._put(above, "  no run fits" if self._page(1).total else "  no runs yet", width)
+            self._put(above, "  no run matches" if self._page(1).total else "  no runs yet", width)
         for offset, text in enumerate(self._marked(width, below)):
             self._put(height - keys - below + offset, text, width)
         if keys:
@@ -330,7 +331,7 @@ class _Screen:
         self._put(y, f"{'>' if is_marked else ' '} {text}", width, style)
 
     def _asked(self) -> str:
-        """What is searched for, filtered and sorted by."""
+        """The search, filter and order in force."""
         ask = self._ask
         q = f"search: {safe(ask.q)}{'_' if self._typing else ''}" if ask.q or self._typing else ""
         only = f"only: {ask.what[0]}" if ask.what else ""
@@ -338,7 +339,7 @@ class _Screen:
         return "   ".join(filter(None, (f"order: {ask.sort}", only, q, found)))
 
     def _marked(self, width: int, lines: int) -> list[str]:
-        """Why the marked run stands where it stands, and what to type: that is never cut where there is room for it."""
+        """Why the marked run stands where it stands, and what to type, which is cut last."""
         row = self._row(self._at)
         if row is None or not lines:
             return [""] * lines
@@ -367,7 +368,7 @@ class _Screen:
             self._put(height - 1, f"q back{f'   {rest} more lines' if rest > 0 else ''}", width, curses.A_DIM)
 
     def _details(self) -> list[str]:
-        """The marked run as `outlast show` has it, and what to type."""
+        """The marked run as `outlast show` prints it, and what to type."""
         try:
             row = self._index.row(self._run)
             found = self._store.list(Where(runs=(self._run,)), unreadable=True)
@@ -379,19 +380,19 @@ class _Screen:
             return [f"run {safe(self._run)} {found[0].problem}"]
         shown = showing.glance(self._store, found[0], last=DETAIL_BEATS)
         lines = commands_show.lines(
-            self._store, found[0], shown, commands_show.supervisor_of(self._store, self._run)
+            self._store, found[0], shown, standing.supervisor_of(self._store, self._run)
         )
         return [*lines, "", _why(row), columns.helps(row)]
 
 
 def _why(row: Row) -> str:
-    """Why a run stands where it stands; of one that is quiet, what is to be thought of it."""
+    """Why a run stands where it stands; for a quiet one, what to think of it."""
     told = "; ".join(filter(None, (safe(row.why), verdict.quiet(row))))
     return f"{row.what}: {told}" if told else row.what
 
 
 def _styles() -> dict[str, int]:
-    """How each heading looks; words say the same, so that it is readable without colour."""
+    """The style of each heading. Words say the same, so it reads well without colour."""
     plain = {
         "needs you": curses.A_BOLD,
         "stopped": 0,

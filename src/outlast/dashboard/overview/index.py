@@ -227,9 +227,9 @@ class Index:
         if not known.lives and may_wait(summary, now):
             watcher = lock.of(self._store.local, summary.run)
             waits = watcher is not None and watcher.supervisor != 0
-        note = None
+        was_told = False
         if not known.lives and state.attempt is not None and state.supervised:
-            note = lock.noted(self._store.local, summary.run)
+            was_told = lock.was_told(self._store.local, summary.run, state.attempt.epoch)
         if known.lives and state.status == "running":
             times = [heard, *(self._known[run].acted_at for run in self._all_below(summary.run))]
             if not summary.parent:
@@ -239,7 +239,7 @@ class Index:
         return Seen(
             lives=known.lives, waits=waits, heard_at=heard, children=len(self._below.get(summary.run, ())),
             root_rests=not root.lives and not is_over(root.summary.state.status),
-            was_told=note is not None and note.wanted and state.attempt is not None and note.epoch == state.attempt.epoch,
+            was_told=was_told,
         )  # fmt: skip
 
     def _children(self, state: RunState) -> Iterable[RunState]:

@@ -11,7 +11,7 @@ from outlast.core.statuses import CLOSED
 from outlast.dashboard import report
 from outlast.dashboard.documents import ActName, Meter, Quiet, Row
 from outlast.dashboard.report import Kind
-from outlast.inspect import find, ledger, show
+from outlast.inspect import find, ledger, show, standing
 from outlast.store.protocol import Summary
 
 # An agent that lives and neither wrote a line nor ended a beat for so long. A build or a long test is quiet for some
@@ -45,9 +45,10 @@ def make(summary: Summary, seen: Seen, children: find.Children, now: datetime) -
     status = find.status_among(children, state, seen.lives)
     cause, _ = show.why(state, status)
     what, why, command = _judged(summary, seen, children, status, now)
+    stands = standing.of(state, status, now, children, waits=seen.waits, was_told=seen.was_told)
     if summary.problem:
         what, why, command = "needs you", summary.problem, None
-    head = msgspec.structs.replace(state, spent=state.spent.plus(report.spent_below(children, state)))
+    head = msgspec.structs.replace(state, spent=state.spent.plus(standing.spent_below(children, state)))
     live = ledger.live_of(head, status, now)
     usage = msgspec.structs.replace(head.spent, time_ms=head.spent.time_ms + live.lived_ms)
     quiet, quiet_s = _quiet(seen.heard_at if lives else None, now)
@@ -64,6 +65,7 @@ def make(summary: Summary, seen: Seen, children: find.Children, now: datetime) -
         parked_until=state.parked_until if status == "parked" else None, created_at=state.created_at,
         updated_at=state.updated_at, children=seen.children, stranded=_is_stranded(summary, seen, what, status, now),
         own_program=not state.supervised and not summary.parent,
+        standing=None if summary.problem else stands.word,
     )  # fmt: skip
 
 
@@ -153,7 +155,7 @@ def haystack(row: Row) -> str:
     """All that a search looks at, without case."""
     words: Iterable[str] = (
         row.task, row.goal, row.project_name, row.agent, row.model, row.stage, row.step, row.status.replace("_", " "),
-        row.cause or "", row.quiet, row.what, row.why,
+        row.cause or "", row.quiet, row.what, row.why, standing.words(row.standing or ""),
     )  # fmt: skip
     return "\n".join((*words, row.status)).casefold()
 

@@ -178,8 +178,16 @@ class Saves:
             return self._newest(run)
         elsewhere = self._elsewhere(text)
         if elsewhere is None:
-            raise UsageError(f"no save is called {text!r}", hint="see `outlast saves`")
+            raise self._unknown(text)
         return elsewhere
+
+    def _unknown(self, text: str) -> UsageError:
+        """The error for a text that means no save. It may be a mistyped RUN."""
+        name, _, beat = text.rpartition("@")
+        hint = "`outlast saves` lists the saves"
+        if self.store is not None:
+            hint = find.like(self.store, name or beat, self.project, hint)
+        return UsageError(f"no such save: {text}", hint=hint)
 
     def _run_or_none(self, text: str) -> Summary | None:
         try:

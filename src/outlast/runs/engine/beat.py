@@ -14,6 +14,7 @@ from outlast import faults
 from outlast.core import budget, events as ev, plan, recovery, state as st
 from outlast.core.recovery import effect_key
 from outlast.core.replay import EffectRecord
+from outlast.core.text import did_you_mean
 from outlast.core.values import NOTHING, Answer, MemoryRef, SessionMark, Usage, Window, digest, scrub
 from outlast.errors import (
     AmbiguousOccurrence,
@@ -111,7 +112,10 @@ class BeatEngine:
         """Stage more steps: at the plan's `end`, or `next`, right after this one. Takes hold with `done`."""
         self.check_open()
         if where not in ("end", "next"):
-            raise UsageError(f"where={where!r} is unknown", hint="'end' or 'next'")
+            raise UsageError(
+                f"where must be 'end' or 'next', got {where!r}",
+                hint=did_you_mean(where, ("end", "next")) or "like where='next'",
+            )
         if where == "next" and not self.path:
             raise UsageError("a run without a plan has no next step to extend", hint="leave out where='next'")
         parsed = plan.parse(steps)

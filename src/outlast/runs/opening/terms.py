@@ -12,6 +12,7 @@ import msgspec
 from outlast import settings
 from outlast.core import budget as budgets
 from outlast.core.state import RunState
+from outlast.core.text import did_you_mean
 from outlast.core.values import Allowance, scrub
 from outlast.errors import UsageError
 
@@ -106,7 +107,10 @@ def files_mode(given: object) -> Mode:
     """What becomes of the files on resume."""
     if given == "keep" or given == "rewind":
         return given
-    raise UsageError(f"files={given!r:.40} is unknown", hint='give "keep" or "rewind"')
+    raise UsageError(
+        f"files must be 'keep' or 'rewind', got {given!r:.40}",
+        hint=did_you_mean(str(given), ("keep", "rewind")) or "like files='keep'",
+    )
 
 
 def budget_of(given: object, until: object = None, reserve: object = None) -> Allowance | None:

@@ -14,6 +14,7 @@ import msgspec
 
 from outlast.agents import Adapter, registry
 from outlast.agents.values import Ask
+from outlast.core.text import did_you_mean
 from outlast.errors import RunRefused, Stopped, UsageError
 from outlast.inspect import find
 from outlast.operations import requests
@@ -43,7 +44,10 @@ def in_other(
     """
     adapter = registry.by_name(name)
     if adapter is None:
-        raise UsageError(f"no agent is called {name!r:.80}", hint=f"one of: {', '.join(registry.NAMES)}")
+        raise UsageError(
+            f"no such agent: {name:.80}",
+            hint=did_you_mean(name, registry.NAMES) or f"outlast knows {', '.join(registry.NAMES)}",
+        )
     cwd = os.fsdecode(raw(launch.cwd))
     words = tuple(words) or _usual(store, summary, launch, adapter)
     program = start.program_of(words[0], cwd)

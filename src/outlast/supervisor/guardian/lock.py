@@ -159,6 +159,12 @@ def noted(local: Local, run: str) -> GuardianNote | None:
     return None
 
 
+def was_told(local: Local, run: str, epoch: int) -> bool:
+    """Whether somebody had told this attempt to stop before it died, as its guardian noted."""
+    note = noted(local, run)
+    return note is not None and note.wanted and note.epoch == epoch
+
+
 def forget_note(local: Local, run: str) -> None:
     """Remove the note: it is on record."""
     local.guardian_note(run).unlink(missing_ok=True)

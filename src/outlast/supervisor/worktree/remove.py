@@ -7,12 +7,14 @@ import shlex
 import shutil
 import stat
 from collections.abc import Iterator
+from datetime import UTC, datetime
 from pathlib import Path
 
 import msgspec
 
 from outlast.core.statuses import CLOSED, ENDED
 from outlast.errors import OutlastError, SaveError
+from outlast.inspect import find, standing
 from outlast.operations.saves.find import Saves, purpose, runs_in
 from outlast.store.protocol import Summary
 from outlast.supervisor.worktree.make import Entry, Marker, entries, mark, marker
@@ -141,7 +143,9 @@ class _Clearing:
         over = CLOSED if run is None else ENDED
         for each in found:
             if each.state.status not in over:
-                word = each.state.status.replace("_", " ")
+                shown = find.shown_status(store, each.state, each.root)
+                stands = standing.of(each.state, shown, datetime.now(UTC), find.children_in(store))
+                word = standing.words(stands.word)
                 return each, f"run {each.run} is {word} and may go on; `outlast cancel {each.run}` ends it"
         return found[0], ""
 

@@ -221,9 +221,10 @@ def _keys() -> Safe:
 
 
 def badge(of: Row | str) -> Safe:
-    """A status, by sign and word. Of a run that needs a person or is quiet, see `heading` and `quiet` too."""
+    """How a run stands, by the sign of its status and its one word. Of a run that needs a person or is quiet, see `heading` and `quiet` too."""
     status = of if isinstance(of, str) else of.status
-    return labelled(status, formats.spell(status), TONES.get(status, "mute"))
+    word = status if isinstance(of, str) else of.standing or status
+    return labelled(status, formats.spell(word), TONES.get(status, "mute"))
 
 
 def labelled(sign: str, word: str, tone: Tone = "mute") -> Safe:

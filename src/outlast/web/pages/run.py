@@ -110,7 +110,7 @@ def _plain_state(row: Row) -> str:
         case "done":
             return "It is done."
         case _:
-            return f"It is {formats.spell(row.status)}."
+            return f"It is {formats.spell(row.standing or row.status)}."
 
 
 def _doubts(view: View, row: Row, shown: Shown) -> Safe:

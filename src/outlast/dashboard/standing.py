@@ -1,0 +1,27 @@
+"""How a run stands, with what only this host knows of it: whether its supervisor lives, and what its guardian noted."""
+
+from datetime import UTC, datetime
+
+from outlast.core.state import Status
+from outlast.inspect import find, standing
+from outlast.inspect.standing import Standing
+from outlast.store.protocol import Store, Summary
+from outlast.supervisor.guardian import lock
+
+
+def of(store: Store, summary: Summary, status: Status | None = None, now: datetime | None = None) -> Standing:
+    """How a run stands now. `status` is its status as shown, where the caller knows it."""
+    state = summary.state
+    shown = find.shown_status(store, state, summary.root) if status is None else status
+    waits = was_told = False
+    if shown in ("interrupted", "in_doubt") and state.supervised and not summary.parent:
+        waits = supervisor_of(store, summary.run) != 0
+        was_told = state.attempt is not None and lock.was_told(store.local, summary.run, state.attempt.epoch)
+    at = now or datetime.now(UTC)
+    return standing.of(state, shown, at, find.children_in(store), waits=waits, was_told=was_told)
+
+
+def supervisor_of(store: Store, run: str) -> int:
+    """The pid of the supervisor of a run, also between two attempts; 0 if there is none."""
+    watcher = lock.of(store.local, run)
+    return watcher.supervisor if watcher is not None else 0

@@ -1,0 +1,188 @@
+"""How a run stands: one word, one sentence and the next step for each situation. `status` and `cause` stay as recorded.
+
+Every surface takes the word from here: `ls`, `show`, `top`, `report`, the page, the API and notifications."""
+
+import re
+from datetime import datetime
+from typing import Literal
+
+import msgspec
+
+from outlast.agents.events import is_own_limit
+from outlast.core import budget as budgets, wakeups
+from outlast.core.state import RunState, Status
+from outlast.core.values import Usage
+from outlast.inspect import find, show
+
+Word = Literal[
+    "running", "restarting", "not_started", "ready", "killed", "rebooted", "died", "signalled", "stopped", "left",
+    "checks_failed", "out_of_budget", "stalled", "disk_full", "paused", "parked", "due", "blocked", "in_doubt", "unsettled",
+    "failed", "quarantined", "done", "cancelled", "handed_off",
+]  # fmt: skip
+
+# What each word means. A person reads the sentence with the evidence behind it.
+MEANINGS: dict[Word, str] = {
+    "running": "an attempt is at work",
+    "restarting": "its attempt ended; its supervisor is about to start the next one",
+    "not_started": "it has not started yet",
+    "ready": "nothing holds it back; it has not started again yet",
+    "killed": "killed without warning (no exit recorded); it will not restart by itself",
+    "rebooted": "the machine went down; it will not restart by itself",
+    "died": "its attempt failed; it will not restart by itself",
+    "signalled": "a signal told it to stop",
+    "stopped": "a person stopped it",
+    "left": "the program or person at work left it before it was done",
+    "checks_failed": "its checks failed, and no supervisor is there to send it back",
+    "out_of_budget": "its budget is spent",
+    "stalled": "the agent did nothing new for many beats",
+    "disk_full": "the disk is full",
+    "paused": "a person paused it",
+    "parked": "it waits for the end of a usage limit",
+    "due": "the usage limit is over; it has not started again yet",
+    "blocked": "something is missing that only a person can provide",
+    "in_doubt": "nobody knows whether an effect happened; a person must look",
+    "unsettled": "an effect has no outcome; the next attempt finds out by itself",
+    "failed": "it failed, and its tries are used up",
+    "quarantined": "too many attempts came to nothing",
+    "done": "done",
+    "cancelled": "a person cancelled it",
+    "handed_off": "it goes on in another store",
+}
+_WISHES: dict[str, Word] = {"kill": "stopped", "open": "stopped", "resume": "ready", "take_back": "ready"}
+_ASKED = re.compile(r"(\w+) (?:asked )?by ")  # how a request is told as evidence, of a live run and of a resting one
+_SETTLED = ("EffectInDoubt: ", "UnreachedEffect: ")  # how an attempt ended whose doubt is settled since
+_ENDS: dict[str, Word] = {
+    "host": "rebooted", "checks": "checks_failed", "invariant": "checks_failed", "stall": "stalled", "disk": "disk_full",
+    "quota": "ready", "quarantine": "quarantined",
+}  # fmt: skip
+
+
+class Standing(msgspec.Struct, frozen=True):
+    """How a run stands. `says` is one sentence; `next` a command to type, or what else to do; empty for nothing."""
+
+    word: Word
+    says: str
+    next: str = ""
+
+
+def of(
+    state: RunState, status: Status, now: datetime, children: find.Children, *, waits: bool = False, was_told: bool = False
+) -> Standing:  # fmt: skip
+    """How a run stands. `status` takes the life of its holder into account.
+
+    `waits`: its supervisor lives and is about to start the next attempt. `was_told`: a signal had told it to stop before it
+    died, as its guardian noted.
+    """
+    word = _word(state, status, now, children, waits=waits, was_told=was_told)
+    _, evidence = show.why(state, status)
+    quiet = word in ("running", "done", "handed_off", "not_started")
+    says = f"{MEANINGS[word]}: {evidence}" if evidence and not quiet else MEANINGS[word]
+    return Standing(word, says, _next(word, state, now, children))
+
+
+def words(word: str) -> str:
+    """`in_doubt` as people write it."""
+    return word.replace("_", " ")
+
+
+def _word(
+    state: RunState, status: Status, now: datetime, children: find.Children, *, waits: bool, was_told: bool
+) -> Word:  # fmt: skip
+    match status:
+        case "interrupted" | "in_doubt" if waits:
+            return "restarting"
+        case "interrupted":
+            return _interrupted(state, now, children, was_told=was_told)
+        case "in_doubt":
+            return "unsettled" if wakeups.settles_itself(state) else "in_doubt"
+        case "parked":
+            until = state.parked_until
+            return "blocked" if until is None else "parked" if until > now else "due"
+        case "failed":
+            return "quarantined" if state.cause == "quarantine" else "failed"
+        case _:
+            return status
+
+
+def _interrupted(state: RunState, now: datetime, children: find.Children, *, was_told: bool) -> Word:
+    """What `interrupted` means for this run."""
+    if not state.attempts and (state.cause is None or state.cause == "operator"):
+        return "not_started"
+    if state.attempt is not None:  # it recorded no end
+        if was_told:
+            return "signalled"
+        return "rebooted" if show.why(state, "interrupted")[0] == "host" else "killed"
+    match state.cause:
+        case "operator":
+            asked = _ASKED.match(state.evidence)
+            return _WISHES.get(asked[1], "left") if asked is not None else "left"
+        case "signal":
+            return "signalled" if state.wanted else "died"
+        case "budget":
+            return "out_of_budget" if is_out_of_budget(state, now, children) else "ready"
+        case "crash" if state.evidence.startswith(_SETTLED):
+            return "ready"
+        case _:
+            return _ENDS.get(state.cause or "", "died")
+
+
+def is_other_limit(evidence: str) -> bool:
+    """Whether the limit was not one of ours, which more budget would raise."""
+    return is_own_limit(evidence) or evidence.startswith(budgets.NO_PRICE)
+
+
+def is_out_of_budget(state: RunState, now: datetime, children: find.Children) -> bool:
+    """Whether a run that met its budget would meet it again: nobody has raised it, and no window has passed."""
+    return is_other_limit(state.evidence) or budgets.is_spent(
+        with_children(state, children), budgets.Live(now)
+    )
+
+
+def with_children(state: RunState, children: find.Children) -> RunState:
+    """The head with what the runs below its open beat have spent; those of a done beat are in the beat's own sum."""
+    return msgspec.structs.replace(state, spent=state.spent.plus(spent_below(children, state)))
+
+
+def spent_below(children: find.Children, state: RunState) -> Usage:
+    """What the runs below an open beat have spent."""
+    total = Usage()
+    for child in children(state):
+        total = total.plus(child.spent).plus(spent_below(children, child))
+    return total
+
+
+# -- the next step -----------------------------------------------------------------------------------------------------
+
+_NOTHING = ("done", "cancelled")
+_NEEDS_RESUME = (
+    "paused",
+    "failed",
+    "quarantined",
+    "blocked",
+)  # a program of somebody's own too, before it is started
+
+
+def _next(word: Word, state: RunState, now: datetime, children: find.Children) -> str:
+    run = state.run
+    if word in _NOTHING:
+        return ""
+    if word in ("running", "restarting"):
+        return f"outlast output {run} -f" if state.supervised else f"outlast log {run} --follow"
+    if word == "handed_off":
+        return f"outlast handoff {run} --take-back"
+    if word == "in_doubt":
+        return settle_command(children, state)
+    if word == "out_of_budget" and not is_other_limit(state.evidence):
+        return (
+            f"outlast resume {run} {budgets.more(with_children(state, children), budgets.Live(now))}".rstrip()
+        )
+    if state.supervised or word in (*_NEEDS_RESUME, "out_of_budget"):
+        return f"outlast resume {run}"
+    return "start its program"
+
+
+def settle_command(children: find.Children, state: RunState) -> str:
+    """How the first effect in doubt is settled, once a person has looked."""
+    doubts = find.doubts_among(children, state)
+    found = [item for item in doubts if not wakeups.is_settled_by_the_next(item[1])] or doubts
+    return f"outlast settle {found[0][0]} {found[0][1].id} (--happened | --did-not)"

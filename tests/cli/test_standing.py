@@ -1,0 +1,57 @@
+"""How a run stands is one word, the same in `ls`, `show`, `top`, `report` and `budget`, for people and as `standing` in JSON."""
+
+from collections.abc import Callable
+
+import pytest
+
+from tests.cli.conftest import Cli, work
+
+
+def _paused(cli: Cli) -> None:
+    work(beats=1)
+    cli.forked("pause", "1411")
+
+
+def _ready(cli: Cli) -> None:
+    _paused(cli)
+    cli.forked("resume", "1411")
+
+
+def _cancelled(cli: Cli) -> None:
+    work(beats=1)
+    cli.forked("cancel", "1411")
+
+
+def _handed_off(cli: Cli) -> None:
+    work(beats=1)
+    cli.forked("handoff", "1411")
+
+
+WAYS: dict[str, Callable[[Cli], object]] = {
+    "left": lambda cli: work(beats=1),
+    "paused": _paused,
+    "ready": _ready,
+    "in_doubt": lambda cli: work(beats=2, doubt_at=2),
+    "cancelled": _cancelled,
+    "handed_off": _handed_off,
+    "done": lambda cli: work(),
+}
+
+
+@pytest.mark.parametrize("word", WAYS)
+def test_every_command_has_the_same_word_for_it(cli: Cli, word: str) -> None:
+    WAYS[word](cli)
+    told = word.replace("_", " ")
+    assert cli.forked("ls", "--json").json[0]["standing"] == word
+    assert cli.forked("show", "1411", "--json").json["standing"] == word
+    assert cli.forked("top", "--once", "--json").json["rows"][0]["standing"] == word
+    assert cli.forked("report", "--json").json["runs"][0]["standing"] == word
+    assert f"  {told}  " in cli.forked("ls").out
+    assert cli.forked("show", "1411").out.startswith(f"1411  {told}   ")
+    assert f" {told} " in cli.forked("top", "--once").out
+    assert f"  {told}  " in cli.forked("report").out
+    assert cli.forked("budget", "1411").out.startswith(f"1411  {told}   ")
+    texts = "".join(
+        cli.forked(*words).out for words in (["ls"], ["show", "1411"], ["top", "--once"], ["report"])
+    )
+    assert "interrupted" not in texts
