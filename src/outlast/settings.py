@@ -313,7 +313,8 @@ def timing(package: str, standard: type[_Timing]) -> _Timing:
 
 def timing_given() -> dict[str, str]:
     """The variable that changes durations, where there is one: what we start shall wait no longer than we do."""
-    return {TIMING: os.environ[TIMING]} if TIMING in os.environ else {}
+    given = os.environ.get(TIMING)
+    return {TIMING: given} if given else {}
 
 
 def _changes(text: str, package: str, fields: Mapping[str, object]) -> dict[str, float]:

@@ -57,6 +57,8 @@ TIMES_ELSEWHERE = {
     "web/metrics.py": {"BUCKETS_S"},
     "dashboard/charts.py": {"PIECE_S"},
     "dashboard/overview/filters.py": {"_LONG_S"},
+    # Conversions.
+    "web/html/formats.py": {"MINUTE_S", "HOUR_S", "DAY_S"},
 }
 
 READS_ENVIRONMENT = {"settings", "store"}

@@ -26,6 +26,7 @@ def leased(start: Start, monkeypatch: pytest.MonkeyPatch) -> Callable[[str, int]
 
     def opened(task: str, lease_s: int) -> Run:
         monkeypatch.setenv("OUTLAST_LEASE_S", str(lease_s))
+        monkeypatch.setenv("OUTLAST_TIMING", "store.wakeup_grace_s=0.1")
         return start(task)
 
     return opened
@@ -40,7 +41,7 @@ def test_leases_of_different_lengths_are_each_kept_alive_and_none_is_shortened(
 ) -> None:
     with leased("first", lengths[0]) as first, leased("second", lengths[1]) as second:
         runs = dict(zip(lengths, (first, second), strict=True))
-        past = boottime_s() + 2 * SHORT_S + Timing().wakeup_grace_s
+        past = boottime_s() + 2 * SHORT_S + Timing.current().wakeup_grace_s
         wait_for(lambda: boottime_s() > past, what="the short lease to pass if nobody keeps it")
         with reading(store) as other:
             with pytest.raises(outlast.RunHeld):

@@ -42,6 +42,7 @@ def test_another_exit_code_ends_the_attempt_as_a_crash_and_the_next_start_goes_o
 
 
 def test_killed_without_a_word_what_it_left_is_stopped_saved_and_named(work: Project) -> None:
+    work.timing = "supervisor.left_grace_s=0.3"
     work.script("( trap '' TERM; while :; do sleep 0.2; done ) &\necho $! > ../sub\necho new > file\n" + LONG)
     script = work.begin()
     left = [int(work.saw(name).read_text()) for name in ("sub", "pid")]
@@ -136,6 +137,7 @@ def test_a_request_stops_the_script_and_is_recorded(in_bash: Project, word: str,
 
 def test_two_scripts_one_after_the_other_in_one_folder_do_not_meet(in_bash: Project) -> None:
     """The keeper of the first is still at work, with what it left, when the next starts: that one waits."""
+    in_bash.timing = "supervisor.left_grace_s=1"
     in_bash.script("( trap '' TERM; exec sleep 600 ) &\n", "one.sh")
     in_bash.script("( trap '' TERM; exec sleep 600 ) &\n", "two.sh")
     words = "bash one.sh && bash two.sh && outlast run --task three -- true"

@@ -34,6 +34,7 @@ class Project:
         self.bin = base / "bin"
         self.bin.mkdir()
         self._isolated = isolated
+        self.timing = ""  # shorter waits for whatever is started from now on
         self._started: list[subprocess.Popen[bytes]] = []
         self.store = isolated.state_home / "outlast"
         self.git("init", "-q")
@@ -47,7 +48,8 @@ class Project:
 
     def environ(self, **more: str) -> dict[str, str]:
         path = f"{self.bin}:{Path(sys.executable).parent}:{os.environ['PATH']}"
-        return self._isolated.environ(PATH=path, PYTHONDONTWRITEBYTECODE="1", **more)
+        ours = {"PATH": path, "PYTHONDONTWRITEBYTECODE": "1", "OUTLAST_TIMING": self.timing}
+        return self._isolated.environ(**ours | more)
 
     # -- scripts -------------------------------------------------------------------------------------------------
 

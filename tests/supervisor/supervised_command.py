@@ -56,7 +56,9 @@ class Night(Place):
         (self.folder / "agent.py").write_text(AGENT)
 
     def environ(self, **more: str) -> dict[str, str]:
-        return self.isolated.environ(**{"OUTLAST_RESTART_WAIT_S": "0.05"} | more)
+        return self.isolated.environ(
+            **{"OUTLAST_RESTART_WAIT_S": "0.05", "OUTLAST_TIMING": self.timing} | more
+        )
 
     def start(self, *words: str, **more: Any) -> subprocess.Popen[bytes]:
         """`outlast run` of these words, in a session of its own."""

@@ -135,6 +135,7 @@ def test_one_whose_supervisor_was_stopped_is_saved_all_the_same(host: Host) -> N
 
 def test_a_guardian_that_saves_is_waited_for_and_its_save_is_named(host: Host) -> None:
     """The supervisor cannot be let go on: it is dead, and its guardian at work."""
+    host.timing = "supervisor.guardian_grace_s=1"
     host.start("t", "bash", "-c", f"trap '' TERM; {AGENT}; while :; do sleep 0.05; done")
     watcher, _ = is_up(host)
     os.kill(watcher.supervisor, signal.SIGKILL)

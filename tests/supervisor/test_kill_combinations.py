@@ -95,6 +95,7 @@ def test_a_guardian_that_does_not_come_to_an_end_is_killed_and_its_work_done(nig
     pids = parts_of(night, process)
     os.kill(pids["guardian"], signal.SIGSTOP)
     os.kill(pids["supervisor"], signal.SIGKILL)
+    night.timing = "supervisor.guardian_wait_s=0.5"
     again = night.start_agent()
     night.ready(2)
     assert process.wait(TIMEOUT_S) == -signal.SIGKILL
@@ -110,6 +111,7 @@ UNMARKED = "env -i sh -c 'echo $$ >> {pids}; trap \"\" TERM; while :; do sleep 0
 @pytest.mark.sampled(1)
 @pytest.mark.parametrize("how", ["ends", "is killed", "is stopped"])
 def test_what_carries_no_mark_does_not_run_on_either(night: Night, how: str) -> None:
+    night.timing = "supervisor.left_grace_s=0.3,supervisor.stop_grace_s=0.3,supervisor.guardian_grace_s=0.3"
     pids = night.folder / "unmarked"
     words = UNMARKED.format(pids=pids) + ("" if how == "ends" else "; sleep 600")
     process = night.start("--task", "t", "--restarts", "1", "--", "sh", "-c", words)

@@ -314,6 +314,7 @@ def test_a_second_start_while_the_first_waits_between_attempts_is_refused(night:
         lambda: (night.folder.joinpath("ran").exists() and night.attempts()) or None,
         what="the first attempt's end",
     )
+    night.timing = "supervisor.leaving_supervisor_s=0.2"
     second = run(night, "--task", "t", "--share", "--", "sh", "-c", script)
     assert second.returncode == 2
     assert b"waits for its next attempt" in second.stderr

@@ -64,23 +64,25 @@ def test_a_signal_saves_stops_and_names_its_sender(night: Night, number: signal.
 
 
 def test_one_that_will_not_stop_is_killed_after_its_grace(night: Night) -> None:
+    night.timing = "supervisor.stop_grace_s=1"
     guardian = start(night, "stays")
     began_s = time.monotonic()
     os.kill(guardian, signal.SIGTERM)
     assert night.started[0].wait(TIMEOUT_S) == 128 + signal.SIGTERM
-    assert time.monotonic() - began_s > 5.0
+    assert time.monotonic() - began_s > 1.0
 
 
 def test_a_second_signal_hurries_and_a_third_changes_nothing(night: Night) -> None:
+    night.timing = "supervisor.stop_grace_s=600"
     guardian = start(night, "stays")
     os.kill(guardian, signal.SIGTERM)
     wait_for(lambda: (night.folder / "got").exists() or None, what="the first signal")
-    began_s = time.monotonic()
     os.kill(guardian, signal.SIGINT)
     os.kill(guardian, signal.SIGINT)
     agent = int((night.folder / "ready").read_text())
-    wait_for(lambda: not alive(agent) or None, what="the end of the agent")
-    assert time.monotonic() - began_s < 5.0, "the grace of 6 s was cut short"
+    wait_for(
+        lambda: not alive(agent) or None, what="the end of the agent, long before its grace of 600 s is over"
+    )
     assert night.started[0].wait(TIMEOUT_S) == 128 + signal.SIGTERM
     [ended] = night.attempts()
     assert ended["evidence"].startswith("SIGTERM from")
@@ -101,6 +103,7 @@ def test_the_state_file_tells_of_the_interruption(night: Night) -> None:
 
 
 def test_a_stopped_supervisor_does_not_keep_a_signal_from_taking_hold(night: Night) -> None:
+    night.timing = "supervisor.frozen_s=0.5,supervisor.guardian_look_s=0.1"
     guardian = start(night)
     supervisor = supervisor_of(guardian)
     os.kill(supervisor, signal.SIGSTOP)
@@ -116,6 +119,7 @@ def test_a_stopped_supervisor_does_not_keep_a_signal_from_taking_hold(night: Nig
 def test_what_a_person_had_stopped_goes_on_when_a_person_says_so_and_is_woken_from_then_on(
     night: Night,
 ) -> None:
+    night.timing = "supervisor.frozen_s=0.5,supervisor.guardian_look_s=0.1"
     guardian = start(night)
     supervisor = supervisor_of(guardian)
     os.kill(supervisor, signal.SIGSTOP)

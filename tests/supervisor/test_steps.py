@@ -263,6 +263,7 @@ def test_an_empty_name_is_one_line_and_exit_code_2(night: Night, what: str) -> N
 
 @pytest.mark.parametrize("word", ["step", "effect"])
 def test_a_grandchild_that_holds_the_output_is_not_waited_for(night: Night, word: str) -> None:
+    night.timing = "supervisor.left_open_s=0.3"
     act = "echo said; setsid sleep 1000 & echo $! >> $W/pids"
     text = f"outlast {word} s -- sh -c '{act}'; echo $? >> $W/codes\n"
     done = script(night, text + FAILS_ONCE)
@@ -275,6 +276,7 @@ def test_a_grandchild_that_holds_the_output_is_not_waited_for(night: Night, word
 def test_a_grandchild_that_prints_for_ever_is_not_waited_for_and_all_of_the_command_is_recorded(
     night: Night,
 ) -> None:
+    night.timing = "supervisor.left_open_s=0.3"
     act = "head -c 200000 /dev/zero; yes >&2 & echo $! >> $W/pids; printf end"
     text = f"outlast step s -- sh -c '{act}' > $W/out-$(ls $W | grep -c out-) 2> /dev/null\n"
     done = script(night, text + FAILS_ONCE)

@@ -34,13 +34,15 @@ class Place:
     isolated: Isolated
     started: list[subprocess.Popen[bytes]] = field(default_factory=list)
     opened: Store | None = None
+    timing: str = ""  # shorter waits for whatever is started from now on
 
     # -- commands ------------------------------------------------------------------------------------------------
 
     def environ(self, **more: str) -> dict[str, str]:
         """The variables of every command; `outlast` is the one of these tests."""
         path = f"{Path(sys.executable).parent}:{os.environ.get('PATH', os.defpath)}"
-        return self.isolated.environ(**{"PATH": path, "OUTLAST_RESTART_WAIT_S": "0.05"} | more)
+        ours = {"PATH": path, "OUTLAST_RESTART_WAIT_S": "0.05", "OUTLAST_TIMING": self.timing}
+        return self.isolated.environ(**ours | more)
 
     def repository(self, name: str = "work") -> Path:
         """A repository with one commit; made when it is asked for first."""

@@ -12,6 +12,7 @@ from typing import Protocol
 
 from outlast.gateway import framing, heads, requests
 from outlast.gateway.exchange import Answer, Broken, Meterage
+from outlast.gateway.timing import Timing
 from outlast.gateway.upstream import Unreachable, Upstream, connect
 from outlast.gateway.values import Call, CallUsage, Ended, Kind, Refusal
 
@@ -19,7 +20,6 @@ BODY_HELD_MAX = 16 * 1024 * 1024  # a larger request is passed on as it comes: n
 CONNECTIONS_MAX = 1024
 INBOX_MAX = 64 * 1024  # of what an agent may send before its last answer is over
 DRAINED_MAX = 64 * 1024 * 1024  # of a request that was refused, so that its sender reads why
-HEAD_LIMIT_S, BODY_SILENT_S, IDLE_LIMIT_S, DRAIN_LIMIT_S = 60.0, 120.0, 900.0, 10.0
 # Of those that can compress an answer, what we can read.
 _READABLE = (b"gzip", b"x-gzip", b"deflate", b"identity")
 _SIGNED = (b"content-digest", b"digest", b"content-md5", b"x-amz-content-sha256", b"content-encoding")
@@ -97,8 +97,8 @@ def _readable(fields: heads.Fields) -> bytes | None:
 class Front(asyncio.Protocol):
     """The agent's side."""
 
-    def __init__(self, hub: Hub) -> None:
-        self._hub = hub
+    def __init__(self, hub: Hub, timing: Timing | None = None) -> None:
+        self._hub, self._timing = hub, timing or Timing.current()
         self._loop = asyncio.get_running_loop()
         self._inbox = bytearray()
         self._state = State.HEAD
@@ -425,11 +425,11 @@ class Front(asyncio.Protocol):
         waited = now - self.since
         match self._state:
             case State.HEAD:
-                return waited > (HEAD_LIMIT_S if self._inbox else IDLE_LIMIT_S)
+                return waited > (self._timing.head_s if self._inbox else self._timing.idle_s)
             case State.BODY:
-                return self._connecting is None and waited > BODY_SILENT_S
+                return self._connecting is None and waited > self._timing.body_silent_s
             case State.DRAIN | State.OVER:
-                return waited > DRAIN_LIMIT_S
+                return waited > self._timing.drain_s
             case State.ANSWER:
                 return False
 

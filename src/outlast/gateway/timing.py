@@ -10,6 +10,10 @@ class Timing:
     """Durations of the gateway. `current` is the standard one."""
 
     connect_s: float = 30.0  # to a model's API, through proxy and TLS
+    head_s: float = 60.0  # for the head of an agent's request
+    body_silent_s: float = 120.0  # between two pieces of its body
+    idle_s: float = 900.0  # between two requests: an agent's tools may run for long
+    drain_s: float = 10.0  # of a request that was refused, so that its sender reads why
     sweep_s: float = 10.0  # between two looks at clients that are late
     close_s: float = 10.0  # for calls under way to be cut and counted
 

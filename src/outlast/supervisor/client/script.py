@@ -22,7 +22,6 @@ from outlast.supervisor.launch import environment
 from outlast.supervisor.socket import wire
 from outlast.supervisor.socket.connection import AGAIN, Connection, Gone, connect
 from outlast.supervisor.socket.wire import Call, Note, Order, Output, Report, Started
-from outlast.supervisor.timing import Timing
 
 NAMES = ("CURRENT_TASK_ID", "ISSUE_NUMBER", "WORKSPACE_PATH", "BRANCH_NAME", "PROGRESS_STAGE")
 OUTPUT_MAX_BYTES = 64 << 20
@@ -232,9 +231,8 @@ class _Copy:
     What the command itself printed lies in the pipe when it ends, so a pipe's size is read after that in any case.
     """
 
-    def __init__(self, stream: IO[bytes], to: int, timing: Timing | None = None) -> None:
+    def __init__(self, stream: IO[bytes], to: int) -> None:
         self._stream, self._to = stream, to
-        self._left_open_s = (timing or Timing.current()).left_open_s
         self._data = bytearray()
         self.cut = 0
         self.left_open = False
@@ -252,6 +250,9 @@ class _Copy:
         return bytes(self._data)
 
     def _work(self) -> None:
+        from outlast.supervisor.timing import Timing  # while the command runs: its start does not wait for it
+
+        left_open_s = Timing.current().left_open_s
         poll = select.poll()
         poll.register(self._stream.fileno(), select.POLLIN)
         poll.register(self._over, select.POLLIN)
@@ -262,7 +263,7 @@ class _Copy:
             wait_s -= time.monotonic() - began_s
             if self._over in ready:
                 poll.unregister(self._over)
-                due, wait_s = fcntl.fcntl(self._stream.fileno(), fcntl.F_GETPIPE_SZ) + 1, self._left_open_s
+                due, wait_s = fcntl.fcntl(self._stream.fileno(), fcntl.F_GETPIPE_SZ) + 1, left_open_s
             elif not ready:
                 break
             else:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from urllib.parse import unquote_to_bytes
 
 from outlast.gateway import heads
+from outlast.web.timing import Timing
 
 LINE_BYTES_MAX = 8 << 10
 HEADERS_MAX = 100
@@ -90,11 +91,11 @@ class Wire:
         self._held = b""
         self._deadline_s = 0.0
 
-    def next(self, idle_s: float, receive_s: float) -> Request:
+    def next(self, idle_s: float, receive_s: float | None = None) -> Request:
         """The next request. Raises Malformed, or Hung at the end of the connection."""
         self._deadline_s = time.monotonic() + idle_s
         self._await_first_byte()
-        self._deadline_s = time.monotonic() + receive_s
+        self._deadline_s = time.monotonic() + (Timing.current().receive_s if receive_s is None else receive_s)
         head = self._head()
         method, target, headers = head.method.decode(), head.target.decode(), _headers(head.fields)
         if _METHOD.fullmatch(method) is None:
