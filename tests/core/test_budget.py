@@ -223,7 +223,7 @@ def test_a_moment_is_kept() -> None:
     state = opened(until=AT + timedelta(hours=1))
     assert not budgets.wraps_up(state, budgets.Live(AT + timedelta(minutes=54)))
     assert budgets.wraps_up(state, budgets.Live(AT + timedelta(minutes=56)))
-    assert budgets.reached(state, budgets.Live(AT + timedelta(hours=2))) == "the time it was given is over"
+    assert budgets.reached(state, budgets.Live(AT + timedelta(hours=2))) == "the run's time is over"
     later = Allowance(until=AT + timedelta(hours=10))
     amended = ev.ContractAmended(at=AT + timedelta(hours=9), contract=Contract(goal="g"), budget=later)
     state = fold.apply(state, amended)

@@ -47,7 +47,7 @@ def test_a_command_that_kills_its_supervisor_is_quarantined_when_the_line_is_typ
     assert (codes, ran(host)) == ([-9, -9, -9, 3], 3)
     end = last_end(host)
     assert (end.status, end.cause, end.wanted) == ("failed", "quarantine", True)
-    assert "3 attempts in a row came to nothing" in end.evidence
+    assert "3 attempts in a row made no progress" in end.evidence
     assert "`outlast resume t` allows another try" in host.said("t")
     host("resume", "t", cwd=host.folder / "t")
     assert ran(host) == 4, "a person's word, and only that, starts it once more"

@@ -251,7 +251,7 @@ def _failed(cast: Cast) -> None:
         crash.start().wait(5).stop(
             "crash", "exited with 1: TypeError: cannot read properties of undefined", exit_code=1
         )
-    crash.end("failed", "quarantine", "3 attempts in a row came to nothing")
+    crash.end("failed", "quarantine", "3 attempts in a row made no progress")
     stall = cast.run("228", "shop", "Find out why the queue is slow", GEMINI, 18)
     cast.work(stall.start(), 12).stop(
         "stall", "the same call with the same result 10 times: Bash ls", wanted=True

@@ -1,1 +1,1 @@
-"""The pure heart: events, the fold over them, and every decision computed from it. No I/O, clock or randomness."""
+"""Pure: events, the fold over them, and every decision computed from it. No I/O, clock or randomness."""

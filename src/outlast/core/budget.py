@@ -1,7 +1,6 @@
-"""Budgets as people write them, what is left of them, and when a run must think of its ending. Money is integer micro-dollars.
+"""Budgets: parsing them, what is left of them, and when a run must wrap up. Money is integer micro-dollars.
 
-The ledger is the journal: spent is what events say, reserved is what the next beat may cost. Nothing here looks at a clock.
-"""
+The journal is the ledger: `spent` is what events recorded, `reserved` what the next beat may cost. Reads no clock."""
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
@@ -16,10 +15,12 @@ from outlast.core.values import Allowance, Usage
 from outlast.errors import BadSetting
 
 RESERVE_PCT = 10
-ENDING_BEATS = 4  # what an ending takes: the word reaches the agent with its next call or two, it commits, it says goodbye
-LAST_MINUTES = timedelta(minutes=5)  # before `until`, at most
-FIRST_TOKENS = 30_000  # what the first response of an agent we know nothing of may cost, at most
-NO_PRICE = "a model it uses has no price"  # how the evidence of that begins
+ENDING_BEATS = (
+    4  # an ending takes so many: the agent sees the warning a call or two later, commits, says goodbye
+)
+LAST_MINUTES = timedelta(minutes=5)  # the longest ending before `until`
+FIRST_TOKENS = 30_000  # an upper bound for the first response of an agent without history
+NO_PRICE = "a model it uses has no price"  # how the evidence begins when money cannot be counted
 _SCALE = {"": 1, "k": 1_000, "m": 1_000_000, "g": 1_000_000_000}
 _TIME = {"s": 1, "m": 60, "h": 3600, "d": 86400}
 _FIELDS = {
@@ -44,7 +45,7 @@ Unit = Literal["tokens", "usd", "time", "beats", "window", "until"]
 class Left(msgspec.Struct, frozen=True):
     """What a run may still spend, per unit; None where there is no limit.
 
-    `wraps_up`: only the reserve is left, so commit, write down how far it is, and stop. `warning` says the same in words.
+    `wraps_up`: only the reserve is left, so commit, write down the state of the work, and stop. `warning` says it in words.
     """
 
     tokens: int | None = None
@@ -57,7 +58,7 @@ class Left(msgspec.Struct, frozen=True):
 
 
 class Live(msgspec.Struct, frozen=True):
-    """What no event tells yet: the wall clock, and how long the attempt under way has lived."""
+    """What no event says yet: the wall clock, and how long the current attempt has lived."""
 
     at: datetime
     lived_ms: int = 0
@@ -70,7 +71,7 @@ class Line(msgspec.Struct, frozen=True):
     limit: int
     spent: int
     reserved: int = 0
-    kept: int = 0  # for the run's own ending
+    kept: int = 0  # the reserve for the run's own ending
 
     @property
     def left(self) -> int:
@@ -86,13 +87,13 @@ class Line(msgspec.Struct, frozen=True):
 
     @property
     def wraps_up(self) -> bool:
-        """Whether one more beat like the last ones would eat into what is kept; of what is no sum, whether that is reached."""
+        """Whether one more beat like the last ones would eat into the reserve; for gauges, whether the reserve is reached."""
         if self.unit in ("time", "window", "until") and self.kept:
             return self.spent >= self.limit - self.kept
         return self.spent + self.reserved > self.limit - self.kept
 
     def words(self) -> str:
-        """As a person reads it."""
+        """Spent and limit, for a person."""
         match self.unit:
             case "tokens" | "beats":
                 return f"{self.spent:,} of {self.limit:,} {self.unit}"
@@ -106,7 +107,7 @@ class Line(msgspec.Struct, frozen=True):
                 return f"{_clock(self.left)} before its time is over"
 
     def rest(self) -> str:
-        """What is left, as a person reads it."""
+        """What is left, for a person."""
         match self.unit:
             case "tokens" | "beats":
                 return f"{self.left:,} of {self.limit:,} {self.unit} left"
@@ -132,7 +133,7 @@ def parse(given: object) -> Allowance | None:
     if isinstance(given, int | str):
         given = [given]
     if not isinstance(given, Iterable) or isinstance(given, bytes):
-        raise BadSetting(f"{given!r:.60} is no budget", hint=_LIKE)
+        raise BadSetting(f"not a budget: {given!r:.60}", hint=_LIKE)
     limits: dict[str, int] = {}
     for item in given:
         unit, given_unit, amount = str(item).rpartition("=")
@@ -149,7 +150,7 @@ def parse(given: object) -> Allowance | None:
 
 
 def reserve(text: str) -> int:
-    """The share of a budget that is kept for the run's own ending, from "10%" or "10"."""
+    """The share of a budget reserved for the run's own ending, from "10%" or "10"."""
     matched = re.fullmatch(r"([0-9]{1,3})\s*%?", text.strip())
     if not matched or int(matched[1]) >= 100:
         raise BadSetting(
@@ -162,15 +163,15 @@ def reserve(text: str) -> int:
 
 
 def _kept(allowance: Allowance) -> Allowance:
-    """An allowance that somebody made by hand; one that could not be read back must never be written."""
+    """Check an allowance that somebody built by hand: one that cannot be read back must never be written."""
     for amount in (getattr(allowance, field) for field in UNITS):
         if amount is not None and (type(amount) is not int or amount <= 0):
             raise BadSetting(
-                f"{allowance!r:.120} is no budget", hint="give whole numbers above zero, or None"
+                f"not a budget: {allowance!r:.120}", hint="give whole numbers above zero, or None"
             )
     share = allowance.reserve_pct
     if share is not None and (type(share) is not int or not 0 <= share < 100):
-        raise BadSetting(f"a reserve of {share!r:.40} % is none", hint="0 to 99")
+        raise BadSetting(f"reserve must be 0 to 99 %, got {share!r:.40}", hint="like reserve_pct=10")
     return allowance
 
 
@@ -183,9 +184,9 @@ def _amount(unit: str, text: str, item: str) -> int:
     scale = 1_000_000 if unit == "usd" else _TIME[suffix or "s"] if unit == "time" else _SCALE.get(suffix, 1)
     value = _scaled(number, scale)
     if value is None:
-        raise BadSetting(f"budget {item!r:.60} is no whole number of {_SMALLEST[unit]}", hint=_LIKE)
+        raise BadSetting(f"budget {item!r:.60} must be a whole number of {_SMALLEST[unit]}", hint=_LIKE)
     if value > (TIME_MAX_S if unit == "time" else AMOUNT_MAX):
-        raise BadSetting(f"budget {item!r:.60} is more than anybody has", hint=_LIKE)
+        raise BadSetting(f"budget {item!r:.60} is too large", hint=_LIKE)
     if value <= 0 or (unit == "window" and value > 100):
         raise BadSetting(
             f"budget {item!r:.60} must be above zero{' and at most 100 %' if unit == 'window' else ''}",
@@ -195,7 +196,7 @@ def _amount(unit: str, text: str, item: str) -> int:
 
 
 def _scaled(number: str, scale: int) -> int | None:
-    """The amount in its smallest unit; None where that is no whole number."""
+    """The amount in its smallest unit, or None if that is not a whole number."""
     whole, _, fraction = number.partition(".")
     part, rest = divmod(int(fraction) * scale, 10 ** len(fraction)) if fraction else (0, 0)
     return None if rest else int(whole) * scale + part
@@ -229,7 +230,7 @@ def usage_of(given: object) -> Usage:
 
 
 def lines(state: RunState, live: Live | None = None) -> tuple[Line, ...]:
-    """Every limit of the budget with what is spent of it. Limits in time count only with a clock at hand."""
+    """Every limit of the budget with what is spent of it. Limits in time are included only if `live` has the clock."""
     budget = state.budget
     if budget is None:
         return ()
@@ -262,7 +263,7 @@ def lines(state: RunState, live: Live | None = None) -> tuple[Line, ...]:
 
 
 def _kept_of(limit: int, share: int, beat: int) -> int:
-    """What is kept for the ending: the share that was asked for, and at least the beats that an ending takes."""
+    """The reserve for the ending: the share that was asked for, but at least the beats that an ending takes."""
     return max(limit * share // 100, min(ENDING_BEATS * beat, limit // 2) if share else 0)
 
 
@@ -273,7 +274,7 @@ def _until(until: datetime, since: datetime, now: datetime, share: int) -> Line:
 
 
 def left(budget: Allowance | None, state: RunState, live: Live | None = None) -> Left:
-    """What remains after everything spent, and set aside by name."""
+    """What remains after what was spent and what was set aside under a key."""
     if budget is None:
         return Left()
     known = lines(msgspec.structs.replace(state, budget=budget), live)
@@ -291,41 +292,40 @@ def left(budget: Allowance | None, state: RunState, live: Live | None = None) ->
 
 
 def reached(state: RunState, live: Live | None = None) -> str:
-    """Which limit is used up, in words; empty while there is something left."""
+    """Which limit is used up, in words; empty while none is."""
     for line in lines(state, live):
         if line.is_reached and line.unit == "until":
-            return "the time it was given is over"
+            return "the run's time is over"
         if line.is_reached:
             return f"{line.words()} {'done' if line.unit == 'beats' else 'spent'}"
     return ""
 
 
 def is_spent(state: RunState, live: Live | None = None) -> bool:
-    """Whether a run that met its budget has none to go on with: a limit is used up, or it has wrapped up since it got more."""
+    """Whether a run stopped by its budget still has none: a limit is used up, or the run wrapped up since it got more."""
     return state.wrap_beat is not None or bool(reached(state, live))
 
 
 def wraps_up(state: RunState, live: Live | None = None) -> str:
-    """Of which unit only the reserve is left, in words; empty while there is more."""
+    """Of which unit only the reserve is left, in words; empty if of none."""
     return next((line.words() for line in lines(state, live) if line.wraps_up), "")
 
 
 def is_only_money(budget: Allowance) -> bool:
-    """Whether nothing but its limit in money bounds a run."""
+    """Whether money is the run's only limit."""
     others = (budget.tokens, budget.time_s, budget.beats, budget.window_pct, budget.until)
     return budget.cost_microusd is not None and all(limit is None for limit in others)
 
 
 class Crossing(msgspec.Struct, frozen=True):
-    """A warning that is due: under `level` it is on record, so that it is given once."""
+    """A warning that is due. It is recorded under `level`, so that it is given once."""
 
     level: str
     text: str
 
 
 def crossings(state: RunState, warn_at: Sequence[int], live: Live | None = None) -> list[Crossing]:
-    """The warnings that are due and were not given yet: of each unit the highest level that was crossed, or what is to be
-    expected."""
+    """The warnings that are due and not given yet: per unit the highest level crossed, or else the forecast."""
     found = [_crossing(state, line, sorted(warn_at)) for line in lines(state, live)]
     return [each for each in found if each is not None and each.level not in state.warned]
 
@@ -345,7 +345,7 @@ def _crossing(state: RunState, line: Line, warn_at: Sequence[int]) -> Crossing |
 
 
 def forecast(state: RunState, line: Line) -> int:
-    """What the whole plan will have cost by what it cost so far; 0 where there is no telling."""
+    """What the whole plan will cost at the rate so far; 0 where there is no rate yet."""
     done, total = state.beats, state.plan_total
     if total is None or not 3 <= done < total or line.unit in ("beats", "window", "until"):
         return 0
@@ -356,7 +356,7 @@ def forecast(state: RunState, line: Line) -> int:
 
 
 def next_reserved(before: Usage, spent: Usage) -> Usage:
-    """What the next beat may cost: as much as the dearest of the last ones, which are forgotten bit by bit."""
+    """What the next beat may cost: as much as the dearest of the last beats, which fade gradually."""
 
     def dearest(old: int, new: int) -> int:
         return max(new, old * 7 // 8)
@@ -371,14 +371,14 @@ def next_reserved(before: Usage, spent: Usage) -> Usage:
 
 
 def first_reserved(budget: Allowance) -> Usage:
-    """What the first beat of an agent may cost, of which nothing is known: a twentieth, and not more than such a beat costs."""
+    """What an agent's first beat may cost before anything is known: a twentieth of the budget, within a usual beat's cost."""
     tokens = min(FIRST_TOKENS, (budget.tokens or 0) // 20)
     return Usage(input=tokens, cost_microusd=(budget.cost_microusd or 0) // 20)
 
 
 def lost_with(state: RunState) -> Usage:
-    """What an attempt that died without a word is charged: what was set aside for its beat, less what is on record of it, or
-    for the calls that a gateway saw under way in it, whichever is more."""
+    """The charge for an attempt that was killed without warning, the larger of two: the amount set aside for its beat less
+    what is recorded of it, or the amount set aside for calls in flight through a gateway."""
     attempt = state.attempt
     if attempt is None:
         return Usage()
@@ -400,7 +400,7 @@ def added(budget: Allowance | None, more: Allowance) -> Allowance:
 
 
 def more(state: RunState, live: Live | None = None) -> str:
-    """What to type so that a run whose budget is spent goes on: half as much again of what ran out."""
+    """What to type so that a run whose budget is spent can go on: half as much again of what ran out."""
     line = next((line for line in lines(state, live) if line.is_reached or line.wraps_up), None)
     if line is None or line.unit == "until":
         return "--until +8h" if line is not None else "--budget +200k"
@@ -408,7 +408,7 @@ def more(state: RunState, live: Live | None = None) -> str:
 
 
 def half_of(line: Line) -> str:
-    """Half as much again of a limit, as one types it; of a window all of it, of a moment 8 hours from now."""
+    """Half as much again of a limit, as one types it; for a window all of it, for a moment 8 hours from now."""
     half = max(1, line.limit // 2)
     match line.unit:
         case "tokens":
@@ -426,14 +426,14 @@ def half_of(line: Line) -> str:
 
 
 def same(one: Allowance | None, other: Allowance | None) -> bool:
-    """Whether two budgets are the same to a contract: until when it may work is said anew with each start."""
+    """Whether two budgets are the same to a contract. `until` is ignored: each start sets it anew."""
     if one is None or other is None:
         return one is other
     return msgspec.structs.replace(one, until=None) == msgspec.structs.replace(other, until=None)
 
 
 def anew(recorded: Allowance | None, given: Allowance | None) -> Allowance | None:
-    """What is on record, until when the run may work now; None where nothing is said of that."""
+    """The recorded budget with the `until` of this start, or without one if this start gives none."""
     if recorded is None or given is None or given.until is None:
         return None
     return msgspec.structs.replace(recorded, until=given.until)

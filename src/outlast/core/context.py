@@ -1,8 +1,6 @@
-"""The context a resumed agent gets, rebuilt from the journal: deterministic, and within a limit of tokens.
+"""The context for a resumed agent, rendered from the journal: deterministic, and within a limit of tokens.
 
-Pure: the caller gathers the parts; here they are ordered, shortened and put into words. What matters most comes
-first in the order of sacrifice: contract, doubts and cursor are never cut, old results and the far plan are.
-"""
+Pure: the caller gathers the parts. Contract, doubts and cursor are never cut; old results and the far plan are."""
 
 import msgspec
 
@@ -129,7 +127,7 @@ def _results(parts: Parts) -> list[str]:
 
 
 def _fit(title: str, lines: list[str], room: int, keep_last: bool) -> str:
-    """As many lines as fit; what is left out is said."""
+    """As many lines as fit, and a note of how many were left out."""
     whole = "\n".join([title, *lines, ""])
     if len(whole) <= room:
         return whole

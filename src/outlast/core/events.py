@@ -1,7 +1,6 @@
-"""All events of a run's journal. Tags are frozen: never renamed, never reused; events only gain fields with defaults.
+"""All events of a run's journal, one class each; `core.state` folds them into the run's state.
 
-A run is a list of these; state, budget and what to do after a crash are computed from them (`core.state`).
-"""
+Tags are frozen: never renamed, never reused. A shipped event only gains fields with defaults."""
 
 from collections.abc import Iterator
 from datetime import datetime
@@ -46,7 +45,7 @@ class Event(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True, tag_f
 class RunOpened(Event, frozen=True, tag="run_opened"):
     """The run exists: its identity and contract. Always the first event.
 
-    `launch` is how a supervised command is started: one that is killed before its first attempt can be started again.
+    `launch` is how a supervised command is started, so that a run killed before its first attempt can still start.
     """
 
     run: str
@@ -77,7 +76,7 @@ class PlanSet(Event, frozen=True, tag="plan_set"):
 
 
 class PlanExtended(Event, frozen=True, tag="plan_extended"):
-    """Steps were added outside a beat; inside one they ride on `BeatDone`."""
+    """Steps were added outside a beat. Steps added inside a beat are part of its `BeatDone`."""
 
     steps: Payload
     added: int
@@ -101,9 +100,9 @@ class BeatBegun(Event, frozen=True, tag="beat_begun"):
 
 
 class BeatDone(Event, frozen=True, tag="beat_done"):
-    """The save point that ends a beat: everything the beat changed takes hold in this one event.
+    """The save point that ends a beat: everything the beat changed takes effect in this one event.
 
-    `reserved`: what the next beat may cost, set aside for it where there is a budget.
+    `reserved`: what the next beat may cost, set aside for it if there is a budget.
     """
 
     beat: int
@@ -135,7 +134,7 @@ class Decided(Event, frozen=True, tag="decided"):
 
 
 class EffectIntended(Event, frozen=True, tag="effect_intended"):
-    """An act is about to be performed, or performed again after it was found not to have happened."""
+    """An act is about to be performed: for the first time, or again because it turned out not to have happened."""
 
     beat: int
     n: int
@@ -161,7 +160,7 @@ class EffectConfirmed(Event, frozen=True, tag="effect_confirmed"):
 
 
 class EffectFailed(Event, frozen=True, tag="effect_failed"):
-    """The act said for certain that it did not happen."""
+    """The act reported for certain that it did not happen."""
 
     beat: int
     n: int
@@ -169,7 +168,7 @@ class EffectFailed(Event, frozen=True, tag="effect_failed"):
 
 
 class EffectInDoubt(Event, frozen=True, tag="effect_in_doubt"):
-    """The act raised, timed out, or its attempt died; nobody knows whether it happened."""
+    """The act raised, timed out, or its attempt died: its outcome is unknown."""
 
     beat: int
     n: int
@@ -177,7 +176,7 @@ class EffectInDoubt(Event, frozen=True, tag="effect_in_doubt"):
 
 
 class EffectSettled(Event, frozen=True, tag="effect_settled"):
-    """What a policy, a probe or a person found out about a doubtful effect."""
+    """What a policy, a probe or a person found out about an effect in doubt."""
 
     beat: int
     n: int
@@ -188,9 +187,9 @@ class EffectSettled(Event, frozen=True, tag="effect_settled"):
 
 
 class AttemptStarted(Event, frozen=True, tag="attempt_started"):
-    """A process took up the run under this epoch; `launch` is how a supervised command is started again.
+    """A process took the run up under this epoch. `launch` is how a supervised command is started again.
 
-    `reserved`: what its first beat may cost, set aside for it where there is a budget.
+    `reserved`: what the attempt's first beat may cost, set aside for it if there is a budget.
     """
 
     epoch: int
@@ -206,10 +205,11 @@ class AttemptStarted(Event, frozen=True, tag="attempt_started"):
 
 
 class AttemptEnded(Event, frozen=True, tag="attempt_ended"):
-    """How an attempt ended, named with its evidence.
+    """How an attempt ended, with the evidence.
 
-    `wanted`: a person stopped it, so nothing wakes it by itself. `progress`: it left files as no attempt had before.
-    `spent`: its time, and what the beat in flight cost; where it died without a word, what was set aside for that beat.
+    `wanted`: a person stopped it, so outlast does not wake the run by itself. `progress`: the attempt left the files in a
+    state that no earlier attempt had left. `spent`: its time and the cost of the beat in flight; for an attempt that was
+    killed without warning, what was set aside for that beat.
     """
 
     epoch: int
@@ -234,13 +234,13 @@ class SaveMade(Event, frozen=True, tag="save_made"):
 
 
 class SessionKnown(Event, frozen=True, tag="session_known"):
-    """The agent CLI's own session id and transcript."""
+    """The agent CLI's own session id, and where its transcript is."""
 
     session: SessionMark
 
 
 class SpendReserved(Event, frozen=True, tag="spend_reserved"):
-    """Set aside before a call whose price is not known yet."""
+    """An amount set aside before a call whose price is not known yet."""
 
     key: str
     usage: Usage
@@ -255,14 +255,14 @@ class SpendSettled(Event, frozen=True, tag="spend_settled"):
 
 
 class Warned(Event, frozen=True, tag="warned"):
-    """Something a person or the agent was told, once per level."""
+    """A warning given to a person or to the agent, once per level."""
 
     level: str
     text: str = ""
 
 
 class Parked(Event, frozen=True, tag="parked"):
-    """The run waits for a moment in time, at which it is woken; nothing polls. `account`: whose limit it met."""
+    """The run waits until a moment at which `resume --all` wakes it; nothing polls. `account`: whose limit it reached."""
 
     until: datetime | None = None
     cause: Cause = "quota"
@@ -277,7 +277,7 @@ class Woken(Event, frozen=True, tag="woken"):
 
 
 class StageSet(Event, frozen=True, tag="stage_set"):
-    """The user's own word for how far the work is, and the names by which a script finds its way back."""
+    """The user's own word for how far the work is, and the names under which a script stores its values."""
 
     stage: str
     names: dict[str, str] = {}
@@ -290,7 +290,7 @@ class Remembered(Event, frozen=True, tag="remembered"):
 
 
 class Requested(Event, frozen=True, tag="requested"):
-    """Somebody asked something of the run, and it was taken in."""
+    """The holder of the run took in a request that somebody had written to the inbox."""
 
     id: int
     by: str
@@ -317,19 +317,19 @@ _decoder: msgspec.json.Decoder[AnyEvent] | None = None
 
 
 def tag_of(event: AnyEvent) -> str:
-    """The event's tag as it is written."""
+    """The event's tag as it is on disk."""
     tag = type(event).__struct_config__.tag
     assert isinstance(tag, str), "every event has a string tag"
     return tag
 
 
 def encode(event: AnyEvent) -> bytes:
-    """The event as JSON, as it stands on disk."""
+    """The event as JSON, as it is on disk."""
     return _encode(event)
 
 
 def decode(data: bytes) -> AnyEvent:
-    """The event behind stored JSON; an unknown tag or shape was written by a newer outlast."""
+    """The event in stored JSON. Raises `StoreTooNew` for an unknown tag or shape: a newer outlast wrote it."""
     global _decoder
     if _decoder is None:
         _decoder = msgspec.json.Decoder(AnyEvent)
@@ -337,11 +337,11 @@ def decode(data: bytes) -> AnyEvent:
         return _decoder.decode(data)
     except (msgspec.ValidationError, msgspec.DecodeError) as error:
         raise StoreTooNew(
-            f"an event cannot be read: {error}", hint="it was written by a newer outlast; upgrade"
+            f"cannot read an event: {error}", hint="a newer outlast wrote it; upgrade this one"
         ) from error
 
 
-# -- Which blobs an event names, so that an export carries them and a sweep spares them.
+# -- Blobs that an event refers to: an export takes them along and a sweep keeps them.
 
 
 def blobs_in(event: AnyEvent) -> Iterator[Payload]:

@@ -1,15 +1,6 @@
-"""What a run will need: p50 and p90 of tokens and of time, learnt from the runs that are over.
+"""Forecasts of what a run will need: p50 and p90 of tokens and of time, learnt from finished runs.
 
-The past is gone through once, in time order. A run is met twice: at its start, when it is predicted from the runs that
-were over by then, and at its end, when the model learns from it. So every error that the bounds are made of is one of a
-true prediction, and measuring needs nothing else. Two layers:
-
-- a mean: log cost as a sum of effects (words of the goal and of file names, project, agent, model, length of the plan),
-  each a number with its own doubt, learnt one run at a time; what was seldom seen keeps its doubt and widens the bound;
-- the bounds: the 50 % and 90 % points of the last `WINDOW` errors, in units of that doubt. No shape is assumed.
-
-A run that was cancelled, failed or met its budget says only "at least so much" and counts as that, in both layers.
-"""
+The method is told at `Learner`; reading the history from a store is `inspect/forecast.py`."""
 
 import math
 import re
@@ -20,11 +11,11 @@ from typing import Literal
 
 import msgspec
 
-HISTORY_MIN = 8  # finished runs below which nothing is learnt, and the default is said instead
+HISTORY_MIN = 8  # with fewer finished runs nothing is learnt: the forecast is the default
 WINDOW = 150
 WORDS_MAX = 24
 FILES_MAX = 64
-HISTORY_MAX = 2_000  # the newest; older ones say little of the models and prices of today
+HISTORY_MAX = 2_000  # the newest; older ones say little about today's models and prices
 SIMILAR_AT = 0.45
 NEAREST_MAX = 3
 _WORD = re.compile(r"[^\W_]{2,}")
@@ -33,12 +24,12 @@ _EMPTY = frozenset(
 )
 _Z90 = 1.2815515655446004
 
-# What an effect may be before anything is known, as a variance of log cost.
+# The prior of an effect, as a variance of log cost.
 _PRIOR = {"bias": 4.0, "plan": 0.25, "project": 0.3, "agent": 0.3, "model": 0.3, "word": 0.4, "file": 0.2}
-_NOISE, _NOISE_MIN = 0.5, 0.001  # of the cost itself, until it is learnt
-_WANDER = 0.0004  # how much an effect may change from one run to the next that has it
-_CLIP = 2.5  # an error above so many of its doubts teaches no more than this
-_PLAN_LOG = 2.0  # the log of an ordinary plan's length
+_NOISE, _NOISE_MIN = 0.5, 0.001  # variance of the cost itself, until it is learnt
+_WANDER = 0.0004  # how much an effect may change from one run that has it to the next
+_CLIP = 2.5  # an error larger than so many standard deviations teaches no more than this
+_PLAN_LOG = 2.0  # the log of a usual plan's length
 
 Sureness = Literal["default", "guess", "rough", "fair", "good"]
 Unit = Literal["tokens", "time_s"]
@@ -46,7 +37,7 @@ UNITS: tuple[Unit, ...] = ("tokens", "time_s")
 
 
 class Range(msgspec.Struct, frozen=True):
-    """What will be enough in every second case, and in nine of ten."""
+    """A bound that suffices in half of the cases, and one that suffices in nine of ten."""
 
     p50: int
     p90: int
@@ -56,7 +47,7 @@ DEFAULT: dict[Unit, Range] = {"tokens": Range(500_000, 2_000_000), "time_s": Ran
 
 
 class Task(msgspec.Struct, frozen=True, kw_only=True):
-    """What is known of a run before it starts; empty or None where it is not. `files`: those it is meant to touch."""
+    """What is known about a run before it starts; empty or None where unknown. `files`: those it is meant to touch."""
 
     goal: str
     plan: int | None = None
@@ -67,9 +58,9 @@ class Task(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class PastRun(msgspec.Struct, frozen=True, kw_only=True):
-    """A run and what it cost. `finished`: it reached its goal; else it will have, or would have, cost at least this.
+    """A run and what it cost. `finished`: it reached its goal; otherwise its cost is only a lower bound.
 
-    A cost of 0 was not metered. `touched`: the files it came to touch, which nobody knew at its start.
+    A cost of 0 was not metered. `touched`: the files it touched, unknown at its start.
     """
 
     run: str
@@ -83,17 +74,17 @@ class PastRun(msgspec.Struct, frozen=True, kw_only=True):
     touched: tuple[str, ...] = ()
 
     def cost(self, unit: Unit) -> int:
-        """What it took, in one unit."""
+        """The cost in one unit."""
         return self.tokens if unit == "tokens" else self.time_s
 
     def cost_at(self, unit: Unit, now: datetime) -> float:
-        """What it had taken by then, if it took it evenly."""
+        """The cost up to `now`, if it was spent evenly."""
         whole, passed = self.ended_at - self.started_at, now - self.started_at
         return self.cost(unit) * max(0.0, min(1.0, passed / whole)) if whole else float(self.cost(unit))
 
 
 class Estimate(msgspec.Struct, frozen=True, kw_only=True):
-    """The prediction in one unit. `runs`: finished runs it is learnt from. `similar`: those of them that are alike."""
+    """The prediction in one unit. `runs`: how many finished runs it was learnt from. `similar`: how many are alike."""
 
     p50: int
     p90: int
@@ -103,19 +94,19 @@ class Estimate(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Forecast(msgspec.Struct, frozen=True, kw_only=True):
-    """What a run will need in all, and the runs that are most like it."""
+    """What a run will need in all, and the runs most like it."""
 
     tokens: Estimate
     time_s: Estimate
     nearest: tuple[str, ...] = ()
 
     def of(self, unit: Unit) -> Estimate:
-        """One unit of it."""
+        """The estimate in one unit."""
         return self.tokens if unit == "tokens" else self.time_s
 
 
 class Trial(msgspec.Struct, frozen=True):
-    """A past run beside what was predicted when it started."""
+    """A past run and the prediction made at its start."""
 
     past: PastRun
     p50: int
@@ -125,7 +116,7 @@ class Trial(msgspec.Struct, frozen=True):
 class Measured(msgspec.Struct, frozen=True, kw_only=True):
     """How good the predictions were: shares of finished runs within their bounds, and the mean pinball loss in logs.
 
-    `runs` were finished and predicted; `unfinished` were predicted and cut off, `above` of them beyond their p90.
+    `runs`: predicted and finished. `unfinished`: predicted and cut off; `above`: those of them beyond their p90.
     """
 
     runs: int
@@ -139,12 +130,12 @@ class Measured(msgspec.Struct, frozen=True, kw_only=True):
 
 # -- the mean: a sum of effects, learnt online -------------------------------------------------------------------------
 
-Features = list[tuple[str, float, float]]  # name, weight, and how far its effect may be from none
-Told = tuple[float, float]  # mean of the log cost, and the variance of what is not known of its effects
+Features = list[tuple[str, float, float]]  # name, weight, prior standard deviation of its effect
+Told = tuple[float, float]  # mean of the log cost, and the variance of its uncertain effects
 
 
 def words(text: str) -> list[str]:
-    """The words that may tell what a text is about: each once, in order, without numbers and fillers."""
+    """The words that may say what a text is about: each once, in order, without numbers and fillers."""
     found = (word for word in _WORD.findall(text.lower()) if not word.isdigit() and word not in _EMPTY)
     return list(dict.fromkeys(found))[:WORDS_MAX]
 
@@ -163,7 +154,7 @@ def features(task: Task) -> Features:
 
 
 def of_files(files: Sequence[str]) -> Features:
-    """What files add to it: the words of their names."""
+    """The features of files: the words of their names."""
     return _texts("file", words(" ".join(files[:FILES_MAX]))) if files else []
 
 
@@ -173,7 +164,7 @@ def _texts(kind: str, texts: list[str]) -> Features:
 
 
 class Model:
-    """log cost = the sum of its effects. Each effect is a mean and a variance; learning moves both, forgetting widens."""
+    """log cost = a sum of effects. Each effect has a mean and a variance: learning moves both, forgetting widens."""
 
     __slots__ = ("_effects", "_seen", "noise")
 
@@ -183,7 +174,7 @@ class Model:
         self._seen = 0
 
     def predict(self, given: Features) -> Told:
-        """Mean of the log cost, and how much its effects are in doubt."""
+        """Mean of the log cost, and the variance of its effects."""
         mean, doubt = 0.0, 0.0
         for name, weight, prior in given:
             known = self._effects.get(name)
@@ -195,7 +186,7 @@ class Model:
         return mean, doubt
 
     def learn(self, given: Features, log_cost: float, *, finished: bool) -> None:
-        """Take in a run that is over. One that was cut off counts as what such runs cost on average, if that is more."""
+        """Learn from a run that is over. One that was cut off counts as the average of runs that cost at least as much."""
         mean, doubt = self.predict(given)
         variance = self.noise + doubt
         spread = math.sqrt(variance)
@@ -211,7 +202,7 @@ class Model:
                 known = self._effects[name] = [0.0, prior]
             gain = known[1] * weight
             known[0] += gain * step
-            if finished:  # always less than was there: the gain's square is a part of the spread's
+            if finished:  # never negative: the gain's square is a part of the spread's
                 known[1] += _WANDER - gain * gain / variance
         if finished:
             rate = max(0.01, 1.0 / (self._seen + 10))
@@ -219,7 +210,7 @@ class Model:
 
 
 def _beyond(at: float) -> float:
-    """The mean of a normal error that is known to be above `at`."""
+    """The mean of a standard normal error, given that it is above `at`."""
     if at > 6.0:
         return at + 1.0 / at
     tail = 0.5 * math.erfc(at / math.sqrt(2.0))
@@ -228,22 +219,22 @@ def _beyond(at: float) -> float:
 
 # -- the bounds: points of the last errors -----------------------------------------------------------------------------
 
-# Before there are errors of our own: those of a normal curve, a little wider, with the weight of these few runs.
+# Before there are errors of our own: those of a slightly wider normal curve, with the weight of these few runs.
 _ASSUMED = [(z, True, 0.5) for z in (-1.53, -0.89, -0.49, -0.16, 0.16, 0.49, 0.89, 1.53)]
 
 Error = tuple[float, bool]
 
 
 def points(errors: Iterable[Error], shares: Sequence[float]) -> list[float]:
-    """The errors that such shares of all stay below; what was cut off counts up to there (Kaplan and Meier).
+    """The errors that such shares of all stay below. Cut-off runs count as "at least" (Kaplan and Meier).
 
-    Where too many were cut off to see that far, the rest is taken to be normal: else a budget that stops every third
-    run would be suggested for ever.
+    Where too many runs were cut off to see that far, the tail is taken to be normal. Otherwise a budget that stops every
+    third run would be suggested for ever.
     """
     ranked = sorted([(z, sure, 1.0) for z, sure in errors] + _ASSUMED)
     left = (
         sum(weight for _, _, weight in ranked) + 0.5
-    )  # for the run that is asked about: it may be the worst of all
+    )  # one more for the run being predicted: it may be the worst of all
     survive, last, found, wanted = 1.0, ranked[0][0], [], sorted(shares)
     for z, sure, weight in ranked:
         if sure:
@@ -257,7 +248,7 @@ def points(errors: Iterable[Error], shares: Sequence[float]) -> list[float]:
 
 
 class Read:
-    """A past run with its texts read once: what could be known at its start, and what is known at its end."""
+    """A past run with its features computed once: those known at its start, and those known at its end."""
 
     __slots__ = ("files", "given", "learnt", "past", "words")
 
@@ -271,7 +262,7 @@ class Read:
 
 
 class Case:
-    """A past run as the learner meets it, with what was told at its start."""
+    """A past run as the learner meets it, with the prediction made at its start."""
 
     __slots__ = ("is_over", "read", "told")
 
@@ -281,7 +272,7 @@ class Case:
         self.is_over = False
 
     def error_at(self, unit: Unit, now: datetime, noise: float) -> Error:
-        """How far its cost lies from what was told, in units of what was in doubt; under way, at least so far."""
+        """How far its cost lies from the prediction, in standard deviations; for a run under way, at least so far."""
         past, (mean, doubt) = self.read.past, self.told
         if self.is_over:
             return (math.log(past.cost(unit)) - mean) / math.sqrt(noise + doubt), past.finished
@@ -289,9 +280,17 @@ class Case:
 
 
 class Learner:
-    """One unit's model and the last runs. `begin` and `end` are called in the order of time.
+    """One unit's model and its last errors. Call `begin` and `end` in the order of time.
 
-    The last runs are the last that *started*: of the last that ended, on a busy day, too many would be short ones.
+    The learner meets each past run twice: at its start it predicts the run from the runs that were over by then, and at
+    its end it learns from it. So every error behind the bounds is the error of a true prediction. There are two layers:
+
+    - the mean: log cost as a sum of effects (words of the goal and of file names, project, agent, model, length of the
+      plan), each with its own variance. A rarely seen effect keeps its variance and widens the bound;
+    - the bounds: the 50 % and 90 % points of the last `WINDOW` errors, in standard deviations. No shape is assumed.
+
+    A run that was cancelled, failed or stopped by its budget counts as "at least this much" in both layers. The window
+    holds the last runs that *started*: among the last that ended, on a busy day, too many would be short.
     """
 
     def __init__(self, unit: Unit) -> None:
@@ -301,13 +300,13 @@ class Learner:
         self._last: deque[Case] = deque(maxlen=WINDOW)
 
     def begin(self, read: Read) -> Case:
-        """A run starts."""
+        """A run starts: predict it."""
         case = Case(read, self._model.predict(read.given))
         self._last.append(case)
         return case
 
     def end(self, case: Case) -> None:
-        """It is over: learn from it."""
+        """A run ends: learn from it."""
         past = case.read.past
         case.is_over = True
         self._model.learn(case.read.learnt, math.log(past.cost(self.unit)), finished=past.finished)
@@ -320,7 +319,7 @@ class Learner:
         mean, doubt = self._model.predict(given)
         noise = (
             self._model.noise
-        )  # as it is known now, in the errors too: it may have been far off when they were made
+        )  # today's noise also for old errors: the estimate may have been far off when they were made
         spread = math.sqrt(noise + doubt)
         errors = [case.error_at(self.unit, now, noise) for case in self._last]
         p50, p90 = (_whole(mean + spread * each) for each in points(errors, (0.5, 0.9)))
@@ -335,9 +334,9 @@ def _whole(log_cost: float) -> int:
 
 
 class Predictor:
-    """Learns from a history once, its newest `HISTORY_MAX` runs, and then predicts any number of tasks.
+    """Learns once from the newest `HISTORY_MAX` runs of a history, then predicts any number of tasks.
 
-    Runs under way belong to the history too: unfinished, as if they had ended now.
+    Runs under way belong to the history too: as unfinished, cut off now.
     """
 
     def __init__(self, history: Sequence[PastRun], now: datetime) -> None:
@@ -367,7 +366,7 @@ class Predictor:
         return Estimate(p50=bounds.p50, p90=bounds.p90, runs=learner.finished, similar=count, sure=sure)
 
     def _alike(self, task: Task) -> list[float]:
-        """How much each past run resembles the task, from 0 to 1: words by their rarity, files, project, agent, plan, model."""
+        """How similar each past run is to the task, 0 to 1: words by their rarity, files, project, agent, plan, model."""
         mine = frozenset(words(" ".join((task.goal, *task.files))))
         rarity, unseen = self._rarity, math.log(1 + len(self._read)) + 0.5
         whole = sum(rarity.get(word, unseen) for word in mine)
@@ -388,12 +387,12 @@ def _rarity(texts: Sequence[frozenset[str]]) -> dict[str, float]:
 
 
 def trials(history: Sequence[PastRun], unit: Unit) -> Iterator[Trial]:
-    """Every past run that was metered, beside what would have been said when it started; in the order of their ends."""
+    """Every metered past run and the prediction it would have got at its start, in the order of their ends."""
     return _walked([Read(past) for past in history], Learner(unit), bounds=True)
 
 
 def measure(history: Sequence[PastRun], unit: Unit) -> Measured:
-    """How good the predictions of a history's own runs would have been; those below the first `HISTORY_MIN` left out."""
+    """How good the predictions of a history's own runs would have been, without those before `HISTORY_MIN` runs."""
     told = list(trials(history, unit))
     costs = [(trial, trial.past.cost(unit)) for trial in told if trial.past.finished]
     cut = [trial for trial in told if not trial.past.finished]
@@ -410,13 +409,13 @@ def measure(history: Sequence[PastRun], unit: Unit) -> Measured:
 
 
 def pinball(cost: int, bound: int, share: float) -> float:
-    """What a bound costs: its distance in logs, dear where it was too low by as much as the share asks."""
+    """The pinball loss of a bound: its distance in logs, weighted by the share where it was too low."""
     off = math.log(max(1, cost)) - math.log(max(1, bound))
     return off * share if off > 0 else -off * (1.0 - share)
 
 
 def _walked(history: Sequence[Read], learner: Learner, *, bounds: bool) -> Iterator[Trial]:
-    """Go through starts and ends in the order of time: nothing that ended later is known at a start."""
+    """Go through starts and ends in the order of time: a start knows nothing that ended later."""
     metered = [read for read in history if read.past.cost(learner.unit) > 0]
     moments = sorted(
         [(read.past.started_at, 1, at) for at, read in enumerate(metered)]
@@ -444,7 +443,7 @@ def _same(past: Task, task: Task) -> float:
 
 
 def _sureness(runs: int, similar: int, bounds: Range) -> Sureness:
-    """In a word: by how many runs are alike, and by how far the bounds lie apart."""
+    """One word for how sure the estimate is: by how many runs are alike, and by the width of the bounds."""
     if runs < HISTORY_MIN:
         return "default"
     wide = bounds.p90 > 6 * bounds.p50
@@ -457,14 +456,14 @@ def _sureness(runs: int, similar: int, bounds: Range) -> Sureness:
 
 # -- again at every beat -----------------------------------------------------------------------------------------------
 
-_PACE = 0.9  # how much one beat's cost says of the whole: the spread of log cost from beat to beat
+_PACE = 0.9  # standard deviation of log cost from beat to beat: how little one beat says about the whole
 
 
 def reprice(first: Range, *, spent: int, beats: int, plan_total: int | None) -> Range:
-    """What the whole will cost, now that so much is spent and so many of the plan's beats are done.
+    """What the whole run will cost, given what is spent and how many of the plan's beats are done.
 
-    The first prediction and the pace so far are weighed by how sure each is, and what is spent already is the least it
-    can be: p50 and p90 are never below it, and grow with it. Costs a few operations, so every beat can afford it.
+    Weighs the first prediction and the pace so far by how sure each is. p50 and p90 are never below what is spent. It
+    costs a few operations, so every beat can afford it.
     """
     spent = max(0, spent)
     mean = math.log(max(1, first.p50))
@@ -482,7 +481,7 @@ def reprice(first: Range, *, spent: int, beats: int, plan_total: int | None) -> 
 
 
 def _above(mean: float, spread: float, spent: int, share: float) -> int:
-    """A point of a log-normal cost that is known to be above what is spent."""
+    """A quantile of a log-normal cost, given that the cost is above `spent`."""
     at = (math.log(spent) - mean) / spread if spent else -40.0
     if at > 5.0:
         z = at - math.log(1.0 - share) / at
@@ -493,7 +492,7 @@ def _above(mean: float, spread: float, spent: int, share: float) -> int:
 
 
 def _normal_point(share: float) -> float:
-    """Where the normal curve has `share` of its area to the left, by halving."""
+    """The quantile of the normal curve at `share`, by halving."""
     low, high = -12.0, 12.0
     for _ in range(60):
         middle = (low + high) / 2.0
@@ -505,27 +504,27 @@ def _normal_point(share: float) -> float:
 
 
 class Need(msgspec.Struct, frozen=True):
-    """A run that waits: what it has spent, and what it will have spent in all in nine of ten cases."""
+    """A waiting run: what it has spent, and the p90 of what it will have spent in all."""
 
     spent: int
     p90: int
 
 
 def least(needs: Sequence[Need], floor: int) -> int:
-    """The smallest total that can be split: what is spent, and the floor for each."""
+    """The smallest total that can be split: what is spent, plus the floor for each."""
     return sum(need.spent + floor for need in needs)
 
 
 def split(total: int, needs: Sequence[Need], floor: int) -> list[int]:
-    """A limit for each: what it spent, the floor, and of the rest a part that is as large as its need. Adds up exactly."""
+    """A limit for each run: what it spent, the floor, and a part of the rest in proportion to its need. Sums to `total`."""
     rest = total - least(needs, floor)
-    assert rest >= 0, "the caller asks for `least` first"
+    assert rest >= 0, "the total must be at least `least`"
     weights = [max(0, need.p90 - need.spent - floor) for need in needs]
     if not any(weights):
         weights = [1] * len(needs)
     whole = sum(weights)
     parts = [rest * weight // whole for weight in weights]
-    # What division left over goes one by one to those it took most from, so that the sum is the total.
+    # The remainders of the division go one by one to the runs that lost most by rounding, so that the sum is exact.
     short = sorted(range(len(needs)), key=lambda at: (-(rest * weights[at] % whole), at))
     for at in short[: rest - sum(parts)]:
         parts[at] += 1

@@ -73,7 +73,7 @@ def names_to(steps: Sequence[Step], path: Path) -> tuple[str, ...]:
 
 
 def first_leaf(steps: Sequence[Step], path: Path = ()) -> Path | None:
-    """The path to the first leaf below, or None where there is none."""
+    """The path to the first leaf below `path`, or None."""
     if not steps:
         return None
     return first_leaf(steps[0].steps, (*path, 0)) or (*path, 0)

@@ -1,8 +1,6 @@
-"""What to do about an effect, given what is recorded and what is known: decisions as data, carried out elsewhere.
+"""Decides what to do about an effect, from its record and the facts. Pure: `runs/effects.py` carries the decision out.
 
-The rule behind all of it: an intent without an outcome is in doubt, and is never repeated unless the far side
-dedupes by key, a probe says that it did not happen, or a person says so.
-"""
+An intent without an outcome is in doubt. See `decide` for when such an effect may be performed again."""
 
 from collections.abc import Iterable
 
@@ -20,7 +18,7 @@ POLICIES: tuple[Policy, ...] = ("reissue", "probe", "ask", "give_up")
 
 
 class Facts(msgspec.Struct, frozen=True):
-    """What the journal cannot know: what the caller offers, and what became of the performer."""
+    """What the journal does not say: what the caller offers, and whether the process that performed the act lives."""
 
     policy: Policy
     has_probe: bool
@@ -59,13 +57,13 @@ class Probe(msgspec.Struct, frozen=True, tag=True):
 
 
 class Ask(msgspec.Struct, frozen=True, tag=True):
-    """Only a person can settle this one."""
+    """Ask a person: nobody else can settle this effect."""
 
     why: str
 
 
 class GiveUp(msgspec.Struct, frozen=True, tag=True):
-    """Record that nobody will find out, and go on."""
+    """Record that the outcome stays unknown, and go on."""
 
     recorded: bool
 
@@ -74,7 +72,7 @@ Decision = Perform | Replay | Fail | Reissue | Probe | Ask | GiveUp
 
 
 def policy_for(unknown: str | None, *, takes_key: bool, has_probe: bool) -> Policy:
-    """The policy of an effect: the caller's word, else what its function offers."""
+    """The policy of an effect: what the caller asked for, else the best that the act's function allows."""
     if unknown is None:
         return "reissue" if takes_key else "probe" if has_probe else "ask"
     if unknown not in POLICIES:
@@ -83,14 +81,16 @@ def policy_for(unknown: str | None, *, takes_key: bool, has_probe: bool) -> Poli
             hint=did_you_mean(unknown, POLICIES) or f"give one of {', '.join(POLICIES)}",
         )
     if unknown == "probe" and not has_probe:
-        raise UsageError(
-            "unknown='probe' needs a probe=", hint="give the function that looks, or unknown='ask'"
-        )
+        raise UsageError("unknown='probe' needs a probe=", hint="pass probe=FUNCTION, or unknown='ask'")
     return unknown
 
 
 def decide(record: EffectRecord | None, facts: Facts) -> Decision:
-    """The next thing to do about an effect."""
+    """What to do next about an effect.
+
+    An effect in doubt is performed again only if the far side dedupes by key, a probe finds that it did not happen, or
+    a person says so.
+    """
     if record is None:
         return Perform()
     match record.state:
@@ -131,12 +131,12 @@ def _why(record: EffectRecord, facts: Facts) -> str:
 
 
 def rewound(journal_last: int, marks: Iterable[int]) -> int | None:
-    """The highest acknowledged event number that the journal does not hold, if there is one."""
+    """The highest acknowledged event number that is missing from the journal, or None."""
     highest = max(marks, default=0)
     return highest if highest > journal_last else None
 
 
-# -- Idempotency keys of effects: a frozen format, the same for the same act in every attempt.
+# -- Idempotency keys of effects. The format is frozen: one act has the same key in every attempt.
 
 
 def effect_key(run: str, beat: int, name: str, occurrence: int) -> str:

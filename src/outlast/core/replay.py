@@ -9,7 +9,7 @@ RecordState = Literal["intended", "in_doubt", "did_not", "failed", "confirmed", 
 
 
 class EffectRecord:
-    """One effect as its events tell it."""
+    """One effect, folded from its events."""
 
     __slots__ = ("evidence", "failures", "intent", "result", "state", "unencodable")
 
@@ -41,10 +41,10 @@ class EffectRecord:
                 self.state = _FOUND[event.finding]
                 if (
                     self.state == "did_not"
-                ):  # a probe's word allows a few more tries, a person's a fresh start
+                ):  # a probe's "did not" allows a few more tries, a person's allows a fresh start
                     self.failures = self.failures + 1 if event.by == "probe" else 0
             case _:
-                raise AssertionError(f"{type(event).__name__} is no event of an effect")
+                raise AssertionError(f"not an event of an effect: {type(event).__name__}")
 
 
 _FOUND: dict[str, RecordState] = {
@@ -70,7 +70,7 @@ class BeatRecord:
         self._last_n = 0
 
     def take(self, event: ev.AnyEvent) -> None:
-        """Fold one more event; those of other beats and kinds are ignored."""
+        """Fold one more event. Events of other beats and kinds are ignored."""
         match event:
             case ev.BeatBegun(beat=self.beat):
                 self.begun = True
@@ -100,18 +100,18 @@ class BeatRecord:
             self._by_name[intent.name, intent.occurrence] = record
 
     def effect(self, name: str, occurrence: int, own_key: str | None) -> EffectRecord | None:
-        """The recorded effect that this call is a repetition of."""
+        """The recorded effect that this call repeats, or None."""
         if own_key is not None:
             return self._by_key.get(own_key)
         return self._by_name.get((name, occurrence))
 
     def knows(self, kind: str, name: str, occurrence: int) -> bool:
-        """Whether anything is recorded of this call."""
+        """Whether this call has a record."""
         place = (name, occurrence)
         return place in (self.decisions if kind == "decide" else self._by_name)
 
     def doubtful(self, name: str, up_to: int) -> int | None:
-        """The occurrence of this name, among those called already, that is open or in doubt."""
+        """The occurrence of this name, among those already called, that is open or in doubt."""
         for (known, occurrence), record in self._by_name.items():
             if known == name and occurrence <= up_to and record.state in ("intended", "in_doubt"):
                 return occurrence

@@ -1,8 +1,6 @@
-"""What a supervisor does after an attempt of a command: again, after a wait; park; or stop. Decisions as data, bounded.
+"""What a supervisor does after an attempt: start again after a wait, park, or stop. Decisions as data.
 
-Nothing restarts for ever: attempts without progress, attempts in all, rounds of failing checks and waits at a quota wall
-each have a limit.
-"""
+Everything is bounded: attempts without progress, attempts in all, rounds of failing checks, waits at a quota wall."""
 
 import hashlib
 from datetime import datetime, timedelta
@@ -13,20 +11,20 @@ from outlast.core.events import Cause, EndStatus
 
 # Causes that the next attempt may not meet again.
 PASSING: tuple[Cause, ...] = ("crash", "oom", "network", "signal", "context", "host")
-# Causes that the agent itself may mend when it is shown what failed.
+# Causes that the agent itself may fix when it sees what failed.
 MENDABLE: tuple[Cause, ...] = ("checks", "invariant")
-# Causes that only time or a person removes: the run waits, and nothing polls.
+# Causes that only time or a person removes: the run is parked, and nothing polls.
 WAITING: tuple[Cause, ...] = ("quota", "auth", "program_missing")
 
-# A wall whose end nobody named: the first wait, doubled at each further one without progress, up to the last.
+# A wall without a known end: the first wait, doubled at each further wall without progress, up to the last.
 PARK_FIRST, PARK_LAST = timedelta(minutes=30), timedelta(hours=8)
-JITTER_MAX_MS = 60_000  # so that not all the world comes back in the second of the reset
-RATE_WALL = timedelta(minutes=2)  # a rate limit that stands longer is a wall too
-RATE_TRIES = 3  # so many attempts in a row that came to nothing by a rate limit, and it is one
+JITTER_MAX_MS = 60_000  # so that not every run in the world comes back in the second of the reset
+RATE_WALL = timedelta(minutes=2)  # a rate limit that lasts longer is a wall
+RATE_TRIES = 3  # a rate limit that ended so many attempts in a row without progress is a wall
 
 
 class Limits(msgspec.Struct, frozen=True, kw_only=True):
-    """How often, and how long in between."""
+    """How many attempts are allowed, and how long to wait in between."""
 
     wait_s: float = 5.0
     wait_max_s: float = 300.0
@@ -37,7 +35,7 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Past(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """What the attempts so far came to: in all, without progress in a row, rounds of failing checks, and walls since progress."""
+    """The attempts so far: in all, in a row without progress, rounds of failing checks, and walls since progress."""
 
     attempts: int = 0
     fruitless: int = 0
@@ -45,7 +43,7 @@ class Past(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     parks: int = 0
 
     def after(self, cause: Cause, *, progress: bool) -> "Past":
-        """With one more attempt that ended. One that met a wall is counted as that, not as one that failed."""
+        """The past with one more ended attempt. One that met a wall counts as a wall, not as a failure."""
         at_wall = cause == "quota"
         return Past(
             attempts=self.attempts + 1,
@@ -56,7 +54,7 @@ class Past(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class Again(msgspec.Struct, frozen=True):
-    """Start once more after so many seconds."""
+    """Start again after so many seconds."""
 
     wait_s: float
 
@@ -68,7 +66,7 @@ class Park(msgspec.Struct, frozen=True):
 
 
 class Stop(msgspec.Struct, frozen=True):
-    """No more attempts by itself, and why."""
+    """Make no more attempts, and why."""
 
     status: EndStatus
     cause: Cause
@@ -79,7 +77,7 @@ Decision = Again | Park | Stop
 
 
 def after(cause: Cause, past: Past, limits: Limits, *, jitter: float) -> Decision:
-    """What comes after an attempt that `past` already counts; `jitter` is from 0 to 1."""
+    """What comes after an ended attempt, which `past` already counts. `jitter` is from 0 to 1."""
     if cause == "quota" and past.parks > limits.parks_max:
         return Stop("failed", cause, _still_walled(past.parks))
     if cause in WAITING:
@@ -96,25 +94,25 @@ def after(cause: Cause, past: Past, limits: Limits, *, jitter: float) -> Decisio
 
 
 def against(cause: Cause | None, past: Past, limits: Limits) -> Stop | None:
-    """The limit that forbids one more attempt, also to a supervisor that was not there when it was reached; else None."""
+    """The limit that forbids one more attempt, or None. A supervisor may ask that did not see the limit being reached."""
     decision = after(cause, past, limits, jitter=0.0) if cause is not None else None
     return decision if isinstance(decision, Stop) and decision.status == "failed" else None
 
 
 def _still_failing(cause: Cause, rounds: int) -> str:
-    """The last round was one too many; with `--rounds 0` the first."""
+    """The evidence when the last round was one too many; with `--rounds 0` that is the first."""
     what = "checks" if cause == "checks" else "an invariant"
     return f"{what} failed" if rounds == 1 else f"{what} still failed after {rounds} rounds"
 
 
 def wait_s(fruitless: int, limits: Limits, *, jitter: float) -> float:
-    """How long to wait: doubling with each attempt that came to nothing, up to a limit, spread by a quarter."""
+    """How long to wait: doubles with each attempt without progress, up to a limit, spread by a quarter."""
     exact_s = min(limits.wait_max_s, limits.wait_s * 2.0 ** min(max(0, fruitless - 1), 30))
     return exact_s * (0.875 + 0.25 * jitter)
 
 
 def _still_walled(parks: int) -> str:
-    """The last wall was one too many; with `--parks 0` the first."""
+    """The evidence when the last wall was one too many; with `--parks 0` that is the first."""
     return "a limit was met" if parks == 1 else f"a limit was met {parks} times without progress in between"
 
 
@@ -124,7 +122,7 @@ def _still_walled(parks: int) -> str:
 def rate_limited(
     reset_at: datetime | None, now: datetime, past: Past, *, progress: bool
 ) -> tuple[Cause, datetime | None]:
-    """What an attempt ended by a rate limit is: a passing failure, or a wall; and when that is gone where it is known.
+    """Whether a rate limit that ended an attempt is a passing failure or a wall; and when a wall ends, where known.
 
     `past` does not count this attempt yet.
     """
@@ -136,14 +134,14 @@ def rate_limited(
 
 
 def reset_of(reset_at: datetime | None, now: datetime, parks: int) -> tuple[datetime, bool]:
-    """When to try a wall again that was met `parks` times since progress, and whether somebody named that time."""
+    """When to try again at a wall met `parks` times since progress, and whether somebody named that time."""
     if reset_at is not None and reset_at > now:
         return reset_at, True
     return now + min(PARK_LAST, PARK_FIRST * 2 ** min(max(0, parks - 1), 30)), False
 
 
 def wake_at(reset: datetime, first: str, place: int, apart_s: float) -> datetime:
-    """When a run is woken: a moment after the reset that its `first` run decides, and then one after the other."""
+    """When to wake a run: the `first` run decides a moment after the reset, and the others follow one by one."""
     digest = hashlib.blake2b(f"{first} {reset.isoformat()}".encode(), digest_size=8).digest()
     jitter = timedelta(milliseconds=int.from_bytes(digest) % (JITTER_MAX_MS + 1))
     return reset + jitter + timedelta(seconds=apart_s * place)
@@ -154,7 +152,7 @@ def wake_at(reset: datetime, first: str, place: int, apart_s: float) -> datetime
 
 def _quarantine(past: Past, limits: Limits) -> Stop:
     if past.fruitless >= limits.fruitless_max:
-        return Stop("failed", "quarantine", f"{past.fruitless} attempts in a row came to nothing")
+        return Stop("failed", "quarantine", f"{past.fruitless} attempts in a row made no progress")
     return Stop(
         "failed", "quarantine", f"{past.attempts} attempts were made, of at most {limits.attempts_max}"
     )

@@ -1,19 +1,20 @@
-"""The formats of tokens that say by themselves what they are: how each begins, and what follows. Data for `secrets`.
+"""The formats of tokens that identify themselves: how each begins, and what follows. Data for `secrets`.
 
-They cover the formats that gitleaks (July 2026) and detect-secrets (1.5) know; the rules are ours. Each is a literal
-beginning and runs of characters of bounded kinds: nothing to go back for, so that a text takes time in proportion.
-A format is looser than its maker's where the beginning is unmistakable, and exact where it is short.
-"""
+They cover what gitleaks (July 2026) and detect-secrets (1.5) know; the rules are ours. Matching is linear in the text."""
 
 import msgspec
 
 _ALNUM, _WORD, _HEX, _BASE64 = "[A-Za-z0-9]", "[A-Za-z0-9_-]", "[0-9A-Fa-f]", "[A-Za-z0-9+/]"
 _END = "(?![A-Za-z0-9])"
-_NO_BASE64 = "(?![A-Za-z0-9+/=])"  # after a beginning that is as short as to stand in any image
+_NO_BASE64 = "(?![A-Za-z0-9+/=])"  # after a beginning so short that any encoded image may contain it
 
 
 class Format(msgspec.Struct, frozen=True):
-    """Tokens of one kind: literal beginnings, and the pattern of what follows. The group `secret` is masked, else all."""
+    """Tokens of one kind: literal beginnings, and the pattern of what follows. Masks the group `secret`, or everything.
+
+    A literal beginning, then bounded runs of characters: the regex never backtracks. A format is looser than its maker's
+    where the beginning is unmistakable, and exact where the beginning is short.
+    """
 
     name: str
     starts: tuple[str, ...]
@@ -151,7 +152,7 @@ FORMATS = (
     _of("JSON web token", "ZXlK", f"{_BASE64}{{40,}}={{0,2}}"),
 )  # fmt: skip
 
-# Services whose keys have no shape of their own: hexadecimal or plain characters, told by the name that they are given.
+# Services whose keys have no recognisable shape: the name before the key gives it away.
 SERVICES = (
     "adafruit adobe airtable algolia alibaba asana atlassian confluence jira bitbucket bittrex meraki cloudflare codecov cohere"
     " coinbase confluent contentful datadog discord droneci dropbox etsy facebook fastly finicity finnhub flickr freshbooks"

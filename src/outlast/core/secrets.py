@@ -1,10 +1,6 @@
-"""What looks like a secret in a text, by rules that are data, and the text without it. Pure.
+"""Finds what looks like a secret in a text, by rules that are data, and masks it. Pure.
 
-The rules know shapes, not meanings: a password that stands alone looks like any other word. Three kinds of rules are
-applied one after the other: by what stands around a secret, by the format of the token itself (`secret_formats`), and
-by the name that it is given. Each pattern takes time in proportion to the text: a literal beginning, then runs of
-characters with a limit or with nothing after them to go back for.
-"""
+The rules know shapes, not meanings: a password that stands alone looks like any other word."""
 
 import re
 from functools import cache, partial
@@ -17,9 +13,10 @@ MARK = "[masked:{}]"
 
 
 class Rule(msgspec.Struct, frozen=True):
-    """A shape. What the group `secret` matches is masked, else all of it.
+    """A shape. Masks what the group `secret` matches, or everything.
 
-    A match has one of the `hints` in it, in any case: most texts have none, and looking for them costs almost nothing.
+    A match contains one of the `hints`, in any case. Most texts contain none, and looking for them costs almost nothing.
+    Each pattern is linear in the text: a literal beginning, then runs that are bounded or have nothing after them.
     """
 
     name: str
@@ -33,7 +30,7 @@ RULES = (
     Rule(
         "private key",
         r"-----? ?BEGIN[ A-Z0-9_-]{0,60}PRIVATE KEY(?: BLOCK)? ?-----?(?s:.*?)"
-        r"(?:-----? ?END[ A-Z0-9_-]{0,60}PRIVATE KEY(?: BLOCK)? ?-----?|\Z)",  # one that is cut off is as secret
+        r"(?:-----? ?END[ A-Z0-9_-]{0,60}PRIVATE KEY(?: BLOCK)? ?-----?|\Z)",  # a truncated key is as secret
         ("private key",),
     ),
     Rule(
@@ -111,7 +108,7 @@ NAMED_RULES = (
         ("passw", "passphrase"),
     ),
 )
-# What is given to a name, and of the text before it the name. Whether it is a secret, both together say.
+# A value with the name before it. Name and value together decide whether it is a secret.
 _GIVEN = re.compile(r"(?:=>|:=|[=:])\s{0,3}[\"'`]?(?P<secret>[A-Za-z0-9_=+/.~-]{14,512}+)(?![A-Za-z0-9_(\[])")
 _NAME_CHARS = 80
 _NAME = re.compile(r"[A-Za-z0-9_.-]{1,64}(?=[\"'`]?\]?\s{0,3}\Z)")
@@ -121,10 +118,10 @@ _OF_SECRET = re.compile(
     r"[_.-]?(?:key|token|secret|pass)|auth|token|secret|credentials?)\Z"
 )
 _PLAIN = re.compile(r"[A-Za-z0-9_=-]{14,80}")
-# Where a token can be: each has as many characters without a blank.
+# Where a token can be: every token has at least so many characters without a blank.
 _LONG = re.compile(r"(?<![A-Za-z0-9_])[A-Za-z0-9_][A-Za-z0-9_.~+/=%|:@-]{13,}")
 
-# A string in JSON, and whether it names a field.
+# A string in JSON, and whether it is the name of a field.
 _STRING = re.compile(rb'("[^"\\]*(?:\\.[^"\\]*)*")(\s*:)?')
 Names = frozenset[str]
 NONE: Names = frozenset()
@@ -137,7 +134,7 @@ def _compiled(rules: tuple[Rule, ...]) -> tuple[tuple[Rule, re.Pattern[str]], ..
 
 @cache
 def _formats() -> tuple[re.Pattern[str], dict[str, str]]:
-    """All formats as one pattern, by their first letters, and what each is called by the empty group at its end."""
+    """All formats as one pattern, by their first letters, and each format's name by the empty group at its end."""
     named: dict[str, str] = {}
     branches: dict[str, list[str]] = {}
     for form in FORMATS:
@@ -151,7 +148,11 @@ def _formats() -> tuple[re.Pattern[str], dict[str, str]]:
 
 
 def mask(text: str) -> tuple[str, Names]:
-    """The text with every secret in it replaced by a mark that says of which kind it was, and these kinds."""
+    """The text with every secret replaced by a mark that names its kind, and these kinds.
+
+    Three groups of rules apply one after the other: by what surrounds a secret, by the format of the token itself
+    (`secret_formats`), and by the name before it.
+    """
     found: set[str] = set()
     text = _by_rules(RULES, text, found)
     text = _LONG.sub(partial(_tokens, found), text)
@@ -171,7 +172,7 @@ def _by_rules(rules: tuple[Rule, ...], text: str, found: set[str]) -> str:
 
 
 def _tokens(found: set[str], match: re.Match[str]) -> str:
-    """A long word without the tokens in it."""
+    """Replace the tokens in a long word."""
     pattern, named = _formats()
 
     def marked(token: re.Match[str]) -> str:
@@ -186,7 +187,7 @@ def _tokens(found: set[str], match: re.Match[str]) -> str:
 
 
 def _named(found: set[str], match: re.Match[str]) -> str:
-    """What is given to a name, masked where the name says that it is a secret and the value looks random."""
+    """Mask a named value if the name says that it is a secret and the value looks random."""
     value = match["secret"]
     if not any(char.isdigit() for char in value) or not any(char.isalpha() for char in value):
         return match[0]
@@ -210,7 +211,7 @@ def _marked(mark: str, match: re.Match[str]) -> str:
 
 
 def mask_json(data: bytes) -> tuple[bytes, Names]:
-    """The same for the texts in a JSON document. Names of fields and everything else stay byte for byte."""
+    """The same for the texts in a JSON document. Field names and everything else stay byte for byte."""
     found: set[str] = set()
 
     def masked(match: re.Match[bytes]) -> bytes:
@@ -224,7 +225,7 @@ def mask_json(data: bytes) -> tuple[bytes, Names]:
         return msgspec.json.encode(text) if names else match[0]
 
     def halved(match: re.Match[bytes]) -> bytes:
-        """Half a character, as in what an agent cut off; no text of ours has one."""
+        """Escape half a surrogate pair, as a truncated text of an agent may have."""
         import json
 
         try:

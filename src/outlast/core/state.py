@@ -1,8 +1,6 @@
-"""The fold: a run's bounded head, computed from its events. `apply` is pure and total over all events.
+"""The fold: computes a run's head from its events. `apply` is pure and total over all events.
 
-The head holds what the next event needs and what a glance wants to see. Completed results, closed effects and the
-plan's body stay in the journal and are read by index; so the head has a limit, whatever the run's length.
-"""
+The head has a size limit: results, closed effects and the plan's body stay in the journal and are read by index."""
 
 from collections.abc import Sequence
 from datetime import datetime
@@ -27,9 +25,9 @@ RECENT_MAX = 32
 RECENT_BYTES_MAX = 400
 LABEL_BYTES_MAX = 120
 EVIDENCE_BYTES_MAX = 600
-WRAP_UP = "wrap-up"  # how the level of that warning begins
-BEAT = "beat"  # under which the next beat's cost is set aside
-GATEWAY = "gateway"  # under which that of the calls is which a gateway sees under way
+WRAP_UP = "wrap-up"  # how the level of the wrap-up warning begins
+BEAT = "beat"  # the key under which the next beat's cost is set aside
+GATEWAY = "gateway"  # the key under which the cost of calls in flight through a gateway is set aside
 MEMORY_MAX = 256
 MEMORY_BYTES_MAX = 14_336
 EFFECTS_OPEN_MAX = 32
@@ -47,7 +45,7 @@ NO_USAGE = Usage()
 
 
 class OpenEffect(msgspec.Struct, frozen=True, omit_defaults=True):
-    """An effect of the open beat without a confirmed end. `looked`: a probe was asked since, and could not tell."""
+    """An effect of the open beat that is not confirmed. `looked`: a probe was asked since, and could not tell."""
 
     beat: int
     n: int
@@ -73,9 +71,9 @@ class OpenBeat(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class Attempt(msgspec.Struct, frozen=True, omit_defaults=True):
-    """The attempt that has started and not ended. `pardoned`: a person said since that it may go on, so it counts no more.
+    """The attempt that has started and not ended. `pardoned`: a person resumed the run since, so it no longer counts.
 
-    `owed`: what was on record of the open beat's cost when it started.
+    `owed`: how much of the open beat's cost was recorded when the attempt started.
     """
 
     epoch: int
@@ -91,7 +89,7 @@ class Attempt(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class Recent(msgspec.Struct, frozen=True, omit_defaults=True):
-    """A completed beat, shortened for the glance and the context."""
+    """A completed beat, shortened for overviews and for the agent's context."""
 
     beat: int
     step: str
@@ -129,11 +127,11 @@ class RunState(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
     attempt: Attempt | None = None
     attempts: int = 0
     spent: Usage = Usage()
-    open_spent: Usage = Usage()  # of it, since the last beat ended
+    open_spent: Usage = Usage()  # the part of `spent` since the last beat ended
     reserved: tuple[tuple[str, Usage], ...] = ()
     window: Window | None = None
-    until_since: datetime | None = None  # when it was said until when it may work
-    wrap_beat: int | None = None  # how many beats were done when the agent was told to wrap up
+    until_since: datetime | None = None  # when the budget's `until` was set
+    wrap_beat: int | None = None  # how many beats were done when the agent was asked to wrap up
     memory: tuple[MemoryRef, ...] = ()
     recent: tuple[Recent, ...] = ()
     last_save: str = ""
@@ -151,12 +149,12 @@ class RunState(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
 
     @property
     def in_doubt(self) -> tuple[OpenEffect, ...]:
-        """Effects nobody knows the outcome of, as far as the journal tells."""
+        """Effects with an unknown outcome, according to the journal."""
         return tuple(effect for effect in self.effects_open if effect.state in ("intended", "in_doubt"))
 
     @property
     def hindering(self) -> tuple[OpenEffect, ...]:
-        """Of those, the ones that no beat may end with: all but calls of an agent, which is told and goes on."""
+        """The effects in doubt that keep a beat from ending: all except an agent's calls (the agent gets a message)."""
         return tuple(effect for effect in self.in_doubt if effect.policy != "tell")
 
 
@@ -215,19 +213,19 @@ def _spent(state: RunState, usage: Usage) -> dict[str, Usage]:
 
 
 def _reserved(state: RunState, usage: Usage | None) -> tuple[tuple[str, Usage], ...]:
-    """With this set aside for the next beat, and nothing else for it."""
+    """The reservations with this amount as the only one for the next beat."""
     others = tuple(item for item in state.reserved if item[0] != BEAT)
     return others if usage is None else ((BEAT, usage), *others)
 
 
 def _for_calls(state: RunState, usage: Usage) -> tuple[tuple[str, Usage], ...]:
-    """With this set aside for calls under way in place of what was."""
+    """The reservations with this amount as the only one for calls in flight."""
     others = tuple(item for item in state.reserved if item[0] != GATEWAY)
     return (*others, (GATEWAY, usage))[-RESERVED_MAX:] if usage.tokens or usage.cost_microusd else others
 
 
 def is_plain(event: ev.BeatDone) -> bool:
-    """Whether a beat's end moves the cursor and adds a result, and nothing else."""
+    """Whether a beat's end only moves the cursor and adds a result."""
     return not (
         event.extended or event.finish or event.remembered or event.spent or event.stage or event.session or event.save
         or event.reserved or event.window
@@ -235,7 +233,7 @@ def is_plain(event: ev.BeatDone) -> bool:
 
 
 def fold_plain(state: RunState, ends: Sequence[ev.BeatDone], seq: int) -> RunState:
-    """The head at `seq`, after the ends of plain beats only, as `fold` would find it. The last few are enough."""
+    """The head at `seq`, after the ends of plain beats only: the same as `fold` gives. The last few ends are enough."""
     last = ends[-1]
     return msgspec.structs.replace(
         state,
@@ -252,7 +250,7 @@ def fold_plain(state: RunState, ends: Sequence[ev.BeatDone], seq: int) -> RunSta
 
 
 def still_open(effects: tuple[OpenEffect, ...]) -> tuple[OpenEffect, ...]:
-    """What a beat's end leaves open: calls of agents that nobody knows the outcome of. The others do not let it end."""
+    """The effects that stay open after a beat's end: agents' calls in doubt. All others keep the beat from ending."""
     return tuple(effect for effect in effects if effect.policy == "tell") if effects else effects
 
 
@@ -271,7 +269,9 @@ def _beat_done(state: RunState, event: ev.BeatDone, seq: int) -> RunState:
         changes["memory"] = _remember(state.memory, event.remembered)
     if event.spent:
         changes["spent"] = state.spent.plus(event.spent)
-        if (held := dict(state.reserved).get(GATEWAY)) is not None:  # of it that much is known now
+        if (
+            held := dict(state.reserved).get(GATEWAY)
+        ) is not None:  # this much of the reservation is now spent
             state = msgspec.structs.replace(state, reserved=_for_calls(state, held.minus(event.spent)))
     if event.stage:
         changes["stage"] = clip(event.stage, LABEL_BYTES_MAX)
@@ -371,7 +371,7 @@ def _effect(
 
 
 def _clear_doubt(state: RunState) -> RunState:
-    """A resting run whose last doubt was settled is merely interrupted."""
+    """A stopped run whose last doubt was settled becomes interrupted."""
     if state.status != "in_doubt" or state.in_doubt:
         return state
     return msgspec.structs.replace(state, status="interrupted", wanted=False)
@@ -435,7 +435,7 @@ def _course(
 
 
 def _past(state: RunState, event: ev.AttemptEnded) -> restarts.Past:
-    """A stop that somebody wanted and a lost host are nobody's failure; what a person pardoned counts no more."""
+    """A stop on request and a lost host do not count as failures. Pardoned attempts do not count at all."""
     attempt = state.attempt
     if event.wanted or event.cause in ("host", "operator", "budget") or (attempt and attempt.pardoned):
         return state.past
@@ -454,7 +454,7 @@ _steps_of = msgspec.json.Decoder(_StepEnded | list[_StepEnded]).decode
 
 
 def _has_new_beats(state: RunState, began: int) -> bool:
-    """Whether beats were done since that hold more than steps that failed; of many, the last ones tell."""
+    """Whether any beat since `began` has more than failed steps in it. Only the most recent beats are looked at."""
     news = [recent for recent in state.recent if recent.beat > began]
     return any(not _only_failed(recent.text) for recent in news)
 
@@ -478,7 +478,7 @@ _WISHES: dict[str, tuple[Status, ev.Cause]] = {
 
 
 def _requested(state: RunState, event: ev.Requested) -> RunState:
-    """A wish takes hold at once when no attempt is open; with one, its end carries the new status."""
+    """A request takes effect at once if no attempt is open. Otherwise the attempt's end sets the new status."""
     if event.what == "budget":
         return _set(state, event, **_limits(state, event, _allowance(event.args, state.budget)))
     if event.what == "more":
@@ -505,14 +505,14 @@ def _requested(state: RunState, event: ev.Requested) -> RunState:
 
 
 def _limits(state: RunState, event: ev.AnyEvent, budget: Allowance | None) -> dict[str, object]:
-    """Another budget: it need not wrap up any more, and a new moment counts from now on."""
+    """The changes for a new budget: the run need not wrap up any more, and a new `until` counts from now."""
     until = budget.until if budget is not None else None
     is_known = state.budget is not None and until == state.budget.until
     return {"budget": budget, "wrap_beat": None, "until_since": state.until_since if is_known else event.at}
 
 
 def _pardoned(state: RunState) -> RunState:
-    """A person lets it go on: the attempts so far count no more, nor does one that died without a word."""
+    """A person resumed the run: earlier attempts no longer count, nor does the open one if it was killed."""
     attempt = state.attempt
     if attempt is not None:
         attempt = msgspec.structs.replace(attempt, pardoned=True)
@@ -520,7 +520,7 @@ def _pardoned(state: RunState) -> RunState:
 
 
 def _allowance(args: Payload, budget: Allowance | None) -> Allowance | None:
-    """The budget in a request: null lifts it; nonsense changes nothing, so that it cannot spoil a run for ever."""
+    """The budget in a request: null removes it. An unreadable one changes nothing, or it would break the run for good."""
     try:
         return msgspec.json.decode(args.v, type=Allowance | None)
     except msgspec.MsgspecError:
@@ -552,7 +552,7 @@ def _noted(
 
 
 def _names(names: tuple[tuple[str, str], ...], event: ev.StageSet) -> tuple[tuple[str, str], ...]:
-    """What a script called its work; a name that it emptied is gone."""
+    """A script's names with their values. An empty value removes the name."""
     merged = dict(names) | event.names
     kept = [
         (clip(name, LABEL_BYTES_MAX), clip(value, NAME_BYTES_MAX)) for name, value in merged.items() if value
@@ -565,12 +565,12 @@ _decoder: msgspec.json.Decoder[RunState] = msgspec.json.Decoder(RunState)
 
 
 def snapshot(state: RunState) -> bytes:
-    """The head as it is stored; at most 64 KiB, whatever the run's length."""
+    """The head as it is stored: at most 64 KiB, however long the run is."""
     data = _encoder.encode(state)
     assert len(data) <= SNAPSHOT_MAX_BYTES, f"the head of run {state.run} is {len(data)} bytes"
     return data
 
 
 def restore(data: bytes) -> RunState:
-    """The head behind a stored snapshot."""
+    """The head from a stored snapshot."""
     return _decoder.decode(data)

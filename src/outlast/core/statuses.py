@@ -17,7 +17,7 @@ COMMANDS: tuple[Command, ...] = (
     "start", "pause", "resume", "cancel", "handoff", "take_back", "settle", "fork", "export", "amend",
     "kill",
 )  # fmt: skip
-CLOSED: tuple[Status, ...] = ("done", "cancelled", "handed_off")  # nothing of it goes on here by itself
+CLOSED: tuple[Status, ...] = ("done", "cancelled", "handed_off")  # such a run does not go on here by itself
 ENDED: tuple[Status, ...] = ("done", "failed", "cancelled", "handed_off")
 
 
@@ -29,7 +29,7 @@ class Refusal(msgspec.Struct, frozen=True):
 
 
 _HELD = Refusal("is running", "wait for it, or `outlast pause {run}`")
-AGAIN = "`outlast.run(…, again=True)`"  # how a program starts a task anew
+AGAIN = "`outlast.run(…, again=True)`"  # how a program starts a finished task again
 _DONE = Refusal("is done", f"see `outlast show {{run}}`; {AGAIN} starts a new run of the task")
 _FAILED = Refusal("has failed", "`outlast resume {run}` allows another try")
 _CANCELLED = Refusal("is cancelled", f"{AGAIN} starts a new run of the task")
@@ -100,7 +100,7 @@ def after(status: Status, command: Command) -> Status | Refusal:
 
 
 def shown(status: Status, *, holder_lives: bool, in_doubt: bool) -> Status:
-    """What a reader is told: an attempt whose holder is dead is interrupted, and in doubt where an effect is."""
+    """The status for readers: a run whose holder is dead is interrupted, or in doubt if an effect is."""
     if status not in ("running", "interrupted", "in_doubt") or (status == "running" and holder_lives):
         return status
     return "in_doubt" if in_doubt else "interrupted"

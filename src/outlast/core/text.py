@@ -7,12 +7,12 @@ _COMMAND = re.compile(r"`outlast (?=[a-z])")
 
 
 def safe(text: object) -> str:
-    """A text on one line: control characters, newlines and direction overrides are written as escapes."""
+    """The text on one line, with control characters, newlines and direction overrides as escapes."""
     return "".join(char if char.isprintable() else _escaped(char) for char in str(text))
 
 
 def _escaped(char: str) -> str:
-    # A lone surrogate cannot be written to a terminal at all; its escape can.
+    # A lone surrogate cannot be written to a terminal; its escape can.
     return char.encode("unicode_escape", "surrogatepass").decode()
 
 
@@ -23,9 +23,9 @@ def short(text: object, chars_max: int) -> str:
 
 
 def pasteable(text: str, options: str) -> str:
-    """A text whose `outlast …` commands have these options too, so that they lead to where they were told of.
+    """The text with these options added to its `outlast …` commands, so that they work when pasted elsewhere.
 
-    `options` is quoted for the shell; empty where every command gets there by itself. Those that have one stay as they are.
+    `options` is quoted for the shell, or empty if the commands work as they are. A command that has one is not changed.
     """
     return _COMMAND.sub(lambda found: f"{found[0]}{options} ", text) if options else text
 

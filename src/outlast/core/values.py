@@ -11,7 +11,7 @@ NULL = msgspec.Raw(b"null")
 
 
 class Value(msgspec.Struct, frozen=True, omit_defaults=True):
-    """Base of everything that is written: frozen, and silent about defaults."""
+    """Base of everything on disk: frozen, and defaults are not written."""
 
 
 class Payload(Value, frozen=True):
@@ -26,10 +26,10 @@ NOTHING = Payload()
 
 
 class Usage(Value, frozen=True):
-    """What a model's answer cost. Tokens by kind; money in integer micro-dollars; time while an agent lived.
+    """What a model's answer cost. Tokens by kind; money in integer micro-dollars; the time an agent lived.
 
-    `estimated`: some of it is an upper bound. `subscription`: some of it no money was paid for. `unpriced`: of some of it
-    nobody knows the price.
+    `estimated`: some of it is an upper bound. `subscription`: some of it is paid by a subscription. `unpriced`: some of
+    it has no known price.
     """
 
     input: int = 0
@@ -60,7 +60,7 @@ class Usage(Value, frozen=True):
         )
 
     def minus(self, other: "Usage") -> "Usage":
-        """What is left when a part is taken away; never less than nothing."""
+        """The usage less a part, never below zero."""
         return Usage(
             max(0, self.input - other.input),
             max(0, self.output - other.output),
@@ -75,7 +75,7 @@ class Usage(Value, frozen=True):
 
 
 class Window(Value, frozen=True):
-    """The share of a subscription's window that is used up, as the agent's CLI reported it: a gauge, no sum."""
+    """The share of a subscription's window that is used up, as the agent's CLI reported it: a gauge, not a sum."""
 
     used_pct: float
     resets_at: datetime | None = None
@@ -90,7 +90,7 @@ class Answer(msgspec.Struct, Generic[V_co], frozen=True):
 
 
 class Allowance(Value, frozen=True):
-    """A budget: a limit per unit, None where there is none. `until`: a moment; `reserve_pct`: kept for the run's own ending."""
+    """A budget: a limit per unit, or None. `until`: a moment; `reserve_pct`: the share reserved for the run's own ending."""
 
     tokens: int | None = None
     cost_microusd: int | None = None
@@ -101,7 +101,7 @@ class Allowance(Value, frozen=True):
     reserve_pct: int | None = None
 
     def plus(self, more: "Allowance") -> "Allowance":
-        """With more on top; a unit without a limit stays without one."""
+        """The budget with more on top. A unit without a limit stays without one."""
         names = ("tokens", "cost_microusd", "time_s", "beats", "window_pct")
         pairs = {name: (getattr(self, name), getattr(more, name)) for name in names}
         return msgspec.structs.replace(
@@ -109,7 +109,7 @@ class Allowance(Value, frozen=True):
         )
 
     def minus(self, less: "Allowance") -> "Allowance":
-        """Without what was moved elsewhere; a limit stays one, and so above zero. A share of a window cannot be moved."""
+        """The budget without what was moved elsewhere. A limit stays above zero. A share of a window cannot be moved."""
         names = ("tokens", "cost_microusd", "time_s", "beats")
         pairs = {name: (getattr(self, name), getattr(less, name)) for name in names}
         return msgspec.structs.replace(
@@ -135,7 +135,7 @@ class Contract(Value, frozen=True):
 
 
 class MemoryRef(Value, frozen=True):
-    """A pointer to what the agent wants back; the digest tells whether it is still the same."""
+    """A pointer to what the agent wants back. The digest shows whether it is still the same."""
 
     name: str
     uri: str
@@ -159,7 +159,7 @@ class ForkPoint(Value, frozen=True):
 
 
 class SessionMark(Value, frozen=True):
-    """How far an agent CLI's own transcript had come at a save point. `lanes`: what its sub-agents cost up to there."""
+    """How far an agent CLI's own transcript was at a save point. `lanes`: what its sub-agents had cost by then."""
 
     agent: str
     session: str
@@ -171,7 +171,7 @@ class SessionMark(Value, frozen=True):
 
 
 class Check(Value, frozen=True):
-    """One check as it was run."""
+    """One check and its result."""
 
     command: str
     exit_code: int
@@ -180,18 +180,18 @@ class Check(Value, frozen=True):
 
 def digest(data: bytes) -> str:
     """A short content digest, for comparing; not for naming blobs."""
-    import hashlib  # loads OpenSSL: 3 ms that importing outlast need not cost
+    import hashlib  # loads OpenSSL, which would add 3 ms to importing outlast
 
     return hashlib.blake2b(data, digest_size=16).hexdigest()
 
 
 def scrub(text: str) -> str:
-    """A text that can be written: half characters, as in names that are not UTF-8, are spelled out."""
+    """A text that can be written: lone surrogates, as in names that are not UTF-8, become escapes."""
     return text if text.isascii() else text.encode("utf-8", "backslashreplace").decode()
 
 
 def clip(text: str, bytes_max: int) -> str:
-    """The beginning of a text that takes at most so many bytes of JSON, whatever its script."""
+    """The beginning of a text that takes at most so many bytes of JSON, in any script."""
     text = scrub(text)
     if len(msgspec.json.encode(text)) - 2 <= bytes_max:
         return text

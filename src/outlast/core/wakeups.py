@@ -1,4 +1,4 @@
-"""Who is woken by `outlast resume --all` and at boot: those that died without anybody's wish. One table, as data."""
+"""Which runs `outlast resume --all` wakes, also at boot: those that died without anybody's request. Data only."""
 
 from datetime import datetime
 
@@ -8,10 +8,10 @@ from outlast.core import restarts
 from outlast.core.events import Cause
 from outlast.core.state import OpenEffect, RunState, Status
 
-# Interrupted for one of these, and nobody wanted it: its supervisor would have gone on, had it not died too.
+# Interrupted for one of these causes, without a request: the supervisor would have gone on, had it not died too.
 WOKEN: tuple[Cause, ...] = (*restarts.PASSING, *restarts.MENDABLE, *restarts.WAITING)
 START_ITS_PROGRAM = "not started by `outlast run`: start its program"
-NEVER_STARTED = "ended before its first attempt was on record: type its command again, or start its program"
+NEVER_STARTED = "ended before its first attempt was recorded: type its command again, or start its program"
 _RESTING: dict[Status, str] = {
     "paused": "paused",
     "failed": "failed",
@@ -23,16 +23,16 @@ _RESTING: dict[Status, str] = {
 
 
 class Wake(msgspec.Struct, frozen=True):
-    """Whether a run is woken, and why or why not."""
+    """Whether to wake a run, and why or why not."""
 
     yes: bool
     why: str
 
 
 def judge(state: RunState, shown: Status, now: datetime, limits: restarts.Limits | None = None) -> Wake:
-    """Whether a run goes on by itself; `shown` is its status with the life of its holder taken into account.
+    """Whether a run should go on by itself. `shown` is its status for readers: it takes a dead holder into account.
 
-    What an attempt that died without a word came to is found out by the start, which judges by `limits` too.
+    What an attempt that was killed without warning achieved is found out by the next start, which checks `limits` too.
     """
     if shown in _RESTING:
         why = "quarantined" if shown == "failed" and state.cause == "quarantine" else _RESTING[shown]
@@ -46,9 +46,9 @@ def judge(state: RunState, shown: Status, now: datetime, limits: restarts.Limits
     if shown == "parked":
         return _judge_parked(state, now)
     if not state.attempts and state.cause is None:
-        return Wake(True, "died before its first attempt was on record")
+        return Wake(True, "died before its first attempt was recorded")
     if state.attempt is not None:
-        return Wake(True, "its attempt died without a word")
+        return Wake(True, "its attempt was killed without warning (no exit recorded)")
     if limits is not None and stopped_by(state, limits) is not None:
         return Wake(False, "quarantined")
     if state.wanted or state.cause not in WOKEN:
@@ -57,23 +57,23 @@ def judge(state: RunState, shown: Status, now: datetime, limits: restarts.Limits
 
 
 def stopped_by(state: RunState, limits: restarts.Limits) -> restarts.Stop | None:
-    """The limit that its attempts have reached with nobody there to see it: its supervisor died too."""
+    """The limit that the run's attempts reached while its supervisor was dead, or None."""
     return None if state.wanted else restarts.against(state.cause, state.past, limits)
 
 
 def settles_itself(state: RunState) -> bool:
-    """Whether the next attempt settles all that is in doubt, so that no person has to."""
+    """Whether the next attempt settles everything in doubt, so that no person has to."""
     return bool(state.in_doubt) and all(map(is_settled_by_the_next, state.in_doubt))
 
 
 def is_settled_by_the_next(effect: OpenEffect) -> bool:
-    """Whether the next attempt settles it: it looks where nobody looked yet, does again by its key what was only begun, and gives up what may be given up."""
+    """Whether the next attempt settles this effect: by a probe not asked yet, by reissuing it, or by giving it up."""
     match effect.policy:
         case "probe":
             return not effect.looked
         case "reissue":
             return effect.state == "intended"
-        case "give_up" | "tell":  # of what it cannot find out it tells the agent, and goes on
+        case "give_up" | "tell":  # the next attempt tells the agent what it cannot find out, and goes on
             return True
         case "ask":
             return False
