@@ -165,7 +165,7 @@ def test_a_store_that_is_no_store_is_left_as_it_was(cli: Cli) -> None:
     database.write_bytes(b"not a database, but somebody's file\n" * 100)
     content = database.read_bytes()
     answer = cli("show", "1411")
-    assert "cannot be used" in answer.complaint
+    assert "cannot use the store" in answer.complaint
     assert answer.code == 2
     assert database.read_bytes() == content
     examined = cli("doctor")

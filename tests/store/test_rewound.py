@@ -36,7 +36,7 @@ def test_a_task_that_the_backup_does_not_know_is_not_begun_a_second_time(tmp_pat
     backup = back_up(store, tmp_path / "backup.db")
     work(store, "new")
     put_back(store, backup)
-    with pytest.raises(outlast.StoreRewound, match="nothing new is begun"):
+    with pytest.raises(outlast.StoreRewound, match="no new run is created"):
         work(store, "new")
     with outlast.run("old", store=store, project="p") as run:
         assert run.is_done, "what the backup holds can still be read"

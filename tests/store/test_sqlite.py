@@ -192,7 +192,7 @@ def test_the_file_system_under_any_mount_point_is_known(tmp_path: Path, name: st
 
 def test_a_place_that_cannot_be_written_is_refused_with_one_line(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
-    with pytest.raises(StoreRefused, match="cannot be used"):
+    with pytest.raises(StoreRefused, match="cannot use the store"):
         open_store(tmp_path / "file" / "store")
 
 

@@ -1,8 +1,6 @@
-"""Where runs are kept: the seam (`protocol`), this host's half of it (`local`), its backends, and how a store is found.
+"""Where runs live: the seam (`protocol`), this host's half (`local`), the backends, and how a store is found.
 
-Only this package knows its backends. One is imported when a store of its kind is asked for, so that who needs a lock or a
-durable file imports no database.
-"""
+Only this package knows its backends. A backend is imported when its store is located: locks need no database."""
 
 import importlib
 import os
@@ -16,27 +14,27 @@ if TYPE_CHECKING:
 
 __all__ = ["default_url", "locate", "open_store", "plain_url"]
 
-# Scheme of the URL, and the module whose `place` says where such a store is. Without a scheme it is the first.
+# URL scheme, and the module whose `place` locates such a store. The first is the default.
 _BACKENDS = {"sqlite": "outlast.store.sqlite.place"}
 
 
 def default_url() -> str:
-    """OUTLAST_STORE, else `outlast` in the user's state folder. Raises StoreRefused for a user without a home."""
+    """OUTLAST_STORE, else the folder `outlast` in the user's state folder. Raises StoreRefused for a user without a home."""
     return os.environ.get("OUTLAST_STORE") or plain_url()
 
 
 def plain_url() -> str:
-    """Where runs are kept when nothing says otherwise. Raises StoreRefused for a user without a home."""
+    """The default place. Raises StoreRefused for a user without a home."""
     try:
         state_home = os.environ.get("XDG_STATE_HOME") or str(Path.home() / ".local" / "state")
     except RuntimeError as error:
         hint = "set OUTLAST_STORE to a folder, or HOME"
-        raise StoreRefused("there is no home to keep runs in", hint=hint) from error
+        raise StoreRefused("no home folder to put the store in", hint=hint) from error
     return str(Path(state_home) / "outlast")
 
 
 def locate(url: str | os.PathLike[str] | None = None) -> "StorePlace":
-    """Where the store at a folder, a database file, or a URL is. Makes nothing."""
+    """Where the store at a folder, a database file, or a URL is. Creates nothing."""
     text = os.fspath(url) if url is not None else default_url()
     scheme, separator, rest = text.partition("://")
     if separator and scheme not in _BACKENDS:
@@ -46,8 +44,8 @@ def locate(url: str | os.PathLike[str] | None = None) -> "StorePlace":
 
 
 def open_store(url: str | os.PathLike[str] | None = None, *, reading: bool = False) -> "Store":
-    """Open the store at a folder, a database file, or a URL; made if it is not there.
+    """Open the store at a folder, a database file, or a URL. Creates a missing one.
 
-    Opened for `reading`, nothing of it is made or changed.
+    Opened for `reading`, it creates and changes nothing.
     """
     return locate(url).open(reading=reading)

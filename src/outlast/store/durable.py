@@ -1,4 +1,4 @@
-"""Durable folders and files: what must be on the disk before anything may rely on it."""
+"""Durable folders, files and blobs: written to disk before anything relies on them."""
 
 import contextlib
 import errno
@@ -18,7 +18,7 @@ NETWORK_TYPES = frozenset(
 )
 BALLAST_BYTES = 1 << 20
 WRITABLE = "point --store or OUTLAST_STORE to a folder you may write"
-ONLY_READ = "make it writable; where it stays as it is, `outlast ui --read-only` shows it"
+ONLY_READ = "make it writable, or show it read-only with `outlast ui --read-only`"
 _OCTAL = re.compile(r"\\([0-7]{3})")
 
 
@@ -32,26 +32,26 @@ def sync_folder(path: Path) -> None:
 
 
 def read_plain(path: Path | bytes) -> bytes:
-    """The bytes of a regular file; a link to one is followed. What anybody may have put there, a pipe, is not waited for."""
+    """The bytes of a regular file or of a link to one. Anything else, such as a pipe, is refused instead of waited for."""
     fd = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC)
     with os.fdopen(fd, "rb") as file:
         told = os.fstat(fd)
         if stat.S_ISDIR(told.st_mode):
             raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), os.fsdecode(path))
         if not stat.S_ISREG(told.st_mode):
-            raise OSError(errno.EINVAL, "it is no regular file", os.fsdecode(path))
+            raise OSError(errno.EINVAL, "not a regular file", os.fsdecode(path))
         return file.read()
 
 
 def sync_upwards(path: Path) -> None:
-    """Make a folder's own name durable, and that of every folder above it that we may open."""
+    """Make a folder's own name durable, and the names of all folders above it that we may open."""
     for folder in (path, *path.parents):
         with contextlib.suppress(PermissionError):
             sync_folder(folder)
 
 
 def make_folder(path: Path) -> None:
-    """Make a private folder and fsync every new name up to the first folder that was there."""
+    """Create a private folder and fsync every new name, up to the first folder that existed."""
     missing = []
     here = path
     while not here.exists():
@@ -63,7 +63,7 @@ def make_folder(path: Path) -> None:
 
 
 def fs_type(path: Path) -> str:
-    """The file system type under a path, from the mount table; empty where unknown."""
+    """The file system type of a path, from the mount table; empty if unknown."""
     try:
         lines = os.fsdecode(Path("/proc/self/mountinfo").read_bytes()).splitlines()
     except OSError:
@@ -79,23 +79,23 @@ def fs_type(path: Path) -> str:
 
 
 def refuse_network(path: Path) -> None:
-    """Locks and flushes cannot be trusted on a network file system."""
+    """Raise StoreRefused for a network file system: its locks and flushes are not reliable."""
     kind = fs_type(path)
     if kind in NETWORK_TYPES:
         raise StoreRefused(
-            f"the store {path} is on {kind}, where locks and flushes cannot be trusted",
+            f"the store {path} is on {kind}, whose locks and flushes are not reliable",
             hint="put it on a local disk with --store or OUTLAST_STORE",
         )
 
 
 def refused(path: Path, error: OSError) -> StoreRefused:
-    """A part of a store cannot be made or opened, and what to do."""
+    """The error for a part of a store that cannot be created or opened."""
     hint = ONLY_READ if error.errno == errno.EROFS else WRITABLE
-    return StoreRefused(f"the store {path} cannot be used: {error.strerror or error}", hint=hint)
+    return StoreRefused(f"cannot use the store {path}: {error.strerror or error}", hint=hint)
 
 
 def write_durably(path: Path, data: bytes) -> None:
-    """A private file with this content, durable, in one step: killed at any instant there is the old one or the new."""
+    """Write a private file durably and atomically: after a kill there is the old content or the new."""
     temporary = path.with_name(f".{path.name[:200]}.{os.urandom(6).hex()}.tmp")
     fd = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
     try:
@@ -110,7 +110,7 @@ def write_durably(path: Path, data: bytes) -> None:
 
 
 def append_durably(path: Path, data: bytes, *, at: int) -> None:
-    """Put data at the end of a private file, which is taken to lie at `at`: what a failed append left there is cut off."""
+    """Append to a private file whose good content ends at `at`: what a failed append left after that is cut off."""
     is_new = not path.exists()
     fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
     try:
@@ -144,7 +144,7 @@ class FolderBlobs:
         self._make_room = make_room
 
     def put(self, data: bytes) -> str:
-        """Durable when it returns; the digest that names it."""
+        """Store a payload and return its digest. Durable when it returns."""
         digest = _name(data)
         path = self._path(digest)
         try:
@@ -162,7 +162,7 @@ class FolderBlobs:
         with self._lock(fcntl.LOCK_SH):
             if path.exists():
                 os.utime(path)
-                self._sync_names(path)  # its writer may have been killed before it could
+                self._sync_names(path)  # its writer may have been killed before this
                 return
         temporary = path.parent / f".{os.urandom(8).hex()}.tmp"
         fd = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
@@ -178,7 +178,7 @@ class FolderBlobs:
         self._sync_names(path)
 
     def _make_folder(self, folder: Path) -> None:
-        """Only ever inside the store: one that was deleted under this process is not made again in part."""
+        """Create a folder inside the store only: a store that was deleted meanwhile is not recreated in part."""
         try:
             folder.mkdir(mode=0o700)
         except FileExistsError:
@@ -204,7 +204,7 @@ class FolderBlobs:
         return data
 
     def sweep(self, keep: set[str], *, older_than_s: float) -> int:
-        """Remove blobs and torn temporary files that nobody names and that are old; how many."""
+        """Remove old blobs and torn temporary files that are not in `keep`; return how many."""
         removed = 0
         limit = time.time() - older_than_s
         for path in list(self._files()):
@@ -216,7 +216,7 @@ class FolderBlobs:
 
     @contextlib.contextmanager
     def _lock(self, kind: int) -> Iterator[None]:
-        """A sweep must not remove a blob that a writer just found to be there already."""
+        """Lock writers out of a sweep: it must not remove a blob that a writer has just found."""
         fd = os.open(self._root / ".lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         try:
             fcntl.flock(fd, kind)
@@ -230,12 +230,12 @@ class FolderBlobs:
 
     def _path(self, digest: str) -> Path:
         if len(digest) != 64 or not set(digest) <= set("0123456789abcdef"):
-            raise StoreCorrupt(f"{digest!r:.80} is no blob's name")
+            raise StoreCorrupt(f"not a blob's name: {digest!r:.80}", hint="see `outlast doctor`")
         return self._root / digest[:2] / digest
 
 
 def make_ballast(path: Path) -> bool:
-    """Keep some room that is given back when the disk is full; False when it is full already."""
+    """Reserve some room to release when the disk is full. False if it is full already."""
     if path.exists() or not hasattr(os, "posix_fallocate"):
         return True
     fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o600)
@@ -253,5 +253,5 @@ def make_ballast(path: Path) -> bool:
 
 
 def opener(path: str, flags: int) -> int:
-    """For `open(…, opener=…)`: made with 0600, not through a link, not inherited."""
+    """For `open(…, opener=…)`: creates with 0600, follows no link, is not inherited."""
     return os.open(path, flags | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)

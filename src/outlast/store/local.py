@@ -1,29 +1,27 @@
-"""This host's half of a store: the folder of its locks, sockets, logs and notes, and where in it each of them lies.
+"""This host's half of a store: the folder of its locks, sockets, logs and notes, and the place of each in it.
 
-What several hosts could share is in the `Store`. Nothing here knows what the files say: that is with those who write them.
-Guardians import this, so it imports little.
-"""
+What several hosts could share is in the `Store`. Nothing here knows the files' contents. Guardians import this."""
 
 import hashlib
 import os
 import time
 from pathlib import Path
 
-SOCKET_BYTES_MAX = 100  # a name for a socket is no longer than this on any system
+SOCKET_BYTES_MAX = 100  # the longest socket name that works on every system
 
 
 def place_of(folder: Path) -> str:
-    """A short stable name for a folder, for what is kept about it."""
+    """A short stable name for a folder, for files about it."""
     return hashlib.blake2b(os.fsencode(folder), digest_size=10).hexdigest()
 
 
 class Local:
-    """The folder that a host keeps for a store. Asking for a place makes nothing there."""
+    """The folder that a host has for a store. Asking for a path creates nothing."""
 
     __slots__ = ("folder", "runs")
 
     def __init__(self, folder: Path) -> None:
-        assert folder.is_absolute(), f"this host's folder is named in full, not as {folder}"
+        assert folder.is_absolute(), f"the folder's path must be absolute: {folder}"
         self.folder = folder
         self.runs = self.folder / "runs"  # locks and folders of all runs
 
@@ -34,37 +32,37 @@ class Local:
 
     @property
     def mark(self) -> Path:
-        """Says which event was the last that the whole store acknowledged to this host."""
+        """Names the last event that the store acknowledged to this host."""
         return self.folder / "mark"
 
     @property
     def ballast(self) -> Path:
-        """Room that is given back when the disk is full."""
+        """Room that is released when the disk is full."""
         return self.folder / "ballast"
 
     @property
     def waking_lock(self) -> Path:
-        """One at a time wakes what died."""
+        """Held by `resume --all`: one at a time."""
         return self.folder / "waking.lock"
 
     @property
     def importing(self) -> Path:
-        """Notes on imports that are under way."""
+        """Notes on imports in progress."""
         return self.folder / "importing"
 
     def imported(self, run: str) -> Path:
-        """The workspace of a run that was imported to no folder of the user's."""
+        """The workspace of a run imported without a folder of the user's."""
         return self.folder / "imported" / run
 
     def room_bytes(self) -> int:
-        """What may still be written on its disk."""
+        """How many bytes its disk still has room for."""
         found = os.statvfs(self.folder)
         return found.f_bavail * found.f_frsize
 
     # -- of a run --------------------------------------------------------------------------------------------------
 
     def run_folder(self, run: str) -> Path:
-        """What is kept beside a run's journal: logs, state file, socket, the agent's own files."""
+        """The files beside a run's journal: logs, state file, socket, the agent's own files."""
         return self.runs / run
 
     def run_lock(self, run: str) -> Path:
@@ -72,27 +70,27 @@ class Local:
         return self.runs / f"{run}.lock"
 
     def act_lock(self, run: str) -> Path:
-        """The file that is locked while an act is under way."""
+        """The file that is locked while an act is performed."""
         return self.runs / f"{run}.act"
 
     def kind_lock(self, run: str, what: str) -> Path:
-        """One at a time does acts of this kind on a run."""
+        """Held for this kind of act on a run: one process at a time."""
         return self.run_folder(run) / f"{what}.lock"
 
     def guardian_lock(self, run: str) -> Path:
-        """Held by the guardian of a run as long as it lives."""
+        """Held by the run's guardian while it lives."""
         return self.run_folder(run) / "guardian.lock"
 
     def guardian_note(self, run: str) -> Path:
-        """What a guardian left word of."""
+        """What a guardian recorded about a dead supervisor."""
         return self.run_folder(run) / "guardian.json"
 
     def keeper_note(self, run: str) -> Path:
-        """Who keeps a script, for later starts."""
+        """Which process keeps a script's run, for later starts."""
         return self.run_folder(run) / "keeper.json"
 
     def state_file(self, run: str) -> Path:
-        """What a glance wants to know of a run."""
+        """The run's state for people and scripts."""
         return self.run_folder(run) / "active_state.json"
 
     def agent_folder(self, run: str) -> Path:
@@ -104,15 +102,15 @@ class Local:
         return self.run_folder(run) / "client"
 
     def supervisor_log(self, run: str) -> Path:
-        """What a supervisor says that nobody watches."""
+        """The output of a supervisor that nobody watches."""
         return self.run_folder(run) / "supervisor.log"
 
     def detached_log(self) -> Path:
-        """A new one, for what is said before a run has its name."""
+        """A new log for a detached start whose run has no id yet."""
         return self.runs / f"detached-{os.getpid()}-{time.time_ns()}.log"
 
     def socket(self, run: str) -> Path:
-        """In the run's folder, or, where that name is too long for a socket, in a short private place."""
+        """In the run's folder, or in a short private place if that path is too long for a socket."""
         folder = self.run_folder(run)
         path = folder / "socket"
         return path if len(os.fsencode(path)) <= SOCKET_BYTES_MAX else _short_place() / place_of(folder)
@@ -121,11 +119,11 @@ class Local:
 
     @property
     def workspaces(self) -> Path:
-        """What is kept about every workspace that was saved."""
+        """What outlast knows about every saved workspace."""
         return Path(os.path.abspath(self.folder)) / "workspaces"
 
     def private_of(self, folder: Path) -> Path:
-        """The private folder of a workspace, by its real path: index, memo, locks, secrets, a repository of its own."""
+        """The private folder of a workspace, by its real path: index, memo, locks, secrets, its own repository."""
         return self.workspaces / place_of(folder)
 
     def privates(self) -> list[Path]:
@@ -134,7 +132,7 @@ class Local:
 
     @property
     def anchored(self) -> Path:
-        """Names the runs whose saves this store gave an anchor."""
+        """Lists the runs whose saves this store anchored."""
         return self.workspaces / "anchored"
 
 

@@ -1,9 +1,6 @@
-"""Who is alive: process identity, boot time, and the lock files that prove a holder is not dead.
+"""Who is alive: process identity, boot time, and the lock files that prove a holder's life.
 
-The kernel drops an flock when its process dies, so a free lock proves death at once; a held one means waiting for
-the lease. The lock file also carries the mark, the number of the last event that was acknowledged to this run, and the
-flag that requests wait.
-"""
+See `RunLock` for the lock file; who may claim a run is decided in `sqlite/leases.py`."""
 
 import contextlib
 import fcntl
@@ -32,7 +29,7 @@ def boottime_s() -> float:
 
 
 def boot_id() -> str:
-    """What tells this boot from every other."""
+    """What distinguishes this boot from every other."""
     with contextlib.suppress(OSError):
         return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
     return "unknown"
@@ -45,7 +42,7 @@ def myself() -> Holder:
 
 
 def start_ticks(pid: int) -> int:
-    """When a process started, in clock ticks since boot; 0 where unknown or dead."""
+    """When a process started, in clock ticks since boot; 0 if it is unknown or dead."""
     try:
         stat = Path(f"/proc/{pid}/stat").read_text()
     except OSError:
@@ -54,7 +51,7 @@ def start_ticks(pid: int) -> int:
 
 
 def pid_ns() -> str:
-    """The pid namespace, without which a pid means nothing."""
+    """The pid namespace; a pid means nothing without it."""
     try:
         return str(Path("/proc/self/ns/pid").readlink())
     except OSError:
@@ -62,14 +59,14 @@ def pid_ns() -> str:
 
 
 def is_here(holder: Holder) -> bool:
-    """Whether the holder's pid still means that very process on this host."""
+    """Whether the holder's pid is still that very process on this host."""
     me = myself()
     same_place = (holder.host, holder.boot_id, holder.pid_ns) == (me.host, me.boot_id, me.pid_ns)
     return same_place and holder.start_ticks != 0 and start_ticks(holder.pid) == holder.start_ticks
 
 
 def kill_frozen(holder: Holder) -> bool:
-    """SIGKILL exactly that process if it is stopped, and wait until it is gone; False where that cannot be done."""
+    """SIGKILL exactly that process if it is stopped, and wait until it is gone; False if that is not possible."""
     if not is_here(holder) or holder.pid == os.getpid() or state(holder.pid) not in "Tt":
         return False
     try:
@@ -86,7 +83,7 @@ def kill_frozen(holder: Holder) -> bool:
 
 
 def state(pid: int) -> str:
-    """The kernel's letter for what a process does; X where it is gone."""
+    """The kernel's letter for a process's state; X if it is gone."""
     try:
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
     except OSError:
@@ -94,12 +91,16 @@ def state(pid: int) -> str:
 
 
 class RunLock:
-    """The lock file of a run held by this process. It is mapped: its mark is set, and its mail flag seen, for free."""
+    """The lock file of a run held by this process, mapped into memory: setting its mark and reading its flag are free.
+
+    The kernel drops an flock when its process dies, so a free lock proves death at once. The file also carries the mark
+    (the number of the last event acknowledged to this run) and the flag that requests wait.
+    """
 
     def __init__(self, fd: int, act_fd: int, path: Path) -> None:
-        """Map a locked file. The map has a descriptor of its own and keeps the lock; the caller closes the one given.
+        """Map a locked file. The map has its own descriptor, which keeps the lock; the caller closes the given one.
 
-        So the lock falls with the map, also when Ctrl-C struck and nobody was left to close it.
+        So the lock falls with the map, even if Ctrl-C left nobody to close it.
         """
         _make_room(fd)
         self.path = path
@@ -110,17 +111,17 @@ class RunLock:
         self._mutex = threading.Lock()
 
     def mark(self, n: int) -> None:
-        """Note the highest event number acknowledged to this run; survives a kill, not a power cut."""
+        """Note the highest event number acknowledged to this run. Survives a kill, not a power cut."""
         if not self._closed:
             self._map[:_MARK_BYTES] = b"%020d\n" % n
 
     @property
     def is_acting(self) -> bool:
-        """Whether an act is under way in this process."""
+        """Whether this process is performing an act."""
         return self._acting > 0
 
     def mail_waits(self) -> bool:
-        """Whether somebody put a request since the flag was last cleared."""
+        """Whether somebody put a request since the flag was cleared."""
         return not self._closed and self._map[_MAIL_AT] != 0
 
     def set_mail(self, waits: bool) -> None:
@@ -130,7 +131,7 @@ class RunLock:
 
     @contextlib.contextmanager
     def acting(self) -> Iterator[None]:
-        """Shared among the acts of this process; a taker waits for it or kills us in it."""
+        """Hold the act lock, shared among this process's acts. A process that takes over waits for it, or kills us."""
         counted = False
         try:
             with self._mutex:
@@ -143,7 +144,7 @@ class RunLock:
         finally:
             if (
                 counted
-            ):  # no call before it is counted down: Ctrl-C could strike there, and the run would stay held
+            ):  # no call before the countdown: Ctrl-C could strike there, and the run would stay held
                 with self._mutex:
                     self._acting -= 1
                     if self._acting == 0 and not self._closed:
@@ -152,26 +153,26 @@ class RunLock:
                             self._close()
 
     def hold_acts(self) -> bool:
-        """Keep takers from the run until `free_acts`; False when one is at work on it."""
+        """Keep others from taking the run over until `free_acts`; False if one is doing so now."""
         return _locked(self._act_fd)
 
     def free_acts(self) -> None:
-        """Let go of what `hold_acts` took."""
+        """Release what `hold_acts` took."""
         fcntl.flock(self._act_fd, fcntl.LOCK_UN)
 
     def _require_open(self) -> None:
-        if self._closing:  # its descriptor may be another run's by now
-            raise StoreRefused("the run was given back", hint="use it inside its `with` block")
+        if self._closing:  # its descriptor may belong to another run by now
+            raise StoreRefused("the run was released", hint="use it inside its `with` block")
 
     def close(self) -> None:
-        """Let go: the run is free, or will be when the last act under way has ended."""
+        """Release the run, at once or when the last act in progress has ended."""
         with self._mutex:
             self._closing = True
             if self._acting == 0:
                 self._close()
 
     def abandon(self) -> None:
-        """In a forked child: let go at once, whatever the parent's threads were doing."""
+        """In a forked child: release at once, whatever the parent's threads are doing."""
         self._close()
 
     def _close(self) -> None:
@@ -184,7 +185,7 @@ class RunLock:
 
 
 class Mark:
-    """The number of the last event that the whole store acknowledged, in a file of its own; for `reading` never set."""
+    """The number of the last event that the whole store acknowledged, in its own file. Not set when `reading`."""
 
     def __init__(self, path: Path, *, reading: bool = False) -> None:
         self.path = path
@@ -199,20 +200,20 @@ class Mark:
             os.close(fd)
 
     def set(self, n: int) -> None:
-        """Note a number, never a lower one; survives a kill, not a power cut."""
-        assert self._map is not None, "nothing is acknowledged where nothing is written"
+        """Note a number, never a lower one. Survives a kill, not a power cut."""
+        assert self._map is not None, "a store open for reading acknowledges nothing"
         noted = b"%020d\n" % n
         if self._map[:_MARK_BYTES] < noted:
             self._map[:_MARK_BYTES] = noted
 
     def close(self) -> None:
-        """Let go of the file."""
+        """Close the file."""
         if self._map is not None:
             self._map.close()
 
 
 def _make_room(fd: int) -> None:
-    """Give a file its blocks now: writing through a map into a full disk would kill the process."""
+    """Allocate a file's blocks now: writing through a map to a full disk would kill the process."""
     if hasattr(os, "posix_fallocate"):
         os.posix_fallocate(fd, 0, _FILE_BYTES)
     else:
@@ -224,7 +225,7 @@ def _open(path: Path) -> int:
 
 
 def try_lock(path: Path) -> RunLock | None:
-    """The run's lock if nobody alive holds it. Tried more than once: a reader looks by locking it for an instant."""
+    """The run's lock, or None if somebody alive holds it. Tries several times: readers look by locking for an instant."""
     tries = 0
     while tries < LOCK_TRIES:
         fd = _open(path)
@@ -241,7 +242,7 @@ def try_lock(path: Path) -> RunLock | None:
 
 
 def hold_acts(path: Path) -> int | None:
-    """Keep the holder of a run from beginning an act, while it is being robbed; None when it is inside one."""
+    """Keep a run's holder from beginning an act while it is overtaken; None if it is inside one."""
     act_fd = _open(_act_path(path))
     if _locked(act_fd):
         return act_fd
@@ -258,10 +259,10 @@ def _locked(fd: int) -> bool:
 
 
 def seize(path: Path, act_fd: int) -> RunLock:
-    """Put a lock of our own in the place of one whose holder was overtaken, then let acts begin again.
+    """Replace the lock of an overtaken holder by our own, then let acts begin again.
 
-    The overtaken holder keeps its lock on the old file, which no name leads to any more. Whoever has the acts held off
-    is alone here, so the fresh file has one name; what lies there was left by a taker that was killed.
+    The overtaken holder keeps its lock on the old file, which has no name any more. The caller holds the act lock and is
+    therefore alone here, so the fresh file has one name; an existing one was left by a process killed during a takeover.
     """
     sweep(path)
     fresh = path.with_suffix(".new")
@@ -277,12 +278,12 @@ def seize(path: Path, act_fd: int) -> RunLock:
 
 
 def sweep(path: Path) -> None:
-    """Remove what a takeover that was killed left behind. Only for whoever has the acts held off, or after a gc."""
+    """Remove what a takeover left that was killed. Only with the act lock held, or after a gc."""
     path.with_suffix(".new").unlink(missing_ok=True)
 
 
 def remove(path: Path) -> None:
-    """Remove all files of a run that is forgotten."""
+    """Remove all lock files of a forgotten run."""
     path.unlink(missing_ok=True)
     _act_path(path).unlink(missing_ok=True)
     sweep(path)
@@ -304,7 +305,7 @@ def is_locked(path: Path) -> bool:
 
 
 def ring(path: Path) -> None:
-    """Tell the holder, if there is one, that a request waits. A hint: the heartbeat looks into the inbox too."""
+    """Tell the holder, if there is one, that a request waits. Only a hint: the heartbeat reads the inbox too."""
     with contextlib.suppress(OSError):
         fd = os.open(path, os.O_RDWR | os.O_CLOEXEC)
         try:
@@ -314,7 +315,7 @@ def ring(path: Path) -> None:
 
 
 def read_mark(path: Path) -> int:
-    """The number in a lock file; 0 where there is none or it was torn."""
+    """The number in a lock file; 0 if there is none or it is torn."""
     try:
         text = path.read_bytes()[:_MARK_BYTES].strip(b"\0\n ")
     except OSError:

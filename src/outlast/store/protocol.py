@@ -1,8 +1,6 @@
-"""The storage seam: what every backend promises. A store is what several hosts could share: runs, their journals and
-leases, and three small rooms (inbox, blobs, shelf). What is this host's alone is its `local`.
+"""The storage seam: what every backend promises. No shared base class; `tests/store/conformance.py` is the suite.
 
-A backend is complete in itself, without a shared base class, and passes the public conformance suite.
-"""
+A store holds what several hosts could share: runs, journals, leases, inbox, blobs, shelf. `local` is this host's half."""
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager
@@ -20,11 +18,11 @@ Wake = Callable[[Exception | None], None]
 ShelfKind = Literal["walls", "pools", "pressed"]
 LEASE_TTL_S = 30
 PAGE_MAX = 10_000
-SHELF_BYTES_MAX = 1 << 20  # a document that is longer is not read to its end
+SHELF_BYTES_MAX = 1 << 20  # of a longer document only this much is read
 
 
 class Holder(msgspec.Struct, frozen=True):
-    """The process that works on a run. It is killed by this identity, never robbed by it alone."""
+    """The process that works on a run. This identity is enough to kill it, but not to take the run from it."""
 
     host: str
     pid: int
@@ -35,7 +33,7 @@ class Holder(msgspec.Struct, frozen=True):
 
 
 class Lease(Protocol):
-    """The right to write a run's journal, as long as nobody holds a later epoch."""
+    """The right to write a run's journal, until somebody holds a later epoch."""
 
     @property
     def run(self) -> str: ...
@@ -45,31 +43,31 @@ class Lease(Protocol):
     def holder(self) -> Holder: ...
     @property
     def last_seen_s(self) -> float | None:
-        """Until when, in seconds since boot, the holder before this one is known to have lived; None if unknown."""
+        """Until when, in seconds since boot, the previous holder is known to have lived; None if unknown."""
 
     @property
     def released(self) -> bool: ...
 
     def guard(self) -> AbstractContextManager[None]:
-        """Perform an act inside it: nobody on this host takes the run over meanwhile. Raises LeaseLost."""
+        """Perform an act inside this block: nobody on this host takes the run over meanwhile. Raises LeaseLost."""
 
     def mail_waits(self) -> bool:
-        """Whether a request may be waiting; asked at every beat, so it costs nothing."""
+        """Whether a request may be waiting. Costs nothing, so every beat can ask."""
 
     def mail_taken(self) -> None:
-        """The inbox is about to be read."""
+        """Clear the flag: the inbox is about to be read."""
 
     def mail_came(self) -> None:
-        """A request waits."""
+        """Set the flag: a request waits."""
 
     def acting(self) -> bool:
-        """Whether an act is under way in this process."""
+        """Whether this process is performing an act."""
 
 
 class Batch(msgspec.Struct, frozen=True):
-    """Events to append together. `after` is the expected sequence number; `head` renews the stored head.
+    """Events to append together. `after` is the expected sequence number; `head` replaces the stored head.
 
-    `encoded` are the same events as JSON, where the caller has them already.
+    `encoded` are the same events as JSON, if the caller has them already.
     """
 
     lease: Lease
@@ -82,7 +80,7 @@ class Batch(msgspec.Struct, frozen=True):
 
 
 class Recorded(msgspec.Struct, frozen=True):
-    """An event with its place in the run and in the whole store."""
+    """An event with its sequence number in the run and its number in the whole store."""
 
     n: int
     run: str
@@ -91,7 +89,7 @@ class Recorded(msgspec.Struct, frozen=True):
 
 
 class Heard(msgspec.Struct, frozen=True):
-    """An event at a glance; `event` is None where it cannot be read, as one of a newer version."""
+    """An event with what every version can read of it. `event` is None if it cannot be decoded, as one of a newer version."""
 
     n: int
     run: str
@@ -102,19 +100,19 @@ class Heard(msgspec.Struct, frozen=True):
 
 
 def readable(items: Sequence[Heard]) -> list[Recorded]:
-    """Those of them that can be read."""
+    """The ones that can be decoded."""
     return [Recorded(item.n, item.run, item.seq, item.event) for item in items if item.event is not None]
 
 
 class History(msgspec.Struct, frozen=True):
-    """A stored head, if one was asked for, and the events after it."""
+    """A stored head, if asked for, and the events after it."""
 
     state: RunState
     events: list[Recorded]
 
 
 class Request(msgspec.Struct, frozen=True):
-    """Something asked of a run, not yet taken in."""
+    """A request to a run that its holder has not taken in yet."""
 
     id: int
     run: str
@@ -125,9 +123,9 @@ class Request(msgspec.Struct, frozen=True):
 
 
 class Changes(msgspec.Struct, frozen=True):
-    """What happened up to the event `number`: the runs that have new events. `anew`: more than can be told so, as when a
-    run was forgotten or the store was put back; then all has to be read again. `trace` tells that event from every other
-    that may come to have its number.
+    """What happened up to the event `number`: the runs that have new events. `anew`: read everything again, because a run
+    was forgotten, the store was put back from a backup, or there is too much. `trace` identifies the event `number`, in
+    case another event gets the same number later.
     """
 
     number: int
@@ -137,7 +135,7 @@ class Changes(msgspec.Struct, frozen=True):
 
 
 class Where(msgspec.Struct, frozen=True, kw_only=True):
-    """Which runs to list. Empty fields do not filter; `runs` are these runs only."""
+    """Which runs to list. Empty fields do not filter; `runs` lists exactly these runs."""
 
     runs: tuple[str, ...] = ()
     run_prefix: str = ""
@@ -150,9 +148,9 @@ class Where(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Summary(msgspec.Struct, frozen=True, kw_only=True):
-    """A run at a glance, from columns; `id` is the paging cursor.
+    """A run's columns and head for a list; `id` is the paging cursor.
 
-    `problem`: why it cannot be read, where that was asked for; then `state` is as of the last event that can.
+    `problem`: why the run cannot be read, if that was asked for. Then `state` is as of the last readable event.
     """
 
     id: int
@@ -170,10 +168,10 @@ class Summary(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Health(msgspec.Struct, frozen=True, kw_only=True):
-    """What was found in a store and in this host's folder of it.
+    """What an examination found in a store and in this host's folder of it.
 
-    `missing` is an acknowledged event that the store does not hold; `rewound` are runs that lost their newest events,
-    `lost` those that are gone as a whole.
+    `missing`: an acknowledged event that is not in the store. `rewound`: runs that lost their newest events. `lost`: runs
+    that are gone completely.
     """
 
     version: int
@@ -188,10 +186,10 @@ class Health(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Inbox(Protocol):
-    """Unfenced requests to a run; anybody may put one."""
+    """Unfenced requests to a run. Anybody may put one."""
 
     def put(self, run: str, *, by: str, what: str, args: bytes = b"null") -> int:
-        """Durable when it returns; the id of the request."""
+        """Add a request and return its id. Durable when it returns."""
 
     def pending(self, run: str) -> list[Request]:
         """Requests not taken in yet, oldest first."""
@@ -201,34 +199,34 @@ class Blobs(Protocol):
     """Content-addressed payloads."""
 
     def put(self, data: bytes) -> str:
-        """Durable when it returns; the digest that names it."""
+        """Store a payload and return its digest, which is its name. Durable when it returns."""
 
     def get(self, digest: str) -> bytes:
         """The payload, verified against its name."""
 
     def sweep(self, keep: set[str], *, older_than_s: float) -> int:
-        """Remove blobs that are in nobody's use and old; how many."""
+        """Remove old blobs that are not in `keep`; return how many."""
 
 
 class Document(Protocol):
-    """A document of the shelf that is held: nobody else changes it meanwhile."""
+    """A held document of the shelf: nobody else changes it meanwhile."""
 
     def get(self) -> bytes | None:
-        """As it is now; None where there is none."""
+        """The current content, or None."""
 
     def put(self, data: bytes | None, *, room: int = 0) -> None:
-        """Durable when it returns; None takes it away. `room`: so many bytes more are to fit later, should the disk be full."""
+        """Replace the content; None deletes it. Durable when it returns. `room`: reserve so many bytes for a later put."""
 
 
 class Shelf(Protocol):
-    """Small named documents that are changed by one at a time: quota walls, pools of budget, what was pressed on a page.
+    """Small named documents that one process at a time changes: quota walls, budget pools, button presses on the page.
 
-    A name is one word without a slash; that of a pool is any text. A pool is JSON. What was pressed is lines, to which others
-    are added. Everything raises StoreError where it cannot be read or written: then nothing was changed.
+    A name is one word without a slash; a pool's name is any text. A pool is JSON. Presses are lines that are appended to.
+    Every method raises StoreError if it cannot read or write; then nothing was changed.
     """
 
     def get(self, kind: ShelfKind, name: str) -> bytes | None:
-        """The document as it was last put, whole; None where there is none."""
+        """The whole document as it was last put, or None."""
 
     def settled(self, kind: ShelfKind, name: str) -> bytes | None:
         """The same, but None also while somebody holds it."""
@@ -236,68 +234,68 @@ class Shelf(Protocol):
     def change(
         self, kind: ShelfKind, name: str, change: Callable[[bytes | None], bytes | None]
     ) -> bytes | None:
-        """Replace a document by what becomes of it, which is returned; None takes it away. Durable when it returns."""
+        """Replace a document by `change(document)` and return that; None deletes it. Durable when it returns."""
 
     def hold(
         self, kind: ShelfKind, name: str, *, wait_s: float | None = None
     ) -> AbstractContextManager[Document]:
-        """Whoever else wants to hold or change it waits until the end of the block, or of the process.
+        """Hold a document: others who hold or change it wait until this block, or this process, ends.
 
-        Raises StoreBusy where it stays somebody else's for `wait_s`. Who holds one may hold no other of its kind.
+        Raises StoreBusy if another process holds it for longer than `wait_s`. Hold only one document of a kind at a time.
         """
 
     def every(self, kind: ShelfKind) -> Iterator[tuple[str, bytes]]:
-        """All documents of a kind with their names, in the order of these."""
+        """All documents of a kind, sorted by name."""
 
     def sweep(self, kind: ShelfKind, *, newest: int, older_than_s: float) -> int:
-        """Let go of what was pressed, beyond the `newest` so many and of old; of none that is held. How many."""
+        """Delete presses that are old or beyond the `newest` so many, except held ones; return how many."""
 
 
 class StorePlace(Protocol):
-    """Where a store is, before it is opened. Asking makes nothing."""
+    """Where a store is, before it is opened. Asking creates nothing."""
 
     @property
     def url(self) -> str:
-        """The same for every way to name it, but for links."""
+        """The store's one URL, however it was named (links are not resolved)."""
 
     @property
     def real_url(self) -> str:
-        """The same for every way to name it."""
+        """The store's one URL, however it was named, with links resolved."""
 
     @property
     def name(self) -> str:
-        """As people know it."""
+        """The name for people."""
 
     @property
     def option(self) -> str:
-        """What `--store` leads to it with."""
+        """The value of `--store` that leads to it."""
 
     @property
     def local(self) -> Local:
-        """This host's folder for it."""
+        """This host's folder for the store."""
 
     @property
     def paths(self) -> tuple[Path, ...]:
-        """What of it lies on this host, which need not be there: the local folder first."""
+        """The store's paths on this host, existing or not: the local folder first."""
 
     def exists(self) -> bool:
-        """Whether a store was made there."""
+        """Whether a store was created there."""
 
     def open(self, *, reading: bool = False) -> "Store":
-        """Open it; made if it is not there and not opened for `reading`."""
+        """Open the store. Creates a missing one, except for `reading`."""
 
     def examine(self) -> Health:
-        """Look at everything in it, without changing it. Raises StoreCorrupt for one that cannot be read at all."""
+        """Check everything in it without changing it. Raises StoreCorrupt if it cannot be read at all."""
 
     def versions(self) -> str:
-        """Of the programs that it is kept with, in words."""
+        """The versions of the database programs, in words."""
 
     def folder_of(self, kind: ShelfKind) -> Path | None:
-        """Empty, or not there, while the shelf has no document of this kind; None where no folder tells."""
+        """The folder that is empty or missing while the shelf has no document of this kind; None if there is no such folder."""
 
 
 class Store(Protocol):
-    """Where runs live. `local` is this host's folder for it; opened for `reading`, nothing of it is made or changed."""
+    """Where runs live. `local` is this host's folder for it. Opened for `reading`, it creates and changes nothing."""
 
     url: str
     reading: bool
@@ -308,14 +306,14 @@ class Store(Protocol):
 
     @property
     def usable(self) -> bool:
-        """Whether anything can still be written through this object."""
+        """Whether this object can still write."""
 
     @property
     def low(self) -> bool:
-        """Whether the disk was found full: what is under way may end, nothing new may begin."""
+        """Whether the disk was found full: work in progress may end, nothing new may begin."""
 
     def check_there(self) -> None:
-        """Raise StoreGone, now and at every write from now on, if the store was deleted or replaced. Costs one look."""
+        """Raise StoreGone, now and at every later write, if the store was deleted or replaced. Costs one stat."""
 
     def create(
         self,
@@ -325,10 +323,10 @@ class Store(Protocol):
         after: str = "",
         children: Sequence[tuple[RunOpened, Sequence[AnyEvent]]] = (),
     ) -> str:
-        """Make the run unless its identity exists; the id of the run that has it now. Durable when it returns.
+        """Create the run unless its identity exists; return the id of the run that has this identity now. Durable.
 
-        With `after` a further run of the same identity is made, if the newest one is still that run; of two who ask at
-        once, one makes it and both get it. Children that come with it share its transaction.
+        With `after`, create a further run of the same identity if that run is still the newest. When two processes ask at
+        once, one creates it and both get its id. `children` are created in the same transaction.
         """
 
     def list(
@@ -336,8 +334,8 @@ class Store(Protocol):
     ) -> list[Summary]:
         """Runs, newest first, from below the cursor `after`.
 
-        One that cannot be read raises what is in its way. With `unreadable` it stands there, with its `problem`: for those
-        who only look, never for those who act on what they find.
+        Raises if a run cannot be read. With `unreadable` such a run is listed with its `problem`: use this only for
+        display, never to act on the result.
         """
 
     def read(
@@ -352,59 +350,59 @@ class Store(Protocol):
         before: int = 0,
         ends: bool = False,
     ) -> History:
-        """Events after a sequence number; with `after=None` the newest stored head and all that follows it.
+        """Events after a sequence number; with `after=None` the newest stored head and all events after it.
 
-        With `before` only those below that number. The first `limit` of them, or with `newest` the last; in order either
-        way. Of the ends of beats, `tags` finds only those that extended the plan, and with `ends` all.
+        With `before` only those below that number. The first `limit` of them, or with `newest` the last; always in order.
+        Among beat ends, `tags` finds only those that extended the plan, and with `ends` all.
         """
 
     def append(self, batch: Batch, wake: Wake | None = None) -> None:
-        """Append when epoch and sequence number fit, else LeaseLost. Durable when it returns.
+        """Append if epoch and sequence number match, else raise LeaseLost. Durable when it returns.
 
-        With `wake` it returns at once and calls `wake(error)` from another thread when it is durable or failed.
+        With `wake` it returns at once, and calls `wake(error)` from another thread when the batch is durable or failed.
         """
 
     def claim(self, run: str, *, ttl_s: float = LEASE_TTL_S, placement: int = 0) -> Lease:
-        """Become the one writer under a new epoch, or RunHeld. Raises StoreRewound where a mark shows it."""
+        """Become the only writer, under a new epoch. Raises RunHeld, or StoreRewound if a mark shows lost events."""
 
     def renew(self, leases: Iterable[Lease], *, ttl_s: float = LEASE_TTL_S) -> dict[str, str]:
-        """Prolong leases; the runs that were lost, with the reason."""
+        """Extend leases; return the runs whose lease is lost, with the reason."""
 
     def release(self, lease: Lease) -> None:
-        """Give the run back."""
+        """Release the run."""
 
     def holder_lives(self, run: str) -> bool:
         """Whether a living process holds the run."""
 
     def accept_rewind(self, run: str) -> None:
-        """A person has looked: forget that a run lost events."""
+        """Forget that a run lost events, after a person has looked."""
 
     def alone(self, run: str, what: str, *, wait_s: float) -> AbstractContextManager[None]:
-        """One at a time does acts of this kind on a run, whichever process it is. Raises StoreBusy after a while."""
+        """Hold this kind of act on a run: one process at a time. Raises StoreBusy after `wait_s`."""
 
     def subscribe(self, after: int, *, wait_s: float, limit: int = PAGE_MAX) -> Sequence[Recorded]:
         """Events of all runs after a store-wide number, as soon as there are some; empty after `wait_s`."""
 
     def heard(self, after: int, *, wait_s: float, limit: int = PAGE_MAX) -> Sequence[Heard]:
-        """The same, for those who only look: what cannot be read is told as well."""
+        """The same for display: events that cannot be decoded are included."""
 
     def last_number(self) -> int:
-        """The number of the newest event of the whole store; 0 in an empty one."""
+        """The number of the newest event in the store; 0 if it is empty."""
 
     def changes(self, after: int, trace: str = "") -> Changes:
         """The runs that have events after a store-wide number, at once and without reading the events.
 
-        With the `trace` that was told with that number, a store that was put back and has grown since is noticed.
+        Pass the `trace` that came with that number: it shows when the store was put back from a backup and grew since.
         """
 
     def sampled(self, run: str, count: int) -> Sequence[Recorded]:
-        """At most `count` ends of beats, evenly over the journal, the first and the last among them; all if they are few."""
+        """At most `count` beat ends, spread evenly over the journal, with the first and the last; all if they are few."""
 
     def ends(self, run: str, *, before: int = 0, limit: int = PAGE_MAX) -> Sequence[Recorded]:
-        """The ends of beats of a run, newest first, from below the sequence number `before`."""
+        """The beat ends of a run, newest first, from below the sequence number `before`."""
 
     def counted(self, run: str) -> dict[str, int]:
-        """How many events of each kind a run has; of the ends of beats only those that extended the plan."""
+        """How many events of each kind a run has; of the beat ends only those that extended the plan."""
 
     def across(self, tags: Sequence[str], *, before: int = 0, limit: int = PAGE_MAX) -> Sequence[Recorded]:
         """Events of these kinds of all runs, newest first, from below the number `before`."""
@@ -413,7 +411,7 @@ class Store(Protocol):
         """Remove a run and its children."""
 
     def sweep_locks(self) -> int:
-        """Remove what runs that were forgotten left in `local`; how many. What proves a rewound store is kept."""
+        """Remove the local files of forgotten runs, except those that prove a rewound store; return how many."""
 
     def close(self) -> None:
-        """Let go of files and threads. Leases that are not released end with the process."""
+        """Close files and threads. Leases that were not released end with the process."""

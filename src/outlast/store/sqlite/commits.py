@@ -1,7 +1,6 @@
-"""Group commit: whoever appends at the same time, from threads or event loops, shares one transaction and one flush.
+"""Group commit: appends from several threads or event loops at the same time share one transaction and one flush.
 
-An append is one fenced statement. A stale one fails alone; an I/O error fails everyone who shared the commit.
-"""
+An append is one fenced statement. A stale one fails alone; an I/O error fails every append in the commit."""
 
 import contextlib
 import threading
@@ -23,8 +22,8 @@ from outlast.store.sqlite.leases import SqliteLease
 GROUP_MAX = 512
 _UNFILED = (None, None)
 
-# The fence: with a stale epoch or an unexpected sequence number one of the two subqueries is NULL, which the columns
-# refuse. Written as VALUES because INSERT … SELECT from the table it inserts into goes through a temporary table.
+# The fence: with a stale epoch or an unexpected sequence number one of the two subqueries is NULL, and the columns
+# are NOT NULL. It is VALUES because INSERT … SELECT from the table it inserts into needs a temporary table.
 _INSERT = """
 INSERT INTO events(run, seq, kind, key, data)
 VALUES ((SELECT ?1 FROM runs WHERE id = ?6 AND epoch = ?7), (SELECT ?2 FROM events WHERE run = ?1 AND seq = ?2 - 1),
@@ -43,7 +42,7 @@ class _Pending:
 
     def __init__(self, batch: Batch, wake: Wake | None) -> None:
         if not batch.encoded:
-            # Encoded here, by the caller, so that what cannot be written fails nobody else in the commit.
+            # The caller encodes, so that an event that cannot be encoded fails nobody else in the commit.
             encoded = tuple([ev.encode(event) for event in batch.events])
             batch = msgspec.structs.replace(batch, encoded=encoded)
         self.batch = batch
@@ -67,7 +66,7 @@ class Commits:
         self._closing = False
 
     def append(self, batch: Batch, wake: Wake | None) -> None:
-        """See `Store.append`. Without `wake` the calling thread commits, for itself and whoever waits."""
+        """See `Store.append`. Without `wake` the calling thread commits, for itself and for all that wait."""
         if wake is None and not self._queue and not self._db.write_lock.locked() and _is_single(batch):
             self._commit_alone(batch)
             return
@@ -82,9 +81,9 @@ class Commits:
             self._commit_shared(pending)
 
     def _commit_alone(self, batch: Batch) -> None:
-        """The frequent case: one event of one run, and nobody else about. The statement is its own transaction."""
+        """The frequent case: one event of one run, and nobody else waits. The statement is its own transaction."""
         db, lease = self._db, batch.lease
-        assert isinstance(lease, SqliteLease), "a lease is used with the store that gave it"
+        assert isinstance(lease, SqliteLease), "a lease works only with the store that gave it"
         row = (
             self._row(batch),
             batch.after + 1,
@@ -118,7 +117,7 @@ class Commits:
 
     def _commit_shared(self, pending: _Pending) -> None:
         try:
-            # Inside: Ctrl-C between the two would leave it to be committed by whoever appends next.
+            # Inside the try: after Ctrl-C between the two, the next append would commit this batch.
             self._queue.append(pending)
             while not pending.finished:
                 with self._db.write_lock:
@@ -131,7 +130,7 @@ class Commits:
             raise pending.error
 
     def _withdraw(self, pending: _Pending) -> None:
-        """The caller was interrupted: it must not find its batch committed later by somebody else."""
+        """Take back an interrupted caller's batch, so that nobody else commits it later."""
         with self._db.write_lock, contextlib.suppress(ValueError):
             self._queue.remove(pending)
 
@@ -149,11 +148,11 @@ class Commits:
                     self._commit_queue()
 
     def _commit_queue(self) -> None:
-        """Commit everything that waits, up to a limit, in one transaction. Called with the write lock held."""
+        """Commit all waiting batches, up to a limit, in one transaction. Call it with the write lock held."""
         group: list[_Pending] = []
         try:
             while self._queue and len(group) < GROUP_MAX:
-                if not self._queue[0].finished:  # else one that an interrupt left here after it was answered
+                if not self._queue[0].finished:  # an interrupt may leave an answered batch in the queue
                     group.append(self._queue[0])
                 self._queue.popleft()
             if not group:
@@ -186,13 +185,13 @@ class Commits:
             raise self._db.fail(error) from error
 
     def _make_room_after_failing(self) -> None:
-        """A full disk keeps the frame from being written, so nothing of it can surface later. Give the ballast back
-        to write once more: an outcome and the cause must still fit."""
+        """On a full disk the frame is not written at all, so nothing of it can surface later. Release the ballast and
+        write once more: an outcome and the cause of the stop must still fit."""
         self._db.rollback()
         self.make_room()
 
     def make_room(self) -> None:
-        """The disk is full: give the ballast back. From now on what is under way may end, nothing new may begin."""
+        """The disk is full: release the ballast. From now on work in progress may end, nothing new may begin."""
         self._ballast.unlink(missing_ok=True)
         self.low = True
 
@@ -212,7 +211,7 @@ class Commits:
         try:
             writer.executemany(_INSERT, [row for pending in group for row in self._rows(pending)])
         except apsw.ConstraintError:
-            # One of them is stale. It must fail alone, so each is tried by itself.
+            # One of them is stale. It must fail alone, so try each by itself.
             writer.execute("ROLLBACK")
             writer.execute("BEGIN IMMEDIATE")
             for pending in group:
@@ -230,7 +229,7 @@ class Commits:
         writer.execute("COMMIT")
 
     def _insert(self, pending: _Pending) -> None:
-        """Insert one batch behind its fence; a stale one fails alone."""
+        """Insert one batch through the fence. A stale one fails alone."""
         writer = self._db.writer
         rows = self._rows(pending)
         if pending.error is not None:
@@ -244,10 +243,10 @@ class Commits:
             pending.last = writer.last_insert_rowid()
 
     def _rows(self, pending: _Pending) -> list[tuple[Any, ...]]:
-        """The events of a batch as they are inserted; none where it is known already that they may not."""
+        """The events of a batch as rows; empty if the batch is already known to be stale."""
         batch = pending.batch
         lease, seq = batch.lease, batch.after
-        assert isinstance(lease, SqliteLease), "a lease is used with the store that gave it"
+        assert isinstance(lease, SqliteLease), "a lease works only with the store that gave it"
         if lease.released:
             pending.error = self._lost(batch)
             return []
@@ -264,12 +263,12 @@ class Commits:
 
     def _row(self, batch: Batch) -> int:
         lease = batch.lease
-        assert isinstance(lease, SqliteLease), "a lease is used with the store that gave it"
+        assert isinstance(lease, SqliteLease), "a lease works only with the store that gave it"
         return lease.row if batch.run == lease.run else self._db.row_under(lease.row, batch.run)
 
     def _lost(self, batch: Batch) -> LeaseLost:
         lease = batch.lease
-        assert isinstance(lease, SqliteLease), "a lease is used with the store that gave it"
+        assert isinstance(lease, SqliteLease), "a lease works only with the store that gave it"
         return LeaseLost(batch.run, held=lease.epoch, current=self._db.epoch_of(lease.row))
 
     def _write_rest(self, batch: Batch) -> None:
@@ -280,7 +279,7 @@ class Commits:
             write_head(self._db.writer, self._row(batch), batch.head)
 
     def close(self) -> None:
-        """End the thread."""
+        """Stop the thread."""
         self._closing = True
         self._work.set()
         if self._thread is not None and self._thread is not threading.current_thread():
@@ -292,13 +291,13 @@ def _is_single(batch: Batch) -> bool:
 
 
 def write_head(connection: apsw.Connection, row: int, head: state.RunState) -> None:
-    """Store a run's head, so that it need not be folded from the beginning."""
+    """Store a run's head, so that readers need not fold from the beginning."""
     updated = "" if head.updated_at is None else head.updated_at.isoformat()
     connection.execute(_HEAD, (row, head.seq, head.status, updated, state.snapshot(head)))
 
 
 def filed(event: ev.AnyEvent) -> tuple[str | None, str | None]:
-    """Kind and key to find an event by. Of the ends of beats only those that extend the plan are found by kind."""
+    """Kind and key for the index. Beat ends are indexed by kind only if they extend the plan."""
     if type(event) is ev.BeatDone and not event.extended:
         return _UNFILED
     key = event.key if isinstance(event, ev.EffectIntended) and event.own_key else None

@@ -1,11 +1,6 @@
-"""One SQLite file with its two connections, a writer and a reader, and what its errors mean to us.
+"""One SQLite file with its two connections, a writer and a reader, and the translation of SQLite's errors.
 
-A failing write is *unknown*: after it nothing more is written through this object. What became of it shows after the
-next opening.
-
-Opened for `reading`, nothing is made and nothing written but SQLite's own `-shm`, in which those who read tell those who
-write what they still need; and where even that cannot be, on a file system that is read-only, nothing at all.
-"""
+After a failed write its outcome is *unknown*: this object writes nothing more, and the next opening shows it."""
 
 import contextlib
 import os
@@ -34,11 +29,14 @@ T = TypeVar("T")
 
 
 class Database:
-    """The file, opened. Writes go through `write` or the group commit, reads through `read`.
+    """The open file. Writes go through `write` or the group commit, reads through `read`.
 
-    Both are given what to do, and are no blocks to enter: Ctrl-C could strike between the taking of a lock in a block's
-    `__enter__` and the block, and the traceback would keep the lock from those who record how the run ended. A plain
-    `with` on a `threading.Lock` leaves no such gap.
+    Both take a function instead of being context managers: Ctrl-C could strike after a lock is taken in `__enter__` and
+    before the block begins, and the traceback would keep the lock from the code that records how the run ended. A plain
+    `with` on a `threading.Lock` has no such gap.
+
+    Opened for `reading`, it creates and writes nothing except SQLite's own `-shm`, where readers tell writers what they
+    still need. On a read-only file system it writes nothing at all.
     """
 
     def __init__(
@@ -62,7 +60,7 @@ class Database:
         self.check_there()
 
     def _connect(self) -> apsw.Connection:
-        """Open, and wait for others who open: a change to WAL meets their locks without SQLite's own patience."""
+        """Open, and wait for others that open: SQLite does not wait by itself for locks on a change to WAL."""
         deadline_s = time.monotonic() + self._timing.busy_ms / 1000
         while True:
             try:
@@ -73,8 +71,8 @@ class Database:
                 time.sleep(self._timing.busy_poll_s)
 
     def _connect_reading(self) -> apsw.Connection:
-        """A connection that cannot write. SQLite keeps account of those who read in `-shm`. A file on a read-only file
-        system that has neither that nor a log is opened only if SQLite is told that it stays as it is.
+        """A connection that cannot write. SQLite registers readers in `-shm`. On a read-only file system without `-shm`
+        and log, SQLite opens the file only if told that it never changes.
         """
         name, flags = str(self.path), apsw.SQLITE_OPEN_READONLY
         if self._frozen is not None:
@@ -90,8 +88,8 @@ class Database:
             raise schema.too_new(self.path, version)
         if version < schema.VERSION:
             raise StoreRefused(
-                f"the store {self.path} is of an older version, and is only read here",
-                hint="`outlast ls --all` brings it up to date",
+                f"the store {self.path} has an older version, and it is open for reading only",
+                hint="migrate it with `outlast ls --all`",
             )
         return connection
 
@@ -122,31 +120,29 @@ class Database:
                 return StoreBusy(f"the store {self.path} stayed locked for {busy_s:g} s", hint=hint)
             case apsw.CantOpenError() if self.reading:
                 return StoreRefused(
-                    f"the store {self.path} cannot be read as it lies there: {error}",
-                    hint="copy its folder, with what stands in the log beside it, to where you may write",
+                    f"cannot read the store {self.path} in place: {error}",
+                    hint="copy its folder, with the -wal file, to a folder you may write",
                 )
             case apsw.ReadOnlyError() | apsw.CantOpenError() | apsw.PermissionsError():
-                return StoreRefused(
-                    f"the store {self.path} cannot be written: {error}", hint=durable.ONLY_READ
-                )
+                return StoreRefused(f"cannot write the store {self.path}: {error}", hint=durable.ONLY_READ)
             case _:
                 return AppendUnknown(f"the store {self.path} failed: {error}", hint=hint)
 
     @property
     def usable(self) -> bool:
-        """Whether anything can still be written through this object."""
+        """Whether this object can still write."""
         return self._broken is None and not self._forked and not self._closed
 
     def check_usable(self) -> None:
-        """Raise unless something may still be written."""
+        """Raise unless this object can still write."""
         if self._forked:
             raise StoreRefused(
                 "this store was opened before a fork", hint="open it again in the child process"
             )
         if self._closed:
-            raise StoreRefused("this store was closed", hint="use a run inside its `with` block")
+            raise StoreRefused("this store is closed", hint="use a run inside its `with` block")
         if self.reading:
-            raise StoreRefused("this store was opened for reading only", hint="open it for writing, too")
+            raise StoreRefused("this store is open for reading only", hint="open it for writing, too")
         if isinstance(self._broken, StoreGone):
             raise StoreGone(self.path)
         if self._broken is not None:
@@ -155,22 +151,22 @@ class Database:
             )
 
     def check_there(self) -> None:
-        """Raise StoreGone, now and at every write from now on, if the open file is not the one that the path names.
+        """Raise StoreGone, now and at every later write, if the open file is not the one at the path.
 
-        Asked by whoever claims and by the heartbeat: an append that asked too would pay for it each time.
+        Claims and the heartbeat ask; appends do not, because each would pay for it.
         """
         if self._identity is None or _identity(self.path) != self._identity:
             self._broken = self._broken or StoreGone(self.path)
             raise StoreGone(self.path)
         if self._frozen is not None and self._broken is None and _frozen(self.path) != self._frozen:
-            self._broken = StoreGone(self.path)  # written after all, elsewhere: it has to be opened anew
+            self._broken = StoreGone(self.path)  # it exists after all, elsewhere: it must be opened anew
 
     def mark_forked(self) -> None:
-        """This is a forked child: the parent's connections must not be used here."""
+        """In a forked child: the parent's connections must not be used here."""
         self._forked = True
 
     def fail(self, error: apsw.Error) -> StoreError:
-        """What a failed write means. Unless the store was only busy, nothing is written here ever after."""
+        """What a failed write means. Unless the store was only busy, this object writes nothing more."""
         self.rollback()
         translated = self._translate(error)
         if not isinstance(translated, StoreBusy):
@@ -178,7 +174,7 @@ class Database:
         return translated
 
     def rollback(self) -> None:
-        """Undo an open transaction, if the file still lets us."""
+        """Undo an open transaction, if the file still allows it."""
         with contextlib.suppress(apsw.Error):
             if self.writer.in_transaction:
                 self.writer.execute("ROLLBACK")
@@ -201,7 +197,7 @@ class Database:
             return changed
 
     def read(self, ask: Callable[[apsw.Connection], T]) -> T:
-        """What is asked of the reading connection, for one thread at a time."""
+        """Query the reading connection, one thread at a time."""
         if self._forked:
             self.check_usable()
         with self._read_lock:
@@ -211,9 +207,9 @@ class Database:
                 raise self._translate(error) from error
 
     def row_under(self, root: int, run: str) -> int:
-        """The table row of a run of the tree of `root`, for those who append: remembered, as the fence looks at the root's.
+        """The table row of a run in the tree of `root`, for appends. Cached: the fence checks the root's row anyway.
 
-        Who reads looks it up: a run that another process forgot and brought back has another row.
+        Readers must look it up: a run that another process forgot and brought back has another row.
         """
         row = self._rows.get((root, run))
         if row is None:
@@ -221,27 +217,27 @@ class Database:
         return row
 
     def forget_rows(self, gone: set[int]) -> None:
-        """These rows are gone and may not be remembered."""
+        """Remove these rows from the cache."""
         self._rows = {place: row for place, row in self._rows.items() if row not in gone}
 
     def epoch_of(self, row: int) -> int:
-        """The run's current epoch, 0 where the run is gone."""
+        """The run's current epoch; 0 if the run is gone."""
         sql = "SELECT epoch FROM runs WHERE id = ?"
         return self.read(lambda connection: connection.execute(sql, (row,)).get) or 0
 
     def close(self) -> None:
-        """Let go of the file."""
+        """Close the file."""
         whole = self.usable and not self.reading
         self._closed = True
         with self.write_lock, self._read_lock, contextlib.suppress(apsw.Error):
-            if whole:  # so that the next opening has less to recover
+            if whole:  # a checkpoint, so that the next opening has less to recover
                 self.writer.execute("PRAGMA wal_checkpoint(PASSIVE)")
             self._reader.close()
             self.writer.close()
 
 
 def _identity(path: Path) -> tuple[int, int] | None:
-    """What tells a file from every other, whatever its name; None where there is none."""
+    """What identifies a file whatever its name; None if it does not exist."""
     try:
         found = path.stat()
     except OSError:
@@ -258,7 +254,7 @@ def row_in(connection: apsw.Connection, run: str) -> int:
 
 
 def _frozen(path: Path) -> tuple[int, int] | None:
-    """Size and time of a file that nobody can write through this path and that has no log; None for every other."""
+    """Size and time of a file that cannot be written through this path and has no log; else None."""
     try:
         log, readers = (path.with_name(path.name + suffix) for suffix in ("-wal", "-shm"))
         has_log = log.exists() and log.stat().st_size > 0
@@ -271,7 +267,7 @@ def _frozen(path: Path) -> tuple[int, int] | None:
 
 
 def _prepare(path: Path, vfs: str | None, reading: bool) -> None:
-    """Inspect the file before SQLite may touch it, or make an empty private one with a durable name."""
+    """Inspect the file before SQLite may touch it, or create an empty private one with a durable name."""
     try:
         if reading:
             _inspect(path, vfs)
@@ -291,6 +287,4 @@ def _inspect(path: Path, vfs: str | None) -> None:
     try:
         schema.inspect(path, vfs)
     except apsw.Error as error:
-        raise StoreRefused(
-            f"the store {path} cannot be opened: {error}", hint="see `outlast doctor`"
-        ) from error
+        raise StoreRefused(f"cannot open the store {path}: {error}", hint="see `outlast doctor`") from error

@@ -1,4 +1,4 @@
-"""Looking at a store from outside, without changing it: is the file whole, were events lost, what lies about."""
+"""Examines a store from outside, without changing it: is the file whole, were events lost, what is left over."""
 
 import contextlib
 from collections.abc import Iterator
@@ -19,7 +19,7 @@ _OWNER = "SELECT root FROM runs WHERE id = (SELECT run FROM events WHERE n = ?)"
 
 
 def sqlite_version() -> str:
-    """The version of the SQLite library that is linked in."""
+    """The version of the linked SQLite library."""
     return str(apsw.sqlite_lib_version())
 
 
@@ -29,13 +29,13 @@ def apsw_version() -> str:
 
 
 def examine(local: Local, database: Path) -> Health:
-    """Read everything once. Raises StoreCorrupt for a file that cannot be read at all."""
+    """Read everything once. Raises StoreCorrupt if the file cannot be read at all."""
     size_bytes = database.stat().st_size
     wal = database.with_name(database.name + "-wal")
     wal_bytes = wal.stat().st_size if wal.exists() else 0
     with _reading(database) as connection:
         problems = _problems(connection)
-        # In a damaged file nothing can be said about lost events: that it is damaged is enough to know.
+        # A damaged file says nothing reliable about lost events: report only the damage.
         marks = _Marks() if problems else _marks(connection, local)
         return Health(
             version=schema.version_of(connection), version_known=schema.VERSION, problems=problems,
@@ -45,7 +45,7 @@ def examine(local: Local, database: Path) -> Health:
 
 
 def sweep_locks(local: Local, database: Path) -> int:
-    """Remove the lock files of runs that were forgotten; how many. Those that prove a rewound store are kept."""
+    """Remove the lock files of forgotten runs, except those that prove a rewound store; return how many."""
     with _reading(database) as connection:
         stale = _marks(connection, local).stale
     for run in stale:
@@ -82,7 +82,7 @@ def _problems(connection: apsw.Connection) -> tuple[str, ...]:
 
 
 class _Marks(NamedTuple):
-    """What the marks beside the file tell about it."""
+    """What the marks beside the file say about it."""
 
     missing: int | None = None
     rewound: tuple[str, ...] = ()
@@ -91,7 +91,7 @@ class _Marks(NamedTuple):
 
 
 def _marks(connection: apsw.Connection, local: Local) -> _Marks:
-    # Marks first, then the file as it is at one moment: what is acknowledged meanwhile is in the file, not in a mark.
+    # Read the marks first, then the file at one moment: events acknowledged meanwhile are in the file, not in a mark.
     whole = locks.read_mark(local.mark)
     marks = {path: locks.read_mark(path) for path in sorted(local.runs.glob("*.lock"))}
     with connection:

@@ -1,8 +1,6 @@
-"""Leases on one host: an flock proves that a holder lives, an epoch fences off one that was overtaken.
+"""Leases on one host: an flock proves that a holder lives, an epoch fences off a holder that was overtaken.
 
-Free lock = dead holder = claim at once. Held lock = wait for the lease; when that is over and the holder does not wake
-up, it is robbed, unless it is frozen inside an act: then it is killed first, for nothing else proves that it will not act.
-"""
+See `Leases.claim` for who may take a run over, and when."""
 
 import contextlib
 import os
@@ -53,13 +51,13 @@ class SqliteLease:
         self.ttl_s = ttl_s
         self.deadline_s = 0.0
         self.released = False
-        self.last_seen_s: float | None = None  # until when the holder before this one is known to have lived
+        self.last_seen_s: float | None = None  # until when the previous holder is known to have lived
         self._leases = leases
 
     @contextlib.contextmanager
     def guard(self) -> Iterator[None]:
-        """Inside it the lease is valid, and a taker on this host waits for the end or kills this process."""
-        self._leases.check_usable()  # after a failed write nothing is performed either
+        """Inside it the lease is valid. A process that takes over on this host waits for its end, or kills us."""
+        self._leases.check_usable()  # after a failed write, perform nothing either
         if self.released:
             raise LeaseLost(self.run, held=self.epoch, current=self._leases.epoch_of(self.row))
         with self.lock.acting():
@@ -74,20 +72,20 @@ class SqliteLease:
         return self.lock.mail_waits()
 
     def mail_taken(self) -> None:
-        """The inbox is about to be read."""
+        """Clear the flag: the inbox is about to be read."""
         self.lock.set_mail(False)
 
     def mail_came(self) -> None:
-        """A request waits."""
+        """Set the flag: a request waits."""
         self.lock.set_mail(True)
 
     def acting(self) -> bool:
-        """Whether an act is under way in this process."""
+        """Whether this process is performing an act."""
         return self.lock.is_acting
 
 
 class _Seen(msgspec.Struct, frozen=True):
-    """Who holds a run, as one look told."""
+    """The holder, the lease and the epoch of a run at one moment."""
 
     holder: Holder | None
     expires_s: int
@@ -95,7 +93,7 @@ class _Seen(msgspec.Struct, frozen=True):
 
 
 class _Taken(msgspec.Struct, frozen=True):
-    """A new epoch, and who has it until when."""
+    """A new epoch, with its holder and its expiry."""
 
     row: int
     epoch: int
@@ -117,11 +115,16 @@ class Leases:
         return self._db.epoch_of(row)
 
     def check_usable(self) -> None:
-        """Raise unless something may still be written through this store."""
+        """Raise unless this store can still write."""
         self._db.check_usable()
 
     def claim(self, run: str, ttl_s: float, placement: int) -> SqliteLease:
-        """See `Store.claim`."""
+        """See `Store.claim`.
+
+        A free lock means a dead holder: claim at once. A held lock means waiting until the lease has expired. If the
+        holder does not wake up then, it is overtaken. If it is frozen inside an act, it is killed first, because nothing
+        else proves that it will not act later.
+        """
         self._db.check_there()
         path = self._local.run_lock(run)
         lease = None
@@ -147,10 +150,11 @@ class Leases:
     def _claim_free(
         self, run: str, path: Path, seen: _Seen, lock: locks.RunLock, ttl_s: float, placement: int
     ) -> SqliteLease | None:
-        """The lock is ours. Should we have slept before the epoch is, we may have been robbed of it: look again.
+        """Claim with the run's lock held. If this process slept before it had the epoch, another may have overtaken it:
+        look again.
 
-        The act lock is held meanwhile: one who robs a holder has it from before its epoch until its lock is in place,
-        and looks dead in between.
+        The act lock is held meanwhile. A process that overtakes a holder has that lock from before its new epoch until
+        its own lock file is in place; in between it looks dead.
         """
         try:
             taken = None
@@ -169,7 +173,7 @@ class Leases:
         return self._lease(run, taken, lock, ttl_s, seen)
 
     def _take(self, run: str, seen: _Seen, ttl_s: float, placement: int, unchanged: str) -> _Taken | None:
-        """The next epoch, unless something changed since we looked."""
+        """Take the next epoch, unless something changed since `seen`."""
         holder = locks.myself()
         now = locks.boottime_s()
         values = (seen.epoch, seen.expires_s)[: unchanged.count("?")]
@@ -195,9 +199,9 @@ class Leases:
         return lease
 
     def _take_over(self, run: str, path: Path, ttl_s: float, placement: int) -> SqliteLease | None:
-        """From a living holder whose lease is over; RunHeld while it is not, None when its lock became free.
+        """Take the run from a living holder whose lease has expired. RunHeld while it has not; None if the lock got free.
 
-        Its acts are held off until the epoch is ours: it wakes up before that, as the holder, or after it, fenced.
+        The holder cannot begin an act until the epoch is ours: it wakes up before that as the holder, or later, fenced.
         """
         deadline_s = locks.boottime_s() + self.timing.wakeup_grace_s
         quiet = threading.Event()
@@ -214,7 +218,7 @@ class Leases:
         if act_fd is None:
             if seen.holder is not None and locks.kill_frozen(seen.holder):
                 return None
-            raise held(run, seen.holder, ", with an act still under way")
+            raise held(run, seen.holder, ", which is still performing an act")
         try:
             self._check_mark(run, path)
             taken = self._rob(run, seen, ttl_s, placement)
@@ -235,7 +239,7 @@ class Leases:
             return self._take(run, seen, ttl_s, placement, unchanged)
 
     def thaw(self) -> bool:
-        """The whole store is locked: kill whoever is frozen, with its lease over, for it may be inside a commit."""
+        """The whole store is locked: kill every frozen holder with an expired lease, for it may be inside a commit."""
         sql = "SELECT holder FROM runs WHERE holder IS NOT NULL AND expires_s < ?"
         now = int(locks.boottime_s())
         rows: list[Any] = self._db.read(lambda connection: connection.execute(sql, (now,)).fetchall())
@@ -250,12 +254,12 @@ class Leases:
         return _Seen(decode_holder(found[0]) if found[0] else None, found[1], found[2])
 
     def holder(self, run: str) -> tuple[Holder | None, int]:
-        """Who claimed the run last, and until when."""
+        """Who claimed the run last, and until when the lease lasts."""
         seen = self._seen(run)
         return seen.holder, seen.expires_s
 
     def _check_mark(self, run: str, path: Path) -> None:
-        """The last event that was acknowledged to this run must be there, and be its own."""
+        """Check that the last event acknowledged to this run exists and belongs to it."""
         mark = locks.read_mark(path)
         if mark == 0:
             return
@@ -267,7 +271,7 @@ class Leases:
             )
 
     def accept_rewind(self, run: str) -> None:
-        """A person has looked: forget the mark of a run whose events were lost."""
+        """Forget the mark of a run that lost events, after a person has looked."""
         lock = locks.try_lock(self._local.run_lock(run))
         if lock is None:
             raise held(run, self.holder(run)[0])
@@ -282,7 +286,7 @@ class Leases:
         def prolong(connection: apsw.Connection) -> dict[str, str]:
             lost: dict[str, str] = {}
             for lease in leases:
-                assert isinstance(lease, SqliteLease), "a lease is used with the store that gave it"
+                assert isinstance(lease, SqliteLease), "a lease works only with the store that gave it"
                 kept = connection.execute(
                     "UPDATE runs SET expires_s = ? WHERE id = ? AND epoch = ? RETURNING 1",
                     (int(now + ttl_s) + 1, lease.row, lease.epoch),
@@ -298,27 +302,27 @@ class Leases:
         return self._db.write(prolong)
 
     def release(self, lease: Lease) -> None:
-        """See `Store.release`. Letting go of the lock says it all: no write is needed."""
-        assert isinstance(lease, SqliteLease), "a lease is used with the store that gave it"
+        """See `Store.release`. Releasing the lock is enough: no write is needed."""
+        assert isinstance(lease, SqliteLease), "a lease works only with the store that gave it"
         self._held.pop((lease.run, lease.epoch), None)
         lease.released = True
         lease.lock.close()
 
     def close(self) -> None:
-        """Let go of every lock."""
+        """Release every lock."""
         for lease in list(self._held.values()):
             lease.lock.close()
         self._held.clear()
 
     def abandon(self) -> None:
-        """In a forked child: the parent's locks stay with the parent alone."""
+        """In a forked child: leave the locks to the parent."""
         for lease in list(self._held.values()):
             lease.lock.abandon()
         self._held.clear()
 
 
 def held(run: str, holder: Holder | None, why: str = "") -> RunHeld:
-    """The refusal that names who holds the run."""
+    """The error that names the holder of the run."""
     if holder is None:
         return RunHeld(run, pid=0, host="unknown", since="unknown", why=why)
     since = holder.since.strftime("%Y-%m-%d %H:%M:%SZ")

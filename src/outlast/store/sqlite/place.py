@@ -1,7 +1,6 @@
 """Where a SQLite store is: a folder with the database in it, or a database file with a folder beside it.
 
-Nothing here needs SQLite before the store is opened.
-"""
+Nothing here imports SQLite before the store is opened."""
 
 import os
 from dataclasses import dataclass
@@ -18,43 +17,43 @@ _FILE_SUFFIXES = (".db", ".sqlite", ".sqlite3")
 
 @dataclass(frozen=True, slots=True)
 class SqlitePlace:
-    """A database file and the folder of what lies beside it."""
+    """A database file and the folder beside it."""
 
     local: Local
     database: Path
 
     @property
     def url(self) -> str:
-        """The same for every way to name it, but for links."""
+        """The store's one URL, however it was named (links are not resolved)."""
         return f"sqlite://{self.database}"
 
     @property
     def real_url(self) -> str:
-        """The same for every way to name it."""
+        """The store's one URL, however it was named, with links resolved."""
         return f"sqlite://{os.path.realpath(self.database)}"
 
     @property
     def name(self) -> str:
-        """As people know it."""
+        """The name for people."""
         return str(self.database)
 
     @property
     def option(self) -> str:
-        """What `--store` leads to it with."""
+        """The value of `--store` that leads to it."""
         folder = self.local.folder
         return str(folder if self.database.parent == folder else self.database)
 
     @property
     def paths(self) -> tuple[Path, ...]:
-        """The folder and the file, which need not be there."""
+        """The folder and the file, existing or not."""
         return self.local.folder, self.database
 
     def exists(self) -> bool:
-        """Whether a store was made there."""
+        """Whether a store was created there."""
         return self.database.exists()
 
     def open(self, *, reading: bool = False) -> Store:
-        """Open it; made if it is not there and not opened for `reading`."""
+        """Open the store. Creates a missing one, except for `reading`."""
         from outlast.store.sqlite.store import SqliteStore
 
         return SqliteStore(self.local, self.database, reading=reading)
@@ -66,13 +65,13 @@ class SqlitePlace:
         return health.examine(self.local, self.database)
 
     def versions(self) -> str:
-        """Of what it is kept with."""
+        """The versions of SQLite and of its binding."""
         from outlast.store.sqlite import health
 
         return f"SQLite {health.sqlite_version()}, apsw {health.apsw_version()}"
 
     def folder_of(self, kind: ShelfKind) -> Path | None:
-        """Empty, or not there, while the shelf has no document of this kind; None where no folder tells."""
+        """The folder that is empty or missing while the shelf has no document of this kind; None if there is no such folder."""
         return shelf.folder_of(self.local.folder, kind)
 
 
@@ -81,11 +80,11 @@ def place(text: str) -> SqlitePlace:
     try:
         path = Path(text).expanduser().absolute()
     except RuntimeError as error:
-        raise StoreRefused(f"the store {text!r} lies in nobody's home", hint="give the whole path") from error
+        raise StoreRefused(f"no home folder for the store {text!r}", hint="give the whole path") from error
     if path.name == _DATABASE:
         return SqlitePlace(
             Local(path.parent), path
-        )  # a store's own URL leads back to it, and to the same locks
+        )  # a store's own URL must lead back to it, and to the same locks
     if path.suffix in _FILE_SUFFIXES or path.is_file():
         return SqlitePlace(Local(path.with_name(path.name + ".d")), path)
     return SqlitePlace(Local(path), path / _DATABASE)

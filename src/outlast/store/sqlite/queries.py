@@ -1,4 +1,4 @@
-"""Questions over many runs or over a long journal, for those who only look on. Each is one query, whatever the size."""
+"""Queries over many runs or over a long journal, for display. Each is one query, whatever the size."""
 
 import json
 from collections.abc import Callable, Sequence
@@ -17,7 +17,7 @@ from outlast.store.sqlite.database import row_in
 
 Read = Callable[[Callable[[apsw.Connection], list[Any]]], list[Any]]
 
-CHANGES_MAX = 50_000  # events; who is further behind reads everything anew, which is cheaper then
+CHANGES_MAX = 50_000  # events; a reader further behind reads everything anew, which is cheaper then
 
 _CHANGES = """
 WITH news AS MATERIALIZED (SELECT run FROM events WHERE n > ?1 LIMIT ?2),
@@ -28,9 +28,9 @@ SELECT (SELECT n FROM newest), (SELECT count(*) FROM news), (SELECT trace FROM t
 UNION ALL
 SELECT NULL, NULL, e.run, r.run FROM (SELECT DISTINCT run FROM news) e LEFT JOIN runs r ON r.id = e.run
 """
-TRACE_BYTES = 48  # the end of an event as it is written, which is when it was
+TRACE_BYTES = 48  # the end of an encoded event, which holds its time
 
-# The first beats alone, if they are few. Else the first of each stretch of equal length, which a seek finds, and the last.
+# All ends if they are few. Else the first of each stretch of equal length, which a seek finds, and the last.
 _SAMPLED = """
 WITH RECURSIVE
 ends(first, last) AS MATERIALIZED (
@@ -56,7 +56,7 @@ picked AS (
 SELECT e.n, e.seq, e.data FROM picked p CROSS JOIN events e ON e.run = (SELECT id FROM runs WHERE run = ?1) AND e.seq = p.seq ORDER BY e.seq
 """
 
-# By the index alone, run by run; only what is told is read from the table.
+# Uses the index alone, run by run; only the result is read from the table.
 _ACROSS = """
 SELECT e.n, f.name, e.seq, e.data
 FROM (
@@ -74,7 +74,7 @@ WHERE run = (SELECT id FROM runs WHERE run = ?1) AND (?2 = 0 OR seq < ?2) AND (k
 ORDER BY seq DESC LIMIT ?3
 """
 
-# Of each kind by the index alone: it costs the same wherever in a long journal they stand.
+# Each kind by the index alone: the cost does not depend on where in a long journal its events are.
 _OF_KIND = """
 SELECT * FROM (
     SELECT n, seq FROM events INDEXED BY events_by_kind
@@ -94,7 +94,7 @@ ORDER BY e.run, e.seq LIMIT ?2
 
 
 def changes(after: int, trace: str, connection: apsw.Connection) -> Changes:
-    """See `Store.changes`. A run that was forgotten leaves a mark that belongs to no run."""
+    """See `Store.changes`. A forgotten run leaves a marker event that belongs to no run."""
     rows: list[Any] = connection.execute(_CHANGES, (after, CHANGES_MAX + 1, TRACE_BYTES)).fetchall()
     (number, count, newest, here), *runs = rows
     put_back = number < after or (trace != "" and trace != here)
@@ -104,7 +104,7 @@ def changes(after: int, trace: str, connection: apsw.Connection) -> Changes:
 
 def sampled(run: str, count: int, connection: apsw.Connection) -> list[Recorded]:
     """See `Store.sampled`."""
-    assert count >= 2, "the first and the last are always among them"
+    assert count >= 2, "a sample includes the first and the last"
     rows = known(run, connection.execute(_SAMPLED, (run, count)).fetchall(), connection)
     return [Recorded(n, run, seq, ev.decode(data)) for n, seq, data in rows]
 
@@ -116,8 +116,8 @@ def ends(run: str, before: int, limit: int, connection: apsw.Connection) -> list
 
 
 def known(run: str, rows: list[Any], connection: apsw.Connection) -> list[Any]:
-    """What was found of a run. It is looked for by its name and not by a row that was seen once: another process may have
-    forgotten the run and brought it back. If nothing was found, there may be no such run: raises UnknownRun.
+    """The rows found for a run, by its name: another process may have forgotten the run and brought it back in another
+    row. If there are none, checks that the run exists: raises UnknownRun.
     """
     if not rows:
         row_in(connection, run)
@@ -150,7 +150,7 @@ def counted(run: str, connection: apsw.Connection) -> dict[str, int]:
 
 
 class _Glance(msgspec.Struct):
-    """What every event has, of whatever version."""
+    """The fields that every event has in every version."""
 
     t: str = ""
     at: datetime | None = None
@@ -173,8 +173,8 @@ def heard(n: int, run: str, seq: int, data: bytes) -> Heard:
 
 
 def across(tags: Sequence[str], before: int, limit: int, connection: apsw.Connection) -> list[Recorded]:
-    """See `Store.across`. What cannot be read is left out."""
-    assert ev.BeatDone.__struct_config__.tag not in tags, "the ends of beats are not found by their kind"
+    """See `Store.across`. Events that cannot be decoded are left out."""
+    assert ev.BeatDone.__struct_config__.tag not in tags, "beat ends are not indexed by kind"
     sql = _ACROSS.format(kinds=",".join(f"?{number}" for number in range(3, 3 + len(tags))))
     found: list[Recorded] = []
     while len(found) < limit:
@@ -187,9 +187,9 @@ def across(tags: Sequence[str], before: int, limit: int, connection: apsw.Connec
 
 
 def caught_up(read: Read, heads: dict[int, RunState]) -> tuple[dict[int, RunState], dict[int, StoreTooNew]]:
-    """Heads, by their runs' rows, with all events folded in that follow them. As many queries as events need pages.
+    """Heads, by their runs' rows, with all later events folded in. Needs one query per page of events.
 
-    Where an event cannot be read, the head as it was before it, and what is the matter.
+    Where an event cannot be decoded: the head before it, and the error.
     """
     found = dict(heads)
     problems: dict[int, StoreTooNew] = {}

@@ -9,8 +9,8 @@ from outlast.errors import StoreCorrupt, StoreTooNew
 
 APPLICATION_ID = 0x6F75746C  # "outl"
 
-# `kind` is NULL for the event that ends a beat, by far the most frequent: so the index by kind stays small and a
-# beat's end dirties two pages only. `n` numbers all events of the store in the order of their commits.
+# `kind` is NULL for beat ends, by far the most frequent events: so the index by kind stays small and a beat's end
+# dirties only two pages. `n` numbers all events of the store in the order of their commits.
 _V1 = """
 CREATE TABLE runs(
     id INTEGER PRIMARY KEY AUTOINCREMENT,
@@ -61,7 +61,7 @@ VERSION = len(MIGRATIONS)
 
 
 def inspect(path: Path, vfs: str | None = None) -> None:
-    """Refuse a file that is torn, foreign or from the future, by reading it, before SQLite can change it."""
+    """Refuse a torn or foreign file or one from a newer version, by reading it, before SQLite can change it."""
     size = path.stat().st_size
     header = _header(path, vfs) if size >= 100 else b""
     if size == 0 or _exists(path, "-journal"):
@@ -78,12 +78,12 @@ def inspect(path: Path, vfs: str | None = None) -> None:
     pages = int.from_bytes(header[28:32], "big")
     missing = pages - size // max(page_bytes, 1)
     if missing > _wal_frames(path, page_bytes):
-        raise _corrupt(path, f"it is cut off: {size:,} bytes of {pages * page_bytes:,}")
+        raise _corrupt(path, f"it is truncated: {size:,} bytes of {pages * page_bytes:,}")
 
 
 def _header(path: Path, vfs: str | None) -> bytes:
-    """The first 100 bytes. Read through SQLite's own layer: closing any other descriptor of the file would drop the
-    locks that connections of this process have on it."""
+    """The first 100 bytes, read through SQLite's own layer: closing any other descriptor of the file would drop the
+    locks that this process's connections have on it."""
     flags = [apsw.SQLITE_OPEN_MAIN_DB | apsw.SQLITE_OPEN_READONLY, 0]
     file = apsw.VFSFile(vfs or "", str(path), flags)
     try:
@@ -104,7 +104,7 @@ def _wal_frames(path: Path, page_bytes: int) -> int:
 
 def _corrupt(path: Path, why: str) -> StoreCorrupt:
     return StoreCorrupt(
-        f"the store {path} cannot be used: {why}; it was not changed",
+        f"cannot use the store {path}: {why}; it was not changed",
         hint="restore the file from a backup, or point --store elsewhere",
     )
 
@@ -117,12 +117,12 @@ def too_new(path: Path, version: int) -> StoreTooNew:
 
 
 def version_of(connection: apsw.Connection) -> int:
-    """The store's schema version; 0 when it is still empty."""
+    """The store's schema version; 0 if it is empty."""
     return int(connection.pragma("user_version"))
 
 
 def migrate(connection: apsw.Connection, path: Path) -> None:
-    """Bring the store to this version, one transaction per step; safe to repeat after a kill."""
+    """Migrate the store to this version, one transaction per step. Safe to repeat after a kill."""
     if version_of(connection) == VERSION:
         return
     connection.execute("BEGIN EXCLUSIVE")

@@ -1,8 +1,6 @@
 """The shelf of a SQLite store: small documents in files beside the database, each changed under an flock.
 
-A wall is a file in `walls`, all under one lock; the pools are one file of all projects; what was pressed is a file of
-lines each in `pressed`, which is its own lock.
-"""
+`walls/` has one file each under one lock; `pools.json` has all pools; `pressed/` has files that lock themselves."""
 
 import contextlib
 import fcntl
@@ -25,7 +23,7 @@ _FOLDERS: dict[ShelfKind, tuple[str, str]] = {"walls": ("walls", ".json"), "pres
 
 
 def folder_of(root: Path, kind: ShelfKind) -> Path | None:
-    """The folder that documents of a kind lie in, each in a file of its own; None where they share one."""
+    """The folder in which documents of a kind have a file each; None if they share one file."""
     return root / _FOLDERS[kind][0] if kind in _FOLDERS else None
 
 
@@ -40,17 +38,17 @@ class FileShelf:
         }
 
     def get(self, kind: ShelfKind, name: str) -> bytes | None:
-        """The document; None where there is none."""
+        """The document, or None."""
         return self._kinds[kind].get(name)
 
     def settled(self, kind: ShelfKind, name: str) -> bytes | None:
-        """The document, if nobody holds it; None where there is none or somebody does."""
+        """The document, or None if it does not exist or somebody holds it."""
         return self._kinds[kind].settled(name)
 
     def change(
         self, kind: ShelfKind, name: str, change: Callable[[bytes | None], bytes | None]
     ) -> bytes | None:
-        """What becomes of the document; durable when it returns."""
+        """Replace the document and return the new content. Durable when it returns."""
         with self.hold(kind, name) as held:
             before = held.get()
             after = change(before)
@@ -60,7 +58,7 @@ class FileShelf:
 
     @contextlib.contextmanager
     def hold(self, kind: ShelfKind, name: str, *, wait_s: float | None = None) -> Iterator[Document]:
-        """The document, ours alone until the end. Raises StoreBusy where it stays somebody else's."""
+        """Hold the document exclusively. Raises StoreBusy if another process holds it for too long."""
         with self._kinds[kind].hold(name, None if wait_s is None else time.monotonic() + wait_s) as held:
             yield held
 
@@ -69,12 +67,12 @@ class FileShelf:
         yield from self._kinds[kind].every()
 
     def sweep(self, kind: ShelfKind, *, newest: int, older_than_s: float) -> int:
-        """Let go of documents beyond the `newest`, and of old ones; of none that is held. How many."""
+        """Delete documents that are old or beyond the `newest`, except held ones; return how many."""
         return self._kinds[kind].sweep(newest, older_than_s)
 
 
 class _Kind(Protocol):
-    """How documents of one kind lie in files."""
+    """How documents of one kind are stored in files."""
 
     def get(self, name: str) -> bytes | None: ...
     def settled(self, name: str) -> bytes | None: ...
@@ -84,7 +82,7 @@ class _Kind(Protocol):
 
 
 class _Files:
-    """A file for each, replaced whole. One lock for all of the kind lies beside the folder."""
+    """One file per document, replaced whole. One lock for the kind is beside the folder."""
 
     def __init__(self, root: Path, kind: ShelfKind) -> None:
         name, self._suffix = _FOLDERS[kind]
@@ -162,7 +160,7 @@ class _OneFile:
         raise AssertionError("documents that share a file have no age")
 
     def put(self, name: str, data: bytes | None) -> None:
-        """With the lock held."""
+        """Replace one entry. Call it with the lock held."""
         kept = self._all()
         kept.pop(name, None)
         if data is not None:
@@ -175,11 +173,13 @@ class _OneFile:
         try:
             return {} if data is None else msgspec.json.decode(data, type=dict[str, msgspec.Raw])
         except msgspec.MsgspecError as error:
-            raise StoreCorrupt(f"{self._path} cannot be read: {error}", hint="move it away") from error
+            raise StoreCorrupt(
+                f"cannot read {self._path}: {error}", hint=f"mv {self._path} {self._path}.bad"
+            ) from error
 
 
 class _HeldEntry:
-    """A document that is an entry of the file of all."""
+    """A document that is one entry of a shared file."""
 
     def __init__(self, file: _OneFile, name: str) -> None:
         self._file, self._name = file, name
@@ -192,7 +192,7 @@ class _HeldEntry:
 
 
 class _Lines:
-    """A file of lines for each, which is only added to, and is its own lock. What has no end of a line is no line yet."""
+    """One file of lines per document, only appended to, which is its own lock. Text without a newline is not a line yet."""
 
     def __init__(self, root: Path, kind: ShelfKind) -> None:
         name, self._suffix = _FOLDERS[kind]
@@ -227,7 +227,7 @@ class _Lines:
             try:
                 yield held
             finally:
-                if held.get() is None:  # a name without a document is nothing to anybody
+                if held.get() is None:  # remove the name: it has no document
                     path.unlink(missing_ok=True)
 
     def every(self) -> Iterator[tuple[str, bytes]]:
@@ -251,9 +251,9 @@ class _Lines:
 
 
 class _HeldLines:
-    """A document that is the lines of a file, written in place: the lock is on the file, and room is kept in it.
+    """A document made of a file's lines, written in place: the lock is on the file, and room is reserved in it.
 
-    Killed in the midst of it there are fewer lines, each of them whole.
+    A kill in the middle leaves fewer lines, each of them whole.
     """
 
     def __init__(self, path: Path, fd: int) -> None:
@@ -266,16 +266,16 @@ class _HeldLines:
     def put(self, data: bytes | None, *, room: int = 0) -> None:
         before = self.get() or b""
         with _told(self._path):
-            if data is None:  # its name goes when it is let go of
+            if data is None:  # `hold` removes the name at its end
                 os.ftruncate(self._fd, 0)
                 os.fsync(self._fd)
                 return
-            assert data.endswith(b"\n"), "it is lines"
+            assert data.endswith(b"\n"), "the document consists of whole lines"
             at = len(before) if data.startswith(before) else 0
             if not at:
                 os.ftruncate(self._fd, 0)
             try:
-                self._write(data, at, room)  # into the room that was kept
+                self._write(data, at, room)  # into the reserved room
             except OSError:
                 os.ftruncate(self._fd, at)
                 raise
@@ -305,17 +305,17 @@ def _read(path: Path, *, limit: int = SHELF_BYTES_MAX) -> bytes | None:
 
 
 def _whole(data: bytes | None) -> bytes | None:
-    """The whole lines; None where there is none. Room that is kept after them is no line."""
+    """The whole lines, or None. Reserved room after them does not count."""
     return (data[: data.rfind(b"\n") + 1] if data else b"") or None
 
 
 def _checked(name: str) -> str:
-    assert _NAME.fullmatch(name), f"{name!r:.80} is no name of a document"
+    assert _NAME.fullmatch(name), f"not a document's name: {name!r:.80}"
     return name
 
 
 def _make(folder: Path) -> None:
-    """Only ever inside the store: one that was deleted under this process is not made again in part."""
+    """Create a folder inside the store only: a store that was deleted meanwhile is not recreated in part."""
     try:
         folder.mkdir(mode=0o700)
     except FileExistsError:
@@ -324,7 +324,7 @@ def _make(folder: Path) -> None:
 
 
 def _old(folder: Path, newest: int, older_than_s: float) -> list[Path]:
-    """Files beyond the newest so many, and those not written for so long."""
+    """Files that were not written for so long, or are beyond the `newest` so many."""
     found = []
     with contextlib.suppress(FileNotFoundError), os.scandir(folder) as entries:
         for entry in entries:
@@ -338,9 +338,9 @@ def _old(folder: Path, newest: int, older_than_s: float) -> list[Path]:
 
 @contextlib.contextmanager
 def _named(path: Path, until_s: float | None) -> Iterator[int]:
-    """A file that is its own lock, made if it is not there, ours until the end.
+    """Create and lock a file that is its own lock.
 
-    Whoever takes its name away holds it: who waited for it meanwhile begins anew.
+    A process removes the name only while it holds the lock: one that waited meanwhile starts over with a new file.
     """
     while True:
         with locked(path, until_s, flags=os.O_NOFOLLOW) as fd:
@@ -351,7 +351,7 @@ def _named(path: Path, until_s: float | None) -> Iterator[int]:
 
 @contextlib.contextmanager
 def locked(path: Path, until_s: float | None, *, flags: int = 0) -> Iterator[int]:
-    """A locked file, made if it is not there. Raises StoreBusy where it stays somebody else's."""
+    """Create and lock a file. Raises StoreBusy if another process holds it for too long."""
     with _told(path):
         fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | flags, 0o600)
     try:
@@ -375,7 +375,7 @@ def _try(fd: int) -> bool:
 
 
 def _is_free(path: Path) -> bool:
-    """Whether nobody holds a lock; looking makes nothing."""
+    """Whether nobody holds a lock. Looking creates nothing."""
     try:
         fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     except OSError:
@@ -399,4 +399,4 @@ def _told(path: Path) -> Iterator[None]:
 
 def _tell(path: Path, error: OSError) -> NoReturn:
     why = f"{path}: {error.strerror or error}"
-    raise StoreError(why, hint=f"see that {path.parent} can be written") from error
+    raise StoreError(why, hint=f"check that you can write {path.parent}") from error

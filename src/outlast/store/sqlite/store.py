@@ -1,8 +1,6 @@
-"""The embedded store: SQLite in WAL mode with synchronous=FULL, group commit, leases with fencing epochs.
+"""The embedded store: puts the parts together to the `Store` of the protocol.
 
-The parts are apart: `database` (the file), `commits` (appending), `leases` (who may), `locks` (who lives), `durable`
-(folders and blobs), `shelf` (small documents). Here they become the `Store` of the protocol.
-"""
+The parts: `database` (the file), `commits`, `leases`, `locks` (who lives), `durable` (folders, blobs), `shelf`."""
 
 import contextlib
 import json
@@ -63,7 +61,7 @@ _stores: "weakref.WeakSet[SqliteStore]" = weakref.WeakSet()
 
 
 class SqliteStore:
-    """All runs of one state folder. Opened for `reading`, nothing of it is made or changed: see `database`."""
+    """All runs of one state folder. Opened for `reading`, it creates and changes nothing: see `Database`."""
 
     def __init__(
         self,
@@ -109,22 +107,22 @@ class SqliteStore:
 
     @property
     def usable(self) -> bool:
-        """Whether anything can still be written through this object."""
+        """Whether this object can still write."""
         return self._db.usable
 
     def check_there(self) -> None:
-        """Raise StoreGone, now and at every write from now on, if the file was deleted or replaced. Costs one look."""
+        """Raise StoreGone, now and at every later write, if the file was deleted or replaced. Costs one stat."""
         self._db.check_there()
 
     @property
     def low(self) -> bool:
-        """Whether the disk was found full: what is under way may end, nothing new may begin."""
+        """Whether the disk was found full: work in progress may end, nothing new may begin."""
         return self._commits.low
 
     # -- writing -------------------------------------------------------------------------------------------------
 
     def append(self, batch: Batch, wake: Wake | None = None) -> None:
-        """Append when epoch and sequence number fit, else LeaseLost. Durable when it returns."""
+        """Append if epoch and sequence number match, else raise LeaseLost. Durable when it returns."""
         self._commits.append(batch, wake)
 
     def create(
@@ -135,7 +133,7 @@ class SqliteStore:
         after: str = "",
         children: Sequence[Journal] = (),
     ) -> str:
-        """Make the run unless its identity exists; the id of the run that has it now. Durable when it returns."""
+        """Create the run unless its identity exists; return the id of the run that has this identity now. Durable."""
         try:
             return self._create(opened, events, after, children)
         except StoreBusy:
@@ -168,7 +166,7 @@ class SqliteStore:
         return made
 
     def forget(self, run: str) -> None:
-        """Remove a run and its children. A marker keeps event numbers from being used twice."""
+        """Remove a run and its children. A marker event keeps their event numbers from being reused."""
 
         def remove(connection: apsw.Connection) -> list[Any]:
             row = row_in(connection, run)
@@ -186,34 +184,34 @@ class SqliteStore:
         locks.remove(self.local.run_lock(run))
 
     def sweep_locks(self) -> int:
-        """Remove the lock files of runs that were forgotten; how many. Those that prove a rewound store are kept."""
+        """Remove the lock files of forgotten runs, except those that prove a rewound store; return how many."""
         return health.sweep_locks(self.local, self._db.path)
 
     # -- leases --------------------------------------------------------------------------------------------------
 
     def claim(self, run: str, *, ttl_s: float = LEASE_TTL_S, placement: int = 0) -> Lease:
-        """Become the one writer under a new epoch, or RunHeld. Raises StoreRewound where a mark shows it."""
+        """Become the only writer, under a new epoch. Raises RunHeld, or StoreRewound if a mark shows lost events."""
         return self._leases.claim(run, ttl_s, placement)
 
     def renew(self, leases: Iterable[Lease], *, ttl_s: float = LEASE_TTL_S) -> dict[str, str]:
-        """Prolong leases; the runs that were lost, with the reason."""
+        """Extend leases; return the runs whose lease is lost, with the reason."""
         return self._leases.renew(leases, ttl_s=ttl_s)
 
     def release(self, lease: Lease) -> None:
-        """Give the run back."""
+        """Release the run."""
         self._leases.release(lease)
 
     def holder_lives(self, run: str) -> bool:
-        """Whether a living process holds the run, by its lock."""
+        """Whether a living process holds the run, judged by its lock."""
         return locks.is_locked(self.local.run_lock(run))
 
     def accept_rewind(self, run: str) -> None:
-        """A person has looked: forget the mark of a run whose events were lost."""
+        """Forget the mark of a run that lost events, after a person has looked."""
         self._leases.accept_rewind(run)
 
     @contextlib.contextmanager
     def alone(self, run: str, what: str, *, wait_s: float) -> Iterator[None]:
-        """One at a time does acts of this kind on a run, whichever process it is. Raises StoreBusy after a while."""
+        """Hold this kind of act on a run: one process at a time. Raises StoreBusy after `wait_s`."""
         path = self.local.kind_lock(run, what)
         path.parent.mkdir(mode=0o700, exist_ok=True)
         with locked(path, time.monotonic() + wait_s):
@@ -224,7 +222,7 @@ class SqliteStore:
     def list(
         self, where: Where, *, after: int = 0, limit: int = PAGE_MAX, unreadable: bool = False
     ) -> list[Summary]:
-        """Runs, newest first, from below the cursor `after`. With `unreadable`, those that cannot be read are there too."""
+        """Runs, newest first, from below the cursor `after`. With `unreadable`, runs that cannot be read are included."""
         found: list[Summary] = []
         while len(found) < limit:
             page = self._page(where, after, limit, unreadable)
@@ -260,7 +258,7 @@ class SqliteStore:
         before: int = 0,
         ends: bool = False,
     ) -> History:
-        """Events after a sequence number; with `after=None` the newest stored head and all that follows it."""
+        """Events after a sequence number; with `after=None` the newest stored head and all events after it."""
         clauses: list[str] = ["run = (SELECT id FROM runs WHERE run = ?)", "seq > ?"]
         values: list[Any] = []
         if tags:
@@ -299,7 +297,7 @@ class SqliteStore:
         return [Recorded(n, run, seq, ev.decode(data)) for n, run, seq, data in rows]
 
     def heard(self, after: int, *, wait_s: float, limit: int = PAGE_MAX) -> Sequence[Heard]:
-        """The same at a glance, each with its event if that can be read."""
+        """The same for display, each with its event if that can be decoded."""
         return [queries.heard(*row) for row in self._awaited(after, wait_s, limit)]
 
     def _awaited(self, after: int, wait_s: float, limit: int) -> Sequence[tuple[int, str, int, bytes]]:
@@ -313,30 +311,30 @@ class SqliteStore:
             seen = version
             quiet.wait(self._timing.poll_s)
 
-    # -- looking on ----------------------------------------------------------------------------------------------
+    # -- queries for display -------------------------------------------------------------------------------------
 
     def last_number(self) -> int:
-        """The number of the newest event of the whole store; 0 in an empty one."""
+        """The number of the newest event in the store; 0 if it is empty."""
         sql = "SELECT coalesce(max(n), 0) FROM events"
         return int(self._db.read(lambda connection: connection.execute(sql).get))
 
     def changes(self, after: int, trace: str = "") -> Changes:
         """The runs that have events after a store-wide number, at once and without reading the events.
 
-        `trace` is that of the changes up to `after`: with another one there now, the store was put back meanwhile.
+        `trace` came with the changes up to `after`. If that event has another trace now, the store was put back.
         """
         return self._db.read(partial(queries.changes, after, trace))
 
     def sampled(self, run: str, count: int) -> Sequence[Recorded]:
-        """At most `count` ends of beats, evenly over the journal, the first and the last among them; all if they are few."""
+        """At most `count` beat ends, spread evenly over the journal, with the first and the last; all if they are few."""
         return self._db.read(partial(queries.sampled, run, count))
 
     def ends(self, run: str, *, before: int = 0, limit: int = PAGE_MAX) -> Sequence[Recorded]:
-        """The ends of beats of a run, newest first, from below the sequence number `before`."""
+        """The beat ends of a run, newest first, from below the sequence number `before`."""
         return self._db.read(partial(queries.ends, run, before, limit))
 
     def counted(self, run: str) -> dict[str, int]:
-        """How many events of each kind a run has; of the ends of beats only those that extended the plan."""
+        """How many events of each kind a run has; of the beat ends only those that extended the plan."""
         return self._db.read(partial(queries.counted, run))
 
     def across(self, tags: Sequence[str], *, before: int = 0, limit: int = PAGE_MAX) -> Sequence[Recorded]:
@@ -346,7 +344,7 @@ class SqliteStore:
     # -- the end -------------------------------------------------------------------------------------------------
 
     def close(self) -> None:
-        """Let go of files and threads. Leases that are not released end with the process."""
+        """Close files and threads. Leases that were not released end with the process."""
         self._commits.close()
         self._leases.close()
         self._db.close()
@@ -354,7 +352,7 @@ class SqliteStore:
         _stores.discard(self)
 
     def after_fork(self) -> None:
-        """In a forked child: the parent keeps the leases, so the child must not keep their locks alive."""
+        """In a forked child: the parent keeps the leases, so the child must drop their locks."""
         self._db.mark_forked()
         self._leases.abandon()
 
@@ -367,7 +365,7 @@ class _SqliteInbox:
         self._local = local
 
     def put(self, run: str, *, by: str, what: str, args: bytes = b"null") -> int:
-        """Durable when it returns; the id of the request."""
+        """Add a request and return its id. Durable when it returns."""
         sql = "INSERT INTO requests(run, at, by, what, args) VALUES (?, ?, ?, ?, ?) RETURNING id"
         values = (datetime.now(UTC).isoformat(), by, what, args)
         number = self._db.write(
@@ -396,7 +394,7 @@ def _make_folders(local: Local) -> None:
 
 
 def _head(stored: bytes) -> state.RunState:
-    """A stored head. One that is damaged, or was written by a newer outlast, is made anew from the journal."""
+    """A stored head, or the empty one if it is damaged or from a newer outlast: the caller then folds the journal."""
     try:
         return state.restore(stored)
     except msgspec.MsgspecError:
@@ -404,13 +402,13 @@ def _head(stored: bytes) -> state.RunState:
 
 
 def _refuse_rewound(connection: apsw.Connection, mark: Path) -> None:
-    """A store that lost its newest events may have lost this very run: a new one would do everything again."""
+    """Refuse new runs in a store that lost its newest events: it may have lost this very run, which would run twice."""
     last = connection.execute("SELECT coalesce(max(n), 0) FROM events").get
     missing = recovery.rewound(last, [locks.read_mark(mark)])
     if missing is not None:
         raise StoreRewound(
-            f"the store lost events: number {missing} was acknowledged, the last one is {last}; nothing new is begun",
-            hint=f"see `outlast doctor`; if that is as it should be, remove {mark}",
+            f"the store lost events: number {missing} was acknowledged, the last one is {last}; no new run is created",
+            hint=f"see `outlast doctor`; if that is as it should be, `rm {mark}`",
         )
 
 
@@ -430,7 +428,7 @@ def _refuse_known(connection: apsw.Connection, journals: Sequence[ev.RunOpened])
 def _insert_run(
     connection: apsw.Connection, opened: ev.RunOpened, events: Sequence[ev.AnyEvent], generation: int
 ) -> None:
-    """A run with its whole journal so far, and its head."""
+    """Insert a run with its journal so far, and its head."""
     root = None if opened.parent is None else row_in(connection, opened.parent.root)
     row = connection.execute(
         "INSERT INTO runs(run, project, task, parent, parent_beat, generation, root)"
@@ -450,7 +448,7 @@ def _insert_run(
 def _news(
     seen: object, after: int, limit: int, connection: apsw.Connection
 ) -> tuple[object, list[tuple[int, str, int, bytes]]]:
-    """The version of the file, and what is new if it is another than the one seen."""
+    """The version of the file, and the new events if the version changed since `seen`."""
     version = connection.pragma("data_version")
     return version, [] if version == seen else _after(connection, after, limit)
 
