@@ -19,7 +19,7 @@ sys.exit(main(["save", "--workspace", "w"]))
 def test_a_save_without_processes_and_threads_says_what_is_missing(as_nobody: Nobody) -> None:
     done = as_nobody.run([sys.executable, "-P", "-c", FEW])
     assert (done.returncode, done.stdout) == (3, "")
-    assert done.stderr.startswith("error: git cannot be started in ")
+    assert done.stderr.startswith("error: cannot start git in ")
     assert "bug" not in done.stderr
 
 

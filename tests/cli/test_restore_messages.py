@@ -70,7 +70,7 @@ def test_secrets_that_were_never_here_are_not_offered(tree: Tree) -> None:
     assert "secret, not in the save: .env (not on this machine: put it there yourself)" in answer.err
     assert "--with-secrets" not in answer.err
     refused = there.cli("restore", "1411", "--to", base / "two", "--with-secrets")
-    assert "is not kept here: it was let go of, or the save came from elsewhere" in refused.complaint
+    assert "is not stored here: it was removed, or the save came from elsewhere" in refused.complaint
     own = tree.cli.ok("restore", "1411", "--to", base / "three")
     assert "secret, not in the save: .env (restore it with --with-secrets)" in own.err
 
@@ -91,7 +91,7 @@ def test_interrupted_it_says_what_there_is_and_the_same_again_ends_right(tree: T
     assert answer.code == 128 + signal.SIGINT
     (line,) = answer.err.splitlines()
     assert line.startswith(
-        f"interrupted: {tree.folder} may be half restored; the same command again ends right"
+        f"interrupted: {tree.folder} may be half restored; run the same command again to finish"
     )
     before = line.split()[-1]
     assert tree.git("show", f"{before}:f3") == "mine\n"

@@ -196,7 +196,7 @@ BAD = [
     ("restore 1411@9", "beat 9 of run", 2),
     ("restore nope@1", "no such run: nope", 2),
     ("restore bare", "has no workspace", 2),
-    ("restore {save} --to .", "is there and not empty", 2),
+    ("restore {save} --to .", "exists and is not empty", 2),
     ("restore {save} --workspace nowhere", "nowhere is no folder", 2),
     ("restore", "SAVE is missing", 2),
     ("diff nope", "no such save: nope", 2),
@@ -214,7 +214,7 @@ BAD = [
     ("bisect bare -- true", "has no beat that names a save", 2),
     ("watch nowhere", "nowhere is no folder", 2),
     ("watch --once nowhere", "nowhere is no folder", 2),
-    ("fork 1411 --at 1 --to .", "is there and not empty", 2),
+    ("fork 1411 --at 1 --to .", "exists and is not empty", 2),
     ("fork bare --at 0 --to ../x", "names no save", 2),
 ]
 

@@ -152,7 +152,7 @@ def test_a_folder_in_the_home_is_named_with_a_tilde(tree: Tree) -> None:
     assert (tree.cli.isolated.home / "new/changed").read_text() == "by the agent\n"
     assert list(tree.folder.iterdir()) == []
     with (
-        pytest.raises(outlast.WorkspaceRefused, match="it holds a whole home"),
+        pytest.raises(outlast.WorkspaceRefused, match="it contains a whole home"),
         outlast.run("2", workspace="~"),
     ):
         pass
@@ -189,7 +189,7 @@ def test_a_state_folder_that_is_the_workspace_is_refused(tree: Tree) -> None:
     before = tree.git("for-each-ref", "refs/outlast")
     answer = tree.cli("save", OUTLAST_STORE=str(tree.folder))
     assert answer.code == 2
-    assert "is the workspace and outlast's state folder at once" in answer.complaint
+    assert "is both the workspace and outlast's state folder" in answer.complaint
     assert tree.git("for-each-ref", "refs/outlast") == before
 
 

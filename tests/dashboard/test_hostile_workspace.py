@@ -264,7 +264,7 @@ def test_a_git_that_waits_for_ever_is_ended_and_told(
     within = command.within
     monkeypatch.setattr(command, "within", lambda _: within(0.3))
     began_s = time.monotonic()
-    assert "git was not done in" in ASKED[what](work, save)
+    assert "git did not finish in" in ASKED[what](work, save)
     assert time.monotonic() - began_s < TIMEOUT_S / 2
 
 
@@ -276,7 +276,7 @@ def test_a_child_that_is_read_from_ends_with_its_time(work: Work) -> None:
         with (work.folder / ".git/config").open("a") as config:
             config.write(PIPE.format(pipe))
         reader.close()
-        with pytest.raises(SaveFailed, match="was not done"):
+        with pytest.raises(SaveFailed, match="did not finish"):
             reader.has(git_in(work.folder.parent, "hash-object", "--stdin", stdin=b"x"))
 
 
@@ -339,7 +339,10 @@ def test_a_link_that_comes_after_the_check_is_not_followed(work: Work, where: st
 def test_a_folder_that_is_swapped_while_it_is_held_is_noticed(tmp_path: Path) -> None:
     to, elsewhere = tmp_path / "to", tmp_path / "elsewhere"
     elsewhere.mkdir()
-    with pytest.raises(SaveFailed, match="not the folder any more"), new_folder.claimed(to, 0o700) as claim:
+    with (
+        pytest.raises(SaveFailed, match="was replaced by something else"),
+        new_folder.claimed(to, 0o700) as claim,
+    ):
         claim.check()
         to.rename(tmp_path / "moved")
         to.symlink_to(elsewhere)

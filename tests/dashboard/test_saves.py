@@ -329,7 +329,7 @@ def test_a_git_that_hangs_is_killed_and_told(
     _be_git(tmp_path, monkeypatch, "echo $$ >> {pids}; exec sleep 1000")
     monkeypatch.setenv(TIMING, "dashboard.diff_s=0.3")
     found = dashboard_saves.diff(work.store, run, commit, "before")
-    assert "was not done in" in found.problem
+    assert "did not finish in" in found.problem
     assert (found.save, found.files) == (commit, ())
     _gone(tmp_path)
 

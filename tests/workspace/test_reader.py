@@ -84,7 +84,7 @@ def test_a_missing_object_is_a_damaged_save_and_the_next_one_is_read(
             ask(missing)
         assert reader.read(there) == ("blob", b"there")
     for name in ("", "HEAD", there[:10], f"{there}\n{there}", "--all"):
-        with pytest.raises(SaveDamaged, match="no object's name"):
+        with pytest.raises(SaveDamaged, match="not an object's name"):
             reader.read(name)
 
 

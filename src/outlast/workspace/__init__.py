@@ -1,1 +1,1 @@
-"""The files half of a save point: exact, durable, private git saves of a folder, and the way back."""
+"""Exact, durable, private git saves of a folder, and restoring them."""

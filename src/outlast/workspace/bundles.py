@@ -1,8 +1,6 @@
-"""Saves on their way to another repository: a git bundle that needs nothing else, and its refs taken in durably.
+"""Saves on their way to another repository: making a self-contained git bundle, and taking its refs in durably.
 
-A bundle is read with distrust: it is whole, it names only refs it may name, and no file in it leads out of a folder.
-Nothing of the user's is touched: only objects and refs of ours come in. Killed anywhere, the same again ends right.
-"""
+A bundle is not trusted: it must be whole, name only refs it may name, and contain no path that leads out of a folder."""
 
 import contextlib
 import fcntl
@@ -28,7 +26,7 @@ _FORMAT = b"@object-format="
 _REF = re.compile(rb"([0-9a-f]{40}|[0-9a-f]{64}) (refs/\S+)\n")
 _OURS = re.compile(r"refs/outlast/([a-z0-9]+)/([a-z-]+(?:/[A-Za-z0-9-]+)?)")
 _NO_REPLACING = {"GIT_NO_REPLACE_OBJECTS": "1"}
-# What old histories are known for, and what harms nobody. Names that lead out of a folder, or into .git, stay errors.
+# Known harmless flaws of old histories. Names that lead out of a folder, or into .git, stay errors.
 _HARMLESS = (
     "badDate", "badDateOverflow", "badEmail", "badFilemode", "badName", "badTagName", "badTimezone", "missingEmail",
     "missingNameBeforeEmail", "missingSpaceBeforeDate", "missingSpaceBeforeEmail", "missingTaggerEntry", "multipleAuthors",
@@ -37,7 +35,7 @@ _HARMLESS = (
 
 
 class Header(NamedTuple):
-    """What a bundle says before its pack: the form of its hashes, and its refs."""
+    """What a bundle says before its pack: the hash format, and its refs."""
 
     form: str
     refs: dict[str, str]
@@ -47,9 +45,9 @@ class Header(NamedTuple):
 
 
 def make(place: Repo, names: Sequence[str], to: Path) -> Header:
-    """Write refs and everything they reach into a file, and check it. Raises SaveFailed where that is not all there."""
+    """Write refs and everything they reach into a file, and check it. Raises SaveFailed if objects are missing."""
     if command.run(["rev-parse", "--is-shallow-repository"], git_dir=place.common_dir) == b"true\n":
-        raise SaveFailed(f"{place.folder} is a shallow clone, which lacks what its saves stand on")
+        raise SaveFailed(f"{place.folder} is a shallow clone: it lacks objects that its saves need")
     words = ["-c", "pack.packSizeLimit=0", "bundle", "create", "--quiet", str(to), "--stdin"]
     asked = "".join(f"{name}\n" for name in names).encode()
     command.run(words, git_dir=place.common_dir, stdin=asked, variables=_NO_REPLACING)
@@ -62,9 +60,9 @@ def make(place: Repo, names: Sequence[str], to: Path) -> Header:
 
 
 def header(file: IO[bytes]) -> Header:
-    """Read a bundle up to where its pack begins. Raises SaveDamaged for one that is none, or that needs other commits."""
+    """Read a bundle up to its pack. Raises SaveDamaged if it is not a bundle, or needs other commits."""
     if not _FIRST.fullmatch(file.readline(LINE_MAX_BYTES)):
-        raise SaveDamaged("the bundle of the saves cannot be read")
+        raise SaveDamaged("cannot read the bundle of the saves")
     form, found = "sha1", dict[str, str]()
     for _ in range(REFS_MAX):
         line = file.readline(LINE_MAX_BYTES)
@@ -76,7 +74,7 @@ def header(file: IO[bytes]) -> Header:
         elif line.startswith(_FORMAT):
             form = line.removeprefix(_FORMAT).decode(errors="replace").strip()
         else:
-            raise SaveDamaged(f"the bundle of the saves says {line[:60]!r}: it would not be whole")
+            raise SaveDamaged(f"the bundle of the saves is not self-contained: it says {line[:60]!r}")
     raise SaveDamaged(f"the bundle of the saves has more than {REFS_MAX:,} refs")
 
 
@@ -84,10 +82,10 @@ def header(file: IO[bytes]) -> Header:
 
 
 def take_in(place: Repo, chunks: Iterable[bytes], names: Mapping[str, str]) -> dict[str, str]:
-    """Take the refs of a bundle into a repository, durable when this returns; `names` gives each run's new name.
+    """Take the refs of a bundle into a repository. `names` gives each run's new name. Durable when it returns.
 
-    Raises SaveDamaged where the bundle is not whole or has other refs, and WorkspaceRefused, nothing changed, where a ref
-    is there and says something else.
+    Changes only objects and refs of ours. Killed anywhere, calling it again completes it. Raises SaveDamaged if the bundle
+    is not whole or has other refs; raises WorkspaceRefused, with nothing changed, if a ref exists with another value.
     """
     with _room(place) as room:
         bundle = room / "saves.bundle"
@@ -100,7 +98,7 @@ def take_in(place: Repo, chunks: Iterable[bytes], names: Mapping[str, str]) -> d
                 _index(place, room, file)
                 bundle.unlink()
                 _publish(place, room, sorted(set(wanted.values())))
-    refs.syncfs(place.common_dir)  # also what others put there, our pack stands on, and nobody flushed
+    refs.syncfs(place.common_dir)  # also objects that our pack needs and that others wrote without a flush
     faults.point("import.packed")
     for ref in _missing(place, wanted):
         refs.write_ref(place.common_dir, ref, wanted[ref], old=None)
@@ -108,17 +106,17 @@ def take_in(place: Repo, chunks: Iterable[bytes], names: Mapping[str, str]) -> d
 
 
 def _wanted(place: Repo, told: Header, names: Mapping[str, str]) -> dict[str, str]:
-    """The refs as they are to be called here."""
+    """The refs under their new names here."""
     if told.form != place.algo.name:
         raise WorkspaceRefused(
-            f"{place.folder} is a repository with {place.algo.name}, the saves are of one with {told.form}",
+            f"{place.folder} is a repository with {place.algo.name}, the saves have {told.form}",
             hint="bring them into a folder that does not exist yet: --workspace DIR",
         )
     wanted = {}
     for ref, oid in told.refs.items():
         ours = _OURS.fullmatch(ref)
         if ours is None or ours[1] not in names:
-            raise SaveDamaged(f"the bundle of the saves has a ref {ref[:80]!r}, which is none of this run")
+            raise SaveDamaged(f"the bundle of the saves has a ref of another run: {ref[:80]!r}")
         wanted[f"refs/outlast/{names[ours[1]]}/{ours[2]}"] = oid
     if not wanted:
         raise SaveDamaged("the bundle of the saves has no refs")
@@ -126,7 +124,7 @@ def _wanted(place: Repo, told: Header, names: Mapping[str, str]) -> dict[str, st
 
 
 def _missing(place: Repo, wanted: Mapping[str, str]) -> list[str]:
-    """Those that are not there yet. One that says something else is somebody's work, and is never replaced."""
+    """The refs that do not exist yet. A ref with another value is somebody's work, and is never replaced."""
     there = refs.list_refs(place.common_dir, "refs/outlast/")
     for ref, oid in wanted.items():
         if there.get(ref, oid) != oid:
@@ -139,7 +137,7 @@ def _missing(place: Repo, wanted: Mapping[str, str]) -> list[str]:
 
 @contextlib.contextmanager
 def _room(place: Repo) -> Iterator[Path]:
-    """A folder beside the repository's own, for one at a time; what a killed one left there is removed."""
+    """A temporary folder beside the repository's own, for one import at a time. Removes what a killed import left."""
     top = place.common_dir / PLACE
     top.mkdir(mode=0o700, exist_ok=True)
     fd = os.open(top, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
@@ -150,12 +148,12 @@ def _room(place: Repo) -> Iterator[Path]:
         except (BlockingIOError, FileNotFoundError):
             ours = False
         if not ours:
-            raise WorkspaceRefused(f"another import is at work in {place.folder}", hint="wait for it")
+            raise WorkspaceRefused(f"another import is working in {place.folder}", hint="wait for it")
         for left in top.iterdir():
             shutil.rmtree(left, ignore_errors=True)
         room = (
             top / os.urandom(6).hex()
-        )  # a git that outlived its killed import may still write to the old one
+        )  # a git that outlived its killed import may still write to the old folder
         (room / "pack").mkdir(parents=True)
         try:
             yield room
@@ -166,7 +164,7 @@ def _room(place: Repo) -> Iterator[Path]:
 
 
 def _index(place: Repo, room: Path, file: IO[bytes]) -> None:
-    """Make the pack of a bundle readable, in the room alone: every object must be there, and none may lead astray."""
+    """Index the bundle's pack, inside `room` only: every object must exist, and no path may lead out of a folder."""
     pack = room / "pack" / "incoming.pack"
     with pack.open("wb") as out:
         shutil.copyfileobj(file, out, 1 << 20)
@@ -177,16 +175,14 @@ def _index(place: Repo, room: Path, file: IO[bytes]) -> None:
             git_dir=place.common_dir, variables={"GIT_OBJECT_DIRECTORY": str(room)},
         )  # fmt: skip
     except SaveFailed as error:
-        raise SaveDamaged(f"the bundle of the saves is not whole, or not harmless: {error}") from error
+        raise SaveDamaged(f"the bundle of the saves is not whole, or not safe: {error}") from error
 
 
 def _publish(place: Repo, room: Path, tips: list[str]) -> None:
-    """Put what the repository lacks into a pack of ours there, durable; and see that nothing is missing then."""
+    """Put what the repository lacks into a durable pack of ours there, then check that nothing is missing."""
     try:
         made = _pack(place, room, [*tips, *(f"^{oid}" for oid in _reached(place))])
-    except (
-        SaveFailed
-    ):  # not all is there that the repository's own refs need; then nothing of it is relied on
+    except SaveFailed:  # the repository's own refs lack objects: rely on nothing of it
         made = _pack(place, room, tips)
     if made is not None:
         repack.publish(place.packs, made, [])
@@ -195,7 +191,7 @@ def _publish(place: Repo, room: Path, tips: list[str]) -> None:
 
 
 def _reached(place: Repo) -> list[str]:
-    """Where the repository's own refs lead, as far as that is there."""
+    """The repository's own refs, as far as their objects exist."""
     listed = command.run(["for-each-ref", "--format=%(objectname)"], git_dir=place.common_dir)
     words = ["cat-file", "--batch-check=%(objectname) %(objecttype)"]
     told = command.run(words, git_dir=place.common_dir, stdin=listed).decode().splitlines()
@@ -203,7 +199,7 @@ def _reached(place: Repo) -> list[str]:
 
 
 def _pack(place: Repo, room: Path, revisions: list[str]) -> Path | None:
-    """One pack of what these revisions mean; None where that is nothing."""
+    """One pack of the objects of these revisions; None if there are none."""
     said = command.run(
         ["-c", "pack.packSizeLimit=0", "pack-objects", "-q", "--revs", "--non-empty", "--delta-base-offset", str(room / "pack" / "pack")],
         git_dir=place.common_dir, stdin="".join(f"{each}\n" for each in revisions).encode(),

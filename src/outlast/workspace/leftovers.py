@@ -1,7 +1,6 @@
-"""Names of ours in a workspace: the last step of a write may need one, and whoever is killed there leaves a file.
+"""Temporary files of ours in a workspace: the last step of a write may need one, and a killed writer leaves it.
 
-Such a file is never saved. Who writes is noted beside the workspace, so the next save or restore knows which are ours.
-"""
+They are never saved. A note beside the workspace says who writes, so that the next save or restore finds them."""
 
 import contextlib
 import os
@@ -13,26 +12,26 @@ _NAME = re.compile(rb"(?:^|/)\.outlast-[0-9]+$")
 
 
 def own_name() -> bytes:
-    """What a file of this process is called until it gets its own name."""
+    """The temporary name of a file of this process."""
     return b".outlast-%d" % os.getpid()
 
 
 def is_one(path: bytes) -> bool:
-    """Whether a file is called like one that is not finished."""
+    """Whether a file has the name of an unfinished one."""
     return b".outlast-" in path and _NAME.search(path) is not None
 
 
 @contextlib.contextmanager
 def noted(private: Path) -> Iterator[None]:
-    """While files are written: that this process does. The workspace's lock is the caller's."""
+    """Note that this process writes files, during the block. The caller holds the workspace's lock."""
     with _note(private).open("ab") as file:
         file.write(own_name() + b"\n")
-    yield  # after an error the note stays: it costs the next one a look
+    yield  # after an error the note stays: the next save or restore then looks for such files
     _note(private).unlink(missing_ok=True)
 
 
 def sweep(folder: Path, private: Path) -> None:
-    """Remove what a killed writer left, wherever it is below. The workspace's lock is ours: nobody writes now."""
+    """Remove what a killed writer left anywhere below. The caller holds the workspace's lock: nobody writes now."""
     try:
         names = set(_note(private).read_bytes().split())
     except FileNotFoundError:

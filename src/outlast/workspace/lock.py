@@ -1,4 +1,4 @@
-"""Waiting for the one who saves or restores a workspace just now, as long as there is hope."""
+"""Waits for another process that saves or restores the same workspace, as long as that one makes progress."""
 
 import contextlib
 import fcntl
@@ -22,13 +22,13 @@ def take(fd: int, folder: Path, deadline: Deadline | None = None, timing: Timing
         if (deadline is not None and deadline.passed()) or time.monotonic() - began_s > limit_s:
             who = f"process {owner}" if owner else "another process"
             raise SaveFailed(
-                f"{folder} cannot be saved: {who} saves or restores it and does not come to an end",
-                hint=f"see what it does (`ps -fp {owner}`); once it is gone or goes on, save again"
+                f"cannot save {folder}: {who} saves or restores it and does not finish",
+                hint=f"see what it does (`ps -fp {owner}`); save again when it has finished or is gone"
                 if owner
                 else "",
             )
         time.sleep(timing.lock_look_s)
-    with contextlib.suppress(OSError):  # who waits then cannot say for whom
+    with contextlib.suppress(OSError):  # without it, a waiting process cannot name the holder
         os.ftruncate(fd, 0)
         os.pwrite(fd, b"%d\n" % os.getpid(), 0)
 

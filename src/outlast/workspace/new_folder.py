@@ -1,4 +1,4 @@
-"""A folder made for files of ours, held by its descriptor: whoever puts a link in its place meanwhile gains nothing."""
+"""A new folder for files of ours, held by a descriptor: replacing it by a link meanwhile has no effect."""
 
 import contextlib
 import errno
@@ -11,23 +11,23 @@ from outlast.errors import SaveFailed, WorkspaceRefused
 from outlast.store import durable
 
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
-_ON_THE_WAY = _FOLDER | getattr(os, "O_PATH", 0)  # which needs no right to list what is there
+_ON_THE_WAY = _FOLDER | getattr(os, "O_PATH", 0)  # needs no permission to list the folder
 
 
 def place(given: Path) -> Path:
-    """Where a new folder is meant: links on the way to it are followed, one in its own place is not."""
+    """The path of a new folder: links on the way are followed, a link in its own place is not."""
     above = Path(os.path.realpath(given.parent))
     return Path(os.path.realpath(given)) if given.name in ("", ".", "..") else above / given.name
 
 
 class Claim(NamedTuple):
-    """A folder that is ours and was empty when we got hold of it."""
+    """A folder of ours that was empty when we opened it."""
 
     folder: Path
     fd: int
 
     def check(self) -> None:
-        """Raise SaveFailed where its name stands for something else by now."""
+        """Raise SaveFailed if its name leads to something else by now."""
         try:
             with _opened(self.folder) as now:
                 same = os.path.samestat(os.fstat(now), os.fstat(self.fd))
@@ -38,19 +38,19 @@ class Claim(NamedTuple):
 
 
 def swapped(folder: Path) -> SaveFailed:
-    """The error that says why nothing more is written."""
+    """The error for a folder that was replaced: nothing more is written."""
     return SaveFailed(
-        f"{folder} is not the folder any more that was made there",
-        hint="give one where nobody else may write",
+        f"{folder} was replaced by something else while it was filled",
+        hint="give a folder where nobody else may write",
     )
 
 
 @contextlib.contextmanager
 def claimed(folder: Path, mode: int) -> Iterator[Claim]:
-    """Make a folder, or take an empty one of ours. Raises WorkspaceRefused, nothing made, for a link or somebody else's.
+    """Make a folder, or take an empty one of ours. Raises WorkspaceRefused, with nothing made, for other folders.
 
-    No link is followed on the way either, so it is to be given by its real path. Where the block fails, and nothing came
-    into it, a folder that was made goes.
+    Links are not followed on the way either, so pass the real path. If the block fails and the folder is still empty, a
+    new folder is removed.
     """
     durable.make_folder(folder.parent)
     try:
@@ -86,13 +86,13 @@ def _make(name: str, mode: int, above: int) -> bool:
 
 def _refused(folder: Path) -> WorkspaceRefused:
     return WorkspaceRefused(
-        f"{folder} is a link, not empty, or somebody else's", hint="give a folder that does not exist yet"
+        f"{folder} is a link, not empty, or another user's", hint="give a folder that does not exist yet"
     )
 
 
 @contextlib.contextmanager
 def _opened(folder: Path) -> Iterator[int]:
-    """A descriptor of a folder, reached without following any link."""
+    """A descriptor of a folder, reached without following links."""
     fd = os.open(folder.anchor, _ON_THE_WAY)
     try:
         for part in folder.parts[1:]:

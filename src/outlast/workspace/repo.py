@@ -1,4 +1,4 @@
-"""Where a workspace's saves go: its own repository, or a private one where there is none."""
+"""Which repository a workspace's saves go to: its own, or a private one if it has none."""
 
 import contextlib
 import os
@@ -15,9 +15,9 @@ from outlast.store import durable
 from outlast.workspace.git import command, objects, refs
 from outlast.workspace.types import text
 
-_FATAL = 128  # how git ends when it gives up
-_YOUNG_NS = 50_000_000  # changed this shortly before it was read, a file may change again and look the same
-# What git says of a `.git` that is none, or none of a kind that it can use; anything else is a failure of the moment.
+_FATAL = 128  # git's exit code when it gives up
+_YOUNG_NS = 50_000_000  # a file changed so shortly before it was read may change again and look the same
+# What git says about a `.git` that it cannot use. Anything else is a temporary failure.
 _UNUSABLE = re.compile(
     rb"(?i)not a git repository|gitfile|too large to be a \.git file|must be run in a work tree|git repo version"
     rb"|unknown repository|extensions?\b|bad (?:config|numeric|boolean)|invalid (?:value|path)|core\.(?:bare|worktree)"
@@ -27,22 +27,22 @@ IN_PROGRESS = (
     b"MERGE_HEAD", b"MERGE_MSG", b"MERGE_MODE", b"MERGE_RR", b"SQUASH_MSG", b"CHERRY_PICK_HEAD", b"REVERT_HEAD", b"REBASE_HEAD",
     b"ORIG_HEAD", b"AUTO_MERGE", b"BISECT_LOG", b"BISECT_NAMES", b"BISECT_TERMS", b"BISECT_START",
     b"BISECT_EXPECTED_REV", b"BISECT_ANCESTORS_OK", b"rebase-merge", b"rebase-apply", b"sequencer",
-    b"refs/bisect", b"refs/rewritten",  # refs of a bisect and of a rebase with merges, which lie beside HEAD
+    b"refs/bisect", b"refs/rewritten",  # refs of a bisect and of a rebase with merges, which are beside HEAD
 )  # fmt: skip
 
 
-RESTING = b"ORIG_HEAD"  # stays behind when nothing is under way any more
+RESTING = b"ORIG_HEAD"  # stays when nothing is in progress any more
 
 
 class Repo(msgspec.Struct, frozen=True):
-    """A repository that saves are written to. A shadow has no index and no HEAD of its own: all files are untracked."""
+    """The repository of the saves. A shadow has no index and no HEAD of its own: all files are untracked."""
 
     folder: Path
     git_dir: Path
     common_dir: Path
     algo: objects.Algo
     shadow: bool = False
-    own: Path | None = None  # of a repository inside: the git folder whose index says what is tracked there
+    own: Path | None = None  # of a nested repository: the git folder whose index says what is tracked there
 
     @property
     def packs(self) -> Path:
@@ -54,14 +54,14 @@ class Repo(msgspec.Struct, frozen=True):
 
 
 class Head(msgspec.Struct, frozen=True):
-    """What HEAD says: a branch, perhaps unborn, or a commit."""
+    """HEAD: a branch, perhaps unborn, or a commit."""
 
     oid: str = ""
     branch: str = ""
 
 
 def find(folder: Path, private: Path, *, shadow: bool = False) -> Repo:
-    """The repository whose top level is this very folder, else the shadow in `private`. Never one further up."""
+    """The repository whose top level is exactly this folder, else the shadow in `private`. Never one further up."""
     folder = Path(os.path.realpath(folder))
     refuse(folder)
     found = None if shadow or not os.path.lexists(folder / ".git") else _own(folder)
@@ -69,19 +69,20 @@ def find(folder: Path, private: Path, *, shadow: bool = False) -> Repo:
 
 
 def refuse(folder: Path) -> None:
-    """`/` and the home folder are nobody's workspace."""
+    """Raise WorkspaceRefused for `/`, the home folder, and what is not a folder."""
     if not folder.is_dir():
-        raise WorkspaceRefused(f"{folder} is no folder", hint="give the folder the agent works in")
+        raise WorkspaceRefused(f"not a folder: {folder}", hint="give the folder the agent works in")
     home = settings.home()
     real = Path(os.path.realpath(home)) if home is not None else Path("/")
     if folder == Path("/") or folder == real or folder in real.parents:
         raise WorkspaceRefused(
-            f"{folder} is too much to save: it holds a whole home", hint="give the folder the agent works in"
+            f"{folder} is too big to save: it contains a whole home",
+            hint="give the folder the agent works in",
         )
 
 
 def mark(folder: Path) -> object:
-    """What tells one `.git` from another, and whether it is one that git may know."""
+    """Changes when another `.git` appears, or when git may come to accept or refuse it."""
     place = folder / ".git"
     try:
         told = place.lstat()
@@ -98,7 +99,7 @@ def mark(folder: Path) -> object:
 
 
 class Place(msgspec.Struct, frozen=True):
-    """Where a folder's repository was when it was last looked at."""
+    """Where a folder's repository was at the last look."""
 
     folder: str
     git_dir: str
@@ -107,19 +108,19 @@ class Place(msgspec.Struct, frozen=True):
 
 
 def note(found: Repo, private: Path) -> None:
-    """Remember where the repository is, should the folder vanish."""
+    """Remember where the repository is, in case the folder vanishes."""
     told = Place(str(found.folder), str(found.git_dir), str(found.common_dir), found.shadow)
     text = msgspec.json.encode(msgspec.to_builtins(told), order="sorted") if _is_text(told) else b"{}"
     with contextlib.suppress(OSError):
         if (private / "place.json").read_bytes() == text:
-            return  # who only looks at saves writes nothing, and can do so on a full disk
+            return  # a reader writes nothing, and so works on a full disk
     new = private / "place.new"
     new.write_bytes(text)
     new.replace(private / "place.json")
 
 
 def noted(private: Path) -> Place | None:
-    """Where the repository was; None where nobody knows."""
+    """Where the repository was; None if unknown."""
     with contextlib.suppress(OSError, msgspec.MsgspecError):
         return msgspec.json.decode((private / "place.json").read_bytes(), type=Place)
     return None
@@ -133,9 +134,9 @@ def _is_text(place: Place) -> bool:
 
 
 def _own(folder: Path) -> Repo | None:
-    """The folder's own repository; None only where git itself says that there is none it can use.
+    """The folder's own repository; None only if git itself says that there is none it can use.
 
-    Raises SaveFailed where git fails for any other reason: saves would silently go elsewhere, and be missed there.
+    Raises SaveFailed if git fails for any other reason: saves would silently go elsewhere, and be missed there.
     """
     words = ["rev-parse", "--is-bare-repository", "--show-object-format", "--absolute-git-dir", "--git-common-dir", "--show-toplevel"]  # fmt: skip
     asked = command.Running(
@@ -145,13 +146,13 @@ def _own(folder: Path) -> Repo | None:
     if asked.exit_code == _FATAL:
         if _UNUSABLE.search(asked.said):
             return None  # a .git that git does not know: the files are saved all the same
-        why = text(asked.said.strip().splitlines()[-1] if asked.said.strip() else b"no word why")
+        why = text(asked.said.strip().splitlines()[-1] if asked.said.strip() else b"no message")
         raise SaveFailed(
             f"git cannot say which repository {folder} is: {why}",
-            hint="save again; if git goes on to fail, see `git status` there",
+            hint="save again; if git keeps failing, see `git status` there",
         )
     bare, form, *lines = os.fsdecode(said).removesuffix("\n").split("\n")
-    more = str(folder).count("\n")  # a folder's name may have lines of its own
+    more = str(folder).count("\n")  # a folder's name may contain newlines
     top = "\n".join(lines[-1 - more :])
     if bare == "true" or len(lines) < 3 + more or Path(os.path.realpath(top)) != folder:
         return None
@@ -169,7 +170,7 @@ def _shadow(folder: Path, git_dir: Path) -> Repo:
 
 
 def git_dir_form(git_dir: Path) -> str:
-    """Which hashes a private repository was made for; empty where there is none, or one that was never finished."""
+    """The hash format of a private repository; empty if there is none, or an unfinished one."""
     with contextlib.suppress(OSError):
         if (git_dir / "HEAD").stat().st_size:
             return "sha256" if "sha256" in (git_dir / "config").read_text() else "sha1"
@@ -177,7 +178,7 @@ def git_dir_form(git_dir: Path) -> str:
 
 
 def make_git_dir(git_dir: Path, form: str) -> None:
-    """A private repository that git accepts. Its attributes overrule the worktree's: bytes stay as they are."""
+    """Make a private repository that git accepts. Its attributes overrule the worktree's: bytes stay as they are."""
     for name in ("objects/pack", "objects/info", "refs/heads", "info"):
         durable.make_folder(git_dir / name)
     version, extension = ("1", f"[extensions]\n\tobjectformat = {form}\n") if form != "sha1" else ("0", "")
@@ -185,11 +186,11 @@ def make_git_dir(git_dir: Path, form: str) -> None:
     _put(git_dir / "config", config)
     _put(git_dir / "info" / "attributes", "* -text -eol -ident -filter -working-tree-encoding -diff -merge\n")
     _put(git_dir / "info" / "exclude", "")
-    _put(git_dir / "HEAD", "ref: refs/heads/none\n")  # last: where it is, the others are
+    _put(git_dir / "HEAD", "ref: refs/heads/none\n")  # last: if it exists, the others do
 
 
 def _put(path: Path, text: str) -> None:
-    """Write a file, whole and durable or not at all: an empty HEAD after a power cut would be no repository."""
+    """Write a file durably and atomically: an empty HEAD after a power cut would not be a repository."""
     new = path.with_name(f"{path.name}.new")
     with new.open("w") as file:
         file.write(text)
@@ -206,7 +207,7 @@ def head(repo: Repo) -> Head:
     try:
         said = os.fsdecode(durable.read_plain(repo.git_dir / "HEAD")).strip()
     except OSError as error:
-        raise SaveFailed(f"HEAD of {repo.folder} cannot be read: {error.strerror}") from error
+        raise SaveFailed(f"cannot read HEAD of {repo.folder}: {error.strerror}") from error
     if not said.startswith("ref: "):
         if not _OID.fullmatch(said):
             raise SaveFailed(f"HEAD of {repo.folder} holds {said[:40]!r}", hint="see `git fsck`")
@@ -219,7 +220,7 @@ def head(repo: Repo) -> Head:
 
 
 class Progress:
-    """The files of a merge, rebase, cherry-pick or bisect under way. Read again only when they look changed."""
+    """The files of a merge, rebase, cherry-pick or bisect in progress. Read again only when they look changed."""
 
     def __init__(self, repo: Repo) -> None:
         self._top = os.fsencode(repo.git_dir) + b"/"
@@ -253,7 +254,7 @@ class Progress:
 
 
 def in_progress(repo: Repo) -> dict[bytes, bytes]:
-    """The files of a merge, rebase, cherry-pick or bisect under way, by their names in the git folder."""
+    """The files of a merge, rebase, cherry-pick or bisect in progress, by their names in the git folder."""
     return Progress(repo).files()
 
 
@@ -267,7 +268,7 @@ def is_ancestor(place: Repo, older: str, newer: str) -> bool:
 
 
 def excludes_file(repo: Repo) -> str:
-    """The ignore file that the user's repository names, which a private one would not know; empty where it names none."""
+    """The ignore file that the user's repository names, which a private one would not know; empty if it names none."""
     if repo.shadow:
         return ""
     told = command.run(

@@ -1,7 +1,6 @@
-"""What a save leaves out of the repository, and why: secrets, big files, folders without measure. Data, and tests of it.
+"""What a save leaves out of the repository, and why: secrets, big files, huge folders. Data, and functions on it.
 
-Tracked and staged files are always saved. These rules are for untracked ones only.
-"""
+Tracked and staged files are always saved. These rules apply to untracked ones only."""
 
 import re
 from collections import Counter
@@ -30,10 +29,8 @@ _GIT_SETTINGS = re.compile(
     rb"(?:^|/)(?:config(?:\.worktree)?|FETCH_HEAD)$|(?:^|/)(?:remotes|branches)/[^/]+$"
 )
 _GIT_CREDENTIALS = re.compile(rb"(?:^|/)(?:\.?git-credentials|credentials|[^/]*netrc)$")
-_GIT_NAMES = re.compile(
-    rb"(?:^|/)(?:refs|logs|objects)/"
-)  # what a file is called there, a branch or a hash says
-# Before the host of a URL: a password after the name, or a name that is so long, or begins so, that it is a token.
+_GIT_NAMES = re.compile(rb"(?:^|/)(?:refs|logs|objects)/")  # their names there are a branch or a hash
+# Before the host of a URL: a password after the name, or a name that must be a token by its length or beginning.
 _IN_URL = re.compile(
     rb"(?i)\b((?:https?|ftps?|socks\w*)://)(?:[^/\s@\"':]*:[^/\s@\"']+|[^/\s@\"':]{20,}|(?:gh[a-z]|glpat|github_pat)[_-][^/\s@\"':]+)@"
 )
@@ -45,7 +42,7 @@ _IN_SETTING = re.compile(
 
 
 class Limits(msgspec.Struct, frozen=True):
-    """How much of what is untracked goes into a save."""
+    """How much untracked data goes into a save."""
 
     file_bytes: int = 10 << 20
     folder_files: int = 20_000
@@ -53,32 +50,32 @@ class Limits(msgspec.Struct, frozen=True):
 
 
 def is_secret_name(path: bytes) -> bool:
-    """Whether an untracked file of this name is kept out of the repository."""
+    """Whether an untracked file of this name is left out of the repository."""
     return _SECRET_NAMES.search(path) is not None
 
 
 def is_secret_head(beginning: bytes) -> bool:
-    """Whether a file that begins like this is a key."""
+    """Whether a file with this beginning is a key."""
     return _SECRET_HEAD.search(beginning) is not None
 
 
 def may_hold_credentials(name: bytes) -> bool:
-    """Whether a file of a git folder is one that people, and programs for them, write credentials into."""
+    """Whether a file of a git folder is one that people and programs write credentials into."""
     found = _GIT_SETTINGS.search(name) or _GIT_CREDENTIALS.search(name)
     return found is not None and _GIT_NAMES.search(name) is None
 
 
 def without_credentials(name: bytes, data: bytes) -> bytes:
-    """Such a file without them: the same bytes where it has none, no bytes where it is for nothing else."""
+    """Such a file without its credentials: unchanged if it has none, empty if it holds nothing else."""
     if _GIT_CREDENTIALS.search(name):
         return b""
     return _IN_SETTING.sub(rb"\1", _IN_URL.sub(rb"\1", data))
 
 
 def over_budget(sizes: Mapping[bytes, int], limits: Limits) -> dict[bytes, tuple[int, int]]:
-    """Untracked folders with too many files or bytes: the deepest that are too much, with files and bytes.
+    """Untracked folders with too many files or bytes: the deepest such folders, with their files and bytes.
 
-    A folder that is too much also without those is one more, with what else it has.
+    A folder that is still too big without those is one more, with the rest of its files.
     """
     found: dict[bytes, tuple[int, int]] = {}
     rest = dict(sizes)

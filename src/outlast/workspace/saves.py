@@ -1,4 +1,4 @@
-"""Reading saves back: one ref reaches every save of a run, each through the M of the one after it."""
+"""Reads saves: one ref reaches every save of a run, each through the M of the next one."""
 
 import contextlib
 import os
@@ -16,7 +16,7 @@ from outlast.workspace.types import Meta, raw
 
 
 class Held(msgspec.Struct, frozen=True):
-    """A save, taken apart: the trees of worktree and index, and what M holds."""
+    """A save, taken apart: the trees of worktree and index, and the contents of M."""
 
     commit: str
     tree: str
@@ -27,31 +27,31 @@ class Held(msgspec.Struct, frozen=True):
 
 
 def read(reader: ObjectReader, commit: str, algo: objects.Algo) -> Held:
-    """The save behind a commit, or SaveDamaged where it is none or not whole."""
+    """The save of a commit. Raises SaveDamaged if it is not a save, or not whole."""
     w = _commit(reader, commit)
     i = _commit(reader, _last(w, commit))
     m = _commit(reader, _last(i, commit))
     entries = objects.parse_tree(_expect(reader, m.tree, "tree"), algo)
     if b"meta.json" not in entries:
-        raise SaveDamaged(f"{commit} is no save of outlast")
+        raise SaveDamaged(f"not a save of outlast: {commit}")
     data = _expect(reader, entries[b"meta.json"].oid, "blob")
     try:
         meta = msgspec.json.decode(data, type=Meta)
     except msgspec.MsgspecError as error:
-        raise SaveDamaged(f"what save {commit} says of itself cannot be read: {error}") from error
+        raise SaveDamaged(f"cannot read meta.json of save {commit}: {error}") from error
     previous = m.parents[0] if meta.number > 1 and m.parents else ""
     return Held(commit, w.tree, i.tree, previous, meta, entries)
 
 
 def check_head(held: Held) -> None:
-    """Raise SaveDamaged for a save whose HEAD is none of git's: it would be handed to git, and written for it to read."""
+    """Raise SaveDamaged for a save with an invalid HEAD: it would be passed to git, and written for git to read."""
     if not refs.is_head(held.meta.head, os.fsdecode(raw(held.meta.branch))):
-        raise SaveDamaged(f"what save {held.commit} says of HEAD cannot be read")
+        raise SaveDamaged(f"save {held.commit} has an invalid HEAD")
 
 
 def _last(commit: objects.Commit, save: str) -> str:
     if not commit.parents:
-        raise SaveDamaged(f"{save} is no save of outlast")
+        raise SaveDamaged(f"not a save of outlast: {save}")
     return commit.parents[-1]
 
 
@@ -67,7 +67,7 @@ def _expect(reader: ObjectReader, oid: str, kind: str) -> bytes:
 
 
 def ref_of(run: str, kind: SaveKind, at: datetime) -> str:
-    """The ref of a save: each beat's takes the place of the one before, which it reaches."""
+    """The ref of a save. Each beat's save replaces the one before, which it reaches."""
     place = f"refs/outlast/{run}/{kind}"
     return place if kind == "beat" else f"{place}/{at:%Y%m%dT%H%M%SZ}"
 
@@ -77,12 +77,12 @@ def newest(place: repo.Repo, reader: ObjectReader, run: str) -> Held | None:
     listed = refs.list_refs(place.common_dir, f"refs/outlast/{run}/")
     tips = {
         oid for name, oid in listed.items() if "/moved/" not in name
-    }  # those keep a branch's commits, no saves
+    }  # those keep a branch's commits, not saves
     found = []
     for tip in tips:
         with contextlib.suppress(
             SaveDamaged
-        ):  # one that a cut left unreadable must not keep others from being made
+        ):  # a save that a power cut left unreadable must not block new ones
             found.append(read(reader, tip, place.algo))
     return max(found, key=lambda held: held.meta.number, default=None)
 

@@ -1,4 +1,4 @@
-"""The seam that saves are made and restored through: what a save is for, what it is, and what it did not take."""
+"""The seam for making and restoring saves: why a save is made, what it is, and what it left out."""
 
 import os
 import re
@@ -16,13 +16,13 @@ _HIDDEN = re.compile("[\udc80-\udcff]")
 
 
 def text(path: bytes | Path) -> str:
-    """A name of a file as text that every format can hold: a byte that is no UTF-8 is written as \ufffd and two digits."""
+    """A file name as text for every format: a byte that is not UTF-8 becomes \ufffd and two hex digits."""
     plain = os.fsdecode(path).replace("\ufffd", "\ufffd\ufffd")
     return _HIDDEN.sub(lambda found: f"\ufffd{ord(found[0]) - 0xDC00:02x}", plain)
 
 
 def raw(shown: str) -> bytes:
-    """The name that `text` wrote."""
+    """The file name from what `text` returned."""
     return os.fsencode(
         _ESCAPED.sub(
             lambda found: found[1] if found[1] == "\ufffd" else chr(0xDC00 + int(found[1], 16)), shown
@@ -31,7 +31,7 @@ def raw(shown: str) -> bytes:
 
 
 class LeftOut(msgspec.Struct, frozen=True, omit_defaults=True):
-    """A file that a save does not hold, and why: it is never deleted by a restore."""
+    """A file that a save does not hold, and why. A restore never deletes it."""
 
     path: str
     why: str
@@ -40,9 +40,9 @@ class LeftOut(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class Purpose(msgspec.Struct, frozen=True, kw_only=True):
-    """Why a save is made and for whom.
+    """Why a save is made, and for whom.
 
-    With `if_dirty` a worktree that is as HEAD says gets none, with `if_changed` one that is as its last save says.
+    With `if_dirty` a worktree equal to HEAD is not saved; with `if_changed` an unchanged worktree is not saved again.
     """
 
     kind: SaveKind
@@ -56,7 +56,7 @@ class Purpose(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def message_of(purpose: Purpose) -> str:
-    """The commit's message: what it is, for which task, why; and trailers for programs."""
+    """The commit's message: the kind of save, the task, the reason; and trailers for programs."""
     kind = "pre-restore" if purpose.kind == "pre-restore" else purpose.kind
     task = f" [task {purpose.task}]" if purpose.task else ""
     words = f"outlast: {kind} save{task} {purpose.reason}".strip()
@@ -86,7 +86,7 @@ class Save(msgspec.Struct, frozen=True):
 
 
 class Peeked(msgspec.Struct, frozen=True):
-    """What a save would hold now; the trees that are in no repository yet are here."""
+    """What a save would hold now. Trees that are in no repository yet are in here."""
 
     tree: str
     left_out: tuple[LeftOut, ...]
@@ -95,7 +95,7 @@ class Peeked(msgspec.Struct, frozen=True):
 
 
 class Inside(msgspec.Struct, frozen=True, omit_defaults=True):
-    """A repository inside the workspace: its path, the entry of M's tree that holds its git folder, its HEAD."""
+    """A nested repository: its path, the entry of M's tree that holds its git folder, its HEAD."""
 
     path: str
     tree: str = ""
@@ -103,7 +103,7 @@ class Inside(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class Secret(msgspec.Struct, frozen=True):
-    """An untracked file that is kept apart, in a private repository of the state folder."""
+    """An untracked file that is stored separately, in a private repository of the state folder."""
 
     path: str
     mode: int
@@ -111,7 +111,7 @@ class Secret(msgspec.Struct, frozen=True):
 
 
 class Meta(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
-    """What a save's `meta.json` says, for a restore and for a person."""
+    """A save's `meta.json`, for a restore and for a person."""
 
     version: int = META_VERSION
     kind: SaveKind
@@ -134,14 +134,14 @@ class Meta(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
     inside: tuple[Inside, ...] = ()
     removed: int = 0
     warning: str = ""
-    umask: str = ""  # octal; M's tree `modes` has the permission bits of files that have others
+    umask: str = ""  # octal; M's tree `modes` has the bits of files that differ from it
 
 
 class Workspace(Protocol):
-    """Saves a folder and brings it back; never touches HEAD, branch, index, hooks or stash."""
+    """Saves a folder and restores it; never touches HEAD, branch, index, hooks or stash."""
 
     def capture(self, purpose: Purpose, *, deadline_s: float | None = None) -> Save | None:
-        """A save that is durable when this returns, or None where there is nothing to save."""
+        """Make a save, durable when it returns; None if there is nothing to save."""
 
     def restore(self, save: Save, to: Path, force: bool = False) -> None:
-        """Bring the files of a save back, after saving what is there."""
+        """Restore the files of a save, after saving the current ones."""

@@ -1,1 +1,1 @@
-"""Making a save: from the look at the folder to the ref."""
+"""Making a save: from looking at the folder to writing the ref."""

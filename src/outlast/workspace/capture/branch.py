@@ -1,4 +1,4 @@
-"""A save on a branch of its own, for people who would rather look there: a plain commit, without our private history."""
+"""A copy of a save on a branch `outlast/<task>`, for people: a plain commit without our private history."""
 
 from outlast.workspace import repo
 from outlast.workspace.git import command, objects, refs
@@ -8,7 +8,7 @@ from outlast.workspace.types import Save
 
 
 def put(place: repo.Repo, reader: ObjectReader, task: str, save: Save) -> str:
-    """Put a save's files on `outlast/<task>`; the branch's name, empty where it is checked out and must not move."""
+    """Commit a save's files to `outlast/<task>` and return the branch; empty if it is checked out and must not move."""
     heads = refs.list_refs(place.common_dir, "refs/heads/")
     branch = refs.task_branch(task, {name.removeprefix("refs/heads/") for name in heads})
     ref = f"refs/heads/{branch}"

@@ -1,4 +1,4 @@
-"""Reading the changed files of a worktree into a pack, and telling what was left out and why."""
+"""Reads the changed files of a worktree into a pack, and lists what was left out and why."""
 
 import contextlib
 import hashlib
@@ -19,14 +19,14 @@ from outlast.workspace.timing import Timing
 from outlast.workspace.types import LeftOut, text
 
 TRIES = 3
-SECRET_BYTES_MAX = 64 << 20  # above, a secret is only listed
+SECRET_BYTES_MAX = 64 << 20  # a larger secret is only listed
 CLOSED = "may not be read"
 TOO_DEEP = "holds paths that are too long"
 _CHUNK = 1 << 20
 
 
 class Deadline:
-    """A point in time after which nothing more is read; for ever where there is none."""
+    """A point in time after which nothing more is read; never, if there is none."""
 
     def __init__(self, seconds: float | None, timing: Timing | None = None) -> None:
         self._short_s = (timing or Timing.current()).short_s
@@ -36,7 +36,7 @@ class Deadline:
         return None if self._at_s is None else max(0.0, self._at_s - time.monotonic())
 
     def is_short(self) -> bool:
-        """Whether there is no time to look at everything."""
+        """Whether there is too little time to look at everything."""
         left_s = self.left_s()
         return left_s is not None and left_s < self._short_s
 
@@ -45,15 +45,15 @@ class Deadline:
 
 
 class Findings:
-    """What one capture found besides the files it took in."""
+    """What one capture found besides the files it read."""
 
-    modes: Modes  # as soon as the tree is known that the save begins with
+    modes: Modes  # set when the tree that the save begins with is known
 
     def __init__(self) -> None:
         self.left_out: list[LeftOut] = []
         self.secrets: dict[bytes, os.stat_result] = {}
         self.changed: list[bytes] = []
-        self.missed: list[bytes] = []  # changed, and no hint named it
+        self.missed: list[bytes] = []  # changed without a hint
         self.room = (0, 0)
         self.taken = 0
         self.removed = 0
@@ -63,7 +63,7 @@ class Findings:
 
 
 class Reader:
-    """Takes what a look found into the tree of a save."""
+    """Reads what a look found into the tree of a save."""
 
     def __init__(
         self,
@@ -84,7 +84,7 @@ class Reader:
         self._real: dict[bytes, bool] = {}
 
     def take(self, look: Look, tracked: Iterable[bytes]) -> None:
-        """Everything that changed since the private index was true, or since it was last read."""
+        """Read everything that changed since the private index was current, or since it was last read."""
         forced = set(tracked)
         others = self._wanted(look.others, forced)
         changed = self._unrefused(look.changed, forced)
@@ -97,7 +97,7 @@ class Reader:
         known = [path for path in self._area.entries if path not in candidates]
         self._reconsider([path for path in known if not path.startswith(closed)] if closed else known)
         for path in self._area.gone.difference(look.gone, look.changed):
-            self._file(path, in_base=True)  # back as it was, so git finds nothing that changed
+            self._file(path, in_base=True)  # back as it was, so git reports no change
         for path in changed:
             self._file(path, in_base=True)
         for path in others:
@@ -106,7 +106,7 @@ class Reader:
             self._file(path, in_base=False)
 
     def _closed(self, look: Look) -> tuple[bytes, ...]:
-        """Folders that may not be read: they are named, and what was saved of them before is kept."""
+        """Folders that may not be read: list them, and keep what was saved of them before."""
         for folder in look.closed:
             self._findings.leave(self._prefix + folder + b"/", CLOSED)
         for folder in look.too_deep:
@@ -116,7 +116,7 @@ class Reader:
     def take_paths(
         self, there: dict[bytes, os.stat_result], gone: Iterable[bytes], forced: set[bytes]
     ) -> None:
-        """What hints named: files that no rule ignores, and files that are not there any more."""
+        """Read what hints named: files that no rule ignores, and files that are gone."""
         for path in gone:
             self._remove(path, self._is_in_base(path))
         refused = set(there).difference(self._unrefused(there, forced))
@@ -134,7 +134,7 @@ class Reader:
         return path in self._area.gone or self._editor.get(self._prefix + path) is not None
 
     def _drop(self, path: bytes) -> None:
-        """Saved before, refused now: the save does not hold an old version of it."""
+        """Remove a file that was saved before and is refused now: the save must not hold an old version of it."""
         if path in self._area.entries or self._is_in_base(path):
             in_base = self._is_in_base(path)
             self._area.entries.pop(path, None)
@@ -145,7 +145,7 @@ class Reader:
                 self._findings.changed.append(self._prefix + path)
 
     def _reconsider(self, paths: list[bytes]) -> None:
-        """Saved before and not reported now: gone, ignored from now on, or just as the private index says."""
+        """Files that were saved before and are not reported now: gone, newly ignored, or as the private index says."""
         there = [path for path in paths if self._is_there(path)]
         ignored = self._base.ignored(there) if there else set()
         for path in paths:
@@ -162,14 +162,14 @@ class Reader:
         if in_base is not False:
             self._area.gone.add(path)
         held = self._editor.get(self._prefix + path)
-        if held is not None and held.mode != TREE:  # a folder there is of files that came in its place
+        if held is not None and held.mode != TREE:  # a folder there has files that took its place
             self._editor.remove(self._prefix + path)
             self._findings.modes.drop(self._prefix + path)
             self._findings.changed.append(self._prefix + path)
             self._findings.removed += 1
 
     def _is_there(self, path: bytes) -> bool:
-        """Not through a link that stands in for a folder: what is behind that is not part of the worktree."""
+        """Whether a file exists, but not through a link in place of a folder: that leads out of the worktree."""
         folder = path.rpartition(b"/")[0]
         if folder not in self._real:
             self._real[folder] = os.path.realpath(self._root + folder) == (self._root + folder).rstrip(b"/")
@@ -178,7 +178,7 @@ class Reader:
     # -- what is wanted ------------------------------------------------------------------------------------------
 
     def _wanted(self, others: list[bytes], forced: set[bytes]) -> list[bytes]:
-        """Untracked files without secrets and without what is too big; those are listed."""
+        """Untracked files, without secrets and without what is too big; those are listed."""
         told = {path: told for path in others if (told := self._lstat(path)) is not None}
         refused = self._refused(told, forced)
         sizes = {path: told[path].st_size for path in told if path not in refused and path not in forced}
@@ -192,13 +192,13 @@ class Reader:
         return [path for path in told if path not in refused]
 
     def _unrefused(self, paths: Iterable[bytes], forced: set[bytes]) -> list[bytes]:
-        """Files that may be untracked, without those that are refused one by one."""
+        """Files that may be untracked, without those that are refused individually."""
         told = {path: told for path in paths if (told := self._lstat(path)) is not None}
         refused = self._refused(told, forced)
         return [path for path in paths if path not in refused]
 
     def _refused(self, told: dict[bytes, os.stat_result], forced: set[bytes]) -> set[bytes]:
-        """Secrets and what is too big, unless the user's index has them; those are added to `forced`."""
+        """Secrets and files that are too big, unless the user's index has them: those are added to `forced`."""
         suspects = [path for path in told if path not in forced and self._is_suspect(path, told[path])]
         forced |= self._tracked(suspects) if suspects else set()
         return {path for path in suspects if path not in forced and self._refuse(path, told[path])}
@@ -212,7 +212,7 @@ class Reader:
         return is_secret(self._root, path)
 
     def _tracked(self, paths: list[bytes]) -> set[bytes]:
-        """Which of these the user's index knows: those are saved whatever they are."""
+        """The paths that the user's index has: these are saved in any case."""
         repo = self._base.repo
         git_dir = repo.own if repo.shadow else repo.git_dir
         if git_dir is None:
@@ -262,7 +262,7 @@ class Reader:
         return found
 
     def _listing(self, paths: list[bytes], told: dict[bytes, os.stat_result]) -> str:
-        """One digest of a whole folder's names, sizes and times."""
+        """One digest of the names, sizes and times in a whole folder."""
         lines = [b"%b %d %d\n" % (path, told[path].st_size, told[path].st_mtime_ns) for path in sorted(paths)]
         return hashlib.blake2b(b"".join(lines), digest_size=16).hexdigest()
 
@@ -282,7 +282,7 @@ class Reader:
         if told is None:
             self._remove(path, in_base)
             return
-        if stat.S_ISDIR(told.st_mode):  # a folder where a file was: what is in it is looked at by itself
+        if stat.S_ISDIR(told.st_mode):  # a folder in place of a file: its files are reported by themselves
             self._remove(path, in_base)
             return
         known = self._area.entries.get(path)
@@ -332,7 +332,7 @@ class Reader:
 
 
 def is_secret(root: bytes, path: bytes) -> bool:
-    """Whether a file is a secret, by its name or by how it begins."""
+    """Whether a file is a secret, by its name or by its first bytes."""
     if rules.is_secret_name(path):
         return True
     with contextlib.suppress(OSError):

@@ -1,7 +1,6 @@
-"""From a watcher's hints to the files a save must read; and whether hints are enough, or everything must be looked at.
+"""Turns a watcher's hints into the files that a save must read, and decides when hints are not enough.
 
-Hints are believed between two looks at everything. A look that finds what no hint named ends that: see `judge`.
-"""
+Hints are trusted between two looks at everything. A look that finds a change without a hint ends that: `Hinting.judge`."""
 
 import contextlib
 import os
@@ -18,8 +17,8 @@ from outlast.workspace.timing import Timing
 from outlast.workspace.types import LeftOut, raw
 from outlast.workspace.watch.watcher import Watcher
 
-FILES_MAX = 20_000  # above, looking at everything is cheaper
-# What was left out for these reasons is left out again unless it is hinted.
+FILES_MAX = 20_000  # with more, looking at everything is cheaper
+# A file left out for one of these reasons is left out again unless a hint names it.
 LASTING = ("big", "secret, kept apart", "no regular file")
 _SAVED = (stat.S_IFREG, stat.S_IFLNK, stat.S_IFDIR)
 _RULES = (b".gitignore", b".gitattributes", b".git")
@@ -30,7 +29,7 @@ class NotEnough(Exception):
 
 
 class Hinting:
-    """What the hints of one workspace say since the last save that is remembered. For one thread."""
+    """The hints of one workspace since the last remembered save. For one thread."""
 
     def __init__(
         self,
@@ -40,16 +39,16 @@ class Hinting:
     ) -> None:
         self._reconcile_s = (timing or Timing.current()).reconcile_s
         self.watcher = watcher
-        self.distrusted = ""  # set for good when a look found what no hint had named
+        self.distrusted = ""  # set for good when a look finds a change without a hint
         self._clock = clock
         self._paths: set[bytes] = set()
-        # Hinted since a look began; None where hints do not tell all.
+        # Hinted since a look began; None if the hints are incomplete.
         self._after: frozenset[bytes] | None = None
         self._why = "nothing was looked at yet"
         self._looked_at_s = self._began_at_s = 0.0
 
     def take(self) -> frozenset[bytes]:
-        """All paths hinted since the save before. Raises NotEnough where everything is to be looked at."""
+        """All paths hinted since the last save. Raises NotEnough if the save must look at everything."""
         self._note()
         why = self.distrusted or self._why
         if not why and self._clock() - self._looked_at_s > self._reconcile_s:
@@ -59,12 +58,12 @@ class Hinting:
         return frozenset(self._paths)
 
     def look(self) -> None:
-        """Everything is about to be looked at."""
+        """A look at everything is about to begin."""
         self._note()
         self._began_at_s = self._clock()
 
     def judge(self, changed: Iterable[bytes], excused: Collection[bytes]) -> list[bytes]:
-        """What a look found changed although no hint named it. If there is any, hints are not believed again."""
+        """The changes that a look found without a hint. If there are any, hints are never trusted again."""
         sure = not self._why
         self._after = self._note()
         if not sure or self._after is None or self.distrusted:
@@ -75,7 +74,7 @@ class Hinting:
         return missed
 
     def done(self, *, looked: bool) -> None:
-        """What was taken is saved and remembered."""
+        """The paths that were taken are now saved and remembered."""
         if not looked:
             self._paths.clear()
             return
@@ -84,7 +83,7 @@ class Hinting:
         self._looked_at_s = self._began_at_s
 
     def forget(self, why: str) -> None:
-        """Look at everything next time."""
+        """Make the next save look at everything."""
         self._why = self._why or why
 
     def _note(self) -> frozenset[bytes] | None:
@@ -102,7 +101,7 @@ class Hinting:
 
 @dataclass(slots=True)
 class HintedFiles:
-    """The files that hints name: those that are there and that no rule ignores, those that are not, those looked at."""
+    """Files that hints name: existing ones that no rule ignores, missing ones, and all that were looked at."""
 
     there: dict[bytes, os.stat_result]
     gone: list[bytes]
@@ -112,7 +111,7 @@ class HintedFiles:
 def find(
     paths: Collection[bytes], root: bytes, base: Base, editor: TreeEditor, memory: stat_cache.Memo
 ) -> HintedFiles:
-    """All files at and below these paths. Raises NotEnough where only a look at everything is right."""
+    """All files at and below these paths. Raises NotEnough if the save must look at everything."""
     inside = [key.rstrip(b"/") for key in memory.areas if key and not key.endswith(b".git/")]
     heaps = [raw(left.path.rstrip("/")) for left in memory.left_out if left.path.endswith("/")]
     for path in paths:
@@ -120,14 +119,14 @@ def find(
             raise NotEnough("the rules changed, or a repository")
         for place in (*inside, *heaps):
             if path == place or path.startswith(place + b"/") or place.startswith(path + b"/"):
-                raise NotEnough(f"{os.fsdecode(place)} is looked at as a whole")
+                raise NotEnough(f"{os.fsdecode(place)} must be looked at as a whole")
     return _Finder(root, base, editor, frozenset(memory.forced)).find(paths)
 
 
 def room_taken(
     named: HintedFiles, room: tuple[int, int], editor: TreeEditor, memory: stat_cache.Memo
 ) -> tuple[int, int]:
-    """What these files take of the room for untracked ones, as numbers below zero. NotEnough if there is not so much."""
+    """How much of the room for untracked files these files use, as negative numbers. NotEnough if they use too much."""
     entries = memory.areas[b""].entries
     new = [told.st_size for path, told in named.there.items() if editor.get(path) is None]
     grown = [
@@ -144,7 +143,7 @@ def room_taken(
 def carried(
     memory: stat_cache.Memo, seen: set[bytes], root: bytes
 ) -> tuple[list[LeftOut], dict[bytes, os.stat_result]]:
-    """What was left out before and was not looked at now is left out again; secrets that are still there apart."""
+    """What was left out before and not looked at now is left out again. Secrets that still exist come separately."""
     lasting: list[LeftOut] = []
     secrets: dict[bytes, os.stat_result] = {}
     for left in memory.left_out:
@@ -160,7 +159,7 @@ def carried(
 
 
 class _Finder:
-    """Goes down from hinted paths level by level, and asks git of each level at once what it ignores."""
+    """Goes down from hinted paths level by level, and asks git once per level what it ignores."""
 
     def __init__(self, root: bytes, base: Base, editor: TreeEditor, forced: frozenset[bytes]) -> None:
         self._root, self._base, self._editor, self._forced = root, base, editor, forced
@@ -191,7 +190,7 @@ class _Finder:
         return self._found
 
     def _sort(self, path: bytes, unknown: dict[bytes, os.stat_result]) -> list[bytes]:
-        """Put a path where it belongs; what is to be looked at because of it."""
+        """Sort a path into the result; return what must be looked at because of it."""
         told, entry = self._lstat(path), self._editor.get(path)
         is_folder = told is not None and stat.S_ISDIR(told.st_mode)
         if entry is not None and entry.mode == TREE:
@@ -206,20 +205,20 @@ class _Finder:
         if told is not None and entry is not None:
             self._found.there[path] = told
         elif told is not None and stat.S_IFMT(told.st_mode) in _SAVED:
-            unknown[path] = told  # others are pipes and sockets, which a look does not see either
+            unknown[path] = told  # the others are pipes and sockets, which a look does not see either
         return []
 
     def _children(self, folder: bytes) -> list[bytes]:
         try:
             names = os.listdir(self._root + folder)
         except OSError:
-            return []  # gone meanwhile, which is hinted; or not to be read
+            return []  # gone since, for which a hint will come; or not readable
         if b".git" in names:
             raise NotEnough(f"{os.fsdecode(folder)} is a repository")
         return [folder + b"/" + name for name in names]
 
     def _lstat(self, path: bytes) -> os.stat_result | None:
-        """None where nothing is, or where a link stands in for a folder on the way."""
+        """None if nothing is there, or if a link replaced a folder on the way."""
         if not self._is_folder(path.rpartition(b"/")[0]):
             return None
         try:

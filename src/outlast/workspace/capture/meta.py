@@ -22,12 +22,12 @@ MASS_DELETION_FILES = 20
 def warning(
     memory: stat_cache.Memo, findings: Findings, editor: TreeEditor, missed: Sequence[bytes], place: Repo
 ) -> str:
-    """What a person should know of this save, in one line; mostly nothing."""
+    """What a person should know about this save, in one line; usually empty."""
     lost = ""
     if memory.unreadable:
-        lost = f"the index of {text(place.folder)} cannot be read; the files are saved"
+        lost = f"cannot read the index of {text(place.folder)}; the files are saved"
     elif memory.lost:
-        lost = "the repository names objects that are not there, as after a power cut; see `git fsck`"
+        lost = "the repository names objects that are missing, as after a power cut; see `git fsck`"
     deleted = _deletion(findings.removed, editor) if memory.commit else ""
     return "; ".join(filter(None, [deleted, _missed(missed), lost]))
 
@@ -55,7 +55,7 @@ def entries(
 
     held = {b"meta.json": blob(msgspec.json.format(msgspec.json.encode(meta), indent=1))}
     if memory.index_oid:
-        held[b"empty"] = blob(b"")  # what an intent to add names, and gc would take away
+        held[b"empty"] = blob(b"")  # an intent to add names it, and gc would remove it
         held[b"index"] = objects.Entry(objects.FILE, memory.index_oid)
         for shared in place.git_dir.glob("sharedindex.*"):
             held[os.fsencode(shared.name)] = blob(shared.read_bytes())
@@ -65,23 +65,23 @@ def entries(
         if tree:
             held[name] = objects.Entry(objects.TREE, tree)
     if progress:
-        files = TreeEditor(None, lambda oid: b"", place.algo)  # nothing is read: it begins empty
+        files = TreeEditor(None, lambda oid: b"", place.algo)  # reads nothing: it begins empty
         for path, data in progress.items():
             files.put(path, objects.FILE, pack.add("blob", data))
         held[b"progress"] = objects.Entry(objects.TREE, files.write(pack.add))
     return held
 
 
-# -- What a merge, rebase or bisect under way names, and a save must therefore keep reachable.
+# -- Objects that a merge, rebase or bisect in progress names, and a save must therefore keep reachable.
 
-NAMES_MAX = 64  # of one file
+NAMES_MAX = 64  # per file
 _OID = re.compile(rb"(?<![0-9a-f])(?:[0-9a-f]{64}|[0-9a-f]{40})(?![0-9a-f])")
 
 
 def named_objects(
     reader: ObjectReader, progress: dict[bytes, bytes]
 ) -> tuple[dict[bytes, objects.Entry], list[str]]:
-    """Objects that these files name: entries that hold trees and files, for M's tree, and commits, for its parents."""
+    """Objects that these files name: trees and blobs as entries for M's tree, commits as its parents."""
     held: dict[bytes, objects.Entry] = {}
     commits: dict[str, None] = {}
     for data in progress.values():

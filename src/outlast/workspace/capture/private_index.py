@@ -1,8 +1,6 @@
-"""What the worktree looked like at the last save, kept as a private index: git tells in C what changed since.
+"""The worktree at the last save, as a private git index: git compares in C what changed since.
 
-The private index stands in a private git folder whose attributes overrule the worktree's, so no filter runs and bytes
-are compared as they are. It begins as a copy of the user's index, whose stat data spares hashing every file once.
-"""
+It is in a private git folder whose attributes overrule the worktree's: no filter runs, bytes are compared as they are."""
 
 import contextlib
 import os
@@ -23,24 +21,27 @@ from outlast.workspace.repo import Repo, excludes_file, git_dir_form, make_git_d
 
 _CONVERSIONS = ("text", "crlf", "eol", "ident", "filter", "working-tree-encoding")
 _CLOSED = re.compile(rb"^warning: could not open directory '(.*)/': ", re.MULTILINE)
-# Git cuts its words at 4,096 bytes, so of a folder whose path is too long for the kernel the end is missing.
+# Git cuts its messages at 4,096 bytes, so the end is missing for a folder whose path is too long for the kernel.
 _TOO_LONG = re.compile(rb"^warning: could not open directory '((?!.*/': ).{3900,})/", re.MULTILINE)
 _DEBUG_LINES = 5
 
 
 class Look(msgspec.Struct, frozen=True):
-    """What differs from the private index: by stat data, so a path may prove unchanged when it is read."""
+    """What differs from the private index by stat data: a path may turn out to be unchanged when it is read."""
 
     changed: list[bytes]
     gone: list[bytes]
     others: list[bytes]
     nested: list[bytes]
-    closed: list[bytes] = []  # folders that may not be looked into: what is there now, nobody knows
-    too_deep: list[bytes] = []  # folders that hold paths too long for the kernel
+    closed: list[bytes] = []  # folders that may not be read: their current content is unknown
+    too_deep: list[bytes] = []  # folders with paths too long for the kernel
 
 
 class Base:
-    """The private index of one worktree, the workspace or a repository nested in it."""
+    """The private index of one worktree: the workspace, or a repository nested in it.
+
+    It begins as a copy of the user's index, whose stat data spares hashing every file once.
+    """
 
     def __init__(self, repo: Repo, private: Path) -> None:
         self.repo = repo
@@ -50,22 +51,20 @@ class Base:
         self._excludes: object = None
         self._ignore_words: list[str] = []
         self.converts = False
-        if (
-            git_dir_form(self.git_dir) != repo.algo.name
-        ):  # none yet, or made when the workspace had another repository
+        if git_dir_form(self.git_dir) != repo.algo.name:  # none yet, or made for another repository
             shutil.rmtree(self.git_dir, ignore_errors=True)
             make_git_dir(self.git_dir, repo.algo.name)
         self._link_objects()
 
     def _rule_against_own(self, private: Path) -> bytes:
-        """A state folder inside the workspace is no part of it: saving it would change it."""
+        """Exclude a state folder inside the workspace: saving it would change it."""
         state = os.path.realpath(
             next(folder.parent for folder in private.parents if folder.name == "workspaces")
         )
         inside = os.path.relpath(state, self.repo.folder)
         if inside == ".":
             raise WorkspaceRefused(
-                f"{state} is the workspace and outlast's state folder at once",
+                f"{state} is both the workspace and outlast's state folder",
                 hint="point --store or OUTLAST_STORE to a folder of its own; one inside the workspace is left out of saves",
             )
         if inside == ".." or inside.startswith("../"):
@@ -74,12 +73,12 @@ class Base:
         rules = rule + b"/\n"
         if state.endswith(".d") and os.path.isfile(
             state[:-2]
-        ):  # a store given by its database: the rest is beside it
+        ):  # a store given by its database file: the rest is beside it
             rules += b"".join(rule[:-2] + end for end in (b"", b"-wal", b"-shm", b"-journal")) + b"\n"
         return rules
 
     def _link_objects(self) -> None:
-        """Objects of the user's repository can be named, and nothing is ever written there."""
+        """Make the objects of the user's repository readable here; nothing is ever written there."""
         alternates = _quoted(self.repo.common_dir / "objects") + b"\n"
         place = self.git_dir / "objects" / "info" / "alternates"
         if not place.exists() or place.read_bytes() != alternates:
@@ -90,13 +89,13 @@ class Base:
         return self.index.exists()
 
     def drop(self) -> None:
-        """Be without a private index: everything is looked at as if it were new."""
+        """Remove the private index: the next look treats every file as new."""
         self.index.unlink(missing_ok=True)
 
     # -- looking -------------------------------------------------------------------------------------------------
 
     def look(self, timeout_s: float | None = None) -> Look:
-        """Two gits at once, one that compares what is known and one that walks for what is not."""
+        """Run two gits at once: one compares known files, one walks for unknown ones."""
         self._copy_excludes()
         with (
             self._start(["ls-files", "-o", "-z", "--exclude-standard"]) as walking,
@@ -112,7 +111,7 @@ class Base:
         return Look(changed, gone, others, nested, closed, too_deep)
 
     def ignored(self, paths: list[bytes], work_tree: Path | None = None) -> set[bytes]:
-        """Which of these paths git would ignore, here or in a folder that has other ignore files."""
+        """The paths that git ignores, here or in a folder with other ignore files."""
         self._copy_excludes()
         said = command.run(
             ["check-ignore", "-z", "--stdin", "--no-index"], stdin=command.listed(paths), ok=(0, 1),
@@ -121,10 +120,10 @@ class Base:
         return set(command.names(said))
 
     def is_as_told(self, held: Callable[[bytes], Entry | None]) -> bool:
-        """Whether the files are what the user's own index was told of them. `held(path)` is what the save has there.
+        """Whether the files are what the user's own index says. `held(path)` is what the save has there.
 
-        By stat data alone, so no filter is run, and a file that was only touched is not. Of files that the user told
-        git not to look at, only those are fine that have the very bytes the index has, or are not there to be.
+        Uses stat data alone, so no filter runs; a file that was only touched counts as different. For files that the
+        user told git not to look at, this checks that they have exactly the index's bytes, or are legitimately absent.
         """
         if self.repo.shadow or not self.repo.index.exists():
             return False
@@ -150,7 +149,7 @@ class Base:
         return True
 
     def tracked_and_ignored(self) -> list[bytes]:
-        """Files that the user's index knows although a rule ignores them: a walk does not find them."""
+        """Files that the user's index has although a rule ignores them: a walk does not find them."""
         if self.repo.shadow:
             return []
         try:
@@ -158,15 +157,15 @@ class Base:
         except SaveFailed:
             if damage.can_be_listed(self.repo, self.repo.index):
                 raise
-            return []  # it knows of none: a power cut left it empty, or it is garbage
+            return []  # a power cut left the index empty, or it is garbage
 
     def start_listing(self) -> command.Running:
-        """Begin to list them, for there may be something else to do meanwhile."""
+        """Start listing them in the background."""
         words = ["ls-files", "-z", "-c", "-i", "--exclude-standard"]
         return command.Running(words, git_dir=self.repo.git_dir, work_tree=self.repo.folder)
 
     def _copy_excludes(self) -> None:
-        """Ignore rules of the user's repository that are not in the worktree, brought over when they changed."""
+        """Copy the ignore rules of the user's repository that are not in the worktree, when they changed."""
         config, exclude = (self.repo.common_dir / name for name in ("config", "info/exclude"))
         told = (_stamp(config), _stamp(exclude))
         if self._excludes == told:
@@ -174,7 +173,7 @@ class Base:
         rules = exclude.read_bytes() if not self.repo.shadow and exclude.is_file() else b""
         rules += self._own_rule
         place = self.git_dir / "info" / "exclude"
-        new = place.with_name(f"exclude.{threading.get_ident()}")  # a watcher's thread asks as well
+        new = place.with_name(f"exclude.{threading.get_ident()}")  # a watcher's thread may do this as well
         new.write_bytes(rules)
         new.replace(place)
         ignore_file = excludes_file(self.repo)
@@ -205,7 +204,7 @@ class Base:
     # -- beginning -----------------------------------------------------------------------------------------------
 
     def begin(self) -> list[bytes]:
-        """Begin anew from the user's index. The tracked paths whose bytes it does not vouch for."""
+        """Start anew from the user's index; return the tracked paths whose bytes it does not vouch for."""
         for path in (self.index, self.index.with_name("index.lock")):
             path.unlink(missing_ok=True)
         for shared in self.git_dir.glob("sharedindex.*"):
@@ -224,7 +223,7 @@ class Base:
         return doubtful
 
     def _copy_index(self, to: Path) -> None:
-        """With its time: entries as young as the index are racy, and git must go on seeing that."""
+        """Copy it with its time: entries as young as the index are racy, and git must keep seeing that."""
         for shared in self.repo.git_dir.glob("sharedindex.*"):
             shutil.copy2(shared, self.git_dir / shared.name)
         new = self.index.with_name("index.new")
@@ -232,7 +231,7 @@ class Base:
         new.replace(to)
 
     def _unvouched(self) -> tuple[list[bytes], list[bytes]]:
-        """Tracked paths whose stat data says nothing about their bytes; and entries that are no files here."""
+        """Tracked paths whose stat data says nothing about their bytes; and entries that are not files here."""
         doubtful: list[bytes] = []
         dropped: list[bytes] = []
         plain: dict[bytes, tuple[bytes, bytes]] = {}
@@ -253,7 +252,7 @@ class Base:
         return list(dict.fromkeys([*doubtful, *converted, *guarded])), dropped
 
     def _converted(self, plain: dict[bytes, tuple[bytes, bytes]], attributes: bool) -> list[bytes]:
-        """Paths that git changes on their way into the repository, so that it holds other bytes than the disk."""
+        """Paths whose bytes git converts on the way into the repository, so that it has other bytes than the disk."""
         if _converts_all(self.repo):
             return list(plain)
         if not attributes and not _has_attributes(self.repo):
@@ -270,9 +269,9 @@ class Base:
         ]
 
     def _unequal(self, plain: dict[bytes, tuple[bytes, bytes]]) -> list[bytes]:
-        """Paths whose file has another size than what the repository holds of it, or of which it holds nothing.
+        """Paths whose file has another size than the repository's object, or whose object is missing.
 
-        Git had converted them by rules that are gone, or its object is lost: either way only the disk has the bytes.
+        Git converted them by rules that are gone, or lost the object. Either way only the disk has the bytes.
         """
         asked = b"".join([oid + b"\n" for oid, _ in plain.values()])
         words = ["cat-file", "--batch-check=%(objectsize)", "--buffer"]
@@ -284,13 +283,13 @@ class Base:
         ]
 
     def tree(self, quarantine: Path) -> str:
-        """The tree of the private index; new tree objects are put into `quarantine`."""
+        """The tree of the private index. New tree objects go to `quarantine`."""
         return write_tree(self.repo, self.index, quarantine)
 
     # -- keeping up ----------------------------------------------------------------------------------------------
 
     def take_in(self, entries: dict[bytes, tuple[int, str] | None], index: Path | None = None) -> None:
-        """Put what was saved into the private index or a copy of it, so that it need not be looked at again."""
+        """Add what was saved to the private index or to a copy of it, so that the next look need not compare it."""
         index = index or self.index
         gone = "0" * self.repo.algo.hex_length
         lines = [
@@ -306,20 +305,20 @@ class Base:
 
 
 def write_tree(repo: Repo, index: Path, quarantine: Path) -> str:
-    """The tree of an index that may be written to; its new objects are loose ones in `quarantine`."""
+    """The tree of a writable index. Its new objects are loose ones in `quarantine`."""
     return start_write_tree(repo, index, quarantine).result().decode().strip()
 
 
 def start_write_tree(
     repo: Repo, index: Path, quarantine: Path, ok: tuple[int, ...] = (0,)
 ) -> command.Running:
-    """Begin to write it, for there may be something else to do meanwhile."""
+    """Start writing it in the background."""
     variables = {"GIT_INDEX_FILE": str(index), **in_quarantine(repo, quarantine)}
     return command.Running(["write-tree", "--missing-ok"], git_dir=repo.git_dir, variables=variables, ok=ok)
 
 
 def in_quarantine(repo: Repo, quarantine: Path) -> dict[str, str]:
-    """Variables that have git read what is in the repository and in quarantine, and write only there."""
+    """Variables that make git read from the repository and from quarantine, and write only to quarantine."""
     return {
         "GIT_OBJECT_DIRECTORY": str(quarantine),
         "GIT_ALTERNATE_OBJECT_DIRECTORIES": os.fsdecode(_quoted(repo.common_dir / "objects")),
@@ -327,7 +326,7 @@ def in_quarantine(repo: Repo, quarantine: Path) -> dict[str, str]:
 
 
 def _quoted(path: Path) -> bytes:
-    """A folder as git reads it in a list of object folders."""
+    """A folder quoted for git's list of object folders."""
     raw = os.fsencode(path)
     if not set(raw) & set(b':"\n'):
         return raw
@@ -335,7 +334,7 @@ def _quoted(path: Path) -> bytes:
 
 
 def _debugged(listed: bytes) -> Iterator[tuple[bytes, bytes, bytes]]:
-    """The entries of an index as `ls-files --debug` prints them: five lines about each come after its name."""
+    """The entries of an index from `ls-files --debug`: five lines about each follow its name."""
     head, *rest = listed.split(b"\0")
     for chunk in rest:
         *_, last, following = chunk.split(b"\n", _DEBUG_LINES)
@@ -367,7 +366,7 @@ def _converts_all(repo: Repo) -> bool:
 
 
 def _has_attributes(repo: Repo) -> bool:
-    """Whether attributes come from anywhere but the worktree's tracked files."""
+    """Whether attributes come from anywhere except the worktree's tracked files."""
     told = command.run(
         ["config", "--type=path", "--get", "core.attributesFile"], git_dir=repo.git_dir, ok=(0, 1)
     )

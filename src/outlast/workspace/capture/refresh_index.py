@@ -1,7 +1,6 @@
-"""Work between two saves that makes the next ones cheap: the private index takes in what was saved since it was made.
+"""Work between two saves that makes the next ones cheap: adds what was saved to the private index.
 
-No save waits for it: it is done on a copy of the index, which replaces the index when nobody saves.
-"""
+No save waits for it: it works on a copy of the index, which replaces the index when nobody saves."""
 
 import contextlib
 import shutil
@@ -13,26 +12,26 @@ from outlast.workspace.capture.private_index import Base
 if TYPE_CHECKING:
     from outlast.workspace.capture.saver import Saver
 
-TAKE_IN_ABOVE = 1_000  # files that each save must look at beside the private index; some 10 ms
+TAKE_IN_ABOVE = 1_000  # files that each save must check besides the private index; some 10 ms
 
 Held = dict[bytes, tuple[int, str] | None]
 
 
 def held(area: stat_cache.Area) -> Held:
-    """What the private index must be told of: files, and what is gone."""
+    """What to tell the private index: saved files, and removed ones."""
     found: Held = {path: (known.mode, known.oid) for path, known in area.entries.items()}
     return found | dict.fromkeys(area.gone)
 
 
 def take_in(base: Base, area: stat_cache.Area) -> None:
-    """Put what was saved into the private index at once. What is remembered must not be on the disk meanwhile."""
+    """Add what was saved to the private index at once. The memo must not be on disk meanwhile."""
     base.take_in(held(area))
     area.entries.clear()
     area.gone.clear()
 
 
 def tend(saver: "Saver") -> bool:
-    """The same while saves go on; whether it was needed and done."""
+    """The same while saves go on; return whether it was needed and done."""
     with saver.lock():
         known = saver.remembered()
         area = known.areas.get(b"") if known is not None else None
@@ -60,7 +59,7 @@ def tend(saver: "Saver") -> bool:
 
 
 def _forget_equal(area: stat_cache.Area, entries: dict[bytes, stat_cache.Known], gone: set[bytes]) -> None:
-    """What changed while the index was written is still to be looked at, and is in the index by now."""
+    """Forget what the index has by now. What changed while the index was written still needs a look."""
     for path, known in entries.items():
         now = area.entries.get(path)
         if now == known:

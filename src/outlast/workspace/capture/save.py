@@ -1,4 +1,4 @@
-"""One save under way: what changed is read into a pack, and three commits tie it together. See `capture`."""
+"""One save in progress: reads what changed into a pack, and ties it together in three commits. See `Saver.capture`."""
 
 import hashlib
 import os
@@ -48,7 +48,7 @@ TAKE_IN_AT_ONCE = 5_000
 
 
 class SaveInProgress:
-    """One save under way."""
+    """One save in progress: see `Saver` for what it consists of."""
 
     def __init__(
         self,
@@ -60,7 +60,7 @@ class SaveInProgress:
         apart: frozenset[bytes] = frozenset(),
     ) -> None:
         self._saver, self._purpose, self._deadline, self._hinting = saver, purpose, deadline, hinting
-        self._hinted = False  # whether this save was made from hints alone
+        self._hinted = False  # whether this save used hints alone
         self._repo, self._base = saver.repo(), saver.base()
         self._findings = Findings()
         self._quarantine = Quarantine(saver.private, saver.reader())
@@ -69,18 +69,20 @@ class SaveInProgress:
         self._later: list[Callable[[], None]] = []
         self._asked = special_secrets.asked_for(self._root, also, apart)
         self._head = repo.head(self._repo)
-        # Another index may change what is saved of these, without a change of files.
+        # A changed index may change what is saved of these, although no file changed.
         self._excused: set[bytes] = set()
         self._listing: tuple[stat_cache.Stamp, command.Running] | None = None
         self._written = False
-        self._moved = False  # HEAD, index or what a merge names changed: objects of the user's own may not be durable yet
+        self._moved = (
+            False  # HEAD, index or a merge's names changed: some of the user's objects may not be durable yet
+        )
 
     @property
     def _root(self) -> bytes:
         return os.fsencode(self._repo.folder) + b"/"
 
     def make(self) -> Save | None:
-        """The save, durable; None where there is nothing to save."""
+        """Make the save, durable; None if there is nothing to save."""
         known = self._saver.remembered()
         with PackWriter(self._repo.packs, self._repo.algo, lazy=True) as pack, self._quarantine.opened():
             memory = known if known is not None else self._begin(pack)
@@ -102,7 +104,7 @@ class SaveInProgress:
             memory.modes = self._findings.modes.write(pack.add, self._editor.get, self._root)
             kept = self._keep_secrets(memory)
             save = self._finish(memory, pack, tree, memory.insides, kept)
-        if save is None:  # what was read went into no pack, so it must be read again
+        if save is None:  # what was read is in no pack, so it must be read again
             self._saver.forget()
         else:
             self._remember(memory)
@@ -138,7 +140,7 @@ class SaveInProgress:
         self._saver.room = (files + found.room[0], size + found.room[1])
 
     def peek(self) -> Peeked:
-        """The tree a save would have. Nothing of it is written or remembered."""
+        """The tree a save would have. Writes and remembers nothing."""
         known = self._saver.remembered()
         with PackWriter(self._repo.packs, self._repo.algo, lazy=True) as pack, self._quarantine.opened():
             memory = known if known is not None else self._begin(pack)
@@ -154,8 +156,8 @@ class SaveInProgress:
             return Peeked(tree, tuple(found.left_out), frozenset(found.secrets), self._quarantine.held)
 
     def _begin(self, pack: PackWriter) -> stat_cache.Memo:
-        """Nothing is known: begin with the user's index, unless a power cut left it without its objects."""
-        self._saver.unremember()  # it would be of another private index than the one that is made now
+        """Nothing is remembered: begin with the user's index, unless a power cut left it without its objects."""
+        self._saver.unremember()  # the memo would belong to another private index than the new one
         memory = permissions.begin(self._repo, self._saver.reader(), self._purpose.run)
         try:
             nested_repos.forget(self._saver.private)
@@ -182,7 +184,7 @@ class SaveInProgress:
         )
 
     def _check_head(self, memory: stat_cache.Memo) -> None:
-        """A commit that a power cut left without its objects cannot be held by a save: as if it were not born yet."""
+        """A save cannot hold a commit that a power cut left without its objects: treat HEAD as unborn."""
         head = self._head
         if memory.lost and head.oid and not damage.is_whole(self._repo, [head.oid], self._index.vouching()):
             self._head = repo.Head("", head.branch or "refs/heads/lost")
@@ -190,7 +192,7 @@ class SaveInProgress:
     # -- files ---------------------------------------------------------------------------------------------------
 
     def _take_hinted(self, memory: stat_cache.Memo, pack: PackWriter) -> bool:
-        """Only what hints name; False where that is not enough. An ending is looked at as a whole if there is time."""
+        """Read only what hints name; False if that is not enough. Final saves look at everything if there is time."""
         if (
             self._hinting is None
             or memory.lost
@@ -223,13 +225,13 @@ class SaveInProgress:
         return True
 
     def _newly_tracked(self, memory: stat_cache.Memo) -> set[bytes]:
-        """What another index may change without a change of files: what is tracked is saved, whatever the rules say."""
+        """What a changed index may add without a change of files: tracked files are saved, whatever the rules say."""
         before = set(memory.forced)
         self._list_forced(memory)
         if self._saver.skips_wrongly(memory.forced) or any(
             left.path.endswith("/") for left in memory.left_out
         ):
-            raise NotEnough("the index changed what is looked at")
+            raise NotEnough("the index changed what must be looked at")
         return {raw(left.path) for left in memory.left_out} | before.symmetric_difference(memory.forced)
 
     def _start_listing(self, memory: stat_cache.Memo) -> None:
@@ -251,7 +253,7 @@ class SaveInProgress:
             memory.forced, memory.forced_stamp = [], None
 
     def _judge(self, memory: stat_cache.Memo, *, comparable: bool) -> None:
-        """Whether this look at everything found what hints should have named."""
+        """Check whether this look at everything found changes that hints should have named."""
         if self._hinting is None:
             return
         found = [path for path in self._findings.changed if not _is_in(path, memory.areas)]
@@ -262,7 +264,7 @@ class SaveInProgress:
             self._saver.skip_less(memory.forced)
 
     def _take_files(self, memory: stat_cache.Memo, pack: PackWriter) -> list[bytes]:
-        """Everything that changed, here and in the repositories inside; where those are."""
+        """Read everything that changed, here and in nested repositories; return where those are."""
         if self._hinting is not None:
             self._hinting.look()
         look = self._base.look(self._deadline.left_s())
@@ -276,7 +278,7 @@ class SaveInProgress:
         return list(inside)
 
     def _leave(self, memory: stat_cache.Memo, key: bytes) -> None:
-        """A repository inside that is none any more: what is there now is read anew, as the files of a folder."""
+        """A nested repository that is gone: its place is read again, as plain files."""
         del memory.areas[key]
         self._editor.remove(key.rstrip(b"/"))
         self._findings.modes.drop_all(key.rstrip(b"/"))
@@ -313,17 +315,17 @@ class SaveInProgress:
         )  # fmt: skip
 
     def _take_in_later(self, area: stat_cache.Area, base: Base) -> None:
-        """In the save itself only where nobody tends to it between two saves."""
+        """Update the index within the save only if nobody does it between two saves."""
         limit = TAKE_IN_AT_ONCE if base is self._base else refresh_index.TAKE_IN_ABOVE
         if len(area.entries) + len(area.gone) > limit:
             self._later.append(lambda: refresh_index.take_in(base, area))
 
-    # -- what is inside ----------------------------------------------------------------------
+    # -- nested repositories -----------------------------------------------------------------------------------
 
     def _take_inside(
         self, memory: stat_cache.Memo, pack: PackWriter, prefixes: Sequence[bytes]
     ) -> tuple[Inside, ...]:
-        """The git folders of repositories inside, as one tree."""
+        """The git folders of nested repositories, as one tree."""
         if not prefixes:
             memory.inside = ""
             return ()
@@ -363,13 +365,13 @@ class SaveInProgress:
     def _rest(
         self, memory: stat_cache.Memo, progress: dict[bytes, bytes], kept: tuple[Secret, ...], index: str = ""
     ) -> str:
-        """Everything in a save but the worktree's tree, in one digest."""
+        """One digest of everything in a save except the worktree's tree."""
         beside, left_out = (memory.inside, memory.modes), self._findings.left_out
         told = [self._head, index or memory.index_oid, beside, sorted(progress.items()), kept, left_out]
         return hashlib.blake2b(msgspec.msgpack.encode(told), digest_size=16).hexdigest()
 
     def _is_dirty(self, memory: stat_cache.Memo, tree: str, progress: dict[bytes, bytes]) -> bool:
-        """Whether there is anything that HEAD does not hold."""
+        """Whether there is anything that HEAD does not have."""
         empty = objects.oid_of("tree", b"", self._repo.algo)
         if self._repo.shadow:
             return tree != empty and tree != memory.tree
@@ -444,7 +446,7 @@ class SaveInProgress:
         )  # fmt: skip
 
     def _previous(self, memory: stat_cache.Memo) -> tuple[list[str], int]:
-        """The newest save of this run, which the new one keeps reachable, and its number."""
+        """The newest save of this run, which the new save keeps reachable, and its number."""
         if memory.commit and memory.run == self._purpose.run:
             return [memory.commit], memory.number
         found = saves.newest(self._repo, self._saver.reader(), self._purpose.run)
@@ -463,10 +465,10 @@ class SaveInProgress:
 
 
 def _innermost(path: bytes, areas: Iterable[bytes]) -> bytes:
-    """The repository inside that a path is in; the workspace itself is the empty one."""
+    """The nested repository that a path is in; the workspace itself is the empty path."""
     return max((key for key in areas if path.startswith(key)), key=len, default=b"")
 
 
 def _is_in(path: bytes, areas: Iterable[bytes]) -> bool:
-    """Whether a path is in a repository inside, of which hints tell only that something changed."""
+    """Whether a path is in a nested repository, for which hints only say that something changed."""
     return any(key and path.startswith(key) for key in areas)

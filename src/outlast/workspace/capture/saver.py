@@ -1,8 +1,6 @@
-"""Making a save: look, read what changed into one pack, tie it together in three commits, and anchor it under a ref.
+"""Makes saves of one folder: looks, reads what changed into one pack, writes three commits and a ref.
 
-W (the worktree) has HEAD and I for parents; I (the index) has HEAD and M; M (meta.json, the raw index, unmerged stages,
-the files of a merge or rebase under way, nested repositories) has the previous save's W: one ref reaches them all.
-"""
+`save.py` has the steps of one save; here is what lasts from save to save."""
 
 import contextlib
 import os
@@ -31,7 +29,12 @@ from outlast.workspace.watch.watcher import Watcher
 
 
 class Saver:
-    """Saves one folder. One at a time: a lock in the private folder keeps others out."""
+    """Saves one folder, one save at a time: a lock in the private folder keeps others out.
+
+    A save is three commits. W (the worktree) has HEAD and I as parents; I (the index) has HEAD and M; M (meta.json, the
+    raw index, unmerged stages, the files of a merge or rebase in progress, nested repositories) has the previous save's
+    W. So one ref reaches them all.
+    """
 
     def __init__(
         self, folder: Path, local: Local, *, limits: rules.Limits | None = None, shadow: bool = False
@@ -58,13 +61,16 @@ class Saver:
         self._hinting: Hinting | None = None
         self._distrusted = ""
         self._unskipped: frozenset[bytes] = frozenset()
-        self.room = (0, 0)  # untracked files and bytes that may come before a folder can be over budget
+        self.room = (
+            0,
+            0,
+        )  # how many untracked files and bytes can be added before a folder may be over budget
         self._swept = False
 
     # -- the parts -----------------------------------------------------------------------------------------------
 
     def repo(self) -> repo.Repo:
-        """The repository that saves go to, looked up again when the folder's `.git` came, went or is another."""
+        """The repository for the saves, looked up again when the folder's `.git` appeared, vanished or changed."""
         mark = None if self._shadow else repo.mark(self.folder)
         if self._repo is None or self._mark != mark:
             self._let_go()
@@ -74,13 +80,13 @@ class Saver:
         return self._repo
 
     def lend(self, place: Repo) -> None:
-        """Read saves from here while the folder is gone. Nothing can be saved; `close` ends it."""
+        """Read saves from this repository while the folder is gone. Nothing can be saved; `close` ends it."""
         self._let_go()
         self._mark, self._repo = None, place
 
     def reader(self) -> ObjectReader:
-        """Reads the objects of the repository."""
-        place = self.repo()  # first, for it lets go of a reader of another repository
+        """The reader of the repository's objects."""
+        place = self.repo()  # first, because it drops the reader of another repository
         if self._reader is None:
             self._reader = ObjectReader(place.git_dir, command.environment())
         return self._reader
@@ -93,13 +99,13 @@ class Saver:
         return self._base
 
     def progress(self) -> Progress:
-        """A merge, rebase or bisect under way."""
+        """A merge, rebase or bisect in progress."""
         if self._progress is None:
             self._progress = Progress(self.repo())
         return self._progress
 
     def close(self) -> None:
-        """Let go of the processes, and watch no more."""
+        """Stop the processes and the watcher."""
         self._watching = False
         self._let_go()
 
@@ -113,15 +119,15 @@ class Saver:
     # -- watching ------------------------------------------------------------------------------------------------
 
     def watch(self) -> None:
-        """Learn of changes as they happen from now on, so that the saves of beats look only at what changed.
+        """Watch the folder from now on, so that the saves of beats look only at what changed.
 
-        Where that cannot be done, or proves unreliable, every save looks at everything, as without it.
+        If watching is impossible or proves unreliable, every save looks at everything.
         """
         self._watching = True
         self.hinting()
 
     def hinting(self) -> Hinting | None:
-        """What is known of changes since the last save; None where nobody watches."""
+        """The hints since the last save; None if nobody watches."""
         place, base = self.repo(), self.base()
         if not self._watching or self._distrusted:
             return None
@@ -135,11 +141,11 @@ class Saver:
         return self._hinting
 
     def _skip(self, base: Base, folders: list[bytes]) -> set[bytes]:
-        """Folders that need no watch: ignored, and without a tracked file. Asked from the watcher's thread as well."""
+        """Folders that need no watch: ignored ones without a tracked file. The watcher's thread calls this as well."""
         return base.ignored(folders) - self._unskipped
 
     def skips_wrongly(self, forced: list[bytes]) -> bool:
-        """Whether folders are not watched that have tracked files by now."""
+        """Whether an unwatched folder has tracked files by now."""
         return not _above(forced) <= self._unskipped
 
     def skip_less(self, forced: list[bytes]) -> None:
@@ -149,7 +155,7 @@ class Saver:
             self._hinting.watcher.refresh()
 
     def _distrust(self) -> None:
-        """After a change that raised no event: no more hints, for good."""
+        """After a change without an event: use no more hints, for good."""
         if self._hinting is not None and self._hinting.distrusted:
             self._distrusted = self._hinting.distrusted
             self._hinting.watcher.close()
@@ -157,7 +163,7 @@ class Saver:
 
     @contextlib.contextmanager
     def lock(self, deadline: Deadline | None = None) -> Iterator[None]:
-        """One who saves or restores at a time. Raises SaveFailed where another one does not come to an end."""
+        """Hold the workspace: one save or restore at a time. Raises SaveFailed if the other one does not end."""
         fd = os.open(self.private / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         try:
             workspace_lock.take(fd, self.folder, deadline)
@@ -175,10 +181,10 @@ class Saver:
         also: frozenset[bytes] = frozenset(),
         apart: frozenset[bytes] = frozenset(),
     ) -> Save | None:
-        """A save that is durable when this returns, or None where there is nothing to save.
+        """Make a save, durable when it returns; None if there is nothing to save.
 
-        It takes the files `also` whatever the rules say, for a restore is about to write over them: secrets among
-        them, and all that is in `apart`, beside the repository.
+        It includes the files `also` whatever the rules say, because a restore is about to overwrite them. Secrets among
+        them, and everything in `apart`, are stored beside the repository.
         """
         deadline = Deadline(deadline_s)
         with _translated(self.folder), self.lock(deadline):
@@ -189,20 +195,20 @@ class Saver:
             except BaseException:
                 self._memo = None
                 if hinting is not None:
-                    hinting.forget("the save before failed")
+                    hinting.forget("the last save failed")
                 raise
             finally:
                 self._distrust()
 
     def tend(self) -> None:
-        """What makes the next saves cheap and small; to be called between saves, from any thread. Saves do not wait."""
+        """Make the next saves cheap and small. Call it between saves, from any thread: saves do not wait for it."""
         refresh_index.tend(self)
         with self.lock():
             place = self.repo()
         consolidate(place)
 
     def peek(self) -> Peeked:
-        """The tree of what is there now, without saving it."""
+        """The tree of the current files, without saving it."""
         with _translated(self.folder), self.lock():
             self._sweep()
             try:
@@ -211,7 +217,7 @@ class Saver:
                 self._memo = None
 
     def _sweep(self) -> None:
-        """Remove what a killed save left behind. The lock is ours: whatever is there is nobody's."""
+        """Remove what a killed save left. The lock is held, so nobody is writing."""
         leftovers.sweep(self.folder, self.private)
         if self._swept:
             return
@@ -222,7 +228,7 @@ class Saver:
         self._swept = True
 
     def remembered(self) -> stat_cache.Memo | None:
-        """What the last save knew, if it is of this boot and its ref still says so."""
+        """The memo of the last save, if it is from this boot and the save's ref still has that value."""
         stamp = stat_cache.stamp(self._memo_file)
         if self._memo is None or stamp != self._memo_stamp:
             self._memo, self._memo_stamp = stat_cache.load(self._memo_file), stamp
@@ -236,26 +242,26 @@ class Saver:
         return self.private / "memo"
 
     def unremember(self) -> None:
-        """Before what is remembered becomes untrue: a save that is killed from here on leaves nothing to rely on."""
+        """Remove the memo before it becomes untrue: a save killed from here on leaves nothing wrong to rely on."""
         self._memo_file.unlink(missing_ok=True)
 
     def forget(self) -> None:
-        """Do not rely on what was just found out; what is stored still holds."""
+        """Drop what was just found out; what is stored stays valid."""
         self._memo = None
 
     def remember(self, known: stat_cache.Memo) -> None:
-        """Keep what this save found out for the next one."""
+        """Store what this save found out for the next one."""
         known.boot_id = self._boot_id
         try:
             self._memo, self._memo_stamp = known, stat_cache.store(known, self._memo_file)
-        except OSError:  # the save is made; what is not remembered costs the next one a look at everything
+        except OSError:  # the save itself is made; the next one just looks at everything
             self._memo = None
             with contextlib.suppress(OSError):
                 self.unremember()
 
 
 def _note(path: Path, text: bytes) -> None:
-    """Write a file unless it says so already: on a full disk it would be emptied."""
+    """Write a file unless it has this content: on a full disk, writing would empty it."""
     with contextlib.suppress(OSError):
         if path.read_bytes() == text:
             return
@@ -264,7 +270,7 @@ def _note(path: Path, text: bytes) -> None:
 
 @contextlib.contextmanager
 def _translated(folder: Path) -> Iterator[None]:
-    """What the system refuses is a save that failed."""
+    """Translate OSError to SaveFailed."""
     try:
         yield
     except OSError as error:

@@ -1,9 +1,6 @@
-"""What the last save found, kept beside the private index, so that the next one reads only what changed since.
+"""What the last save found, stored beside the private index, so that the next one reads only what changed since.
 
-Never trusted further than it can be checked: it counts only in the boot it was written in, and while the ref of the
-save it was written for still says so. Its file is gone while a ref or the private index is written, so that a killed
-save leaves none that is out of date.
-"""
+It counts only in the boot it was written in, and while its save's ref has the same value. See `Memo`."""
 
 import contextlib
 import os
@@ -18,16 +15,14 @@ from outlast.workspace.git.objects import EXEC, FILE, LINK
 from outlast.workspace.types import Inside, LeftOut
 
 VERSION = 3
-YOUNG_NS = (
-    50_000_000  # a file changed this shortly before it was read may change again without looking changed
-)
+YOUNG_NS = 50_000_000  # a file changed so shortly before it was read may change again without looking changed
 
 
 Stamp = tuple[int, int, int] | None
 
 
 class Known(NamedTuple):
-    """A file as it was read: what the kernel said of it, and what was saved."""
+    """A file as it was read: its stat data, and what was saved."""
 
     mode: int
     oid: str
@@ -35,9 +30,7 @@ class Known(NamedTuple):
     mtime_ns: int
     ctime_ns: int
     ino: int
-    in_base: bool | None = (
-        None  # whether the private index has an entry of this path; None where nobody looked
-    )
+    in_base: bool | None = None  # whether the private index has this path; None if unknown
 
     def fits(self, told: os.stat_result) -> bool:
         """Whether the file still looks the same."""
@@ -47,28 +40,28 @@ class Known(NamedTuple):
 
 
 def mode_of(told: os.stat_result) -> int:
-    """The mode git has for a file."""
+    """Git's mode for a file."""
     if stat.S_ISLNK(told.st_mode):
         return LINK
     return EXEC if told.st_mode & 0o100 else FILE
 
 
 def known(told: os.stat_result, oid: str, read_at_ns: int, in_base: bool | None) -> Known:
-    """What is remembered of a file just read. A young one is not believed next time."""
+    """What to remember of a file just read. A file that changed very recently is read again next time."""
     young = read_at_ns - max(told.st_mtime_ns, told.st_ctime_ns) < YOUNG_NS
     mtime_ns = -1 if young else told.st_mtime_ns
     return Known(mode_of(told), oid, told.st_size, mtime_ns, told.st_ctime_ns, told.st_ino, in_base)
 
 
 class Area(msgspec.Struct):
-    """What differs from the private index of one worktree: files saved, and files found gone."""
+    """Differences from the private index of one worktree: saved files, and removed files."""
 
     entries: dict[bytes, Known] = {}
     gone: set[bytes] = set()
 
 
 class Digested(NamedTuple):
-    """The digest of a file that is too big to save, and for which look of it."""
+    """The digest of a file that is too big to save, and the stat data it belongs to."""
 
     size: int
     mtime_ns: int
@@ -76,7 +69,10 @@ class Digested(NamedTuple):
 
 
 class Memo(msgspec.Struct):
-    """All that is remembered of a workspace."""
+    """All that is remembered of a workspace.
+
+    Its file is removed before a ref or the private index is written, so that a killed save leaves no outdated one.
+    """
 
     version: int = VERSION
     boot_id: str = ""
@@ -87,20 +83,20 @@ class Memo(msgspec.Struct):
     index_oid: str = ""
     stages: str = ""
     modes: str = ""  # a tree of unusual permission bits: see `permissions`
-    umask: int = 0  # what they are unusual by: that of the process that made the first save
+    umask: int = 0  # what counts as usual: the umask of the process that made the first save
     head: str = ""
     run: str = ""
     ref: str = ""
     number: int = 0
     rest: str = ""  # a digest of everything in a save that is not a file of the worktree
-    gist: str = ""  # the same without the stat data in the index, which git renews when it looks
-    named: list[str] = []  # objects that a merge or rebase under way names, durable by now
-    lost: bool = False  # the user's repository names objects that are not there: see `damage`
-    unreadable: bool = False  # the user's index is no index: nothing is known of what is staged
+    gist: str = ""  # the same without the index's stat data, which git renews when it looks
+    named: list[str] = []  # objects that a merge or rebase in progress names, durable by now
+    lost: bool = False  # the user's repository names missing objects: see `damage`
+    unreadable: bool = False  # the user's index is unreadable: what is staged is unknown
     secrets: dict[bytes, Known] = {}
-    marked: bool = False  # which repository has saves with these is noted: see `special.repo_id`
+    marked: bool = False  # the repository that has the saves with these is noted: see `special.repo_id`
     inside: str = ""
-    links: list[bytes] = []  # commits of other repositories that the user's index names
+    links: list[bytes] = []  # submodule commits that the user's index names
     insides: tuple[Inside, ...] = ()
     left_out: list[LeftOut] = []
     forced: list[bytes] = []  # tracked although a rule ignores them
@@ -117,7 +113,7 @@ _decoder = msgspec.msgpack.Decoder(Memo)
 
 
 def load(path: Path) -> Memo:
-    """What was remembered; nothing where it cannot be read."""
+    """The stored memo; an empty one if it cannot be read."""
     with contextlib.suppress(OSError, msgspec.MsgspecError):
         memo = _decoder.decode(path.read_bytes())
         if memo.version == VERSION:
@@ -126,7 +122,7 @@ def load(path: Path) -> Memo:
 
 
 def store(memo: Memo, path: Path) -> Stamp:
-    """Remember. Not flushed: after a power cut it is of another boot, and costs a look at everything."""
+    """Store the memo. Not flushed: after a power cut it is from another boot, and the next save looks at everything."""
     new = path.with_name(path.name + ".new")
     new.write_bytes(msgspec.msgpack.encode(memo))
     written = stamp(new)
@@ -135,7 +131,7 @@ def store(memo: Memo, path: Path) -> Stamp:
 
 
 def stamp(path: Path) -> Stamp:
-    """What tells a file from another that replaces it."""
+    """What distinguishes a file from another that replaces it."""
     with contextlib.suppress(OSError):
         told = os.stat(path)
         return told.st_mtime_ns, told.st_size, told.st_ino

@@ -1,4 +1,4 @@
-"""The user's index as a save holds it: its bytes, the tree of what is staged, and the stages of an unfinished merge."""
+"""The user's index in a save: its bytes, the tree of what is staged, and the stages of an unfinished merge."""
 
 import os
 import shutil
@@ -22,15 +22,15 @@ class UserIndex:
         self._repo, self._quarantine, self._run = place, quarantine, run
 
     def vouching(self) -> str | None:
-        """The run's last save: what it reaches was durable when it was made."""
+        """The run's last save: everything it reaches was durable when it was made."""
         return refs.read_ref(self._repo.common_dir, f"refs/outlast/{self._run}/beat")
 
     def stamp(self) -> stat_cache.Stamp:
-        """By what a change of the index is noticed; None where there is none."""
+        """Changes when the index changes; None if there is no index."""
         return None if self._repo.shadow else stat_cache.stamp(self._repo.index)
 
     def take(self, memory: stat_cache.Memo, pack: PackWriter, head: str) -> bool:
-        """Bring what is remembered of the index up to date; whether it had changed. `head` is the commit of HEAD."""
+        """Update what is remembered of the index; return whether it changed. `head` is HEAD's commit."""
         stamp = self.stamp()
         if stamp == memory.index_stamp and memory.index_tree:
             return False
@@ -63,7 +63,7 @@ class UserIndex:
             shutil.copyfile(self._repo.index, copy)
             if self.stamp() == stamp:
                 return copy, stamp
-        raise SaveFailed(f"the index of {self._repo.folder} changes all the time", hint="save again")
+        raise SaveFailed(f"the index of {self._repo.folder} keeps changing", hint="save again")
 
     def _read(self, memory: stat_cache.Memo, pack: PackWriter, copy: Path) -> None:
         damage.check_index(self._repo, copy)
@@ -77,7 +77,7 @@ class UserIndex:
         writing = self._quarantine.started(
             start_write_tree(self._repo, work, self._quarantine.place, ok=(0, 128))
         )
-        memory.index_oid = pack.add_file(os.fsencode(copy), expect=os.lstat(copy))  # while git is at it
+        memory.index_oid = pack.add_file(os.fsencode(copy), expect=os.lstat(copy))  # while git works
         memory.links = submodules.links(self._repo, copy)
         memory.index_tree = writing.result().decode().strip()
         if not memory.index_tree:
@@ -88,14 +88,14 @@ class UserIndex:
             memory.index_tree = self._tree_of_readable(memory, pack, copy)
 
     def _is_whole(self, memory: stat_cache.Memo, copy: Path) -> bool:
-        """Asked only by a first save: what is made while the machine runs is there, flushed or not."""
+        """Only a first save asks: objects made while the machine runs exist, flushed or not."""
         if memory.stages and not damage.names_only_readable(self._repo, copy):
             return False
         variables = in_quarantine(self._repo, self._quarantine.place)
         return damage.is_whole(self._repo, [memory.index_tree], self.vouching(), variables)
 
     def _tree_of_merged(self, memory: stat_cache.Memo, pack: PackWriter, copy: Path, work: Path) -> str:
-        """In the middle of a merge: the tree of what is merged, and the stages of what is not in a tree of their own."""
+        """During a merge: the tree of the merged paths, and the stages of the others in a tree of their own."""
         listed = command.names(
             command.run(
                 ["ls-files", "-s", "-z"], git_dir=self._repo.git_dir, variables={"GIT_INDEX_FILE": str(copy)}
@@ -104,7 +104,7 @@ class UserIndex:
         staged = [line for line in listed if line.partition(b"\t")[0].split()[2] != b"0"]
         if not staged:
             raise SaveFailed(
-                f"the index of {self._repo.folder} cannot be written as a tree", hint="see `git fsck`"
+                f"cannot write the index of {self._repo.folder} as a tree", hint="see `git fsck`"
             )
         stages = self._empty_tree()
         for line in staged:
@@ -124,7 +124,7 @@ class UserIndex:
         return write_tree(self._repo, work, self._quarantine.place)
 
     def _tree_of_readable(self, memory: stat_cache.Memo, pack: PackWriter, copy: Path) -> str:
-        """After a power cut: the tree of what is left. Our own trees, for git takes an empty file for a tree it has."""
+        """After a power cut: the tree of what is left. We write it, because git takes an empty file for a tree it has."""
         merged, stages = self._empty_tree(), self._empty_tree()
         left = damage.readable(self._repo, copy)
         for stage, path, entry in left:

@@ -1,1 +1,1 @@
-"""Fewer and smaller packs; what `outlast gc` removes."""
+"""Fewer and smaller packs, and what `outlast gc` removes."""

@@ -1,8 +1,6 @@
-"""Letting go of saves: the ones to be kept become a chain of their own, which no longer holds the others.
+"""Thinning the saves of a run: the kept saves become a chain of their own, which no longer reaches the others.
 
-A kept save has the same trees, messages and times; only its link to the save before differs, and so its name. First the
-new commits are durable, then the refs lead to them, then the old refs go: killed anywhere, the same again ends right.
-"""
+The order makes it safe to kill: new commits durable, refs moved to them, old refs deleted. Calling it again completes it."""
 
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
@@ -20,20 +18,20 @@ REFS = "refs/outlast/"
 
 
 class Thinned(NamedTuple):
-    """New names of the saves that were kept, by their old ones; and the refs that are gone."""
+    """New commits of the kept saves, by their old ones; and the deleted refs."""
 
     kept: dict[str, str]
     refs: tuple[str, ...]
 
 
 class Tip(NamedTuple):
-    """What a ref leads to: a save and all before it; or, newest first, the saves that alone will be `kept` of them."""
+    """What a ref leads to: a save and all before it; or, newest first, only those of them that will be `kept`."""
 
     commit: str
     kept: tuple[Held, ...] = ()
 
     def saves(self, place: repo.Repo, reader: ObjectReader) -> Iterator[Held]:
-        """The saves behind it, newest first."""
+        """Its saves, newest first."""
         yield from self.kept
         commit = "" if self.kept else self.commit
         while commit:
@@ -42,7 +40,7 @@ class Tip(NamedTuple):
             commit = held.previous
 
     def reached_from(self, reader: ObjectReader) -> set[str]:
-        """Objects from which git finds everything that will be behind it, but for what is to be written anew."""
+        """Objects from which git finds everything it will reach, except what will be written anew."""
         found = set() if self.kept else {self.commit}
         for held in self.kept:
             w, i, m = _parts(reader, held)
@@ -50,7 +48,7 @@ class Tip(NamedTuple):
         return found
 
     def anew_bytes(self, reader: ObjectReader) -> int:
-        """What is to be written anew takes this much at most: three commits and a meta.json for each."""
+        """An upper bound for what will be written anew: three commits and a meta.json for each save."""
         size = 0
         for held in self.kept:
             w, i, _ = _parts(reader, held)
@@ -65,12 +63,12 @@ def tips(place: repo.Repo) -> dict[str, Tip]:
 
 
 def is_of_saves(ref: str) -> bool:
-    """Whether a ref leads to saves. What keeps a moved branch's commits is the user's."""
+    """Whether a ref leads to saves. Refs that keep a moved branch's commits do not: those are the user's."""
     return "/moved/" not in ref
 
 
 def kept_ref(run: str) -> str:
-    """The one anchor of a run that is over."""
+    """The single anchor of a finished run."""
     return f"{REFS}{run}/kept"
 
 
@@ -81,7 +79,10 @@ def refs_of(place: repo.Repo, run: str) -> dict[str, str]:
 
 
 def thin(place: repo.Repo, reader: ObjectReader, run: str, keep: Sequence[Held], *, anchor: bool) -> Thinned:
-    """Keep some saves of a run (oldest first) and let go of the others. With `anchor` one ref leads to them all."""
+    """Keep some saves of a run (oldest first) and drop the others. With `anchor` one ref leads to them all.
+
+    A kept save has the same trees, messages and times. Only its link to the save before differs, and so its commit id.
+    """
     named = _rewrite(place, reader, keep)
     before = refs_of(place, run)
     if anchor and keep:
@@ -108,12 +109,12 @@ def _rewrite(place: repo.Repo, reader: ObjectReader, keep: Sequence[Held]) -> di
             new = _rewritten(reader, pack, held, previous, number)
             named[held.commit], previous = new, [new]
         pack.close()
-    reader.close()  # a git that stays does not see new packs at once
+    reader.close()  # a running git does not see new packs at once
     return named
 
 
 def _rewritten(reader: ObjectReader, pack: PackWriter, held: Held, previous: list[str], number: int) -> str:
-    """The same save after another one, or after none."""
+    """The same save with another one, or none, before it."""
     w, i, m = _parts(reader, held)
     meta = msgspec.json.decode(reader.read(held.entries[b"meta.json"].oid)[1])
     meta["number"] = number
@@ -139,7 +140,7 @@ def _parts(reader: ObjectReader, held: Held) -> tuple[objects.Commit, objects.Co
 
 
 def _others(m: objects.Commit, held: Held) -> tuple[str, ...]:
-    """The commits that a merge or rebase under way named: parents of a save's meta beside the save before."""
+    """The commits that a merge or rebase in progress named: parents of a save's meta besides the save before."""
     return m.parents[1:] if held.previous else m.parents
 
 

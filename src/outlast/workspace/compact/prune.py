@@ -1,9 +1,6 @@
-"""Giving disk back: packs of ours are written anew without the objects that nothing reaches any more.
+"""Frees disk space: rewrites our packs without the objects that nothing reaches any more.
 
-What any ref, reflog, index or unfinished merge of the repository reaches stays, the user's as well as ours: git may have
-dropped its own copy of an object when it saw ours. Packs of others are never touched, nor young ones of ours, whose
-save may be about to get its ref.
-"""
+Packs of others are never touched, nor young ones of ours, whose save may be about to get its ref."""
 
 import os
 import re
@@ -25,12 +22,12 @@ _PSEUDO = ("HEAD", "FETCH_HEAD")
 
 
 def packed_bytes(place: repo.Repo) -> int:
-    """What our packs take on the disk."""
+    """The size of our packs on disk."""
     return sum(pack.size_bytes for pack in packed.ours(place.packs).values())
 
 
 def reached_bytes(place: repo.Repo, commits: Sequence[str]) -> int:
-    """What the disk holds for these commits and no branch, tag or remote of the user's reaches, as git counts it."""
+    """The disk size of what these commits reach and no branch, tag or remote of the user's does, as git counts it."""
     if not commits:
         return 0
     others = [] if place.shadow else ["--not", "--branches", "--tags", "--remotes"]
@@ -39,9 +36,11 @@ def reached_bytes(place: repo.Repo, commits: Sequence[str]) -> int:
 
 
 def shed(place: repo.Repo, *, young_s: float | None = None) -> int:
-    """Write our packs anew without what nothing reaches; how many bytes that gave back.
+    """Rewrite our packs without what nothing reaches; return how many bytes that freed.
 
-    Does nothing while another one packs. Durable before anything goes: killed at any point, at worst both are there.
+    It keeps whatever any ref, reflog, index or unfinished merge of the repository reaches, the user's as well as ours:
+    git may have dropped its own copy of an object when it saw ours. It does nothing while another process packs. New
+    packs are durable before old ones are removed: killed at any point, at worst both exist.
     """
     young_s = Timing.current().young_pack_s if young_s is None else young_s
     with packed.locked(place.packs) as mine:
@@ -70,9 +69,9 @@ def shed(place: repo.Repo, *, young_s: float | None = None) -> int:
 def _stay(
     ours: Mapping[str, packed.Ours], old: Mapping[str, set[str]], stale: dict[str, set[str]]
 ) -> set[str]:
-    """The objects in old packs that stay. One that repeats what a bigger one has becomes stale as well.
+    """The objects in old packs that stay. An old pack whose objects are all in a bigger one becomes stale as well.
 
-    What a consolidated pack stands for does not count: it is removed before long, and what is only there would be lost.
+    A pack that a consolidated one replaces does not count: it is removed soon, and what is only there would be lost.
     """
     replaced = {name for pack in ours.values() for name in pack.replaces if name != pack.name}
     staying: set[str] = set()
@@ -86,7 +85,7 @@ def _stay(
 
 
 def _pack(place: repo.Repo, oids: list[str], stale: list[str]) -> str:
-    """One durable pack of these objects; its name."""
+    """Write one durable pack of these objects; return its name."""
     room = place.common_dir / f"{packed.PLACE}-{os.getpid()}-{os.urandom(4).hex()}"
     (room / "pack").mkdir(parents=True)
     try:
@@ -114,7 +113,7 @@ def _reached(place: repo.Repo) -> set[str]:
 
 
 def _named(place: repo.Repo) -> Iterator[str]:
-    """Objects that a merge, rebase or fetch of any worktree names in a file that is no ref."""
+    """Objects that a merge, rebase or fetch of any worktree names in a file that is not a ref."""
     for folder in (place.common_dir, *place.common_dir.glob("worktrees/*/")):
         texts = list(repo.in_progress(repo.Repo(folder, folder, place.common_dir, place.algo)).values())
         texts += [_text(folder / name) for name in _PSEUDO]

@@ -1,9 +1,6 @@
-"""Many small packs of ours become one with deltas; the many go later. Packs of others are never touched.
+"""Consolidates many small packs of ours into one with deltas, and removes the many later.
 
-A consolidated pack's `.keep` names the packs it stands for. It is durable and visible before any of them goes, and they
-go only on a later call, so that whoever reads them now finds the same objects in the other. Killed at any point, at worst
-both are there: the next call goes on.
-"""
+Packs of others are never touched. Killed at any point, at worst both exist: the next call goes on."""
 
 import contextlib
 import fcntl
@@ -28,7 +25,7 @@ GROWTH = 2  # a consolidated pack is packed again only with at least half as muc
 WINDOW_BYTES = 256 << 20
 CONSOLIDATED = b"outlast consolidated\n"
 PLACE = "outlast-consolidating"
-# In the order they are removed in: git must never see an index without its pack, nor we a pack without its sign.
+# In the order of removal: git must never see an index without its pack, nor we a pack without its mark.
 _SUFFIXES = (".idx", ".rev", ".bitmap", ".pack", ".keep")
 _SETTINGS = (
     "pack.packSizeLimit=0", "pack.threads=1", f"pack.windowMemory={WINDOW_BYTES}", "pack.indexVersion=2", "pack.island=",
@@ -37,7 +34,7 @@ _SETTINGS = (
 
 @dataclass(frozen=True, slots=True)
 class Ours:
-    """A pack of ours that git sees; `replaces` are the names of those it stands for."""
+    """A pack of ours that git sees; `replaces` names the packs it replaces."""
 
     name: str
     size_bytes: int
@@ -49,9 +46,11 @@ class Ours:
 def consolidate(
     repo: Repo, *, packs_max: int = PACKS_MAX, bytes_max: int = BYTES_MAX, grace_s: float | None = None
 ) -> bool:
-    """Make one pack of many if there are too many, and remove what an earlier one stands for; whether one was made.
+    """Make one pack of many if there are too many, and remove the packs that an earlier one replaced; whether one was made.
 
-    Holds a lock of the repository, and does nothing while another one does; saves need not wait.
+    The `.keep` of a consolidated pack names the packs it replaces. It is durable and visible before any of them is
+    removed, and they are removed only in a later call, so that current readers find the same objects in the new pack.
+    Takes a lock of the repository, and does nothing while another process holds it. Saves do not wait.
     """
     with locked(repo.packs) as mine:
         if not mine:
@@ -69,7 +68,7 @@ def consolidate(
 
 @contextlib.contextmanager
 def locked(folder: Path) -> Iterator[bool]:
-    """Whether we are the one who packs, as long as the block lasts."""
+    """Whether this process is the one that packs, during the block."""
     fd = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         try:
@@ -83,7 +82,7 @@ def locked(folder: Path) -> Iterator[bool]:
 
 
 def ours(folder: Path) -> dict[str, Ours]:
-    """The packs that we wrote and that git sees. A consolidated one that never got its index is removed."""
+    """The packs that we wrote and that git sees. Removes a consolidated one that never got its index."""
     names = set(os.listdir(folder))
     found: dict[str, Ours] = {}
     for keep in sorted(name for name in names if name.startswith("pack-") and name.endswith(".keep")):
@@ -98,14 +97,14 @@ def ours(folder: Path) -> dict[str, Ours]:
             told = os.stat(folder / f"{name}.pack")
             os.stat(folder / f"{name}.idx")
         except FileNotFoundError:
-            continue  # a writer is at it, or a sweep
+            continue  # a writer or a sweep is working on it
         replaces = tuple(text.decode().splitlines()[1:])
         found[name] = Ours(name, told.st_size, told.st_mtime, text != KEEP_TEXT, replaces)
     return found
 
 
 def _remove_replaced(folder: Path, packs: dict[str, Ours], grace_s: float) -> None:
-    """Remove the packs that a consolidated one has stood for long enough; those are not in `packs` any more."""
+    """Remove the packs that were replaced long enough ago, also from `packs`."""
     listed = _in_multi_pack_index(folder)
     for pack in list(packs.values()):
         for name in pack.replaces:
@@ -116,7 +115,7 @@ def _remove_replaced(folder: Path, packs: dict[str, Ours], grace_s: float) -> No
 
 
 def _in_multi_pack_index(folder: Path) -> bytes:
-    """Git's list of packs, where the user keeps one: what it names must stay until git writes it anew."""
+    """Git's list of packs, if the user has one: the packs it names must stay until git rewrites it."""
     try:
         return (folder / "multi-pack-index").read_bytes()
     except FileNotFoundError:
@@ -132,7 +131,7 @@ def remove(folder: Path, name: str) -> None:
 
 
 def _chosen(packs: dict[str, Ours], packs_max: int, bytes_max: int) -> list[Ours]:
-    """All single ones if they are too many or too big, and the consolidated ones that are not much bigger than they."""
+    """All single packs if they are too many or too big, with the consolidated ones that are not much bigger."""
     chosen = [pack for pack in packs.values() if not pack.consolidated]
     size = sum(pack.size_bytes for pack in chosen)
     if len(chosen) <= packs_max and size <= bytes_max:
@@ -159,7 +158,7 @@ def _pack(repo: Repo, chosen: list[Ours]) -> None:
 
 
 def _run_git_on_packs(repo: Repo, place: Path, chosen: list[Ours]) -> Path | None:
-    """Git finds the paths of what is in these packs, and better deltas by them: half the size. None before 2.32."""
+    """Let git pack these packs: it finds the objects' paths, and so better deltas: half the size. None before git 2.32."""
     try:
         return run_git(repo, place, [f"{pack.name}.pack" for pack in chosen], "--stdin-packs")
     except SaveFailed:
@@ -167,7 +166,7 @@ def _run_git_on_packs(repo: Repo, place: Path, chosen: list[Ours]) -> Path | Non
 
 
 def run_git(repo: Repo, place: Path, names: list[str], *options: str) -> Path:
-    """One pack of the objects of these names. In a folder of its own: what a killed git leaves there is known to be ours."""
+    """One pack of these objects, made in a folder of its own: what a killed git leaves there is known to be ours."""
     settings = [word for setting in _SETTINGS for word in ("-c", setting)]
     variables = {
         "GIT_OBJECT_DIRECTORY": str(place),
@@ -182,7 +181,7 @@ def run_git(repo: Repo, place: Path, names: list[str], *options: str) -> Path:
 
 
 def publish(folder: Path, made: Path, chosen: list[str]) -> None:
-    """Put a pack into place that stands for others: durable, then visible; the index comes last."""
+    """Publish a pack that replaces others: durable first, then visible; the index comes last."""
     replaced = [name for name in chosen if name != made.stem]
     keep = made.with_suffix(".keep")
     keep.write_bytes(CONSOLIDATED + "".join(f"{name}\n" for name in replaced).encode())

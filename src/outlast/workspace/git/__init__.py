@@ -1,1 +1,1 @@
-"""Git's objects, packs and refs as bytes; running git."""
+"""Git's objects, packs and refs as bytes, and running git."""

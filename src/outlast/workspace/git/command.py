@@ -1,4 +1,4 @@
-"""Running git: without its locks, hooks, prompts or variables from outside, and never with a failure overlooked."""
+"""Runs git without locks, hooks, prompts and outside variables, and reports every failure."""
 
 import contextlib
 import functools
@@ -26,7 +26,7 @@ _QUIET = (
     "core.pager=cat", "core.editor=false", "core.sshCommand=false", "core.gitProxy=", "core.askPass=false",
     "core.checkStat=default", "core.trustctime=true", "core.fileMode=true", "core.symlinks=true", "core.ignoreCase=false",
 )  # fmt: skip
-# What would change bytes on their way. The worktree's own .gitattributes are overruled by the private info/attributes.
+# What would change bytes on their way. The private info/attributes overrule the worktree's own .gitattributes.
 RAW = ("core.autocrlf=false", "core.safecrlf=false", "core.eol=lf", "core.attributesFile=/dev/null")
 WORDS = tuple(word for setting in _QUIET for word in ("-c", setting))
 RAW_WORDS = tuple(word for setting in RAW for word in ("-c", setting))
@@ -34,11 +34,11 @@ RAW_WORDS = tuple(word for setting in RAW for word in ("-c", setting))
 
 _PIECE_BYTES = 1 << 16
 
-HELPER = "OUTLAST_HELPER"  # marks what works for us, beside what is watched
+HELPER = "OUTLAST_HELPER"  # marks processes that work for us, in contrast to the watched ones
 
 
 def environment(changes: Mapping[str, str] | None = None) -> dict[str, str]:
-    """The environment for git: ours, without what tells git where to work, and without questions."""
+    """The environment for git: ours, without the variables that tell git where to work, and without prompts."""
     return settings.environment(
         without="GIT_",
         GIT_OPTIONAL_LOCKS="0", GIT_TERMINAL_PROMPT="0", GIT_NO_LAZY_FETCH="1", GIT_ALLOW_PROTOCOL="none", LC_ALL="C", **{HELPER: "1"},
@@ -47,7 +47,7 @@ def environment(changes: Mapping[str, str] | None = None) -> dict[str, str]:
 
 
 class _Watch:
-    """Kills every git that was started under it, should they not be done in time: reading from one never waits longer."""
+    """Kills every git started under it that is not done in time, so that reading from one never waits longer."""
 
     def __init__(self, seconds: float) -> None:
         self._seconds, self._until_s = seconds, time.monotonic() + seconds
@@ -57,14 +57,14 @@ class _Watch:
         self._over = False
 
     def check(self) -> None:
-        """Raise SaveFailed where the time is over."""
+        """Raise SaveFailed if the time is over."""
         if self._over or time.monotonic() >= self._until_s:
             raise SaveFailed(
-                f"git was not done in {self._seconds:.0f} s", hint="see `git status` in the workspace"
+                f"git did not finish in {self._seconds:.0f} s", hint="see `git status` in the workspace"
             )
 
     def take(self, process: subprocess.Popen[bytes]) -> None:
-        """Watch over one more."""
+        """Watch one more process."""
         with self._mutex:
             self._started = [each for each in self._started if each.returncode is None] + [process]
             if self._timer is None:
@@ -82,7 +82,7 @@ class _Watch:
                 process.kill()
 
     def close(self) -> None:
-        """Let go of those that are done."""
+        """Forget the processes that are done."""
         with self._mutex:
             if self._timer is not None:
                 self._timer.cancel()
@@ -93,9 +93,9 @@ _watch: ContextVar[_Watch | None] = ContextVar("_watch", default=None)
 
 @contextlib.contextmanager
 def within(seconds: float) -> Iterator[None]:
-    """Let no git that this thread starts inside the block live longer. An outer block's limit, if it is there, holds.
+    """Kill any git that this thread starts inside the block and that lives longer. An outer block's limit stays in force.
 
-    What an agent wrote into a repository's settings can keep git waiting for ever, and with it whoever looks at a page.
+    An agent can write repository settings that make git wait for ever, and with it everybody who looks at a page.
     """
     if _watch.get() is not None:
         yield
@@ -110,7 +110,7 @@ def within(seconds: float) -> Iterator[None]:
 
 
 def start(words: Sequence[str], **how: Any) -> "subprocess.Popen[bytes]":
-    """Start a git that ends when its time is over. Raises SaveFailed where it is over already."""
+    """Start a git that is killed when the time of `within` is over. Raises SaveFailed if it is over already."""
     watch = _watch.get()
     if watch is not None:
         watch.check()
@@ -121,7 +121,7 @@ def start(words: Sequence[str], **how: Any) -> "subprocess.Popen[bytes]":
 
 
 def check_time() -> None:
-    """Raise SaveFailed where the time that `within` gave is over."""
+    """Raise SaveFailed if the time of `within` is over."""
     watch = _watch.get()
     if watch is not None:
         watch.check()
@@ -129,12 +129,12 @@ def check_time() -> None:
 
 @functools.cache
 def _program(search_path: str) -> str:
-    """Where git is: looking for it at every start costs a failed exec for each folder before."""
+    """The path of git: searching for it at every start costs a failed exec for each earlier folder."""
     return shutil.which("git", path=search_path) or "git"
 
 
 class Running:
-    """A git that was started; `result` waits for it."""
+    """A started git; `result` waits for it."""
 
     def __init__(
         self,
@@ -167,32 +167,32 @@ class Running:
             ) from error
         except OSError as error:
             where = cwd or work_tree or git_dir
-            raise SaveFailed(f"git cannot be started in {where}: {error.strerror}") from error
+            raise SaveFailed(f"cannot start git in {where}: {error.strerror}") from error
 
     @property
     def exit_code(self) -> int | None:
-        """How it ended, None while it runs."""
+        """Its exit code; None while it runs."""
         return self._process.returncode
 
     def result(self, timeout_s: float | None = None) -> bytes:
-        """What it printed. Any exit code that was not expected is a failure, said in git's own words."""
+        """Its output. Raises SaveFailed with git's own message for an exit code that was not expected."""
         try:
             out, self.said = self._process.communicate(self._stdin, timeout_s)
         except subprocess.TimeoutExpired as error:
             raise SaveFailed(
-                f"`git {self._words[0]}` was not done in the {timeout_s:.1f} s that were left"
+                f"`git {self._words[0]}` did not finish in the remaining {timeout_s:.1f} s"
             ) from error
         finally:
             self.stop()
         if self._process.returncode not in self._ok:
             if self._process.returncode == -signal.SIGKILL:
                 check_time()
-            said = self.said.decode(errors="replace").strip().splitlines() or ["no word why"]
+            said = self.said.decode(errors="replace").strip().splitlines() or ["no message"]
             raise SaveFailed(f"`git {self._words[0]}` failed with {self._process.returncode}: {said[-1]}")
         return out
 
     def beginning(self, bytes_max: int, timeout_s: float) -> tuple[bytes, bool]:
-        """The first bytes that it prints, and whether they are all; what would follow is not waited for. Fails as `result` does."""
+        """The first bytes of its output, and whether that is all. Does not wait for the rest. Fails as `result` does."""
         assert self._process.stdout is not None, "stdout is a pipe"
         fd, until_s = self._process.stdout.fileno(), time.monotonic() + timeout_s
         found = bytearray()
@@ -200,7 +200,7 @@ class Running:
             while len(found) <= bytes_max:
                 left_s = until_s - time.monotonic()
                 if left_s <= 0 or not select.select([fd], [], [], left_s)[0]:
-                    raise SaveFailed(f"`git {self._words[0]}` was not done in {timeout_s:.0f} s")
+                    raise SaveFailed(f"`git {self._words[0]}` did not finish in {timeout_s:.0f} s")
                 piece = os.read(fd, _PIECE_BYTES)
                 if not piece:
                     return bytes(found) + self.result(max(0.1, until_s - time.monotonic())), True
@@ -210,7 +210,7 @@ class Running:
             self._drop()
 
     def _drop(self) -> None:
-        """Kill it if it runs still, and read no more of what it prints, or of what others print that it started."""
+        """Kill it if it still runs, and stop reading its output, also that of processes it started."""
         if self._process.returncode is None:
             self._process.kill()
         for pipe in (self._process.stdin, self._process.stdout, self._process.stderr):
@@ -219,7 +219,7 @@ class Running:
         self._process.wait()
 
     def stop(self) -> None:
-        """Kill it if it runs still. Nothing is left of it."""
+        """Kill it if it still runs. Nothing of it is left."""
         if self._process.returncode is None:
             self._process.kill()
             self._process.communicate()
@@ -245,7 +245,7 @@ def run(
     timeout_s: float | None = None,
     options: Sequence[str] = (),
 ) -> bytes:
-    """Run git to its end; what it printed."""
+    """Run git to its end and return its output."""
     started = Running(
         words,
         git_dir=git_dir,
@@ -260,10 +260,10 @@ def run(
 
 
 def names(listed: bytes) -> list[bytes]:
-    """Names that git printed with -z."""
+    """The names in git's -z output."""
     return listed.split(b"\0")[:-1]
 
 
 def listed(paths: Sequence[bytes]) -> bytes:
-    """Names for git to read with -z."""
+    """Names as -z input for git."""
     return b"".join([path + b"\0" for path in paths])

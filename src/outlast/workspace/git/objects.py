@@ -36,7 +36,7 @@ class Algo(NamedTuple):
 
     @property
     def new(self) -> _NewHash:
-        """What begins a hash."""
+        """The constructor of the hash."""
         return hashlib.sha256 if self.name == "sha256" else _sha1
 
 
@@ -53,18 +53,18 @@ def algo_named(name: str) -> Algo:
     for algo in (SHA1, SHA256):
         if algo.name == name:
             return algo
-    raise ValueError(f"no object format is called {name!r}")
+    raise ValueError(f"unknown object format: {name!r}")
 
 
 class Entry(NamedTuple):
-    """What a tree says of one name."""
+    """A tree's entry for one name."""
 
     mode: int
     oid: str
 
 
 class Commit(NamedTuple):
-    """What we need of a commit; its message as it is stored."""
+    """What we need of a commit; the message as it is stored."""
 
     tree: str
     parents: tuple[str, ...]
@@ -78,9 +78,9 @@ def oid_of(kind: str, data: bytes, algo: Algo) -> str:
 
 
 def parse_tree(data: bytes, algo: Algo) -> dict[bytes, Entry]:
-    """The entries of a tree, in its order. Raises SaveDamaged, also for a name that is none inside a folder.
+    """The entries of a tree, in its order. Raises SaveDamaged, also for a name that leads out of the folder.
 
-    Whoever can write to a repository can make a tree by hand that leads out of the folder it is written to.
+    Anybody who can write to a repository can make such a tree by hand.
     """
     entries: dict[bytes, Entry] = {}
     start, end, raw_length = 0, len(data), algo.raw_length
@@ -91,16 +91,16 @@ def parse_tree(data: bytes, algo: Algo) -> dict[bytes, Entry]:
             start = zero + 1 + raw_length
             entries[name] = Entry(int(mode, 8), data[zero + 1 : start].hex())
     except ValueError:
-        raise SaveDamaged("a tree cannot be read") from None
+        raise SaveDamaged("cannot parse a tree") from None
     if start != end:
-        raise SaveDamaged("a tree is cut off")
+        raise SaveDamaged("a tree is truncated")
     if not _NO_NAMES.isdisjoint(entries) or b"/" in b"\0".join(entries):
-        raise SaveDamaged("a tree has a name that leads elsewhere")
+        raise SaveDamaged("a tree has a name that leads out of its folder")
     return entries
 
 
 def tree_bytes(entries: Mapping[bytes, Entry]) -> bytes:
-    """A tree in git's order, in which a folder's name counts as if it ended with a slash."""
+    """A tree in git's order, which sorts a folder's name as if it ended with a slash."""
     folders = {name for name, entry in entries.items() if entry.mode == TREE}
     names = (
         sorted(entries, key=lambda name: name + b"/" if name in folders else name)
@@ -115,8 +115,8 @@ def _entry_bytes(name: bytes, mode: int, oid: str) -> bytes:
 
 
 def commit_bytes(tree: str, parents: Sequence[str], who: str, at: datetime, message: str) -> bytes:
-    """A commit in UTC. The message ends with a newline, and what no commit may hold is replaced."""
-    assert at.tzinfo is not None, "a commit's time is aware"
+    """A commit in UTC. The message gets a final newline, and characters that no commit may hold are replaced."""
+    assert at.tzinfo is not None, "a commit's time is UTC-aware"
     assert not set(who) & set("\n\0"), "an identity is one line"
     signed = f"{who} {max(0, int(at.timestamp()))} +0000"
     lines = [
@@ -130,7 +130,7 @@ def commit_bytes(tree: str, parents: Sequence[str], who: str, at: datetime, mess
 
 
 def _encoded(text: str) -> bytes:
-    """Names of files come with their raw bytes hidden in surrogates; other surrogates mean nothing."""
+    """File names carry their raw bytes in surrogates; other surrogates mean nothing."""
     try:
         return text.encode("utf-8", "surrogateescape")
     except UnicodeEncodeError:
@@ -138,7 +138,7 @@ def _encoded(text: str) -> bytes:
 
 
 def parse_commit(data: bytes) -> Commit:
-    """A commit of anybody's: signatures and unknown headers are skipped, a time that makes no sense is 1970."""
+    """Parse any commit: skips signatures and unknown headers; an invalid time becomes 1970."""
     head, _, message = data.partition(b"\n\n")
     tree, parents, at = "", [], _EPOCH
     for line in head.split(b"\n"):

@@ -1,8 +1,6 @@
-"""Writing git packs ourselves: no filters, no hooks, no loose objects, two fsyncs and one of the folder.
+"""Writes git packs: no filters, no hooks, no loose objects, two fsyncs and one of the folder.
 
-A pack is written under a temporary name, and becomes visible by renames of which its index is the last. What a killed
-writer leaves is never seen by git and is removed by `sweep`.
-"""
+A pack becomes visible by renames, of which its index is the last. `sweep` removes what a killed writer leaves."""
 
 from __future__ import annotations
 
@@ -33,8 +31,8 @@ if TYPE_CHECKING:
 CHUNK_BYTES = 1 << 20
 STREAM_BYTES = (
     1 << 18
-)  # of a large file at once: what is hashed, summed and written stays in the processor's cache
-STORED_FROM_BYTES = 8 << 20  # consolidation compresses these later
+)  # chunk of a large file: hashed, summed and written while it is in the processor's cache
+STORED_FROM_BYTES = 8 << 20  # stored uncompressed; consolidation compresses them later
 PROBE_BYTES = 64 << 10
 KEEP_TEXT = b"outlast\n"
 TEMPORARY = "tmp_outlast_"
@@ -51,15 +49,15 @@ _CREATE = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
 
 
 class Moving(Exception):
-    """A file changed while it was read, or since it was looked at. The pack is as it was before."""
+    """A file changed while it was read, or since its stat. The pack is as it was before."""
 
     def __init__(self, path: bytes) -> None:
-        super().__init__(f"{os.fsdecode(path)} changes while it is read")
+        super().__init__(f"{os.fsdecode(path)} changed while it was read")
         self.path = path
 
 
 class Unreadable(SaveFailed):
-    """One file of the workspace cannot be read. The pack is as it was before, and can be gone on with."""
+    """One file of the workspace cannot be read. The pack is as it was before, and can still be used."""
 
     def __init__(self, path: bytes, error: OSError) -> None:
         super().__init__(f"cannot read {os.fsdecode(path)} to save it: {error.strerror}")
@@ -82,8 +80,8 @@ class Pack:
 class PackWriter:
     """A pack being written. Leaving its block without `close` abandons it. For one thread.
 
-    `known(oid)` says that an object is durable elsewhere, so that it is not written again. `expect_objects`, when right,
-    saves reading a pack of more than 1 MiB once more at the end. With `lazy` no file is made before it is needed.
+    `known(oid)` says that an object is durable elsewhere, so that it is not written again. A correct `expect_objects`
+    saves reading a pack of more than 1 MiB again at the end. With `lazy` the file is created when it is needed.
     """
 
     def __init__(
@@ -101,7 +99,7 @@ class PackWriter:
         self._new = algo.new
         self._level = level
         self._known = known
-        self._counted = expect_objects  # what the header says
+        self._counted = expect_objects  # the count in the header
         self._entries: dict[str, tuple[int, int]] = {}  # oid: crc32, offset
         self._buffer = bytearray(_HEADER.pack(b"PACK", 2, expect_objects))
         self._flushed = 0  # bytes that are in the file and in the hash
@@ -117,18 +115,18 @@ class PackWriter:
     # --- objects ---
 
     def add(self, kind: str, data: bytes) -> str:
-        """Write an object unless it is here already or known; its oid."""
+        """Write an object unless it is here already or known; return its oid."""
         oid = self._new(b"%b %d\0%b" % (kind.encode(), len(data), data)).hexdigest()
         if not self._has(oid):
             self._append(oid, _KINDS[kind], data)
         return oid
 
     def add_file(self, path: bytes, *, expect: os.stat_result, dir_fd: int | None = None) -> str:
-        """Write a regular file's raw bytes, as they were when `expect` was its stat; their oid.
+        """Write a regular file's raw bytes, as they were when `expect` was its stat; return their oid.
 
-        Raises Moving when the file is another one or changes meanwhile, and Unreadable when it may not be read; the
-        pack is then without it. A rewrite within one tick of the file system's clock (some 4 ms) and of equal size
-        leaves the same stat: whoever remembers a stat must look again at files that were written just before.
+        Raises Moving if the file is another one or changes meanwhile, and Unreadable if it may not be read; the pack is
+        then without it. A rewrite of equal size within one tick of the file system's clock (some 4 ms) leaves the same
+        stat: a caller that remembers a stat must look again at files that were written just before.
         """
         fd = _open(path, dir_fd)
         try:
@@ -147,7 +145,7 @@ class PackWriter:
         return self.add("blob", data)
 
     def _add_large(self, fd: int, path: bytes, expect: os.stat_result) -> str:
-        """Through memory in chunks, hashed and compressed at once, and taken back out if it was in vain."""
+        """Read in chunks, hash and compress at once, and take it back out if the object was known."""
         self._flush()
         start, before = self._flushed, self._hash.copy()
         try:
@@ -167,7 +165,7 @@ class PackWriter:
         return oid
 
     def _check_again(self, fd: int, path: bytes, size: int, oid: str) -> None:
-        """One long write counts as of its beginning: a file changed just before may still be changing, unseen."""
+        """A long write has the time of its beginning: a file changed just before may still be changing, unnoticed."""
         os.lseek(fd, 0, os.SEEK_SET)
         content = self._new(b"blob %d\0" % size)
         while chunk := _read(fd, STREAM_BYTES, path):
@@ -211,7 +209,7 @@ class PackWriter:
             self._flush()
 
     def _put(self, data: bytes, crc: int) -> int:
-        if len(data) >= STREAM_BYTES:  # not copied once more
+        if len(data) >= STREAM_BYTES:  # saves one copy
             self._flush()
             self._write_out(data)
         else:
@@ -223,7 +221,7 @@ class PackWriter:
     # --- the file ---
 
     def _create(self, path: Path) -> int:
-        """A new file, locked: whoever can lock it knows that its writer is gone."""
+        """Create a locked file: a process that can lock it knows that its writer is gone."""
         fd = os.open(path, _CREATE, 0o444)
         self._made.append(path)
         self._fds.append(fd)
@@ -244,7 +242,7 @@ class PackWriter:
         self._buffer = bytearray()
 
     def _write_out(self, data: bytes | bytearray) -> None:
-        if self._counted:  # else the header is still to change, and the file is hashed at the end
+        if self._counted:  # else the header will change, and the file is hashed at the end
             self._hash.update(data)
         try:
             _write(self._fd, data)
@@ -267,7 +265,7 @@ class PackWriter:
         return SaveFailed(f"cannot write the save's pack {self._temporary}: {error.strerror}")
 
     def close(self) -> Pack | None:
-        """Make the pack durable and then visible; it is both when this returns. None when nothing was added."""
+        """Make the pack durable and then visible; it is both when this returns. None if nothing was added."""
         if not self._entries:
             self.abandon()
             return None
@@ -281,7 +279,7 @@ class PackWriter:
         return pack
 
     def _finish(self) -> bytes:
-        """Mend the count in the header and write the trailer; the pack's hash."""
+        """Fix the count in the header and write the trailer; return the pack's hash."""
         count = len(self._entries)
         header = _HEADER.pack(b"PACK", 2, count)
         if not self._flushed:
@@ -300,7 +298,7 @@ class PackWriter:
         return trailer
 
     def _publish(self, trailer: bytes) -> Pack:
-        """Everything is durable before anything is visible. The index comes last: git looks for nothing else.
+        """Make everything durable, then visible. The index comes last: git looks for nothing else.
 
         A pack of the same name has the same bytes, so replacing one is harmless.
         """
@@ -317,14 +315,14 @@ class PackWriter:
                 os.rename(temporary, f"{name}{suffix}")
                 self._made.remove(temporary)
         except OSError:
-            if not os.path.exists(f"{name}.idx"):  # else there was one of this name, and git reads it
+            if not os.path.exists(f"{name}.idx"):  # else a pack of this name existed, and git reads it
                 self._made += [Path(f"{name}.pack"), Path(f"{name}.keep")]
             raise
         sync_folder(self._folder)
         return Pack(Path(f"{name}.pack"), len(self._entries), self._flushed)
 
     def abandon(self) -> None:
-        """Remove what is temporary and close what is open. Does nothing after `close`."""
+        """Remove temporary files and close open ones. Does nothing after `close`."""
         for path in self._made:
             path.unlink(missing_ok=True)
         for fd in self._fds:
@@ -346,14 +344,14 @@ _GONE = frozenset({errno.ENOENT, errno.ENOTDIR, errno.ELOOP, errno.ENXIO, errno.
 
 
 def _open(path: bytes, dir_fd: int | None) -> int:
-    """Never through a link, never waiting for a pipe's other end, and without a trace where that is allowed."""
+    """Open without following a link, without waiting for a pipe, and without changing the access time if allowed."""
     try:
         try:
             return os.open(path, _OPEN | _NO_ATIME, dir_fd=dir_fd)
         except PermissionError as error:
             if error.errno != errno.EPERM or not _NO_ATIME:
                 raise
-            return os.open(path, _OPEN, dir_fd=dir_fd)  # only its owner may read it without a trace
+            return os.open(path, _OPEN, dir_fd=dir_fd)  # O_NOATIME is allowed only to the owner
     except OSError as error:
         if error.errno in _GONE:
             raise Moving(path) from error
@@ -371,7 +369,7 @@ def _same(now: os.stat_result, then: os.stat_result) -> bool:
 
 
 def _read(fd: int, size: int, path: bytes) -> bytes:
-    """As many bytes as there are, up to size. Some file systems give fewer than asked for before the end."""
+    """Read up to `size` bytes. Some file systems return fewer than asked for before the end."""
     try:
         data = os.read(fd, size)
         while data and len(data) < size and (more := os.read(fd, size - len(data))):
@@ -385,7 +383,7 @@ def _read(fd: int, size: int, path: bytes) -> bytes:
 
 
 class _Stored:
-    """A zlib stream that compresses nothing, made several times as fast as zlib makes one."""
+    """A zlib stream without compression, made several times as fast as zlib does."""
 
     def __init__(self) -> None:
         self._sum = 1
@@ -456,7 +454,7 @@ def index_bytes(entries: Mapping[str, tuple[int, int]], trailer: bytes, algo: Al
 
 
 def read_pack_index(path: Path) -> list[str]:
-    """The oids a pack holds, sorted, from its index. Raises SaveDamaged when the index is not whole."""
+    """The oids in a pack, sorted, from its index. Raises SaveDamaged if the index is not whole."""
     data = path.read_bytes()
     algo = SHA256 if len(path.stem) == len("pack-") + SHA256.hex_length else SHA1
     length = algo.raw_length
@@ -467,11 +465,11 @@ def read_pack_index(path: Path) -> list[str]:
     return [data[at : at + length].hex() for at in range(start, start + count * length, length)]
 
 
-# --- what the killed leave ---
+# --- what killed writers leave ---
 
 
 def sweep(folder: Path) -> int:
-    """Remove what killed writers left: temporary files, and packs of ours without an index; how many files."""
+    """Remove what killed writers left: temporary files, and packs of ours without an index; return how many files."""
     removed = 0
     for path in _temporaries(folder):
         if not _writer_lives(path):
@@ -486,9 +484,9 @@ def _temporaries(folder: Path) -> list[Path]:
 
 
 def _writer_lives(path: Path) -> bool:
-    """By its lock. A file younger than a minute may not be locked yet, if there is a process of its writer's pid.
+    """Whether the writer lives, by its lock. A file younger than a minute may not be locked yet if its writer's pid exists.
 
-    The pid alone would not do: after a reboot, and in the next container, somebody else has it.
+    The pid alone is not enough: after a reboot, or in another container, another process has it.
     """
     pid = path.name.removeprefix(TEMPORARY).partition("_")[0]
     try:
@@ -510,8 +508,8 @@ def _writer_lives(path: Path) -> bool:
 def _remove_lone(folder: Path, keep: Path) -> int:
     """Remove a pack that never got its index.
 
-    A living writer may be just between its renames: then its index is still temporary, or by now in place. So the
-    temporary ones are listed first, and the place is looked at after that.
+    A living writer may be between its renames: then its index is still temporary, or already in place. So this lists the
+    temporary files first, and looks at the place after that.
     """
     try:
         if keep.with_suffix(".idx").exists() or not _is_ours(keep):
@@ -520,11 +518,11 @@ def _remove_lone(folder: Path, keep: Path) -> int:
         return 0
     if _temporaries(folder) or keep.with_suffix(".idx").exists():
         return 0
-    return _unlink(keep.with_suffix(".pack")) + _unlink(keep)  # the sign that it is ours goes last
+    return _unlink(keep.with_suffix(".pack")) + _unlink(keep)  # the mark that it is ours goes last
 
 
 def _is_ours(keep: Path) -> bool:
-    """By its text, which is not flushed: an empty one is what a power cut left, if it is too old to be just written."""
+    """Whether a pack is ours, by the text of its `.keep`. A power cut may leave that empty, so an old empty one counts."""
     text = keep.read_bytes()
     return text == KEEP_TEXT or (
         not text and time.time() - keep.stat().st_mtime > Timing.current().empty_keep_s

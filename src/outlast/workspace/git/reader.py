@@ -1,4 +1,4 @@
-"""Reading git objects through one `git cat-file` that stays. What is read is verified against its name."""
+"""Reads git objects through one long-lived `git cat-file`, and verifies each against its name."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ STARTS_MAX = 2
 ASKED_MAX = 500  # 32 kB of names: a pipe takes 64 kB
 _SAID_BYTES_MAX = 2000
 _OID = re.compile(r"[0-9a-f]{40}(?:[0-9a-f]{24})?")
-# Objects as they are: not replaced by others, and not fetched from a partial clone's remote.
+# Objects as they are: without replacements, and not fetched from a partial clone's remote.
 _VARIABLES = {"GIT_NO_REPLACE_OBJECTS": "1", "GIT_NO_LAZY_FETCH": "1", "GIT_ALLOW_PROTOCOL": "none"}
 
 
@@ -36,7 +36,7 @@ class _Died(Exception):
 
 
 class _Child:
-    """A `git cat-file` with a mode, started when it is first asked."""
+    """A `git cat-file` with a mode, started at the first question."""
 
     def __init__(self, git_dir: Path, env: Mapping[str, str], mode: str) -> None:
         self._git_dir = git_dir
@@ -46,13 +46,13 @@ class _Child:
         self._complaints: IO[bytes] | None = None
 
     def ask(self, oid: str) -> tuple[str, int] | None:
-        """Kind and size, or None when there is no such object. With `--batch` the content follows."""
+        """Kind and size, or None if there is no such object. With `--batch` the content follows."""
         self.send([oid])
         return self.answer(oid)
 
     def send(self, oids: Sequence[str]) -> None:
-        """Ask for several; the answers come in this order. So few that the pipe takes them all: nobody may wait."""
-        assert len(oids) <= ASKED_MAX, "more could wait for a child that waits for us"
+        """Ask for several; the answers come in this order. At most as many as the pipe takes without blocking."""
+        assert len(oids) <= ASKED_MAX, "with more, we and the child could wait for each other"
         process = self._process or self._start()
         assert process.stdin is not None, "stdin is a pipe"
         try:
@@ -62,7 +62,7 @@ class _Child:
             raise _Died from None
 
     def answer(self, oid: str) -> tuple[str, int] | None:
-        """The next answer, which is about this one."""
+        """The next answer, which is about this object."""
         assert self._process is not None, "something was asked"
         assert self._process.stdout is not None, "stdout is a pipe"
         words = self._process.stdout.readline().split()
@@ -82,7 +82,7 @@ class _Child:
         return data
 
     def _start(self) -> subprocess.Popen[bytes]:
-        self._complaints = tempfile.TemporaryFile()  # noqa: SIM115  # closed in `stop`; not a pipe, which could fill
+        self._complaints = tempfile.TemporaryFile()  # noqa: SIM115  # closed in `stop`; a pipe could fill up
         try:
             self._process = command.start(
                 ["git", *command.WORDS, f"--git-dir={self._git_dir}", "cat-file", self._mode],
@@ -90,18 +90,18 @@ class _Child:
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=self._complaints,
-                start_new_session=True,  # a Ctrl-C in the terminal is not for it
+                start_new_session=True,  # keeps a Ctrl-C in the terminal from it
             )
         except SaveFailed:
             self.stop()
             raise
         except OSError as error:
             self.stop()
-            raise SaveFailed(f"git cannot be started: {error.strerror}", hint="install git") from error
+            raise SaveFailed(f"cannot start git: {error.strerror}", hint="install git") from error
         return self._process
 
     def stop(self) -> str:
-        """End it; the last line of what it complained."""
+        """Stop it; return the last line of its stderr."""
         process, self._process = self._process, None
         if process is not None:
             for pipe in (process.stdin, process.stdout):
@@ -126,14 +126,14 @@ class _Child:
 
 
 class ObjectReader:
-    """Objects of one repository. For one thread. Nothing is started before something is asked."""
+    """Reads objects of one repository. For one thread. Starts nothing before the first question."""
 
     def __init__(self, git_dir: Path, env: Mapping[str, str]) -> None:
         self._contents = _Child(git_dir, env, "--batch")
         self._headers = _Child(git_dir, env, "--batch-check")
 
     def read(self, oid: str) -> tuple[str, bytes]:
-        """Kind and content. Raises SaveDamaged when the object is missing, broken or not what its name says."""
+        """Kind and content. Raises SaveDamaged if the object is missing, broken or does not match its name."""
 
         def once() -> tuple[str, bytes] | None:
             found = self._contents.ask(oid)
@@ -146,7 +146,7 @@ class ObjectReader:
         return kind, data
 
     def read_many(self, oids: Sequence[str]) -> dict[str, bytes]:
-        """The contents of those that are there, asked for at once: no waiting for one answer before the next question."""
+        """The contents of those that exist, pipelined: it does not wait for one answer before the next question."""
         found: dict[str, bytes] = {}
         for start in range(0, len(oids), ASKED_MAX):
             some = [oid for oid in oids[start : start + ASKED_MAX] if _OID.fullmatch(oid)]
@@ -159,14 +159,14 @@ class ObjectReader:
                         _verify(oid, _new_hash(oid, told[0], len(data), data).hexdigest())
                         found[oid] = data
             except _Died:
-                self._contents.stop()  # whoever needs one of the others asks for it alone, and is told
+                self._contents.stop()  # the caller asks for the others one by one, and gets the error
             except BaseException:
                 self._contents.stop()
                 raise
         return found
 
     def copy_to(self, oid: str, fd: int) -> int:
-        """Write an object's content to a descriptor, in chunks; its size. Raises as `read` does, maybe halfway."""
+        """Write an object's content to a descriptor, in chunks; return its size. Raises as `read` does, maybe halfway."""
         done = 0
 
         def once() -> tuple[str, int] | None:
@@ -178,7 +178,7 @@ class ObjectReader:
             while seen < found[1]:
                 chunk = self._contents.take(min(CHUNK_BYTES, found[1] - seen))
                 content.update(chunk)
-                repeated = max(0, done - seen)  # by a second child, of what the first one gave
+                repeated = max(0, done - seen)  # a second child repeats what the first one gave
                 fresh = memoryview(chunk)[repeated:]
                 seen += len(chunk)
                 while fresh:
@@ -192,15 +192,15 @@ class ObjectReader:
         return size
 
     def size(self, oid: str) -> int:
-        """How many bytes the content has. Raises SaveDamaged when the object is missing."""
+        """The size of the content. Raises SaveDamaged if the object is missing."""
         return _there(oid, _persist(self._headers, oid, lambda: self._headers.ask(oid)))[1]
 
     def has(self, oid: str) -> bool:
-        """Whether there is such an object. It is not read."""
+        """Whether the object exists, without reading it."""
         return _persist(self._headers, oid, lambda: self._headers.ask(oid)) is not None
 
     def close(self) -> None:
-        """End the children; asking again starts new ones."""
+        """Stop the children; asking again starts new ones."""
         self._contents.stop()
         self._headers.stop()
 
@@ -214,9 +214,9 @@ class ObjectReader:
 
 
 def _persist(child: _Child, oid: str, once: Callable[[], T]) -> T:
-    """Do it, and a second time if the child dies. After any other failure nobody knows where its answer ended."""
+    """Call `once`, and a second time if the child dies. After any other failure the stream's position is unknown."""
     if not _OID.fullmatch(oid):
-        raise SaveDamaged(f"{oid!r:.80} is no object's name")
+        raise SaveDamaged(f"not an object's name: {oid!r:.80}")
     said = ""
     for _ in range(STARTS_MAX):
         try:
@@ -226,7 +226,7 @@ def _persist(child: _Child, oid: str, once: Callable[[], T]) -> T:
         except BaseException:
             child.stop()
             raise
-    raise SaveDamaged(f"object {oid} cannot be read: {said or 'git died'}")
+    raise SaveDamaged(f"cannot read object {oid}: {said or 'git died'}")
 
 
 def _there(oid: str, found: T | None) -> T:
@@ -244,4 +244,4 @@ def _new_hash(oid: str, kind: str, size: int, data: bytes = b"") -> _Hash:
 
 def _verify(oid: str, named: str) -> None:
     if named != oid:
-        raise SaveDamaged(f"object {oid} holds what should be called {named}")
+        raise SaveDamaged(f"the content of object {oid} has the hash {named}")

@@ -1,8 +1,6 @@
-"""Refs that are durable when they are written, and the names of branches. No reflog, no hook.
+"""Refs that are durable when written, and the names of branches. No reflog, no hook.
 
-A ref is locked as git locks it, by `<ref>.lock`; ours is a symbolic link that names its owner, made in one step, so
-that a killed owner's lock is known as such and taken over. `git_dir` is the common folder of a repository's worktrees.
-"""
+`git_dir` is the common folder of a repository's worktrees. See `write_ref` for the locks."""
 
 from __future__ import annotations
 
@@ -37,7 +35,7 @@ class _Any(Enum):
 
 
 ANY: Final = _Any.ANY
-"""For `old`: whatever the ref says now is replaced."""
+"""For `old`: replace whatever value the ref has."""
 
 Old = str | None | Literal[_Any.ANY]
 
@@ -46,9 +44,9 @@ Old = str | None | Literal[_Any.ANY]
 
 
 def read_ref(git_dir: Path, ref: str) -> str | None:
-    """The oid a ref leads to, or None. Raises SaveDamaged when its file holds something else.
+    """The oid a ref leads to, or None. Raises SaveDamaged if its file holds something else.
 
-    An empty file is no ref, to git as to us: a power cut leaves one of a branch that was made just before.
+    An empty file counts as no ref, for git as for us: a power cut leaves one for a branch that was just made.
     """
     for _ in range(SYMREF_HOPS_MAX):
         if _is_reftable(git_dir):
@@ -65,13 +63,13 @@ def read_ref(git_dir: Path, ref: str) -> str | None:
 
 
 def is_head(oid: str, branch: str) -> bool:
-    """Whether HEAD can be this: a commit or none yet, on a branch or on none."""
+    """Whether this can be HEAD: a commit or none yet, on a branch or detached."""
     named = not branch or (branch.startswith("refs/") and not _BAD_REF.search(branch))
     return named and (not oid or _OID.fullmatch(oid) is not None)
 
 
 def list_refs(git_dir: Path, prefix: str) -> dict[str, str]:
-    """Every ref whose name begins so, by name. One that is damaged or symbolic is left out; `read_ref` says why."""
+    """Every ref with this prefix, by name. Damaged and symbolic ones are left out; `read_ref` says why."""
     if _is_reftable(git_dir):
         return {name: oid for name, oid in _git_list(git_dir, "").items() if name.startswith(prefix)}
     found = {name: oid for name, oid in _read_packed(git_dir).items() if name.startswith(prefix)}
@@ -110,7 +108,7 @@ def _read_loose(git_dir: Path, ref: str) -> str | None:
 
 
 def _read_packed(git_dir: Path) -> dict[str, str]:
-    """The refs in `packed-refs`. Its other lines are comments and what tags lead to."""
+    """The refs in `packed-refs`. Its other lines are comments and peeled tags."""
     try:
         lines = read_plain(git_dir / "packed-refs").split(b"\n")
     except FileNotFoundError:
@@ -129,19 +127,19 @@ def _checked(git_dir: Path, ref: str, text: str) -> str:
 
 
 def write_ref(git_dir: Path, ref: str, oid: str, *, old: Old) -> None:
-    """Point a ref at a commit; durable when this returns. `old` is what it must say now, None that it must not be.
+    """Point a ref at a commit; durable when it returns. `old` is the value it must have now; None: it must not exist.
 
-    Raises SaveFailed, the ref as it was, when it says something else or somebody holds its lock.
+    Locks the ref as git does, by `<ref>.lock`. Ours is a symbolic link that names its owner, created atomically, so that
+    the lock of a killed owner is recognised and taken over. Raises SaveFailed, with the ref unchanged, if it has another
+    value or somebody holds its lock.
     """
     _check_name(ref)
-    assert _OID.fullmatch(oid), f"{oid!r} is no oid"
+    assert _OID.fullmatch(oid), f"not an oid: {oid!r}"
     if _is_reftable(git_dir):
         _git_write(git_dir, ref, oid, old)
         return
     with _translated(git_dir, ref), _locked(git_dir, ref):
-        value = (
-            git_dir / f"{ref}.outlast.lock"
-        )  # only the holder of the lock writes it, and git does not see it
+        value = git_dir / f"{ref}.outlast.lock"  # only the lock's holder writes it, and git does not see it
         _write_durable(value, f"{oid}\n".encode())
         try:
             _compare(git_dir, ref, old)
@@ -155,7 +153,7 @@ def write_ref(git_dir: Path, ref: str, oid: str, *, old: Old) -> None:
 
 
 def delete_ref(git_dir: Path, ref: str, old: Old) -> None:
-    """Remove a ref, and the folders that this empties. `old` as in `write_ref`; a missing ref is no error with ANY."""
+    """Delete a ref, and the folders that become empty. `old` as in `write_ref`; with ANY a missing ref is fine."""
     _check_name(ref)
     if _is_reftable(git_dir) or ref in _read_packed(git_dir):
         _git_delete(git_dir, ref, old)
@@ -168,12 +166,12 @@ def delete_ref(git_dir: Path, ref: str, old: Old) -> None:
         try:
             folder.rmdir()
         except OSError:
-            break  # not empty, and so needed
+            break  # not empty
 
 
 def _check_name(ref: str) -> None:
-    assert ref.startswith("refs/"), f"{ref!r} is no name of a ref"
-    assert not _BAD_REF.search(ref), f"{ref!r} is no name of a ref"
+    assert ref.startswith("refs/"), f"not a ref's name: {ref!r}"
+    assert not _BAD_REF.search(ref), f"not a ref's name: {ref!r}"
 
 
 def _compare(git_dir: Path, ref: str, old: Old) -> None:
@@ -183,16 +181,16 @@ def _compare(git_dir: Path, ref: str, old: Old) -> None:
         _refuse_conflict(ref, packed)
     now = (loose or None) if loose is not None else packed.get(ref)
     if old is not ANY and now != old:
-        raise SaveFailed(f"the ref {ref} in {git_dir} is {now or 'not there'}, expected {old or 'none'}")
+        raise SaveFailed(f"the ref {ref} in {git_dir} is {now or 'missing'}, expected {old or 'none'}")
 
 
 def _refuse_conflict(ref: str, packed: dict[str, str]) -> None:
-    """A ref cannot be both a file and a folder; git checks it for packed ones as well."""
+    """A ref cannot be both a file and a folder; git checks this for packed refs as well."""
     parts = ref.split("/")
     above = {"/".join(parts[:length]) for length in range(1, len(parts))}
     for name in packed:
         if name in above or name.startswith(f"{ref}/"):
-            raise SaveFailed(f"the ref {ref} cannot be written beside {name}")
+            raise SaveFailed(f"cannot write the ref {ref} beside {name}")
 
 
 def _write_durable(path: Path, data: bytes) -> None:
@@ -217,7 +215,7 @@ def _rename(value: Path, place: Path) -> None:
 
 
 def _sync_upwards(git_dir: Path, ref: str) -> None:
-    """Every folder up to git's own, new or not: who made it may have been killed before it was durable."""
+    """Sync every folder up to git's own, new or not: its creator may have been killed before it was durable."""
     for folder in list((git_dir / ref).parents)[: ref.count("/") + 1]:
         sync_folder(folder)
 
@@ -256,10 +254,10 @@ def _try_lock(lock: Path) -> bool:
         lock.parent.mkdir(parents=True, exist_ok=True)
         os.symlink(_myself(), lock)
     except FileNotFoundError:
-        return False  # git removes folders that are empty, this one just now
+        return False  # git removes empty folders, and just removed this one
     except FileExistsError:
         if not os.path.lexists(lock):
-            raise  # no lock, but a file where a folder must be
+            raise  # not a lock, but a file where a folder must be
         _break_if_stale(lock)
         return False
     return True
@@ -271,7 +269,7 @@ def _myself() -> str:
 
 
 def _owner(lock: Path) -> str:
-    """What our locks say; empty for anybody else's, or none."""
+    """What a lock of ours says; empty for a lock of another program, or none."""
     try:
         text = os.readlink(lock)
     except OSError:
@@ -280,7 +278,7 @@ def _owner(lock: Path) -> str:
 
 
 def _is_stale(owner: str) -> bool:
-    """Whether the owner of a lock of ours is certainly dead: of another boot of this host, or gone from it."""
+    """Whether the owner of a lock of ours is certainly dead: from another boot of this host, or gone."""
     try:
         host, boot, *space, pid, ticks = owner.split(":")[1:]
         started = int(ticks)
@@ -293,7 +291,7 @@ def _is_stale(owner: str) -> bool:
 
 
 def _break_if_stale(lock: Path) -> bool:
-    """Remove a dead owner's lock. One at a time, or a second one would remove the first one's new lock."""
+    """Remove a dead owner's lock. One process at a time: a second one would remove the first one's new lock."""
     if not _is_stale(_owner(lock)):
         return False
     fd = os.open(lock.parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
@@ -309,7 +307,7 @@ def _break_if_stale(lock: Path) -> bool:
 
 
 def sweep_locks(git_dir: Path, prefix: str = "refs/outlast/") -> int:
-    """Remove the locks that killed writers left under a folder of refs, and new values without a lock; how many."""
+    """Remove locks that killed writers left under a folder of refs, and new values without a lock; return how many."""
     removed = 0
     for folder, _, names in os.walk(git_dir / prefix):
         for name in names:
@@ -321,12 +319,12 @@ def sweep_locks(git_dir: Path, prefix: str = "refs/outlast/") -> int:
 
 
 def _remove_lone(place: Path) -> bool:
-    """Remove a value whose lock is gone: of the two only the value is flushed, so a power cut may leave it alone."""
+    """Remove a value whose lock is gone: only the value is flushed, so a power cut may leave it alone."""
     lock, value = (place.with_name(f"{place.name}{end}") for end in (".lock", ".outlast.lock"))
     if os.path.lexists(lock) and not _break_if_stale(lock):
         return False
     if not _try_lock(lock):
-        return False  # somebody writes here just now
+        return False  # a process is writing here now
     try:
         value.unlink(missing_ok=True)
     finally:
@@ -334,7 +332,7 @@ def _remove_lone(place: Path) -> bool:
     return True
 
 
-# --- repositories that keep their refs in tables ---
+# --- repositories with reftables ---
 
 
 def _is_reftable(git_dir: Path) -> bool:
@@ -361,14 +359,14 @@ def _git_write(git_dir: Path, ref: str, oid: str, old: Old) -> None:
 def _git_delete(git_dir: Path, ref: str, old: Old) -> None:
     before = [] if old is ANY or old is None else [old]
     if old is None and read_ref(git_dir, ref) is not None:
-        raise SaveFailed(f"the ref {ref} in {git_dir} is there, expected none")
+        raise SaveFailed(f"the ref {ref} in {git_dir} exists, expected none")
     command.run(["update-ref", "--no-deref", "-d", ref, *before], git_dir=git_dir)
     syncfs(git_dir)
 
 
 def syncfs(place: int | Path) -> None:
-    """Make everything durable that the file system of a descriptor or path holds."""
-    import ctypes  # 5 ms that most commands do not need
+    """Flush everything on the file system of a descriptor or path."""
+    import ctypes  # takes 5 ms, and most commands do not need it
 
     fd = place if isinstance(place, int) else os.open(place, os.O_RDONLY | os.O_CLOEXEC)
     try:
@@ -389,7 +387,7 @@ def syncfs(place: int | Path) -> None:
 
 
 def task_branch(task: str, taken: Container[str]) -> str:
-    """The branch of a task: `outlast/<task>`, or `outlast-<task>` where a branch called `outlast` is taken.
+    """The branch of a task: `outlast/<task>`, or `outlast-<task>` if a branch called `outlast` exists.
 
     What git forbids in a name, and every slash, is percent-encoded, so that no two tasks share a branch and none is
     the folder of another. A long name is cut and ends with a digest.
@@ -400,7 +398,7 @@ def task_branch(task: str, taken: Container[str]) -> str:
 
 def _encoded_parts(task: str) -> Iterator[str]:
     end = len(task) - len(".lock") if task.endswith(".lock") else len(task) - 1
-    before = "."  # so that a leading dot counts as a second one
+    before = "."  # so that a leading dot counts as the second of two
     for at, char in enumerate(task):
         bad = not char.isprintable() or char in ' ~^:?*[\\%/"'
         bad = bad or (char == "." and (before == "." or at == end)) or (char == "{" and before == "@")

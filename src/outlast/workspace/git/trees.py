@@ -1,7 +1,6 @@
-"""Edits on top of a git tree that touch only the folders on the way, and the difference of two trees.
+"""Edits a git tree, touching only the folders on the way, and compares two trees.
 
-Paths are bytes with slashes. Nothing recurses: a path may have more folders than Python has stack.
-"""
+Paths are bytes with slashes. Nothing recurses: a path may have more folders than Python has stack."""
 
 from __future__ import annotations
 
@@ -19,9 +18,9 @@ _NOTHING: dict[bytes, Entry] = {}
 
 
 class _Loader:
-    """Reads and parses a tree, unless the cache has it. What it returns is not to be changed.
+    """Reads and parses trees through a cache. Do not change what it returns.
 
-    The cache outlives us: its trees are kept across saves, and the oldest go when their entries are too many.
+    The cache lives longer than the loader, across saves. The oldest trees are dropped when it has too many entries.
     """
 
     def __init__(self, read: Read, algo: Algo, cache: Cache | None) -> None:
@@ -38,7 +37,7 @@ class _Loader:
         return found
 
     def load_many(self, oids: list[str], read_many: ReadMany) -> dict[str, dict[bytes, Entry]]:
-        """Those of these trees that there are, the unknown ones read at once."""
+        """Those of these trees that exist; the unknown ones are read at once."""
         cache = self._cache or {}
         found = {oid: cache[oid] for oid in oids if oid in cache}
         missing = [oid for oid in oids if oid not in found]
@@ -48,7 +47,7 @@ class _Loader:
         return found
 
     def keep(self, oid: str, entries: dict[bytes, Entry]) -> None:
-        """Remember a tree; one that alone is too big is not kept."""
+        """Put a tree into the cache, unless it alone is too big."""
         cache = self._cache
         if cache is None or oid in cache or _room(entries) > CACHE_ENTRIES_MAX:
             return
@@ -59,11 +58,11 @@ class _Loader:
 
 
 def _room(entries: dict[bytes, Entry]) -> int:
-    return len(entries) + 1  # an empty tree takes room as well
+    return len(entries) + 1  # an empty tree counts too
 
 
 class _Folder:
-    """A tree that was looked into. `entries` belongs to the cache until the first change."""
+    """A loaded tree. `entries` belongs to the cache until the first change."""
 
     __slots__ = ("below", "changed", "entries")
 
@@ -73,7 +72,7 @@ class _Folder:
         self.changed = False
 
     def own(self) -> dict[bytes, Entry]:
-        """The entries, to be changed."""
+        """The entries for changing: our own copy."""
         if not self.changed:
             self.entries = dict(self.entries)
             self.changed = True
@@ -81,14 +80,14 @@ class _Folder:
 
 
 class TreeEditor:
-    """A tree being changed. Nothing is written, and nothing but the folders on the way is read, until `write`."""
+    """A tree being changed. Before `write` it writes nothing, and reads only the folders on the way."""
 
     def __init__(self, base: str | None, read: Read, algo: Algo, cache: Cache | None = None) -> None:
         self._loader = _Loader(read, algo, cache)
         self._root = _Folder(self._loader.load(base) if base is not None else _NOTHING)
 
     def prefetch(self, paths: Iterable[bytes], read_many: ReadMany) -> None:
-        """Read the folders on the way to these paths, each level at once. Those that are not there are left out."""
+        """Read the folders on the way to these paths, each level at once. Missing ones are left out."""
         ways = {tuple(_parts(path)[:-1]) for path in paths}
         here = [(self._root, way) for way in ways if way]
         while here:
@@ -108,7 +107,7 @@ class TreeEditor:
         return entry if entry is not None and entry.mode == TREE and name not in folder.below else None
 
     def put(self, path: bytes, mode: int, oid: str) -> None:
-        """Set a path, replacing a file by a folder on the way, or a folder at the end."""
+        """Set a path. It replaces a file on the way by a folder, and a folder at the path by the file."""
         *folders, name = _parts(path)
         here = self._root
         for part in folders:
@@ -120,7 +119,7 @@ class TreeEditor:
         here.below.pop(name, None)
 
     def remove(self, path: bytes) -> bool:
-        """Remove a file or a folder with all below it, and the folders that this empties; False: it was not there."""
+        """Remove a file, or a folder with everything below, and folders that become empty; False if it did not exist."""
         *folders, name = _parts(path)
         way = [self._root]
         for part in folders:
@@ -138,7 +137,7 @@ class TreeEditor:
         return True
 
     def get(self, path: bytes) -> Entry | None:
-        """What is at a path; the oid of a folder with unwritten changes below is empty."""
+        """The entry at a path; a folder with unwritten changes below has an empty oid."""
         *folders, name = _parts(path)
         here = self._folder(folders)
         if here is None:
@@ -149,7 +148,7 @@ class TreeEditor:
         return entry
 
     def walk(self, prefix: bytes = b"") -> Iterator[tuple[bytes, Entry]]:
-        """Every file at or below a path, folder by folder. The editor must not be changed meanwhile."""
+        """Every file at or below a path, folder by folder. Do not change the editor meanwhile."""
         if prefix and (entry := self.get(prefix)) and entry.mode != TREE:
             yield prefix, entry
         here = self._folder(_parts(prefix) if prefix else [])
@@ -164,9 +163,9 @@ class TreeEditor:
                     yield path + name, entry
 
     def write(self, add: Callable[[str, bytes], str]) -> str:
-        """Give every changed tree to `add(kind, data)`, lower ones first; the oid of the whole. Editing may go on."""
+        """Pass every changed tree to `add(kind, data)`, lower ones first; return the root's oid. Editing may go on."""
         order = [(self._root, self._root, b"")]
-        for folder, _, _ in order:  # grows while it is walked: every folder comes after the one above
+        for folder, _, _ in order:  # the list grows meanwhile: every folder comes after its parent
             order.extend((below, folder, name) for name, below in folder.below.items())
         oid = ""
         for folder, above, name in reversed(order):
@@ -194,7 +193,7 @@ class TreeEditor:
 
     @staticmethod
     def _make(here: _Folder, name: bytes) -> _Folder:
-        """An empty folder in the place of nothing or of a file; `put` fills it at once."""
+        """An empty folder in place of nothing or of a file; `put` fills it at once."""
         here.own()[name] = Entry(TREE, "")
         made = here.below[name] = _Folder(_NOTHING)
         made.own()
@@ -212,14 +211,14 @@ def _is_changed(folder: _Folder) -> bool:
 
 def _parts(path: bytes) -> list[bytes]:
     parts = path.split(b"/")
-    assert not {b"", b".", b".."} & set(parts), f"{path!r} is no path inside a tree"
+    assert not {b"", b".", b".."} & set(parts), f"not a path inside a tree: {path!r}"
     return parts
 
 
 def diff(
     a: str | None, b: str | None, read: Read, algo: Algo, cache: Cache | None = None
 ) -> Iterator[Change]:
-    """Every file that differs: path, what `a` has there, what `b` has. Equal subtrees are not read; None is empty."""
+    """Every file that differs: path, entry in `a`, entry in `b`. Equal subtrees are not read; None is the empty tree."""
     load = _Loader(read, algo, cache).load
     todo = [(b"", a, b)] if a != b else []
     while todo:
@@ -239,7 +238,7 @@ def diff(
 
 
 def _either(entry: Entry | None) -> tuple[Entry | None, str | None]:
-    """A file, or the oid of a tree, or neither."""
+    """A file's entry, or a tree's oid, or neither."""
     if entry is None:
         return None, None
     return (None, entry.oid) if entry.mode == TREE else (entry, None)

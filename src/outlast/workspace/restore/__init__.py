@@ -1,1 +1,1 @@
-"""The way back: files, index and HEAD as a save holds them."""
+"""Restoring files, index and HEAD from a save."""

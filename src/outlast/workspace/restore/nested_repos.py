@@ -1,7 +1,6 @@
-"""Bringing back the git folders of repositories inside: each file only while it is what the save made before says.
+"""Restores the git folders of nested repositories. Each file is written only if the pre-restore save has its state.
 
-What cannot be brought back without loss is left as it is, and named.
-"""
+What cannot be restored without loss is left as it is, and listed."""
 
 import os
 import stat
@@ -17,13 +16,13 @@ from outlast.workspace.git.reader import ObjectReader
 from outlast.workspace.restore.worktree import Change, Worktree
 from outlast.workspace.types import Inside, raw, text
 
-_NEEDED = (b"refs/heads", b"refs/tags", b"objects/info", b"objects/pack")  # git wants them even empty
+_NEEDED = (b"refs/heads", b"refs/tags", b"objects/info", b"objects/pack")  # git needs them even empty
 
 Files = dict[bytes, Entry]
 
 
 class Insides:
-    """The git folders that a save holds. `there` is the save made just before; None where nothing was there."""
+    """The git folders in a save. `there` is the pre-restore save; None if nothing was there."""
 
     def __init__(
         self, folder: Path, worktree: Worktree, reader: ObjectReader, algo: objects.Algo,
@@ -50,9 +49,9 @@ class Insides:
         )
 
     def plan(self, *, pointers: bool = True) -> list[Change]:
-        """Changes below the workspace. Raises SaveFailed, nothing touched, where a module's files are in the way.
+        """Changes below the workspace. Raises SaveFailed, with nothing touched, if a module's files are in the way.
 
-        In another place than their own, repositories that only point to a git folder elsewhere are left alone.
+        With `pointers=False`, for another place, repositories whose git folder is elsewhere are left alone.
         """
         changes: list[Change] = []
         for inside in self._held.meta.inside:
@@ -63,9 +62,9 @@ class Insides:
         return changes
 
     def finish(self) -> None:
-        """After the changes: folders that git wants, pointers to git folders elsewhere, and HEAD and index there.
+        """After the changes: make the folders git needs, the pointers to git folders elsewhere, and HEAD and index there.
 
-        And settings without their credentials, where those were kept apart and nobody put them back.
+        Also write settings without their credentials, if those were stored separately and nobody put them back.
         """
         for inside in self._held.meta.inside:
             self._worktree.make_folder(raw(inside.path))
@@ -94,7 +93,7 @@ class Insides:
         place = raw(inside.path) + b"/.git"
         told = self._worktree.told(place)
         if place + b"/" in self._left or (told is not None and not stat.S_ISDIR(told.st_mode)):
-            self._leave(place + b"/")  # no save holds what is there, or another git folder is used by now
+            self._leave(place + b"/")  # no save has what is there, or another git folder is in use by now
             return []
         self._whole.append(place)
         known = self._now.get(inside.path)
@@ -106,7 +105,7 @@ class Insides:
         return [(place + b"/" + name, old, new) for name, old, new in self._differing(now, wanted, place)]
 
     def _kept_apart(self, place: bytes) -> Files:
-        """Files with credentials that the save made before kept apart, just as they are."""
+        """Files with credentials that the pre-restore save stored separately, as they are now."""
         found: Files = {}
         for path, oid in self._apart_now.items():
             if path.startswith(place + b"/") and self._worktree.digest(path, objects.SHA1) == oid:
@@ -116,7 +115,7 @@ class Insides:
         return found
 
     def _differing(self, now: Files, wanted: Files, place: bytes) -> list[Change]:
-        """HEAD comes last: without it git takes a folder for no repository."""
+        """HEAD comes last: without it git does not see a repository."""
         packed = self._packed(wanted)
         going = [
             name for name in now if name not in wanted and (nested_repos.is_progress(name) or name in packed)
@@ -131,7 +130,7 @@ class Insides:
         return changes
 
     def _packed(self, wanted: Files) -> set[bytes]:
-        """Refs that the save has in one file: a file of their own that came later would hide them."""
+        """Refs that the save has in one file: a later file of their own would hide them."""
         entry = wanted.get(b"packed-refs")
         lines = self._reader.read(entry.oid)[1].splitlines() if entry else []
         return {line.partition(b" ")[2] for line in lines if line[:1] not in b"#^"}
@@ -161,11 +160,11 @@ class Insides:
     def _module_changes(
         self, inside: Inside, module: Worktree, real: Path, *, is_there: bool
     ) -> list[Change] | None:
-        """What differs in a module's git folder; None where it lacks objects that the save's state of it names."""
+        """What differs in a module's git folder; None if it lacks objects that the saved state names."""
         found = self._files(self._tree, inside)
         wanted = {name: entry for name, entry in found.items() if nested_repos.is_module_file(name)}
         now = self._files(self._tree_now, inside) if inside.path in self._now else {}
-        if not is_there:  # without its files, HEAD and index of a module say nothing that is worth a refusal
+        if not is_there:  # without the module's files, its HEAD and index are not worth a refusal
             now = {name: entry for name in wanted if (entry := module.entry(name)) is not None}
         tip = self._tree.get(nested_repos.place_in_tree(inside.path) + b"/tip")
         if (
@@ -187,7 +186,7 @@ class Insides:
         return changes if not changes or self._has_objects(inside, real, wanted) else None
 
     def _branch_moved(self, real: Path, head: Entry, tip: Entry) -> bool:
-        """A module's branches are never moved: where one has moved on, HEAD is detached at what it was."""
+        """Module branches are never moved: if one has moved on, HEAD is detached at its old commit."""
         said = self._reader.read(head.oid)[1].strip()
         if not said.startswith(b"ref: "):
             return False
@@ -197,7 +196,7 @@ class Insides:
         )
 
     def _has_objects(self, inside: Inside, real: Path, wanted: Files) -> bool:
-        """Whether a module's git folder has all that HEAD and index will name, perhaps after the save gave it its own."""
+        """Whether a module's git folder has all that HEAD and index will name, perhaps after adding the save's objects."""
         if self._finds_objects(real, wanted):
             return True
         pack = self._tree.get(nested_repos.place_in_tree(inside.path) + b"/pack")
@@ -209,7 +208,7 @@ class Insides:
         return self._finds_objects(real, wanted)
 
     def _finds_objects(self, real: Path, wanted: Files) -> bool:
-        """Asked as if the git folder were its own worktree: the one that its settings name may not be there yet."""
+        """Ask as if the git folder were its own worktree: the one in its settings may not exist yet."""
         place, variables = repo.Repo(self._folder, real, real, self._algo), {"GIT_WORK_TREE": str(real)}
         head = self._reader.read(wanted[b"HEAD"].oid)[1].strip() if b"HEAD" in wanted else b"ref: "
         tips = [] if head.startswith(b"ref: ") else [head.decode(errors="replace")]
@@ -235,7 +234,7 @@ def _names_only_readable(git_dir: Path, variables: dict[str, str]) -> bool:
 
 
 def _make_needed(worktree: Worktree, place: bytes) -> None:
-    """Not where a link stands in for the folder: then somebody keeps them elsewhere."""
+    """Not if a link replaces the folder: then somebody keeps them elsewhere."""
     for name in _NEEDED:
         told = worktree.told(place + name.partition(b"/")[0])
         if told is None or stat.S_ISDIR(told.st_mode):

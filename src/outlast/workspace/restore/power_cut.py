@@ -1,4 +1,4 @@
-"""After a power cut: files that the kernel had not written yet come back empty or full of zeros."""
+"""After a power cut: restores files that the kernel had not written yet and that are empty or full of zeros."""
 
 import os
 import stat
@@ -12,7 +12,7 @@ _CHUNK = 1 << 20
 
 
 def mend(saver: Saver, held: saves.Held) -> list[str]:
-    """Bring back from a save what is empty or full of zeros now and was not then; which files."""
+    """Restore from a save the files that are empty or full of zeros now and were not then; return which."""
     root = os.fsencode(saver.folder) + b"/"
     now = saver.peek()
     empty = []

@@ -1,7 +1,6 @@
-"""A workspace that is gone comes back from a save, where the repository did not vanish with it.
+"""Recreates a workspace folder that is gone, from a save, if its repository still exists.
 
-The folder is made under another name and gets its own in one step: killed at any point, the same again ends right.
-"""
+The folder is made under another name and renamed at the end: killed at any point, calling it again completes it."""
 
 import contextlib
 import os
@@ -22,24 +21,24 @@ from outlast.workspace.git.reader import ObjectReader
 from outlast.workspace.restore.worktree import write_over
 from outlast.workspace.types import raw
 
-_FROM_A_COPY = "put the folder back from a clone or a backup, then do this again"
+_FROM_A_COPY = "put the folder back from a clone or a backup, then try again"
 
 
 class Lost(NamedTuple):
-    """A folder that is gone: the repository its saves are in, and the git folder that still waits for this very folder."""
+    """A folder that is gone: the repository of its saves, and the git folder that still belongs to this folder."""
 
     place: repo.Repo
     git_dir: Path | None
 
 
 def lost(folder: Path, private: Path) -> Lost:
-    """What is left of a folder that is gone. Raises WorkspaceRefused where its repository is gone as well, or unknown."""
+    """What is left of a folder that is gone. Raises WorkspaceRefused if its repository is gone too, or unknown."""
     if os.path.lexists(folder):
-        raise WorkspaceRefused(f"{folder} is no folder", hint="move it away, and do this again")
+        raise WorkspaceRefused(f"not a folder: {folder}", hint="move it away, and do this again")
     noted = repo.noted(private)
     if noted is None:
         raise WorkspaceRefused(
-            f"the workspace {folder} is gone, and where its repository is was not noted here",
+            f"the workspace {folder} is gone, and its repository is unknown",
             hint=_FROM_A_COPY,
         )
     common = Path(noted.common_dir)
@@ -49,20 +48,20 @@ def lost(folder: Path, private: Path) -> Lost:
         )
     form = command.run(["rev-parse", "--show-object-format"], git_dir=common).decode().strip()
     place = repo.Repo(folder, common, common, objects.algo_named(form), shadow=noted.shadow)
-    lies_apart = noted.git_dir == noted.common_dir  # it is not in the folder, which is gone
+    lies_apart = noted.git_dir == noted.common_dir  # the git folder is not in the folder that is gone
     return Lost(
         place, None if place.shadow else common if lies_apart else linked(place.common_dir, place.folder)
     )
 
 
 def held_by(left: Lost, commit: str) -> saves.Held:
-    """A save of a workspace that is gone, read from where its repository is."""
+    """A save of a workspace that is gone, read from its repository."""
     with ObjectReader(left.place.common_dir, command.environment()) as reader:
         return saves.read(reader, commit, left.place.algo)
 
 
 def tip_of(left: Lost, held: saves.Held) -> repo.Head:
-    """Where the branch is by now that the workspace was on at a save; without a commit where it is gone too."""
+    """Where the branch of a save is now; without a commit if the branch is gone too."""
     branch = os.fsdecode(raw(held.meta.branch))
     tip = refs.read_ref(left.place.common_dir, branch) if branch and not left.place.shadow else None
     return repo.Head(tip or "", held.meta.branch)
@@ -75,7 +74,7 @@ def check(
     force: bool,
     hint: str = "--force moves it back (its commits stay under refs/outlast), --to DIR leaves it alone",
 ) -> None:
-    """Raise what bringing back a gone workspace would be refused for; nothing is made. `force` moves a branch back."""
+    """Raise if recreating would be refused; changes nothing. `force` allows moving a branch back."""
     left = lost(saver.folder, saver.private)
     _check_can_be_made(left, held)
     branch = os.fsdecode(raw(held.meta.branch))
@@ -85,7 +84,7 @@ def check(
     if tip != held.meta.head and not force:
         raise WorkspaceMoved(
             f"the workspace {saver.folder} is gone, and its branch {name} has moved on: it is"
-            f" {tip[:12] or 'not there any more'}, at the save it was {held.meta.head[:12]}",
+            f" {tip[:12] or 'gone'}, at the save it was {held.meta.head[:12]}",
             hint=hint,
         )
     if branch in _branches_elsewhere(left):
@@ -98,7 +97,7 @@ def check(
 def make_folder(saver: Saver, commit: str) -> None:
     """Make the folder again, empty: the worktree that it was, or a plain folder. A restore fills it.
 
-    Raises WorkspaceRefused, nothing made, where it cannot be.
+    Raises WorkspaceRefused, with nothing made, if that is not possible.
     """
     left = lost(saver.folder, saver.private)
     held = held_by(left, commit)
@@ -117,12 +116,12 @@ def make_folder(saver: Saver, commit: str) -> None:
         new.rename(folder)
         durable.sync_folder(folder.parent)
     except OSError as error:
-        raise SaveFailed(f"the workspace {folder} cannot be made again: {error.strerror}") from error
+        raise SaveFailed(f"cannot recreate the workspace {folder}: {error.strerror}") from error
     faults.point("restore.folder")
 
 
 def _check_can_be_made(left: Lost, held: saves.Held) -> None:
-    """Refuse what can never be filled, and what may only lie on a disk that is not there."""
+    """Refuse what can never be filled, and what may be on a disk that is not mounted."""
     saves.check_head(held)
     place = left.place
     elsewhere = f"`outlast restore {held.commit[:12]} --to DIR` brings the files back into a new folder"
@@ -132,23 +131,23 @@ def _check_can_be_made(left: Lost, held: saves.Held) -> None:
         )
     if not place.shadow and not held.meta.head:
         raise WorkspaceRefused(
-            f"the workspace {place.folder} is gone, and had no commit to begin from", hint=elsewhere
+            f"the workspace {place.folder} is gone, and had no commit to start from", hint=elsewhere
         )
     if left.git_dir is not None and (left.git_dir / "locked").exists():
         unlock = (
             f"--git-dir={shlex.quote(str(place.common_dir))} worktree unlock {shlex.quote(str(place.folder))}"
         )
         raise WorkspaceRefused(
-            f"the worktree {place.folder} is gone, but locked: it may lie on a disk that is not mounted",
+            f"the worktree {place.folder} is gone, but locked: it may be on a disk that is not mounted",
             hint=f"mount it; or, if it is lost, type `git {unlock}` and do this again",
         )
 
 
 def _branches_elsewhere(left: Lost) -> set[str]:
-    """The branches that are checked out in other worktrees than the one that is gone."""
+    """Branches checked out in worktrees other than the one that is gone."""
     told = command.run(["worktree", "list", "--porcelain"], git_dir=left.place.common_dir)
     own = [b"worktree " + os.fsencode(left.place.folder)]
-    if left.git_dir == left.place.common_dir:  # listed first, under the name of its git folder
+    if left.git_dir == left.place.common_dir:  # it is listed first, under the name of its git folder
         own.append(told.partition(b"\n")[0])
     return {
         os.fsdecode(line.removeprefix(b"branch "))
@@ -159,7 +158,7 @@ def _branches_elsewhere(left: Lost) -> set[str]:
 
 
 def linked(common_dir: Path, folder: Path) -> Path | None:
-    """The git folder of the linked worktree that git knows at this very folder."""
+    """The git folder of the linked worktree that git has at exactly this folder."""
     own = os.fsencode(folder / ".git")
     for note in sorted((common_dir / "worktrees").glob("*/gitdir")):
         with contextlib.suppress(OSError):
@@ -170,7 +169,7 @@ def linked(common_dir: Path, folder: Path) -> Path | None:
 
 
 def _added(left: Lost, held: saves.Held, new: Path) -> Path:
-    """A new worktree for a folder that git does not know any more; on its branch, if that is as it was and free."""
+    """A new worktree for a folder that git no longer knows; on its branch, if that is unchanged and free."""
     common = left.place.common_dir
     # Twice: a git that was killed may have left it locked.
     words = ["worktree", "add", "--quiet", "--force", "--force", "--no-checkout", "--detach", str(new)]
@@ -186,8 +185,8 @@ def _added(left: Lost, held: saves.Held, new: Path) -> Path:
 
 
 def _clear(place: repo.Repo, new: Path) -> None:
-    """Remove what a killed one left: a folder of ours without files, and what git's list has of it."""
+    """Remove what a killed call left: a folder of ours without files, and its entry in git's list."""
     if new.exists():
-        with contextlib.suppress(SaveFailed):  # it was never added, or git knows it by its own name by now
+        with contextlib.suppress(SaveFailed):  # it was never added, or git has it under its final name by now
             command.run(["worktree", "remove", "--force", "--force", str(new)], git_dir=place.common_dir)
         shutil.rmtree(new, ignore_errors=True)

@@ -1,7 +1,6 @@
-"""Bringing a save back: what is there is saved first, and nothing is deleted that is not in that save.
+"""Restores a save: saves the current files first, and deletes nothing that is not in that pre-restore save.
 
-Killed in the middle and started again it ends right: every step is a difference between what is there and what is wanted.
-"""
+Every step is a difference between what is there and what is wanted: killed and called again, it ends right."""
 
 import contextlib
 import os
@@ -43,31 +42,31 @@ class Restored(msgspec.Struct, frozen=True):
     before: Save | None = None
     secrets: tuple[str, ...] = ()
     kept: tuple[str, ...] = ()
-    apart: tuple[str, ...] = ()  # written over, and kept apart in the save made before
+    apart: tuple[str, ...] = ()  # overwritten, and stored separately in the pre-restore save
 
 
 class Options(msgspec.Struct, frozen=True, kw_only=True):
-    """How a restore is meant."""
+    """The options of a restore."""
 
     force: bool = False
     dry_run: bool = False
     with_secrets: bool = False
-    git_state: bool = True  # also HEAD, index and a merge under way, not only files
-    spared: frozenset[bytes] = frozenset()  # files and secrets that are left as they are
+    git_state: bool = True  # also HEAD, index and a merge in progress, not only files
+    spared: frozenset[bytes] = frozenset()  # files and secrets to leave as they are
 
 
 def restore(saver: Saver, held: saves.Held, purpose: Purpose, options: Options) -> Restored:
-    """Make the workspace what it was at a save. Raises WorkspaceMoved where a branch has moved on.
+    """Make the workspace what it was at a save. Raises WorkspaceMoved if a branch has moved on.
 
-    What is refused is refused before anything is touched, unless it comes about while the files are written.
+    Refuses before anything is touched, except for what happens while the files are written.
     """
     try:
         return _restore(saver, held, purpose, options)
     except OSError as error:
         name = f": {text(os.fsencode(error.filename))}" if error.filename else ""
         raise SaveFailed(
-            f"the save {held.commit[:12]} cannot be restored{name}: {error.strerror}",
-            hint="mend it, and restore again",
+            f"cannot restore the save {held.commit[:12]}{name}: {error.strerror}",
+            hint="fix that, then restore again",
         ) from error
 
 
@@ -93,7 +92,7 @@ def _restore(saver: Saver, held: saves.Held, purpose: Purpose, options: Options)
     )
     also = frozenset(hidden) - now.secrets - covering
     before = saver.capture(purpose, also=also - options.spared, apart=covering - options.spared)
-    assert before is not None, "a save that is not asked to be of something dirty is always made"
+    assert before is not None, "a save without if_dirty is always made"
     with _told_if_interrupted(saver, before):
         with saver.lock():
             there = saves.read(saver.reader(), before.commit, place.algo)
@@ -109,7 +108,7 @@ def _restore(saver: Saver, held: saves.Held, purpose: Purpose, options: Options)
 
 
 class _Files:
-    """The files that a restore brings back, planned and checked before the first is touched."""
+    """The files to restore, planned and checked before the first is touched."""
 
     def __init__(
         self,
@@ -141,7 +140,7 @@ class _Files:
         self.left: list[str] = []
 
     def write(self) -> None:
-        """All of it, durable when this returns. What could not be brought back is in `left`."""
+        """Write all of them, durable when it returns. What could not be restored is in `left`."""
         with leftovers.noted(self._saver.private):
             self._worktree.apply(self.changes)
             self.unlike = [path for path in self._worktree.unlike() if path not in self._spared]
@@ -155,33 +154,33 @@ class _Files:
 
 @contextlib.contextmanager
 def _told_if_interrupted(saver: Saver, before: Save) -> Iterator[None]:
-    """Whoever stops a restore half-way is told what there is now, and where what was there is."""
+    """If a restore is interrupted, say what state the folder is in, and where the old files are."""
     try:
         yield
     except KeyboardInterrupt as error:
         error.add_note(
-            f"interrupted: {saver.folder} may be half restored; the same command again ends right, and what was"
+            f"interrupted: {saver.folder} may be half restored; run the same command again to finish; what was"
             f" there before is save {before.commit[:12]}"
         )
         raise
 
 
 def materialise(saver: Saver, held: saves.Held, to: Path, *, with_secrets: bool = False) -> Restored:
-    """A save in a new folder: a worktree of its own with HEAD detached, or plain files where there is no repository.
+    """Put a save into a new folder: a worktree with HEAD detached, or plain files if there is no repository.
 
-    `to` is its real path: no link is followed on the way. Raises SaveFailed, nothing made, where a secret that is asked
-    for is not kept any more.
+    `to` is its real path: links are not followed on the way. Raises SaveFailed, with nothing made, if a secret that is
+    asked for is not stored any more.
     """
     refuse_full(to)
     saves.check_head(held)
     secrets = unsaved_files.secrets_of(saver, held) if with_secrets else []
     place = saver.repo()
     plain = place.shadow or not held.meta.head
-    wanted = changes_between(saver, None, held.tree)  # a save that is damaged makes no folder
+    wanted = changes_between(saver, None, held.tree)  # first, so that a damaged save makes no folder
     with new_folder.claimed(to, 0o700 if plain else 0o777) as claim:
         if not plain:
             _keep_head_of_removed(place.common_dir, to)
-            # by force where git's list still has a worktree that somebody removed from there
+            # By force, in case git's list still has a worktree that somebody removed from there.
             words = [
                 "worktree",
                 "add",
@@ -198,7 +197,7 @@ def materialise(saver: Saver, held: saves.Held, to: Path, *, with_secrets: bool 
 
 
 def _keep_head_of_removed(common: Path, folder: Path) -> None:
-    """What was committed in a worktree of this name, before somebody removed its folder, stays under a ref."""
+    """Keep the commits of a worktree of this name, whose folder somebody removed, under a ref."""
     left = recreate.linked(common, folder)
     if left is None:
         return
@@ -215,7 +214,7 @@ def _fill(
     changes: list[Change],
     secrets: Sequence[Secret] = (),
 ) -> None:
-    """Write a save's files (`changes` makes them) and these secrets into an empty folder, and its index where that is a worktree."""
+    """Write a save's files (`changes` makes them) and these secrets into an empty folder; for a worktree also its index."""
     place, to = saver.repo(), claim.folder
     worktree = _worktree(saver, held, to, claim.fd)
     claim.check()
@@ -236,7 +235,7 @@ def _fill(
 
 
 def put_files(saver: Saver, wanted: Sequence[Change], held: saves.Held | None = None) -> None:
-    """Only these files, each while it still is what the change says is there; with permissions as in `held`."""
+    """Write only these files, each only if it is what the change expects; with permissions as in `held`."""
     with saver.lock(), leftovers.noted(saver.private):
         _worktree(saver, held).apply(wanted)
         refs.syncfs(saver.folder)
@@ -245,7 +244,7 @@ def put_files(saver: Saver, wanted: Sequence[Change], held: saves.Held | None = 
 def _worktree(
     saver: Saver, held: saves.Held | None, folder: Path | None = None, fd: int | None = None
 ) -> Worktree:
-    """The files of a folder, the workspace unless another is named, that are to get the permissions of a save."""
+    """The files of a folder, by default of the workspace, to be written with the permissions of a save."""
     reader, algo = saver.reader(), saver.repo().algo
     bits = permissions.recorded(reader, held, algo) if held is not None else {}
     umask = permissions.umask_of(held) if held is not None else 0
@@ -253,15 +252,15 @@ def _worktree(
 
 
 def entries_of(saver: Saver, tree: str, paths: Sequence[bytes]) -> dict[bytes, Entry | None]:
-    """What a tree has at these paths."""
+    """A tree's entries at these paths."""
     editor = trees.TreeEditor(tree, lambda oid: saver.reader().read(oid)[1], saver.repo().algo)
     return {path: editor.get(path) for path in paths}
 
 
 def refuse_full(to: Path) -> None:
-    """A folder that holds something is not restored to as a new one."""
+    """Raise WorkspaceRefused for a folder that is not empty."""
     if os.path.lexists(to) and (to.is_symlink() or not to.is_dir() or any(to.iterdir())):
-        raise WorkspaceRefused(f"{to} is there and not empty", hint="give a folder that does not exist yet")
+        raise WorkspaceRefused(f"{to} exists and is not empty", hint="give a folder that does not exist yet")
 
 
 def changes_between(
@@ -276,14 +275,14 @@ def changes_between(
 
     changes = list(trees.diff(now, wanted, read, algo))
     if any(new is not None and b".git" in path.split(b"/") for path, _, new in changes if b".git" in path):
-        raise SaveDamaged("a save has files in a repository's own folder, where none of ours has any")
+        raise SaveDamaged("a save has files inside a .git folder, which outlast never writes")
     return changes
 
 
 def _without_left(
     saver: Saver, held: saves.Held, changes: list[Change], hidden: Container[bytes]
 ) -> list[Change]:
-    """Without the deletion of what the save lacks because it was left out or ignored when it was made."""
+    """The changes, without deletions of what the save lacks only because it was left out or ignored."""
     going = [path for path, _, new in changes if new is None and path not in hidden]
     if not going:
         return changes
@@ -297,7 +296,7 @@ def _without_left(
 
 
 def _ignored_then(saver: Saver, held: saves.Held, paths: list[bytes]) -> set[bytes]:
-    """Which of these the save's own ignore files name. They are put into an empty folder, where git is asked."""
+    """The paths that the save's own ignore files name. Git is asked in an empty folder with these ignore files."""
     tree = trees.TreeEditor(held.tree, lambda oid: saver.reader().read(oid)[1], saver.repo().algo)
     folders = {b"", *(folder for path in paths for folder in unsaved_files.folders(path))}
     with tempfile.TemporaryDirectory(dir=saver.private, prefix="quarantine-") as place:
@@ -310,7 +309,7 @@ def _ignored_then(saver: Saver, held: saves.Held, paths: list[bytes]) -> set[byt
 
 
 def _foreseen(saver: Saver, held: saves.Held, worktree: Worktree) -> Restored:
-    """What a restore would do. Raises SaveFailed where it would be refused."""
+    """What a restore would do. Raises SaveFailed if it would be refused."""
     now = saver.peek()
     found = changes_between(saver, now.tree, held.tree, now.trees)
     hidden = unsaved_files.hidden(worktree, found)
@@ -367,7 +366,7 @@ class _Head:
             return
         branch = self._wanted.branch.removeprefix("refs/heads/")
         if self.moved and not force:
-            tip = self._tip[:12] or "not there any more"
+            tip = self._tip[:12] or "gone"
             raise WorkspaceMoved(
                 f"branch {branch} has moved on: it is {tip}, at the save it was {self._wanted.oid[:12] or 'unborn'}",
                 hint="--force moves it back (its commits stay under refs/outlast), --to DIR leaves it alone",
@@ -382,7 +381,7 @@ class _Head:
         return os.fsencode(f"branch {self._ref}") in told.splitlines()
 
     def put_back(self, run: str, *, force: bool) -> None:
-        """The branch first, if it may be moved, then HEAD."""
+        """Move the branch first, if allowed, then HEAD."""
         self.check(force=force)
         common = self._place.common_dir
         if self.moved:
@@ -403,7 +402,7 @@ def _put_index(saver: Saver, held: saves.Held) -> None:
 
 
 def _put_index_into(index: Path, reader: ObjectReader, held: saves.Held) -> None:
-    """The raw index, through git's own lock."""
+    """Write the raw index, under git's own lock."""
     entry = held.entries.get(b"index")
     data = reader.read(entry.oid)[1] if entry is not None else None
     with contextlib.suppress(OSError):
@@ -416,8 +415,8 @@ def _put_index_into(index: Path, reader: ObjectReader, held: saves.Held) -> None
         if data is None:
             index.unlink(missing_ok=True)
         else:
-            # Git compares whole seconds, and trusts an entry that is older than the index file. With the time of now,
-            # a file changed in the second in which it was added would pass for unchanged; so git is to look at all.
+            # Git compares whole seconds, and trusts an entry that is older than the index file. With the current time,
+            # a file changed in the second in which it was added would pass for unchanged; so make git look at all files.
             write_over(os.fsencode(index), data, at_s=1)
     faults.point("restore.index")
 
@@ -439,7 +438,7 @@ def _locked(index: Path) -> Iterator[None]:
 
 
 def _free_lock(index: Path) -> None:
-    """Remove a lock that a killed restore left: one at a time restores a workspace, so its owner is gone."""
+    """Remove a lock that a killed restore left: restores run one at a time, so its owner is gone."""
     lock = index.with_name("index.lock")
     with contextlib.suppress(FileNotFoundError):
         if lock.read_bytes() != _LOCK_TEXT:
@@ -449,7 +448,7 @@ def _free_lock(index: Path) -> None:
 
 def _is_locked(lock: Path) -> WorkspaceRefused:
     return WorkspaceRefused(
-        f"{lock} is there: another git is at work, or one was killed",
+        f"{lock} exists: another git is running, or one was killed",
         hint=f"if none is running, remove it: `rm {shlex.quote(str(lock))}`; then do this again",
     )
 
@@ -459,7 +458,7 @@ def _put_progress(saver: Saver, held: saves.Held) -> None:
 
 
 def _put_progress_into(place: repo.Repo, reader: ObjectReader, held: saves.Held, algo: objects.Algo) -> None:
-    """The files of a merge or rebase under way, and no others."""
+    """Write the files of a merge or rebase in progress, and no others."""
     found = _files_of(reader, held.entries.get(b"progress"), algo)
     wanted = {
         path: data for path, data in found.items() if nested_repos.is_progress(path)
@@ -490,7 +489,7 @@ def _files_of(reader: ObjectReader, entry: Entry | None, algo: objects.Algo) -> 
 
 
 def _verify(saver: Saver, held: saves.Held, spared: Container[bytes]) -> None:
-    """Look again: what is there now is what was saved, or it is said what is not."""
+    """Check that the files are now as they were saved; raise SaveFailed that names those which are not."""
     now = saver.peek()
     left = {raw(item.path) for item in held.meta.left_out}
     worktree = Worktree(saver.folder, saver.reader(), saver.repo().algo)
@@ -505,5 +504,5 @@ def _verify(saver: Saver, held: saves.Held, spared: Container[bytes]) -> None:
         names = ", ".join(text(path) for path in wrong[:_NAMED_MAX])
         raise SaveFailed(
             f"{len(wrong):,} files are not as the save {held.commit[:12]} has them: {names}",
-            hint="stop what writes there, and restore again",
+            hint="stop the program that writes there, and restore again",
         )

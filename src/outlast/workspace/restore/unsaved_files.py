@@ -1,7 +1,6 @@
-"""What a save does not hold, on the way back: files that it would not take by now, and secrets that are kept apart.
+"""Restoring files that a save would not take now (ignored, big), and secrets that are stored separately.
 
-Nothing is written over before it is in the save made before, or beside it among the secrets.
-"""
+Nothing is overwritten before it is in the pre-restore save, or beside it among the secrets."""
 
 import contextlib
 import os
@@ -23,7 +22,7 @@ from outlast.workspace.types import LeftOut, Peeked, Secret, raw
 
 
 def folders(path: bytes) -> list[bytes]:
-    """The folders above a path, with a slash at their end."""
+    """The folders above a path, each with a slash at the end."""
     parts = path.split(b"/")
     return [b"/".join(parts[:end]) + b"/" for end in range(1, len(parts))]
 
@@ -39,7 +38,7 @@ def is_left(path: bytes, left: Collection[bytes]) -> bool:
 
 
 def hidden(worktree: Worktree, changes: Sequence[Change]) -> dict[bytes, Entry]:
-    """Files in the place of saved ones that a save would not take: ignored, big or secret by now."""
+    """Files in the place of saved ones that a save would not take now: ignored, big or secret."""
     found: dict[bytes, Entry] = {}
     known = {path for path, old, _ in changes if old is not None}
     wanted = {path: new for path, old, new in changes if old is None and new is not None}
@@ -58,14 +57,14 @@ def _is_file(worktree: Worktree, path: bytes) -> bool:
 
 
 def with_hidden(changes: Sequence[Change], found: Mapping[bytes, Entry]) -> list[Change]:
-    """These changes, with what else is there and is to go or to be written over."""
+    """These changes, with the other files that exist and must be deleted or overwritten."""
     known = {path for path, _, _ in changes}
     more: list[Change] = [(path, entry, None) for path, entry in found.items() if path not in known]
     return [*more, *((path, old or found.get(path), new) for path, old, new in changes)]
 
 
 def kept_apart(worktree: Worktree, there: saves.Held, found: Mapping[bytes, Entry]) -> dict[bytes, Entry]:
-    """Those of these files that are among the secrets of the save made before, just as they are."""
+    """Those of these files that are, unchanged, among the secrets of the pre-restore save."""
     saved = {raw(kept.path): kept.oid for kept in there.meta.secrets}
     return {
         path: entry
@@ -81,14 +80,14 @@ def check_unsaved(
     worktree: Worktree,
     apart: Collection[bytes],
 ) -> None:
-    """Raise SaveFailed where something is in the place of a saved file that the save made before could not take."""
+    """Raise SaveFailed if a file that the pre-restore save could not take is in the place of a saved one."""
     for path, entry in unsaved(saver, held, now):
         if path not in apart and not is_as(worktree, path, entry):
             raise in_the_way(path)
 
 
 def check_closed(saver: Saver, held: saves.Held, now: Sequence[LeftOut]) -> None:
-    """Raise SaveFailed where the save has files in a folder that may not be read: nobody can tell what is there."""
+    """Raise SaveFailed if the save has files in a folder that may not be read: its content is unknown."""
     left = {raw(item.path) for item in held.meta.left_out}
     tree = _tree(saver, held)
     for item in now:
@@ -97,13 +96,13 @@ def check_closed(saver: Saver, held: saves.Held, now: Sequence[LeftOut]) -> None
         there = tree.get(raw(item.path.rstrip("/")))
         if there is not None:
             raise SaveFailed(
-                f"{item.path} may not be read, and the save {held.commit[:12]} has files there",
-                hint="let it be read (`chmod u+rwx`), and restore again",
+                f"cannot read {item.path}, and the save {held.commit[:12]} has files there",
+                hint="make it readable (`chmod u+rwx`), and restore again",
             )
 
 
 def unsaved(saver: Saver, held: saves.Held, now: Sequence[LeftOut]) -> list[tuple[bytes, Entry]]:
-    """Files of the save that are left out by now."""
+    """Files of the save that a save would leave out now."""
     left = {raw(item.path) for item in held.meta.left_out}
     paths = [raw(item.path) for item in now if not item.path.endswith("/")]
     tree = _tree(saver, held)
@@ -125,7 +124,7 @@ def _tree(saver: Saver, held: saves.Held) -> trees.TreeEditor:
 
 
 def covering(saver: Saver, worktree: Worktree, held: saves.Held, now: Peeked) -> frozenset[bytes]:
-    """Files in the place of secrets of the save that a save would not take by now, as it would not when ignored."""
+    """Files in the place of the save's secrets that a save would not take now, for example ignored ones."""
 
     def read(oid: str) -> bytes:
         data = now.trees.get(oid)
@@ -145,7 +144,7 @@ def covering(saver: Saver, worktree: Worktree, held: saves.Held, now: Peeked) ->
 def secrets_wanted(
     saver: Saver, held: saves.Held, there: saves.Held, worktree: Worktree, spared: Collection[bytes]
 ) -> list[Secret]:
-    """The untracked secrets to put back. Raises SaveFailed where one would replace what no save holds."""
+    """The untracked secrets to restore. Raises SaveFailed if one would overwrite what no save has."""
     saved = {kept.path: kept.oid for kept in there.meta.secrets}
     tree = _tree(saver, there)
     wanted = []
@@ -164,20 +163,20 @@ def secrets_wanted(
 
 
 def secrets_of(saver: Saver, held: saves.Held) -> list[Secret]:
-    """The untracked secrets of a save. Raises SaveFailed where one is not kept here."""
+    """The untracked secrets of a save. Raises SaveFailed if one is not stored here."""
     here = secrets_here(saver, held)
     for kept in held.meta.secrets:
         if kept.path not in here:
             raise SaveFailed(
-                f"the secret {kept.path} of the save {held.commit[:12]} is not kept here: it was let go of, or the"
+                f"the secret {kept.path} of the save {held.commit[:12]} is not stored here: it was removed, or the"
                 " save came from elsewhere",
-                hint="leave out --with-secrets, and put it there yourself",
+                hint="leave out --with-secrets, and put the file there yourself",
             )
     return list(held.meta.secrets)
 
 
 def secrets_here(saver: Saver, held: saves.Held) -> frozenset[str]:
-    """The paths of those secrets of a save that are kept in this state folder."""
+    """The paths of a save's secrets that this state folder has."""
     place = _secrets_dir(saver, held)
     if not held.meta.secrets or not (place / "HEAD").exists():
         return frozenset()
@@ -186,7 +185,7 @@ def secrets_here(saver: Saver, held: saves.Held) -> frozenset[str]:
 
 
 def _secrets_dir(saver: Saver, held: saves.Held) -> Path:
-    """Where the secrets of a save are: with what is kept for the folder that it was made of."""
+    """Where the secrets of a save are: in the private folder of the workspace it was made of."""
     made_of = Path(os.fsdecode(raw(held.meta.folder))) if held.meta.folder else saver.folder
     return secrets.git_dir(saver.private.with_name(place_of(made_of)))
 
@@ -194,14 +193,14 @@ def _secrets_dir(saver: Saver, held: saves.Held) -> Path:
 def put_secrets(
     saver: Saver, held: saves.Held, wanted: Sequence[Secret], worktree: Worktree
 ) -> tuple[str, ...]:
-    """Put back the untracked secrets that were kept apart; a run that came from another store came without its own."""
+    """Restore the untracked secrets. A run imported from another store has none."""
     place = _secrets_dir(saver, held)
     if not wanted or not (place / "HEAD").exists():
         return ()
     with ObjectReader(place, command.environment()) as reader:
         kept_here = [kept for kept in wanted if reader.has(kept.oid)]
         if any(raw(kept.path).startswith(b".git/") for kept in kept_here):
-            raise SaveDamaged(f"save {held.commit[:12]} has a secret in a repository's own folder")
+            raise SaveDamaged(f"save {held.commit[:12]} has a secret inside a .git folder")
         for kept in kept_here:
             worktree.put(raw(kept.path), kept.mode, reader.read(kept.oid)[1])
     return tuple(kept.path for kept in kept_here)

@@ -1,8 +1,6 @@
-"""Writing and deleting files of a workspace, each only while it is what the save made before says.
+"""Writes and deletes files of a workspace, each only if it is in the state that the pre-restore save has.
 
-Every step goes through descriptors of folders and never through a link: nothing outside the workspace is touched,
-whoever swaps a folder for a link meanwhile.
-"""
+Every step uses descriptors of folders and never follows a link: nothing outside the workspace is touched."""
 
 import contextlib
 import errno
@@ -34,7 +32,10 @@ _NO_NAMES = frozenset((b"", b".", b".."))
 
 
 class Worktree:
-    """The files of one folder. Those in `bits` get these permissions, others none that `umask` or ours forbids."""
+    """The files of one folder. Those in `bits` get these permissions, the others what `umask` and ours allow.
+
+    A folder that somebody replaces by a link meanwhile leads nowhere outside: every step starts from a descriptor.
+    """
 
     def __init__(
         self,
@@ -52,7 +53,7 @@ class Worktree:
         self._umask = umask
 
     def check(self, changes: Sequence[Change]) -> None:
-        """Raise SaveFailed, nothing touched, where a change meets something that it does not know."""
+        """Raise SaveFailed, with nothing touched, if a change meets a file that it does not expect."""
         going = {path for path, old, new in changes if old is not None and new is None}
         for path, old, new in changes:
             with self._folder(path) as folder:
@@ -62,7 +63,7 @@ class Worktree:
                 self._check_way(path, going)
 
     def apply(self, changes: Sequence[Change]) -> None:
-        """First what goes, then what comes: a file may become a folder and the reverse."""
+        """Delete first, then write: a file may become a folder and the reverse."""
         for path, old, new in changes:
             if old is not None and new is None:
                 self._delete(path, old)
@@ -73,12 +74,12 @@ class Worktree:
                 faults.point("restore.written")
 
     def unlike(self) -> list[bytes]:
-        """Files that are there with other permission bits than they are to have."""
+        """Existing files whose permission bits differ from what they should have."""
         found = ((path, bits, self.told(path)) for path, bits in self._bits.items())
         return [path for path, bits, told in found if told is not None and _differs(told, bits)]
 
     def put_bits(self, paths: Sequence[bytes]) -> list[bytes]:
-        """Set the permission bits of files whose content is right; which of them are not ours to change."""
+        """Set the permission bits of files whose content is right; return those that are not ours to change."""
         refused = []
         for path in paths:
             with self._folder(path) as folder:
@@ -88,31 +89,31 @@ class Worktree:
         return refused
 
     def told(self, path: bytes) -> os.stat_result | None:
-        """What the kernel says of a path, itself and not what it links to; None where none is, or only through a link."""
+        """The stat of a path itself, not of a link's target; None if it does not exist, or only through a link."""
         with self._folder(path) as folder:
             return _told(folder, _name(path)) if folder is not None else None
 
     def entry(self, path: bytes) -> Entry | None:
-        """A file or link as a tree would have it."""
+        """A file or link as a tree's entry."""
         told = self.told(path)
         return Entry(mode_of(told), self.digest(path, self._algo)) if told is not None else None
 
     def digest(self, path: bytes, algo: objects.Algo) -> str:
-        """The name a file or link would have as an object; empty where there is none."""
+        """The object name of a file or link; empty if there is none."""
         with self._folder(path) as folder:
             return self._digest(folder, _name(path), algo) if folder is not None else ""
 
     def put(self, path: bytes, mode: int, data: bytes) -> None:
-        """Write a file of ours over whatever file is there."""
+        """Write a file of ours over the existing one."""
         with self._folder(path, make=True) as folder:
-            assert folder is not None, "a folder that is not there is made"
+            assert folder is not None, "a missing folder is made"
             if mode == LINK:
                 self._replace(folder, path, lambda name: os.symlink(data, name, dir_fd=folder))
             else:
                 self._put_file(folder, path, 0o600, mode & 0o777, lambda fd: _write_all(fd, data))
 
     def make_folder(self, path: bytes) -> None:
-        """A folder in the worktree itself, not behind a link."""
+        """Make a folder in the worktree itself, not behind a link."""
         with self._folder(path + b"/x", make=True):
             pass
 
@@ -120,14 +121,14 @@ class Worktree:
 
     @contextlib.contextmanager
     def _folder(self, path: bytes, *, make: bool = False) -> Iterator[int | None]:
-        """A descriptor of the folder that a path is in; None where there is none, unless it is to be made."""
+        """A descriptor of the folder that contains a path; None if there is none, unless `make`."""
         parts = path.split(b"/")
         if not _NO_NAMES.isdisjoint(parts[:-1]) or parts[-1] in (b".", b".."):
             raise SaveDamaged(f"{path.decode(errors='backslashreplace')} leads out of the folder")
         fd: int | None = self._open_root()
         try:
             for level, part in enumerate(parts[:-1], 1):
-                assert fd is not None, "the way ends where a folder is missing"
+                assert fd is not None, "the loop ends where a folder is missing"
                 below = self._below(fd, part, path, level, make=make)
                 os.close(fd)
                 fd = below
@@ -139,7 +140,7 @@ class Worktree:
                 os.close(fd)
 
     def _open_root(self) -> int:
-        """A descriptor of the folder itself: that which was handed over, whatever its name stands for by now."""
+        """A descriptor of the folder itself: the one that was passed in, wherever its name leads by now."""
         if self._root_fd is not None:
             return os.open(b".", _FOLDER, dir_fd=self._root_fd)
         return os.open(self._root, _FOLDER)
@@ -161,7 +162,7 @@ class Worktree:
             raise in_the_way(path) from error
         if part.lower() == b".git" != part and _is_git(fd, below):
             os.close(below)
-            raise SaveDamaged(f"{path.decode(errors='backslashreplace')} is inside a repository's own folder")
+            raise SaveDamaged(f"{path.decode(errors='backslashreplace')} is inside a .git folder")
         return below
 
     def _prune(self, folder: bytes) -> None:
@@ -179,7 +180,7 @@ class Worktree:
     # -- what is there ---------------------------------------------------------------------------------------------
 
     def _check_same(self, folder: int, path: bytes, old: Entry | None, new: Entry | None) -> bool:
-        """Refuse to touch a file that changed since it was saved a moment ago; True where it is as wanted already."""
+        """Refuse to touch a file that changed since the pre-restore save; True if it is already as wanted."""
         told = _told(folder, _name(path))
         if told is None or (stat.S_ISDIR(told.st_mode) and _is_hollow(folder, _name(path))):
             return False
@@ -189,7 +190,7 @@ class Worktree:
         return found == new
 
     def _will_be_free(self, folder: int, path: bytes, going: set[bytes]) -> bool:
-        """Whether there is a folder in which every file is about to go."""
+        """Whether this is a folder in which every file is about to be deleted."""
         told = _told(folder, _name(path))
         if told is None or not stat.S_ISDIR(told.st_mode):
             return False
@@ -201,7 +202,7 @@ class Worktree:
         return True
 
     def _check_way(self, path: bytes, going: set[bytes]) -> None:
-        """No folder leads there: that is fine where nothing is in its place, or a file that is about to go."""
+        """No folder leads there: fine if its place is empty, or has a file that is about to be deleted."""
         parts = path.split(b"/")[:-1]
         for end in range(1, len(parts) + 1):
             above = b"/".join(parts[:end])
@@ -239,14 +240,14 @@ class Worktree:
                 return
             told = _told(folder, _name(path))
             if told is None or stat.S_ISDIR(told.st_mode):
-                return  # it is gone already, and what is in a folder is somebody else's
+                return  # it is gone already, and what is in a folder belongs to somebody else
             self._check_same(folder, path, old, None)
             os.unlink(_name(path), dir_fd=folder)
         self._prune(path.rpartition(b"/")[0])
 
     def _write(self, path: bytes, old: Entry | None, new: Entry) -> None:
         with self._folder(path, make=True) as folder:
-            assert folder is not None, "a folder that is not there is made"
+            assert folder is not None, "a missing folder is made"
             if self._check_same(folder, path, old, new):
                 return
             if new.mode == LINK:
@@ -262,9 +263,9 @@ class Worktree:
     def _put_file(
         self, folder: int, path: bytes, usual: int, kept: int | None, fill: Callable[[int], object]
     ) -> None:
-        """Make a file with these permissions, else those that the umask leaves of the usual ones.
+        """Make a file with these permissions, else with the usual ones that the umask allows.
 
-        It has no name before it is whole; where the file system needs one, only we may read it until then.
+        It gets its name when it is whole. If the file system requires a name earlier, only we may read it until then.
         """
         try:
             fd = _open_nameless(folder, usual)
@@ -279,7 +280,7 @@ class Worktree:
             finally:
                 os.close(fd)
         except OSError as error:
-            error.filename, error.filename2 = path, None  # a name that nobody knows says nothing
+            error.filename, error.filename2 = path, None  # our temporary name would say nothing
             raise
 
     def _name(self, folder: int, path: bytes, own: str) -> None:
@@ -289,7 +290,7 @@ class Worktree:
             self._replace(folder, path, lambda name: os.link(own, name, dst_dir_fd=folder))
 
     def _replace(self, folder: int, path: bytes, make: Callable[[bytes], None]) -> None:
-        """Make a file under a name of ours, and give it its own in one step. Empty folders in its place go."""
+        """Make a file under a temporary name, and rename it. Empty folders in its place are removed."""
         temporary = leftovers.own_name()
         try:
             with contextlib.suppress(FileNotFoundError):
@@ -312,7 +313,7 @@ class Worktree:
 def write_over(
     path: bytes, data: bytes, mode: int = 0o644, *, durable: bool = True, at_s: int | None = None
 ) -> None:
-    """Replace a file of git's or ours in one step; `at_s` is the time it then has."""
+    """Replace a file of git's or ours atomically; `at_s` is its new time."""
     folder = os.path.dirname(path)
     fd, temporary = tempfile.mkstemp(dir=folder, prefix=b".outlast-")
     try:
@@ -344,13 +345,13 @@ def _told(folder: int, name: bytes) -> os.stat_result | None:
 
 
 def _is_git(folder: int, below: int) -> bool:
-    """Whether a folder is called `.git` as well, because this file system takes `.GIT` for the same."""
+    """Whether a folder is `.git` too, because this file system does not distinguish it from `.GIT`."""
     told = _told(folder, b".git")
     return told is not None and os.path.samestat(told, os.fstat(below))
 
 
 def _permissions(told: os.stat_result | None, new: Entry, path: bytes) -> int | None:
-    """Those of the file that is replaced, but for the right to execute; None where they are as usual."""
+    """The permissions of the replaced file, except the right to execute; None if they are usual."""
     if told is None or not stat.S_ISREG(told.st_mode):
         return 0o444 if b"/.git/objects/" in path else None
     bits = told.st_mode & 0o777
@@ -362,7 +363,7 @@ def _differs(told: os.stat_result, bits: int) -> bool:
 
 
 def _put_bits(folder: int, name: bytes, bits: int) -> bool:
-    """Through a descriptor that needs no right to read: what it is cannot be swapped for another file."""
+    """Set the bits through a descriptor that needs no read permission: the file cannot be swapped meanwhile."""
     with contextlib.suppress(FileNotFoundError):
         fd = os.open(name, os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=folder)
         try:
@@ -377,12 +378,12 @@ def _put_bits(folder: int, name: bytes, bits: int) -> bool:
 
 
 def _is_hollow(folder: int, name: bytes) -> bool:
-    """Whether there is nothing in a folder but folders."""
+    """Whether a folder contains nothing but folders."""
     return not any(names or _links(folders, fd) for _, folders, names, fd in os.fwalk(name, dir_fd=folder))
 
 
 def _links(folders: list[bytes], fd: int) -> list[bytes]:
-    """Links to folders, which a walk tells as folders."""
+    """Links to folders, which a walk reports as folders."""
     return [name for name in folders if stat.S_ISLNK(os.stat(name, dir_fd=fd, follow_symlinks=False).st_mode)]
 
 
@@ -394,7 +395,7 @@ def _remove_hollow(folder: int, name: bytes) -> None:
 
 
 def _open_nameless(folder: int, bits: int) -> int | None:
-    """A new file that gets a name when it is whole; None where the system cannot do that."""
+    """A new file that gets a name when it is whole; None if the system does not support that."""
     if not NAMELESS or not os.path.exists("/proc/self/fd"):
         return None
     try:
@@ -425,8 +426,8 @@ def _write_all(fd: int, data: bytes) -> None:
 
 
 def in_the_way(path: bytes) -> SaveFailed:
-    """The error that says what is not touched."""
+    """The error for a file that must not be touched."""
     return SaveFailed(
         f"{path.decode(errors='backslashreplace')} is in the way, and not in the save made just before",
-        hint="stop what writes there, or move it away, and restore again",
+        hint="stop the program that writes there, or move the file away, and restore again",
     )

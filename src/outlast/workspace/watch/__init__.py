@@ -1,1 +1,1 @@
-"""What changed in a folder since the last save, by the kernel."""
+"""What changed in a folder since the last save, from the kernel's notifications."""

@@ -1,7 +1,6 @@
-"""Raw inotify through libc, and how many watches this process may hold.
+"""Raw inotify through libc, and how many watches this process may hold: one kernel queue and its events.
 
-Here: one kernel queue and its events. What the events mean for a folder is in `watcher`.
-"""
+What the events mean for a folder is in `watcher`."""
 
 import contextlib
 import ctypes
@@ -26,7 +25,7 @@ _NONBLOCK, _CLOEXEC = os.O_NONBLOCK, os.O_CLOEXEC
 MASK = MODIFY | ATTRIB | CLOSE_WRITE | MOVED_FROM | MOVED_TO | CREATE | DELETE | DELETE_SELF | MOVE_SELF
 READ_BYTES = 1 << 16
 QUARTER = 4
-WATCHES_DEFAULT = 8192  # the kernel's own, before it looked at the memory
+WATCHES_DEFAULT = 8192  # the kernel's default before it depended on the memory
 _HEADER = struct.Struct("iIII")
 _COUNT = struct.Struct("i")
 
@@ -42,19 +41,19 @@ def _libc() -> ctypes.CDLL:
 
 
 class Inotify:
-    """One kernel queue of events. Closing it takes its watches with it."""
+    """One kernel queue of events. Closing it removes its watches."""
 
     def __init__(self) -> None:
-        """Raises OSError: EMFILE when the user has no instance left."""
+        """Raises OSError: EMFILE if the user has no instance left."""
         self.fd: int = _libc().inotify_init1(_NONBLOCK | _CLOEXEC)
         if self.fd < 0:
             raise _error()
         self._add = _libc().inotify_add_watch
 
     def add(self, place: bytes) -> int:
-        """Watch a folder, never through a symlink as its last part; the number of the watch.
+        """Watch a folder, without following a symlink as its last part; return the number of the watch.
 
-        The number is the folder's, not the name's: one that is watched already gives its old number.
+        The number belongs to the folder, not to the name: a folder that is watched already has its old number.
         """
         wd: int = self._add(self.fd, place, MASK | _ONLYDIR | _DONT_FOLLOW)
         if wd < 0:
@@ -62,15 +61,15 @@ class Inotify:
         return wd
 
     def remove(self, wd: int) -> None:
-        """Stop watching. A folder that is gone has taken its watch with it, so an unknown number is fine."""
+        """Stop watching. An unknown number is fine: a folder that is gone has taken its watch with it."""
         _libc().inotify_rm_watch(self.fd, wd)
 
     def waiting_bytes(self) -> int:
-        """How much is queued now."""
+        """How many bytes are queued now."""
         return int(_COUNT.unpack(fcntl.ioctl(self.fd, termios.FIONREAD, bytes(_COUNT.size)))[0])
 
     def read(self) -> bytes:
-        """Some whole events, or nothing where none is queued."""
+        """Some whole events; empty if none is queued."""
         try:
             return os.read(self.fd, READ_BYTES)
         except BlockingIOError:
@@ -84,7 +83,7 @@ class Inotify:
 
 
 def events(data: bytes) -> Iterator[tuple[int, int, bytes]]:
-    """The events in what was read: watch, mask, name in the watched folder (empty for the folder itself)."""
+    """The events in the data: watch, mask, name in the watched folder (empty for the folder itself)."""
     at = 0
     while at < len(data):
         wd, mask, _, length = _HEADER.unpack_from(data, at)
@@ -99,7 +98,7 @@ def _error(place: bytes = b"") -> OSError:
 
 
 def quarter() -> int:
-    """A quarter of the watches that the user may have: editors and build tools need the others."""
+    """A quarter of the watches that the user may have: editors and build tools need the rest."""
     with contextlib.suppress(OSError, ValueError):
         return int(Path("/proc/sys/fs/inotify/max_user_watches").read_bytes()) // QUARTER
     return WATCHES_DEFAULT // QUARTER
@@ -114,7 +113,7 @@ class Account:
         self._lock = threading.Lock()
 
     def change(self, by: int) -> int:
-        """Count watches that were added or removed; how many there are now."""
+        """Count watches that were added or removed; return the new count."""
         with self._lock:
             self.used += by
             return self.used
@@ -124,7 +123,7 @@ _account = Account()
 
 
 def account() -> Account:
-    """This process's account. A forked child begins with none: its parent's watches are not its own."""
+    """This process's account. A forked child starts at zero: its parent's watches are not its own."""
     global _account
     if _account.pid != os.getpid():
         _account = Account()

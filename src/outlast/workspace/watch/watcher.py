@@ -1,20 +1,6 @@
 """Which paths of a workspace may have changed, from inotify: hints that make a save O(changed).
 
-Here: the watched folders, what their events mean, and the thread that keeps the kernel's queue short. Not here:
-reading or saving files. A hint says "look here"; nothing is ever concluded from the absence of a file.
-
-How it stays right while the tree moves under it:
-- A folder is known by its watch (the kernel's number for the inode), a name by what is there when we look. Every
-  event about a folder's name makes us look at that name again, after all events that were read with it.
-- First the watch, then the listing, then the hint, all under one lock: whatever was there before the watch is
-  covered by the hint of the folder, and whatever comes later is an event.
-- The queue is in order and an event is in it when the system call that caused it returns. So `take` reads what is
-  queued at its call, itself, under that lock, and is exact for all that happened before; it creates no file.
-
-What inotify does not tell, and why reconciling scans exist: writes through a shared mapping (until the file is
-closed by a writer), writes through another hard link of a file, changes made below a network or overlay mount by
-somebody else, folders mounted later, ignore rules outside the workspace and its repository.
-"""
+Here: the watched folders, what their events mean, and the thread that empties the queue. It reads and saves no files."""
 
 import enum
 import errno
@@ -32,9 +18,9 @@ from outlast.workspace.timing import Timing
 from outlast.workspace.watch import inotify
 from outlast.workspace.watch.inotify import Inotify
 
-PATHS_MAX = 20_000  # above, a scan is cheaper than the memory
+PATHS_MAX = 20_000  # with more, a scan is cheaper than the memory
 UNREADABLE_MAX = 1_000  # folders that cannot be watched are hinted at every take
-REF_FOLDERS_MAX = 2_000  # above, the repository is taken to have changed at every take
+REF_FOLDERS_MAX = 2_000  # with more, the repository counts as changed at every take
 GITFILE_BYTES_MAX = 4096
 UNSEEN_TYPES = NETWORK_TYPES | {"virtiofs", "vboxsf", "prl_fs", "drvfs"}  # and all of fuse
 GONE = {errno.ENOENT, errno.ENOTDIR, errno.ELOOP}
@@ -63,8 +49,8 @@ class Unwatchable(Exception):
 
 class _Kind(enum.Enum):
     FILES = enum.auto()  # ordinary content: every folder below that is not ignored
-    GIT = enum.auto()  # a git dir: itself, and the few folders below that say something
-    REFS = enum.auto()  # its refs: all folders below but our own
+    GIT = enum.auto()  # a git dir: itself, and the few relevant folders below
+    REFS = enum.auto()  # its refs: all folders below except our own
     REFS_BELOW = enum.auto()
     LEAF = enum.auto()  # itself only
 
@@ -74,13 +60,13 @@ _GIT_FOLDERS = {b"refs": _Kind.REFS, b"info": _Kind.LEAF, b"reftable": _Kind.LEA
 
 @dataclass(eq=False, slots=True)
 class _Folder:
-    """A watched folder. It never moves: one that is renamed becomes another."""
+    """A watched folder. It never moves: a renamed folder becomes another one."""
 
     wd: int
     place: bytes  # absolute
     path: bytes  # relative to the root; of a git dir, its repository's
     kind: _Kind
-    # Roots of repositories whose state this is, shared by all folders of a git dir; the workspace's own is b"".
+    # Roots of the repositories that this state belongs to, shared by all folders of a git dir; the workspace's is b"".
     owners: set[bytes] = field(default_factory=set)
     children: dict[bytes, "_Folder"] = field(default_factory=dict)
 
@@ -90,7 +76,7 @@ class _Folder:
 
 _Look = tuple[
     _Folder, bytes, bool
-]  # a name in a folder to look at, and whether also at all that is known below
+]  # a name in a folder to look at, and whether to look at everything known below, too
 
 
 class _Folders:
@@ -99,9 +85,9 @@ class _Folders:
     def __init__(self, root: bytes, skip: Skip, git_dirs: Iterable[bytes], limit: int | None) -> None:
         self.by_wd: dict[int, _Folder] = {}
         self.unreadable: dict[bytes, _Folder] = {}
-        self.stale = False  # somebody lost a watch they shared: look at everything again
+        self.stale = False  # somebody lost a shared watch: look at everything again
         self.ref_folders = 0
-        self.refs_unseen = False  # there are more than we watch
+        self.refs_unseen = False  # there are more ref folders than we watch
         self._skip = skip
         self._limit = limit if limit is not None else inotify.quarter()
         self._account = inotify.account()
@@ -149,7 +135,7 @@ class _Folders:
         return self.by_wd.get(folder.wd) is folder
 
     def is_straight(self, folder: _Folder) -> bool:
-        """No folder on the way was replaced by a symlink, of which the event is still to be read."""
+        """Whether no folder on the way was replaced by a symlink whose event is still unread."""
         if folder.kind is not _Kind.FILES or not folder.path:
             return True
         parts = folder.path.split(b"/")
@@ -174,7 +160,7 @@ class _Folders:
             looks = following
 
     def _ignored(self, looks: list[_Look], ask_all: bool) -> set[bytes]:
-        """What the caller ignores. That depends on the path alone, so of those we watch we know it."""
+        """What the caller ignores. That depends on the path alone, so it is known for watched folders."""
         asked = [
             parent.below(name)
             for parent, name, _ in looks
@@ -199,7 +185,7 @@ class _Folders:
                 return None
 
     def listed(self, folder: _Folder, *, deep: bool) -> list[_Look]:
-        """The folders (and the `.git`) that are in a folder now; with `deep`, those that are gone are forgotten."""
+        """The folders (and the `.git`) in a folder now; with `deep`, forget those that are gone."""
         if folder.kind is _Kind.LEAF:
             return []
         files = folder.kind is _Kind.FILES
@@ -213,14 +199,14 @@ class _Folders:
         except OSError as error:
             if error.errno not in GONE:
                 raise _unwatchable(error, folder.place) from None
-            return []  # its end or its move is an event that is still to be read
+            return []  # the event of its end or move is still unread
         if deep:
             for name in folder.children.keys() - names:
                 self._forget(folder, name)
         return [(folder, name, deep) for name in names]
 
     def _attach(self, parent: _Folder, name: bytes, kind: _Kind) -> tuple[_Folder | None, bool]:
-        """Watch what is at a name now; the folder, if it is one, and whether it is new here."""
+        """Watch what is at a name now; return the folder, if it is one, and whether it is new here."""
         place = parent.place + b"/" + name
         if parent.kind is _Kind.FILES and kind is _Kind.GIT:
             place = _git_place(parent.place, place)
@@ -238,11 +224,11 @@ class _Folders:
             return old, False
         owners = {parent.path} if parent.kind is _Kind.FILES and kind is _Kind.GIT else parent.owners
         if known is not None and kind is not _Kind.FILES:
-            known.owners |= owners  # one git dir of two working trees, or one that is also content
+            known.owners |= owners  # one git dir of two working trees, or one that is content too
             self._forget(parent, name)
             return None, False
         if known is not None and not self.is_straight(parent):
-            self._forget(parent, name)  # it is where we knew it to be, and we came by a symlink
+            self._forget(parent, name)  # it is where we knew it, and we came through a symlink
             return None, False
         folder = _Folder(wd, place, parent.path, kind, owners)
         if kind is _Kind.FILES:
@@ -267,7 +253,7 @@ class _Folders:
             self._drop(folder)
 
     def _drop(self, top: _Folder) -> None:
-        """Stop watching a folder and all below, but for what is known elsewhere by now."""
+        """Stop watching a folder and everything below, except what is known elsewhere by now."""
         stack = [top]
         while stack:
             folder = stack.pop()
@@ -281,7 +267,7 @@ class _Folders:
                 self.stale |= len(folder.owners) > (folder.kind is not _Kind.FILES)
 
     def lost(self, folder: _Folder) -> None:
-        """The kernel has ended a watch, or is about to."""
+        """The kernel has removed a watch, or is about to."""
         if self.is_live(folder):
             del self.by_wd[folder.wd]
             self._account.change(-1)
@@ -289,15 +275,26 @@ class _Folders:
 
 
 class Watcher:
-    """Collects hints for one workspace from its making until `close`.
+    """Collects hints for one workspace from its creation until `close`. A hint says "look here", never "it is gone".
 
-    `skip` tells which of some folders (relative to the root) are ignored and need no watch; it must not name a
-    folder with tracked files. It is asked again when a `.gitignore` or `info/exclude` changes, from the thread of
-    the watcher or of the taker, never from two at once, and must not call the watcher. `git_dirs` are the
-    workspace's git dir and, in a linked worktree, the common one. `limit` replaces the quarter of the user's
-    watches as the most that all watchers of this process may hold.
+    How it stays right while the tree changes:
+    - A folder is known by its watch (the kernel's number for the inode), a name by what is there when we look. Every
+      event about a folder's name makes us look at that name again, after all events that were read with it.
+    - First the watch, then the listing, then the hint, all under one lock: what was there before the watch is covered by
+      the folder's hint, and what comes later is an event.
+    - The queue is in order, and an event is in it when the system call that caused it returns. So `take` itself reads,
+      under that lock, what is queued at its call. It is exact for everything before, and creates no file.
 
-    Nothing here raises for what the system cannot give: `failed` then says why, and every take says `scan`.
+    Inotify misses some changes, so full scans remain necessary: writes through a shared mapping (until a writer closes
+    the file), writes through another hard link, changes below a network or overlay mount by another host, folders mounted
+    later, ignore rules outside the workspace and its repository.
+
+    `skip` returns which folders (relative to the root) are ignored and need no watch; it must not name a folder with
+    tracked files. It is called again when a `.gitignore` or `info/exclude` changes, from the watcher's or the taker's
+    thread, never from two at once, and must not call the watcher. `git_dirs` are the workspace's git dir and, in a linked
+    worktree, the common one. `limit` replaces the quarter of the user's watches as the maximum for this process.
+
+    It does not raise for what the system refuses: `failed` then says why, and every take says `scan`.
     """
 
     def __init__(
@@ -359,7 +356,7 @@ class Watcher:
             self._lock.release()
 
     def refresh(self) -> None:
-        """Ask `skip` about every folder again, after its answers changed for a reason that is not in the files.
+        """Call `skip` for every folder again, after its answers changed for a reason that is not in the files.
 
         The next take says `scan`.
         """
@@ -369,7 +366,7 @@ class Watcher:
                     self._rules_changed.add(self._folders.root)
 
     def close(self) -> None:
-        """Remove the watches and end the thread; every take from now on says `scan`. Harmless in a forked child."""
+        """Remove the watches and end the thread; every later take says `scan`. Harmless in a forked child."""
         if os.getpid() != self._pid:
             return  # the queue is shared with the parent, and our numbers may mean other files by now
         with self._lock:
@@ -398,7 +395,7 @@ class Watcher:
                 self._drain()
 
     def _drain(self) -> None:
-        """Read what is queued now, and no more: a busy writer must not hold us. Look at all names it was about."""
+        """Read what is queued now, and no more: a busy writer must not block us. Look at all names in the events."""
         if self._folders is None:
             return
         try:
@@ -413,7 +410,7 @@ class Watcher:
             self._fail(error)
 
     def _see_root(self) -> None:
-        """A folder above the root that moves raises no event."""
+        """Check the root: moving a folder above it raises no event."""
         try:
             status = os.stat(self._root)
         except OSError as error:
@@ -426,7 +423,7 @@ class Watcher:
             self._overflowed = True
         folder = folders.by_wd.get(wd)
         if folder is None:
-            return  # a folder we have dropped, and what took its place was hinted
+            return  # a folder we dropped; its replacement was hinted
         for owner in folder.owners:
             if owner:
                 self._hint(owner)
@@ -443,7 +440,7 @@ class Watcher:
                 self._rules_changed.add(folders.root)
 
     def _note_self(self, folders: _Folders, folder: _Folder, mask: int) -> None:
-        """Of other folders than the topmost, the folder above tells the end and the move."""
+        """The end and the move of a folder are events of its parent, except for the topmost."""
         ended = mask & (inotify.DELETE_SELF | inotify.MOVE_SELF | inotify.IGNORED)
         if mask & inotify.UNMOUNT:
             raise Unwatchable(f"{os.fsdecode(folder.place)} was unmounted")
@@ -469,12 +466,12 @@ class Watcher:
             self._look(folder, name, mask)
 
     def _look(self, folder: _Folder, name: bytes, mask: int) -> None:
-        """Remember to look at a name. What moved may have been out of reach while names below it were looked at."""
+        """Remember to look at a name. What moved may have been unreachable while names below it were looked at."""
         moved = bool(mask & (inotify.MOVED_FROM | inotify.MOVED_TO))
         self._looks[folder, name] = self._looks.get((folder, name), False) or moved
 
     def _settle(self, folders: _Folders) -> None:
-        """Bring the watches up to what is there."""
+        """Update the watches to what is there."""
         if self._overflowed:
             self._overflowed = False
             self._repository = True
@@ -521,7 +518,7 @@ class Watcher:
         return hints
 
     def _fail(self, error: Exception) -> None:
-        """Watch no more. The first reason stays; one we did not think of is a reason, too."""
+        """Stop watching. The first reason stays; an unexpected error is a reason, too."""
         expected = isinstance(error, Unwatchable | OSError)
         self._paths.clear()
         self._looks.clear()
@@ -529,7 +526,7 @@ class Watcher:
         if self._folders is not None:
             self._folders.close()
             self._folders = None
-        # Last, for it is read without the lock: who sees it finds nothing watched any more.
+        # Last, because it is read without the lock: a reader that sees it finds nothing watched any more.
         self.failed = self.failed or (str(error) if expected else f"the watcher broke: {error!r}")
         if self._wake >= 0:
             os.eventfd_write(self._wake, 1)
@@ -542,14 +539,14 @@ def _unwatchable(error: OSError, place: bytes) -> Unwatchable:
 
 
 def _git_place(tree: bytes, place: bytes) -> bytes:
-    """Where a nested repository's `.git` leads; itself, unless it is a file that names another folder."""
+    """Where a nested repository's `.git` leads: itself, or the folder that a file names."""
     try:
         if not stat.S_ISREG(os.lstat(place).st_mode):
             return place
         with open(place, "rb") as file:
             text = file.read(GITFILE_BYTES_MAX)
     except OSError:
-        return place  # watching it says what is wrong
+        return place  # watching it reports what is wrong
     if not text.startswith(b"gitdir:"):
         return place
     return os.path.realpath(os.path.join(tree, text.removeprefix(b"gitdir:").strip()))
@@ -558,7 +555,7 @@ def _git_place(tree: bytes, place: bytes) -> bytes:
 def _refuse_unseen(place: str) -> None:
     kind = fs_type(Path(place))
     if _is_unseen(kind):
-        raise Unwatchable(f"{place} is on {kind}, where others' changes raise no events")
+        raise Unwatchable(f"{place} is on {kind}, where changes by other hosts raise no events")
 
 
 def _is_unseen(kind: str) -> bool:
@@ -566,7 +563,7 @@ def _is_unseen(kind: str) -> bool:
 
 
 def _refuse_mounts(root: bytes, watched: set[bytes]) -> None:
-    """A watched folder inside may be a mount of such a kind, or one we watch already under another name."""
+    """Refuse watched folders inside that are mounts of such a kind, or that we watch already under another name."""
     try:
         lines = Path("/proc/self/mountinfo").read_bytes().splitlines()
     except OSError:

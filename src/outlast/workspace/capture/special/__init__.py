@@ -1,1 +1,1 @@
-"""What plain git does not store: permissions, secrets, repositories inside, damage."""
+"""What plain git does not store: permissions, secrets, nested repositories, damage."""

@@ -1,7 +1,6 @@
-"""What a power cut leaves of the user's own repository: names of objects that never reached the disk, an empty index.
+"""Damage by a power cut in the user's own repository: missing objects, an empty index. Nothing is repaired here.
 
-A plain `git commit` or `git add` flushes nothing. Saves go on without what is lost; nothing is repaired here.
-"""
+A plain `git commit` or `git add` flushes nothing. Saves go on without what is lost."""
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -10,13 +9,13 @@ from outlast.errors import SaveFailed
 from outlast.workspace.git import command, objects
 from outlast.workspace.repo import Repo
 
-COMMITS_MAX = 100  # what an agent may have committed since the last save that vouches for the rest
+COMMITS_MAX = 100  # more than an agent commits between two saves
 
 
 def is_whole(
     place: Repo, tips: Sequence[str], known: str | None, variables: Mapping[str, str] | None = None
 ) -> bool:
-    """Whether all that these commits and trees reach, and the commit `known` does not, can be read."""
+    """Whether everything is readable that these commits and trees reach and the commit `known` does not."""
     words = ["rev-list", "--objects", "--missing=allow-promisor", f"--max-count={COMMITS_MAX}", *tips]
     words += ["--not", known] if known else []
     try:
@@ -28,7 +27,7 @@ def is_whole(
 
 
 def _missing(place: Repo, oids: Sequence[bytes], variables: Mapping[str, str] | None = None) -> set[bytes]:
-    """Those of which git cannot read so much as a header: not there, or an empty file."""
+    """The objects of which git cannot even read a header: missing, or an empty file."""
     stdin = b"".join([oid + b"\n" for oid in oids])
     words = ["cat-file", "--batch-check", "--buffer"]
     said = command.run(words, git_dir=place.git_dir, variables=variables, stdin=stdin)
@@ -36,7 +35,7 @@ def _missing(place: Repo, oids: Sequence[bytes], variables: Mapping[str, str] | 
 
 
 def readable(place: Repo, index: Path) -> list[tuple[bytes, bytes, objects.Entry]]:
-    """The entries of an index whose objects are there: stage, path, entry. None of an index that cannot be read."""
+    """The entries of an index whose objects exist: stage, path, entry. Empty for an unreadable index."""
     try:
         entries = []
         for line in command.names(_listed(place, index)):
@@ -51,7 +50,7 @@ def readable(place: Repo, index: Path) -> list[tuple[bytes, bytes, objects.Entry
 
 
 def names_only_readable(place: Repo, index: Path) -> bool:
-    """Whether git can read an index, and the objects of all its entries are there."""
+    """Whether git can read an index, and the objects of all its entries exist."""
     try:
         listed = [line.partition(b"\t")[0].split() for line in command.names(_listed(place, index))]
         return not _missing(place, [oid for mode, oid, _ in listed if mode != b"160000"])
@@ -60,7 +59,7 @@ def names_only_readable(place: Repo, index: Path) -> bool:
 
 
 def can_be_listed(place: Repo, index: Path) -> bool:
-    """Whether an index is one at all."""
+    """Whether a file is an index at all."""
     try:
         check_index(place, index)
         _listed(place, index)
@@ -70,7 +69,7 @@ def can_be_listed(place: Repo, index: Path) -> bool:
 
 
 def check_index(place: Repo, index: Path) -> None:
-    """Raise SaveFailed where the end of an index is not there. Git does not look, and reads what is not in the file."""
+    """Raise SaveFailed for a truncated index. Git does not check this, and reads beyond the end."""
     if not index.exists():
         return
     length = place.algo.raw_length
@@ -78,8 +77,8 @@ def check_index(place: Repo, index: Path) -> None:
     if data[-length:] not in (
         place.algo.new(data[:-length]).digest(),
         bytes(length),
-    ):  # zeros: `index.skipHash`
-        raise SaveFailed(f"the index of {place.folder} cannot be read", hint="see `git fsck`")
+    ):  # all zeros: `index.skipHash`
+        raise SaveFailed(f"cannot read the index of {place.folder}", hint="see `git fsck`")
 
 
 def _listed(place: Repo, index: Path) -> bytes:

@@ -1,7 +1,6 @@
-"""Repositories inside the workspace: their files are saved like any other, and their git folders beside them.
+"""Repositories inside the workspace: their files are saved like any others, and their git folders as well.
 
-Git itself would note no more than a commit id of them, or nothing at all.
-"""
+Git itself would record only a commit id for them, or nothing."""
 
 import contextlib
 import os
@@ -32,7 +31,7 @@ Found = dict[bytes, tuple[Base, Look]]
 
 
 def find(outer: Repo, private: Path, look: Look, deadline: Deadline, prefix: bytes = b"") -> Found:
-    """The repositories inside, at any depth, by their path with a slash, and what is in each."""
+    """The nested repositories at any depth, by their path with a slash, and the look at each."""
     found: Found = {}
     for name in look.nested:
         path = prefix + name + b"/"
@@ -50,7 +49,7 @@ def find(outer: Repo, private: Path, look: Look, deadline: Deadline, prefix: byt
 
 
 def git_dir_of(folder: Path) -> Path | None:
-    """The git folder of a repository inside, wherever it is."""
+    """The git folder of a nested repository, wherever it is."""
     place = folder / ".git"
     with contextlib.suppress(OSError):
         real = place if place.is_dir() else pointed(folder, read_plain(place))
@@ -59,22 +58,22 @@ def git_dir_of(folder: Path) -> Path | None:
 
 
 def pointed(folder: Path, pointer: bytes) -> Path:
-    """Where the git folder is that a file `.git` points to."""
+    """The git folder that a `.git` file points to."""
     return Path(os.path.realpath(folder / os.fsdecode(pointer.strip().removeprefix(b"gitdir: "))))
 
 
 def is_progress(name: bytes) -> bool:
-    """Whether a file of a git folder belongs to a merge, rebase or bisect under way."""
+    """Whether a file of a git folder belongs to a merge, rebase or bisect in progress."""
     return any(name == part or name.startswith(part + b"/") for part in IN_PROGRESS)
 
 
 def is_module_file(name: bytes) -> bool:
-    """Whether a file of a git folder that lies elsewhere is one that is saved; nothing else is written there."""
+    """Whether a file of a git folder elsewhere is saved; nothing else is written there."""
     return name in _MODULE_FILES or is_progress(name)
 
 
 def tracked_and_ignored(inner: Repo) -> list[bytes]:
-    """Files that the index of a repository inside knows although a rule ignores them: a walk does not find them."""
+    """Files that a nested repository's index has although a rule ignores them: a walk does not find them."""
     if inner.own is None:
         return []
     words = ["ls-files", "-z", "-c", "-i", "--exclude-standard"]
@@ -82,7 +81,7 @@ def tracked_and_ignored(inner: Repo) -> list[bytes]:
 
 
 def unpushed(git_dir: Path, tip: str) -> bytes:
-    """Lines with the objects that HEAD and index of a repository name and its remotes do not, as far as it knows."""
+    """Lines with the objects that a repository's HEAD and index name and its remotes do not, as far as it knows."""
     listed = command.run(["rev-list", "--objects", tip, "--not", "--remotes"], git_dir=git_dir)
     oids = dict.fromkeys(line.partition(b" ")[0] for line in listed.splitlines())
     staged = command.names(
@@ -99,7 +98,7 @@ def unpushed(git_dir: Path, tip: str) -> bytes:
 
 
 def _module_files(real: Path) -> list[bytes]:
-    """What is saved of a git folder elsewhere: HEAD, index and a merge or rebase under way."""
+    """What is saved of a git folder elsewhere: HEAD, index, and a merge or rebase in progress."""
     names = [name for name in (*_MODULE_FILES, *IN_PROGRESS) if (real / os.fsdecode(name)).is_file()]
     for folder in (name for name in IN_PROGRESS if (real / os.fsdecode(name)).is_dir()):
         names += [found[1:] for found in files_below(os.fsencode(real), b"/" + folder, _is_passing)]
@@ -107,7 +106,7 @@ def _module_files(real: Path) -> list[bytes]:
 
 
 def forget(private: Path, key: bytes = b"") -> None:
-    """What is known of the repositories inside, or of one, holds no more."""
+    """Forget what is remembered of all nested repositories, or of one."""
     place = private / "inside"
     if key:
         place /= place_of(Path(os.fsdecode(key.removesuffix(b".git/"))))
@@ -115,7 +114,7 @@ def forget(private: Path, key: bytes = b"") -> None:
 
 
 def links(repo: Repo, index: Path) -> list[bytes]:
-    """Where the index names a commit of another repository. Only asked of one that has submodules."""
+    """Where the index names a commit of another repository. Only asked for a repository with submodules."""
     if not (repo.folder / ".gitmodules").exists():
         return []
     listed = command.run(
@@ -125,19 +124,19 @@ def links(repo: Repo, index: Path) -> list[bytes]:
 
 
 def empty_links(repo: Repo, linked: list[bytes], inside: tuple[Inside, ...]) -> tuple[Inside, ...]:
-    """Submodules that are not there but for an empty folder, without which git would call them deleted."""
+    """Submodules that are only an empty folder. Without the folder git would call them deleted."""
     found = [Inside(text(path)) for path in linked if (repo.folder / os.fsdecode(path)).is_dir()]
     return tuple(each for each in found if each.path not in {known.path for known in inside})
 
 
 class GitFolder:
-    """Takes the git folder of a repository inside into a save."""
+    """Saves the git folder of a nested repository."""
 
     def __init__(self, root: Path, memory: stat_cache.Memo, pack: PackWriter, findings: Findings) -> None:
         self._root, self._memory, self._pack, self._findings = root, memory, pack, findings
 
     def take(self, prefix: bytes, editor: TreeEditor) -> Inside | None:
-        """Its files as a tree; for a submodule, whose git folder lies elsewhere, the pointer, HEAD and index."""
+        """Its files as a tree. For a submodule, whose git folder is elsewhere: the pointer, HEAD and index."""
         place = self._root / os.fsdecode(prefix) / ".git"
         try:
             told = place.lstat()
@@ -164,7 +163,7 @@ class GitFolder:
     def _pointer(self, prefix: bytes, place: Path, editor: TreeEditor) -> Inside | None:
         try:
             pointer = read_plain(place)
-        except OSError as error:  # a link to a git folder, or nothing that may be read
+        except OSError as error:  # a link to a git folder, or unreadable
             self._findings.leave(prefix + b".git/", error.strerror or "unreadable")
             return None
         real = pointed(place.parent, pointer)
@@ -180,17 +179,17 @@ class GitFolder:
         return Inside(text(prefix.rstrip(b"/")), tree="git", gitfile=True)
 
     def _state(self, key: bytes, editor: TreeEditor) -> object:
-        """What a module's own objects depend on, as it was taken last."""
+        """What a module's own objects depend on, as of the last save."""
         known = self._memory.areas.get(key, stat_cache.Area()).entries
         oids = [known[name].oid if name in known else "" for name in _MODULE_FILES]
         return oids, editor.get(_safe(key.removesuffix(b".git/")) + b"/tip")
 
     def _take_unpushed(self, prefix: bytes, real: Path, tip: str, editor: TreeEditor) -> None:
-        """Objects of HEAD and index that no remote is known to have: the module's own gc might take them away."""
+        """Save objects of HEAD and index that no known remote has: the module's own gc might remove them."""
         place, lacking = _safe(prefix) + b"/pack", _safe(prefix) + b"/lacking"
         for path in (place, lacking):
             editor.remove(path)
-        if not tip or (real / "commondir").exists():  # another repository holds a linked worktree's commits
+        if not tip or (real / "commondir").exists():  # another repository has a linked worktree's commits
             return
         try:
             oids = unpushed(real, tip)
@@ -205,7 +204,7 @@ class GitFolder:
             why, size = "objects that cannot be read", 0
         if why:
             self._findings.leave(prefix + b".git/objects/", why, size)
-            # So the next save, which looks only at what changed, names it as well.
+            # Remember it, so that the next save, which looks only at what changed, lists it as well.
             editor.put(lacking, objects.FILE, self._pack.add("blob", why.encode()))
 
     def _take(self, key: bytes, root: bytes, names: list[bytes], editor: TreeEditor) -> None:
@@ -225,7 +224,7 @@ class GitFolder:
                 editor.put(top + b"/files/" + name, known.mode, known.oid)
 
     def _withhold(self, key: bytes, root: bytes, name: bytes, editor: TreeEditor) -> bool:
-        """Keep a file with credentials apart, as a secret. The save itself has it without them, so that git can work."""
+        """Store a file with credentials separately, as a secret. The save has it without them, so that git can work."""
         try:
             told = os.lstat(root + name)
             if not stat.S_ISREG(told.st_mode) or told.st_size > SETTINGS_BYTES_MAX:
@@ -233,7 +232,7 @@ class GitFolder:
             with open(root + name, "rb") as file:
                 data = file.read(SETTINGS_BYTES_MAX)
         except OSError:
-            return False  # it is told when it is read
+            return False  # the error is reported when it is read
         harmless = rules.without_credentials(name, data)
         if harmless == data:
             return False
@@ -246,7 +245,7 @@ class GitFolder:
         return True
 
     def _read(self, key: bytes, root: bytes, name: bytes, area: stat_cache.Area) -> stat_cache.Known | None:
-        """A file as it is now; None where it is gone, or cannot be read, and is named for that."""
+        """A file as it is now; None if it is gone, or if it cannot be read, which is then listed."""
         for _ in range(TRIES):
             try:
                 told, now_ns = os.lstat(root + name), time.time_ns()
@@ -264,7 +263,7 @@ class GitFolder:
             except Moving:
                 continue
             except FileNotFoundError:
-                return None  # git itself took it away meanwhile
+                return None  # git itself removed it meanwhile
             except Unreadable as error:
                 self._findings.leave(key + name, str(error))
                 return None
@@ -276,7 +275,7 @@ class GitFolder:
 
 
 def place_in_tree(path: str) -> bytes:
-    """Where in M's `inside` tree the repository at this path is held."""
+    """The path of a nested repository in M's `inside` tree."""
     return _safe(raw(path) + b"/")
 
 
@@ -285,5 +284,5 @@ def _safe(prefix: bytes) -> bytes:
 
 
 def _is_passing(path: bytes) -> bool:
-    """Locks and half-written files of a git at work: no part of the repository."""
+    """Locks and half-written files of a running git: not part of the repository."""
     return path.endswith(_PASSING[0]) or path.rpartition(b"/")[2].startswith(_PASSING[1])

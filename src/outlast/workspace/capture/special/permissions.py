@@ -1,9 +1,6 @@
-"""Permission bits that git has no mode for: a tree in the save that has, at a file's path, the bits of it as text.
+"""Permission bits that git has no mode for: a tree in the save with the bits, as text, at each file's path.
 
-Noted is what a save looks at anyway, and only where it is not what writing the file anew would give. So the tree is
-small, is changed where something changed, and of many such files no save carries a list. Of a folder that lets in fewer
-than a new one would, it has them under a name of ours in that folder.
-"""
+Only unusual bits are recorded: see `Modes`."""
 
 import contextlib
 import os
@@ -18,31 +15,36 @@ from outlast.workspace.git import objects
 from outlast.workspace.git.reader import ObjectReader
 from outlast.workspace.git.trees import Cache, Read, TreeEditor
 
-BITS = 0o777  # not setuid, setgid and sticky: those are left as they are
+BITS = 0o777  # setuid, setgid and sticky are never changed
 ENTRY = b"modes"
-FOLDER = b".outlast-folder"  # stands in the tree for the folder that it is in
-NARROWER_MAX = 10_000  # above, it is another umask's doing
+FOLDER = b".outlast-folder"  # the entry for the folder that it is in
+NARROWER_MAX = 10_000  # with more, another umask is the reason
 
 
 class Modes:
-    """What one save notes, on top of what the save before did."""
+    """The permissions that one save records, on top of the save before.
+
+    It records what a save looks at anyway, and only bits that differ from those of a newly written file. So the tree is
+    small and changes only where something changed. A folder that is more private than a new one would be has its bits
+    under `FOLDER` in that folder.
+    """
 
     def __init__(self, memory: stat_cache.Memo, read: Read, algo: objects.Algo, cache: Cache) -> None:
         self._tree = TreeEditor(memory.modes or None, read, algo, cache)
         self._before, self._umask, self._algo = memory.modes, memory.umask, algo
-        self._doubtful = not memory.commit  # nobody told since of what the save before noted
+        self._doubtful = not memory.commit  # what the save before recorded may be outdated
         self._any = bool(memory.modes)
         self._new: set[int] = set()
         self._folders: set[bytes] = {b""} if self._doubtful else set()
         self._folders_changed = False
-        self.changed = False  # of files: a folder alone makes no save
+        self.changed = False  # of files: a folder alone does not make a save
 
     def see(self, path: bytes) -> None:
-        """Something was looked at, or is gone: what lets people into the folder it is in may be another."""
+        """Something was looked at, or is gone: its folder's permissions may have changed."""
         self._folders.add(path.rpartition(b"/")[0])
 
     def note(self, path: bytes, told: os.stat_result) -> None:
-        """A file as it is. One that was unusual once stays noted: so a save says that it is as usual again."""
+        """Record a file's bits. A file that was unusual once stays recorded, so that a save can say it is usual again."""
         self.see(path)
         bits = told.st_mode & BITS
         usual = not stat.S_ISREG(told.st_mode) or bits == usual_bits(stat_cache.mode_of(told), self._umask)
@@ -61,20 +63,20 @@ class Modes:
         self._any = self.changed = True
 
     def drop(self, path: bytes) -> None:
-        """A file that the save does not hold any more; what is noted of files in a folder of this name stays."""
+        """Remove a file that the save does not hold any more. Files in a folder of this name stay."""
         self.see(path)
         held = self._tree.get(path) if self._any else None
         if held is not None and held.mode != objects.TREE:
             self.drop_all(path)
 
     def drop_all(self, path: bytes) -> None:
-        """A file, or all that is in a folder."""
+        """Remove a file, or everything in a folder."""
         self.changed |= self._tree.remove(path)
 
     def write(
         self, add: Callable[[str, bytes], str], holds: Callable[[bytes], objects.Entry | None], root: bytes
     ) -> str:
-        """The tree to go into the save; none where every file is as usual. `holds` tells what the save has at a path."""
+        """Write the tree for the save; empty if every file is usual. `holds` gives what the save has at a path."""
         if self._doubtful:
             self._look_again(holds, root)
         self._note_folders(root)
@@ -89,7 +91,7 @@ class Modes:
         return tree
 
     def _note_folders(self, root: bytes) -> None:
-        """Folders that were looked at, and those above: one that lets in fewer than a new one would is noted."""
+        """Record folders that were looked at, and those above, if they are more private than new ones."""
         seen = {above for folder in self._folders for above in _way(folder)}
         for folder in sorted(seen):
             told = None
@@ -122,7 +124,7 @@ class Modes:
 
 
 def begin(place: repo.Repo, reader: ObjectReader, run: str) -> stat_cache.Memo:
-    """Nothing is remembered, as after a reboot: what the run's newest save noted is still to be looked at."""
+    """A fresh memo, as after a reboot: the bits recorded in the run's newest save must be looked at again."""
     memory = stat_cache.Memo(areas={b"": stat_cache.Area()}, umask=process_umask())
     held = saves.newest(place, reader, run)
     if held is not None:
@@ -133,7 +135,7 @@ def begin(place: repo.Repo, reader: ObjectReader, run: str) -> stat_cache.Memo:
 
 
 def recorded(reader: ObjectReader, held: saves.Held, algo: objects.Algo) -> dict[bytes, int]:
-    """The bits of those files of a save of which it noted them. Raises SaveDamaged where they cannot be read."""
+    """The recorded bits of a save's files. Raises SaveDamaged if they cannot be read."""
     entry = held.entries.get(ENTRY)
     if entry is None:
         return {}
@@ -147,31 +149,31 @@ def recorded(reader: ObjectReader, held: saves.Held, algo: objects.Algo) -> dict
 
 
 def umask_of(held: saves.Held) -> int:
-    """What was taken for usual when the save was made; 0, which forbids nothing, where it does not say."""
+    """The umask when the save was made; 0, which forbids nothing, if it is not recorded."""
     return _number(held.meta.umask.encode(), held.commit) if held.meta.umask else 0
 
 
 def usual_bits(mode: int, umask: int) -> int:
-    """What a file of this mode of git's has when it is written anew."""
+    """The bits of a newly written file with this git mode."""
     return (0o777 if mode == objects.EXEC else 0o666) & ~umask
 
 
 def folder_bits(bits: Mapping[bytes, int], folder: bytes, umask: int) -> int:
-    """What a folder is made with: what is noted of it, else the usual; always so that we can put files into it."""
+    """The bits for a new folder: the recorded ones, else the usual; always such that we can put files into it."""
     return bits.get(_in_folder(folder), 0o777 & ~umask) | 0o700
 
 
 def guard(folder: Path, reader: ObjectReader, held: saves.Held, algo: objects.Algo) -> None:
-    """Let nobody into a folder that is made for a save whom the workspace did not let in."""
+    """Give a folder made for a save no wider permissions than the workspace had."""
     noted = recorded(reader, held, algo).get(FOLDER)
     if noted is not None:
         folder.chmod(stat.S_IMODE(folder.stat().st_mode) & (~BITS | noted) | 0o700)
 
 
 def narrower(root: bytes, paths: Iterable[bytes]) -> list[bytes]:
-    """Those of these files that fewer may read than if they were written anew, and one of each folder like that.
+    """The files that fewer people may read than newly written ones, and one file of each folder like that.
 
-    None where that is what is usual here.
+    Empty if that is usual here.
     """
     umask, found = process_umask(), []
     folders: dict[bytes, bytes] = {}
@@ -187,7 +189,7 @@ def narrower(root: bytes, paths: Iterable[bytes]) -> list[bytes]:
 
 
 def _in_narrower_folders(root: bytes, folders: Mapping[bytes, bytes], umask: int) -> list[bytes]:
-    """A file for each folder that lets in fewer than a new one would: who reads it looks at its folder as well."""
+    """A file for each folder that is more private than a new one: reading the file includes its folder."""
     found: dict[bytes, bytes] = {}
     known: set[bytes] = set()
     for folder, path in folders.items():
@@ -205,7 +207,7 @@ def _lets_in_fewer(told: os.stat_result, umask: int) -> bool:
 
 
 def _way(folder: bytes) -> list[bytes]:
-    """A folder, and all that it is in; the workspace itself is the empty one."""
+    """A folder and all folders above it; the workspace itself is the empty path."""
     parts = folder.split(b"/") if folder else []
     return [b"/".join(parts[:end]) for end in range(len(parts) + 1)]
 
@@ -215,7 +217,7 @@ def _in_folder(folder: bytes) -> bytes:
 
 
 def process_umask() -> int:
-    """That of this process. Read and not set, for every thread would feel that."""
+    """The umask of this process, read without setting it: setting it would affect every thread."""
     with contextlib.suppress(OSError):
         for line in Path("/proc/self/status").read_bytes().splitlines():
             if line.startswith(b"Umask:"):
@@ -233,4 +235,4 @@ def _number(said: bytes, commit: str) -> int:
     try:
         return int(said, 8) & BITS
     except ValueError as error:
-        raise SaveDamaged(f"what save {commit} says of permissions cannot be read: {said[:20]!r}") from error
+        raise SaveDamaged(f"cannot read the permissions in save {commit}: {said[:20]!r}") from error

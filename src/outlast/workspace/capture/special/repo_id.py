@@ -1,7 +1,6 @@
-"""Which repository is which: a mark of ours in each that has saves with secrets, noted beside those secrets.
+"""Which repository is which: a mark of ours in each repository whose saves have secrets, noted beside those secrets.
 
-A path says nothing: the repository that is there now may be another one, and the saves that name the secrets elsewhere.
-"""
+A path is not enough: the repository there now may be another one, and the saves with the secrets may be elsewhere."""
 
 import contextlib
 import fcntl
@@ -22,7 +21,7 @@ _FORM = re.compile(r"[0-9a-f]{32}")
 
 
 def mark(common_dir: Path) -> str:
-    """What tells a repository from all others, wherever it is moved or copied to; empty where it has no mark yet."""
+    """What identifies a repository wherever it is moved or copied to; empty if it has no mark yet."""
     with contextlib.suppress(OSError):
         said = (common_dir / _MARK).read_text(encoding="ascii", errors="replace").strip()
         return said if _FORM.fullmatch(said) else ""
@@ -30,7 +29,7 @@ def mark(common_dir: Path) -> str:
 
 
 def note(place: Repo, private: Path, memory: stat_cache.Memo, kept: Sequence[Secret]) -> None:
-    """Before a save names secrets, remember in which repository it will be: durable when this returns, and done once."""
+    """Before a save names secrets, note which repository it will be in. Durable when it returns, and done once."""
     if memory.marked or place.shadow or not kept:
         return
     found, known = _marked(place.common_dir), noted(private)
@@ -43,7 +42,7 @@ def note(place: Repo, private: Path, memory: stat_cache.Memo, kept: Sequence[Sec
 
 
 def noted(private: Path) -> dict[str, str]:
-    """The repositories that have saves with the secrets of a workspace: their marks, and where each was then."""
+    """The repositories that have saves with a workspace's secrets: their marks, and where each was then."""
     with contextlib.suppress(FileNotFoundError):
         lines = (private / _NOTE).read_text(encoding="utf-8", errors="replace").splitlines()
         return {own: at for own, _, at in (line.partition(" ") for line in lines) if _FORM.fullmatch(own)}
@@ -51,10 +50,10 @@ def noted(private: Path) -> dict[str, str]:
 
 
 def _marked(common_dir: Path) -> str:
-    """The mark of a repository, made if it has none. Another worktree of it may be about to do the same."""
+    """The mark of a repository, created if it has none. Another worktree of it may be doing the same."""
     fd = os.open(common_dir, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
-        with contextlib.suppress(OSError):  # a file system without locks: then two at once are not kept apart
+        with contextlib.suppress(OSError):  # a file system without locks does not keep two apart
             fcntl.flock(fd, fcntl.LOCK_EX)
         found = mark(common_dir)
         if not found:

@@ -1,7 +1,6 @@
-"""Untracked secrets: kept apart in a private repository of the state folder, never in the workspace's own.
+"""Untracked secrets: stored in a private repository of the state folder, never in the workspace's own.
 
-Nobody else writes there, and whoever does holds the workspace's lock: what is unfinished then is nobody's.
-"""
+Nobody else writes there, and writers hold the workspace's lock: unfinished files were left by a killed writer."""
 
 import contextlib
 import os
@@ -24,30 +23,30 @@ from outlast.workspace.repo import make_git_dir
 from outlast.workspace.types import Secret, text
 
 REF = "refs/secrets/last"
-_ANY_TIME = datetime(1970, 1, 1, tzinfo=UTC)  # the same secrets give the same commit, whenever it is written
+_ANY_TIME = datetime(1970, 1, 1, tzinfo=UTC)  # fixed, so that the same secrets give the same commit
 
 
 class Gone(NamedTuple):
-    """Secrets that were let go of, or would be, and how many bytes they had."""
+    """Secrets that were removed, or would be, and their size in bytes."""
 
     secrets: int
     size_bytes: int
 
 
 def git_dir(private: Path) -> Path:
-    """Where a workspace's secrets are kept."""
+    """The git folder of a workspace's secrets."""
     return private / "secrets.git"
 
 
 class AskedFor(NamedTuple):
-    """Files that a save is to hold whatever the rules say: what is no secret, and what is to be kept apart."""
+    """Files that a save must hold whatever the rules say: ordinary ones, and ones to store separately."""
 
     plain: frozenset[bytes]
     apart: dict[bytes, os.stat_result]
 
 
 def asked_for(root: bytes, also: Iterable[bytes], apart: Iterable[bytes]) -> AskedFor:
-    """Sort them. `apart` is kept apart, whatever it looks like; what is too big for that is in neither."""
+    """Sort them. `apart` is stored separately, whatever it looks like. What is too big for that is in neither."""
     plain = frozenset(path for path in also if not is_secret(root, path))
     found: dict[bytes, os.stat_result] = {}
     for path in {*apart, *also} - plain:
@@ -61,7 +60,7 @@ def asked_for(root: bytes, also: Iterable[bytes], apart: Iterable[bytes]) -> Ask
 def keep(
     private: Path, root: bytes, found: dict[bytes, os.stat_result], memory: stat_cache.Memo
 ) -> tuple[tuple[Secret, ...], dict[bytes, str]]:
-    """Save what is secret, durable when this returns; what was kept, and of what could not be, why."""
+    """Save secrets, durable when it returns; return what was saved, and the reason for each that could not be."""
     memory.secrets = {path: memory.secrets[path] for path in found if path in memory.secrets}
     stale = [
         path
@@ -81,7 +80,7 @@ def keep(
 
 
 def _write(private: Path, root: bytes, stale: list[bytes], memory: stat_cache.Memo) -> dict[bytes, str]:
-    """Read them into a pack of their own; those that cannot be read, and why."""
+    """Read them into a pack of their own; return those that cannot be read, and why."""
     failed: dict[bytes, str] = {}
     place = git_dir(private)
     if not (place / "HEAD").exists():
@@ -128,14 +127,14 @@ def _read(pack: PackWriter, root: bytes, path: bytes) -> stat_cache.Known:
     raise AssertionError("the last try raises")
 
 
-# -- letting go ----------------------------------------------------------------------------------------------------
+# -- removing ------------------------------------------------------------------------------------------------------
 
 
 def let_go(private: Path, named: Callable[[], set[str]], *, before_s: float, dry_run: bool = False) -> Gone:
-    """Let go of the secrets that are not `named` and were written before a time. The workspace's lock is the caller's.
+    """Remove the secrets that are not `named` and were written before a time. The caller holds the workspace's lock.
 
-    What stays is durable in a new pack, and the ref leads to it, before an old pack goes: killed at any point, the same
-    again ends right. `named` is asked only where something may go; what it raises leaves everything as it is.
+    What stays is durable in a new pack, and the ref leads to it, before an old pack is removed: killed at any point,
+    calling it again completes it. `named` is called only if something may be removed; if it raises, nothing changes.
     """
     place = git_dir(private)
     if not (place / "HEAD").exists():
@@ -145,7 +144,7 @@ def let_go(private: Path, named: Callable[[], set[str]], *, before_s: float, dry
             _tidy(place)
         return _let_go(place, named, before_s, dry_run=dry_run)
     except OSError as error:
-        raise SaveFailed(f"the secrets in {place} cannot be thinned: {error.strerror}") from error
+        raise SaveFailed(f"cannot thin the secrets in {place}: {error.strerror}") from error
 
 
 def _let_go(place: Path, named: Callable[[], set[str]], before_s: float, *, dry_run: bool) -> Gone:
@@ -156,7 +155,7 @@ def _let_go(place: Path, named: Callable[[], set[str]], before_s: float, *, dry_
     if gone and not dry_run:
         made = _write_anew(place, sizes.keys() - gone, passing - gone, young)
         faults.point("gc.packed")
-        for name in old.keys() - {made}:  # a killed one may have left the very pack that is now made again
+        for name in old.keys() - {made}:  # a killed call may have left the very pack that is now made again
             repack.remove(_packs(place), name)
     return Gone(len(gone), sum(sizes[oid] for oid in gone))
 
@@ -166,7 +165,7 @@ def _packs(place: Path) -> Path:
 
 
 def _tidy(place: Path) -> None:
-    """Remove what a killed writer or remover left, and let nobody else read what is there."""
+    """Remove what a killed writer or remover left, and make what is there private."""
     refs.sweep_locks(place, "refs/secrets/")
     folder = _packs(place)
     for path in list(folder.iterdir()):
@@ -178,7 +177,7 @@ def _tidy(place: Path) -> None:
 
 
 def _packed(place: Path, before_s: float) -> tuple[dict[str, set[str]], set[str]]:
-    """What the packs hold that were written before a time, by their names; and what the others hold."""
+    """The objects in the packs written before a time, by pack; and the objects in the other packs."""
     old: dict[str, set[str]] = {}
     young: set[str] = set()
     for index in _packs(place).glob("pack-*.idx"):
@@ -191,14 +190,14 @@ def _packed(place: Path, before_s: float) -> tuple[dict[str, set[str]], set[str]
 
 
 def _sizes(place: Path) -> dict[str, int]:
-    """Every secret that is there, and how many bytes it has."""
+    """Every secret that is stored, and its size in bytes."""
     words = ["cat-file", "--batch-all-objects", "--batch-check=%(objecttype) %(objectname) %(objectsize)"]
     lines = [line.split() for line in command.run(words, git_dir=place).decode().splitlines()]
     return {oid: int(size) for kind, oid, size in lines if kind == "blob"}
 
 
 def _write_anew(place: Path, stay: set[str], copied: set[str], there: set[str]) -> str:
-    """One commit without a past that holds all that stays; the name of the pack with what is not `there` in a young one."""
+    """Write one commit without parents that holds all that stays; return the pack of what is not `there` in a young one."""
     with (
         ObjectReader(place, command.environment()) as reader,
         PackWriter(_packs(place), objects.SHA1, known=there.__contains__) as pack,

@@ -1,7 +1,6 @@
 """Submodules: where they are, and whether they are as HEAD says, so that there is nothing in them to save.
 
-Asked of git folders alone, so that no filter runs.
-"""
+Only git folders are read, so no filter runs."""
 
 import os
 from collections.abc import Callable, Iterable, Sequence
@@ -16,11 +15,11 @@ from outlast.workspace.types import Inside, raw
 _LINK_TO_COMMIT = 0o160000
 _MODE_IN_INDEX = _LINK_TO_COMMIT.to_bytes(
     4, "big"
-)  # other bytes of an index may be the same: then git is asked in vain
+)  # an index with other bytes may still be equal: then git is asked in vain
 
 
 def links(place: Repo, index: Path) -> list[bytes]:
-    """Where an index names a commit of another repository, be there a `.gitmodules` or not."""
+    """Where an index names a commit of another repository, with or without a `.gitmodules`."""
     found = nested_repos.links(place, index)
     if found or _MODE_IN_INDEX not in index.read_bytes():
         return found
@@ -37,17 +36,17 @@ def clean_tree(
     insides: Iterable[Inside],
     read: Callable[[str], bytes],
 ) -> str:
-    """The tree that a save has if all is as HEAD says, the files of submodules too; empty where one is not."""
+    """The tree that a save has if everything is as HEAD says, including submodules' files; empty if something is not."""
     editor = TreeEditor(head_tree, read, place.algo)
     there = {raw(each.path) for each in insides}
     if not there <= set(links):
-        return ""  # a repository that HEAD does not know of
+        return ""  # a repository that HEAD does not have
     for path in links:
         folder, entry = place.folder / os.fsdecode(path), editor.get(path)
         if entry is None or entry.mode != _LINK_TO_COMMIT or not folder.is_dir():
             return ""
         if path not in there:
-            editor.remove(path)  # not there but for an empty folder
+            editor.remove(path)  # only an empty folder
             continue
         tree = _tree_of_clean(folder, entry.oid)
         if not tree:
@@ -57,7 +56,7 @@ def clean_tree(
 
 
 def _tree_of_clean(folder: Path, commit: str) -> str:
-    """The tree of a submodule that is at this commit, with nothing staged and nothing under way; else empty."""
+    """The tree of a submodule at this commit, with nothing staged and nothing in progress; else empty."""
     own = nested_repos.git_dir_of(folder)
     if own is None or any(
         os.path.lexists(own / os.fsdecode(name)) for name in IN_PROGRESS if name != RESTING
