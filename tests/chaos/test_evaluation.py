@@ -169,7 +169,7 @@ replay.BeatRecord.take = take
     ("missing", "says"),
     [
         (ALWAYS_PERFORM, "FAIL outlast: no effect is done twice"),
-        (TAKE_DOUBT_FOR_DONE, "FAIL outlast: what can be neither reissued nor probed stops in doubt"),
+        (TAKE_DOUBT_FOR_DONE, "FAIL outlast: an act that can be neither reissued nor probed stops in doubt"),
         (FORGET_DECISIONS, "FAIL outlast: no recorded answer is asked for again"),
     ],
     ids=["always perform", "take doubt for done", "forget decisions"],

@@ -3,6 +3,8 @@
 import json
 import signal
 import threading
+import urllib.error
+import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -171,6 +173,19 @@ def test_nonsense_is_refused_and_not_performed(witness: Witness) -> None:
         witness.fault("explode")
     assert witness.counts().performed == 0
     assert witness.log.read_bytes() == b""
+
+
+@pytest.mark.parametrize("place", ["act/blind/pay", "faults"])
+@pytest.mark.parametrize("body", [b"[]", b"5", b"null", b'"pay"', b"{"])
+def test_a_body_that_is_not_a_json_object_is_answered_with_400(
+    witness: Witness, place: str, body: bytes
+) -> None:
+    request = urllib.request.Request(f"{witness.url}/{place}", data=body, method="POST")
+    with pytest.raises(urllib.error.HTTPError) as answer:
+        urllib.request.urlopen(request)
+    with answer.value as error:
+        assert error.code == 400
+    assert witness.counts().performed == 0
 
 
 def test_the_log_is_plain_json_lines(witness: Witness) -> None:

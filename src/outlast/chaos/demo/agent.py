@@ -1,9 +1,6 @@
-"""The agent of `outlast demo`, as a process of its own: a scripted task under one design, which says what it does.
+"""The agent of `outlast demo`, in a process of its own: a scripted task under one design, which reports what it does.
 
-    python -m outlast.chaos.demo.agent FOLDER URL DESIGN PACE_S [pause]
-
-With `pause` it stops right after its comment was posted and before anybody wrote that down, and waits to be killed.
-"""
+Called as `python -m outlast.chaos.demo.agent FOLDER URL DESIGN PACE_S [pause]`; see `Telling` for `pause`."""
 
 import json
 import sys
@@ -43,7 +40,10 @@ DEMO = Task(Script("demo", _body, list(STEPS)), "Fix issue 7 and say so")
 
 
 class Telling(World):
-    """A world that tells its parent, line by line, what the agent is about to do and did."""
+    """A world that reports to its parent, line by line, what the agent is about to do and did.
+
+    With `pause` it stops after the comment was posted and before anybody recorded that, and waits to be killed.
+    """
 
     def __init__(self, folder: Path, url: str, pace_s: float, *, pause: bool) -> None:
         super().__init__(folder, url, "demo", Instants(folder, None))
@@ -75,7 +75,7 @@ class Telling(World):
 
 
 def tell(what: str, about: str) -> None:
-    """One line to whoever watches."""
+    """Print one line for the parent."""
     sys.stdout.write(json.dumps([what, about]) + "\n")
     sys.stdout.flush()
 

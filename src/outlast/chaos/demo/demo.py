@@ -1,7 +1,6 @@
-"""`outlast demo`: an agent is killed with -9 between an act and its record, resumed, and its acts are counted.
+"""`outlast demo`: kills an agent with -9 between an act and its record, resumes it, and counts its acts.
 
-The same agent runs without outlast beside it. Whether the story came out as told is checked, not assumed.
-"""
+The same agent also runs without outlast. Whether the story came true is checked, not assumed."""
 
 import json
 import os
@@ -24,19 +23,19 @@ Say = Callable[[str], None]
 
 
 class StoryWentWrong(Exception):
-    """The demo did not come out as it is told."""
+    """The demo did not go as its story says."""
 
 
 @dataclass(frozen=True, slots=True)
 class SeenByWitness:
-    """What the world saw of one agent: acts by the witness, questions by the model's own log."""
+    """What the world saw of one agent: its acts from the witness, its questions from the model's own log."""
 
     acts: Counter[str]
     asked: int
 
 
 def play(say: Say, *, pace_s: float) -> bool:
-    """Tell the story; True when it came out so. Everything happens in a throw-away folder."""
+    """Play the story; True if it came true. Everything happens in a throw-away folder."""
     with tempfile.TemporaryDirectory(prefix="outlast-demo-") as base:
         say(
             f"A scripted agent works through {len(STEPS)} steps. It comments on an issue, opens a pull request and"
@@ -87,7 +86,7 @@ def _agent(folder: Path, design: str, say: Say, pace_s: float) -> SeenByWitness:
 
 
 class _Process:
-    """An agent's process, and its lines told in plain words."""
+    """An agent's process, and its lines in plain words."""
 
     def __init__(self, arguments: list[str], say: Say) -> None:
         command = [sys.executable, "-m", "outlast.chaos.demo.agent", *arguments]
@@ -98,7 +97,7 @@ class _Process:
         self._say = say
 
     def listen(self) -> str:
-        """Tell what it does, until it waits to be killed (`paused`) or is done (`ended`)."""
+        """Report what it does, until it waits to be killed (`paused`) or is done (`ended`)."""
         assert self._process.stdout is not None, "stdout is a pipe"
         try:
             for line in self._process.stdout:

@@ -1,1 +1,1 @@
-"""The evaluation: designs, trials, kills and the table at the end."""
+"""The evaluation: designs, trials, kills, and the table at the end."""

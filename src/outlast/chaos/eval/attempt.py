@@ -1,7 +1,6 @@
-"""One attempt at a task, in a process of its own: forked from a warm parent, or started afresh from nothing.
+"""One attempt at a task, in a process of its own: forked from a warm parent, or started from nothing.
 
-python -m outlast.chaos.eval.attempt FOLDER URL TRIAL TASK DESIGN
-"""
+Called as `python -m outlast.chaos.eval.attempt FOLDER URL TRIAL TASK DESIGN`."""
 
 import os
 import signal
@@ -23,7 +22,7 @@ DONE, FAILED, IN_DOUBT = 0, 1, 3
 
 
 class Setting(NamedTuple):
-    """Where an attempt takes place: its folder, the witness, and which trial, task and design it is."""
+    """Where an attempt takes place: its folder and the witness, and its trial, task and design."""
 
     folder: Path
     url: str
@@ -33,7 +32,7 @@ class Setting(NamedTuple):
 
 
 def attempt(setting: Setting, kill_at: int | None = None, world_of: type[World] = World) -> int:
-    """Start the task or go on with it, in this process; returns an exit code, or never."""
+    """Start or continue the task in this process. Returns an exit code, or never."""
     instants = Instants(setting.folder, kill_at)
     world = world_of(setting.folder, setting.url, setting.trial, instants)
     world.work.mkdir(parents=True, exist_ok=True)
@@ -54,9 +53,9 @@ def attempt(setting: Setting, kill_at: int | None = None, world_of: type[World] 
 
 
 def forked(folder: Path, work: Callable[[], int]) -> str:
-    """Do it in a forked child: `done`, `in doubt`, `killed`, `hung` or what went wrong.
+    """Run `work` in a forked child; return `done`, `in doubt`, `killed`, `hung` or the error.
 
-    The child ends itself after a limit, so that waiting for it needs none.
+    The child ends itself after a limit, so waiting for it needs none.
     """
     pid = os.fork()
     if pid == 0:

@@ -1,4 +1,4 @@
-"""The three designs by name, and the third of them: tasks carried by outlast, through its public interface only."""
+"""The three designs by name, and the third of them: tasks under outlast, through its public interface only."""
 
 import asyncio
 import functools
@@ -30,7 +30,7 @@ PROJECT = "chaos"
 
 
 class UnderOutlast:
-    """A task under outlast, in the style it asks for: a loop or an agent object, blocking or async."""
+    """A task under outlast, in the task's style: a loop or an agent object, blocking or async."""
 
     def __init__(self, world: World, task: Task) -> None:
         self.world = world
@@ -38,7 +38,7 @@ class UnderOutlast:
         self.is_async = task.style.startswith("async")
 
     def run(self) -> None:
-        """Start the run or go on with it: the same call."""
+        """Start or continue the run: the same call."""
         if self.is_async:
             asyncio.run(self._run_async())
         else:
@@ -72,11 +72,11 @@ class UnderOutlast:
     # -- beat by beat --------------------------------------------------------------------------------------------
 
     def here(self, beat: outlast.Beat | outlast.AsyncBeat, prefix: str) -> Here:
-        """Where the body of this beat stands."""
+        """Where the body of this beat is."""
         return Here(f"{prefix}{beat.number}", beat.step, beat.number, self.world.work)
 
     def planned(self, script: Script, prefix: str) -> Any:
-        """The plan as outlast takes it: given, or a callable that asks the model."""
+        """The plan as outlast takes it: a value, or a callable that asks the model."""
         return (
             functools.partial(script.planned, self.world.ask, prefix)
             if callable(script.plan)
@@ -108,7 +108,7 @@ class UnderOutlast:
     def through(
         self, run: outlast.Run, beat: outlast.Beat, here: Here, body: Body, value: object = None
     ) -> Any:
-        """A body from where it stands to its result."""
+        """Run a body from where it is to its result."""
         played = BodyRun(body, value)
         while played.op is not None:
             try:
@@ -175,7 +175,7 @@ class UnderOutlast:
                 staged = self._stage(beat, op)
                 return None if staged is None else await staged
 
-    # -- the same call, blocking or to be awaited: a beat of either kind ------------------------------------------
+    # -- the same call, blocking or awaited: for beats of either kind ---------------------------------------------
 
     def _ask(self, run: Any, beat: Any, here: Here, op: Ask) -> Any:
         ask = self._ask_async if self.is_async else self.world.ask_priced
@@ -210,11 +210,11 @@ class UnderOutlast:
             case Finish():
                 return beat.finish(op.result)
             case _:
-                raise AssertionError(f"{op!r} is not staged")
+                raise AssertionError(f"not an operation that is staged: {op!r}")
 
 
 class Driven:
-    """The agent object that `outlast.drive` runs. Its body's first operation is what `reason` asks."""
+    """The agent object that `outlast.drive` runs. The first operation of its body is what `reason` asks."""
 
     def __init__(self, carried: UnderOutlast, run: outlast.Run | outlast.AsyncRun, script: Script) -> None:
         self._carried = carried
@@ -252,7 +252,7 @@ class Driven:
         self._carried.world.mark("save.before")
 
     def saved(self) -> None:
-        """The last beat is over; only its successor, or the end, tells."""
+        """Note that the last beat is saved: only the next beat, or the end, shows it."""
         if self._label:
             self._carried.world.saved(self._label)
         self._label = ""

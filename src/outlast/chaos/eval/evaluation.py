@@ -1,4 +1,4 @@
-"""`outlast chaos eval`: every task under every design, killed at every instant, resumed, compared with its twin."""
+"""`outlast chaos eval`: kills every task under every design at every instant, resumes it, compares it with its twin."""
 
 import contextlib
 import itertools
@@ -27,7 +27,7 @@ INSTANTS_MAX = 5_000
 SECOND_KILL_OF = 6  # one kill in so many is followed by another during the resume
 SECOND_KILL_WITHIN = 24
 QUICK_KILLS = {"prompt": 2, "act-then-save": 2, "outlast": 6}
-PARTS = {"outlast": 3}  # long units are cut so that all workers end together
+PARTS = {"outlast": 3}  # long units are split so that all workers end together
 COLD_STARTS, COLD_STARTS_QUICK = 6, 2
 FAILURES_KEPT = 50
 MEMORY, MEMORY_BYTES_MIN = Path("/dev/shm"), 256 << 20
@@ -36,19 +36,19 @@ NAIVE = ("prompt", "act-then-save")
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """What to evaluate. Everything random follows from the seed."""
+    """What to evaluate. The seed determines everything random."""
 
     seed: int
     tasks: tuple[str, ...] = tuple(TASKS)
     designs: tuple[str, ...] = tuple(DESIGNS)
     jobs: int = 2
     quick: bool = False
-    folder: Path | None = None  # where the stores of the trials lie; None is memory if quick, else the disk
+    folder: Path | None = None  # where the trials' stores are; None: in memory if quick, else on disk
 
 
 @dataclass(slots=True)
 class Row:
-    """One design in the table. Times are from the start of a fresh interpreter to the first new beat."""
+    """One design in the table. Times run from the start of a fresh interpreter to the first new beat."""
 
     design: str
     trials: int = 0
@@ -78,13 +78,13 @@ class Row:
 
 @dataclass(slots=True)
 class Report:
-    """The whole evaluation: rows, what failed, and whether it says anything."""
+    """The whole evaluation: rows, failures, and whether it proves anything."""
 
     plan: Plan
     rows: dict[str, Row]
     failures: list[Trial] = field(default_factory=list)
     failed: int = 0
-    examples: dict[str, Trial] = field(default_factory=dict)  # of how the others fail
+    examples: dict[str, Trial] = field(default_factory=dict)  # of how the other designs fail
     points_met: set[str] = field(default_factory=set)
     seconds: float = 0.0
 
@@ -100,7 +100,10 @@ class Report:
                 ("outlast: no effect is done twice, none is lost", row.duplicates == row.lost == 0),
                 ("outlast: no beat is repeated but the one in flight", row.beats_lost == 0),
                 ("outlast: no recorded answer is asked for again", row.paid_twice == 0),
-                ("outlast: what can be neither reissued nor probed stops in doubt", row.unstopped == 0),
+                (
+                    "outlast: an act that can be neither reissued nor probed stops in doubt",
+                    row.unstopped == 0,
+                ),
             ]
         for name in NAIVE:
             if (row := self.rows.get(name)) is not None:
@@ -114,7 +117,7 @@ class Report:
 
 
 def check_names(tasks: tuple[str, ...], designs: tuple[str, ...]) -> None:
-    """Refuse what does not exist."""
+    """Raise UsageError for an unknown task or design."""
     for given, known, what in ((tasks, TASKS, "task"), (designs, DESIGNS, "design")):
         for name in given:
             if name not in known:
@@ -125,7 +128,7 @@ def check_names(tasks: tuple[str, ...], designs: tuple[str, ...]) -> None:
 
 
 def evaluate(plan: Plan, progress: Callable[[int], None] = lambda _: None) -> Report:
-    """Run everything and count. `progress` is told the number of trials so far."""
+    """Run everything and count. Calls `progress` with the number of trials so far."""
     check_names(plan.tasks, plan.designs)
     began = time.monotonic()
     report = Report(plan, {design: Row(design) for design in plan.designs})
@@ -142,7 +145,7 @@ def evaluate(plan: Plan, progress: Callable[[int], None] = lambda _: None) -> Re
 
 
 def _memory() -> Path | None:
-    """A file system in memory: SIGKILL loses nothing that was written, so it tells the same, and sooner."""
+    """A file system in memory: SIGKILL loses nothing that was written, so the result is the same, and sooner."""
     if not os.access(MEMORY, os.W_OK | os.X_OK):
         return None
     stat = os.statvfs(MEMORY)
@@ -150,7 +153,7 @@ def _memory() -> Path | None:
 
 
 def replay(word: str) -> Trial:
-    """One trial again: TASK:DESIGN:N, or N+M for a second kill during the resume; N of 0 is nobody killed."""
+    """Repeat one trial: TASK:DESIGN:N, or N+M for a second kill during the resume; with N = 0 nothing is killed."""
     task, design, kills = parse_replay(word)
     with tempfile.TemporaryDirectory(prefix="outlast-chaos-") as base:
         bench = Bench(Path(base))
@@ -223,7 +226,7 @@ def _work(bench: Bench, unit: dict[str, Any]) -> Iterator[Any]:
         trial, _ = bench.run(task, design, (number,), twin, journal)
         yield trial.as_dict()
         if not trial.at:
-            return  # met none: there are no more instants to be killed at
+            return  # it met none: there are no more instants to kill at
         if rng.randrange(SECOND_KILL_OF) == 0:
             kills = (number, rng.randint(1, SECOND_KILL_WITHIN))
             yield bench.run(task, design, kills, twin, journal)[0].as_dict()
@@ -233,7 +236,7 @@ def _work(bench: Bench, unit: dict[str, Any]) -> Iterator[Any]:
 def _sample(
     bench: Bench, whole: Trial, twin: Final, journal: dict[str, Any], rng: random.Random
 ) -> Iterator[Any]:
-    """Some instants, preferring different names; one of them with a second kill."""
+    """Some instants, preferably of different names; one of them with a second kill."""
     wanted = QUICK_KILLS[whole.design]
     numbered = list(enumerate(whole.instants, start=1))
     rng.shuffle(numbered)
@@ -248,7 +251,7 @@ def _sample(
 
 
 def _cold_starts(plan: Plan, base: Path) -> Iterator[tuple[str, float]]:
-    """Kill halfway, start a fresh interpreter, and time it until it begins a beat that nobody had finished."""
+    """Kill halfway, start a fresh interpreter, and time it until it begins a beat that was not finished."""
     rng = random.Random(f"{plan.seed} cold")
     count = COLD_STARTS_QUICK if plan.quick else COLD_STARTS
     tasks = rng.sample(plan.tasks, min(count, len(plan.tasks)))

@@ -1,7 +1,6 @@
-"""The two designs that people write by hand: progress in the process (the prompt), and act-then-save (state.json).
+"""The two designs that people write by hand: progress only in the process (the prompt), and act-then-save (state.json).
 
-They are written with good will: atomic rename, retries, idempotency keys where the far side takes them. They fail anyway.
-"""
+They use good practice: atomic rename, retries, idempotency keys where the far side takes them. They fail anyway."""
 
 import hashlib
 import json
@@ -37,7 +36,7 @@ BEATS_MAX = 500
 
 
 class HandWritten:
-    """A loop over steps. With a state file it goes on from there; without one it starts over."""
+    """A loop over steps. With a state file it continues from there; without one it starts over."""
 
     def __init__(self, world: World, task: Task, state_file: Path | None) -> None:
         self._world = world
@@ -45,7 +44,7 @@ class HandWritten:
         self._state_file = state_file
 
     def run(self) -> None:
-        """Carry the task to its end and leave the results for whoever compares."""
+        """Carry the task to its end, and leave the results for the comparison."""
         state = self._load()
         self._carry(self._task.script, state, "", durable=True)
         for check in self._task.checks:
@@ -132,7 +131,7 @@ class HandWritten:
         return child.get("result")
 
     def _act(self, op: Do, here: Here) -> Any:
-        """Act, and try again when it did not seem to work, as every such loop does."""
+        """Act, and retry if it did not seem to work, as every such loop does."""
         self._world.mark("act.before")
         identity = op.key or here.identity("act", op.name)
         for left in reversed(range(RETRIES)):
@@ -157,7 +156,7 @@ class HandWritten:
 
 
 def write(path: Path, text: str) -> None:
-    """Write a file whole, as an editor does."""
+    """Write a file atomically, as an editor does."""
     path.parent.mkdir(parents=True, exist_ok=True)
     fresh = path.with_name(path.name + "~")
     fresh.write_text(text)

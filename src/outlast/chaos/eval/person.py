@@ -21,13 +21,13 @@ from outlast.store.protocol import Store, Summary, Where
 def settle(folder: Path, task: str, happened: Mapping[str, Any]) -> int:
     """Settle what only a person can settle; `happened` maps identities to results, as the witness knows them.
 
-    Leaves in `settled.jsonl` the identities and what was said. The rest is left to its own policy.
+    Writes the identities and the answers to `settled.jsonl`. The other effects are left to their policies.
     """
     store = open_store(folder / "store")
     try:
         root = _root(store, task)
         doubts = [each for each in find.doubts(store, root.state) if each[1].policy == "ask"]
-        assert doubts, f"{task} stopped in doubt, but nothing is that a person must settle"
+        assert doubts, f"{task} stopped in doubt, but no effect needs a person"
         for run, effect in doubts:
             identity = _identity(store, run, effect.id)
             finding: ev.Finding = "happened" if identity in happened else "did_not"
@@ -76,7 +76,7 @@ def _children(store: Store, summary: Summary) -> list[Summary]:
 
 
 def _still(work: Path, ref: MemoryRef) -> bool:
-    """Whether a pointer to a file has the digest of what is there."""
+    """Whether a pointer's digest is still that of the file."""
     return not ref.uri.startswith("file:") or ref.digest == file_digest(work, ref.uri)
 
 
@@ -96,7 +96,7 @@ def _results(store: Store, summary: Summary, prefix: str) -> dict[str, Any]:
 
 
 def _decided(store: Store, summary: Summary) -> list[Any]:
-    """Every recorded answer: decisions, and plans that were asked for."""
+    """Every recorded answer: decisions, and plans made by the model."""
     found: list[Any] = []
     after = 0
     while page := store.read(summary.run, after=after, tags=("decided", "plan_set")).events:

@@ -1,4 +1,4 @@
-"""Processes that work through the trials side by side: forked from this warm one, each with a witness of its own."""
+"""Worker processes for the trials: forked from this warm one, each with a witness of its own."""
 
 import json
 import os
@@ -15,7 +15,7 @@ Work = Callable[[Bench, Any], Iterator[Any]]
 
 
 class PoolBroken(Exception):
-    """A worker died or failed; its own words are in the message."""
+    """A worker died or failed; the message has its own words."""
 
 
 class _Worker(NamedTuple):
@@ -25,7 +25,7 @@ class _Worker(NamedTuple):
 
 
 def run(units: Sequence[Any], work: Work, folder: Path, jobs: int) -> Generator[Any, None, None]:
-    """What `work(bench, unit)` yields for every unit, as it comes; units and what is yielded are JSON."""
+    """What `work(bench, unit)` yields for every unit, as it comes; units and results are JSON."""
     waiting = list(reversed(units))
     workers: list[_Worker] = []
     for n in range(min(jobs, len(units))):
@@ -59,9 +59,7 @@ def _start(folder: Path, work: Work, others: list[_Worker]) -> _Worker:
         signal.signal(signal.SIGTERM, signal.SIG_DFL)
         os.close(orders_out)
         os.close(answers_in)
-        for (
-            other
-        ) in others:  # else a worker would keep its siblings from seeing that nobody is there any more
+        for other in others:  # else a worker would keep its siblings from seeing that the parent is gone
             other.orders.close()
             other.answers.close()
         try:
@@ -70,7 +68,7 @@ def _start(folder: Path, work: Work, others: list[_Worker]) -> _Worker:
             os._exit(0)
     os.close(orders_in)
     os.close(answers_out)
-    # Unbuffered, so that a line which was read is a line that select no longer waits for.
+    # Unbuffered, so that `select` does not wait for a line that is already in a buffer.
     return _Worker(pid, os.fdopen(orders_out, "wb", 0), os.fdopen(answers_in, "rb", 0))
 
 

@@ -1,4 +1,4 @@
-"""The evaluation in words: its table, its bars, and how to see a failing trial again. As text, or as a document."""
+"""The evaluation as text or as a document: its table, its bars, and how to replay a failing trial."""
 
 from typing import Any
 
@@ -46,18 +46,18 @@ def verdict(report: Report) -> list[str]:
 
 
 def failures(report: Report) -> list[str]:
-    """A line for each failing trial, with the words to see it again."""
+    """A line for each failing trial, with the command that repeats it."""
     shown = [failure(trial, report.plan.seed) for trial in report.failures[:FAILURES_SHOWN]]
     more = report.failed - len(shown)
     return [*shown, *([f"… and {more:,} more"] if more > 0 else [])]
 
 
 def failure(trial: Trial, seed: int) -> str:
-    """One trial that went wrong."""
+    """One failing trial in words."""
     wrong = list(trial.wrong)
     wrong += [f"{trial.beats_lost} beats lost"] if trial.beats_lost else []
     wrong += [f"{trial.paid_twice} answers paid twice"] if trial.paid_twice else []
-    wrong += ["killed inside a blind act, yet it did not stop in doubt"] if trial.unstopped else []
+    wrong += ["killed inside a blind act, but did not stop in doubt"] if trial.unstopped else []
     at = ", then ".join(trial.at) or "never"
     told = "; ".join(text.strip().splitlines()[-1] for text in wrong)
     return f"{trial.replay} (killed at {at}): {told}; replay: outlast chaos eval --replay {trial.replay} --seed {seed}"

@@ -1,4 +1,4 @@
-"""One trial: a task under a design, killed where asked, resumed until it ends, and compared with its twin."""
+"""One trial: a task under a design, killed as asked, resumed until it ends, and compared with its twin."""
 
 import json
 import re
@@ -28,7 +28,7 @@ _URL = re.compile(r"https://world\.example/[^/\"\\]+/(\d+)")
 
 @dataclass(frozen=True, slots=True)
 class Trial:
-    """What became of one trial, as counted outside the design."""
+    """The result of one trial, counted outside the design."""
 
     task: str
     design: str
@@ -39,11 +39,11 @@ class Trial:
     duplicates: int = 0
     lost: int = 0
     doubts: int = 0
-    unstopped: int = 0  # killed inside an act that nobody can ask about, and yet no stop in doubt
+    unstopped: int = 0  # killed inside an act that nobody can ask about, but did not stop in doubt
     beats_lost: int = 0
     paid_twice: int = 0
     asked_again: int = 0
-    instants: tuple[str, ...] = ()  # met by attempts that nobody killed
+    instants: tuple[str, ...] = ()  # met by attempts that were not killed
 
     @property
     def survived(self) -> bool:
@@ -67,7 +67,7 @@ class Trial:
 
 @dataclass(slots=True)
 class Final:
-    """The world after a trial, in words that do not depend on the trial."""
+    """The world after a trial, without anything that depends on the trial."""
 
     state: dict[str, Any]
     effects: Counter[str]
@@ -75,7 +75,7 @@ class Final:
 
 
 class Bench:
-    """A witness and a folder, for one trial after the other."""
+    """A witness and a folder, used for one trial after the other."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
@@ -87,7 +87,7 @@ class Bench:
         self._witness.stop()
 
     def reference(self, task: str) -> Final:
-        """The twin in a world where nothing goes wrong by itself: a plain loop, never killed."""
+        """The twin in a world without faults: a plain loop, never killed."""
         setting = self._set_up(task, "prompt", only_modes=("refuse",))
         end = forked(setting.folder, lambda: attempt(setting))
         assert end == "done", f"the twin of {task} ended: {end}"
@@ -104,7 +104,7 @@ class Bench:
         twin: Final,
         journal: dict[str, Any] | None = None,
     ) -> tuple[Trial, dict[str, Any]]:
-        """One trial. `journal` is what outlast's journal said at the end of its own uninterrupted run."""
+        """Run one trial. `journal` is the journal of outlast's own uninterrupted run."""
         setting = self._set_up(task, design)
         ends = self._attempts(setting, kills)
         lines_seen = self._performed(setting)
@@ -126,7 +126,7 @@ class Bench:
         return trial, _comparable(final.journal)
 
     def cold_start(self, task: str, design: str, spawn: Callable[[list[str]], None]) -> float | None:
-        """Milliseconds from the start of a fresh interpreter to its first beat that nobody had finished."""
+        """Milliseconds from the start of a fresh interpreter to its first beat that was not finished before."""
         counted = self._set_up(task, design)
         forked(counted.folder, lambda: attempt(counted))
         met = [name for names in lines(counted.folder / "instants.jsonl") for name in names]
@@ -162,9 +162,9 @@ class Bench:
         self._read_bytes = self._witness.log.stat().st_size
 
     def _attempts(self, setting: Setting, kills: tuple[int, ...]) -> list[str]:
-        """Start, and start again, as a supervisor would; a stop in doubt is settled as a person would.
+        """Start, and start again, as a supervisor would; settle a stop in doubt as a person would.
 
-        The instants of attempts that stopped in doubt count on, so that the attempts after them are killed too.
+        The count of instants continues after a stop in doubt, so that the attempts after it are killed too.
         """
         ends: list[str] = []
         killed = met = 0
@@ -189,16 +189,16 @@ class Bench:
         return ends
 
     def _must_stop(self, setting: Setting) -> bool:
-        """Whether outlast was killed while a blind act was out: only a person can say what became of it."""
+        """Whether outlast was killed while a blind act was out: only a person can say whether it happened."""
         return setting.design == "outlast" and (setting.folder / "blind.kill").exists()
 
     def _settle(self, setting: Setting) -> str:
-        """The truth about what is in doubt, which only the witness knows."""
+        """Settle what is in doubt with the truth, which only the witness knows."""
         results = {line["identity"]: {"url": line["result"]["url"]} for line in self._performed(setting)}
         return forked(setting.folder, lambda: person.settle(setting.folder, setting.task, results))
 
     def _quiet(self, setting: Setting) -> None:
-        """Wait until every request that a dead attempt had sent is done with."""
+        """Wait until every request of a dead attempt has been handled."""
         faults = TASKS[setting.task].faults
         if any(fault.mode.startswith("late") for fault in faults):
             self._witness.release()
@@ -246,7 +246,7 @@ class Bench:
 
 
 def _plain(value: dict[str, Any], identities: dict[int, str]) -> dict[str, Any]:
-    """Without what depends on the trial: urls by what they stand for; tags without numbers if they agree.
+    """The value without what depends on the trial: urls by their meaning, tags without numbers if they agree.
 
     A decision whose wordings differ within one trial keeps its numbers, so that it does not equal the twin.
     """
@@ -290,13 +290,13 @@ def _first_difference(got: dict[str, Any], expected: dict[str, Any]) -> str:
 
 
 def _inside_blind_act(folder: Path) -> bool:
-    """Whether the last kill was between the sending of a blind act and its outcome."""
+    """Whether the last kill was between sending a blind act and its outcome."""
     acts = [what for what, _ in lines(folder / "notes.jsonl") if what in ("blind", "sent")]
     return acts[-2:] == ["blind", "sent"] and lines(folder / "kills.jsonl")[-1] in ACT_IS_OUT
 
 
 def _beats_lost(notes: list[list[str]]) -> int:
-    """Beats begun again although they had been saved: work lost beyond the beat in flight."""
+    """Beats that began again although they were saved: work lost beyond the beat in flight."""
     saved: set[str] = set()
     again = 0
     for what, label in notes:
@@ -320,7 +320,7 @@ def _paid(setting: Setting, journal: dict[str, Any]) -> dict[str, int]:
 
 
 def _recorded_answers(path: Path) -> dict[str, int]:
-    """Which of its askings each decision was recorded with: the answer carries the number."""
+    """With which of its askings each decision was recorded: the answer carries the number."""
     found: dict[str, int] = {}
     for value in _read(path).get("decided", []):
         tags = _TAG.findall(value)

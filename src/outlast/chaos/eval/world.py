@@ -1,7 +1,6 @@
-"""One trial's world as an attempt sees it: instants to be killed at, a model whose every call is logged, the witness.
+"""The world of one trial, as an attempt sees it: instants to be killed at, a model with a log, the witness.
 
-Everything measured here is measured outside outlast: in the model's fsynced log, in the notes, by the witness.
-"""
+Everything is measured outside outlast: in the model's fsynced log, in the notes, by the witness."""
 
 import json
 import os
@@ -14,7 +13,7 @@ from typing import Any
 import outlast
 from outlast.chaos.witness.client import Client, Refused
 
-# The instants that every design passes, in the order of a beat. Outlast adds its own crash points.
+# The instants that every design passes, in the order of a beat. outlast adds its own crash points.
 MARKS: dict[str, str] = {
     "process.start": "the process runs, nothing was read or written",
     "beat.begin": "the body of a beat begins",
@@ -32,7 +31,7 @@ MARKS: dict[str, str] = {
 
 
 class Instants:
-    """Counts the instants an attempt meets, and kills it for good at one of them."""
+    """Counts the instants an attempt meets, and kills the process at one of them."""
 
     def __init__(self, folder: Path, kill_at: int | None) -> None:
         self._folder = folder
@@ -49,12 +48,12 @@ class Instants:
                 os.kill(os.getpid(), signal.SIGKILL)
 
     def close(self) -> None:
-        """Write down what was met by an attempt that nobody killed."""
+        """Write down the instants of an attempt that was not killed."""
         append_line(self._folder / "instants.jsonl", self._met, sync=False)
 
 
 def append_line(path: Path, value: object, *, sync: bool) -> None:
-    """One line in one write: it outlives this process; with `sync` also the machine."""
+    """Append one line in one write: it survives this process; with `sync` also the machine."""
     fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
     try:
         os.write(fd, json.dumps(value, ensure_ascii=False).encode() + b"\n")
@@ -75,7 +74,7 @@ def tag(decision: str, asked: int) -> str:
 
 
 class World:
-    """What an attempt can touch. `trial` keeps the trials at one witness apart."""
+    """What an attempt can touch. `trial` separates the trials at one witness."""
 
     def __init__(self, folder: Path, url: str, trial: str, instants: Instants) -> None:
         self.folder = folder
@@ -86,7 +85,7 @@ class World:
         self._sending = ""
 
     def note(self, what: str, label: str) -> None:
-        """Something that the evaluation counts: begin, saved, sent; and `blind` before such an act is sent."""
+        """Note something that the evaluation counts: begin, saved, sent; and `blind` before such an act is sent."""
         append_line(self.folder / "notes.jsonl", [what, label], sync=False)
 
     def begin(self, label: str) -> None:
@@ -102,7 +101,7 @@ class World:
     # -- the model -----------------------------------------------------------------------------------------------
 
     def ask(self, decision: str, about: str, size: int = 0, context: str = "") -> str:
-        """The scripted model: the same question has the same answer, worded differently each time it is asked."""
+        """The scripted model: the same question gets the same answer, worded differently each time."""
         log = self.folder / "model.jsonl"
         asked = 1 + sum(line[0] == decision for line in lines(log))
         append_line(log, [decision, asked, len(context)], sync=True)
@@ -111,7 +110,7 @@ class World:
         return words.rjust(size, "·")
 
     def ask_priced(self, decision: str, about: str, size: int = 0, context: str = "") -> outlast.Answer[str]:
-        """The same, with what it cost."""
+        """The same, with its cost."""
         answer = self.ask(decision, about, size, context)
         return outlast.Answer(answer, outlast.Usage(input=len(context) // 4, output=len(answer) // 4))
 
@@ -134,7 +133,7 @@ class World:
         return self._act("probed", what, body, identity, patience_s, marker=f"{self.trial} {identity}")
 
     def blind(self, what: str, body: Any, identity: str, patience_s: float | None = None) -> Any:
-        """An act that leaves no trace for its sender."""
+        """An act that its sender cannot look up."""
         return self._act("blind", what, body, identity, patience_s)
 
     def look(self, what: str, body: Any, identity: str, patience_s: float | None = None) -> Any:

@@ -1,4 +1,4 @@
-"""All scripted tasks by name, and those whose world goes wrong by itself: lost replies, errors after doing, lateness."""
+"""All scripted tasks by name, and those with faults in the world: lost replies, errors after the act, delays."""
 
 from outlast.chaos.tasks.plain import PLAIN
 from outlast.chaos.tasks.script import Ask, Body, Do, Here, Impossible, Script, Task, WitnessFault, Write
@@ -29,7 +29,7 @@ def _book_with_retry(here: Here) -> Body:
 
 
 def _pay_or_write(here: Here) -> Body:
-    """A definite no is an outcome too: the body goes another way, and goes the same way when it is repeated."""
+    """A definite no is an outcome too: the body takes another way, and the same way when it is repeated."""
     try:
         yield Do("direct debit", "probed", {"for": here.step}, retry=1)
     except Impossible:

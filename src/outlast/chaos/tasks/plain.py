@@ -1,4 +1,4 @@
-"""Scripted tasks in a world that answers: edits, comments, tickets, payments, notifications, plans of every shape."""
+"""Scripted tasks in a world without faults: edits, comments, tickets, payments, notifications, plans of every shape."""
 
 import json
 
@@ -89,7 +89,7 @@ def _release(here: Here) -> Body:
 
 
 def _triage_plan(ask: object) -> object:
-    assert callable(ask), "a planner is given the model"
+    assert callable(ask), "a planner gets a function that asks the model"
     answer = ask("which issues to triage")
     return [f"issue 7 {answer}", {"step": "the old ones", "steps": ["issue 2", "issue 3"]}]
 

@@ -1,7 +1,6 @@
 """What a scripted task is made of: the operations its body asks for, written once and carried out by every design.
 
-A body is a generator: it yields an operation and is sent its result. How that survives a kill is the design's affair.
-"""
+A body is a generator: it yields an operation and receives its result. The design decides how that survives a kill."""
 
 from collections.abc import Callable, Generator
 from dataclasses import dataclass, field
@@ -16,7 +15,7 @@ Style = Literal["loop", "drive", "async", "async drive"]
 
 @dataclass(frozen=True, slots=True)
 class Ask:
-    """Ask the model. The answer is a text that ends with a tag: which decision, and how often it was asked."""
+    """Ask the model. The answer ends with a tag: which decision, and how often it was asked."""
 
     name: str
     about: str
@@ -40,14 +39,14 @@ class Do:
 
 @dataclass(frozen=True, slots=True)
 class Together:
-    """Several acts at once where the design can, one after the other where not."""
+    """Several acts at once if the design can, else one after the other."""
 
     acts: tuple[Do, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class Write:
-    """Write a file of the workspace, whole: doing it again changes nothing."""
+    """Write a whole file of the workspace: repeating it changes nothing."""
 
     path: str
     text: str
@@ -55,7 +54,7 @@ class Write:
 
 @dataclass(frozen=True, slots=True)
 class Remember:
-    """Keep a pointer."""
+    """Store a memory ref."""
 
     name: str
     uri: str
@@ -92,7 +91,7 @@ class Impossible(Exception):
 
 
 class BodyRun:
-    """A body being carried out: the operation it waits for, None at its end, and then its result."""
+    """A body being carried out: the operation it waits for, or None at its end, and then its result."""
 
     def __init__(self, body: Body, value: object = None) -> None:
         self._body = body
@@ -117,7 +116,7 @@ class BodyRun:
 
 @dataclass(slots=True)
 class Here:
-    """Where a body stands. `label` names the beat across designs; names of one kind are counted within it."""
+    """Where a body is. `label` names the beat across designs; calls of one name are counted within it."""
 
     label: str
     step: str
@@ -126,27 +125,27 @@ class Here:
     _counts: dict[str, int] = field(default_factory=dict)
 
     def read(self, path: str) -> str:
-        """A file of the workspace, empty where there is none."""
+        """A file of the workspace; empty if it does not exist."""
         file = self.folder / path
         return file.read_text() if file.exists() else ""
 
     def identity(self, kind: str, name: str) -> str:
-        """What tells this call from every other of the task: beat, name, occurrence."""
+        """What distinguishes this call from every other of the task: beat, name, occurrence."""
         counted = f"{kind} {name}"
         self._counts[counted] = self._counts.get(counted, 0) + 1
         return f"{self.label}.{name}.{self._counts[counted]}"
 
     def inside(self, script: "Script") -> str:
-        """What the labels of a smaller task's beats begin with."""
+        """The prefix of the labels of a smaller task's beats."""
         return f"{self.label}/{script.name}:"
 
 
-Planner = Callable[[Callable[[str], str]], object]  # is given a way to ask the model
+Planner = Callable[[Callable[[str], str]], object]  # gets a function that asks the model
 
 
 @dataclass(frozen=True, slots=True)
 class Script:
-    """A plan and what one beat of it does; without a plan it goes on until a body says Finish."""
+    """A plan and what one beat of it does. Without a plan it goes on until a body yields Finish."""
 
     name: str
     body: Callable[[Here], Body]
@@ -158,7 +157,7 @@ class Script:
 
 
 class WitnessFault(NamedTuple):
-    """Let the first `times` acts of that name go wrong in this mode (see `witness_server.MODES`)."""
+    """Let the first `times` acts of that name go wrong in this mode (see `MODES` in `witness/server.py`)."""
 
     act: str
     mode: str

@@ -1,1 +1,1 @@
-"""The witness: a process of its own that logs what really happened."""
+"""The witness: a separate process that logs what really happened."""

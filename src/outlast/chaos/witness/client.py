@@ -1,8 +1,6 @@
-"""The external witness, client half: tell the world to do something, ask it what was done, let it go wrong.
+"""The external witness, client half: tell the world to do something, ask it what was done, make it fail.
 
-`Client` needs only the url and works from any process; `Witness` also owns the server's process.
-The server, its log and its protocol are in `server.py` beside this file.
-"""
+`Client` needs only the url and works in any process; `Witness` also owns the server's process (`server.py`)."""
 
 from __future__ import annotations
 
@@ -41,8 +39,8 @@ class Counts(NamedTuple):
     performed: int
     duplicates: int
     deduped: int
-    reworded: int  # of the deduped: those that came with another body than the first
-    waiting: int  # late ones, not yet let go
+    reworded: int  # the deduped ones that had another body than the first
+    waiting: int  # late ones that still wait
     by_identity: dict[tuple[str, str, str], int]  # (cls, name, identity)
 
     def repeated(self) -> dict[tuple[str, str, str], int]:
@@ -54,21 +52,21 @@ class WitnessError(Exception):
 
 
 class Unanswered(WitnessError):
-    """No reply: lost, late or never received. It may or may not have been done."""
+    """No reply: lost, late or never received. The act may or may not have been done."""
 
 
 class ServerError(WitnessError):
-    """The witness answered 500. It may or may not have been done."""
+    """The witness answered 500. The act may or may not have been done."""
 
 
 class Refused(WitnessError):
-    """The witness answered 4xx: certainly not done."""
+    """The witness answered 4xx: the act was certainly not done."""
 
 
 class Client:
-    """The world, as seen by whoever knows its url.
+    """The world, for anybody who knows its url.
 
-    `on_sent` is called when a request is out and its reply not yet read: an instant worth dying at.
+    Calls `on_sent` when a request is out and its reply is not read yet: an instant worth dying at.
     """
 
     def __init__(self, url: str, *, on_sent: Callable[[], None] | None = None) -> None:
@@ -86,7 +84,7 @@ class Client:
         identity: str | None = None,
         timeout_s: float = REQUEST_LIMIT_S,
     ) -> dict[str, Any]:
-        """Do something to the world. Raises Refused (not done), Unanswered or ServerError (nobody knows)."""
+        """Do something to the world. Raises Refused (not done), Unanswered or ServerError (unknown)."""
         headers = {"Idempotency-Key": key, "Witness-Id": identity}
         asked = {"body": body, "marker": marker}
         path = f"/act/{cls}/{quote(name, safe='')}"
@@ -96,7 +94,7 @@ class Client:
         return result
 
     def find(self, marker: str, *, timeout_s: float = REQUEST_LIMIT_S) -> dict[str, Any] | None:
-        """The result of the probed performance with that marker, None when there was none so far."""
+        """The result of the probed act with that marker, or None if there is none so far."""
         answer = self._call("GET", f"/find?marker={quote(marker, safe='')}", timeout_s=timeout_s)
         return answer["result"] if answer["found"] else None
 
@@ -122,7 +120,7 @@ class Client:
         self._call("POST", "/faults", asked)
 
     def release(self) -> None:
-        """Let every late one go on."""
+        """Let every late one continue."""
         self._call("POST", "/release", {})
 
     def _call(
@@ -170,7 +168,7 @@ def _exchange(
 class Witness(Client):
     """A running witness and its process, which ends with this one: it watches its standard input.
 
-    `kill` and `restart` are for witnesses that die too: same log, same url, nothing forgotten.
+    `kill` and `restart` are for tests in which the witness dies too: same log, same url, nothing forgotten.
     """
 
     def __init__(self, log: Path, process: subprocess.Popen[str], url: str) -> None:
@@ -180,7 +178,7 @@ class Witness(Client):
 
     @classmethod
     def start(cls, log: Path, *, port: int = 0) -> Self:
-        """Start a witness on that log; it takes requests when this returns. Port 0 is any free one."""
+        """Start a witness on that log; it accepts requests when this returns. Port 0 is any free one."""
         process, url = _spawn(log, port)
         return cls(log, process, url)
 
@@ -201,7 +199,7 @@ class Witness(Client):
         self._process, self.url = _spawn(self.log, int(self.url.rpartition(":")[2]))
 
     def stop(self) -> None:
-        """End it. Nothing is buffered: what was answered is in the log, so there is no gentler way."""
+        """Kill it. Nothing is buffered: what was answered is in the log."""
         self.kill()
 
     def __enter__(self) -> Self:

@@ -1,17 +1,6 @@
-"""The external witness, server half: it stands for the outside world and counts what was done to it.
+"""The external witness, server half: stands for the outside world and counts what was done to it. See `Server`.
 
-It shares no code with what it judges: stdlib only, started by file (no import of outlast), a log of its own.
-To perform is to append one JSON line and fdatasync it; a torn last line was not performed and is cut off on
-reload. Three classes of service: `keyed` dedupes by `Idempotency-Key`, `probed` can be looked up by marker,
-`blind` neither. A `Witness-Id` header labels the logical effect, so that performances can be counted; nothing
-dedupes by it.
-
-    POST /act/<cls>/<name>   {"body": …, "marker": …}       -> {"url": …, "n": …}
-    GET  /find?marker=…                                     -> {"found": true, "result": …} | {"found": false}
-    GET  /counts                                            -> `witness.Counts`
-    POST /faults             {"mode": …, "times": …, …}     -> {}; what the next acts meet, see `MODES`
-    POST /release                                           -> {}; lets every `late` and `late_reply` go on
-"""
+It shares no code with what it judges: stdlib only, started by file (no import of outlast), a log of its own."""
 
 from __future__ import annotations
 
@@ -22,11 +11,8 @@ import socket
 import sys
 import threading
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 from urllib.parse import parse_qs, unquote
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 CLASSES = ("keyed", "probed", "blind")
 
@@ -63,7 +49,7 @@ class Performance(NamedTuple):
 
 
 def performances(log: Path) -> list[Performance]:
-    """Everything performed so far, by the log alone: the server may run, be dead, or be writing a line."""
+    """Everything performed so far, from the log alone: the server may run, be dead, or be writing a line."""
     whole, _ = _whole_lines(log)
     return [_performance(line) for line in whole if line["what"] == "performed"]
 
@@ -94,7 +80,12 @@ def _whole_lines(log: Path) -> tuple[list[dict[str, Any]], int]:
 
 
 class WitnessLog:
-    """What was done, in memory and in the log. The server's threads take turns through one lock."""
+    """What was done, in memory and in the log. The server's threads take turns through one lock.
+
+    To perform an act is to append one JSON line and fdatasync it. A torn last line was not performed, and is cut off on
+    reload. Three classes of service: `keyed` dedupes by `Idempotency-Key`, `probed` can be looked up by marker, `blind`
+    neither. A `Witness-Id` header labels the logical effect, so that performances can be counted; nothing dedupes by it.
+    """
 
     def __init__(self, log: Path) -> None:
         self._lock = threading.Lock()
@@ -131,13 +122,13 @@ class WitnessLog:
         if not whole:
             os._exit(
                 EXIT_LOG_FAILED
-            )  # A witness that cannot write must not go on; reloading cuts the torn line.
+            )  # A witness that cannot write must stop; reloading cuts the torn line off.
         self._take_in(line)
 
     def perform(
         self, cls: str, name: str, *, identity: str, key: str | None, marker: str | None, body: Any
     ) -> Any:
-        """Do it, or recognise it by its key; the result is durable in the log when this returns."""
+        """Perform an act, or recognise it by its key; the result is durable in the log when this returns."""
         with self._lock:
             first = self._by_key.get((name, key)) if cls == "keyed" and key is not None else None
             if first is not None:
@@ -187,7 +178,7 @@ def _fsync_folder(folder: Path) -> None:
 
 
 class _Fault:
-    """A fault to come: which requests it takes, and how many more of them (None: all)."""
+    """A coming fault: which requests it hits, and how many more of them (None: all)."""
 
     def __init__(self, mode: str, times: int | None, name: str | None, cls: str | None, late_ms: int | None):
         if mode not in MODES:
@@ -233,8 +224,32 @@ class _Request(NamedTuple):
 _Reply = tuple[int, Any]
 
 
+class _Act(NamedTuple):
+    """One act that was asked for. Performing it twice is two performances, unless its key dedupes."""
+
+    world: WitnessLog
+    cls: str
+    name: str
+    identity: str
+    key: str | None
+    marker: str | None
+    body: Any
+
+    def perform(self) -> Any:
+        return self.world.perform(
+            self.cls, self.name, identity=self.identity, key=self.key, marker=self.marker, body=self.body
+        )
+
+
 class Server:
-    """One thread per connection, one request per connection."""
+    """One thread per connection, one request per connection.
+
+    POST /act/<cls>/<name>   {"body": …, "marker": …}       -> {"url": …, "n": …}
+    GET  /find?marker=…                                     -> {"found": true, "result": …} | {"found": false}
+    GET  /counts                                            -> `Counts` in client.py
+    POST /faults             {"mode": …, "times": …, …}     -> {}; what the next acts meet, see `MODES`
+    POST /release                                           -> {}; lets every `late` and `late_reply` continue
+    """
 
     def __init__(self, log: Path, port: int) -> None:
         self._world = WitnessLog(log)
@@ -276,7 +291,7 @@ class Server:
             case ("GET", "counts"):
                 return 200, self._world.counts(self._gate.waiting)
             case ("POST", "faults"):
-                return self._set_fault(json.loads(request.body))
+                return self._set_fault(_document(request.body))
             case ("POST", "release"):
                 self._gate.release()
                 return 200, {}
@@ -296,33 +311,29 @@ class Server:
             return next((fault for fault in self._faults if fault.takes(cls, name)), None)
 
     def _act(self, cls: str, name: str, request: _Request) -> _Reply | None:
-        asked = json.loads(request.body or b"{}")
+        asked = _document(request.body or b"{}")
         body, marker = asked.get("body"), asked.get("marker")
         identity = request.headers.get("witness-id") or marker or json.dumps(body, sort_keys=True)
-        key = request.headers.get("idempotency-key")
-
-        def perform() -> Any:
-            return self._world.perform(cls, name, identity=identity, key=key, marker=marker, body=body)
-
+        act = _Act(self._world, cls, name, identity, request.headers.get("idempotency-key"), marker, body)
         fault = self._next_fault(cls, name)
-        return (200, perform()) if fault is None else self._act_badly(fault, perform)
+        return (200, act.perform()) if fault is None else self._act_badly(fault, act)
 
-    def _act_badly(self, fault: _Fault, perform: Callable[[], Any]) -> _Reply | None:
+    def _act_badly(self, fault: _Fault, act: _Act) -> _Reply | None:
         match fault.mode:
             case "lose_reply":
-                perform()
+                act.perform()
                 return None
             case "drop":
                 return None
             case "late":
                 self._gate.wait(fault.late_ms)
-                return 200, perform()
+                return 200, act.perform()
             case "late_reply":
-                result = perform()
+                result = act.perform()
                 self._gate.wait(fault.late_ms)
                 return 200, result
             case "error_after":
-                perform()
+                act.perform()
                 return 500, {"error": "internal error"}
             case "error_before":
                 return 500, {"error": "internal error"}
@@ -330,8 +341,16 @@ class Server:
                 return 403, {"error": "refused"}
 
 
+def _document(body: bytes) -> dict[str, Any]:
+    """The JSON object in a request's body. Raises ValueError for any other body."""
+    value = json.loads(body)
+    if not isinstance(value, dict):
+        raise ValueError(f"the body must be a JSON object, got {type(value).__name__}")
+    return value
+
+
 def _read_request(connection: socket.socket) -> _Request | None:
-    """One request; None when the caller went away before it was complete."""
+    """One request; None if the caller went away before it was complete."""
     got = b""
     while b"\r\n\r\n" not in got:
         more = connection.recv(65536)
