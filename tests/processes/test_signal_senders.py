@@ -130,7 +130,7 @@ def test_a_sender_outside_of_the_container_is_told_as_that(tmp_path: Path) -> No
         pid = int(re.findall(r"\d+", Path(f"/proc/{outer.pid}/task/{outer.pid}/children").read_text())[0])
         os.kill(pid, signal.SIGTERM)
         line = lines_of(tmp_path)[0]
-        assert line.endswith("a process outside of this container (root)")
+        assert line.endswith("a process outside this container (root)")
 
 
 def test_closing_gives_a_waiting_signal_its_usual_effect() -> None:

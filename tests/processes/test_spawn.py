@@ -141,7 +141,7 @@ NOT_PROGRAMS = {
     "missing": (errno.ENOENT, "not found", "install it"),
     "plain": (errno.EACCES, "is not executable", "chmod +x"),
     "folder": (errno.EISDIR, "is a folder", "inside it"),
-    "headless": (errno.ENOEXEC, "is no program that this machine can run", "#!/bin/sh"),
+    "headless": (errno.ENOEXEC, "this machine cannot run it", "#!/bin/sh"),
     "orphan": (errno.ENOENT, "its interpreter /no/such/sh is missing", "first line"),
     "plain/below": (errno.ENOTDIR, "not found", "install it"),
 }
@@ -309,7 +309,7 @@ thread.join()
     done = subprocess.run(
         [sys.executable, "-c", script], capture_output=True, text=True, check=True, timeout=60
     )
-    assert done.stdout == "the death of this thread would kill the child\n"
+    assert done.stdout == "the end of this thread would kill the child\n"
 
 
 def test_processes_start_while_signals_rain_on_us(tmp_path: Path) -> None:

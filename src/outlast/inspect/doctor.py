@@ -1,4 +1,4 @@
-"""What `outlast doctor` looks at: where the store lies, whether it is whole, and which runs need a person."""
+"""What `outlast doctor` checks: where the store is, whether it is whole, and which runs need a person."""
 
 import os
 import platform
@@ -34,7 +34,7 @@ Level = Literal["ok", "note", "warn", "person"]
 
 
 class Finding(msgspec.Struct, frozen=True):
-    """One thing looked at. `person`: somebody has to do something; the hint says what."""
+    """The result of one check. `person`: somebody has to do something; the hint says what."""
 
     level: Level
     what: str
@@ -43,10 +43,10 @@ class Finding(msgspec.Struct, frozen=True):
 
 
 def examine(place: StorePlace) -> list[Finding]:
-    """Look at everything; never raises for what it finds, and repairs nothing."""
+    """Check everything. Never raises for what it finds, and repairs nothing."""
     findings = [*_programs(place), *_saves(Path.cwd()), Finding("ok", "store", place.name)]
     if not place.exists():
-        findings.append(Finding("note", "store", "it does not exist yet; the first run makes it"))
+        findings.append(Finding("note", "store", "it does not exist yet; the first run creates it"))
         return findings
     for look in (_disk, _permissions, _file, _runs):
         findings += _looked(look, place)
@@ -107,7 +107,7 @@ def _disk(place: StorePlace) -> Iterator[Finding]:
     kind = durable.fs_type(place.paths[-1]) or "unknown"
     move = "put it on a local disk with --store or OUTLAST_STORE"
     if kind in durable.NETWORK_TYPES:
-        yield Finding("person", "file system", f"{kind}: locks and flushes cannot be trusted", move)
+        yield Finding("person", "file system", f"{kind}: its locks and flushes are not reliable", move)
     elif kind in _VOLATILE:
         yield Finding("warn", "file system", f"{kind}: {_VOLATILE[kind]}", move)
     else:
@@ -117,7 +117,7 @@ def _disk(place: StorePlace) -> Iterator[Finding]:
     if free_bytes < FREE_BAD_BYTES:
         yield Finding("person", "free space", text, "make room, or runs stop at their next beat")
     elif free_bytes < FREE_WARN_BYTES:
-        yield Finding("warn", "free space", text, "`outlast gc --older-than 30d` gives some back")
+        yield Finding("warn", "free space", text, "`outlast gc --older-than 30d` frees some")
     else:
         yield Finding("ok", "free space", text)
 
@@ -134,7 +134,7 @@ def _permissions(place: StorePlace) -> Iterator[Finding]:
         hint = "use the user who made it, or another --store"
         yield Finding("person", "permissions", f"you may not write {folder}", hint)
     else:
-        yield Finding("ok", "permissions", "the store can be written")
+        yield Finding("ok", "permissions", "the store is writable")
 
 
 def _file(place: StorePlace) -> Iterator[Finding]:
@@ -150,7 +150,7 @@ def _file(place: StorePlace) -> Iterator[Finding]:
     yield from _rewound(place.local, found)
     if found.stale_locks:
         count = len(found.stale_locks)
-        yield Finding("note", "locks", f"{count} left of forgotten runs", "`outlast gc` removes them")
+        yield Finding("note", "locks", f"{count} left by forgotten runs", "`outlast gc` removes them")
 
 
 def _rewound(local: Local, found: Health) -> Iterator[Finding]:
@@ -162,12 +162,12 @@ def _rewound(local: Local, found: Health) -> Iterator[Finding]:
     for run in found.lost:
         files = shlex.join(map(str, (local.run_lock(run), local.act_lock(run))))
         yield Finding(
-            "person", "rewound", f"run {run} is lost as a whole: only its lock file is left",
+            "person", "rewound", f"run {run} is lost completely: only its lock file is left",
             f"restore a newer backup; or look at what it did, then `rm -f {files}`",
         )  # fmt: skip
     if found.missing is not None:
         yield Finding(
-            "person", "rewound", f"event {found.missing} was acknowledged and is gone; no new run is begun",
+            "person", "rewound", f"event {found.missing} was acknowledged and is gone; no new run is created",
             f"when you know which runs are missing, `rm {shlex.quote(str(local.mark))}`",
         )  # fmt: skip
 

@@ -10,18 +10,18 @@ from outlast.errors import AmbiguousRun, UnknownRun
 from outlast.runs.opening.project import project_of
 from outlast.store.protocol import PAGE_MAX, Store, Summary, Where
 
-# A beginning goes into a pattern of the store, so it must not contain what a pattern gives a meaning to.
+# A beginning goes into a pattern of the store, so it must not contain special characters of patterns.
 # A short one fits a run by accident, and some commands cannot be undone.
 BEGINNING_CHARS_MIN = 4
 _ID_BEGINNING = re.compile(rf"[a-z0-9]{{{BEGINNING_CHARS_MIN},40}}")
 
-Children = Callable[[st.RunState], Iterable[st.RunState]]  # the runs of a run's open beat
+Children = Callable[[st.RunState], Iterable[st.RunState]]  # the child runs of a run's open beat
 
 
 def find(store: Store, name: str, project: str) -> Summary:
-    """The run called `name` by somebody who works in `project`. Raises UnknownRun or AmbiguousRun.
+    """The run that `name` means to somebody who works in `project`. Raises UnknownRun or AmbiguousRun.
 
-    An exact run id wins, then a task of the project (its newest run), then whatever else fits if it is only one.
+    An exact run id wins, then a task of the project (its newest run), then anything else that fits if it is unique.
     """
     beginning = _by_beginning(store, name)
     exact = [summary for summary in beginning if summary.run == name]
@@ -67,7 +67,7 @@ def _by_beginning(store: Store, name: str) -> list[Summary]:
 
 
 def _newest(store: Store, task: str, project: str = "") -> list[Summary]:
-    """The newest run of a task, in one project or in each of all. Children are found by their ids alone."""
+    """The newest run of a task, in one project or in each. Children are found by their ids alone."""
     if not task:
         return []
     newest: dict[str, Summary] = {}
@@ -77,7 +77,7 @@ def _newest(store: Store, task: str, project: str = "") -> list[Summary]:
 
 
 def _in_named_project(store: Store, name: str) -> list[Summary]:
-    """`name:12`: every split is tried, because tasks and projects may contain a colon themselves."""
+    """`name:12`: tries every split, because tasks and projects may contain a colon themselves."""
     found: list[Summary] = []
     for at in (index for index, char in enumerate(name) if char == ":"):
         wanted, task = name[:at], name[at + 1 :]
@@ -86,12 +86,12 @@ def _in_named_project(store: Store, name: str) -> list[Summary]:
 
 
 def described(summary: Summary) -> str:
-    """A candidate, as an error lists it: what to type, and what it is."""
+    """A candidate in an error: what to type, and what it is."""
     return f"{summary.run} ({project_name(summary.project)}:{summary.task})"
 
 
 def every(store: Store, where: Where, *, unreadable: bool = False) -> Iterator[Summary]:
-    """All runs that fit, newest first, page by page; those that cannot be read only if that is asked for."""
+    """All runs that match, newest first, page by page; unreadable ones only if asked for."""
     after = 0
     while page := store.list(where, after=after, unreadable=unreadable):
         yield from page
@@ -108,7 +108,7 @@ def project_name(project: str) -> str:
 
 
 def project_called(store: Store | None, given: str) -> str:
-    """The project that `--project` means: one the store knows by this very name, else that of the folder."""
+    """The project that `--project` means: one that the store has under this very name, else that of the folder."""
     if store is not None and store.list(Where(project=given), limit=1):
         return given
     folder = Path(given)
@@ -121,7 +121,7 @@ def doubts(store: Store, state: st.RunState) -> list[tuple[str, st.OpenEffect]]:
 
 
 def children_in(store: Store) -> Children:
-    """The children of a run's open beat, asked of the store."""
+    """A function that asks the store for the children of a run's open beat."""
 
     def ask(state: st.RunState) -> list[st.RunState]:
         where = Where(parent=state.run, parent_beat=state.beats + 1)
@@ -131,7 +131,7 @@ def children_in(store: Store) -> Children:
 
 
 def doubts_among(children: Children, state: st.RunState) -> list[tuple[str, st.OpenEffect]]:
-    """The same, for whoever knows the children."""
+    """The same, if the children are known."""
     found = [(state.run, effect) for effect in state.in_doubt]
     for child in children(state):
         found += doubts_among(children, child)
@@ -139,17 +139,17 @@ def doubts_among(children: Children, state: st.RunState) -> list[tuple[str, st.O
 
 
 def shown_status(store: Store, state: st.RunState, root: str) -> st.Status:
-    """What a reader is told: the folded status, corrected by whether the holder lives and what is in doubt."""
+    """The status for readers: the folded status, corrected by whether the holder lives and what is in doubt."""
     return status_if(store, state, store.holder_lives(root))
 
 
 def status_if(store: Store, state: st.RunState, lives: bool) -> st.Status:
-    """The status of a run whose holder is known to live, or known not to."""
+    """The status of a run, given whether its holder lives."""
     return status_among(children_in(store), state, lives)
 
 
 def status_among(children: Children, state: st.RunState, lives: bool) -> st.Status:
-    """The same, for whoever knows the children."""
+    """The same, if the children are known."""
     if state.status not in ("running", "interrupted", "in_doubt") or (state.status == "running" and lives):
         return state.status
     in_doubt = any(effect.policy != "give_up" for _, effect in doubts_among(children, state))

@@ -1,7 +1,6 @@
-"""What a run will need, by the store's own history.
+"""Forecasts of what a run will need, from the store's own history.
 
-The history comes from the heads of runs, one query for a page of them. Journals are not read.
-"""
+The history comes from the heads of runs, one query per page of them. Journals are not read."""
 
 import contextlib
 from collections.abc import Sequence
@@ -24,7 +23,7 @@ FILE = "forecast.json"
 
 
 def history(store: Store, *, but: str = "") -> list[PastRun]:
-    """What the newest runs of the store have cost, children left out: their roots count for them. One query."""
+    """What the newest runs of the store have cost, in one query. Children are left out: their roots include them."""
     newest = store.list(Where(parent=""), limit=forecast.HISTORY_MAX, unreadable=True)
     known = (each for each in newest if each.run != but and not each.problem)
     return [past for each in known if (past := _past(each)) is not None]
@@ -42,7 +41,7 @@ def _past(summary: Summary) -> PastRun | None:
 
 
 def task_of(head: st.RunState, agent: str = "") -> Task:
-    """What a run is about, as far as its head tells."""
+    """What a run is about, as far as its head says."""
     known, model = (head.session.agent, head.session.model) if head.session is not None else (agent, "")
     return Task(goal=head.title, plan=head.plan_total, project=head.project, agent=known, model=model)
 
@@ -53,7 +52,7 @@ def _touched(head: st.RunState) -> tuple[str, ...]:
 
 
 def spent(head: st.RunState, unit: Unit) -> int:
-    """What a run has spent; of a second that has begun, the whole."""
+    """What a run has spent; a second that has begun counts as whole."""
     return head.spent.tokens if unit == "tokens" else -(-head.spent.time_ms // 1000)
 
 
@@ -64,8 +63,8 @@ def suggest(
     store: Store | None, *, goal: str, plan: int | None = None, project: str = "", agent: str = "",
     model: str = "", files: Sequence[str] = (),
 ) -> Forecast:  # fmt: skip
-    """What a run of this goal will need. Without a store, or with little in it, the default, which says so."""
-    title = Contract(goal=goal).title  # of past runs, too, only this much is read
+    """What a run with this goal will need. Without a store, or with little in it, the default, marked as such."""
+    title = Contract(goal=goal).title  # past runs have only this much of their goal
     task = Task(goal=title, plan=plan, project=project, agent=agent, model=model, files=tuple(files))
     return Predictor(history(store) if store is not None else [], datetime.now(UTC)).of(task)
 
@@ -74,13 +73,13 @@ def auto(
     store: Store | None, *, goal: str, plan: int | None = None, project: str = "", agent: str = "",
     model: str = "", files: Sequence[str] = (),
 ) -> tuple[Allowance, Forecast]:  # fmt: skip
-    """The budget that `auto` means, and the prediction it comes from."""
+    """The budget that `auto` means, and the prediction behind it."""
     found = suggest(store, goal=goal, plan=plan, project=project, agent=agent, model=model, files=files)
     return allowance(found), found
 
 
 def allowance(found: Forecast) -> Allowance:
-    """p90 in round numbers; of time only where it was learnt, because a guess must not stop a run by the clock."""
+    """p90 in round numbers. Time only if it was learnt: a guess must not stop a run by the clock."""
     time_s = found.time_s.p90 if found.time_s.sure != "default" else None
     return Allowance(
         tokens=_rounded(found.tokens.p90), time_s=None if time_s is None else -(-time_s // 60) * 60
@@ -88,26 +87,26 @@ def allowance(found: Forecast) -> Allowance:
 
 
 def _rounded(amount: int) -> int:
-    """Up to the next number of two digits and zeros."""
+    """Rounded up to two digits and zeros."""
     scale: int = 10 ** max(0, len(str(amount)) - 2)
     return -(-amount // scale) * scale
 
 
 def measure(store: Store) -> dict[Unit, Measured]:
-    """How good the predictions would have been for the store's own runs, each made from what was over at its start."""
+    """How good the predictions for the store's own runs would have been, each made from what was over at its start."""
     known = history(store)
     return {unit: forecast.measure(known, unit) for unit in forecast.UNITS}
 
 
 class FirstForecast(msgspec.Struct, frozen=True):
-    """What was predicted for a run at first, as it is kept beside its logs."""
+    """The first prediction for a run, as stored beside its logs."""
 
     tokens: Range
     time_s: Range
 
 
 def remember(store: Store, run: str, found: Forecast) -> None:
-    """Keep a run's first prediction, which every later one starts from."""
+    """Store a run's first prediction, from which every later one starts."""
     folder = store.local.run_folder(run)
     make_folder(folder)
     first = FirstForecast(*(Range(found.of(unit).p50, found.of(unit).p90) for unit in forecast.UNITS))
@@ -115,9 +114,9 @@ def remember(store: Store, run: str, found: Forecast) -> None:
 
 
 def first_forecast(store: Store, head: st.RunState) -> FirstForecast:
-    """A run's first prediction: the one that was kept, else one that is made now without the run itself, and kept.
+    """A run's first prediction: the stored one, else one that is made now without the run itself, and stored.
 
-    Who only reads the store leaves it to the next who does not.
+    With a store open for reading, storing is left to the next process that writes.
     """
     with contextlib.suppress(OSError, msgspec.MsgspecError):  # lost or torn: it can be made again
         return msgspec.json.decode((store.local.run_folder(head.run) / FILE).read_bytes(), type=FirstForecast)
@@ -125,15 +124,13 @@ def first_forecast(store: Store, head: st.RunState) -> FirstForecast:
         task_of(head, agent_of(store, head))
     )
     if not store.reading:
-        with contextlib.suppress(
-            OSError
-        ):  # a full disk or one that cannot be written: made again the next time
+        with contextlib.suppress(OSError):  # a full or read-only disk: it is made again next time
             remember(store, head.run, found)
     return FirstForecast(*(Range(found.of(unit).p50, found.of(unit).p90) for unit in forecast.UNITS))
 
 
 def repriced(first: FirstForecast, head: st.RunState) -> FirstForecast:
-    """The prediction at the beat the run has reached. Pure and quick, so it can be asked at every one."""
+    """The prediction at the run's current beat. Pure and quick, so every beat can ask."""
     return FirstForecast(*(_repriced(first, head, unit) for unit in forecast.UNITS))
 
 
@@ -148,7 +145,7 @@ class _Launch(msgspec.Struct, frozen=True):
 
 
 def agent_of(store: Store, head: st.RunState) -> str:
-    """The agent of a run that has no session yet: by the command it is to start."""
+    """The agent of a run without a session yet, by the command it starts."""
     if head.session is not None or not head.supervised:
         return ""
     launch = reader.opened(store, head).launch

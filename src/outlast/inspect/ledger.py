@@ -1,8 +1,6 @@
 """Where a run's budget went, by unit, beat, tool and attempt. Field names are a contract: only added to.
 
-The journal is read once, page by page; what is kept of it has a limit, whatever the run's length. Who asks again and again
-keeps the sums.
-"""
+The journal is read once, page by page. The sums in memory have a limit; a caller that asks again keeps them."""
 
 from collections.abc import Iterable, Iterator
 from datetime import UTC, datetime, timedelta
@@ -28,8 +26,8 @@ _CHARTED: tuple[budgets.Unit, ...] = ("tokens", "usd", "time", "beats", "window"
 class Unit(msgspec.Struct, frozen=True, kw_only=True):
     """One unit. Amounts are whole tokens, micro-dollars, seconds, beats, hundredths of a percent; null: no limit.
 
-    `kept` is for the run's own ending, `forecast` what the whole plan will have cost at this pace, and `lasts_s` how long
-    what is left lasts at this rate. Rates are null where there are none.
+    `kept` is the reserve for the run's own ending, `forecast` what the whole plan will cost at this pace, and `lasts_s`
+    how long the rest lasts at this rate. Rates are null where there are none.
     """
 
     unit: budgets.Unit
@@ -47,7 +45,7 @@ class Unit(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Expected(msgspec.Struct, frozen=True, kw_only=True):
-    """What the whole run will have spent: in every second case, and in nine of ten. `learnt`: not only by the default."""
+    """What the whole run will have spent: p50 and p90. `learnt`: not only the default."""
 
     tokens: forecasts.Range
     time_s: forecasts.Range
@@ -55,7 +53,7 @@ class Expected(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Point(msgspec.Struct, frozen=True):
-    """What was spent by then, and the limit that held then."""
+    """What was spent by then, and the limit at that time."""
 
     at: datetime
     spent: int
@@ -71,7 +69,7 @@ class Chart(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Ledger(msgspec.Struct, frozen=True, kw_only=True):
-    """Everything that `outlast budget RUN` tells."""
+    """Everything that `outlast budget RUN` shows."""
 
     run: str
     task: str
@@ -97,7 +95,7 @@ class Ledger(msgspec.Struct, frozen=True, kw_only=True):
     by_tool: tuple[ToolRow, ...]
     by_beat: tuple[BeatRow, ...]
     chart: Chart
-    more: str  # what to type after `outlast resume RUN`, where its budget is spent
+    more: str  # what to type after `outlast resume RUN` if the budget is spent
 
 
 class Glance(msgspec.Struct, frozen=True, kw_only=True):
@@ -126,7 +124,7 @@ def of(
     store: Store, summary: Summary, now: datetime, *, warn_at: tuple[int, ...] = (), last: int = LAST,
     sums: ledger_sums.Sums | None = None,
 ) -> Ledger:  # fmt: skip
-    """The ledger of a root run; of its beats the `last` ones. `sums` that were kept go on with what came since."""
+    """The ledger of a root run, with its `last` beats. Pass the `sums` of an earlier call to read only what came since."""
     status = find.shown_status(store, summary.state, summary.run)
     head = _with_children(store, summary.state)
     live = live_of(head, status, now)
@@ -149,7 +147,7 @@ def of(
 
 
 def take_in(store: Store, run: str, sums: ledger_sums.Sums) -> None:
-    """Take in what these sums do not know yet: of a run's journal, what is of any concern to them."""
+    """Read the events of a run that these sums do not include yet and that concern them."""
     while page := store.read(
         run, after=sums.seq, limit=READ_EVENTS, tags=ledger_sums.NEEDED, ends=True
     ).events:
@@ -159,19 +157,19 @@ def take_in(store: Store, run: str, sums: ledger_sums.Sums) -> None:
 
 
 def goes_on(store: Store, run: str, sums: ledger_sums.Sums) -> bool:
-    """Whether the journal still goes on from where these sums stand: another one may have come in its place."""
+    """Whether the journal still continues from these sums: another journal may have taken its place."""
     if not sums.seq:
         return True
     return [item.n for item in store.read(run, after=sums.seq - 1, limit=1).events] == [sums.n]
 
 
 def _with_children(store: Store, head: st.RunState) -> st.RunState:
-    """What the children of the open beat spent is spent."""
+    """The head with what the children of the open beat spent."""
     return msgspec.structs.replace(head, spent=head.spent.plus(reader.spent_below(store, head)))
 
 
 def live_of(head: st.RunState, status: st.Status, now: datetime) -> budgets.Live:
-    """The clock, and how long the attempt that is open has lived: until now, or as far as is known."""
+    """The clock, and how long the open attempt has lived: until now, or as far as is known."""
     if head.attempt is None:
         return budgets.Live(now)
     until = now if status == "running" else head.updated_at or now
@@ -179,7 +177,7 @@ def live_of(head: st.RunState, status: st.Status, now: datetime) -> budgets.Live
 
 
 def _reserved(head: st.RunState) -> Spent | None:
-    """What is set aside; for the next beat only while an attempt is open."""
+    """What is set aside; the part for the next beat only while an attempt is open."""
     parts = [usage for key, usage in head.reserved if key != st.BEAT or head.attempt is not None]
     total = Usage()
     for usage in parts:
@@ -203,7 +201,7 @@ def _expected(store: Store, head: st.RunState, status: st.Status) -> Expected | 
 def units(
     head: st.RunState, live: budgets.Live, lived_ms: int, over: ledger_sums.Over | None, status: st.Status
 ) -> Iterator[Unit]:
-    """Every unit of a run, with its limit or without; with `over`, the rates too."""
+    """Every unit of a run, with or without a limit; with `over`, the rates too."""
     known = {line.unit: line for line in budgets.lines(head, live)}
     amounts: dict[budgets.Unit, int] = {
         "tokens": head.spent.tokens,
@@ -246,7 +244,7 @@ def _unit(
 
 
 def _chart(head: st.RunState, live: budgets.Live, over: ledger_sums.Over, warn_at: tuple[int, ...]) -> Chart:
-    """The unit that is nearest to its limit; without any, tokens or beats."""
+    """The unit nearest to its limit; without limits, tokens or beats."""
     near = [line for line in budgets.lines(head, live) if line.unit in _CHARTED]
     unit: budgets.Unit = "tokens" if head.spent.tokens else "beats"
     if near:
@@ -259,7 +257,7 @@ def _chart(head: st.RunState, live: budgets.Live, over: ledger_sums.Over, warn_a
 
 
 def overview(store: Store, now: datetime, project: str = "") -> Overview:
-    """The runs that are not over, newest first, by their heads alone."""
+    """The open runs, newest first, from their heads alone."""
     runs = [
         _glance(store, summary, now)
         for summary in find.every(store, Where(project=project, parent="", open_only=True))
@@ -268,7 +266,7 @@ def overview(store: Store, now: datetime, project: str = "") -> Overview:
 
 
 def summed(runs: Iterable[Glance]) -> Overview:
-    """These runs with what they have spent together."""
+    """These runs, and what they have spent together."""
     found = tuple(runs)
     numbers = ("input", "output", "cache_read", "cache_write", "cost_microusd", "time_ms")
     flags = ("estimated", "subscription", "unpriced")
@@ -295,7 +293,7 @@ Money = Literal["paid", "subscription", "unknown price"]
 
 
 def money(spent: Spent) -> Money:
-    """What is to be said of the money: nothing was paid for a subscription, and an unknown price is no 0."""
+    """How to show the money: a subscription costs nothing per call, and an unknown price is not 0."""
     if spent.unpriced:
         return "unknown price"
     return "subscription" if spent.subscription else "paid"

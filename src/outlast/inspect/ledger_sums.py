@@ -1,8 +1,6 @@
-"""The sums that a ledger is made of, taken event by event: rates, rows, and even steps in time. All of it has a limit.
+"""The sums of a ledger, taken event by event: rates, rows, and even steps in time. All of it has a limit.
 
-`Sums` knows nothing of the clock, so that it can be kept and go on with the events that came since; `Over` reads it for a
-stretch of time.
-"""
+`Sums` has no clock, so it can be kept and continued with later events; `Over` reads it for a stretch of time."""
 
 from collections import deque
 from collections.abc import Iterator
@@ -18,11 +16,11 @@ from outlast.inspect.show import Spent, spent_of
 from outlast.runs.opening.terms import in_words
 
 STEPS = 60  # in time
-KEPT_MAX = 200  # warnings, changes, saves and attempts, the last ones of each
+KEPT_MAX = 200  # the last warnings, changes, saves and attempts, each
 TOOLS_MAX = 200
 OTHERS = "(others)"
 NO_CALL = "(no call)"
-MARKS_MAX = 20_000  # even; what was spent when; two of them become one where there are more
+MARKS_MAX = 20_000  # an even number; with more marks of what was spent when, two become one
 _MS, _US = timedelta(milliseconds=1), timedelta(microseconds=1)
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _FIELDS = {unit: field for field, unit in budgets.UNITS.items()}
@@ -38,7 +36,7 @@ NEEDED = (
 
 
 class Notice(msgspec.Struct, frozen=True):
-    """A warning, the word to wrap up, or another limit: when, at which beat, and why."""
+    """A warning, the request to wrap up, or a new limit: when, at which beat, and why."""
 
     at: datetime
     beat: int
@@ -47,7 +45,7 @@ class Notice(msgspec.Struct, frozen=True):
 
 
 class Saved(msgspec.Struct, frozen=True):
-    """A save outside a beat's end, and what it was made for."""
+    """A save outside a beat's end, and its reason."""
 
     at: datetime
     beat: int
@@ -57,7 +55,7 @@ class Saved(msgspec.Struct, frozen=True):
 
 
 class BeatRow(msgspec.Struct, frozen=True):
-    """What one beat cost, with what was cut off in earlier attempts of it."""
+    """What one beat cost, including its interrupted attempts."""
 
     beat: int
     step: str
@@ -67,7 +65,7 @@ class BeatRow(msgspec.Struct, frozen=True):
 
 
 class ToolRow(msgspec.Struct, frozen=True):
-    """What goes back to one tool. `share`: a beat's cost was split over its calls by their number, so this is a part of it."""
+    """What one tool cost. `share`: a beat's cost was split evenly over its calls, so this is a part of it."""
 
     name: str
     kind: Kind
@@ -78,7 +76,7 @@ class ToolRow(msgspec.Struct, frozen=True):
 
 
 class AttemptCost(msgspec.Struct, frozen=True, kw_only=True):
-    """What one attempt cost. `ended_at` is null where it is open, or recorded no end."""
+    """What one attempt cost. `ended_at` is null if it is open, or recorded no end."""
 
     attempt: int
     started_at: datetime
@@ -101,13 +99,13 @@ class _Tool(msgspec.Struct, frozen=True):
 
 
 class Sums:
-    """Everything that is summed up in one pass. `seq` and `n` are the place of the last event that was taken."""
+    """Everything that one pass sums up. `seq` and `n` are the place of the last event."""
 
     def __init__(self, *, last: int) -> None:
         self.seq = self.n = 0
         self._done = 0
-        self._open = Usage()  # of the beat in flight, so far
-        self._unsplit = Usage()  # of that, what was not given to a tool yet
+        self._open = Usage()  # the beat in flight, so far
+        self._unsplit = Usage()  # the part of it that no tool has yet
         self._calls: list[str] = []
         self._calls_of_beat = 0
         self._tools: dict[tuple[Kind, str], list[int]] = {}
@@ -125,7 +123,7 @@ class Sums:
         self._rows: deque[AttemptCost] = deque(maxlen=KEPT_MAX)
 
     def take(self, event: ev.AnyEvent) -> None:
-        """The next event of the journal."""
+        """Add the next event of the journal."""
         match event:
             case ev.BeatDone():
                 self._beat_done(event)
@@ -139,7 +137,7 @@ class Sums:
                 self._calls_of_beat += 1
                 if (
                     len(self._calls) > TOOLS_MAX
-                ):  # a beat of very many calls: their names need not all be known
+                ):  # a beat with very many calls: not all of their names are needed
                     self._calls[TOOLS_MAX:] = [OTHERS]
             case ev.SpendSettled():
                 self._spend(event.usage, event.at)
@@ -200,7 +198,7 @@ class Sums:
             self._attempt.beats += 1
 
     def beats(self) -> list[BeatRow]:
-        """What the last beats cost. How long they took is the attempt's."""
+        """What the last beats cost. Their duration belongs to the attempt."""
         return [
             BeatRow(done.beat, clip(done.step, st.LABEL_BYTES_MAX), done.at, calls,
                     spent_of(msgspec.structs.replace(spent, time_ms=0), 1))
@@ -220,7 +218,7 @@ class Sums:
             self._rows.append(_attempted(attempt, end, attempt.spent))
 
     def attempts(self, lived_ms: int) -> list[AttemptCost]:
-        """The attempts; one that is open has lived for so long."""
+        """The attempts; the open one has lived for so long."""
         if self._attempt is None:
             return list(self._rows)
         spent = self._attempt.spent.plus(Usage(time_ms=lived_ms))
@@ -229,7 +227,7 @@ class Sums:
     # -- tools ---------------------------------------------------------------------------------------------------
 
     def _split(self) -> None:
-        """Give what the calls so far have cost to their tools, in even parts; nothing is lost in dividing."""
+        """Divide what the calls so far have cost evenly over their tools, without loss by rounding."""
         tokens, cost, calls = self._unsplit.tokens, self._unsplit.cost_microusd, self._calls
         self._unsplit, self._calls = Usage(), []
         if not calls:
@@ -242,7 +240,7 @@ class Sums:
             self._tool("call", name, each + (at < more), paid + (at < rest))
 
     def _tool(self, kind: Kind, name: str, tokens: int, cost: int) -> None:
-        """One more call of a tool, and what it cost."""
+        """Add one more call of a tool, and its cost."""
         row = self._tools.get((kind, name))
         if row is None:
             name = name if len(self._tools) < TOOLS_MAX else OTHERS
@@ -273,7 +271,7 @@ class Sums:
 class Over:
     """Sums over a stretch of time. Times before the first step count in it, later ones in the last.
 
-    `hour` is when the last hour began, and `lived_ms` how long the attempt that is open has lived until the end.
+    `hour` is when the last hour began, and `lived_ms` how long the open attempt has lived until the end.
     """
 
     def __init__(
@@ -287,7 +285,7 @@ class Over:
         return min(STEPS - 1, max(0, int((at - self._since) / self._step)))
 
     def per_hour(self, unit: budgets.Unit, spent: int, lived_ms: int) -> tuple[int | None, int]:
-        """What is spent in an hour: of an agent's life, and what was in the last hour of the clock."""
+        """The rate per hour of an agent's life, and what was spent in the last hour of the clock."""
         hour = self._hour
         recent = [mark for mark in self._marks if mark[0] >= hour]
         if unit == "time":
@@ -310,7 +308,7 @@ class Over:
             yield end, spent, None if limit is None else limit * scale
 
     def _gauge(self) -> list[int]:
-        """The last that was known of the window, by step."""
+        """The last known state of the window, by step."""
         known: list[int | None] = [None] * STEPS
         for at, window in self._sums.windows:
             known[self._place(at)] = round(window.used_pct * 100)
@@ -335,7 +333,7 @@ class Over:
         return list(accumulate(inside))
 
     def _spread(self, inside: list[int], until: int, lived: int) -> None:
-        """An agent lived for so long up to a moment: evenly over the steps, and nothing of it is lost."""
+        """Spread an agent's life up to a moment evenly over the steps, without loss by rounding."""
         begun = until - lived
         first, last = self._place(begun), self._place(until)
         told = 0

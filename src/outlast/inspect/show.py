@@ -1,7 +1,6 @@
 """Everything about a run as one document, joined from head and journal. Field names are a contract: only added to.
 
-`full` reads the whole journal; `glance` reads the head and as many of the last beats as are wanted.
-"""
+`full` reads the whole journal; `glance` reads the head and as many of the last beats as are wanted."""
 
 from collections.abc import Callable, Sequence
 from datetime import datetime
@@ -26,8 +25,8 @@ from outlast.runs import attempts as runs_attempts, reader
 from outlast.store.protocol import Store, Summary, Where
 
 BLOB_SHOWN_MAX_BYTES = 1 << 20
-LISTED_MAX_BYTES = 16 << 10  # of a value in a list that a page shows
-BEGUN_MAX_BYTES = 256 << 10  # of a value whose beginning is shown there
+LISTED_MAX_BYTES = 16 << 10  # the largest value shown in a list on a page
+BEGUN_MAX_BYTES = 256 << 10  # the largest value whose beginning is shown there
 BEGINS_CHARS = 2_000
 
 EffectWord = Literal["confirmed", "failed", "in_doubt", "given_up", "open"]
@@ -35,7 +34,7 @@ StepWord = Literal["done", "next", "to_do"]
 
 
 class PlanStep(msgspec.Struct, frozen=True):
-    """A step of the plan and how far it is."""
+    """A step of the plan, and how far it is."""
 
     name: str
     state: StepWord
@@ -43,7 +42,7 @@ class PlanStep(msgspec.Struct, frozen=True):
 
 
 class Completed(msgspec.Struct, frozen=True):
-    """A beat that is done."""
+    """A completed beat."""
 
     beat: int
     step: str
@@ -53,7 +52,7 @@ class Completed(msgspec.Struct, frozen=True):
 
 
 class Effect(msgspec.Struct, frozen=True, kw_only=True):
-    """An effect from its intent to its outcome. `settled_by` is empty where its own outcome ended it."""
+    """An effect from its intent to its outcome. `settled_by` is empty if its own outcome ended it."""
 
     id: str
     key: str
@@ -86,7 +85,7 @@ class Spent(msgspec.Struct, frozen=True):
 
 
 class Budget(msgspec.Struct, frozen=True, kw_only=True):
-    """Limits (null where there is none), what is spent, and what is left."""
+    """Limits (null: none), what is spent, and what is left."""
 
     tokens: int | None = None
     cost_microusd: int | None = None
@@ -179,7 +178,7 @@ class Shown(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Listed(msgspec.Struct, frozen=True, kw_only=True):
-    """A run in a list. `problem`: why it cannot be read; then the rest is as of its last event that can."""
+    """A run in a list. `problem`: why it cannot be read; then the rest is as of its last readable event."""
 
     run: str
     task: str
@@ -200,7 +199,7 @@ class Listed(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Bounds(msgspec.Struct, frozen=True, kw_only=True):
-    """Of how much a glance tells at most: the last attempts, saves and children, steps around the cursor. 0: of all."""
+    """How much a glance shows at most: the last attempts, saves and children, steps around the cursor. 0: all."""
 
     attempts: int = 0
     saves: int = 0
@@ -226,9 +225,9 @@ def glance(
     status_of: Callable[[Summary], st.Status] | None = None,
     effects: list[Effect] | None = None,
 ) -> Shown:
-    """The run with its `last` completed beats, and of its effects only those of the beat in flight, or those given.
+    """The run with its `last` completed beats, and with only the effects of the beat in flight, or those given.
 
-    Who knows the status of this run and of its children already says so, and none is asked of the store.
+    A caller that knows the status of this run and of its children passes it, and the store is not asked.
     """
     ends = last_beats(store, summary.state, last)
     done = [completed(store, event, bounds.value_bytes) for event in ends]
@@ -245,7 +244,7 @@ def listed(store: Store, summary: Summary) -> Listed:
         status = find.shown_status(store, state, summary.root)
         in_doubt = len(find.doubts(store, state)) if status == "in_doubt" else 0
     except StoreTooNew as error:
-        problem = problem or f"a run below it cannot be read here: {error.hint}"
+        problem = problem or f"cannot read a run below it: {error.hint}"
     cause, _ = why(state, status)
     return Listed(
         run=summary.run, task=summary.task, project=summary.project, generation=summary.generation, status=status,
@@ -295,7 +294,7 @@ def why(state: st.RunState, status: st.Status) -> tuple[ev.Cause | None, str]:
 
 
 def raw(store: Store, payload: Payload | None, bytes_max: int = BLOB_SHOWN_MAX_BYTES) -> msgspec.Raw:
-    """A recorded value as JSON. One that is larger than `bytes_max` or lost is shown by its name and size."""
+    """A recorded value as JSON. One that is larger than `bytes_max`, or lost, is shown by its name and size."""
     if payload is None:
         return msgspec.Raw(b"null")
     if not payload.blob:
@@ -314,7 +313,7 @@ def raw(store: Store, payload: Payload | None, bytes_max: int = BLOB_SHOWN_MAX_B
 
 
 def completed(store: Store, event: ev.BeatDone, bytes_max: int = BLOB_SHOWN_MAX_BYTES) -> Completed:
-    """A beat that is done, with what it left, as far as that is not larger."""
+    """A completed beat with its result, if that is not larger than `bytes_max`."""
     result, evidence = (raw(store, payload, bytes_max) for payload in (event.result, event.evidence))
     return Completed(event.beat, event.step, result, evidence, event.at)
 
@@ -330,7 +329,7 @@ def last_beats(store: Store, state: st.RunState, count: int) -> list[ev.BeatDone
 
 
 class Seen:
-    """One effect while its events are read, and where in the journal it was intended last."""
+    """One effect while its events are read, and where in the journal its last intent is."""
 
     __slots__ = ("intended_at", "record", "seq", "settled_by")
 
@@ -364,13 +363,13 @@ def _effects_after(store: Store, summary: Summary, after: int) -> list[Effect]:
 
 
 def lives_since(store: Store, summary: Summary) -> int | None:
-    """Where in the journal the attempt began that lives now; None where none does."""
+    """Where in the journal the living attempt began; None if none lives."""
     attempt = summary.state.attempt
     return attempt.seq if attempt is not None and store.holder_lives(summary.root) else None
 
 
 def take(seen: "dict[tuple[int, int], Seen]", event: ev.AnyEvent, seq: int) -> None:
-    """Take in the next event of an effect; effects whose intent was not read are passed over."""
+    """Add the next event of an effect. Effects whose intent was not read are skipped."""
     assert isinstance(
         event, ev.EffectIntended | ev.EffectConfirmed | ev.EffectFailed | ev.EffectInDoubt | ev.EffectSettled
     ), "only events of effects were asked for"
@@ -401,7 +400,7 @@ def shown_effect(
 
 
 def _word(seen: Seen, live_since: int | None) -> EffectWord:
-    """An intent without an outcome is open while the attempt that wrote it lives, and in doubt when it does not."""
+    """An intent without an outcome is open while the attempt that wrote it lives, else in doubt."""
     match seen.record.state:
         case "intended":
             return "open" if live_since is not None and seen.seq > live_since else "in_doubt"
@@ -417,7 +416,7 @@ def _word(seen: Seen, live_since: int | None) -> EffectWord:
 def _plan(
     steps: Sequence[plans.Step], state: st.RunState, around: int, path: ev.Path = ()
 ) -> tuple[PlanStep, ...]:
-    """Steps with how far they are; with `around`, of each level only those near the cursor, the others counted."""
+    """Steps with how far they are; with `around`, only those near the cursor on each level, the others counted."""
     cursor = state.cursor or (0,) * (plans.DEPTH_MAX + 1)  # no cursor yet: the first leaf, however deep
     depth = len(path)
     at = cursor[depth] if depth < len(cursor) and cursor[:depth] == path and not state.over else 0
@@ -476,7 +475,7 @@ def _events(store: Store, state: st.RunState, tags: tuple[str, ...], last: int =
 
 
 def attempts(store: Store, state: st.RunState, status: st.Status, *, last: int = 0) -> list[AttemptShown]:
-    """Every attempt, or the last ones, oldest first; one that died without a word with the cause its successor will record."""
+    """Every attempt, or the last ones, oldest first. One that was killed has the cause its successor will record."""
     found: list[AttemptShown] = []
     for event in _events(store, state, ("attempt_started", "attempt_ended"), 2 * last):
         _attempt(found, event)

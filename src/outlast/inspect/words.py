@@ -1,4 +1,4 @@
-"""An event of a journal in words, as `outlast log` and the page tell it."""
+"""An event of a journal in words, for `outlast log` and the page."""
 
 import msgspec
 
@@ -10,14 +10,14 @@ _COURSE = ("t", "at")
 
 
 def words(event: ev.AnyEvent) -> str:
-    """What the event says besides its kind and time, on one line that steers nothing; long ones are cut."""
+    """What the event says besides its kind and time, on one safe line; long ones are cut."""
     fields = msgspec.json.decode(ev.encode(event), type=dict[str, msgspec.Raw])
     told = [f"{name}={_plain(value)}" for name, value in fields.items() if name not in _COURSE]
     return short(" ".join(told), WORDS_CHARS_MAX)
 
 
 def _plain(raw: msgspec.Raw) -> str:
-    """A value as JSON; a text without its quotes, an inline payload as what it carries."""
+    """A value as JSON; a text without its quotes, an inline payload as its content."""
     value = msgspec.json.decode(raw)
     if isinstance(value, dict) and set(value) == {"v"}:
         value = value["v"]

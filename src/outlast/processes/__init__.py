@@ -1,1 +1,1 @@
-"""What outlast knows about, and does to, processes of the operating system: start, watch, name, signal, stop."""
+"""Processes of the operating system: start, watch, name, signal, stop."""

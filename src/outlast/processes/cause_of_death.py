@@ -1,4 +1,4 @@
-"""The cause of a process's death, named with its evidence. Where nobody knows, that is what it says."""
+"""Names the cause of a process's death, with the evidence; says so if the cause is unknown."""
 
 import contextlib
 import os
@@ -11,7 +11,7 @@ from outlast.core.events import Cause
 from outlast.processes import cgroups
 from outlast.processes.programs import CannotStart, ProgramMissing
 
-LIMIT_MAX_BYTES = 1 << 60  # above it a number stands for "no limit"
+LIMIT_MAX_BYTES = 1 << 60  # a larger number means "no limit"
 _SHELL_OFFSET = 128
 _CRASHES = (
     signal.SIGSEGV, signal.SIGBUS, signal.SIGILL, signal.SIGFPE, signal.SIGABRT, signal.SIGSYS, signal.SIGTRAP,
@@ -20,7 +20,7 @@ _CRASHES = (
 
 @dataclass(frozen=True, slots=True)
 class Death:
-    """Why a process ended, the words that show it, and the code or signal it ended with."""
+    """Why a process ended, the words that show it, and its exit code or signal."""
 
     cause: Cause
     evidence: str
@@ -32,8 +32,8 @@ class Death:
 class OomMark:
     """How often the kernel had killed for memory in a process's group when the mark was taken.
 
-    Only the process's own group and those below count: what died beside it is no evidence. `strained` has, from the
-    group upwards, how often each limit had been hit, which later tells whose limit it was.
+    Only the process's own group and those below count: a death beside it is not evidence. `strained` has, from the group
+    upwards, how often each limit had been hit, which later shows whose limit it was.
     """
 
     place: cgroups.Place | None
@@ -42,7 +42,7 @@ class OomMark:
 
     @classmethod
     def take(cls, pid: int) -> "OomMark":
-        """Remember the counters of now; without a memory group, a mark that never sees a kill."""
+        """Remember the current counters. Without a memory group the mark never sees a kill."""
         place = cgroups.memory(pid)
         if place is None:
             return cls(None, 0, ())
@@ -53,7 +53,7 @@ class OomMark:
         return 0 if self.place is None else max(0, _kills(self.place) - self.kills)
 
     def where(self) -> str:
-        """Whose limit it was: `out of memory in /build (limit 50 MB)`; the whole machine's where no limit was hit."""
+        """Whose limit it was: `out of memory in /build (limit 50 MB)`; the whole machine's if no limit was hit."""
         for folder, strain in self.strained:
             limit_bytes = _limit_bytes(folder)
             if limit_bytes is not None and _strain(folder) > strain and self.place is not None:
@@ -63,7 +63,7 @@ class OomMark:
 
 
 def _kills(place: cgroups.Place) -> int:
-    """v2 counts what is below with the group; v1 does not."""
+    """v2 counts groups below with their parent; v1 does not."""
     if place.version == 2:
         return _counter(place.folder / "memory.events", "oom_kill")
     return sum(
@@ -72,7 +72,7 @@ def _kills(place: cgroups.Place) -> int:
 
 
 def _strain(folder: Path) -> int:
-    """How often the limit of this very group was hit: v2 counts what that killed for, v1 every hit."""
+    """How often the limit of this very group was hit: v2 counts kills, v1 every hit."""
     return _counter(folder / "memory.events.local", "oom") + _number(folder / "memory.failcnt")
 
 
@@ -103,16 +103,16 @@ def _text(path: Path) -> str:
 def of_status(
     wait_status: int, *, oom: OomMark | None = None, sent: Mapping[int, str] | None = None
 ) -> Death:
-    """The death that a wait status tells of.
+    """The death behind a wait status.
 
-    `sent` has who is known to have sent which signal, and counts before all else; `oom` was taken when it started.
+    `sent` says who is known to have sent which signal, and counts first; `oom` was taken when the process started.
     """
     kills = oom.kills_since() if oom is not None else 0
     memory = f"killed by the kernel: {oom.where()}" if oom is not None and kills else ""
     if os.WIFSIGNALED(wait_status):
         core = ", core dumped" if os.WCOREDUMP(wait_status) else ""
         return _signalled(os.WTERMSIG(wait_status), core, memory, sent or {})
-    assert os.WIFEXITED(wait_status), "only a process that has ended has a cause of death"
+    assert os.WIFEXITED(wait_status), "a process must have ended to have a cause of death"
     return _exited(os.WEXITSTATUS(wait_status), memory, kills)
 
 
@@ -140,7 +140,7 @@ def _exited(code: int, memory: str, kills: int) -> Death:
 
 
 def of_error(error: CannotStart) -> Death:
-    """The death of a process that was never born."""
+    """The death of a process that could not start."""
     return Death("program_missing" if isinstance(error, ProgramMissing) else "crash", str(error))
 
 

@@ -1,7 +1,6 @@
-"""Control groups: where a process is in their hierarchies, and a group of our own that no process can leave unseen.
+"""Control groups: where a process is in their hierarchies, and a group of our own that no process can leave.
 
-Only cgroup v2 can hold and kill a group; for memory counters the older v1 is understood too.
-"""
+Only cgroup v2 can hold and kill a group; for memory counters the older v1 works too."""
 
 import contextlib
 import os
@@ -37,12 +36,12 @@ class Place:
 
 
 def unified(pid: int | str = "self") -> Place | None:
-    """Where a process is in the v2 hierarchy; None where that is not mounted."""
+    """Where a process is in the v2 hierarchy; None if that is not mounted."""
     return _place(pid, version=2, controller="")
 
 
 def memory(pid: int | str = "self") -> Place | None:
-    """Where a process's memory is counted: v1 where that has the controller, else v2."""
+    """Where a process's memory is counted: in v1 if that has the controller, else in v2."""
     return _place(pid, version=1, controller="memory") or unified(pid)
 
 
@@ -57,7 +56,7 @@ def _place(pid: int | str, *, version: int, controller: str) -> Place | None:
 
 
 def _path(pid: int | str, controller: str) -> str | None:
-    """The group in the hierarchy with this controller; the v2 hierarchy names none."""
+    """The group in the hierarchy with this controller; the v2 hierarchy has no controller names."""
     try:
         lines = Path(f"/proc/{pid}/cgroup").read_text(errors="surrogateescape").splitlines()
     except OSError:
@@ -87,13 +86,13 @@ def _mounted(version: int, controller: str) -> tuple[Path, str] | None:
 
 @dataclass(frozen=True, slots=True)
 class Group:
-    """A cgroup v2 of our own: whatever is put in stays in, with all it starts, and dies by one write."""
+    """A cgroup v2 of our own: a process in it stays in it, with all it starts, and one write kills them all."""
 
     folder: Path
 
     @classmethod
     def make(cls, name: str) -> "Group | None":
-        """A group below our own, an old one of that name too; None where there is no v2 or we may not."""
+        """Make a group below our own, or take an old one of that name; None if there is no v2 or we may not."""
         assert _PLAIN_WORD.fullmatch(name), "a group's name is one plain word"
         place = unified()
         if place is None:
@@ -110,7 +109,7 @@ class Group:
         return None
 
     def add(self, pid: int) -> bool:
-        """Put a process in, and with it all that it will start; False where the kernel refuses."""
+        """Put a process in, and with it all that it will start; False if the kernel refuses."""
         try:
             (self.folder / "cgroup.procs").write_text(str(pid))
         except OSError:
@@ -118,7 +117,7 @@ class Group:
         return True
 
     def pids(self) -> list[int]:
-        """Who is in it and in the groups below; processes of another pid namespace are not shown."""
+        """The processes in it and in the groups below; those of another pid namespace are not visible."""
         found: set[int] = set()
         for folder in self._folders():
             with contextlib.suppress(OSError):
@@ -126,7 +125,7 @@ class Group:
         return sorted(found - {0})
 
     def kill(self) -> None:
-        """SIGKILL to all in it: at once where the kernel has cgroup.kill, else again and again until none is left."""
+        """SIGKILL all in it: at once if the kernel has cgroup.kill, else again and again until none is left."""
         try:
             (self.folder / "cgroup.kill").write_text("1")
         except OSError:
@@ -142,7 +141,7 @@ class Group:
                     send(proc, signal.SIGKILL)
 
     def remove(self) -> bool:
-        """Remove the group and those below; False while somebody is in it."""
+        """Remove the group and those below; False while a process is in it."""
         for folder in reversed(self._folders()):
             with contextlib.suppress(OSError):
                 folder.rmdir()

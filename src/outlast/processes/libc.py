@@ -1,4 +1,4 @@
-"""The two calls of the C library that Python does not offer: prctl and signalfd."""
+"""Two calls of the C library that Python does not offer: prctl and signalfd."""
 
 import ctypes
 import functools
@@ -17,7 +17,7 @@ def _library() -> ctypes.CDLL:
 
 @functools.cache
 def prctl() -> Callable[[int, int], int]:
-    """The call, ready to be made in a forked child, where nothing may be loaded any more. It answers 0 or fails."""
+    """The call, prepared for a forked child, where nothing may be loaded any more. It returns 0 or fails."""
     function = _library().prctl
     function.argtypes = [ctypes.c_int, ctypes.c_ulong, ctypes.c_ulong, ctypes.c_ulong, ctypes.c_ulong]
 

@@ -1,8 +1,6 @@
-"""Reading /proc: who is there, who descends from whom, and what a process is called. Nothing here changes anything.
+"""Reads /proc: which processes exist, who descends from whom, and their names. Changes nothing.
 
-Processes vanish between any two reads, so every answer may be None. That means gone, or not for us to see; if /proc
-could not be read at all, for want of descriptors, OSError says so: "I cannot look" must not be taken for "gone".
-"""
+None means gone or not visible to us: processes vanish between two reads. OSError means that /proc cannot be read."""
 
 import itertools
 import os
@@ -21,13 +19,13 @@ CHASES_MAX = 200
 CHASED = 3
 _GONE = (FileNotFoundError, ProcessLookupError, PermissionError)
 _KERNEL_THREAD = 0x0020_0000  # PF_KTHREAD
-# Where the fields of `stat` lie behind the name, which may itself hold spaces, brackets and newlines.
+# Where the fields of `stat` are after the name, which may itself contain spaces, brackets and newlines.
 _STATE, _PPID, _PGID, _SID, _FLAGS, _THREADS, _START = 0, 1, 2, 3, 6, 17, 19
 
 
 @dataclass(frozen=True, slots=True)
 class Proc:
-    """A process as it was at one look. `pid` and `start_ticks` together mean one process and no other."""
+    """A process at one moment. `pid` and `start_ticks` together identify it."""
 
     pid: int
     ppid: int
@@ -41,7 +39,7 @@ class Proc:
 
     @property
     def is_zombie(self) -> bool:
-        """It has ended, and only its parent's wait is missing. A first thread that ended before others is none."""
+        """Whether it has ended and waits for its parent. A first thread that ended before others does not count."""
         return self.state in "ZX" and self.threads <= 1
 
     @property
@@ -51,7 +49,7 @@ class Proc:
 
 
 def look(pid: int) -> Proc | None:
-    """The process as it is now, a zombie too; None when there is none. `uid` is the user it acts as."""
+    """The process as it is now, even a zombie; None if there is none. `uid` is its effective user."""
     try:
         folder = os.open(f"/proc/{pid}", os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
     except _GONE:
@@ -93,10 +91,10 @@ def _read(path: str, limit: int, folder: int | None = None) -> bytes:
 
 
 def newest_first() -> Iterator[Proc]:
-    """Every process but the kernel's own threads, the youngest first, some more than once, each read when asked for.
+    """Every process except the kernel's own threads, the youngest first, some more than once, each read when asked for.
 
-    One that does nothing but fork and exit has a new pid whenever its turn in a listing comes. So as long as pids are
-    being given out, the youngest are looked at directly, a bounded number of times, before all are listed.
+    A process that only forks and exits has a new pid whenever a listing reaches it. So while new pids appear, this looks
+    at the youngest directly, a bounded number of times, before it lists all.
     """
     pids = _youngest()
     listed = [int(name) for name in os.listdir("/proc") if name.isdigit()]
@@ -118,7 +116,7 @@ def _youngest() -> Iterator[int]:
 
 
 def _is_process(pid: int) -> bool:
-    """Not the id of a thread, which /proc answers to as well, though it lists none."""
+    """Whether it is a process and not a thread: /proc answers for thread ids as well, but does not list them."""
     try:
         os.close(os.pidfd_open(pid))
     except (OSError, ValueError):
@@ -127,7 +125,7 @@ def _is_process(pid: int) -> bool:
 
 
 def _last_pid() -> int:
-    """The pid given out last; pids wrap around, so the highest is not always the youngest."""
+    """The latest pid; pids wrap around, so the highest is not always the youngest."""
     try:
         return int(_read("/proc/loadavg", 128).split()[4])
     except (OSError, ValueError, IndexError):
@@ -142,7 +140,7 @@ def _pid_max() -> int:
 
 
 def everyone() -> dict[int, Proc]:
-    """Every process by pid, zombies included; the kernel's own threads are not."""
+    """Every process by pid, including zombies, without the kernel's own threads."""
     return {proc.pid: proc for proc in newest_first()}
 
 
@@ -172,7 +170,7 @@ def ancestors(pid: int) -> list[Proc]:
 
 
 def environ_value(pid: int, name: bytes) -> bytes | None:
-    """A variable of a process as it was at its exec, unless it overwrote it; None when unset or not permitted."""
+    """A variable of a process as of its exec, unless it overwrote it; None if unset or not permitted."""
     for path in _environs(pid):
         try:
             data = _read(path, ENVIRON_MAX_BYTES)
@@ -204,14 +202,14 @@ def _value(environ: bytes, name: bytes) -> bytes | None:
 
 
 def command(pid: int) -> str:
-    """The command line on one short line, harmless to print, secrets masked; `[name]` where it has none; "" if gone."""
+    """The command line on one short safe line, secrets masked; `[name]` if it has none; "" if the process is gone."""
     try:
         line = _read(f"/proc/{pid}/cmdline", COMMAND_MAX_BYTES)
         if not line.strip(b"\0"):
             return _one_line(b"[" + _read(f"/proc/{pid}/comm", COMMAND_MAX_BYTES).rstrip(b"\n") + b"]")
     except OSError:
         return ""
-    if len(line) == COMMAND_MAX_BYTES:  # the last word is cut, and half a secret is not known for one
+    if len(line) == COMMAND_MAX_BYTES:  # the last word is cut, and half a secret would not be recognised
         line = line.rpartition(b"\0")[0]
     return _one_line(line.rstrip(b"\0").replace(b"\0", b" "))
 
@@ -223,9 +221,9 @@ def _one_line(text: bytes) -> str:
 
 
 def describe(pid: int, uid: int | None = None) -> str:
-    """The process in words: `pid 812 (root: kill -TERM 99)`; one that is gone: `pid 812 (uid 1000), gone`.
+    """The process in words: `pid 812 (root: kill -TERM 99)`, or `pid 812 (uid 1000), gone`.
 
-    Give `uid` where it is known from elsewhere; it counts more than what is found.
+    Pass `uid` if it is known from elsewhere; it overrides what is found.
     """
     try:
         proc, said = look(pid), command(pid)
@@ -240,7 +238,7 @@ def describe(pid: int, uid: int | None = None) -> str:
 
 
 def user_name(uid: int) -> str:
-    """The name in /etc/passwd, else `uid 1000`. No directory service is asked: it may hang."""
+    """The name in /etc/passwd, else `uid 1000`. Directory services are not asked: they may hang."""
     try:
         lines = _read("/etc/passwd", PASSWD_MAX_BYTES).split(b"\n")
     except OSError:

@@ -1,4 +1,4 @@
-"""Where a program is, and why it cannot be started, told before or after the attempt in the same words."""
+"""Where a program is, and why it cannot be started: the same message before and after the attempt."""
 
 import errno
 import os
@@ -22,13 +22,13 @@ class CannotStart(OutlastError):
 
 
 class ProgramMissing(CannotStart):
-    """The program is not there, or is nothing that can be run; only a person can change that."""
+    """The program does not exist or cannot be run; only a person can change that."""
 
 
 def find_program(word: str, path: str, cwd: str) -> str:
     """The absolute path of the program that `execvp` would run in `cwd` with this PATH.
 
-    Raises ProgramMissing with the reason in one line. Symbolic links stay: some programs go by their name.
+    Raises ProgramMissing with the reason in one line. Symbolic links are kept: some programs depend on their name.
     """
     if "/" in word:
         return _checked(os.path.join(cwd, word), word)
@@ -46,7 +46,7 @@ def find_program(word: str, path: str, cwd: str) -> str:
 
 
 def _checked(path: str, shown: str) -> str:
-    """The path, if it can be run. The kernel has the last word, at the exec."""
+    """The path, if it can be run as far as we can tell. The kernel decides at the exec."""
     try:
         mode = os.stat(path).st_mode
     except OSError as error:
@@ -62,23 +62,23 @@ def _checked(path: str, shown: str) -> str:
 
 
 def why_not(path: str, number: int, shown: str = "") -> CannotStart:
-    """The error for a program that could not be executed, by the number that the kernel gave."""
+    """The error for a program that could not be executed, from the kernel's error number."""
     shown = shown or path
     match number:
         case errno.ENOENT | errno.ENOTDIR if interpreter := _interpreter(path):
             said = f"its interpreter {interpreter} is missing"
-            return _missing(shown, path, number, said, "install it, or mend the first line of the script")
+            return _missing(shown, path, number, said, "install it, or fix the first line of the script")
         case errno.ENOENT | errno.ENOTDIR:
-            return _missing(shown, path, number, "not found", "install it, or mend its path")
+            return _missing(shown, path, number, "not found", "install it, or fix its path")
         case errno.EISDIR | errno.EACCES if os.path.isdir(path):
             return _missing(shown, path, errno.EISDIR, "is a folder", "give the program inside it")
         case errno.EACCES | errno.EPERM:
             return _missing(shown, path, number, "is not executable", f"`chmod +x {shlex.quote(path)}`")
         case errno.ENOEXEC:
             hint = "a script begins with a line like #!/bin/sh; a binary must be for this machine"
-            return _missing(shown, path, number, "is no program that this machine can run", hint)
+            return _missing(shown, path, number, "this machine cannot run it", hint)
         case _:
-            return CannotStart(f"{shown}: cannot be started: {os.strerror(number)}", path=path, number=number)
+            return CannotStart(f"cannot start {shown}: {os.strerror(number)}", path=path, number=number)
 
 
 def _missing(shown: str, path: str, number: int, said: str, hint: str) -> ProgramMissing:
@@ -86,7 +86,7 @@ def _missing(shown: str, path: str, number: int, said: str, hint: str) -> Progra
 
 
 def _interpreter(path: str) -> str:
-    """What the first line of a script asks for; "" for anything else."""
+    """The interpreter in a script's first line; "" for anything else."""
     try:
         with open(path, "rb") as script:
             line = script.read(SHEBANG_MAX_BYTES).partition(b"\n")[0]

@@ -1,9 +1,6 @@
-"""Finding everything that belongs to an attempt, and stopping it, whatever it does to stay.
+"""Finds every process of an attempt, and stops it, whatever it does to stay.
 
-Every process of an attempt is started with OUTLAST_ATTEMPT=<run>.<epoch>. A process belongs to it that carries this
-mark, descends from a given process, or is in a session or process group led by one that belongs to it. A mark can be
-overwritten and a parent can die, but hardly both, and not while the guardian adopts orphans.
-"""
+See `search` for what belongs to an attempt, `stop` for how it ends."""
 
 import contextlib
 import os
@@ -32,9 +29,9 @@ def find(
 ) -> list[Proc]:
     """All living processes of an attempt, or of every attempt of the run without `epoch`.
 
-    A root counts with all that descends from it; give none whose pid may be another's by now. Never found are we
-    ourselves, our ancestors, those in `spare`, and their helpers: what is in the process group of one of these (ours
-    included) and carries no other mark than it.
+    A root counts with all its descendants; pass none whose pid may be another process by now. Never found: this process,
+    its ancestors, those in `spare`, and their helpers, which are in the process group of one of these and carry no other
+    mark than it.
     """
     return list(search(run, roots=roots, spare=spare, epoch=epoch))
 
@@ -42,12 +39,17 @@ def find(
 def search(
     run: str, *, roots: Iterable[int] = (), spare: Collection[int] = (), epoch: int | None = None
 ) -> Iterator[Proc]:
-    """The same, but each as soon as it is known, so that `stop` can freeze it before it forks on."""
+    """The same, but each as soon as it is known, so that `stop` can freeze it before it forks again.
+
+    Every process of an attempt starts with OUTLAST_ATTEMPT=<run>.<epoch>. A process belongs to the attempt if it carries
+    this mark, descends from a given process, or is in a session or process group led by one that belongs to it. A mark
+    can be overwritten and a parent can die, but hardly both, and not while the guardian adopts orphans.
+    """
     return _search(lambda pid: _is_of(environ_value(pid, MARK), run, epoch), set(roots), _Spared.of(spare))
 
 
 def search_call(call: str, *, root: Proc | None = None) -> Iterator[Proc]:
-    """All living processes that were started for one call of a script: by its mark, and below its first process."""
+    """All living processes started for one call of a script: by its mark, and below its first process."""
     mark = os.fsencode(call)
     roots = {root.pid} if root is not None and is_there(root) else set()
     return _search(lambda pid: environ_value(pid, CALL_MARK) == mark, roots, _Spared.of(()))
@@ -60,7 +62,7 @@ def _search(is_marked: Callable[[int], bool], above: set[int], spared: "_Spared"
         if proc.is_zombie or proc.pid in ours or among.get(proc.pid) == proc:
             continue
         among[proc.pid] = proc
-        # The mark comes last: reading it waits for a process that is in the midst of a fork.
+        # The mark comes last: reading it waits for a process that is in the middle of a fork.
         is_led = proc.ppid in above or not ours.isdisjoint((proc.ppid, proc.pgid, proc.sid))
         if (is_led or is_marked(proc.pid)) and not spared.has(proc):
             ours.add(proc.pid)
@@ -78,7 +80,7 @@ def _search(is_marked: Callable[[int], bool], above: set[int], spared: "_Spared"
 
 
 def inside(run: str) -> Proc | None:
-    """The nearest ancestor of ours that belongs to an attempt of this run: we were started by what we would stop."""
+    """Our nearest ancestor that belongs to an attempt of this run: what we would stop has started us."""
     return next(
         (proc for proc in ancestors(os.getpid()) if _is_of(environ_value(proc.pid, MARK), run, None)), None
     )
@@ -93,7 +95,7 @@ def _is_of(mark: bytes | None, run: str, epoch: int | None) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class _Spared:
-    """Who is never found: pids, and by process group the mark (mostly none) that makes a helper."""
+    """Processes that are never found: pids, and by process group the mark (mostly none) that makes a helper."""
 
     pids: frozenset[int]
     kin: Mapping[int, bytes | None]
@@ -115,9 +117,9 @@ class _Spared:
 
 @dataclass(frozen=True, slots=True)
 class Reaped:
-    """What became of the processes, in words, at most `NAMED_MAX` of each kind and then how many more.
+    """What happened to the processes, in words, at most `NAMED_MAX` of each kind and then how many more.
 
-    Stopped: went by the first signal. Killed: had to be killed. Escaped: another user's, or does not die.
+    Stopped: ended by the first signal. Killed: had to be killed. Escaped: another user's, or does not die.
     """
 
     stopped: tuple[str, ...] = ()
@@ -148,12 +150,12 @@ def stop(
 
 @contextlib.contextmanager
 def _urgently() -> Iterator[None]:
-    """Run before all ordinary processes, where we may: beside 200 that fork we had a two-hundredth of a processor."""
+    """Run before ordinary processes, if we may: beside 200 that fork we had a two-hundredth of a processor."""
     before, priority = os.sched_getscheduler(0), os.sched_getparam(0)
     try:
         os.sched_setscheduler(0, os.SCHED_RR, os.sched_param(1))
     except OSError:
-        yield  # an ordinary user: slower, and bounded all the same
+        yield  # an ordinary user: slower, but still bounded
         return
     try:
         yield
@@ -163,7 +165,7 @@ def _urgently() -> Iterator[None]:
 
 @dataclass(slots=True)
 class _Stopping:
-    """One call of `stop` under way: whom it met, and what became of them."""
+    """One call of `stop` in progress: the processes it met, and what happened to them."""
 
     find_again: Callable[[], Iterable[Proc]]
     on_wait: OnWait | None
@@ -175,9 +177,9 @@ class _Stopping:
     gone: set[Identity] = field(default_factory=set)
 
     def ask(self, first: int, grace_s: float) -> None:
-        """Send the first signal to each, also to those that come later, until all are gone or the grace is over.
+        """Send the first signal to each, also to later ones, until all are gone or the grace is over.
 
-        Parents first: a shell that sees its command die before it has the signal itself goes on with the next one.
+        Parents first: a shell that sees its command die before it gets the signal itself starts the next one.
         """
         deadline = time.monotonic() + grace_s
         asked: set[Identity] = set()
@@ -201,11 +203,11 @@ class _Stopping:
         if sent == "refused":
             self.escaped.add(proc.identity)
         elif proc.state == "T":
-            send(proc, signal.SIGCONT)  # until it goes on, a stopped process takes no signal
+            send(proc, signal.SIGCONT)  # a stopped process takes no signal until it continues
         return sent == "sent"
 
     def kill(self, group: Group | None) -> None:
-        """Freeze and kill, again and again, until looks in a row find nobody."""
+        """Freeze and kill, again and again, until several looks in a row find nobody."""
         deadline = time.monotonic() + self.timing.kill_limit_s
         calm = 0
         while calm < CALM_LOOKS and time.monotonic() < deadline:
@@ -260,7 +262,7 @@ class _Stopping:
             self.names[proc.identity] = describe(proc.pid)
 
     def reaped(self) -> Reaped:
-        """What became of all that were met."""
+        """What happened to all processes that were met."""
         return Reaped(*(self._named(which) for which in (self.stopped, self.killed, self.escaped)))
 
     def _named(self, which: set[Identity]) -> tuple[str, ...]:
@@ -270,7 +272,7 @@ class _Stopping:
 
 
 def _parents_first(procs: list[Proc]) -> list[Proc]:
-    """In an order in which nobody comes before its parent."""
+    """Sorted so that a parent comes before its children."""
     parents = {proc.pid: proc.ppid for proc in procs}
     depths: dict[int, int] = {}
     for proc in procs:

@@ -1,4 +1,4 @@
-"""Signals to exactly one process, and waiting until it is gone: never to a stranger that got its pid."""
+"""Signals to exactly one process, and waiting until it is gone: never to another process that got its pid."""
 
 import contextlib
 import os
@@ -22,12 +22,12 @@ WATCHED_MAX = 256
 
 
 def send(proc: Proc, number: int) -> Sent:
-    """Signal this process; `gone` if it is not there any more, `refused` if we may not.
+    """Signal this process; `gone` if it does not exist any more, `refused` if we may not.
 
-    Through a pidfd that was compared with the process's start, so the signal cannot hit another. Where the kernel
-    gives no pidfd, between the comparison and the signal lie some microseconds in which it could.
+    It uses a pidfd that was compared with the process's start time, so the signal cannot hit another process. On a
+    kernel without pidfds that is possible for some microseconds between the comparison and the signal.
     """
-    assert proc.pid != os.getpid(), "a process that stops others does not stop itself"
+    assert proc.pid != os.getpid(), "a process must not signal itself here"
     try:
         fd = _opened(proc)
     except OSError:
@@ -58,7 +58,7 @@ def _send_by_pid(proc: Proc, number: int) -> Sent:
 
 
 def _opened(proc: Proc) -> int | None:
-    """A pidfd of this very process, None when it is gone. Raises OSError where there are no pidfds (left)."""
+    """A pidfd of exactly this process; None if it is gone. Raises OSError if there are no pidfds (left)."""
     try:
         fd = os.pidfd_open(proc.pid)
     except ProcessLookupError:
@@ -72,15 +72,15 @@ def _opened(proc: Proc) -> int | None:
 
 
 def is_there(proc: Proc) -> bool:
-    """Whether the very process still runs; a zombie does not."""
+    """Whether exactly this process still runs; a zombie does not."""
     now = look(proc.pid)
     return now is not None and now.identity == proc.identity and not now.is_zombie
 
 
 def wait_gone(procs: Iterable[Proc], limit_s: float, on_wait: OnWait | None = None) -> list[Proc]:
-    """Wait until all are gone; returns those that are not after `limit_s`.
+    """Wait until all are gone; return those that are not after `limit_s`.
 
-    `on_wait` is called at every death and at least every 0.1 s; a true answer ends the waiting.
+    `on_wait` is called at every death and at least every 0.1 s; if it returns true, the waiting ends.
     """
     deadline = time.monotonic() + limit_s
     waiting = list(procs)
@@ -136,9 +136,9 @@ _BY_TERMINAL = {
 
 @dataclass(frozen=True, slots=True)
 class Got:
-    """A signal as it came: its number, who sent it and why the kernel says so, when we read it.
+    """A signal: its number, its sender and why the kernel says so, when we read it.
 
-    `seen` is the sender as it was found at once: a `kill` is gone a moment later.
+    `seen` is the sender as found at once: a `kill` is gone a moment later.
     """
 
     number: int
@@ -150,10 +150,10 @@ class Got:
 
 
 class Signals:
-    """These signals, blocked in this thread from now until `close`, and readable from `fileno()`.
+    """Blocks these signals in this thread until `close`, and makes them readable from `fileno()`.
 
-    Make it before any other thread, which would else still take them. None is lost between reads; of the same number
-    the kernel keeps one until it is read. Programs started meanwhile by other means than `spawn` inherit the block.
+    Create it before starting threads: another thread would still receive them. None is lost between reads; of several
+    with the same number the kernel keeps one until it is read. Programs started other than by `spawn` inherit the block.
     """
 
     def __init__(self, numbers: Iterable[int]) -> None:
@@ -170,7 +170,7 @@ class Signals:
         return self._fd
 
     def read(self) -> Got | None:
-        """The next signal, its sender looked up at once; None when none waits."""
+        """The next signal, with its sender looked up at once; None if none waits."""
         try:
             info = os.read(self._fd, _INFO_BYTES)
         except BlockingIOError:
@@ -180,7 +180,7 @@ class Signals:
         return Got(number, pid, uid, code, datetime.now(UTC), seen)
 
     def close(self) -> None:
-        """Unblock them again; one that still waits then does what it always did."""
+        """Unblock them again; one that still waits then has its normal effect."""
         if self._fd >= 0:
             with contextlib.suppress(OSError):
                 os.close(self._fd)
@@ -197,7 +197,7 @@ class Signals:
 
 
 def sender(got: Got) -> str:
-    """Who sent it, in words: a process with its user and command, the terminal, the kernel, or this process itself."""
+    """The sender in words: a process with its user and command, the terminal, the kernel, or this process itself."""
     if got.code not in _FROM_A_PROCESS:
         by_kernel = (
             _BY_TERMINAL.get(signal.Signals(got.number), "the kernel") if got.code == SI_KERNEL else ""
@@ -206,5 +206,5 @@ def sender(got: Got) -> str:
     if got.pid == os.getpid():
         return "itself"
     if not got.pid:
-        return f"a process outside of this container ({user_name(got.uid)})"
+        return f"a process outside this container ({user_name(got.uid)})"
     return got.seen or describe(got.pid, got.uid)

@@ -1,8 +1,6 @@
-"""Starting a process: its own session or group, its death tied to ours, and nothing of ours left open in it.
+"""Starts a process: its own session or group, killed when we die, and none of our descriptors open in it.
 
-The child is forked with all signals blocked and makes itself ready with plain system calls. Whatever fails before the
-new program runs comes back through a pipe as an error with its number, never as an exit code.
-"""
+What fails before the new program runs is raised as an error with its number, never returned as an exit code."""
 
 import contextlib
 import errno
@@ -33,8 +31,8 @@ _NEVER_RAN = 255
 class Spec:
     """What to start. `argv[0]` is looked for on the PATH of `env`.
 
-    `death_signal` comes to the child when we die; it is not inherited by the child's own children. A
-    `foreground_tty` becomes the child's, as foreground group, before the program runs; it needs `own_group`.
+    The child gets `death_signal` when we die; its own children do not inherit that. `foreground_tty` becomes the child's
+    terminal, with the child as foreground group, before the program runs; it needs `own_group`.
     """
 
     argv: tuple[str, ...]
@@ -63,10 +61,10 @@ class Child:
         return self.pidfd
 
     def wait_status(self, *, stops: bool = False) -> int | None:
-        """How it ended, as `os.wait` gives it, the same at every call; None while it runs. Never waits.
+        """Its wait status, the same at every call; None while it runs. Never waits.
 
-        With `stops` also that it was stopped or goes on, once each. Raises ChildProcessError if somebody else waited
-        for it.
+        With `stops` also that it was stopped or continued, once each. Raises ChildProcessError if other code waited for
+        it.
         """
         if self._status is None:
             flags = os.WNOHANG | (os.WUNTRACED | os.WCONTINUED if stops else 0)
@@ -82,7 +80,7 @@ class Child:
             signal.pidfd_send_signal(self.pidfd, number)
 
     def close(self) -> None:
-        """Give the descriptor back; the process is left alone."""
+        """Close the descriptor; the process is left alone."""
         if self.pidfd >= 0:
             os.close(self.pidfd)
             self.pidfd = -1
@@ -91,12 +89,12 @@ class Child:
 def start(spec: Spec) -> Child:
     """Start a process; returns when the new program runs.
 
-    Its signals are all at their defaults, none blocked, and it has no descriptors but the three. Raises
-    ProgramMissing or CannotStart with the reason, and then there is no process. Call it in the main thread: a death
-    signal is sent when the thread ends that started the child.
+    Its signals have their defaults, none is blocked, and it has no descriptors except the three. Raises ProgramMissing
+    or CannotStart with the reason, and then there is no process. Call it in the main thread: the death signal is sent
+    when the starting thread ends.
     """
     assert threading.current_thread() is threading.main_thread(), (
-        "the death of this thread would kill the child"
+        "the end of this thread would kill the child"
     )
     assert spec.foreground_tty is None or spec.own_group, (
         "only a group of its own can be put in the foreground"
@@ -108,7 +106,7 @@ def start(spec: Spec) -> Child:
     except OSError as error:
         os.close(says)
         raise CannotStart(
-            f"{program}: no process could be made for it: {error.strerror}",
+            f"cannot start {program}: no new process: {error.strerror}",
             path=program,
             number=error.errno or 0,
         ) from error
@@ -127,7 +125,7 @@ def _fork(spec: Spec, program: str, tells: int) -> int:
     try:
         with (
             warnings.catch_warnings()
-        ):  # Python warns of threads at a fork; this child only makes system calls
+        ):  # Python warns about threads at a fork; this child only makes system calls
             warnings.simplefilter("ignore", DeprecationWarning)
             pid = os.fork()
         if pid == 0:
@@ -138,7 +136,7 @@ def _fork(spec: Spec, program: str, tells: int) -> int:
 
 
 def _started(pid: int, says: int, spec: Spec, program: str) -> Child:
-    """The child, once its pipe was closed by the exec; else the error that it wrote, and no child any more."""
+    """The child, once the exec closed its pipe; else raises the error that it wrote, with no child left."""
     try:
         has_said = select.select([says], [], [], Timing.current().start_limit_s)[0]
         said = os.read(says, _FAILED.size) if has_said else _TOO_LATE
@@ -152,7 +150,7 @@ def _started(pid: int, says: int, spec: Spec, program: str) -> Child:
     if stage == _IN_EXEC:
         raise why_not(program, number, spec.argv[0])
     what = f"the folder {spec.cwd}" if stage == _IN_FOLDER else "the new process"
-    raise CannotStart(f"{program}: not started: {what}: {os.strerror(number)}", path=program, number=number)
+    raise CannotStart(f"cannot start {program}: {what}: {os.strerror(number)}", path=program, number=number)
 
 
 def _end(pid: int) -> None:
@@ -162,7 +160,7 @@ def _end(pid: int) -> None:
 
 @dataclass(frozen=True, slots=True)
 class _Become:
-    """What the forked child does until the new program takes its place. It never returns."""
+    """What the forked child does until the new program replaces it. It never returns."""
 
     spec: Spec
     program: str
@@ -203,7 +201,7 @@ class _Become:
             os.umask(spec.umask)
         if spec.death_signal is not None:
             self.prctl(libc.PR_SET_PDEATHSIG, spec.death_signal)
-            if os.getppid() != self.parent:  # it died before it could be noticed
+            if os.getppid() != self.parent:  # the parent died before the tie was made
                 os._exit(_NEVER_RAN)
 
     def _keep_only(self, tells: int) -> None:
@@ -219,15 +217,15 @@ class _Become:
 
 
 def become_subreaper() -> None:
-    """From now on every orphan among our descendants becomes our child, not the first process's."""
+    """From now on every orphan among our descendants becomes our child instead of the first process's."""
     if libc.prctl()(libc.PR_SET_CHILD_SUBREAPER, 1) != 0:
         raise OSError(errno.EINVAL, "this kernel has no subreapers")
 
 
 def reap_orphans(mine: Collection[int] = ()) -> int:
-    """Take the zombies that were left to us as a subreaper; how many. Never waits.
+    """Reap the zombies that we got as a subreaper; return how many. Never waits.
 
-    Left alone are children in `mine` and all in our own process group, which others of our code started and await.
+    Leaves children in `mine` and all in our own process group alone: other code of ours started them and awaits them.
     """
     try:
         if os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT) is None:

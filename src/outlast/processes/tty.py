@@ -1,4 +1,4 @@
-"""The terminal of an interactive agent: lent to it, and taken back exactly as it was, whatever killed the agent."""
+"""The terminal of an interactive agent: lent to it, and restored exactly as it was, whatever killed the agent."""
 
 import contextlib
 import os
@@ -11,8 +11,8 @@ from typing import Any
 
 from outlast.processes.timing import Timing
 
-# Leaving the alternate screen also puts the cursor where it was saved, so it is saved first: who is on the normal
-# screen stays in its place. Then: attributes, cursor shown, its keys, mouse, focus, pasting, enhanced keyboards.
+# Leaving the alternate screen also restores the saved cursor, so it is saved first: a program on the normal screen
+# keeps its place. Then: attributes, cursor shown, its keys, mouse, focus, pasting, enhanced keyboards.
 RESET = (
     b"\x1b7\x1b[?1049l\x1b[0m\x1b[?25h\x1b[?1l\x1b>"
     b"\x1b[?1000l\x1b[?1002l\x1b[?1003l\x1b[?1006l\x1b[?1015l\x1b[?1004l\x1b[?2004l\x1b[<u\x1b[>4m"
@@ -22,7 +22,7 @@ _GONE = (OSError, termios.error)
 
 @dataclass(frozen=True, slots=True)
 class Terminal:
-    """A terminal as it was found: its modes, and the process group in its foreground (0: not our terminal)."""
+    """A terminal's state: its modes, and the process group in its foreground (0: not our terminal)."""
 
     fd: int
     modes: list[Any]
@@ -30,7 +30,7 @@ class Terminal:
 
     @classmethod
     def of(cls, fd: int) -> "Terminal | None":
-        """What the descriptor leads to, as it is now; None when that is no terminal."""
+        """The current state of the descriptor's terminal; None if it is not a terminal."""
         try:
             modes = termios.tcgetattr(fd)
         except _GONE:
@@ -38,7 +38,7 @@ class Terminal:
         return cls(fd, modes, _foreground(fd))
 
     def give(self, pgid: int) -> bool:
-        """Put a process group in the foreground, as if it had the terminal alone; False when that cannot be done."""
+        """Put a process group in the foreground, as if it had the terminal alone; False if that is not possible."""
         try:
             with _from_the_background():
                 os.tcsetpgrp(self.fd, pgid)
@@ -47,9 +47,9 @@ class Terminal:
         return True
 
     def take_back(self) -> bool:
-        """Restore foreground and modes. A program that left other modes was cut off: its screen is tidied too.
+        """Restore foreground and modes. If a killed program left other modes, its screen is tidied too.
 
-        May be called again at any time; False, and nothing worse, when the terminal has gone.
+        Safe to call again at any time; False if the terminal has gone.
         """
         with _from_the_background():
             try:
@@ -67,7 +67,7 @@ class Terminal:
             return
         try:
             os.tcsetpgrp(self.fd, self.foreground)
-        except (ProcessLookupError, PermissionError):  # the group that was there has ended
+        except (ProcessLookupError, PermissionError):  # the earlier foreground group has ended
             os.tcsetpgrp(self.fd, os.getpgrp())
 
 
@@ -80,7 +80,7 @@ def _foreground(fd: int) -> int:
 
 @contextlib.contextmanager
 def _from_the_background() -> Iterator[None]:
-    """A background group that touches its terminal is stopped by SIGTTOU; with that blocked it may."""
+    """SIGTTOU stops a background group that touches its terminal, so block that signal meanwhile."""
     before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTTOU})
     try:
         yield
@@ -89,8 +89,8 @@ def _from_the_background() -> Iterator[None]:
 
 
 def _write(fd: int, data: bytes) -> None:
-    """Write what the terminal takes at once, through an opening of our own: a stopped one must not hold us up, and
-    the shared one must stay blocking for others."""
+    """Write what the terminal takes at once, through a descriptor of our own: a stopped terminal must not block us, and
+    the shared descriptor must stay blocking for others."""
     limit_s = Timing.current().terminal_write_s
     own = os.open(f"/proc/self/fd/{fd}", os.O_WRONLY | os.O_NOCTTY | os.O_NONBLOCK | os.O_CLOEXEC)
     try:
