@@ -1,8 +1,6 @@
-"""outlast makes autonomous coding agents killable: the same run goes on, without doing anything outside twice.
+"""outlast makes autonomous coding agents killable: the same run goes on, and no outside act happens twice.
 
-`outlast.run` opens or resumes a run; `outlast.drive` carries an agent object through it. Names are loaded when they
-are first used, so that importing costs next to nothing.
-"""
+`outlast.run` opens or resumes a run; `outlast.drive` runs an agent object. Names are imported when first used."""
 
 from typing import TYPE_CHECKING
 
@@ -151,7 +149,7 @@ _HOMES = {
 
 
 def __getattr__(name: str) -> object:
-    """Load a public name from its module; everything not listed is an error class."""
+    """Load a public name from its module; a name without a listed module is an error class."""
     if name not in __all__:
         raise AttributeError(f"module 'outlast' has no attribute {name!r}")
     from importlib import import_module

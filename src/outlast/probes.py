@@ -1,4 +1,4 @@
-"""What a probe answers about an effect in doubt, and how long the far side may still be busy with it."""
+"""What a probe answers about an effect in doubt, and how long the far side may still be working on it."""
 
 from collections.abc import Callable
 from typing import Any
@@ -17,7 +17,7 @@ class Happened(msgspec.Struct, frozen=True):
 
 
 class CannotTell(msgspec.Struct, frozen=True):
-    """The probe looked and does not know."""
+    """The probe looked and could not find out."""
 
     why: str = ""
 
@@ -26,14 +26,14 @@ Finding = Happened | DidNotHappen | CannotTell
 
 
 class Probe(msgspec.Struct, frozen=True):
-    """A probe with its own settling time: a "did not" counts only that long after the act can have been under way."""
+    """A probe with its own settling time: "did not" counts only so long after the act may have been in progress."""
 
     look: Callable[..., Any]
     settle_s: float = SETTLE_S
 
 
 def as_probe(given: object) -> Probe | None:
-    """A probe from what the caller gave: nothing, a function, or a Probe."""
+    """The probe from what the caller passed: nothing, a function, or a Probe."""
     if given is None or isinstance(given, Probe):
         return given
     if not callable(given):
