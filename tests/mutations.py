@@ -341,8 +341,8 @@ MUTANTS = (
     Mutant(
         "a beat's end leaves it open",
         "core/state.py",
-        "        open_beat=None,\n        effects_open=still_open(state.effects_open),\n",
-        "        effects_open=still_open(state.effects_open),\n",
+        "        open_beat=None,\n        effects_open=open_after_beat(state.effects_open),\n",
+        "        effects_open=open_after_beat(state.effects_open),\n",
         (f"{CRASH}/test_points.py::test_the_uninterrupted_run_does_each_effect_once",),
     ),
     Mutant(
@@ -417,7 +417,7 @@ MUTANTS = (
         "a start that does not stop what an earlier attempt left",
         "supervisor/attempt/leftovers.py",
         "    reaped = reap.stop(found, first=signal.SIGTERM, grace_s=Timing.current().reap_grace_s)\n",
-        "    reaped = reap.Reaped()\n",
+        "    reaped = reap.ReapReport()\n",
         (
             f"{SUPERVISOR}/test_kill_combinations.py::test_killed_in_any_combination_the_next_start_goes_on[guardian+supervisor]",
         ),

@@ -102,7 +102,7 @@ MUTANTS = (
     Mutant(
         "an agent that is cut while its model answers costs nothing",
         "runs/budget.py",
-        "lost = budgets.lost_with(self._run.state).minus(known) if self.is_cut else Usage()",
+        "lost = budgets.charge_for_killed(self._run.state).minus(known) if self.is_cut else Usage()",
         "lost = Usage()",
         (RUN_BUDGET,),
     ),

@@ -107,11 +107,11 @@ def kill_all(folder: Path, guardians: list[subprocess.Popen[bytes]]) -> None:
     """-9 to guardians, supervisors and everything of their attempts; stopped first, so that it is one instant."""
     from outlast.processes import reap
     from outlast.store import open_store
-    from outlast.store.protocol import Where
+    from outlast.store.protocol import RunFilter
     from outlast.supervisor.guardian import lock
 
     store = open_store(folder / "state" / "outlast")
-    runs = [summary.run for summary in store.list(Where())]
+    runs = [summary.run for summary in store.list(RunFilter())]
     store.close()
     pids = [guardian.pid for guardian in guardians]
     watched = [lock.of(folder / "state" / "outlast", run) for run in runs]
@@ -129,12 +129,12 @@ def first_beat_s(folder: Path, task: str, at: datetime) -> float:
     """Seconds from `at` to the first beat that a run did after it; returns when the run is done."""
     from outlast.core import events as ev
     from outlast.store import open_store
-    from outlast.store.protocol import Where
+    from outlast.store.protocol import RunFilter
 
     store = open_store(folder / "state" / "outlast")
     try:
         until_s = time.monotonic() + LIMIT_S
-        while (summary := store.list(Where(task=task))[0]).state.status != "done":
+        while (summary := store.list(RunFilter(task=task))[0]).state.status != "done":
             if time.monotonic() > until_s:
                 raise TimeoutError(f"{task} did not go on: it is {summary.state.status}")
             time.sleep(0.02)

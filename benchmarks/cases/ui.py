@@ -84,11 +84,11 @@ def stores(folder: Path) -> tuple[dict[str, Path], dict[str, str]]:
 
 def only_run(place: Path) -> str:
     from outlast.store import open_store
-    from outlast.store.protocol import Where
+    from outlast.store.protocol import RunFilter
 
     store = open_store(place)
     try:
-        return store.list(Where())[0].run
+        return store.list(RunFilter())[0].run
     finally:
         store.close()
 

@@ -78,7 +78,7 @@ class Under:
         """The guardian, the supervisor, the agent and all below."""
         found, level = [process.pid], [process.pid]
         while level:
-            level = [pid for pid, there in proc.everyone().items() if there.ppid in level]
+            level = [pid for pid, there in proc.all_processes().items() if there.ppid in level]
             found += level
         return found
 
@@ -90,7 +90,7 @@ class Under:
     def agent(self, process: "subprocess.Popen[bytes]") -> int:
         """The agent itself: the first child of the supervisor that is no helper of ours; orphans of it may be others."""
         supervisor = self.pids(process)[1]
-        below = [pid for pid, there in proc.everyone().items() if there.ppid == supervisor]
+        below = [pid for pid, there in proc.all_processes().items() if there.ppid == supervisor]
         return min(pid for pid in below if proc.environ_value(pid, b"OUTLAST_HELPER") is None)
 
     def kill_all(self, process: "subprocess.Popen[bytes]") -> None:

@@ -157,7 +157,7 @@ def tell(out: Outcome, which: str, *, whole: bool) -> None:
 def sweep(folder: Path) -> None:
     """Kill what belongs to trials below this folder, by the home that only they have."""
     below = os.fsencode(f"{folder}/")
-    for pid in proc.everyone():
+    for pid in proc.all_processes():
         if (proc.environ_value(pid, b"HOME") or b"").startswith(below):
             with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)

@@ -94,7 +94,7 @@ class Night:
 
     def alive(self) -> list[int]:
         home = os.fsencode(self.world.home)
-        everyone = proc.everyone().items()
+        everyone = proc.all_processes().items()
         return [
             pid for pid, there in everyone if not there.is_zombie and proc.environ_value(pid, b"HOME") == home
         ]

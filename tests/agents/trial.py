@@ -265,7 +265,7 @@ class Trial:
         Some CLIs write their title over the environment that they began with.
         """
         home = os.fsencode(self.world.home)
-        everyone = {pid: each for pid, each in proc.everyone().items() if not each.is_zombie}
+        everyone = {pid: each for pid, each in proc.all_processes().items() if not each.is_zombie}
         found = {pid for pid, each in everyone.items() if each.identity in self._known}
         found |= {pid for pid in everyone if proc.environ_value(pid, b"HOME") == home}
         for pid in list(found):

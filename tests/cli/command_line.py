@@ -25,7 +25,7 @@ from outlast.cli.main import main
 from outlast.inspect import find, show
 from outlast.runs.opening.project import project_of
 from outlast.store import open_store
-from outlast.store.protocol import Where
+from outlast.store.protocol import RunFilter
 from tests.support.commands import outlast as outlast_to_its_end
 from tests.support.environment import TIMEOUT_S, Isolated
 
@@ -169,7 +169,8 @@ class Cli:
         store = open_store(self.root)
         try:
             return [
-                found.task for found in find.every(store, Where(project=project_of(self.folder), parent=""))
+                found.task
+                for found in find.all_runs(store, RunFilter(project=project_of(self.folder), parent=""))
             ]
         finally:
             store.close()

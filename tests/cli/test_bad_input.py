@@ -175,7 +175,7 @@ def test_a_store_that_is_no_store_is_left_as_it_was(cli: Cli) -> None:
 
 def test_an_unexpected_error_is_one_line_and_shows_its_trace_when_asked(cli: Cli) -> None:
     work(beats=1)
-    broken = "import sys; from outlast.inspect import find; find.every = None; from outlast.cli.main import main; sys.exit(main(sys.argv[1:]))"
+    broken = "import sys; from outlast.inspect import find; find.all_runs = None; from outlast.cli.main import main; sys.exit(main(sys.argv[1:]))"
 
     def run(*words: str) -> "subprocess.CompletedProcess[str]":
         return subprocess.run(

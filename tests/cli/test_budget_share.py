@@ -9,7 +9,7 @@ import pytest
 from outlast.core.values import Allowance
 from outlast.runs.opening.project import project_of
 from outlast.store import open_store
-from outlast.store.protocol import Store, Where
+from outlast.store.protocol import RunFilter, Store
 from tests.cli.command_line import Cli
 from tests.support.past_runs import put
 
@@ -36,7 +36,7 @@ def filled(cli: Cli, store: Store, runs: int = 60) -> None:
 
 
 def limit(store: Store, task: str) -> Allowance | None:
-    return store.list(Where(task=task))[0].state.budget
+    return store.list(RunFilter(task=task))[0].state.budget
 
 
 # -- suggest -----------------------------------------------------------------------------------------------------------

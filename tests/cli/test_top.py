@@ -19,7 +19,7 @@ from outlast.core.values import NOTHING, Allowance, Contract, Parent, SessionMar
 from outlast.dashboard.documents import Meter, Overview, Row
 from outlast.inspect.show import Spent
 from outlast.store import open_store
-from outlast.store.protocol import Batch, Lease, Store, Where
+from outlast.store.protocol import Batch, Lease, RunFilter, Store
 from tests.cli.command_line import Cli
 from tests.support import processes
 from tests.support.processes import wait_for
@@ -72,7 +72,7 @@ def beat(number: int, at: datetime | None = None) -> ev.BeatDone:
 
 
 def write(store: Store, lease: Lease, *events: ev.AnyEvent) -> None:
-    store.append(Batch(lease, lease.run, store.list(Where(runs=(lease.run,)))[0].state.seq, events))
+    store.append(Batch(lease, lease.run, store.list(RunFilter(runs=(lease.run,)))[0].state.seq, events))
 
 
 # -- once ----------------------------------------------------------------------------------------------------------------

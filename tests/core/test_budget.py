@@ -70,7 +70,7 @@ def test_an_amount_that_is_no_whole_or_no_sane_number_is_refused(text: str) -> N
 )  # fmt: skip
 def test_what_to_type_for_more_can_be_read_again(limits: dict[str, Any], spent: Usage, typed: str) -> None:
     state = msgspec.structs.replace(opened(**limits), spent=spent)
-    assert budgets.more(state, budgets.Live(AT)) == typed
+    assert budgets.increase_hint(state, budgets.Live(AT)) == typed
     assert budgets.parse(typed.removeprefix("--budget ").replace("+", "")) is not None
 
 
@@ -95,7 +95,7 @@ def test_a_lost_attempt_is_charged_what_was_set_aside_less_what_is_on_record(
         state,
         ev.Decided(at=AT, beat=len(costs) + 1, name="d", occurrence=1, value=fold.Payload(), usage=in_flight),
     )
-    charge = budgets.lost_with(state)
+    charge = budgets.charge_for_killed(state)
     reserved = dict(state.reserved)[fold.BEAT]
     after = before.plus(in_flight).plus(charge)
     for name in ("input", "output", "cache_read", "cache_write", "cost_microusd"):
@@ -109,12 +109,12 @@ def test_a_lost_attempt_is_charged_what_was_set_aside_less_what_is_on_record(
 def test_every_attempt_that_is_lost_in_the_same_beat_is_charged_once() -> None:
     state = beat(started(opened(tokens=1_000)), Usage(output=100))
     for epoch in (2, 3):
-        charge = budgets.lost_with(state)
+        charge = budgets.charge_for_killed(state)
         assert charge.tokens == 100
         state = fold.apply(
             state, ev.AttemptEnded(at=AT, epoch=epoch, status="interrupted", cause="crash", spent=charge)
         )
-        assert budgets.lost_with(state) == Usage(), "nothing is charged while none is under way"
+        assert budgets.charge_for_killed(state) == Usage(), "nothing is charged while none is under way"
         state = started(state, epoch)
     assert state.spent.tokens == 300
     assert beat(state, Usage(output=7)).open_spent == Usage()
@@ -122,15 +122,15 @@ def test_every_attempt_that_is_lost_in_the_same_beat_is_charged_once() -> None:
 
 def test_nothing_is_charged_where_nothing_was_ever_spent() -> None:
     state = started(opened(tokens=1_000))
-    assert budgets.lost_with(state) == Usage()
-    assert budgets.lost_with(beat(state, None)) == Usage()
+    assert budgets.charge_for_killed(state) == Usage()
+    assert budgets.charge_for_killed(beat(state, None)) == Usage()
 
 
 def test_the_first_beat_of_an_agent_is_charged_too() -> None:
     first = budgets.first_reserved(Allowance(tokens=100_000, cost_microusd=2_000_000))
     assert first == Usage(input=5_000, cost_microusd=100_000)
     assert budgets.first_reserved(Allowance(tokens=10**9)).tokens == budgets.FIRST_TOKENS
-    assert budgets.lost_with(started(opened(tokens=100_000), reserved=first)).tokens == 5_000
+    assert budgets.charge_for_killed(started(opened(tokens=100_000), reserved=first)).tokens == 5_000
 
 
 @given(costs=st.lists(usages, min_size=1, max_size=12))
@@ -148,7 +148,7 @@ def test_what_is_set_aside_covers_the_last_beat_and_forgets_the_others(costs: li
 
 
 def levels(state: RunState, live: budgets.Live | None = None) -> list[str]:
-    return [each.level for each in budgets.crossings(state, (75, 90), live)]
+    return [each.level for each in budgets.due_warnings(state, (75, 90), live)]
 
 
 def test_each_level_is_due_once_and_only_the_highest_is_told() -> None:
@@ -185,7 +185,7 @@ def test_wrapping_up_begins_while_one_more_beat_and_the_reserve_still_fit() -> N
     state = started(opened(tokens=1_000))
     while not budgets.wraps_up(state):
         state = beat(state, Usage(output=50))
-        assert not budgets.reached(state)
+        assert not budgets.limit_reached(state)
     assert state.spent.tokens == 800, "so that four more like the last ones fit"
     assert dict(state.reserved)[fold.BEAT].tokens == 50
     assert budgets.left(state.budget, state).wraps_up
@@ -216,14 +216,17 @@ def test_time_counts_only_while_an_agent_lives() -> None:
     state = fold.apply(state, ended)
     assert line(state, "time", budgets.Live(AT + timedelta(days=9))).left == 600
     assert budgets.lines(state) == (), "without a clock nothing is said of time"
-    assert budgets.reached(started(state, 2), budgets.Live(AT, 600_000)) == "1 h 00 min of 1 h 00 min spent"
+    assert (
+        budgets.limit_reached(started(state, 2), budgets.Live(AT, 600_000))
+        == "1 h 00 min of 1 h 00 min spent"
+    )
 
 
 def test_a_moment_is_kept() -> None:
     state = opened(until=AT + timedelta(hours=1))
     assert not budgets.wraps_up(state, budgets.Live(AT + timedelta(minutes=54)))
     assert budgets.wraps_up(state, budgets.Live(AT + timedelta(minutes=56)))
-    assert budgets.reached(state, budgets.Live(AT + timedelta(hours=2))) == "the run's time is over"
+    assert budgets.limit_reached(state, budgets.Live(AT + timedelta(hours=2))) == "the run's time is over"
     later = Allowance(until=AT + timedelta(hours=10))
     amended = ev.ContractAmended(at=AT + timedelta(hours=9), contract=Contract(goal="g"), budget=later)
     state = fold.apply(state, amended)
@@ -240,7 +243,7 @@ def test_a_window_is_a_gauge_that_resets() -> None:
     assert budgets.wraps_up(state, budgets.Live(AT))
     assert not budgets.lines(state, budgets.Live(AT + timedelta(hours=2))), "it has been reset since"
     state = beat(state, None, window=Window(85.0))
-    assert budgets.reached(state, budgets.Live(AT))
+    assert budgets.limit_reached(state, budgets.Live(AT))
 
 
 def test_told_to_wrap_up_is_on_record_until_there_is_more() -> None:
@@ -263,11 +266,11 @@ def test_two_who_add_at_once_both_count() -> None:
 
 def test_more_is_added_unit_by_unit_and_the_rest_is_kept() -> None:
     budget = Allowance(tokens=100, beats=5, until=AT, reserve_pct=20)
-    assert budgets.added(budget, Allowance(tokens=50, cost_microusd=9)) == Allowance(
+    assert budgets.with_more(budget, Allowance(tokens=50, cost_microusd=9)) == Allowance(
         tokens=150, beats=5, until=AT, reserve_pct=20
     )
-    assert budgets.same(budget, msgspec.structs.replace(budget, until=None))
-    assert not budgets.same(budget, Allowance(tokens=100))
+    assert budgets.same_limits(budget, msgspec.structs.replace(budget, until=None))
+    assert not budgets.same_limits(budget, Allowance(tokens=100))
 
 
 # -- calls that a gateway sees under way ---------------------------------------------------------------------------
@@ -285,16 +288,16 @@ def test_calls_under_way_are_set_aside_once_and_not_spent() -> None:
 
 def test_a_crash_is_charged_the_calls_under_way_or_the_beat_whichever_is_more() -> None:
     state = beat(started(opened(tokens=10_000)), Usage(output=50, cost_microusd=9))
-    assert budgets.lost_with(state) == Usage(output=50, cost_microusd=9, estimated=True)
+    assert budgets.charge_for_killed(state) == Usage(output=50, cost_microusd=9, estimated=True)
     state = under_way(state, Usage(input=700, output=100, cost_microusd=3))
-    assert budgets.lost_with(state) == Usage(input=700, output=100, cost_microusd=9, estimated=True)
+    assert budgets.charge_for_killed(state) == Usage(input=700, output=100, cost_microusd=9, estimated=True)
     lost = ev.AttemptEnded(
-        at=AT, epoch=1, status="interrupted", cause="crash", spent=budgets.lost_with(state)
+        at=AT, epoch=1, status="interrupted", cause="crash", spent=budgets.charge_for_killed(state)
     )
     state = started(fold.apply(state, lost), 2)
     assert state.spent.tokens == 850
     assert fold.GATEWAY not in dict(state.reserved)
-    assert budgets.lost_with(state).tokens == 50, "never twice: what is left is the next beat's"
+    assert budgets.charge_for_killed(state).tokens == 50, "never twice: what is left is the next beat's"
 
 
 def test_what_a_beat_is_known_to_have_cost_is_under_way_no_longer() -> None:

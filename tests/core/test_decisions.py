@@ -120,7 +120,7 @@ def test_a_probe_is_needed_to_probe() -> None:
     [(5, [], None), (5, [5, 3], None), (5, [6], 6), (5, [4, 9, 7], 9), (0, [], None)],
 )
 def test_a_journal_shorter_than_a_mark_was_rewound(last: int, marks: list[int], found: int | None) -> None:
-    assert recovery.rewound(last, marks) == found
+    assert recovery.missing_event(last, marks) == found
 
 
 # -- statuses ----------------------------------------------------------------------------------------------------
@@ -242,7 +242,7 @@ def test_taken_back_a_run_is_what_it_was(status: Status) -> None:
 @pytest.mark.parametrize("lives", [True, False])
 @pytest.mark.parametrize("doubt", [True, False])
 def test_the_status_shown_knows_whether_the_holder_lives(status: Status, lives: bool, doubt: bool) -> None:
-    shown = statuses.shown(status, holder_lives=lives, in_doubt=doubt)
+    shown = statuses.shown_status(status, holder_lives=lives, in_doubt=doubt)
     resting = status in ("interrupted", "in_doubt")
     if resting or (status == "running" and not lives):
         assert shown == ("in_doubt" if doubt else "interrupted")
@@ -305,9 +305,9 @@ def test_what_is_left_counts_what_is_reserved() -> None:
     )
     left = budget.left(state.budget, state)
     assert (left.tokens, left.cost_microusd, left.beats, left.wraps_up) == (30, 0, 1, True)
-    assert "of $0.00 spent" in budget.reached(state)
+    assert "of $0.00 spent" in budget.limit_reached(state)
     assert budget.left(None, state) == budget.Left()
-    assert budget.reached(spent()) == ""
+    assert budget.limit_reached(spent()) == ""
 
 
 @pytest.mark.parametrize(
@@ -315,14 +315,14 @@ def test_what_is_left_counts_what_is_reserved() -> None:
     [(Allowance(tokens=100), "tokens"), (Allowance(cost_microusd=500), "$"), (Allowance(beats=3), "beats")],
 )
 def test_a_limit_that_is_used_up_is_named(allowance: Allowance, word: str) -> None:
-    assert word in budget.reached(spent(budget=allowance))
-    assert budget.reached(spent(budget=budget.added(allowance, allowance))) == ""
+    assert word in budget.limit_reached(spent(budget=allowance))
+    assert budget.limit_reached(spent(budget=budget.with_more(allowance, allowance))) == ""
 
 
 def test_more_on_top_leaves_a_unit_without_a_limit_without_one() -> None:
-    assert budget.added(None, Allowance(tokens=5)) == Allowance(tokens=5)
-    assert budget.added(Allowance(tokens=5), Allowance(tokens=2, beats=3)).tokens == 7
-    assert budget.added(Allowance(tokens=5), Allowance(beats=3)).beats is None
+    assert budget.with_more(None, Allowance(tokens=5)) == Allowance(tokens=5)
+    assert budget.with_more(Allowance(tokens=5), Allowance(tokens=2, beats=3)).tokens == 7
+    assert budget.with_more(Allowance(tokens=5), Allowance(beats=3)).beats is None
 
 
 @pytest.mark.parametrize("given", ["x", [1], {"input": "many"}, 1.5])

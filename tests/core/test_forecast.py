@@ -236,7 +236,7 @@ NEEDS = some.lists(
 def test_a_split_adds_up_exactly_and_leaves_everyone_enough_to_go_on(
     needs: list[Need], rest: int, floor: int
 ) -> None:
-    total = forecast.least(needs, floor) + rest
+    total = forecast.smallest_total(needs, floor) + rest
     limits = forecast.split(total, needs, floor)
     assert sum(limits) == total
     assert all(limit >= need.spent + floor for limit, need in zip(limits, needs, strict=True))

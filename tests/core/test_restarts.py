@@ -35,7 +35,7 @@ def test_so_many_walls_without_progress_are_waited_for_and_the_next_needs_a_pers
     assert restarts.after("quota", past(*met), limits, jitter=0.0) == Park("quota")
     stop = restarts.after("quota", past(*met, *walled()), limits, jitter=0.0)
     assert stop == Stop("failed", "quota", "a limit was met 4 times without progress in between")
-    assert restarts.against("quota", past(*met, *walled()), limits) == stop, "also for who comes later"
+    assert restarts.limit_reached("quota", past(*met, *walled()), limits) == stop, "also for who comes later"
     assert restarts.after("quota", past(*walled()), Limits(parks_max=0), jitter=0.0) == Stop(
         "failed", "quota", "a limit was met"
     )
@@ -94,12 +94,14 @@ def test_a_rate_limit_is_tried_again_a_few_times_and_one_that_stands_for_minutes
     ("parks", "minutes"), [(0, 30), (1, 30), (2, 60), (3, 120), (4, 240), (5, 480), (6, 480), (10**9, 480)]
 )
 def test_without_a_reset_the_wait_is_half_an_hour_and_doubles_to_eight(parks: int, minutes: int) -> None:
-    assert restarts.reset_of(None, AT, parks) == (AT + minutes * MINUTE, False)
-    assert restarts.reset_of(AT - MINUTE, AT, parks) == (AT + minutes * MINUTE, False), "one that has passed"
+    assert restarts.reset_time(None, AT, parks) == (AT + minutes * MINUTE, False)
+    assert restarts.reset_time(AT - MINUTE, AT, parks) == (AT + minutes * MINUTE, False), (
+        "one that has passed"
+    )
 
 
 def test_a_reset_that_was_named_is_taken() -> None:
-    assert restarts.reset_of(AT + MINUTE, AT, 5) == (AT + MINUTE, True)
+    assert restarts.reset_time(AT + MINUTE, AT, 5) == (AT + MINUTE, True)
 
 
 @given(some.text(max_size=40), some.integers(0, 10**6), some.integers(0, 500))

@@ -37,7 +37,7 @@ def after(*events: ev.AnyEvent, supervised: bool = True) -> RunState:
 
 
 def judged(state: RunState, *, lives: bool = False) -> wakeups.Wake:
-    shown = statuses.shown(state.status, holder_lives=lives, in_doubt=bool(state.in_doubt))
+    shown = statuses.shown_status(state.status, holder_lives=lives, in_doubt=bool(state.in_doubt))
     return wakeups.judge(state, shown, LATER)
 
 
@@ -135,7 +135,7 @@ def test_a_command_killed_before_its_first_attempt_is_woken_unless_somebody_stop
 
 def test_one_whose_attempts_reached_a_limit_unseen_is_not_woken() -> None:
     state = after(*[ended("crash")] * 2)
-    shown = statuses.shown(state.status, holder_lives=False, in_doubt=False)
+    shown = statuses.shown_status(state.status, holder_lives=False, in_doubt=False)
     assert wakeups.judge(state, shown, LATER, restarts.Limits(attempts_max=3)).yes
     assert wakeups.judge(state, shown, LATER, restarts.Limits(attempts_max=2)) == wakeups.Wake(
         False, "quarantined"

@@ -12,7 +12,7 @@ import pytest
 
 import outlast
 from outlast.store import open_store
-from outlast.store.protocol import Where
+from outlast.store.protocol import RunFilter
 from tests.crash.agent import Blow
 from tests.crash.conftest import MakeWorld
 from tests.crash.world import World, killed
@@ -201,7 +201,7 @@ def test_a_person_who_has_looked_can_accept_the_loss(world: World) -> None:
     os.truncate(path, path.stat().st_size - 1)
     check_rewound(world, 2)
     store = open_store(world.store)
-    store.accept_rewind(store.list(Where())[0].run)
+    store.accept_rewind(store.list(RunFilter())[0].run)
     store.close()
     world.run_to_end(script="plain")
     world.check_effects(["plain-1", "plain-2", "plain-3"])

@@ -12,7 +12,7 @@ import pytest
 
 from outlast import faults
 from outlast.runs.inbox import SettleArgs
-from outlast.store.protocol import Where
+from outlast.store.protocol import RunFilter
 from tests.crash.agent import LEFT, Blow
 from tests.crash.conftest import MakeWorld
 from tests.crash.world import Opened, World, killed
@@ -40,7 +40,7 @@ def test_the_uninterrupted_run_does_each_effect_once(world: World, twins: Twins)
     check(world, twins)
     assert (world.work / "checks.log").read_text() == "ran\n"
     with Opened(world.store) as store:
-        for summary in store.list(Where()):
+        for summary in store.list(RunFilter()):
             state = summary.state
             assert (state.status, state.open_beat, state.effects_open, state.attempt) == (
                 "done",
@@ -177,7 +177,7 @@ def test_a_settlement_put_into_the_inbox_is_taken_in_by_the_next_start(make_worl
             assert killed(world.run(script="mail", blows=(Blow(name=point),)))
             assert world.run(script="mail") == 3
             with Opened(world.store) as store:
-                (summary,) = store.list(Where())
+                (summary,) = store.list(RunFilter())
                 result = msgspec.Raw(b'{"url": "as found", "n": 1}')
                 args = msgspec.json.encode(SettleArgs("1.1", finding, result))
                 store.inbox.put(summary.run, by="test", what="settle", args=args)

@@ -13,7 +13,7 @@ import pytest
 
 from outlast import faults
 from outlast.core import events as ev
-from outlast.store.protocol import Batch, Where
+from outlast.store.protocol import Batch, RunFilter
 from tests.crash.agent import Blow
 from tests.crash.conftest import MakeWorld
 from tests.crash.world import Opened, World
@@ -53,7 +53,7 @@ def work(folder: Path, vfs: str, told: Acknowledged, *, appends: int, chars: int
 def check_copy(copy: Path, told: Acknowledged, where: str) -> None:
     """The cut copy opens, has all that was acknowledged, and can be written."""
     with Opened(copy) as store:
-        runs = store.list(Where())
+        runs = store.list(RunFilter())
         assert len(runs) >= told.created, where
         if not runs:
             return

@@ -8,7 +8,7 @@ import pytest
 
 import outlast
 from outlast.core import events as ev
-from outlast.store.protocol import Where
+from outlast.store.protocol import RunFilter
 from tests.crash.agent import Blow
 from tests.crash.conftest import MakeWorld
 from tests.crash.world import Opened, World, killed
@@ -119,10 +119,10 @@ def test_a_run_whose_check_fails_is_not_done_and_checks_again(tmp_path: Path) ->
         with pytest.raises(outlast.ChecksFailed):
             start()
         with Opened(tmp_path / "s") as store:
-            (summary,) = store.list(Where())
+            (summary,) = store.list(RunFilter())
             assert (summary.state.status, summary.state.cause) == ("interrupted", "checks")
     (tmp_path / "ok").touch()
     start()
     with Opened(tmp_path / "s") as store:
-        (summary,) = store.list(Where())
+        (summary,) = store.list(RunFilter())
         assert (summary.state.status, summary.state.beats) == ("done", 1)

@@ -20,7 +20,7 @@ from outlast.core import events as ev
 from outlast.core.state import OpenEffect
 from outlast.runs import reader
 from outlast.store import open_store
-from outlast.store.protocol import Batch, Store, Summary, Where
+from outlast.store.protocol import Batch, RunFilter, Store, Summary
 from tests.crash.agent import Blow, Spec
 from tests.crash.zygote import Child, Zygote
 
@@ -111,7 +111,7 @@ class World:
         performed = {item.identity: item.result for item in self.witness.performances()}
         settled = 0
         with Opened(self.store) as store:
-            for summary in store.list(Where()):
+            for summary in store.list(RunFilter()):
                 findings = [self._finding(effect, performed) for effect in summary.state.in_doubt]
                 if findings:
                     lease = store.claim(summary.root)
@@ -160,11 +160,11 @@ class World:
     def journal(self) -> dict[str, Any]:
         """What the store says, without what differs between two worlds: ids, keys, times, attempts."""
         with Opened(self.store) as store:
-            return {f"{s.task} of beat {s.parent_beat}": dump(store, s) for s in store.list(Where())}
+            return {f"{s.task} of beat {s.parent_beat}": dump(store, s) for s in store.list(RunFilter())}
 
     def events(self, task: str = "1411") -> list[ev.AnyEvent]:
         with Opened(self.store) as store:
-            (summary,) = store.list(Where(task=task))
+            (summary,) = store.list(RunFilter(task=task))
             return [item.event for item in store.read(summary.run, after=0).events]
 
     def recorded(self) -> Recorded:
@@ -172,7 +172,7 @@ class World:
         with Opened(self.store) as store:
             decided: set[tuple[str, str]] = set()
             beats = 0
-            for summary in store.list(Where()):
+            for summary in store.list(RunFilter()):
                 for item in store.read(summary.run, after=0).events:
                     event = item.event
                     if isinstance(event, ev.Decided):

@@ -9,7 +9,7 @@ from outlast import Run
 from outlast.dashboard.actions import perform
 from outlast.dashboard.documents import ActName, Done, Foreseen, Wish
 from outlast.inspect import find
-from outlast.store.protocol import Store, Summary, Where
+from outlast.store.protocol import RunFilter, Store, Summary
 from tests.support.inprocess import attempt
 from tests.support.processes import wait_for
 
@@ -26,7 +26,7 @@ class Dashboard:
         self.store = store
 
     def summary(self, of: str = "t") -> Summary:
-        return self.store.list(Where(task=of))[0]
+        return self.store.list(RunFilter(task=of))[0]
 
     def status(self, of: str = "t") -> str:
         summary = self.summary(of)

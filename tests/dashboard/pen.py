@@ -6,7 +6,7 @@ from outlast.core import events as ev
 from outlast.core.values import NOTHING, Allowance, Contract, Parent, SessionMark, Usage
 from outlast.dashboard.documents import Ask, Overview, Row
 from outlast.dashboard.overview.index import Index
-from outlast.store.protocol import Batch, Lease, Store, Where
+from outlast.store.protocol import Batch, Lease, RunFilter, Store
 
 AT = datetime(2026, 11, 15, 22, 0, tzinfo=UTC)
 
@@ -26,7 +26,7 @@ class Pen:
         parent: Parent | None = None, budget: Allowance | None = None, model: str = "", at: datetime = AT,
     ) -> str:  # fmt: skip
         opened = ev.RunOpened(
-            at=at, run=f"r{task}{len(self.store.list(Where()))}x", task=task, project=project, contract=Contract(goal),
+            at=at, run=f"r{task}{len(self.store.list(RunFilter()))}x", task=task, project=project, contract=Contract(goal),
             parent=parent, budget=budget,
         )  # fmt: skip
         session = SessionMark(agent, f"session of {task}", model=model)
@@ -35,7 +35,7 @@ class Pen:
 
     def write(self, run: str, *events: ev.AnyEvent) -> None:
         """Append to a run, which is held from now on."""
-        summary = self.store.list(Where(runs=(run,)))[0]
+        summary = self.store.list(RunFilter(runs=(run,)))[0]
         lease = self._leases.get(summary.root) or self.store.claim(summary.root)
         self._leases[summary.root] = lease
         self.store.append(Batch(lease, run, summary.state.seq, events))

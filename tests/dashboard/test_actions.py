@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from outlast import Run
 from outlast.dashboard.actions import perform
 from outlast.dashboard.documents import ActName, Done, Wish
-from outlast.store.protocol import Where
+from outlast.store.protocol import RunFilter
 from outlast.supervisor.guardian import lock
 from tests.dashboard.dashboard import BY, KEY, Dashboard, beats, interrupted
 from tests.supervisor.supervised_command import Night
@@ -315,7 +315,7 @@ def test_a_run_that_is_not_there_is_said_so(dashboard: Dashboard) -> None:
 )
 @hypothesis.given(data=st.data())
 def test_no_text_breaks_an_act(dashboard: Dashboard, data: st.DataObject) -> None:
-    if not dashboard.store.list(Where()):
+    if not dashboard.store.list(RunFilter()):
         with pytest.raises(RuntimeError, match="broke down"):
             attempt(inprocess.starter(dashboard.store.local.folder)(budget=["400k"]), beats)
     act: ActName = data.draw(st.sampled_from(("resume", "budget", "settle", "fork", "restore")))

@@ -17,7 +17,7 @@ from outlast.inspect import find
 from outlast.operations import fork as forks, requests
 from outlast.settings import TIMING
 from outlast.store import open_store
-from outlast.store.protocol import Store, Summary, Where
+from outlast.store.protocol import RunFilter, Store, Summary
 from outlast.supervisor.control import resume
 from tests.supervisor.supervised_command import Night
 from tests.support.environment import TIMEOUT_S, Isolated
@@ -34,7 +34,7 @@ class Dashboard:
         self.store = store
 
     def summary(self, of: str = "t") -> Summary:
-        return self.store.list(Where(task=of))[0]
+        return self.store.list(RunFilter(task=of))[0]
 
     def status(self, of: str = "t") -> str:
         return find.shown_status(self.store, self.summary(of).state, self.summary(of).root)
@@ -207,7 +207,7 @@ def test_budget_is_neither_made_nor_lost_whoever_does_what(
 
     with ThreadPoolExecutor(4) as pool:
         added = sum(pool.map(course, range(4)))
-    made = [each.task for each in dashboard.store.list(Where()) if each.task.startswith("f-")]
+    made = [each.task for each in dashboard.store.list(RunFilter()) if each.task.startswith("f-")]
     assert dashboard.tokens() + sum(map(dashboard.left, made)) == 100_000 + added, (courses, made)
     assert dashboard.left("t") >= 0
 

@@ -14,7 +14,7 @@ import pytest
 from outlast import Run
 from outlast.dashboard.actions import perform
 from outlast.dashboard.documents import Foreseen
-from outlast.store.protocol import Where
+from outlast.store.protocol import RunFilter
 from tests.dashboard.dashboard import BY, KEY, Dashboard, beats, interrupted
 from tests.supervisor.supervised_command import Night
 from tests.support import commands
@@ -82,7 +82,7 @@ def test_a_fork_that_makes_no_sense_is_refused(
 ) -> None:
     interrupted(start)
     dashboard.refused("fork", **fields)
-    assert len(dashboard.store.list(Where())) == 1
+    assert len(dashboard.store.list(RunFilter())) == 1
 
 
 # -- files ------------------------------------------------------------------------------------------------------------
@@ -256,7 +256,7 @@ def test_a_folder_that_is_no_new_one_is_refused_and_nothing_is_written(
             assert not dashboard.do("fork", beat=1, folder=folder).ok, given
     assert listed(tmp_path) == before
     assert dashboard.asked() == []
-    assert len(dashboard.store.list(Where())) == 1
+    assert len(dashboard.store.list(RunFilter())) == 1
     assert (
         str(tmp_path / "real/new") in dashboard.do("restore", save=save, folder=f"{tmp_path}/link/new").hint
     )

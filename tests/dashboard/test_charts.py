@@ -20,7 +20,7 @@ from outlast.dashboard.saves import emergencies
 from outlast.operations import fork
 from outlast.runs.run import run_engine
 from outlast.store import open_store
-from outlast.store.protocol import Store, Where
+from outlast.store.protocol import RunFilter, Store
 from tests.support import nights
 from tests.support.environment import Isolated
 from tests.support.journals import Agent, Scribe
@@ -139,7 +139,7 @@ def test_the_sums_are_those_of_the_heads(tmp_path: Path) -> None:
     store = open_store(nights.night(tmp_path / "store"))
     try:
         young = datetime.now(UTC) - timedelta(days=30)
-        summaries = store.list(Where())
+        summaries = store.list(RunFilter())
         heads = {
             each.run: each.state
             for each in summaries
@@ -187,7 +187,7 @@ def test_what_children_spend_counts_once_also_while_they_work(state: Isolated, t
                     _comes_to(counter, 37)
                 beat.done()
             _comes_to(counter, 274)
-            assert store.list(Where(parent=""))[0].state.spent.tokens == 274
+            assert store.list(RunFilter(parent=""))[0].state.spent.tokens == 274
     store = open_store(tmp_path / "store")
     try:
         with counting_all(store) as anew:
@@ -209,9 +209,9 @@ def test_a_fork_does_not_spend_its_sources_past_again(state: Isolated, tmp_path:
             break
     store = open_store(tmp_path / "store")
     try:
-        source = store.list(Where(runs=(run.id,)))[0]
+        source = store.list(RunFilter(runs=(run.id,)))[0]
         made = fork.make(store, fork.prepare(store, source, at=1))
-        assert store.list(Where(runs=(made,)))[0].state.spent.tokens == 50
+        assert store.list(RunFilter(runs=(made,)))[0].state.spent.tokens == 50
         with counting_all(store) as counter:
             charts = counter.charts("UTC")
             assert total(charts) == 50

@@ -15,7 +15,7 @@ from outlast.dashboard.overview.index import Index
 from outlast.dashboard.saves import emergencies, saves as dashboard_saves
 from outlast.operations import fork
 from outlast.store import open_store
-from outlast.store.protocol import Store, Where
+from outlast.store.protocol import RunFilter, Store
 from tests.dashboard.saved_work import HOSTILE, Work, writes
 from tests.supervisor.supervised_command import Night, night_in, supervisor_of
 from tests.support import nights
@@ -150,7 +150,7 @@ def test_pages_hold_every_emergency_once_and_cost_the_same(tmp_path: Path) -> No
 def test_the_past_of_a_fork_is_its_sources(work: Work) -> None:
     run = _left(work, ValueError("first"), "a")
     _left(work, ValueError("second"), "a", at=3)
-    source = work.store.list(Where(runs=(run,)))[0]
+    source = work.store.list(RunFilter(runs=(run,)))[0]
     made = fork.make(work.store, fork.prepare(work.store, source, at=2))
     copied = work.store.read(made, after=0, tags=("save_made",)).events
     assert any(isinstance(each.event, ev.SaveMade) and each.event.kind == "emergency" for each in copied)
@@ -204,7 +204,7 @@ def test_a_save_of_a_guardian_stands_for_what_was_found_then(rng: Random, tmp_pa
         assert (last.cause, last.evidence, last.picked_up) == ("budget", "all is spent", None)
         lease = store.claim(run)
         again = ev.AttemptStarted(at=told.at, epoch=3)
-        head = store.list(Where(runs=(run,)))[0].state
+        head = store.list(RunFilter(runs=(run,)))[0].state
         nights.Living(store).leases[run] = lease
         store.append(nights.Batch(lease, run, head.seq, (again,)))
         picked = [each.picked_up for each in dashboard_saves.emergencies(store, index).saves]

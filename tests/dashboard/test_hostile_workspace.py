@@ -20,7 +20,7 @@ from outlast.errors import RunRefused, SaveFailed, WorkspaceRefused
 from outlast.runs import reader as runs_reader
 from outlast.settings import TIMING
 from outlast.store import open_store
-from outlast.store.protocol import Store, Where
+from outlast.store.protocol import RunFilter, Store
 from outlast.workspace import new_folder
 from outlast.workspace.git import command
 from outlast.workspace.git.reader import ObjectReader
@@ -301,7 +301,7 @@ def test_a_pipe_in_the_place_of_gits_own_files_is_not_waited_for(
 
 def test_few_wait_for_one_workspace_at_a_time(work: Work, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(TIMING, "dashboard.turn_wait_s=0.05")
-    summary = work.store.list(Where(runs=(work.run,)))[0]
+    summary = work.store.list(RunFilter(runs=(work.run,)))[0]
     go_on, all_in = threading.Event(), threading.Barrier(cache.LOOKING_MAX + 1)
 
     def wait() -> None:
@@ -331,7 +331,7 @@ def test_a_link_that_comes_after_the_check_is_not_followed(work: Work, where: st
     elsewhere.mkdir()
     to = tmp_path / "to" if where == "the folder" else tmp_path / "above" / "to"
     (to if where == "the folder" else to.parent).symlink_to(elsewhere)
-    with pytest.raises(WorkspaceRefused), new_folder.claimed(to, 0o700):
+    with pytest.raises(WorkspaceRefused), new_folder.claim_folder(to, 0o700):
         pass
     assert not list(elsewhere.iterdir())
 
@@ -341,7 +341,7 @@ def test_a_folder_that_is_swapped_while_it_is_held_is_noticed(tmp_path: Path) ->
     elsewhere.mkdir()
     with (
         pytest.raises(SaveFailed, match="was replaced by something else"),
-        new_folder.claimed(to, 0o700) as claim,
+        new_folder.claim_folder(to, 0o700) as claim,
     ):
         claim.check()
         to.rename(tmp_path / "moved")
@@ -355,7 +355,7 @@ def test_a_restore_that_is_given_a_link_says_so_and_writes_nothing(work: Work, t
     elsewhere.mkdir()
     (tmp_path / "to").symlink_to(elsewhere)
     assert not work.restore(work.newest()).ok
-    with cache.opened(work.store, work.store.list(Where(runs=(work.run,)))[0]) as saver:
+    with cache.opened(work.store, work.store.list(RunFilter(runs=(work.run,)))[0]) as saver:
         held = cache.of_run(saver, work.run).found[0][0]
         from outlast.workspace.restore import restore as workspace_restore
 

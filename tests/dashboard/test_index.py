@@ -19,7 +19,7 @@ from outlast.dashboard.timing import Timing
 from outlast.errors import UnknownRun
 from outlast.inspect import find, ledger, show
 from outlast.store import open_store
-from outlast.store.protocol import Store, Where
+from outlast.store.protocol import RunFilter, Store
 from tests.dashboard.pen import AT, HOUR, Pen, beat, ended, intended, runs_of, started
 
 # -- it says what the commands say ------------------------------------------------------------------------------------
@@ -50,7 +50,9 @@ def random_store(pen: Pen, rng: random.Random, count: int) -> None:
         parent = None
         if roots and rng.random() < 0.3:
             root = rng.choice(roots)
-            above = rng.choice(pen.store.list(Where(runs=(root,))) + pen.store.list(Where(parent=root)))
+            above = rng.choice(
+                pen.store.list(RunFilter(runs=(root,))) + pen.store.list(RunFilter(parent=root))
+            )
             parent = Parent(above.run, above.state.beats + rng.randrange(2), root)
         budget = rng.choice(
             [None, Allowance(tokens=20_000), Allowance(beats=5, time_s=3600), Allowance(until=at + HOUR)]
@@ -64,7 +66,7 @@ def random_store(pen: Pen, rng: random.Random, count: int) -> None:
 
 def write_on(pen: Pen, rng: random.Random, count: int) -> None:
     for step in range(count):
-        summary = rng.choice(pen.store.list(Where()))
+        summary = rng.choice(pen.store.list(RunFilter()))
         at = AT + HOUR + step * timedelta(minutes=1)
         pen.write(summary.run, *random_events(rng, summary.state.beats, at))
         if rng.random() < 0.5:
@@ -73,7 +75,7 @@ def write_on(pen: Pen, rng: random.Random, count: int) -> None:
 
 def by_the_commands(store: Store, row: Row, now: datetime) -> None:
     """What `show`, `report` and `budget` would say, each with questions of its own."""
-    summary = store.list(Where(runs=(row.run,)))[0]
+    summary = store.list(RunFilter(runs=(row.run,)))[0]
     state = summary.state
     status = find.shown_status(store, state, summary.root)
     listed = show.listed(store, summary)
@@ -113,7 +115,7 @@ def test_an_index_that_was_kept_up_to_date_is_one_that_was_made_anew(
         write_on(pen, rng, 4)
         if rng.random() < 0.3:
             pen.release()
-            roots = store.list(Where(parent=""))
+            roots = store.list(RunFilter(parent=""))
             store.forget(rng.choice(roots).run)
         if rng.random() < 0.3:
             pen.open(f"new{rng.random()}", *random_events(rng, 0, AT), project="/src/new/.git")

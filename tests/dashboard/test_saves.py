@@ -22,7 +22,7 @@ from outlast.errors import UnknownRun, UsageError
 from outlast.operations.saves import diff as saves_diff
 from outlast.operations.saves.diff import FileChange
 from outlast.settings import TIMING
-from outlast.store.protocol import Where
+from outlast.store.protocol import RunFilter
 from outlast.workspace.git import command as gits
 from tests.dashboard.saved_work import HOSTILE, Work, git, writes
 
@@ -346,7 +346,7 @@ def test_a_git_that_prints_without_end_is_read_to_the_bound(
 
 def test_the_first_files_of_very_many_are_told(work: Work) -> None:
     run = work.beats(lambda folder: [(folder / f"{number:04}").write_text("x\n") for number in range(300)])
-    with dashboard_saves.cache.opened(work.store, work.store.list(Where(runs=(run,)))[0]) as saver:
+    with dashboard_saves.cache.opened(work.store, work.store.list(RunFilter(runs=(run,)))[0]) as saver:
         held = dashboard_saves.cache.of_run(saver, run).found[-2][0]
         with saves_diff.between(saver, None, held.tree) as pair:
             everything, all_of_them = pair.first_files(1 << 20, 20.0)

@@ -15,7 +15,7 @@ from outlast.errors import UsageError
 from outlast.inspect import ledger, ledger_sums
 from outlast.runs.opening import terms
 from outlast.store import open_store
-from outlast.store.protocol import Batch, Store, Summary, Where
+from outlast.store.protocol import Batch, RunFilter, Store, Summary
 
 AT = datetime(2026, 11, 15, 12, 0, tzinfo=UTC)
 PEAK_MAX_BYTES = 4 << 20
@@ -38,7 +38,7 @@ def long_run(store: Store, run: str, beats: int) -> Summary:
         at=AT, run=run, task=run, project="p", contract=Contract(), budget=Allowance(tokens=beats * 20)
     )
     store.create(opened, journal)
-    return store.list(Where(task=run), limit=1)[0]
+    return store.list(RunFilter(task=run), limit=1)[0]
 
 
 def test_a_long_run_is_read_whole_in_bounded_memory(tmp_path: Path) -> None:
@@ -92,7 +92,7 @@ def test_tools_steps_and_beats_each_add_up_to_the_whole(beats: list[tuple[int, U
     assert sum(row.tokens for row in sums.tools()) == whole.tokens
     assert sum(row.cost_microusd for row in sums.tools()) == whole.cost_microusd
     assert sum(row.spent.tokens for row in sums.beats()) == whole.tokens
-    over = ledger_sums.Over(sums, AT, AT + timedelta(hours=1), AT)
+    over = ledger_sums.Stretch(sums, AT, AT + timedelta(hours=1), AT)
     assert [spent for _, spent, _ in over.series("tokens")][-1] == whole.tokens
     assert sum(row.spent.tokens for row in sums.attempts(0)) == whole.tokens
 
@@ -101,7 +101,7 @@ def test_tools_steps_and_beats_each_add_up_to_the_whole(beats: list[tuple[int, U
 def test_the_time_that_an_agent_lived_is_spread_and_not_lost(end_ms: int, lived_ms: int) -> None:
     since, until = AT, AT + timedelta(milliseconds=end_ms)
     lived_ms = min(lived_ms, end_ms)
-    over = ledger_sums.Over(ledger_sums.Sums(last=0), since, until, AT + timedelta(hours=9), lived_ms)
+    over = ledger_sums.Stretch(ledger_sums.Sums(last=0), since, until, AT + timedelta(hours=9), lived_ms)
     (*_, (_, spent, _)) = over.series("time")
     assert abs(spent - lived_ms // 1000) <= 1
 
@@ -119,7 +119,7 @@ def test_the_window_is_a_gauge_and_a_raised_limit_holds_from_then_on() -> None:
     sums.take(ev.Requested(at=AT + timedelta(minutes=30), id=0, by="me", what="budget", args=args))
     points = [
         (spent, limit)
-        for _, spent, limit in ledger_sums.Over(sums, AT, AT + timedelta(minutes=60), AT).series("window")
+        for _, spent, limit in ledger_sums.Stretch(sums, AT, AT + timedelta(minutes=60), AT).series("window")
     ]
     assert [points[at] for at in (0, 10, 20, 30, 59)] == [
         (0, 5_000), (2_000, 5_000), (4_550, 5_000), (4_550, 8_000), (300, 8_000),
@@ -154,7 +154,7 @@ def test_two_marks_become_one_and_nothing_of_them_is_lost(monkeypatch: pytest.Mo
     for beat in range(1, 101):
         at, window = AT + timedelta(minutes=beat), Window(beat / 2)
         sums.take(ev.BeatDone(at=at, beat=beat, spent=Usage(input=beat, time_ms=1_000), window=window))
-    over = ledger_sums.Over(sums, AT, AT + timedelta(minutes=100), AT)
+    over = ledger_sums.Stretch(sums, AT, AT + timedelta(minutes=100), AT)
     assert len(sums.marks) <= 8 >= len(sums.windows)
     last = {unit: list(over.series(unit))[-1][1] for unit in ("tokens", "beats", "time", "window")}
     assert last == {"tokens": 5_050, "beats": 100, "time": 100, "window": 5_000}
@@ -174,12 +174,12 @@ def test_kept_sums_go_on_and_say_what_new_ones_do(tmp_path: Path) -> None:
         lease = store.claim(run.run)
         store.append(Batch(lease, run.run, run.state.seq, more))
         store.release(lease)
-        run = store.list(Where(task="many"), limit=1)[0]
-        assert ledger.goes_on(store, run.run, sums)
+        run = store.list(RunFilter(task="many"), limit=1)[0]
+        assert ledger.is_continued(store, run.run, sums)
         later = ledger.of(store, run, now, sums=sums)
         assert sums.seq == place + 2, "only what came since was read"
         assert later == ledger.of(store, run, now) != first
         sums.n += 1
-        assert not ledger.goes_on(store, run.run, sums), "another journal came in the place of this one"
+        assert not ledger.is_continued(store, run.run, sums), "another journal came in the place of this one"
     finally:
         store.close()

@@ -30,7 +30,7 @@ from outlast.runs.engine.beat import open_beat
 from outlast.runs.run import run_engine
 from outlast.settings import TIMING
 from outlast.store import open_store
-from outlast.store.protocol import Where
+from outlast.store.protocol import RunFilter
 from tests.support import inprocess, sweeps
 from tests.support.inprocess import Killed, abandon
 
@@ -233,7 +233,7 @@ class Program(RuleBasedStateMachine):
         self.catch_up(events)
 
     def journal(self, task: str = "t") -> list[ev.AnyEvent]:
-        found = self.person.list(Where(task=task))
+        found = self.person.list(RunFilter(task=task))
         return [item.event for item in self.person.read(found[0].run, after=0).events] if found else []
 
     def head(self) -> RunState:
@@ -379,7 +379,7 @@ class Program(RuleBasedStateMachine):
         self.count += 1
         task, op = f"fork {self.count}", self.new("keyed")
         before = [ev.encode(event) for event in self.journal()]
-        source = self.person.list(Where(task="t"))[0]
+        source = self.person.list(RunFilter(task="t"))[0]
         made = fork.make(self.person, fork.prepare(self.person, source, at=at, task=task))
         with outlast.run(task, store=self.path, project="p") as run:
             assert run.id == made

@@ -46,7 +46,7 @@ def shared(store: Store, total: int | None = TOTAL, **more: bool) -> budget_shar
 
 def limits(store: Store) -> dict[str, int]:
     """The limit of every run that has one."""
-    found = ((each.run, each.state.budget) for each in find.every(store, budget_share.Where()))
+    found = ((each.run, each.state.budget) for each in find.all_runs(store, budget_share.RunFilter()))
     return {run: budget.tokens for run, budget in found if budget is not None and budget.tokens is not None}
 
 

@@ -15,7 +15,7 @@ from outlast.inspect import ledger, ledger_sums
 from outlast.operations import fork, requests as operations_requests
 from outlast.runs.inbox import BudgetArgs, Move
 from outlast.store import open_store
-from outlast.store.protocol import Store, Where
+from outlast.store.protocol import RunFilter, Store
 from tests.support.journals import Agent, Scribe
 
 BEGIN = datetime(2026, 3, 1, 22, tzinfo=UTC)
@@ -50,7 +50,7 @@ def test_a_save_point_and_its_cost_are_what_the_whole_journal_says(
     store: Store, rng: Random, nth: int
 ) -> None:
     run = store.create(*written(rng).journal)
-    (summary,) = store.list(Where(run_prefix=run))
+    (summary,) = store.list(RunFilter(run_prefix=run))
     events = [item.event for item in store.read(run, after=0).events]
     for at in range(summary.state.beats + 1):
         length = fork.save_point(events, at)
@@ -66,7 +66,7 @@ def test_what_a_fork_may_do_again_is_what_was_intended_after_it(store: Store, rn
     scribe = written(rng)
     scribe.start().call("Bash deploy")
     run = store.create(*scribe.journal)
-    (summary,) = store.list(Where(run_prefix=run))
+    (summary,) = store.list(RunFilter(run_prefix=run))
     for at in range(summary.state.beats + 1):
         plan = fork.prepare(store, summary, at=at)
         intended = {
@@ -133,7 +133,7 @@ def test_of_a_limit_that_nothing_was_spent_of_something_stays(store: Store, rng:
     run = store.create(msgspec.structs.replace(opened, budget=Allowance(beats=5)), events)
     moved = 0
     for wanted in (5, 4, 1, 1):
-        (summary,) = store.list(Where(run_prefix=run))
+        (summary,) = store.list(RunFilter(run_prefix=run))
         try:
             plan = fork.prepare(
                 store, summary, at=0, task=f"f{wanted}{moved}", budget=Allowance(beats=wanted)
@@ -142,6 +142,6 @@ def test_of_a_limit_that_nothing_was_spent_of_something_stays(store: Store, rng:
         except OutlastError:
             continue
         moved += wanted
-    (summary,) = store.list(Where(run_prefix=run))
+    (summary,) = store.list(RunFilter(run_prefix=run))
     assert summary.state.budget is not None
     assert (moved, summary.state.budget.beats) == (4, 1)

@@ -223,7 +223,7 @@ def test_a_search_with_skips_never_blames_a_place_before_a_good_one(rng: Random)
 # -- thinning ----------------------------------------------------------------------------------------------------------
 
 
-def chain_of(desk: Saves, folder: Path, run: str, count: int) -> list[saves.Held]:
+def chain_of(desk: Saves, folder: Path, run: str, count: int) -> list[saves.SaveContents]:
     """Saves of a run, oldest first."""
     for number in range(count):
         (folder / "file").write_text(f"{run} {number}\n")
@@ -286,12 +286,12 @@ def test_shedding_gives_back_what_nothing_reaches_and_spares_the_young(desk: Sav
     with ObjectReader(place.common_dir, dict(os.environ)) as reader:
         chains.thin(place, reader, "run", [last], anchor=True)
     before = prune.packed_bytes(place)
-    assert prune.shed(place) == 0
+    assert prune.rewrite_packs(place) == 0
     assert prune.packed_bytes(place) == before
     for path in place.packs.iterdir():
         os.utime(path, (time.time() - 3600,) * 2)
-    assert prune.shed(place) > 290_000
-    assert prune.shed(place) == 0
+    assert prune.rewrite_packs(place) > 290_000
+    assert prune.rewrite_packs(place) == 0
     kept = git(folder, "rev-parse", "refs/outlast/run/kept")
     assert git(folder, "rev-parse", f"{kept}^{{tree}}") == last.tree
     assert held[0].commit not in git(folder, "cat-file", "--batch-all-objects", "--batch-check")

@@ -25,13 +25,13 @@ def test_a_process_whose_name_looks_like_its_state_is_read_right(attempt: Attemp
     assert found.state in "RS"
     assert not found.is_zombie
     assert found.start_ticks > 0
-    assert proc.everyone()[pid].identity == found.identity
+    assert proc.all_processes()[pid].identity == found.identity
 
 
 def test_a_zombie_is_seen_and_marked_and_a_gone_process_is_none() -> None:
     process = subprocess.Popen(["true"])
     wait_for(lambda: state(process.pid) == "Z", what="a zombie")
-    assert proc.everyone()[process.pid].is_zombie
+    assert proc.all_processes()[process.pid].is_zombie
     assert proc.describe(process.pid, 12345678) == f"pid {process.pid} (uid 12345678), gone"
     process.wait()
     assert proc.look(process.pid) is None
@@ -44,9 +44,9 @@ def test_descendants_are_children_of_children_but_not_strangers(attempt: Attempt
     parent = attempt.start("if os.fork() == 0:\n    if os.fork() == 0:\n        ready()\nsignal.pause()")
     grandchild = attempt.told()
     child = looked(grandchild).ppid
-    below = proc.descendants(parent, proc.everyone())
+    below = proc.descendants(parent, proc.all_processes())
     assert below == {child, grandchild}
-    assert {parent, *below} <= proc.descendants(os.getpid(), proc.everyone())
+    assert {parent, *below} <= proc.descendants(os.getpid(), proc.all_processes())
     assert [found.pid for found in proc.ancestors(grandchild)][:3] == [child, parent, os.getpid()]
 
 

@@ -58,7 +58,7 @@ while True: signal.pause()
 """
 
 
-def stopped(attempt: Attempt, *, grace_s: float = 0.2, first: int | None = signal.SIGTERM) -> reap.Reaped:
+def stopped(attempt: Attempt, *, grace_s: float = 0.2, first: int | None = signal.SIGTERM) -> reap.ReapReport:
     return reap.stop(lambda: reap.search(attempt.run), first=first, grace_s=grace_s)
 
 
@@ -238,9 +238,9 @@ import subprocess
 from outlast.processes import reap as reaping
 helper = subprocess.Popen(["sleep", "600"])
 found = [proc.pid for proc in reaping.find(sys.argv[1])]
-inside = reaping.inside(sys.argv[1])
+inside = reaping.ancestor_in_run(sys.argv[1])
 helper.kill(); helper.wait()
-Path("found").write_text(f"{found} {inside and inside.pid == os.getppid()} {reaping.inside('other')}")
+Path("found").write_text(f"{found} {inside and inside.pid == os.getppid()} {reaping.ancestor_in_run('other')}")
 ready()
 signal.pause()
 """
@@ -279,7 +279,7 @@ def test_a_zombie_is_nobody_to_stop(attempt: Attempt) -> None:
     wait_for(lambda: state(pid) == "Z", what="a zombie")
     assert attempt.find(roots=[pid]) == []
     before = time.monotonic()
-    assert stopped(attempt, grace_s=30) == reap.Reaped()
+    assert stopped(attempt, grace_s=30) == reap.ReapReport()
     assert time.monotonic() - before < 25
 
 
@@ -294,7 +294,7 @@ print(reaping.stop(lambda: [found], grace_s=30))
     with running(["sleep", "600"]) as process:
         done = as_nobody.run([sys.executable, "-c", script, str(process.pid)])
         escaped = f"escaped=('pid {process.pid} (root: sleep 600)',)"
-        assert done.stdout == f"Reaped(stopped=(), killed=(), {escaped})\n", done.stderr
+        assert done.stdout == f"ReapReport(stopped=(), killed=(), {escaped})\n", done.stderr
         assert alive(process.pid)
 
 

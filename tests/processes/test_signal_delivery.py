@@ -47,7 +47,7 @@ def test_a_process_that_got_the_pid_of_another_is_never_hit() -> None:
         assert looked(second.pid).identity != old.identity
         assert signals.send(old, signal.SIGKILL) == "gone"
         assert signals._send_by_pid(old, signal.SIGKILL) == "gone"
-        assert not signals.is_there(old)
+        assert not signals.is_running(old)
         assert signals.wait_gone([old], 600) == []
         assert reap.stop(lambda: [old], grace_s=600).killed == ()
         assert alive(second.pid)

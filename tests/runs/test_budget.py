@@ -92,7 +92,7 @@ class Listener:
     def __init__(self) -> None:
         self.levels: list[str] = []
 
-    def warned(self, crossing: budget.Crossing) -> None:
+    def warned(self, crossing: budget.DueWarning) -> None:
         self.levels.append(crossing.level)
 
 

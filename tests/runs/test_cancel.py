@@ -16,7 +16,7 @@ from outlast.operations import requests
 from outlast.runs.run import run_engine
 from outlast.runs.timing import Timing
 from outlast.settings import TIMING
-from outlast.store.protocol import Where
+from outlast.store.protocol import RunFilter
 from tests.support.inprocess import ask, head_of, journal_of, reading
 from tests.support.processes import wait_for
 
@@ -194,7 +194,7 @@ def test_an_act_of_a_child_is_left_in_doubt_too(
     assert doubts(store) == []
     assert head_of(store).status == "cancelled"
     with reading(store) as opened:
-        (child,) = opened.list(Where(task="c"))
+        (child,) = opened.list(RunFilter(task="c"))
     assert (child.state.status, child.state.in_doubt) == ("cancelled", ())
 
 

@@ -9,7 +9,7 @@ import pytest
 
 import outlast
 from outlast import Run
-from outlast.store.protocol import Where
+from outlast.store.protocol import RunFilter
 from tests.support import inprocess
 from tests.support.inprocess import ask, at_point, attempt, command, head_of, reading
 
@@ -22,7 +22,7 @@ def lose() -> None:
 
 def child_of(store: Path, task: str = "c") -> Any:
     with reading(store) as opened:
-        return opened.list(Where(task=task))[0]
+        return opened.list(RunFilter(task=task))[0]
 
 
 @pytest.mark.parametrize("point", [None, "child.opened", "run.finished", "beat.before_done"])
@@ -50,7 +50,7 @@ def test_a_child_is_found_again_and_a_done_one_is_not_run_again(
     assert worked == ["a c1", "a c2", "b c1", "b c2"]
     assert results[-2:] == ["result of a", "result of b"]
     with reading(store) as opened:
-        children = opened.list(Where(task="c"))
+        children = opened.list(RunFilter(task="c"))
         assert len(children) == 2
         assert {summary.parent for summary in children} == {head_of(store).run}
         assert {summary.root for summary in children} == {head_of(store).run}

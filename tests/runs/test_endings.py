@@ -14,7 +14,7 @@ from outlast import Run, faults
 from outlast.core import events as ev
 from outlast.runs.opening import admission
 from outlast.runs.run import run_engine
-from outlast.store.protocol import Where
+from outlast.store.protocol import RunFilter
 from tests.support import inprocess, processes
 from tests.support.inprocess import armed, at_point, attempt, command, head_of, journal_of, tags
 
@@ -457,7 +457,7 @@ def test_of_two_that_want_a_new_run_of_a_done_task_at_once_one_makes_it(start: S
         done = inprocess.newest(opened, "t")
         made = opened.create(admission.opened(run_engine(first).terms, None), after=done)
         assert opened.create(admission.opened(run_engine(second).terms, None), after=done) == made
-        assert len(opened.list(Where(task="t"))) == 2
+        assert len(opened.list(RunFilter(task="t"))) == 2
 
 
 def test_an_interrupt_before_the_commit_leaves_nothing_behind_that_commits_later(

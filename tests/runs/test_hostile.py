@@ -24,7 +24,7 @@ from outlast.runs.beat import beat_engine
 from outlast.runs.engine.steps import Append
 from outlast.runs.run import run_engine
 from outlast.store import open_store
-from outlast.store.protocol import Batch, Where
+from outlast.store.protocol import Batch, RunFilter
 from tests.support import inprocess
 from tests.support.inprocess import ask, head_of, tags
 
@@ -375,7 +375,7 @@ def test_a_missing_workspace_leaves_no_run_behind(start: Start, store: Path, tmp
     with pytest.raises(outlast.UsageError), start(workspace=tmp_path / "nope"):
         pass
     with inprocess.reading(store) as opened:
-        assert opened.list(Where()) == []
+        assert opened.list(RunFilter()) == []
 
 
 def test_a_released_lease_in_a_group_does_not_move_the_stores_mark(tmp_path: Path) -> None:

@@ -14,7 +14,7 @@ import pytest
 from outlast.core import events as ev
 from outlast.core.state import RunState
 from outlast.store import open_store
-from outlast.store.protocol import Where
+from outlast.store.protocol import RunFilter
 from tests.support import commands
 from tests.support.environment import ROOT, Isolated, isolate, need_tool
 from tests.support.processes import wait_for
@@ -130,16 +130,16 @@ class Project:
         if not self.store.exists():
             return None
         with contextlib.closing(open_store(self.store)) as store:
-            found = store.list(Where(task=task), limit=1)
+            found = store.list(RunFilter(task=task), limit=1)
             return found[0].state if found else None
 
     def runs(self, task: str = "loop.sh") -> list[str]:
         with contextlib.closing(open_store(self.store)) as store:
-            return [summary.run for summary in store.list(Where(task=task))]
+            return [summary.run for summary in store.list(RunFilter(task=task))]
 
     def events(self, task: str = "loop.sh") -> list[ev.AnyEvent]:
         with contextlib.closing(open_store(self.store)) as store:
-            run = store.list(Where(task=task), limit=1)[0].run
+            run = store.list(RunFilter(task=task), limit=1)[0].run
             return [item.event for item in store.read(run, after=0).events]
 
     def ends(self, task: str = "loop.sh") -> list[ev.AttemptEnded]:

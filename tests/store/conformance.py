@@ -32,7 +32,7 @@ from outlast.errors import (
     StoreCorrupt,
     UnknownRun,
 )
-from outlast.store.protocol import Lease, Store, Where
+from outlast.store.protocol import Lease, RunFilter, Store
 from tests.store.conformance_looks import LooksConformance
 from tests.store.conformance_shelf import ShelfConformance
 from tests.store.journal_batches import APPENDING, AT, WAIT_S, appended, batch, opened, stage, stages
@@ -83,7 +83,7 @@ class StoreConformance(LooksConformance, ShelfConformance):
         assert store.create(opened()) == first.run
         assert store.create(opened("other")) != first.run
         assert store.create(opened(project="other")) != first.run
-        assert len(store.list(Where())) == 3
+        assert len(store.list(RunFilter())) == 3
         assert [item.event for item in store.read(first.run, after=0).events] == [first]
 
     def test_again_makes_the_next_generation_and_the_newest_has_the_name(self, store: Store) -> None:
@@ -92,7 +92,7 @@ class StoreConformance(LooksConformance, ShelfConformance):
         assert store.create(opened(), after=first) == second, "who asks too late gets the one that was made"
         assert first != second
         assert store.create(opened()) == second
-        assert [(item.run, item.generation) for item in store.list(Where(task="t"))] == [
+        assert [(item.run, item.generation) for item in store.list(RunFilter(task="t"))] == [
             (second, 2),
             (first, 1),
         ]
@@ -101,25 +101,25 @@ class StoreConformance(LooksConformance, ShelfConformance):
         store.create(opened("a", run="same"))
         with pytest.raises(RunExists):
             store.create(opened("b", run="same"))
-        assert len(store.list(Where())) == 1
+        assert len(store.list(RunFilter())) == 1
 
     def test_events_given_at_the_beginning_are_there_and_folded(self, store: Store) -> None:
         first = opened()
         store.create(first, [stage("a"), stage("b")])
         assert stages(store, first.run) == ["a", "b"]
-        assert (store.list(Where())[0].state.stage, store.list(Where())[0].state.seq) == ("b", 3)
+        assert (store.list(RunFilter())[0].state.stage, store.list(RunFilter())[0].state.seq) == ("b", 3)
 
     def test_children_belong_to_their_parents_beat_and_its_root(self, store: Store, run: str) -> None:
         child = store.create(opened("c", parent=Parent(run, 1, run)))
         grandchild = store.create(opened("g", parent=Parent(child, 4, run)))
         assert store.create(opened("c", parent=Parent(run, 1, run))) == child
         assert store.create(opened("c", parent=Parent(run, 2, run))) != child
-        found = {item.run: item for item in store.list(Where())}
+        found = {item.run: item for item in store.list(RunFilter())}
         assert (found[child].parent, found[child].parent_beat, found[child].root) == (run, 1, run)
         assert (found[grandchild].parent, found[grandchild].root) == (child, run)
         assert found[run].root == run
-        assert [item.run for item in store.list(Where(parent=run, parent_beat=1))] == [child]
-        assert [item.run for item in store.list(Where(parent=""))] == [run]
+        assert [item.run for item in store.list(RunFilter(parent=run, parent_beat=1))] == [child]
+        assert [item.run for item in store.list(RunFilter(parent=""))] == [run]
 
     def test_two_starts_at_once_make_one_run(self, another: Callable[[], Store]) -> None:
         stores = [another() for _ in range(4)]
@@ -160,7 +160,7 @@ class StoreConformance(LooksConformance, ShelfConformance):
             store.append(batch(old, run, 1, stage("zombie"), takes=(request,), head=head))
         assert stages(store, run) == []
         assert [item.id for item in store.inbox.pending(run)] == [request]
-        assert store.list(Where())[0].state.stage == ""
+        assert store.list(RunFilter())[0].state.stage == ""
         store.append(batch(new, run, 1, stage("new")))
 
     def test_a_released_lease_writes_nothing_more(self, store: Store, run: str, lease: Lease) -> None:
@@ -222,7 +222,7 @@ class StoreConformance(LooksConformance, ShelfConformance):
         history = store.read(run)
         assert history.state == head
         assert [item.seq for item in history.events] == [3]
-        assert store.list(Where())[0].state.stage == "b"
+        assert store.list(RunFilter())[0].state.stage == "b"
 
     def test_a_batch_that_fails_leaves_its_neighbours_and_the_store_whole(
         self, store: Store, run: str, lease: Lease, another: Callable[[], Store]
@@ -329,7 +329,7 @@ class StoreConformance(LooksConformance, ShelfConformance):
             process.communicate(b"go\n", timeout=60)
             assert process.returncode == 0
         for task in ("a", "b"):
-            run = store.list(Where(task=task))[0].run
+            run = store.list(RunFilter(task=task))[0].run
             assert stages(store, run) == [str(number) for number in range(50)]
 
     # -- leases --------------------------------------------------------------------------------------------------
@@ -342,7 +342,7 @@ class StoreConformance(LooksConformance, ShelfConformance):
             assert (lease.run, lease.holder.pid > 0) == (run, True)
             store.release(lease)
         assert epochs == sorted(set(epochs))
-        assert store.list(Where())[0].epoch == epochs[-1]
+        assert store.list(RunFilter())[0].epoch == epochs[-1]
 
     def test_a_held_run_is_not_claimed_by_anybody_else(
         self, store: Store, run: str, lease: Lease, another: Callable[[], Store]
@@ -463,7 +463,7 @@ class StoreConformance(LooksConformance, ShelfConformance):
         for gone in (run, child):
             with pytest.raises(UnknownRun):
                 store.read(gone)
-        assert [item.run for item in store.list(Where())] == [kept]
+        assert [item.run for item in store.list(RunFilter())] == [kept]
         fresh = store.create(opened())
         assert fresh != run
         assert [item.seq for item in store.read(fresh, after=0).events] == [1]

@@ -13,7 +13,7 @@ from outlast.core.values import NOTHING
 from outlast.errors import (
     UnknownRun,
 )
-from outlast.store.protocol import Lease, Store, Where
+from outlast.store.protocol import Lease, RunFilter, Store
 from tests.store.journal_batches import APPENDING, AT, WAIT_S, batch, opened, stage
 from tests.support import processes
 
@@ -25,9 +25,9 @@ class LooksConformance:
 
     def test_runs_are_listed_newest_first_and_paged(self, store: Store, rng: random.Random) -> None:
         runs = [store.create(opened(f"t{number}")) for number in range(25)]
-        assert [item.run for item in store.list(Where())] == runs[::-1]
+        assert [item.run for item in store.list(RunFilter())] == runs[::-1]
         size, after, seen = rng.randint(1, 7), 0, []
-        while page := store.list(Where(), after=after, limit=size):
+        while page := store.list(RunFilter(), after=after, limit=size):
             assert len(page) <= size
             seen += [item.run for item in page]
             after = page[-1].id
@@ -37,13 +37,13 @@ class LooksConformance:
         a = store.create(opened("a", project="p", run="abcx"))
         b = store.create(opened("b", project="p", run="abdx"))
         c = store.create(opened("a", project="q", run="xyzx"))
-        assert [item.run for item in store.list(Where(task="a"))] == [c, a]
-        assert [item.run for item in store.list(Where(project="p"))] == [b, a]
-        assert [item.run for item in store.list(Where(project="p", task="a"))] == [a]
-        assert [item.run for item in store.list(Where(run_prefix="ab"))] == [b, a]
-        assert [item.run for item in store.list(Where(run_prefix="abd"))] == [b]
+        assert [item.run for item in store.list(RunFilter(task="a"))] == [c, a]
+        assert [item.run for item in store.list(RunFilter(project="p"))] == [b, a]
+        assert [item.run for item in store.list(RunFilter(project="p", task="a"))] == [a]
+        assert [item.run for item in store.list(RunFilter(run_prefix="ab"))] == [b, a]
+        assert [item.run for item in store.list(RunFilter(run_prefix="abd"))] == [b]
         for nothing in ("b", "ab*", "a?c", "[a]", "%", "_"):
-            assert store.list(Where(run_prefix=nothing)) == []
+            assert store.list(RunFilter(run_prefix=nothing)) == []
 
     def test_runs_are_filtered_by_status_also_across_pages(self, store: Store) -> None:
         """A full page of runs that do not fit is not the end."""
@@ -53,14 +53,14 @@ class LooksConformance:
             ended = ev.Finished(at=AT)
             store.create(first, [ended] if number % 4 == 0 else [])
             wanted += [first.run] if number % 4 == 0 else []
-        assert [item.run for item in store.list(Where(statuses=("done",)))] == wanted[::-1]
-        assert len(store.list(Where(open_only=True))) == 9
-        assert [item.run for item in store.list(Where(statuses=("done",)), limit=1)] == wanted[-1:]
-        assert len(store.list(Where(open_only=True), limit=9)) == 9
+        assert [item.run for item in store.list(RunFilter(statuses=("done",)))] == wanted[::-1]
+        assert len(store.list(RunFilter(open_only=True))) == 9
+        assert [item.run for item in store.list(RunFilter(statuses=("done",)), limit=1)] == wanted[-1:]
+        assert len(store.list(RunFilter(open_only=True), limit=9)) == 9
 
     def test_a_summary_is_folded_to_the_last_event(self, store: Store, run: str, lease: Lease) -> None:
         store.append(batch(lease, run, 1, stage("late")))
-        summary = store.list(Where())[0]
+        summary = store.list(RunFilter())[0]
         assert (summary.state.stage, summary.state.seq) == ("late", 2)
         assert (summary.task, summary.project, summary.generation) == ("t", "p", 1)
         assert summary.holder is not None
@@ -119,9 +119,9 @@ class LooksConformance:
 
     def test_runs_are_listed_by_their_names_however_many(self, store: Store) -> None:
         runs = [store.create(opened(f"t{number}")) for number in range(30)]
-        assert [item.run for item in store.list(Where(runs=tuple(runs[3:7])))] == runs[3:7][::-1]
+        assert [item.run for item in store.list(RunFilter(runs=tuple(runs[3:7])))] == runs[3:7][::-1]
         many = (*(f"nobody{number}" for number in range(12_000)), runs[5])
-        assert [item.run for item in store.list(Where(runs=many))] == [runs[5]]
+        assert [item.run for item in store.list(RunFilter(runs=many))] == [runs[5]]
 
     def test_many_summaries_are_folded_to_their_last_events_together(
         self, store: Store, rng: random.Random
@@ -133,7 +133,7 @@ class LooksConformance:
             for at in range(count):
                 store.append(batch(lease, run, at + 1, stage(at)))
             wanted[run] = (count + 1, str(count - 1) if count else "")
-        assert {item.run: (item.state.seq, item.state.stage) for item in store.list(Where())} == wanted
+        assert {item.run: (item.state.seq, item.state.stage) for item in store.list(RunFilter())} == wanted
 
     def test_changes_name_the_runs_with_new_events_and_no_others(self, store: Store) -> None:
         assert (store.last_number(), store.changes(0).runs) == (0, ())
@@ -171,7 +171,9 @@ class LooksConformance:
             extended = (ev.Extension(NOTHING, added=1),) if rng.random() < 0.2 else ()
             journal.append(ev.BeatDone(at=AT, beat=beat, step="s", cursor=(beat,), extended=extended))
         run = store.create(opened("sampled"), [*journal, *([stage("end")] * 50)])
-        found = [item.event.beat for item in store.sampled(run, 10) if isinstance(item.event, ev.BeatDone)]
+        found = [
+            item.event.beat for item in store.beat_end_sample(run, 10) if isinstance(item.event, ev.BeatDone)
+        ]
         if beats <= 10:
             assert found == list(range(1, beats + 1))
         else:
@@ -194,7 +196,7 @@ class LooksConformance:
         wanted = [item for item in store.read(run, after=0).events if isinstance(item.event, ev.BeatDone)]
         found: list[Any] = []
         before = 0
-        while page := store.ends(run, before=before, limit=7):
+        while page := store.beat_ends(run, before=before, limit=7):
             found += page
             before = page[-1].seq
         assert found == wanted[::-1]
@@ -206,7 +208,7 @@ class LooksConformance:
         journal = [rng.choice(kinds) for _ in range(60)]
         run = store.create(opened("kinds"), journal)
         wanted = {"run_opened": 1} | {ev.tag_of(kind): journal.count(kind) for kind in kinds}
-        assert store.counted(run) == {kind: count for kind, count in wanted.items() if count}
+        assert store.event_counts(run) == {kind: count for kind, count in wanted.items() if count}
         everything = store.read(run, after=0).events
         for _ in range(20):
             after, before = sorted(rng.sample(range(1, 62), 2))
@@ -235,7 +237,7 @@ class LooksConformance:
         ]
         found: list[Any] = []
         before = 0
-        while page := store.across(("warned", "woken"), before=before, limit=7):
+        while page := store.events_of_kinds(("warned", "woken"), before=before, limit=7):
             found += page
             before = page[-1].n
         assert found == everything[::-1]

@@ -80,7 +80,7 @@ class ShelfConformance:
             ("one", b'"1"'),
             ("two", b'"1"'),
         ]
-        assert json.loads(other.settled(kind, "one") or b"0") == "1"
+        assert json.loads(other.get_unheld(kind, "one") or b"0") == "1"
         assert other.change(kind, "one", lambda before: None) is None
         assert shelf.get(kind, "one") is None
         assert [name for name, _ in shelf.every(kind)] == ["two"]
@@ -146,9 +146,9 @@ class ShelfConformance:
         with started(HOLDING, script, kind):
             with pytest.raises(StoreBusy), shelf.hold(kind, "one", wait_s=0.0):
                 pytest.fail("it is held")
-            assert shelf.settled(kind, "one") is None, "it is under way"
+            assert shelf.get_unheld(kind, "one") is None, "it is under way"
             assert json.loads(shelf.get(kind, "one") or b"0") == "intent", "and durable"
-        assert json.loads(shelf.settled(kind, "one") or b"0") == "intent"
+        assert json.loads(shelf.get_unheld(kind, "one") or b"0") == "intent"
         with shelf.hold(kind, "one", wait_s=0.0) as held:
             assert json.loads(held.get() or b"0") == "intent"
 
@@ -185,10 +185,10 @@ class ShelfConformance:
 
     def test_a_kind_of_act_is_done_by_one_at_a_time(self, store: Store, another: Callable[[], Store]) -> None:
         other = another()
-        with store.alone("r1", "asking", wait_s=0.0):
-            with pytest.raises(StoreBusy), other.alone("r1", "asking", wait_s=0.0):
+        with store.exclusive("r1", "asking", wait_s=0.0):
+            with pytest.raises(StoreBusy), other.exclusive("r1", "asking", wait_s=0.0):
                 pytest.fail("somebody is at it")
-            with other.alone("r1", "saving", wait_s=0.0), other.alone("r2", "asking", wait_s=0.0):
+            with other.exclusive("r1", "saving", wait_s=0.0), other.exclusive("r2", "asking", wait_s=0.0):
                 pass
-        with other.alone("r1", "asking", wait_s=0.0):
+        with other.exclusive("r1", "asking", wait_s=0.0):
             pass

@@ -16,7 +16,7 @@ import outlast
 from outlast.core import events as ev, state as st
 from outlast.runs import reader
 from outlast.store import open_store
-from outlast.store.protocol import Where
+from outlast.store.protocol import RunFilter
 from outlast.store.sqlite import schema
 
 FIXTURES = Path(__file__).with_name("fixtures")
@@ -60,7 +60,7 @@ def contents(store: Path) -> dict[str, Any]:
     opened = open_store(store)
     try:
         found: dict[str, Any] = {}
-        for summary in reversed(opened.list(Where())):
+        for summary in reversed(opened.list(RunFilter())):
             events = [item.event for item in opened.read(summary.run, after=0).events]
             found[summary.run] = {
                 "task": summary.task,

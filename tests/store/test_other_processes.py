@@ -13,7 +13,7 @@ from outlast.core.values import Contract, Parent
 from outlast.dashboard import report
 from outlast.errors import StoreTooNew
 from outlast.store import open_store
-from outlast.store.protocol import Batch, Store, Where
+from outlast.store.protocol import Batch, RunFilter, Store
 from outlast.supervisor.control import wake
 
 NOW = datetime(2026, 11, 15, 12, tzinfo=UTC)
@@ -74,9 +74,9 @@ def test_a_run_that_was_forgotten_and_brought_back_is_read_as_it_is_now(store: S
         lambda: [item.event for item in store.read("run1", after=0).events],
         lambda: [item.event for item in store.read("child1", after=0).events],
         lambda: store.read("run1").state,
-        lambda: store.counted("run1"),
-        lambda: [item.event for item in store.ends("run1")],
-        lambda: [item.event for item in store.sampled("run1", 5)],
+        lambda: store.event_counts("run1"),
+        lambda: [item.event for item in store.beat_ends("run1")],
+        lambda: [item.event for item in store.beat_end_sample("run1", 5)],
     ]
     before = [look() for look in looks]
     other.forget("run1")
@@ -159,14 +159,14 @@ def test_a_run_that_cannot_be_read_stands_apart_for_those_who_look(store: Store,
     store.create(opened("run1"), stages(2))
     store.create(opened("run2"), stages(2))
     inject(store, "run1", data)
-    good, bad = store.list(Where(), unreadable=True)
+    good, bad = store.list(RunFilter(), unreadable=True)
     assert (good.run, good.problem) == ("run2", "")
     assert bad.run == bad.state.run == "run1"
     assert bad.state.seq == 3, "as of the last event that can be read"
     assert "upgrade" in bad.problem
     with pytest.raises(StoreTooNew):
-        store.list(Where())  # who acts on what is found must not be told half of it
-    assert [summary.run for summary in store.list(Where(runs=("run2",)))] == ["run2"]
+        store.list(RunFilter())  # who acts on what is found must not be told half of it
+    assert [summary.run for summary in store.list(RunFilter(runs=("run2",)))] == ["run2"]
 
 
 def test_a_run_of_which_nothing_can_be_read_is_named(store: Store) -> None:
@@ -174,7 +174,7 @@ def test_a_run_of_which_nothing_can_be_read_is_named(store: Store) -> None:
     spoil_head(store, "run1", b'{"garbage":')
     with contextlib.closing(apsw.Connection(str(store.local.folder / "outlast.db"))) as connection:
         connection.execute("UPDATE events SET data = ?", (DAMAGED,))
-    (found,) = store.list(Where(), unreadable=True)
+    (found,) = store.list(RunFilter(), unreadable=True)
     assert (found.state.run, found.state.task, found.state.project) == ("run1", "t-run1", "p")
     assert found.problem
 
@@ -182,9 +182,9 @@ def test_a_run_of_which_nothing_can_be_read_is_named(store: Store) -> None:
 @pytest.mark.parametrize("head", [b'{"garbage":', b'{"status":"never heard of"}'], ids=["damaged", "newer"])
 def test_a_head_that_cannot_be_read_is_made_anew_from_the_journal(store: Store, head: bytes) -> None:
     store.create(opened("run1"), [beat(1), *stages(3)])
-    before = store.list(Where())
+    before = store.list(RunFilter())
     spoil_head(store, "run1", head)
-    assert store.list(Where()) == before
+    assert store.list(RunFilter()) == before
     history = store.read("run1")
     assert (history.state.seq, [item.seq for item in history.events]) == (0, [1, 2, 3, 4, 5])
 
@@ -194,7 +194,7 @@ def test_events_that_cannot_be_read_are_heard_of(store: Store) -> None:
     inject(store, "run1", UNKNOWN)
     inject(store, "run1", DAMAGED, kind=None)
     store.create(opened("run2"))
-    first, newer, damaged, last = store.heard(0, wait_s=0)
+    first, newer, damaged, last = store.glimpses(0, wait_s=0)
     assert (newer.n, newer.run, newer.seq, newer.tag, newer.event) == (2, "run1", 2, "brand_new_kind", None)
     assert newer.at == datetime(2026, 11, 16, 4, tzinfo=UTC)
     assert (damaged.n, damaged.seq, damaged.tag, damaged.at, damaged.event) == (3, 3, "", None, None)
@@ -208,7 +208,7 @@ def test_of_events_across_all_runs_those_that_cannot_be_read_are_left_out(store:
     inject(store, "run1", b'{"t":"warned","at":"yesterday"}', kind="warned")
     protocol: Store = store
     for limit in (1, 2, 10):
-        found = protocol.across(("warned",), limit=limit)
+        found = protocol.events_of_kinds(("warned",), limit=limit)
         assert [item.run for item in found] == ["run2", "run1", "run0"][:limit]
 
 

@@ -14,7 +14,7 @@ from outlast.core.values import Contract
 from outlast.errors import StoreGone, StoreRefused, UnknownRun
 from outlast.inspect import forecast
 from outlast.store import open_store
-from outlast.store.protocol import Batch, Store, Where
+from outlast.store.protocol import Batch, RunFilter, Store
 from tests.support.environment import need_root, need_tool
 
 NOW = datetime(2026, 11, 15, 12, tzinfo=UTC)
@@ -50,10 +50,10 @@ def test_who_reads_makes_and_changes_nothing(root: Path) -> None:
         (root / name).rmdir()
     before = contents(root)
     with reading(root) as store:
-        assert [summary.run for summary in store.list(Where())] == ["run1"]
+        assert [summary.run for summary in store.list(RunFilter())] == ["run1"]
         assert not store.holder_lives("run1")
         assert store.changes(0).runs == ("run1",)
-        forecast.first_forecast(store, store.list(Where())[0].state)
+        forecast.first_forecast(store, store.list(RunFilter())[0].state)
         with pytest.raises(UnknownRun):
             store.read("run2")
         for write in (
@@ -71,8 +71,8 @@ def test_who_reads_sees_what_others_write(root: Path) -> None:
         lease = other.claim("run1")
         assert store.holder_lives("run1")
         other.append(Batch(lease, "run1", 1, (ev.StageSet(at=NOW, stage="s"),)))
-        assert store.list(Where())[0].state.stage == "s"
-        assert [item.n for item in store.heard(1, wait_s=0)] == [2]
+        assert store.list(RunFilter())[0].state.stage == "s"
+        assert [item.n for item in store.glimpses(1, wait_s=0)] == [2]
 
 
 def test_there_must_be_a_store_to_read(tmp_path: Path) -> None:
@@ -89,7 +89,7 @@ def test_one_that_is_deleted_while_it_is_read_is_noticed(root: Path) -> None:
     with reading(root) as store:
         (root / "outlast.db").unlink()
         with pytest.raises(StoreGone):
-            store.check_there()
+            store.check_exists()
         assert not store.usable
 
 
@@ -109,17 +109,17 @@ import sys
 from pathlib import Path
 from outlast.errors import OutlastError
 from outlast.store import open_store
-from outlast.store.protocol import Where
+from outlast.store.protocol import RunFilter
 root = Path(sys.argv[1])
 for reading in (False, True):
     try:
         store = open_store(root, reading=reading)
-        print([(each.run, each.state.seq) for each in store.list(Where())])
-        store.check_there()
+        print([(each.run, each.state.seq) for each in store.list(RunFilter())])
+        store.check_exists()
         print(store.usable)
         if sys.argv[2:]:
             with Path(sys.argv[2]).open("ab") as file: file.write(b"x" * 4096)
-            store.check_there()
+            store.check_exists()
             print(store.usable)
         store.close()
     except OutlastError as error:

@@ -56,7 +56,7 @@ def test_what_an_older_outlast_wrote_is_read(store: Store, tmp_path: Path) -> No
     assert store.shelf.get("pools", "other") == b'{"a":2}'
     whole = {"begun": b"wish\n", "done": b"wish\ndone\n", "torn": b"wish\n"}
     assert dict(store.shelf.every("pressed")) == whole
-    assert {name: store.shelf.settled("pressed", name) for name in whole} == whole
+    assert {name: store.shelf.get_unheld("pressed", name) for name in whole} == whole
     assert store.shelf.get("pressed", "never") is None
 
 

@@ -26,7 +26,7 @@ from outlast.errors import (
 )
 from outlast.settings import TIMING
 from outlast.store import durable, locks, open_store
-from outlast.store.protocol import Store, Where
+from outlast.store.protocol import RunFilter, Store
 from outlast.store.sqlite import schema
 from tests.store import make_fixture
 from tests.store.conformance import StoreConformance
@@ -87,13 +87,13 @@ def test_a_store_is_a_folder_a_file_or_a_url(tmp_path: Path, monkeypatch: pytest
         store.close()
         assert database.exists()
         reopened = open_store(url)
-        assert len(reopened.list(Where())) == 1
+        assert len(reopened.list(RunFilter())) == 1
         reopened.close()
     with pytest.raises(StoreRefused):
         open_store("mysql://host/x")
     monkeypatch.setenv("OUTLAST_STORE", str(tmp_path / "folder"))
     store = open_store()
-    assert len(store.list(Where())) == 1
+    assert len(store.list(RunFilter())) == 1
     store.close()
 
 

@@ -15,7 +15,7 @@ from typing import Any
 
 from outlast.chaos.witness.client import Witness
 from outlast.core import events as ev
-from outlast.store.protocol import Where
+from outlast.store.protocol import RunFilter
 from tests.support import commands
 from tests.support.commands import outlast
 from tests.support.environment import Isolated
@@ -113,11 +113,11 @@ class Host(Place):
 
     def events_if(self, task: str) -> list[ev.AnyEvent]:
         """Its events; none while there is no such run yet."""
-        return self.events(task) if self.store.list(Where(task=task)) else []
+        return self.events(task) if self.store.list(RunFilter(task=task)) else []
 
     def has_ended(self, task: str) -> bool:
         """Whether an attempt of it is over."""
-        runs = self.store.list(Where(task=task))
+        runs = self.store.list(RunFilter(task=task))
         return bool(runs) and bool(self.store.read(runs[0].run, after=0, tags=("attempt_ended",)).events)
 
     def log(self, task: str) -> str:

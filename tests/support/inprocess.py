@@ -21,7 +21,7 @@ from outlast.runs.engine.steps import Append
 from outlast.runs.journal import Journal
 from outlast.runs.run import run_engine
 from outlast.store import open_store
-from outlast.store.protocol import Store, Where
+from outlast.store.protocol import RunFilter, Store
 
 
 class Killed(BaseException):
@@ -96,7 +96,7 @@ def head_of(store: Path | str, task: str = "t", run: str = "") -> st.RunState:
 
 
 def newest(store: Store, task: str) -> str:
-    return store.list(Where(task=task))[0].run
+    return store.list(RunFilter(task=task))[0].run
 
 
 def tags(store: Path | str, task: str = "t") -> list[str]:

@@ -19,7 +19,7 @@ from outlast.inspect import find
 from outlast.processes import reap
 from outlast.store import open_store
 from outlast.store.local import Local
-from outlast.store.protocol import Store, Summary, Where
+from outlast.store.protocol import RunFilter, Store, Summary
 from outlast.supervisor.guardian import lock
 from tests.support import commands
 from tests.support.environment import Isolated
@@ -73,7 +73,7 @@ class Place:
         return self.opened
 
     def summary(self, task: str) -> Summary:
-        return self.store.list(Where(task=task))[0]
+        return self.store.list(RunFilter(task=task))[0]
 
     def status(self, task: str) -> str:
         summary = self.summary(task)
@@ -90,7 +90,7 @@ class Place:
     def pids(self, *, spare: str = "") -> list[int]:
         """Guardians, supervisors and everything of their attempts, of all runs but those of a task to be spared."""
         found: list[int] = []
-        for summary in self.store.list(Where()):
+        for summary in self.store.list(RunFilter()):
             if summary.task == spare:
                 continue
             watcher = lock.of(Local(self.root), summary.run)

@@ -9,7 +9,7 @@ from outlast.core import events as ev
 from outlast.core.state import Status
 from outlast.inspect import find
 from outlast.store import open_store
-from outlast.store.protocol import Where
+from outlast.store.protocol import RunFilter
 from tests.support import nights
 
 NOW = datetime(2026, 3, 1, 8, tzinfo=UTC)
@@ -18,7 +18,7 @@ NOW = datetime(2026, 3, 1, 8, tzinfo=UTC)
 def _statuses(root: Path) -> Counter[Status]:
     store = open_store(root)
     try:
-        return Counter(find.shown_status(store, each.state, each.root) for each in store.list(Where()))
+        return Counter(find.shown_status(store, each.state, each.root) for each in store.list(RunFilter()))
     finally:
         store.close()
 
@@ -26,7 +26,7 @@ def _statuses(root: Path) -> Counter[Status]:
 def _journals(root: Path) -> list[bytes]:
     store = open_store(root)
     try:
-        runs = [summary.run for summary in store.list(Where())]
+        runs = [summary.run for summary in store.list(RunFilter())]
         return [ev.encode(item.event) for run in runs for item in store.read(run, after=0).events]
     finally:
         store.close()
@@ -59,7 +59,7 @@ def test_many_are_many_and_long_is_long(tmp_path: Path) -> None:
     root = nights.many(tmp_path / "many", 1_200)
     store = open_store(root)
     try:
-        found = store.list(Where(), limit=2_000)
+        found = store.list(RunFilter(), limit=2_000)
         assert len(found) == 1_200
         assert any(summary.parent for summary in found)
         run = nights.long(root, beats=400)

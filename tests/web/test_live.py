@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from outlast.store import open_store
-from outlast.store.protocol import Heard, Store
+from outlast.store.protocol import EventGlimpse, Store
 from outlast.web import live as lives
 from outlast.web.http.requests import Request
 from outlast.web.http.responses import Answer
@@ -170,8 +170,8 @@ class Between:
     def last_number(self) -> int:
         return self._store.last_number()
 
-    def heard(self, after: int, *, wait_s: float, limit: int = 10_000) -> Sequence[Heard]:
-        page = self._store.heard(after, wait_s=wait_s, limit=limit)
+    def glimpses(self, after: int, *, wait_s: float, limit: int = 10_000) -> Sequence[EventGlimpse]:
+        page = self._store.glimpses(after, wait_s=wait_s, limit=limit)
         if not page and not wait_s and self._then:
             self._then.pop()()
         return page

@@ -74,11 +74,11 @@ class Place:
     def save_if_dirty(self) -> Save | None:
         return self.saver.capture(Purpose(kind="final", run=RUN, if_dirty=True))
 
-    def held(self, save: Save | str) -> saves.Held:
+    def held(self, save: Save | str) -> saves.SaveContents:
         commit = save if isinstance(save, str) else save.commit
         return saves.read(self.saver.reader(), commit, self.saver.repo().algo)
 
-    def restore(self, save: Save | str, **options: bool) -> workspace_restore.Restored:
+    def restore(self, save: Save | str, **options: bool) -> workspace_restore.RestoreReport:
         purpose = Purpose(kind="pre-restore", run=RUN, task="t", reason="restore")
         return workspace_restore.restore(
             self.saver, self.held(save), purpose, workspace_restore.Options(**options)

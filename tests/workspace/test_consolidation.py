@@ -11,7 +11,7 @@ import pytest
 
 from outlast import faults
 from outlast.workspace import saves
-from outlast.workspace.compact.repack import consolidate, locked
+from outlast.workspace.compact.repack import consolidate, packing_lock
 from outlast.workspace.git.packs import KEEP_TEXT, sweep
 from outlast.workspace.types import Save
 from tests.support.environment import TIMEOUT_S
@@ -110,7 +110,7 @@ def test_what_a_multi_pack_index_names_is_not_removed(place: Place) -> None:
 
 def test_one_consolidates_at_a_time(place: Place) -> None:
     beats(place, 5)
-    with locked(place.saver.repo().packs):
+    with packing_lock(place.saver.repo().packs):
         assert not consolidate(place.saver.repo(), packs_max=1)
     assert consolidate(place.saver.repo(), packs_max=1)
 
@@ -194,7 +194,7 @@ import sys
 from pathlib import Path
 from outlast.store.local import Local
 from outlast.workspace.capture.saver import Saver
-from outlast.workspace.compact.repack import consolidate, locked
+from outlast.workspace.compact.repack import consolidate, packing_lock
 saver = Saver(Path(sys.argv[1]), Local(Path(sys.argv[2])))
 print("ready", flush=True)
 while True:

@@ -85,7 +85,7 @@ def forget(place: Place) -> None:
 
 
 def noted(place: Place, save: Save | str) -> dict[bytes, int]:
-    return permissions.recorded(place.saver.reader(), place.held(save), place.saver.repo().algo)
+    return permissions.recorded_bits(place.saver.reader(), place.held(save), place.saver.repo().algo)
 
 
 def test_bits_come_back_with_files_that_were_deleted(known: Place) -> None:
@@ -239,7 +239,7 @@ def test_a_save_made_before_bits_were_noted_is_restored_as_it_was(made: Place) -
     del data["umask"]
     entries = {name: entry for name, entry in held.entries.items() if name != b"modes"}
     meta = msgspec.json.decode(msgspec.json.encode(data), type=Meta)
-    old = saves.Held(held.commit, held.tree, held.index_tree, held.previous, meta, entries)
+    old = saves.SaveContents(held.commit, held.tree, held.index_tree, held.previous, meta, entries)
     made.sh("chmod 640 a.txt; rm c")
     purpose = Purpose(kind="pre-restore", run=RUN)
     with masked(0o027):

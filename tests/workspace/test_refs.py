@@ -54,7 +54,7 @@ def test_a_ref_that_says_something_else_is_not_replaced(repo: GitRepo, oids: lis
     for old in (None, oids[2]):
         with pytest.raises(SaveFailed, match=f"is {oids[0]}, expected"):
             write_ref(repo.git_dir, REF, oids[1], old=old)
-    with pytest.raises(SaveFailed, match=r"not there, expected"):
+    with pytest.raises(SaveFailed, match=r"missing, expected"):
         write_ref(repo.git_dir, f"{REF}2", oids[1], old=oids[0])
     assert read_ref(repo.git_dir, REF) == oids[0]
     assert _locks(repo) == []

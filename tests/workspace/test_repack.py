@@ -48,7 +48,7 @@ def test_what_a_pack_that_stays_has_is_not_kept_twice(place: Place) -> None:
     kept = save_blob(place, "first", "open", anew=False)
     forget(place, "over")
     age(place)
-    prune.shed(place.saver.repo())
+    prune.rewrite_packs(place.saver.repo())
     assert sum(path.stat().st_size for path in packs(place)) < 1.5 * BLOB_BYTES
     place.fsck()
     assert place.content(kept, "first") == (place.folder / "first").read_bytes()
@@ -59,13 +59,13 @@ def test_packs_that_repeat_each_other_become_one(place: Place) -> None:
     age(place)
     before = sum(path.stat().st_size for path in packs(place))
     assert before > 2 * BLOB_BYTES
-    assert prune.shed(place.saver.repo()) > BLOB_BYTES
+    assert prune.rewrite_packs(place.saver.repo()) > BLOB_BYTES
     place.fsck()
     place.anew()
     for commit in commits:
         assert place.content(commit, "first") == (place.folder / "first").read_bytes()
     age(place)
-    assert prune.shed(place.saver.repo()) == 0
+    assert prune.rewrite_packs(place.saver.repo()) == 0
 
 
 @pytest.mark.parametrize("again", ["consolidate", "shed"])
@@ -91,12 +91,12 @@ def test_killed_in_the_middle_it_loses_nothing_that_a_consolidated_pack_stood_fo
     faults.arm(kill)
     try:
         with pytest.raises(Killed):
-            prune.shed(place.saver.repo())
+            prune.rewrite_packs(place.saver.repo())
     finally:
         faults.arm(None)
     age(place)
     if again == "shed":
-        prune.shed(place.saver.repo())
+        prune.rewrite_packs(place.saver.repo())
     for _ in range(3):
         consolidate(place.saver.repo(), packs_max=1, grace_s=0.0)
         age(place)

@@ -28,7 +28,7 @@ def test_a_git_that_fails_is_no_folder_without_a_repository(
     place: Place, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, failure: str
 ) -> None:
     first = place.save()
-    noted = repo.noted(place.saver.private)
+    noted = repo.noted_place(place.saver.private)
     once = tmp_path / "once"
     script = (
         f'case "$*" in *--is-bare-repository*) if rm {once} 2>/dev/null; then {FAILURES[failure]}; fi;; esac'
@@ -40,7 +40,7 @@ def test_a_git_that_fails_is_no_folder_without_a_repository(
     with pytest.raises(SaveFailed, match="git"):
         place.save()
     assert not once.exists()
-    assert repo.noted(place.saver.private) == noted
+    assert repo.noted_place(place.saver.private) == noted
     assert not (place.saver.private / "shadow.git").exists()
     saved = place.save()
     assert place.held(saved).previous == first.commit
@@ -50,13 +50,13 @@ def test_a_git_that_fails_is_no_folder_without_a_repository(
 def test_a_git_that_is_not_there_is_no_folder_without_a_repository(
     place: Place, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    noted = repo.noted(place.saver.private)
+    noted = repo.noted_place(place.saver.private)
     (tmp_path / "empty").mkdir()
     with monkeypatch.context() as patch:
         patch.setenv("PATH", str(tmp_path / "empty"))
         with pytest.raises(SaveFailed, match="git is not installed"):
             place.save()
-    assert repo.noted(place.saver.private) == noted
+    assert repo.noted_place(place.saver.private) == noted
     assert not place.saver.repo().shadow
 
 

@@ -69,8 +69,8 @@ def check_whole(folder: Path) -> None:
     ] == []
 
 
-def let_go(place: Place, *named: str, dry_run: bool = False) -> secrets.Gone:
-    return secrets.let_go(
+def let_go(place: Place, *named: str, dry_run: bool = False) -> secrets.RemovedSecrets:
+    return secrets.remove_unnamed(
         place.saver.private, lambda: set(named), before_s=time.time() - DAY_S, dry_run=dry_run
     )
 
@@ -131,7 +131,7 @@ def test_what_cannot_be_found_out_leaves_all_as_it_is(place: Place) -> None:
         raise LookupError
 
     with pytest.raises(LookupError):
-        secrets.let_go(place.saver.private, unknown, before_s=time.time())
+        secrets.remove_unnamed(place.saver.private, unknown, before_s=time.time())
     assert values(apart(place)) == {"one"}
 
 
@@ -162,7 +162,7 @@ def count(event, told):
         if not left:
             os.kill(os.getpid(), signal.SIGKILL)
 sys.addaudithook(count)
-secret.let_go(Path(private), lambda: set(named), before_s=time.time() - 86_400)
+secret.remove_unnamed(Path(private), lambda: set(named), before_s=time.time() - 86_400)
 """
 
 
@@ -186,7 +186,7 @@ def test_killed_before_any_change_of_a_file_no_named_secret_is_lost_and_the_same
         assert values(folder) >= {"one", "two"}, f"killed before change {nth}"
         if later:
             age(folder)
-        secrets.let_go(copy, lambda: set(named), before_s=time.time() - DAY_S)
+        secrets.remove_unnamed(copy, lambda: set(named), before_s=time.time() - DAY_S)
         assert values(folder) == {"one", "two"}, f"killed before change {nth}"
         check_whole(folder)
         sweep.met(done.returncode != 0)

@@ -254,5 +254,5 @@ def test_a_path_that_leads_elsewhere_is_refused(path: bytes, what: str) -> None:
         "get": lambda: editor.get(path),
         "remove": lambda: editor.remove(path),
     }
-    with pytest.raises(AssertionError, match="no path"):
+    with pytest.raises(AssertionError, match="not a path"):
         calls[what]()

@@ -221,7 +221,9 @@ def test_a_file_that_is_only_called_like_ours_is_listed_and_never_deleted(place:
     assert (place.folder / ".outlast-17").read_bytes() == b"a person's"
     place.sh("git add -f .outlast-17")
     assert place.content(place.save(), ".outlast-17") == b"a person's", "what is tracked is saved"
-    assert [leftovers.is_one(path) for path in (b"d/.outlast-1", b".outlast-1x", b"x.outlast-1")] == [
+    assert [
+        leftovers.is_temporary_name(path) for path in (b"d/.outlast-1", b".outlast-1x", b"x.outlast-1")
+    ] == [
         True,
         False,
         False,

@@ -13,7 +13,7 @@ from outlast.errors import UsageError
 from outlast.inspect import find
 from outlast.runs.opening.project import project_of
 from outlast.store import locate
-from outlast.store.protocol import Store, StorePlace, Summary, Where
+from outlast.store.protocol import RunFilter, Store, StorePlace, Summary
 
 
 def add_run(command: argparse.ArgumentParser) -> None:
@@ -50,7 +50,7 @@ def project(arguments: argparse.Namespace, store: Store | None) -> str:
     given: str | None = arguments.project
     if given is None:
         return project_of(Path.cwd())
-    known = bool(given and store is not None and store.list(Where(project=given), limit=1))
+    known = bool(given and store is not None and store.list(RunFilter(project=given), limit=1))
     if not given.strip() or (not known and "/" in given and not Path(given).is_dir()):
         names = find.project_names(store) if store is not None else []
         raise UsageError(
@@ -58,7 +58,7 @@ def project(arguments: argparse.Namespace, store: Store | None) -> str:
             hint=did_you_mean(given, names)
             or "give the folder of the project; `outlast ls --all` lists all runs",
         )
-    return find.project_called(store, given)
+    return find.project_named(store, given)
 
 
 def named(arguments: argparse.Namespace, store: Store) -> Summary:

@@ -291,7 +291,7 @@ def left(budget: Allowance | None, state: RunState, live: Live | None = None) ->
     )
 
 
-def reached(state: RunState, live: Live | None = None) -> str:
+def limit_reached(state: RunState, live: Live | None = None) -> str:
     """Which limit is used up, in words; empty while none is."""
     for line in lines(state, live):
         if line.is_reached and line.unit == "until":
@@ -303,7 +303,7 @@ def reached(state: RunState, live: Live | None = None) -> str:
 
 def is_spent(state: RunState, live: Live | None = None) -> bool:
     """Whether a run stopped by its budget still has none: a limit is used up, or the run wrapped up since it got more."""
-    return state.wrap_beat is not None or bool(reached(state, live))
+    return state.wrap_beat is not None or bool(limit_reached(state, live))
 
 
 def wraps_up(state: RunState, live: Live | None = None) -> str:
@@ -317,28 +317,28 @@ def is_only_money(budget: Allowance) -> bool:
     return budget.cost_microusd is not None and all(limit is None for limit in others)
 
 
-class Crossing(msgspec.Struct, frozen=True):
+class DueWarning(msgspec.Struct, frozen=True):
     """A warning that is due. It is recorded under `level`, so that it is given once."""
 
     level: str
     text: str
 
 
-def crossings(state: RunState, warn_at: Sequence[int], live: Live | None = None) -> list[Crossing]:
+def due_warnings(state: RunState, warn_at: Sequence[int], live: Live | None = None) -> list[DueWarning]:
     """The warnings that are due and not given yet: per unit the highest level crossed, or else the forecast."""
     found = [_crossing(state, line, sorted(warn_at)) for line in lines(state, live)]
     return [each for each in found if each is not None and each.level not in state.warned]
 
 
-def _crossing(state: RunState, line: Line, warn_at: Sequence[int]) -> Crossing | None:
+def _crossing(state: RunState, line: Line, warn_at: Sequence[int]) -> DueWarning | None:
     of = f"{line.unit} {line.limit}"
     due = [pct for pct in warn_at if line.spent * 100 >= pct * line.limit]
     if due:
         text = f"{line.share:.0%} of the budget is spent: {line.words()}"
-        return Crossing(f"budget {due[-1]}% of {of}", text)
+        return DueWarning(f"budget {due[-1]}% of {of}", text)
     if forecast(state, line) > line.limit:
         at = f"beat {state.beats:,} of {state.plan_total:,}"
-        return Crossing(
+        return DueWarning(
             f"budget forecast of {of}", f"at this rate the budget does not last: {line.words()} at {at}"
         )
     return None
@@ -376,7 +376,7 @@ def first_reserved(budget: Allowance) -> Usage:
     return Usage(input=tokens, cost_microusd=(budget.cost_microusd or 0) // 20)
 
 
-def lost_with(state: RunState) -> Usage:
+def charge_for_killed(state: RunState) -> Usage:
     """The charge for an attempt that was killed without warning, the larger of two: the amount set aside for its beat less
     what is recorded of it, or the amount set aside for calls in flight through a gateway."""
     attempt = state.attempt
@@ -394,12 +394,12 @@ def lost_with(state: RunState) -> Usage:
 # -- more of it ------------------------------------------------------------------------------------------------------
 
 
-def added(budget: Allowance | None, more: Allowance) -> Allowance:
+def with_more(budget: Allowance | None, more: Allowance) -> Allowance:
     """The budget with more on top; a unit without a limit stays without one."""
     return more if budget is None else budget.plus(more)
 
 
-def more(state: RunState, live: Live | None = None) -> str:
+def increase_hint(state: RunState, live: Live | None = None) -> str:
     """What to type so that a run whose budget is spent can go on: half as much again of what ran out."""
     line = next((line for line in lines(state, live) if line.is_reached or line.wraps_up), None)
     if line is None or line.unit == "until":
@@ -425,14 +425,14 @@ def half_of(line: Line) -> str:
             return "until=+8h"
 
 
-def same(one: Allowance | None, other: Allowance | None) -> bool:
+def same_limits(one: Allowance | None, other: Allowance | None) -> bool:
     """Whether two budgets are the same to a contract. `until` is ignored: each start sets it anew."""
     if one is None or other is None:
         return one is other
     return msgspec.structs.replace(one, until=None) == msgspec.structs.replace(other, until=None)
 
 
-def anew(recorded: Allowance | None, given: Allowance | None) -> Allowance | None:
+def with_until(recorded: Allowance | None, given: Allowance | None) -> Allowance | None:
     """The recorded budget with the `until` of this start, or without one if this start gives none."""
     if recorded is None or given is None or given.until is None:
         return None

@@ -113,7 +113,7 @@ class Trial(msgspec.Struct, frozen=True):
     p90: int
 
 
-class Measured(msgspec.Struct, frozen=True, kw_only=True):
+class Accuracy(msgspec.Struct, frozen=True, kw_only=True):
     """How good the predictions were: shares of finished runs within their bounds, and the mean pinball loss in logs.
 
     `runs`: predicted and finished. `unfinished`: predicted and cut off; `above`: those of them beyond their p90.
@@ -131,7 +131,7 @@ class Measured(msgspec.Struct, frozen=True, kw_only=True):
 # -- the mean: a sum of effects, learnt online -------------------------------------------------------------------------
 
 Features = list[tuple[str, float, float]]  # name, weight, prior standard deviation of its effect
-Told = tuple[float, float]  # mean of the log cost, and the variance of its uncertain effects
+Prediction = tuple[float, float]  # mean of the log cost, and the variance of its uncertain effects
 
 
 def words(text: str) -> list[str]:
@@ -173,7 +173,7 @@ class Model:
         self.noise = _NOISE
         self._seen = 0
 
-    def predict(self, given: Features) -> Told:
+    def predict(self, given: Features) -> Prediction:
         """Mean of the log cost, and the variance of its effects."""
         mean, doubt = 0.0, 0.0
         for name, weight, prior in given:
@@ -225,7 +225,7 @@ _ASSUMED = [(z, True, 0.5) for z in (-1.53, -0.89, -0.49, -0.16, 0.16, 0.49, 0.8
 Error = tuple[float, bool]
 
 
-def points(errors: Iterable[Error], shares: Sequence[float]) -> list[float]:
+def quantiles(errors: Iterable[Error], shares: Sequence[float]) -> list[float]:
     """The errors that such shares of all stay below. Cut-off runs count as "at least" (Kaplan and Meier).
 
     Where too many runs were cut off to see that far, the tail is taken to be normal. Otherwise a budget that stops every
@@ -247,7 +247,7 @@ def points(errors: Iterable[Error], shares: Sequence[float]) -> list[float]:
     return found + [last + max(0.0, _normal_point(share) - seen) for share in wanted]
 
 
-class Read:
+class ReadRun:
     """A past run with its features computed once: those known at its start, and those known at its end."""
 
     __slots__ = ("files", "given", "learnt", "past", "words")
@@ -261,12 +261,12 @@ class Read:
         self.files = frozenset(name.removeprefix("file ") for name, _, _ in files)
 
 
-class Case:
+class PredictedRun:
     """A past run as the learner meets it, with the prediction made at its start."""
 
     __slots__ = ("is_over", "read", "told")
 
-    def __init__(self, read: Read, told: Told) -> None:
+    def __init__(self, read: ReadRun, told: Prediction) -> None:
         self.read = read
         self.told = told
         self.is_over = False
@@ -297,15 +297,15 @@ class Learner:
         self.unit: Unit = unit
         self.finished = 0
         self._model = Model(DEFAULT[unit].p50)
-        self._last: deque[Case] = deque(maxlen=WINDOW)
+        self._last: deque[PredictedRun] = deque(maxlen=WINDOW)
 
-    def begin(self, read: Read) -> Case:
+    def begin(self, read: ReadRun) -> PredictedRun:
         """A run starts: predict it."""
-        case = Case(read, self._model.predict(read.given))
+        case = PredictedRun(read, self._model.predict(read.given))
         self._last.append(case)
         return case
 
-    def end(self, case: Case) -> None:
+    def end(self, case: PredictedRun) -> None:
         """A run ends: learn from it."""
         past = case.read.past
         case.is_over = True
@@ -322,7 +322,7 @@ class Learner:
         )  # today's noise also for old errors: the estimate may have been far off when they were made
         spread = math.sqrt(noise + doubt)
         errors = [case.error_at(self.unit, now, noise) for case in self._last]
-        p50, p90 = (_whole(mean + spread * each) for each in points(errors, (0.5, 0.9)))
+        p50, p90 = (_whole(mean + spread * each) for each in quantiles(errors, (0.5, 0.9)))
         return Range(p50, max(p50, p90))
 
 
@@ -341,7 +341,7 @@ class Predictor:
 
     def __init__(self, history: Sequence[PastRun], now: datetime) -> None:
         newest = sorted(history, key=lambda past: past.started_at)[-HISTORY_MAX:]
-        self._read = [Read(past) for past in newest]
+        self._read = [ReadRun(past) for past in newest]
         self._now = now
         self._learners = {unit: Learner(unit) for unit in UNITS}
         for learner in self._learners.values():
@@ -388,16 +388,16 @@ def _rarity(texts: Sequence[frozenset[str]]) -> dict[str, float]:
 
 def trials(history: Sequence[PastRun], unit: Unit) -> Iterator[Trial]:
     """Every metered past run and the prediction it would have got at its start, in the order of their ends."""
-    return _walked([Read(past) for past in history], Learner(unit), bounds=True)
+    return _walked([ReadRun(past) for past in history], Learner(unit), bounds=True)
 
 
-def measure(history: Sequence[PastRun], unit: Unit) -> Measured:
+def measure(history: Sequence[PastRun], unit: Unit) -> Accuracy:
     """How good the predictions of a history's own runs would have been, without those before `HISTORY_MIN` runs."""
     told = list(trials(history, unit))
     costs = [(trial, trial.past.cost(unit)) for trial in told if trial.past.finished]
     cut = [trial for trial in told if not trial.past.finished]
     total = max(1, len(costs))
-    return Measured(
+    return Accuracy(
         runs=len(costs),
         p50_covers=sum(cost <= trial.p50 for trial, cost in costs) / total,
         p90_covers=sum(cost <= trial.p90 for trial, cost in costs) / total,
@@ -414,14 +414,14 @@ def pinball(cost: int, bound: int, share: float) -> float:
     return off * share if off > 0 else -off * (1.0 - share)
 
 
-def _walked(history: Sequence[Read], learner: Learner, *, bounds: bool) -> Iterator[Trial]:
+def _walked(history: Sequence[ReadRun], learner: Learner, *, bounds: bool) -> Iterator[Trial]:
     """Go through starts and ends in the order of time: a start knows nothing that ended later."""
     metered = [read for read in history if read.past.cost(learner.unit) > 0]
     moments = sorted(
         [(read.past.started_at, 1, at) for at, read in enumerate(metered)]
         + [(max(read.past.ended_at, read.past.started_at), 2, at) for at, read in enumerate(metered)]
     )
-    under_way: dict[int, Case] = {}
+    under_way: dict[int, PredictedRun] = {}
     told: dict[int, Range] = {}
     for now, kind, at in moments:
         if kind == 1:
@@ -510,15 +510,15 @@ class Need(msgspec.Struct, frozen=True):
     p90: int
 
 
-def least(needs: Sequence[Need], floor: int) -> int:
+def smallest_total(needs: Sequence[Need], floor: int) -> int:
     """The smallest total that can be split: what is spent, plus the floor for each."""
     return sum(need.spent + floor for need in needs)
 
 
 def split(total: int, needs: Sequence[Need], floor: int) -> list[int]:
     """A limit for each run: what it spent, the floor, and a part of the rest in proportion to its need. Sums to `total`."""
-    rest = total - least(needs, floor)
-    assert rest >= 0, "the total must be at least `least`"
+    rest = total - smallest_total(needs, floor)
+    assert rest >= 0, "the total must be at least `smallest_total`"
     weights = [max(0, need.p90 - need.spent - floor) for need in needs]
     if not any(weights):
         weights = [1] * len(needs)

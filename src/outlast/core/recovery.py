@@ -130,7 +130,7 @@ def _why(record: EffectRecord, facts: Facts) -> str:
     return "; ".join(reasons)
 
 
-def rewound(journal_last: int, marks: Iterable[int]) -> int | None:
+def missing_event(journal_last: int, marks: Iterable[int]) -> int | None:
     """The highest acknowledged event number that is missing from the journal, or None."""
     highest = max(marks, default=0)
     return highest if highest > journal_last else None

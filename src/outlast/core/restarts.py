@@ -93,7 +93,7 @@ def after(cause: Cause, past: Past, limits: Limits, *, jitter: float) -> Decisio
     return Again(wait_s(past.fruitless, limits, jitter=jitter))
 
 
-def against(cause: Cause | None, past: Past, limits: Limits) -> Stop | None:
+def limit_reached(cause: Cause | None, past: Past, limits: Limits) -> Stop | None:
     """The limit that forbids one more attempt, or None. A supervisor may ask that did not see the limit being reached."""
     decision = after(cause, past, limits, jitter=0.0) if cause is not None else None
     return decision if isinstance(decision, Stop) and decision.status == "failed" else None
@@ -133,7 +133,7 @@ def rate_limited(
     return "network", reset_at
 
 
-def reset_of(reset_at: datetime | None, now: datetime, parks: int) -> tuple[datetime, bool]:
+def reset_time(reset_at: datetime | None, now: datetime, parks: int) -> tuple[datetime, bool]:
     """When to try again at a wall met `parks` times since progress, and whether somebody named that time."""
     if reset_at is not None and reset_at > now:
         return reset_at, True

@@ -153,7 +153,7 @@ class RunState(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
         return tuple(effect for effect in self.effects_open if effect.state in ("intended", "in_doubt"))
 
     @property
-    def hindering(self) -> tuple[OpenEffect, ...]:
+    def blocking(self) -> tuple[OpenEffect, ...]:
         """The effects in doubt that keep a beat from ending: all except an agent's calls (the agent gets a message)."""
         return tuple(effect for effect in self.in_doubt if effect.policy != "tell")
 
@@ -243,13 +243,13 @@ def fold_plain(state: RunState, ends: Sequence[ev.BeatDone], seq: int) -> RunSta
         cursor=last.cursor,
         over=last.over,
         open_beat=None,
-        effects_open=still_open(state.effects_open),
+        effects_open=open_after_beat(state.effects_open),
         recent=(*state.recent, *map(_recent, ends))[-RECENT_MAX:],
         open_spent=NO_USAGE,
     )
 
 
-def still_open(effects: tuple[OpenEffect, ...]) -> tuple[OpenEffect, ...]:
+def open_after_beat(effects: tuple[OpenEffect, ...]) -> tuple[OpenEffect, ...]:
     """The effects that stay open after a beat's end: agents' calls in doubt. All others keep the beat from ending."""
     return tuple(effect for effect in effects if effect.policy == "tell") if effects else effects
 

@@ -99,7 +99,7 @@ def after(status: Status, command: Command) -> Status | Refusal:
     return TABLE[status][command]
 
 
-def shown(status: Status, *, holder_lives: bool, in_doubt: bool) -> Status:
+def shown_status(status: Status, *, holder_lives: bool, in_doubt: bool) -> Status:
     """The status for readers: a run whose holder is dead is interrupted, or in doubt if an effect is."""
     if status not in ("running", "interrupted", "in_doubt") or (status == "running" and holder_lives):
         return status

@@ -41,7 +41,7 @@ def judge(state: RunState, shown: Status, now: datetime, limits: restarts.Limits
         if shown == "parked" and state.parked_until is not None and state.parked_until > now:
             return Wake(False, f"{_until(state.parked_until)}: start its program then")
         return Wake(False, START_ITS_PROGRAM if state.attempts else NEVER_STARTED)
-    if shown == "in_doubt" and not settles_itself(state):
+    if shown == "in_doubt" and not needs_no_person(state):
         return Wake(False, "in doubt: settle it first")
     if shown == "parked":
         return _judge_parked(state, now)
@@ -49,24 +49,24 @@ def judge(state: RunState, shown: Status, now: datetime, limits: restarts.Limits
         return Wake(True, "died before its first attempt was recorded")
     if state.attempt is not None:
         return Wake(True, "its attempt was killed without warning (no exit recorded)")
-    if limits is not None and stopped_by(state, limits) is not None:
+    if limits is not None and limit_reached(state, limits) is not None:
         return Wake(False, "quarantined")
     if state.wanted or state.cause not in WOKEN:
         return Wake(False, f"stopped: {state.cause}")
     return Wake(True, f"died: {state.cause}")
 
 
-def stopped_by(state: RunState, limits: restarts.Limits) -> restarts.Stop | None:
+def limit_reached(state: RunState, limits: restarts.Limits) -> restarts.Stop | None:
     """The limit that the run's attempts reached while its supervisor was dead, or None."""
-    return None if state.wanted else restarts.against(state.cause, state.past, limits)
+    return None if state.wanted else restarts.limit_reached(state.cause, state.past, limits)
 
 
-def settles_itself(state: RunState) -> bool:
+def needs_no_person(state: RunState) -> bool:
     """Whether the next attempt settles everything in doubt, so that no person has to."""
-    return bool(state.in_doubt) and all(map(is_settled_by_the_next, state.in_doubt))
+    return bool(state.in_doubt) and all(map(next_attempt_settles, state.in_doubt))
 
 
-def is_settled_by_the_next(effect: OpenEffect) -> bool:
+def next_attempt_settles(effect: OpenEffect) -> bool:
     """Whether the next attempt settles this effect: by a probe not asked yet, by reissuing it, or by giving it up."""
     match effect.policy:
         case "probe":

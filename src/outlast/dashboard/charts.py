@@ -20,7 +20,7 @@ from outlast.dashboard.overview.index import Index
 from outlast.dashboard.saves import emergencies
 from outlast.dashboard.timing import Timing
 from outlast.errors import OutlastError, StoreTooNew, UnknownRun
-from outlast.store.protocol import Recorded, Store, readable
+from outlast.store.protocol import RecordedEvent, Store, decoded
 
 DAYS_MAX = 31
 HOURS = 48
@@ -121,12 +121,12 @@ class Counter:
             self._done += 1
         self._is_counted = True
 
-    def _readable(self, run: str, since: datetime) -> Iterator[list[Recorded]]:
+    def _readable(self, run: str, since: datetime) -> Iterator[list[RecordedEvent]]:
         """The same as far as it can be read: what a newer version wrote into one run is in nobody else's way."""
         with contextlib.suppress(StoreTooNew):
             yield from self._backwards(run, since)
 
-    def _backwards(self, run: str, since: datetime) -> Iterator[list[Recorded]]:
+    def _backwards(self, run: str, since: datetime) -> Iterator[list[RecordedEvent]]:
         """The events of a run from its end, as far as they are young enough."""
         before = 0
         while page := self._store.read(run, after=0, before=before, limit=PAGE_EVENTS, newest=True).events:
@@ -143,14 +143,14 @@ class Counter:
             if self._store.last_number() < self._number:  # it was put back to an earlier state
                 self._is_counted = False
                 return
-            while found := self._store.heard(self._number, wait_s=0, limit=PAGE_EVENTS):
+            while found := self._store.glimpses(self._number, wait_s=0, limit=PAGE_EVENTS):
                 self._index.refresh()
-                self._take(readable(found))
+                self._take(decoded(found))
                 self._number = found[-1].n
                 if len(found) < PAGE_EVENTS or self._stop.is_set():
                     return
 
-    def _take(self, events: Iterable[Recorded]) -> None:
+    def _take(self, events: Iterable[RecordedEvent]) -> None:
         oldest = int((self._clock() - timedelta(days=DAYS_MAX + 1)).timestamp()) // PIECE_S
         with self._lock:
             for item in events:
@@ -160,7 +160,7 @@ class Counter:
             if self._count > CELLS_MAX:
                 self._merge_oldest()
 
-    def _take_one(self, item: Recorded) -> None:
+    def _take_one(self, item: RecordedEvent) -> None:
         event = item.event
         usage, is_end = _spent(event), isinstance(event, ev.BeatDone)
         if usage is None and not is_end:

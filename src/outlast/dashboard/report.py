@@ -15,7 +15,7 @@ from outlast.dashboard import standing as dashboard_standing
 from outlast.errors import UsageError
 from outlast.inspect import find, standing
 from outlast.inspect.standing import Word, is_other_limit, with_children
-from outlast.store.protocol import Store, Summary, Where
+from outlast.store.protocol import RunFilter, Store, Summary
 
 Kind = Literal["needs you", "stopped", "running", "done"]
 KINDS: tuple[Kind, ...] = ("needs you", "stopped", "running", "done")
@@ -80,7 +80,7 @@ def _moment(text: str, now: datetime) -> datetime:
 
 def page(store: Store, since: datetime, now: datetime, project: str = "") -> Page:
     """The page of one project, or of all."""
-    runs = find.every(store, Where(project=project, parent=""), unreadable=True)
+    runs = find.all_runs(store, RunFilter(project=project, parent=""), unreadable=True)
     met = [summary for summary in runs if summary.state.updated_at and summary.state.updated_at >= since]
     return summed(since, now, [_row(store, summary, since, now) for summary in met])
 
@@ -128,7 +128,7 @@ def judged(
     if shown == "cancelled":
         return "stopped", f"cancelled: {state.evidence}", None
     wake = wakeups.judge(state, shown, now)
-    if shown == "in_doubt" and not wakeups.settles_itself(state):
+    if shown == "in_doubt" and not wakeups.needs_no_person(state):
         return "needs you", *_doubts(children, state)
     if shown == "in_doubt":
         return (
@@ -153,7 +153,7 @@ def _out_of_budget(
     """A run that met its budget: what it met then may have been raised since, or be a moment or a window that has passed."""
     head = with_children(state, children)
     if budgets.is_spent(head, live):
-        return "needs you", why, f"outlast resume {state.run} {budgets.more(head, live)}"
+        return "needs you", why, f"outlast resume {state.run} {budgets.increase_hint(head, live)}"
     nearest = max(budgets.lines(head, live), key=lambda line: line.share, default=None)
     left = f": {nearest.rest()}" if nearest is not None else ""
     return (
@@ -166,7 +166,7 @@ def _out_of_budget(
 def _doubts(children: find.Children, state: RunState) -> tuple[str, str]:
     """What is in doubt, and how the first of it is settled. Not to be pasted as it is: a person looks first."""
     doubts = find.doubts_among(children, state)
-    found = [item for item in doubts if not wakeups.is_settled_by_the_next(item[1])] or doubts
+    found = [item for item in doubts if not wakeups.next_attempt_settles(item[1])] or doubts
     names = [f"{effect.id} {effect.name}" for _, effect in found]
     told = f"in doubt: {', '.join(names[:4])}{' …' if len(names) > 4 else ''}"
     return told, standing.settle_command(children, state)

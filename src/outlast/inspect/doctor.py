@@ -18,7 +18,7 @@ from outlast.errors import OutlastError
 from outlast.inspect import find
 from outlast.store import durable
 from outlast.store.local import Local
-from outlast.store.protocol import Health, StorePlace, Where
+from outlast.store.protocol import Health, RunFilter, StorePlace
 
 FREE_WARN_BYTES = 256 << 20
 FREE_BAD_BYTES = 16 << 20
@@ -176,7 +176,7 @@ def _runs(place: StorePlace) -> Iterator[Finding]:
     store = place.open()
     try:
         count = 0
-        for summary in find.every(store, Where(parent="")):
+        for summary in find.all_runs(store, RunFilter(parent="")):
             count += 1
             if find.shown_status(store, summary.state, summary.run) != "in_doubt":
                 continue

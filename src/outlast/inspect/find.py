@@ -8,7 +8,7 @@ from outlast.core import state as st, statuses
 from outlast.core.text import NEAREST_MAX, did_you_mean
 from outlast.errors import AmbiguousRun, UnknownRun
 from outlast.runs.opening.project import project_of
-from outlast.store.protocol import PAGE_MAX, Store, Summary, Where
+from outlast.store.protocol import PAGE_MAX, RunFilter, Store, Summary
 
 # A beginning goes into a pattern of the store, so it must not contain special characters of patterns.
 # A short one fits a run by accident, and some commands cannot be undone.
@@ -35,7 +35,7 @@ def find(store: Store, name: str, project: str) -> Summary:
     if not fitting:
         raise _unknown(store, name, project)
     if len(fitting) > 1:
-        raise AmbiguousRun(name, [described(summary) for summary in fitting.values()])
+        raise AmbiguousRun(name, [describe(summary) for summary in fitting.values()])
     return next(iter(fitting.values()))
 
 
@@ -63,7 +63,7 @@ def project_names(store: Store) -> list[str]:
 
 
 def _by_beginning(store: Store, name: str) -> list[Summary]:
-    return list(every(store, Where(run_prefix=name))) if _ID_BEGINNING.fullmatch(name) else []
+    return list(all_runs(store, RunFilter(run_prefix=name))) if _ID_BEGINNING.fullmatch(name) else []
 
 
 def _newest(store: Store, task: str, project: str = "") -> list[Summary]:
@@ -71,7 +71,7 @@ def _newest(store: Store, task: str, project: str = "") -> list[Summary]:
     if not task:
         return []
     newest: dict[str, Summary] = {}
-    for summary in every(store, Where(task=task, project=project, parent="")):
+    for summary in all_runs(store, RunFilter(task=task, project=project, parent="")):
         newest.setdefault(summary.project, summary)
     return list(newest.values())
 
@@ -85,12 +85,12 @@ def _in_named_project(store: Store, name: str) -> list[Summary]:
     return found
 
 
-def described(summary: Summary) -> str:
+def describe(summary: Summary) -> str:
     """A candidate in an error: what to type, and what it is."""
     return f"{summary.run} ({project_name(summary.project)}:{summary.task})"
 
 
-def every(store: Store, where: Where, *, unreadable: bool = False) -> Iterator[Summary]:
+def all_runs(store: Store, where: RunFilter, *, unreadable: bool = False) -> Iterator[Summary]:
     """All runs that match, newest first, page by page; unreadable ones only if asked for."""
     after = 0
     while page := store.list(where, after=after, unreadable=unreadable):
@@ -107,9 +107,9 @@ def project_name(project: str) -> str:
     return name or project
 
 
-def project_called(store: Store | None, given: str) -> str:
+def project_named(store: Store | None, given: str) -> str:
     """The project that `--project` means: one that the store has under this very name, else that of the folder."""
-    if store is not None and store.list(Where(project=given), limit=1):
+    if store is not None and store.list(RunFilter(project=given), limit=1):
         return given
     folder = Path(given)
     return project_of(folder) if folder.is_dir() else given
@@ -124,7 +124,7 @@ def children_in(store: Store) -> Children:
     """A function that asks the store for the children of a run's open beat."""
 
     def ask(state: st.RunState) -> list[st.RunState]:
-        where = Where(parent=state.run, parent_beat=state.beats + 1)
+        where = RunFilter(parent=state.run, parent_beat=state.beats + 1)
         return [child.state for child in store.list(where)]
 
     return ask
@@ -153,7 +153,7 @@ def status_among(children: Children, state: st.RunState, lives: bool) -> st.Stat
     if state.status not in ("running", "interrupted", "in_doubt") or (state.status == "running" and lives):
         return state.status
     in_doubt = any(effect.policy != "give_up" for _, effect in doubts_among(children, state))
-    status = statuses.shown(state.status, holder_lives=lives, in_doubt=in_doubt)
+    status = statuses.shown_status(state.status, holder_lives=lives, in_doubt=in_doubt)
     if status in ("interrupted", "in_doubt"):
         return "in_doubt" if in_doubt else "interrupted"
     return status

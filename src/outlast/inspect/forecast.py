@@ -10,11 +10,11 @@ import msgspec
 
 from outlast.agents import registry
 from outlast.core import forecast, state as st
-from outlast.core.forecast import Forecast, Measured, PastRun, Predictor, Range, Task, Unit
+from outlast.core.forecast import Accuracy, Forecast, PastRun, Predictor, Range, Task, Unit
 from outlast.core.values import Allowance, Contract
 from outlast.runs import reader
 from outlast.store.durable import make_folder, write_durably
-from outlast.store.protocol import Store, Summary, Where
+from outlast.store.protocol import RunFilter, Store, Summary
 
 FILE = "forecast.json"
 
@@ -24,7 +24,7 @@ FILE = "forecast.json"
 
 def history(store: Store, *, but: str = "") -> list[PastRun]:
     """What the newest runs of the store have cost, in one query. Children are left out: their roots include them."""
-    newest = store.list(Where(parent=""), limit=forecast.HISTORY_MAX, unreadable=True)
+    newest = store.list(RunFilter(parent=""), limit=forecast.HISTORY_MAX, unreadable=True)
     known = (each for each in newest if each.run != but and not each.problem)
     return [past for each in known if (past := _past(each)) is not None]
 
@@ -92,7 +92,7 @@ def _rounded(amount: int) -> int:
     return -(-amount // scale) * scale
 
 
-def measure(store: Store) -> dict[Unit, Measured]:
+def measure(store: Store) -> dict[Unit, Accuracy]:
     """How good the predictions for the store's own runs would have been, each made from what was over at its start."""
     known = history(store)
     return {unit: forecast.measure(known, unit) for unit in forecast.UNITS}

@@ -15,7 +15,7 @@ from outlast.inspect import find, forecast as inspect_forecast, ledger_sums
 from outlast.inspect.ledger_sums import AttemptCost, BeatRow, Notice, Saved, ToolRow
 from outlast.inspect.show import Spent, spent_of
 from outlast.runs import reader
-from outlast.store.protocol import Store, Summary, Where
+from outlast.store.protocol import RunFilter, Store, Summary
 
 LAST = 50
 READ_EVENTS = 1_000
@@ -131,7 +131,7 @@ def of(
     end = now if status == "running" else head.updated_at or now
     sums = ledger_sums.Sums(last=last) if sums is None else sums
     take_in(store, head.run, sums)
-    over = ledger_sums.Over(sums, head.created_at or now, end, now - HOUR, live.lived_ms)
+    over = ledger_sums.Stretch(sums, head.created_at or now, end, now - HOUR, live.lived_ms)
     lived_ms = head.spent.time_ms + live.lived_ms
     return Ledger(
         run=head.run, task=head.task, project=head.project, status=status, cause=head.cause, evidence=head.evidence,
@@ -142,7 +142,7 @@ def of(
         changes=tuple(sums.changes), saves=tuple(sums.saves), saves_total=sums.saves_total,
         by_attempt=tuple(sums.attempts(live.lived_ms if status == "running" else 0)),
         by_tool=tuple(sums.tools()), by_beat=tuple(sums.beats()), chart=_chart(head, live, over, warn_at),
-        more=budgets.more(head, live) if head.cause == "budget" and budgets.is_spent(head, live) else "",
+        more=budgets.increase_hint(head, live) if head.cause == "budget" and budgets.is_spent(head, live) else "",
     )  # fmt: skip
 
 
@@ -156,7 +156,7 @@ def take_in(store: Store, run: str, sums: ledger_sums.Sums) -> None:
         sums.seq, sums.n = page[-1].seq, page[-1].n
 
 
-def goes_on(store: Store, run: str, sums: ledger_sums.Sums) -> bool:
+def is_continued(store: Store, run: str, sums: ledger_sums.Sums) -> bool:
     """Whether the journal still continues from these sums: another journal may have taken its place."""
     if not sums.seq:
         return True
@@ -199,7 +199,7 @@ def _expected(store: Store, head: st.RunState, status: st.Status) -> Expected | 
 
 
 def units(
-    head: st.RunState, live: budgets.Live, lived_ms: int, over: ledger_sums.Over | None, status: st.Status
+    head: st.RunState, live: budgets.Live, lived_ms: int, over: ledger_sums.Stretch | None, status: st.Status
 ) -> Iterator[Unit]:
     """Every unit of a run, with or without a limit; with `over`, the rates too."""
     known = {line.unit: line for line in budgets.lines(head, live)}
@@ -243,7 +243,9 @@ def _unit(
     )  # fmt: skip
 
 
-def _chart(head: st.RunState, live: budgets.Live, over: ledger_sums.Over, warn_at: tuple[int, ...]) -> Chart:
+def _chart(
+    head: st.RunState, live: budgets.Live, over: ledger_sums.Stretch, warn_at: tuple[int, ...]
+) -> Chart:
     """The unit nearest to its limit; without limits, tokens or beats."""
     near = [line for line in budgets.lines(head, live) if line.unit in _CHARTED]
     unit: budgets.Unit = "tokens" if head.spent.tokens else "beats"
@@ -260,12 +262,12 @@ def overview(store: Store, now: datetime, project: str = "") -> Overview:
     """The open runs, newest first, from their heads alone."""
     runs = [
         _glance(store, summary, now)
-        for summary in find.every(store, Where(project=project, parent="", open_only=True))
+        for summary in find.all_runs(store, RunFilter(project=project, parent="", open_only=True))
     ]
-    return summed(runs)
+    return total(runs)
 
 
-def summed(runs: Iterable[Glance]) -> Overview:
+def total(runs: Iterable[Glance]) -> Overview:
     """These runs, and what they have spent together."""
     found = tuple(runs)
     numbers = ("input", "output", "cache_read", "cache_write", "cost_microusd", "time_ms")

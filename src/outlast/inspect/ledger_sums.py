@@ -1,6 +1,6 @@
 """The sums of a ledger, taken event by event: rates, rows, and even steps in time. All of it has a limit.
 
-`Sums` has no clock, so it can be kept and continued with later events; `Over` reads it for a stretch of time."""
+`Sums` has no clock, so it can be kept and continued with later events; `Stretch` reads it for a stretch of time."""
 
 from collections import deque
 from collections.abc import Iterator
@@ -268,7 +268,7 @@ class Sums:
         self.changes.append(Notice(at, self._done, "limit", text))
 
 
-class Over:
+class Stretch:
     """Sums over a stretch of time. Times before the first step count in it, later ones in the last.
 
     `hour` is when the last hour began, and `lived_ms` how long the open attempt has lived until the end.

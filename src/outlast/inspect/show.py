@@ -22,7 +22,7 @@ from outlast.core.values import (
 from outlast.errors import StoreCorrupt, StoreTooNew
 from outlast.inspect import find
 from outlast.runs import attempts as runs_attempts, reader
-from outlast.store.protocol import Store, Summary, Where
+from outlast.store.protocol import RunFilter, Store, Summary
 
 BLOB_SHOWN_MAX_BYTES = 1 << 20
 LISTED_MAX_BYTES = 16 << 10  # the largest value shown in a list on a page
@@ -321,14 +321,14 @@ def completed(store: Store, event: ev.BeatDone, bytes_max: int = BLOB_SHOWN_MAX_
 def last_beats(store: Store, state: st.RunState, count: int) -> list[ev.BeatDone]:
     """The last completed beats, oldest first, read from the end so that a long run costs no more."""
     wanted = min(count, state.beats)
-    ends = store.ends(state.run, before=state.seq + 1, limit=wanted) if wanted else ()
+    ends = store.beat_ends(state.run, before=state.seq + 1, limit=wanted) if wanted else ()
     return [item.event for item in reversed(ends) if isinstance(item.event, ev.BeatDone)]
 
 
 # -- effects -----------------------------------------------------------------------------------------------------------
 
 
-class Seen:
+class EffectEvents:
     """One effect while its events are read, and where in the journal its last intent is."""
 
     __slots__ = ("intended_at", "record", "seq", "settled_by")
@@ -353,7 +353,7 @@ def open_effects(store: Store, summary: Summary) -> list[Effect]:
 
 def _effects_after(store: Store, summary: Summary, after: int) -> list[Effect]:
     """Every effect intended after a place in the journal."""
-    seen: dict[tuple[int, int], Seen] = {}
+    seen: dict[tuple[int, int], EffectEvents] = {}
     while page := store.read(summary.run, after=after, tags=reader.EFFECT_TAGS).events:
         for item in page:
             take(seen, item.event, item.seq)
@@ -368,7 +368,7 @@ def lives_since(store: Store, summary: Summary) -> int | None:
     return attempt.seq if attempt is not None and store.holder_lives(summary.root) else None
 
 
-def take(seen: "dict[tuple[int, int], Seen]", event: ev.AnyEvent, seq: int) -> None:
+def take(seen: "dict[tuple[int, int], EffectEvents]", event: ev.AnyEvent, seq: int) -> None:
     """Add the next event of an effect. Effects whose intent was not read are skipped."""
     assert isinstance(
         event, ev.EffectIntended | ev.EffectConfirmed | ev.EffectFailed | ev.EffectInDoubt | ev.EffectSettled
@@ -376,7 +376,7 @@ def take(seen: "dict[tuple[int, int], Seen]", event: ev.AnyEvent, seq: int) -> N
     known = seen.get((event.beat, event.n))
     if known is None:
         if isinstance(event, ev.EffectIntended):
-            seen[event.beat, event.n] = Seen(event, seq)
+            seen[event.beat, event.n] = EffectEvents(event, seq)
         return
     known.record.take(event)
     if isinstance(event, ev.EffectIntended):
@@ -388,7 +388,7 @@ def take(seen: "dict[tuple[int, int], Seen]", event: ev.AnyEvent, seq: int) -> N
 
 
 def shown_effect(
-    store: Store, seen: Seen, live_since: int | None, bytes_max: int = BLOB_SHOWN_MAX_BYTES
+    store: Store, seen: EffectEvents, live_since: int | None, bytes_max: int = BLOB_SHOWN_MAX_BYTES
 ) -> Effect:
     """An effect as far as its events were read."""
     record, intent = seen.record, seen.record.intent
@@ -399,7 +399,7 @@ def shown_effect(
     )  # fmt: skip
 
 
-def _word(seen: Seen, live_since: int | None) -> EffectWord:
+def _word(seen: EffectEvents, live_since: int | None) -> EffectWord:
     """An intent without an outcome is open while the attempt that wrote it lives, else in doubt."""
     match seen.record.state:
         case "intended":
@@ -509,8 +509,8 @@ def _attempt(found: list[AttemptShown], event: ev.AnyEvent) -> None:
 def _children(
     store: Store, summary: Summary, judge: Callable[[Summary], st.Status], last: int
 ) -> tuple[Child, ...]:
-    where = Where(parent=summary.run)
-    below = store.list(where, limit=last) if last else find.every(store, where)
+    where = RunFilter(parent=summary.run)
+    below = store.list(where, limit=last) if last else find.all_runs(store, where)
     found = [Child(child.run, child.task, child.parent_beat, judge(child)) for child in below]
     return tuple(reversed(found))
 

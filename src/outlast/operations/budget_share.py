@@ -18,7 +18,7 @@ from outlast.errors import StoreCorrupt, UsageError
 from outlast.inspect import find
 from outlast.inspect.forecast import agent_of, history, spent, task_of
 from outlast.operations import requests
-from outlast.store.protocol import Document, ShelfKind, Store, Summary, Where
+from outlast.store.protocol import Document, RunFilter, ShelfKind, Store, Summary
 
 POOLS: ShelfKind = "pools"
 _ANEW = "move it away and share anew: `outlast budget share --total 5M`"
@@ -62,7 +62,7 @@ class Split(msgspec.Struct, frozen=True, kw_only=True):
 
 def waiting(store: Store, project: str) -> list[Summary]:
     """The runs of a project that are neither over nor running, oldest first."""
-    found = find.every(store, Where(project=project, parent="", open_only=True))
+    found = find.all_runs(store, RunFilter(project=project, parent="", open_only=True))
     return [each for each in found if _status(store, each) not in ("running", *ENDED)][::-1]
 
 
@@ -94,7 +94,7 @@ def split(
         raise UsageError("there is no total to share", hint="give one: `outlast budget share --total 5M`")
     members = {} if kept is None or kept.unit != unit or anew else dict(kept.limits)
     heads = {
-        each.run: each for run in members for each in store.list(Where(run_prefix=run)) if each.run == run
+        each.run: each for run in members for each in store.list(RunFilter(run_prefix=run)) if each.run == run
     }
     if total is not None and all(run not in heads or _is_over(heads[run]) for run in members):
         members = {}
@@ -137,7 +137,7 @@ def _shares(store: Store, runs: Sequence[Summary], unit: Unit, amount: int, *, t
     needs = [
         forecast.Need(spent(each.state, unit), bounds.p90) for each, bounds in zip(runs, priced, strict=True)
     ]
-    if amount - taken < (least := forecast.least(needs, FLOOR[unit])):
+    if amount - taken < (least := forecast.smallest_total(needs, FLOOR[unit])):
         count = f"{len(runs)} runs need" if len(runs) > 1 else "the run needs"
         prefix = "" if unit == "tokens" else "time="
         raise UsageError(

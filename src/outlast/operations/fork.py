@@ -23,7 +23,7 @@ from outlast.operations import requests
 from outlast.runs import attempts, reader
 from outlast.runs.inbox import BudgetArgs, Move
 from outlast.runs.opening.terms import new_id, task_name
-from outlast.store.protocol import Store, Summary, Where
+from outlast.store.protocol import RunFilter, Store, Summary
 from outlast.workspace.types import raw, text
 
 FORKS_MAX = 10_000
@@ -151,7 +151,7 @@ def _made_meanwhile(store: Store, plan: Plan) -> str:
 def _create(store: Store, plan: Plan, by: str) -> None:
     """What the fork gets is taken off its source first; then it is made."""
     opened, move = plan.opened, plan.move
-    if store.list(Where(run_prefix=opened.run)):  # somebody else ended what was begun
+    if store.list(RunFilter(run_prefix=opened.run)):  # somebody else ended what was begun
         return
     if move is not None and not plan.moved_already:
         less = BudgetArgs(**{name: getattr(move.budget, name) for name in _UNITS}, fork=move)
@@ -220,7 +220,7 @@ def place(store: Store, state: st.RunState, at: int) -> int:
         return first[0].seq - 1 if first else state.seq
     low, middle, high = 0, state.seq, state.seq  # it stands behind the one, and not behind the other
     while low < high:
-        found = store.ends(state.run, before=middle + 1, limit=1)
+        found = store.beat_ends(state.run, before=middle + 1, limit=1)
         end = found[0].event if found else None
         beat = end.beat if isinstance(end, ev.BeatDone) else 0
         if beat == at:
@@ -288,7 +288,7 @@ def free_task(store: Store, project: str, stem: str) -> str:
     """`stem-1`, `stem-2`, … whichever no run of the project has yet."""
     for number in range(1, FORKS_MAX):
         name = f"{stem}-{number}"
-        if not store.list(Where(project=project, task=name, parent=""), limit=1):
+        if not store.list(RunFilter(project=project, task=name, parent=""), limit=1):
             return name
     raise UsageError(f"{FORKS_MAX:,} forks of one task are enough", hint="name it with --task")
 
@@ -303,7 +303,7 @@ def _untouched(
     """The task of a fork that the same command made before, perhaps killed right after it, and nobody has touched."""
     for number in range(1, FORKS_MAX):
         name = f"{_stem(source)}-{number}"
-        found = store.list(Where(project=source.project, task=name, parent=""), limit=1)
+        found = store.list(RunFilter(project=source.project, task=name, parent=""), limit=1)
         if not found:
             return None
         state = found[0].state
@@ -319,7 +319,7 @@ def _untouched(
 
 def _existing(store: Store, source: Summary, task: str, at: int) -> str | None:
     """A fork made by the same command before; another run of that name is a refusal."""
-    for found in store.list(Where(project=source.project, task=task_name(task), parent=""), limit=1):
+    for found in store.list(RunFilter(project=source.project, task=task_name(task), parent=""), limit=1):
         fork = found.state.fork
         if fork is None or (fork.run, fork.beat) != (source.run, at):
             raise _taken(task)
@@ -438,7 +438,7 @@ def _unfinished(
     for move in moves.values():
         if (move.beat, move.budget) == (at, budget) and task in (None, move.task):
             return move
-        if not store.list(Where(run_prefix=move.run)):
+        if not store.list(RunFilter(run_prefix=move.run)):
             raise _cut_off(source, move)
     return None
 

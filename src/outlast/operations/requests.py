@@ -22,7 +22,7 @@ from outlast.runs.engine.drivers import blocking
 from outlast.runs.engine.steps import Append
 from outlast.runs.journal import Journal
 from outlast.runs.opening import admission
-from outlast.store.protocol import Request, Store, Summary, Where
+from outlast.store.protocol import Request, RunFilter, Store, Summary
 
 RESULT_MAX_BYTES = 1 << 20
 _RELATIVE = ("more", "less")  # two of the same are two wishes
@@ -204,7 +204,7 @@ def _require_doubt(store: Store, summary: Summary, effect: str) -> None:
 
 def summary_of(store: Store, run: str) -> Summary:
     """The run with exactly this id."""
-    found = [summary for summary in store.list(Where(run_prefix=run)) if summary.run == run]
+    found = [summary for summary in store.list(RunFilter(run_prefix=run)) if summary.run == run]
     if not found:
         raise UnknownRun(run)
     return found[0]
@@ -235,7 +235,7 @@ def alone(store: Store, run: str, what: str) -> Iterator[None]:
     """One act of a kind at a time on a run, whichever process does it. Raises RunRefused after a while."""
     with ExitStack() as stack:
         try:
-            stack.enter_context(store.alone(run, what, wait_s=Timing.current().alone_wait_s))
+            stack.enter_context(store.exclusive(run, what, wait_s=Timing.current().alone_wait_s))
         except StoreBusy as error:
             raise RunRefused(
                 f"somebody else is at it: run {run}", hint="look at it, and ask again"

@@ -139,7 +139,7 @@ def _pid_max() -> int:
         return 1 << 22
 
 
-def everyone() -> dict[int, Proc]:
+def all_processes() -> dict[int, Proc]:
     """Every process by pid, including zombies, without the kernel's own threads."""
     return {proc.pid: proc for proc in newest_first()}
 

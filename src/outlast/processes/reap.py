@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 
 from outlast.processes.cgroups import Group
 from outlast.processes.proc import Proc, ancestors, descendants, describe, environ_value, look, newest_first
-from outlast.processes.signals import OnWait, is_there, send, wait_gone
+from outlast.processes.signals import OnWait, is_running, send, wait_gone
 from outlast.processes.timing import Timing
 
 MARK = b"OUTLAST_ATTEMPT"
@@ -51,7 +51,7 @@ def search(
 def search_call(call: str, *, root: Proc | None = None) -> Iterator[Proc]:
     """All living processes started for one call of a script: by its mark, and below its first process."""
     mark = os.fsencode(call)
-    roots = {root.pid} if root is not None and is_there(root) else set()
+    roots = {root.pid} if root is not None and is_running(root) else set()
     return _search(lambda pid: environ_value(pid, CALL_MARK) == mark, roots, _Spared.of(()))
 
 
@@ -79,7 +79,7 @@ def _search(is_marked: Callable[[int], bool], above: set[int], spared: "_Spared"
         yield from fresh
 
 
-def inside(run: str) -> Proc | None:
+def ancestor_in_run(run: str) -> Proc | None:
     """Our nearest ancestor that belongs to an attempt of this run: what we would stop has started us."""
     return next(
         (proc for proc in ancestors(os.getpid()) if _is_of(environ_value(proc.pid, MARK), run, None)), None
@@ -116,7 +116,7 @@ class _Spared:
 
 
 @dataclass(frozen=True, slots=True)
-class Reaped:
+class ReapReport:
     """What happened to the processes, in words, at most `NAMED_MAX` of each kind and then how many more.
 
     Stopped: ended by the first signal. Killed: had to be killed. Escaped: another user's, or does not die.
@@ -135,11 +135,11 @@ def stop(
     on_wait: OnWait | None = None,
     group: Group | None = None,
     timing: Timing | None = None,
-) -> Reaped:
+) -> ReapReport:
     """Stop all that `find_again` finds: ask with a signal, wait up to `grace_s`, then freeze and kill the rest.
 
-    Returns when looking again found nobody, or after `Timing.kill_limit_s` of killing; who is left then has escaped and is
-    named. `on_wait` is called while waiting, and its true answer ends the grace. What is in `group` dies in one go.
+    Returns when another look finds nobody, or after `Timing.kill_limit_s` of killing; the rest has escaped and is named.
+    `on_wait` is called while waiting; if it returns true, the grace ends. All processes in `group` die at once.
     """
     stopping = _Stopping(find_again, on_wait, timing or Timing.current())
     if first is not None:
@@ -261,9 +261,9 @@ class _Stopping:
         if len(self.names) < NAMES_MAX and proc.identity not in self.names:
             self.names[proc.identity] = describe(proc.pid)
 
-    def reaped(self) -> Reaped:
+    def reaped(self) -> ReapReport:
         """What happened to all processes that were met."""
-        return Reaped(*(self._named(which) for which in (self.stopped, self.killed, self.escaped)))
+        return ReapReport(*(self._named(which) for which in (self.stopped, self.killed, self.escaped)))
 
     def _named(self, which: set[Identity]) -> tuple[str, ...]:
         named = [self.names[identity] for identity in sorted(which) if identity in self.names][:NAMED_MAX]

@@ -46,7 +46,7 @@ def send(proc: Proc, number: int) -> Sent:
 
 
 def _send_by_pid(proc: Proc, number: int) -> Sent:
-    if not is_there(proc):
+    if not is_running(proc):
         return "gone"
     try:
         os.kill(proc.pid, number)
@@ -65,13 +65,13 @@ def _opened(proc: Proc) -> int | None:
         return None
     with contextlib.ExitStack() as undo:
         undo.callback(os.close, fd)
-        if not is_there(proc):
+        if not is_running(proc):
             return None
         undo.pop_all()
     return fd
 
 
-def is_there(proc: Proc) -> bool:
+def is_running(proc: Proc) -> bool:
     """Whether exactly this process still runs; a zombie does not."""
     now = look(proc.pid)
     return now is not None and now.identity == proc.identity and not now.is_zombie
@@ -110,7 +110,7 @@ def _wait_for(procs: Sequence[Proc], deadline: float, on_wait: OnWait | None) ->
                 poller.unregister(fd)
                 del watched[fd]
                 os.close(fd)
-            blind = [proc for proc in blind if is_there(proc)]
+            blind = [proc for proc in blind if is_running(proc)]
             if on_wait is not None and on_wait():
                 break
         return [*watched.values(), *blind]
@@ -135,7 +135,7 @@ _BY_TERMINAL = {
 
 
 @dataclass(frozen=True, slots=True)
-class Got:
+class ReceivedSignal:
     """A signal: its number, its sender and why the kernel says so, when we read it.
 
     `seen` is the sender as found at once: a `kill` is gone a moment later.
@@ -169,7 +169,7 @@ class Signals:
         """Readable while a signal waits."""
         return self._fd
 
-    def read(self) -> Got | None:
+    def read(self) -> ReceivedSignal | None:
         """The next signal, with its sender looked up at once; None if none waits."""
         try:
             info = os.read(self._fd, _INFO_BYTES)
@@ -177,7 +177,7 @@ class Signals:
             return None
         number, _, code, pid, uid, _, _ = _INFO.unpack_from(info)
         seen = describe(pid, uid) if pid and code in _FROM_A_PROCESS else ""
-        return Got(number, pid, uid, code, datetime.now(UTC), seen)
+        return ReceivedSignal(number, pid, uid, code, datetime.now(UTC), seen)
 
     def close(self) -> None:
         """Unblock them again; one that still waits then has its normal effect."""
@@ -196,7 +196,7 @@ class Signals:
         self.close()
 
 
-def sender(got: Got) -> str:
+def sender(got: ReceivedSignal) -> str:
     """The sender in words: a process with its user and command, the terminal, the kernel, or this process itself."""
     if got.code not in _FROM_A_PROCESS:
         by_kernel = (

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from typing import NoReturn
 
 from outlast.processes import libc
-from outlast.processes.proc import everyone
+from outlast.processes.proc import all_processes
 from outlast.processes.programs import CannotStart, find_program, why_not
 from outlast.processes.timing import Timing
 
@@ -233,7 +233,7 @@ def reap_orphans(mine: Collection[int] = ()) -> int:
     except ChildProcessError:
         return 0
     me, group, taken = os.getpid(), os.getpgrp(), 0
-    for proc in everyone().values():
+    for proc in all_processes().values():
         if proc.ppid == me and proc.is_zombie and proc.pgid != group and proc.pid not in mine:
             with contextlib.suppress(ChildProcessError):
                 taken += os.waitpid(proc.pid, os.WNOHANG)[0] != 0

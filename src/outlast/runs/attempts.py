@@ -46,13 +46,13 @@ class _NoLease:
     def guard(self) -> AbstractContextManager[None]:
         raise LeaseLost(self.run, held=-1, current=-1)
 
-    def mail_waits(self) -> bool:
+    def request_waits(self) -> bool:
         return False
 
-    def mail_taken(self) -> None:
+    def clear_request_flag(self) -> None:
         pass
 
-    def mail_came(self) -> None:
+    def set_request_flag(self) -> None:
         pass
 
     def acting(self) -> bool:
@@ -112,7 +112,7 @@ def _lost_with(head: st.RunState, attempt: st.Attempt, last_seen_s: float | None
         lived_s = last_seen_s - attempt.uptime_s
     else:  # another boot: nothing is known after its last event
         lived_s = ((head.updated_at or attempt.started_at) - attempt.started_at).total_seconds()
-    spent = msgspec.structs.replace(budgets.lost_with(head), time_ms=max(0, int(lived_s * 1000)))
+    spent = msgspec.structs.replace(budgets.charge_for_killed(head), time_ms=max(0, int(lived_s * 1000)))
     return spent if spent != Usage() else None
 
 
@@ -138,7 +138,7 @@ def parked(end: ev.AttemptEnded, head: st.RunState, error: BaseException | None)
     if not isinstance(error, QuotaReached) or end.status != "interrupted" or head.parent is not None:
         return ()
     told = error.reset_at.astimezone(UTC) if error.reset_at is not None else None
-    reset, known = restarts.reset_of(told, end.at, st.apply(head, end).past.parks)
+    reset, known = restarts.reset_time(told, end.at, st.apply(head, end).past.parks)
     evidence = end.evidence if known else f"{end.evidence}; {NO_RESET}"
     until = restarts.wake_at(reset, head.run, 0, 0.0)
     return (ev.Parked(at=end.at, until=until, evidence=evidence, account=shorten(error.account, 120)),)

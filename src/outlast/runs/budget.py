@@ -32,7 +32,7 @@ class Settling(NamedTuple):
 class HearsWarnings(Protocol):
     """Whoever passes warnings of the budget on."""
 
-    def warned(self, crossing: budgets.Crossing) -> None:
+    def warned(self, crossing: budgets.DueWarning) -> None:
         """A share of a limit is spent, or a limit is near."""
 
 
@@ -157,22 +157,20 @@ class Meter:
     def check(self) -> None:
         """Before a beat: warn of what is nearly spent. Raises BudgetReached where nothing is left."""
         run, head, live = self._run, self._run.children.head_with_spent(), self.live()
-        spent = budgets.reached(head, live)
+        spent = budgets.limit_reached(head, live)
         if spent:
-            again = (
-                f"`outlast resume {shlex.quote(run.task)} {budgets.more(head, live)}` goes on where it was"
-            )
+            again = f"`outlast resume {shlex.quote(run.task)} {budgets.increase_hint(head, live)}` goes on where it was"
             ours = f"start {run.task} again with amend=True and a larger budget="
             raise BudgetReached(
                 f"run {run.id}: {spent}", hint=again if run.supervision.launch is not None else ours
             )
         if head.wrap_beat is not None:
             return  # nothing louder is left to say
-        for crossing in budgets.crossings(head, settings.percentages(run.settings["warn_at"]), live):
+        for crossing in budgets.due_warnings(head, settings.percentages(run.settings["warn_at"]), live):
             if crossing.level not in self.warned_levels:
                 self.warn(crossing)
 
-    def warn(self, crossing: budgets.Crossing) -> None:
+    def warn(self, crossing: budgets.DueWarning) -> None:
         """Put a warning on record, with the next commit, and pass it on."""
         run = self._run
         self.warned_levels.add(crossing.level)
@@ -201,7 +199,7 @@ class Meter:
         spent = beat.staged_spend if beat is not None and not beat.closed else Usage()
         if self._run.root is self._run:
             known = spent.plus(self.unsettled())
-            lost = budgets.lost_with(self._run.state).minus(known) if self.is_cut else Usage()
+            lost = budgets.charge_for_killed(self._run.state).minus(known) if self.is_cut else Usage()
             spent = known.plus(lost if lost.tokens or lost.cost_microusd else Usage())
             spent = spent.plus(Usage(time_ms=self.live().lived_ms))
         return spent if spent != Usage() else None

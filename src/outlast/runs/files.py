@@ -154,7 +154,7 @@ class Files:
             place, reader = self.saver.repo(), self.saver.reader()
             now = repo.head(place)
             if save is not None:
-                held: saves.Held | None = saves.read(reader, save.commit, place.algo)
+                held: saves.SaveContents | None = saves.read(reader, save.commit, place.algo)
             else:  # as HEAD says; where there is none, as it was at the last save
                 held = saves.newest(place, reader, self._run) if place.shadow else None
             tree = held.tree if held is not None else self.tree_of(now.oid) if now.oid else ""
@@ -199,7 +199,7 @@ class Files:
         assert save is not None, "a beat's save is made whether the tree is dirty or not"
         return save
 
-    def _point(self, head: st.RunState) -> saves.Held | None:
+    def _point(self, head: st.RunState) -> saves.SaveContents | None:
         """The save point, if it is in the repository that the workspace has now."""
         with contextlib.suppress(SaveError):
             return saves.read(self.saver.reader(), head.save_point, self.saver.repo().algo)
@@ -249,8 +249,8 @@ class Files:
         self, commit: str, head: st.RunState, alive_until_s: float | None, *, moved_is_fine: bool
     ) -> str:
         """Where the branch of a workspace that is gone may be moved back from: not from where a person moved it."""
-        left = recreate.lost(self.saver.folder, self.saver.private)
-        held = recreate.held_by(left, commit)
+        left = recreate.find_lost(self.saver.folder, self.saver.private)
+        held = recreate.contents_of(left, commit)
         tip = recreate.tip_of(left, held)
         own = bool(tip.oid) and self._is_the_attempts_own(head, tip, alive_until_s, left.place)
         hint = (
@@ -271,7 +271,7 @@ class Files:
                     refs.write_ref(place.common_dir, ref, commit, old=refs.ANY)
 
     def _restore(
-        self, held: saves.Held, reason: str, spared: Iterable[bytes] = (), *, force: bool = True
+        self, held: saves.SaveContents, reason: str, spared: Iterable[bytes] = (), *, force: bool = True
     ) -> None:
         purpose = Purpose(kind="pre-restore", run=self._run, task=self._task, reason=reason)
         options = workspace_restore.Options(force=force, with_secrets=True, spared=frozenset(spared))
@@ -284,7 +284,7 @@ class Files:
         return left if fits and head.attempt is None else None
 
     def _check_moved(
-        self, head: st.RunState, held: saves.Held, mode: Mode, alive_until_s: float | None
+        self, head: st.RunState, held: saves.SaveContents, mode: Mode, alive_until_s: float | None
     ) -> None:
         """HEAD that a person moved: nobody but a person knows what that means for the run."""
         now = repo.head(self.saver.repo())
@@ -333,7 +333,7 @@ class Files:
 
     def _rewind(
         self,
-        held: saves.Held,
+        held: saves.SaveContents,
         found: Save | None,
         head: st.RunState,
         alive_until_s: float | None,
@@ -367,7 +367,7 @@ class Files:
         return events
 
     def _theirs(
-        self, held: saves.Held, found: Save | None, head: st.RunState, alive_until_s: float | None
+        self, held: saves.SaveContents, found: Save | None, head: st.RunState, alive_until_s: float | None
     ) -> tuple[tuple[bytes, ...], tuple[bytes, ...]]:
         """What was changed since the last attempt ended, or, where it did not say so, when it was not alive any more.
 
@@ -387,7 +387,9 @@ class Files:
         spared |= {path for path in gone if self._is_file(path)}
         return tuple(path for path in changed if path not in spared), tuple(sorted(spared))
 
-    def _their_secrets(self, held: saves.Held, head: st.RunState, alive_until_s: float | None) -> set[bytes]:
+    def _their_secrets(
+        self, held: saves.SaveContents, head: st.RunState, alive_until_s: float | None
+    ) -> set[bytes]:
         """The secrets of the save point that a person changed or deleted since."""
         left, noted_at_s = self._left(head), files_notes.noted_at_s(self.saver.private, Left)
         worktree = Worktree(self.saver.folder, self.saver.reader(), self.saver.repo().algo)
@@ -416,7 +418,7 @@ class Files:
         return _look(mode, worktree.digest(path, objects.SHA1))
 
     def _unsure(
-        self, held: saves.Held, found: Save | None, head: st.RunState, alive_until_s: float | None
+        self, held: saves.SaveContents, found: Save | None, head: st.RunState, alive_until_s: float | None
     ) -> str:
         """What is taken back for the attempt's own, but may be a person's: nobody knows when in these seconds it died."""
         if head.attempt is None or alive_until_s is None or self._left(head) is not None:
@@ -460,11 +462,11 @@ class Files:
             bool(changed) and alive_until_s is not None and _since_boot_s(changed) > alive_until_s + within_s
         )
 
-    def _mend(self, held: saves.Held, head: st.RunState, at: datetime) -> list[ev.AnyEvent]:
+    def _mend(self, held: saves.SaveContents, head: st.RunState, at: datetime) -> list[ev.AnyEvent]:
         """After another boot: files that a power cut left empty or full of zeros come back from the save."""
         if held.meta.boot_id == locks.boot_id():
             return []
-        mended = power_cut.mend(self.saver, held)
+        mended = power_cut.restore_blank_files(self.saver, held)
         if not mended:
             return []
         names = ", ".join(mended[:_NAMED_MAX]) + (" …" if len(mended) > _NAMED_MAX else "")

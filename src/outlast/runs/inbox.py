@@ -84,7 +84,7 @@ def take_in(root: Journal, here: Journal) -> Steps:
     the acts under way; a cancel waits for its grace period only.
     """
     _require_open(root, here)
-    root.lease.mail_taken()
+    root.lease.clear_request_flag()
     waiting: list[Request] = []
     for request in root.store.inbox.pending(root.run):
         if request.what not in _STOPS:
@@ -92,7 +92,7 @@ def take_in(root: Journal, here: Journal) -> Steps:
                 events = (requested(request, root), *effect_of(request, root))
                 yield from _write(root, here, Append(events, takes=(request.id,)))
         elif root.lease.acting() and not _grace_is_over(root, request):
-            root.lease.mail_came()
+            root.lease.set_request_flag()
             waiting.append(request)
         else:
             yield from _stop(root, here, request, waiting)
@@ -245,7 +245,7 @@ def budget_after(budget: Allowance | None, waiting: Sequence[Request]) -> Allowa
             if request.what == "budget":
                 budget = msgspec.json.decode(request.args, type=Allowance | None)
             elif request.what == "more":
-                budget = budgets.added(budget, msgspec.json.decode(request.args, type=Allowance))
+                budget = budgets.with_more(budget, msgspec.json.decode(request.args, type=Allowance))
             elif request.what == "less":
                 budget = budget and budget.minus(msgspec.json.decode(request.args, type=Allowance))
     return budget

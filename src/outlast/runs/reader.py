@@ -10,7 +10,7 @@ from outlast.core.values import Contract, MemoryRef, Payload, Usage, digest, sho
 from outlast.runs import attempts
 from outlast.runs.engine.beat import FILE_BYTES_MAX, file_behind
 from outlast.runs.journal import Journal
-from outlast.store.protocol import Store, Summary, Where
+from outlast.store.protocol import RunFilter, Store, Summary
 
 EFFECTS_SHOWN_MAX = 40
 MEMORY_READ_MAX = 128 << 20  # of all files that are remembered together
@@ -111,7 +111,7 @@ def result(store: Store, state: st.RunState) -> object:
 
 def children(store: Store, state: st.RunState) -> list[st.RunState]:
     """The child runs of a run's open beat."""
-    return [found.state for found in store.list(Where(parent=state.run, parent_beat=state.beats + 1))]
+    return [found.state for found in store.list(RunFilter(parent=state.run, parent_beat=state.beats + 1))]
 
 
 def spent_below(store: Store, state: st.RunState) -> Usage:

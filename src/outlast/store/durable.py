@@ -88,7 +88,7 @@ def refuse_network(path: Path) -> None:
         )
 
 
-def refused(path: Path, error: OSError) -> StoreRefused:
+def store_refused(path: Path, error: OSError) -> StoreRefused:
     """The error for a part of a store that cannot be created or opened."""
     hint = ONLY_READ if error.errno == errno.EROFS else WRITABLE
     return StoreRefused(f"cannot use the store {path}: {error.strerror or error}", hint=hint)

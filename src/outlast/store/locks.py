@@ -67,7 +67,7 @@ def is_here(holder: Holder) -> bool:
 
 def kill_frozen(holder: Holder) -> bool:
     """SIGKILL exactly that process if it is stopped, and wait until it is gone; False if that is not possible."""
-    if not is_here(holder) or holder.pid == os.getpid() or state(holder.pid) not in "Tt":
+    if not is_here(holder) or holder.pid == os.getpid() or process_state(holder.pid) not in "Tt":
         return False
     try:
         os.kill(holder.pid, signal.SIGKILL)
@@ -75,14 +75,14 @@ def kill_frozen(holder: Holder) -> bool:
         return False
     timing = Timing.current()
     deadline = boottime_s() + timing.frozen_kill_s
-    while is_here(holder) and state(holder.pid) not in "ZX":
+    while is_here(holder) and process_state(holder.pid) not in "ZX":
         if boottime_s() > deadline:
             return False
         time.sleep(timing.frozen_look_s)
     return True
 
 
-def state(pid: int) -> str:
+def process_state(pid: int) -> str:
     """The kernel's letter for a process's state; X if it is gone."""
     try:
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
@@ -120,11 +120,11 @@ class RunLock:
         """Whether this process is performing an act."""
         return self._acting > 0
 
-    def mail_waits(self) -> bool:
+    def request_waits(self) -> bool:
         """Whether somebody put a request since the flag was cleared."""
         return not self._closed and self._map[_MAIL_AT] != 0
 
-    def set_mail(self, waits: bool) -> None:
+    def set_request_flag(self, waits: bool) -> None:
         """Set or clear the flag."""
         if not self._closed:
             self._map[_MAIL_AT] = waits

@@ -51,13 +51,13 @@ class Lease(Protocol):
     def guard(self) -> AbstractContextManager[None]:
         """Perform an act inside this block: nobody on this host takes the run over meanwhile. Raises LeaseLost."""
 
-    def mail_waits(self) -> bool:
+    def request_waits(self) -> bool:
         """Whether a request may be waiting. Costs nothing, so every beat can ask."""
 
-    def mail_taken(self) -> None:
+    def clear_request_flag(self) -> None:
         """Clear the flag: the inbox is about to be read."""
 
-    def mail_came(self) -> None:
+    def set_request_flag(self) -> None:
         """Set the flag: a request waits."""
 
     def acting(self) -> bool:
@@ -79,7 +79,7 @@ class Batch(msgspec.Struct, frozen=True):
     encoded: tuple[bytes, ...] = ()
 
 
-class Recorded(msgspec.Struct, frozen=True):
+class RecordedEvent(msgspec.Struct, frozen=True):
     """An event with its sequence number in the run and its number in the whole store."""
 
     n: int
@@ -88,7 +88,7 @@ class Recorded(msgspec.Struct, frozen=True):
     event: AnyEvent
 
 
-class Heard(msgspec.Struct, frozen=True):
+class EventGlimpse(msgspec.Struct, frozen=True):
     """An event with what every version can read of it. `event` is None if it cannot be decoded, as one of a newer version."""
 
     n: int
@@ -99,16 +99,16 @@ class Heard(msgspec.Struct, frozen=True):
     event: AnyEvent | None
 
 
-def readable(items: Sequence[Heard]) -> list[Recorded]:
+def decoded(items: Sequence[EventGlimpse]) -> list[RecordedEvent]:
     """The ones that can be decoded."""
-    return [Recorded(item.n, item.run, item.seq, item.event) for item in items if item.event is not None]
+    return [RecordedEvent(item.n, item.run, item.seq, item.event) for item in items if item.event is not None]
 
 
 class History(msgspec.Struct, frozen=True):
     """A stored head, if asked for, and the events after it."""
 
     state: RunState
-    events: list[Recorded]
+    events: list[RecordedEvent]
 
 
 class Request(msgspec.Struct, frozen=True):
@@ -134,7 +134,7 @@ class Changes(msgspec.Struct, frozen=True):
     trace: str = ""
 
 
-class Where(msgspec.Struct, frozen=True, kw_only=True):
+class RunFilter(msgspec.Struct, frozen=True, kw_only=True):
     """Which runs to list. Empty fields do not filter; `runs` lists exactly these runs."""
 
     runs: tuple[str, ...] = ()
@@ -228,7 +228,7 @@ class Shelf(Protocol):
     def get(self, kind: ShelfKind, name: str) -> bytes | None:
         """The whole document as it was last put, or None."""
 
-    def settled(self, kind: ShelfKind, name: str) -> bytes | None:
+    def get_unheld(self, kind: ShelfKind, name: str) -> bytes | None:
         """The same, but None also while somebody holds it."""
 
     def change(
@@ -309,10 +309,10 @@ class Store(Protocol):
         """Whether this object can still write."""
 
     @property
-    def low(self) -> bool:
+    def disk_is_full(self) -> bool:
         """Whether the disk was found full: work in progress may end, nothing new may begin."""
 
-    def check_there(self) -> None:
+    def check_exists(self) -> None:
         """Raise StoreGone, now and at every later write, if the store was deleted or replaced. Costs one stat."""
 
     def create(
@@ -330,7 +330,7 @@ class Store(Protocol):
         """
 
     def list(
-        self, where: Where, *, after: int = 0, limit: int = PAGE_MAX, unreadable: bool = False
+        self, where: RunFilter, *, after: int = 0, limit: int = PAGE_MAX, unreadable: bool = False
     ) -> list[Summary]:
         """Runs, newest first, from below the cursor `after`.
 
@@ -377,13 +377,13 @@ class Store(Protocol):
     def accept_rewind(self, run: str) -> None:
         """Forget that a run lost events, after a person has looked."""
 
-    def alone(self, run: str, what: str, *, wait_s: float) -> AbstractContextManager[None]:
+    def exclusive(self, run: str, what: str, *, wait_s: float) -> AbstractContextManager[None]:
         """Hold this kind of act on a run: one process at a time. Raises StoreBusy after `wait_s`."""
 
-    def subscribe(self, after: int, *, wait_s: float, limit: int = PAGE_MAX) -> Sequence[Recorded]:
+    def subscribe(self, after: int, *, wait_s: float, limit: int = PAGE_MAX) -> Sequence[RecordedEvent]:
         """Events of all runs after a store-wide number, as soon as there are some; empty after `wait_s`."""
 
-    def heard(self, after: int, *, wait_s: float, limit: int = PAGE_MAX) -> Sequence[Heard]:
+    def glimpses(self, after: int, *, wait_s: float, limit: int = PAGE_MAX) -> Sequence[EventGlimpse]:
         """The same for display: events that cannot be decoded are included."""
 
     def last_number(self) -> int:
@@ -395,16 +395,18 @@ class Store(Protocol):
         Pass the `trace` that came with that number: it shows when the store was put back from a backup and grew since.
         """
 
-    def sampled(self, run: str, count: int) -> Sequence[Recorded]:
+    def beat_end_sample(self, run: str, count: int) -> Sequence[RecordedEvent]:
         """At most `count` beat ends, spread evenly over the journal, with the first and the last; all if they are few."""
 
-    def ends(self, run: str, *, before: int = 0, limit: int = PAGE_MAX) -> Sequence[Recorded]:
+    def beat_ends(self, run: str, *, before: int = 0, limit: int = PAGE_MAX) -> Sequence[RecordedEvent]:
         """The beat ends of a run, newest first, from below the sequence number `before`."""
 
-    def counted(self, run: str) -> dict[str, int]:
+    def event_counts(self, run: str) -> dict[str, int]:
         """How many events of each kind a run has; of the beat ends only those that extended the plan."""
 
-    def across(self, tags: Sequence[str], *, before: int = 0, limit: int = PAGE_MAX) -> Sequence[Recorded]:
+    def events_of_kinds(
+        self, tags: Sequence[str], *, before: int = 0, limit: int = PAGE_MAX
+    ) -> Sequence[RecordedEvent]:
         """Events of these kinds of all runs, newest first, from below the number `before`."""
 
     def forget(self, run: str) -> None:

@@ -22,7 +22,7 @@ from outlast.runs.engine.run import RunEngine
 from outlast.runs.opening import admission
 from outlast.runs.opening.entry import terms_of
 from outlast.runs.opening.terms import Terms, budget_of
-from outlast.store.protocol import Store, Summary, Where
+from outlast.store.protocol import RunFilter, Store, Summary
 from outlast.supervisor.budget import check as budget_check
 from outlast.supervisor.guardian.link import Link
 from outlast.supervisor.guardian.workspace_lock import Kind, occupant, occupied
@@ -175,7 +175,7 @@ def _look_at_the_last(run: RunEngine, request: RunRequest, person: Person) -> No
         return
     store = stores.acquire(run.terms.store or run.settings["store"] or None)
     try:
-        known = store.list(Where(task=run.task, project=run.terms.project, parent=""), limit=1)
+        known = store.list(RunFilter(task=run.task, project=run.terms.project, parent=""), limit=1)
         if known and known[0].state.status == "done":
             other = " and ".join(_differences(store, known[0], request))
             if other:
@@ -262,7 +262,7 @@ def _carry(
     store = stores.acquire(run.terms.store or run.settings["store"] or None)
     try:
         private = Saver(run.folder, store.local).private
-        known = store.list(Where(task=run.task, project=run.terms.project, parent=""), limit=1)
+        known = store.list(RunFilter(task=run.task, project=run.terms.project, parent=""), limit=1)
         pid_watch.wait_until_left(store.local, [*(item.run for item in known), occupant(private)])
         with occupied(private, run.folder, known[0].run if known else "(new)", run.task, kind) as ours:
             return supervisor.carry(ours)

@@ -131,7 +131,7 @@ class Supervisor:
         if isinstance(error, AgentStopped) and error.exit_code >= 128:
             self._person.say(f"stopped: {error}; `outlast resume {state.task}` goes on")
             return error.exit_code, None
-        if state.status == "in_doubt" and not wakeups.settles_itself(state):
+        if state.status == "in_doubt" and not wakeups.needs_no_person(state):
             self._tell("needs a person", _doubt(state))
             return EXIT_PERSON, None
         if isinstance(error, attempt_stop.LeftByPerson):
@@ -172,7 +172,7 @@ class Supervisor:
         if state.evidence.startswith(NO_PRICE):
             where = settings.user_folder() / prices.OWN
             return f"; put its price into {where}, then `{resume}` goes on where it was"
-        return f"; `{resume} {budgets.more(state, self._run.meter.live())}` goes on where it was"
+        return f"; `{resume} {budgets.increase_hint(state, self._run.meter.live())}` goes on where it was"
 
     def _ways_on(self) -> str:
         """The commands that go on with a run that a person left at the terminal."""

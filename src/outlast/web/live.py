@@ -15,7 +15,7 @@ from typing import Protocol
 import msgspec
 
 from outlast.errors import OutlastError
-from outlast.store.protocol import Heard
+from outlast.store.protocol import EventGlimpse
 from outlast.web.http.server import Connection
 from outlast.web.timing import Timing
 
@@ -28,8 +28,8 @@ _BEAT = b": alive\n\n"
 class Source(Protocol):
     """As much of a store as is needed here."""
 
-    def heard(self, after: int, *, wait_s: float, limit: int = ...) -> Sequence[Heard]:
-        """See `Store.heard`."""
+    def glimpses(self, after: int, *, wait_s: float, limit: int = ...) -> Sequence[EventGlimpse]:
+        """See `Store.glimpses`."""
 
     def last_number(self) -> int:
         """See `Store.last_number`."""
@@ -155,7 +155,7 @@ class Live:
         )
         connection.send(_hello(newest, listener.at))
         while not self._stopping:
-            page = store.heard(listener.at, wait_s=0, limit=PAGE_EVENTS) if store else ()
+            page = store.glimpses(listener.at, wait_s=0, limit=PAGE_EVENTS) if store else ()
             if page:
                 connection.send(_told(page))
                 listener.at = page[-1].n
@@ -214,7 +214,7 @@ class Live:
         if store is None:
             self._idle.wait(self._timing.live_wait_s)
         wait_s = self._timing.live_wait_s
-        events = store.heard(after, wait_s=wait_s, limit=PAGE_EVENTS) if store else ()
+        events = store.glimpses(after, wait_s=wait_s, limit=PAGE_EVENTS) if store else ()
         if store and not events and store.last_number() < after:
             self.cut()  # it was put back to an earlier state, and counts from there: they come again and are told
             return
@@ -227,7 +227,7 @@ class Live:
             self._drop_closed()
             self._offer_all(events, b"")
 
-    def _offer_all(self, events: Sequence[Heard], besides: bytes) -> None:
+    def _offer_all(self, events: Sequence[EventGlimpse], besides: bytes) -> None:
         whole = _told(events) + besides
         for listener in list(self._listeners):
             data = whole
@@ -278,6 +278,6 @@ def _hello(number: int, after: int) -> bytes:
     return b"retry: 1000\nid: %d\nevent: hello\ndata: %s\n\n" % (after, data)
 
 
-def _told(events: Sequence[Heard]) -> bytes:
+def _told(events: Sequence[EventGlimpse]) -> bytes:
     told = (EventNotice(item.n, item.run, item.seq, item.tag, item.at) for item in events)
     return b"".join(b"id: %d\ndata: %s\n\n" % (each.n, msgspec.json.encode(each)) for each in told)

@@ -62,7 +62,7 @@ class Site:
         with self._lock:
             if self._opened is not None:
                 try:
-                    self._opened.store.check_there()
+                    self._opened.store.check_exists()
                 except StoreError:
                     self._close()
                     raise

@@ -16,13 +16,13 @@ def own_name() -> bytes:
     return b".outlast-%d" % os.getpid()
 
 
-def is_one(path: bytes) -> bool:
+def is_temporary_name(path: bytes) -> bool:
     """Whether a file has the name of an unfinished one."""
     return b".outlast-" in path and _NAME.search(path) is not None
 
 
 @contextlib.contextmanager
-def noted(private: Path) -> Iterator[None]:
+def writer_note(private: Path) -> Iterator[None]:
     """Note that this process writes files, during the block. The caller holds the workspace's lock."""
     with _note(private).open("ab") as file:
         file.write(own_name() + b"\n")

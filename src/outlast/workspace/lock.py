@@ -13,12 +13,12 @@ from outlast.workspace.timing import Timing
 
 
 def take(fd: int, folder: Path, deadline: Deadline | None = None, timing: Timing | None = None) -> None:
-    """Lock a file that says which process has it."""
+    """Lock a file that names the process which holds it. Raises SaveFailed after a while."""
     timing = timing or Timing.current()
     began_s = time.monotonic()
     while not _try(fd):
         owner = _owner(fd)
-        limit_s = timing.stopped_wait_s if locks.state(owner) in "Tt" else timing.lock_wait_s
+        limit_s = timing.stopped_wait_s if locks.process_state(owner) in "Tt" else timing.lock_wait_s
         if (deadline is not None and deadline.passed()) or time.monotonic() - began_s > limit_s:
             who = f"process {owner}" if owner else "another process"
             raise SaveFailed(

@@ -34,10 +34,10 @@ class Claim(NamedTuple):
         except OSError:
             same = False
         if not same:
-            raise swapped(self.folder)
+            raise replaced_error(self.folder)
 
 
-def swapped(folder: Path) -> SaveFailed:
+def replaced_error(folder: Path) -> SaveFailed:
     """The error for a folder that was replaced: nothing more is written."""
     return SaveFailed(
         f"{folder} was replaced by something else while it was filled",
@@ -46,7 +46,7 @@ def swapped(folder: Path) -> SaveFailed:
 
 
 @contextlib.contextmanager
-def claimed(folder: Path, mode: int) -> Iterator[Claim]:
+def claim_folder(folder: Path, mode: int) -> Iterator[Claim]:
     """Make a folder, or take an empty one of ours. Raises WorkspaceRefused, with nothing made, for other folders.
 
     Links are not followed on the way either, so pass the real path. If the block fails and the folder is still empty, a

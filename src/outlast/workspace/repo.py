@@ -81,7 +81,7 @@ def refuse(folder: Path) -> None:
         )
 
 
-def mark(folder: Path) -> object:
+def git_stamp(folder: Path) -> object:
     """Changes when another `.git` appears, or when git may come to accept or refuse it."""
     place = folder / ".git"
     try:
@@ -107,7 +107,7 @@ class Place(msgspec.Struct, frozen=True):
     shadow: bool
 
 
-def note(found: Repo, private: Path) -> None:
+def note_place(found: Repo, private: Path) -> None:
     """Remember where the repository is, in case the folder vanishes."""
     told = Place(str(found.folder), str(found.git_dir), str(found.common_dir), found.shadow)
     text = msgspec.json.encode(msgspec.to_builtins(told), order="sorted") if _is_text(told) else b"{}"
@@ -119,7 +119,7 @@ def note(found: Repo, private: Path) -> None:
     new.replace(private / "place.json")
 
 
-def noted(private: Path) -> Place | None:
+def noted_place(private: Path) -> Place | None:
     """Where the repository was; None if unknown."""
     with contextlib.suppress(OSError, msgspec.MsgspecError):
         return msgspec.json.decode((private / "place.json").read_bytes(), type=Place)

@@ -15,7 +15,7 @@ from outlast.workspace.git.reader import ObjectReader
 from outlast.workspace.types import Meta, raw
 
 
-class Held(msgspec.Struct, frozen=True):
+class SaveContents(msgspec.Struct, frozen=True):
     """A save, taken apart: the trees of worktree and index, and the contents of M."""
 
     commit: str
@@ -26,7 +26,7 @@ class Held(msgspec.Struct, frozen=True):
     entries: dict[bytes, objects.Entry]
 
 
-def read(reader: ObjectReader, commit: str, algo: objects.Algo) -> Held:
+def read(reader: ObjectReader, commit: str, algo: objects.Algo) -> SaveContents:
     """The save of a commit. Raises SaveDamaged if it is not a save, or not whole."""
     w = _commit(reader, commit)
     i = _commit(reader, _last(w, commit))
@@ -40,10 +40,10 @@ def read(reader: ObjectReader, commit: str, algo: objects.Algo) -> Held:
     except msgspec.MsgspecError as error:
         raise SaveDamaged(f"cannot read meta.json of save {commit}: {error}") from error
     previous = m.parents[0] if meta.number > 1 and m.parents else ""
-    return Held(commit, w.tree, i.tree, previous, meta, entries)
+    return SaveContents(commit, w.tree, i.tree, previous, meta, entries)
 
 
-def check_head(held: Held) -> None:
+def check_head(held: SaveContents) -> None:
     """Raise SaveDamaged for a save with an invalid HEAD: it would be passed to git, and written for git to read."""
     if not refs.is_head(held.meta.head, os.fsdecode(raw(held.meta.branch))):
         raise SaveDamaged(f"save {held.commit} has an invalid HEAD")
@@ -72,7 +72,7 @@ def ref_of(run: str, kind: SaveKind, at: datetime) -> str:
     return place if kind == "beat" else f"{place}/{at:%Y%m%dT%H%M%SZ}"
 
 
-def newest(place: repo.Repo, reader: ObjectReader, run: str) -> Held | None:
+def newest(place: repo.Repo, reader: ObjectReader, run: str) -> SaveContents | None:
     """The newest save of a run in a repository."""
     listed = refs.list_refs(place.common_dir, f"refs/outlast/{run}/")
     tips = {
@@ -87,7 +87,7 @@ def newest(place: repo.Repo, reader: ObjectReader, run: str) -> Held | None:
     return max(found, key=lambda held: held.meta.number, default=None)
 
 
-def chain(place: repo.Repo, reader: ObjectReader, run: str) -> Iterator[Held]:
+def chain(place: repo.Repo, reader: ObjectReader, run: str) -> Iterator[SaveContents]:
     """All saves of a run, newest first."""
     held = newest(place, reader, run)
     while held is not None:

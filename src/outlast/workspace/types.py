@@ -85,7 +85,7 @@ class Save(msgspec.Struct, frozen=True):
     warning: str = ""
 
 
-class Peeked(msgspec.Struct, frozen=True):
+class SavePreview(msgspec.Struct, frozen=True):
     """What a save would hold now. Trees that are in no repository yet are in here."""
 
     tree: str
@@ -94,7 +94,7 @@ class Peeked(msgspec.Struct, frozen=True):
     trees: dict[str, bytes]
 
 
-class Inside(msgspec.Struct, frozen=True, omit_defaults=True):
+class NestedRepo(msgspec.Struct, frozen=True, omit_defaults=True):
     """A nested repository: its path, the entry of M's tree that holds its git folder, its HEAD."""
 
     path: str
@@ -131,7 +131,7 @@ class Meta(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
     hinted: bool = False
     left_out: tuple[LeftOut, ...] = ()
     secrets: tuple[Secret, ...] = ()
-    inside: tuple[Inside, ...] = ()
+    inside: tuple[NestedRepo, ...] = ()
     removed: int = 0
     warning: str = ""
     umask: str = ""  # octal; M's tree `modes` has the bits of files that differ from it

@@ -15,7 +15,7 @@ from pathlib import Path
 from outlast.core.state import RunState
 from outlast.processes import reap
 from outlast.store.local import Local
-from outlast.store.protocol import Summary, Where
+from outlast.store.protocol import RunFilter, Summary
 from outlast.supervisor.guardian import lock
 from tests.support import commands, nights
 from tests.support.browser import Page
@@ -116,7 +116,7 @@ class Morning:
 def morning(folder: Path, isolated: Isolated, *, hostile: bool = True) -> Iterator[Morning]:
     root = nights.night(folder / "store", hostile=hostile)
     with nights.living(root) as living, served(root, isolated) as made:
-        runs = {summary.task: summary.run for summary in living.store.list(Where())}
+        runs = {summary.task: summary.run for summary in living.store.list(RunFilter())}
         yield Morning(root, made, living, runs)
 
 
@@ -141,7 +141,7 @@ class Desk(Place):
 
     def of(self, task: str) -> Summary | None:
         """The run of a task as the store has it; None while there is none."""
-        return next(iter(self.store.list(Where(task=task))), None) if self.root.exists() else None
+        return next(iter(self.store.list(RunFilter(task=task))), None) if self.root.exists() else None
 
     def head(self, task: str) -> RunState:
         found = self.of(task)

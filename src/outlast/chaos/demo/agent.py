@@ -1,6 +1,6 @@
 """The agent of `outlast demo`, in a process of its own: a scripted task under one design, which reports what it does.
 
-Called as `python -m outlast.chaos.demo.agent FOLDER URL DESIGN PACE_S [pause]`; see `Telling` for `pause`."""
+Called as `python -m outlast.chaos.demo.agent FOLDER URL DESIGN PACE_S [pause]`; see `ReportingWorld` for `pause`."""
 
 import json
 import sys
@@ -39,7 +39,7 @@ def _body(here: Here) -> Body:
 DEMO = Task(Script("demo", _body, list(STEPS)), "Fix issue 7 and say so")
 
 
-class Telling(World):
+class ReportingWorld(World):
     """A world that reports to its parent, line by line, what the agent is about to do and did.
 
     With `pause` it stops after the comment was posted and before anybody recorded that, and waits to be killed.
@@ -54,27 +54,27 @@ class Telling(World):
     def note(self, what: str, label: str) -> None:
         super().note(what, label)
         if what == "begin":
-            tell("begin", label)
+            report_line("begin", label)
             time.sleep(self._pace_s)
         elif what == "sent":
-            tell("sent", label)
+            report_line("sent", label)
 
     def ask(self, decision: str, about: str, size: int = 0, context: str = "") -> str:
-        tell("asked", decision)
+        report_line("asked", decision)
         return super().ask(decision, about, size, context)
 
     def look(self, what: str, body: object, identity: str, patience_s: float | None = None) -> object:
         found = super().look(what, body, identity, patience_s)
-        tell("looked", "there" if isinstance(found, outlast.Happened) else "not there")
+        report_line("looked", "there" if isinstance(found, outlast.Happened) else "not there")
         return found
 
     def _mark(self, name: str) -> None:
         if self._pause and name == "act.replied":
-            tell("paused", "")
+            report_line("paused", "")
             sys.stdin.read()
 
 
-def tell(what: str, about: str) -> None:
+def report_line(what: str, about: str) -> None:
     """Print one line for the parent."""
     sys.stdout.write(json.dumps([what, about]) + "\n")
     sys.stdout.flush()
@@ -82,7 +82,7 @@ def tell(what: str, about: str) -> None:
 
 def main(arguments: list[str]) -> int:
     folder, url, design, pace_s, *pause = arguments
-    world = Telling(Path(folder), url, float(pace_s), pause=bool(pause))
+    world = ReportingWorld(Path(folder), url, float(pace_s), pause=bool(pause))
     world.work.mkdir(exist_ok=True)
     DESIGNS[design](world, DEMO)
     return 0

@@ -54,7 +54,7 @@ class UnderOutlast:
     def _run(self) -> None:
         with self._open() as run:
             if self.task.style == "drive":
-                agent = Driven(self, run, self.task.script)
+                agent = DrivenAgent(self, run, self.task.script)
                 outlast.drive(run, agent)
                 agent.saved()
             else:
@@ -63,7 +63,7 @@ class UnderOutlast:
     async def _run_async(self) -> None:
         async with self._open() as run:
             if self.task.style == "async drive":
-                agent = Driven(self, run, self.task.script)
+                agent = DrivenAgent(self, run, self.task.script)
                 await outlast.drive(run, agent)
                 agent.saved()
             else:
@@ -213,7 +213,7 @@ class UnderOutlast:
                 raise AssertionError(f"not an operation that is staged: {op!r}")
 
 
-class Driven:
+class DrivenAgent:
     """The agent object that `outlast.drive` runs. The first operation of its body is what `reason` asks."""
 
     def __init__(self, carried: UnderOutlast, run: outlast.Run | outlast.AsyncRun, script: Script) -> None:

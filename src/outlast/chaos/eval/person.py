@@ -15,7 +15,7 @@ from outlast.operations import requests
 from outlast.runs import reader
 from outlast.runs.engine.beat import file_digest
 from outlast.store import open_store
-from outlast.store.protocol import Store, Summary, Where
+from outlast.store.protocol import RunFilter, Store, Summary
 
 
 def settle(folder: Path, task: str, happened: Mapping[str, Any]) -> int:
@@ -72,7 +72,7 @@ def _root(store: Store, task: str) -> Summary:
 
 
 def _children(store: Store, summary: Summary) -> list[Summary]:
-    return list(find.every(store, Where(parent=summary.run)))
+    return list(find.all_runs(store, RunFilter(parent=summary.run)))
 
 
 def _still(work: Path, ref: MemoryRef) -> bool:

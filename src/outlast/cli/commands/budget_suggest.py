@@ -10,7 +10,7 @@ from outlast.cli import store_option
 from outlast.cli.terminal import messages
 from outlast.cli.terminal.messages import safe, say
 from outlast.core import budget as budgets, forecast, plan as plans
-from outlast.core.forecast import Estimate, Forecast, Measured, Unit
+from outlast.core.forecast import Accuracy, Estimate, Forecast, Unit
 from outlast.core.statuses import ENDED
 from outlast.core.values import Allowance, scrub
 from outlast.dashboard import standing
@@ -200,7 +200,7 @@ def _measure(arguments: argparse.Namespace) -> int:
     return 0
 
 
-def _measured(name: str, found: Measured) -> list[str]:
+def _measured(name: str, found: Accuracy) -> list[str]:
     if not found.runs:
         return [name, "0", "-", "-", "-", "-", "-"]
     covers = [f"{share:.1%}" for share in (found.p90_covers, found.p50_covers)]

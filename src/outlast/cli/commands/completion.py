@@ -11,7 +11,7 @@ from outlast.cli import store_option
 from outlast.cli.terminal import messages
 from outlast.errors import OutlastError
 from outlast.inspect import find
-from outlast.store.protocol import Where
+from outlast.store.protocol import RunFilter
 
 NAMES_MAX = 500
 
@@ -46,8 +46,8 @@ def names(arguments: argparse.Namespace) -> None:
     """`outlast __complete`: tasks of this project and ids of runs that begin like this, one a line."""
     with contextlib.suppress(OutlastError), store_option.opened(arguments) as store:
         project = store_option.project(arguments, store)
-        mine = [summary.task for summary in find.every(store, Where(project=project, parent=""))]
-        ids = [summary.run for summary in find.every(store, Where())] if arguments.beginning else []
+        mine = [summary.task for summary in find.all_runs(store, RunFilter(project=project, parent=""))]
+        ids = [summary.run for summary in find.all_runs(store, RunFilter())] if arguments.beginning else []
         fitting = dict.fromkeys(name for name in (*mine, *ids) if name.startswith(arguments.beginning))
         for name in list(fitting)[:NAMES_MAX]:
             if name.isprintable():

@@ -11,7 +11,7 @@ from outlast.cli import store_option
 from outlast.cli.terminal import messages
 from outlast.core.secrets import mask
 from outlast.errors import RunHeld, UsageError
-from outlast.store.protocol import Where
+from outlast.store.protocol import RunFilter
 from outlast.supervisor.guardian.link import Link, pair
 
 _WITH_WORDS = (
@@ -231,7 +231,7 @@ def _lost(arguments: argparse.Namespace) -> Path | None:
     if not store_option.location(arguments).exists():
         return None
     with store_option.opened(arguments) as store:
-        where = Where(
+        where = RunFilter(
             task=arguments.task, project=store_option.project(arguments, store), parent="", open_only=True
         )
         for summary in store.list(where, limit=1):

@@ -21,7 +21,7 @@ from outlast.errors import UsageError
 from outlast.inspect import find, show, words as inspect_words
 from outlast.inspect.standing import MEANINGS, Standing, words
 from outlast.runs import reader
-from outlast.store.protocol import Recorded, Store, Summary, Where
+from outlast.store.protocol import RecordedEvent, RunFilter, Store, Summary
 
 if TYPE_CHECKING:
     from outlast.supervisor.control.takeover import Bare
@@ -334,7 +334,7 @@ def _advise(store: Store, summary: Summary, shown: show.Shown, name: str) -> Non
     children = [(run, effect) for run, effect in doubts if run != summary.run]
     for run, effect in children:
         say(f"  effect {effect.id}  {short(effect.name, 60)} of child {run}   no outcome")
-    asks = [(run, effect) for run, effect in doubts if not wakeups.is_settled_by_the_next(effect)]
+    asks = [(run, effect) for run, effect in doubts if not wakeups.next_attempt_settles(effect)]
     if not asks:
         on = (
             f"`outlast resume {store_option.typed(name, summary.run)}`"
@@ -456,7 +456,7 @@ def _follow(store: Store, run: str, seq: int, n: int, as_json: bool) -> None:
         seq, _ = _say_rest(store, run, seq, as_json)
 
 
-def _say_event(item: Recorded, as_json: bool) -> None:
+def _say_event(item: RecordedEvent, as_json: bool) -> None:
     if as_json:
         data = msgspec.Raw(ev.encode(item.event))
         messages.say_json_line(_Line(item.n, item.run, item.seq, data))

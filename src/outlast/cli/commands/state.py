@@ -8,7 +8,7 @@ from outlast.cli.terminal import messages
 from outlast.core.values import scrub
 from outlast.errors import UsageError
 from outlast.inspect import find
-from outlast.store.protocol import Store, Summary, Where
+from outlast.store.protocol import RunFilter, Store, Summary
 from outlast.supervisor.attempt import state_file
 from outlast.supervisor.launch import last_launch
 
@@ -43,7 +43,7 @@ def _meant(arguments: argparse.Namespace, store: Store) -> Summary:
     project = store_option.project(arguments, store)
     if arguments.run is not None:
         return find.find(store, scrub(arguments.run), project)
-    active = store.list(Where(project=project, parent="", open_only=True), limit=1)
+    active = store.list(RunFilter(project=project, parent="", open_only=True), limit=1)
     if not active:
         raise UsageError(
             "no run of this project is open",

@@ -27,7 +27,7 @@ from outlast.dashboard.overview.index import Index
 from outlast.dashboard.report import KINDS, Kind
 from outlast.errors import StoreBusy, UnknownRun
 from outlast.inspect import show as showing
-from outlast.store.protocol import Store, Where
+from outlast.store.protocol import RunFilter, Store
 
 PAGE_SIZE = 500
 DETAIL_BEATS = 20
@@ -371,7 +371,7 @@ class _Screen:
         """The marked run as `outlast show` prints it, and what to type."""
         try:
             row = self._index.row(self._run)
-            found = self._store.list(Where(runs=(self._run,)), unreadable=True)
+            found = self._store.list(RunFilter(runs=(self._run,)), unreadable=True)
         except UnknownRun:
             found = []
         if not found:

@@ -70,7 +70,7 @@ class OnceOnly:
         if shown is not None or not 0 < len(nonce) <= NONCE_CHARS_MAX:
             return shown
         try:
-            asked, done = _read(shelf.settled(PRESSED, _name(nonce)))
+            asked, done = _read(shelf.get_unheld(PRESSED, _name(nonce)))
         except StoreError:
             return None
         return done or (_unknown(asked) if asked is not None else None)

@@ -88,7 +88,7 @@ def _then(store: Store, run: str) -> tuple[ActName | None, str]:
     status = find.shown_status(store, root.state, run)
     if status == "running" or isinstance(statuses.after(status, "resume"), statuses.Refusal):
         return None, ""
-    if not all(wakeups.is_settled_by_the_next(effect) for _, effect in find.doubts(store, root.state)):
+    if not all(wakeups.next_attempt_settles(effect) for _, effect in find.doubts(store, root.state)):
         return "settle", f"`outlast effects {run}` shows what else is in doubt"
     if root.state.supervised or status in preview.RESTING:
         return "resume", _goes_on(run)

@@ -20,7 +20,7 @@ from outlast.dashboard.overview import filters, log_times
 from outlast.dashboard.overview.rows import Seen, is_over, make, may_wait, moves
 from outlast.dashboard.timing import Timing
 from outlast.errors import UnknownRun
-from outlast.store.protocol import Store, Summary, Where
+from outlast.store.protocol import RunFilter, Store, Summary
 from outlast.supervisor.guardian import lock
 
 LOAD_PAGE = 1_000
@@ -101,7 +101,9 @@ class Index:
             if found.anew:
                 self._load()
             elif found.runs:
-                self._take(self._store.list(Where(runs=found.runs), limit=len(found.runs), unreadable=True))
+                self._take(
+                    self._store.list(RunFilter(runs=found.runs), limit=len(found.runs), unreadable=True)
+                )
             self.number, self._trace = found.number, found.trace
             if time.monotonic() - self._looked_s >= self._look_s:
                 self._look()
@@ -120,7 +122,7 @@ class Index:
         seen: list[str] = []
         news: list[Summary] = []
         after = 0
-        while page := self._store.list(Where(), after=after, limit=LOAD_PAGE, unreadable=True):
+        while page := self._store.list(RunFilter(), after=after, limit=LOAD_PAGE, unreadable=True):
             seen += [summary.run for summary in page]
             news += [_slim(summary) for summary in page if self._is_news(summary)]
             after = page[-1].id

@@ -11,7 +11,7 @@ from outlast.dashboard import documents
 from outlast.errors import UnknownRun
 from outlast.inspect import find, show
 from outlast.runs import reader
-from outlast.store.protocol import Recorded, Store, Summary, Where
+from outlast.store.protocol import RecordedEvent, RunFilter, Store, Summary
 
 SIZE_MAX = 500
 DOUBTFUL_RUNS_MAX = 20
@@ -25,7 +25,7 @@ _SETTLING = (ev.EffectInDoubt, ev.EffectSettled)
 
 def summary_of(store: Store, run: str) -> Summary:
     """The run of this very id. Raises UnknownRun."""
-    for found in store.list(Where(runs=(run,)), limit=1):
+    for found in store.list(RunFilter(runs=(run,)), limit=1):
         return found
     raise UnknownRun(run)
 
@@ -50,10 +50,10 @@ class _Reading:
 
     def __init__(self, wanted: set[Key]) -> None:
         self.wanted = wanted
-        self.seen: dict[Key, show.Seen] = {}
+        self.seen: dict[Key, show.EffectEvents] = {}
         self.looks: dict[Key, list[documents.Look]] = {}
 
-    def take(self, events: list[Recorded]) -> None:
+    def take(self, events: list[RecordedEvent]) -> None:
         for item in events:
             event = item.event
             if (getattr(event, "beat", 0), getattr(event, "n", 0)) not in self.wanted:
@@ -107,7 +107,7 @@ def _look(event: ev.EffectInDoubt | ev.EffectSettled) -> documents.Look:
     return documents.Look(at=event.at, by="", finding=None, evidence=event.evidence)
 
 
-def _page(store: Store, summary: Summary, intents: list[Recorded]) -> list[documents.EffectShown]:
+def _page(store: Store, summary: Summary, intents: list[RecordedEvent]) -> list[documents.EffectShown]:
     """The effects that were intended first by these events, newest first, read on until each has its outcome."""
     first = [
         (item.event.beat, item.event.n)

@@ -119,9 +119,9 @@ def _timeline(
     store: Store, summary: Summary, status: st.Status, attempts: tuple[show.AttemptShown, ...]
 ) -> documents.Timeline:
     state, now = summary.state, datetime.now(UTC)
-    counted = store.counted(summary.run)
+    counted = store.event_counts(summary.run)
     recorded = store.read(summary.run, after=0, tags=_MOMENTS, limit=MOMENTS_MAX, newest=True).events
-    curve = store.sampled(summary.run, CURVE_POINTS)
+    curve = store.beat_end_sample(summary.run, CURVE_POINTS)
     return documents.Timeline(
         since=state.created_at or now,
         until=now if status == "running" else state.updated_at or now,
@@ -185,7 +185,7 @@ def _joined(what: str, more: str) -> str:
 def beats(store: Store, run: str, before: int | None = None, size: int = 100) -> documents.Beats:
     """Completed beats, newest first, from below the sequence number `before`. Raises UnknownRun."""
     summary, size = summary_of(store, run), max(1, min(size, BEATS_MAX))
-    ends = store.ends(run, before=before or 0, limit=size + 1)
+    ends = store.beat_ends(run, before=before or 0, limit=size + 1)
     found = ends[:size]
     return documents.Beats(
         run=run,

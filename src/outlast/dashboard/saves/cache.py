@@ -22,7 +22,7 @@ from outlast.operations.saves.find import Saves
 from outlast.store.protocol import Store, Summary
 from outlast.workspace.capture.saver import Saver
 from outlast.workspace.git import command
-from outlast.workspace.saves import Held
+from outlast.workspace.saves import SaveContents
 
 SAVES_MAX = 20_000  # that are kept, of all runs together
 LOOKING_MAX = 4  # at one workspace
@@ -57,7 +57,7 @@ class RecentValues(Generic[K, V]):
                 self._held -= self._values.popitem(last=False)[1][1]
 
 
-_saves: RecentValues[tuple[str, str], dict[str, Held]] = RecentValues(SAVES_MAX)
+_saves: RecentValues[tuple[str, str], dict[str, SaveContents]] = RecentValues(SAVES_MAX)
 _counts: RecentValues[str, int] = RecentValues(COUNTS_MAX)
 
 
@@ -81,7 +81,7 @@ def sums(store: Store, run: str) -> Iterator[ledger_sums.Sums]:
         kept = of_store.get(run) or _Summed()
         of_store.put(run, kept)
     with kept.lock:
-        if not ledger.goes_on(store, run, kept.sums):
+        if not ledger.is_continued(store, run, kept.sums):
             kept.sums = ledger_sums.Sums(last=ledger.LAST)
         try:
             yield kept.sums
@@ -145,7 +145,7 @@ def opened(store: Store, summary: Summary, seconds: float | None = None) -> Iter
 class Listed(NamedTuple):
     """The saves of a run with their refs, newest first; not `whole` where more than these could not be read yet."""
 
-    found: list[tuple[Held, str]]
+    found: list[tuple[SaveContents, str]]
     whole: bool
 
 
@@ -160,7 +160,7 @@ def of_run(saver: Saver, run: str) -> Listed:
     return Listed(found, whole)
 
 
-def changed(saver: Saver, held: Held) -> int | None:
+def changed(saver: Saver, held: SaveContents) -> int | None:
     """How many files differ from what was before; None where that cannot be read."""
     known = changed_before(held.commit)
     if known is not None:

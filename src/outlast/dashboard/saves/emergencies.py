@@ -26,7 +26,7 @@ from outlast.dashboard.overview.index import Index
 from outlast.dashboard.saves import cache
 from outlast.dashboard.timing import Timing
 from outlast.errors import OutlastError
-from outlast.store.protocol import Recorded, Store, readable
+from outlast.store.protocol import RecordedEvent, Store, decoded
 from outlast.supervisor.guardian import lock
 from outlast.workspace import saves
 
@@ -93,23 +93,23 @@ class Book:
                 self._take(item)
             return [each for each in self._rescues if not each.hidden]
 
-    def _load(self, store: Store) -> list[Recorded]:
+    def _load(self, store: Store) -> list[RecordedEvent]:
         return self._back_to(store, 0)
 
-    def _news(self, store: Store) -> list[Recorded]:
+    def _news(self, store: Store) -> list[RecordedEvent]:
         """What came since, in order. After a long time it is found by its kind, and not among everything."""
-        found = store.heard(self._number, wait_s=0, limit=NEWS_EVENTS)
+        found = store.glimpses(self._number, wait_s=0, limit=NEWS_EVENTS)
         if len(found) == NEWS_EVENTS:
             return self._back_to(store, self._number)
         self._number = found[-1].n if found else self._number
-        return readable(found)
+        return decoded(found)
 
-    def _back_to(self, store: Store, number: int) -> list[Recorded]:
+    def _back_to(self, store: Store, number: int) -> list[RecordedEvent]:
         last = store.last_number()
-        found: list[Recorded] = []
+        found: list[RecordedEvent] = []
         before = last + 1
         while len(found) < LOAD_EVENTS_MAX:
-            page = store.across(_TAGS, before=before, limit=LOAD_PAGE)
+            page = store.events_of_kinds(_TAGS, before=before, limit=LOAD_PAGE)
             fresh = [item for item in page if item.n > number]
             found += fresh
             if len(fresh) < LOAD_PAGE:
@@ -120,7 +120,7 @@ class Book:
 
     # -- taking in -----------------------------------------------------------------------------------------------
 
-    def _take(self, item: Recorded) -> None:
+    def _take(self, item: RecordedEvent) -> None:
         event = item.event
         if isinstance(event, ev.AttemptStarted):
             self._started(self._track(item.run), event)
@@ -152,7 +152,7 @@ class Book:
                 rescue.hidden = event.status == "done"
         track.ended, track.ended_seq = event, seq
 
-    def _judged(self, track: _Track, item: Recorded, made: ev.SaveMade) -> Rescue | None:
+    def _judged(self, track: _Track, item: RecordedEvent, made: ev.SaveMade) -> Rescue | None:
         """What a save is in this sense; None for the others."""
         rescue = Rescue(item.n, item.seq, item.run, made, None, made.reason)
         if made.kind == "emergency":

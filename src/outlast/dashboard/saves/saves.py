@@ -19,7 +19,7 @@ from outlast.operations.saves import diff as saves_diff, listing
 from outlast.store.protocol import Store
 from outlast.workspace import repo
 from outlast.workspace.capture.saver import Saver
-from outlast.workspace.saves import Held
+from outlast.workspace.saves import SaveContents
 from outlast.workspace.types import raw
 
 SIZE_MAX = 200
@@ -52,12 +52,12 @@ def _not_all(store: Store, run: str, count: int) -> str:
     return forms.led(store, told)
 
 
-def _row(store: Store, saver: Saver, held: Held, ref: str) -> documents.SaveRow:
+def _row(store: Store, saver: Saver, held: SaveContents, ref: str) -> documents.SaveRow:
     point = listing.point(held, ref, cache.changed(saver, held))
     return documents.SaveRow(point=point, restore=restore_command(store, held))
 
 
-def restore_command(store: Store, held: Held) -> str:
+def restore_command(store: Store, held: SaveContents) -> str:
     """What brings a save back into a folder that is not there yet, beside the one it was made of."""
     name = held.commit[:NAME_CHARS]
     stem = f"{os.fsdecode(raw(held.meta.folder)).rstrip('/') or 'save'}-{name}"
@@ -99,7 +99,9 @@ def diff(store: Store, run: str, commit: str, against: documents.Against) -> doc
     return found
 
 
-def _compared(store: Store, saver: Saver, held: Held, run: str, against: documents.Against) -> documents.Diff:
+def _compared(
+    store: Store, saver: Saver, held: SaveContents, run: str, against: documents.Against
+) -> documents.Diff:
     """The difference; where git cannot tell it, or not in time, what is known of the save, and the problem."""
     plain = documents.Diff(
         run=run, save=held.commit, against=against, other="", at=held.meta.at, kind=held.meta.kind,
@@ -115,7 +117,7 @@ def _compared(store: Store, saver: Saver, held: Held, run: str, against: documen
         return msgspec.structs.replace(plain, problem=cache.problem(error))
 
 
-def _other(saver: Saver, held: Held, against: documents.Against) -> tuple[str, str | None]:
+def _other(saver: Saver, held: SaveContents, against: documents.Against) -> tuple[str, str | None]:
     """The commit it is compared with and its tree; an empty one for a repository without any commit."""
     if against == "before":
         return listing.before_it(saver, held)

@@ -30,7 +30,7 @@ def repositories(local: Local) -> Iterator[tuple[repo.Repo, list[Path]]]:
 
 
 def _noted(private: Path) -> Iterator[repo.Repo]:
-    noted = repo.noted(private)
+    noted = repo.noted_place(private)
     shadow = private / "shadow.git"
     if (shadow / "HEAD").exists():
         folder = Path(noted.folder) if noted else private
@@ -49,7 +49,7 @@ def _at(folder: Path, common: Path) -> repo.Repo:
 def every(private: Path) -> list[repo.Repo]:
     """All repositories that may hold a save of a workspace. Raises SaveError where one of them cannot be looked at."""
     found = {place.common_dir: place for place in _noted(private)}
-    noted = repo.noted(private)
+    noted = repo.noted_place(private)
     if noted is None:
         raise SaveFailed(f"nobody knows which repository {folder_of(private)} saved to")
     if not noted.shadow and Path(noted.common_dir) not in found:
@@ -67,7 +67,7 @@ def every(private: Path) -> list[repo.Repo]:
 
 def _elsewhere(private: Path, found: Sequence[Path]) -> list[repo.Repo]:
     """Repositories with saves of a workspace that are not where they were. Raises SaveFailed where one cannot be found."""
-    missing = repo_id.noted(private)
+    missing = repo_id.noted_repositories(private)
     for common in found:
         missing.pop(repo_id.mark(common), None)
     moved: list[repo.Repo] = []

@@ -12,7 +12,7 @@ from outlast.errors import RunHeld, StoreRewound
 from outlast.inspect import find
 from outlast.operations import requests
 from outlast.operations.timing import Timing
-from outlast.store.protocol import Store, Summary, Where
+from outlast.store.protocol import RunFilter, Store, Summary
 
 
 class Collected(msgspec.Struct, frozen=True, kw_only=True):
@@ -28,7 +28,7 @@ class Collected(msgspec.Struct, frozen=True, kw_only=True):
 def collect(store: Store, older_than: timedelta, now: datetime, *, dry_run: bool = False) -> Collected:
     """Forget closed runs not touched since, then sweep. Safe to repeat after a kill at any point."""
     limit = now - older_than
-    old = [summary for summary in find.every(store, Where(parent="")) if _is_old(summary, limit)]
+    old = [summary for summary in find.all_runs(store, RunFilter(parent="")) if _is_old(summary, limit)]
     if dry_run:
         return _collected(old, [], 0, dry_run=True)
     forgotten: list[Summary] = []
@@ -44,7 +44,7 @@ def collect(store: Store, older_than: timedelta, now: datetime, *, dry_run: bool
 def _sweep_folders(store: Store) -> None:
     """Logs and state files go with their run. Looked for before the runs are listed: a new one is not taken for forgotten."""
     folders = [path for path in store.local.runs.glob("*/") if not path.is_symlink()]
-    known = {summary.run for summary in find.every(store, Where())}
+    known = {summary.run for summary in find.all_runs(store, RunFilter())}
     for folder in folders:
         if folder.name not in known:
             shutil.rmtree(folder, ignore_errors=True)
@@ -78,7 +78,7 @@ def _forget(store: Store, summary: Summary) -> bool:
 def _named(store: Store) -> set[str]:
     """Every blob that some event names."""
     named: set[str] = set()
-    for summary in find.every(store, Where()):
+    for summary in find.all_runs(store, RunFilter()):
         after = 0
         while page := store.read(summary.run, after=after).events:
             named |= {payload.blob for item in page for payload in blobs_in(item.event)}

@@ -19,14 +19,14 @@ from outlast.inspect import find
 from outlast.operations.gc import places, secrets as gc_secrets
 from outlast.operations.saves.find import HAND
 from outlast.store.local import Local
-from outlast.store.protocol import Store, Summary, Where
+from outlast.store.protocol import RunFilter, Store, Summary
 from outlast.workspace import repo
 from outlast.workspace.compact import chain as chains, prune
 from outlast.workspace.compact.chain import Tip
 from outlast.workspace.git import command, refs
 from outlast.workspace.git.reader import ObjectReader
 from outlast.workspace.restore.worktree import write_over
-from outlast.workspace.saves import Held
+from outlast.workspace.saves import SaveContents
 from outlast.workspace.types import text
 
 _PASSING = ("watch", "pre-restore")
@@ -85,7 +85,9 @@ def thin(store: Store, terms: Terms, tell: Callable[[str], None] = lambda line: 
 
     Then the secrets go that none of the saves names which are left, or in a dry run would be.
     """
-    known = {summary.run: _is_over(summary, terms.limit) for summary in find.every(store, Where(parent=""))}
+    known = {
+        summary.run: _is_over(summary, terms.limit) for summary in find.all_runs(store, RunFilter(parent=""))
+    }
     named = _named(store)
     anchored = _Anchored(store.local)
     runs: list[ThinnedRun] = []
@@ -119,7 +121,7 @@ def _is_over(summary: Summary, limit: datetime) -> bool:
 def _named(store: Store) -> set[str]:
     """Saves of other runs that an open run's events name: a fork shares its source's past, and so its saves."""
     found: set[str] = set()
-    for summary in find.every(store, Where(open_only=True)):
+    for summary in find.all_runs(store, RunFilter(open_only=True)):
         found |= {summary.state.last_save, summary.state.save_point}
         if summary.state.fork is not None:
             found |= gc_secrets.named_by(store, summary.run)
@@ -154,8 +156,8 @@ class _Planned(NamedTuple):
     """The saves of a run that go, but for those to keep. Both newest first."""
 
     why: Why
-    held: Sequence[Held]
-    keep: Sequence[Held]
+    held: Sequence[SaveContents]
+    keep: Sequence[SaveContents]
 
 
 class _Thinning:
@@ -170,7 +172,7 @@ class _Thinning:
         self._over = {run for run, over in known.items() if over}
         self._before = prune.packed_bytes(place)
         self._planned: dict[str, _Planned] = {}
-        self._left: dict[str, Held] = {}
+        self._left: dict[str, SaveContents] = {}
         self._surplus: list[str] = []
         self.after = chains.tips(place)
         self.removed: list[ThinnedRun] = []
@@ -220,7 +222,7 @@ class _Thinning:
             else:
                 del self.after[ref]
 
-    def _is_passing(self, held: Held) -> bool:
+    def _is_passing(self, held: SaveContents) -> bool:
         return held.meta.kind in _PASSING and held.meta.at < self._terms.limit
 
     def _plan_budget(self) -> None:
@@ -254,7 +256,7 @@ class _Thinning:
         ]
         return sorted(free, key=lambda ref: (self._newest(ref).meta.at, ref))
 
-    def _newest(self, ref: str) -> Held:
+    def _newest(self, ref: str) -> SaveContents:
         return next(self.after[ref].saves(self._place, self._reader))
 
     def _is_ours_and_over(self, run: str) -> bool:
@@ -273,7 +275,7 @@ class _Thinning:
                 self._leave(run, newest)
         return [self._thin(run, planned) for run, planned in self._planned.items()]
 
-    def _leave(self, run: str, newest: Held) -> None:
+    def _leave(self, run: str, newest: SaveContents) -> None:
         """An open run needs these. Mark them as of a run that is over, for the store will have forgotten it by then."""
         self._anchored.add(run)
         refs.write_ref(self._place.common_dir, chains.kept_ref(run), newest.commit, old=refs.ANY)
@@ -304,7 +306,7 @@ class _Thinning:
             for ref in self._surplus:
                 refs.delete_ref(self._place.common_dir, ref, refs.ANY)
             self._reader.close()
-            prune.shed(self._place)
+            prune.rewrite_packs(self._place)
             after = prune.packed_bytes(self._place)
         return Room(
             repository=text(self._place.folder), bytes_before=self._before, bytes_after=after,

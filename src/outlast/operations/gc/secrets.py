@@ -17,7 +17,7 @@ from outlast.errors import SaveDamaged, SaveError
 from outlast.inspect import find
 from outlast.operations.gc import places
 from outlast.operations.timing import Timing
-from outlast.store.protocol import Store, Where
+from outlast.store.protocol import RunFilter, Store
 from outlast.workspace import repo, saves
 from outlast.workspace.capture.special import secrets
 from outlast.workspace.compact import chain as chains
@@ -49,7 +49,7 @@ def thin(store: Store, foreseen: Foreseen, now: datetime, *, dry_run: bool) -> t
             with places.locked([private]):
                 needed = partial(_needed, private, named, foreseen)
                 before_s = now.timestamp() - Timing.current().young_secret_s
-                gone = secrets.let_go(private, needed, before_s=before_s, dry_run=dry_run)
+                gone = secrets.remove_unnamed(private, needed, before_s=before_s, dry_run=dry_run)
         except SaveError as error:
             found.append(ThinnedSecrets(workspace=workspace, failed=str(error)))
             continue
@@ -60,7 +60,7 @@ def thin(store: Store, foreseen: Foreseen, now: datetime, *, dry_run: bool) -> t
 
 def _named(store: Store) -> set[str]:
     """Saves that the events of open runs name."""
-    runs = find.every(store, Where(open_only=True))
+    runs = find.all_runs(store, RunFilter(open_only=True))
     return set[str]().union(*(named_by(store, summary.run) for summary in runs))
 
 

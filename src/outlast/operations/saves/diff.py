@@ -22,7 +22,7 @@ from outlast.workspace.git.objects import LINK, Entry
 from outlast.workspace.git.packs import Moving, PackWriter
 from outlast.workspace.repo import Repo, make_git_dir
 from outlast.workspace.restore import restore
-from outlast.workspace.types import Peeked, raw, text
+from outlast.workspace.types import SavePreview, raw, text
 
 _PLAIN = (
     "--no-ext-diff",
@@ -147,7 +147,7 @@ def _room(place: Repo, sides: Sequence[str]) -> Iterator[Pair]:
         yield Pair(room, sides, variables)
 
 
-def _pack(saver: Saver, old: str, now: Peeked, folder: Path) -> None:
+def _pack(saver: Saver, old: str, now: SavePreview, folder: Path) -> None:
     """The trees and files of this moment that no save has, in a pack that only we know of."""
     algo, reader = saver.repo().algo, saver.reader()
     changes = restore.changes_between(saver, old, now.tree, now.trees)

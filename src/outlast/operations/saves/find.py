@@ -20,14 +20,14 @@ from outlast.inspect import find
 from outlast.operations.saves import listing
 from outlast.runs import reader
 from outlast.store.local import Local
-from outlast.store.protocol import Store, Summary, Where
+from outlast.store.protocol import RunFilter, Store, Summary
 from outlast.workspace import repo, saves, types
 from outlast.workspace.capture import branch as capture_branch
 from outlast.workspace.capture.saver import Saver
 from outlast.workspace.git import command, refs
 from outlast.workspace.restore import recreate
 from outlast.workspace.rules import Limits
-from outlast.workspace.saves import Held
+from outlast.workspace.saves import SaveContents
 from outlast.workspace.types import LeftOut, Purpose
 
 HAND = "hand"
@@ -56,7 +56,7 @@ class Found(NamedTuple):
     """A save that somebody named, what opens it, and the run by which it was named."""
 
     saver: Saver
-    held: Held
+    held: SaveContents
     run: Summary | None = None
     beat: int | None = None
 
@@ -86,7 +86,7 @@ class Saves:
         """
         folder = Path(os.path.realpath(folder or self.folder))
         if folder not in self._savers:
-            left = None if folder.is_dir() else recreate.lost(folder, self._private(folder))
+            left = None if folder.is_dir() else recreate.find_lost(folder, self._private(folder))
             self._savers[folder] = open_saver(folder, self.local)
             if left is not None:
                 self._savers[folder].lend(left.place)
@@ -94,7 +94,7 @@ class Saves:
 
     def lost(self, folder: Path, common_dir: Path) -> Saver | None:
         """What saves a folder that is gone, if it was a worktree of this repository."""
-        noted = repo.noted(self._private(folder))
+        noted = repo.noted_place(self._private(folder))
         if folder.is_dir() or noted is None or noted.common_dir != str(common_dir):
             return None
         return self.saver(folder)
@@ -103,7 +103,7 @@ class Saves:
         return self.local.private_of(folder)
 
     def _is_known(self, folder: Path) -> bool:
-        return repo.noted(self._private(folder)) is not None
+        return repo.noted_place(self._private(folder)) is not None
 
     def close(self) -> None:
         """Let go of the processes."""
@@ -269,7 +269,7 @@ class Saves:
         """The other workspaces that are still there, or can be made again."""
         for note in self.local.workspaces.glob("*/folder"):
             folder = Path(os.fsdecode(note.read_bytes().removesuffix(b"\n")))
-            place = None if folder.is_dir() else repo.noted(note.parent)
+            place = None if folder.is_dir() else repo.noted_place(note.parent)
             if folder != self.folder and (folder.is_dir() or (place and os.path.isdir(place.common_dir))):
                 yield folder
 
@@ -283,7 +283,7 @@ class Saves:
                 return Found(saver, self._read(saver, commit))
         return None
 
-    def _by_beginning(self, text: str, saver: Saver | None = None) -> list[Held]:
+    def _by_beginning(self, text: str, saver: Saver | None = None) -> list[SaveContents]:
         """Saves whose commit begins so. Git lists every object that does; ours are those that are saves."""
         if not _HEX.fullmatch(text) or (saver is None and not self._has_saves()):
             return []
@@ -311,7 +311,7 @@ class Saves:
             )
         return Found(saver, held, run)
 
-    def _read(self, saver: Saver, commit: str) -> Held:
+    def _read(self, saver: Saver, commit: str) -> SaveContents:
         return saves.read(saver.reader(), commit, saver.repo().algo)
 
     def _has_saves(self) -> bool:
@@ -342,7 +342,7 @@ def runs_in(store: Store | None, folder: Path, *, open_only: bool) -> Iterator[S
     """The runs whose workspace is this very folder, newest first."""
     if store is None:
         return
-    for summary in find.every(store, Where(parent="", open_only=open_only)):
+    for summary in find.all_runs(store, RunFilter(parent="", open_only=open_only)):
         workspace = summary.state.workspace
         if workspace and os.path.realpath(workspace) == str(folder):
             yield summary

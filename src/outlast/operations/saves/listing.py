@@ -15,7 +15,7 @@ from outlast.workspace import saves
 from outlast.workspace.capture.saver import Saver
 from outlast.workspace.git import refs, trees
 from outlast.workspace.git.objects import parse_commit
-from outlast.workspace.saves import Held
+from outlast.workspace.saves import SaveContents
 from outlast.workspace.types import LeftOut
 
 REFS = "refs/outlast/"
@@ -48,7 +48,7 @@ def points(saver: Saver, run: str = "") -> Iterator[Point]:
         yield point(held, ref, changed(saver, held))
 
 
-def point(held: Held, ref: str, changed: int | None) -> Point:
+def point(held: SaveContents, ref: str, changed: int | None) -> Point:
     """A save as it is listed."""
     meta = held.meta
     return Point(
@@ -68,15 +68,15 @@ def tips(saver: Saver, run: str) -> dict[str, str]:
 def reached(
     saver: Saver,
     tips: Mapping[str, str],
-    known: Mapping[str, Held] = MappingProxyType({}),
+    known: Mapping[str, SaveContents] = MappingProxyType({}),
     *,
     known_only: bool = False,
-) -> list[tuple[Held, str]]:
+) -> list[tuple[SaveContents, str]]:
     """Every save below these refs, each with the ref that reaches it, newest first. Those that are known are not read.
 
     With `known_only` nothing is, so a chain ends at the first that is not known.
     """
-    seen: dict[str, tuple[Held, str]] = {}
+    seen: dict[str, tuple[SaveContents, str]] = {}
     for tip, ref in sorted(tips.items(), key=lambda pair: pair[1]):
         for held in _chain(saver, tip, known, known_only=known_only):
             if held.commit in seen:
@@ -86,7 +86,9 @@ def reached(
     return sorted(seen.values(), key=lambda found: (found[0].meta.at, found[0].meta.number), reverse=True)
 
 
-def read_on(saver: Saver, tips: Mapping[str, str], known: dict[str, Held], until_s: float, most: int) -> bool:
+def read_on(
+    saver: Saver, tips: Mapping[str, str], known: dict[str, SaveContents], until_s: float, most: int
+) -> bool:
     """Read saves below these refs that are not known yet, the newest first, and add them; whether all are known then.
 
     No more than `most` are, and none after `until_s` of the monotonic clock.
@@ -115,7 +117,9 @@ def is_anchor(ref: str) -> bool:
     return "/moved/" not in ref
 
 
-def _chain(saver: Saver, commit: str, known: Mapping[str, Held], *, known_only: bool) -> Iterator[Held]:
+def _chain(
+    saver: Saver, commit: str, known: Mapping[str, SaveContents], *, known_only: bool
+) -> Iterator[SaveContents]:
     """A save and those before it, as far as they can be read."""
     while commit:
         held = known.get(commit)
@@ -129,7 +133,7 @@ def _chain(saver: Saver, commit: str, known: Mapping[str, Held], *, known_only: 
         commit = held.previous
 
 
-def changed(saver: Saver, held: Held) -> int | None:
+def changed(saver: Saver, held: SaveContents) -> int | None:
     """How many files differ from the save before, or from HEAD where there is none of the same folder."""
     reader, algo = saver.reader(), saver.repo().algo
     try:
@@ -139,7 +143,7 @@ def changed(saver: Saver, held: Held) -> int | None:
         return None
 
 
-def before_it(saver: Saver, held: Held) -> tuple[str, str | None]:
+def before_it(saver: Saver, held: SaveContents) -> tuple[str, str | None]:
     """What a save is compared with: the one before of the same folder, else HEAD at that time; its commit and tree."""
     reader, algo = saver.reader(), saver.repo().algo
     if held.previous:

@@ -225,7 +225,7 @@ def _of_its_own_folder(desk: Saves, found: Found) -> Saver:
     return desk.lost(Path(os.fsdecode(raw(made_of))), found.saver.repo().common_dir) or found.saver
 
 
-def _brought(done: workspace_restore.Restored, *, dry_run: bool = False, new: bool = False) -> Restored:
+def _brought(done: workspace_restore.RestoreReport, *, dry_run: bool = False, new: bool = False) -> Restored:
     return Restored(
         save=done.save, folder=done.folder, written=done.written, deleted=done.deleted,
         before=done.before.commit if done.before is not None else None, branch=done.branch, secrets=done.secrets,

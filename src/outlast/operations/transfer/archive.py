@@ -35,7 +35,7 @@ from outlast.runs.engine.heartbeat import Heartbeat
 from outlast.runs.journal import Journal
 from outlast.runs.opening.terms import new_id, task_name
 from outlast.store.durable import sync_folder
-from outlast.store.protocol import LEASE_TTL_S, Store, Summary, Where
+from outlast.store.protocol import LEASE_TTL_S, RunFilter, Store, Summary
 from outlast.workspace.types import text
 
 SUFFIX = ".outlast.tar.gz"
@@ -237,7 +237,7 @@ def _family(store: Store, run: str) -> list[str]:
     """The run and everything below it, parents before their children."""
     runs = [run]
     for parent in runs:
-        runs += [child.run for child in find.every(store, Where(parent=parent))]
+        runs += [child.run for child in find.all_runs(store, RunFilter(parent=parent))]
         if len(runs) > CHILDREN_MAX:
             raise RunRefused(f"run {run} has more than {CHILDREN_MAX:,} children")
     return runs
@@ -319,7 +319,7 @@ def _take_in(
         _started_here(store, each, before) for each in ((opened, events), *children)
     ]
     faults.point("import.before_create")
-    newest = store.list(Where(project=opened.project, task=opened.task, parent=""), limit=1)
+    newest = store.list(RunFilter(project=opened.project, task=opened.task, parent=""), limit=1)
     made = store.create(opened, events, after=newest[0].run if newest else "", children=children)
     if made != opened.run:
         raise UsageError(f"task {opened.task!r} was started meanwhile as run {made}", hint="import it again")
@@ -379,7 +379,7 @@ def _as_itself(journal: RunEvents, project: str) -> RunEvents:
 
 def _fork_name(store: Store, opened: ev.RunOpened, project: str, task: str | None) -> str:
     name = fork.free_task(store, project, f"{opened.task}-fork") if task is None else task_name(task)
-    if store.list(Where(project=project, task=name, parent=""), limit=1):
+    if store.list(RunFilter(project=project, task=name, parent=""), limit=1):
         raise UsageError(f"task {name!r} has a run already", hint="name the fork with --task")
     return name
 
@@ -433,7 +433,7 @@ def _require_absent(store: Store, opened: ev.RunOpened, children: Sequence[RunEv
                 if sealed
                 else f"see `outlast show {each.run}`",
             )
-    for other in store.list(Where(project=opened.project, task=opened.task, parent=""), limit=1):
+    for other in store.list(RunFilter(project=opened.project, task=opened.task, parent=""), limit=1):
         if other.state.status not in CLOSED:
             raise RunRefused(
                 f"task {opened.task!r} of this project has another run that is not over: {other.run}",
@@ -442,7 +442,7 @@ def _require_absent(store: Store, opened: ev.RunOpened, children: Sequence[RunEv
 
 
 def _found(store: Store, run: str) -> list[Summary]:
-    return [summary for summary in store.list(Where(run_prefix=run)) if summary.run == run]
+    return [summary for summary in store.list(RunFilter(run_prefix=run)) if summary.run == run]
 
 
 def _is_there(store: Store, run: str) -> bool:

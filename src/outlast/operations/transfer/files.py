@@ -98,7 +98,7 @@ def _place(local: Local, folder: Path) -> repo.Repo:
             return saver.repo()
         finally:
             saver.close()
-    noted = repo.noted(local.private_of(folder))
+    noted = repo.noted_place(local.private_of(folder))
     if noted is None or not os.path.isdir(noted.common_dir):
         raise SaveFailed(f"the repository of {folder} is gone")
     common = Path(noted.common_dir)
@@ -276,7 +276,7 @@ def _make(folder: Path, bundle: Bundle) -> None:
         command.run(words, cwd=folder)
 
 
-def _last(saver: Saver, head: st.RunState) -> saves.Held | None:
+def _last(saver: Saver, head: st.RunState) -> saves.SaveContents | None:
     """The files as the run left them: the last save that its events name and that came along."""
     for commit in (head.last_save, head.save_point):
         with contextlib.suppress(SaveError):
@@ -284,7 +284,7 @@ def _last(saver: Saver, head: st.RunState) -> saves.Held | None:
     return None
 
 
-def _fill(saver: Saver, held: saves.Held, head: st.RunState) -> None:
+def _fill(saver: Saver, held: saves.SaveContents, head: st.RunState) -> None:
     """Files, branch, HEAD and index as they were; and for the next attempt, that this is how the last one left them."""
     purpose = Purpose(
         kind="pre-restore",

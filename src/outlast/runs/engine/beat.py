@@ -387,7 +387,7 @@ class BeatEngine:
             open_beat.set(self._outer)
 
     def _refuse_open_acts(self) -> None:
-        unsettled = self._journal.state.hindering
+        unsettled = self._journal.state.blocking
         if self._in_flight or unsettled:
             names = [f"{effect.id} {effect.name!r}" for effect in unsettled]
             names += [f"{name!r} (running)" for _, name in sorted(self._in_flight)]

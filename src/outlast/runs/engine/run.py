@@ -166,7 +166,7 @@ class RunEngine:
     def beat_at_hand(self) -> BeatEngine | None:
         """The next beat when nothing stands before it, which is nearly always; else `next_beat` finds out."""
         beat, journal = self.beat, self._journal
-        if beat is None or not beat.closed or journal is None or journal.lease.mail_waits():
+        if beat is None or not beat.closed or journal is None or journal.lease.request_waits():
             return None
         if self.has_ended or journal.over:
             return None
@@ -184,7 +184,7 @@ class RunEngine:
             )
         if self.beat is None:
             self.journal.load_open_beat("")
-        if self.beat is None or self.journal.lease.mail_waits():
+        if self.beat is None or self.journal.lease.request_waits():
             yield from self.take_requests()
         if self.journal.over:
             return None
@@ -197,7 +197,7 @@ class RunEngine:
         self.children.may_exist = self.beat is None  # an earlier attempt may have left some
         if self.root.journal.standing.budget is not None:
             self.root.meter.check()
-        if journal.store.low:
+        if journal.store.disk_is_full:
             raise DiskFull(f"the disk under {journal.store.url} is full", hint="make room, then start again")
         steps = self.plan_body.steps() if journal.standing.plan_total is not None else ()
         path = (journal.cursor or plans.first_leaf(steps) or ()) if steps else ()
@@ -217,7 +217,7 @@ class RunEngine:
         """Take in what people asked of the run; a child looks into its root's inbox. A request to stop may have to wait."""
         if not self.supervision.may_stop and inbox.asked_to_stop(self.journal):
             return
-        if self.journal.store.low:
+        if self.journal.store.disk_is_full:
             raise DiskFull(
                 f"the disk under {self.journal.store.url} is full", hint="make room, then start again"
             )

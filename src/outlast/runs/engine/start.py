@@ -72,7 +72,7 @@ def _amended(run: "RunEngine") -> tuple[ev.ContractAmended, ...]:
     """The change of contract or budget that this start asks for, if it asks for one."""
     recorded, budget = run.contract, run.state.budget
     contract = admission.contract_of(run.terms, recorded)
-    allowed = run.terms.budget if run.terms.amend else budgets.anew(budget, run.terms.budget)
+    allowed = run.terms.budget if run.terms.amend else budgets.with_until(budget, run.terms.budget)
     if contract == recorded and allowed in (None, budget):
         return ()
     by = settings.user_name()

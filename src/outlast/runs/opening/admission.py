@@ -11,7 +11,7 @@ from outlast.errors import ContractChanged, RunRefused
 from outlast.runs import attempts, reader
 from outlast.runs.journal import encode
 from outlast.runs.opening.terms import Terms, new_id
-from outlast.store.protocol import Store, Where
+from outlast.store.protocol import RunFilter, Store
 
 
 def make(terms: Terms, store: Store, launch: object, *, after: str = "") -> str:
@@ -19,7 +19,7 @@ def make(terms: Terms, store: Store, launch: object, *, after: str = "") -> str:
 
     How a supervised command is started is on record from its first event: a kill may come before its first attempt.
     """
-    where = Where(task=terms.task, project=terms.project, parent="")
+    where = RunFilter(task=terms.task, project=terms.project, parent="")
     is_new = launch is not None and (bool(after) or not store.list(where, limit=1))
     return store.create(opened(terms, None, _kept(store, launch) if is_new else None), after=after)
 
@@ -48,7 +48,7 @@ def in_known_project(terms: Terms, store: Store) -> Terms:
     if not terms.workspace or terms.project_given:
         return terms
     here = os.path.realpath(terms.workspace)
-    for summary in store.list(Where(task=terms.task, parent="", open_only=True)):
+    for summary in store.list(RunFilter(task=terms.task, parent="", open_only=True)):
         if summary.state.workspace and os.path.realpath(summary.state.workspace) == here:
             return msgspec.structs.replace(terms, project=summary.project)
     return terms
@@ -56,7 +56,7 @@ def in_known_project(terms: Terms, store: Store) -> Terms:
 
 def may_come_back(terms: Terms, store: Store) -> bool:
     """Whether a workspace that is gone belongs to a run that has a save of it."""
-    known = store.list(Where(task=terms.task, project=terms.project, parent=""), limit=1)
+    known = store.list(RunFilter(task=terms.task, project=terms.project, parent=""), limit=1)
     return bool(known) and bool(known[0].state.save_point)
 
 
@@ -90,7 +90,7 @@ def admit(terms: Terms, store: Store, head: st.RunState, *, is_child: bool) -> N
     recorded = reader.contract(store, head)
     changed = contract_of(terms, recorded) != recorded
     known = (None, reader.opened(store, head).budget, head.budget)
-    if changed or (head.fork is None and not any(budgets.same(terms.budget, each) for each in known)):
+    if changed or (head.fork is None and not any(budgets.same_limits(terms.budget, each) for each in known)):
         raise ContractChanged(
             f"run {head.run} of task {head.task!r} was started with another {'contract' if changed else 'budget'}",
             hint="give the same as at first, or amend=True to change it on purpose",

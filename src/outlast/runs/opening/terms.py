@@ -151,8 +151,8 @@ def raised(head: RunState, given: Sequence[str], until: str | None = None) -> Al
     now = datetime.now(UTC)
     if until is not None:
         changes["until"] = until_of(until, now)
-    after = msgspec.structs.replace(budgets.added(budget, more), **changes)
-    short = budgets.reached(msgspec.structs.replace(head, budget=after), budgets.Live(now))
+    after = msgspec.structs.replace(budgets.with_more(budget, more), **changes)
+    short = budgets.limit_reached(msgspec.structs.replace(head, budget=after), budgets.Live(now))
     if short:
         over = after.until is not None and after.until <= now
         raise UsageError(

@@ -87,7 +87,7 @@ class Commits:
         row = (
             self._row(batch),
             batch.after + 1,
-            *filed(batch.events[0]),
+            *index_keys(batch.events[0]),
             batch.encoded[0],
             lease.row,
             lease.epoch,
@@ -258,7 +258,7 @@ class Commits:
         rows = []
         for event, data in zip(batch.events, batch.encoded, strict=True):
             seq += 1
-            rows.append((run, seq, *filed(event), data, lease.row, lease.epoch))
+            rows.append((run, seq, *index_keys(event), data, lease.row, lease.epoch))
         return rows
 
     def _row(self, batch: Batch) -> int:
@@ -296,7 +296,7 @@ def write_head(connection: apsw.Connection, row: int, head: state.RunState) -> N
     connection.execute(_HEAD, (row, head.seq, head.status, updated, state.snapshot(head)))
 
 
-def filed(event: ev.AnyEvent) -> tuple[str | None, str | None]:
+def index_keys(event: ev.AnyEvent) -> tuple[str | None, str | None]:
     """Kind and key for the index. Beat ends are indexed by kind only if they extend the plan."""
     if type(event) is ev.BeatDone and not event.extended:
         return _UNFILED

@@ -57,7 +57,7 @@ class Database:
         self._identity = _identity(path)
         self.writer = self._connect()
         self._reader = self._connect()
-        self.check_there()
+        self.check_exists()
 
     def _connect(self) -> apsw.Connection:
         """Open, and wait for others that open: SQLite does not wait by itself for locks on a change to WAL."""
@@ -150,7 +150,7 @@ class Database:
                 f"the store is closed after a failed write: {self._broken}", hint="start the run again"
             )
 
-    def check_there(self) -> None:
+    def check_exists(self) -> None:
         """Raise StoreGone, now and at every later write, if the open file is not the one at the path.
 
         Claims and the heartbeat ask; appends do not, because each would pay for it.
@@ -280,7 +280,7 @@ def _prepare(path: Path, vfs: str | None, reading: bool) -> None:
             return
         durable.sync_upwards(path.parent)
     except OSError as error:
-        raise durable.refused(path, error) from error
+        raise durable.store_refused(path, error) from error
 
 
 def _inspect(path: Path, vfs: str | None) -> None:

@@ -102,7 +102,7 @@ def _marks(connection: apsw.Connection, local: Local) -> _Marks:
     here = {path: mark for path, mark in marks.items() if path.stem in known}
     gone = {path: mark for path, mark in marks.items() if path.stem not in known}
     return _Marks(
-        missing=recovery.rewound(last, [whole]),
+        missing=recovery.missing_event(last, [whole]),
         rewound=tuple(path.stem for path, mark in here.items() if mark and owners[mark] != known[path.stem]),
         lost=tuple(path.stem for path, mark in gone.items() if mark > last),
         stale=tuple(path.stem for path, mark in gone.items() if mark <= last and not locks.is_locked(path)),

@@ -67,17 +67,17 @@ class SqliteLease:
                 raise LeaseLost(self.run, held=self.epoch, current=self._leases.epoch_of(self.row))
             yield
 
-    def mail_waits(self) -> bool:
+    def request_waits(self) -> bool:
         """Whether a request may be waiting."""
-        return self.lock.mail_waits()
+        return self.lock.request_waits()
 
-    def mail_taken(self) -> None:
+    def clear_request_flag(self) -> None:
         """Clear the flag: the inbox is about to be read."""
-        self.lock.set_mail(False)
+        self.lock.set_request_flag(False)
 
-    def mail_came(self) -> None:
+    def set_request_flag(self) -> None:
         """Set the flag: a request waits."""
-        self.lock.set_mail(True)
+        self.lock.set_request_flag(True)
 
     def acting(self) -> bool:
         """Whether this process is performing an act."""
@@ -125,14 +125,14 @@ class Leases:
         holder does not wake up then, it is overtaken. If it is frozen inside an act, it is killed first, because nothing
         else proves that it will not act later.
         """
-        self._db.check_there()
+        self._db.check_exists()
         path = self._local.run_lock(run)
         lease = None
         deadline_s = locks.boottime_s() + self.timing.claim_wait_s
         while lease is None:
             seen = self._seen(run)
             if locks.boottime_s() > deadline_s:
-                raise held(run, seen.holder)
+                raise run_held(run, seen.holder)
             try:
                 lock = locks.try_lock(path)
             except OSError as error:
@@ -208,7 +208,7 @@ class Leases:
         while True:
             seen = self._seen(run)
             if seen.expires_s > locks.boottime_s():
-                raise held(run, seen.holder)
+                raise run_held(run, seen.holder)
             if not locks.is_locked(path):
                 return None
             if locks.boottime_s() > deadline_s:
@@ -218,12 +218,12 @@ class Leases:
         if act_fd is None:
             if seen.holder is not None and locks.kill_frozen(seen.holder):
                 return None
-            raise held(run, seen.holder, ", which is still performing an act")
+            raise run_held(run, seen.holder, ", which is still performing an act")
         try:
             self._check_mark(run, path)
             taken = self._rob(run, seen, ttl_s, placement)
             if taken is None:
-                raise held(run, self.holder(run)[0])
+                raise run_held(run, self.holder(run)[0])
         except BaseException:
             os.close(act_fd)
             raise
@@ -264,7 +264,7 @@ class Leases:
         if mark == 0:
             return
         last, owner, mine = self._db.read(lambda connection: connection.execute(_MARKED, (mark, run)).get)
-        if recovery.rewound(last, [mark]) is not None or owner != mine:
+        if recovery.missing_event(last, [mark]) is not None or owner != mine:
             raise StoreRewound(
                 f"the store lost events of run {run}: event {mark} was acknowledged and is gone",
                 hint=f"look at what the run did, then `outlast resume {run} --accept-rewind`",
@@ -274,13 +274,13 @@ class Leases:
         """Forget the mark of a run that lost events, after a person has looked."""
         lock = locks.try_lock(self._local.run_lock(run))
         if lock is None:
-            raise held(run, self.holder(run)[0])
+            raise run_held(run, self.holder(run)[0])
         lock.mark(0)
         lock.close()
 
     def renew(self, leases: Iterable[Lease], *, ttl_s: float) -> dict[str, str]:
         """See `Store.renew`."""
-        self._db.check_there()
+        self._db.check_exists()
         now = locks.boottime_s()
 
         def prolong(connection: apsw.Connection) -> dict[str, str]:
@@ -296,7 +296,7 @@ class Leases:
                     continue
                 lease.deadline_s = now + ttl_s
                 if connection.execute(_WAITING, (lease.row,)).get is not None:
-                    lease.lock.set_mail(True)
+                    lease.lock.set_request_flag(True)
             return lost
 
         return self._db.write(prolong)
@@ -321,7 +321,7 @@ class Leases:
         self._held.clear()
 
 
-def held(run: str, holder: Holder | None, why: str = "") -> RunHeld:
+def run_held(run: str, holder: Holder | None, why: str = "") -> RunHeld:
     """The error that names the holder of the run."""
     if holder is None:
         return RunHeld(run, pid=0, host="unknown", since="unknown", why=why)

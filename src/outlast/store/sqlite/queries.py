@@ -12,7 +12,7 @@ import msgspec
 from outlast.core import events as ev
 from outlast.core.state import RunState, fold
 from outlast.errors import StoreTooNew
-from outlast.store.protocol import PAGE_MAX, Changes, Heard, Recorded, readable
+from outlast.store.protocol import PAGE_MAX, Changes, EventGlimpse, RecordedEvent, decoded
 from outlast.store.sqlite.database import row_in
 
 Read = Callable[[Callable[[apsw.Connection], list[Any]]], list[Any]]
@@ -102,20 +102,20 @@ def changes(after: int, trace: str, connection: apsw.Connection) -> Changes:
     return Changes(number, tuple(name for _, _, _, name in runs if name is not None), anew, newest or "")
 
 
-def sampled(run: str, count: int, connection: apsw.Connection) -> list[Recorded]:
-    """See `Store.sampled`."""
+def sample_beat_ends(run: str, count: int, connection: apsw.Connection) -> list[RecordedEvent]:
+    """See `Store.beat_end_sample`."""
     assert count >= 2, "a sample includes the first and the last"
-    rows = known(run, connection.execute(_SAMPLED, (run, count)).fetchall(), connection)
-    return [Recorded(n, run, seq, ev.decode(data)) for n, seq, data in rows]
+    rows = rows_of_run(run, connection.execute(_SAMPLED, (run, count)).fetchall(), connection)
+    return [RecordedEvent(n, run, seq, ev.decode(data)) for n, seq, data in rows]
 
 
-def ends(run: str, before: int, limit: int, connection: apsw.Connection) -> list[Recorded]:
-    """See `Store.ends`."""
-    rows = known(run, connection.execute(_ENDS, (run, before, limit)).fetchall(), connection)
-    return [Recorded(n, run, seq, ev.decode(data)) for n, seq, data in rows]
+def beat_ends(run: str, before: int, limit: int, connection: apsw.Connection) -> list[RecordedEvent]:
+    """See `Store.beat_ends`."""
+    rows = rows_of_run(run, connection.execute(_ENDS, (run, before, limit)).fetchall(), connection)
+    return [RecordedEvent(n, run, seq, ev.decode(data)) for n, seq, data in rows]
 
 
-def known(run: str, rows: list[Any], connection: apsw.Connection) -> list[Any]:
+def rows_of_run(run: str, rows: list[Any], connection: apsw.Connection) -> list[Any]:
     """The rows found for a run, by its name: another process may have forgotten the run and brought it back in another
     row. If there are none, checks that the run exists: raises UnknownRun.
     """
@@ -140,13 +140,13 @@ def of_kinds(
     return connection.execute(sql, (run, after, before, limit, *tags)).fetchall()
 
 
-def counted(run: str, connection: apsw.Connection) -> dict[str, int]:
-    """See `Store.counted`."""
+def event_counts(run: str, connection: apsw.Connection) -> dict[str, int]:
+    """See `Store.event_counts`."""
     sql = (
         "SELECT kind, count(*) FROM events WHERE run = (SELECT id FROM runs WHERE run = ?) AND kind IS NOT NULL"
         " GROUP BY kind"
     )
-    return dict(known(run, connection.execute(sql, (run,)).fetchall(), connection))
+    return dict(rows_of_run(run, connection.execute(sql, (run,)).fetchall(), connection))
 
 
 class _Glance(msgspec.Struct):
@@ -159,8 +159,8 @@ class _Glance(msgspec.Struct):
 _glance = msgspec.json.Decoder(_Glance).decode
 
 
-def heard(n: int, run: str, seq: int, data: bytes) -> Heard:
-    """See `Store.heard`."""
+def glimpse(n: int, run: str, seq: int, data: bytes) -> EventGlimpse:
+    """See `Store.glimpses`."""
     try:
         event = ev.decode(data)
     except StoreTooNew:
@@ -168,25 +168,27 @@ def heard(n: int, run: str, seq: int, data: bytes) -> Heard:
             seen = _glance(data)
         except msgspec.MsgspecError:
             seen = _Glance()
-        return Heard(n, run, seq, seen.t, seen.at, None)
-    return Heard(n, run, seq, ev.tag_of(event), event.at, event)
+        return EventGlimpse(n, run, seq, seen.t, seen.at, None)
+    return EventGlimpse(n, run, seq, ev.tag_of(event), event.at, event)
 
 
-def across(tags: Sequence[str], before: int, limit: int, connection: apsw.Connection) -> list[Recorded]:
-    """See `Store.across`. Events that cannot be decoded are left out."""
-    assert ev.BeatDone.__struct_config__.tag not in tags, "beat ends are not indexed by kind"
+def events_of_kinds(
+    tags: Sequence[str], before: int, limit: int, connection: apsw.Connection
+) -> list[RecordedEvent]:
+    """See `Store.events_of_kinds`. Events that cannot be decoded are left out."""
+    assert ev.BeatDone.__struct_config__.tag not in tags, "beat beat_ends are not indexed by kind"
     sql = _ACROSS.format(kinds=",".join(f"?{number}" for number in range(3, 3 + len(tags))))
-    found: list[Recorded] = []
+    found: list[RecordedEvent] = []
     while len(found) < limit:
         rows: list[Any] = connection.execute(sql, (before, limit, *tags)).fetchall()
-        found += readable([heard(*row) for row in rows])
+        found += decoded([glimpse(*row) for row in rows])
         if len(rows) < limit:
             break
         before = rows[-1][0]
     return found[:limit]
 
 
-def caught_up(read: Read, heads: dict[int, RunState]) -> tuple[dict[int, RunState], dict[int, StoreTooNew]]:
+def catch_up(read: Read, heads: dict[int, RunState]) -> tuple[dict[int, RunState], dict[int, StoreTooNew]]:
     """Heads, by their runs' rows, with all later events folded in. Needs one query per page of events.
 
     Where an event cannot be decoded: the head before it, and the error.

@@ -41,9 +41,9 @@ class FileShelf:
         """The document, or None."""
         return self._kinds[kind].get(name)
 
-    def settled(self, kind: ShelfKind, name: str) -> bytes | None:
+    def get_unheld(self, kind: ShelfKind, name: str) -> bytes | None:
         """The document, or None if it does not exist or somebody holds it."""
-        return self._kinds[kind].settled(name)
+        return self._kinds[kind].get_unheld(name)
 
     def change(
         self, kind: ShelfKind, name: str, change: Callable[[bytes | None], bytes | None]
@@ -75,7 +75,7 @@ class _Kind(Protocol):
     """How documents of one kind are stored in files."""
 
     def get(self, name: str) -> bytes | None: ...
-    def settled(self, name: str) -> bytes | None: ...
+    def get_unheld(self, name: str) -> bytes | None: ...
     def hold(self, name: str, until_s: float | None) -> contextlib.AbstractContextManager[Document]: ...
     def every(self) -> Iterator[tuple[str, bytes]]: ...
     def sweep(self, newest: int, older_than_s: float) -> int: ...
@@ -91,7 +91,7 @@ class _Files:
     def get(self, name: str) -> bytes | None:
         return _read(self._path(name))
 
-    def settled(self, name: str) -> bytes | None:
+    def get_unheld(self, name: str) -> bytes | None:
         return self.get(name) if _is_free(self._lock) else None
 
     @contextlib.contextmanager
@@ -145,7 +145,7 @@ class _OneFile:
         found = self._all().get(name)
         return None if found is None else bytes(found)
 
-    def settled(self, name: str) -> bytes | None:
+    def get_unheld(self, name: str) -> bytes | None:
         return self.get(name) if _is_free(self._lock) else None
 
     @contextlib.contextmanager
@@ -201,7 +201,7 @@ class _Lines:
     def get(self, name: str) -> bytes | None:
         return _whole(_read(self._path(name)))
 
-    def settled(self, name: str) -> bytes | None:
+    def get_unheld(self, name: str) -> bytes | None:
         path = self._path(name)
         try:
             fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)

@@ -29,19 +29,19 @@ from outlast.store.protocol import (
     Batch,
     Blobs,
     Changes,
-    Heard,
+    EventGlimpse,
     History,
     Inbox,
     Lease,
-    Recorded,
+    RecordedEvent,
     Request,
+    RunFilter,
     Shelf,
     Summary,
     Wake,
-    Where,
 )
 from outlast.store.sqlite import health, queries
-from outlast.store.sqlite.commits import Commits, filed, write_head
+from outlast.store.sqlite.commits import Commits, index_keys, write_head
 from outlast.store.sqlite.database import Database, row_in
 from outlast.store.sqlite.leases import Leases, decode_holder
 from outlast.store.sqlite.shelf import FileShelf, locked
@@ -96,26 +96,26 @@ class SqliteStore:
             return locks.Mark(path, reading=self.reading)
         except OSError as error:
             self._db.close()
-            raise durable.refused(path, error) from error
+            raise durable.store_refused(path, error) from error
 
     def _has_ballast(self, path: Path) -> bool:
         try:
             return durable.make_ballast(path)
         except OSError as error:
             self.close()
-            raise durable.refused(path, error) from error
+            raise durable.store_refused(path, error) from error
 
     @property
     def usable(self) -> bool:
         """Whether this object can still write."""
         return self._db.usable
 
-    def check_there(self) -> None:
+    def check_exists(self) -> None:
         """Raise StoreGone, now and at every later write, if the file was deleted or replaced. Costs one stat."""
-        self._db.check_there()
+        self._db.check_exists()
 
     @property
-    def low(self) -> bool:
+    def disk_is_full(self) -> bool:
         """Whether the disk was found full: work in progress may end, nothing new may begin."""
         return self._commits.low
 
@@ -210,7 +210,7 @@ class SqliteStore:
         self._leases.accept_rewind(run)
 
     @contextlib.contextmanager
-    def alone(self, run: str, what: str, *, wait_s: float) -> Iterator[None]:
+    def exclusive(self, run: str, what: str, *, wait_s: float) -> Iterator[None]:
         """Hold this kind of act on a run: one process at a time. Raises StoreBusy after `wait_s`."""
         path = self.local.kind_lock(run, what)
         path.parent.mkdir(mode=0o700, exist_ok=True)
@@ -220,7 +220,7 @@ class SqliteStore:
     # -- reading -------------------------------------------------------------------------------------------------
 
     def list(
-        self, where: Where, *, after: int = 0, limit: int = PAGE_MAX, unreadable: bool = False
+        self, where: RunFilter, *, after: int = 0, limit: int = PAGE_MAX, unreadable: bool = False
     ) -> list[Summary]:
         """Runs, newest first, from below the cursor `after`. With `unreadable`, runs that cannot be read are included."""
         found: list[Summary] = []
@@ -232,7 +232,7 @@ class SqliteStore:
             after = page[-1].id
         return found[:limit]
 
-    def _page(self, where: Where, after: int, limit: int, unreadable: bool) -> Sequence[Summary]:
+    def _page(self, where: RunFilter, after: int, limit: int, unreadable: bool) -> Sequence[Summary]:
         clauses, values = _where(where, after)
         sql = f"{_SUMMARY} WHERE {' AND '.join(clauses)} ORDER BY r.id DESC LIMIT ?"
         rows: Sequence[Any] = self._db.read(
@@ -240,7 +240,7 @@ class SqliteStore:
         )
         heads = {row: _head(stored) for row, *_, stored, _, _ in rows}
         behind = {row: heads[row] for row, *_, last in rows if last > heads[row].seq}
-        caught, problems = queries.caught_up(self._db.read, behind)
+        caught, problems = queries.catch_up(self._db.read, behind)
         if problems and not unreadable:
             raise next(iter(problems.values()))
         heads |= caught
@@ -284,21 +284,21 @@ class SqliteStore:
                 rows = queries.of_kinds(run, tags, since, before, limit, order, connection)
             else:
                 rows = connection.execute(sql, (run, since, *values, limit)).fetchall()
-            return head, queries.known(run, rows, connection)
+            return head, queries.rows_of_run(run, rows, connection)
 
         head, rows = self._db.read(ask)
         if newest:
             rows.reverse()
-        return History(head, [Recorded(n, run, seq, ev.decode(data)) for n, seq, data in rows])
+        return History(head, [RecordedEvent(n, run, seq, ev.decode(data)) for n, seq, data in rows])
 
-    def subscribe(self, after: int, *, wait_s: float, limit: int = PAGE_MAX) -> Sequence[Recorded]:
+    def subscribe(self, after: int, *, wait_s: float, limit: int = PAGE_MAX) -> Sequence[RecordedEvent]:
         """Events of all runs after a store-wide number, as soon as there are some; empty after `wait_s`."""
         rows = self._awaited(after, wait_s, limit)
-        return [Recorded(n, run, seq, ev.decode(data)) for n, run, seq, data in rows]
+        return [RecordedEvent(n, run, seq, ev.decode(data)) for n, run, seq, data in rows]
 
-    def heard(self, after: int, *, wait_s: float, limit: int = PAGE_MAX) -> Sequence[Heard]:
+    def glimpses(self, after: int, *, wait_s: float, limit: int = PAGE_MAX) -> Sequence[EventGlimpse]:
         """The same for display, each with its event if that can be decoded."""
-        return [queries.heard(*row) for row in self._awaited(after, wait_s, limit)]
+        return [queries.glimpse(*row) for row in self._awaited(after, wait_s, limit)]
 
     def _awaited(self, after: int, wait_s: float, limit: int) -> Sequence[tuple[int, str, int, bytes]]:
         deadline_s = locks.boottime_s() + wait_s
@@ -325,21 +325,23 @@ class SqliteStore:
         """
         return self._db.read(partial(queries.changes, after, trace))
 
-    def sampled(self, run: str, count: int) -> Sequence[Recorded]:
+    def beat_end_sample(self, run: str, count: int) -> Sequence[RecordedEvent]:
         """At most `count` beat ends, spread evenly over the journal, with the first and the last; all if they are few."""
-        return self._db.read(partial(queries.sampled, run, count))
+        return self._db.read(partial(queries.sample_beat_ends, run, count))
 
-    def ends(self, run: str, *, before: int = 0, limit: int = PAGE_MAX) -> Sequence[Recorded]:
+    def beat_ends(self, run: str, *, before: int = 0, limit: int = PAGE_MAX) -> Sequence[RecordedEvent]:
         """The beat ends of a run, newest first, from below the sequence number `before`."""
-        return self._db.read(partial(queries.ends, run, before, limit))
+        return self._db.read(partial(queries.beat_ends, run, before, limit))
 
-    def counted(self, run: str) -> dict[str, int]:
+    def event_counts(self, run: str) -> dict[str, int]:
         """How many events of each kind a run has; of the beat ends only those that extended the plan."""
-        return self._db.read(partial(queries.counted, run))
+        return self._db.read(partial(queries.event_counts, run))
 
-    def across(self, tags: Sequence[str], *, before: int = 0, limit: int = PAGE_MAX) -> Sequence[Recorded]:
+    def events_of_kinds(
+        self, tags: Sequence[str], *, before: int = 0, limit: int = PAGE_MAX
+    ) -> Sequence[RecordedEvent]:
         """Events of these kinds of all runs, newest first, from below the number `before`."""
-        return self._db.read(partial(queries.across, tags, before, limit))
+        return self._db.read(partial(queries.events_of_kinds, tags, before, limit))
 
     # -- the end -------------------------------------------------------------------------------------------------
 
@@ -390,7 +392,7 @@ def _make_folders(local: Local) -> None:
         for folder in (local.folder, local.runs, local.folder / BLOBS):
             durable.make_folder(folder)
     except OSError as error:
-        raise durable.refused(local.folder, error) from error
+        raise durable.store_refused(local.folder, error) from error
 
 
 def _head(stored: bytes) -> state.RunState:
@@ -404,7 +406,7 @@ def _head(stored: bytes) -> state.RunState:
 def _refuse_rewound(connection: apsw.Connection, mark: Path) -> None:
     """Refuse new runs in a store that lost its newest events: it may have lost this very run, which would run twice."""
     last = connection.execute("SELECT coalesce(max(n), 0) FROM events").get
-    missing = recovery.rewound(last, [locks.read_mark(mark)])
+    missing = recovery.missing_event(last, [locks.read_mark(mark)])
     if missing is not None:
         raise StoreRewound(
             f"the store lost events: number {missing} was acknowledged, the last one is {last}; no new run is created",
@@ -440,7 +442,7 @@ def _insert_run(
     journal = [opened, *events]
     connection.executemany(
         "INSERT INTO events(run, seq, kind, key, data) VALUES (?, ?, ?, ?, ?)",
-        [(row, seq, *filed(event), ev.encode(event)) for seq, event in enumerate(journal, 1)],
+        [(row, seq, *index_keys(event), ev.encode(event)) for seq, event in enumerate(journal, 1)],
     )
     write_head(connection, row, state.fold(state.RunState(), journal))
 
@@ -473,7 +475,7 @@ def _summary(row: tuple[Any, ...], head: state.RunState, problem: OutlastError |
     return Summary(holder=decode_holder(holder) if holder else None, state=head, problem=told, **fields)
 
 
-def _where(where: Where, after: int) -> tuple[list[str], list[Any]]:
+def _where(where: RunFilter, after: int) -> tuple[list[str], list[Any]]:
     wanted: list[tuple[str, Any, bool]] = [
         ("r.id < ?", after, after > 0),
         ("r.run IN (SELECT value FROM json_each(?))", json.dumps(where.runs), bool(where.runs)),
@@ -487,7 +489,7 @@ def _where(where: Where, after: int) -> tuple[list[str], list[Any]]:
     return [clause for clause, _ in given] or ["true"], [value for _, value in given]
 
 
-def _fits(summary: Summary, where: Where) -> bool:
+def _fits(summary: Summary, where: RunFilter) -> bool:
     if where.open_only and summary.state.status in CLOSED:
         return False
     return not where.statuses or summary.state.status in where.statuses

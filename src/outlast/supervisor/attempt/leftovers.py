@@ -9,7 +9,7 @@ from outlast.errors import RunRefused
 from outlast.processes import proc, reap
 from outlast.runs.engine.run import RunEngine
 from outlast.runs.engine.steps import append
-from outlast.store.protocol import Where
+from outlast.store.protocol import RunFilter
 from outlast.supervisor.guardian import lock
 from outlast.supervisor.guardian.link import GuardianMessage
 from outlast.supervisor.guardian.signals import StopSignals
@@ -32,7 +32,7 @@ def stop_earlier(run: RunEngine, person: Person, *, guardian: int = 0, spare: Co
         scripts = [pid for pid in socket_pipe.holders(pipe) if pid not in spared]
         return reap.search(run.id, roots=scripts, spare=spared)
 
-    above = reap.inside(run.id)
+    above = reap.ancestor_in_run(run.id)
     if above is not None:
         raise RunRefused(
             f"this was started by what it would stop: {proc.describe(above.pid)} belongs to an earlier attempt",
@@ -81,7 +81,7 @@ def name_doubts(run: RunEngine, person: Person) -> None:
     """Before a task is begun anew, name the effects of its last run that are in doubt: they may be done again."""
     if not run.terms.again or run.state.attempts > 1:
         return
-    where = Where(task=run.task, project=run.terms.project, parent="")
+    where = RunFilter(task=run.task, project=run.terms.project, parent="")
     for before in run.journal.store.list(where, limit=2)[1:]:
         for effect in before.state.in_doubt:
             person.say(

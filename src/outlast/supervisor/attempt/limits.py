@@ -47,7 +47,9 @@ def account_of(launch: Launch, variables: dict[str, str], folder: Path) -> str:
 def refuse_spent(state: st.RunState, *, wraps_up: bool) -> None:
     """Raise BudgetReached for a run that has wrapped up: it does not start again on its reserve."""
     if state.wrap_beat is not None and state.cause == "budget" and not wraps_up:
-        more = f"`outlast resume {shlex.quote(state.task)} {budgets.more(state)}` goes on where it was"
+        more = (
+            f"`outlast resume {shlex.quote(state.task)} {budgets.increase_hint(state)}` goes on where it was"
+        )
         raise BudgetReached(f"run {state.run}: {state.evidence}", hint=more)
 
 
@@ -69,7 +71,7 @@ def judge(run: RunEngine, limits: restarts.Limits) -> ev.AttemptEnded | None:
     after = st.fold(run.state, events)
     if run.supervision.typed:  # attempts in all are a limit for those that nobody asked for
         limits = msgspec.structs.replace(limits, attempts_max=sys.maxsize)
-    stop = wakeups.stopped_by(after, limits)
+    stop = wakeups.limit_reached(after, limits)
     if stop is None:
         return lost
     why = f"{stop.why}; the last: {after.evidence}"

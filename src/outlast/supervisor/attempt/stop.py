@@ -78,7 +78,7 @@ class Stopper:
     def check(self) -> None:
         """Where nothing can be recorded any more, stop what runs. Raises StoreGone, or what a call met."""
         try:
-            self._run.journal.store.check_there()
+            self._run.journal.store.check_exists()
         except StoreGone as error:
             self._person.say(f"{error}: stopping")
             self._processes.stop(self._timing.stop_grace_s)
@@ -97,7 +97,7 @@ class Stopper:
         Where an agent is known, a request that can wait waits until the agent is between two beats.
         """
         run = self._run
-        if not run.journal.lease.mail_waits():
+        if not run.journal.lease.request_waits():
             return
         asked = inbox.asked_to_stop(run.journal)
         if asked:

@@ -15,7 +15,7 @@ from outlast.core.values import Allowance
 from outlast.errors import BadSetting, UsageError
 from outlast.operations import prices
 from outlast.runs.opening.terms import Terms, in_words
-from outlast.store.protocol import Store, Where
+from outlast.store.protocol import RunFilter, Store
 from outlast.supervisor.launch.launch import Launch
 from outlast.supervisor.person import Person
 from outlast.workspace.types import raw
@@ -149,10 +149,10 @@ def by_experience(
     person: Person,
 ) -> Terms:
     """The terms with limits learnt from the runs before; a run that goes on keeps those on record."""
-    known = store.list(Where(task=terms.task, project=terms.project, parent=""), limit=1)
+    known = store.list(RunFilter(task=terms.task, project=terms.project, parent=""), limit=1)
     goes_on = bool(known) and not (terms.again and known[0].state.status in statuses.ENDED)
     if goes_on and not terms.amend:
-        return msgspec.structs.replace(terms, budget=budgets.anew(known[0].state.budget, terms.budget))
+        return msgspec.structs.replace(terms, budget=budgets.with_until(known[0].state.budget, terms.budget))
     from outlast.inspect import forecast as inspect_forecast
 
     goal, agent, model = terms.goal or "", "", ""

@@ -109,7 +109,7 @@ class BudgetWatch:
             return None
         self.tell_unpriced()
         head = self._run.meter.head()
-        over = self.no_price() or budgets.reached(head, self._run.meter.live())
+        over = self.no_price() or budgets.limit_reached(head, self._run.meter.live())
         if over:
             return AgentStopped(over, cause="budget", progress=True)
         if budget.time_s is None and budget.until is None:
@@ -155,12 +155,12 @@ class BudgetWatch:
         budget = head.budget
         if budget is None:
             return None
-        over = self.no_price() or budgets.reached(head, live)
+        over = self.no_price() or budgets.limit_reached(head, live)
         if over:
             return AgentStopped(over, cause="budget", progress=True)
         if head.wrap_beat is not None:
             return self._after_the_word(head)
-        for crossing in budgets.crossings(head, self._warn_at, live):
+        for crossing in budgets.due_warnings(head, self._warn_at, live):
             if crossing.level not in self._run.meter.warned_levels:
                 self._record(crossing)
         spent = budgets.wraps_up(head, live)
@@ -183,7 +183,7 @@ class BudgetWatch:
 
     def _wrap_up(self, head: st.RunState, spent: str) -> AgentStopped | None:
         words = wrap_up_words(head, self._run.meter.live())
-        self._record(budgets.Crossing(f"{st.WRAP_UP} of {_limits(head)}", f"told to wrap up: {spent}"))
+        self._record(budgets.DueWarning(f"{st.WRAP_UP} of {_limits(head)}", f"told to wrap up: {spent}"))
         if self.can_tell:
             self._pending[:], self._word = [words], words
             return None
@@ -208,13 +208,13 @@ class BudgetWatch:
         words, self._word = self._word, ""
         return words
 
-    def _record(self, crossing: budgets.Crossing) -> None:
+    def _record(self, crossing: budgets.DueWarning) -> None:
         run = self._run
         run.meter.warned_levels.add(crossing.level)
         run.drive(append(ev.Warned(at=run.journal.now(), level=crossing.level, text=crossing.text)))
         self.warned(crossing)
 
-    def warned(self, crossing: budgets.Crossing) -> None:
+    def warned(self, crossing: budgets.DueWarning) -> None:
         """Pass a warning on: to the person now, to the agent with the next answer it gets."""
         self._person.say(crossing.text)
         self._person.notify(self._run, self._folder, "budget", crossing.text)

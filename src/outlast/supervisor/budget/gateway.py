@@ -66,7 +66,9 @@ class Gatekeeper:
         return _refusal(over) if over else None
 
     def _over(self) -> str:
-        return self._budget.no_price() or budgets.reached(self._run.meter.head(), self._run.meter.live())
+        return self._budget.no_price() or budgets.limit_reached(
+            self._run.meter.head(), self._run.meter.live()
+        )
 
     def _too_many(self, reserve: values.Usage) -> str:
         """Whether the calls under way may already exceed a limit by more than this one, in words."""
@@ -185,7 +187,7 @@ class Gate:
         needed = values.Usage(
             needed.input, needed.output, needed.cache_read, needed.cache_write, needed.cost_microusd
         )
-        charged = budgets.lost_with(head)
+        charged = budgets.charge_for_killed(head)
         if needed.tokens > charged.tokens or needed.cost_microusd > charged.cost_microusd:
             return needed
         held = dict(head.reserved).get(st.GATEWAY, values.Usage())

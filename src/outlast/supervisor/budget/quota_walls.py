@@ -79,7 +79,7 @@ def meet(
     now = datetime.now(UTC)
 
     def met(before: Wall | None) -> Wall:
-        reset, known = restarts.reset_of(reset_at, now, parks)
+        reset, known = restarts.reset_time(reset_at, now, parks)
         is_same = before is not None and (before.until == reset or (before.known and not known))
         if before is not None and before.until > now and is_same:
             left = tuple(each for each in before.spared if each != run)

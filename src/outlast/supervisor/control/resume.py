@@ -85,7 +85,7 @@ def refuse_homeless(store: Store, root: Summary, launch: Launch) -> None:
     if not folder.is_dir():
         if not root.state.save_point:
             raise not_a_folder(folder)
-        recreate.lost(folder, store.local.private_of(folder))
+        recreate.find_lost(folder, store.local.private_of(folder))
         return
     cwd = Path(os.fsdecode(raw(launch.cwd)))
     if not cwd.is_dir():

@@ -19,7 +19,7 @@ from outlast.operations import requests
 from outlast.processes import reap
 from outlast.runs.engine.steps import Append
 from outlast.runs.inbox import STOPS
-from outlast.store.protocol import Store, Summary, Where
+from outlast.store.protocol import RunFilter, Store, Summary
 from outlast.supervisor.attempt import limits as attempt_limits
 from outlast.supervisor.budget import quota_walls
 from outlast.supervisor.control import takeover
@@ -57,12 +57,12 @@ def sleepers(store: Store, *, parked_only: bool = False) -> list[Sleeper]:
 
 def _all_open(store: Store) -> list[Summary]:
     """All open runs. A run that cannot be read here (written by a newer outlast) does not stop the others from waking."""
-    return list(find.every(store, Where(parent="", open_only=True), unreadable=True))
+    return list(find.all_runs(store, RunFilter(parent="", open_only=True), unreadable=True))
 
 
 def parked(store: Store) -> list[Summary]:
     """The runs that wait for a moment in time, newest first."""
-    found = find.every(store, Where(parent="", statuses=("parked",)), unreadable=True)
+    found = find.all_runs(store, RunFilter(parent="", statuses=("parked",)), unreadable=True)
     return [
         each
         for each in found
@@ -158,7 +158,7 @@ def wake(
 def _given_up(store: Store, sleeper: Sleeper) -> Sleeper:
     summary = requests.summary_of(store, sleeper.run)
     limits = None if sleeper.wake or summary.state.status == "failed" else _limits(store, summary)
-    stop = wakeups.stopped_by(summary.state, limits) if limits is not None else None
+    stop = wakeups.limit_reached(summary.state, limits) if limits is not None else None
     if stop is None or _refused(store, sleeper.run) is not None or summary.state.attempt is not None:
         return sleeper
     with contextlib.suppress(RunHeld), requests.claimed(store, sleeper.run) as journal:

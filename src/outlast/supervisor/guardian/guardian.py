@@ -12,7 +12,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from outlast.processes import proc, spawn
-from outlast.processes.signals import Got, Signals, sender
+from outlast.processes.signals import ReceivedSignal, Signals, sender
 from outlast.processes.tty import Terminal
 from outlast.store.local import Local
 from outlast.supervisor.guardian import lock
@@ -101,7 +101,7 @@ class _Guardian:
         elif told.what == "stopped":
             self._stop_myself()
 
-    def _pass_on(self, got: Got) -> None:
+    def _pass_on(self, got: ReceivedSignal) -> None:
         if got.number == signal.SIGCHLD:
             return
         if got.number == signal.SIGTSTP:

@@ -7,7 +7,7 @@ from typing import Protocol
 
 import msgspec
 
-from outlast.processes.signals import Got, Signals, sender
+from outlast.processes.signals import ReceivedSignal, Signals, sender
 from outlast.supervisor.guardian.link import GuardianMessage, Link
 
 HANDLED = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT)
@@ -66,7 +66,7 @@ class StopSignals:
         return others
 
 
-def is_shutdown(got: Got) -> bool:
+def is_shutdown(got: ReceivedSignal) -> bool:
     """Whether a signal comes with the end of the host or of a terminal, which nobody wished for this run."""
     if got.number == signal.SIGHUP:
         return True

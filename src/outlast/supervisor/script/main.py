@@ -12,7 +12,7 @@ from outlast.errors import OutlastError, RunRefused, WorkspaceRefused
 from outlast.runs.engine import stores
 from outlast.runs.opening.entry import terms_of
 from outlast.runs.opening.terms import Terms
-from outlast.store.protocol import Store, Where
+from outlast.store.protocol import RunFilter, Store
 from outlast.supervisor.guardian import workspace_lock
 from outlast.supervisor.guardian.link import Link, pair
 from outlast.supervisor.guardian.signals import StopSignals
@@ -67,7 +67,7 @@ def _alone(store: Store, terms: Terms) -> Iterator[Occupied | None]:
     if not terms.workspace:
         yield None
         return
-    known = store.list(Where(task=terms.task, project=terms.project, parent=""), limit=1)
+    known = store.list(RunFilter(task=terms.task, project=terms.project, parent=""), limit=1)
     run = known[0].run if known and not terms.again else "(new)"
     folder = Path(terms.workspace)
     with workspace_lock.occupied(
@@ -85,14 +85,14 @@ def _terms(asked: KeeperRequest, store: Store) -> Terms:
     except WorkspaceRefused:
         folder = None
     terms = terms_of(asked.task, store=asked.store, project=asked.project, workspace=folder, files="keep")
-    known = store.list(Where(task=terms.task, project=terms.project, parent=""), limit=1)
+    known = store.list(RunFilter(task=terms.task, project=terms.project, parent=""), limit=1)
     return msgspec.structs.replace(terms, again=bool(known) and known[0].state.status in _AGAIN)
 
 
 def _in_the_way(store: Store, terms: Terms) -> list[str]:
     """Whose keeper may be in the way: that of the task's last run, or of the last one in the workspace."""
     runs = [
-        item.run for item in store.list(Where(task=terms.task, project=terms.project, parent=""), limit=1)
+        item.run for item in store.list(RunFilter(task=terms.task, project=terms.project, parent=""), limit=1)
     ]
     if terms.workspace:
         runs.append(workspace_lock.occupant(Saver(Path(terms.workspace), store.local).private))

@@ -119,7 +119,7 @@ class ScriptCalls:
         if failure is not None:
             raise OutlastError(f"the attempt ends: {failure}", hint=failure.hint)
         store = self._run.journal.store
-        if store.low or not _has_room(store.local):
+        if store.disk_is_full or not _has_room(store.local):
             raise self._beats.no_room()
 
     def step(

@@ -292,7 +292,7 @@ class Server:
     def _refuse_left(self, call: Call | None) -> None:
         """Nothing is begun or believed as long as an earlier self of the call may still be at work."""
         left = self._left.get((call.kind, call.name), []) if call is not None else []
-        alive = [there for there in left if signals.is_there(there)]
+        alive = [there for there in left if signals.is_running(there)]
         if alive and call is not None:
             raise OutlastError(
                 f"an earlier call of {call.kind} {call.name!r} still runs and could not be stopped:"
@@ -353,7 +353,7 @@ def _child(pid: int, above: proc.Proc | None) -> proc.Proc | None:
     found = proc.look(pid)
     if found is not None and found.ppid == above.pid:
         return found
-    if not signals.is_there(above):
+    if not signals.is_running(above):
         raise Gone("it was killed before its command began")
     return None
 

@@ -190,7 +190,7 @@ class _Clearing:
             why="" if removed else self._why(left), branch=self._told.branch, dry_run=True,
         )  # fmt: skip
 
-    def _save(self, owner: Summary, saver: Saver) -> saves.Held:
+    def _save(self, owner: Summary, saver: Saver) -> saves.SaveContents:
         """The save to go by: that of a removal which was killed, else a new one of how it is now."""
         commit = self._told.save
         if self._told.state != "removing":
@@ -217,7 +217,7 @@ class _Clearing:
 class _Look:
     """The files of a worktree against a save."""
 
-    def __init__(self, saver: Saver, held: saves.Held, common: Path) -> None:
+    def __init__(self, saver: Saver, held: saves.SaveContents, common: Path) -> None:
         self._folder, self._held, self._common = saver.folder, held, common
         self._algo = saver.repo().algo
         self._worktree = Worktree(saver.folder, saver.reader(), self._algo)

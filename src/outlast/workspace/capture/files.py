@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable
 
 from outlast.workspace import leftovers, rules
 from outlast.workspace.capture import stat_cache
-from outlast.workspace.capture.private_index import Base, Look
+from outlast.workspace.capture.private_index import Look, PrivateIndex
 from outlast.workspace.capture.special.permissions import Modes
 from outlast.workspace.git import command
 from outlast.workspace.git.objects import TREE
@@ -67,7 +67,7 @@ class Reader:
 
     def __init__(
         self,
-        base: Base,
+        base: PrivateIndex,
         prefix: bytes,
         area: stat_cache.Area,
         pack: PackWriter,
@@ -75,7 +75,7 @@ class Reader:
         findings: Findings,
         limits: rules.Limits,
         deadline: Deadline,
-        digests: dict[bytes, stat_cache.Digested],
+        digests: dict[bytes, stat_cache.BigFileDigest],
     ) -> None:
         self._base, self._prefix, self._area = base, prefix, area
         self._root = os.fsencode(base.repo.folder) + b"/"
@@ -204,7 +204,11 @@ class Reader:
         return {path for path in suspects if path not in forced and self._refuse(path, told[path])}
 
     def _is_suspect(self, path: bytes, told: os.stat_result) -> bool:
-        if told.st_size > self._limits.file_bytes or rules.is_secret_name(path) or leftovers.is_one(path):
+        if (
+            told.st_size > self._limits.file_bytes
+            or rules.is_secret_name(path)
+            or leftovers.is_temporary_name(path)
+        ):
             return True
         known = self._area.entries.get(path)
         if not stat.S_ISREG(told.st_mode) or (known is not None and known.fits(told)):
@@ -232,7 +236,7 @@ class Reader:
     def _refuse(self, path: bytes, told: os.stat_result) -> bool:
         place, size = self._prefix + path, told.st_size
         is_big = size > self._limits.file_bytes
-        if leftovers.is_one(path):
+        if leftovers.is_temporary_name(path):
             self._findings.leave(place, "unfinished, left by outlast", size)
         elif is_big and not is_secret(self._root, path):
             self._findings.leave(place, "big", size, self._digest(path, told))
@@ -258,7 +262,7 @@ class Reader:
         except OSError:
             return ""
         found = digest.hexdigest()
-        self._digests[self._prefix + path] = stat_cache.Digested(told.st_size, told.st_mtime_ns, found)
+        self._digests[self._prefix + path] = stat_cache.BigFileDigest(told.st_size, told.st_mtime_ns, found)
         return found
 
     def _listing(self, paths: list[bytes], told: dict[bytes, os.stat_result]) -> str:
@@ -311,7 +315,7 @@ class Reader:
             except Unreadable as error:
                 self._findings.leave(self._prefix + path, str(error), told.st_size)
                 return
-            self._put(path, stat_cache.known(told, oid, read_at_ns, in_base))
+            self._put(path, stat_cache.known_file(told, oid, read_at_ns, in_base))
             self._findings.modes.note(self._prefix + path, told)
             return
         self._findings.leave(self._prefix + path, "moving", size)
@@ -321,7 +325,7 @@ class Reader:
             return self._pack.add("blob", os.readlink(self._root + path))
         return self._pack.add_file(self._root + path, expect=told)
 
-    def _put(self, path: bytes, known: stat_cache.Known) -> None:
+    def _put(self, path: bytes, known: stat_cache.KnownFile) -> None:
         self._area.gone.discard(path)
         before = self._editor.get(self._prefix + path)
         if before is None or before != (known.mode, known.oid):

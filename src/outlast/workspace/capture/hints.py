@@ -1,6 +1,6 @@
 """Turns a watcher's hints into the files that a save must read, and decides when hints are not enough.
 
-Hints are trusted between two looks at everything. A look that finds a change without a hint ends that: `Hinting.judge`."""
+Hints are trusted between two looks at everything. A look that finds a change without a hint ends that: `HintTracker.judge`."""
 
 import contextlib
 import os
@@ -10,7 +10,7 @@ from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass
 
 from outlast.workspace.capture import stat_cache
-from outlast.workspace.capture.private_index import Base
+from outlast.workspace.capture.private_index import PrivateIndex
 from outlast.workspace.git.objects import TREE
 from outlast.workspace.git.trees import TreeEditor
 from outlast.workspace.timing import Timing
@@ -28,7 +28,7 @@ class NotEnough(Exception):
     """Hints do not suffice for this save; the text says why."""
 
 
-class Hinting:
+class HintTracker:
     """The hints of one workspace since the last remembered save. For one thread."""
 
     def __init__(
@@ -109,7 +109,7 @@ class HintedFiles:
 
 
 def find(
-    paths: Collection[bytes], root: bytes, base: Base, editor: TreeEditor, memory: stat_cache.Memo
+    paths: Collection[bytes], root: bytes, base: PrivateIndex, editor: TreeEditor, memory: stat_cache.Memo
 ) -> HintedFiles:
     """All files at and below these paths. Raises NotEnough if the save must look at everything."""
     inside = [key.rstrip(b"/") for key in memory.areas if key and not key.endswith(b".git/")]
@@ -140,7 +140,7 @@ def room_taken(
     return -files, -size
 
 
-def carried(
+def left_out_again(
     memory: stat_cache.Memo, seen: set[bytes], root: bytes
 ) -> tuple[list[LeftOut], dict[bytes, os.stat_result]]:
     """What was left out before and not looked at now is left out again. Secrets that still exist come separately."""
@@ -161,7 +161,7 @@ def carried(
 class _Finder:
     """Goes down from hinted paths level by level, and asks git once per level what it ignores."""
 
-    def __init__(self, root: bytes, base: Base, editor: TreeEditor, forced: frozenset[bytes]) -> None:
+    def __init__(self, root: bytes, base: PrivateIndex, editor: TreeEditor, forced: frozenset[bytes]) -> None:
         self._root, self._base, self._editor, self._forced = root, base, editor, forced
         self._folders: dict[bytes, bool] = {b"": True}
         self._found = HintedFiles({}, [], set())

@@ -37,7 +37,7 @@ class Look(msgspec.Struct, frozen=True):
     too_deep: list[bytes] = []  # folders with paths too long for the kernel
 
 
-class Base:
+class PrivateIndex:
     """The private index of one worktree: the workspace, or a repository nested in it.
 
     It begins as a copy of the user's index, whose stat data spares hashing every file once.
@@ -248,7 +248,7 @@ class Base:
                 plain[path] = (oid, size)
         converted = self._converted(plain, attributes)
         self.converts = bool(converted)
-        guarded = permissions.narrower(os.fsencode(self.repo.folder) + b"/", plain)
+        guarded = permissions.more_private(os.fsencode(self.repo.folder) + b"/", plain)
         return list(dict.fromkeys([*doubtful, *converted, *guarded])), dropped
 
     def _converted(self, plain: dict[bytes, tuple[bytes, bytes]], attributes: bool) -> list[bytes]:

@@ -7,7 +7,7 @@ import shutil
 from typing import TYPE_CHECKING
 
 from outlast.workspace.capture import stat_cache
-from outlast.workspace.capture.private_index import Base
+from outlast.workspace.capture.private_index import PrivateIndex
 
 if TYPE_CHECKING:
     from outlast.workspace.capture.saver import Saver
@@ -17,20 +17,20 @@ TAKE_IN_ABOVE = 1_000  # files that each save must check besides the private ind
 Held = dict[bytes, tuple[int, str] | None]
 
 
-def held(area: stat_cache.Area) -> Held:
+def index_updates(area: stat_cache.Area) -> Held:
     """What to tell the private index: saved files, and removed ones."""
     found: Held = {path: (known.mode, known.oid) for path, known in area.entries.items()}
     return found | dict.fromkeys(area.gone)
 
 
-def take_in(base: Base, area: stat_cache.Area) -> None:
+def take_in(base: PrivateIndex, area: stat_cache.Area) -> None:
     """Add what was saved to the private index at once. The memo must not be on disk meanwhile."""
-    base.take_in(held(area))
+    base.take_in(index_updates(area))
     area.entries.clear()
     area.gone.clear()
 
 
-def tend(saver: "Saver") -> bool:
+def refresh(saver: "Saver") -> bool:
     """The same while saves go on; return whether it was needed and done."""
     with saver.lock():
         known = saver.remembered()
@@ -42,7 +42,7 @@ def tend(saver: "Saver") -> bool:
         shutil.copy2(base.index, copy)
         stamp = stat_cache.stamp(base.index)
     try:
-        base.take_in(held(stat_cache.Area(entries, gone)), copy)
+        base.take_in(index_updates(stat_cache.Area(entries, gone)), copy)
         with saver.lock():
             known = saver.remembered()
             if known is None or stat_cache.stamp(base.index) != stamp:
@@ -58,7 +58,9 @@ def tend(saver: "Saver") -> bool:
     return True
 
 
-def _forget_equal(area: stat_cache.Area, entries: dict[bytes, stat_cache.Known], gone: set[bytes]) -> None:
+def _forget_equal(
+    area: stat_cache.Area, entries: dict[bytes, stat_cache.KnownFile], gone: set[bytes]
+) -> None:
     """Forget what the index has by now. What changed while the index was written still needs a look."""
     for path, known in entries.items():
         now = area.entries.get(path)

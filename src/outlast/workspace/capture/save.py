@@ -18,14 +18,14 @@ from outlast.workspace.capture.files import Deadline, Findings, Reader
 from outlast.workspace.capture.hints import (
     LASTING,
     HintedFiles,
-    Hinting,
+    HintTracker,
     NotEnough,
-    carried,
     find,
+    left_out_again,
     room_taken,
 )
 from outlast.workspace.capture.meta import named_objects
-from outlast.workspace.capture.private_index import Base, Look, in_quarantine
+from outlast.workspace.capture.private_index import Look, PrivateIndex, in_quarantine
 from outlast.workspace.capture.quarantine import Quarantine
 from outlast.workspace.capture.special import (
     damage,
@@ -39,7 +39,17 @@ from outlast.workspace.capture.user_index import UserIndex
 from outlast.workspace.git import command, objects, refs
 from outlast.workspace.git.packs import PackWriter
 from outlast.workspace.git.trees import TreeEditor
-from outlast.workspace.types import Inside, Meta, Peeked, Purpose, Save, Secret, message_of, raw, text
+from outlast.workspace.types import (
+    Meta,
+    NestedRepo,
+    Purpose,
+    Save,
+    SavePreview,
+    Secret,
+    message_of,
+    raw,
+    text,
+)
 
 if TYPE_CHECKING:
     from outlast.workspace.capture.saver import Saver
@@ -55,7 +65,7 @@ class SaveInProgress:
         saver: "Saver",
         purpose: Purpose,
         deadline: Deadline,
-        hinting: Hinting | None,
+        hinting: HintTracker | None,
         also: frozenset[bytes] = frozenset(),
         apart: frozenset[bytes] = frozenset(),
     ) -> None:
@@ -67,7 +77,7 @@ class SaveInProgress:
         self._index = UserIndex(self._repo, self._quarantine, purpose.run)
         self._tracked: list[bytes] = []
         self._later: list[Callable[[], None]] = []
-        self._asked = special_secrets.asked_for(self._root, also, apart)
+        self._asked = special_secrets.sort_requested(self._root, also, apart)
         self._head = repo.head(self._repo)
         # A changed index may change what is saved of these, although no file changed.
         self._excused: set[bytes] = set()
@@ -113,11 +123,11 @@ class SaveInProgress:
     def _keep_secrets(self, memory: stat_cache.Memo) -> tuple[Secret, ...]:
         found = self._findings
         found.secrets |= self._asked.apart
-        kept, failed = special_secrets.keep(self._saver.private, self._root, found.secrets, memory)
+        kept, failed = special_secrets.save_secrets(self._saver.private, self._root, found.secrets, memory)
         for path, told in found.secrets.items():
             found.leave(path, failed.get(path, "secret, kept apart"), told.st_size)
         found.left_out.sort(key=lambda left: left.path)
-        repo_id.note(self._repo, self._saver.private, memory, kept)
+        repo_id.note_repository(self._repo, self._saver.private, memory, kept)
         return kept
 
     def _remember(self, memory: stat_cache.Memo) -> None:
@@ -139,7 +149,7 @@ class SaveInProgress:
         files, size = self._saver.room if self._hinted else (0, 0)
         self._saver.room = (files + found.room[0], size + found.room[1])
 
-    def peek(self) -> Peeked:
+    def peek(self) -> SavePreview:
         """The tree a save would have. Writes and remembers nothing."""
         known = self._saver.remembered()
         with PackWriter(self._repo.packs, self._repo.algo, lazy=True) as pack, self._quarantine.opened():
@@ -153,7 +163,7 @@ class SaveInProgress:
 
             found = self._findings
             tree = self._editor.write(partial(self._quarantine.hold, pack))
-            return Peeked(tree, tuple(found.left_out), frozenset(found.secrets), self._quarantine.held)
+            return SavePreview(tree, tuple(found.left_out), frozenset(found.secrets), self._quarantine.held)
 
     def _begin(self, pack: PackWriter) -> stat_cache.Memo:
         """Nothing is remembered: begin with the user's index, unless a power cut left it without its objects."""
@@ -217,7 +227,7 @@ class SaveInProgress:
             return False
         reader = self._reader(memory, b"", self._base, pack)
         reader.take_paths(named.there, named.gone, set(memory.forced))
-        lasting, secret_ones = carried(memory, named.seen, self._root)
+        lasting, secret_ones = left_out_again(memory, named.seen, self._root)
         self._findings.left_out += lasting
         self._findings.secrets |= secret_ones
         self._take_in_later(memory.areas[b""], self._base)
@@ -292,7 +302,7 @@ class SaveInProgress:
         self,
         memory: stat_cache.Memo,
         prefix: bytes,
-        base: Base,
+        base: PrivateIndex,
         look: Look,
         pack: PackWriter,
         tracked: Sequence[bytes],
@@ -308,13 +318,13 @@ class SaveInProgress:
         self._reader(memory, prefix, base, pack).take(look, [*tracked, *also])
         self._take_in_later(memory.areas[prefix], base)
 
-    def _reader(self, memory: stat_cache.Memo, prefix: bytes, base: Base, pack: PackWriter) -> Reader:
+    def _reader(self, memory: stat_cache.Memo, prefix: bytes, base: PrivateIndex, pack: PackWriter) -> Reader:
         area = memory.areas.setdefault(prefix, stat_cache.Area())
         return Reader(
             base, prefix, area, pack, self._editor, self._findings, self._saver.limits, self._deadline, memory.digests,
         )  # fmt: skip
 
-    def _take_in_later(self, area: stat_cache.Area, base: Base) -> None:
+    def _take_in_later(self, area: stat_cache.Area, base: PrivateIndex) -> None:
         """Update the index within the save only if nobody does it between two saves."""
         limit = TAKE_IN_AT_ONCE if base is self._base else refresh_index.TAKE_IN_ABOVE
         if len(area.entries) + len(area.gone) > limit:
@@ -324,7 +334,7 @@ class SaveInProgress:
 
     def _take_inside(
         self, memory: stat_cache.Memo, pack: PackWriter, prefixes: Sequence[bytes]
-    ) -> tuple[Inside, ...]:
+    ) -> tuple[NestedRepo, ...]:
         """The git folders of nested repositories, as one tree."""
         if not prefixes:
             memory.inside = ""
@@ -342,7 +352,7 @@ class SaveInProgress:
         memory: stat_cache.Memo,
         pack: PackWriter,
         tree: str,
-        inside: tuple[Inside, ...],
+        inside: tuple[NestedRepo, ...],
         kept: tuple[Secret, ...],
     ) -> Save | None:
         progress = self._saver.progress().files()
@@ -398,7 +408,7 @@ class SaveInProgress:
         tree: str,
         rest: str,
         progress: dict[bytes, bytes],
-        inside: tuple[Inside, ...],
+        inside: tuple[NestedRepo, ...],
         kept: tuple[Secret, ...],
     ) -> Save:
         purpose, at = self._purpose, stat_cache.now()

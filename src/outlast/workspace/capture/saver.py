@@ -15,8 +15,8 @@ from outlast.store.local import Local
 from outlast.workspace import leftovers, lock as workspace_lock, repo, rules
 from outlast.workspace.capture import refresh_index, stat_cache
 from outlast.workspace.capture.files import Deadline
-from outlast.workspace.capture.hints import Hinting, folders_of
-from outlast.workspace.capture.private_index import Base
+from outlast.workspace.capture.hints import HintTracker, folders_of
+from outlast.workspace.capture.private_index import PrivateIndex
 from outlast.workspace.capture.save import SaveInProgress
 from outlast.workspace.compact.repack import consolidate
 from outlast.workspace.git import command, refs
@@ -24,7 +24,7 @@ from outlast.workspace.git.packs import sweep
 from outlast.workspace.git.reader import ObjectReader
 from outlast.workspace.git.trees import Cache
 from outlast.workspace.repo import Progress, Repo
-from outlast.workspace.types import Peeked, Purpose, Save
+from outlast.workspace.types import Purpose, Save, SavePreview
 from outlast.workspace.watch.watcher import Watcher
 
 
@@ -50,7 +50,7 @@ class Saver:
         self._shadow = shadow
         self._repo: repo.Repo | None = None
         self._mark: object = None
-        self._base: Base | None = None
+        self._base: PrivateIndex | None = None
         self._reader: ObjectReader | None = None
         self.trees: Cache = {}
         self._memo: stat_cache.Memo | None = None
@@ -58,7 +58,7 @@ class Saver:
         self._boot_id = locks.boot_id()
         self._progress: Progress | None = None
         self._watching = False
-        self._hinting: Hinting | None = None
+        self._hinting: HintTracker | None = None
         self._distrusted = ""
         self._unskipped: frozenset[bytes] = frozenset()
         self.room = (
@@ -71,12 +71,12 @@ class Saver:
 
     def repo(self) -> repo.Repo:
         """The repository for the saves, looked up again when the folder's `.git` appeared, vanished or changed."""
-        mark = None if self._shadow else repo.mark(self.folder)
+        mark = None if self._shadow else repo.git_stamp(self.folder)
         if self._repo is None or self._mark != mark:
             self._let_go()
             self._mark = mark
             self._repo = repo.find(self.folder, self.private, shadow=self._shadow)
-            repo.note(self._repo, self.private)
+            repo.note_place(self._repo, self.private)
         return self._repo
 
     def lend(self, place: Repo) -> None:
@@ -91,11 +91,11 @@ class Saver:
             self._reader = ObjectReader(place.git_dir, command.environment())
         return self._reader
 
-    def base(self) -> Base:
+    def base(self) -> PrivateIndex:
         """The private index."""
         place = self.repo()
         if self._base is None:
-            self._base = Base(place, self.private)
+            self._base = PrivateIndex(place, self.private)
         return self._base
 
     def progress(self) -> Progress:
@@ -126,7 +126,7 @@ class Saver:
         self._watching = True
         self.hinting()
 
-    def hinting(self) -> Hinting | None:
+    def hinting(self) -> HintTracker | None:
         """The hints since the last save; None if nobody watches."""
         place, base = self.repo(), self.base()
         if not self._watching or self._distrusted:
@@ -137,10 +137,10 @@ class Saver:
             watcher = Watcher(
                 self.folder, skip=partial(self._skip, base), git_dirs=list(dict.fromkeys(git_dirs))
             )
-            self._hinting = Hinting(watcher)
+            self._hinting = HintTracker(watcher)
         return self._hinting
 
-    def _skip(self, base: Base, folders: list[bytes]) -> set[bytes]:
+    def _skip(self, base: PrivateIndex, folders: list[bytes]) -> set[bytes]:
         """Folders that need no watch: ignored ones without a tracked file. The watcher's thread calls this as well."""
         return base.ignored(folders) - self._unskipped
 
@@ -202,12 +202,12 @@ class Saver:
 
     def tend(self) -> None:
         """Make the next saves cheap and small. Call it between saves, from any thread: saves do not wait for it."""
-        refresh_index.tend(self)
+        refresh_index.refresh(self)
         with self.lock():
             place = self.repo()
         consolidate(place)
 
-    def peek(self) -> Peeked:
+    def peek(self) -> SavePreview:
         """The tree of the current files, without saving it."""
         with _translated(self.folder), self.lock():
             self._sweep()

@@ -12,7 +12,7 @@ from typing import NamedTuple
 import msgspec
 
 from outlast.workspace.git.objects import EXEC, FILE, LINK
-from outlast.workspace.types import Inside, LeftOut
+from outlast.workspace.types import LeftOut, NestedRepo
 
 VERSION = 3
 YOUNG_NS = 50_000_000  # a file changed so shortly before it was read may change again without looking changed
@@ -21,7 +21,7 @@ YOUNG_NS = 50_000_000  # a file changed so shortly before it was read may change
 Stamp = tuple[int, int, int] | None
 
 
-class Known(NamedTuple):
+class KnownFile(NamedTuple):
     """A file as it was read: its stat data, and what was saved."""
 
     mode: int
@@ -46,21 +46,21 @@ def mode_of(told: os.stat_result) -> int:
     return EXEC if told.st_mode & 0o100 else FILE
 
 
-def known(told: os.stat_result, oid: str, read_at_ns: int, in_base: bool | None) -> Known:
+def known_file(told: os.stat_result, oid: str, read_at_ns: int, in_base: bool | None) -> KnownFile:
     """What to remember of a file just read. A file that changed very recently is read again next time."""
     young = read_at_ns - max(told.st_mtime_ns, told.st_ctime_ns) < YOUNG_NS
     mtime_ns = -1 if young else told.st_mtime_ns
-    return Known(mode_of(told), oid, told.st_size, mtime_ns, told.st_ctime_ns, told.st_ino, in_base)
+    return KnownFile(mode_of(told), oid, told.st_size, mtime_ns, told.st_ctime_ns, told.st_ino, in_base)
 
 
 class Area(msgspec.Struct):
     """Differences from the private index of one worktree: saved files, and removed files."""
 
-    entries: dict[bytes, Known] = {}
+    entries: dict[bytes, KnownFile] = {}
     gone: set[bytes] = set()
 
 
-class Digested(NamedTuple):
+class BigFileDigest(NamedTuple):
     """The digest of a file that is too big to save, and the stat data it belongs to."""
 
     size: int
@@ -93,16 +93,16 @@ class Memo(msgspec.Struct):
     named: list[str] = []  # objects that a merge or rebase in progress names, durable by now
     lost: bool = False  # the user's repository names missing objects: see `damage`
     unreadable: bool = False  # the user's index is unreadable: what is staged is unknown
-    secrets: dict[bytes, Known] = {}
+    secrets: dict[bytes, KnownFile] = {}
     marked: bool = False  # the repository that has the saves with these is noted: see `special.repo_id`
     inside: str = ""
     links: list[bytes] = []  # submodule commits that the user's index names
-    insides: tuple[Inside, ...] = ()
+    insides: tuple[NestedRepo, ...] = ()
     left_out: list[LeftOut] = []
     forced: list[bytes] = []  # tracked although a rule ignores them
     forced_stamp: Stamp = None
     areas: dict[bytes, Area] = {}
-    digests: dict[bytes, Digested] = {}
+    digests: dict[bytes, BigFileDigest] = {}
 
 
 def now() -> datetime:

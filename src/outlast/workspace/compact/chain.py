@@ -12,12 +12,12 @@ from outlast.workspace import repo, saves
 from outlast.workspace.git import objects, refs
 from outlast.workspace.git.packs import PackWriter
 from outlast.workspace.git.reader import ObjectReader
-from outlast.workspace.saves import Held
+from outlast.workspace.saves import SaveContents
 
 REFS = "refs/outlast/"
 
 
-class Thinned(NamedTuple):
+class ThinnedRun(NamedTuple):
     """New commits of the kept saves, by their old ones; and the deleted refs."""
 
     kept: dict[str, str]
@@ -28,9 +28,9 @@ class Tip(NamedTuple):
     """What a ref leads to: a save and all before it; or, newest first, only those of them that will be `kept`."""
 
     commit: str
-    kept: tuple[Held, ...] = ()
+    kept: tuple[SaveContents, ...] = ()
 
-    def saves(self, place: repo.Repo, reader: ObjectReader) -> Iterator[Held]:
+    def saves(self, place: repo.Repo, reader: ObjectReader) -> Iterator[SaveContents]:
         """Its saves, newest first."""
         yield from self.kept
         commit = "" if self.kept else self.commit
@@ -78,7 +78,9 @@ def refs_of(place: repo.Repo, run: str) -> dict[str, str]:
     return {name: oid for name, oid in listed.items() if is_of_saves(name)}
 
 
-def thin(place: repo.Repo, reader: ObjectReader, run: str, keep: Sequence[Held], *, anchor: bool) -> Thinned:
+def thin(
+    place: repo.Repo, reader: ObjectReader, run: str, keep: Sequence[SaveContents], *, anchor: bool
+) -> ThinnedRun:
     """Keep some saves of a run (oldest first) and drop the others. With `anchor` one ref leads to them all.
 
     A kept save has the same trees, messages and times. Only its link to the save before differs, and so its commit id.
@@ -98,10 +100,10 @@ def thin(place: repo.Repo, reader: ObjectReader, run: str, keep: Sequence[Held],
         faults.point("gc.before_ref")
         refs.delete_ref(place.common_dir, ref, commit)
         removed.append(ref)
-    return Thinned(named, tuple(removed))
+    return ThinnedRun(named, tuple(removed))
 
 
-def _rewrite(place: repo.Repo, reader: ObjectReader, keep: Sequence[Held]) -> dict[str, str]:
+def _rewrite(place: repo.Repo, reader: ObjectReader, keep: Sequence[SaveContents]) -> dict[str, str]:
     named: dict[str, str] = {}
     previous: list[str] = []
     with PackWriter(place.packs, place.algo, known=reader.has) as pack:
@@ -113,7 +115,9 @@ def _rewrite(place: repo.Repo, reader: ObjectReader, keep: Sequence[Held]) -> di
     return named
 
 
-def _rewritten(reader: ObjectReader, pack: PackWriter, held: Held, previous: list[str], number: int) -> str:
+def _rewritten(
+    reader: ObjectReader, pack: PackWriter, held: SaveContents, previous: list[str], number: int
+) -> str:
     """The same save with another one, or none, before it."""
     w, i, m = _parts(reader, held)
     meta = msgspec.json.decode(reader.read(held.entries[b"meta.json"].oid)[1])
@@ -132,14 +136,14 @@ def _add(pack: PackWriter, commit: objects.Commit, parents: Sequence[str]) -> st
     return pack.add("commit", data)
 
 
-def _parts(reader: ObjectReader, held: Held) -> tuple[objects.Commit, objects.Commit, objects.Commit]:
+def _parts(reader: ObjectReader, held: SaveContents) -> tuple[objects.Commit, objects.Commit, objects.Commit]:
     """The three commits of a save: worktree, index, meta."""
     w = _commit(reader, held.commit)
     i = _commit(reader, w.parents[-1])
     return w, i, _commit(reader, i.parents[-1])
 
 
-def _others(m: objects.Commit, held: Held) -> tuple[str, ...]:
+def _others(m: objects.Commit, held: SaveContents) -> tuple[str, ...]:
     """The commits that a merge or rebase in progress named: parents of a save's meta besides the save before."""
     return m.parents[1:] if held.previous else m.parents
 
@@ -148,9 +152,9 @@ def _commit(reader: ObjectReader, oid: str) -> objects.Commit:
     return objects.parse_commit(reader.read(oid)[1])
 
 
-def newest_first(place: repo.Repo, reader: ObjectReader, run: str) -> list[Held]:
+def newest_first(place: repo.Repo, reader: ObjectReader, run: str) -> list[SaveContents]:
     """Every save that the refs of a run reach, newest first."""
-    seen: dict[str, Held] = {}
+    seen: dict[str, SaveContents] = {}
     for tip in set(refs_of(place, run).values()):
         commit = tip
         while commit and commit not in seen:

@@ -23,7 +23,7 @@ _PSEUDO = ("HEAD", "FETCH_HEAD")
 
 def packed_bytes(place: repo.Repo) -> int:
     """The size of our packs on disk."""
-    return sum(pack.size_bytes for pack in packed.ours(place.packs).values())
+    return sum(pack.size_bytes for pack in packed.our_packs(place.packs).values())
 
 
 def reached_bytes(place: repo.Repo, commits: Sequence[str]) -> int:
@@ -35,7 +35,7 @@ def reached_bytes(place: repo.Repo, commits: Sequence[str]) -> int:
     return int(command.run(words, git_dir=place.common_dir, stdin=_lines(commits)))
 
 
-def shed(place: repo.Repo, *, young_s: float | None = None) -> int:
+def rewrite_packs(place: repo.Repo, *, young_s: float | None = None) -> int:
     """Rewrite our packs without what nothing reaches; return how many bytes that freed.
 
     It keeps whatever any ref, reflog, index or unfinished merge of the repository reaches, the user's as well as ours:
@@ -43,10 +43,10 @@ def shed(place: repo.Repo, *, young_s: float | None = None) -> int:
     packs are durable before old ones are removed: killed at any point, at worst both exist.
     """
     young_s = Timing.current().young_pack_s if young_s is None else young_s
-    with packed.locked(place.packs) as mine:
+    with packed.packing_lock(place.packs) as mine:
         if not mine:
             return 0
-        before, ours = packed_bytes(place), packed.ours(place.packs)
+        before, ours = packed_bytes(place), packed.our_packs(place.packs)
         old = {
             name: set(read_pack_index(place.packs / f"{name}.idx"))
             for name, pack in ours.items()
@@ -67,7 +67,7 @@ def shed(place: repo.Repo, *, young_s: float | None = None) -> int:
 
 
 def _stay(
-    ours: Mapping[str, packed.Ours], old: Mapping[str, set[str]], stale: dict[str, set[str]]
+    ours: Mapping[str, packed.OurPack], old: Mapping[str, set[str]], stale: dict[str, set[str]]
 ) -> set[str]:
     """The objects in old packs that stay. An old pack whose objects are all in a bigger one becomes stale as well.
 

@@ -21,7 +21,7 @@ from outlast.workspace.timing import Timing
 
 PACKS_MAX = 50
 BYTES_MAX = 128 << 20
-GROWTH = 2  # a consolidated pack is packed again only with at least half as much of new
+GROWTH = 2  # a consolidated pack is packed again only together with at least half as much new data
 WINDOW_BYTES = 256 << 20
 CONSOLIDATED = b"outlast consolidated\n"
 PLACE = "outlast-consolidating"
@@ -33,7 +33,7 @@ _SETTINGS = (
 
 
 @dataclass(frozen=True, slots=True)
-class Ours:
+class OurPack:
     """A pack of ours that git sees; `replaces` names the packs it replaces."""
 
     name: str
@@ -52,12 +52,12 @@ def consolidate(
     removed, and they are removed only in a later call, so that current readers find the same objects in the new pack.
     Takes a lock of the repository, and does nothing while another process holds it. Saves do not wait.
     """
-    with locked(repo.packs) as mine:
+    with packing_lock(repo.packs) as mine:
         if not mine:
             return False
         for left in repo.common_dir.glob(f"{PLACE}-*"):
             shutil.rmtree(left, ignore_errors=True)
-        packs = ours(repo.packs)
+        packs = our_packs(repo.packs)
         _remove_replaced(repo.packs, packs, Timing.current().replaced_pack_s if grace_s is None else grace_s)
         chosen = _chosen(packs, packs_max, bytes_max)
         if not chosen:
@@ -67,7 +67,7 @@ def consolidate(
 
 
 @contextlib.contextmanager
-def locked(folder: Path) -> Iterator[bool]:
+def packing_lock(folder: Path) -> Iterator[bool]:
     """Whether this process is the one that packs, during the block."""
     fd = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
@@ -81,10 +81,10 @@ def locked(folder: Path) -> Iterator[bool]:
         os.close(fd)
 
 
-def ours(folder: Path) -> dict[str, Ours]:
+def our_packs(folder: Path) -> dict[str, OurPack]:
     """The packs that we wrote and that git sees. Removes a consolidated one that never got its index."""
     names = set(os.listdir(folder))
-    found: dict[str, Ours] = {}
+    found: dict[str, OurPack] = {}
     for keep in sorted(name for name in names if name.startswith("pack-") and name.endswith(".keep")):
         name = keep.removesuffix(".keep")
         try:
@@ -99,11 +99,11 @@ def ours(folder: Path) -> dict[str, Ours]:
         except FileNotFoundError:
             continue  # a writer or a sweep is working on it
         replaces = tuple(text.decode().splitlines()[1:])
-        found[name] = Ours(name, told.st_size, told.st_mtime, text != KEEP_TEXT, replaces)
+        found[name] = OurPack(name, told.st_size, told.st_mtime, text != KEEP_TEXT, replaces)
     return found
 
 
-def _remove_replaced(folder: Path, packs: dict[str, Ours], grace_s: float) -> None:
+def _remove_replaced(folder: Path, packs: dict[str, OurPack], grace_s: float) -> None:
     """Remove the packs that were replaced long enough ago, also from `packs`."""
     listed = _in_multi_pack_index(folder)
     for pack in list(packs.values()):
@@ -130,7 +130,7 @@ def remove(folder: Path, name: str) -> None:
             faults.point("consolidate.removed")
 
 
-def _chosen(packs: dict[str, Ours], packs_max: int, bytes_max: int) -> list[Ours]:
+def _chosen(packs: dict[str, OurPack], packs_max: int, bytes_max: int) -> list[OurPack]:
     """All single packs if they are too many or too big, with the consolidated ones that are not much bigger."""
     chosen = [pack for pack in packs.values() if not pack.consolidated]
     size = sum(pack.size_bytes for pack in chosen)
@@ -143,7 +143,7 @@ def _chosen(packs: dict[str, Ours], packs_max: int, bytes_max: int) -> list[Ours
     return chosen
 
 
-def _pack(repo: Repo, chosen: list[Ours]) -> None:
+def _pack(repo: Repo, chosen: list[OurPack]) -> None:
     oids = dict.fromkeys(oid for pack in chosen for oid in read_pack_index(repo.packs / f"{pack.name}.idx"))
     place = repo.common_dir / f"{PLACE}-{os.getpid()}-{os.urandom(4).hex()}"
     (place / "pack").mkdir(parents=True)
@@ -157,7 +157,7 @@ def _pack(repo: Repo, chosen: list[Ours]) -> None:
     faults.point("consolidate.packed")
 
 
-def _run_git_on_packs(repo: Repo, place: Path, chosen: list[Ours]) -> Path | None:
+def _run_git_on_packs(repo: Repo, place: Path, chosen: list[OurPack]) -> Path | None:
     """Let git pack these packs: it finds the objects' paths, and so better deltas: half the size. None before git 2.32."""
     try:
         return run_git(repo, place, [f"{pack.name}.pack" for pack in chosen], "--stdin-packs")

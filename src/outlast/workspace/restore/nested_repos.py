@@ -14,19 +14,19 @@ from outlast.workspace.git import command, objects, trees
 from outlast.workspace.git.objects import Entry
 from outlast.workspace.git.reader import ObjectReader
 from outlast.workspace.restore.worktree import Change, Worktree
-from outlast.workspace.types import Inside, raw, text
+from outlast.workspace.types import NestedRepo, raw, text
 
 _NEEDED = (b"refs/heads", b"refs/tags", b"objects/info", b"objects/pack")  # git needs them even empty
 
 Files = dict[bytes, Entry]
 
 
-class Insides:
+class NestedRepoRestore:
     """The git folders in a save. `there` is the pre-restore save; None if nothing was there."""
 
     def __init__(
         self, folder: Path, worktree: Worktree, reader: ObjectReader, algo: objects.Algo,
-        held: saves.Held, there: saves.Held | None = None,
+        held: saves.SaveContents, there: saves.SaveContents | None = None,
     ) -> None:  # fmt: skip
         self._folder, self._worktree, self._reader, self._algo = folder, worktree, reader, algo
         self._held, self._there = held, there
@@ -42,7 +42,7 @@ class Insides:
         self._modules: list[tuple[Worktree, list[Change]]] = []
         self.kept: list[str] = []
 
-    def _tree_of(self, held: saves.Held | None) -> trees.TreeEditor:
+    def _tree_of(self, held: saves.SaveContents | None) -> trees.TreeEditor:
         entry = held.entries.get(b"inside") if held else None
         return trees.TreeEditor(
             entry.oid if entry else None, lambda oid: self._reader.read(oid)[1], self._algo
@@ -83,13 +83,13 @@ class Insides:
     def _leave(self, place: bytes) -> None:
         self.kept.append(text(place))
 
-    def _files(self, tree: trees.TreeEditor, inside: Inside) -> Files:
+    def _files(self, tree: trees.TreeEditor, inside: NestedRepo) -> Files:
         top = nested_repos.place_in_tree(inside.path) + b"/files"
         return {path.removeprefix(top + b"/"): entry for path, entry in tree.walk(top)}
 
     # -- git folders in their own place ------------------------------------------------------------------------------
 
-    def _changes(self, inside: Inside) -> list[Change]:
+    def _changes(self, inside: NestedRepo) -> list[Change]:
         place = raw(inside.path) + b"/.git"
         told = self._worktree.told(place)
         if place + b"/" in self._left or (told is not None and not stat.S_ISDIR(told.st_mode)):
@@ -137,12 +137,12 @@ class Insides:
 
     # -- git folders elsewhere ---------------------------------------------------------------------------------------
 
-    def _plan_module(self, inside: Inside) -> None:
+    def _plan_module(self, inside: NestedRepo) -> None:
         top, place = nested_repos.place_in_tree(inside.path), raw(inside.path) + b"/.git"
         gitfile = self._tree.get(top + b"/gitfile")
         assert gitfile is not None, "a pointer was saved as one"
         pointer = self._reader.read(gitfile.oid)[1]
-        real = nested_repos.pointed(self._folder / os.fsdecode(raw(inside.path)), pointer)
+        real = nested_repos.pointed_git_dir(self._folder / os.fsdecode(raw(inside.path)), pointer)
         is_there = self._worktree.told(place) is not None
         if not real.is_dir() or (is_there and self._worktree.digest(place, self._algo) != gitfile.oid):
             self._leave(place)
@@ -158,7 +158,7 @@ class Insides:
             self._pointers.append((place, pointer))
 
     def _module_changes(
-        self, inside: Inside, module: Worktree, real: Path, *, is_there: bool
+        self, inside: NestedRepo, module: Worktree, real: Path, *, is_there: bool
     ) -> list[Change] | None:
         """What differs in a module's git folder; None if it lacks objects that the saved state names."""
         found = self._files(self._tree, inside)
@@ -195,7 +195,7 @@ class Insides:
             command.run(words, git_dir=real, work_tree=real, ok=(0, 1, 128)) != self._reader.read(tip.oid)[1]
         )
 
-    def _has_objects(self, inside: Inside, real: Path, wanted: Files) -> bool:
+    def _has_objects(self, inside: NestedRepo, real: Path, wanted: Files) -> bool:
         """Whether a module's git folder has all that HEAD and index will name, perhaps after adding the save's objects."""
         if self._finds_objects(real, wanted):
             return True

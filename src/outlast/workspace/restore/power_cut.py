@@ -11,7 +11,7 @@ from outlast.workspace.types import text
 _CHUNK = 1 << 20
 
 
-def mend(saver: Saver, held: saves.Held) -> list[str]:
+def restore_blank_files(saver: Saver, held: saves.SaveContents) -> list[str]:
     """Restore from a save the files that are empty or full of zeros now and were not then; return which."""
     root = os.fsencode(saver.folder) + b"/"
     now = saver.peek()

@@ -24,18 +24,18 @@ from outlast.workspace.types import raw
 _FROM_A_COPY = "put the folder back from a clone or a backup, then try again"
 
 
-class Lost(NamedTuple):
+class LostFolder(NamedTuple):
     """A folder that is gone: the repository of its saves, and the git folder that still belongs to this folder."""
 
     place: repo.Repo
     git_dir: Path | None
 
 
-def lost(folder: Path, private: Path) -> Lost:
+def find_lost(folder: Path, private: Path) -> LostFolder:
     """What is left of a folder that is gone. Raises WorkspaceRefused if its repository is gone too, or unknown."""
     if os.path.lexists(folder):
         raise WorkspaceRefused(f"not a folder: {folder}", hint="move it away, and do this again")
-    noted = repo.noted(private)
+    noted = repo.noted_place(private)
     if noted is None:
         raise WorkspaceRefused(
             f"the workspace {folder} is gone, and its repository is unknown",
@@ -49,18 +49,19 @@ def lost(folder: Path, private: Path) -> Lost:
     form = command.run(["rev-parse", "--show-object-format"], git_dir=common).decode().strip()
     place = repo.Repo(folder, common, common, objects.algo_named(form), shadow=noted.shadow)
     lies_apart = noted.git_dir == noted.common_dir  # the git folder is not in the folder that is gone
-    return Lost(
-        place, None if place.shadow else common if lies_apart else linked(place.common_dir, place.folder)
+    return LostFolder(
+        place,
+        None if place.shadow else common if lies_apart else linked_worktree(place.common_dir, place.folder),
     )
 
 
-def held_by(left: Lost, commit: str) -> saves.Held:
+def contents_of(left: LostFolder, commit: str) -> saves.SaveContents:
     """A save of a workspace that is gone, read from its repository."""
     with ObjectReader(left.place.common_dir, command.environment()) as reader:
         return saves.read(reader, commit, left.place.algo)
 
 
-def tip_of(left: Lost, held: saves.Held) -> repo.Head:
+def tip_of(left: LostFolder, held: saves.SaveContents) -> repo.Head:
     """Where the branch of a save is now; without a commit if the branch is gone too."""
     branch = os.fsdecode(raw(held.meta.branch))
     tip = refs.read_ref(left.place.common_dir, branch) if branch and not left.place.shadow else None
@@ -69,13 +70,13 @@ def tip_of(left: Lost, held: saves.Held) -> repo.Head:
 
 def check(
     saver: Saver,
-    held: saves.Held,
+    held: saves.SaveContents,
     *,
     force: bool,
     hint: str = "--force moves it back (its commits stay under refs/outlast), --to DIR leaves it alone",
 ) -> None:
     """Raise if recreating would be refused; changes nothing. `force` allows moving a branch back."""
-    left = lost(saver.folder, saver.private)
+    left = find_lost(saver.folder, saver.private)
     _check_can_be_made(left, held)
     branch = os.fsdecode(raw(held.meta.branch))
     if left.place.shadow or not branch:
@@ -99,8 +100,8 @@ def make_folder(saver: Saver, commit: str) -> None:
 
     Raises WorkspaceRefused, with nothing made, if that is not possible.
     """
-    left = lost(saver.folder, saver.private)
-    held = held_by(left, commit)
+    left = find_lost(saver.folder, saver.private)
+    held = contents_of(left, commit)
     _check_can_be_made(left, held)
     folder = saver.folder
     new = folder.with_name(f".outlast-{place_of(folder)}")
@@ -120,7 +121,7 @@ def make_folder(saver: Saver, commit: str) -> None:
     faults.point("restore.folder")
 
 
-def _check_can_be_made(left: Lost, held: saves.Held) -> None:
+def _check_can_be_made(left: LostFolder, held: saves.SaveContents) -> None:
     """Refuse what can never be filled, and what may be on a disk that is not mounted."""
     saves.check_head(held)
     place = left.place
@@ -143,7 +144,7 @@ def _check_can_be_made(left: Lost, held: saves.Held) -> None:
         )
 
 
-def _branches_elsewhere(left: Lost) -> set[str]:
+def _branches_elsewhere(left: LostFolder) -> set[str]:
     """Branches checked out in worktrees other than the one that is gone."""
     told = command.run(["worktree", "list", "--porcelain"], git_dir=left.place.common_dir)
     own = [b"worktree " + os.fsencode(left.place.folder)]
@@ -157,7 +158,7 @@ def _branches_elsewhere(left: Lost) -> set[str]:
     }
 
 
-def linked(common_dir: Path, folder: Path) -> Path | None:
+def linked_worktree(common_dir: Path, folder: Path) -> Path | None:
     """The git folder of the linked worktree that git has at exactly this folder."""
     own = os.fsencode(folder / ".git")
     for note in sorted((common_dir / "worktrees").glob("*/gitdir")):
@@ -168,7 +169,7 @@ def linked(common_dir: Path, folder: Path) -> Path | None:
     return None
 
 
-def _added(left: Lost, held: saves.Held, new: Path) -> Path:
+def _added(left: LostFolder, held: saves.SaveContents, new: Path) -> Path:
     """A new worktree for a folder that git no longer knows; on its branch, if that is unchanged and free."""
     common = left.place.common_dir
     # Twice: a git that was killed may have left it locked.

@@ -21,7 +21,7 @@ from outlast.workspace.git import command, objects, refs, trees
 from outlast.workspace.git.objects import TREE, Entry
 from outlast.workspace.git.reader import ObjectReader
 from outlast.workspace.restore import recreate, unsaved_files
-from outlast.workspace.restore.nested_repos import Insides
+from outlast.workspace.restore.nested_repos import NestedRepoRestore
 from outlast.workspace.restore.worktree import Change, Worktree, write_over
 from outlast.workspace.types import Purpose, Save, Secret, raw, text
 
@@ -30,7 +30,7 @@ _NAMED_MAX = 5
 _KEPT = "refs/outlast/hand/moved"
 
 
-class Restored(msgspec.Struct, frozen=True):
+class RestoreReport(msgspec.Struct, frozen=True):
     """What a restore did, or would do."""
 
     save: str
@@ -55,7 +55,7 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
     spared: frozenset[bytes] = frozenset()  # files and secrets to leave as they are
 
 
-def restore(saver: Saver, held: saves.Held, purpose: Purpose, options: Options) -> Restored:
+def restore(saver: Saver, held: saves.SaveContents, purpose: Purpose, options: Options) -> RestoreReport:
     """Make the workspace what it was at a save. Raises WorkspaceMoved if a branch has moved on.
 
     Refuses before anything is touched, except for what happens while the files are written.
@@ -70,7 +70,7 @@ def restore(saver: Saver, held: saves.Held, purpose: Purpose, options: Options) 
         ) from error
 
 
-def _restore(saver: Saver, held: saves.Held, purpose: Purpose, options: Options) -> Restored:
+def _restore(saver: Saver, held: saves.SaveContents, purpose: Purpose, options: Options) -> RestoreReport:
     place = saver.repo()
     if place.shadow != held.meta.shadow:
         raise WorkspaceRefused(
@@ -86,9 +86,11 @@ def _restore(saver: Saver, held: saves.Held, purpose: Purpose, options: Options)
     if options.git_state and not place.shadow:
         _free_lock(place.index)
     now = saver.peek()
-    hidden = unsaved_files.hidden(worktree, changes_between(saver, now.tree, held.tree, now.trees))
+    hidden = unsaved_files.hidden_files(worktree, changes_between(saver, now.tree, held.tree, now.trees))
     covering = (
-        unsaved_files.covering(saver, worktree, held, now) if options.with_secrets else frozenset[bytes]()
+        unsaved_files.files_over_secrets(saver, worktree, held, now)
+        if options.with_secrets
+        else frozenset[bytes]()
     )
     also = frozenset(hidden) - now.secrets - covering
     before = saver.capture(purpose, also=also - options.spared, apart=covering - options.spared)
@@ -113,20 +115,22 @@ class _Files:
     def __init__(
         self,
         saver: Saver,
-        held: saves.Held,
-        there: saves.Held,
+        held: saves.SaveContents,
+        there: saves.SaveContents,
         worktree: Worktree,
         hidden: Mapping[bytes, Entry],
         options: Options,
     ) -> None:
         self._saver, self._held, self._worktree, self._spared = saver, held, worktree, options.spared
-        apart = unsaved_files.kept_apart(worktree, there, hidden)
-        found = unsaved_files.with_hidden(changes_between(saver, there.tree, held.tree), apart)
+        apart = unsaved_files.stored_as_secrets(worktree, there, hidden)
+        found = unsaved_files.with_hidden_files(changes_between(saver, there.tree, held.tree), apart)
         changes = _without_left(saver, held, found, hidden)
         self.changes = [change for change in changes if change[0] not in options.spared]
         unsaved_files.check_closed(saver, held, there.meta.left_out)
         unsaved_files.check_unsaved(saver, held, there.meta.left_out, worktree, {*apart, *options.spared})
-        self._insides = Insides(saver.folder, worktree, saver.reader(), saver.repo().algo, held, there)
+        self._insides = NestedRepoRestore(
+            saver.folder, worktree, saver.reader(), saver.repo().algo, held, there
+        )
         self._below = self._insides.plan()
         worktree.check([*self.changes, *self._below])
         self._wanted: list[Secret] = []
@@ -141,7 +145,7 @@ class _Files:
 
     def write(self) -> None:
         """Write all of them, durable when it returns. What could not be restored is in `left`."""
-        with leftovers.noted(self._saver.private):
+        with leftovers.writer_note(self._saver.private):
             self._worktree.apply(self.changes)
             self.unlike = [path for path in self._worktree.unlike() if path not in self._spared]
             refused = self._worktree.put_bits(self.unlike)
@@ -165,7 +169,9 @@ def _told_if_interrupted(saver: Saver, before: Save) -> Iterator[None]:
         raise
 
 
-def materialise(saver: Saver, held: saves.Held, to: Path, *, with_secrets: bool = False) -> Restored:
+def materialise(
+    saver: Saver, held: saves.SaveContents, to: Path, *, with_secrets: bool = False
+) -> RestoreReport:
     """Put a save into a new folder: a worktree with HEAD detached, or plain files if there is no repository.
 
     `to` is its real path: links are not followed on the way. Raises SaveFailed, with nothing made, if a secret that is
@@ -177,7 +183,7 @@ def materialise(saver: Saver, held: saves.Held, to: Path, *, with_secrets: bool 
     place = saver.repo()
     plain = place.shadow or not held.meta.head
     wanted = changes_between(saver, None, held.tree)  # first, so that a damaged save makes no folder
-    with new_folder.claimed(to, 0o700 if plain else 0o777) as claim:
+    with new_folder.claim_folder(to, 0o700 if plain else 0o777) as claim:
         if not plain:
             _keep_head_of_removed(place.common_dir, to)
             # By force, in case git's list still has a worktree that somebody removed from there.
@@ -198,7 +204,7 @@ def materialise(saver: Saver, held: saves.Held, to: Path, *, with_secrets: bool 
 
 def _keep_head_of_removed(common: Path, folder: Path) -> None:
     """Keep the commits of a worktree of this name, whose folder somebody removed, under a ref."""
-    left = recreate.linked(common, folder)
+    left = recreate.linked_worktree(common, folder)
     if left is None:
         return
     with contextlib.suppress(OSError):
@@ -209,7 +215,7 @@ def _keep_head_of_removed(common: Path, folder: Path) -> None:
 
 def _fill(
     saver: Saver,
-    held: saves.Held,
+    held: saves.SaveContents,
     claim: new_folder.Claim,
     changes: list[Change],
     secrets: Sequence[Secret] = (),
@@ -220,7 +226,7 @@ def _fill(
     claim.check()
     permissions.guard(to, saver.reader(), held, place.algo)
     worktree.apply(changes)
-    insides = Insides(to, worktree, saver.reader(), place.algo, held)
+    insides = NestedRepoRestore(to, worktree, saver.reader(), place.algo, held)
     worktree.apply(insides.plan(pointers=False))
     insides.finish()
     unsaved_files.put_secrets(saver, held, secrets, worktree)
@@ -229,24 +235,24 @@ def _fill(
     if not place.shadow and held.meta.head:
         there = repo.find(to, saver.private)
         if (there.folder, there.common_dir) != (to, place.common_dir):
-            raise new_folder.swapped(to)
+            raise new_folder.replaced_error(to)
         _put_index_into(there.index, saver.reader(), held)
         _put_progress_into(there, saver.reader(), held, place.algo)
 
 
-def put_files(saver: Saver, wanted: Sequence[Change], held: saves.Held | None = None) -> None:
+def put_files(saver: Saver, wanted: Sequence[Change], held: saves.SaveContents | None = None) -> None:
     """Write only these files, each only if it is what the change expects; with permissions as in `held`."""
-    with saver.lock(), leftovers.noted(saver.private):
+    with saver.lock(), leftovers.writer_note(saver.private):
         _worktree(saver, held).apply(wanted)
         refs.syncfs(saver.folder)
 
 
 def _worktree(
-    saver: Saver, held: saves.Held | None, folder: Path | None = None, fd: int | None = None
+    saver: Saver, held: saves.SaveContents | None, folder: Path | None = None, fd: int | None = None
 ) -> Worktree:
     """The files of a folder, by default of the workspace, to be written with the permissions of a save."""
     reader, algo = saver.reader(), saver.repo().algo
-    bits = permissions.recorded(reader, held, algo) if held is not None else {}
+    bits = permissions.recorded_bits(reader, held, algo) if held is not None else {}
     umask = permissions.umask_of(held) if held is not None else 0
     return Worktree(folder or saver.folder, reader, algo, bits, umask, fd)
 
@@ -280,7 +286,7 @@ def changes_between(
 
 
 def _without_left(
-    saver: Saver, held: saves.Held, changes: list[Change], hidden: Container[bytes]
+    saver: Saver, held: saves.SaveContents, changes: list[Change], hidden: Container[bytes]
 ) -> list[Change]:
     """The changes, without deletions of what the save lacks only because it was left out or ignored."""
     going = [path for path, _, new in changes if new is None and path not in hidden]
@@ -295,7 +301,7 @@ def _without_left(
     ]
 
 
-def _ignored_then(saver: Saver, held: saves.Held, paths: list[bytes]) -> set[bytes]:
+def _ignored_then(saver: Saver, held: saves.SaveContents, paths: list[bytes]) -> set[bytes]:
     """The paths that the save's own ignore files name. Git is asked in an empty folder with these ignore files."""
     tree = trees.TreeEditor(held.tree, lambda oid: saver.reader().read(oid)[1], saver.repo().algo)
     folders = {b"", *(folder for path in paths for folder in unsaved_files.folders(path))}
@@ -308,12 +314,12 @@ def _ignored_then(saver: Saver, held: saves.Held, paths: list[bytes]) -> set[byt
         return saver.base().ignored(paths, Path(place))
 
 
-def _foreseen(saver: Saver, held: saves.Held, worktree: Worktree) -> Restored:
+def _foreseen(saver: Saver, held: saves.SaveContents, worktree: Worktree) -> RestoreReport:
     """What a restore would do. Raises SaveFailed if it would be refused."""
     now = saver.peek()
     found = changes_between(saver, now.tree, held.tree, now.trees)
-    hidden = unsaved_files.hidden(worktree, found)
-    changes = _without_left(saver, held, unsaved_files.with_hidden(found, hidden), hidden)
+    hidden = unsaved_files.hidden_files(worktree, found)
+    changes = _without_left(saver, held, unsaved_files.with_hidden_files(found, hidden), hidden)
     unsaved_files.check_closed(saver, held, now.left_out)
     worktree.check(changes)
     return _report(saver, held, changes, None, unlike=worktree.unlike())
@@ -321,16 +327,16 @@ def _foreseen(saver: Saver, held: saves.Held, worktree: Worktree) -> Restored:
 
 def _report(
     saver: Saver,
-    held: saves.Held,
+    held: saves.SaveContents,
     changes: list[Change],
     before: Save | None,
     secrets: tuple[str, ...] = (),
     folder: Path | None = None,
     left: Sequence[str] = (),
     unlike: Sequence[bytes] = (),
-) -> Restored:
+) -> RestoreReport:
     written = dict.fromkeys([*(path for path, _, new in changes if new is not None), *unlike])
-    return Restored(
+    return RestoreReport(
         held.commit,
         text(folder or saver.folder),
         tuple(map(text, written)),
@@ -349,7 +355,7 @@ def _report(
 class _Head:
     """HEAD and its branch, as they are and as the save has them."""
 
-    def __init__(self, place: repo.Repo, held: saves.Held) -> None:
+    def __init__(self, place: repo.Repo, held: saves.SaveContents) -> None:
         saves.check_head(held)
         self._place = place
         self._wanted = repo.Head(held.meta.head, held.meta.branch)
@@ -397,11 +403,11 @@ class _Head:
             faults.point("restore.head")
 
 
-def _put_index(saver: Saver, held: saves.Held) -> None:
+def _put_index(saver: Saver, held: saves.SaveContents) -> None:
     _put_index_into(saver.repo().index, saver.reader(), held)
 
 
-def _put_index_into(index: Path, reader: ObjectReader, held: saves.Held) -> None:
+def _put_index_into(index: Path, reader: ObjectReader, held: saves.SaveContents) -> None:
     """Write the raw index, under git's own lock."""
     entry = held.entries.get(b"index")
     data = reader.read(entry.oid)[1] if entry is not None else None
@@ -453,11 +459,13 @@ def _is_locked(lock: Path) -> WorkspaceRefused:
     )
 
 
-def _put_progress(saver: Saver, held: saves.Held) -> None:
+def _put_progress(saver: Saver, held: saves.SaveContents) -> None:
     _put_progress_into(saver.repo(), saver.reader(), held, saver.repo().algo)
 
 
-def _put_progress_into(place: repo.Repo, reader: ObjectReader, held: saves.Held, algo: objects.Algo) -> None:
+def _put_progress_into(
+    place: repo.Repo, reader: ObjectReader, held: saves.SaveContents, algo: objects.Algo
+) -> None:
     """Write the files of a merge or rebase in progress, and no others."""
     found = _files_of(reader, held.entries.get(b"progress"), algo)
     wanted = {
@@ -488,7 +496,7 @@ def _files_of(reader: ObjectReader, entry: Entry | None, algo: objects.Algo) -> 
 # -- afterwards --------------------------------------------------------------------------------------------------
 
 
-def _verify(saver: Saver, held: saves.Held, spared: Container[bytes]) -> None:
+def _verify(saver: Saver, held: saves.SaveContents, spared: Container[bytes]) -> None:
     """Check that the files are now as they were saved; raise SaveFailed that names those which are not."""
     now = saver.peek()
     left = {raw(item.path) for item in held.meta.left_out}
@@ -497,7 +505,9 @@ def _verify(saver: Saver, held: saves.Held, spared: Container[bytes]) -> None:
     doubtful = [(path, new) for path, _, new in changes if not unsaved_files.is_left(path, left)]
     wrong = [
         path
-        for path, new in dict([*doubtful, *unsaved_files.unsaved(saver, held, now.left_out)]).items()
+        for path, new in dict(
+            [*doubtful, *unsaved_files.files_now_left_out(saver, held, now.left_out)]
+        ).items()
         if path not in spared and (new is None or not unsaved_files.is_as(worktree, path, new))
     ]
     if wrong:

@@ -18,7 +18,7 @@ from outlast.workspace.git import command, objects, trees
 from outlast.workspace.git.objects import TREE, Entry
 from outlast.workspace.git.reader import ObjectReader
 from outlast.workspace.restore.worktree import Change, Worktree, in_the_way
-from outlast.workspace.types import LeftOut, Peeked, Secret, raw
+from outlast.workspace.types import LeftOut, SavePreview, Secret, raw
 
 
 def folders(path: bytes) -> list[bytes]:
@@ -37,7 +37,7 @@ def is_left(path: bytes, left: Collection[bytes]) -> bool:
 # -- files -------------------------------------------------------------------------------------------------------
 
 
-def hidden(worktree: Worktree, changes: Sequence[Change]) -> dict[bytes, Entry]:
+def hidden_files(worktree: Worktree, changes: Sequence[Change]) -> dict[bytes, Entry]:
     """Files in the place of saved ones that a save would not take now: ignored, big or secret."""
     found: dict[bytes, Entry] = {}
     known = {path for path, old, _ in changes if old is not None}
@@ -56,14 +56,16 @@ def _is_file(worktree: Worktree, path: bytes) -> bool:
     return told is not None and (stat.S_ISREG(told.st_mode) or stat.S_ISLNK(told.st_mode))
 
 
-def with_hidden(changes: Sequence[Change], found: Mapping[bytes, Entry]) -> list[Change]:
+def with_hidden_files(changes: Sequence[Change], found: Mapping[bytes, Entry]) -> list[Change]:
     """These changes, with the other files that exist and must be deleted or overwritten."""
     known = {path for path, _, _ in changes}
     more: list[Change] = [(path, entry, None) for path, entry in found.items() if path not in known]
     return [*more, *((path, old or found.get(path), new) for path, old, new in changes)]
 
 
-def kept_apart(worktree: Worktree, there: saves.Held, found: Mapping[bytes, Entry]) -> dict[bytes, Entry]:
+def stored_as_secrets(
+    worktree: Worktree, there: saves.SaveContents, found: Mapping[bytes, Entry]
+) -> dict[bytes, Entry]:
     """Those of these files that are, unchanged, among the secrets of the pre-restore save."""
     saved = {raw(kept.path): kept.oid for kept in there.meta.secrets}
     return {
@@ -75,18 +77,18 @@ def kept_apart(worktree: Worktree, there: saves.Held, found: Mapping[bytes, Entr
 
 def check_unsaved(
     saver: Saver,
-    held: saves.Held,
+    held: saves.SaveContents,
     now: Sequence[LeftOut],
     worktree: Worktree,
     apart: Collection[bytes],
 ) -> None:
     """Raise SaveFailed if a file that the pre-restore save could not take is in the place of a saved one."""
-    for path, entry in unsaved(saver, held, now):
+    for path, entry in files_now_left_out(saver, held, now):
         if path not in apart and not is_as(worktree, path, entry):
             raise in_the_way(path)
 
 
-def check_closed(saver: Saver, held: saves.Held, now: Sequence[LeftOut]) -> None:
+def check_closed(saver: Saver, held: saves.SaveContents, now: Sequence[LeftOut]) -> None:
     """Raise SaveFailed if the save has files in a folder that may not be read: its content is unknown."""
     left = {raw(item.path) for item in held.meta.left_out}
     tree = _tree(saver, held)
@@ -101,7 +103,9 @@ def check_closed(saver: Saver, held: saves.Held, now: Sequence[LeftOut]) -> None
             )
 
 
-def unsaved(saver: Saver, held: saves.Held, now: Sequence[LeftOut]) -> list[tuple[bytes, Entry]]:
+def files_now_left_out(
+    saver: Saver, held: saves.SaveContents, now: Sequence[LeftOut]
+) -> list[tuple[bytes, Entry]]:
     """Files of the save that a save would leave out now."""
     left = {raw(item.path) for item in held.meta.left_out}
     paths = [raw(item.path) for item in now if not item.path.endswith("/")]
@@ -116,14 +120,16 @@ def is_as(worktree: Worktree, path: bytes, entry: Entry) -> bool:
     return False
 
 
-def _tree(saver: Saver, held: saves.Held) -> trees.TreeEditor:
+def _tree(saver: Saver, held: saves.SaveContents) -> trees.TreeEditor:
     return trees.TreeEditor(held.tree, lambda oid: saver.reader().read(oid)[1], saver.repo().algo)
 
 
 # -- secrets -----------------------------------------------------------------------------------------------------
 
 
-def covering(saver: Saver, worktree: Worktree, held: saves.Held, now: Peeked) -> frozenset[bytes]:
+def files_over_secrets(
+    saver: Saver, worktree: Worktree, held: saves.SaveContents, now: SavePreview
+) -> frozenset[bytes]:
     """Files in the place of the save's secrets that a save would not take now, for example ignored ones."""
 
     def read(oid: str) -> bytes:
@@ -142,7 +148,11 @@ def covering(saver: Saver, worktree: Worktree, held: saves.Held, now: Peeked) ->
 
 
 def secrets_wanted(
-    saver: Saver, held: saves.Held, there: saves.Held, worktree: Worktree, spared: Collection[bytes]
+    saver: Saver,
+    held: saves.SaveContents,
+    there: saves.SaveContents,
+    worktree: Worktree,
+    spared: Collection[bytes],
 ) -> list[Secret]:
     """The untracked secrets to restore. Raises SaveFailed if one would overwrite what no save has."""
     saved = {kept.path: kept.oid for kept in there.meta.secrets}
@@ -162,7 +172,7 @@ def secrets_wanted(
     return wanted
 
 
-def secrets_of(saver: Saver, held: saves.Held) -> list[Secret]:
+def secrets_of(saver: Saver, held: saves.SaveContents) -> list[Secret]:
     """The untracked secrets of a save. Raises SaveFailed if one is not stored here."""
     here = secrets_here(saver, held)
     for kept in held.meta.secrets:
@@ -175,7 +185,7 @@ def secrets_of(saver: Saver, held: saves.Held) -> list[Secret]:
     return list(held.meta.secrets)
 
 
-def secrets_here(saver: Saver, held: saves.Held) -> frozenset[str]:
+def secrets_here(saver: Saver, held: saves.SaveContents) -> frozenset[str]:
     """The paths of a save's secrets that this state folder has."""
     place = _secrets_dir(saver, held)
     if not held.meta.secrets or not (place / "HEAD").exists():
@@ -184,14 +194,14 @@ def secrets_here(saver: Saver, held: saves.Held) -> frozenset[str]:
         return frozenset(kept.path for kept in held.meta.secrets if reader.has(kept.oid))
 
 
-def _secrets_dir(saver: Saver, held: saves.Held) -> Path:
+def _secrets_dir(saver: Saver, held: saves.SaveContents) -> Path:
     """Where the secrets of a save are: in the private folder of the workspace it was made of."""
     made_of = Path(os.fsdecode(raw(held.meta.folder))) if held.meta.folder else saver.folder
     return secrets.git_dir(saver.private.with_name(place_of(made_of)))
 
 
 def put_secrets(
-    saver: Saver, held: saves.Held, wanted: Sequence[Secret], worktree: Worktree
+    saver: Saver, held: saves.SaveContents, wanted: Sequence[Secret], worktree: Worktree
 ) -> tuple[str, ...]:
     """Restore the untracked secrets. A run imported from another store has none."""
     place = _secrets_dir(saver, held)

@@ -15,19 +15,19 @@ from outlast.store.local import place_of
 from outlast.workspace import rules
 from outlast.workspace.capture import stat_cache
 from outlast.workspace.capture.files import TRIES, Deadline, Findings, files_below
-from outlast.workspace.capture.private_index import Base, Look
+from outlast.workspace.capture.private_index import Look, PrivateIndex
 from outlast.workspace.git import command, objects
 from outlast.workspace.git.packs import Moving, PackWriter, Unreadable
 from outlast.workspace.git.trees import TreeEditor
 from outlast.workspace.repo import IN_PROGRESS, Repo
-from outlast.workspace.types import Inside, raw, text
+from outlast.workspace.types import NestedRepo, raw, text
 
 HISTORY_BYTES_MAX = 64 << 20
 SETTINGS_BYTES_MAX = 1 << 20
 _MODULE_FILES = (b"HEAD", b"index")
 _PASSING = (b".lock", b"tmp_", b"/tmp_")
 
-Found = dict[bytes, tuple[Base, Look]]
+Found = dict[bytes, tuple[PrivateIndex, Look]]
 
 
 def find(outer: Repo, private: Path, look: Look, deadline: Deadline, prefix: bytes = b"") -> Found:
@@ -41,7 +41,7 @@ def find(outer: Repo, private: Path, look: Look, deadline: Deadline, prefix: byt
         place = private / "inside" / place_of(Path(os.fsdecode(path)))
         own = git_dir_of(folder)
         inner = Repo(folder, outer.git_dir, outer.common_dir, outer.algo, shadow=True, own=own)
-        base = Base(inner, place)
+        base = PrivateIndex(inner, place)
         looked = base.look(deadline.left_s())
         found[path] = (base, looked)
         found |= find(inner, private, looked, deadline, path)
@@ -52,12 +52,12 @@ def git_dir_of(folder: Path) -> Path | None:
     """The git folder of a nested repository, wherever it is."""
     place = folder / ".git"
     with contextlib.suppress(OSError):
-        real = place if place.is_dir() else pointed(folder, read_plain(place))
+        real = place if place.is_dir() else pointed_git_dir(folder, read_plain(place))
         return real if real.is_dir() else None
     return None
 
 
-def pointed(folder: Path, pointer: bytes) -> Path:
+def pointed_git_dir(folder: Path, pointer: bytes) -> Path:
     """The git folder that a `.git` file points to."""
     return Path(os.path.realpath(folder / os.fsdecode(pointer.strip().removeprefix(b"gitdir: "))))
 
@@ -123,9 +123,9 @@ def links(repo: Repo, index: Path) -> list[bytes]:
     return [line.partition(b"\t")[2] for line in command.names(listed) if line.startswith(b"160000 ")]
 
 
-def empty_links(repo: Repo, linked: list[bytes], inside: tuple[Inside, ...]) -> tuple[Inside, ...]:
+def empty_links(repo: Repo, linked: list[bytes], inside: tuple[NestedRepo, ...]) -> tuple[NestedRepo, ...]:
     """Submodules that are only an empty folder. Without the folder git would call them deleted."""
-    found = [Inside(text(path)) for path in linked if (repo.folder / os.fsdecode(path)).is_dir()]
+    found = [NestedRepo(text(path)) for path in linked if (repo.folder / os.fsdecode(path)).is_dir()]
     return tuple(each for each in found if each.path not in {known.path for known in inside})
 
 
@@ -135,7 +135,7 @@ class GitFolder:
     def __init__(self, root: Path, memory: stat_cache.Memo, pack: PackWriter, findings: Findings) -> None:
         self._root, self._memory, self._pack, self._findings = root, memory, pack, findings
 
-    def take(self, prefix: bytes, editor: TreeEditor) -> Inside | None:
+    def take(self, prefix: bytes, editor: TreeEditor) -> NestedRepo | None:
         """Its files as a tree. For a submodule, whose git folder is elsewhere: the pointer, HEAD and index."""
         place = self._root / os.fsdecode(prefix) / ".git"
         try:
@@ -146,7 +146,7 @@ class GitFolder:
             return self._whole(prefix, place, editor)
         return self._pointer(prefix, place, editor)
 
-    def _whole(self, prefix: bytes, place: Path, editor: TreeEditor) -> Inside:
+    def _whole(self, prefix: bytes, place: Path, editor: TreeEditor) -> NestedRepo:
         root = os.fsencode(place)
         names = [name[1:] for name in files_below(root, b"", _is_passing)]
         size = 0
@@ -156,17 +156,17 @@ class GitFolder:
         shown = text(prefix.rstrip(b"/"))
         if size > HISTORY_BYTES_MAX:
             self._findings.leave(prefix + b".git/", "history of a repository inside", size)
-            return Inside(shown)
+            return NestedRepo(shown)
         self._take(prefix + b".git/", root + b"/", names, editor)
-        return Inside(shown, tree="git")
+        return NestedRepo(shown, tree="git")
 
-    def _pointer(self, prefix: bytes, place: Path, editor: TreeEditor) -> Inside | None:
+    def _pointer(self, prefix: bytes, place: Path, editor: TreeEditor) -> NestedRepo | None:
         try:
             pointer = read_plain(place)
         except OSError as error:  # a link to a git folder, or unreadable
             self._findings.leave(prefix + b".git/", error.strerror or "unreadable")
             return None
-        real = pointed(place.parent, pointer)
+        real = pointed_git_dir(place.parent, pointer)
         top, key = _safe(prefix), prefix + b".git/"
         before = self._state(key, editor)
         self._take(key, os.fsencode(real) + b"/", _module_files(real), editor)
@@ -176,7 +176,7 @@ class GitFolder:
         if self._state(key, editor) != before or editor.get(top + b"/lacking") is not None:
             self._take_unpushed(prefix, real, tip.decode().strip(), editor)
         editor.put(_safe(prefix) + b"/gitfile", objects.FILE, self._pack.add("blob", pointer))
-        return Inside(text(prefix.rstrip(b"/")), tree="git", gitfile=True)
+        return NestedRepo(text(prefix.rstrip(b"/")), tree="git", gitfile=True)
 
     def _state(self, key: bytes, editor: TreeEditor) -> object:
         """What a module's own objects depend on, as of the last save."""
@@ -244,7 +244,9 @@ class GitFolder:
             editor.remove(place)
         return True
 
-    def _read(self, key: bytes, root: bytes, name: bytes, area: stat_cache.Area) -> stat_cache.Known | None:
+    def _read(
+        self, key: bytes, root: bytes, name: bytes, area: stat_cache.Area
+    ) -> stat_cache.KnownFile | None:
         """A file as it is now; None if it is gone, or if it cannot be read, which is then listed."""
         for _ in range(TRIES):
             try:
@@ -259,7 +261,7 @@ class GitFolder:
                 else:
                     self._findings.leave(key + name, "no regular file")
                     return None
-                return stat_cache.known(told, oid, now_ns, in_base=False)
+                return stat_cache.known_file(told, oid, now_ns, in_base=False)
             except Moving:
                 continue
             except FileNotFoundError:

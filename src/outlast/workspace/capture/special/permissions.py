@@ -130,11 +130,11 @@ def begin(place: repo.Repo, reader: ObjectReader, run: str) -> stat_cache.Memo:
     if held is not None:
         with contextlib.suppress(SaveDamaged):
             memory.umask = umask_of(held) if held.meta.umask else memory.umask
-            memory.modes = held.entries[ENTRY].oid if recorded(reader, held, place.algo) else ""
+            memory.modes = held.entries[ENTRY].oid if recorded_bits(reader, held, place.algo) else ""
     return memory
 
 
-def recorded(reader: ObjectReader, held: saves.Held, algo: objects.Algo) -> dict[bytes, int]:
+def recorded_bits(reader: ObjectReader, held: saves.SaveContents, algo: objects.Algo) -> dict[bytes, int]:
     """The recorded bits of a save's files. Raises SaveDamaged if they cannot be read."""
     entry = held.entries.get(ENTRY)
     if entry is None:
@@ -148,7 +148,7 @@ def recorded(reader: ObjectReader, held: saves.Held, algo: objects.Algo) -> dict
     return found
 
 
-def umask_of(held: saves.Held) -> int:
+def umask_of(held: saves.SaveContents) -> int:
     """The umask when the save was made; 0, which forbids nothing, if it is not recorded."""
     return _number(held.meta.umask.encode(), held.commit) if held.meta.umask else 0
 
@@ -163,14 +163,14 @@ def folder_bits(bits: Mapping[bytes, int], folder: bytes, umask: int) -> int:
     return bits.get(_in_folder(folder), 0o777 & ~umask) | 0o700
 
 
-def guard(folder: Path, reader: ObjectReader, held: saves.Held, algo: objects.Algo) -> None:
+def guard(folder: Path, reader: ObjectReader, held: saves.SaveContents, algo: objects.Algo) -> None:
     """Give a folder made for a save no wider permissions than the workspace had."""
-    noted = recorded(reader, held, algo).get(FOLDER)
+    noted = recorded_bits(reader, held, algo).get(FOLDER)
     if noted is not None:
         folder.chmod(stat.S_IMODE(folder.stat().st_mode) & (~BITS | noted) | 0o700)
 
 
-def narrower(root: bytes, paths: Iterable[bytes]) -> list[bytes]:
+def more_private(root: bytes, paths: Iterable[bytes]) -> list[bytes]:
     """The files that fewer people may read than newly written ones, and one file of each folder like that.
 
     Empty if that is usual here.

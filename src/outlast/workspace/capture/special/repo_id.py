@@ -28,11 +28,11 @@ def mark(common_dir: Path) -> str:
     return ""
 
 
-def note(place: Repo, private: Path, memory: stat_cache.Memo, kept: Sequence[Secret]) -> None:
+def note_repository(place: Repo, private: Path, memory: stat_cache.Memo, kept: Sequence[Secret]) -> None:
     """Before a save names secrets, note which repository it will be in. Durable when it returns, and done once."""
     if memory.marked or place.shadow or not kept:
         return
-    found, known = _marked(place.common_dir), noted(private)
+    found, known = _marked(place.common_dir), noted_repositories(private)
     if found not in known:
         lines = {**known, found: text(place.common_dir)}
         write_over(
@@ -41,7 +41,7 @@ def note(place: Repo, private: Path, memory: stat_cache.Memo, kept: Sequence[Sec
     memory.marked = True
 
 
-def noted(private: Path) -> dict[str, str]:
+def noted_repositories(private: Path) -> dict[str, str]:
     """The repositories that have saves with a workspace's secrets: their marks, and where each was then."""
     with contextlib.suppress(FileNotFoundError):
         lines = (private / _NOTE).read_text(encoding="utf-8", errors="replace").splitlines()

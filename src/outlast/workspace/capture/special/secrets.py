@@ -26,7 +26,7 @@ REF = "refs/secrets/last"
 _ANY_TIME = datetime(1970, 1, 1, tzinfo=UTC)  # fixed, so that the same secrets give the same commit
 
 
-class Gone(NamedTuple):
+class RemovedSecrets(NamedTuple):
     """Secrets that were removed, or would be, and their size in bytes."""
 
     secrets: int
@@ -38,14 +38,14 @@ def git_dir(private: Path) -> Path:
     return private / "secrets.git"
 
 
-class AskedFor(NamedTuple):
+class RequestedFiles(NamedTuple):
     """Files that a save must hold whatever the rules say: ordinary ones, and ones to store separately."""
 
     plain: frozenset[bytes]
     apart: dict[bytes, os.stat_result]
 
 
-def asked_for(root: bytes, also: Iterable[bytes], apart: Iterable[bytes]) -> AskedFor:
+def sort_requested(root: bytes, also: Iterable[bytes], apart: Iterable[bytes]) -> RequestedFiles:
     """Sort them. `apart` is stored separately, whatever it looks like. What is too big for that is in neither."""
     plain = frozenset(path for path in also if not is_secret(root, path))
     found: dict[bytes, os.stat_result] = {}
@@ -54,10 +54,10 @@ def asked_for(root: bytes, also: Iterable[bytes], apart: Iterable[bytes]) -> Ask
             told = os.lstat(root + path)
             if told.st_size <= SECRET_BYTES_MAX:
                 found[path] = told
-    return AskedFor(plain, found)
+    return RequestedFiles(plain, found)
 
 
-def keep(
+def save_secrets(
     private: Path, root: bytes, found: dict[bytes, os.stat_result], memory: stat_cache.Memo
 ) -> tuple[tuple[Secret, ...], dict[bytes, str]]:
     """Save secrets, durable when it returns; return what was saved, and the reason for each that could not be."""
@@ -111,7 +111,7 @@ def _write(private: Path, root: bytes, stale: list[bytes], memory: stat_cache.Me
     return failed
 
 
-def _read(pack: PackWriter, root: bytes, path: bytes) -> stat_cache.Known:
+def _read(pack: PackWriter, root: bytes, path: bytes) -> stat_cache.KnownFile:
     for left in reversed(range(TRIES)):
         told, now_ns = os.lstat(root + path), time.time_ns()
         try:
@@ -123,14 +123,16 @@ def _read(pack: PackWriter, root: bytes, path: bytes) -> stat_cache.Known:
             if not left:
                 raise
         else:
-            return stat_cache.known(told, oid, now_ns, in_base=False)
+            return stat_cache.known_file(told, oid, now_ns, in_base=False)
     raise AssertionError("the last try raises")
 
 
 # -- removing ------------------------------------------------------------------------------------------------------
 
 
-def let_go(private: Path, named: Callable[[], set[str]], *, before_s: float, dry_run: bool = False) -> Gone:
+def remove_unnamed(
+    private: Path, named: Callable[[], set[str]], *, before_s: float, dry_run: bool = False
+) -> RemovedSecrets:
     """Remove the secrets that are not `named` and were written before a time. The caller holds the workspace's lock.
 
     What stays is durable in a new pack, and the ref leads to it, before an old pack is removed: killed at any point,
@@ -138,7 +140,7 @@ def let_go(private: Path, named: Callable[[], set[str]], *, before_s: float, dry
     """
     place = git_dir(private)
     if not (place / "HEAD").exists():
-        return Gone(0, 0)
+        return RemovedSecrets(0, 0)
     try:
         if not dry_run:
             _tidy(place)
@@ -147,7 +149,7 @@ def let_go(private: Path, named: Callable[[], set[str]], *, before_s: float, dry
         raise SaveFailed(f"cannot thin the secrets in {place}: {error.strerror}") from error
 
 
-def _let_go(place: Path, named: Callable[[], set[str]], before_s: float, *, dry_run: bool) -> Gone:
+def _let_go(place: Path, named: Callable[[], set[str]], before_s: float, *, dry_run: bool) -> RemovedSecrets:
     old, young = _packed(place, before_s)
     sizes = _sizes(place)
     passing = (set().union(*old.values()) - young) & sizes.keys()
@@ -157,7 +159,7 @@ def _let_go(place: Path, named: Callable[[], set[str]], before_s: float, *, dry_
         faults.point("gc.packed")
         for name in old.keys() - {made}:  # a killed call may have left the very pack that is now made again
             repack.remove(_packs(place), name)
-    return Gone(len(gone), sum(sizes[oid] for oid in gone))
+    return RemovedSecrets(len(gone), sum(sizes[oid] for oid in gone))
 
 
 def _packs(place: Path) -> Path:

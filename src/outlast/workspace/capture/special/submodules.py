@@ -10,7 +10,7 @@ from outlast.workspace.capture.special import nested_repos
 from outlast.workspace.git import command, objects
 from outlast.workspace.git.trees import TreeEditor
 from outlast.workspace.repo import IN_PROGRESS, RESTING, Repo
-from outlast.workspace.types import Inside, raw
+from outlast.workspace.types import NestedRepo, raw
 
 _LINK_TO_COMMIT = 0o160000
 _MODE_IN_INDEX = _LINK_TO_COMMIT.to_bytes(
@@ -33,7 +33,7 @@ def clean_tree(
     place: Repo,
     head_tree: str,
     links: Sequence[bytes],
-    insides: Iterable[Inside],
+    insides: Iterable[NestedRepo],
     read: Callable[[str], bytes],
 ) -> str:
     """The tree that a save has if everything is as HEAD says, including submodules' files; empty if something is not."""
