@@ -1,4 +1,4 @@
-"""Starts subjects as processes and lets them work in turns: one slice each a round, the others held meanwhile."""
+"""Starts subjects as processes and lets them work in turns: each gets one slice per round while the others wait."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ REASON_CHARS_MAX = 160
 
 
 class SubjectFailed(Exception):
-    """A subject's process ended or hung where it should have answered; the message is its last word."""
+    """A subject's process ended or hung instead of answering; the message is its last output."""
 
 
 @dataclass(frozen=True, slots=True)
 class Subject:
-    """Who is measured: a module in subjects/ and the packages it imports."""
+    """What is measured: a module in subjects/ and the packages it imports."""
 
     name: str
     label: str
@@ -83,7 +83,7 @@ class Bench:
         return self.no_postgres if subject.postgres and not self.postgres_url else None
 
     def history(self, name: str, beats: int) -> Path:
-        """The folder of a subject killed by SIGKILL after so many durable steps; made once, never written again."""
+        """The folder of a subject that SIGKILL ended after so many durable steps; made once, never written again."""
         key = (name, beats)
         reason = self.unavailable(name)
         if reason is not None:
@@ -102,7 +102,7 @@ def importable(package: str) -> bool:
 
 
 def environment(folder: Path) -> dict[str, str]:
-    """The caller's, without what would steer a subject, and with a home of its own."""
+    """The caller's environment, without what would influence a subject, and with a home of its own."""
     kept = {
         key: value
         for key, value in os.environ.items()
@@ -159,16 +159,16 @@ class Worker:
         self._log.flush()
         self._log.seek(0)
         lines = [line.strip() for line in self._log.read().splitlines() if line.strip()]
-        return f"exit {code}: {(lines or ['no word'])[-1]}"[:REASON_CHARS_MAX]
+        return f"exit {code}: {(lines or ['no output'])[-1]}"[:REASON_CHARS_MAX]
 
     def died(self) -> int:
-        """Waits for a process that ends by itself; its exit code."""
+        """Wait for a process that ends by itself; return its exit code."""
         code = self._process.wait(ANSWER_TIMEOUT_S)
         self.close()
         return code
 
     def close(self) -> None:
-        """Ends the process where it stands; its pipes are shut first, which a held one takes as the word to stop."""
+        """Kill the process. Its pipes are closed first, which tells a waiting one to stop."""
         for pipe in (self._process.stdin, self._process.stdout):
             if pipe is not None:
                 pipe.close()
@@ -179,14 +179,14 @@ class Worker:
 
 @dataclass(slots=True)
 class Turns:
-    """What came of a round-robin: answers by subject, one a round, and the reason for each that has none."""
+    """The result of a round-robin: answers by subject, one per round, and the reason for each subject without any."""
 
     answers: dict[str, list[dict[str, Any]]]
     absent: dict[str, str]
 
 
 def take_turns(bench: Bench, slices: dict[str, int], duty: str, number: int, rounds: int) -> Turns:
-    """Each subject's slice once a round, the order reversed in every second one so that a trend favours nobody."""
+    """Each subject's slice once per round, in reverse order in every second round so that a trend favours nobody."""
     turns = Turns({}, {})
     workers = start_all(bench, list(slices), duty, number, turns.absent)
     turns.answers = {name: [] for name in workers}
@@ -214,7 +214,7 @@ def one_turn(worker: Worker, count: int, turns: Turns) -> None:
 def start_all(
     bench: Bench, names: list[str], duty: str, number: int, absent: dict[str, str]
 ) -> dict[str, Worker]:
-    """Started one after the other, each held when warm."""
+    """Start the subjects one after the other; each waits when it is warm."""
     workers: dict[str, Worker] = {}
     for name in names:
         reason = bench.unavailable(name)

@@ -1,8 +1,6 @@
-"""The two ends around the gateway, each a process of its own: python -m benchmarks.gateway_ends upstream | client …
+"""The two ends around the gateway, in processes of their own: python -m benchmarks.gateway_ends upstream | client …
 
-`upstream` streams an answer in chunks at a pace, as a model does, and says its port. `client` makes calls at two
-addresses in turn and reports, as one JSON line, how long each took to its first byte and to its last.
-"""
+`upstream` streams an answer in paced chunks and prints its port. `client` calls two addresses in turn and times them."""
 
 from __future__ import annotations
 
@@ -13,8 +11,8 @@ import time
 from urllib.parse import urlsplit
 
 CHUNKS = 200
-PACE_S = 0.05  # as fast as large models speak
-APART_S = 0.02  # between the starts of two calls, so that starts are not measured against each other
+PACE_S = 0.05  # as fast as large models answer
+APART_S = 0.02  # between the starts of two calls, so that starts do not slow each other down
 HEAD = b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nTransfer-Encoding: chunked\r\n\r\n"
 USAGE = {"input_tokens": 10, "output_tokens": 200}
 ASKED = json.dumps(
@@ -41,7 +39,7 @@ EVENTS = [event(number) for number in range(CHUNKS)]
 
 
 class Model(asyncio.Protocol):
-    """Answers whatever was asked, chunk by chunk, each at its time."""
+    """Answers every request, chunk by chunk, each at its time."""
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         assert isinstance(transport, asyncio.Transport)
@@ -68,11 +66,11 @@ class Model(asyncio.Protocol):
 async def upstream() -> None:
     server = await asyncio.get_running_loop().create_server(Model, "127.0.0.1", 0, backlog=512)
     print(server.sockets[0].getsockname()[1], flush=True)
-    await asyncio.get_running_loop().run_in_executor(None, sys.stdin.read)  # until whoever started us is gone
+    await asyncio.get_running_loop().run_in_executor(None, sys.stdin.read)  # until our parent is gone
 
 
 class Call(asyncio.Protocol):
-    """One call on a connection that is there already, as agents keep theirs."""
+    """One call on an open connection, as agents keep theirs."""
 
     def __init__(self) -> None:
         self.ended: asyncio.Future[None] = asyncio.get_running_loop().create_future()
@@ -120,7 +118,7 @@ async def one(url: str, start_s: float) -> tuple[float, float]:
 
 
 async def client(at_once: int, urls: list[str]) -> None:
-    """Half of the calls of a round go each way, mixed: what else the machine does, it does to both."""
+    """Half of the calls of a round go each way, mixed, so that other load on the machine affects both."""
     found = await asyncio.gather(*(one(urls[n % len(urls)], n * APART_S) for n in range(at_once * len(urls))))
     print(json.dumps([found[n :: len(urls)] for n in range(len(urls))]), flush=True)
 

@@ -1,12 +1,4 @@
-"""Histories of runs that never were: what a fleet's store looks like after some months, made from a seed.
-
-Costs are heavy-tailed (log-normal, with a second wider bell for the tasks that went astray) and depend on the kind of
-goal and its words, on the length of the plan, on repository, agent and model; some kinds are hard in some repositories
-only, and some repositories are noisier than others. Costs drift, and jump one day when a model changes; work comes in
-phases, so that a repository may be new half-way; up to some twenty runs work at once, so that the long ones end late.
-Every history draws its own world: how many repositories and agents, how strong each effect is, whether plans are known, how many runs are cancelled or stopped by
-their budget. Of those the store knows only what was spent, while `truth` remembers what they would have cost.
-"""
+"""Invented histories of runs: what a fleet's store looks like after some months, made from a seed. See `World`."""
 
 from __future__ import annotations
 
@@ -48,7 +40,14 @@ SECONDS_A_TOKEN = 1 / 250
 
 @dataclass(frozen=True, slots=True)
 class World:
-    """What one history's costs are made of."""
+    """What one history's costs are made of. Every history draws its own world.
+
+    Costs are heavy-tailed (log-normal, with a second wider bell for tasks that went wrong) and depend on the kind of goal
+    and its words, on the length of the plan, on repository, agent and model. Some kinds are hard in some repositories
+    only, and some repositories are noisier than others. Costs drift, and jump one day when a model changes. Work comes in
+    phases, so a repository may be new half-way. Up to some twenty runs work at once, so the long ones end late. Some runs
+    are cancelled or stopped by their budget: the store knows only what they spent, `truth` what they would have cost.
+    """
 
     projects: dict[str, float]
     noisy: dict[str, float]
@@ -73,7 +72,7 @@ class World:
 
 @dataclass(slots=True)
 class History:
-    """Runs in the order of their starts, and what each would have cost had nobody stopped it: tokens and seconds."""
+    """Runs in the order of their starts, and what each would have cost if nobody had stopped it: tokens and seconds."""
 
     runs: list[PastRun] = field(default_factory=list)
     truth: dict[str, tuple[int, int]] = field(default_factory=dict)
@@ -142,8 +141,8 @@ def _run(rng: random.Random, here: World, run: str, at: datetime, age: float) ->
 
 
 def _spent(rng: random.Random, here: World, tokens: int, likely: float) -> tuple[int, bool]:
-    """What was spent before it was done, cancelled somewhere on the way, or out of a budget: one that somebody
-    guessed for this task, or one that is the same for all."""
+    """What was spent before the run was done, cancelled on the way, or out of budget: a budget that somebody guessed for
+    this task, or one that is the same for all."""
     if rng.random() < here.cancelled:
         return max(1, int(tokens * rng.random())), False
     limit = math.exp(rng.choice((likely + 0.8, here.base + 2.0)) + rng.gauss(0, 0.5))
@@ -153,7 +152,7 @@ def _spent(rng: random.Random, here: World, tokens: int, likely: float) -> tuple
 
 
 def _touched(rng: random.Random, things: list[str], tokens: int) -> tuple[str, ...]:
-    """Files named after what the goal is about, and the more of others the longer it took."""
+    """Files named after the subject of the goal, and more others the longer it took."""
     others = rng.choices(THINGS, k=min(12, int(math.log10(tokens))))
     return tuple(dict.fromkeys(f"src/{thing}.py" for thing in [*things, *others]))
 

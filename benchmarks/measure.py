@@ -1,8 +1,6 @@
-"""What a subject's process is given: its place, and the laps it calls after each durable step.
+"""What a subject's process gets: its place, and the laps it calls after each durable step.
 
-Imports as little as it can (no dataclasses, no asyncio, no json until needed): every import here is part of the
-start that the resume benchmark measures.
-"""
+Imports as little as possible: every import here is part of the start that the resume benchmark measures."""
 
 from __future__ import annotations
 
@@ -35,7 +33,7 @@ class Place:
 
 
 class Channel:
-    """Speaks with the driver over the first stdin and stdout; whatever a library prints goes to the log instead."""
+    """Talks to the driver over the original stdin and stdout; what a library prints goes to the log instead."""
 
     def __init__(self) -> None:
         self._out = os.fdopen(os.dup(1), "w")
@@ -48,7 +46,7 @@ class Channel:
         self._out.flush()
 
     def wait_for_go(self) -> int:
-        """The size of the next slice. On anything else the process ends where it stands: all of it is throw-away."""
+        """The size of the next slice. For anything else the process ends at once: all of it is throw-away."""
         word, _, count = sys.stdin.readline().strip().partition(" ")
         if word != "go":
             os._exit(0)
@@ -61,7 +59,7 @@ class Snapshot:
     __slots__ = ("at_ns", "cpu_s", "user_s", "written_bytes")
 
     def __init__(self) -> None:
-        # A call that nothing else makes: it marks the slice's edges for whoever watches through strace.
+        # A call that nothing else makes: it marks the edges of the slice in an strace.
         os.getpriority(os.PRIO_PROCESS, 0)
         # The sum is exact; its split into user and system is sampled by the kernel's tick.
         self.cpu_s = time.process_time()

@@ -31,14 +31,14 @@ def find(program: str) -> str:
 
 
 def server_user() -> str | None:
-    """Who the server runs as: ourselves, unless we are root."""
+    """The user of the server: ourselves, unless we are root."""
     if os.geteuid() != 0:
         return None
     names = {entry.pw_name for entry in pwd.getpwall()}
     for user in USERS:
         if user in names:
             return user
-    raise NoServer(f"started as root, and there is none of the users {', '.join(USERS)}")
+    raise NoServer(f"started as root, and none of these users exists: {', '.join(USERS)}")
 
 
 def free_port() -> int:
@@ -58,7 +58,7 @@ def call(command: list[str], user: str | None, cwd: Path) -> None:
         )
         log.seek(0)
         if done.returncode != 0:
-            raise NoServer(f"{Path(command[0]).name} failed: {(log.read().splitlines() or ['silently'])[-1]}")
+            raise NoServer(f"{Path(command[0]).name} failed: {(log.read().splitlines() or ['no output'])[-1]}")
 
 
 @contextmanager

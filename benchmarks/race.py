@@ -1,4 +1,4 @@
-"""Many runs at once: they leave the line together, and the clock stops when the last one is home."""
+"""Many runs at once: they start together, and the clock stops when the last one has finished."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from benchmarks.measure import Channel, Snapshot
 
 
 class Race:
-    """One batch. Opening the runs and one warm-up step each come before the line, so they are not timed."""
+    """One batch. Opening the runs and one warm-up step each come before the start, so they are not timed."""
 
     def __init__(self, number: int, runs: int, beats: int) -> None:
         self.number = number
@@ -45,7 +45,7 @@ class Race:
 
 
 def races(channel: Channel, runs: int) -> Iterator[Race]:
-    """One race for each go, whose number is the beats of a run; the report follows when the subject is through."""
+    """One race per go, whose number is the beats of a run; the report follows when the subject has finished."""
     channel.report(ready=True)
     number = 0
     while True:

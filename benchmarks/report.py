@@ -1,4 +1,4 @@
-"""What a benchmark hands back, and how it is shown: as a table on the terminal, as Markdown, as JSON."""
+"""The result of a benchmark, and how it is shown: as a table on the terminal, as Markdown, as JSON."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from typing import Any
 
 @dataclass(frozen=True, slots=True)
 class Bar:
-    """A promise with a number. Not measured is not kept."""
+    """A promise with a number. If it was not measured, it was not kept."""
 
     what: str
     measured: float | None
     limit: float
     unit: str
     at_least: bool = False
-    floor: float | None = None  # below it something is wrong as well: a sync too few is not durable
+    floor: float | None = None  # a lower value is wrong as well: with a sync too few it is not durable
 
     @property
     def passed(self) -> bool:
@@ -49,12 +49,12 @@ class Section:
     data: dict[str, Any] = field(default_factory=dict)
 
     def absent(self, label: str, reason: str) -> None:
-        """A row for a subject that could not be measured: named, not hidden."""
+        """A row for a subject that could not be measured: listed, not hidden."""
         self.rows.append([label, f"not measured: {reason}"])
 
 
 def number(value: float | None) -> str:
-    """Three digits that matter, thousands grouped."""
+    """Three significant digits, thousands grouped."""
     if value is None:
         return "–"
     if abs(value) >= 100:

@@ -1,8 +1,6 @@
 """Entry of the benchmarks: makes benchmarks/.venv with the peers, once, then measures in it.
 
-Standard library only, because it runs before there is an environment. A stamp says what the environment was
-built from and what could not be installed, so that a second run needs no network.
-"""
+Standard library only: it runs before there is an environment. A stamp in it saves the network on a second run."""
 
 from __future__ import annotations
 
@@ -29,7 +27,7 @@ def requirements() -> list[str]:
 
 
 def fingerprint() -> str:
-    """Another path, Python, list of peers or way to install outlast makes another environment."""
+    """Changes with the path, the Python, the list of peers and the way to install outlast."""
     settings = tomllib.loads((ROOT / "pyproject.toml").read_text())
     outlast = [settings["build-system"], settings["project"]]
     parts = [str(ROOT), sys.version, (HERE / "requirements.txt").read_text(), json.dumps(outlast)]
@@ -44,17 +42,17 @@ def ready() -> bool:
 
 
 def pip_install(*what: str) -> str | None:
-    """Installs; returns None, or the last line of what pip had against it."""
+    """Install; return None, or the last line of pip's complaint."""
     command = [str(PYTHON), "-m", "pip", "install", "--quiet", "--disable-pip-version-check", *what]
     done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False)
     if done.returncode == 0:
         return None
     errors = [line for line in done.stdout.splitlines() if line.startswith("ERROR")]
-    return (errors or done.stdout.splitlines() or ["pip said nothing"])[-1][:REASON_CHARS_MAX]
+    return (errors or done.stdout.splitlines() or ["pip printed nothing"])[-1][:REASON_CHARS_MAX]
 
 
 def install_peers() -> dict[str, str]:
-    """All at once, as that is the fast way; one by one when that fails, to name the ones that cannot be had."""
+    """All at once, which is fast; one by one if that fails, to name those that cannot be installed."""
     wanted = requirements()
     if pip_install(*wanted) is None:
         return {}

@@ -1,8 +1,6 @@
 """Worktrees for the workspace benchmark: how they are made, how they change, and the ways to save them.
 
-Every way works on a copy of its own, so that none finds what another left. `Way.save` is what is timed; `Way.tidy`
-comes after it, untimed, and makes the next round begin like this one.
-"""
+Every way works on a copy of its own, so that none finds what another left."""
 
 from __future__ import annotations
 
@@ -64,7 +62,7 @@ def change(folder: Path, files: int, count: int, mark: str) -> list[Path]:
 
 
 def edit(folder: Path, files: int, count: int, mark: str) -> list[Path]:
-    """A line more in so many files."""
+    """Add a line to so many files."""
     rng = random.Random(f"{files} {mark} edits")
     edited = [folder / home_of(number) for number in rng.sample(range(files), count)]
     for path in edited:
@@ -74,7 +72,7 @@ def edit(folder: Path, files: int, count: int, mark: str) -> list[Path]:
 
 
 class Way:
-    """One way to save a worktree."""
+    """One way to save a worktree. `save` is timed; `tidy` comes after it, untimed, and resets for the next round."""
 
     label = ""
 
@@ -95,7 +93,7 @@ class Way:
 
 
 class Floor(Way):
-    """What no way can avoid: a walk in C that stats every file, the bytes of what changed, the index, four syncs."""
+    """What every way must do: a walk in C that stats every file, the bytes of what changed, the index, four syncs."""
 
     label = "floor: find -newer, sha1, zlib-1, index read, 4 fsyncs"
 

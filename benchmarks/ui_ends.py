@@ -1,9 +1,6 @@
-"""Who is at both ends of `outlast ui`, each a process of its own: python -m benchmarks.ui_ends writer | pages | counted …
+"""Both ends of `outlast ui`, in processes of their own: python -m benchmarks.ui_ends writer | pages | counted …
 
-`writer FOLDER` holds runs of a store and writes beats when told so. `pages URL` opens pages as a browser does: an event
-stream, and at an event the overview again, at once and then at most once a second. Both take one command a line and answer
-each with one JSON line. `counted FILE COMMAND…` is `outlast COMMAND…`, with its SQL statements counted in the file.
-"""
+`writer` and `pages` read one command per line and answer each with one JSON line. See `Writer`, `OpenPage`."""
 
 from __future__ import annotations
 
@@ -22,7 +19,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 RUNS = 8
-EVENTS_A_SECOND = 16  # of eight agents together: two each, more than a model lets them make for long
+EVENTS_A_SECOND = 16  # of eight agents together: two each, more than a model sustains
 AGAIN_S = 1.0
 CLIENT = "outlast-ui-client"  # the threads of requests
 
@@ -35,7 +32,7 @@ def now() -> datetime:
 
 
 class Writer:
-    """Eight runs at work."""
+    """Eight working runs of a store. They write beats on command."""
 
     def __init__(self, folder: str) -> None:
         from outlast.core import events as ev
@@ -57,7 +54,7 @@ class Writer:
             self._runs.append([run, self._store.claim(run), 1 + len(scribe.events), 0])
 
     def beat(self, number: int) -> float:
-        """One beat of a run; how long its commit took."""
+        """One beat of a run; return how long its commit took."""
         known = self._runs[number % RUNS]
         run, lease, seq, beats = known
         event = self._done(at=now(), beat=beats + 1, result=self._result)
@@ -68,7 +65,7 @@ class Writer:
         return took_s
 
     def paced(self, seconds: float) -> list[float]:
-        """At an even pace; what each commit took."""
+        """Beats at an even pace; return what each commit took."""
         began, times = time.perf_counter(), list[float]()
         while (due := began + len(times) / EVENTS_A_SECOND) < began + seconds:
             time.sleep(max(0.0, due - time.perf_counter()))
@@ -76,14 +73,14 @@ class Writer:
         return times
 
     def flood(self, seconds: float) -> list[float]:
-        """As many as go; what each commit took."""
+        """As many beats as possible; return what each commit took."""
         until, times = time.perf_counter() + seconds, list[float]()
         while time.perf_counter() < until:
             times.append(self.beat(len(times)))
         return times
 
     def spread(self, count: float) -> list[float]:
-        """Some beats at odd moments; when each was durable."""
+        """Some beats at odd moments; return when each was durable."""
         rng, ends = random.Random(5), list[float]()
         for number in range(int(count)):
             time.sleep(rng.uniform(0.02, 0.15))
@@ -113,7 +110,10 @@ def answer(value: object) -> None:
 
 
 class OpenPage:
-    """One page in a browser. `heard` has when each event came, `seen` when the overview had come again after it."""
+    """One page in a browser: an event stream, and after an event the overview again, at most once a second.
+
+    `heard` has when each event came, `seen` when the overview had come again after it.
+    """
 
     def __init__(self, host: str, port: int) -> None:
         self._host, self._port = host, port
@@ -204,7 +204,7 @@ async def serve_pages(url: str) -> None:
 
 
 def serve_counted(place: str, words: list[str]) -> None:
-    """The command, with every statement counted that the thread of a request makes, in the eight bytes of a file."""
+    """Run the command, and count in eight bytes of a file every SQL statement of a request's thread."""
     import apsw
 
     from outlast.cli.main import main

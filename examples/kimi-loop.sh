@@ -10,10 +10,10 @@ list=${1:?usage: kimi-loop.sh FILE-OF-ISSUE-NUMBERS}
 export KIMI=${KIMI:-kimi} GH=${GH:-gh}
 [ -z "$RECOVERED_TASK_ID" ] || printf 'going on with issue %s\n' "$RECOVERED_TASK_ID"
 
-# What a killed git left locked is free: nothing of an earlier start runs any more.
+# Remove the lock of a killed git: nothing of an earlier start runs any more.
 commit='rm -f "$(git rev-parse --git-path index.lock)" && git add -A &&
     { git diff --cached --quiet || git commit -q -m "Issue $ISSUE_NUMBER"; }'
-# The comment carries its key, so that it can be found: 0 it is there, 1 it is not, 2 nobody can tell.
+# The comment contains its key, so that the probe can find it: exit 0 it exists, 1 it does not, 2 unknown.
 comment='"$GH" issue comment "$ISSUE_NUMBER" --body "Done, please review. <!-- $OUTLAST_KEY -->"'
 probe='found=$("$GH" issue view "$ISSUE_NUMBER" --json comments --jq ".comments[].body") || exit 2
     printf "%s\n" "$found" | grep -qF -- "$OUTLAST_KEY"'

@@ -1,9 +1,6 @@
-"""Write src/outlast/operations/prices.json from the package genai-prices (MIT): `./dev prices`, before a release.
+"""Writes src/outlast/operations/prices.json from the package genai-prices (MIT): `./dev prices`, before a release.
 
-What is taken over are facts: names of models, prices, thresholds, dates. The form is ours. Only makers that bill for
-their own models are read; a reseller's name for a model would need the reseller's price. Each price is compared with
-what genai-prices itself makes of it before anything is written.
-"""
+Takes facts only (names, prices, thresholds, dates), from makers that bill for their own models: see `compare`."""
 
 import argparse
 import itertools
@@ -23,7 +20,7 @@ from outlast.core.values import Usage
 from outlast.operations.prices import DATA, Known, List, Price, Rates, Tier, by_name, find, names_of
 
 TARGET = Path(__file__).parents[1] / "src/outlast/operations" / DATA
-# In this order: where two sell a model of one name, the first one's price counts.
+# In this order: if two sell a model of one name, the first one's price counts.
 MAKERS = (
     "anthropic", "openai", "google", "moonshotai", "x-ai", "deepseek", "mistral", "zai", "zhipuai", "minimax", "cohere",
     "meta", "cursor",
@@ -31,7 +28,7 @@ MAKERS = (
 KINDS = {
     "input": "input_mtok", "output": "output_mtok", "cache_read": "cache_read_mtok", "cache_write": "cache_write_mtok"
 }  # fmt: skip
-ENDINGS = {"google": ("", "-preview", "-exp")}  # under which a model goes as well, where its rule says so
+ENDINGS = {"google": ("", "-preview", "-exp")}  # endings under which a model is sold too, if its rule says so
 NAME = re.compile(r"[a-z0-9][a-z0-9._-]{1,79}")
 
 
@@ -55,14 +52,14 @@ def main() -> int:
 
 
 def converted(provider: theirs.Provider, model: theirs.ModelInfo, taken: set[str]) -> Known | None:
-    """A model in our form; None where it is not paid by tokens, or all its names are taken."""
+    """A model in our form; None if it is not paid by tokens, or all its names are taken."""
     found = sorted(set(names(provider, model)) - taken)
     prices = tuple(periods(model))
     return Known(names=tuple(found), prices=prices) if found and prices else None
 
 
 def names(provider: theirs.Provider, model: theirs.ModelInfo) -> Iterator[str]:
-    """Every plain name that genai-prices itself gives to this model. What looks alike is not a name."""
+    """Every plain name that genai-prices itself gives to this model. Similar names do not count."""
     words = {model.id, *(word for word in clauses(model.match))}
     for word, ending in itertools.product(sorted(words), ENDINGS.get(provider.id, ("",))):
         name = names_of(f"{word}{ending}")[-1]
@@ -72,7 +69,7 @@ def names(provider: theirs.Provider, model: theirs.ModelInfo) -> Iterator[str]:
 
 
 def clauses(match: object) -> Iterator[str]:
-    """The words of a rule: of its prefixes, its equals, and what must be contained."""
+    """The words of a rule: its prefixes, its equals, and what must be contained."""
     for part in (*getattr(match, "or_", ()), *getattr(match, "and_", ())):
         yield from clauses(part)
     for kind in ("equals", "starts_with", "contains"):
@@ -82,7 +79,7 @@ def clauses(match: object) -> Iterator[str]:
 
 
 def periods(model: theirs.ModelInfo) -> Iterator[Price]:
-    """The prices of a model, each with the day from which it holds. Of prices by the hour the dearest counts."""
+    """The prices of a model, each with its first day. For prices by the hour the dearest counts."""
     given = model.prices
     rows = given if isinstance(given, list) else [theirs.ConditionalPrice(prices=given)]
     hourly = [row.prices for row in rows if isinstance(row.constraint, theirs.TimeOfDateConstraint)]
@@ -107,7 +104,7 @@ def thresholds(prices: theirs.ModelPrice) -> Iterator[int]:
 
 
 def rates(sets: list[theirs.ModelPrice], tokens: int) -> Rates | None:
-    """What a million tokens cost, by kind, where a request has so many of them; None without a price for both ways."""
+    """What a million tokens cost, by kind, in a request with so many of them; None without a price for both ways."""
     found = {}
     for kind, theirs_kind in KINDS.items():
         values = [micro(getattr(prices, theirs_kind), tokens) for prices in sets]
@@ -132,7 +129,10 @@ def micro(value: Decimal | theirs.TieredPrices | None, tokens: int) -> int | Non
 
 
 def compare(model: theirs.ModelInfo, known: Known) -> None:
-    """Our price of some requests against theirs, on the days around each change. Raises SystemExit where they differ."""
+    """Compare our price of some requests with genai-prices' own, on the days around each change, before writing.
+
+    Raises SystemExit if they differ.
+    """
     if isinstance(model.prices, list) and any(
         isinstance(row.constraint, theirs.TimeOfDateConstraint) for row in model.prices
     ):
@@ -155,7 +155,7 @@ def compare(model: theirs.ModelInfo, known: Known) -> None:
 
 
 def write(found: List) -> None:
-    """One model on a line, so that a release's changes can be read."""
+    """One model per line, so that a release's changes can be read."""
     index = by_name(found)
     for known in found.models:
         for name in known.names:

@@ -1,11 +1,6 @@
-"""Records the terminal that README shows: a small agent is killed with -9, the same line is typed again, and it goes on.
+"""Records the terminal in README: a small agent is killed with -9, the same line is typed again, and the run goes on.
 
-Everything shown is what the commands really printed. The tracker that the agent comments on is the external witness of
-the tests: it does the comment at once and answers late, so that the kill falls between the act and its record.
-
-    ./dev record             write it into README.md, between the markers
-    ./dev record --print     only print it
-"""
+`./dev record` writes it into README.md, between the markers; `./dev record --print` only prints it. See `Terminal`."""
 
 import argparse
 import os
@@ -51,7 +46,11 @@ else:
 
 
 class Terminal:
-    """A folder, a tracker, and what a person would see there."""
+    """A folder, a tracker, and what a person would see there. Everything shown is what the commands really printed.
+
+    The tracker is the external witness of the tests: it posts the comment at once and answers late, so that the kill
+    falls between the act and its record.
+    """
 
     def __init__(self, folder: Path, world: Witness) -> None:
         self._folder, self._world = folder, world
@@ -73,7 +72,7 @@ class Terminal:
         path.chmod(0o755)
 
     def type(self, line: str) -> None:
-        """Run a line to its end, and show it with what it prints."""
+        """Run a line to its end, and show it with its output."""
         done = subprocess.run(
             ["sh", "-c", line], cwd=self._work, env=self._variables, stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=LIMIT_S, check=False,
@@ -81,7 +80,7 @@ class Terminal:
         self._show(line, done.stdout)
 
     def type_and_kill(self, line: str) -> None:
-        """Run a line; when the tracker has the comment and nobody was told, kill -9 everything that it started."""
+        """Run a line; when the tracker has the comment and has not answered, kill -9 everything that the line started."""
         self._world.fault("late_reply")
         process = subprocess.Popen(
             ["sh", "-c", f"{line}; :"], cwd=self._work, env=self._variables, stdin=subprocess.DEVNULL,
@@ -90,9 +89,9 @@ class Terminal:
         until_s = time.monotonic() + LIMIT_S
         while not self._world.performances():
             if process.poll() is not None or time.monotonic() > until_s:
-                raise SystemExit("error: the agent did not come to its comment")
+                raise SystemExit("error: the agent did not reach its comment")
             time.sleep(0.01)
-        for pid in _below(process.pid)[1:]:  # not the shell, which says what became of its child
+        for pid in _below(process.pid)[1:]:  # not the shell, which reports its child's end
             os.kill(pid, signal.SIGKILL)
         printed, _ = process.communicate(timeout=LIMIT_S)
         self._show(line, printed)
@@ -137,7 +136,7 @@ def record() -> str:
 
 
 def without_times_and_ids(text: str) -> str:
-    """The same for two recordings that tell the same."""
+    """The text in which two recordings of the same story are equal."""
     for pattern, word in (
         (r"\d{4}-\d\d-\d\d[ T]\d\d:\d\d(:\d\d)?", "<time>"),
         (r"\b\d\d:\d\d(:\d\d)?\b", "<time>"),
