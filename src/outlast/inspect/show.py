@@ -2,7 +2,7 @@
 
 `full` reads the whole journal; `glance` reads the head and as many of the last beats as are wanted."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import Literal
 
@@ -222,18 +222,18 @@ def glance(
     *,
     last: int,
     bounds: Bounds = Bounds(),  # noqa: B008  # frozen
-    status_of: Callable[[Summary], st.Status] | None = None,
+    statuses: Mapping[str, st.Status] | None = None,
     effects: list[Effect] | None = None,
 ) -> Shown:
     """The run with its `last` completed beats, and with only the effects of the beat in flight, or those given.
 
-    A caller that knows the status of this run and of its children passes it, and the store is not asked.
+    `statuses` are those that the caller knows, by run; the store is asked for the others.
     """
     ends = last_beats(store, summary.state, last)
     done = [completed(store, event, bounds.value_bytes) for event in ends]
     saves = [Save(event.save, "beat", event.beat, event.at) for event in ends if event.save]
     told = open_effects(store, summary) if effects is None else effects
-    return _shown(store, summary, done, told, saves, bounds, status_of)
+    return _shown(store, summary, done, told, saves, bounds, statuses)
 
 
 def listed(store: Store, summary: Summary) -> Listed:
@@ -261,11 +261,10 @@ def _shown(
     listed_effects: list[Effect],
     saves: list[Save],
     bounds: Bounds = Bounds(),  # noqa: B008  # frozen
-    status_of: Callable[[Summary], st.Status] | None = None,
+    statuses: Mapping[str, st.Status] | None = None,
 ) -> Shown:
-    state = summary.state
-    judge = status_of or (lambda each: find.shown_status(store, each.state, each.root))
-    status = judge(summary)
+    state, known = summary.state, statuses or {}
+    status = _status(store, summary, known)
     cause, evidence = why(state, status)
     contract = reader.contract(store, state)
     steps = reader.plan_of(store, state) if state.plan_seq else None
@@ -276,10 +275,15 @@ def _shown(
         beats=state.beats, completed=tuple(done), effects=tuple(listed_effects), memory=state.memory,
         budget=_budget(state), saves=_latest([*saves, *_saves(store, state, bounds.saves)], bounds.saves),
         session=state.session, attempts=tuple(attempts(store, state, status, last=bounds.attempts)),
-        children=_children(store, summary, judge, bounds.children),
+        children=_children(store, summary, known, bounds.children),
         parent=state.parent, fork=state.fork, workspace=state.workspace, holder=_holder(store, summary),
         stage=state.stage, parked_until=state.parked_until, created_at=state.created_at, updated_at=state.updated_at,
     )  # fmt: skip
+
+
+def _status(store: Store, summary: Summary, known: Mapping[str, st.Status]) -> st.Status:
+    found = known.get(summary.run)
+    return found if found is not None else find.shown_status(store, summary.state, summary.root)
 
 
 def why(state: st.RunState, status: st.Status) -> tuple[ev.Cause | None, str]:
@@ -507,11 +511,13 @@ def _attempt(found: list[AttemptShown], event: ev.AnyEvent) -> None:
 
 
 def _children(
-    store: Store, summary: Summary, judge: Callable[[Summary], st.Status], last: int
+    store: Store, summary: Summary, statuses: Mapping[str, st.Status], last: int
 ) -> tuple[Child, ...]:
     where = RunFilter(parent=summary.run)
     below = store.list(where, limit=last) if last else find.all_runs(store, where)
-    found = [Child(child.run, child.task, child.parent_beat, judge(child)) for child in below]
+    found = [
+        Child(child.run, child.task, child.parent_beat, _status(store, child, statuses)) for child in below
+    ]
     return tuple(reversed(found))
 
 

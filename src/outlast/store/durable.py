@@ -7,8 +7,9 @@ import os
 import re
 import stat
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Protocol
 
 from outlast import faults
 from outlast.errors import StoreCorrupt, StoreGone, StoreRefused
@@ -136,12 +137,19 @@ def _name(data: bytes) -> str:
     return hashlib.blake2b(data, digest_size=32).hexdigest()
 
 
+class Ballast(Protocol):
+    """Room on the disk that can be released once."""
+
+    def make_room(self) -> None:
+        """The disk is full: release the room."""
+
+
 class FolderBlobs:
     """Content-addressed payloads, one file each, in a folder."""
 
-    def __init__(self, root: Path, make_room: Callable[[], None]) -> None:
+    def __init__(self, root: Path, ballast: Ballast) -> None:
         self._root = root
-        self._make_room = make_room
+        self._ballast = ballast
 
     def put(self, data: bytes) -> str:
         """Store a payload and return its digest. Durable when it returns."""
@@ -152,7 +160,7 @@ class FolderBlobs:
         except OSError as error:
             if error.errno not in (errno.ENOSPC, errno.EDQUOT):
                 raise
-            self._make_room()
+            self._ballast.make_room()
             self._put(path, data)
         faults.point("blob.written")
         return digest

@@ -47,7 +47,6 @@ class ReportingWorld(World):
 
     def __init__(self, folder: Path, url: str, pace_s: float, *, pause: bool) -> None:
         super().__init__(folder, url, "demo", Instants(folder, None))
-        self.mark = self._mark
         self._pace_s = pace_s
         self._pause = pause
 
@@ -68,7 +67,7 @@ class ReportingWorld(World):
         report_line("looked", "there" if isinstance(found, outlast.Happened) else "not there")
         return found
 
-    def _mark(self, name: str) -> None:
+    def mark(self, name: str) -> None:
         if self._pause and name == "act.replied":
             report_line("paused", "")
             sys.stdin.read()

@@ -5,8 +5,6 @@ import itertools
 import os
 import random
 import statistics
-import subprocess
-import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator
@@ -259,7 +257,7 @@ def _cold_starts(plan: Plan, base: Path) -> Iterator[tuple[str, float]]:
     bench = Bench(base / "cold")
     try:
         for task, design in itertools.product(tasks, plan.designs):
-            ms = bench.cold_start(task, design, _spawn)
+            ms = bench.cold_start(task, design)
             if ms is not None:
                 yield design, ms
     finally:

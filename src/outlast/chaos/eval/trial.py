@@ -3,9 +3,11 @@
 import json
 import re
 import shutil
+import subprocess
+import sys
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from dataclasses import asdict, dataclass, field
 from functools import partial
 from pathlib import Path
@@ -19,6 +21,7 @@ from outlast.chaos.timing import Timing
 from outlast.chaos.witness.client import Witness
 
 ATTEMPTS_MAX = 16
+COLD_START_LIMIT_S = 60.0
 
 ACT_IS_OUT = ("act.sent", "act.replied", "act.performed")
 
@@ -125,7 +128,7 @@ class Bench:
         self._clean(setting)
         return trial, _comparable(final.journal)
 
-    def cold_start(self, task: str, design: str, spawn: Callable[[list[str]], None]) -> float | None:
+    def cold_start(self, task: str, design: str) -> float | None:
         """Milliseconds from the start of a fresh interpreter to its first beat that was not finished before."""
         counted = self._set_up(task, design)
         forked(counted.folder, lambda: attempt(counted))
@@ -138,7 +141,7 @@ class Bench:
         notes = lines(setting.folder / "notes.jsonl")
         finished = {label for what, label in notes if what == "saved"}
         began = time.monotonic()
-        spawn([str(setting.folder), *setting[1:]])
+        _spawn([str(setting.folder), *setting[1:]])
         begins = lines(setting.folder / "begins.jsonl")
         self._quiet(setting)
         self._clean(setting)
@@ -240,6 +243,11 @@ class Bench:
         whole = {"state": state, "journal": journal}
         plain = _plain(whole, {line["n"]: line["identity"] for line in performed})
         return Final(plain["state"], Counter(line["identity"] for line in performed), plain["journal"])
+
+
+def _spawn(arguments: list[str]) -> None:
+    command = [sys.executable, "-m", "outlast.chaos.eval.attempt", *arguments]
+    subprocess.run(command, timeout=COLD_START_LIMIT_S, check=False)
 
 
 # -- comparing -----------------------------------------------------------------------------------------------------

@@ -6,7 +6,6 @@ import json
 import os
 import signal
 import threading
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -80,9 +79,13 @@ class World:
         self.folder = folder
         self.work = folder / "work"
         self.trial = trial
-        self.mark: Callable[[str], None] = instants.met
+        self._instants = instants
         self._client = Client(url, on_sent=self._sent)
         self._sending = ""
+
+    def mark(self, name: str) -> None:
+        """An instant at which the attempt may be killed."""
+        self._instants.met(name)
 
     def note(self, what: str, label: str) -> None:
         """Note something that the evaluation counts: begin, saved, sent; and `blind` before such an act is sent."""

@@ -4,8 +4,6 @@ Every page costs the same number of queries however long the run is. Its budget 
 then goes on from there.
 """
 
-import functools
-from collections.abc import Callable
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -61,7 +59,7 @@ def page(store: Store, index: Index, run: str) -> documents.RunPage:
         summary,
         last=LAST_BEATS,
         bounds=_BOUNDS,
-        status_of=_statuses(store, index),
+        statuses={row.run: row.status for row in index.rows()},
         effects=[each.effect for each in run_effects.unsettled(store, summary)],
     )
     return documents.RunPage(
@@ -71,20 +69,6 @@ def page(store: Store, index: Index, run: str) -> documents.RunPage:
         waits=_waits(store, summary, shown.status),
         agent_line=_agent_line(store, summary),
     )
-
-
-def _statuses(store: Store, index: Index) -> Callable[[Summary], st.Status]:
-    """What the index knows of runs; of one that it does not know yet, what the store says."""
-
-    @functools.cache
-    def known() -> dict[str, st.Status]:
-        return {row.run: row.status for row in index.rows()}
-
-    def status(summary: Summary) -> st.Status:
-        found = known().get(summary.run)
-        return found if found is not None else find.shown_status(store, summary.state, summary.root)
-
-    return status
 
 
 def _waits(store: Store, summary: Summary, status: st.Status) -> str:

@@ -1,7 +1,7 @@
 """Queries over many runs or over a long journal, for display. Each is one query, whatever the size."""
 
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from datetime import datetime
 from functools import partial
 from typing import Any
@@ -13,9 +13,7 @@ from outlast.core import events as ev
 from outlast.core.state import RunState, fold
 from outlast.errors import StoreTooNew
 from outlast.store.protocol import PAGE_MAX, Changes, EventGlimpse, RecordedEvent, decoded
-from outlast.store.sqlite.database import row_in
-
-Read = Callable[[Callable[[apsw.Connection], list[Any]]], list[Any]]
+from outlast.store.sqlite.database import Database, row_in
 
 CHANGES_MAX = 50_000  # events; a reader further behind reads everything anew, which is cheaper then
 
@@ -188,7 +186,9 @@ def events_of_kinds(
     return found[:limit]
 
 
-def catch_up(read: Read, heads: dict[int, RunState]) -> tuple[dict[int, RunState], dict[int, StoreTooNew]]:
+def catch_up(
+    database: Database, heads: dict[int, RunState]
+) -> tuple[dict[int, RunState], dict[int, StoreTooNew]]:
     """Heads, by their runs' rows, with all later events folded in. Needs one query per page of events.
 
     Where an event cannot be decoded: the head before it, and the error.
@@ -197,7 +197,7 @@ def catch_up(read: Read, heads: dict[int, RunState]) -> tuple[dict[int, RunState
     problems: dict[int, StoreTooNew] = {}
     while found.keys() - problems.keys():
         places = json.dumps([[row, head.seq] for row, head in found.items() if row not in problems])
-        rows = read(partial(_tails, places))
+        rows: list[Any] = database.read(partial(_tails, places))
         tails: dict[int, list[ev.AnyEvent]] = {}
         for row, data in rows:
             if row in problems:

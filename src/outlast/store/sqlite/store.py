@@ -84,7 +84,7 @@ class SqliteStore:
         self._mark = self._marked(local.mark)
         self._commits = Commits(self._db, local.ballast, self._mark)
         self._leases = Leases(self._db, local, self._timing)
-        self.blobs: Blobs = durable.FolderBlobs(root / BLOBS, self._commits.make_room)
+        self.blobs: Blobs = durable.FolderBlobs(root / BLOBS, self._commits)
         self.inbox: Inbox = _SqliteInbox(self._db, local)
         self.shelf: Shelf = FileShelf(root)
         if not reading and not self._has_ballast(local.ballast):
@@ -240,7 +240,7 @@ class SqliteStore:
         )
         heads = {row: _head(stored) for row, *_, stored, _, _ in rows}
         behind = {row: heads[row] for row, *_, last in rows if last > heads[row].seq}
-        caught, problems = queries.catch_up(self._db.read, behind)
+        caught, problems = queries.catch_up(self._db, behind)
         if problems and not unreadable:
             raise next(iter(problems.values()))
         heads |= caught

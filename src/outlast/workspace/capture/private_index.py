@@ -7,7 +7,7 @@ import os
 import re
 import shutil
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import msgspec
@@ -16,7 +16,7 @@ from outlast import settings
 from outlast.errors import SaveFailed, WorkspaceRefused
 from outlast.workspace.capture.special import damage, permissions
 from outlast.workspace.git import command
-from outlast.workspace.git.objects import Entry
+from outlast.workspace.git.trees import TreeEditor
 from outlast.workspace.repo import Repo, excludes_file, git_dir_form, make_git_dir
 
 _CONVERSIONS = ("text", "crlf", "eol", "ident", "filter", "working-tree-encoding")
@@ -119,8 +119,8 @@ class PrivateIndex:
         )  # fmt: skip
         return set(command.names(said))
 
-    def is_as_told(self, held: Callable[[bytes], Entry | None]) -> bool:
-        """Whether the files are what the user's own index says. `held(path)` is what the save has there.
+    def matches_user_index(self, saved: TreeEditor) -> bool:
+        """Whether the files are what the user's own index says. `saved` are the files that the save has.
 
         Uses stat data alone, so no filter runs; a file that was only touched counts as different. For files that the
         user told git not to look at, this checks that they have exactly the index's bytes, or are legitimately absent.
@@ -143,7 +143,7 @@ class PrivateIndex:
         for line in lines:
             told, _, path = line.partition(b"\t")
             tag, mode, oid, _ = told.split()
-            found = held(path)
+            found = saved.get(path)
             if found != (int(mode, 8), oid.decode()) and not (found is None and tag in b"Ss"):
                 return False
         return True

@@ -2,7 +2,7 @@
 
 import hashlib
 import os
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from datetime import datetime
 from functools import partial
 from typing import TYPE_CHECKING
@@ -76,7 +76,7 @@ class SaveInProgress:
         self._quarantine = Quarantine(saver.private, saver.reader())
         self._index = UserIndex(self._repo, self._quarantine, purpose.run)
         self._tracked: list[bytes] = []
-        self._later: list[Callable[[], None]] = []
+        self._outdated: list[tuple[PrivateIndex, stat_cache.Area]] = []  # indexes to update at the end
         self._asked = special_secrets.sort_requested(self._root, also, apart)
         self._head = repo.head(self._repo)
         # A changed index may change what is saved of these, although no file changed.
@@ -111,7 +111,7 @@ class SaveInProgress:
                 memory.insides = self._take_inside(memory, pack, prefixes)
             quiet = self._hinted and not self._findings.changed
             tree = memory.tree if quiet else self._editor.write(pack.add)
-            memory.modes = self._findings.modes.write(pack.add, self._editor.get, self._root)
+            memory.modes = self._findings.modes.write(pack, self._editor, self._root)
             kept = self._keep_secrets(memory)
             save = self._finish(memory, pack, tree, memory.insides, kept)
         if save is None:  # what was read is in no pack, so it must be read again
@@ -138,10 +138,10 @@ class SaveInProgress:
             and memory.left_out == found.left_out
         )
         memory.left_out = found.left_out
-        if self._later:
+        if self._outdated:
             self._saver.unremember()
-            for work in self._later:
-                work()
+            for base, area in self._outdated:
+                refresh_index.take_in(base, area)
         if not idle:
             self._saver.remember(memory)
         if self._hinting is not None:
@@ -230,7 +230,7 @@ class SaveInProgress:
         lasting, secret_ones = left_out_again(memory, named.seen, self._root)
         self._findings.left_out += lasting
         self._findings.secrets |= secret_ones
-        self._take_in_later(memory.areas[b""], self._base)
+        self._update_later(memory.areas[b""], self._base)
         self._hinted = True
         return True
 
@@ -316,7 +316,7 @@ class SaveInProgress:
             if _innermost(path, memory.areas) == prefix
         ]
         self._reader(memory, prefix, base, pack).take(look, [*tracked, *also])
-        self._take_in_later(memory.areas[prefix], base)
+        self._update_later(memory.areas[prefix], base)
 
     def _reader(self, memory: stat_cache.Memo, prefix: bytes, base: PrivateIndex, pack: PackWriter) -> Reader:
         area = memory.areas.setdefault(prefix, stat_cache.Area())
@@ -324,11 +324,11 @@ class SaveInProgress:
             base, prefix, area, pack, self._editor, self._findings, self._saver.limits, self._deadline, memory.digests,
         )  # fmt: skip
 
-    def _take_in_later(self, area: stat_cache.Area, base: PrivateIndex) -> None:
+    def _update_later(self, area: stat_cache.Area, base: PrivateIndex) -> None:
         """Update the index within the save only if nobody does it between two saves."""
         limit = TAKE_IN_AT_ONCE if base is self._base else refresh_index.TAKE_IN_ABOVE
         if len(area.entries) + len(area.gone) > limit:
-            self._later.append(lambda: refresh_index.take_in(base, area))
+            self._outdated.append((base, area))
 
     # -- nested repositories -----------------------------------------------------------------------------------
 
@@ -399,7 +399,7 @@ class SaveInProgress:
             return tree != submodules.clean_tree(
                 self._repo, held, memory.links, memory.insides, self._quarantine.read
             )
-        return tree != held and not self._base.is_as_told(self._editor.get)
+        return tree != held and not self._base.matches_user_index(self._editor)
 
     def _write(
         self,

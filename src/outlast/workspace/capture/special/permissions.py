@@ -5,13 +5,14 @@ Only unusual bits are recorded: see `Modes`."""
 import contextlib
 import os
 import stat
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 from outlast.errors import SaveDamaged
 from outlast.workspace import repo, saves
 from outlast.workspace.capture import stat_cache
 from outlast.workspace.git import objects
+from outlast.workspace.git.packs import PackWriter
 from outlast.workspace.git.reader import ObjectReader
 from outlast.workspace.git.trees import Cache, Read, TreeEditor
 
@@ -73,20 +74,18 @@ class Modes:
         """Remove a file, or everything in a folder."""
         self.changed |= self._tree.remove(path)
 
-    def write(
-        self, add: Callable[[str, bytes], str], holds: Callable[[bytes], objects.Entry | None], root: bytes
-    ) -> str:
-        """Write the tree for the save; empty if every file is usual. `holds` gives what the save has at a path."""
+    def write(self, pack: PackWriter, saved: TreeEditor, root: bytes) -> str:
+        """Write the tree for the save; empty if every file is usual. `saved` are the files that the save has."""
         if self._doubtful:
-            self._look_again(holds, root)
+            self._look_again(saved, root)
         self._note_folders(root)
         if not (self.changed or self._folders_changed):
             return self._before
         tree = ""
         if next(self._tree.walk(), None) is not None:
             for bits in self._new:
-                add("blob", _text(bits))
-            tree = self._tree.write(add)
+                pack.add("blob", _text(bits))
+            tree = self._tree.write(pack.add)
         self.changed = self.changed and tree != self._before
         return tree
 
@@ -108,13 +107,13 @@ class Modes:
             elif self._any:
                 self._folders_changed |= self._tree.remove(place)
 
-    def _look_again(self, holds: Callable[[bytes], objects.Entry | None], root: bytes) -> None:
+    def _look_again(self, saved: TreeEditor, root: bytes) -> None:
         for path in [path for path, _ in self._tree.walk()]:
             if path.rpartition(b"/")[2] == FOLDER:
                 self.see(path)
                 continue
             told = None
-            if holds(path) is not None:
+            if saved.get(path) is not None:
                 with contextlib.suppress(OSError):
                     told = os.lstat(root + path)
             if told is not None:

@@ -3,12 +3,12 @@
 Only git folders are read, so no filter runs."""
 
 import os
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from outlast.workspace.capture.special import nested_repos
 from outlast.workspace.git import command, objects
-from outlast.workspace.git.trees import TreeEditor
+from outlast.workspace.git.trees import Read, TreeEditor
 from outlast.workspace.repo import IN_PROGRESS, RESTING, Repo
 from outlast.workspace.types import NestedRepo, raw
 
@@ -34,7 +34,7 @@ def clean_tree(
     head_tree: str,
     links: Sequence[bytes],
     insides: Iterable[NestedRepo],
-    read: Callable[[str], bytes],
+    read: Read,
 ) -> str:
     """The tree that a save has if everything is as HEAD says, including submodules' files; empty if something is not."""
     editor = TreeEditor(head_tree, read, place.algo)
