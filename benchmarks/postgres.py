@@ -58,7 +58,9 @@ def call(command: list[str], user: str | None, cwd: Path) -> None:
         )
         log.seek(0)
         if done.returncode != 0:
-            raise NoServer(f"{Path(command[0]).name} failed: {(log.read().splitlines() or ['no output'])[-1]}")
+            raise NoServer(
+                f"{Path(command[0]).name} failed: {(log.read().splitlines() or ['no output'])[-1]}"
+            )
 
 
 @contextmanager

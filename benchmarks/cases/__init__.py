@@ -1,1 +1,1 @@
-"""One module a benchmark: `measure(bench) -> Section`."""
+"""One module per benchmark: `measure(bench) -> Section`."""

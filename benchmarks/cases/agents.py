@@ -1,4 +1,4 @@
-"""What minding an agent costs: its hooks beside a bare interpreter, reading its stream, going on after a kill."""
+"""What supervising an agent costs: its hooks against a bare interpreter, reading its stream, resuming after a kill."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ STREAMS = {
     "opencode": "opencode-1.18.33-run.jsonl",
     "aider": "aider-0.86.2-history.md",
 }
-# Stands in for Claude Code: says its version, leaves its arguments, and lives until it is stopped.
+# A stand-in for Claude Code: prints its version, writes down its arguments, and lives until it is stopped.
 STAND_IN = """#!/bin/sh
 [ "$1" != --version ] || { echo "2.1.325 (Claude Code)"; exit; }
 printf '%s\\n' "$@" > "$ARGUMENTS.part"; mv "$ARGUMENTS.part" "$ARGUMENTS"
@@ -114,7 +114,7 @@ def live(bench: Bench, *, saves: bool) -> Iterator[Live]:
 
 
 def inputs(folder: Path, number: int) -> tuple[Path, Path]:
-    """What Claude Code tells before and after one call, as it was recorded, with an id of its own."""
+    """What Claude Code sends before and after one call, as recorded, with an id of its own."""
     recorded = [
         json.loads(line) for line in (SAMPLES / "claude-2.1.325-hooks.jsonl").read_bytes().splitlines()
     ]
@@ -134,7 +134,7 @@ def inputs(folder: Path, number: int) -> tuple[Path, Path]:
 
 
 def hook_times(bench: Bench, *, saves: bool) -> dict[str, list[float]]:
-    """Bare interpreter, before a call, after it, in each round one after the other; before the last a file changes."""
+    """Bare interpreter, before a call, after it, one after the other in each round; a file changes before the last."""
     found: dict[str, list[float]] = {"bare": [], "pre": [], "post": []}
     with live(bench, saves=saves) as there:
         for turn in range(bench.rounds_of(full=40, quick=15) + 1):
@@ -174,7 +174,7 @@ def measure_hooks(bench: Bench, section: Section) -> None:
 
 
 def stream(agent: str) -> bytes:
-    """A recorded session; aider's is short prose, so that a file which it was asked to write whole is in it as well."""
+    """A recorded session. aider's is short prose, so a file that it had to write whole is added."""
     recorded = (SAMPLES / STREAMS[agent]).read_bytes()
     return recorded + (ROOT / "src/outlast/agents/aider.py").read_bytes() if agent == "aider" else recorded
 
@@ -244,7 +244,7 @@ def measure_resume(bench: Bench, section: Section) -> None:
 
 
 def resume_times(bench: Bench) -> tuple[list[float], list[float], list[float], list[float]]:
-    """Seconds to the first request, bare and under outlast; what passed before the program was started; our CPU."""
+    """Seconds to the first request, bare and under outlast; the time before the program was started; our CPU."""
     from tests.agents.agent_under_outlast import Under
     from tests.agents.script import Script, Step, bash
     from tests.agents.world import World
@@ -272,7 +272,7 @@ def resume_times(bench: Bench) -> tuple[list[float], list[float], list[float], l
 def until_asked(
     under: Under, words: list[str], env: dict[str, str], level: int = 0
 ) -> tuple[float, float, float]:
-    """Seconds from the start to the model's first request, to the start of the process so far below, of CPU above that.
+    """Seconds from the start to the model's first request, and to the start of the process at that level; CPU above it.
 
     The agent is killed in the call that follows, with all around it.
     """
@@ -289,7 +289,7 @@ def until_asked(
     )
     try:
         while len(world.model.paid()) == asked:
-            assert time.perf_counter() - started < LIMIT_S, "the agent asked its model nothing"
+            assert time.perf_counter() - started < LIMIT_S, "the agent sent no request to its model"
             time.sleep(0.005)
         spent_s = time.perf_counter() - started
         pids = under.pids(process)

@@ -1,4 +1,4 @@
-"""Whether the predicted p90 of tokens and time is one: on histories of runs that never were, each predicted at its start."""
+"""Whether the predicted p90 of tokens and time holds: on invented histories of runs, each predicted at its start."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def covered(history: History, trials: Sequence[Trial], unit: Unit) -> float:
 
 
 def plain(history: History, trials: Sequence[Trial], unit: Unit) -> float:
-    """The loss of who knows nothing of tasks: the p90 of the last runs that were over at the start."""
+    """The loss without any knowledge of tasks: the p90 of the last runs that were over at the start."""
     finished = [past for past in history.runs if past.finished]
     losses = []
     for trial in trials:
@@ -47,7 +47,7 @@ def plain(history: History, trials: Sequence[Trial], unit: Unit) -> float:
 
 
 def again(history: History, trials: Sequence[Trial], done: float) -> tuple[int, int]:
-    """Of the runs with a plan: how often the p90 was enough that was told when so much of it was done, and of how many."""
+    """Of the runs with a plan: how often the p90 given at this point of the plan was enough, and of how many."""
     hits = count = 0
     for trial in trials:
         beats, plan = history.beats[trial.past.run], trial.past.task.plan
@@ -63,7 +63,7 @@ def again(history: History, trials: Sequence[Trial], done: float) -> tuple[int, 
 
 
 def predict_ms(rounds: int) -> float:
-    """CPU of learning from a long history and predicting one task, which `suggest` does afresh each time."""
+    """CPU of learning from a long history and predicting one task, which `suggest` does each time."""
     history = histories.make(0, LONG).runs
     times = []
     for _ in range(rounds):

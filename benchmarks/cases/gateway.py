@@ -1,4 +1,4 @@
-"""What the metering gateway costs a stream: calls through it beside calls straight to the model, in the same seconds."""
+"""What the metering gateway costs a stream: calls through it against calls straight to the model, at the same time."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def measure(bench: Bench) -> Section:
         gateway.start()
         rounds = []
         for _ in range(bench.rounds_of(full=5, quick=2)):
-            # Both ways in one round: a half of the hundred each.
+            # Both ways in one round: half of the hundred each.
             urls = [direct, gateway.route(direct)]
             done = subprocess.run(
                 [*words, "client", str(AT_ONCE), *urls], cwd=ROOT, env=env, capture_output=True, text=True,
@@ -73,7 +73,7 @@ def measure(bench: Bench) -> Section:
 
 
 def report(section: Section, rounds: list[list[list[list[float]]]]) -> None:
-    """The medians of each round, one way against the other, and of these the median."""
+    """The medians of each round, one way against the other, and the median of these."""
     first = [[statistics.median(call[0] for call in way) * 1e3 for way in both] for both in rounds]
     whole = [[statistics.median(call[1] for call in way) for way in both] for both in rounds]
     added_ms = statistics.median(through - straight for straight, through in first)

@@ -1,8 +1,6 @@
-"""A hundred async runs at once, which share commits, beside raw group commit at the same batch size.
+"""A hundred async runs at once, which share commits, against raw group commit at the same batch size.
 
-There are two raw lines. `raw_sqlite` is the bar's: a loop that writes a hundred rows a transaction and has no runs
-at all. `raw_async` is what async code can reach: a hundred tasks wait for the commit that holds their row.
-"""
+`raw_sqlite` sets the bar: a loop of transactions of a hundred rows. `raw_async` is what async code can reach."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What it costs to import outlast, above a bare interpreter, and to ask the command its version."""
+"""What importing outlast costs above a bare interpreter, and what `outlast --version` costs."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def spend(command: list[str], env: dict[str, str]) -> Spent:
 
 
 def run_rounds(bench: Bench, rounds: int) -> tuple[dict[str, list[Spent]], dict[str, str]]:
-    """The peers, which take long, only in the first rounds; the first round of all warms the caches."""
+    """The slow peers only in the first rounds; the very first round warms the caches."""
     env = environment(bench.folder("import")) | {"PYTHONPATH": ""}
     found: dict[str, list[Spent]] = {name: [] for name in commands()}
     why_not = {name: reason for name in commands() if (reason := absent(name)) is not None}

@@ -21,7 +21,7 @@ FIRST_BEAT_MAX_S = 5.0
 LIMIT_S = 120.0
 OUTLAST = str(Path(sys.executable).with_name("outlast"))
 
-# Beat after beat, each a line; one payment in the middle; it waits after the fifth beat until it is let go.
+# Beat after beat, each a line; one payment in the middle; it waits after the fifth beat until it may go on.
 SCRIPT = """
 set -eu
 for n in 1 2 3 4 5; do
@@ -59,7 +59,7 @@ def measure(bench: Bench) -> Section:
 
 
 def one_night(bench: Bench) -> tuple[float, int, int]:
-    """Seconds to the last one's first new beat; effects done twice; beats done again by one command, at most."""
+    """Seconds to the last command's first new beat; effects done twice; the most beats repeated by one command."""
     from outlast.chaos.witness.client import Witness
 
     folder = bench.folder("night")
@@ -104,7 +104,7 @@ def wait_for(path: Path) -> None:
 
 
 def kill_all(folder: Path, guardians: list[subprocess.Popen[bytes]]) -> None:
-    """-9 to guardians, supervisors and everything of their attempts; stopped first, so that it is one instant."""
+    """SIGKILL guardians, supervisors and all processes of their attempts; stopped first, so that it is one instant."""
     from outlast.processes import reap
     from outlast.store import open_store
     from outlast.store.protocol import RunFilter

@@ -1,4 +1,4 @@
-"""From the start of a process to the first new durable step, after the process before it was killed by SIGKILL."""
+"""From the start of a process to its first new durable step, after SIGKILL ended the process before it."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def lengths(bench: Bench) -> tuple[int, int, int]:
 
 
 def resume_once(bench: Bench, entry: Entry, folder: Path) -> float:
-    """Resumes what was killed, and leaves it killed again in the middle of a step."""
+    """Resume what was killed, and leave it killed again in the middle of a step."""
     worker = Worker(bench, entry.name, "die", STEPS_BEFORE_DEATH, folder)
     try:
         first_at_ns = worker.answer()["first_at_ns"]
@@ -52,7 +52,7 @@ def prepare(bench: Bench, entries: list[Entry], results: Results) -> dict[Entry,
         folder = bench.folder(f"resume-{entry.name}-{entry.steps}")
         try:
             shutil.copytree(bench.history(entry.name, entry.steps), folder, dirs_exist_ok=True)
-            resume_once(bench, entry, folder)  # fills the page cache, and is a fresh kill on this disk
+            resume_once(bench, entry, folder)  # fills the page cache, and makes a fresh kill on this disk
         except SubjectFailed as failure:
             results.absent[entry] = str(failure)
         else:

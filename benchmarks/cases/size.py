@@ -1,4 +1,4 @@
-"""Bytes a step leaves in the database file after a checkpoint, as the run grows; what the WAL took, apart."""
+"""Bytes per step in the database file after a checkpoint, as the run grows; and separately, what the WAL took."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def is_database(path: Path) -> bool:
 
 
 def size_of(bench: Bench, name: str, steps: int) -> Size:
-    """Of a copy, checkpointed: the history itself stays as the kill left it."""
+    """Of a checkpointed copy: the history itself stays as the kill left it."""
     copy = bench.folder(f"size-{name}-{steps}")
     shutil.copytree(bench.history(name, steps), copy, dirs_exist_ok=True)
     databases = [path for path in copy.rglob("*") if path.is_file() and is_database(path)]
@@ -45,7 +45,7 @@ def size_of(bench: Bench, name: str, steps: int) -> Size:
         connection = apsw.Connection(str(path))
         connection.execute(
             "SELECT count(*) FROM sqlite_master"
-        ).fetchall()  # else it does not know of the WAL
+        ).fetchall()  # else SQLite does not notice the WAL
         connection.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_TRUNCATE)
         connection.close()
     in_databases = sum(path.stat().st_size for path in databases)
@@ -108,7 +108,7 @@ def bars(sizes: list[Size]) -> list[Bar]:
     largest = growth = None
     if len(sizes) == LENGTHS:
         largest = max(size.each for size in sizes)
-        # The file's fixed part weighs on short runs, so constancy is asked of the beats added, not of the average.
+        # The file's fixed part weighs on short runs, so the bar compares added beats, not the average.
         short, middle, long = sizes
         growth = added_each(middle, long) / added_each(short, middle)
     return [

@@ -1,4 +1,4 @@
-"""Sequential durable steps with results of 200 bytes, beside a raw insert in the same round."""
+"""Sequential durable steps with results of 200 bytes, against a raw insert in the same round."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any
 from benchmarks.driver import SUBJECTS, Bench, Turns, take_turns
 from benchmarks.report import Bar, Section, number, percentile, spread
 
-# Slow subjects take fewer steps a turn: a round should be short, so that its noise is shared by all.
+# Slow subjects take fewer steps per turn: a round should be short, so that all share its noise.
 SLICES = {
     "raw_append": 400,
     "raw_sqlite": 400,

@@ -68,7 +68,7 @@ def measure_run(bench: Bench, work: Path, env: dict[str, str]) -> tuple[float, f
 
 
 def measure_idle(bench: Bench, work: Path, env: dict[str, str]) -> tuple[float, float]:
-    """Proportional memory, so that pages that both share count once; CPU over some seconds of waiting."""
+    """Proportional memory, so that shared pages count once; CPU over some seconds of waiting."""
     process = subprocess.Popen(
         [OUTLAST, "run", "--task", "idle", "--", "sleep", "600"], cwd=work, env=env,
         stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,

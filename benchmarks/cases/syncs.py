@@ -1,4 +1,4 @@
-"""fsync and fdatasync calls per step, counted by strace between two marks that the subject's clock leaves."""
+"""fsync and fdatasync calls per step, counted by strace between two marks that the subject leaves."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ SYNCS = ("fsync", "fdatasync", "sync_file_range", "msync", "syncfs", "sync")
 MARK = "getpriority("
 STEPS = 100
 WARM_UP = 20
-# What a checkpoint of the WAL adds, spread over the steps, is not a sync too many.
+# A checkpoint of the WAL, spread over the steps, does not count as a sync too many.
 SLACK = 0.1
 
 # A step with it, and the syncs the whole step may cost.
@@ -36,7 +36,7 @@ class Traced:
 
 
 def strace_missing() -> str | None:
-    """Why calls cannot be traced here, or None: it may be there and yet not be allowed to."""
+    """Why calls cannot be traced here, or None: strace may be installed and still not be allowed."""
     strace = shutil.which("strace")
     if strace is None:
         return "strace is not installed"
@@ -69,7 +69,7 @@ def between_marks(output: Path) -> list[str]:
 
 
 def syncs_per_step(traced: Traced) -> float:
-    # With several threads a call is shown twice, unfinished and resumed; only the first has the bracket.
+    # With several threads strace shows a call twice, unfinished and resumed; only the first has the bracket.
     begun = sum(any(f" {call}(" in line for call in SYNCS) for line in traced.lines)
     return begun / traced.steps
 

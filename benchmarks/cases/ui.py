@@ -1,4 +1,4 @@
-"""The dashboard: how soon and how big its pages are, how soon an event reaches them, and what open pages cost the writers."""
+"""The dashboard: how fast and how big its pages are, how fast an event reaches them, what open pages cost writers."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ ENDS = [sys.executable, "-P", "-m", "benchmarks.ui_ends"]
 
 @dataclass(frozen=True, slots=True)
 class Got:
-    """What one request was answered with."""
+    """The answer to one request."""
 
     first_ms: float
     size: int
@@ -69,7 +69,7 @@ def measure(bench: Bench) -> Section:
 
 
 def stores(folder: Path) -> tuple[dict[str, Path], dict[str, str]]:
-    """Stores by name, and what is asked of each."""
+    """Stores by name, and what to request from each."""
     from tests.support import nights
 
     places = {name: folder / name for name in ("many", "few", "long", "short")}
@@ -95,7 +95,7 @@ def only_run(place: Path) -> str:
 
 @contextlib.contextmanager
 def served(words: list[str], place: Path, env: dict[str, str]) -> Iterator[str]:
-    """The dashboard of a store in a process of its own; its address."""
+    """The dashboard of a store in a process of its own; yields its address."""
     command = [*words, "--store", str(place), "ui", "--port", "0"]
     with subprocess.Popen(
         command, cwd=ROOT, env=env, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
@@ -108,7 +108,7 @@ def served(words: list[str], place: Path, env: dict[str, str]) -> Iterator[str]:
 
 
 class End:
-    """A process that is told what to do line by line."""
+    """A process that takes commands line by line."""
 
     def __init__(self, words: list[str], env: dict[str, str]) -> None:
         self._process = subprocess.Popen(
@@ -186,7 +186,7 @@ def measure_pages(bench: Bench, folder: Path, env: dict[str, str], section: Sect
 
 
 def measure_statements(bench: Bench, folder: Path, env: dict[str, str], section: Section) -> list[Bar]:
-    """How many statements a page takes, at most, of some requests."""
+    """The most SQL statements that some requests of a page take."""
     places, paths = stores(folder)
     counts = {}
     for name, place in places.items():
@@ -223,7 +223,7 @@ def count_one(url: str, path: str, counter: Path, zone: str) -> int:
 
 
 def measure_reaches(bench: Bench, folder: Path, env: dict[str, str], section: Section) -> float:
-    """From the commit of an event to the page with it: told at once, and fetched again unless that was less than a second ago."""
+    """From the commit of an event to the page that has it. A page refetches at once, but at most once a second."""
     places, _ = stores(folder)
     with served([OUTLAST], places["many"], env) as url, End(["writer", str(places["many"])], env) as writer:
         heard, seen = list[float](), list[float]()
@@ -237,7 +237,7 @@ def measure_reaches(bench: Bench, folder: Path, env: dict[str, str], section: Se
         heard = [(got - end) * 1e3 for got, end in zip(told["heard"][0], ends, strict=True)]
         for _ in range(
             bench.rounds_of(full=20, quick=8)
-        ):  # one event after a quiet while: the refetch is at once
+        ):  # one event after a quiet time: the page refetches at once
             with End(["pages", url], env) as pages:
                 pages("open", 1)
                 (end,) = writer("spread", 1)
@@ -264,7 +264,7 @@ def measure_reaches(bench: Bench, folder: Path, env: dict[str, str], section: Se
 
 
 def measure_writes(bench: Bench, folder: Path, env: dict[str, str], section: Section) -> float:
-    """Eight agents at work with the pages open and without, in turns; what a commit takes."""
+    """Eight agents write, with the pages open and without, in turns; what a commit takes."""
     places, _ = stores(folder)
     turns: dict[str, list[tuple[list[float], list[float]]]] = {"paced": [], "flood": []}
     with (
@@ -294,7 +294,7 @@ def measure_writes(bench: Bench, folder: Path, env: dict[str, str], section: Sec
 
 
 def spread_us(slices: Iterable[list[float]]) -> str:
-    """The median of all commits, and how long the slowest twentieth took at least."""
+    """The median of all commits, and the time of the slowest twentieth."""
     times = [taken * 1e6 for part in slices for taken in part]
     return f"p50 {number(statistics.median(times))}, p95 {number(percentile(times, 95))}"
 

@@ -1,4 +1,4 @@
-"""Saving a worktree: outlast beside git's own ways and beside a floor, by size and by how much changed."""
+"""Saving a worktree: outlast against git's own ways and against a floor, by size and by how much changed."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def sizes_of(bench: Bench) -> tuple[int, ...]:
 
 
 def timed_ms(work: Any, *arguments: Any) -> float:
-    """What came before must be on the disk: nobody is to pay for the writes of another."""
+    """Earlier writes must be on the disk: nobody pays for the writes of another."""
     os.sync()
     started = time.perf_counter()
     work(*arguments)
@@ -144,7 +144,7 @@ def measure_index(bench: Bench, way: trees.Hinted, files: int) -> dict[str, list
 
 
 def measure_big(bench: Bench) -> dict[str, list[float]]:
-    """Three tracked files of 100 MB change; held against reading, hashing and writing as many bytes."""
+    """Three tracked files of 100 MB change; compared with reading, hashing and writing as many bytes."""
     place = bench.folder("big")
     source = place / "source"
     trees.make(source, 100)

@@ -1,8 +1,6 @@
 """LangGraph with its SQLite saver and durability="sync": a graph of one node that goes to itself.
 
-The state is one number and one result that replaces the last, the cheapest state there is: a growing list would
-be written anew at every step.
-"""
+The state is the cheapest there is, one number and one result: a growing list would be rewritten at every step."""
 
 from __future__ import annotations
 

@@ -1,7 +1,6 @@
-"""Raw group commit as async code meets it: tasks hand over a row and wait; a thread commits all that are waiting.
+"""Raw group commit for async code: tasks hand over a row and wait; a thread commits all waiting rows.
 
-The event loop never waits for the disk. No run, no fence, no encoding: what is left is the price of asyncio.
-"""
+The event loop never waits for the disk. No run, no fence, no encoding: what is left is the price of asyncio."""
 
 from __future__ import annotations
 
@@ -17,7 +16,7 @@ from benchmarks.subjects.raw_sqlite import BODY, INSERT, connect
 
 
 class Committer:
-    """Commits what has gathered while the last commit was under way."""
+    """Commits the rows that gathered during the last commit."""
 
     def __init__(self, database: apsw.Connection, thread: ThreadPoolExecutor) -> None:
         self._database = database
@@ -30,7 +29,7 @@ class Committer:
         durable = self._loop.create_future()
         self._waiting.append(durable)
         if not self._busy:
-            # Not at once: the tasks that are ready to run now belong into the same commit.
+            # Not at once: tasks that are ready to run now belong to the same commit.
             self._busy = True
             self._loop.call_soon(self._begin)
         return durable
