@@ -134,7 +134,7 @@ def test_a_save_is_brought_back_into_a_new_folder_and_that_is_recorded(
     assert (event.what, event.by, event.id) == ("restore", BY, 0)
     assert json.loads(bytes(event.args.v)) == {"save": said.wish.save, "to": str(tmp_path / "new")}
     assert (
-        "is there and not empty"
+        "exists and is not empty"
         in dashboard.refused("restore", save=said.wish.save, folder=said.wish.folder)[0]
     )
     assert dashboard.status() == "interrupted"

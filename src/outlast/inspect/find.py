@@ -50,7 +50,7 @@ def _unknown(store: Store, name: str, project: str) -> UnknownRun:
 
 def like(store: Store, name: str, project: str, then: str) -> str:
     """`did you mean …?`, followed by `then`, with the tasks and run ids, among the newest, that a mistyped name is most like."""
-    newest = store.list(Where(parent=""), limit=PAGE_MAX)
+    newest = store.list(RunFilter(parent=""), limit=PAGE_MAX)
     mine = [each.task for each in newest if each.project == project]
     others = [f"{project_name(each.project)}:{each.task}" for each in newest if each.project != project]
     return did_you_mean(name, [*mine, *others, *(each.run for each in newest)], then, at_most=NEAREST_MAX)
@@ -58,7 +58,7 @@ def like(store: Store, name: str, project: str, then: str) -> str:
 
 def project_names(store: Store) -> list[str]:
     """The projects of the newest runs: as they are recorded, and the names of their folders."""
-    projects = dict.fromkeys(summary.project for summary in store.list(Where(parent=""), limit=PAGE_MAX))
+    projects = dict.fromkeys(summary.project for summary in store.list(RunFilter(parent=""), limit=PAGE_MAX))
     return [*projects, *dict.fromkeys(map(project_name, projects))]
 
 

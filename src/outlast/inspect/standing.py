@@ -49,7 +49,9 @@ MEANINGS: dict[Word, str] = {
     "handed_off": "it goes on in another store",
 }
 _WISHES: dict[str, Word] = {"kill": "stopped", "open": "stopped", "resume": "ready", "take_back": "ready"}
-_ASKED = re.compile(r"(\w+) (?:asked )?by ")  # how a request is told as evidence, of a live run and of a resting one
+_ASKED = re.compile(
+    r"(\w+) (?:asked )?by "
+)  # how a request is told as evidence, of a live run and of a resting one
 _SETTLED = ("EffectInDoubt: ", "UnreachedEffect: ")  # how an attempt ended whose doubt is settled since
 _ENDS: dict[str, Word] = {
     "host": "rebooted", "checks": "checks_failed", "invariant": "checks_failed", "stall": "stalled", "disk": "disk_full",
@@ -94,7 +96,7 @@ def _word(
         case "interrupted":
             return _interrupted(state, now, children, was_told=was_told)
         case "in_doubt":
-            return "unsettled" if wakeups.settles_itself(state) else "in_doubt"
+            return "unsettled" if wakeups.needs_no_person(state) else "in_doubt"
         case "parked":
             until = state.parked_until
             return "blocked" if until is None else "parked" if until > now else "due"
@@ -173,9 +175,7 @@ def _next(word: Word, state: RunState, now: datetime, children: find.Children) -
     if word == "in_doubt":
         return settle_command(children, state)
     if word == "out_of_budget" and not is_other_limit(state.evidence):
-        return (
-            f"outlast resume {run} {budgets.more(with_children(state, children), budgets.Live(now))}".rstrip()
-        )
+        return f"outlast resume {run} {budgets.increase_hint(with_children(state, children), budgets.Live(now))}".rstrip()
     if state.supervised or word in (*_NEEDS_RESUME, "out_of_budget"):
         return f"outlast resume {run}"
     return "start its program"
@@ -184,5 +184,5 @@ def _next(word: Word, state: RunState, now: datetime, children: find.Children) -
 def settle_command(children: find.Children, state: RunState) -> str:
     """How the first effect in doubt is settled, once a person has looked."""
     doubts = find.doubts_among(children, state)
-    found = [item for item in doubts if not wakeups.is_settled_by_the_next(item[1])] or doubts
+    found = [item for item in doubts if not wakeups.next_attempt_settles(item[1])] or doubts
     return f"outlast settle {found[0][0]} {found[0][1].id} (--happened | --did-not)"

@@ -17,7 +17,6 @@ from outlast.chaos.eval import pool
 from outlast.chaos.eval.designs import DESIGNS
 from outlast.chaos.eval.trial import Bench, Final, Trial
 from outlast.chaos.tasks.catalog import TASKS
-from outlast.chaos.timing import Timing
 from outlast.core.text import did_you_mean
 from outlast.errors import UsageError
 
@@ -262,11 +261,6 @@ def _cold_starts(plan: Plan, base: Path) -> Iterator[tuple[str, float]]:
                 yield design, ms
     finally:
         bench.close()
-
-
-def _spawn(arguments: list[str]) -> None:
-    command = [sys.executable, "-m", "outlast.chaos.eval.attempt", *arguments]
-    subprocess.run(command, timeout=Timing.current().cold_start_limit_s, check=False)
 
 
 def median(values: list[float]) -> float | None:

@@ -21,7 +21,6 @@ from outlast.chaos.timing import Timing
 from outlast.chaos.witness.client import Witness
 
 ATTEMPTS_MAX = 16
-COLD_START_LIMIT_S = 60.0
 
 ACT_IS_OUT = ("act.sent", "act.replied", "act.performed")
 
@@ -247,7 +246,7 @@ class Bench:
 
 def _spawn(arguments: list[str]) -> None:
     command = [sys.executable, "-m", "outlast.chaos.eval.attempt", *arguments]
-    subprocess.run(command, timeout=COLD_START_LIMIT_S, check=False)
+    subprocess.run(command, timeout=Timing.current().cold_start_limit_s, check=False)
 
 
 # -- comparing -----------------------------------------------------------------------------------------------------

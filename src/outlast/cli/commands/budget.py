@@ -72,7 +72,7 @@ def budget(arguments: argparse.Namespace) -> int:
         arguments.runs = rest
         return budget_suggest.share(arguments)
     if arguments.store is None and not store_option.location(arguments).exists() and not first:
-        return _say_all(arguments, ledger.summed(()), {})  # nobody has started a run here yet
+        return _say_all(arguments, ledger.total(()), {})  # nobody has started a run here yet
     with store_option.opened(arguments) as store:
         summary = _meant(arguments, store, first)
         if summary is None:

@@ -78,8 +78,8 @@ def ls(arguments: argparse.Namespace) -> None:
     else:
         with store_option.opened(arguments) as store:
             project = "" if arguments.all else store_option.project(arguments, store)
-            where = Where(project=project, parent="")
-            found = [_listed(store, summary) for summary in find.every(store, where, unreadable=True)]
+            where = RunFilter(project=project, parent="")
+            found = [_listed(store, summary) for summary in find.all_runs(store, where, unreadable=True)]
     if arguments.json:
         messages.say_json(found)
         return
