@@ -9,6 +9,7 @@ API = "tests/web/test_api.py"
 METRICS = "tests/web/test_metrics.py"
 BOUNDS = "tests/web/test_bounds.py"
 ONCE = "tests/dashboard/test_actions_once.py"
+ACTS = "tests/acts/test_agreement.py"
 
 MUTANTS = (
     Mutant("any name leads to the page", "web/http/guard.py", "        self._check_host(request)\n", "", (GUARD,)),
@@ -341,5 +342,33 @@ MUTANTS = (
         "            if strict:\n",
         "            if False:\n",
         (API,),
+    ),
+    Mutant(
+        "a resume drops the budget of a run that works",
+        "acts/resume.py",
+        "        elif wish.changes_budget:\n",
+        "        elif False:\n",
+        (ACTS,),
+    ),
+    Mutant(
+        "more budget is counted without what waits",
+        "acts/budget.py",
+        "    return requests.standing(store, run).state.budget\n",
+        "    return requests.summary_of(store, run).state.budget\n",
+        (ACTS,),
+    ),
+    Mutant(
+        "a fork of that name is the same whatever it has",
+        "operations/fork.py",
+        "        _require_same(store, exists, limits, workspace or state.workspace)\n",
+        "        pass\n",
+        (ACTS,),
+    ),
+    Mutant(
+        "who cannot tell settles an effect",
+        "acts/settle.py",
+        '    if finding == "cannot_tell":\n',
+        "    if False:\n",
+        (ACTS,),
     ),
 )  # fmt: skip

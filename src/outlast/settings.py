@@ -293,7 +293,7 @@ def variable(name: str) -> str:
 TIMING = "OUTLAST_TIMING"
 # Each has a `timing.py` with its durations.
 TIMED = (
-    "agents", "chaos", "cli", "dashboard", "gateway", "operations", "processes", "runs", "store", "supervisor", "web", "workspace",
+    "acts", "agents", "chaos", "cli", "dashboard", "gateway", "operations", "processes", "runs", "store", "supervisor", "web", "workspace",
 )  # fmt: skip
 _Timing = TypeVar("_Timing")
 _timings: dict[tuple[str, str], Any] = {}  # made once for each package and text

@@ -241,10 +241,10 @@ def test_a_command_that_met_its_budget_goes_on_where_it_was_with_more(cli: Cli) 
     short = carried(cli, "resume", "t", "--budget", "beats=1")
     assert "would not get far: 1 of 1 beats done" in short.complaint
     dry = carried(cli, "resume", "t", "--dry-run", "--budget", "beats=+5")
-    assert "with  1:00:00 h, 6 beats" in dry.out
+    assert "Its budget becomes 1:00:00 h, 6 beats; it was 1:00:00 h, 1 beat." in dry.out
     more = carried(cli, "resume", "t", "--budget", "beats=+5")
     assert more.code == 0, more.err
-    assert "its budget is now 1:00:00 h, 6 beats" in more.err
+    assert "Its budget is now 1:00:00 h, 6 beats" in more.err
     told = told_of(cli, "t")
     assert (told["status"], told["budget"]["beats"], told["budget"]["time_s"]) == ("done", 6, 3_600)
     again = carried(cli, "run", "--task", "t", "--budget", "beats=1", "--budget", "time=1h", "--", *STEPS)
@@ -274,7 +274,7 @@ def test_a_program_of_ones_own_goes_on_with_more_and_with_what_it_says_itself(cl
     with pytest.raises(outlast.BudgetReached):
         spend(beats=9, budget="300")
     told = cli.ok("resume", "1411", "--budget", "+400", "--until", "+1h")
-    assert re.search(r"its budget is now 700 tokens, until \d{4}-", told.err)
+    assert re.search(r"Its budget is now 700 tokens, until \d{4}-", told.err)
     spend(beats=5, budget="300")
     assert told_of(cli, "1411")["spent"]["tokens"] == 5 * 107
 
@@ -283,7 +283,7 @@ def test_a_run_at_work_is_given_more_without_stopping_it(cli: Cli) -> None:
     with outlast.run("1411", budget="300") as run:
         for beat in run.beats():
             if beat.number == 2:
-                assert "from its next beat or act" in cli.forked("budget", "1411", "--add", "+400").err
+                assert "takes it in at its next beat" in cli.forked("budget", "1411", "--add", "+400").err
             beat.spend(USAGE)
             beat.done()
             if beat.number == 6:

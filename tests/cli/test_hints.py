@@ -56,8 +56,8 @@ def doubt_twice(task: str, store: Path) -> str:
     ("words", "then"),
     [
         (["show", ODD], f"settle {shlex.quote(ODD)} 1.1 --happened"),
-        (["settle", ODD, "1.1", "--did-not"], f"show {shlex.quote(ODD)}"),
-        (["resume", ODD], f"show {shlex.quote(ODD)}"),
+        (["settle", ODD, "1.1", "--did-not"], "effects {run}"),
+        (["resume", ODD], "effects {run}"),
         (["settle", ODD, "9.9", "--did-not"], "effects {run}"),
         (["show", "nobody's"], "ls --all"),
         (["pause", "finished"], "show {done}"),

@@ -69,9 +69,9 @@ def test_an_effect_of_a_child_is_settled_by_naming_the_child(cli: Cli) -> None:
 
 def test_a_resting_run_is_paused_resumed_and_cancelled_at_once(cli: Cli) -> None:
     work(beats=2)
-    assert "it is paused now" in cli.ok("pause", "1411").err
+    assert "is paused now" in cli.ok("pause", "1411").err
     before = cli.rows()
-    assert "nothing to do" in cli.ok("pause", "1411").err
+    assert "is paused already" in cli.ok("pause", "1411").err
     assert cli.rows() == before
     with pytest.raises(outlast.RunRefused):
         work()
@@ -119,7 +119,7 @@ def test_a_living_holder_is_asked_and_stops_after_the_act_under_way(
     cli: Cli, agent: LiveAgent, command: str, status: str
 ) -> None:
     assert "asked" in cli.ok(command, "1411").err
-    assert "asked already" in cli.ok(command, "1411").err
+    assert "already asked" in cli.ok(command, "1411").err
     assert cli.show()["status"] == "running"
     agent.go_on()
     code, err = agent.end()
@@ -159,7 +159,10 @@ def test_a_doubt_of_an_earlier_attempt_is_settled_while_the_next_one_lives(cli: 
         second = LiveAgent(process)
         second.wait_for("running")
         assert cli.show()["effects"][0]["state"] == "in_doubt"
-        assert "asked" in cli.ok("settle", "1411", "1.1", "--happened", "--result", "5").err
+        assert (
+            "takes it in at its next beat"
+            in cli.ok("settle", "1411", "1.1", "--happened", "--result", "5").err
+        )
         second.go_on()
         second.wait_for("acting 2")
         shown = cli.show()

@@ -235,7 +235,7 @@ def test_saves_can_still_be_read_and_nothing_can_be_saved(tree: Tree, linked: Tr
     answer = tree.cli("diff", "1411@1")
     assert f"the workspace {linked.folder} is gone" in answer.complaint
     for words in (["save", "--workspace", linked.folder], ["save", "--workspace", "nowhere"]):
-        assert "is no folder" in tree.cli(*words).complaint
+        assert "is not a folder" in tree.cli(*words).complaint
     tree.cli.ok("bisect", "1411", "--", "test", "!", "-e", "beat")
     assert around(tree) == before
     tree.cli.ok("restore", "1411", "--to", "../new", "--with-secrets")

@@ -96,7 +96,7 @@ def test_it_prints_what_needs_a_person_first_with_what_to_type(cli: Cli, store: 
     lines = answer.out.splitlines()
     assert (
         lines[0]
-        == "1 run needs you, 1 more stopped and nobody starts it again; 1 stopped, 1 done; 750 tokens"
+        == "1 run needs you, 1 more has stopped and will not restart by itself; 1 stopped, 1 done; 750 tokens"
     )
     assert lines[1].split() == [
         "STATUS", "TASK", "AGENT", "BEATS", "BUDGET", "ACTIVE", "ATTEMPTS", "SAVE", "WHY",
@@ -281,7 +281,7 @@ def test_it_follows_a_run_that_works_and_dies_and_the_marked_run_stays_marked(
     screen.see("ran before the last boot")
     screen.keys("q")
     screen.see("> ~ rebooted")
-    screen.see("3 runs need you, 1 more stopped and nobody starts it again")
+    screen.see("3 runs need you, 1 more has stopped and will not restart by itself")
     screen.see("start its program again")
     fresh = put(store, "newcomer", failed())
     screen.see("4 runs need you")
@@ -373,7 +373,7 @@ def test_on_a_small_terminal_neither_the_clock_nor_what_to_type_is_cut(
     screen.see("2 of 2")
     first = screen.text().splitlines()[0]
     assert re.search(r"  \d\d:\d\d:\d\d$", first), first
-    assert first.startswith("1 run needs you, 1 more stopped and nobody starts it again")
+    assert first.startswith("1 run needs you, 1 more has stopped and will not restart by itself")
     command = f"outlast --store {cli.root} settle {run} 1.1 (--happened | --did-not)"
     below = screen.text().splitlines()[-5:-1]
     assert re.sub(r"\s+", "", command) in re.sub(r"\s+", "", "".join(below)), below
@@ -453,7 +453,7 @@ def test_a_real_process_that_is_killed_is_seen_to_be_dead(cli: Cli, screen: Scre
         screen.type(TOP)
         screen.see("1 running")
         os.kill(process.pid, signal.SIGKILL)
-        screen.see("1 run stopped, and nobody starts it again")
+        screen.see("1 run has stopped and will not restart by itself")
     assert processes.alive(process.pid) is False
     screen.keys("q")
     screen.see("ready>", 2)

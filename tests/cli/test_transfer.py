@@ -186,7 +186,7 @@ def test_a_file_that_is_no_export_of_the_run_is_never_replaced(cli: Cli) -> None
     work("other", beats=2)
     cli.ok("export", "1411", "-o", "run.tar.gz")
     content = (cli.folder / "run.tar.gz").read_bytes()
-    assert "is no export of run" in cli("export", "other", "-o", "run.tar.gz").complaint
+    assert "is not an export of run" in cli("export", "other", "-o", "run.tar.gz").complaint
     assert (cli.folder / "run.tar.gz").read_bytes() == content
     assert cli.show("other")["status"] == "interrupted"
     answer = cli.ok("export", "1411", "-o", "run.tar.gz")

@@ -211,7 +211,7 @@ def test_a_folder_of_the_other_kind_is_refused(
     refused = there.cli("import", file, "--workspace", plain.folder)
     assert "worked in a repository" in refused.complaint
     refused = there.cli("import", file, "--workspace", file)
-    assert "is no folder" in refused.complaint
+    assert "is not a folder" in refused.complaint
     assert there.cli.tasks() == []
 
 

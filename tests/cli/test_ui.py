@@ -194,7 +194,7 @@ def test_the_token_is_not_on_the_command_line_of_the_browser(cli: Cli, tmp_path:
     ("words", "said"),
     [
         (("--port", "70000"), "--port must be 0 to 65535, got 70000"),
-        (("--host", "no-such-host.invalid"), "there is no host"),
+        (("--host", "no-such-host.invalid"), "no such host"),
         (("--host", "203.0.113.9", "--port", "0"), "cannot listen on 203.0.113.9"),
         (("--host", ""), "--host is empty"),
         (("--url", "javascript:alert(1)"), "is no address of a site"),

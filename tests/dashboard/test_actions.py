@@ -128,7 +128,7 @@ def test_a_program_of_somebodys_own_may_be_started_again_and_nothing_is_started(
     assert (said.says, said.refused) == ((said.says[0],), "")
     assert said.says[0].endswith("is paused already: nothing changes.")
     assert dashboard.do("pause").changed is False
-    assert "start that, and it goes on" in dashboard.foresee("resume").says[1]
+    assert "start it yourself, and the run goes on" in dashboard.foresee("resume").says[1]
     done = dashboard.do("resume")
     assert (done.ok, done.changed) == (True, True)
     assert "start its program, and it goes on at beat 3" in done.says

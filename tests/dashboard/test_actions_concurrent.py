@@ -13,6 +13,7 @@ from outlast import Run
 from outlast.core.values import Allowance
 from outlast.dashboard.actions import perform
 from outlast.dashboard.documents import ActName, Done, Wish
+from outlast.errors import OutlastError, UsageError
 from outlast.inspect import find
 from outlast.operations import fork as forks, requests
 from outlast.settings import TIMING
@@ -58,7 +59,7 @@ class Dashboard:
         try:
             plan = forks.prepare(self.store, self.summary(), at=1, task=task, budget=given)
             return forks.is_new(plan, forks.make(self.store, plan, by="bob"))
-        except perform.OutlastError:
+        except OutlastError:
             return False
 
 
@@ -183,7 +184,7 @@ def test_the_same_fork_asked_for_twice_at_once_is_made_once(
         dashboard.store,
         forks.prepare(dashboard.store, dashboard.summary(), at=1, task="o", budget=Allowance(tokens=10_000)),
     )
-    with pytest.raises(perform.UsageError, match="has a run already"):
+    with pytest.raises(UsageError, match="has a run already"):
         forks.make(dashboard.store, other)
     assert dashboard.tokens() == 60_000
 
@@ -310,7 +311,7 @@ def test_a_resume_waits_for_a_pause_and_goes_on(dashboard: Dashboard, night: Nig
 def test_a_resume_is_refused_while_a_pause_waits_that_does_not_come(
     dashboard: Dashboard, start: Callable[..., Run], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv(TIMING, "dashboard.leaves_within_s=0.1")
+    monkeypatch.setenv(TIMING, "acts.leaves_within_s=0.1")
 
     def during() -> None:
         assert dashboard.do("pause").ok
@@ -318,14 +319,14 @@ def test_a_resume_is_refused_while_a_pause_waits_that_does_not_come(
         assert (done.ok, done.changed) == (False, False)
         assert f"was asked to pause by {BY}, and has not come to that yet" in done.says
 
-    with pytest.raises(perform.OutlastError, match="pause asked by"):
+    with pytest.raises(OutlastError, match="pause asked by"):
         lives(start, during)
 
 
 def test_who_is_dying_is_not_taken_for_one_who_goes_on(
     dashboard: Dashboard, start: Callable[..., Run], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv(TIMING, f"dashboard.sure_after_s={TIMEOUT_S}")
+    monkeypatch.setenv(TIMING, f"acts.sure_after_s={TIMEOUT_S}")
     with ThreadPoolExecutor(1) as pool:
 
         def killed(run: Run) -> None:

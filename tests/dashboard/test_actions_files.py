@@ -299,6 +299,7 @@ def test_the_commands_do_the_same(
         "more",
         "less",
         "forked",
+        "restore",
         "cancel",
     ]
     assert (tmp_path / "a fork/a.txt").read_text() == "beat 1\n"

@@ -96,7 +96,7 @@ def test_another_wish_under_the_same_name_is_refused(tmp_path: Path) -> None:
     page = Page(tmp_path)
     page.once("n", outcome, WISH)
     other = msgspec.structs.replace(WISH, amounts="+20k")
-    with pytest.raises(RunRefused, match="with something else in it"):
+    with pytest.raises(RunRefused, match="for another wish"):
         page.once("n", never, other)
 
 
@@ -118,7 +118,7 @@ def test_what_was_begun_by_a_page_that_was_killed_is_not_done_again(tmp_path: Pa
     for done in (page.once("n", never, WISH), page.done("n")):
         assert done is not None
         assert (done.ok, done.changed, done.link) == (False, False, "r")
-        assert "outcome is not known" in done.says
+        assert "outcome is unknown" in done.says
         assert "look at the run" in done.hint
 
 
@@ -126,7 +126,7 @@ def test_an_act_that_broke_down_is_of_unknown_outcome(tmp_path: Path) -> None:
     page = Page(tmp_path)
     with pytest.raises(ZeroDivisionError):
         page.once("n", lambda: outcome(str(1 // 0)), WISH)
-    assert "not known" in page.once("n", never, WISH).says
+    assert "unknown" in page.once("n", never, WISH).says
 
 
 def test_what_was_refused_is_shown_and_may_be_asked_again(tmp_path: Path) -> None:
@@ -171,16 +171,16 @@ def test_what_is_torn_before_it_was_begun_is_done(tmp_path: Path) -> None:
         assert acted == [1]
     for cut in (first + 1, first + 9, len(whole) - 1):
         path.write_bytes(whole[:cut])
-        assert "not known" in page.once("n", never, WISH).says
+        assert "unknown" in page.once("n", never, WISH).says
 
 
 def test_where_nothing_can_be_written_nothing_is_done(tmp_path: Path) -> None:
     gone = Page(tmp_path / "gone")
     shutil.rmtree(tmp_path / "gone")
     (tmp_path / "pressed").touch()
-    with pytest.raises(StoreError, match="was not done"):
+    with pytest.raises(StoreError, match="nothing was done"):
         Page(tmp_path).once("n", never, WISH)
-    with pytest.raises(StoreError, match="was not done"):
+    with pytest.raises(StoreError, match="nothing was done"):
         gone.once("n", never, WISH)
     assert not (tmp_path / "gone").exists()
 

@@ -105,7 +105,7 @@ def test_of_a_run_that_has_nothing_left_no_fork_is_made_and_more_is_asked_for(
             beat.done()
     source = dashboard.summary().run
     says, hint = dashboard.refused("fork", beat=1)
-    assert says == f"run {source} has no beats left, and a fork's are moved from it"
+    assert says == f"run {source} has no beats left, and a fork takes its share from there"
     [added] = COMMAND.findall(hint)
     words = [sys.executable, "-P", "-m", "outlast", *shlex.split(added)[1:]]
     assert subprocess.run(words, cwd=tmp_path, capture_output=True, check=False).returncode == 0, hint
@@ -113,7 +113,7 @@ def test_of_a_run_that_has_nothing_left_no_fork_is_made_and_more_is_asked_for(
     assert not said.refused, said
     assert (
         "--budget"
-        not in dashboard.refused("fork", beat=1, amounts="tokens=1k")[1].partition(" (a command")[0]
+        not in dashboard.refused("fork", beat=1, amounts="tokens=1k")[1].partition(" (as a command")[0]
     )
 
 

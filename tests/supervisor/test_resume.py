@@ -25,7 +25,7 @@ def test_a_dry_run_of_one_task_says_what_would_happen_and_does_nothing(night: Ni
     before = night.ask("log", "t")
     done = said(night, "resume", "t", "--dry-run")
     assert done.returncode == 0, done.stderr
-    assert "would go on; it is quarantined" in done.stdout
+    assert "goes on at beat 1 with `sh -c" in done.stdout
     assert "exit 1" in done.stdout
     assert str(night.work) in done.stdout
     assert night.ask("log", "t") == before

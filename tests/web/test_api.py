@@ -323,7 +323,7 @@ def test_a_key_is_known_after_a_restart_and_on_another_page_of_the_same_store(ow
     with ui(own.site.place.local.folder) as another:
         assert another.post(path, asked, Idempotency_Key="once").json == first.json
         said = problem(another.post(path, {"amounts": "tokens=+4k"}, Idempotency_Key="once"), 409)
-        assert "something else" in said
+        assert "another wish" in said
 
 
 def test_the_same_form_with_something_else_in_it_is_told_so(own: Served) -> None:
@@ -332,14 +332,14 @@ def test_the_same_form_with_something_else_in_it_is_told_so(own: Served) -> None
     assert press(own, run, "budget", fields).status == 303
     heard = press(own, run, "budget", {**fields, "amounts": "tokens=+99k"})
     assert heard.status == 409
-    assert "with something else in it" in heard.text
+    assert "for another wish" in heard.text
 
 
 def test_where_the_act_cannot_be_put_on_record_nothing_is_done(own: Served) -> None:
     run = one(own, status="interrupted")
     (own.site.place.local.folder / "pressed").touch()
     said = problem(own.post(f"/api/runs/{run}/acts/cancel", {}, Idempotency_Key="1"), 503)
-    assert "was not done" in said
+    assert "nothing was done" in said
     assert press(own, run, "cancel", fields_of(own.ask(f"/runs/{run}/do/cancel").text)).status == 503
     assert rows(own, q=run)[0]["status"] == "interrupted"
 

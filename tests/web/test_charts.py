@@ -103,7 +103,7 @@ def test_every_moment_has_a_shape_and_a_word(kind: str) -> None:
     [
         ("signal", "killed (SIGKILL), sender unknown", "kill -9"),
         ("signal", "SIGTERM from systemd (pid 1)", "SIGTERM"),
-        ("crash", "pid 7 on owl is gone and recorded no end", "died without a word"),
+        ("crash", "pid 7 on owl is gone and recorded no end", "killed without warning (no exit recorded)"),
         ("crash", "EffectInDoubt: nobody knows", "in doubt"),
         ("crash", "ValueError: no", "crashed"),
         ("host", "pid 7 on owl ran before the last boot", "host went down"),

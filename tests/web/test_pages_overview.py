@@ -54,9 +54,15 @@ def shown(board: Overview, ask: Ask | None = None, **of_view: Any) -> Read:
         ([needing(), needing(run="r3"), row()], "2 runs need you"),
         ([row(what="running", status="running")], "All is well"),
         ([row()], "All is well"),
-        ([row(stranded=True)], "1 run stopped, and nobody starts it again"),
-        ([row(stranded=True), row(run="r3", stranded=True)], "2 runs stopped, and nobody starts them again"),
-        ([row(stranded=True), needing()], "1 run needs you, 1 more stopped and nobody starts it again"),
+        ([row(stranded=True)], "1 run has stopped and will not restart by itself"),
+        (
+            [row(stranded=True), row(run="r3", stranded=True)],
+            "2 runs have stopped and will not restart by themselves",
+        ),
+        (
+            [row(stranded=True), needing()],
+            "1 run needs you, 1 more has stopped and will not restart by itself",
+        ),
         ([row(what="running", quiet="stuck", quiet_s=1300)], "1 run is stuck"),
         ([], "No runs yet"),
     ],
@@ -93,7 +99,7 @@ def test_what_nobody_starts_again_has_a_card_after_what_needs_a_person() -> None
     assert "outlast resume r1" in read.words
     many = [row(run=f"s{number}", stranded=True) for number in range(9)]
     words = shown(board(*many, needing())).words
-    assert f"and {9 + 1 - overview.CARDS_MAX} more that nobody starts again" in words
+    assert f"and {9 + 1 - overview.CARDS_MAX} more that will not restart by themselves" in words
 
 
 def test_a_program_of_somebodys_own_is_theirs_to_start() -> None:

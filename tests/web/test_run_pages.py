@@ -190,11 +190,11 @@ def test_of_one_that_is_stuck_it_is_said_what_helps() -> None:
 
 
 def test_what_nobody_starts_again_is_said_to_be_so() -> None:
-    assert "Nobody starts it again by itself" in run.render(
+    assert "It will not restart by itself" in run.render(
         view(), sample_documents.page(row=row(stranded=True))
     )
     own = checked(run.render(view(), sample_documents.page(row=row(stranded=True, own_program=True)))).words
-    assert "somebody's own program: start that again" in own
+    assert "did not start this program: start it again yourself" in own
     assert "outlast resume r1" not in own
 
 

@@ -106,7 +106,7 @@ def test_a_changed_line_has_its_number_and_its_sign() -> None:
 
 def test_what_is_no_text_and_what_is_cut_is_said() -> None:
     words = checked(diff.render(view(), row(), diff_document())).words
-    assert "It is no text" in words
+    assert "This is not a text file" in words
     assert "The rest of this file is not shown" in words
     assert "6 more files differ" in words
     assert "No line differs" in words

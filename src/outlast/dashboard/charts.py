@@ -1,8 +1,4 @@
-"""What was spent and done in the last weeks, counted in the background from the journals and then kept up to date.
-
-A run's journal is read from its end until it is too old, in small pages with rests between them: requests and writers come
-first. What a child spent is in the sum of its parent's beat as well, and is taken off there, so that nothing counts twice.
-"""
+"""What was spent and done in the last weeks, counted in the background and then kept up to date."""
 
 import contextlib
 import threading
@@ -49,7 +45,11 @@ class _Cell:
 
 
 class Counter:
-    """Counts while it is started. `charts` may be asked from any thread, also before all is counted."""
+    """Counts while it is started. `charts` may be asked from any thread, also before all is counted.
+
+    It reads a run's journal from its end until events are too old, in small pages with rests between them, because requests and
+    writers come first. What a child spent is also in the sum of its parent's beat, and is taken off there: nothing counts twice.
+    """
 
     def __init__(
         self,
@@ -122,7 +122,7 @@ class Counter:
         self._is_counted = True
 
     def _readable(self, run: str, since: datetime) -> Iterator[list[RecordedEvent]]:
-        """The same as far as it can be read: what a newer version wrote into one run is in nobody else's way."""
+        """The same as far as it can be read: a run that a newer version wrote does not stop the count of the others."""
         with contextlib.suppress(StoreTooNew):
             yield from self._backwards(run, since)
 
@@ -312,7 +312,7 @@ def _name(rows: dict[str, Row], run: str, grain: documents.Grain) -> str:
 
 
 def _series(found: dict[str, Sums[date]], days: list[date]) -> tuple[documents.Series, ...]:
-    """The largest by name, the rest together; nothing of what is nothing."""
+    """The largest by name and the rest together, without those that are 0."""
     totals = {name: sum(by_day.values()) for name, by_day in found.items()}
     named = sorted(
         (name for name in totals if totals[name] and name != OTHERS), key=lambda name: (-totals[name], name)

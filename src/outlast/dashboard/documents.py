@@ -1,7 +1,6 @@
 """The documents that page, API and terminal show. Field names are a contract: only added to.
 
-Where a command prints JSON already, its document is used as it is: `show.Shown`, `show.Effect`, `ledger.Ledger`,
-`listing.Point`, `comparing.FileChange`.
+Where a command prints JSON already, that document is used as it is.
 """
 
 from datetime import datetime
@@ -9,6 +8,7 @@ from typing import Literal
 
 import msgspec
 
+from outlast.acts.plan import ActName as ActName
 from outlast.core import budget as budgets, events as ev
 from outlast.core.state import Status
 from outlast.dashboard.report import Kind
@@ -20,7 +20,6 @@ from outlast.operations.saves.listing import Point
 Quiet = Literal["", "idle", "stuck"]
 Sort = Literal["needs", "activity", "created", "spent", "beats", "task", "project"]
 Against = Literal["before", "head"]
-ActName = Literal["pause", "resume", "cancel", "budget", "settle", "fork", "restore"]
 Grain = Literal["agent", "model", "project"]
 MomentKind = Literal[
     "save", "warning", "wrap-up", "parked", "woken", "asked", "doubt", "settled", "done", "amended"
@@ -157,7 +156,7 @@ class Overview(Doc, frozen=True):
 
 
 class Moment(Doc, frozen=True):
-    """Something on the timeline that is no beat: a save, a warning, a park, a wish of somebody's, a doubt."""
+    """A point on the timeline other than a beat: a save, a warning, a park, a request, a doubt."""
 
     at: datetime
     seq: int
@@ -295,7 +294,7 @@ class Diff(Doc, frozen=True):
 
 
 class Context(Doc, frozen=True):
-    """What the next attempt will be told, word for word."""
+    """What the next attempt will read, word for word."""
 
     run: str
     tokens: int
@@ -414,7 +413,7 @@ class Charts(Doc, frozen=True):
 
 
 class Wish(Doc, frozen=True):
-    """What somebody wants done. Which of the further fields an act takes is said by `dashboard.actions.perform`."""
+    """What somebody wants done. `dashboard.actions.perform.do` lists which fields each act takes."""
 
     act: ActName
     run: str

@@ -11,11 +11,11 @@ from outlast import settings
 from outlast.core import budget as budgets, events as ev, wakeups
 from outlast.core.state import RunState, Status
 from outlast.core.values import Usage
-from outlast.dashboard import standing as dashboard_standing
 from outlast.errors import UsageError
 from outlast.inspect import find, standing
 from outlast.inspect.standing import Word, is_other_limit, with_children
 from outlast.store.protocol import RunFilter, Store, Summary
+from outlast.supervisor.control import standing as control_standing
 
 Kind = Literal["needs you", "stopped", "running", "done"]
 KINDS: tuple[Kind, ...] = ("needs you", "stopped", "running", "done")
@@ -108,7 +108,7 @@ def _row(store: Store, summary: Summary, since: datetime, now: datetime) -> Repo
         attempts_since=did.attempts, tokens=did.spent.tokens, cost_microusd=did.spent.cost_microusd,
         estimated=did.spent.estimated, saves=len(did.saves), last_save=state.last_save or None,
         updated_at=state.updated_at,
-        standing=None if summary.problem else dashboard_standing.of(store, summary, shown, now).word,
+        standing=None if summary.problem else control_standing.of(store, summary, shown, now).word,
     )  # fmt: skip
 
 

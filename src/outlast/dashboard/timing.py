@@ -10,13 +10,7 @@ class Timing:
     """Durations of the dashboard. `current` is the standard one."""
 
     # What the buttons do: a person looks at the page meanwhile.
-    started_within_s: float = (
-        20.0  # for a run that is resumed to begin; after that the page says that it has not yet
-    )
-    leaves_within_s: float = 5.0  # for one that was asked to stop
-    sure_after_s: float = 0.5  # a process that was killed is there for a little while
     written_within_s: float = 600.0  # for the files of a save to be written to a new folder
-    look_every_s: float = 0.05
     pressed_wait_s: float = 60.0  # for the same wish under way in another request
     pressed_kept_s: float = 7 * 86_400.0  # a page may stay open for days, and send its wish again
 

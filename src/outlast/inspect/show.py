@@ -68,6 +68,34 @@ class Effect(msgspec.Struct, frozen=True, kw_only=True):
     beat: int
 
 
+def act_words(effect: Effect) -> str:
+    """What an effect does: its name and what it was called with; of an agent's call, the text that it runs."""
+    try:
+        given = msgspec.json.decode(effect.args)
+    except msgspec.MsgspecError:
+        return effect.name
+    match given:
+        case None:
+            return effect.name
+        case [list(args), dict(named)]:
+            parts = [_argument(each) for each in args] + [
+                f"{name}={_argument(each)}" for name, each in named.items()
+            ]
+        case {"tool": str(tool), **rest}:
+            asked = rest.get("input")
+            told = asked.get("command", asked) if isinstance(asked, dict) else asked
+            parts = ["" if tool == effect.name else tool, "" if told is None else _argument(told)]
+        case dict(named):
+            parts = [f"{name}={_argument(each)}" for name, each in named.items()]
+        case _:
+            parts = [_argument(given)]
+    return " ".join([effect.name, *(part for part in parts if part and part not in effect.name)])
+
+
+def _argument(given: object) -> str:
+    return given if isinstance(given, str) else msgspec.json.encode(given).decode()
+
+
 class Spent(msgspec.Struct, frozen=True):
     """What the run has cost so far."""
 

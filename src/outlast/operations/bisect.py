@@ -1,8 +1,4 @@
-"""The first beat at which a command fails, by binary search over the saves that beats name.
-
-Each probe is a worktree of its own in a temporary folder, removed afterwards: the workspace is not touched. The command's
-exit code counts as for `git bisect run`: 0 good, 125 cannot be told here, 126 and above stop the search, the rest bad.
-"""
+"""The first beat at which a command fails, by binary search over the saves that beats name."""
 
 import contextlib
 import fcntl
@@ -69,7 +65,11 @@ class _Candidate(msgspec.Struct, frozen=True):
 def bisect(
     desk: Saves, run: Summary, command: Sequence[str], tell: Callable[[Probe], None] = lambda probe: None
 ) -> Bisected:
-    """Search. Raises UsageError where there is nothing to search, or where the command cannot answer."""
+    """Search. Raises UsageError where there is nothing to search, or where the command cannot answer.
+
+    Each probe is a worktree of its own in a temporary folder, which is removed afterwards: the workspace is not touched. The
+    command's exit code counts as for `git bisect run`: 0 good, 125 cannot be told here, 126 and above stop the search, the rest bad.
+    """
     candidates = _candidates(desk, run)
     if not candidates:
         raise UsageError(
@@ -223,7 +223,7 @@ def _sweep(place: repo.Repo) -> None:
 
 
 def _is_dead(room: Path) -> bool:
-    """Whether a room is ours, and whoever made it is gone."""
+    """Whether a temporary folder is ours and its process is gone."""
     try:
         if room.is_symlink() or room.stat().st_uid != os.getuid():
             return False

@@ -1,8 +1,4 @@
-"""One budget split over many runs.
-
-A split is kept as a *pool* per project on the store's shelf: the total, and the limit that each run was given.
-A closed run counts with what it spent, any other with its limit, so the limits never add up to more than the total.
-"""
+"""One budget split over many runs, kept as a pool per project on the store's shelf."""
 
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
@@ -27,7 +23,10 @@ FLOOR: dict[Unit, int] = {"tokens": 20_000, "time_s": 300}
 
 
 class Pool(msgspec.Struct, frozen=True):
-    """A budget for many: its total in one unit, and the limit that each run was given of it."""
+    """A budget for many: its total in one unit, and the limit that each run was given of it.
+
+    A closed run counts with what it spent, any other with its limit. So the limits never add up to more than the total.
+    """
 
     unit: Unit
     total: int

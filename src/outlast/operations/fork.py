@@ -1,10 +1,4 @@
-"""Fork: a new run that shares another's past up to a save point, and has keys of its own afterwards.
-
-Its budget is moved, not copied. The move is one event on the source that also names the fork to be made: so much less,
-whatever the source has when that is taken in. It is asked for by one fork at a time, and only where that much is left
-after all that was asked for before. Killed between the two, the same command again finds that event and ends what it
-began. Killed later, it finds the fork itself, as long as nobody has started it.
-"""
+"""Fork: a new run that shares another's past up to a save point, and has keys of its own afterwards."""
 
 import os
 from collections.abc import Sequence
@@ -22,7 +16,7 @@ from outlast.inspect import find, show
 from outlast.operations import requests
 from outlast.runs import attempts, reader
 from outlast.runs.inbox import BudgetArgs, Move
-from outlast.runs.opening.terms import new_id, task_name
+from outlast.runs.opening.terms import in_words, new_id, task_name
 from outlast.store.protocol import RunFilter, Store, Summary
 from outlast.workspace.types import raw, text
 
@@ -86,6 +80,8 @@ def prepare(
         or free_task(store, source.project, _stem(source))
     )  # fmt: skip
     exists = _existing(store, source, name, at)
+    if exists is not None and unfinished is None:
+        _require_same(store, exists, limits, workspace or state.workspace)
     run = exists or (unfinished.run if unfinished else new_id())
     moves = state.budget is not None and (unfinished is not None or not exists)
     if moves and not unfinished:
@@ -111,6 +107,11 @@ def make(store: Store, plan: Plan, *, by: str = "") -> str:
     """Make the fork; its run id. Durable when it returns; killed anywhere, the same command again ends right.
 
     Its journal says after its past who asked for it.
+
+    Its budget is moved, not copied. The move is one event on the source that also names the fork to be made: so much less, whatever
+    the source has when that is taken in. One fork at a time asks for it, and only where that much is left after all that was asked
+    for before. Killed between the two, the same command again finds that event and ends what it began. Killed later, it finds the
+    fork itself, as long as nobody has started it.
     """
     if not plan.exists:
         faults.point("fork.before")
@@ -124,7 +125,7 @@ def make(store: Store, plan: Plan, *, by: str = "") -> str:
 
 
 def is_new(plan: Plan, run: str) -> bool:
-    """Whether the fork that `make` told of was made by it; else the same command had made it before."""
+    """Whether `make` made this fork now; else the same command had made it before."""
     return not plan.exists and run == plan.opened.run
 
 
@@ -290,7 +291,7 @@ def free_task(store: Store, project: str, stem: str) -> str:
         name = f"{stem}-{number}"
         if not store.list(RunFilter(project=project, task=name, parent=""), limit=1):
             return name
-    raise UsageError(f"{FORKS_MAX:,} forks of one task are enough", hint="name it with --task")
+    raise UsageError(f"task {stem!r} has {FORKS_MAX:,} forks already", hint="name it with --task")
 
 
 def _stem(source: Summary) -> str:
@@ -325,6 +326,24 @@ def _existing(store: Store, source: Summary, task: str, at: int) -> str | None:
             raise _taken(task)
         return found.run
     return None
+
+
+def _require_same(store: Store, run: str, limits: Allowance | None, workspace: str) -> None:
+    """Refuse a fork of the same name that has another budget or folder than is asked for now: it would get neither."""
+    theirs = reader.opened(store, requests.summary_of(store, run).state)
+    for what, there, wanted in (
+        ("the folder", theirs.workspace or "none", workspace or "none"),
+        ("a budget of", _in_words(theirs.budget), _in_words(limits)),
+    ):
+        if there != wanted:
+            raise UsageError(
+                f"task {theirs.task!r} has a run already: that fork, run {run}, was made with {what} {there}, not {wanted}",
+                hint="name another fork with --task, or ask for what it was made with",
+            )
+
+
+def _in_words(budget: Allowance | None) -> str:
+    return "no limit" if budget is None else in_words(budget)
 
 
 def _taken(task: str) -> UsageError:
@@ -374,18 +393,18 @@ def _require_left(store: Store, source: Summary, given: Allowance) -> None:
         limit, wanted = getattr(limits, name), getattr(given, name)
         if limit is not None and not left[name]:
             raise RunRefused(
-                f"run {source.run} has no {unit} left, and a fork's are moved from it",
+                f"run {source.run} has no {unit} left, and a fork takes its share from there",
                 hint=f"add some first: `outlast budget {source.run} --add {_amount(name, max(1, limit // 2))}`",
             )
         if limit is not None and wanted is None:
             raise UsageError(
-                f"run {source.run} has a budget of {unit}, and a fork's is moved from it",
-                hint=f"say how much of what is left: {_amount(name, left[name])} or less (a command: --budget)",
+                f"run {source.run} has a budget of {unit}, and a fork takes its share from there",
+                hint=f"say how much of what is left: {_amount(name, left[name])} or less (as a command: --budget)",
             )
         if limit is not None and wanted > left[name]:
             raise UsageError(
                 f"run {source.run} has {_amount(name, left[name])} left; {_amount(name, wanted)} cannot be moved",
-                hint="move less (a command: --budget)",
+                hint="move less (as a command: --budget)",
             )
 
 

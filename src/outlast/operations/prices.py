@@ -1,8 +1,4 @@
-"""What a model's tokens cost: our list, and before it the user's own. A model in neither has no price, which is said.
-
-Ours (prices.json) is data that `./dev prices` writes from genai-prices before a release; it is never edited by hand.
-Money is whole numbers throughout: micro-dollars for a million tokens in the list, micro-dollars in what comes out.
-"""
+"""What a model's tokens cost: the user's own list first, then ours. A model in neither has no price."""
 
 import math
 import re
@@ -33,7 +29,7 @@ _MAKER = re.compile(
 
 
 class Rates(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
-    """Micro-dollars for a million tokens, by kind. What was cached costs as much as input where nothing else is said."""
+    """Micro-dollars for a million tokens, by kind. Cached tokens cost as much as input where the list says nothing else."""
 
     input: int
     output: int
@@ -49,7 +45,11 @@ class Tier(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Price(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
-    """What a model costs from a day on; None: since ever. Tiers are in ascending order."""
+    """What a model costs from a day on; None: since ever. Tiers are in ascending order.
+
+    Our list (prices.json) is data that `./dev prices` writes from genai-prices before a release; nobody edits it by hand. Money is
+    whole numbers throughout: micro-dollars for a million tokens in the list, micro-dollars in what comes out.
+    """
 
     rates: Rates
     since: date | None = None
@@ -189,7 +189,7 @@ def _read(data: bytes, _: int) -> dict[str, Price]:
         if min(given) < 0:
             raise msgspec.ValidationError(f"the price of {name!r:.80} is below zero")
         if not all(math.isfinite(one) and one <= DOLLARS_MAX for one in given):
-            raise msgspec.ValidationError(f"the price of {name!r:.80} is no amount of money")
+            raise msgspec.ValidationError(f"the price of {name!r:.80} is not an amount of money")
     return {name: price.price() for name, price in found.model.items()}
 
 

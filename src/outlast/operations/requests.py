@@ -1,9 +1,4 @@
-"""What a person asks of a run: pause, resume, cancel, hand off, settle, amend. Shared by the command line and the page.
-
-A living holder is asked through the inbox and takes it in at its next beat or act; a resting run is claimed, changed
-and released here. Each act is refused before anything is written, records who asked (`by`, else the user of this
-process), and may be repeated.
-"""
+"""How a person's request reaches a run: pause, resume, cancel, hand off, settle, amend. Plans are in `acts`."""
 
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
@@ -32,7 +27,7 @@ Raise = Callable[[st.RunState], tuple[str, bytes]]
 
 
 class Outcome(msgspec.Struct, frozen=True, kw_only=True):
-    """What became of an act. `asked`: a living holder was told and will take it in; else it is done."""
+    """What became of an act. `asked`: a living holder has the request in its inbox; else it is done."""
 
     run: str
     task: str
@@ -168,7 +163,10 @@ def _checked(finding: ev.Finding, result: bytes) -> msgspec.Raw:
             hint="quote a text twice: --result '\"text\"'",
         ) from error
     if value is not None and finding != "happened":
-        raise UsageError("only what happened has a result", hint="leave out --result, or say --happened")
+        raise UsageError(
+            "only an effect that happened has a result",
+            hint="leave out the result, or say that it happened",
+        )
     return msgspec.Raw(msgspec.json.encode(value))
 
 
@@ -238,7 +236,7 @@ def alone(store: Store, run: str, what: str) -> Iterator[None]:
             stack.enter_context(store.exclusive(run, what, wait_s=Timing.current().alone_wait_s))
         except StoreBusy as error:
             raise RunRefused(
-                f"somebody else is at it: run {run}", hint="look at it, and ask again"
+                f"another act on run {run} is under way", hint="look at the run in a moment, then ask again"
             ) from error
         yield
 
@@ -283,6 +281,10 @@ def ask(
     """Bring a request to the run if its status allows the command: into the inbox, or at once. Raises RunRefused.
 
     `check` has the last word before it is written.
+
+    A living holder is asked through the inbox and takes the request in at its next beat or act. A resting run is claimed, changed
+    and released here. A request is refused before anything is written, records who asked (`by`, else the user of this process),
+    and may be repeated.
     """
     root = root_of(store, run)
     before = find.shown_status(store, root.state, root.run)

@@ -1,8 +1,4 @@
-"""The rescue net: worktrees under some roots are saved when they change, for agents that outlast did not start.
-
-A change is waited out for two seconds; while changes go on there is one save in thirty seconds, and one more when it is
-quiet. A worktree that cannot be watched is looked at every thirty seconds. What is as its last save, gets none.
-"""
+"""The rescue net: saves worktrees under some roots when they change, for agents that outlast did not start."""
 
 import os
 import stat
@@ -33,7 +29,7 @@ HEAVY = frozenset(
 
 
 class Event(NamedTuple):
-    """Something to tell: a save, or why there is none."""
+    """A line to print: a save, or why there is none."""
 
     folder: Path
     save: Save | None = None
@@ -42,7 +38,11 @@ class Event(NamedTuple):
 
 
 class Pace:
-    """When something that changes is to be saved. Times are seconds of any clock that does not go back."""
+    """When something that changes is to be saved. Times are seconds of any clock that does not go back.
+
+    A change is waited out for two seconds. While changes go on there is one save in thirty seconds, and one more when it is quiet.
+    A worktree that cannot be watched is looked at every thirty seconds. An unchanged worktree is not saved again.
+    """
 
     def __init__(self, timing: Timing | None = None) -> None:
         self.timing = timing or Timing.current()
@@ -68,7 +68,7 @@ class Pace:
         return self._saved_s is None or now_s - self._saved_s >= self.timing.save_every_s
 
     def is_due(self, now_s: float) -> bool:
-        """Whether what changed is to be saved by now."""
+        """Whether the changes are due to be saved."""
         if self._first_s is None:
             return False
         quiet_s, timing = now_s - self._last_s, self.timing
@@ -90,7 +90,7 @@ class _Net:
         return Watcher(place.folder, skip=lambda paths: _ignored(place, paths), git_dirs=tuple(git_dirs))
 
     def look(self, now_s: float) -> None:
-        """Take in what changed since the last look; of what cannot be watched, nobody knows."""
+        """Take in the changes since the last look. A worktree that cannot be watched counts as changed."""
         if self._watcher is None or self._watcher.failed:
             if self.pace.has_rested(now_s):
                 self.pace.changed(now_s - self.pace.timing.debounce_s)
@@ -100,7 +100,7 @@ class _Net:
             self.pace.changed(now_s)
 
     def save(self, now_s: float) -> Iterator[Event]:
-        """Save it if it differs from HEAD and from its last save. A failure is told, and tried again in a while."""
+        """Save it if it differs from HEAD and from its last save. A failure is printed, and tried again in a while."""
         self.pace.saved(now_s)
         purpose = Purpose(kind="watch", run=HAND, reason="watched", if_dirty=True, if_changed=True)
         try:
@@ -177,7 +177,7 @@ def _checked(roots: Iterable[Path]) -> list[Path]:
     found = []
     for root in roots:
         if not root.is_dir():
-            raise UsageError(f"{root} is no folder", hint="give folders with worktrees in them")
+            raise UsageError(f"{root} is not a folder", hint="give folders with worktrees in them")
         found.append(Path(os.path.realpath(root)))
         refuse(found[-1])
     if not worktrees(found):
@@ -190,7 +190,7 @@ def _checked(roots: Iterable[Path]) -> list[Path]:
 
 
 def refuse(root: Path) -> None:
-    """Raise UsageError for a folder with everybody's worktrees in it: whoever watches writes into each of them."""
+    """Raise UsageError for a folder with everybody's worktrees in it: watching writes into each of them."""
     home = settings.home()
     real = Path(os.path.realpath(home)) if home is not None else Path("/")
     told = root.stat()
@@ -205,7 +205,7 @@ def refuse(root: Path) -> None:
 def worktrees(roots: Iterable[Path]) -> list[Path]:
     """Worktrees that a root is in, is, or holds at most four folders deep. What is inside one is saved with it.
 
-    Below a root only those on the same file system that belong to this user; one that is a root, whosever it is.
+    Below a root only those on the same file system that belong to this user; a root itself may belong to anybody.
     """
     found: dict[Path, None] = {}
     for root in roots:

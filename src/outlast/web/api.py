@@ -1,4 +1,4 @@
-"""The HTTP API: the same documents as on the pages, as JSON. The table below is what is served and what is described."""
+"""The HTTP API: the same documents as on the pages, as JSON. OPERATIONS is what is served and described."""
 
 import hashlib
 import re
@@ -79,7 +79,7 @@ def _diff(asked: ApiRequest) -> documents.Diff:
 def commit(text: str) -> str:
     """A commit's name, or the beginning of one. Raises Refused with 404."""
     if COMMIT.fullmatch(text) is None:
-        raise Refused(404, f"{text!r:.70} is no save", "see the saves of the run")
+        raise Refused(404, f"no such save: {text!r:.70}", "see the saves of the run")
     return text
 
 
@@ -183,7 +183,7 @@ OPERATIONS: tuple[Operation, ...] = (
         lambda asked: pages.budget(asked.opened.store, asked.run),
     ),
     Operation(
-        "getContext", f"{_RUN}/context", "What the next attempt will be told.", documents.Context,
+        "getContext", f"{_RUN}/context", "What the next attempt will read.", documents.Context,
         lambda asked: pages.context(asked.opened.store, asked.run),
     ),
     Operation(
@@ -221,7 +221,7 @@ def answer(
     body = _body(request) if operation.method == "POST" else None
     key = request.headers.get("idempotency-key", "")
     if "idempotency-key" in request.headers and KEY.fullmatch(key) is None:
-        raise Refused(400, "the Idempotency-Key is not taken", "give 1 to 200 visible characters of ASCII")
+        raise Refused(400, "the Idempotency-Key is not valid", "give 1 to 200 visible characters of ASCII")
     opened = site.opened()
     if opened is None:
         if operation.empty is None:
@@ -240,13 +240,13 @@ def _body(request: Request) -> Any:
     kind = request.header("content-type").partition(";")[0].strip().lower()
     if kind != responses.JSON:
         raise Refused(
-            415, "say Content-Type: application/json", "post a document; {} asks for nothing special"
+            415, "the Content-Type must be application/json", "post a document; {} asks for nothing special"
         )
     try:
         return msgspec.convert(_whole_numbers(msgspec.json.decode(request.body)), query.WishBody)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
         hint = query.document_hint(str(error))
-        raise Refused(400, f"the document is not taken: {error}"[:300], hint) from error
+        raise Refused(400, f"the document is not valid: {error}"[:300], hint) from error
 
 
 def _whole_numbers(document: Any) -> Any:

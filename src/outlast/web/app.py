@@ -25,7 +25,7 @@ Trace = Callable[[BaseException], None]
 
 
 class App:
-    """Answers requests. `trace` is given what went wrong unexpectedly; the client is told one line."""
+    """Answers requests. `trace` gets an unexpected error in full; the client gets one line."""
 
     def __init__(self, site: Site, trace: Trace = lambda error: None) -> None:
         self._site, self._trace = site, trace
@@ -115,7 +115,7 @@ class App:
                 if method == "POST":
                     return page_table.press(self._site, request, values, session, self._by(connection))
                 return page_table.show(self._site, page, request, values, session)
-        raise Refused(404, f"there is no page {request.path!r:.100}", "see / for all runs")
+        raise Refused(404, f"no such page: {request.path!r:.100}", "see / for all runs")
 
     def _by(self, connection: Connection) -> str:
         return self._site.guard.by(connection, self._site.by)
@@ -134,7 +134,7 @@ class App:
             if (values := _matched(operation.segments, request.segments)) is not None
         ]
         if not fits:
-            raise Refused(404, f"there is no {request.path!r:.100}", "see /api/openapi.json")
+            raise Refused(404, f"no such address: {request.path!r:.100}", "see /api/openapi.json")
         _allow(method, *(operation.method for operation, _ in fits))
         operation, values = next(fit for fit in fits if fit[0].method == method)
         by = self._by(connection) if method == "POST" else ""
@@ -144,7 +144,7 @@ class App:
         asked = dict(request.fields).get("zone")
         found = formats.called(asked if asked is not None else request.cookies.get("zone", ""))
         if asked is not None and found is None:
-            raise Refused(400, f"there is no zone {asked!r:.60}", "give an IANA name, like Europe/Berlin")
+            raise Refused(400, f"no such time zone: {asked!r:.60}", "give an IANA name, like Europe/Berlin")
         return (found or formats.local())[0]
 
     def _listen(self, request: Request) -> Answer:
@@ -218,7 +218,7 @@ def _local(place: str) -> str:
 def _static(request: Request) -> Answer:
     name = request.segments[-1] if request.segments[0] == "static" else "icon.svg"
     if name not in assets.TYPES or len(request.segments) > 2:
-        raise Refused(404, f"there is no file {name!r:.60}")
+        raise Refused(404, f"no such file: {name!r:.60}")
     keep = dict(request.fields).get("v") == assets.version(name)
     return Answer(assets.read(name), assets.TYPES[name], keep=keep)
 

@@ -1,9 +1,4 @@
-"""Events as they are committed, told to everybody who listens: one thread asks the store, however many there are.
-
-A listener first gets what it missed, read from the store by the thread of its connection. Then it is handed over to the
-pump, under a lock and with the number of its last event, so that nothing is missed and nothing told twice. One that
-reads too slowly is cut off: it comes again with the number of its last event and misses nothing.
-"""
+"""Events as they are committed, told to everybody who listens: one thread asks the store for all of them."""
 
 import select
 import threading
@@ -36,7 +31,7 @@ class Source(Protocol):
 
 
 class EventNotice(msgspec.Struct, frozen=True):
-    """What a listener is told of an event: where to look, not what it says. `at` is null in one that is damaged."""
+    """What a listener hears of an event: where to look, not what it says. `at` is null in one that is damaged."""
 
     n: int
     run: str
@@ -53,7 +48,12 @@ class Hello(msgspec.Struct, frozen=True):
 
 
 class _Listener:
-    """Somebody who listens, and what they have not taken yet."""
+    """Somebody who listens, and what they have not taken yet.
+
+    A listener first gets what it missed, read from the store by the thread of its connection. Then the pump takes it over, under a
+    lock and with the number of its last event, so that nothing is missed and nothing told twice. A listener that reads too slowly is
+    cut off: it comes again with the number of its last event and misses nothing.
+    """
 
     def __init__(self, connection: Connection, at: int, stall_s: float) -> None:
         self.connection, self.at, self._stall_s = connection, at, stall_s
@@ -78,7 +78,7 @@ class _Listener:
 
 
 class Live:
-    """The pump. `source` gives the store, or None while there is none; it is told of a store that fails."""
+    """The pump. `source` gives the store, or None while there is none, and hears of a store that fails."""
 
     def __init__(
         self,
@@ -240,7 +240,7 @@ class Live:
                 self._let_go(listener, locked=True)
 
     def _drop_closed(self) -> None:
-        """Whoever has ended the connection is found by asking once for all."""
+        """Find all connections that their clients have ended, with one question."""
         waiting = select.poll()
         by_descriptor = {}
         for listener in self._listeners:

@@ -1,4 +1,4 @@
-"""What Prometheus is told: sums over all runs and over our own requests. No run, goal or path is a label."""
+"""Metrics for Prometheus: sums over all runs and over our own requests. No run, goal or path is a label."""
 
 import threading
 from collections import Counter
@@ -65,7 +65,7 @@ def _lines(rows: list[Row], number: int, requests: Requests, listeners: int) -> 
     needing = sum(row.what == KINDS[0] for row in rows)
     yield from _one("outlast_runs_needing_a_person", "gauge", "Runs that wait for a person.", needing)
     stranded = sum(row.stranded for row in rows)
-    about = "Runs that stopped against anybody's wish, and that nobody starts again."
+    about = "Runs that stopped although nobody asked them to, and that will not restart by themselves."
     yield from _one("outlast_runs_stranded", "gauge", about, stranded)
     there = {row.run for row in rows}
     alone = [

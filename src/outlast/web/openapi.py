@@ -116,7 +116,7 @@ def _problems(schemas: dict[str, Any], more: tuple[int, ...] = ()) -> dict[str, 
 def _events(schemas: dict[str, Any]) -> dict[str, Any]:
     return {
         "operationId": "listen",
-        "summary": "Events as they are committed (server-sent events); the data of each is a `Told`.",
+        "summary": "Events as they are committed (server-sent events); the data of each is an `EventNotice`.",
         "description": "First `hello` with the newest number, then each event with its number as `id`.",
         "tags": ["events"],
         "parameters": [

@@ -204,7 +204,9 @@ def _did(call: Call) -> str:
     row = call.row
     if done is None or done.wish.run != row.run:
         raise Refused(
-            404, "nothing is known of this act any more", "look at the run: its journal says what was done"
+            404,
+            "the outcome of this act is no longer on record",
+            "look at the run: its journal says what was done",
         )
     return acts.done(replace(call.view, refresh_s=None), row, done)
 
@@ -221,7 +223,7 @@ def press(site: Site, request: Request, values: dict[str, str], session: str, by
     site.guard.check_csrf(given.get("csrf", ""), session)
     nonce, act = given.get("nonce", ""), api.act(values["act"])
     if NONCE.fullmatch(nonce) is None:
-        raise Refused(400, "the form has no name of its own", "go back, reload, and press again")
+        raise Refused(400, "the form has no key", "go back, reload, and press again")
     told = query.read(query.WISH, posted, strict=False)
     opened = site.opened()
     if opened is None:

@@ -104,7 +104,7 @@ def _converted(param: Param, values: list[str]) -> Any:
         raise Refused(400, f"{param.name} is given {len(values)} times", "give it once")
     if _is_whole(kind) and re.fullmatch("-?[0-9]{1,20}", values[0]) is None:
         raise Refused(
-            400, f"{param.name}={values[0]!r:.60} is not taken: Expected a whole number", param.about
+            400, f"{param.name}={values[0]!r:.60} is not valid: expected a whole number", param.about
         )
     try:
         # The text itself first, so that a word like `null` is a text where texts are wanted.

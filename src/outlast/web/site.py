@@ -116,7 +116,7 @@ class Site:
         return opened.store if opened else None
 
     def _failed(self, error: Exception) -> None:
-        """The pump met an error. A store that was only busy is asked again; another one is opened anew."""
+        """The pump met an error. A busy store is asked again; any other is opened again."""
         with self._lock:
             if self._opened is not None and not self._opened.store.usable:
                 self._close()

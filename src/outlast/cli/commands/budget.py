@@ -5,6 +5,7 @@ import sys
 from collections.abc import Iterable, Mapping
 
 from outlast import settings
+from outlast.acts import budget as act_budget
 from outlast.cli import store_option
 from outlast.cli.commands import budget_suggest
 from outlast.cli.commands.budget_suggest import clock as lasting
@@ -13,15 +14,14 @@ from outlast.cli.terminal.burndown import amount
 from outlast.cli.terminal.messages import clock, safe, say, short
 from outlast.core.text import did_you_mean
 from outlast.core.values import scrub
-from outlast.dashboard import standing
 from outlast.errors import UnknownRun, UsageError
 from outlast.inspect import find, ledger
 from outlast.inspect.ledger import Glance, Ledger, Overview, Unit
 from outlast.inspect.show import Spent
 from outlast.inspect.standing import words
 from outlast.operations import requests
-from outlast.runs.opening import terms
 from outlast.store.protocol import Store, Summary
+from outlast.supervisor.control import standing
 
 LAST = 20
 LAST_MAX = 100_000
@@ -81,7 +81,8 @@ def budget(arguments: argparse.Namespace) -> int:
             stands = {each.run: _word(store, each.run) for each in found_all.runs}
             return _say_all(arguments, found_all, stands)
         if arguments.add:
-            return _add(arguments, store, summary)
+            messages.tell_outcome(act_budget.plan(store, summary, arguments.add).apply())
+            return 0
         warn_at = settings.percentages(settings.load()["warn_at"])
         last = LAST if arguments.last is None else arguments.last
         found = ledger.of(store, summary, ledger.now(), warn_at=warn_at, last=last)
@@ -130,15 +131,6 @@ def _meant(arguments: argparse.Namespace, store: Store, name: str) -> Summary | 
             f"run {summary.run} has no budget of its own: this is the budget of its root, run {summary.root}"
         )
     return requests.root_of(store, summary.run)
-
-
-def _add(arguments: argparse.Namespace, store: Store, summary: Summary) -> int:
-    """`outlast budget RUN --add`: more on top, also of a run that works."""
-    more, after = terms.topped(summary.state, arguments.add)
-    outcome = requests.add_budget(store, summary.run, more)
-    when = " from its next beat or act" if outcome.asked else ""
-    messages.tell(f"run {summary.run} of task {summary.task}: its budget is {terms.in_words(after)}{when}")
-    return 0
 
 
 # -- one run ---------------------------------------------------------------------------------------------------------

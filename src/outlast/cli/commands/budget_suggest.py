@@ -13,12 +13,12 @@ from outlast.core import budget as budgets, forecast, plan as plans
 from outlast.core.forecast import Accuracy, Estimate, Forecast, Unit
 from outlast.core.statuses import ENDED
 from outlast.core.values import Allowance, scrub
-from outlast.dashboard import standing
 from outlast.errors import UsageError
 from outlast.inspect import find, forecast as inspect_forecast
 from outlast.inspect.standing import words
 from outlast.operations import budget_share, requests
 from outlast.store.protocol import Store, Summary
+from outlast.supervisor.control import standing
 
 PLAN_MAX_BYTES = 1 << 20
 PLAN_STEPS_MAX = 1_000_000

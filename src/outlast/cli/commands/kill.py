@@ -5,10 +5,9 @@ import argparse
 from outlast.cli import store_option
 from outlast.cli.terminal import messages
 from outlast.cli.terminal.messages import say
-from outlast.dashboard import standing
 from outlast.inspect.standing import words
 from outlast.operations import requests
-from outlast.supervisor.control import kill as control_kill
+from outlast.supervisor.control import kill as control_kill, standing
 from outlast.supervisor.control.kill import Killed
 from outlast.supervisor.person import Person
 

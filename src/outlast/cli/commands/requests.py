@@ -1,19 +1,13 @@
-"""settle, pause, resume, cancel, handoff: their command lines. The acts are in `outlast.operations.requests`."""
+"""settle, pause, resume, cancel, handoff: their command lines. What they do is in `outlast.acts`."""
 
 import argparse
 from collections.abc import Callable
 
+from outlast.acts import settle as act_settle, stop
 from outlast.cli import store_option
 from outlast.cli.terminal import messages
 from outlast.core.events import Finding
-from outlast.dashboard import standing
 from outlast.errors import UsageError
-from outlast.inspect import find
-from outlast.inspect.standing import words
-from outlast.operations import requests
-from outlast.operations.requests import Outcome
-from outlast.runs.opening.terms import in_words
-from outlast.store.protocol import Store
 
 
 def add(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
@@ -136,32 +130,23 @@ def _add_settle(commands: "argparse._SubParsersAction[argparse.ArgumentParser]")
 def settle(arguments: argparse.Namespace) -> None:
     """`outlast settle`"""
     finding: Finding = arguments.finding
-    given = "null" if arguments.result is None else arguments.result
     try:
-        result = given.encode()
+        result = None if arguments.result is None else arguments.result.encode()
     except UnicodeEncodeError as error:
         raise UsageError("--result is not valid UTF-8", hint="give JSON as UTF-8") from error
-    if arguments.result is not None and finding != "happened":
-        raise UsageError("--result needs --happened", hint="leave out --result, or give --happened")
     with store_option.opened(arguments) as store:
-        run = store_option.named(arguments, store).run
-        outcome = requests.settle(store, run, arguments.effect, finding, result)
-        left = len(find.doubts(store, requests.root_of(store, run).state))
-        stands = _stands(store, outcome)
-    said = {"happened": "happened", "did_not": "did not happen", "give_up": "is given up"}[finding]
-    _report(outcome, f"effect {arguments.effect} {said}", stands)
-    if left and not outcome.asked:
-        messages.tell(f"{left} more in doubt; see `outlast show {store_option.typed(arguments.run, run)}`")
+        summary = store_option.named(arguments, store)
+        messages.tell_outcome(act_settle.plan(store, summary, arguments.effect, finding, result).apply())
 
 
 def pause(arguments: argparse.Namespace) -> None:
     """`outlast pause`"""
-    _act(arguments, requests.pause, "paused")
+    _stop(arguments, "pause")
 
 
 def cancel(arguments: argparse.Namespace) -> None:
     """`outlast cancel`"""
-    _act(arguments, requests.cancel, "cancelled")
+    _stop(arguments, "cancel")
 
 
 def resume(arguments: argparse.Namespace) -> int:
@@ -172,70 +157,14 @@ def resume(arguments: argparse.Namespace) -> int:
     if arguments.all:
         return commands_resume.resume_all(arguments)
     messages.refuse_blank(arguments, "--budget", "--until")
-    if arguments.dry_run:
-        return commands_resume.foresee(arguments)
-    commands_resume.check_agent(arguments)
-    if not arguments.woken:
-        _allow_again(arguments)
     return commands_resume.resume_one(arguments)
-
-
-def _allow_again(arguments: argparse.Namespace) -> None:
-    """A person asks for it: the run may start again, and its earlier attempts no longer count against its limits."""
-    from outlast.cli.commands import resume as commands_resume
-    from outlast.supervisor.control import resume as control_resume
-
-    with store_option.opened(arguments) as store:
-        summary = store_option.named(arguments, store)
-        budget = commands_resume.raised(arguments, store, summary)
-        wall = control_resume.wall_of(store, summary)
-        outcome = control_resume.allow_again(
-            store, summary, arguments.budget or (), arguments.until, accept_rewind=arguments.accept_rewind
-        )
-        after = requests.root_of(store, summary.run).state.budget if budget is not None else None
-        stands = _stands(store, outcome)
-    if after is not None:
-        messages.tell(f"its budget is now {in_words(after)}")
-    if outcome.changed or not summary.state.supervised:
-        _report(outcome, "may be started again", stands)
-    if wall is not None:
-        again_at = messages.clock(wall)
-        messages.tell(
-            f"the usage limit may not be over: the next try was planned for {again_at}; going on anyway"
-        )
-    if outcome.status == "in_doubt":
-        messages.tell(
-            f"the run has effects in doubt; see `outlast show {store_option.typed(arguments.run, outcome.run)}`"
-        )
 
 
 def handoff(arguments: argparse.Namespace) -> None:
     """`outlast handoff`"""
-    back = arguments.take_back
-    word = "taken back" if back else "handed off"
-    _act(arguments, lambda store, run: requests.handoff(store, run, take_back=back), word)
+    _stop(arguments, "take_back" if arguments.take_back else "handoff")
 
 
-def _act(arguments: argparse.Namespace, act: Callable[[Store, str], Outcome], word: str) -> Outcome:
+def _stop(arguments: argparse.Namespace, act: stop.Stop) -> None:
     with store_option.opened(arguments) as store:
-        outcome = act(store, store_option.named(arguments, store).run)
-        stands = _stands(store, outcome)
-    _report(outcome, word, stands)
-    return outcome
-
-
-def _stands(store: Store, outcome: Outcome) -> str:
-    """The word for how the run stands after an act."""
-    return words(standing.of(store, requests.summary_of(store, outcome.run)).word)
-
-
-def _report(outcome: Outcome, word: str, stands: str) -> None:
-    name = f"run {outcome.run} of task {outcome.task}"
-    if outcome.asked and not outcome.changed:
-        messages.tell(f"{name}: asked already; its program has not answered yet")
-    elif outcome.asked:
-        messages.tell(f"{name}: asked ({word}); its program obeys at its next beat or act")
-    elif outcome.changed:
-        messages.tell(f"{name}: {word}; it is {stands} now")
-    else:
-        messages.tell(f"{name}: nothing to do, it is {stands}")
+        messages.tell_outcome(stop.plan(store, store_option.named(arguments, store), act).apply())

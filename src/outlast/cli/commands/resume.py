@@ -1,30 +1,24 @@
 """resume and report: their command lines. The work is done in `supervisor.control` and `dashboard.report`."""
 
 import argparse
-import os
-import shlex
 from datetime import UTC, datetime
 
 from outlast import settings
+from outlast.acts import resume as act_resume
 from outlast.cli import store_option
 from outlast.cli.terminal import messages
 from outlast.cli.terminal.messages import clock, say, short
-from outlast.core.secrets import mask
-from outlast.core.values import Allowance
-from outlast.dashboard import report as dashboard_report, standing
+from outlast.dashboard import report as dashboard_report
 from outlast.dashboard.report import Page, ReportRow
-from outlast.errors import RunRefused, UsageError
+from outlast.errors import UsageError
 from outlast.inspect import find
 from outlast.inspect.standing import words
-from outlast.operations import requests
-from outlast.runs.opening.terms import in_words
 from outlast.store.protocol import Store, Summary
 from outlast.supervisor import start
-from outlast.supervisor.control import resume, takeover, wake
+from outlast.supervisor.control import resume, wake
 from outlast.supervisor.control.wake import JOBS, Sleeper
 from outlast.supervisor.launch.launch import Launch
 from outlast.supervisor.person import Person
-from outlast.workspace.types import raw
 
 EXIT_FAILED, EXIT_PERSON = 1, 3
 JOBS_MAX = 64
@@ -71,77 +65,51 @@ def refuse_odd(arguments: argparse.Namespace) -> None:
         raise UsageError("RUN is missing", hint="name a run, or give --all; `outlast ls` lists the runs")
 
 
-def foresee(arguments: argparse.Namespace) -> int:
-    """`outlast resume RUN --dry-run`: what would happen; nothing does."""
-    with store_option.opened(arguments) as store:
-        summary = store_option.named(arguments, store)
-        shown = find.shown_status(store, summary.state, summary.root)
-        requests.allow(summary.state, shown, "resume")
-        stands = standing.of(store, summary, shown)
-        launch = _launch(arguments, store, summary)
-        if launch is not None:
-            resume.refuse_watched(store, summary)
-        budget = raised(arguments, store, summary)
-    name = f"run {summary.run} of task {summary.task}"
-    is_now = f"it is {words(stands.word)} at beat {summary.state.beats + 1}"
-    if launch is None:
-        say(messages.safe(f"{name} may be started again; {is_now}; start its program to go on"))
-    else:
-        line, folder = mask(shlex.join(launch.words))[0], os.fsdecode(raw(launch.cwd))
-        say(messages.safe(f"{name} would go on; {is_now}"))
-        say(messages.safe(f"  runs  {messages.short(line, 300)}"))
-        say(messages.safe(f"  in    {folder}"))
-    if budget is not None:
-        say(f"  with  {in_words(budget)}")
-    return 0
-
-
-def raised(arguments: argparse.Namespace, store: Store, summary: Summary) -> Allowance | None:
-    """The budget that it goes on with, where another is asked for. Raises UsageError for one that makes no sense."""
-    return resume.raised(store, summary, arguments.budget or (), arguments.until, Person(messages.tell))
-
-
 def resume_one(arguments: argparse.Namespace) -> int:
     """Go on with one command, in the foreground or apart; a program of somebody's own is theirs to start."""
     with store_option.opened(arguments) as store:
-        summary = store_option.named(arguments, store)
-        launch = _launch(arguments, store, summary)
-        if launch is None:
-            messages.tell("start its program again to go on")
-            return 0
-        resume.refuse_watched(store, summary)
-        url = store.url
-        if arguments.detach:
+        url, summary = store.url, store_option.named(arguments, store)
+        if arguments.woken:
+            launch = _woken(arguments, store, summary)
+        else:
+            plan = act_resume.plan(store, summary, _wish(arguments), wait=not arguments.dry_run)
+            if arguments.dry_run:
+                for sentence in plan.sentences:
+                    say(messages.safe(messages.pasteable(sentence)))
+                return 0
+            _allow(plan)
+            launch, summary = plan.launch, plan.root  # which a child goes on with
+        if launch is not None and arguments.detach:
             return _detach(store, summary, _other(arguments))
-    return _carry(url, summary, launch)
+    return _carry(url, summary, launch) if launch is not None else 0
 
 
-def check_agent(arguments: argparse.Namespace) -> None:
-    """Refuse an agent that cannot be started before anything is changed."""
-    if arguments.agent is not None:
-        with store_option.opened(arguments) as store:
-            _launch(arguments, store, store_option.named(arguments, store), quiet=True)
+def _allow(plan: act_resume.ResumePlan) -> None:
+    """A person asks for it: put that on record, and tell what they should know."""
+    for note in plan.notes:
+        messages.tell(note)
+    allowed = plan.allow()
+    if allowed.changed or plan.launch is None:
+        messages.tell_outcome(allowed)
+    for sentence in plan.hindrances:
+        messages.tell(sentence)
 
 
-def _launch(
-    arguments: argparse.Namespace, store: Store, summary: Summary, *, quiet: bool = False
-) -> Launch | None:
-    """How the run is started: as the last time, or in the agent that is named now; None for a program of somebody's own."""
-    launch = resume.launch_of(store, summary)
-    if arguments.agent is None:
-        return launch
+def _woken(arguments: argparse.Namespace, store: Store, summary: Summary) -> Launch | None:
+    """Another process of ours has the person's word for it, or needs none."""
+    launch = act_resume.launch_of(store, summary, _wish(arguments), Person(messages.tell))
     if launch is None:
-        raise RunRefused(
-            f"run {summary.run} of task {summary.task!r} was not started by `outlast run`",
-            hint="start its program to go on",
-        )
-    return takeover.in_other(
-        store, summary, launch, arguments.agent, arguments.rest, Person(_nothing if quiet else messages.tell)
-    )
+        messages.tell("start its program, and it goes on")
+    else:
+        resume.refuse_watched(store, summary)
+    return launch
 
 
-def _nothing(_: str) -> None:
-    """Say nothing: the message comes when the work is done."""
+def _wish(arguments: argparse.Namespace) -> act_resume.ResumeWish:
+    return act_resume.ResumeWish(
+        amounts=tuple(arguments.budget or ()), until=arguments.until, accept_rewind=arguments.accept_rewind,
+        agent=arguments.agent, agent_command=tuple(arguments.rest), background=arguments.detach,
+    )  # fmt: skip
 
 
 def _other(arguments: argparse.Namespace) -> list[str]:

@@ -14,6 +14,8 @@ from types import FrameType
 import msgspec
 
 from outlast import settings
+from outlast.acts import restore as act_restore
+from outlast.acts.plan import ActOutcome
 from outlast.cli import store_option
 from outlast.cli.terminal import messages
 from outlast.cli.terminal.messages import clock, safe, say, short
@@ -22,7 +24,7 @@ from outlast.core.values import scrub
 from outlast.errors import UsageError, WorkspaceRefused
 from outlast.operations import bisect as operations_bisect, watch as operations_watch
 from outlast.operations.saves import diff as saves_diff, restore as saves_restore
-from outlast.operations.saves.find import SHORT_CHARS, Made, Saves
+from outlast.operations.saves.find import SHORT_CHARS, Found, Made, Saves
 from outlast.operations.saves.listing import Point
 from outlast.workspace import new_folder
 from outlast.workspace.repo import workspace_around
@@ -320,16 +322,12 @@ def _say_bytes(text: bytes) -> None:
 def restore(arguments: argparse.Namespace) -> None:
     """`outlast restore`"""
     options = Options(force=arguments.force, dry_run=arguments.dry_run, with_secrets=arguments.with_secrets)
+    outcome: ActOutcome | None = None
     with _desk(arguments) as desk:
         found = desk.find(scrub(arguments.save))
         with working(f"restoring {found.held.commit[:SHORT_CHARS]}"), _told_if_interrupted():
             if arguments.to is not None:
-                done = saves_restore.restore_to(
-                    found,
-                    new_folder.place(arguments.to),
-                    dry_run=options.dry_run,
-                    with_secrets=options.with_secrets,
-                )
+                done, outcome = _restore_to(arguments, desk, found)
             else:
                 done = saves_restore.restore(desk, found, options)
         here = unsaved_files.secrets_here(found.saver, found.held)
@@ -338,11 +336,29 @@ def restore(arguments: argparse.Namespace) -> None:
         return
     apart = {kept.path: kept.path in here for kept in found.held.meta.secrets}
     _say_brought(done, apart, options)
-    if found.run is not None and not done.dry_run:
+    if outcome is not None:
+        messages.tell_outcome(outcome)
+    elif found.run is not None and not done.dry_run:
         beat = found.held.meta.beat if found.beat is None else found.beat
         messages.tell(
             f"the journal of the run is unchanged; to go on from there: `outlast fork {found.run.run} --at {beat} --to DIR`"
         )
+
+
+def _restore_to(
+    arguments: argparse.Namespace, desk: Saves, found: Found
+) -> tuple[saves_restore.Restored, ActOutcome | None]:
+    """Into a new folder: what was or would be written, and what became of it."""
+    plan = act_restore.plan(
+        desk.store, found, new_folder.place(arguments.to), state=desk.local.folder, with_secrets=arguments.with_secrets
+    )  # fmt: skip
+    if arguments.dry_run:
+        if not arguments.json:
+            for sentence in plan.sentences:
+                messages.tell(sentence)
+        return plan.foreseen, None
+    done = plan.write()
+    return done, plan.outcome(done)
 
 
 @contextlib.contextmanager

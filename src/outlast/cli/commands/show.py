@@ -16,12 +16,12 @@ from outlast.cli.terminal.messages import clock, safe, say, short
 from outlast.cli.timing import Timing
 from outlast.core import context as contexts, events as ev, wakeups
 from outlast.core.statuses import CLOSED
-from outlast.dashboard import standing
 from outlast.errors import UsageError
 from outlast.inspect import find, show, words as inspect_words
 from outlast.inspect.standing import MEANINGS, Standing, words
 from outlast.runs import reader
 from outlast.store.protocol import RecordedEvent, RunFilter, Store, Summary
+from outlast.supervisor.control import standing
 
 if TYPE_CHECKING:
     from outlast.supervisor.control.takeover import Bare

@@ -12,14 +12,10 @@ from outlast.cli import store_option
 from outlast.cli.terminal import messages
 from outlast.cli.terminal.progress import working
 from outlast.errors import RunRefused
-from outlast.inspect import show
-from outlast.operations import fork as forks, requests
 from outlast.operations.transfer import archive
-from outlast.runs.opening.terms import budget_of
-from outlast.store.protocol import Store, Summary
 
 if TYPE_CHECKING:
-    from outlast.operations.saves import restore
+    from outlast.acts import fork as act_fork
 
 LISTED_MAX = 20
 
@@ -90,56 +86,37 @@ def _add_fork(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -
 
 def fork(arguments: argparse.Namespace) -> None:
     """`outlast fork`"""
-    budget = budget_of(arguments.budget)
-    with store_option.opened(arguments) as store:
-        source = store_option.named(arguments, store)
-        files = _files(arguments, store, source) if arguments.to is not None else None
-        plan = forks.prepare(
-            store, source, at=arguments.at, task=arguments.task, budget=budget,
-            workspace=str(files.to) if files is not None else "",
-        )  # fmt: skip
-        if plan.again and not plan.exists and not arguments.yes:
-            _confirm(source.run, plan.again)
-        run = forks.make(store, plan)
-        if files is not None:
-            _give(files, store, run)
-    if arguments.json:
-        said = {"run": run, "task": plan.opened.task, "source": source.run, "at": arguments.at}
-        messages.say_json({**said, "made": forks.is_new(plan, run), "workspace": plan.opened.workspace})
-    else:
-        messages.say(f"{messages.safe(plan.opened.task)}  {run}")
-        if not forks.is_new(plan, run):
-            messages.tell("the same command made this fork before; --task NAME makes another one")
-        messages.tell(f"start its command with task {plan.opened.task}; it goes on after beat {arguments.at}")
-
-
-def _files(arguments: argparse.Namespace, store: Store, source: Summary) -> "restore.ForkFiles":
-    """The files of a fork, looked up before anything is written."""
-    from outlast.operations.saves import restore
+    from outlast.acts import fork as act_fork
     from outlast.workspace import new_folder
 
-    return restore.ForkFiles(store, source, arguments.at, new_folder.place(arguments.to))
+    folder = new_folder.place(arguments.to) if arguments.to is not None else None
+    with store_option.opened(arguments) as store:
+        source = store_option.named(arguments, store)
+        plan = act_fork.plan(
+            store, source, arguments.at, task=arguments.task, amounts=arguments.budget or (), folder=folder
+        )
+        if plan.again and not arguments.yes:
+            _confirm(plan)
+        with working(f"forking {source.run}"):
+            outcome = plan.apply()
+    if outcome.error is None and arguments.json:
+        said = {"run": outcome.link, "task": plan.task, "source": source.run, "at": arguments.at}
+        messages.say_json({**said, "made": outcome.changed, "workspace": plan.workspace})
+        return
+    if outcome.error is None:
+        messages.say(f"{messages.safe(plan.task)}  {outcome.link}")
+    messages.tell_outcome(outcome)
+    if folder is not None:
+        messages.tell(_started_in(str(folder)))
+        if plan.is_shadow:
+            messages.tell("give the same --project too: that folder is in no repository")
 
 
-def _give(files: "restore.ForkFiles", store: Store, run: str) -> None:
-    with working(f"writing {files.to}"):
-        files.give(requests.summary_of(store, run))
-    files.close()
-    messages.tell(f"its files are in {files.to}; {_started_in(str(files.to))}")
-    if files.shadow:
-        messages.tell("give the same --project too: that folder is in no repository")
-
-
-def _confirm(source: str, again: Sequence[show.Effect]) -> None:
-    """Ask first: the fork has its own keys, so the world would see later effects of the source twice."""
-    messages.tell(f"run {source} had {len(again)} later effects, which the fork may repeat:")
-    for effect in again[:LISTED_MAX]:
-        messages.tell(f"  {effect.id}  {effect.name}  {effect.state.replace('_', ' ')}")
-    if len(again) > LISTED_MAX:
-        messages.tell(f"  … and {len(again) - LISTED_MAX} more; see `outlast effects {source}`")
-    refused = RunRefused(
-        "not forked: the fork may repeat these effects", hint="add --yes if that is all right"
-    )
+def _confirm(plan: "act_fork.ForkPlan") -> None:
+    """What the source did after the save point, the world might see twice: ask."""
+    for sentence in plan.sentences:
+        messages.tell(sentence)
+    refused = RunRefused("not forked: it may do them again", hint="add --yes if that is all right")
     if not (sys.stdin.isatty() and sys.stderr.isatty()):
         raise refused
     sys.stderr.write("fork anyway? [y/N] ")

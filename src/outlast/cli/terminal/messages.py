@@ -6,6 +6,7 @@ import shlex
 import sys
 from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime
+from typing import TYPE_CHECKING
 
 import msgspec
 
@@ -13,6 +14,9 @@ from outlast.core import text as core_text
 from outlast.core.statuses import AGAIN
 from outlast.core.text import safe as safe, short as short
 from outlast.errors import UsageError
+
+if TYPE_CHECKING:
+    from outlast.acts.plan import ActOutcome
 
 _STEERING = re.compile("[\x7f-\x9f]")
 
@@ -44,6 +48,15 @@ def command(words: str) -> str:
 def tell(line: str) -> None:
     """Print a line for the person on stderr."""
     sys.stderr.write(safe(pasteable(line)) + "\n")
+
+
+def tell_outcome(outcome: "ActOutcome") -> None:
+    """What became of an act, and what to type next. Raises what kept the act from its end."""
+    tell(outcome.says)
+    if outcome.error is not None:
+        raise outcome.error
+    if outcome.hint:
+        tell(outcome.hint)
 
 
 def complain(message: str, hint: str = "") -> None:

@@ -20,7 +20,6 @@ from outlast.cli.terminal import columns
 from outlast.cli.terminal.columns import fit
 from outlast.cli.terminal.messages import safe
 from outlast.cli.timing import Timing
-from outlast.dashboard import standing
 from outlast.dashboard.documents import Ask, Overview, Row, Sort
 from outlast.dashboard.overview import verdict
 from outlast.dashboard.overview.index import Index
@@ -28,6 +27,7 @@ from outlast.dashboard.report import KINDS, Kind
 from outlast.errors import StoreBusy, UnknownRun
 from outlast.inspect import show as showing
 from outlast.store.protocol import RunFilter, Store
+from outlast.supervisor.control import standing
 
 PAGE_SIZE = 500
 DETAIL_BEATS = 20

@@ -1,7 +1,4 @@
-"""Reading what somebody wants done: the texts of a wish, each with its limit, made into what the acts take.
-
-Everything here comes from a form or another program. What cannot be meant is refused in one line; nothing is changed.
-"""
+"""The texts of a wish, read with their limits: they come from a form or another program. Nothing is changed here."""
 
 import contextlib
 import os
@@ -14,11 +11,10 @@ import msgspec
 from outlast import settings
 from outlast.core.secrets import mask
 from outlast.core.text import pasteable, short
-from outlast.core.values import Allowance, scrub
+from outlast.core.values import scrub
 from outlast.dashboard.documents import Wish
-from outlast.errors import OutlastError, RunRefused, StoreRefused, UnknownRun, UsageError, WorkspaceRefused
+from outlast.errors import OutlastError, StoreRefused, UnknownRun, UsageError, WorkspaceRefused
 from outlast.operations import requests
-from outlast.runs.opening.terms import in_words
 from outlast.store import locate, plain_url
 from outlast.store.protocol import Store, Summary
 from outlast.workspace.restore.restore import refuse_full
@@ -31,7 +27,6 @@ _CHARS_MAX = {
     "folder": FOLDER_BYTES_MAX,
 }  # fmt: skip
 _UNTIL = "until="
-_KERNELS = ("/proc", "/sys", "/dev")
 _RUN = re.compile(r"[A-Za-z0-9_.-]{1,80}")
 
 
@@ -45,7 +40,7 @@ def checked(wish: Wish) -> Wish:
                 hint="say it shorter",
             )
         if scrub(text) != text or "\0" in text:
-            raise UsageError(f"the {field.replace('_', ' ')} is no text", hint="give it as UTF-8")
+            raise UsageError(f"the {field.replace('_', ' ')} is not valid text", hint="give it as UTF-8")
     return wish
 
 
@@ -69,7 +64,7 @@ def told(error: OutlastError | OSError) -> tuple[str, str]:
 
 
 def who(by: str) -> str:
-    """Whoever asks, for the record."""
+    """The name of the person who asks, for the record."""
     return short(by, BY_CHARS_MAX).strip() or settings.user_name()
 
 
@@ -107,33 +102,14 @@ def amounts(wish: Wish) -> tuple[list[str], str | None]:
     return [text for text in given if not text.startswith(_UNTIL)], moments[0] if moments else None
 
 
-def limit_words(budget: Allowance | None) -> str:
-    """An allowance as `limit_was` has it."""
-    return "no limit" if budget is None else in_words(budget)
-
-
-def limit_now(store: Store, run: str) -> Allowance | None:
-    """The allowance of a root run with what its holder was asked for and has not taken in yet."""
-    return requests.standing(store, run).state.budget
-
-
-def require_limit(wish: Wish, now: Allowance | None) -> None:
-    """Refuse what was worked out from an allowance that is another one by now: somebody else has changed it."""
-    if wish.limit_was and wish.limit_was != limit_words(now):
-        raise RunRefused(
-            f"the budget is {limit_words(now)} by now, and was {short(wish.limit_was, 100)}",
-            hint="look at it and ask again",
-        )
-
-
 # -- effects ---------------------------------------------------------------------------------------------------------
 
 
-def result(wish: Wish) -> bytes:
-    """The result of an effect as JSON. A text that does not look like JSON is taken as a text."""
+def result(wish: Wish) -> bytes | None:
+    """The result of an effect as JSON, None where none is given. A text that does not look like JSON is a text."""
     text = wish.result.strip()
     if not text:
-        return b"null"
+        return None
     try:
         msgspec.json.decode(text.encode(), type=msgspec.Raw)
     except (msgspec.DecodeError, RecursionError):
@@ -145,32 +121,14 @@ def result(wish: Wish) -> bytes:
 # -- folders ---------------------------------------------------------------------------------------------------------
 
 
-def new_folder(store: Store, summary: Summary, given: str, *, full: bool = False) -> Path:
-    """A folder that files may be written to: a new one, or an empty one unless `full`; nothing is ever overwritten.
-
-    Its real place is what was given: no `..`, no symbolic link on the way, and nowhere in a repository's own folder, in the
-    store, or in the workspace of the run, where its agent would find it.
-    """
+def new_folder(given: str) -> Path:
+    """The new folder that is meant: its real place, in a folder that is there. Whether it may be used, the act says."""
     path = _path(given.strip())
-    parent, name = path.parent, path.name
-    if not parent.is_dir():
-        raise UsageError(f"there is no folder {parent}", hint="make it first, or give another one")
-    real = Path(os.path.realpath(parent))
-    if real != parent or path.is_symlink():
+    if not path.parent.is_dir():
+        raise UsageError(f"there is no folder {path.parent}", hint="make it first, or give another one")
+    if Path(os.path.realpath(path.parent)) != path.parent or path.is_symlink():
         there = os.path.realpath(path)
         raise UsageError(f"{path} leads elsewhere by a symbolic link", hint=f"give its real place, {there}")
-    if any(_is_git(each) for each in (path, real, *real.parents)) or name.lower() == ".git":
-        raise UsageError(f"{path} is inside a repository's own folder", hint="give a folder outside of it")
-    inside = ((str(store.local.folder), "the store"), (summary.state.workspace, "the run's own workspace"))
-    for closed, what in (*inside, *((kernel, "the kernel's own folder") for kernel in _KERNELS)):
-        if closed and path.is_relative_to(os.path.realpath(closed)):
-            raise UsageError(f"{path} is inside {what}", hint=f"give a folder outside of {closed}")
-    if not os.access(parent, os.W_OK | os.X_OK):
-        raise UsageError(f"nothing may be written in {parent}", hint="give another folder")
-    if os.path.lexists(path) and path.lstat().st_uid != os.geteuid():
-        raise UsageError(f"{path} is somebody else's", hint="give a folder that does not exist yet")
-    if not full:
-        refuse_full(path)
     return path
 
 
@@ -178,7 +136,9 @@ def _path(text: str) -> Path:
     if not text:
         raise UsageError("no folder is given", hint="give a new one by its whole path, like ~/looked-at")
     if len(os.fsencode(text)) > FOLDER_BYTES_MAX or not text.isprintable():
-        raise UsageError(f"{short(text, 60)!r} is no name for a folder", hint="give a shorter, printable one")
+        raise UsageError(
+            f"{short(text, 60)!r} cannot be the name of a folder", hint="give a shorter, printable one"
+        )
     if text == "~" or text.startswith("~/"):
         home = settings.home()
         text = f"{os.path.realpath(home)}{text[1:]}" if home is not None else text
@@ -189,12 +149,6 @@ def _path(text: str) -> Path:
             hint="begin with / or ~, without `..`",
         )
     return path
-
-
-def _is_git(folder: Path) -> bool:
-    """Whether a folder is where git keeps a repository, also a bare one."""
-    parts = ("HEAD", "objects", "refs")
-    return folder.name.lower() == ".git" or all(os.path.lexists(folder / part) for part in parts)
 
 
 def beside(summary: Summary, commit: str) -> str:

@@ -1,10 +1,4 @@
-"""Acts that are asked for once: an intent before, an outcome after, so that the same form or key again does nothing again.
-
-Each has a document of its own on the store's shelf, named by the sum of its nonce: the wish, durable before anything is done,
-then what became of it. Whoever does it holds the document; others with the same nonce wait, also those of another page on the
-same store. An intent without an outcome is of a page that was killed at it, and is not done again: nobody knows what became
-of it. What was refused changed nothing, and leaves nothing.
-"""
+"""Acts that are asked for once: the same form or key again does nothing again."""
 
 import contextlib
 import hashlib
@@ -28,7 +22,13 @@ _ROOM_BYTES = 4 << 10  # for the outcome: a disk that is full after the act must
 
 
 class OnceOnly:
-    """Outcomes by the nonce of what asked for them, on a store's shelf: the newest 5,000 of a week."""
+    """Outcomes by the nonce of what asked for them, on a store's shelf: the newest 5,000 of a week.
+
+    Each act has a document of its own, named by the digest of its nonce: the wish, durable before anything is done, then the
+    outcome. Whoever does it holds the document; others with the same nonce wait, also those of another page on the same store. An
+    intent without an outcome is of a page that was killed while it acted: nobody knows what happened, so it is not done again. What
+    was refused changed nothing, and leaves nothing.
+    """
 
     def __init__(self, timing: Timing | None = None) -> None:
         self._timing = timing or Timing.current()
@@ -55,10 +55,12 @@ class OnceOnly:
                     return self._again(nonce, asked, done, wish)
                 held.put(intent, room=_ROOM_BYTES + len(intent))
             except StoreBusy as error:
-                raise RunRefused("the same is under way", hint="look at the run in a moment") from error
+                raise RunRefused(
+                    "this act is under way already", hint="look at the run in a moment"
+                ) from error
             except StoreError as error:
                 raise StoreError(
-                    f"what is asked cannot be put on record, so it was not done: {error}",
+                    f"the wish could not be recorded, so nothing was done: {error}",
                     hint=f"{error.hint}, then ask again",
                 ) from error
             return self._act(nonce, held, intent, act)
@@ -78,7 +80,7 @@ class OnceOnly:
     def _again(self, nonce: str, asked: Wish, done: Done | None, wish: Wish) -> Done:
         if asked != wish:
             raise RunRefused(
-                "the same was sent before, with something else in it",
+                "this form or key was used before, for another wish",
                 hint=f"it asked to {asked.act} run {asked.run}; load the page again, or take another key, and ask again",
             )
         with self._mutex:
@@ -86,7 +88,7 @@ class OnceOnly:
         return done or shown or _unknown(asked)
 
     def _act(self, nonce: str, held: Document, intent: bytes, act: Callable[[], Done]) -> Done:
-        """Do it, and write down what became of it. What is done is done, so no error of writing is told."""
+        """Do it, and record the outcome. The act is done by then, so a failure to record it raises nothing."""
         done = act()
         kept = done.ok or done.changed
         try:
@@ -102,7 +104,7 @@ class OnceOnly:
         return done
 
     def _sweep(self, shelf: Shelf) -> None:
-        """Let go of what is old, or too much; of none that is under way."""
+        """Remove records that are too old or too many, but none that is under way."""
         with self._mutex:
             self._until_sweep -= 1
             if self._until_sweep > 0:
@@ -116,7 +118,7 @@ def _name(nonce: str) -> str:
 
 
 def _read(data: bytes | None) -> tuple[Wish | None, Done | None]:
-    """What was asked, and what became of it. What is torn was never begun, or is of unknown outcome."""
+    """What was asked, and what became of it. A torn record was never begun, or its outcome is unknown."""
     lines = (data or b"").split(b"\n")
     asked: Wish | None = None
     if len(lines) > 1:
@@ -131,9 +133,9 @@ def _read(data: bytes | None) -> tuple[Wish | None, Done | None]:
 
 
 def _unknown(asked: Wish) -> Done:
-    """It was begun, and whoever did it was killed at it, or broke down."""
+    """The outcome of an act whose process was killed or crashed while it acted."""
     return Done(
         wish=asked, at=attempts.now(), by="", ok=False, changed=False,
-        says=f"This was begun before ({asked.act}), and its outcome is not known; it is not done again.",
+        says=f"This act ({asked.act}) was begun before, and its outcome is unknown; it is not done again.",
         hint="look at the run, then ask anew", link=asked.run,
     )  # fmt: skip

@@ -22,7 +22,7 @@ STRANDED_MAX = 6
 NAMES_MAX = 200  # projects and agents to choose from: those that need a person, then those with the most runs
 _KIND = {kind: place for place, kind in enumerate(KINDS)}
 _NEEDS_YOU, _STOPPED, _RUNNING = _KIND["needs you"], _KIND["stopped"], _KIND["running"]
-# What comes first within a heading: of those that stopped, those that nobody starts again; of those that run, the stuck.
+# What comes first within a heading: of those that stopped, those that will not restart by themselves; of those that run, the stuck.
 _STRANDED, _REST = 2 * _STOPPED, 2 * _STOPPED + 1
 _LONG_S = 1e11  # longer than any time since 1970
 _FILTERED = 4  # what, status, project, agent: in this order in `FilterRow.sort`
@@ -112,7 +112,7 @@ def overview(entries: Sequence[FilterRow], ask: Ask, at: datetime, number: int) 
 
 
 def _at_a_glance(entries: Sequence[FilterRow]) -> dict[str, Any]:
-    """What needs a person, what nobody starts again, who is quiet and how many there are of each sort, over all runs."""
+    """Over all runs: which need a person, which will not restart by themselves, which are quiet, and how many of each."""
     needing = [entry for entry in entries if entry.kind == _NEEDS_YOU]
     stranded = [entry for entry in entries if entry.place == _STRANDED]
     quiet = Counter(entry.row.quiet for entry in entries if entry.kind == _RUNNING)
@@ -202,7 +202,7 @@ class _Sifted:
         return tuple(sorted(made, key=lambda count: ((count.label or count.name).casefold(), count.name)))
 
     def _tally(self, place: int) -> dict[Any, list[int]]:
-        """Of each name how many need nobody, and how many somebody."""
+        """For each name: how many runs need nobody, and how many need a person."""
         tally: dict[Any, list[int]] = {}
         for sorts in (self._sorts, Counter(map(attrgetter("sort"), self._failing[place]))):
             for sort, count in sorts.items():
@@ -243,7 +243,7 @@ def _spent(found: Sequence[FilterRow]) -> Spent:
 
 
 def _falls(ask: Ask) -> bool:
-    """Whether what is greatest comes first."""
+    """Whether the greatest comes first."""
     return ask.up == (ask.sort in ("task", "project"))
 
 
@@ -262,7 +262,7 @@ def _families(entries: Sequence[FilterRow], found: Sequence[FilterRow]) -> Seque
 
 
 def _in_projects(families: Sequence["FilterRow | _Family"], ask: Ask) -> list["FilterRow | _Family"]:
-    """Projects together: those with something that needs a person first, then those with what nobody starts again."""
+    """Projects together: those with something that needs a person first, then those with runs that will not restart by themselves."""
     key, falls = attrgetter(_KEYS[ask.sort]), _falls(ask)
     projects: dict[str, list[FilterRow | _Family]] = {}
     for family in sorted(families, key=key, reverse=falls):

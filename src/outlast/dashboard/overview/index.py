@@ -1,9 +1,4 @@
-"""All runs of a store in memory: read once, then kept up to date by what was committed since.
-
-A look at ten thousand runs costs the same few queries as one at ten: the number of the newest event and the runs that
-have new ones, the heads of those, and the events behind a head that lags. Whether a holder lives is no query but the
-lock of a file: it is tried for runs under way only, once a second and when something of theirs changed.
-"""
+"""All runs of a store in memory: read once, then kept up to date by what was committed since."""
 
 import threading
 import time
@@ -47,6 +42,10 @@ class Index:
 
     `version` grows with every change that a person would want to see, also a death or a silence, which no event tells;
     not with mere amounts that grow with the clock.
+
+    A look at ten thousand runs costs the same few queries as one at ten: the number of the newest event and the runs that have new
+    ones, the heads of those, and the events behind a head that lags. Whether a holder lives is no query but a file lock: it is tried
+    for runs under way only, once a second and when something of theirs changed.
     """
 
     def __init__(

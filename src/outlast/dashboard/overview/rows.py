@@ -1,4 +1,4 @@
-"""A run's row of the overview, computed from its head alone: no query, no file. What lives is told by whoever looked."""
+"""A run's row of the overview, computed from its head alone: no query, no file. The caller says whether its holder lives."""
 
 from collections.abc import Iterable
 from datetime import datetime, timedelta

@@ -1,4 +1,4 @@
-"""How it stands, in one sentence for somebody who has just woken up: the same on the page and in the terminal."""
+"""How all runs stand, in one sentence for a person who just woke up: the same on the page and in the terminal."""
 
 from typing import Literal
 
@@ -14,9 +14,13 @@ def verdict(overview: Overview) -> tuple[str, Mood]:
         return "No runs yet", "mute"
     if needing:
         told = f"{needing:,} {'run needs' if needing == 1 else 'runs need'} you"
-        return f"{told}, {stranded:,} more stopped and {_nobody(stranded)}" if stranded else told, "bad"
+        more = f"{stranded:,} more {'has' if stranded == 1 else 'have'} stopped and {_stays(stranded)}"
+        return f"{told}, {more}" if stranded else told, "bad"
     if stranded:
-        return f"{_runs(stranded)} stopped, and {_nobody(stranded)}", "warn"
+        return (
+            f"{_runs(stranded)} {'has' if stranded == 1 else 'have'} stopped and {_stays(stranded)}",
+            "warn",
+        )
     if stuck:
         return f"{_runs(stuck)} {'is' if stuck == 1 else 'are'} stuck", "warn"
     return "All is well", "good"
@@ -26,12 +30,12 @@ def _runs(count: int) -> str:
     return f"{count:,} {'run' if count == 1 else 'runs'}"
 
 
-def _nobody(count: int) -> str:
-    return f"nobody starts {'it' if count == 1 else 'them'} again"
+def _stays(count: int) -> str:
+    return f"will not restart by {'itself' if count == 1 else 'themselves'}"
 
 
 def quiet(row: Row) -> str:
-    """What is to be thought of an agent that lives and does nothing; nothing of one that does something."""
+    """What an agent that lives and does nothing may mean; empty for one that does something."""
     match row.quiet:
         case "stuck":
             return "it lives and has done nothing for long: see its output; if it hangs, pause it, then resume it"

@@ -1,8 +1,4 @@
-"""What a run did to the outside world, a page at a time: each effect from its intent to its outcome, and every look at it.
-
-An outcome stands near its intent, so a page costs the same however long the run is. What nobody knows the outcome of is
-known from the head, and stands on top of the first page wherever in the journal it was intended.
-"""
+"""What a run did to the outside world, a page at a time: each effect from intent to outcome."""
 
 import msgspec
 
@@ -31,7 +27,11 @@ def summary_of(store: Store, run: str) -> Summary:
 
 
 def effects(store: Store, run: str, before: int | None = None, size: int = 100) -> documents.Effects:
-    """Effects in the order of their first intents, newest first; on the first page those nobody knows the outcome of on top."""
+    """Effects in the order of their first intents, newest first; on the first page those nobody knows the outcome of on top.
+
+    An outcome stands near its intent, so a page costs the same however long the run is. Effects of unknown outcome come from the
+    head, and stand on top of the first page wherever in the journal they were intended.
+    """
     summary, size = summary_of(store, run), max(1, min(size, SIZE_MAX))
     intents = store.read(
         run, after=0, tags=("effect_intended",), before=before or 0, limit=size + 1, newest=True
@@ -73,32 +73,6 @@ class _Reading:
     def shown(self, store: Store, run: str, key: Key, live_since: int | None) -> documents.EffectShown:
         effect = show.shown_effect(store, self.seen[key], live_since, show.LISTED_MAX_BYTES)
         return documents.EffectShown(run=run, effect=effect, looks=tuple(self.looks.get(key, ())))
-
-
-def act_words(effect: show.Effect) -> str:
-    """What an effect does: its name and what it was called with; of an agent's call, the text that it runs."""
-    try:
-        given = msgspec.json.decode(effect.args)
-    except msgspec.MsgspecError:
-        return effect.name
-    match given:
-        case None:
-            return effect.name
-        case [list(args), dict(named)]:
-            parts = [_word(each) for each in args] + [f"{name}={_word(each)}" for name, each in named.items()]
-        case {"tool": str(tool), **rest}:
-            asked = rest.get("input")
-            told = asked.get("command", asked) if isinstance(asked, dict) else asked
-            parts = ["" if tool == effect.name else tool, "" if told is None else _word(told)]
-        case dict(named):
-            parts = [f"{name}={_word(each)}" for name, each in named.items()]
-        case _:
-            parts = [_word(given)]
-    return " ".join([effect.name, *(part for part in parts if part and part not in effect.name)])
-
-
-def _word(given: object) -> str:
-    return given if isinstance(given, str) else msgspec.json.encode(given).decode()
 
 
 def _look(event: ev.EffectInDoubt | ev.EffectSettled) -> documents.Look:

@@ -1,8 +1,4 @@
-"""A run's own pages: where it stands, what happened when, its beats, journal, output, context and budget.
-
-Every page costs the same number of queries however long the run is. Its budget is summed up from all of it once, and
-then goes on from there.
-"""
+"""A run's own pages: where it stands, what happened when, its beats, journal, output, context and budget."""
 
 from datetime import UTC, datetime
 from pathlib import Path
@@ -51,7 +47,11 @@ _MOMENTS = (
 
 
 def page(store: Store, index: Index, run: str) -> documents.RunPage:
-    """A run's first page. Raises UnknownRun."""
+    """A run's first page. Raises UnknownRun.
+
+    Every page costs the same number of queries however long the run is. The budget is summed up from the whole journal once, and
+    then goes on from there.
+    """
     row = index.row(run)
     summary = summary_of(store, run)
     shown = show.glance(
@@ -220,7 +220,7 @@ def output(
     elif not there:
         problem = forms.led(
             store,
-            f"there is no output on record; only what was started with outlast run has any. See `outlast log {run}`",
+            f"this run has no recorded output: only commands started with outlast run have one. See `outlast log {run}`",
         )
     elif number not in there:
         known = ", ".join(map(str, there[-8:]))
@@ -245,7 +245,7 @@ def output(
 
 
 def context(store: Store, run: str) -> documents.Context:
-    """What the next attempt will be told. Raises UnknownRun."""
+    """What the next attempt will read. Raises UnknownRun."""
     summary = summary_of(store, run)
     with cache.patience(summary):
         text = reader.next_context(store, summary, _around(summary), settings.load()["context_tokens_max"])

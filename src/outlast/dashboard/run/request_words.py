@@ -4,6 +4,8 @@ from collections.abc import Callable
 
 import msgspec
 
+from outlast.acts.restore import RestoreArgs
+from outlast.acts.settle import said
 from outlast.core import events as ev
 from outlast.core.values import Allowance
 from outlast.operations.fork import ForkArgs, Forked
@@ -11,18 +13,9 @@ from outlast.operations.saves.find import SHORT_CHARS
 from outlast.runs.inbox import BudgetArgs, SettleArgs
 from outlast.runs.opening.terms import in_words
 
-SAID = {"happened": "happened", "did_not": "did not happen", "give_up": "is given up"}
-
-
-class RestoreArgs(msgspec.Struct, frozen=True):
-    """Which save was brought back, and into which new folder."""
-
-    save: str
-    to: str
-
 
 def words(event: ev.Requested) -> str:
-    """What was asked for, to be read after `asked for by …:`. What is not known is told as it is on record."""
+    """What was asked for, to be read after `asked for by …:`. An unknown request is shown as it is on record."""
     plain = _PLAIN.get(event.what, event.what.replace("_", " "))
     if event.args.blob:
         return plain
@@ -59,7 +52,7 @@ def _settle(args: bytes) -> str:
     asked = msgspec.json.decode(args, type=SettleArgs)
     of = f" of run {asked.run}" if asked.run else ""
     result = bytes(asked.result).decode(errors="replace")
-    return f"effect {asked.effect}{of} {SAID.get(asked.finding, asked.finding)}" + (
+    return f"effect {asked.effect}{of} {said(asked.finding)}" + (
         f", with {result} as its result" if result != "null" else ""
     )
 

@@ -1,7 +1,4 @@
-"""Saves as they are read for a page, and kept once read: a commit never changes.
-
-What reads a repository is opened for each question and closed after it, because several threads ask.
-"""
+"""Saves as they are read for a page, and kept once read: a commit never changes."""
 
 import os
 import threading
@@ -62,7 +59,7 @@ _counts: RecentValues[str, int] = RecentValues(COUNTS_MAX)
 
 
 class _Summed:
-    """The sums of a run, and who may go on with them."""
+    """The sums of a run, and the lock of the one thread that continues them."""
 
     def __init__(self) -> None:
         self.lock = threading.Lock()
@@ -75,7 +72,7 @@ _summed_lock = threading.Lock()
 
 @contextmanager
 def sums(store: Store, run: str) -> Iterator[ledger_sums.Sums]:
-    """The sums of a run's journal as far as it was read before, for one who goes on with them."""
+    """The sums of a run's journal as far as it was read before, for one thread that continues them."""
     with _summed_lock:
         of_store = _summed.setdefault(store, RecentValues(SUMS_MAX))
         kept = of_store.get(run) or _Summed()
@@ -98,7 +95,7 @@ _fewer = threading.Condition()
 def patience(summary: Summary, seconds: float | None = None) -> Iterator[None]:
     """The workspace of a run may be looked at inside the block: few do at a time, and git has so many seconds.
 
-    An agent can see to it that what is looked at never answers. Raises RunRefused where too many wait already.
+    An agent can make its workspace never answer. Raises RunRefused where too many wait already.
     """
     folder, timing = summary.state.workspace, Timing.current()
     with _fewer:
@@ -121,7 +118,10 @@ def patience(summary: Summary, seconds: float | None = None) -> Iterator[None]:
 
 @contextmanager
 def opened(store: Store, summary: Summary, seconds: float | None = None) -> Iterator[Saver]:
-    """What saves the workspace of a run, for one question. Raises UsageError where it has none, or it is gone for good."""
+    """What saves the workspace of a run, for one question. Raises UsageError where it has none, or it is gone for good.
+
+    It is opened for each question and closed after it, because several threads ask.
+    """
     folder = summary.state.workspace
     if not folder:
         raise UsageError(

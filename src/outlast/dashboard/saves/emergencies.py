@@ -1,13 +1,4 @@
-"""Saves over all runs that were made because something happened: when, why, how much work, and who went on from them.
-
-Read once from the journals and then kept up to date by what was committed since. What a cause is, is told by the save's own
-reason and by the end of the attempt next to it:
-
-  emergency   made when an attempt ended; its reason begins with the cause. One that a guardian made after its supervisor
-              was killed comes on record with the next attempt, and says what the guardian saw.
-  found       made on resume, where the attempt before died without a word and saved nothing itself.
-  final       made at the end; counted only where the run was not done then.
-"""
+"""Emergency saves of all runs: when, why, how much work, and which attempt went on from them."""
 
 import bisect
 import os
@@ -72,7 +63,16 @@ class _Track:
 
 
 class Book:
-    """The emergency saves of a store. For several threads."""
+    """The emergency saves of a store. For several threads.
+
+    It is read once from the journals and then kept up to date. The cause is told by the save's own reason and by the end of the
+    attempt next to it:
+
+      emergency   made when an attempt ended; its reason begins with the cause. One that a guardian made after its supervisor
+                  was killed comes on record with the next attempt, and says what the guardian saw.
+      found       made on resume, where the attempt before was killed without warning and saved nothing itself.
+      final       made at the end; counted only where the run was not done then.
+    """
 
     def __init__(self, store: Store) -> None:
         self._store = weakref.ref(store)

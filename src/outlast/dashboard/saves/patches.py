@@ -91,6 +91,6 @@ def _lines(piece: bytes) -> Iterator[Line]:
 
 
 def _text(line: bytes) -> str:
-    """A line as text; what is no UTF-8 is written as escapes, and a very long one is cut."""
+    """A line as text; bytes that are not UTF-8 are escaped, and a very long line is cut."""
     text = line[: 4 * LINE_CHARS_MAX].decode("utf-8", "backslashreplace")
     return text if len(text) <= LINE_CHARS_MAX else text[: LINE_CHARS_MAX - 1] + "…"

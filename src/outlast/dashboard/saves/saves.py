@@ -1,7 +1,4 @@
-"""The saves of a run, and what changed in each, read through its workspace's own repository.
-
-A workspace that cannot be read is told as a problem, never raised: the page has other things to say.
-"""
+"""The saves of a run, and what changed in each, read through its workspace's own repository."""
 
 import os
 import re
@@ -33,7 +30,10 @@ _COMMIT = re.compile(r"[0-9a-f]{4,64}")
 
 
 def saves(store: Store, run: str, page: int = 1, size: int = 50) -> documents.Saves:
-    """The saves of a run, newest first; only those of the page are compared with what was before. Raises UnknownRun."""
+    """The saves of a run, newest first; only those of the page are compared with what was before. Raises UnknownRun.
+
+    A workspace that cannot be read becomes a problem in the document and raises nothing: the page has other things to say.
+    """
     summary, size = summary_of(store, run), max(1, min(size, SIZE_MAX))
     try:
         with cache.opened(store, summary) as saver:
@@ -74,10 +74,10 @@ def restore_command(store: Store, held: SaveContents) -> str:
 def diff(store: Store, run: str, commit: str, against: documents.Against) -> documents.Diff:
     """A save of a run against the one before it, or against HEAD as it is now.
 
-    Raises UnknownRun, and UsageError for what is no save of this run: no other object can be read this way.
+    Raises UnknownRun, and UsageError for a commit that is not a save of this run: no other object can be read this way.
     """
     summary = summary_of(store, run)
-    unknown = UsageError(f"{commit!r:.80} is no save of run {run}", hint=f"see `outlast saves {run}`")
+    unknown = UsageError(f"run {run} has no such save: {commit!r:.80}", hint=f"see `outlast saves {run}`")
     if not _COMMIT.fullmatch(commit):
         raise unknown
     try:

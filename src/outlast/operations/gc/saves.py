@@ -1,9 +1,4 @@
-"""Letting go of saves that nobody needs: one anchor stays of each run that is over, and the room they take is bounded.
-
-Never touched: a run that is not over, a save that an event of such a run names, the runs of other stores, and what a
-person saved by hand. Oldest first, and only when a repository's saves take more than their budget, anchors go too.
-All of it is planned before anything goes, so that a dry run tells the same. Secrets kept apart are in `apart`.
-"""
+"""Removes saves that nobody needs: one anchor stays of each run that is over. Secrets are in `secrets`."""
 
 import os
 from collections.abc import Callable, Sequence
@@ -84,6 +79,10 @@ def thin(store: Store, terms: Terms, tell: Callable[[str], None] = lambda line: 
     """Thin the saves of every repository that this store's workspaces are in. Safe to repeat after a kill.
 
     Then the secrets go that none of the saves names which are left, or in a dry run would be.
+
+    Never touched: a run that is not over, a save that an event of such a run names, the runs of other stores, and what a person
+    saved by hand. Anchors go too, oldest first, only when a repository's saves take more than their budget. Everything is planned
+    before anything is removed, so a dry run says the same.
     """
     known = {
         summary.run: _is_over(summary, terms.limit) for summary in find.all_runs(store, RunFilter(parent=""))
@@ -269,7 +268,7 @@ class _Thinning:
     # -- letting go ----------------------------------------------------------------------------------------------
 
     def thinned(self) -> list[ThinnedRun]:
-        """Do what is planned but for the budget, or only tell it."""
+        """Carry out the plan but for the budget, or only report it."""
         if not self._terms.dry_run:
             for run, newest in self._left.items():
                 self._leave(run, newest)

@@ -1,8 +1,4 @@
-"""Letting go of secrets kept apart: those that no save names any more, and that are not young.
-
-A save counts while any ref of ours leads to it, of whatever run or store, or an event of an open run names it. Where that
-cannot be found out for certain, the secrets of a workspace stay as they are, and the reason is told.
-"""
+"""Removes secrets kept apart that no save names any more, unless they are young."""
 
 import contextlib
 from collections.abc import Mapping
@@ -39,7 +35,11 @@ class ThinnedSecrets(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def thin(store: Store, foreseen: Foreseen, now: datetime, *, dry_run: bool) -> tuple[ThinnedSecrets, ...]:
-    """Thin the secrets of every workspace; those that had nothing to go are not told. Safe to repeat after a kill."""
+    """Thin the secrets of every workspace; workspaces with nothing to remove are left out of the answer. Safe to repeat after a kill.
+
+    A save counts while any ref of ours leads to it, of whatever run or store, or an event of an open run names it. Where that
+    cannot be found out for certain, the secrets of a workspace stay as they are, and the answer says why.
+    """
     apart = [private for private in store.local.privates() if secrets.git_dir(private).is_dir()]
     named = _named(store) if apart else set()
     found = []

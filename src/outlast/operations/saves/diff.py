@@ -1,9 +1,4 @@
-"""The difference between two saves, or between a save and what is there now, in git's own words.
-
-What is there now is in no repository. The trees and files that the save does not have are packed into a temporary one
-that sees the user's objects, so both sides are trees and the answer is exact. The user's own is not written to, and
-neither its attributes nor its configuration change the answer.
-"""
+"""The difference between two saves, or between a save and the files that are there now, in git's own words."""
 
 import os
 import stat
@@ -37,7 +32,7 @@ _WORDS = {"A": "added", "D": "deleted", "M": "changed", "T": "kind"}
 
 
 class FileChange(msgspec.Struct, frozen=True):
-    """A file that differs. Lines are null for what is no text; `kind`: a file became a link, or the reverse."""
+    """A file that differs. Lines are null for a file that is not text; `kind`: a file became a link, or the reverse."""
 
     path: str
     change: str
@@ -46,7 +41,7 @@ class FileChange(msgspec.Struct, frozen=True):
 
 
 class Difference(msgspec.Struct, frozen=True, kw_only=True):
-    """Two sides and what differs; `to` is null where it is what is there now."""
+    """Two sides and what differs; `to` is null for the files that are there now."""
 
     from_: str = msgspec.field(name="from")
     to: str | None
@@ -55,7 +50,12 @@ class Difference(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Pair:
-    """Two trees that git can see while the block that made it lasts."""
+    """Two trees that git can see while the block that made it lasts.
+
+    The files that are there now are in no repository. Trees and files that the save does not have are packed into a temporary
+    one that sees the user's objects, so both sides are trees and the answer is exact. The user's own repository is not written to,
+    and neither its attributes nor its configuration change the answer.
+    """
 
     def __init__(self, git_dir: Path, sides: Sequence[str], variables: dict[str, str]) -> None:
         self._git_dir, self._trees, self._variables = git_dir, sides, variables

@@ -1,8 +1,4 @@
-"""Saves as a person names and handles them: make one, list them, find the one that is meant. Shared by cli and page.
-
-Lists are in `listing`, bringing one back in `restore`, comparing in `diff`, searching in `operations.bisect`, letting go in
-`operations.gc.saves`.
-"""
+"""Saves as a person names them: make one, list them, find the one that is meant. Lists are in `listing`."""
 
 import os
 import re
@@ -76,7 +72,7 @@ class Saves:
         self.given = workspace is not None
         self.folder = Path(os.path.realpath(workspace)) if workspace else repo.workspace_around(Path.cwd())
         if workspace is not None and not workspace.is_dir() and not self._is_known(self.folder):
-            raise UsageError(f"{workspace} is no folder", hint="give the folder the agent works in")
+            raise UsageError(f"{workspace} is not a folder", hint="give the folder the agent works in")
         self._savers: dict[Path, Saver] = {}
 
     def saver(self, folder: Path | None = None) -> Saver:
@@ -136,7 +132,7 @@ class Saves:
     def save(self, text: str = "", *, branch: bool = False) -> Made:
         """Save the workspace now; durable when it returns. No commit where everything is as HEAD says."""
         if not self.folder.is_dir():
-            raise UsageError(f"{self.folder} is no folder", hint="give the folder the agent works in")
+            raise UsageError(f"{self.folder} is not a folder", hint="give the folder the agent works in")
         saver = self.saver()
         run = self.owner(saver.folder)
         save = saver.capture(purpose("manual", run, text, if_dirty=True))
@@ -223,7 +219,7 @@ class Saves:
         saver = self.saver_of(run)
         found = self._by_beginning(text, saver)
         if len(found) != 1:
-            what = f"fits {len(found)} saves" if found else "is no save of it"
+            what = f"fits {len(found)} saves" if found else "is not one of its saves"
             raise UsageError(
                 f"{text!r:.80} {what} in the workspace of run {run.run}",
                 hint=f"see `outlast saves {run.run}`",
@@ -329,7 +325,7 @@ class Saves:
 
 
 def purpose(kind: SaveKind, run: Summary | None, reason: str, *, if_dirty: bool = False) -> Purpose:
-    """A save by hand: for the run whose workspace it is, or for nobody's."""
+    """A save by hand: of the run whose workspace it is, or of no run."""
     if run is None:
         return Purpose(kind=kind, run=HAND, reason=reason, if_dirty=if_dirty)
     beat, seq = run.state.beats, run.state.seq

@@ -1,8 +1,4 @@
-"""Export and import: a run leaves one store and goes on in another, sealed behind it so that only one place works.
-
-No fence spans two stores: the seal is what keeps the source from starting again. Killed anywhere, the same command
-again ends right: an export is written afresh, an import finds its blobs and saves there and its run not.
-"""
+"""Export and import: a run leaves one store, sealed, and goes on in another."""
 
 import contextlib
 import os
@@ -102,6 +98,9 @@ def export(
 
     What looks like a secret is masked in the file, and listed, unless `with_secrets`. The file has its name only when it
     is whole, durable, and the run sealed. Raises RunHeld, RunRefused, UsageError.
+
+    No fence spans two stores: the seal keeps the source from starting again. Killed anywhere, the same command again ends right: an
+    export is written afresh; an import finds its blobs and saves there, and its run not.
     """
     if summary.root != summary.run:
         raise RunRefused(
@@ -155,9 +154,7 @@ def _require_ours(path: Path, run: str) -> None:
     except OutlastError:
         ours = False
     if not ours:
-        raise UsageError(
-            f"{path} is there already and is no export of run {run}", hint="name another file with -o"
-        )
+        raise UsageError(f"{path} exists and is not an export of run {run}", hint="name another file with -o")
 
 
 @contextlib.contextmanager

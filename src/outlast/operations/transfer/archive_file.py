@@ -1,9 +1,4 @@
-"""The file that carries a run from one store to another: a tar.gz, written whole and read with distrust.
-
-manifest.json comes first and names every other entry with size and digest: journals/<run>.jsonl, one event a line,
-blobs/<digest>, sessions/<n>, our copies of agents' transcripts, and saves.bundle, the files. A reader walks plain headers,
-knows every name beforehand, and counts.
-"""
+"""The file that carries a run from one store to another: a tar.gz, written whole and read with distrust."""
 
 import contextlib
 import fcntl
@@ -71,7 +66,12 @@ class Copy(msgspec.Struct, frozen=True):
 
 
 class Manifest(msgspec.Struct, frozen=True, kw_only=True):
-    """The first entry of an archive."""
+    """The first entry of an archive.
+
+    manifest.json comes first and names every other entry with size and digest: journals/<run>.jsonl, one event a line,
+    blobs/<digest>, sessions/<n>, our copies of agents' transcripts, and saves.bundle, the files. A reader walks plain headers, knows
+    every name beforehand, and counts.
+    """
 
     format: str
     version: int

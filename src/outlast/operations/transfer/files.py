@@ -1,8 +1,4 @@
-"""The files of a run that leaves for another store: its saves as a git bundle, and where they are put on arrival.
-
-They come into a repository that is there, as refs and nothing else, or into a new folder, as files. What an import is
-about to make is noted first, so that the same import, killed and started again, makes the same.
-"""
+"""The files of a run that leaves for another store: its saves as a git bundle, and where they arrive."""
 
 import contextlib
 import fcntl
@@ -54,6 +50,9 @@ def packed(local: Local, head: st.RunState, family: Sequence[str], archive: Path
     """The saves of a run and those below it, in a file beside the archive that is gone after the block.
 
     The archive is locked by its writer: what is found here was left by a killed export.
+
+    On arrival they come into a repository that is there, as refs and nothing else, or into a new folder, as files. An import notes
+    first what it is about to make, so that the same import, killed and started again, makes the same.
     """
     room = archive.with_name(f".{archive.name}.saves")
     shutil.rmtree(room, ignore_errors=True)
@@ -198,7 +197,9 @@ def choose(
     else:
         folder = local.imported(run)
     if os.path.lexists(folder) and not folder.is_dir():
-        raise UsageError(f"{folder} is no folder", hint="name a clone, or a folder that does not exist yet")
+        raise UsageError(
+            f"{folder} is not a folder", hint="name a clone, or a folder that does not exist yet"
+        )
     under_way = note is not None and note.folder == text(folder)
     if under_way or not folder.is_dir() or not any(folder.iterdir()):
         return Target(folder, is_new=True)
@@ -218,7 +219,7 @@ def _without_files(given: Path | None) -> Target | None:
         return None
     if not given.is_dir():
         raise UsageError(
-            f"{given} is no folder, and the export has no files to make it from",
+            f"{given} is not a folder, and the export has no files to make it from",
             hint="name the folder that the run is to work in",
         )
     return Target(Path(os.path.realpath(given)))

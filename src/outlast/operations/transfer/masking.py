@@ -1,7 +1,4 @@
-"""Journals without secrets, for an export: payloads, blobs and the texts that people read.
-
-What a repeated beat is matched by stays as it is: names, keys, ids, digests of arguments, the contract.
-"""
+"""Journals without secrets, for an export: payloads, blobs and the texts that people read."""
 
 from collections.abc import Callable
 from typing import Any
@@ -39,7 +36,10 @@ class MaskedValue(msgspec.Struct, frozen=True):
 
 
 class Masking:
-    """Masks the events of one export, and remembers which blobs it changed."""
+    """Masks the events of one export, and remembers which blobs it changed.
+
+    What a repeated beat is matched by stays as it is: names, keys, ids, digests of arguments, the contract.
+    """
 
     def __init__(self, get: Callable[[str], bytes]) -> None:
         self._get = get
@@ -94,7 +94,7 @@ class Masking:
 
 
 def _mask_blob(data: bytes) -> tuple[bytes, secrets.Names]:
-    """A blob is JSON, or any text; what is no text has no rules."""
+    """A blob is JSON or any text; bytes that are not text stay as they are."""
     try:
         msgspec.json.decode(data, type=msgspec.Raw)
         return secrets.mask_json(data)

@@ -1,8 +1,4 @@
-"""Our copies of agents' transcripts: what their files are called, and how they leave with a run and arrive with it.
-
-A copy that leaves is masked like the journal, line by line, so that each line still reads as what it was. The marks in the
-journal that goes with it are those of the masked copy: it is verified on arrival, and at each resume, like any other.
-"""
+"""Our copies of agents' transcripts: what their files are called, and how they leave and arrive with a run."""
 
 import hashlib
 import json
@@ -31,7 +27,11 @@ Known = tuple[str, str]  # agent and session
 
 
 def name_of(agent: str, session: str, beside: str = "") -> str:
-    """The file that holds the copy of a session's transcript, or of a small file that a resume needs besides."""
+    """The file that holds the copy of a session's transcript, or of a small file that a resume needs besides.
+
+    A copy that leaves is masked like the journal, line by line, so that each line still reads as what it was. The journal that goes
+    with it has the marks of the masked copy, which is verified on arrival and at each resume like any other.
+    """
     stem = f"{agent}-{_plain(session)}"
     return f"{stem}-beside-{_plain(beside)}" if beside else f"{stem}.jsonl"
 
@@ -131,7 +131,7 @@ class Leaving:
                 self._take(beside, data)
 
     def _read(self, copy: Copy) -> bytes:
-        """What a copy holds. Nothing where there is none, or, which is noted, no room for it."""
+        """The bytes of a copy; empty where there is none, or where there is no room for it, which is noted."""
         name = name_of(copy.agent, copy.session, copy.beside)
         try:
             with (self._local.agent_folder(copy.run) / name).open("rb") as file:

@@ -46,7 +46,7 @@ _FILLED = frozenset({"stop", "save", "play", "dot"})
 
 @dataclass(frozen=True, slots=True)
 class Mark:
-    """Something that happened at a moment: its shape, tone and word, and what is told of it."""
+    """Something that happened at a moment: its shape, tone and word, and its text."""
 
     at: datetime
     shape: str

@@ -1,8 +1,4 @@
-"""The two drawings of a run: what happened when, and what is left of its budget. Every width, both schemes, no colour alone.
-
-A drawing is an image with a name; what it shows is on the page as a list or a table too. Places on it are percents and the
-curves lie in stretched frames of their own, so letters and marks keep their size on a phone.
-"""
+"""The two drawings of a run: what happened when, and what is left of its budget."""
 
 import re
 from collections.abc import Iterable, Sequence
@@ -68,6 +64,10 @@ _GRAVEST = (
 )  # fmt: skip
 
 
+# A drawing is an image with a name; the page shows the same as a list or a table too, so colour alone says nothing. Places on it
+# are percents and the curves lie in stretched frames of their own, so letters and marks keep their size on a phone.
+
+
 @dataclass(frozen=True, slots=True)
 class AttemptSpan:
     """An attempt as it is drawn: its number, from when to when, and how it ended."""
@@ -87,7 +87,7 @@ def moment_look(kind: str) -> tuple[str, Tone, str]:
 
 
 def moment_words(moment: Moment) -> tuple[str, str]:
-    """What it was, by whom, and what is told of it."""
+    """What it was and by whom, and its text."""
     word = moment_look(moment.kind)[2]
     by = f" by {formats.clip(moment.by, 80)}" if moment.by else ""
     if moment.kind in ("save", "done"):  # their text begins with the word
@@ -113,7 +113,7 @@ def ending(
     if cause in ("signal", "crash", "host") and signal is not None:
         return ("cross", "bad", "kill -9") if signal[0] == "SIGKILL" else (shape, tone, signal[0])
     if cause == "crash" and evidence.endswith(_FOUND_LATER[0]):
-        return shape, tone, "died without a word"
+        return shape, tone, "killed without warning (no exit recorded)"
     if cause == "crash" and evidence.startswith(("EffectInDoubt", "UnreachedEffect")):
         return "doubt", "bad", "in doubt"
     return shape, tone, _END_WORDS.get(status, word) if cause == "operator" else word

@@ -45,14 +45,14 @@ def short(count: int) -> str:
 
 
 def dollars(microusd: int) -> str:
-    """Money. What is less than a cent is not nothing."""
+    """Money. Less than a cent is not shown as $0."""
     if 0 < microusd < 10_000:
         return "< $0.01"
     return f"${microusd / 1e6:,.2f}" if microusd < 1_000_000_000 else f"${microusd / 1e6:,.0f}"
 
 
 def cost(spent: Spent) -> str:
-    """What is to be said of the money: nothing was paid for a subscription, and an unknown price is no $0."""
+    """The money in words: a subscription costs nothing extra, and an unknown price is not $0."""
     said = ledger.money(spent)
     if said == "paid" or spent.cost_microusd:
         about = "≈ " if spent.estimated else ""

@@ -1,8 +1,4 @@
-"""HTML and SVG built from nested calls. Every text is escaped on its way in: an agent wrote most of it.
-
-`tag("td", "text", class_="n")` is a piece of a page; only what `tag`, `join` and `trusted` made is taken as it is.
-What the page's policy would refuse anyway (scripts and styles inside a page, links that lead out of it) cannot be built.
-"""
+"""HTML and SVG built from nested calls. Every text is escaped on its way in: an agent wrote most of it."""
 
 import html
 import re
@@ -64,7 +60,11 @@ def join(parts: object) -> Safe:
 
 
 def tag(name: str, /, *inside: object, **attributes: object) -> Safe:
-    """An element. `class_` is `class`, an underscore inside is a hyphen, True is an attribute without a value."""
+    """An element. `class_` is `class`, an underscore inside is a hyphen, True is an attribute without a value.
+
+    `tag("td", "text", class_="n")` is a piece of a page; only what `tag`, `join` and `trusted` made is taken as it is. What the
+    page's policy would refuse anyway (scripts and styles inside a page, links that lead out of it) cannot be built.
+    """
     said = "".join([_attribute(key, value) for key, value in attributes.items()])
     if name in _VOID:
         return Safe(f"<{name}{said}>")

@@ -1,7 +1,4 @@
-"""What all pages share: the frame around them, and the pieces that look the same everywhere.
-
-Everything works without the script: links, forms, filters. `app.js` makes it live, with what `data-` attributes say.
-"""
+"""What all pages share: the frame around them, and the pieces that look the same everywhere."""
 
 import re
 from collections.abc import Iterable, Iterator, Mapping
@@ -60,7 +57,7 @@ class View:
 
 
 def url(path: str, query: Mapping[str, object] | None = None) -> str:
-    """A link of ours. What is empty is left out, and a tuple is repeated."""
+    """A link of ours. Empty values are left out, and a tuple is repeated."""
     given = {key: value for key, value in (query or {}).items() if value not in (None, "", (), False)}
     asked = urlencode(given, doseq=True, quote_via=quote, errors="replace")
     return f"{path}?{asked}" if asked else path
@@ -86,7 +83,10 @@ def page(
     runs: Iterable[str] = (),
     styles: Iterable[str] = (),
 ) -> Safe:
-    """A whole page. `runs`: only their events concern it (empty: all do); `styles`: further stylesheets."""
+    """A whole page. `runs`: only their events concern it (empty: all do); `styles`: further stylesheets.
+
+    Everything works without the script: links, forms, filters. `app.js` makes it live, with what `data-` attributes say.
+    """
     main = tag(
         "main", _crumbs(crumbs), parts, id="main", tabindex="-1", data_live=live, data_runs=" ".join(runs) or None
     )  # fmt: skip
@@ -256,7 +256,7 @@ def notice(tone: Tone, *inside: object, sign: str = "") -> Safe:
 
 
 def empty(title: str, *inside: object, command_line: str = "") -> Safe:
-    """What is said where there is nothing, with what would change that."""
+    """The text for an empty list, with what would fill it."""
     return tag(
         "div", tag("p", title, class_="empty-title"), tag("p", inside) if inside else None,
         command(command_line) if command_line else None, class_="empty",
@@ -324,7 +324,7 @@ def meter_words(of: Meter) -> str:
 
 
 def _ahead(of: Meter) -> str:
-    """What is to come: that only the reserve is left, and where it will end."""
+    """What lies ahead: only the reserve is left, and where the budget will end."""
     ends = _ends(of)
     told = None if ends is None else f"forecast {formats.percent(ends)}"
     return ", ".join(

@@ -52,5 +52,5 @@ def is_started_by_hand(row: Row) -> bool:
 
 
 def why(row: Row) -> str:
-    """Why it stands where it stands, without a time by another clock than the reader's: that is told beside it."""
+    """Why a run is where it is, without times: those stand beside it, by the reader's own clock."""
     return _UNTIL.sub("", row.why, count=1) if row.parked_until is not None else row.why

@@ -8,8 +8,7 @@ import msgspec
 
 from outlast.core.statuses import CLOSED, Refusal, after
 from outlast.dashboard.documents import ActName, Row
-from outlast.dashboard.run.effects import act_words as act_words
-from outlast.inspect.show import Effect
+from outlast.inspect.show import Effect, act_words as act_words
 from outlast.web.html import formats, layout, next_step
 from outlast.web.html.html import NOTHING, Safe, join, tag
 from outlast.web.html.icons import icon
@@ -147,7 +146,7 @@ def what_to_do(row: Row) -> Safe:
     """About effects in doubt: whether a person must look, or may."""
     told = "The next attempt finds out by itself. If you know already whether it happened, say so here."
     if row.what == "needs you":
-        told = "Look at the far side whether it happened, then say so. Nothing is repeated before that."
+        told = "Look outside whether it happened (the remote, the ticket, the mailbox), then say so. Nothing is repeated before that."
     return tag("p", told, class_="dim")
 
 

@@ -31,7 +31,7 @@ class _Making:
 
 
 class AnswerCache:
-    """The answers of the last second, each under what it depends on; what is large or old is let go of."""
+    """The answers of the last second, each under what it depends on; large and old ones are dropped."""
 
     def __init__(self, timing: Timing | None = None) -> None:
         self._timing = timing or Timing.current()
@@ -39,7 +39,7 @@ class AnswerCache:
         self._kept: OrderedDict[Hashable, _Making] = OrderedDict()
 
     def get(self, key: Hashable, make: Callable[[], Answer], *, number: int = 0, wanted: int = 0) -> Answer:
-        """The answer under this key, no older than a second. What goes wrong goes wrong for each who asks.
+        """The answer under this key, no older than a second. An error is not kept: each caller gets its own.
 
         `number` is the newest event there is; who asks is content with an answer as of the one `wanted`.
         """
@@ -64,7 +64,7 @@ class AnswerCache:
         return found.answer
 
     def _let_go(self) -> None:
-        """Of what nobody will be given any more, then of the oldest, until the rest is little; asked with the lock held."""
+        """Drop answers that are too old to be given, then the oldest, until little is left. The caller holds the lock."""
         made = [(key, each) for key, each in self._kept.items() if each.answer is not None]
         held = sum(each.bytes for _, each in made)
         for key, each in made:

@@ -1,8 +1,4 @@
-"""Who may ask, and from where: the Host of a request, the site it comes from, the user at its other end, tokens.
-
-A page on loopback is reachable by every user of the machine and by every site that a browser has open; neither may
-use it. Beyond loopback a token is needed. Whoever is on this machine is told by their user, with and without one.
-"""
+"""Who may ask, and from where: the Host of a request, the site it comes from, the user at its other end, tokens."""
 
 import hmac
 import ipaddress
@@ -30,6 +26,9 @@ class Guard:
     """The checks before anything is answered. `token` is empty where none is needed.
 
     `url` is where a proxy before it is reached: its name and its origin are ours too.
+
+    Every user of the machine and every site that a browser has open can reach a page on loopback; neither may use it. Beyond
+    loopback a token is needed. A client on this machine is known by its user, with and without a token.
     """
 
     def __init__(
@@ -72,7 +71,7 @@ class Guard:
     # -- who -------------------------------------------------------------------------------------------------------
 
     def is_stranger(self, connection: Connection) -> bool:
-        """Whether whoever connects is to be given few places until they have shown that they may look."""
+        """Whether a new connection gets one of few places until it has shown that it may look."""
         try:
             return self._uid(connection) not in (0, os.getuid())
         except Refused:
@@ -94,7 +93,7 @@ class Guard:
                 connection.uid, connection.asked = peers.uid_of(connection.peer, connection.here), True
             except peers.NoRoom as error:
                 raise Refused(
-                    503, f"who asks cannot be seen now: {error.strerror}", "close some pages, or ask again in a moment",
+                    503, f"outlast cannot see right now which user is asking: {error.strerror}", "close some pages, or ask again in a moment",
                     headers=(("Retry-After", "1"),),
                 ) from error  # fmt: skip
         return connection.uid
@@ -103,7 +102,7 @@ class Guard:
         """On loopback: the other end must be of our user, or root's."""
         if self._uid(connection) not in (0, os.getuid()):
             raise Refused(
-                403, "another user of this machine has started this page, and it answers only them",
+                403, "another user of this machine started this page, and it answers only that user",
                 "they can share it: `outlast ui --with-token` prints an address that lets others in",
             )  # fmt: skip
 
@@ -160,14 +159,14 @@ class Guard:
         unmasked = bytes(a ^ b for a, b in zip(raw[:32], raw[32:], strict=False))
         if len(raw) != 64 or not hmac.compare_digest(unmasked, self._form_secret(form)):
             raise Refused(
-                403, "this form is not of this page, or the page was started anew since", "go back, reload, and press again"
+                403, "this form is from another page, or from before the page was restarted", "go back, reload, and press again"
             )  # fmt: skip
 
     def _form_secret(self, form: str) -> bytes:
         return hmac.digest(self._secret, form.encode("utf-8", "replace"), "sha256")
 
     def session(self, request: Request, connection: Connection) -> str:
-        """What the forms of whoever was let in are bound to."""
+        """What the forms of this session are bound to."""
         if not self.token:
             return "ours"
         return f"session {self._sessions.found(request.cookies_named(self._cookie), self._uid(connection))}"
@@ -192,7 +191,7 @@ class Guard:
         )  # fmt: skip
 
     def _check_offered(self, given: str, connection: Connection) -> None:
-        """Raises Refused unless this is the token. Who is wrong too often is told to wait; nobody else is kept out by that."""
+        """Raises Refused unless this is the token. An address that is wrong too often must wait; no other address has to."""
         if hmac.compare_digest(given.encode("utf-8", "replace"), self.token.encode("utf-8", "replace")):
             return
         place = sessions.place_of(connection.peer[0], self._uid(connection))

@@ -1,8 +1,4 @@
-"""Which user is at the other end of a connection inside this machine, as the kernel itself says.
-
-It is asked for this one connection (`sock_diag(7)`), however many others there are; where it does not answer that, its table of
-all connections is read.
-"""
+"""Which user is at the other end of a connection inside this machine, as the kernel itself says."""
 
 import errno
 import ipaddress
@@ -50,7 +46,11 @@ def uid_of(peer: End, here: End) -> int | None:
 
 
 def user_of(peer: End, here: End) -> tuple[int, bool] | None:
-    """The user id of the other end as the kernel has it, and whether it is still open."""
+    """The user id of the other end as the kernel has it, and whether it is still open.
+
+    The kernel is asked for this one connection (`sock_diag(7)`), however many others there are. Where it does not answer that, its
+    table of all connections is read.
+    """
     ends = _plain(peer), _plain(here)
     try:
         found = _asked(*ends)

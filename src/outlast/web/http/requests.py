@@ -176,16 +176,16 @@ def _check_framing(method: str, headers: dict[str, str]) -> None:
     if "transfer-encoding" in headers:
         if "content-length" in headers:
             raise Malformed(400, "Content-Length and Transfer-Encoding contradict each other")
-        raise Malformed(411, "say Content-Length; no other transfer coding is read here")
+        raise Malformed(411, "Content-Length is missing; no other transfer coding is accepted")
     length = headers.get("content-length")
     if length is None and method in ("POST", "PUT", "PATCH"):
-        raise Malformed(411, "say Content-Length")
+        raise Malformed(411, "Content-Length is missing")
     if length is not None and re.fullmatch("[0-9]{1,12}", length) is None:
-        raise Malformed(400, "Content-Length is no number")
+        raise Malformed(400, "Content-Length is not a number")
     if length is not None and int(length) > BODY_BYTES_MAX:
         raise Malformed(413, f"the body is larger than {BODY_BYTES_MAX:,} bytes")
     if "host" not in headers:
-        raise Malformed(400, "say Host")
+        raise Malformed(400, "the Host header is missing")
     if headers.get("expect", "100-continue").lower() != "100-continue":
         raise Malformed(417, "only 100-continue can be expected")
 

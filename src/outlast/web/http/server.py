@@ -1,9 +1,4 @@
-"""The server: takes connections, a thread for each, within limits that keep one client from shutting out the others.
-
-A connection that waits for its next request gives way to a new one when all places are taken, the longest waiting first. Those
-who have not shown yet that they may look share a quarter of the places, and make nobody else give way.
-A stream of events leaves its thread: it is carried on by `live`, and counts as a connection until it ends.
-"""
+"""The server: takes connections, a thread for each, within limits that keep one client from shutting out others."""
 
 import contextlib
 import errno
@@ -68,7 +63,7 @@ class Connection:
             raise Gone from error
 
     def shut(self) -> None:
-        """End it from another thread: who reads or writes there is woken."""
+        """End it from another thread: a blocked read or write returns."""
         with contextlib.suppress(OSError):
             self.socket.shutdown(socket.SHUT_RDWR)
 
@@ -96,6 +91,10 @@ class Server:
     """Serves a listening socket until `stop`. `limit` and `timing` are arguments so that tests need not wait.
 
     `is_stranger` is asked of each new connection: it gets one of few places until `handle` finds that it may look.
+
+    When all places are taken, a connection that waits for its next request gives way to a new one, the longest waiting first.
+    Clients that have not shown yet that they may look share a quarter of the places, and make nobody else give way. A stream of
+    events leaves its thread: `live` carries it on, and it counts as a connection until it ends.
     """
 
     def __init__(
@@ -298,7 +297,7 @@ def _resolved(host: str) -> tuple[socket.AddressFamily, str]:
         found = socket.getaddrinfo(host, None, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
     except (OSError, UnicodeError) as error:
         raise UsageError(
-            f"there is no host {host!r:.100}", hint="give an address of this machine, as 127.0.0.1 or 0.0.0.0"
+            f"no such host: {host!r:.100}", hint="give an address of this machine, as 127.0.0.1 or 0.0.0.0"
         ) from error
     found.sort(key=lambda each: each[0] != socket.AF_INET)
     family, _, _, _, place = found[0]

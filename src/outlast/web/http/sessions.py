@@ -1,8 +1,4 @@
-"""Who was let in with the token: sessions, known by a cookie that means nothing elsewhere, and offers that were wrong.
-
-A browser sends a cookie to every port of a host, so whatever listens on another one gets to see it: a session that began on this
-machine is good only for the user it began with. It is kept in memory alone; after a restart the token is asked for again.
-"""
+"""Who was let in with the token: sessions, known by a cookie that means nothing elsewhere, and wrong offers."""
 
 import hashlib
 import ipaddress
@@ -27,7 +23,11 @@ class _Session:
 
 
 class Sessions:
-    """The newest sessions, by the sum of their cookie; each ends when it was not used for 30 days."""
+    """The newest sessions, by the sum of their cookie; each ends when it was not used for 30 days.
+
+    A browser sends a cookie to every port of a host, so whatever listens on another port sees it: a session that began on this
+    machine is good only for the user it began with. Sessions are kept in memory alone; after a restart the token is asked for again.
+    """
 
     def __init__(self, timing: Timing | None = None) -> None:
         self.timing = timing or Timing.current()
@@ -61,14 +61,14 @@ class Sessions:
         return ""
 
     def code(self) -> str:
-        """A word that stands for the token once, within a minute, for who is known otherwise."""
+        """A word that stands for the token once, within a minute, for a user who is known otherwise."""
         made = secrets.token_urlsafe(24)
         with self._lock:
             self._codes[_sum(made)] = time.monotonic() + self.timing.code_s
         return made
 
     def spend(self, code: str) -> bool:
-        """Whether this is such a word; it is none from now on."""
+        """Whether this is such a word. It works only once."""
         with self._lock:
             until_s = self._codes.pop(_sum(code), 0.0)
         return time.monotonic() < until_s
@@ -80,7 +80,7 @@ def _sum(text: str) -> str:
 
 
 class Wrong:
-    """How often each place was wrong lately, and all together. Only who is wrong is told to wait: the token is always taken."""
+    """How often each place was wrong lately, and all together. Only wrong offers have to wait: the right token is always accepted."""
 
     def __init__(self, timing: Timing | None = None) -> None:
         self._window_s = (timing or Timing.current()).wrong_window_s
@@ -88,7 +88,7 @@ class Wrong:
         self._times: dict[str, list[float]] = {}
 
     def wait_s(self, place: str) -> float:
-        """How long they must wait before they are told again that they are wrong."""
+        """How long this address must wait before the next offer is looked at."""
         with self._lock:
             return max(self._left_s(place, WRONG_MAX), self._left_s(_OVERALL, WRONG_MAX_OVERALL))
 

@@ -21,7 +21,7 @@ _FIELDS = tuple(field.name for field in msgspec.structs.fields(Wish) if field.na
 _LABELS = {
     "amounts": ("Budget to add", "like +200k, usd=+5, time=+2h, beats=+20; several with a space between"),
     "effect": ("Effect", "its number, like 14.1; the page of effects has them"),
-    "result": ("Its result", "what the agent is told, as JSON or plain text; only for what happened"),
+    "result": ("Its result", "what the agent gets, as JSON or plain text; only if it happened"),
     "beat": ("After beat", "the new run goes on from there; empty: from where it is"),
     "task": ("Task of the new run", "empty: a name is made"),
     "save": ("Save", "its commit"),
@@ -29,7 +29,7 @@ _LABELS = {
 }
 _FORKED = ("Budget moved to it", "out of what is left here, like tokens=50k or usd=2")
 _FINDINGS = (
-    ("happened", "It happened", "It is not done again; the agent is given the result."),
+    ("happened", "It happened", "It is not done again; the agent gets the result."),
     ("did_not", "It did not happen", "The next attempt does it."),
     ("give_up", "Give up", "Nobody does it again, and the run goes on without it."),
 )
@@ -119,7 +119,7 @@ def _refused(view: View, foreseen: Foreseen) -> Iterator[Safe]:
 
 def _lacking(view: View, foreseen: Foreseen) -> Iterator[Safe]:
     yield _says(view, foreseen)
-    yield tag("section", tag("h2", "To be said first"), _fields(foreseen, primary=True), class_="panel")
+    yield tag("section", tag("h2", "Please fill in first"), _fields(foreseen, primary=True), class_="panel")
 
 
 def _ready(view: View, foreseen: Foreseen, nonce: str) -> Iterator[Safe]:

@@ -94,7 +94,7 @@ def _unit_row(unit: Unit, spent: Spent) -> list[object]:
 
 
 def _spent(unit: Unit, spent: Spent) -> str:
-    """What is spent; of money what is known of it, which is no $0 where nothing was paid."""
+    """What is spent. Money that was not paid, or whose price is unknown, is not $0."""
     if unit.unit == "usd":
         return formats.cost(spent)
     about = "≈ " if spent.estimated and unit.unit == "tokens" else ""

@@ -1,4 +1,4 @@
-"""What the next attempt will be told, word for word."""
+"""What the next attempt will read, word for word."""
 
 from outlast.dashboard.documents import Context, Row
 from outlast.web.html import layout, run_parts
@@ -26,7 +26,7 @@ def render(view: View, row: Row, given: Context) -> Safe:
         )
         told = tag("code", given.text[:CHARS_MAX])
         body = (
-            tag("p", "Word for word what a fresh attempt is told, as far as this run has come.", class_="dim"),
+            tag("p", "What the next attempt will read, word for word.", class_="dim"),
             tag("div", copy, tag("pre", told, tabindex="0", role="region", aria_label="Context"), class_="whole"),
             more,
         )  # fmt: skip
@@ -35,5 +35,5 @@ def render(view: View, row: Row, given: Context) -> Safe:
         view,
         row,
         "context",
-        layout.panel("What the next attempt will be told", body, id_="context", aside=aside),
+        layout.panel("What the next attempt will read", body, id_="context", aside=aside),
     )

@@ -72,7 +72,7 @@ def _count(given: Diff) -> Safe:
 
 
 def _lines(added: int, deleted: int) -> Safe:
-    """So many lines more, so many less; what is none is not said."""
+    """Lines added and deleted; a 0 is left out."""
     more = (
         tag("span", f"+{added:,}", class_="plus", title=f"{formats.plural(added, 'line')} added")
         if added
@@ -121,7 +121,7 @@ def _file(at: int, patch: FilePatch) -> Safe:
             cut,
         )  # fmt: skip
     elif patch.file.lines_added is None:
-        body = tag("p", "It is no text, so its lines are not shown.", class_="dim cut")
+        body = tag("p", "This is not a text file, so its lines are not shown.", class_="dim cut")
     else:
         body = cut or tag(
             "p", "No line differs: the file is empty, or only its mode or kind changed.", class_="dim cut"

@@ -17,7 +17,7 @@ _POLICIES = {
     "probe": "a probe looks whether it happened",
     "ask": "a person says whether it happened",
     "give_up": "given up where nobody knows",
-    "tell": "the agent is told what was found",
+    "tell": "outlast tells the agent what it found",
 }
 
 
@@ -46,7 +46,7 @@ def render(view: View, row: Row, given: Effects) -> Safe:
 
 
 def _card(view: View, row: Row, shown: EffectShown) -> Safe:
-    """An effect: what it does and what came of it, the rest behind a fold. One in doubt is told whole."""
+    """An effect: what it does and what came of it, the rest behind a fold. An effect in doubt is shown whole."""
     effect = shown.effect
     in_doubt = effect.state == "in_doubt"
     name = f"{shown.run}-{effect.id}" if shown.run != row.run else effect.id

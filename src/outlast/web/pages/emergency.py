@@ -74,7 +74,7 @@ def _none(view: View, cause: str) -> Safe:
         return layout.empty("There are no such saves.", tag("a", "Show all", href=url(view.path)))
     return layout.empty(
         "No emergency saves.",
-        "When an agent is stopped by a signal, a limit or a crash, its files are saved first, and it is told here.",
+        "When an agent is stopped by a signal, a limit or a crash, outlast saves its files first and lists them here.",
     )
 
 
@@ -107,7 +107,7 @@ def _why(save: Emergency) -> Safe:
 
 
 def _work(save: Emergency) -> Safe:
-    """What is new in it. A save has all files: one that differs in none from the save before has saved no less."""
+    """What is new in a save. Every save holds all files, also one that differs in none from the save before."""
     files = "files not counted"
     if save.files is not None:
         changed = f"{formats.plural(save.files, 'file')} changed since the save before"

@@ -23,7 +23,7 @@ def link(ask: Ask, **changes: object) -> str:
 
 
 def query(ask: Ask) -> dict[str, object]:
-    """What is asked, as it stands in the URL. What is so anyway is left out."""
+    """The filters as they stand in the URL, without defaults."""
     return {
         "q": ask.q, "what": ask.what, "status": ask.status, "project": ask.project, "agent": ask.agent,
         "sort": ask.sort if ask.sort != "needs" else "", "up": "1" if ask.up else "",

@@ -1,4 +1,4 @@
-"""The first page: is it all right, and if not, what is to be done? Then every run, by project, children under their roots."""
+"""The first page: is all well, and if not, what should I do? Then every run, by project, children under their roots."""
 
 from collections.abc import Iterable, Iterator
 from itertools import groupby
@@ -75,21 +75,26 @@ def _nothing_yet(view: View) -> Safe:
 
 
 def _needs(view: View, overview: Overview) -> Safe:
-    """A card for each, with what helps: those that need a person, then those that nobody starts again. More than fit here
+    """A card for each, with what helps: those that need a person, then those that will not restart by themselves. More than fit here
     are in the list below, on top.
     """
     needing = overview.needs[:CARDS_MAX]
     stranded = overview.stranded_rows[: CARDS_MAX - len(needing)]
     if not needing and not stranded:
         return NOTHING
+    left = overview.stranded - len(stranded)
     rest = (
         (overview.needs_total - len(needing), "more that need you", Ask(what=("needs you",))),
-        (overview.stranded - len(stranded), "more that nobody starts again", Ask(what=("stopped",))),
+        (
+            left,
+            f"more that will not restart by {'itself' if left == 1 else 'themselves'}",
+            Ask(what=("stopped",)),
+        ),
     )
     more = [tag("a", f"{count:,} {told}", href=filters.link(ask)) for count, told, ask in rest if count > 0]
     return tag(
         "section",
-        tag("h2", "What needs you" if needing else "What nobody starts again", class_="unseen"),
+        tag("h2", "What needs you" if needing else "What will not restart by itself", class_="unseen"),
         tag("ul", [_card(view, row) for row in (*needing, *stranded)], class_="cards"),
         tag("p", "and ", _dotted(more), class_="dim") if more else None,
         id="needs",
@@ -113,7 +118,7 @@ def _card(view: View, row: Row) -> Safe:
 
 
 def _helps(view: View, row: Row) -> Iterator[Safe]:
-    """What helps a run: a button, and the same as a command; of a program of somebody's own, that it is theirs to start."""
+    """What helps a run: a button, and the same as a command; for a program that outlast did not start, that its user must start it."""
     if next_step.is_started_by_hand(row):
         yield tag("span", f"Start its program again: it goes on at beat {row.beats + 1:,}.")
         return

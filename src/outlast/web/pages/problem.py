@@ -1,4 +1,4 @@
-"""What is said when a page cannot be shown: what is wrong in one line, and what to do next."""
+"""The page for an error: what is wrong in one line, and what to do next."""
 
 from outlast.web.html import layout
 from outlast.web.html.html import Safe, tag
@@ -7,7 +7,7 @@ from outlast.web.html.layout import View
 
 
 def render(view: View, status: int, title: str, hint: str) -> Safe:
-    """A page for a problem. It is not live: what is wrong is looked at by loading it again."""
+    """A page for a problem. It is not live: load it again to look again."""
     sign = icon("needs-you", class_="t-bad toned") if status >= 500 else None
     return layout.page(
         view,

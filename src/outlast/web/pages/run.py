@@ -25,7 +25,7 @@ _STEP_WORDS = {"done": ("done", "done"), "next": ("right", "next"), "to_do": (""
 
 
 def render(view: View, page: RunPage) -> Safe:
-    """Where a run stands, and what is to be done."""
+    """Where a run stands, and what to do."""
     row, shown = page.row, page.shown
     left = (_plan_panel(shown, lives=row.lives), _beats_panel(view, row, shown))
     right = (
@@ -58,9 +58,11 @@ def _needs(view: View, page: RunPage) -> Safe:
     if row.parked_until is not None:
         parts.append(tag("p", _wakes(view, row, row.parked_until)))
     elif next_step.is_started_by_hand(row):
-        parts.append(tag("p", "It is somebody's own program: start that again, and it goes on."))
+        parts.append(
+            tag("p", "outlast did not start this program: start it again yourself, and the run goes on.")
+        )
     elif row.stranded:
-        parts.append(tag("p", "Nobody starts it again by itself: resume it."))
+        parts.append(tag("p", "It will not restart by itself: resume it."))
     if page.waits:
         parts.append(tag("p", "It waits ", page.waits, "."))
     if row.parent:
@@ -92,7 +94,7 @@ def _quiet(row: Row) -> Safe:
 
 
 def _wakes(view: View, row: Row, until: datetime) -> tuple[object, ...]:
-    """Who starts it when its time has come. Nothing does by itself but the service, and nobody a program of one's own."""
+    """Who starts it when its time has come: only the service does by itself, and only its user starts a program of their own."""
     if until > view.now:
         waits = ("It waits until ", layout.when(view, until), " (", layout.ago(view, until), "). ")
         if row.own_program:
@@ -220,7 +222,7 @@ def _diff_link(row: Row, commit: str) -> Safe:
 
 def _plan_panel(shown: Shown, *, lives: bool) -> Safe:
     if shown.plan is None:
-        told = "There is no list of steps: it goes on until its goal is reached."
+        told = "This run has no list of steps: it goes on until its goal is reached."
         return layout.panel("Plan", tag("p", told, class_="dim"), id_="plan")
     total = shown.plan_total or 0
     return layout.panel(

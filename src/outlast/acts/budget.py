@@ -1,0 +1,140 @@
+"""More budget for a run, on top of what it has. A new limit is set by `resume`; a fork's budget is moved by `fork`."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import msgspec
+
+from outlast.acts.plan import TAKEN_IN, WRITES, ActOutcome, about_child, name, next_act, root_of, stands
+from outlast.core import budget as budgets
+from outlast.core.state import RunState
+from outlast.core.text import short
+from outlast.core.values import Allowance
+from outlast.errors import RunRefused, UsageError
+from outlast.operations import requests
+from outlast.runs import attempts
+from outlast.runs.opening.terms import in_words, topped
+from outlast.store.protocol import Store, Summary
+
+
+@dataclass(frozen=True, slots=True)
+class BudgetPlan:
+    """More budget worked out: `more` is put on top of `before`, which makes `after`."""
+
+    store: Store
+    run: Summary
+    root: Summary
+    amounts: tuple[str, ...]
+    limit_was: str
+    before: Allowance | None
+    more: Allowance
+    after: Allowance
+    sentences: tuple[str, ...]
+
+    @property
+    def command(self) -> tuple[str, ...]:
+        """The words that do the same."""
+        adds = [word for text in self.amounts for word in ("--add", text.replace("+", ""))]
+        return ("budget", self.root.run, *adds)
+
+    def apply(self, by: str = "") -> ActOutcome:
+        """Put it on top of whatever the run has then."""
+        run = self.root.run
+        with requests.alone(self.store, run, WRITES):
+            now = plan(self.store, self.run, self.amounts, limit_was=self.limit_was)
+            outcome = requests.add_budget(self.store, run, now.more, by=by)
+            after = limit_now(self.store, run)
+        when = f"; {TAKEN_IN}" if outcome.asked else ""
+        says = f"{name(self.root)}: its budget is {limit_words(after)} now{when}."
+        if outcome.asked:
+            return ActOutcome(says=says, link=self.run.run)
+        then, hint = next_act(self.store, run)
+        return ActOutcome(says=says, hint=hint, link=run, next=then)
+
+
+def plan(store: Store, summary: Summary, amounts: Sequence[str], *, limit_was: str = "") -> BudgetPlan:
+    """Work out what more budget comes to, with all that the run was asked for before and has not taken in yet.
+
+    `limit_was` is the allowance that the amounts were chosen for. Raises RunRefused where it is another one by now, and
+    UsageError for a unit that has no limit.
+    """
+    root, status = root_of(store, summary)
+    requests.allow(root.state, status, "amend")
+    before = limit_now(store, root.run)
+    require_limit(limit_was, before)
+    head = msgspec.structs.replace(root.state, budget=before)
+    more, after = _topped(head, amounts)
+    said = [
+        f"{name(root)} gets more: its budget becomes {limit_words(after)}; it was {limit_words(before)}.",
+        f"Then there is: {rest_words(msgspec.structs.replace(head, budget=after))}.",
+        f"It is running: {TAKEN_IN}." if status == "running"
+        else f"It is {stands(store, root)}, and is not started by this: resume it.",
+    ]  # fmt: skip
+    return BudgetPlan(
+        store, summary, root, tuple(amounts), limit_was, before, more, after, (*about_child(summary, root), *said)
+    )  # fmt: skip
+
+
+def _topped(head: RunState, given: Sequence[str]) -> tuple[Allowance, Allowance]:
+    """What is put on top of a budget, and the budget after it. Raises UsageError for a unit that has no limit."""
+    units, sets = units_of(head.budget), f"`outlast resume {head.run} --budget 400k` sets one"
+    try:
+        return topped(head, given)
+    except UsageError as error:
+        limited = "could be raised" not in str(error)
+        if not units and (not given or not limited):
+            raise UsageError(
+                f"run {head.run} has no limit that could be raised: it may go on as it is", hint=sets
+            ) from None
+        if limited:
+            raise
+        raise UsageError(str(error), hint=f"it has limits of {', '.join(units)}; {sets}") from None
+
+
+# -- a limit, as it is shown and compared ----------------------------------------------------------------------------
+
+
+def limit_words(budget: Allowance | None) -> str:
+    """An allowance in words."""
+    return "no limit" if budget is None else in_words(budget)
+
+
+def limit_now(store: Store, run: str) -> Allowance | None:
+    """The allowance of a root run with what its holder was asked for and has not taken in yet."""
+    return requests.standing(store, run).state.budget
+
+
+def require_limit(was: str, now: Allowance | None) -> None:
+    """Refuse what was worked out from an allowance that is another one by now: somebody else has changed it."""
+    if was and was != limit_words(now):
+        raise RunRefused(
+            f"the budget is {limit_words(now)} by now, and was {short(was, 100)}",
+            hint="look at it and ask again",
+        )
+
+
+def units_of(budget: Allowance | None) -> list[str]:
+    """The units of a budget that have a limit, which can be added to."""
+    limits = budget or Allowance()
+    return [unit for field, unit in budgets.UNITS.items() if getattr(limits, field) is not None]
+
+
+def rest_words(state: RunState) -> str:
+    """What a run has left."""
+    rest = [each.rest() for each in budgets.lines(state, budgets.Live(attempts.now()))]
+    return ", ".join(rest) if rest else "it has no limit"
+
+
+def needed(state: RunState) -> str:
+    """What a run needs on top that has nothing left to go on with; nothing where it has."""
+    return " ".join(budgets.half_of(each) for each in _lines(state) if each.is_reached)
+
+
+def suggested(state: RunState) -> str:
+    """Half as much again of the limit that is nearest."""
+    amounts = [each for each in _lines(state) if each.unit not in ("window", "until")]
+    return budgets.half_of(max(amounts, key=lambda each: each.share)) if amounts else ""
+
+
+def _lines(state: RunState) -> Iterator[budgets.Line]:
+    yield from budgets.lines(state, budgets.Live(attempts.now()))
