@@ -11,9 +11,11 @@ from pathlib import Path
 
 import pytest
 
+from outlast.agents.outward import shims
 from outlast.core import events as ev
+from outlast.supervisor.agent import hook_input
 from outlast.supervisor.agent.calls import outward
-from outlast.supervisor.client import copy as client_copy, hook as client_hook
+from outlast.supervisor.client import copy as client_copy, hook as client_hook, shim
 from outlast.supervisor.guardian import lock
 from tests.supervisor.hook_driver import LOCAL, MARK, POST, SIGNATURE, Killed, after, before, minded
 from tests.supervisor.host import Host
@@ -39,23 +41,38 @@ class Upgraded:
 
     def start(self, *options: str, command: Sequence[str] = ()) -> "subprocess.Popen[bytes]":
         """Until the agent holds, or the command that is given instead."""
-        host, agent = self.host, self.scripted
-        command = command or [str(agent.program), "-p", "do it"]
-        process = self._started("run", "--task", "t", *options, "--", *command)
-        wait_for(lambda: (agent.work / "ready").exists() or None, what=f"the agent: {host.said('t')}")
+        command = command or [str(self.scripted.program), "-p", "do it"]
+        return self.begin(*self._run(command, options))
+
+    def run(self) -> int:
+        """To its end."""
+        return self._started(*self._run([str(self.scripted.program), "-p", "do it"])).wait(TIMEOUT_S)
+
+    def _run(self, command: Sequence[str], options: Sequence[str] = ()) -> list[str]:
+        return [*self._outlast, "run", "--task", "t", *options, "--", *command]
+
+    def begin(self, *words: str) -> "subprocess.Popen[bytes]":
+        """Until it holds."""
+        process, ready = self._started(*words), self.scripted.work / "ready"
+        wait_for(lambda: ready.exists() or process.poll() is not None, what="the agent")
+        assert ready.exists(), self.host.said("t")
         return process
 
     def resume(self) -> int:
         """To its end, with what is installed now."""
-        return self._started("resume", "t").wait(TIMEOUT_S)
+        return self._started(*self._outlast, "resume", "t").wait(TIMEOUT_S)
+
+    @property
+    def _outlast(self) -> list[str]:
+        return [str(self.installed.python), "-P", "-m", "outlast"]
 
     def _started(self, *words: str) -> "subprocess.Popen[bytes]":
         path = f"{self.installed.folder / 'bin'}:{os.environ['PATH']}"
         environ = self.host.environ(PATH=path, PYTHONPATH="")  # nothing but what is installed
         with open(self.host.folder / "t.said", "ab") as said:
             process = subprocess.Popen(
-                [self.installed.python, "-P", "-m", "outlast", *words], cwd=self.scripted.work, env=environ,
-                start_new_session=True, stdin=subprocess.DEVNULL, stdout=said, stderr=said,
+                words, cwd=self.scripted.work, env=environ, start_new_session=True, stdin=subprocess.DEVNULL,
+                stdout=said, stderr=said,
             )  # fmt: skip
         self.host.started.append(process)
         return process
@@ -223,6 +240,28 @@ def test_a_command_that_cannot_speak_to_the_supervisor_does_nothing(upgraded: Up
     assert upgraded.paid() == ["paid"]
 
 
+@pytest.mark.parametrize("change", [Installed.remove_package, Installed.upgrade], ids=["removed", "upgraded"])
+@pytest.mark.parametrize("shell", ["bash", "zsh"])
+def test_the_keeper_of_a_script_lives_on(
+    upgraded: Upgraded, shell: str, change: Callable[[Installed], None]
+) -> None:
+    """One that runs by itself: its keeper records its end with what it has loaded, and serves the new command."""
+    if shutil.which(shell) is None:
+        pytest.skip(f"{shell} is not here")
+    host, work = upgraded.host, upgraded.scripted.work
+    pay = "outlast effect pay -- sh -c 'echo paid >> ledger'" if change is Installed.upgrade else ":"
+    script = host.folder / "kept"
+    begin = 'export OUTLAST_TASK=kept\neval "$(outlast shell-init)"'
+    script.write_text(f"set -eu\n{begin}\noutlast step one -- true\n{HOLD}\n{pay}\n")
+    process = upgraded.begin(shell, str(script))
+    change(upgraded.installed)
+    upgraded.go_on()
+    assert process.wait(TIMEOUT_S) == 0, host.said("t")
+    host.comes_to("kept", "done")
+    assert upgraded.paid() == (["paid"] if change is Installed.upgrade else [])
+    assert (work / "ready").exists()
+
+
 # --- what an agent of an earlier tree runs ------------------------------------------------------------------------------
 
 
@@ -311,6 +350,18 @@ def _loads_ours(source: Source, node: ast.AST) -> bool:
     return isinstance(node, ast.Call) and source.full_name(node.func) == "importlib.import_module"
 
 
+def test_an_outlast_that_is_removed_while_it_starts_starts_no_agent(upgraded: Upgraded) -> None:
+    """One whose hooks are gone would have none."""
+    (upgraded.installed.package / client_copy.HOOK).unlink()
+    upgraded.scripted.says(upgraded.scripted.posting("one"))
+    assert upgraded.run() != 0
+    assert "error: outlast is being removed or replaced" in upgraded.host.said("t")
+    assert upgraded.scripted.performed() == []
+    assert upgraded.scripted.responses() == 0
+    assert upgraded.scripted.run() == 0, upgraded.host.said("t")
+    upgraded.assert_all_recorded(["one"])
+
+
 # --- a hook denies where what it runs is gone, whichever shell is /bin/sh ---------------------------------------------
 
 
@@ -336,7 +387,31 @@ def test_a_hook_without_its_files_denies_in_one_line(tmp_path: Path, shell: str,
     done = _hooked(words)
     assert done.returncode == client_hook.DENIED
     [line] = done.stderr.decode().splitlines()[-1:]
-    assert "outlast did not put this call on record" in line
+    assert hook_input.OURS.search(line), "the supervisor knows these words: such a call was not made"
+
+
+@pytest.mark.parametrize("shell", ["dash", "bash", "zsh"])
+@pytest.mark.parametrize("gone", ["client", "python"])
+def test_a_shim_without_its_files_runs_nothing_that_may_reach_outside(
+    tmp_path: Path, shell: str, gone: str
+) -> None:
+    if shutil.which(shell) is None:
+        pytest.skip(f"{shell} is not here")
+    real = tmp_path / "curl"
+    real.write_text(f"#!/bin/sh\necho done >> {tmp_path}/witness\n")
+    real.chmod(0o755)
+    needed = {"python": client_copy.interpreter(), "client": __file__} | {gone: str(tmp_path / "gone")}
+    script = tmp_path / "shim"
+    script.write_text(shims.shim_script("curl", str(real), needed["python"], needed["client"]))
+    done = subprocess.run([shell, script, "-d", "x", "http://host.test"], capture_output=True, check=False)
+    assert done.returncode == shim.REFUSED
+    assert (
+        done.stderr.decode()
+        == f"outlast: `curl` was not run: it is not on record, for {tmp_path}/gone is gone\n"
+    )
+    assert not (tmp_path / "witness").exists()
+    assert subprocess.run([shell, script, "http://host.test"], check=False).returncode == 0, "it only reads"
+    assert (tmp_path / "witness").exists()
 
 
 def _hooked(words: list[str], data: bytes = before("claude", LOCAL)) -> "subprocess.CompletedProcess[bytes]":

@@ -10,8 +10,10 @@ import os
 import shutil
 import sys
 from collections.abc import Mapping
+from fnmatch import fnmatchcase
 from pathlib import Path
 
+from outlast.errors import OutlastError
 from outlast.store import durable
 
 # Below the folder of outlast, with its layout: these find each other by their places. They import no library.
@@ -63,10 +65,27 @@ def place(folder: Path) -> Path:
 
 @functools.cache
 def contents() -> Mapping[str, bytes]:
-    """The files by their names. Read once: later attempts of this supervisor have the same, whatever is installed then."""
+    """The files by their names. Read once: later attempts of this supervisor have the same, whatever is installed then.
+
+    Raises OutlastError where they are gone: an agent without hooks is not started.
+    """
     package = Path(__file__).parents[2]
     paths = sorted(path for each in HELD for path in package.glob(each))
-    return {str(path.relative_to(package)): path.read_bytes() for path in paths}
+    try:
+        found = {str(path.relative_to(package)): path.read_bytes() for path in paths}
+    except OSError as error:
+        raise _gone(error.filename) from error
+    for each in HELD:
+        if not any(fnmatchcase(name, each) for name in found):
+            raise _gone(package / each)
+    return found
+
+
+def _gone(path: object) -> OutlastError:
+    return OutlastError(
+        f"outlast is being removed or replaced: {path} is gone",
+        hint="start the run again when outlast is installed",
+    )
 
 
 def _name(held: Mapping[str, bytes]) -> str:
