@@ -7,7 +7,7 @@ import pytest
 
 from outlast.cli import help as layout
 from outlast.cli.main import parser
-from tests.cli.conftest import Cli
+from tests.cli.command_line import Cli
 from tests.support.environment import ROOT
 
 

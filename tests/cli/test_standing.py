@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 import pytest
 
-from tests.cli.conftest import Cli, work
+from tests.cli.command_line import Cli, work
 
 
 def _paused(cli: Cli) -> None:

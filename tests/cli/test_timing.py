@@ -9,7 +9,7 @@ from outlast import settings
 from outlast.errors import BadSetting
 from outlast.processes.timing import Timing as ProcessTiming
 from outlast.supervisor.timing import Timing
-from tests.cli.conftest import Cli
+from tests.cli.command_line import Cli
 from tests.supervisor.host import Host
 from tests.support.environment import TIMEOUT_S
 

@@ -8,7 +8,7 @@ import outlast
 from outlast.agents import registry
 from outlast.chaos.tasks.catalog import TASKS
 from outlast.core.text import did_you_mean, nearest
-from tests.cli.conftest import Cli, work
+from tests.cli.command_line import Cli, work
 
 
 def test_the_nearest_names_come_first_and_nothing_is_guessed() -> None:
