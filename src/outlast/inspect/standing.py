@@ -49,7 +49,9 @@ MEANINGS: dict[Word, str] = {
     "handed_off": "it goes on in another store",
 }
 _WISHES: dict[str, Word] = {"kill": "stopped", "open": "stopped", "resume": "ready", "take_back": "ready"}
-_ASKED = re.compile(r"(\w+) (?:asked )?by ")  # how a request is told as evidence, of a live run and of a resting one
+_ASKED = re.compile(
+    r"(\w+) (?:asked )?by "
+)  # how a request is told as evidence, of a live run and of a resting one
 _SETTLED = ("EffectInDoubt: ", "UnreachedEffect: ")  # how an attempt ended whose doubt is settled since
 _ENDS: dict[str, Word] = {
     "host": "rebooted", "checks": "checks_failed", "invariant": "checks_failed", "stall": "stalled", "disk": "disk_full",
