@@ -169,7 +169,7 @@ MUTANTS = (
     Mutant(
         "a cut call whose model is told nothing",
         "supervisor/agent/start.py",
-        "self._adapter.mend(data, [*before, *inside]) if before or inside else data",
+        "self._known.transcript.mend(data, [*before, *inside]) if before or inside else data",
         "data",
         (f"{HOOKS}::test_the_transcript_is_mended_with_the_truth_about_the_call_that_was_cut_off",),
     ),
@@ -238,7 +238,7 @@ MUTANTS = (
     Mutant(
         "what a resume needs besides, not kept",
         "supervisor/agent/session/follower.py",
-        "        mirror.keep_beside(agent.adapter.sidecars(mirror.path))\n",
+        "        mirror.keep_beside(beside.sidecars)\n",
         "",
         (f"{SESSIONS}::test_what_a_resume_needs_besides_comes_back_with_the_transcript",),
     ),

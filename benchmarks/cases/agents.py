@@ -184,8 +184,8 @@ def measure_parsing(bench: Bench, section: Section) -> None:
 
     rates = {}
     for agent in STREAMS:
-        adapter = registry.by_name(agent)
-        assert adapter is not None, f"{agent} is known"
+        known = registry.by_name(agent)
+        assert known is not None, f"{agent} is known"
         data = stream(agent)
         lines = data.splitlines() * (bench.pick(full=40, quick=8) * 1_000_000 // len(data))
         size_mb = sum(map(len, lines)) / 1e6
@@ -193,7 +193,7 @@ def measure_parsing(bench: Bench, section: Section) -> None:
         for _ in range(3):
             started = time.process_time()
             for line in lines:
-                for _event in adapter.parse(line):
+                for _event in known.transcript.parse(line):
                     pass
             spent_s.append(time.process_time() - started)
         rates[agent] = size_mb / statistics.median(spent_s)

@@ -1,6 +1,6 @@
-"""A real agent CLI as its adapter starts it, with a hook that logs what it is told and denies what a test names.
+"""A real agent CLI as outlast starts it, with a hook that logs what it is told and denies what a test names.
 
-No supervisor: what is tried here is whether the real program obeys its adapter.
+No supervisor: what is tried here is whether the real program does as its parts say.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from typing import Any
 
 import msgspec
 
-from outlast.agents import Adapter, registry
+from outlast.agents import KnownAgent, registry
 from outlast.agents.events import AgentEvent, Session, ToolEnd, ToolStart
 from outlast.agents.values import Ask, Cut, Hook
 from outlast.core.values import SessionMark
@@ -30,27 +30,27 @@ _HOOK = """\
 import os, sys
 from outlast.agents.values import Answer
 from outlast.agents import registry
-adapter, folder = registry.by_name(sys.argv[1]), sys.argv[2]
+known, folder = registry.by_name(sys.argv[1]), sys.argv[2]
 data = sys.stdin.buffer.read()
 log = os.open(folder + "/hooks.jsonl", os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
 os.write(log, data.replace(b"\\n", b" ") + b"\\n")
 denied = open(folder + "/deny", "rb").read()
-no = bool(denied) and denied in data and adapter.hook(data).kind == "pre"
-out, code = adapter.answer(data, Answer(False, sys.argv[3]) if no else Answer())
+no = bool(denied) and denied in data and known.cli.hook(data).kind == "pre"
+out, code = known.cli.answer(data, Answer(False, sys.argv[3]) if no else Answer())
 sys.stdout.buffer.write(out)
 sys.exit(code)
 """
 
 
 class Launched:
-    """One agent in a world, started by its adapter."""
+    """One agent in a world, started as its `Cli` says."""
 
     def __init__(self, world: World, name: str, version: str | None = None) -> None:
         need(name, version)
-        adapter = registry.by_name(name)
-        assert adapter is not None
+        known = registry.by_name(name)
+        assert known is not None
         self.world, self.name, self.version = world, name, version
-        self.adapter: Adapter = adapter
+        self.known: KnownAgent = known
         self.folder = world.folder / "run"
         self.folder.mkdir(mode=0o700)
         (self.folder / "hook.py").write_text(_HOOK)
@@ -75,7 +75,7 @@ class Launched:
         )  # fmt: skip
 
     def start(self, ask: Ask) -> subprocess.Popen[bytes]:
-        launch = self.adapter.launch(ask)
+        launch = self.known.cli.launch(ask)
         assert launch is not None, "it can be started"
         self.session = launch.session or self.session
         return subprocess.Popen(
@@ -102,7 +102,7 @@ class Launched:
 
     def hooks(self) -> list[Hook]:
         path = self.folder / "hooks.jsonl"
-        return [self.adapter.hook(line) for line in path.read_bytes().splitlines()] if path.exists() else []
+        return [self.known.cli.hook(line) for line in path.read_bytes().splitlines()] if path.exists() else []
 
     def told(self) -> list[AgentEvent]:
         return [event for hook in self.hooks() for event in hook.events]
@@ -113,7 +113,7 @@ class Launched:
                 self.session = event.id
 
     def transcript(self) -> Path:
-        path = self.adapter.transcript(self.session, self.ask())
+        path = self.known.transcript.find(self.session, self.ask())
         assert path is not None, f"no transcript of {self.session}"
         return path
 
@@ -121,7 +121,7 @@ class Launched:
         return [
             event
             for line in self.transcript().read_bytes().splitlines()
-            for event in self.adapter.parse(line)
+            for event in self.known.transcript.parse(line)
         ]
 
     def cuts(self) -> list[Cut]:
@@ -136,7 +136,7 @@ class Launched:
 
     def mend(self, cuts: Sequence[Cut]) -> None:
         path = self.transcript()
-        path.write_bytes(self.adapter.mend(path.read_bytes(), cuts))
+        path.write_bytes(self.known.transcript.mend(path.read_bytes(), cuts))
 
 
 def slow(world: World, name: str = "mark") -> tuple[Call, Path, Path]:

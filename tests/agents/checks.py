@@ -1,4 +1,4 @@
-"""What the tests of all adapters have in common: recorded endings, fuzz, and the kill of a real program in a call."""
+"""What the tests of all agents have in common: recorded endings, fuzz, and the kill of a real program in a call."""
 
 import json
 from collections.abc import Callable
@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 from hypothesis import given, settings, strategies as st
 
-from outlast.agents import Adapter
+from outlast.agents import KnownAgent
 from outlast.agents.events import ToolStart
 from outlast.agents.values import AgentCommand, Answer, Ask, Cut, Hook
 from outlast.core.values import SessionMark
@@ -37,26 +37,26 @@ def mark(name: str, session: str = UUID) -> SessionMark:
     return SessionMark(name, session)
 
 
-def launched(adapter: Adapter, asked: Ask) -> AgentCommand:
-    launch = adapter.launch(asked)
+def launched(known: KnownAgent, asked: Ask) -> AgentCommand:
+    launch = known.cli.launch(asked)
     assert launch is not None
     return launch
 
 
-def wrong_endings(adapter: Adapter) -> list[object]:
+def wrong_endings(known: KnownAgent) -> list[object]:
     """The recorded endings that are not told apart."""
     wrong: list[object] = []
-    for line in lines(f"{adapter.name}-endings.jsonl"):
+    for line in lines(f"{known.name}-endings.jsonl"):
         one = json.loads(line)
         transcript = "".join(each + "\n" for each in one["transcript"])
-        final = adapter.classify(one["exit"], one["tail"].encode(), transcript.encode())
+        final = known.transcript.ending(one["exit"], one["tail"].encode(), transcript.encode())
         if final.ending != one["case"]:
             wrong.append((one["case"], final))
     return wrong
 
 
-def hostile(adapter: Adapter, *samples: str) -> Callable[[], None]:
-    """A test: no line, no hook input and no end makes the adapter fail; and what it mends it can read."""
+def hostile(known: KnownAgent, *samples: str) -> Callable[[], None]:
+    """A test: no line, no hook input and no end makes the agent's parts fail; and what it mends it can read."""
     seeds = [line for sample in samples for line in lines(sample)] or [b"{}"]
     values = JSON.map(lambda value: json.dumps(value).encode())
     torn = st.tuples(st.sampled_from(seeds), st.integers(0, 2000)).map(lambda pair: pair[0][: pair[1]])
@@ -66,16 +66,16 @@ def hostile(adapter: Adapter, *samples: str) -> Callable[[], None]:
     @settings(deadline=None, max_examples=sweeps.examples(150))
     @given(any_line, any_line)
     def check(one: bytes, other: bytes) -> None:
-        for _ in adapter.parse(one):
+        for _ in known.transcript.parse(one):
             pass
-        hook = adapter.hook(one)
+        hook = known.cli.hook(one)
         assert isinstance(hook, Hook)
-        out, code = adapter.answer(one, Answer(False, "no"))
+        out, code = known.cli.answer(one, Answer(False, "no"))
         assert isinstance(out, bytes)
         assert code in (0, 2)
-        assert adapter.classify(1, one, other).cause
+        assert known.transcript.ending(1, one, other).cause
         cut = Cut("c", "t", RAW(b"{}"), "true")
-        assert isinstance(adapter.mend(one + b"\n" + other, [cut]), bytes)
+        assert isinstance(known.transcript.mend(one + b"\n" + other, [cut]), bytes)
 
     return check
 

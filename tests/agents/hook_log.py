@@ -5,7 +5,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from outlast.agents import Adapter
+from outlast.agents import KnownAgent
 from outlast.agents.events import ToolEnd, ToolStart
 from outlast.agents.values import Ask
 from tests.agents.script import Script, Step, bash
@@ -35,9 +35,9 @@ class HookLog:
     def inputs(self) -> list[bytes]:
         return self.path.read_bytes().splitlines() if self.path.exists() else []
 
-    def calls(self, adapter: Adapter) -> tuple[list[ToolStart], set[str]]:
+    def calls(self, known: KnownAgent) -> tuple[list[ToolStart], set[str]]:
         """The calls that were begun, and the ids of those that ended."""
-        events = [event for data in self.inputs() for event in adapter.hook(data).events]
+        events = [event for data in self.inputs() for event in known.cli.hook(data).events]
         ends = {event.id for event in events if isinstance(event, ToolEnd)}
         return [event for event in events if isinstance(event, ToolStart)], ends
 
@@ -49,7 +49,7 @@ def slow_in_second() -> Script:
 
 
 def run(world: World, words: Sequence[str], ask: Ask) -> subprocess.CompletedProcess[bytes]:
-    """A command as an adapter gives it, to its end."""
+    """A command as a `Cli` gives it, to its end."""
     return subprocess.run(
         world.namespaced(words), cwd=ask.cwd, env=dict(ask.environment), stdin=subprocess.DEVNULL,
         capture_output=True, timeout=120, check=False,

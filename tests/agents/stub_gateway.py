@@ -1,6 +1,6 @@
 """A dumb stand-in for a gateway: passes requests under a secret path on to the upstream that the path stands for.
 
-What an adapter's routes are tried with: it writes down which paths came, and may add headers to the answers.
+What an agent's routes are tried with: it writes down which paths came, and may add headers to the answers.
 """
 
 from __future__ import annotations

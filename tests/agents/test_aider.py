@@ -1,11 +1,11 @@
-"""aider's adapter, against what it printed, tables and the real program."""
+"""aider, against what it printed, tables and the real program."""
 
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from outlast.agents.aider import ADAPTER
+from outlast.agents.aider import AGENT
 from outlast.agents.events import BatchEnd, Response, Text, UsageReport
 from outlast.agents.values import Answer, Hook
 from outlast.core import values
@@ -15,7 +15,7 @@ from tests.agents.checks import ask, launched, lines, mark
 from tests.agents.script import Script, Step
 from tests.agents.world import World
 
-ME = ADAPTER
+ME = AGENT
 ON = {"session": mark("aider", "h"), "prompt": "on"}
 COST = "> Tokens: 767 sent, 33 received."
 
@@ -34,7 +34,7 @@ COST = "> Tokens: 767 sent, 33 received."
     ],
 )
 def test_it_is_known_by_its_command_and_nothing_else_is(line: str, program: str, is_it: bool) -> None:
-    assert ME.detect(line.split(), program) is is_it
+    assert ME.cli.detect(line.split(), program) is is_it
 
 
 @pytest.mark.parametrize(
@@ -62,47 +62,47 @@ def test_how_it_is_started_and_resumed(
 
 def test_its_session_is_its_history_file(tmp_path: Path) -> None:
     asked = ask("aider --chat-history-file my.md -m x", tmp_path, **ON)
-    assert ME.launch(asked) is None
-    assert ME.transcript("", asked) is None
+    assert ME.cli.launch(asked) is None
+    assert ME.transcript.find("", asked) is None
     (tmp_path / "my.md").touch()
-    assert ME.transcript("", asked) == tmp_path / "my.md"
+    assert ME.transcript.find("", asked) == tmp_path / "my.md"
     assert launched(ME, asked).session == str(tmp_path / "my.md")
-    assert ME.resume_words("/x/my.md") == (
+    assert ME.cli.resume_words("/x/my.md") == (
         "aider",
         "--restore-chat-history",
         "--chat-history-file",
         "/x/my.md",
     )
-    assert ME.resume_words("/x/.aider.chat.history.md") == ("aider", "--restore-chat-history")
+    assert ME.cli.resume_words("/x/.aider.chat.history.md") == ("aider", "--restore-chat-history")
 
 
 def test_a_history_tells_what_was_said_and_what_it_cost() -> None:
-    told = [event for line in lines("aider-0.86.2-history.md") for event in ME.parse(line)]
+    told = [event for line in lines("aider-0.86.2-history.md") for event in ME.transcript.parse(line)]
     words = ["First.", "run.sh", "```", "echo one >> marks", "```"]
     spent = UsageReport(values.Usage(767, 33, estimated=True), "response", COST)
     assert told == [*map(Text, words), Response(COST), spent, BatchEnd()]
     line = b"> Tokens: 6.1k sent, 1.5k cache write, 3k cache hit, 33 received. Cost: $0.0012 message, $0.10 session."
-    usage = list(ME.parse(line))[1]
+    usage = list(ME.transcript.parse(line))[1]
     assert isinstance(usage, UsageReport)
     assert usage.values == values.Usage(100, 33, 3000, 1500, 1200, estimated=True), "sent holds both"
 
 
 def test_it_has_no_hooks_and_nothing_to_mend() -> None:
-    assert ME.hook(b"{}") == Hook("other")
-    assert ME.answer(b"{}", Answer(False, "no")) == (b"", 0)
-    assert ME.mend(b"x", ()) == b"x"
-    assert ME.caps.intent == ("shims",)
+    assert ME.cli.hook(b"{}") == Hook("other")
+    assert ME.cli.answer(b"{}", Answer(False, "no")) == (b"", 0)
+    assert ME.transcript.mend(b"x", ()) == b"x"
+    assert ME.release.caps.intent == ("shims",)
 
 
 def test_endings_also_where_it_exits_0_after_a_failure() -> None:
-    assert checks.wrong_endings(ADAPTER) == []
+    assert checks.wrong_endings(AGENT) == []
     limited = b"litellm.RateLimitError: RateLimitError: slow down\nRetrying in 0.2 seconds...\n"
-    assert ME.classify(0, limited, b"").ending == "rate_limit"
-    assert ME.classify(0, limited + b"Hello.\nTokens: 7 sent, 3 received.\n", b"").ending == "done"
-    assert ME.classify(-15, b"", b"").ending == "crashed"
+    assert ME.transcript.ending(0, limited, b"").ending == "rate_limit"
+    assert ME.transcript.ending(0, limited + b"Hello.\nTokens: 7 sent, 3 received.\n", b"").ending == "done"
+    assert ME.transcript.ending(-15, b"", b"").ending == "crashed"
 
 
-test_no_input_makes_it_fail = checks.hostile(ADAPTER, "aider-0.86.2-history.md")
+test_no_input_makes_it_fail = checks.hostile(AGENT, "aider-0.86.2-history.md")
 
 
 @pytest.fixture

@@ -125,47 +125,47 @@ ENDED = {
 
 @pytest.mark.parametrize("name", LEFT)
 def test_what_a_result_leaves_running_is_named(name: str) -> None:
-    adapter = registry.by_name(name)
-    assert adapter is not None
-    [end] = [event for event in adapter.parse(LEFT[name].encode()) if isinstance(event, ToolEnd)]
+    kind = registry.by_name(name)
+    assert kind is not None
+    [end] = [event for event in kind.transcript.parse(LEFT[name].encode()) if isinstance(event, ToolEnd)]
     assert end.task == NAMED[name]
 
 
 @pytest.mark.parametrize(("status", "code"), [("completed", 0), ("failed", 7)])
 @pytest.mark.parametrize("name", ENDED)
 def test_its_end_is_told_by_its_name(name: str, status: str, code: int) -> None:
-    adapter = registry.by_name(name)
-    assert adapter is not None
+    kind = registry.by_name(name)
+    assert kind is not None
     lines = [line.replace("STATUS", status).replace("CODE", str(code)).encode() for line in ENDED[name]]
-    [end] = [event for line in lines for event in adapter.parse(line) if isinstance(event, TaskEnd)]
+    [end] = [event for line in lines for event in kind.transcript.parse(line) if isinstance(event, TaskEnd)]
     assert (end.task, end.ok) == (NAMED[name], code == 0)
 
 
 def test_that_it_was_killed_is_no_end_of_its_own() -> None:
-    adapter = registry.by_name("claude")
-    assert adapter is not None
+    kind = registry.by_name("claude")
+    assert kind is not None
     line = ENDED["claude"][0].replace("STATUS", "killed")
-    assert list(adapter.parse(line.encode())) == []
+    assert list(kind.transcript.parse(line.encode())) == []
 
 
 def test_claudes_hook_names_it_too() -> None:
-    adapter = registry.by_name("claude")
-    assert adapter is not None
+    kind = registry.by_name("claude")
+    assert kind is not None
     told = {
         "hook_event_name": "PostToolUse",
         "tool_use_id": "c1",
         "tool_name": "Bash",
         "tool_input": {"command": "x"},
     }
-    hook = adapter.hook(
+    hook = kind.cli.hook(
         json.dumps({**told, "tool_response": {"stdout": "", "backgroundTaskId": "b1"}}).encode()
     )
     assert [event.task for event in hook.events if isinstance(event, ToolEnd)] == ["b1"]
 
 
 def test_words_of_a_command_that_only_look_like_it_do_not_count_elsewhere() -> None:
-    adapter = registry.by_name("codex")
-    assert adapter is not None
+    kind = registry.by_name("codex")
+    assert kind is not None
     line = LEFT["codex"].replace("Process running", "Process exited with code 0\\nOutput:\\nProcess running")
-    [end] = [event for event in adapter.parse(line.encode()) if isinstance(event, ToolEnd)]
+    [end] = [event for event in kind.transcript.parse(line.encode()) if isinstance(event, ToolEnd)]
     assert end.task == ""

@@ -1,4 +1,4 @@
-"""Claude Code's adapter, against recorded lines and tables; the real program is in test_claude_real.py."""
+"""Claude Code, against recorded lines and tables; the real program is in test_claude_real.py."""
 
 import json
 import stat
@@ -9,8 +9,10 @@ import msgspec
 import pytest
 from hypothesis import given, strategies as st
 
-from outlast.agents.claude.adapter import HOOKED, HOOKED_LATER, Claude, dashed
-from outlast.agents.claude.transcript import FALSEHOODS
+from outlast.agents.claude.agent import agent as claude
+from outlast.agents.claude.cli import HOOKED, HOOKED_LATER
+from outlast.agents.claude.lines import FALSEHOODS
+from outlast.agents.claude.transcript import dashed
 from outlast.agents.events import (
     AgentEvent,
     BatchEnd,
@@ -31,12 +33,14 @@ from tests.agents.test_json_lines import JSON
 
 SAMPLES = Path(__file__).parent / "samples"
 UUID = "11111111-2222-3333-4444-555555555555"
-ME = Claude(fresh_id=lambda: UUID)
+ME = claude(fresh_id=lambda: UUID)
 RAW = msgspec.Raw
 
 
 def events(sample: str) -> list[AgentEvent]:
-    return [event for line in (SAMPLES / sample).read_bytes().splitlines() for event in ME.parse(line)]
+    return [
+        event for line in (SAMPLES / sample).read_bytes().splitlines() for event in ME.transcript.parse(line)
+    ]
 
 
 def spent(tokens: int, key: str, lane: str = "") -> UsageReport:
@@ -49,7 +53,7 @@ def ask(line: str, folder: Path, **more: Any) -> Ask:
 
 
 def launched(asked: Ask) -> AgentCommand:
-    launch = ME.launch(asked)
+    launch = ME.cli.launch(asked)
     assert launch is not None
     return launch
 
@@ -98,7 +102,7 @@ def test_hooks_tell_calls_before_and_after() -> None:
     lines = (SAMPLES / "claude-2.1.325-hooks.jsonl").read_bytes().splitlines()
     session = "f4f2bb86-e8eb-4d16-a33c-5defaf30d9f1"
     path = f"/home/user/.claude/projects/-home-user-project/{session}.jsonl"
-    told = [ME.hook(line) for line in lines]
+    told = [ME.cli.hook(line) for line in lines]
     assert told[0] == told[1] == Hook("other", (Session(session, path),))
     written = "toolu_58b9a43e71f646ee86c2aa"
     given = RAW(b'{"file_path": "/home/user/project/hello.txt", "content": "hello\\n"}')
@@ -117,12 +121,12 @@ def test_a_hook_in_a_sub_agent_names_its_lane() -> None:
         "agent_id": "a1",
         "tool_input": {},
     }
-    assert ME.hook(json.dumps(data).encode()) == Hook("pre", (ToolStart("t", "Bash", RAW(b"{}"), "a1"),))
+    assert ME.cli.hook(json.dumps(data).encode()) == Hook("pre", (ToolStart("t", "Bash", RAW(b"{}"), "a1"),))
 
 
 def test_answers() -> None:
     def said(event: str, answer: Answer) -> Any:
-        out, code = ME.answer(json.dumps({"hook_event_name": event}).encode(), answer)
+        out, code = ME.cli.answer(json.dumps({"hook_event_name": event}).encode(), answer)
         assert code == 0
         return json.loads(out) if out else None
 
@@ -137,7 +141,7 @@ def test_answers() -> None:
     assert told == {"hookEventName": "PostToolUse", "additionalContext": "look"}
     assert said("PostToolUse", Answer(False, "stop")) == {"continue": False, "stopReason": "stop"}
     assert said("Stop", Answer(False, "go on")) == {"decision": "block", "reason": "go on"}
-    out, code = ME.answer(b"garbage", Answer(False))
+    out, code = ME.cli.answer(b"garbage", Answer(False))
     assert (json.loads(out)["hookSpecificOutput"]["permissionDecision"], code) == ("deny", 0)
 
 
@@ -147,7 +151,7 @@ def test_a_limit_in_the_transcript_is_told_with_its_reset() -> None:
         "content": [{"type": "text", "text": "You've hit your limit · resets 3am (Europe/Berlin)"}],
     }
     line = {"type": "assistant", "isApiErrorMessage": True, "apiErrorStatus": 429, "message": message}
-    told = list(ME.parse(json.dumps({**line, "timestamp": "2026-11-15T12:00:00.000Z"}).encode()))
+    told = list(ME.transcript.parse(json.dumps({**line, "timestamp": "2026-11-15T12:00:00.000Z"}).encode()))
     limit = told[-1]
     assert isinstance(limit, Limit)
     assert limit.reset_at is not None
@@ -201,7 +205,7 @@ def test_a_resume_keeps_all_but_session_and_prompt(line: str, resumed: str, tmp_
 
 def test_a_session_that_is_not_kept_cannot_be_resumed(tmp_path: Path) -> None:
     mark = SessionMark(agent="claude", session=UUID)
-    assert ME.launch(ask("-p --no-session-persistence x", tmp_path, session=mark, prompt="go on")) is None
+    assert ME.cli.launch(ask("-p --no-session-persistence x", tmp_path, session=mark, prompt="go on")) is None
 
 
 def test_a_fresh_session_from_a_rebuilt_context_is_no_session_that_was_named(tmp_path: Path) -> None:
@@ -252,13 +256,15 @@ def test_events_that_only_later_versions_know_are_hooked_only_there(tmp_path: Pa
 @pytest.mark.parametrize("given", ["nowhere.json", "{broken", "[]"])
 def test_settings_that_cannot_be_read_are_named_before_anything_starts(given: str, tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="--settings"):
-        ME.launch(ask(f"-p --settings {given} x", tmp_path, hook=("/x/hook",)))
+        ME.cli.launch(ask(f"-p --settings {given} x", tmp_path, hook=("/x/hook",)))
 
 
 def test_what_switches_hooks_off_is_said(tmp_path: Path) -> None:
-    assert "--bare" in ME.blind(ask("-p --bare x", tmp_path))
-    assert "CLAUDE_CODE_SIMPLE" in ME.blind(ask("-p x", tmp_path, environment={"CLAUDE_CODE_SIMPLE": "1"}))
-    assert ME.blind(ask("-p x", tmp_path)) == ""
+    assert "--bare" in ME.cli.hooks_off(ask("-p --bare x", tmp_path))
+    assert "CLAUDE_CODE_SIMPLE" in ME.cli.hooks_off(
+        ask("-p x", tmp_path, environment={"CLAUDE_CODE_SIMPLE": "1"})
+    )
+    assert ME.cli.hooks_off(ask("-p x", tmp_path)) == ""
 
 
 @pytest.mark.parametrize(
@@ -266,35 +272,35 @@ def test_what_switches_hooks_off_is_said(tmp_path: Path) -> None:
     [("-p hello", "hello"), ("-p", ""), ("--resume id hello", "hello"), ("-p --input-format stream-json", ""), ("-p -- -x", "-x")],
 )  # fmt: skip
 def test_the_prompt_is_what_the_command_says(line: str, prompt: str) -> None:
-    assert ME.prompt(("claude", *line.split())) == prompt
+    assert ME.cli.read(("claude", *line.split())).prompt == prompt
 
 
 def test_headless_is_print() -> None:
-    assert ME.is_headless(("claude", "-p", "x"))
-    assert ME.is_headless(("npx", "@anthropic-ai/claude-code", "--print", "x"))
-    assert not ME.is_headless(("claude", "x"))
-    assert not ME.is_headless(("claude", "--", "-p"))
+    assert ME.cli.read(("claude", "-p", "x")).headless
+    assert ME.cli.read(("npx", "@anthropic-ai/claude-code", "--print", "x")).headless
+    assert not ME.cli.read(("claude", "x")).headless
+    assert not ME.cli.read(("claude", "--", "-p")).headless
 
 
 def test_the_transcript_is_found_by_folder_and_else_by_name(tmp_path: Path) -> None:
     work = tmp_path / "my.project"
     work.mkdir()
     asked = ask("-p x", tmp_path, cwd=work)
-    assert ME.transcript(UUID, asked) is None
+    assert ME.transcript.find(UUID, asked) is None
     path = tmp_path / ".claude/projects" / dashed(str(work)) / f"{UUID}.jsonl"
     path.parent.mkdir(parents=True)
     path.touch()
-    assert ME.transcript(UUID, asked) == path
+    assert ME.transcript.find(UUID, asked) == path
     other = tmp_path / "config/projects/-elsewhere" / path.name
     other.parent.mkdir(parents=True)
     other.touch()
     configured = ask("-p x", tmp_path, cwd=work, environment={"CLAUDE_CONFIG_DIR": str(tmp_path / "config")})
-    assert ME.transcript(UUID, configured) == other
-    assert ME.transcript("../../etc/passwd", asked) is None
+    assert ME.transcript.find(UUID, configured) == other
+    assert ME.transcript.find("../../etc/passwd", asked) is None
     lane = path.with_suffix("") / "subagents/agent-a1.jsonl"
     lane.parent.mkdir(parents=True)
     lane.touch()
-    assert ME.lanes(path) == (lane,)
+    assert ME.transcript.beside(path).lanes == (lane,)
 
 
 # --- mending ------------------------------------------------------------------------------------------------------
@@ -316,7 +322,7 @@ def parents(transcript: bytes) -> list[str]:
 
 
 def test_a_dangling_call_gets_its_true_result() -> None:
-    mended = ME.mend(KILLED, [CUT])
+    mended = ME.transcript.mend(KILLED, [CUT])
     assert mended.startswith(KILLED)
     added = json.loads(mended[len(KILLED) :])
     assert added["message"]["content"] == [
@@ -324,37 +330,37 @@ def test_a_dangling_call_gets_its_true_result() -> None:
     ]
     assert added["parentUuid"] == added["sourceToolAssistantUUID"] == "1982d3f3-21ae-47a9-9cc4-fa98f3f424db"
     assert added["sessionId"] == "86f9c317-b060-4ee7-be98-c02a5fa7ce21"
-    assert list(ME.parse(mended[len(KILLED) :])) == [ToolEnd(CALL, False, CUT.text)]
-    assert ME.mend(mended, [CUT]) == mended
+    assert list(ME.transcript.parse(mended[len(KILLED) :])) == [ToolEnd(CALL, False, CUT.text)]
+    assert ME.transcript.mend(mended, [CUT]) == mended
 
 
 @pytest.mark.parametrize("kept", [1, 60, 400, -2])
 def test_a_call_whose_line_is_torn_is_made_again(kept: int) -> None:
     lines = KILLED.splitlines(keepends=True)
     torn = b"".join(lines[:-1]) + lines[-1][:kept]
-    mended = ME.mend(torn, [CUT])
-    told = [event for line in mended.splitlines() for event in ME.parse(line)]
+    mended = ME.transcript.mend(torn, [CUT])
+    told = [event for line in mended.splitlines() for event in ME.transcript.parse(line)]
     assert told[-1] == ToolEnd(CALL, False, CUT.text)
     assert ToolStart(CALL, "Bash", CUT.input) in told
     call, result = (json.loads(line) for line in mended.splitlines()[-2:])
     assert call["message"]["id"] == "msg_db6ac7ac8a224037b810"  # of the response whose text came through
     assert parents(mended)[:3] == [result["uuid"], call["uuid"], "ff0abfa0" + parents(mended)[2][8:]]
-    assert ME.mend(mended, [CUT]) == mended
+    assert ME.transcript.mend(mended, [CUT]) == mended
 
 
 def test_a_falsehood_becomes_the_truth_and_a_real_result_stays() -> None:
     for falsehood in FALSEHOODS:
-        mended = ME.mend(KILLED, [CUT])
+        mended = ME.transcript.mend(KILLED, [CUT])
         false = mended.replace(CUT.text.encode(), falsehood.encode() + b" and more")
-        assert ME.mend(false, [CUT]) == mended
-    real = ME.mend(KILLED, [CUT]).replace(CUT.text.encode(), b"done")
-    assert ME.mend(real, [CUT]) == real
+        assert ME.transcript.mend(false, [CUT]) == mended
+    real = ME.transcript.mend(KILLED, [CUT]).replace(CUT.text.encode(), b"done")
+    assert ME.transcript.mend(real, [CUT]) == real
 
 
 def test_several_cut_calls_of_one_response_are_mended_in_their_place() -> None:
     other = Cut("toolu_other", "Bash", RAW(b"{}"), "Nor this.")
-    mended = ME.mend(KILLED, [CUT, other])
-    told = [event for line in mended.splitlines() for event in ME.parse(line)]
+    mended = ME.transcript.mend(KILLED, [CUT, other])
+    told = [event for line in mended.splitlines() for event in ME.transcript.parse(line)]
     ends = {event.id: event.output for event in told if isinstance(event, ToolEnd)}
     assert (ends[CALL], ends["toolu_other"]) == (CUT.text, "Nor this.")
     ids = [
@@ -363,13 +369,13 @@ def test_several_cut_calls_of_one_response_are_mended_in_their_place() -> None:
         if b'"tool_use"' in line and b"msg_" in line
     ]
     assert ids[-1] == ids[-2]
-    assert ME.mend(mended, [CUT, other]) == mended
+    assert ME.transcript.mend(mended, [CUT, other]) == mended
 
 
 def test_a_cut_of_a_sub_agent_and_an_empty_transcript_change_nothing() -> None:
-    assert ME.mend(KILLED, [msgspec.structs.replace(CUT, lane="a1")]) == KILLED
-    assert ME.mend(b"", [CUT]) == b""
-    assert ME.mend(b"{torn", []) == b""
+    assert ME.transcript.mend(KILLED, [msgspec.structs.replace(CUT, lane="a1")]) == KILLED
+    assert ME.transcript.mend(b"", [CUT]) == b""
+    assert ME.transcript.mend(b"{torn", []) == b""
 
 
 # --- garbage ------------------------------------------------------------------------------------------------------
@@ -385,12 +391,12 @@ LINES = st.binary(max_size=200) | st.builds(
 @given(st.lists(LINES, max_size=6))
 def test_no_line_makes_it_fail(lines: list[bytes]) -> None:
     for line in lines:
-        for event in ME.parse(line):
+        for event in ME.transcript.parse(line):
             msgspec.json.encode(event)
-        ME.hook(line)
-        ME.answer(line, Answer(False, "no"))
-    mended = ME.mend(b"\n".join(lines), [CUT])
-    assert ME.mend(mended, [CUT]) == mended
+        ME.cli.hook(line)
+        ME.cli.answer(line, Answer(False, "no"))
+    mended = ME.transcript.mend(b"\n".join(lines), [CUT])
+    assert ME.transcript.mend(mended, [CUT]) == mended
 
 
 @given(
@@ -402,7 +408,7 @@ def test_no_line_makes_it_fail(lines: list[bytes]) -> None:
     )
 )
 def test_no_hook_makes_it_fail(data: dict[str, Any]) -> None:
-    read = ME.hook(json.dumps(data).encode())
+    read = ME.cli.hook(json.dumps(data).encode())
     msgspec.json.encode(read)
 
 
@@ -425,7 +431,9 @@ def test_a_line_of_another_shape_is_understood_as_far_as_it_goes() -> None:
         "content": [{"type": "tool_use", "id": "t", "name": "Bash", "input": {"a": 1}, "text": None}],
         "usage": {"output_tokens": 2.5},
     }
-    told = list(ME.parse(json.dumps({"type": "assistant", "agentId": 7, "message": message}).encode()))
+    told = list(
+        ME.transcript.parse(json.dumps({"type": "assistant", "agentId": 7, "message": message}).encode())
+    )
     assert [type(event) for event in told] == [Response, ToolStart, UsageReport]
 
 
@@ -439,8 +447,8 @@ def test_what_it_says_that_it_cost_is_read_with_the_tokens_it_says_so_of() -> No
     line = json.dumps(
         {"type": "result", "subtype": "success", "result": "Done.", "modelUsage": rows}
     ).encode()
-    final = ME.classify(0, b'{"type":"system"}\n' + line, b"")
+    final = ME.transcript.ending(0, b'{"type":"system"}\n' + line, b"")
     assert final.ending == "done"
     assert final.bill[0] == ModelCost("claude-opus-5-5", values.Usage(5, 6, 7, 8, 12_345))
     assert all(each.usage.tokens == 0 for each in final.bill[1:])
-    assert ME.classify(0, b"Done.", b"").bill == ()
+    assert ME.transcript.ending(0, b"Done.", b"").bill == ()

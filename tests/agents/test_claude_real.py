@@ -1,4 +1,4 @@
-"""Claude Code itself, both pinned versions, started and resumed as the adapter says, with a scripted model."""
+"""Claude Code itself, both pinned versions, started and resumed as its parts say, with a scripted model."""
 
 import json
 import re
@@ -8,7 +8,7 @@ import subprocess
 import msgspec
 import pytest
 
-from outlast.agents.claude.adapter import Claude
+from outlast.agents.claude.agent import agent as claude
 from outlast.agents.events import Final, Session, ToolEnd, ToolStart
 from outlast.agents.values import Answer, Ask, Cut
 from outlast.core.values import SessionMark
@@ -18,7 +18,7 @@ from tests.agents.world import World, need
 from tests.support.processes import wait_for
 
 pytestmark = [pytest.mark.slow, pytest.mark.parametrize("version", ["2.1.325", "2.1.197"])]
-ME = Claude()
+ME = claude()
 SKIP = "--dangerously-skip-permissions"
 
 
@@ -59,7 +59,7 @@ def test_its_output_is_that_of_the_bare_program(world: World, version: str, shap
     words = ("-p", "do it", "--output-format", shape, "--verbose", SKIP)
     bare = asked(world, version, *words)
     ask = asked(world, version, *words, log=log)
-    launch = ME.launch(ask)
+    launch = ME.cli.launch(ask)
     assert launch is not None
     first, second = run(world, bare.words, bare), run(world, launch.command, ask)
     assert (first.returncode, second.returncode) == (0, 0), second.stderr
@@ -67,12 +67,12 @@ def test_its_output_is_that_of_the_bare_program(world: World, version: str, shap
     assert second.stderr == first.stderr
     seen = [plain(json.dumps(request.body["messages"]).encode()) for request in world.model.requests()]
     assert seen[: len(seen) // 2] == seen[len(seen) // 2 :]  # nor does its model hear of us
-    events = [event for data in log.inputs() for event in ME.hook(data).events]
-    assert Session(launch.session, str(ME.transcript(launch.session, ask))) in events
+    events = [event for data in log.inputs() for event in ME.cli.hook(data).events]
+    assert Session(launch.session, str(ME.transcript.find(launch.session, ask))) in events
     assert {event.ok for event in events if isinstance(event, ToolEnd)} == {False, True}
-    transcript = ME.transcript(launch.session, ask)
+    transcript = ME.transcript.find(launch.session, ask)
     assert transcript is not None
-    final = ME.classify(0, second.stdout, transcript.read_bytes())
+    final = ME.transcript.ending(0, second.stdout, transcript.read_bytes())
     assert msgspec.structs.replace(final, bill=()) == Final("done", "Done.")
     assert bool(final.bill) == (shape != "text"), "what it cost is in its result line"
 
@@ -83,7 +83,7 @@ def test_a_resumed_model_reads_exactly_the_truth_about_the_call_that_was_cut(
 ) -> None:
     log = HookLog(world.folder)
     ask = asked(world, version, "-p", "do it", SKIP, log=log)
-    launch = ME.launch(ask)
+    launch = ME.cli.launch(ask)
     assert launch is not None
     with subprocess.Popen(
         world.namespaced(launch.command), cwd=ask.cwd, env=dict(ask.environment), stdin=subprocess.DEVNULL,
@@ -95,7 +95,7 @@ def test_a_resumed_model_reads_exactly_the_truth_about_the_call_that_was_cut(
     (cut,) = [
         Cut(call.id, call.name, call.input, f"TRUTH {call.id}") for call in starts if call.id not in ends
     ]
-    path = ME.transcript(launch.session, ask)
+    path = ME.transcript.find(launch.session, ask)
     assert path is not None
     lines = path.read_bytes().splitlines(keepends=True)
     at = next(index for index, line in enumerate(lines) if cut.id.encode() in line and b'"tool_use"' in line)
@@ -103,9 +103,9 @@ def test_a_resumed_model_reads_exactly_the_truth_about_the_call_that_was_cut(
         lines[at:] = [lines[at][:200]]
     elif how == "lost":
         del lines[next(index for index, line in enumerate(lines) if b'"Two."' in line) :]
-    path.write_bytes(ME.mend(b"".join(lines), [cut]))
+    path.write_bytes(ME.transcript.mend(b"".join(lines), [cut]))
     before = len(world.model.requests())
-    again = ME.launch(
+    again = ME.cli.launch(
         asked(
             world,
             version,
@@ -128,7 +128,9 @@ def test_a_resumed_model_reads_exactly_the_truth_about_the_call_that_was_cut(
 def test_a_denied_call_does_not_happen_and_its_model_reads_why(world: World, version: str) -> None:
     world.model.script = Script([Step("One.", (bash("touch happened"),)), Step("Done.")])
     log = HookLog(
-        world.folder, "PreToolUse", *ME.answer(b'{"hook_event_name":"PreToolUse"}', Answer(False, "because"))
+        world.folder,
+        "PreToolUse",
+        *ME.cli.answer(b'{"hook_event_name":"PreToolUse"}', Answer(False, "because")),
     )
     theirs = {
         "hooks": {
@@ -136,7 +138,7 @@ def test_a_denied_call_does_not_happen_and_its_model_reads_why(world: World, ver
         }
     }
     ask = asked(world, version, "-p", "do it", SKIP, "--settings", json.dumps(theirs), log=log)
-    launch = ME.launch(ask)
+    launch = ME.cli.launch(ask)
     assert launch is not None
     assert run(world, launch.command, ask).returncode == 0
     assert not (world.work / "happened").exists()
@@ -146,16 +148,16 @@ def test_a_denied_call_does_not_happen_and_its_model_reads_why(world: World, ver
 
 def test_a_batch_that_is_stopped_after_its_last_call_ends_the_agent(world: World, version: str) -> None:
     quick(world)
-    stop = ME.answer(b'{"hook_event_name":"PostToolBatch"}', Answer(False, "enough"))
+    stop = ME.cli.answer(b'{"hook_event_name":"PostToolBatch"}', Answer(False, "enough"))
     log = HookLog(world.folder, "PostToolBatch", *stop)
     ask = asked(world, version, "-p", "do it", SKIP, log=log)
-    launch = ME.launch(ask)
+    launch = ME.cli.launch(ask)
     assert launch is not None
     done = run(world, launch.command, ask)
-    path = ME.transcript(launch.session, ask)
+    path = ME.transcript.find(launch.session, ask)
     assert path is not None
-    assert ME.classify(done.returncode, done.stdout, path.read_bytes()).ending == "hook_stopped"
+    assert ME.transcript.ending(done.returncode, done.stdout, path.read_bytes()).ending == "hook_stopped"
     starts, ends = log.calls(ME)
     assert {call.id for call in starts} == ends
-    told = [event for line in path.read_bytes().splitlines() for event in ME.parse(line)]
+    told = [event for line in path.read_bytes().splitlines() for event in ME.transcript.parse(line)]
     assert {event.id for event in told if isinstance(event, ToolStart)} == ends

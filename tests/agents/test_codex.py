@@ -1,4 +1,4 @@
-"""Codex's adapter, against recorded lines and tables; the real program is in test_codex_real.py."""
+"""Codex, against recorded lines and tables; the real program is in test_codex_real.py."""
 
 import json
 import tomllib
@@ -9,7 +9,8 @@ import msgspec
 import pytest
 from hypothesis import given, strategies as st
 
-from outlast.agents.codex.adapter import HOOKED, Codex, trust_hash
+from outlast.agents.codex.agent import agent as codex
+from outlast.agents.codex.cli import HOOKED, trust_hash
 from outlast.agents.events import (
     AgentEvent,
     BatchEnd,
@@ -28,14 +29,14 @@ from tests.agents.test_json_lines import JSON
 
 SAMPLES = Path(__file__).parent / "samples"
 ID = "01a1e055-58d5-78a2-98d7-2e3e595e47f2"
-ME = Codex()
+ME = codex()
 RAW = msgspec.Raw
 MARK = SessionMark(agent="codex", session=ID)
 
 
 def told() -> list[AgentEvent]:
     lines = (SAMPLES / "codex-0.166-rollout.jsonl").read_bytes().splitlines()
-    return [event for line in lines for event in ME.parse(line)]
+    return [event for line in lines for event in ME.transcript.parse(line)]
 
 
 def spent(fresh: int, key: str) -> UsageReport:
@@ -44,7 +45,7 @@ def spent(fresh: int, key: str) -> UsageReport:
 
 def launched(line: str, folder: Path, **more: Any) -> AgentCommand:
     given = {"environment": {"HOME": str(folder), "PATH": ""}, "cwd": folder, "folder": folder, **more}
-    launch = ME.launch(Ask(words=tuple(line.split()), **given))
+    launch = ME.cli.launch(Ask(words=tuple(line.split()), **given))
     assert launch is not None
     return launch
 
@@ -82,7 +83,7 @@ def test_a_rollout_tells_exactly_what_happened() -> None:
 
 def test_a_call_is_called_by_the_same_name_in_its_hook_and_in_the_rollout() -> None:
     lines = (SAMPLES / "codex-0.166-hooks.jsonl").read_bytes().splitlines()
-    hooks = [ME.hook(line) for line in lines]
+    hooks = [ME.cli.hook(line) for line in lines]
     session = "01a1ddf6-86c8-7691-9a50-cae45916f286"
     path = f"/home/user/sessions/2026/11/15/rollout-2026-11-15T06-48-03-{session}.jsonl"
     assert hooks[0] == hooks[1] == Hook("other", (Session(session, path),))
@@ -107,7 +108,7 @@ def test_a_call_is_called_by_the_same_name_in_its_hook_and_in_the_rollout() -> N
 )  # fmt: skip
 def test_every_kind_of_call_is_told(item: dict[str, Any], start: tuple[str, Any]) -> None:
     line = json.dumps({"type": "response_item", "payload": {**item, "call_id": "c"}}).encode()
-    (event,) = ME.parse(line)
+    (event,) = ME.transcript.parse(line)
     assert isinstance(event, ToolStart)
     assert (event.name, json.loads(bytes(event.input))) == start
 
@@ -115,7 +116,7 @@ def test_every_kind_of_call_is_told(item: dict[str, Any], start: tuple[str, Any]
 def test_a_limit_is_told_with_its_reset() -> None:
     limits = {"rate_limit_reached_type": "primary", "primary": {"resets_at": 1794765600}, "secondary": None}
     line = {"type": "event_msg", "payload": {"type": "token_count", "rate_limits": limits}}
-    limit = next(iter(ME.parse(json.dumps(line).encode())))
+    limit = next(iter(ME.transcript.parse(json.dumps(line).encode())))
     assert isinstance(limit, Limit)
     assert limit.reset_at is not None
     assert limit.reset_at.isoformat() == "2026-11-15T18:00:00+00:00"
@@ -129,11 +130,13 @@ def test_a_limit_is_told_with_its_reset() -> None:
         "payload": {"type": "task_complete", "error": error},
     }
     data = json.dumps(ended).encode()
-    final = ME.classify(1, b"", data)
+    final = ME.transcript.ending(1, b"", data)
     assert final.ending == "usage_limit"
     assert final.reset_at is not None
     assert final.reset_at.isoformat() == "2026-11-15T14:00:00+00:00"
-    assert any(isinstance(event, Limit) and event.reset_at == final.reset_at for event in ME.parse(data))
+    assert any(
+        isinstance(event, Limit) and event.reset_at == final.reset_at for event in ME.transcript.parse(data)
+    )
 
 
 # --- the command line -------------------------------------------------------------------------------------------
@@ -191,7 +194,7 @@ def test_a_session_that_is_not_kept_cannot_be_resumed(tmp_path: Path) -> None:
         folder=tmp_path,
         session=MARK,
     )
-    assert ME.launch(asked) is None
+    assert ME.cli.launch(asked) is None
 
 
 def hooked(line: str, folder: Path) -> tuple[str, ...]:
@@ -287,24 +290,24 @@ def test_the_program_behind_the_npm_package_is_what_is_started(tmp_path: Path) -
     ],
 )
 def test_the_prompt_is_what_the_command_says(line: str, prompt: str) -> None:
-    assert ME.prompt(("codex", *line.split())) == prompt
+    assert ME.cli.read(("codex", *line.split())).prompt == prompt
 
 
 def test_headless_is_exec() -> None:
-    assert ME.is_headless(("codex", "exec", "x"))
-    assert ME.is_headless(("codex", "-m", "o3", "e", "x"))
-    assert not ME.is_headless(("codex", "x"))
-    assert not ME.is_headless(("codex", "resume", ID))
+    assert ME.cli.read(("codex", "exec", "x")).headless
+    assert ME.cli.read(("codex", "-m", "o3", "e", "x")).headless
+    assert not ME.cli.read(("codex", "x")).headless
+    assert not ME.cli.read(("codex", "resume", ID)).headless
 
 
 def test_the_rollout_is_found_in_its_home(tmp_path: Path) -> None:
     asked = Ask(words=("codex",), environment={"CODEX_HOME": str(tmp_path)}, cwd=tmp_path, folder=tmp_path)
-    assert ME.transcript(ID, asked) is None
+    assert ME.transcript.find(ID, asked) is None
     path = tmp_path / f"sessions/2026/11/15/rollout-2026-11-15T06-48-03-{ID}.jsonl"
     path.parent.mkdir(parents=True)
     path.touch()
-    assert ME.transcript(ID, asked) == path
-    assert ME.transcript("*", asked) is None
+    assert ME.transcript.find(ID, asked) == path
+    assert ME.transcript.find("*", asked) is None
 
 
 # --- mending ------------------------------------------------------------------------------------------------------
@@ -316,33 +319,33 @@ CUT = Cut(CALL, "Bash", RAW(b'{"command":"echo hi"}'), "It is not known whether 
 
 
 def test_a_dangling_call_gets_its_true_output() -> None:
-    mended = ME.mend(KILLED, [CUT])
+    mended = ME.transcript.mend(KILLED, [CUT])
     assert mended.startswith(KILLED)
     added = json.loads(mended[len(KILLED) :])
     assert added["payload"] == {"type": "function_call_output", "call_id": CALL, "output": CUT.text}
     assert added["ordinal"] == 13
-    assert ME.mend(mended, [CUT]) == mended
+    assert ME.transcript.mend(mended, [CUT]) == mended
 
 
 @pytest.mark.parametrize("kept", [0, 1, 100, -2])
 def test_a_call_whose_line_is_torn_is_made_again(kept: int) -> None:
-    mended = ME.mend(b"".join(LINES[:11]) + LINES[11][:kept], [CUT])
+    mended = ME.transcript.mend(b"".join(LINES[:11]) + LINES[11][:kept], [CUT])
     call, output = (json.loads(line)["payload"] for line in mended.splitlines()[-2:])
     assert (call["name"], json.loads(call["arguments"])) == ("exec_command", {"cmd": "echo hi"})
     assert (call["call_id"], output["output"]) == (CALL, CUT.text)
-    assert [type(event) for line in mended.splitlines()[-2:] for event in ME.parse(line)] == [
+    assert [type(event) for line in mended.splitlines()[-2:] for event in ME.transcript.parse(line)] == [
         ToolStart,
         ToolEnd,
     ]
-    assert ME.mend(mended, [CUT]) == mended
+    assert ME.transcript.mend(mended, [CUT]) == mended
 
 
 @pytest.mark.parametrize("made_up", ["aborted", "Wall time: 0.4 seconds\\naborted by user"])
 def test_an_output_that_was_made_up_becomes_the_truth_and_a_real_one_stays(made_up: str) -> None:
-    mended = ME.mend(KILLED, [CUT])
-    assert ME.mend(mended.replace(CUT.text.encode(), made_up.encode()), [CUT]) == mended
+    mended = ME.transcript.mend(KILLED, [CUT])
+    assert ME.transcript.mend(mended.replace(CUT.text.encode(), made_up.encode()), [CUT]) == mended
     real = b"".join(LINES)
-    assert ME.mend(real, [CUT]) == real
+    assert ME.transcript.mend(real, [CUT]) == real
 
 
 # --- garbage ------------------------------------------------------------------------------------------------------
@@ -358,14 +361,14 @@ GARBAGE = st.binary(max_size=200) | st.builds(
 @given(st.lists(GARBAGE, max_size=6))
 def test_no_line_makes_it_fail(lines: list[bytes]) -> None:
     for line in lines:
-        for event in ME.parse(line):
+        for event in ME.transcript.parse(line):
             msgspec.json.encode(event)
-        msgspec.json.encode(ME.hook(line))
-        ME.answer(line, Answer(False, "no"))
+        msgspec.json.encode(ME.cli.hook(line))
+        ME.cli.answer(line, Answer(False, "no"))
     transcript = b"\n".join(lines)
-    mended = ME.mend(transcript, [CUT])
-    assert ME.mend(mended, [CUT]) == mended
-    assert ME.classify(1, transcript, transcript).cause
+    mended = ME.transcript.mend(transcript, [CUT])
+    assert ME.transcript.mend(mended, [CUT]) == mended
+    assert ME.transcript.ending(1, transcript, transcript).cause
 
 
 @given(
@@ -373,6 +376,6 @@ def test_no_line_makes_it_fail(lines: list[bytes]) -> None:
 )
 def test_no_command_line_makes_a_launch_fail(words: list[str]) -> None:
     asked = Ask(words=("codex", *words), environment={"PATH": ""}, cwd=Path("/"), folder=Path("/"))
-    launch = ME.launch(asked)
+    launch = ME.cli.launch(asked)
     assert launch is not None
     assert launch.command == ("codex", *words)

@@ -31,15 +31,17 @@ ASKING = {
 def test_words_that_look_like_a_result_count_only_where_the_command_asks_for_one(
     name: str, tmp_path: Path
 ) -> None:
-    adapter = registry.by_name(name)
-    assert adapter is not None
+    kind = registry.by_name(name)
+    assert kind is not None
     tail = f"Here is what you asked for:\n{FAKES[name]}\n".encode()
-    assert adapter.classify(0, tail, b"").ending != "done"
+    assert kind.transcript.ending(0, tail, b"").ending != "done"
     with minded(tmp_path, name) as there:
         assert there.attempt.judge(0, tail).ending == "done"
         raise Killed
-    assert not adapter.structured((name, "-p", "x"))
-    assert adapter.structured((name, *(("run",) if name == "opencode" else ()), *ASKING[name], "-p", "x"))
+    assert not kind.cli.read((name, "-p", "x")).structured
+    assert kind.cli.read(
+        (name, *(("run",) if name == "opencode" else ()), *ASKING[name], "-p", "x")
+    ).structured
 
 
 def test_an_error_in_words_stays_one_where_data_is_left_out() -> None:

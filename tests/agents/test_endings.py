@@ -30,13 +30,13 @@ def recorded(agent: str) -> list[dict[str, object]]:
 
 @pytest.mark.parametrize("agent", ["claude", "codex"])
 def test_every_recorded_ending_is_told_apart_with_and_without_json(agent: str) -> None:
-    adapter = registry.by_name(agent)
-    assert adapter is not None
+    known = registry.by_name(agent)
+    assert known is not None
     meant = MEANT if agent == "claude" else CODEX_MEANT
     wrong = []
     for one in recorded(agent):
         transcript = "\n".join(one["transcript"]) + "\n"  # type: ignore[arg-type]
-        final = adapter.classify(int(str(one["exit"])), str(one["tail"]).encode(), transcript.encode())
+        final = known.transcript.ending(int(str(one["exit"])), str(one["tail"]).encode(), transcript.encode())
         if final.ending != meant[str(one["case"])]:
             wrong.append((one["version"], one["case"], one["format"], final))
     assert wrong == []
@@ -44,12 +44,12 @@ def test_every_recorded_ending_is_told_apart_with_and_without_json(agent: str) -
 
 @pytest.mark.parametrize("agent", ["claude", "codex"])
 def test_errors_are_told_apart_by_the_output_alone(agent: str) -> None:
-    adapter = registry.by_name(agent)
-    assert adapter is not None
+    known = registry.by_name(agent)
+    assert known is not None
     meant = MEANT if agent == "claude" else CODEX_MEANT
     for one in recorded(agent):
         if one["exit"] == 1 and one["case"] != "sigint":
-            final = adapter.classify(1, str(one["tail"]).encode(), b"")
+            final = known.transcript.ending(1, str(one["tail"]).encode(), b"")
             assert final.ending == meant[str(one["case"])], one
 
 
@@ -118,6 +118,6 @@ def test_no_time_makes_it_fail(text: str) -> None:
 @given(st.integers(-300, 300), st.binary(max_size=200), st.binary(max_size=200))
 def test_any_ending_has_a_name(exit_code: int, tail: bytes, transcript: bytes) -> None:
     for name in ("claude", "codex"):
-        adapter = registry.by_name(name)
-        assert adapter is not None
-        assert adapter.classify(exit_code, tail, transcript).cause
+        known = registry.by_name(name)
+        assert known is not None
+        assert known.transcript.ending(exit_code, tail, transcript).cause

@@ -36,7 +36,7 @@ def passing(world: World) -> Iterator[Passing]:
 
 def routed(agent: Launched, passing: Passing, ask: Ask) -> tuple[Ask, set[str]]:
     """The agent run to its end by way of the gateway, and what it asked for there."""
-    found = agent.adapter.gateway(ask, passing.route)
+    found = agent.known.billing.gateway(ask, passing.route)
     assert isinstance(found, Ask), found
     code, said = agent.run(found)
     assert code == 0, said
@@ -60,10 +60,10 @@ def test_all_calls_of_a_routed_agent_come_through(world: World, passing: Passing
     assert len(passing.asked()) == len(world.model.requests()), "none went another way"
     assert (world.work / "marks").read_text() == "one\n"
     assert SECRET.encode() not in written(world.home), "the user's settings know nothing of it"
-    adapter = agent.adapter
-    told = [*adapter.spent(ask)] if name == "mini-swe-agent" else agent.events()
+    known = agent.known
+    told = [*known.billing.spent(ask)] if name == "mini-swe-agent" else agent.events()
     usages = [event for event in told if isinstance(event, UsageReport)]
-    named = adapter.model(ask.words, ask.environment, ask.cwd)
+    named = known.billing.model(ask.words, ask.environment, ask.cwd)
     asked = {request.body.get("model") or "gemini-2.5-flash" for request in world.model.requests()}
     assert {usage.model or named for usage in usages} == asked
 

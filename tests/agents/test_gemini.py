@@ -1,4 +1,4 @@
-"""Gemini CLI's adapter, against recorded lines, tables and the real program."""
+"""Gemini CLI, against recorded lines, tables and the real program."""
 
 import json
 import os
@@ -9,8 +9,11 @@ import msgspec
 import pytest
 
 from outlast.agents import registry
+from outlast.agents.common import versions
 from outlast.agents.events import BatchEnd, Response, Session, Text, ToolEnd, ToolStart, UsageReport
-from outlast.agents.gemini.adapter import ADAPTER, HOOKED, Gemini, call_id, keeping, with_hooks
+from outlast.agents.gemini.agent import AGENT, agent as gemini
+from outlast.agents.gemini.cli import HOOKED, with_hooks, without_retention
+from outlast.agents.gemini.transcript import call_id
 from outlast.agents.values import Answer, Cut, Hook
 from outlast.core import values
 from outlast.errors import UsageError
@@ -19,7 +22,7 @@ from tests.agents.checks import RAW, UUID, ask, launched, lines, mark
 from tests.agents.script import Script
 from tests.agents.world import World
 
-ME = Gemini(fresh_id=lambda: UUID)
+ME = gemini(fresh_id=lambda: UUID)
 PACKAGE = "/x/node_modules/@google/gemini-cli/bundle/gemini.js"
 
 
@@ -43,7 +46,7 @@ PACKAGE = "/x/node_modules/@google/gemini-cli/bundle/gemini.js"
     ],
 )
 def test_it_is_known_by_its_command_and_nothing_else_is(line: str, program: str, is_it: bool) -> None:
-    assert ME.detect(line.split(), program) is is_it
+    assert ME.cli.detect(line.split(), program) is is_it
 
 
 @pytest.mark.parametrize(
@@ -68,13 +71,13 @@ def test_how_it_is_started_and_resumed(
 
 
 def test_what_the_user_says_and_whether_anybody_is_there() -> None:
-    assert ME.prompt(["gemini", "-p", "say it"]) == "say it"
-    assert ME.prompt(["gemini", "say", "it"]) == "say it"
-    assert ME.is_headless(["gemini", "-yp", "x"])
-    assert not ME.is_headless(["gemini", "-i", "x"])
-    assert "too old" in ME.problem("0.11.3")
-    assert ME.problem("0.61.0") == ME.untested("0.61.0") == ""
-    assert "newer" in ME.untested("0.70.0")
+    assert ME.cli.read(["gemini", "-p", "say it"]).prompt == "say it"
+    assert ME.cli.read(["gemini", "say", "it"]).prompt == "say it"
+    assert ME.cli.read(["gemini", "-yp", "x"]).headless
+    assert not ME.cli.read(["gemini", "-i", "x"]).headless
+    assert "too old" in versions.problem(ME.release, "0.11.3")
+    assert versions.problem(ME.release, "0.61.0") == versions.untested(ME.release, "0.61.0") == ""
+    assert "newer" in versions.untested(ME.release, "0.70.0")
 
 
 def test_the_run_has_a_home_that_is_the_users_but_for_our_hooks(tmp_path: Path) -> None:
@@ -108,21 +111,21 @@ def test_settings_of_the_user_that_cannot_be_read_stop_the_start(tmp_path: Path)
     (tmp_path / ".gemini").mkdir()
     (tmp_path / ".gemini/settings.json").write_text("[]")
     with pytest.raises(UsageError):
-        ME.launch(ask("gemini -p x", tmp_path, hook=("h",)))
+        ME.cli.launch(ask("gemini -p x", tmp_path, hook=("h",)))
 
 
 def test_what_the_user_says_of_hooks_and_of_old_sessions_stays(tmp_path: Path) -> None:
-    assert keeping({"general": {"sessionRetention": {"maxAge": "7d"}}}) == {
+    assert without_retention({"general": {"sessionRetention": {"maxAge": "7d"}}}) == {
         "general": {"sessionRetention": {"maxAge": "7d"}}
     }
     assert with_hooks({"hooks": {"Notification": [1]}}, ["h"])["hooks"]["Notification"] == [1]  # type: ignore[index]
     (tmp_path / ".gemini").mkdir()
     (tmp_path / ".gemini/settings.json").write_text('{"hooksConfig": {"enabled": false}}')
-    assert "hooksConfig" in ME.blind(ask("gemini -p x", tmp_path))
+    assert "hooksConfig" in ME.cli.hooks_off(ask("gemini -p x", tmp_path))
 
 
 def test_a_chat_file_tells_exactly_what_happened() -> None:
-    told = [event for line in lines("gemini-0.61.0-chat.jsonl") for event in ME.parse(line)]
+    told = [event for line in lines("gemini-0.61.0-chat.jsonl") for event in ME.transcript.parse(line)]
     first, last = "0dd7fe9e-90eb-457d-bbef-ae71a8884f6d", "0fffcff4-6915-4feb-b0dc-a89f2a1d9a19"
     given = RAW(b'{"file_path":"/home/user/project/hello.txt","content":"hello\\n"}')
     spent = UsageReport(values.Usage(12203 - 22, 33 + 4, 22), "response", first, "gemini-2.5-flash")
@@ -141,7 +144,7 @@ def test_a_chat_file_tells_exactly_what_happened() -> None:
 
 
 def test_a_call_has_one_id_in_its_hooks_and_in_the_chat_file() -> None:
-    hooks = [ME.hook(line) for line in lines("gemini-0.61.0-hooks.jsonl")]
+    hooks = [ME.cli.hook(line) for line in lines("gemini-0.61.0-hooks.jsonl")]
     path = "/home/user/.gemini/tmp/project/chats/session-2026-11-15T06-54-37e5e8a9.jsonl"
     assert hooks[0] == Hook("other", (Session("37e5e8a9-2169-42a2-a7ca-8d234967f9c0", path),))
     given = RAW(b'{"file_path": "/home/user/project/hello.txt", "content": "hello\\n"}')
@@ -151,25 +154,25 @@ def test_a_call_has_one_id_in_its_hooks_and_in_the_chat_file() -> None:
     (end,) = hooks[4].events
     assert isinstance(end, ToolEnd)
     assert (end.id, end.ok, end.output.startswith("Successfully")) == (call, True, True)
-    told = [event for line in lines("gemini-0.61.0-chat.jsonl") for event in ME.parse(line)]
+    told = [event for line in lines("gemini-0.61.0-chat.jsonl") for event in ME.transcript.parse(line)]
     assert call in [event.id for event in told if isinstance(event, ToolStart)]
     assert Hook("other", (BatchEnd(),)) in hooks
 
 
 def test_answers() -> None:
     before, after = b'{"hook_event_name":"BeforeTool"}', b'{"hook_event_name":"AfterTool"}'
-    assert ME.answer(before, Answer()) == (b"", 0)
-    assert ME.answer(before, Answer(False, "no")) == (b'{"decision":"deny","reason":"no"}', 0)
-    assert ME.answer(b"garbage", Answer(False, "no")) == (b'{"decision":"deny","reason":"no"}', 0)
-    assert b'"additionalContext":"look"' in ME.answer(after, Answer(True, "look"))[0]
-    assert b'"continue":false' in ME.answer(after, Answer(False, "stop"))[0]
+    assert ME.cli.answer(before, Answer()) == (b"", 0)
+    assert ME.cli.answer(before, Answer(False, "no")) == (b'{"decision":"deny","reason":"no"}', 0)
+    assert ME.cli.answer(b"garbage", Answer(False, "no")) == (b'{"decision":"deny","reason":"no"}', 0)
+    assert b'"additionalContext":"look"' in ME.cli.answer(after, Answer(True, "look"))[0]
+    assert b'"continue":false' in ME.cli.answer(after, Answer(False, "stop"))[0]
 
 
 def test_a_cut_call_gets_its_result_and_none_is_there_twice() -> None:
     whole = (checks.SAMPLES / "gemini-0.61.0-chat.jsonl").read_bytes()
     killed = b"".join(whole.splitlines(keepends=True)[:16])
     cut = Cut("gemini-1", "run_shell_command", RAW(b'{"command":"x"}'), "the truth")
-    mended = ME.mend(killed + b'{"id":"torn', [cut])
+    mended = ME.transcript.mend(killed + b'{"id":"torn', [cut])
     assert mended.startswith(killed)
     (line,) = mended[len(killed) :].splitlines()
     messages = json.loads(line)["$set"]["messages"]
@@ -177,24 +180,24 @@ def test_a_cut_call_gets_its_result_and_none_is_there_twice() -> None:
     (call,) = messages[-1]["toolCalls"]
     assert call["result"][0]["functionResponse"]["response"] == {"output": "the truth"}
     assert messages[-1]["content"] == "Slow bash."
-    assert ME.mend(mended, ()) == mended
-    assert len(ME.mend(whole, ())) > len(whole)
-    assert ME.mend(b"", [cut])
+    assert ME.transcript.mend(mended, ()) == mended
+    assert len(ME.transcript.mend(whole, ())) > len(whole)
+    assert ME.transcript.mend(b"", [cut])
 
 
 def test_endings() -> None:
-    assert checks.wrong_endings(ADAPTER) == []
-    assert ME.classify(0, b"All done.", b"").ending == "done"
-    assert ME.classify(53, b"", b"").ending == "turns"
-    assert ME.classify(41, b"", b"").ending == "auth"
-    assert ME.classify(429 & 0xFF, b"", b"").ending == "rate_limit"
-    assert ME.classify(503 & 0xFF, b"", b"").ending == "network"
-    assert ME.classify(-9, b"", b"").ending == "crashed"
+    assert checks.wrong_endings(AGENT) == []
+    assert ME.transcript.ending(0, b"All done.", b"").ending == "done"
+    assert ME.transcript.ending(53, b"", b"").ending == "turns"
+    assert ME.transcript.ending(41, b"", b"").ending == "auth"
+    assert ME.transcript.ending(429 & 0xFF, b"", b"").ending == "rate_limit"
+    assert ME.transcript.ending(503 & 0xFF, b"", b"").ending == "network"
+    assert ME.transcript.ending(-9, b"", b"").ending == "crashed"
     said = b'{\n  "session_id": "x",\n  "error": {\n    "type": "Error",\n    "message": "API key not valid.",\n    "code": 1\n  }\n}'
-    assert ME.classify(1, said, b"").ending == "auth"
+    assert ME.transcript.ending(1, said, b"").ending == "auth"
 
 
-test_no_input_makes_it_fail = checks.hostile(ADAPTER, "gemini-0.61.0-chat.jsonl", "gemini-0.61.0-hooks.jsonl")
+test_no_input_makes_it_fail = checks.hostile(AGENT, "gemini-0.61.0-chat.jsonl", "gemini-0.61.0-hooks.jsonl")
 
 
 @pytest.fixture
@@ -228,8 +231,8 @@ def test_exit_code_0_is_no_end_while_the_model_has_not_answered() -> None:
     said = b'{"id":"a","type":"gemini","content":"I work.","toolCalls":[{"id":"c","name":"x","status":"success"}]}\n'
     result = b'{"id":"b","type":"user","content":[{"functionResponse":{"id":"c"}}]}\n'
     done = b'{"id":"d","type":"gemini","content":"Done."}\n'
-    adapter = registry.by_name("gemini")
-    assert adapter is not None
-    assert [adapter.classify(0, b"", chat).ending for chat in (said, said + result, said + result + done, b"")] == [
+    known = registry.by_name("gemini")
+    assert known is not None
+    assert [known.transcript.ending(0, b"", chat).ending for chat in (said, said + result, said + result + done, b"")] == [
         "crashed", "crashed", "done", "done",
     ]  # fmt: skip

@@ -71,8 +71,8 @@ def test_lines_from_either_end() -> None:
 
 
 def test_json_inside_a_text_is_read_and_a_mere_text_stays_one() -> None:
-    assert bytes(json_lines.parsed('{"cmd": "ls"}')) == b'{"cmd":"ls"}'
-    assert bytes(json_lines.parsed("rm -rf /")) == b'"rm -rf /"'
+    assert bytes(json_lines.raw_from_text('{"cmd": "ls"}')) == b'{"cmd":"ls"}'
+    assert bytes(json_lines.raw_from_text("rm -rf /")) == b'"rm -rf /"'
 
 
 @given(st.binary(max_size=400))

@@ -1,4 +1,4 @@
-"""kimi-cli's adapter, against recorded lines, tables and the real program."""
+"""kimi-cli, against recorded lines, tables and the real program."""
 
 import json
 from collections.abc import Iterator
@@ -7,8 +7,11 @@ from pathlib import Path
 
 import pytest
 
+from outlast.agents.common import versions
 from outlast.agents.events import BatchEnd, Response, Retry, Text, ToolEnd, ToolStart, UsageReport
-from outlast.agents.kimi.cli import ADAPTER, HOOKED, KimiCli, last_step
+from outlast.agents.kimi.cli.agent import AGENT, agent as kimi_cli
+from outlast.agents.kimi.cli.cli import HOOKED
+from outlast.agents.kimi.cli.transcript import last_step
 from outlast.agents.values import Answer, Cut
 from outlast.core import values
 from outlast.errors import UsageError
@@ -17,7 +20,7 @@ from tests.agents.checks import RAW, UUID, ask, launched, lines, mark
 from tests.agents.script import Script
 from tests.agents.world import World, need
 
-ME = KimiCli(fresh_id=lambda: UUID)
+ME = kimi_cli(fresh_id=lambda: UUID)
 WIRE = "kimi-cli-1.51.0-wire.jsonl"
 
 
@@ -39,20 +42,25 @@ WIRE = "kimi-cli-1.51.0-wire.jsonl"
     ],
 )
 def test_it_is_known_by_its_command_and_nothing_else_is(line: str, program: str, is_it: bool) -> None:
-    assert ME.detect(line.split(), program) is is_it
+    assert ME.cli.detect(line.split(), program) is is_it
 
 
 def test_a_program_called_kimi_is_this_one_when_python_runs_it(tmp_path: Path) -> None:
     script = tmp_path / "kimi"
     script.write_text("#!/home/me/tools/kimi-cli/bin/python3\nimport sys\n")
-    assert ME.detect(["kimi", "-p", "x"], str(script))
+    assert ME.cli.detect(["kimi", "-p", "x"], str(script))
 
 
 def test_the_empty_release_is_named_with_the_version_to_install() -> None:
-    assert "kimi-cli==1.51.0" in ME.problem("1.52.0")
-    assert "kimi-cli==1.51.0" in ME.problem("1.53")
-    assert ME.problem("1.51.0") == ME.untested("1.51.0") == ME.problem("") == ""
-    assert "too old" in ME.problem("0.9")
+    assert "kimi-cli==1.51.0" in versions.problem(ME.release, "1.52.0")
+    assert "kimi-cli==1.51.0" in versions.problem(ME.release, "1.53")
+    assert (
+        versions.problem(ME.release, "1.51.0")
+        == versions.untested(ME.release, "1.51.0")
+        == versions.problem(ME.release, "")
+        == ""
+    )
+    assert "too old" in versions.problem(ME.release, "0.9")
 
 
 @pytest.mark.parametrize(
@@ -87,18 +95,18 @@ def _session(home: Path, name: str = UUID) -> Path:
 def test_a_session_that_it_would_not_find_is_not_resumed(tmp_path: Path) -> None:
     # It would begin another of that name, and delete what there is of this one.
     asked = ask("kimi --print -p x", tmp_path, session=mark("kimi-cli"), prompt="on")
-    assert ME.launch(asked) is None
+    assert ME.cli.launch(asked) is None
     folder = _session(tmp_path)
-    assert ME.transcript(UUID, asked) == folder / "wire.jsonl"
-    assert folder / "context.jsonl" in ME.sidecars(folder / "wire.jsonl")
-    assert ME.launch(asked) is not None
+    assert ME.transcript.find(UUID, asked) == folder / "wire.jsonl"
+    assert folder / "context.jsonl" in ME.transcript.beside(folder / "wire.jsonl").sidecars
+    assert ME.cli.launch(asked) is not None
     whole = (folder / "context.jsonl").read_bytes()
     (folder / "context.jsonl").write_text('{"role":"assistant","content":"its beginning was taken away"}\n')
-    assert ME.launch(asked) is None
+    assert ME.cli.launch(asked) is None
     (folder / "context.jsonl").write_bytes(whole)
-    assert ME.launch(asked) is not None
+    assert ME.cli.launch(asked) is not None
     (tmp_path / ".kimi/kimi.json").write_text("{}")
-    assert ME.launch(asked) is None
+    assert ME.cli.launch(asked) is None
 
 
 def test_our_hooks_come_with_the_users_settings(tmp_path: Path) -> None:
@@ -124,11 +132,11 @@ def test_our_hooks_come_with_the_users_settings(tmp_path: Path) -> None:
     assert config('kimi|--config|default_model = "t"|--print')["default_model"] == "t"
     assert config('kimi|--config|{"default_model": "s"}|--print')["default_model"] == "s"
     with pytest.raises(UsageError):
-        ME.launch(ask(("kimi", "--config", "{", "--print"), tmp_path, hook=("h",)))
+        ME.cli.launch(ask(("kimi", "--config", "{", "--print"), tmp_path, hook=("h",)))
 
 
 def test_a_wire_file_tells_exactly_what_happened() -> None:
-    told = [event for line in lines(WIRE) for event in ME.parse(line)]
+    told = [event for line in lines(WIRE) for event in ME.transcript.parse(line)]
     call = "call_1b610cb26e5d4819a490"
     given = RAW(b'{"path":"/home/user/project/hello.txt","content":"hello\\n"}')
     assert told[:6] == [
@@ -149,10 +157,12 @@ def test_a_wire_file_tells_exactly_what_happened() -> None:
 def test_a_sub_agent_is_a_lane_and_a_retry_is_told() -> None:
     inner = {"type": "ContentPart", "payload": {"type": "text", "text": "hi"}}
     event = {"type": "SubagentEvent", "payload": {"agent_id": "a1", "event": inner}}
-    assert list(ME.parse(json.dumps({"timestamp": 1.5, "message": event}).encode())) == [Text("hi", "a1")]
+    assert list(ME.transcript.parse(json.dumps({"timestamp": 1.5, "message": event}).encode())) == [
+        Text("hi", "a1")
+    ]
     retry = {"n": 1, "next_attempt": 2, "error_type": "APIStatusError", "status_code": 429}
     line = {"timestamp": 1.5, "message": {"type": "StepRetry", "payload": retry}}
-    assert list(ME.parse(json.dumps(line).encode())) == [Retry(1, "APIStatusError 429")]
+    assert list(ME.transcript.parse(json.dumps(line).encode())) == [Retry(1, "APIStatusError 429")]
 
 
 def test_a_cut_call_gets_its_result_in_both_files(tmp_path: Path) -> None:
@@ -160,11 +170,11 @@ def test_a_cut_call_gets_its_result_in_both_files(tmp_path: Path) -> None:
     rows = lines(WIRE)
     killed = b"\n".join(rows[:16]) + b"\n"
     cut = Cut("call_cac47efca5964145b47b", "Shell", RAW(b'{"command":"x"}'), "the truth")
-    wire = ME.mend(killed, [cut])
+    wire = ME.transcript.mend(killed, [cut])
     assert wire.startswith(killed)
     (line,) = wire[len(killed) :].splitlines()
-    assert list(ME.parse(line)) == [ToolEnd(cut.id, True, "the truth")]
-    assert ME.mend(wire, [cut]) == wire
+    assert list(ME.transcript.parse(line)) == [ToolEnd(cut.id, True, "the truth")]
+    assert ME.transcript.mend(wire, [cut]) == wire
     said, calls = last_step(wire)
     assert (said, [call.text for call in calls]) == ("Slow bash.", ["the truth"])
     (folder / "wire.jsonl").write_bytes(wire)
@@ -174,26 +184,28 @@ def test_a_cut_call_gets_its_result_in_both_files(tmp_path: Path) -> None:
     assert [message["role"] for message in messages] == ["user", "assistant", "tool"]
     assert messages[1]["tool_calls"][0]["id"] == messages[2]["tool_call_id"] == cut.id
     assert messages[2]["content"] == "the truth"
-    assert ME.mend(context, [cut]) == context
+    assert ME.transcript.mend(context, [cut]) == context
 
 
 def test_answers() -> None:
-    assert ME.answer(b"{}", Answer()) == (b"", 0)
-    assert b'"permissionDecision":"deny"' in ME.answer(b"{}", Answer(False, "no"))[0]
+    assert ME.cli.answer(b"{}", Answer()) == (b"", 0)
+    assert b'"permissionDecision":"deny"' in ME.cli.answer(b"{}", Answer(False, "no"))[0]
 
 
 def test_endings() -> None:
-    assert checks.wrong_endings(ADAPTER) == []
-    assert ME.classify(0, b"All done.", b"").ending == "done"
-    farewell = ME.classify(0, b"kimi-cli is no longer maintained. Please use the new Kimi Code CLI.", b"")
+    assert checks.wrong_endings(AGENT) == []
+    assert ME.transcript.ending(0, b"All done.", b"").ending == "done"
+    farewell = ME.transcript.ending(
+        0, b"kimi-cli is no longer maintained. Please use the new Kimi Code CLI.", b""
+    )
     assert farewell.ending == "crashed"
     assert "1.51.0" in farewell.text
-    assert ME.classify(1, b"Max number of steps reached: 3", b"").ending == "turns"
-    assert ME.classify(75, b"", b"").ending == "network"
-    assert ME.classify(-9, b"", b"").ending == "crashed"
+    assert ME.transcript.ending(1, b"Max number of steps reached: 3", b"").ending == "turns"
+    assert ME.transcript.ending(75, b"", b"").ending == "network"
+    assert ME.transcript.ending(-9, b"", b"").ending == "crashed"
 
 
-test_no_input_makes_it_fail = checks.hostile(ADAPTER, WIRE, "kimi-code-2.1.0-hooks.jsonl")
+test_no_input_makes_it_fail = checks.hostile(AGENT, WIRE, "kimi-code-2.1.0-hooks.jsonl")
 
 
 @pytest.fixture
@@ -213,4 +225,4 @@ def test_a_denied_call_is_not_made(world: World) -> None:
 @pytest.mark.real_agent
 def test_the_version_of_the_real_program_is_read_without_running_it() -> None:
     for version in ("1.51.0", "1.52.0"):
-        assert ME.version(need("kimi-cli", version).command[-1]) == version
+        assert versions.of(ME.release, need("kimi-cli", version).command[-1]) == version

@@ -1,4 +1,4 @@
-"""Kimi Code's adapter, against recorded lines, tables and the real program."""
+"""Kimi Code, against recorded lines, tables and the real program."""
 
 import json
 import tomllib
@@ -7,8 +7,10 @@ from pathlib import Path
 
 import pytest
 
+from outlast.agents.common import versions
 from outlast.agents.events import BatchEnd, Response, Session, Text, ToolEnd, ToolStart, UsageReport
-from outlast.agents.kimi.code import ADAPTER, HOOKED, with_hooks
+from outlast.agents.kimi.code.agent import AGENT
+from outlast.agents.kimi.code.cli import HOOKED, with_hooks
 from outlast.agents.values import Answer, Cut, Hook
 from outlast.core import values
 from outlast.errors import UsageError
@@ -18,7 +20,7 @@ from tests.agents.checks import RAW, ask, launched, lines, mark
 from tests.agents.script import Script
 from tests.agents.world import World
 
-ME = ADAPTER
+ME = AGENT
 SESSION = "session_814b7e3b-f57c-4682-894e-7542d8c411ed"
 MAIN = "/x/node_modules/@moonshot-ai/kimi-code/dist/main.mjs"
 
@@ -40,17 +42,17 @@ MAIN = "/x/node_modules/@moonshot-ai/kimi-code/dist/main.mjs"
     ],
 )
 def test_it_is_known_by_its_command_and_nothing_else_is(line: str, program: str, is_it: bool) -> None:
-    assert ME.detect(line.split(), program) is is_it
+    assert ME.cli.detect(line.split(), program) is is_it
 
 
 def test_the_older_program_of_the_same_name_is_another(tmp_path: Path) -> None:
     script = tmp_path / "kimi"
     script.write_text("#!/home/me/tools/kimi-cli/bin/python3\nimport sys\n")
-    assert not ME.detect(["kimi", "-p", "x"], str(script))
+    assert not ME.cli.detect(["kimi", "-p", "x"], str(script))
     script.write_text("#!/bin/sh\n'''exec' \"/very/long/bin/python3\" \"$0\" \"$@\"\n' '''\n")
-    assert not ME.detect(["kimi", "-p", "x"], str(script))
+    assert not ME.cli.detect(["kimi", "-p", "x"], str(script))
     script.write_text("#!/usr/bin/env node\n")
-    assert ME.detect(["kimi", "-p", "x"], str(script))
+    assert ME.cli.detect(["kimi", "-p", "x"], str(script))
 
 
 @pytest.mark.parametrize(
@@ -77,13 +79,13 @@ def test_how_it_is_started_and_resumed(
 
 
 def test_what_it_is_told_and_which_versions_are_carried() -> None:
-    assert ME.prompt(["kimi", "-p", "say it"]) == "say it"
-    assert ME.is_headless(["kimi", "--prompt=x"])
-    assert not ME.is_headless(["kimi"])
-    assert ME.problem("2.1.0") == ME.untested("2.1.0") == ""
-    assert "too old" in ME.problem("1.9.0")
-    assert "newer" in ME.untested("2.9.0")
-    assert ME.resume_words("s") == ("kimi", "--session", "s")
+    assert ME.cli.read(["kimi", "-p", "say it"]).prompt == "say it"
+    assert ME.cli.read(["kimi", "--prompt=x"]).headless
+    assert not ME.cli.read(["kimi"]).headless
+    assert versions.problem(ME.release, "2.1.0") == versions.untested(ME.release, "2.1.0") == ""
+    assert "too old" in versions.problem(ME.release, "1.9.0")
+    assert "newer" in versions.untested(ME.release, "2.9.0")
+    assert ME.cli.resume_words("s") == ("kimi", "--session", "s")
 
 
 def test_the_run_has_a_home_that_is_the_users_but_for_our_hooks(tmp_path: Path) -> None:
@@ -118,7 +120,7 @@ def test_hooks_on_one_line_stop_the_start() -> None:
 
 
 def test_a_wire_file_tells_exactly_what_happened() -> None:
-    told = [event for line in lines("kimi-code-2.1.0-wire.jsonl") for event in ME.parse(line)]
+    told = [event for line in lines("kimi-code-2.1.0-wire.jsonl") for event in ME.transcript.parse(line)]
     step = "14648529-9ac9-4d68-849f-3d02c5ffee7e"
     given = RAW(b'{"path":"/home/user/project/hello.txt","content":"hello\\n"}')
     call = "call_e9acc77efdd842eeb0ed"
@@ -143,15 +145,17 @@ def test_a_sub_agent_is_a_lane(tmp_path: Path) -> None:
         "agentId": "agent-1",
         "event": {"type": "step.begin", "uuid": "u"},
     }
-    assert list(ME.parse(json.dumps(line).encode())) == [Response("u", "agent-1")]
+    assert list(ME.transcript.parse(json.dumps(line).encode())) == [Response("u", "agent-1")]
     for name in ("main", "agent-1"):
         (tmp_path / "agents" / name).mkdir(parents=True)
         (tmp_path / "agents" / name / "wire.jsonl").touch()
-    assert ME.lanes(tmp_path / "agents/main/wire.jsonl") == (tmp_path / "agents/agent-1/wire.jsonl",)
+    assert ME.transcript.beside(tmp_path / "agents/main/wire.jsonl").lanes == (
+        tmp_path / "agents/agent-1/wire.jsonl",
+    )
 
 
 def test_hooks_tell_calls_before_and_after() -> None:
-    hooks = [ME.hook(line) for line in lines("kimi-code-2.1.0-hooks.jsonl")]
+    hooks = [ME.cli.hook(line) for line in lines("kimi-code-2.1.0-hooks.jsonl")]
     given = RAW(b'{"path": "/home/user/project/hello.txt", "content": "hello\\n"}')
     call = "call_15899f9878f8434288c2"
     assert hooks[0] == Hook("other", (Session(SESSION),))
@@ -160,12 +164,12 @@ def test_hooks_tell_calls_before_and_after() -> None:
     assert hooks[3] == Hook("post", (ToolEnd(call, True, "Wrote 6 bytes to /home/user/project/hello.txt"),))
     assert hooks[-1] == Hook("other", (BatchEnd(),))
     failed = {"hook_event_name": "PostToolUseFailure", "tool_call_id": "c", "error": {"message": "bad"}}
-    assert ME.hook(json.dumps(failed).encode()) == Hook("post", (ToolEnd("c", False, "bad"),))
+    assert ME.cli.hook(json.dumps(failed).encode()) == Hook("post", (ToolEnd("c", False, "bad"),))
 
 
 def test_answers() -> None:
-    assert ME.answer(b"{}", Answer(True, "x")) == (b"", 0)
-    out, code = ME.answer(b"{}", Answer(False, "no"))
+    assert ME.cli.answer(b"{}", Answer(True, "x")) == (b"", 0)
+    out, code = ME.cli.answer(b"{}", Answer(False, "no"))
     assert code == 0
     assert json.loads(out)["hookSpecificOutput"] == {
         "permissionDecision": "deny",
@@ -179,37 +183,37 @@ def test_a_cut_call_gets_its_result_and_a_lost_one_is_written_again() -> None:
     at = next(n for n, row in enumerate(rows) if b'"toolCallId":"call_ca7f' in row and b'"tool.call"' in row)
     cut = Cut("call_ca7f247450a2442e9198", "Bash", RAW(b'{"command":"x"}'), "the truth")
     killed = b"".join(rows[: at + 1])
-    mended = ME.mend(killed + b'{"type":"to', [cut])
+    mended = ME.transcript.mend(killed + b'{"type":"to', [cut])
     assert mended.startswith(killed)
-    told = [event for line in mended[len(killed) :].splitlines() for event in ME.parse(line)]
+    told = [event for line in mended[len(killed) :].splitlines() for event in ME.transcript.parse(line)]
     assert told == [ToolEnd(cut.id, True, "the truth"), BatchEnd()]
-    assert ME.mend(mended, [cut]) == mended
+    assert ME.transcript.mend(mended, [cut]) == mended
     before = b"".join(rows[:at])
-    lost = ME.mend(before, [cut])
-    told = [event for line in lost[len(before) :].splitlines() for event in ME.parse(line)]
+    lost = ME.transcript.mend(before, [cut])
+    told = [event for line in lost[len(before) :].splitlines() for event in ME.transcript.parse(line)]
     assert [type(event) for event in told] == [Response, ToolStart, ToolEnd, BatchEnd]
-    assert ME.mend(whole, ()) == whole
+    assert ME.transcript.mend(whole, ()) == whole
 
 
 def test_endings() -> None:
-    assert checks.wrong_endings(ADAPTER) == []
-    assert ME.classify(0, b"All done.", b"").ending == "done"
-    assert ME.classify(143, b"", b"").ending == "crashed"
+    assert checks.wrong_endings(AGENT) == []
+    assert ME.transcript.ending(0, b"All done.", b"").ending == "done"
+    assert ME.transcript.ending(143, b"", b"").ending == "crashed"
     turn = {
         "type": "turn.ended",
         "reason": "failed",
         "error": {"code": "loop.max_steps_exceeded", "message": "m"},
     }
-    assert ME.classify(0, b"", json.dumps(turn).encode()).ending == "turns"
+    assert ME.transcript.ending(0, b"", json.dumps(turn).encode()).ending == "turns"
     cancelled = {"type": "turn.ended", "reason": "cancelled"}
-    assert ME.classify(0, b"", json.dumps(cancelled).encode()).ending == "crashed"
+    assert ME.transcript.ending(0, b"", json.dumps(cancelled).encode()).ending == "crashed"
     limited = {"code": "provider.rate_limit", "message": "429 slow down", "details": {"statusCode": 429}}
     turn = {"type": "turn.ended", "reason": "failed", "error": limited}
-    assert ME.classify(1, b"", json.dumps(turn).encode()).ending == "rate_limit"
+    assert ME.transcript.ending(1, b"", json.dumps(turn).encode()).ending == "rate_limit"
 
 
 test_no_input_makes_it_fail = checks.hostile(
-    ADAPTER, "kimi-code-2.1.0-wire.jsonl", "kimi-code-2.1.0-hooks.jsonl"
+    AGENT, "kimi-code-2.1.0-wire.jsonl", "kimi-code-2.1.0-hooks.jsonl"
 )
 
 

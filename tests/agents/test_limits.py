@@ -5,17 +5,19 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from outlast.agents import Adapter
-from outlast.agents.claude.adapter import Claude
-from outlast.agents.codex.adapter import Codex
+from outlast.agents import KnownAgent
+from outlast.agents.claude.agent import agent as claude
+from outlast.agents.codex.agent import agent as codex
 from outlast.agents.events import Limit, Window
-from outlast.agents.gemini.adapter import Gemini
+from outlast.agents.gemini.agent import agent as gemini
 from tests.agents.checks import SAMPLES, lines
 
 
-def told(adapter: Adapter, sample: str) -> list[list[Window]]:
+def told(known: KnownAgent, sample: str) -> list[list[Window]]:
     """The windows that each line of a sample tells of."""
-    found = [[one for one in adapter.parse(line) if isinstance(one, Window)] for line in lines(sample)]
+    found = [
+        [one for one in known.transcript.parse(line) if isinstance(one, Window)] for line in lines(sample)
+    ]
     return [windows for windows in found if windows]
 
 
@@ -23,12 +25,12 @@ def test_claude_tells_of_its_windows_in_its_output_alone() -> None:
     at = datetime.fromtimestamp(1794783408, UTC)
     five = Window(82.0, at, "five_hour")
     week = Window(31.0, datetime.fromtimestamp(1795076208, UTC), "seven_day")
-    assert told(Claude(), "claude-windows.jsonl") == [[five, week], [five]], "2.1.325 and 2.1.197"
-    assert told(Claude(), "claude-2.1.325-transcript.jsonl") == []
+    assert told(claude(), "claude-windows.jsonl") == [[five, week], [five]], "2.1.325 and 2.1.197"
+    assert told(claude(), "claude-2.1.325-transcript.jsonl") == []
 
 
 def test_codex_tells_of_its_windows_in_its_rollout() -> None:
-    ((five, week),) = told(Codex(), "codex-0.166-windows.jsonl")
+    ((five, week),) = told(codex(), "codex-0.166-windows.jsonl")
     assert (five.used_pct, five.name, week.used_pct, week.name) == (82.5, "five_hour", 31.0, "seven_day")
     assert five.resets_at is not None
     assert week.resets_at is not None
@@ -36,7 +38,7 @@ def test_codex_tells_of_its_windows_in_its_rollout() -> None:
     later = {"primary": {"used_percent": 7, "window_minutes": 60, "resets_in_seconds": 90}}
     line = {"timestamp": "2026-11-15T12:00:00Z", "type": "event_msg"}
     said = json.dumps({**line, "payload": {"type": "token_count", "rate_limits": later}}).encode()
-    assert next(iter(Codex().parse(said))) == Window(
+    assert next(iter(codex().transcript.parse(said))) == Window(
         7.0, datetime(2026, 11, 15, 12, 1, 30, tzinfo=UTC), "60_minutes"
     )
 
@@ -50,7 +52,7 @@ def test_codex_tells_of_its_windows_in_its_rollout() -> None:
     ],
 )
 def test_nonsense_about_windows_tells_nothing(line: bytes) -> None:
-    assert list(Claude().parse(line)) == []
+    assert list(claude().transcript.parse(line)) == []
 
 
 def limited(agent: str) -> list[dict[str, object]]:
@@ -66,18 +68,20 @@ def test_a_usage_limit_that_the_real_program_met_says_when_it_resets(agent: str)
         transcript = [str(line).encode() for line in row["transcript"]]  # type: ignore[attr-defined]
         said_at = datetime.fromisoformat(json.loads(transcript[-1])["timestamp"])
         me = _at(agent, said_at)
-        final = me.classify(int(str(row["exit"])), str(row["tail"]).encode(), b"\n".join(transcript))
+        final = me.transcript.ending(int(str(row["exit"])), str(row["tail"]).encode(), b"\n".join(transcript))
         assert final.ending == "usage_limit", row
         assert final.reset_at is not None
         assert abs(final.reset_at - said_at - timedelta(hours=2)) < timedelta(minutes=2), row["version"]
-        alone = me.classify(int(str(row["exit"])), str(row["tail"]).encode(), b"")
+        alone = me.transcript.ending(int(str(row["exit"])), str(row["tail"]).encode(), b"")
         assert (alone.ending, alone.reset_at is None) == ("usage_limit", False), row
-        [*_, limit] = [one for line in transcript for one in me.parse(line) if isinstance(one, Limit)]
+        [*_, limit] = [
+            one for line in transcript for one in me.transcript.parse(line) if isinstance(one, Limit)
+        ]
         assert limit.reset_at is not None
 
 
-def _at(agent: str, now: datetime) -> Adapter:
-    return Claude(clock=lambda: now) if agent == "claude" else Codex(clock=lambda: now)
+def _at(agent: str, now: datetime) -> KnownAgent:
+    return claude(clock=lambda: now) if agent == "claude" else codex(clock=lambda: now)
 
 
 def test_a_limit_is_told_to_the_second_where_the_transcript_has_it() -> None:
@@ -85,7 +89,7 @@ def test_a_limit_is_told_to_the_second_where_the_transcript_has_it() -> None:
     (line,) = row["transcript"]  # type: ignore[misc]
     at = datetime.fromtimestamp(json.loads(line)["quotaLimits"]["resetsAt"], UTC)
     said_at = datetime.fromisoformat(json.loads(line)["timestamp"])
-    final = Claude(clock=lambda: said_at).classify(1, b"", str(line).encode())
+    final = claude(clock=lambda: said_at).transcript.ending(1, b"", str(line).encode())
     assert final.reset_at == at
 
 
@@ -93,7 +97,7 @@ def test_codex_counts_to_the_second_what_it_says_to_the_minute() -> None:
     for row in limited("codex"):
         transcript = [str(line) for line in row["transcript"]]  # type: ignore[attr-defined]
         (count,) = [json.loads(line)["payload"] for line in transcript if '"token_count"' in line]
-        final = Codex().classify(1, b"", "\n".join(transcript).encode())
+        final = codex().transcript.ending(1, b"", "\n".join(transcript).encode())
         assert final.reset_at == datetime.fromtimestamp(count["rate_limits"]["primary"]["resets_at"], UTC)
 
 
@@ -104,5 +108,5 @@ def test_gemini_says_in_its_log_when_a_quota_of_the_day_is_back() -> None:
         for one in map(json.loads, lines("gemini-endings.jsonl"))
         if one["case"] == "usage_limit" and "7200" in one["tail"]
     ]
-    final = Gemini(clock=lambda: now).classify(row["exit"], row["tail"].encode(), b"")
+    final = gemini(clock=lambda: now).transcript.ending(row["exit"], row["tail"].encode(), b"")
     assert (final.ending, final.reset_at) == ("usage_limit", now + timedelta(hours=2))

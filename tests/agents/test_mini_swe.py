@@ -1,4 +1,4 @@
-"""mini-swe-agent's adapter, against what it printed, tables and the real program."""
+"""mini-swe-agent, against what it printed, tables and the real program."""
 
 import json
 from collections.abc import Iterator
@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from outlast.agents.mini_swe import ADAPTER, TRAJECTORY_FILE
+from outlast.agents.common import versions
+from outlast.agents.mini_swe import AGENT, TRAJECTORY_FILE
 from outlast.agents.values import Answer, Hook
 from tests.agents import checks
 from tests.agents.agent_alone import Launched, bash
@@ -14,7 +15,7 @@ from tests.agents.checks import ask, launched, mark
 from tests.agents.script import Script, Step
 from tests.agents.world import World
 
-ME = ADAPTER
+ME = AGENT
 
 
 @pytest.mark.parametrize(
@@ -30,13 +31,13 @@ ME = ADAPTER
     ],
 )
 def test_it_is_known_by_its_command_and_nothing_else_is(line: str, program: str, is_it: bool) -> None:
-    assert ME.detect(line.split(), program) is is_it
+    assert ME.cli.detect(line.split(), program) is is_it
 
 
 def test_a_program_called_mini_is_this_one_when_python_runs_it(tmp_path: Path) -> None:
     script = tmp_path / "mini"
     script.write_text("#!/usr/bin/python3\n")
-    assert ME.detect(["mini", "-t", "x"], str(script))
+    assert ME.cli.detect(["mini", "-t", "x"], str(script))
 
 
 def test_how_it_is_started_and_that_it_is_not_resumed(tmp_path: Path) -> None:
@@ -45,29 +46,29 @@ def test_how_it_is_started_and_that_it_is_not_resumed(tmp_path: Path) -> None:
     assert launched(ME, ask("mini -o t.json -t x", tmp_path)).command == ("mini", "-o", "t.json", "-t", "x")
     fresh = launched(ME, ask("mini -o t -yt x", tmp_path, prompt="-all"))
     assert fresh.command == ("mini", "-o", "t", "-y", "--task=-all")
-    assert ME.launch(ask("mini -t x", tmp_path, session=mark("mini-swe-agent"))) is None
-    assert ME.transcript("", ask("mini -t x", tmp_path)) is None
-    assert not ME.caps.resume
+    assert ME.cli.launch(ask("mini -t x", tmp_path, session=mark("mini-swe-agent"))) is None
+    assert ME.transcript.find("", ask("mini -t x", tmp_path)) is None
+    assert not ME.release.caps.resume
 
 
 def test_what_it_is_told_and_whether_anybody_is_there() -> None:
-    assert ME.prompt(["mini", "-t", "say it"]) == "say it"
-    assert ME.is_headless(["mini", "-y", "--exit-immediately", "-t", "x"])
-    assert not ME.is_headless(["mini", "-t", "x"])
-    assert "too old" in ME.problem("1.9.0")
-    assert ME.hook(b"{}") == Hook("other")
-    assert ME.answer(b"{}", Answer(False, "no")) == (b"", 0)
+    assert ME.cli.read(["mini", "-t", "say it"]).prompt == "say it"
+    assert ME.cli.read(["mini", "-y", "--exit-immediately", "-t", "x"]).headless
+    assert not ME.cli.read(["mini", "-t", "x"]).headless
+    assert "too old" in versions.problem(ME.release, "1.9.0")
+    assert ME.cli.hook(b"{}") == Hook("other")
+    assert ME.cli.answer(b"{}", Answer(False, "no")) == (b"", 0)
 
 
 def test_endings_also_where_it_exits_0_after_a_failure() -> None:
-    assert checks.wrong_endings(ADAPTER) == []
-    assert ME.classify(0, b"Exit:\nLimitsExceeded\nSaved trajectory", b"").ending == "budget"
+    assert checks.wrong_endings(AGENT) == []
+    assert ME.transcript.ending(0, b"Exit:\nLimitsExceeded\nSaved trajectory", b"").ending == "budget"
     trajectory = json.dumps({"info": {"exit_status": "TimeExceeded"}}).encode()
-    assert ME.classify(0, b"", trajectory).ending == "budget"
-    assert ME.classify(1, b"Traceback\nKeyError: 1", b"").ending == "crashed"
+    assert ME.transcript.ending(0, b"", trajectory).ending == "budget"
+    assert ME.transcript.ending(1, b"Traceback\nKeyError: 1", b"").ending == "crashed"
 
 
-test_no_input_makes_it_fail = checks.hostile(ADAPTER)
+test_no_input_makes_it_fail = checks.hostile(AGENT)
 
 
 @pytest.fixture
@@ -86,4 +87,4 @@ def test_started_by_us_it_does_what_it_does_and_leaves_its_trajectory(world: Wor
     assert code == 0, said
     assert (world.work / "marks").read_text() == "one\n"
     trajectory = (agent.folder / TRAJECTORY_FILE).read_bytes()
-    assert ME.classify(code, said, trajectory).ending == "done"
+    assert ME.transcript.ending(code, said, trajectory).ending == "done"

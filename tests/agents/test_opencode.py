@@ -1,4 +1,4 @@
-"""opencode's adapter, against recorded lines, tables and the real program."""
+"""opencode, against recorded lines, tables and the real program."""
 
 import json
 from collections.abc import Iterator
@@ -7,8 +7,11 @@ from pathlib import Path
 import msgspec
 import pytest
 
+from outlast.agents.common import versions
 from outlast.agents.events import BatchEnd, Response, Session, Text, ToolEnd, ToolStart, UsageReport
-from outlast.agents.opencode.adapter import ADAPTER, CONTENT, JOURNAL_FILE
+from outlast.agents.opencode.agent import AGENT
+from outlast.agents.opencode.cli import CONTENT
+from outlast.agents.opencode.transcript import JOURNAL_FILE
 from outlast.agents.values import Answer, Hook
 from outlast.core import values
 from outlast.errors import UsageError
@@ -18,7 +21,7 @@ from tests.agents.checks import RAW, ask, launched, lines, mark
 from tests.agents.script import Script, Step
 from tests.agents.world import World
 
-ME = ADAPTER
+ME = AGENT
 SESSION = "ses_e2204cad2ffeLyow2M0RGj23tk"
 ON = {"session": mark("opencode", "ses_1"), "prompt": "on"}
 
@@ -41,7 +44,7 @@ ON = {"session": mark("opencode", "ses_1"), "prompt": "on"}
     ],
 )
 def test_it_is_known_by_its_command_and_nothing_else_is(line: str, program: str, is_it: bool) -> None:
-    assert ME.detect(line.split(), program) is is_it
+    assert ME.cli.detect(line.split(), program) is is_it
 
 
 @pytest.mark.parametrize(
@@ -70,15 +73,15 @@ def test_how_it_is_started_and_resumed(
 
 
 def test_what_it_is_told_and_which_versions_are_carried(tmp_path: Path) -> None:
-    assert ME.prompt(["opencode", "run", "say", "it"]) == "say it"
-    assert ME.prompt(["opencode", "--prompt", "say it"]) == "say it"
-    assert ME.is_headless(["opencode", "run", "x"])
-    assert not ME.is_headless(["opencode"])
-    assert ME.problem("1.18.33") == ME.untested("1.18.33") == ""
-    assert "too old" in ME.problem("0.9.0")
-    assert "--pure" in ME.blind(ask("opencode run --pure x", tmp_path))
-    assert ME.blind(ask("opencode run x", tmp_path)) == ""
-    assert not ME.caps.mends
+    assert ME.cli.read(["opencode", "run", "say", "it"]).prompt == "say it"
+    assert ME.cli.read(["opencode", "--prompt", "say it"]).prompt == "say it"
+    assert ME.cli.read(["opencode", "run", "x"]).headless
+    assert not ME.cli.read(["opencode"]).headless
+    assert versions.problem(ME.release, "1.18.33") == versions.untested(ME.release, "1.18.33") == ""
+    assert "too old" in versions.problem(ME.release, "0.9.0")
+    assert "--pure" in ME.cli.hooks_off(ask("opencode run --pure x", tmp_path))
+    assert ME.cli.hooks_off(ask("opencode run x", tmp_path)) == ""
+    assert not ME.release.caps.mends
 
 
 def test_our_plugin_comes_with_the_users_settings(tmp_path: Path) -> None:
@@ -91,17 +94,17 @@ def test_our_plugin_comes_with_the_users_settings(tmp_path: Path) -> None:
     assert 'const command = ["a b", "\\""]' in source
     assert f'const journal = "{tmp_path}/{JOURNAL_FILE}"' in source
     with pytest.raises(UsageError):
-        ME.launch(ask("opencode run x", tmp_path, environment={CONTENT: "["}, hook=("h",)))
+        ME.cli.launch(ask("opencode run x", tmp_path, environment={CONTENT: "["}, hook=("h",)))
 
 
 def test_a_fresh_session_has_a_journal_of_its_own(tmp_path: Path) -> None:
     journal = tmp_path / JOURNAL_FILE
     journal.write_text("of a session before\n")
     going_on = ask("opencode run x", tmp_path, session=mark("opencode"), prompt="on")
-    assert ADAPTER.launch(msgspec.structs.replace(going_on, hook=("h",), folder=tmp_path)) is not None
+    assert AGENT.cli.launch(msgspec.structs.replace(going_on, hook=("h",), folder=tmp_path)) is not None
     assert journal.exists()
     assert (
-        ADAPTER.launch(msgspec.structs.replace(going_on, hook=("h",), folder=tmp_path, session=None))
+        AGENT.cli.launch(msgspec.structs.replace(going_on, hook=("h",), folder=tmp_path, session=None))
         is not None
     )
     assert not journal.exists()
@@ -109,7 +112,7 @@ def test_a_fresh_session_has_a_journal_of_its_own(tmp_path: Path) -> None:
 
 
 def test_a_journal_tells_exactly_what_happened() -> None:
-    told = [event for line in lines("opencode-1.18.33-run.jsonl") for event in ME.parse(line)]
+    told = [event for line in lines("opencode-1.18.33-run.jsonl") for event in ME.transcript.parse(line)]
     call, step = "call_a314a22d646b4823b5db", "msg_1ddfb412f001VcbJV0QQcyo449"
     given = RAW(b'{"filePath":"/home/user/project/hello.txt","content":"hello\\n"}')
     assert told[:6] == [
@@ -125,16 +128,16 @@ def test_a_journal_tells_exactly_what_happened() -> None:
         == 7717 + 7802 + 7883 + 7970
     )
     lane = {"type": "text", "lane": "ses_2", "part": {"type": "text", "text": "hi"}}
-    assert list(ME.parse(json.dumps(lane).encode())) == [Text("hi", "ses_2")]
+    assert list(ME.transcript.parse(json.dumps(lane).encode())) == [Text("hi", "ses_2")]
     costly = {"type": "step_finish", "part": {"id": "p", "tokens": {"input": 1}, "cost": 0.0125}}
-    (usage, _) = ME.parse(json.dumps(costly).encode())
+    (usage, _) = ME.transcript.parse(json.dumps(costly).encode())
     assert isinstance(usage, UsageReport)
     assert usage.values.cost_microusd == 12_500
 
 
 def test_usage_across_a_kill_and_a_resume_counts_each_step_once() -> None:
     rows = [*lines("opencode-1.18.33-killed.jsonl"), *lines("opencode-1.18.33-resumed.jsonl")]
-    used = [event for line in rows for event in ME.parse(line) if isinstance(event, UsageReport)]
+    used = [event for line in rows for event in ME.transcript.parse(line) if isinstance(event, UsageReport)]
     assert [event.values.tokens for event in used] == [7717, 7802, 7984]
 
 
@@ -146,28 +149,28 @@ def test_hooks_and_answers() -> None:
         "tool_input": {},
         "lane": "l",
     }
-    assert ME.hook(json.dumps(before).encode()) == Hook("pre", (ToolStart("c", "bash", RAW(b"{}"), "l"),))
+    assert ME.cli.hook(json.dumps(before).encode()) == Hook("pre", (ToolStart("c", "bash", RAW(b"{}"), "l"),))
     after = {"hook_event_name": "PostToolUse", "tool_call_id": "c", "tool_output": "out"}
-    assert ME.hook(json.dumps(after).encode()) == Hook("post", (ToolEnd("c", True, "out"),))
+    assert ME.cli.hook(json.dumps(after).encode()) == Hook("post", (ToolEnd("c", True, "out"),))
     begun = {"hook_event_name": "SessionStart", "session_id": SESSION}
-    assert ME.hook(json.dumps(begun).encode()) == Hook("other", (Session(SESSION),))
-    assert ME.answer(b"", Answer()) == (b"", 0)
-    assert ME.answer(b"", Answer(True, "look")) == (b"look", 0)
-    assert ME.answer(b"", Answer(False, "no")) == (b"no", 2)
+    assert ME.cli.hook(json.dumps(begun).encode()) == Hook("other", (Session(SESSION),))
+    assert ME.cli.answer(b"", Answer()) == (b"", 0)
+    assert ME.cli.answer(b"", Answer(True, "look")) == (b"look", 0)
+    assert ME.cli.answer(b"", Answer(False, "no")) == (b"no", 2)
 
 
 def test_endings() -> None:
-    assert checks.wrong_endings(ADAPTER) == []
-    assert ME.classify(0, b"", b"\n".join(lines("opencode-1.18.33-run.jsonl"))).ending == "done"
+    assert checks.wrong_endings(AGENT) == []
+    assert ME.transcript.ending(0, b"", b"\n".join(lines("opencode-1.18.33-run.jsonl"))).ending == "done"
     error = b'{"type":"error","error":{"name":"%s","data":{"message":"m","statusCode":%d}}}'
-    assert ME.classify(0, b"", error % (b"MessageAbortedError", 0)).ending == "crashed"
-    assert ME.classify(0, b"", error % (b"ContextOverflowError", 400)).ending == "context"
-    assert ME.classify(0, b"", error % (b"ProviderAuthError", 0)).ending == "auth"
-    assert ME.classify(1, error % (b"APIError", 429), b"").ending == "rate_limit"
-    assert ME.classify(1, b"Session not found", b"").ending == "crashed"
+    assert ME.transcript.ending(0, b"", error % (b"MessageAbortedError", 0)).ending == "crashed"
+    assert ME.transcript.ending(0, b"", error % (b"ContextOverflowError", 400)).ending == "context"
+    assert ME.transcript.ending(0, b"", error % (b"ProviderAuthError", 0)).ending == "auth"
+    assert ME.transcript.ending(1, error % (b"APIError", 429), b"").ending == "rate_limit"
+    assert ME.transcript.ending(1, b"Session not found", b"").ending == "crashed"
 
 
-test_no_input_makes_it_fail = checks.hostile(ADAPTER, "opencode-1.18.33-run.jsonl")
+test_no_input_makes_it_fail = checks.hostile(AGENT, "opencode-1.18.33-run.jsonl")
 
 
 @pytest.fixture

@@ -9,7 +9,7 @@ import msgspec
 import pytest
 from hypothesis import given, settings, strategies as st
 
-from outlast.agents import Adapter, registry
+from outlast.agents import KnownAgent, registry
 from outlast.agents.common import providers
 from outlast.agents.values import AgentCommand, Ask
 from tests.agents.checks import ask, launched, mark
@@ -19,7 +19,7 @@ SECRET = "sk-very-secret-0123456789"
 LOCAL = "http://127.0.0.1:9/s/"
 
 
-def adapter(name: str) -> Adapter:
+def kind(name: str) -> KnownAgent:
     found = registry.by_name(name)
     assert found is not None
     return found
@@ -50,11 +50,11 @@ def home(tmp_path: Path) -> Home:
 
 def billed(name: str, asked: Ask) -> tuple[str, str]:
     """How it is paid, and whether its account is known; the secret shows in neither."""
-    me = adapter(name)
-    account = me.account(asked)
+    me = kind(name)
+    account = me.billing.account(asked)
     assert SECRET not in account
-    assert account == me.account(asked)
-    return me.billing(asked), account.partition(":")[0]
+    assert account == me.billing.account(asked)
+    return me.billing.payment(asked), account.partition(":")[0]
 
 
 def routed(name: str, asked: Ask) -> tuple[list[str], AgentCommand]:
@@ -65,13 +65,13 @@ def routed(name: str, asked: Ask) -> tuple[list[str], AgentCommand]:
         seen.append(url)
         return f"{LOCAL}{len(seen) - 1}"
 
-    found = adapter(name).gateway(asked, route)
+    found = kind(name).billing.gateway(asked, route)
     assert isinstance(found, Ask), found
-    return seen, launched(adapter(name), found)
+    return seen, launched(kind(name), found)
 
 
 def unrouted(name: str, asked: Ask) -> str:
-    found = adapter(name).gateway(asked, lambda url: LOCAL)
+    found = kind(name).billing.gateway(asked, lambda url: LOCAL)
     assert isinstance(found, str), found
     return found
 
@@ -116,9 +116,9 @@ def test_where_claude_calls_is_set_in_its_settings_as_well(home: Home) -> None:
     path = Path(launch.command[launch.command.index("--settings") + 1])
     assert json.loads(path.read_text())["env"] == {"X": "1", "ANTHROPIC_BASE_URL": f"{LOCAL}0"}
     assert launch.command.count("--settings") == 1
-    me = adapter("claude")
-    assert me.model(asked.words, asked.environment, asked.cwd) == "opus"
-    assert me.model(("claude", "--model", "m"), asked.environment, asked.cwd) == "m"
+    me = kind("claude")
+    assert me.billing.model(asked.words, asked.environment, asked.cwd) == "opus"
+    assert me.billing.model(("claude", "--model", "m"), asked.environment, asked.cwd) == "m"
     plain, launch = routed(
         "claude", home.ask("claude --setting-sources project -p x", HTTPS_PROXY="http://p:1")
     )
@@ -190,8 +190,8 @@ def test_with_its_subscription_codex_calls_elsewhere_and_some_cannot_be_routed(h
     assert "which login" in unrouted("codex", home.ask("codex exec x", CODEX_HOME=str(home.work)))
     assert "not known" in unrouted("codex", home.ask("codex exec -c model_provider=who x"))
     asked = home.ask("codex exec x")
-    assert adapter("codex").model(asked.words, asked.environment, asked.cwd) == "gpt-9"
-    assert adapter("codex").model(("codex", "exec", "-m", "o9"), asked.environment, asked.cwd) == "o9"
+    assert kind("codex").billing.model(asked.words, asked.environment, asked.cwd) == "gpt-9"
+    assert kind("codex").billing.model(("codex", "exec", "-m", "o9"), asked.environment, asked.cwd) == "o9"
 
 
 # --- Kimi ---------------------------------------------------------------------------------------------------------
@@ -220,11 +220,11 @@ NAMES = [("kimi-code", ".kimi-code", "kimi -p x"), ("kimi-cli", ".kimi", "kimi-c
 @pytest.mark.parametrize(("name", "folder", "line"), NAMES)
 def test_how_kimi_is_paid_and_where_it_calls(home: Home, name: str, folder: str, line: str) -> None:
     home.write(f"{folder}/config.toml", KIMI)
-    me, asked, other = adapter(name), home.ask(line), home.ask(f"{line} -m other")
+    me, asked, other = kind(name), home.ask(line), home.ask(f"{line} -m other")
     assert billed(name, asked) == ("subscription", "api.kimi.com")
     assert billed(name, other) == ("api", "b.example")
-    assert me.model(asked.words, asked.environment, asked.cwd) == "kimi-for-coding"
-    assert me.model(other.words, other.environment, other.cwd) == "gpt"
+    assert me.billing.model(asked.words, asked.environment, asked.cwd) == "kimi-for-coding"
+    assert me.billing.model(other.words, other.environment, other.cwd) == "gpt"
     seen, launch = routed(name, asked)
     assert seen == ["https://api.kimi.com/coding/v1", "https://b.example/v1"]
     if name == "kimi-code":
@@ -242,7 +242,7 @@ def test_kimi_by_the_environment(home: Home) -> None:
     told = {"KIMI_BASE_URL": "https://env.example/v1", "KIMI_API_KEY": SECRET, "KIMI_MODEL_NAME": "kimi-k9"}
     asked = home.ask("kimi-cli --print -p x", **told)
     assert billed("kimi-cli", asked) == ("api", "env.example")
-    assert adapter("kimi-cli").model(asked.words, asked.environment, asked.cwd) == "kimi-k9"
+    assert kind("kimi-cli").billing.model(asked.words, asked.environment, asked.cwd) == "kimi-k9"
     seen, launch = routed("kimi-cli", asked)
     assert seen[0] == "https://env.example/v1"
     assert launch.environment == {"KIMI_BASE_URL": f"{LOCAL}0"}
@@ -264,7 +264,7 @@ def test_how_gemini_is_paid_and_where_it_calls(home: Home) -> None:
     home.write("work/.env", f"# mine\nexport GEMINI_API_KEY='{SECRET}'\nGEMINI_MODEL=gemini-x # the best\n")
     asked = home.ask(line)
     assert billed("gemini", asked) == ("api", "google")
-    assert adapter("gemini").model(asked.words, asked.environment, asked.cwd) == "gemini-x"
+    assert kind("gemini").billing.model(asked.words, asked.environment, asked.cwd) == "gemini-x"
     seen, launch = routed("gemini", asked)
     assert seen == ["https://generativelanguage.googleapis.com"]
     assert launch.environment["GOOGLE_GEMINI_BASE_URL"] == f"{LOCAL}0"
@@ -285,7 +285,7 @@ def test_how_opencode_is_paid_and_where_it_calls(home: Home) -> None:
     home.write(".config/opencode/opencode.jsonc", '{"model": "anthropic/claude-9", // mine\n}')
     asked = home.ask(line, ANTHROPIC_API_KEY=SECRET, OPENCODE_CONFIG_CONTENT='{"theme": "t"}')
     assert billed("opencode", asked) == ("api", "anthropic")
-    assert adapter("opencode").model(asked.words, asked.environment, asked.cwd) == "claude-9"
+    assert kind("opencode").billing.model(asked.words, asked.environment, asked.cwd) == "claude-9"
     seen, launch = routed("opencode", asked)
     assert seen == ["https://api.anthropic.com/v1"]
     content = json.loads(launch.environment["OPENCODE_CONFIG_CONTENT"])
@@ -306,7 +306,7 @@ def test_where_aider_calls_and_what_counts_more_than_the_environment(home: Home)
     home.write(".aider.conf.yml", "model: openai/gpt-9 # mine\n")
     asked = home.ask("aider -m x", OPENAI_API_BASE="https://env.example/v1", OPENAI_API_KEY=SECRET)
     assert billed("aider", asked) == ("api", "openai")
-    assert adapter("aider").model(asked.words, asked.environment, asked.cwd) == "gpt-9"
+    assert kind("aider").billing.model(asked.words, asked.environment, asked.cwd) == "gpt-9"
     seen, launch = routed("aider", asked)
     assert seen == ["https://dotenv.example/v1"]
     path = Path(launch.command[launch.command.index("--env-file") + 1])
@@ -323,11 +323,11 @@ def test_where_aider_calls_and_what_counts_more_than_the_environment(home: Home)
 
 
 def test_where_mini_swe_agent_calls_and_what_it_spent(home: Home) -> None:
-    line, me = "mini -y -t x", adapter("mini-swe-agent")
+    line, me = "mini -y -t x", kind("mini-swe-agent")
     home.write(".config/mini-swe-agent/.env", f"MSWEA_MODEL_NAME='openai/gpt-9'\nOPENAI_API_KEY={SECRET}\n")
     asked = home.ask(line)
     assert billed("mini-swe-agent", asked) == ("api", "openai")
-    assert me.model(asked.words, asked.environment, asked.cwd) == "gpt-9"
+    assert me.billing.model(asked.words, asked.environment, asked.cwd) == "gpt-9"
     seen, launch = routed("mini-swe-agent", asked)
     assert (seen, launch.environment["OPENAI_API_BASE"]) == (["https://api.openai.com/v1"], f"{LOCAL}0")
     base = "model.model_kwargs.api_base"
@@ -341,12 +341,12 @@ def test_where_mini_swe_agent_calls_and_what_it_spent(home: Home) -> None:
     home.write(
         "run/mini-swe-agent.traj.json", {"messages": [{}, {"extra": {"response": response, "cost": 0.5}}]}
     )
-    (spent,) = me.spent(asked)
+    (spent,) = me.billing.spent(asked)
     assert (spent.key, spent.model, spent.scope) == ("r1", "gpt-9", "response")
     kinds = (spent.values.input, spent.values.output, spent.values.cache_read, spent.values.cost_microusd)
     assert kinds == (70, 7, 30, 500_000)
     home.write("run/mini-swe-agent.traj.json", "{torn")
-    assert list(me.spent(asked)) == []
+    assert list(me.billing.spent(asked)) == []
 
 
 # --- all of them --------------------------------------------------------------------------------------------------
@@ -374,9 +374,9 @@ def test_no_settings_make_it_fail(
         (home / path).parent.mkdir(parents=True, exist_ok=True)
         (home / path).write_bytes(written)
     asked = ask(("x", *words), home)
-    me = adapter(name)
-    assert isinstance(me.model(asked.words, asked.environment, asked.cwd), str)
-    assert me.billing(asked) in ("api", "subscription", "unknown")
-    assert isinstance(me.account(asked), str)
-    assert isinstance(me.gateway(asked, lambda url: url), Ask | str)
-    assert list(me.spent(asked)) == []
+    me = kind(name)
+    assert isinstance(me.billing.model(asked.words, asked.environment, asked.cwd), str)
+    assert me.billing.payment(asked) in ("api", "subscription", "unknown")
+    assert isinstance(me.billing.account(asked), str)
+    assert isinstance(me.billing.gateway(asked, lambda url: url), Ask | str)
+    assert list(me.billing.spent(asked)) == []

@@ -1,6 +1,5 @@
 """Which agent a command starts: recognised from the command, and nothing that only looks like one."""
 
-import importlib
 import os
 import subprocess
 import sys
@@ -11,7 +10,7 @@ import pytest
 from hypothesis import given, strategies as st
 
 from outlast.agents import registry
-from outlast.agents.common import launch, versions
+from outlast.agents.common import versions
 from outlast.agents.timing import Timing
 
 NPM = "/usr/lib/node_modules"
@@ -86,13 +85,15 @@ def test_the_others_are_listed_and_an_unknown_name_is_none() -> None:
 
 
 @pytest.mark.parametrize("name", registry.NAMES)
-def test_every_name_of_an_agent_holds_the_word_that_its_adapter_is_imported_for(name: str) -> None:
-    names: launch.Names = importlib.import_module(registry.MODULES[name]).NAMES
+def test_every_name_of_an_agent_holds_the_word_that_it_is_imported_for(name: str) -> None:
+    agent = registry.by_name(name)
+    assert agent is not None
+    names = agent.release.names
     known = [*names.programs, *names.packages, *names.modules, names.file.pattern if names.file else ""]
     assert [each for each in known if each and registry.HINTS[name] not in each] == []
 
 
-def test_a_command_that_is_no_agent_imports_no_adapter_and_nothing_that_minds_one() -> None:
+def test_a_command_that_is_no_agent_imports_no_agent_and_nothing_that_minds_one() -> None:
     code = (
         "import sys; from outlast.supervisor.attempt import attempt; from outlast.agents import registry; "
         "assert registry.recognise(('true', '--', 'x'), '/bin/true') is None; "
@@ -100,19 +101,19 @@ def test_a_command_that_is_no_agent_imports_no_adapter_and_nothing_that_minds_on
         " or name in ('outlast.supervisor.agent.hooks', 'outlast.supervisor.agent.calls.outward', 'ssl', 'http.client')))"
     )
     done = subprocess.run([sys.executable, "-P", "-c", code], capture_output=True, text=True, check=True)
-    assert done.stdout.split() == ["outlast.agents.registry"]
+    seam = [f"outlast.agents.{part}" for part in ("events", "registry", "release", "values")]
+    assert sorted(done.stdout.split()) == seam
 
 
 @given(st.lists(st.text(max_size=12), max_size=5), st.text(max_size=20))
 def test_no_command_makes_it_fail(words: list[str], program: str) -> None:
     registry.recognise(words, program)
     for name in ("claude", "codex"):
-        adapter = registry.by_name(name)
-        assert adapter is not None
-        adapter.detect(words, program)
-        adapter.is_headless(words)
-        adapter.prompt(words)
-        adapter.problem(program)
+        kind = registry.by_name(name)
+        assert kind is not None
+        kind.cli.detect(words, program)
+        kind.cli.read(words)
+        versions.problem(kind.release, program)
 
 
 # --- versions ---------------------------------------------------------------------------------------------------
@@ -129,36 +130,38 @@ def test_a_version_is_read_from_the_package_or_the_path_without_running_it(tmp_p
     native.parent.mkdir()
     native.touch()
     names = ("@anthropic-ai/claude-code",)
-    assert versions.named(str(link), names) == "2.1.325"
-    assert versions.named(str(native), names) == "2.1.197"
-    assert versions.named(str(link), ("other",)) == ""
-    assert versions.named(str(tmp_path / "nothing"), names) == ""
+    assert versions.by_package(str(link), names) == "2.1.325"
+    assert versions.by_package(str(native), names) == "2.1.197"
+    assert versions.by_package(str(link), ("other",)) == ""
+    assert versions.by_package(str(tmp_path / "nothing"), names) == ""
     (package / "package.json").write_text("{" * 1000)
-    assert versions.named(str(link), names) == ""
+    assert versions.by_package(str(link), names) == ""
 
 
 def test_a_version_that_no_file_tells_is_asked_for_in_time() -> None:
     asked: list[tuple[Sequence[str], float]] = []
+    claude = registry.by_name("claude")
+    assert claude is not None
 
     def run(words: Sequence[str], timeout_s: float) -> str:
         asked.append((words, timeout_s))
         return "2.1.325 (Claude Code)"
 
-    assert versions.of("/nowhere/claude", ("x",), run) == "2.1.325"
+    assert versions.of(claude.release, "/nowhere/claude", run) == "2.1.325"
     assert asked == [(["/nowhere/claude", "--version"], Timing().version_s)]
 
     def fails(words: Sequence[str], timeout_s: float) -> str:
         raise TimeoutError
 
-    assert versions.of("/nowhere/claude", ("x",), fails) == ""
+    assert versions.of(claude.release, "/nowhere/claude", fails) == ""
 
 
 def test_a_distribution_is_found_beside_its_script(tmp_path: Path) -> None:
     (tmp_path / "lib/python3.13/site-packages/kimi_cli-1.51.0.dist-info").mkdir(parents=True)
     (tmp_path / "bin").mkdir()
     (tmp_path / "bin/kimi").touch()
-    assert versions.distribution(os.fspath(tmp_path / "bin/kimi"), "kimi-cli") == "1.51.0"
-    assert versions.distribution(os.fspath(tmp_path / "bin/kimi"), "aider-chat") == ""
+    assert versions.by_distribution(os.fspath(tmp_path / "bin/kimi"), "kimi-cli") == "1.51.0"
+    assert versions.by_distribution(os.fspath(tmp_path / "bin/kimi"), "aider-chat") == ""
 
 
 @pytest.mark.parametrize(
@@ -177,10 +180,10 @@ def test_a_distribution_is_found_beside_its_script(tmp_path: Path) -> None:
 def test_a_version_too_old_is_refused_and_one_too_new_is_named(
     agent: str, version: str, problem: str, untested: str
 ) -> None:
-    adapter = registry.by_name(agent)
-    assert adapter is not None
-    assert problem in adapter.problem(version)
-    assert bool(problem) == bool(adapter.problem(version))
-    said = adapter.untested(version)
+    kind = registry.by_name(agent)
+    assert kind is not None
+    assert problem in versions.problem(kind.release, version)
+    assert bool(problem) == bool(versions.problem(kind.release, version))
+    said = versions.untested(kind.release, version)
     assert untested in said
     assert bool(untested) == bool(said)

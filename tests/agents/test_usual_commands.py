@@ -4,14 +4,14 @@ from pathlib import Path
 
 import pytest
 
-from outlast.agents import Adapter, registry
+from outlast.agents import KnownAgent, registry
 from tests.agents.checks import ask, launched, mark
 
 PROMPTS = ["do the task", "-p is a flag\nand 'this' a quote", "--", "resume"]
 UNASKED = ("kimi-code", "kimi-cli", "mini-swe-agent")  # headless they never ask, trusted or not
 
 
-def adapter(name: str) -> Adapter:
+def known(name: str) -> KnownAgent:
     found = registry.by_name(name)
     assert found is not None
     return found
@@ -31,13 +31,13 @@ def program(tmp_path: Path) -> str:
 def test_the_usual_command_is_its_own_headless_one(
     name: str, trusting: bool, prompt: str, program: str
 ) -> None:
-    it = adapter(name)
-    words = it.words(prompt, trusting=trusting)
+    it = known(name)
+    words = it.cli.headless_words(prompt, trusting=trusting)
     python = program if name in ("kimi-cli", "mini-swe-agent", "aider") else "/usr/bin/it"
     assert registry.recognise(words, python) is it
-    assert it.is_headless(words)
-    assert it.prompt(words) == prompt
-    assert it.trusting(words) is (trusting or name in UNASKED)
+    assert it.cli.read(words).headless
+    assert it.cli.read(words).prompt == prompt
+    assert it.cli.read(words).trusting is (trusting or name in UNASKED)
 
 
 @pytest.mark.parametrize(
@@ -65,7 +65,7 @@ def test_what_a_command_trusts_its_agent_with(line: str, trusts: bool) -> None:
     words = line.split()
     found = registry.recognise(words, f"/usr/bin/{words[0]}")
     assert found is not None
-    assert found.trusting(words) is trusts
+    assert found.cli.read(words).trusting is trusts
 
 
 @pytest.mark.parametrize(
@@ -88,5 +88,5 @@ def test_at_a_terminal_nothing_of_the_headless_form_is_left(
 ) -> None:
     session = mark(name) if more.get("session") else None
     asked = ask(line, tmp_path, interactive=True, **({"session": session} if session else {}))
-    found = launched(adapter(name), asked).command
+    found = launched(known(name), asked).command
     assert list(found) == command.format(id=session.session if session else "").split()

@@ -47,13 +47,13 @@ def test_an_agent_behind_a_plain_prefix_is_that_agent(line: str, name: str | Non
 
 def test_flags_are_added_behind_the_agents_name_and_the_prefix_stays(tmp_path: Path) -> None:
     words = ("/usr/bin/env", "FOO=1", "timeout", "60", "claude", "-p", "hello")
-    adapter = registry.recognise(words, words[0])
-    assert adapter is not None
-    launch = adapter.launch(Ask(words=words, environment={}, cwd=tmp_path, folder=tmp_path, hook=("hook",)))
+    known = registry.recognise(words, words[0])
+    assert known is not None
+    launch = known.cli.launch(Ask(words=words, environment={}, cwd=tmp_path, folder=tmp_path, hook=("hook",)))
     assert launch is not None
     assert launch.command[:6] == (*words[:5], "--session-id")
     assert launch.command[-2:] == ("-p", "hello")
-    assert adapter.prompt(words) == "hello"
+    assert known.cli.read(words).prompt == "hello"
     assert common_launch.assigned(words) == {"FOO": "1"}
 
 
@@ -79,7 +79,7 @@ def test_an_agent_that_is_hidden_is_named(line: str, name: str) -> None:
         words = shlex.split(line)
     except ValueError:
         words = line.split(" ", 2)
-    found = registry.below(words)
+    found = registry.hidden_agent(words)
     assert (found[0] if found else "") == name
 
 
@@ -108,10 +108,10 @@ def test_below_a_runner_the_agent_is_asked(
     cases = "".join(f"'{asked}') echo '{answer}' ;;\n" for asked, answer in answers.items())
     program = script(tmp_path / words[0], f'case "{words[0]} $*" in\n{cases}esac\n')
     monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
-    adapter = registry.recognise(words, str(program))
-    assert adapter is not None
+    known = registry.recognise(words, str(program))
+    assert known is not None
     said: list[str] = []
-    begins.check_version(adapter, words, str(program), Person(said.append))
+    begins.check_version(known, words, str(program), Person(said.append))
     assert said == []
 
 
@@ -119,10 +119,10 @@ def test_the_empty_release_is_refused_below_uvx_too(tmp_path: Path, monkeypatch:
     program = script(tmp_path / "uvx", "echo kimi, version 1.52.0\n")
     monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
     words = ("uvx", "kimi-cli", "--print", "-p", "x")
-    adapter = registry.recognise(words, str(program))
-    assert adapter is not None
+    known = registry.recognise(words, str(program))
+    assert known is not None
     with pytest.raises(UsageError, match=r"1\.52"):
-        begins.check_version(adapter, words, str(program), Person(print))
+        begins.check_version(known, words, str(program), Person(print))
 
 
 # --- with the real one ----------------------------------------------------------------------------------------------

@@ -86,9 +86,9 @@ def test_any_answer_has_a_usage(kind: Kind, events: list[bytes], complete: bool,
 
 @given(st.sampled_from(KINDS), TEXTS, st.text("wörds ", min_size=1))
 def test_any_request_can_be_asked_about_and_told(kind: Kind, body: bytes, words: str) -> None:
-    asked = requests.asked(b"/v1/models/m%3A:generateContent", body)
+    asked = requests.summary(b"/v1/models/m%3A:generateContent", body)
     assert asked.output_max is None or 0 <= asked.output_max <= TOKENS_MAX
-    told = requests.told(kind, body, words)
+    told = requests.with_words(kind, body, words)
     assert told is None or words in json.dumps(json.loads(told), ensure_ascii=False)
 
 

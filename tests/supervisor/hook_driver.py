@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from outlast.agents import registry
-from outlast.agents.claude.adapter import dashed
+from outlast.agents.claude.transcript import dashed
 from outlast.agents.events import AgentEvent
 from outlast.agents.values import AgentCommand
 from outlast.core import events as ev
@@ -153,8 +153,8 @@ def minded(
     home, work, place = folder / "home", folder / "work", folder / "place"
     for each in (home, work, place):
         each.mkdir(exist_ok=True)
-    adapter = registry.by_name(agent)
-    assert adapter is not None
+    kind = registry.by_name(agent)
+    assert kind is not None
     launch = Launch(argv=(agent, "-p", "x"), program=f"/usr/bin/{agent}", cwd=str(work))
     said: list[str] = []
     with contextlib.suppress(Killed), _run(folder, budget, invariant) as run:
@@ -162,7 +162,7 @@ def minded(
         budget_watch = BudgetWatch(run, place, person)
         budget_watch.pricing = pricing
         gate = Gate(run, budget_watch, {}, pricing) if gateway else None
-        known = Agent(run, launch, adapter, place / "agent", person, budget_watch, pricing, gate)
+        known = Agent(run, launch, kind, place / "agent", person, budget_watch, pricing, gate)
         attempt = AgentAttempt(known, beats, {"HOME": str(home)}, nobody, timing)
         server = Server(place / "socket", MARK, ScriptCalls(beats, nobody, ends_beats=False), attempt.hooks)
         try:

@@ -78,7 +78,7 @@ def test_what_is_on_record_already_is_not_taken_back() -> None:
 
 def test_on_a_subscription_and_without_tokens_no_bill_counts() -> None:
     pricing, meter = told(MODEL, 1_000)
-    pricing.billing = "subscription"
+    pricing.payment = "subscription"
     pricing.settle(bill(1_000, 99), meter)
     Pricing("api").settle(bill(0, 99), meter)
     Pricing("api").settle((), meter)

@@ -1,6 +1,6 @@
 """Quota walls with real processes: parked until the reset, one wall for all runs of an account, woken one after the other.
 
-The agent is a script that the adapter takes for Claude Code: it says what a file tells it to say, or works.
+The agent is a script that outlast takes for Claude Code: it says what a file tells it to say, or works.
 """
 
 import json

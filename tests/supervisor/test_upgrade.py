@@ -299,7 +299,7 @@ def test_hooks_and_shims_that_name_the_clients_earlier_places_are_answered(tmp_p
 # Modules that a function loads, by file. Each is loaded before the command of an attempt is started, or not at all in a
 # process that lives as long as a run does.
 LATE = {
-    "agents/registry.py": "the adapter, by which the command is recognised, and with it `common.launch`",
+    "agents/registry.py": "the agent, by which the command is recognised, and with it `common.launch`",
     "inspect/doctor.py": "a command of its own",
     "runs/beat.py": "for agents in Python, not under the supervisor",
     "runs/engine/claim.py": "at the claim, which comes first",

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from outlast import faults
-from outlast.agents.claude.adapter import dashed
+from outlast.agents.claude.transcript import dashed
 from outlast.agents.events import Response
 from outlast.core.values import Usage
 from outlast.errors import AgentStopped, BudgetReached

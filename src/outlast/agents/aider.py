@@ -1,7 +1,5 @@
-"""aider: as far as it allows. No hooks, no sessions, no ids; a history file in Markdown, and costs in words.
-
-Read from 0.86.2. What it does to the world it does through git and through the commands that it is told to run: those
-are seen by the PATH shims. A resume restores the chat from the history file, of which nothing needs mending.
+"""aider: no hooks, no sessions, no ids; a history file in Markdown, and costs in words. Read from 0.86.2.
+What it does to the world it does through git and through commands, which the PATH shims see.
 """
 
 import os
@@ -10,23 +8,25 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime
 from pathlib import Path
 
-from outlast.agents import Common
-from outlast.agents.common import (
-    argv,
-    endings,
-    json_lines,
-    launch as common_launch,
-    litellm,
-    providers,
-    versions,
-)
+from outlast.agents import KnownAgent
+from outlast.agents.common import argv, endings, json_lines, launch as common_launch, litellm, providers
+from outlast.agents.common.grammar import Grammar
 from outlast.agents.events import AgentEvent, BatchEnd, Final, Response, Text, UsageReport
-from outlast.agents.values import AgentCommand, Answer, Ask, Caps, Cut, Hook, Route
+from outlast.agents.release import Caps, Names, Release
+from outlast.agents.values import (
+    AgentCommand,
+    Answer,
+    Ask,
+    CommandLine,
+    Companions,
+    Cut,
+    Hook,
+    Payment,
+    Route,
+)
 from outlast.core import values
 
 NAME = "aider"
-DISTRIBUTION = "aider-chat"
-TRIED = versions.TestedVersions("aider", (0, 80), (0, 86), "see `aider --upgrade`")
 HISTORY_FILE = ".aider.chat.history.md"
 HISTORY_VARIABLE = "AIDER_CHAT_HISTORY_FILE"
 
@@ -48,11 +48,21 @@ ELSEWHERE = (
     "--version", "--help", "--exit", "--just-check-update", "--upgrade", "--install-main-branch", "--show-repo-map",
     "--show-prompts", "--gui", "--browser", "--list-models", "--models",
 )  # fmt: skip
-NAMES = common_launch.Names(
+NAMES = Names(
     frozenset(["aider"]),
     frozenset(["aider-chat", "aider"]),
     frozenset(["aider"]),
     re.compile(r"/aider/__main__\.py$"),
+)
+GRAMMAR = Grammar(names=NAMES, table=TABLE, elsewhere=ELSEWHERE)
+RELEASE = Release(
+    name=NAME,
+    names=NAMES,
+    caps=Caps(intent=("shims",), resume=True, preassigned_session=True),
+    oldest=(0, 80),
+    newest=(0, 86),
+    upgrade="see `aider --upgrade`",
+    distribution="aider-chat",
 )
 # `> Tokens: 2.1k sent, 33 received. Cost: $0.0012 message, $0.0045 session.`
 _TOKENS = re.compile(
@@ -76,41 +86,29 @@ CONFIG_FILE = ".aider.conf.yml"
 OPENAI_BASE = "--openai-api-base"
 ENV_FILE = "--env-file"
 _SCALE = {"": 1, "k": 1_000, "M": 1_000_000}
+_ANSWERED = re.compile(r"^Tokens: [\d.]{1,12}[kM]? sent", re.MULTILINE)
+_FAILURE = re.compile(
+    r"\blitellm\.\w+(?:Error|Exception)?\b|Model .{1,80} has hit a token limit|^Unknown context window",
+    re.MULTILINE,
+)
 
 
-class Aider(Common):
-    """The adapter. The clock is an argument. Its session is named after its history file."""
-
-    name = NAME
-    caps = Caps(intent=("shims",), resume=True, preassigned_session=True)
-
-    def __init__(self, clock: Callable[[], datetime] = common_launch.now) -> None:
-        self._clock = clock
-        self._model = ""
-
-    # --- the command ---
+class AiderCli:
+    """Its session is named after its history file. It has no hooks."""
 
     def detect(self, words: Sequence[str], program: str) -> bool:
-        start = common_launch.start(words, program, NAMES)
-        return start is not None and not argv.has(argv.split(words[start:], TABLE), *ELSEWHERE)
+        return GRAMMAR.opens_session(words, program)
 
-    def is_headless(self, words: Sequence[str]) -> bool:
-        return argv.has(_parts(words)[1], "--message", "--message-file")
-
-    def prompt(self, words: Sequence[str]) -> str:
-        return argv.value(_parts(words)[1], "--message") or ""
-
-    def version(self, program: str, run: versions.Runner | None = None) -> str:
-        return versions.distribution(program, DISTRIBUTION) or (versions.asked(program, run) if run else "")
-
-    def problem(self, version: str) -> str:
-        return TRIED.problem(version)
-
-    def untested(self, version: str) -> str:
-        return TRIED.untested(version)
+    def read(self, words: Sequence[str]) -> CommandLine:
+        parts = GRAMMAR.parts(words)
+        return CommandLine(
+            prompt=argv.value(parts, "--message") or "",
+            headless=argv.has(parts, "--message", "--message-file"),
+            trusting=argv.has(parts, "--yes-always"),
+        )
 
     def launch(self, ask: Ask) -> AgentCommand | None:
-        start, parts = _parts(ask.words)
+        start, parts = GRAMMAR.split(ask.words)
         history = str(_history(parts, ask))
         routes: tuple[str, ...] = ()
         if ask.routes:
@@ -124,49 +122,47 @@ class Aider(Common):
             added: tuple[str, ...] = ("--restore-chat-history",)
         else:
             added = ()
-            if ask.prompt or (ask.interactive and self.is_headless(ask.words)):
+            if ask.prompt or (ask.interactive and self.read(ask.words).headless):
                 parts = argv.without(parts, "--message", "--message-file")
         if ask.prompt and not ask.interactive:
             added += (f"--message={ask.prompt}",)
         command = (*ask.words[:start], *routes, *added, *argv.joined(parts))
-        return AgentCommand(command, providers.reaching(ask), history)
+        return AgentCommand(command, providers.no_proxy(ask), history)
+
+    def headless_words(self, prompt: str, *, trusting: bool) -> tuple[str, ...]:
+        """It edits unasked; what else it would ask about is refused where nobody answers."""
+        return ("aider", *(("--yes-always",) if trusting else ()), f"--message={prompt}")
 
     def resume_words(self, session: str) -> tuple[str, ...]:
         given = () if os.path.basename(session) in ("", HISTORY_FILE) else ("--chat-history-file", session)
         return ("aider", "--restore-chat-history", *given)
 
-    def words(self, prompt: str, *, trusting: bool) -> tuple[str, ...]:
-        """It edits unasked; what else it would ask about is refused where nobody answers."""
-        return ("aider", *(("--yes-always",) if trusting else ()), f"--message={prompt}")
+    def hooks_off(self, ask: Ask) -> str:
+        return ""
 
-    def trusting(self, words: Sequence[str]) -> bool:
-        return argv.has(_parts(words)[1], "--yes-always")
+    def hook(self, data: bytes) -> Hook:
+        return Hook("other")
 
-    # --- its provider ---
+    def answer(self, data: bytes, answer: Answer) -> tuple[bytes, int]:
+        return b"", 0
 
-    def model(self, words: Sequence[str], environment: Mapping[str, str], cwd: Path) -> str:
-        named = _models(_parts(words)[1], environment, cwd, defaults=False)
-        return providers.bare(named[0]) if named else ""
 
-    def account(self, ask: Ask) -> str:
-        parts = _parts(ask.words)[1]
-        found = [litellm.of(one) for one in _models(parts, ask.environment, ask.cwd)[:1]]
-        environment = _environment(parts, ask.environment, ask.cwd)
-        return found[0].account(environment) if found and found[0] is not None else ""
+class AiderTranscript:
+    """Its history file, from which a resume restores the chat. The clock is an argument."""
 
-    def gateway(self, ask: Ask, route: Route) -> Ask | str:
-        parts = _parts(ask.words)[1]
-        environment = _environment(parts, ask.environment, ask.cwd)
-        models = _models(parts, ask.environment, ask.cwd)
-        return litellm.gateway(ask, route, models, environment)
+    def __init__(self, clock: Callable[[], datetime] = common_launch.now) -> None:
+        self._clock = clock
+        self._model = ""
 
-    # --- its files ---
-
-    def transcript(self, session: str, ask: Ask) -> Path | None:
-        path = _history(_parts(ask.words)[1], ask)
+    def find(self, session: str, ask: Ask) -> Path | None:
+        path = _history(GRAMMAR.parts(ask.words), ask)
         return path if path.is_file() else None
 
-    # --- what it did ---
+    def place(self, session: str, ask: Ask) -> Path | None:
+        return None
+
+    def beside(self, transcript: Path) -> Companions:
+        return Companions()
 
     def parse(self, line: bytes) -> Iterable[AgentEvent]:
         """A response is known by the line that says what it cost, which comes after it."""
@@ -185,51 +181,51 @@ class Aider(Common):
         if cost is None:
             return ()
         # Only its words tell one from another: two that cost the same to the last digit count once.
-        return Response(words), UsageReport(_spent(cost), "response", words, self._model), BatchEnd()
-
-    # --- it has no hooks ---
-
-    def hook(self, data: bytes) -> Hook:
-        return Hook("other")
-
-    def answer(self, data: bytes, answer: Answer) -> tuple[bytes, int]:
-        return b"", 0
-
-    # --- how it ended ---
-
-    def classify(self, exit_code: int, tail: bytes, transcript: bytes) -> Final:
-        """It exits 0 whatever its model's provider said: the last words tell."""
-        words = tail[-endings.TEXT_MAX_CHARS :].decode("utf-8", "replace").strip()
-        if exit_code < 0 or exit_code >= 128:
-            return Final("crashed", f"ended by signal {-exit_code if exit_code < 0 else exit_code - 128}")
-        failure = _FAILURE.search(words)
-        if failure is not None and not _ANSWERED.search(words, failure.start()):
-            told = endings.match(NAME, words[failure.start() :], self._clock())
-            if told is not None:
-                return told
-            return Final("crashed", endings.said(words[failure.start() :]))
-        if exit_code == 0:
-            return Final("done", endings.said(words))
-        told = endings.match(NAME, words, self._clock())
-        return told or Final("crashed", endings.said(words) or f"exit code {exit_code}")
-
-    # --- its transcript, mended ---
+        return Response(words), UsageReport(_usage(cost), "response", words, self._model), BatchEnd()
 
     def mend(self, transcript: bytes, cuts: Sequence[Cut]) -> bytes:
         """Nothing to mend: it holds what was said, and no calls."""
         return transcript
 
+    def ending(self, exit_code: int, tail: bytes, transcript: bytes) -> Final:
+        """It exits 0 whatever its model's provider said: the last words tell."""
+        words = endings.last_words(tail)
+        killed = endings.by_signal(exit_code)
+        if killed is not None:
+            return killed
+        failure = _FAILURE.search(words)
+        if failure is not None and not _ANSWERED.search(words, failure.start()):
+            told = endings.match(NAME, words[failure.start() :], self._clock())
+            if told is not None:
+                return told
+            return Final("crashed", endings.short(words[failure.start() :]))
+        return endings.by_exit(exit_code, words, NAME, self._clock())
 
-_ANSWERED = re.compile(r"^Tokens: [\d.]{1,12}[kM]? sent", re.MULTILINE)
-_FAILURE = re.compile(
-    r"\blitellm\.\w+(?:Error|Exception)?\b|Model .{1,80} has hit a token limit|^Unknown context window",
-    re.MULTILINE,
-)
 
+class AiderBilling:
+    """Its provider is the one that litellm takes for the model's name."""
 
-def _parts(words: Sequence[str]) -> tuple[int, argv.Parts]:
-    start = common_launch.start(words, "", NAMES) or 1
-    return start, argv.split(words[start:], TABLE)
+    def model(self, words: Sequence[str], environment: Mapping[str, str], cwd: Path) -> str:
+        named = _models(GRAMMAR.parts(words), environment, cwd, defaults=False)
+        return providers.bare(named[0]) if named else ""
+
+    def payment(self, ask: Ask) -> Payment:
+        return "api"
+
+    def account(self, ask: Ask) -> str:
+        parts = GRAMMAR.parts(ask.words)
+        found = [litellm.of(one) for one in _models(parts, ask.environment, ask.cwd)[:1]]
+        environment = _environment(parts, ask.environment, ask.cwd)
+        return found[0].account(environment) if found and found[0] is not None else ""
+
+    def gateway(self, ask: Ask, route: Route) -> Ask | str:
+        parts = GRAMMAR.parts(ask.words)
+        environment = _environment(parts, ask.environment, ask.cwd)
+        models = _models(parts, ask.environment, ask.cwd)
+        return litellm.gateway(ask, route, models, environment)
+
+    def spent(self, ask: Ask) -> Iterable[UsageReport]:
+        return ()
 
 
 def _history(parts: argv.Parts, ask: Ask) -> Path:
@@ -310,7 +306,7 @@ def _routed(parts: argv.Parts, ask: Ask) -> tuple[argv.Parts, tuple[str, ...]]:
     return kept, (ENV_FILE, str(path))
 
 
-def _spent(found: re.Match[str]) -> values.Usage:
+def _usage(found: re.Match[str]) -> values.Usage:
     sent, write, hit, received = (_count(found[n], found[n + 1]) for n in (1, 3, 5, 7))
     fresh = max(
         sent - hit - 2 * write, 0
@@ -325,4 +321,9 @@ def _count(number: str | None, scale: str | None) -> int:
         return 0
 
 
-ADAPTER = Aider()
+def agent(clock: Callable[[], datetime] = common_launch.now) -> KnownAgent:
+    """aider with this clock."""
+    return KnownAgent(AiderCli(), AiderTranscript(clock), AiderBilling(), RELEASE)
+
+
+AGENT = agent()

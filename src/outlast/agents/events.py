@@ -8,7 +8,7 @@ import msgspec
 from outlast.core import values
 from outlast.core.events import Cause
 
-# What a window's share is told as is what is recorded of it.
+# The share of a subscription's window, as it is recorded.
 Window = values.Window
 
 
@@ -20,7 +20,7 @@ class Session(msgspec.Struct, frozen=True, tag="session"):
 
 
 class Response(msgspec.Struct, frozen=True, tag="response"):
-    """The model answers, or goes on to: one response, with its batch of calls, is one beat."""
+    """The model answers, or goes on answering. One response with its batch of calls is one beat."""
 
     key: str
     lane: str = ""
@@ -43,7 +43,7 @@ class ToolStart(msgspec.Struct, frozen=True, tag="tool_start"):
 
 
 class ToolEnd(msgspec.Struct, frozen=True, tag="tool_end"):
-    """A tool call ended. Not `sure`: who tells does not know how, only that it did. With a `task`: what it began goes on."""
+    """A tool call ended. Not `sure`: it is only known that it did, not how. With a `task`: what it began still runs."""
 
     id: str
     ok: bool
@@ -54,7 +54,7 @@ class ToolEnd(msgspec.Struct, frozen=True, tag="tool_end"):
 
 
 class TaskEnd(msgspec.Struct, frozen=True, tag="task_end"):
-    """What a call left running in the background came to its own end."""
+    """A process that a call left running in the background ended by itself."""
 
     task: str
     ok: bool
@@ -70,8 +70,8 @@ class BatchEnd(msgspec.Struct, frozen=True, tag="batch_end"):
 class UsageReport(msgspec.Struct, frozen=True, tag="usage"):
     """What was spent: by one response, or cumulatively by a session or process. Counted once per key.
 
-    Told more than once for one key, the last word counts. `input` is what no cache held. No model: it is the one that
-    the command or the settings name (`Adapter.model`).
+    Of several reports with one key the last one counts. `input` is what no cache held. No model: it is the one that
+    the command or the settings name (`Billing.model`).
     """
 
     values: values.Usage
@@ -102,14 +102,14 @@ Ending = Literal[
 
 
 class ModelCost(msgspec.Struct, frozen=True):
-    """A line of the agent's own bill: what it says that a model cost, with the tokens that it says so of."""
+    """A line of the agent's own bill: what a model cost, and for which tokens."""
 
     model: str
     usage: values.Usage
 
 
 class Final(msgspec.Struct, frozen=True, tag="final"):
-    """The agent says that it is finished, or why it gave up. `bill`: what it says that it cost, where it does."""
+    """The agent says that it is finished, or why it gave up. `bill`: its own bill, where it has one."""
 
     ending: Ending
     text: str = ""
@@ -137,7 +137,7 @@ CAUSES: dict[Ending, Cause] = {
     "unusable": "crash",
 }
 
-# Limits that the user gave the agent itself, not the run: told apart from a spent budget of ours wherever it is shown.
+# Limits that the user gave the agent itself, not the run: a person must see that it is not the run's budget.
 OWN_LIMITS: dict[Ending, str] = {
     "turns": "turn limit of the agent's own",
     "budget": "budget of the agent's own",
@@ -145,7 +145,7 @@ OWN_LIMITS: dict[Ending, str] = {
 
 
 def is_own_limit(evidence: str) -> bool:
-    """Whether an attempt was ended by a limit of the agent's own, by what is on record."""
+    """Whether a limit of the agent's own ended an attempt, by the evidence on record."""
     return evidence.startswith(tuple(OWN_LIMITS.values()))
 
 

@@ -1,7 +1,5 @@
-"""mini-swe-agent: as far as it allows. No hooks, no sessions, no resume; a trajectory file that it writes anew each step.
-
-Read from 2.4.6. What it does to the world it does through one shell command at a time: those are seen by the PATH
-shims. Cut off, it starts anew with all that is known.
+"""mini-swe-agent: no hooks, no sessions, no resume; a trajectory file that it writes anew each step. Read from 2.4.6.
+What it does to the world it does through one shell command at a time, which the PATH shims see.
 """
 
 import os
@@ -10,22 +8,25 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime
 from pathlib import Path
 
-from outlast.agents import Common
-from outlast.agents.common import (
-    argv,
-    endings,
-    json_lines,
-    launch as common_launch,
-    litellm,
-    providers,
-    versions,
-)
+from outlast.agents import KnownAgent
+from outlast.agents.common import argv, endings, json_lines, launch as common_launch, litellm, providers
+from outlast.agents.common.grammar import Grammar
 from outlast.agents.events import AgentEvent, Final, UsageReport
-from outlast.agents.values import AgentCommand, Answer, Ask, Caps, Cut, Hook, Route
+from outlast.agents.release import Caps, Names, Release
+from outlast.agents.values import (
+    AgentCommand,
+    Answer,
+    Ask,
+    CommandLine,
+    Companions,
+    Cut,
+    Hook,
+    Payment,
+    Route,
+)
 from outlast.core import values
 
 NAME = "mini-swe-agent"
-TRIED = versions.TestedVersions("mini-swe-agent", (2, 0), (2, 4))
 TRAJECTORY_FILE = "mini-swe-agent.traj.json"
 TRAJECTORY_TAIL_BYTES = 1 << 16
 TRAJECTORY_MAX_BYTES = 64 << 20
@@ -41,11 +42,21 @@ TABLE = argv.Table(
     },
 )  # fmt: skip
 ELSEWHERE = ("--help", "--install-completion", "--show-completion")
-NAMES = common_launch.Names(
+NAMES = Names(
     frozenset(["mini", "mini-swe-agent"]),
     frozenset(["mini-swe-agent"]),
     frozenset(["minisweagent", "minisweagent.run.mini"]),
     re.compile(r"/minisweagent/(?:__main__|run/mini)\.py$"),
+)
+GRAMMAR = Grammar(names=NAMES, table=TABLE, elsewhere=ELSEWHERE, shared_name="mini")
+RELEASE = Release(
+    name=NAME,
+    names=NAMES,
+    caps=Caps(intent=("shims",), response_ids=True),
+    oldest=(2, 0),
+    newest=(2, 4),
+    distribution=NAME,
+    answers_version=False,  # asked, it would begin to set itself up
 )
 STATUSES: dict[str, Final] = {
     "Submitted": Final("done"),
@@ -57,81 +68,106 @@ STATUSES: dict[str, Final] = {
 _STATUS = re.compile(r'"exit_status":\s*"(\w{1,80})"')
 
 
-class MiniSwe(Common):
-    """The adapter. The clock is an argument."""
-
-    name = NAME
-    caps = Caps(intent=("shims",), response_ids=True)
-
-    def __init__(self, clock: Callable[[], datetime] = common_launch.now) -> None:
-        self._clock = clock
-
-    # --- the command ---
+class MiniSweCli:
+    """Cut off, it starts anew with all that is known. It has no hooks."""
 
     def detect(self, words: Sequence[str], program: str) -> bool:
-        start = common_launch.start(words, program, NAMES)
-        if start is None:
-            return False
-        if start == 1 and os.path.basename(words[0]) == "mini" and not common_launch.is_python(program):
-            return False  # there are other programs of that name
-        return not argv.has(argv.split(words[start:], TABLE), *ELSEWHERE)
+        return GRAMMAR.opens_session(words, program)
 
-    def is_headless(self, words: Sequence[str]) -> bool:
-        parts = _parts(words)[1]
-        return (
-            argv.has(parts, "--yolo") and argv.has(parts, "--exit-immediately") and argv.has(parts, "--task")
+    def read(self, words: Sequence[str]) -> CommandLine:
+        parts = GRAMMAR.parts(words)
+        needed = ("--yolo", "--exit-immediately", "--task")
+        return CommandLine(
+            prompt=argv.value(parts, "--task") or "",
+            headless=all(argv.has(parts, flag) for flag in needed),
+            trusting=argv.has(parts, "--yolo"),
         )
-
-    def prompt(self, words: Sequence[str]) -> str:
-        return argv.value(_parts(words)[1], "--task") or ""
-
-    def version(self, program: str, run: versions.Runner | None = None) -> str:
-        return versions.distribution(program, NAME)  # asked, it would begin to set itself up
-
-    def problem(self, version: str) -> str:
-        return TRIED.problem(version)
-
-    def untested(self, version: str) -> str:
-        return TRIED.untested(version)
 
     def launch(self, ask: Ask) -> AgentCommand | None:
         if ask.session is not None:
             return None
-        start, parts = _parts(ask.words)
+        start, parts = GRAMMAR.split(ask.words)
         if ask.interactive:
             parts = argv.without(parts, "--exit-immediately")
         if ask.prompt:
             parts = (
                 *argv.without(parts, "--task"),
-                argv.Part((f"--task={ask.prompt}",), ("--task",), (ask.prompt,)),
+                argv.with_equals("--task", ask.prompt),
             )
         if not argv.has(parts, "--output"):
             # Its own default is one file for all that run at a time.
             path = str(ask.folder / TRAJECTORY_FILE)
-            parts = (*parts, argv.Part(("--output", path), ("--output",), (path,)))
+            parts = (*parts, argv.with_word("--output", path))
         return AgentCommand((*ask.words[:start], *argv.joined(_routed(parts, ask))), _variables(parts, ask))
+
+    def headless_words(self, prompt: str, *, trusting: bool) -> tuple[str, ...]:
+        """Headless it never asks: it has no safer mode."""
+        return ("mini", "--yolo", "--exit-immediately", f"--task={prompt}")
 
     def resume_words(self, session: str) -> tuple[str, ...]:
         return ()
 
-    def words(self, prompt: str, *, trusting: bool) -> tuple[str, ...]:
-        """Headless it never asks: it has no safer mode."""
-        return ("mini", "--yolo", "--exit-immediately", f"--task={prompt}")
+    def hooks_off(self, ask: Ask) -> str:
+        return ""
 
-    def trusting(self, words: Sequence[str]) -> bool:
-        return argv.has(_parts(words)[1], "--yolo")
+    def hook(self, data: bytes) -> Hook:
+        return Hook("other")
 
-    # --- its provider ---
+    def answer(self, data: bytes, answer: Answer) -> tuple[bytes, int]:
+        return b"", 0
+
+
+class MiniSweTranscript:
+    """None: the trajectory is one JSON value, written anew each step, and nothing resumes from it."""
+
+    def __init__(self, clock: Callable[[], datetime] = common_launch.now) -> None:
+        self._clock = clock
+
+    def find(self, session: str, ask: Ask) -> Path | None:
+        return None
+
+    def place(self, session: str, ask: Ask) -> Path | None:
+        return None
+
+    def beside(self, transcript: Path) -> Companions:
+        return Companions()
+
+    def parse(self, line: bytes) -> Iterable[AgentEvent]:
+        return ()
+
+    def mend(self, transcript: bytes, cuts: Sequence[Cut]) -> bytes:
+        return transcript
+
+    def ending(self, exit_code: int, tail: bytes, transcript: bytes) -> Final:
+        """It exits 0 also when a limit stopped it. `transcript` may be its trajectory, where somebody has it."""
+        words = endings.last_words(tail)
+        killed = endings.by_signal(exit_code)
+        if killed is not None:
+            return killed
+        status = _STATUS.findall(transcript[-TRAJECTORY_TAIL_BYTES:].decode("utf-8", "replace"))
+        if status and status[-1] in STATUSES:
+            return STATUSES[status[-1]]
+        named = [name for name in STATUSES if re.search(rf"^\W*{name}\b", words, re.MULTILINE)]
+        if named and exit_code == 0:
+            return STATUSES[named[-1]]
+        return endings.by_exit(exit_code, words, NAME, self._clock())
+
+
+class MiniSweBilling:
+    """Its provider is the one that litellm takes for the model's name. Its trajectory tells what it spent."""
 
     def model(self, words: Sequence[str], environment: Mapping[str, str], cwd: Path) -> str:
-        return providers.bare(_model(_parts(words)[1], environment))
+        return providers.bare(_model(GRAMMAR.parts(words), environment))
+
+    def payment(self, ask: Ask) -> Payment:
+        return "api"
 
     def account(self, ask: Ask) -> str:
-        found = litellm.of(_model(_parts(ask.words)[1], ask.environment))
+        found = litellm.of(_model(GRAMMAR.parts(ask.words), ask.environment))
         return found.account(_environment(ask.environment)) if found is not None else ""
 
     def gateway(self, ask: Ask, route: Route) -> Ask | str:
-        parts = _parts(ask.words)[1]
+        parts = GRAMMAR.parts(ask.words)
         if (argv.value(parts, "--model-class") or "litellm") not in ("litellm", "litellm_model"):
             return "its model class is none that takes another address"
         settings = _settings(parts)
@@ -143,15 +179,9 @@ class MiniSwe(Common):
         address = named.partition("=")[2]
         return litellm.gateway(ask, route, models, _environment(ask.environment), address)
 
-    # --- its files ---
-
-    def transcript(self, session: str, ask: Ask) -> Path | None:
-        """None: the trajectory is one JSON value, written anew each step, and nothing resumes from it."""
-        return None
-
     def spent(self, ask: Ask) -> Iterable[UsageReport]:
         """By its trajectory: each response stands there as its provider gave it."""
-        named = argv.value(_parts(ask.words)[1], "--output")
+        named = argv.value(GRAMMAR.parts(ask.words), "--output")
         path = ask.cwd / named if named else ask.folder / TRAJECTORY_FILE
         try:
             with path.open("rb") as file:
@@ -163,50 +193,13 @@ class MiniSwe(Common):
             if json_lines.text(response, "id"):
                 yield _usage(response, json_lines.at(message, "extra", "cost"))
 
-    # --- what it did: nothing tells while it works ---
-
-    def parse(self, line: bytes) -> Iterable[AgentEvent]:
-        return ()
-
-    def hook(self, data: bytes) -> Hook:
-        return Hook("other")
-
-    def answer(self, data: bytes, answer: Answer) -> tuple[bytes, int]:
-        return b"", 0
-
-    # --- how it ended ---
-
-    def classify(self, exit_code: int, tail: bytes, transcript: bytes) -> Final:
-        """It exits 0 also when a limit stopped it. `transcript` may be its trajectory, where somebody has it."""
-        words = tail[-endings.TEXT_MAX_CHARS :].decode("utf-8", "replace").strip()
-        if exit_code < 0 or exit_code >= 128:
-            return Final("crashed", f"ended by signal {-exit_code if exit_code < 0 else exit_code - 128}")
-        status = _STATUS.findall(transcript[-TRAJECTORY_TAIL_BYTES:].decode("utf-8", "replace"))
-        if status and status[-1] in STATUSES:
-            return STATUSES[status[-1]]
-        named = [name for name in STATUSES if re.search(rf"^\W*{name}\b", words, re.MULTILINE)]
-        if named and exit_code == 0:
-            return STATUSES[named[-1]]
-        if exit_code == 0:
-            return Final("done", endings.said(words))
-        told = endings.match(NAME, words, self._clock())
-        return told or Final("crashed", endings.said(words) or f"exit code {exit_code}")
-
-    def mend(self, transcript: bytes, cuts: Sequence[Cut]) -> bytes:
-        return transcript
-
-
-def _parts(words: Sequence[str]) -> tuple[int, argv.Parts]:
-    start = common_launch.start(words, "", NAMES) or 1
-    return start, argv.split(words[start:], TABLE)
-
 
 def _usage(response: json_lines.Record, cost_usd: object) -> UsageReport:
     used = json_lines.inner(response, "usage")
     cached = json_lines.number(used, "prompt_tokens_details", "cached_tokens")
     written = json_lines.number(used, "cache_creation_input_tokens")
     fresh = max(json_lines.number(used, "prompt_tokens") - cached - written, 0)  # theirs counts all of it
-    cost = json_lines.number({"n": cost_usd * 1e6 if isinstance(cost_usd, int | float) else 0}, "n")
+    cost = json_lines.microusd(cost_usd)
     spent = values.Usage(fresh, json_lines.number(used, "completion_tokens"), cached, written, cost)
     return UsageReport(spent, "response", json_lines.text(response, "id"), json_lines.text(response, "model"))
 
@@ -234,7 +227,7 @@ def _variables(parts: argv.Parts, ask: Ask) -> dict[str, str]:
     if not ask.routes:
         return {}
     found = litellm.variables(ask, [_model(parts, ask.environment)], _environment(ask.environment))
-    return {**found, **providers.reaching(ask)}
+    return {**found, **providers.no_proxy(ask)}
 
 
 def _routed(parts: argv.Parts, ask: Ask) -> argv.Parts:
@@ -248,4 +241,9 @@ def _routed(parts: argv.Parts, ask: Ask) -> argv.Parts:
     )
 
 
-ADAPTER = MiniSwe()
+def agent(clock: Callable[[], datetime] = common_launch.now) -> KnownAgent:
+    """mini-swe-agent with this clock."""
+    return KnownAgent(MiniSweCli(), MiniSweTranscript(clock), MiniSweBilling(), RELEASE)
+
+
+AGENT = agent()

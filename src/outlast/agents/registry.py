@@ -1,4 +1,4 @@
-"""Which agent a command starts. Adapters are imported when they are asked for: most commands need none of them."""
+"""Which agent a command starts. An agent is imported when it is asked for: most commands need none of them."""
 
 import importlib
 import os
@@ -7,22 +7,22 @@ import shlex
 from collections.abc import Sequence
 from functools import cache
 
-from outlast.agents import Adapter
+from outlast.agents import KnownAgent
 
-# In the order in which they are asked. Each module names its adapter ADAPTER.
+# In the order in which they are asked. Each module names its agent AGENT.
 MODULES = {
-    "claude": "outlast.agents.claude.adapter",
-    "codex": "outlast.agents.codex.adapter",
-    "kimi-code": "outlast.agents.kimi.code",
-    "kimi-cli": "outlast.agents.kimi.cli",
-    "gemini": "outlast.agents.gemini.adapter",
-    "opencode": "outlast.agents.opencode.adapter",
+    "claude": "outlast.agents.claude.agent",
+    "codex": "outlast.agents.codex.agent",
+    "kimi-code": "outlast.agents.kimi.code.agent",
+    "kimi-cli": "outlast.agents.kimi.cli.agent",
+    "gemini": "outlast.agents.gemini.agent",
+    "opencode": "outlast.agents.opencode.agent",
     "aider": "outlast.agents.aider",
     "mini-swe-agent": "outlast.agents.mini_swe",
 }
 NAMES = tuple(MODULES)
 # What stands somewhere in every command of an agent, or in its program's path: a command without it is not that agent,
-# and its adapter is not even imported. Too short a word costs milliseconds, too long a one the agent.
+# and that agent is not even imported. Too short a word costs milliseconds, too long a one the agent.
 HINTS = {
     "claude": "claude",
     "codex": "codex",
@@ -38,22 +38,22 @@ HINT_CHARS_MAX = 4096
 
 
 @cache
-def by_name(name: str) -> Adapter | None:
-    """The adapter of that name, or None."""
+def by_name(name: str) -> KnownAgent | None:
+    """The agent of that name, or None."""
     module = MODULES.get(name)
     if module is None:
         return None
     try:
-        adapter: Adapter = importlib.import_module(module).ADAPTER
+        agent: KnownAgent = importlib.import_module(module).AGENT
     except ModuleNotFoundError as error:
         if error.name != module:
             raise
         return None  # not part of this build
-    return adapter
+    return agent
 
 
-def recognise(words: Sequence[str], program: str) -> Adapter | None:
-    """The adapter of the agent that a command starts; None for any other command.
+def recognise(words: Sequence[str], program: str) -> KnownAgent | None:
+    """The agent that a command starts; None for any other command.
 
     `program` is the absolute path behind the first word.
     """
@@ -61,25 +61,24 @@ def recognise(words: Sequence[str], program: str) -> Adapter | None:
         return None
     text = "\n".join(word[:HINT_CHARS_MAX] for word in (program, _real(program), *words[:HINT_WORDS_MAX]))
     for name in NAMES:
-        adapter = by_name(name) if HINTS[name] in text else None
-        if adapter is not None and adapter.detect(words, program):
-            return adapter
+        agent = by_name(name) if HINTS[name] in text else None
+        if agent is not None and agent.cli.detect(words, program):
+            return agent
     return None
 
 
-def start(adapter: Adapter, words: Sequence[str], program: str) -> int:
+def start(agent: KnownAgent, words: Sequence[str], program: str) -> int:
     """How many words stand before the agent's own: a runner's, a wrapper's, and its name."""
     from outlast.agents.common import launch
 
-    names = importlib.import_module(MODULES[adapter.name]).NAMES
-    return launch.start(words, program, names) or 1
+    return launch.start(words, program, agent.release.names) or 1
 
 
-def assigned(words: Sequence[str]) -> dict[str, str]:
+def env_assignments(words: Sequence[str]) -> dict[str, str]:
     """The variables that `env` in front of an agent's command sets."""
     from outlast.agents.common import launch
 
-    return launch.assigned(words)
+    return launch.env_assignments(words)
 
 
 # What starts another program in a way, or in a place, that nobody sees through.
@@ -90,7 +89,7 @@ _SHELLS = frozenset("sh bash dash zsh ksh fish".split())
 _PARTS = re.compile(r"[;&|()\n]+")
 
 
-def below(words: Sequence[str]) -> tuple[str, str] | None:
+def hidden_agent(words: Sequence[str]) -> tuple[str, str] | None:
     """The agent that a command starts below another program which hides it from us, and that program; None for most."""
     if not any(hint in word[:HINT_CHARS_MAX] for hint in HINTS.values() for word in words[:HINT_WORDS_MAX]):
         return None
@@ -111,7 +110,7 @@ def _hidden(words: Sequence[str]) -> str:
     if first not in _HIDING:
         return ""
     found = (recognise(words[at:], "") for at in range(1, min(len(words), HINT_WORDS_MAX)))
-    return next((adapter.name for adapter in found if adapter is not None), "")
+    return next((agent.name for agent in found if agent is not None), "")
 
 
 def _named(command: str) -> str:
@@ -122,8 +121,8 @@ def _named(command: str) -> str:
         return ""
     while words and (words[0] in ("exec", "command") or re.match(r"[A-Za-z_]\w*=", words[0])):
         words = words[1:]
-    adapter = recognise(words, "")
-    return adapter.name if adapter is not None else ""
+    agent = recognise(words, "")
+    return agent.name if agent is not None else ""
 
 
 def _real(program: str) -> str:

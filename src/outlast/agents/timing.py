@@ -7,7 +7,7 @@ from outlast import settings
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
 class Timing:
-    """Durations of adapters and probes. `current` is the standard one."""
+    """Durations of agents and probes. `current` is the standard one."""
 
     version_s: float = 10.0  # for `--version`: some CLIs start a whole runtime first
     hook_timeout_s: int = (

@@ -1,4 +1,4 @@
-"""What passes between the supervisor and an agent's parts: how to start it, and what its hooks ask and get as answers."""
+"""What passes between the supervisor and an agent's parts: a start, a hook's input and its answer."""
 
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -9,19 +9,7 @@ import msgspec
 from outlast.agents.events import AgentEvent
 from outlast.core import values
 
-
-class Caps(msgspec.Struct, frozen=True):
-    """What can be known of an agent. `intent` says what tells us of a call before it runs; none: after the fact."""
-
-    intent: tuple[Literal["hooks", "shims", "transcript"], ...] = ()
-    resume: bool = False
-    preassigned_session: bool = False
-    headless: bool = True
-    mends: bool = False  # whether a transcript can be given results that it lacks
-    tells: bool = False  # whether the answer to a hook after a call is read by the model
-    response_ids: bool = False  # whether its usage is keyed by its provider's own ids, as a gateway sees them
-
-
+# Who pays for the model's answers: by the token, a subscription, or nobody knows.
 Payment = Literal["api", "subscription", "unknown"]
 Route = Callable[[str], str]  # the base URL of a provider → the address on this machine that stands for it
 
@@ -32,12 +20,32 @@ class Ask(msgspec.Struct, frozen=True, kw_only=True):
     words: tuple[str, ...]  # the command as the user typed it; the first word is the program
     environment: Mapping[str, str]
     cwd: Path
-    folder: Path  # private to the run, for files of the adapter's own
+    folder: Path  # the agent's own folder in the run's, for files that outlast writes for it
     hook: tuple[str, ...] = ()  # the command that a hook is to run; it reads the hook's input from stdin
     session: values.SessionMark | None = None  # the session to go on with
-    prompt: str = ""  # what to say to it; empty for the user's own first words
+    prompt: str = ""  # what the agent is asked; empty for the user's own first words
     interactive: bool = False
     routes: Mapping[str, str] = {}  # by `Billing.gateway`: base URLs of providers, and what stands for each
+
+
+class CommandLine(msgspec.Struct, frozen=True, kw_only=True):
+    """What the user's command says to its agent."""
+
+    prompt: str = ""  # empty where it says nothing, or reads it from stdin
+    headless: bool = False  # it works without a person at the terminal
+    trusting: bool = False  # the agent may do everything without asking
+    structured: bool = (
+        False  # its output is in a format for programs: only such output tells how the agent ended
+    )
+    unrecorded: str = ""  # why a headless session is not written to a transcript; empty where it is
+
+
+class Companions(msgspec.Struct, frozen=True):
+    """The files beside a transcript that belong to it."""
+
+    lanes: tuple[Path, ...] = ()  # the transcripts of its sub-agents, where they are files of their own
+    # The small files that a resume needs besides: kept at each save point, and brought back where they are gone.
+    sidecars: tuple[Path, ...] = ()
 
 
 class AgentCommand(msgspec.Struct, frozen=True):
@@ -49,14 +57,14 @@ class AgentCommand(msgspec.Struct, frozen=True):
 
 
 class Hook(msgspec.Struct, frozen=True):
-    """One hook input, understood: what it tells, and what kind of answer it may be given."""
+    """One hook input: the events in it, and what kind of answer it may get."""
 
     kind: Literal["pre", "post", "other"]
     events: tuple[AgentEvent, ...] = ()
 
 
 class Answer(msgspec.Struct, frozen=True):
-    """What a hook says to the agent: nothing, words that the model reads, or a denial with its reason."""
+    """What a hook answers the agent: nothing, words that the model reads, or a denial with its reason."""
 
     allowed: bool = True
     reason: str = ""

@@ -1,6 +1,5 @@
-"""A loopback proxy between an agent and its model: it passes every byte on, counts what calls cost, can refuse the next.
-
-`Gateway` is what the supervisor starts, `Meter` what it gives it. Here is no budget, no store and no agent.
+"""A loopback proxy between an agent and its model: passes every byte on, counts what calls cost, can refuse the next.
+The supervisor starts a `Gateway` with a `Meter` of its own. No budget, no store and no agent is known here.
 """
 
 from outlast.gateway.server import Gateway

@@ -1,6 +1,5 @@
 """What an answer cost, read from a copy of its bytes: events of a stream or one JSON text, of four protocols.
-
-Nothing here may fail on what a server sends: what cannot be read leaves the usage unknown, and it is estimated.
+Nothing here fails on what a server sends: where an answer cannot be read, its usage is unknown and gets estimated.
 """
 
 import contextlib

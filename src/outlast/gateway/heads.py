@@ -1,9 +1,5 @@
 """Heads of HTTP/1.1 messages: read strictly, rewritten as little as possible. No bodies, no sockets.
-
-The gateway and the page share this parser. It is written by hand: the bytes that are passed on must be the bytes that
-came, and every head that two readers could understand differently (folded lines, bare line feeds, two lengths) is
-refused. h11 is the oracle of tests/gateway/test_heads.py: what h11 refuses, this parser refuses; where it refuses
-more, a table there says so. docs/design/dependencies.md has what was measured.
+The gateway and the page share this parser; docs/design/dependencies.md says why it is written by hand.
 """
 
 import re

@@ -1,7 +1,5 @@
 """Two connections side by side: the agent's, and ours to its model. Bytes are passed on as they come, both ways.
-
-An agent's connection has at most one of ours behind it, so that nothing of one agent's can reach another's, and a cut
-on one side is a cut on the other.
+Each agent connection has at most one of ours behind it: agents cannot mix, and a cut on one side is a cut on the other.
 """
 
 import asyncio
@@ -241,14 +239,14 @@ class Front(asyncio.Protocol):
             return
         content = framing.content_of(bytes(asking.body), chunks=asking.chunks)
         size = len(content) if whole else max(asking.size, len(content))
-        asked = requests.asked(asking.target, content)
+        asked = requests.summary(asking.target, content)
         admitted = self._hub.admit(asking.kind, asking.where, asked, size)
         if isinstance(admitted, Refusal):
             self._refuse(requests.REFUSED, admitted.words, asking.kind)
             return
         body, words = None, ""
         if whole and asking.can_be_told and (words := self._hub.words_for(admitted)):
-            body = requests.told(asking.kind, content, words)
+            body = requests.with_words(asking.kind, content, words)
             if body is None:
                 self._hub.untold(words)
                 words = ""

@@ -78,7 +78,7 @@ _ARRAY = msgspec.json.Decoder(list[msgspec.Raw])
 _TEXT = msgspec.json.Decoder(str)
 
 
-def asked(target: bytes, body: bytes) -> RequestSummary:
+def summary(target: bytes, body: bytes) -> RequestSummary:
     """What the request asks for. `body` may be the beginning of one that is too large."""
     named = _MODEL_IN_PATH.search(path_of(target))
     in_path = named[1].decode("utf-8", "replace") if named else ""
@@ -102,7 +102,7 @@ _OPERATORS = ("system", "developer")  # whose words may stand after the newest u
 # --- words ----------------------------------------------------------------------------------------------------
 
 
-def told(kind: Kind, body: bytes, words: str) -> bytes | None:
+def with_words(kind: Kind, body: bytes, words: str) -> bytes | None:
     """The request with words at the end of its newest user content; every other byte of its contents stays.
 
     None where there is no such place: it is no request of that protocol, or the model is to continue its own text.

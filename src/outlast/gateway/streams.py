@@ -1,6 +1,5 @@
 """From the bytes of an answer to the events in it: compression undone, lines joined. Bounded, and never failing.
-
-It works on a copy; what it cannot follow is `lost`, and then the usage is estimated.
+It works on a copy. What it cannot follow is `lost`, and then the usage is estimated.
 """
 
 import zlib

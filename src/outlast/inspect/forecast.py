@@ -153,5 +153,5 @@ def agent_of(store: Store, head: st.RunState) -> str:
         return ""
     data = store.blobs.get(launch.blob) if launch.blob else launch.v
     command = msgspec.json.decode(data, type=_Launch)
-    adapter = registry.recognise(command.argv, command.program)
-    return adapter.name if adapter is not None else ""
+    agent = registry.recognise(command.argv, command.program)
+    return agent.name if agent is not None else ""

@@ -11,7 +11,8 @@ from pathlib import Path
 import msgspec
 
 from outlast import settings
-from outlast.agents import Adapter, registry
+from outlast.agents import KnownAgent, registry
+from outlast.agents.common import versions
 from outlast.core import budget as budgets
 from outlast.core.values import Allowance
 from outlast.errors import RunRefused, UsageError, WorkspaceRefused
@@ -102,23 +103,23 @@ def start(request: RunRequest, link: Link, person: Person) -> int:
         request.words, program, cwd, variables, issue=request.issue, rounds=request.rounds, restarts=request.restarts,
         parks=request.parks, stall=request.stall, share=request.share, setup=request.setup, plain=request.plain, accept_unknown=request.accept_unknown,
     )  # fmt: skip
-    adapter = known_agent(launch)
-    if adapter is not None:
-        check_version(adapter, request.words, program, person)
-        variables |= registry.assigned(request.words)
-    elif not request.plain and (hidden := registry.below(request.words)):
+    agent = known_agent(launch)
+    if agent is not None:
+        check_version(agent, request.words, program, person)
+        variables |= registry.env_assignments(request.words)
+    elif not request.plain and (hidden := registry.hidden_agent(request.words)):
         person.say(
             f"{hidden[0]} below {hidden[1]} is run as a plain command: its calls are not guarded; give it directly"
         )
-    headless = request.headless or (adapter is not None and adapter.is_headless(request.words))
+    headless = request.headless or (agent is not None and agent.cli.read(request.words).headless)
     launch = msgspec.structs.replace(launch, interactive=not headless and os.isatty(0) and os.isatty(1))
-    if budget_check.by_gateway(request.gateway, adapter, launch, variables, person):
+    if budget_check.by_gateway(request.gateway, agent, launch, variables, person):
         launch = msgspec.structs.replace(launch, gateway=True, gateway_yes=request.gateway == "yes")
     terms = _terms(request, folder)
     if budget_check.is_auto(request.budget):
-        terms = _by_experience(terms, adapter, launch, variables, person)
+        terms = _by_experience(terms, agent, launch, variables, person)
     else:
-        budget_check.check(terms.budget, adapter, launch, variables, person)
+        budget_check.check(terms.budget, agent, launch, variables, person)
     run = supervised_run(terms, typed=True)
     _look_at_the_last(run, request, person)
     return _carry(run, launch, variables, link, person)
@@ -156,7 +157,7 @@ def _program_to_come(word: str, cwd: str) -> str:
 
 def _by_experience(
     terms: Terms,
-    adapter: Adapter | None,
+    agent: KnownAgent | None,
     launch: Launch,
     variables: dict[str, str],
     person: Person,
@@ -164,7 +165,7 @@ def _by_experience(
     store = stores.acquire(terms.store or settings.load()["store"] or None)
     try:
         terms = admission.in_known_project(terms, store)
-        return budget_check.by_experience(store, terms, adapter, launch, variables, person)
+        return budget_check.by_experience(store, terms, agent, launch, variables, person)
     finally:
         stores.give_back(store)
 
@@ -219,7 +220,7 @@ def resume(
     settings.adopt(variables)  # checks and git need its PATH as much as the command does
     launch = supervisor_launch.with_settings_of_now(launch)
     if known_agent(launch) is not None:
-        variables |= registry.assigned(launch.words)
+        variables |= registry.env_assignments(launch.words)
     budget_check.check_again(known_agent(launch), launch, variables, person)
     if missing:
         path = settings.user_folder() / supervisor_launch.SECRETS_FILE
@@ -236,11 +237,11 @@ def resume(
 def _at_terminal(launch: Launch, summary: Summary, *, opened: bool) -> Launch:
     """The launch with or without a terminal. Raises UsageError for a session with an agent where there is none."""
     here = os.isatty(0) and os.isatty(1)
-    adapter = known_agent(launch)
+    agent = known_agent(launch)
     interactive = opened or (launch.interactive and not launch.opened)
-    if interactive and not here and adapter is not None:
+    if interactive and not here and agent is not None:
         raise no_terminal(summary)
-    headless = adapter is not None and adapter.is_headless(launch.words)
+    headless = agent is not None and agent.cli.read(launch.words).headless
     return msgspec.structs.replace(launch, interactive=interactive and here, opened=opened and headless)
 
 
@@ -270,18 +271,20 @@ def _carry(
         stores.give_back(store)
 
 
-def check_version(adapter: Adapter, words: Sequence[str], program: str, person: Person) -> None:
+def check_version(agent: KnownAgent, words: Sequence[str], program: str, person: Person) -> None:
     """Refuse a release of the agent that outlast cannot supervise; warn about an untested one."""
-    start = registry.start(adapter, words, program)
+    start = registry.start(agent, words, program)
     if start == 1:
-        version = adapter.version(program, _ask)
+        version = versions.of(agent.release, program, _ask)
     else:  # below a runner (npx, uvx) or a wrapper: the agent is asked through it
         there = shutil.which(words[start - 1], path=inherited().get("PATH")) or ""
-        version = adapter.version(there, lambda line, limit_s: _ask([*words[:start], *line[1:]], limit_s))
-    problem = adapter.problem(version)
+        version = versions.of(
+            agent.release, there, lambda line, limit_s: _ask([*words[:start], *line[1:]], limit_s)
+        )
+    problem = versions.problem(agent.release, version)
     if problem:
         raise UsageError(problem, hint="install another release, or run it as any command with --plain")
-    untried = adapter.untested(version)
+    untried = versions.untested(agent.release, version)
     if untried:
         person.say(untried)
 

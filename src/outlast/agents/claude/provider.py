@@ -1,6 +1,5 @@
 """Claude Code's provider: which model, whose account, and where its calls go.
-
-Its settings may set variables, which count more than those of the environment: user, project, local, `--settings`, managed.
+Variables in its settings go before the environment; user, project, local, `--settings`, managed: the last one counts.
 """
 
 from collections.abc import Mapping
@@ -28,9 +27,9 @@ class ClaudeLogin:
     def __init__(self, parts: argv.Parts, environment: Mapping[str, str], cwd: Path) -> None:
         home = environment.get("HOME", "")
         self._home = Path(home) if home else None
-        named = environment.get("CLAUDE_CONFIG_DIR", "")
-        self._config = Path(named) if named else Path(home) / ".claude" if home else None
-        self._named = bool(named)
+        config = environment.get("CLAUDE_CONFIG_DIR", "")
+        self._config = Path(config) if config else Path(home) / ".claude" if home else None
+        self._named = bool(config)
         self.settings: dict[str, object] = {}
         for layer in self._layers(parts, cwd):
             self.settings = providers.merged(self.settings, layer)
@@ -38,6 +37,8 @@ class ClaudeLogin:
         self.settings = providers.merged(self.settings, self.managed)
         set_there = json_lines.inner(self.settings, "env")
         self.environment = {**environment, **{key: str(value) for key, value in set_there.items()}}
+        named = argv.value(parts, "--model") or self.environment.get("ANTHROPIC_MODEL")
+        self.model = named or json_lines.text(self.settings, "model")
 
     def _layers(self, parts: argv.Parts, cwd: Path) -> list[json_lines.Record]:
         sources = (argv.value(parts, "--setting-sources") or "user,project,local").split(",")
@@ -81,11 +82,7 @@ class ClaudeLogin:
         folder = self._config if self._named else self._home
         return {} if folder is None else providers.json_file(folder / ".claude.json")
 
-    def model(self, parts: argv.Parts) -> str:
-        named = argv.value(parts, "--model") or self.environment.get("ANTHROPIC_MODEL")
-        return named or json_lines.text(self.settings, "model")
-
-    def billing(self) -> Payment:
+    def payment(self) -> Payment:
         if self.key or self.is_elsewhere:
             return "api"
         if self.has_oauth:
@@ -118,4 +115,4 @@ def variables(ask: Ask) -> dict[str, str]:
         return {}
     ((upstream, stands_for_it),) = ask.routes.items()
     assumed = {ASSUMED: "1"} if upstream == FIRST_PARTY else {}
-    return {BASE_URL: stands_for_it, **assumed, **providers.reaching(ask)}
+    return {BASE_URL: stands_for_it, **assumed, **providers.no_proxy(ask)}

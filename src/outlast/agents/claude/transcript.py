@@ -1,412 +1,167 @@
-"""Claude Code's transcript: what its lines tell, and how one that was cut short is given what it lacks.
+"""Claude Code's transcript and its end: where the file is, and why the agent stopped. What a line means is in lines.py."""
 
-A transcript is a tree of lines; each names its parent. One line holds one block of a response, and a call's result
-hangs on the line of its call. Sub-agents have files of their own.
-"""
-
+import os
 import re
-from collections.abc import Iterator, Sequence
-from datetime import UTC, datetime
-from uuid import NAMESPACE_OID, uuid5
+from collections.abc import Callable, Iterable, Sequence
+from datetime import datetime
+from pathlib import Path
 
 import msgspec
 
-from outlast.agents.common import endings, json_lines
-from outlast.agents.events import (
-    AgentEvent,
-    BatchEnd,
-    Final,
-    Limit,
-    Response,
-    Session,
-    TaskEnd,
-    Text,
-    ToolEnd,
-    ToolStart,
-    UsageReport,
-    Window,
-)
-from outlast.agents.values import Cut
+from outlast.agents.claude import lines
+from outlast.agents.common import endings, json_lines, launch
+from outlast.agents.events import AgentEvent, Final, ModelCost
+from outlast.agents.values import Ask, Companions, Cut
 from outlast.core import values
 
-NAME = "claude"
-SYNTHETIC = "<synthetic>"  # the model of a line that the CLI wrote by itself
-
-# What a CLI that was interrupted or killed says of a call whose outcome it does not know.
-FALSEHOODS = (
-    "The user doesn't want to proceed with this tool use",
-    "[Tool call interrupted: the session ended before",
-    "[Request interrupted by user",
-)
-INTERRUPTED = "[Request interrupted by user"
+NAME = lines.NAME
+TAIL_LINES_MAX = 40
+MODELS_MAX = 64  # of its bill that are read
 
 
-# --- the shapes of its lines; what is not named is skipped unread --------------------------------------------
+class ClaudeTranscript:
+    """The clock is an argument."""
 
+    def __init__(self, clock: Callable[[], datetime] = launch.now) -> None:
+        self._clock = clock
 
-class _Tokens(msgspec.Struct, frozen=True):
-    input_tokens: int | None = 0
-    output_tokens: int | None = 0
-    cache_read_input_tokens: int | None = 0
-    cache_creation_input_tokens: int | None = 0
+    # --- its files ---
 
+    def find(self, session: str, ask: Ask) -> Path | None:
+        path = self.place(session, ask)
+        if path is None or path.is_file():
+            return path
+        return next(iter(sorted(path.parents[1].glob(f"*/{path.name}"))), None)
 
-class _Message(msgspec.Struct, frozen=True):
-    id: str = ""
-    model: str = ""
-    content: msgspec.Raw = msgspec.Raw(b"")
-    stop_reason: str | None = None
-    usage: _Tokens | None = None
+    def place(self, session: str, ask: Ask) -> Path | None:
+        """Of the folder's project: it looks for a session nowhere else."""
+        if not re.fullmatch(r"[\w.-]{1,128}", session) or session.startswith("."):
+            return None
+        home = ask.environment.get("HOME", "")
+        config = ask.environment.get("CLAUDE_CONFIG_DIR") or (os.path.join(home, ".claude") if home else "")
+        if not config:
+            return None
+        cwds = (str(ask.cwd), os.path.realpath(ask.cwd))
+        paths = [Path(config) / "projects" / dashed(cwd) / f"{session}.jsonl" for cwd in cwds]
+        return next((path for path in paths if path.is_file()), paths[-1])
 
+    def beside(self, transcript: Path) -> Companions:
+        return Companions(lanes=tuple(sorted(transcript.with_suffix("").glob("subagents/agent-*.jsonl"))))
 
-class _Block(msgspec.Struct, frozen=True):
-    type: str = ""
-    text: str = ""
-    id: str = ""
-    name: str = ""
-    input: msgspec.Raw = values.NULL
-    tool_use_id: str = ""
-    is_error: bool | None = None
-    content: msgspec.Raw = msgspec.Raw(b"")
+    # --- what it did ---
 
+    def parse(self, line: bytes) -> Iterable[AgentEvent]:
+        """Also of its stream-json output, which alone tells of a subscription's windows."""
+        if b'"rate_limit_event"' in line:
+            return lines.windows(line)
+        if b'"queue-operation"' in line:
+            return lines.task_ends(line)
+        read = lines.read(line)
+        return lines.events(read, self._said_at(read)) if read is not None else ()
 
-class _Quota(msgspec.Struct, frozen=True, rename="camel"):
-    resets_at: int | None = None
+    def _said_at(self, line: lines.TranscriptLine) -> datetime:
+        return json_lines.moment(line.timestamp) or self._clock()
 
+    def mend(self, transcript: bytes, cuts: Sequence[Cut]) -> bytes:
+        return lines.mend(transcript, cuts)
 
-class TranscriptLine(msgspec.Struct, frozen=True, rename="camel"):
-    type: str = ""
-    uuid: str = ""
-    session_id: str = ""
-    agent_id: str | None = None
-    is_api_error_message: bool | None = None
-    api_error: str | None = None
-    api_error_status: int | None = None
-    quota_limits: _Quota | None = None
-    timestamp: str = ""
-    message: _Message | None = None
-    tool_use_result: msgspec.Raw = msgspec.Raw(b"")
+    # --- how it ended ---
 
+    def ending(self, exit_code: int, tail: bytes, transcript: bytes) -> Final:
+        result = _result(tail)
+        final = self._final(exit_code, tail, transcript, result)
+        return msgspec.structs.replace(final, bill=_bill(result)) if result is not None else final
 
-_line: "msgspec.json.Decoder[TranscriptLine]" = msgspec.json.Decoder(TranscriptLine)
-_blocks: "msgspec.json.Decoder[list[_Block]]" = msgspec.json.Decoder(list[_Block])
-_string: "msgspec.json.Decoder[str]" = msgspec.json.Decoder(str)
+    def _final(
+        self, exit_code: int, tail: bytes, transcript: bytes, result: json_lines.Record | None
+    ) -> Final:
+        killed = endings.by_signal(exit_code)
+        if killed is not None:
+            return killed
+        if result is not None:
+            final = self._by_result(result, exit_code)
+            if final is not None:
+                exact = self._by_transcript(transcript) if final.ending == "usage_limit" else None
+                return exact if exact is not None and exact.ending == final.ending else final
+        last = self._by_transcript(transcript)
+        if last is not None:
+            return last
+        return endings.by_exit(exit_code, endings.last_words(tail), NAME, self._clock())
 
+    def _by_result(self, result: json_lines.Record, exit_code: int) -> Final | None:
+        words = json_lines.text(result, "result")
+        words = words or " ".join(
+            error for error in json_lines.items(result, "errors") if isinstance(error, str)
+        )
+        reason = json_lines.text(result, "terminal_reason")
+        subtype = json_lines.text(result, "subtype")
+        if subtype == "error_max_turns":
+            return Final("turns", endings.short(words))
+        if subtype == "error_max_budget_usd":
+            return Final("budget", endings.short(words))
+        if subtype == "error_during_execution":
+            return Final("crashed", "interrupted" if reason.startswith("aborted") else endings.short(words))
+        if reason == "hook_stopped":
+            return Final("hook_stopped", endings.short(words))
+        if reason == "prompt_too_long":
+            return Final("context", endings.short(words))
+        if json_lines.text(result, "stop_reason") == "refusal":
+            return Final("refused", endings.short(words))
+        if json_lines.flag(result, "is_error"):
+            return endings.by_status(
+                json_lines.number(result, "api_error_status"), words, NAME, self._clock()
+            )
+        return Final("done", endings.short(words)) if exit_code == 0 else None
 
-def read(line: bytes) -> TranscriptLine | None:
-    """One line of the conversation, or None for all others."""
-    if b'"message"' not in line:
+    def _by_transcript(self, transcript: bytes) -> Final | None:
+        """What its last words in the transcript tell, where they are an error."""
+        for line in json_lines.backwards(transcript, TAIL_LINES_MAX):
+            if b'"hook_stopped_continuation"' in line:
+                return Final("hook_stopped")
+            read = lines.read(line)
+            if read is None or read.message is None or read.type not in ("assistant", "user"):
+                continue
+            words = lines.text_of(read.message.content)
+            if read.type == "user":
+                return Final("crashed", "interrupted") if lines.INTERRUPTED in words else None
+            if read.is_api_error_message:
+                return lines.error_ending(read, words, self._said_at(read))
+            return Final("refused", endings.short(words)) if read.message.stop_reason == "refusal" else None
         return None
-    return json_lines.decode(line, _line) or _unlike(json_lines.record(line))
 
 
-def _unlike(line: json_lines.Record | None) -> TranscriptLine | None:
-    """A line whose shape is not quite the one we know: what can be understood of it."""
-    message = json_lines.inner(line, "message")
-    if line is None or not message:
-        return None
-    used = json_lines.inner(message, "usage")
-    return TranscriptLine(
-        type=json_lines.text(line, "type"),
-        uuid=json_lines.text(line, "uuid"),
-        session_id=json_lines.text(line, "sessionId"),
-        agent_id=json_lines.text(line, "agentId"),
-        is_api_error_message=json_lines.flag(line, "isApiErrorMessage"),
-        api_error=json_lines.text(line, "apiError"),
-        api_error_status=json_lines.number(line, "apiErrorStatus"),
-        quota_limits=_Quota(json_lines.number(line, "quotaLimits", "resetsAt")),
-        timestamp=json_lines.text(line, "timestamp"),
-        tool_use_result=json_lines.raw(line.get("toolUseResult")),
-        message=_Message(
-            id=json_lines.text(message, "id"),
-            model=json_lines.text(message, "model"),
-            content=json_lines.raw(message.get("content")),
-            stop_reason=json_lines.text(message, "stop_reason") or None,
-            usage=_Tokens(*(json_lines.number(used, name) for name in _Tokens.__struct_fields__))
-            if used
-            else None,
-        ),
+def dashed(path: str) -> str:
+    """How a folder's path names its project: every character but letters and digits a dash."""
+    return re.sub(r"[^a-zA-Z0-9]", "-", path)
+
+
+def _result(tail: bytes) -> json_lines.Record | None:
+    """The result line among the last ones that it printed; with `--verbose`, json is one line with a list of all."""
+    for line in json_lines.backwards(tail, TAIL_LINES_MAX):
+        if b'"result"' not in line:
+            continue
+        printed: list[object] = [json_lines.record(line)] if line.startswith(b"{") else []
+        if line.startswith(b"["):
+            printed = json_lines.items(json_lines.record(b'{"all":' + line + b"}"), "all")[-1:]
+        for one in printed:
+            if json_lines.text(one, "type") == "result":
+                return json_lines.inner(one)
+    return None
+
+
+def _bill(result: json_lines.Record) -> tuple[ModelCost, ...]:
+    """What it says that it cost, by model. Without `modelUsage` nothing says which tokens the total is for."""
+    rows = json_lines.inner(result, "modelUsage")
+    return tuple(
+        ModelCost(
+            model,
+            values.Usage(
+                input=json_lines.number(rows, model, "inputTokens"),
+                output=json_lines.number(rows, model, "outputTokens"),
+                cache_read=json_lines.number(rows, model, "cacheReadInputTokens"),
+                cache_write=json_lines.number(rows, model, "cacheCreationInputTokens"),
+                cost_microusd=json_lines.microusd(json_lines.at(rows, model, "costUSD")),
+            ),
+        )
+        for model in list(rows)[:MODELS_MAX]
     )
-
-
-def events(line: TranscriptLine, said_at: datetime) -> Iterator[AgentEvent]:
-    """What a line tells."""
-    if line.message is None:
-        return
-    if line.type == "assistant":
-        yield from _said(line, line.message, said_at)
-    elif line.type == "user":
-        yield from _heard(line, line.message)
-
-
-def _said(line: TranscriptLine, message: _Message, said_at: datetime) -> Iterator[AgentEvent]:
-    lane = line.agent_id or ""
-    blocks = content(message.content)
-    if message.model == SYNTHETIC:  # the CLI's own words, no response of a model
-        if line.is_api_error_message:
-            words = " ".join(block.text for block in blocks)
-            yield Text(words, lane)
-            final = failed(line, words, said_at)
-            if final.ending in ("usage_limit", "rate_limit"):
-                yield Limit(final.reset_at, final.text)
-        return
-    if message.id:
-        yield Response(message.id, lane)
-    spoke = False
-    for block in blocks:
-        if block.type == "text":
-            spoke = True
-            yield Text(block.text, lane)
-        elif block.type == "tool_use" and block.id:
-            yield ToolStart(block.id, block.name, block.input, lane)
-    if message.usage is not None and message.id:
-        yield UsageReport(_spent(message.usage), "response", message.id, message.model, lane)
-    if spoke and message.stop_reason not in (None, "tool_use", "pause_turn"):
-        yield BatchEnd(lane)
-
-
-def failed(line: TranscriptLine, words: str, said_at: datetime) -> Final:
-    """What an error that it met means. A limit's reset stands there to the second; in words, to the minute."""
-    final = endings.by_status(line.api_error_status or 0, words, NAME, said_at)
-    if line.api_error == "usage_limit_reached":
-        final = Final("usage_limit", final.text, final.reset_at or endings.reset_at(words, said_at))
-    exact = endings.epoch(line.quota_limits.resets_at if line.quota_limits is not None else None, said_at)
-    return Final(final.ending, final.text, exact) if exact and final.ending == "usage_limit" else final
-
-
-WINDOWS_MAX = 16
-
-
-def windows(line: bytes) -> Iterator[Window]:
-    """The shares of a subscription's windows, in a line of its stream-json output."""
-    told = json_lines.inner(json_lines.record(line), "rate_limit_info")
-    each = json_lines.inner(told, "unifiedWindows") or {json_lines.text(told, "rateLimitType"): told}
-    for name, window in list(each.items())[:WINDOWS_MAX]:
-        used = json_lines.at(window, "utilization")
-        if isinstance(used, int | float) and 0 <= used < WINDOWS_MAX:
-            resets = json_lines.number(window, "resetsAt")
-            at = datetime.fromtimestamp(resets, UTC) if 0 < resets < 1 << 33 else None
-            yield Window(round(used * 100, 2), at, name)
-
-
-def content(raw: msgspec.Raw) -> list[_Block]:
-    """A message's content, which is a list of blocks or one text."""
-    data = bytes(raw)
-    try:
-        if data[:1] == b'"':
-            return [_Block("text", _string.decode(data))]
-        return _blocks.decode(data) if data[:1] == b"[" else []
-    except (msgspec.DecodeError, UnicodeError, RecursionError, ValueError):
-        return [
-            _unlike_block(block) for block in json_lines.items(json_lines.record(b'{"b":' + data + b"}"), "b")
-        ]
-
-
-def _unlike_block(block: object) -> _Block:
-    return _Block(
-        type=json_lines.text(block, "type"),
-        text=json_lines.text(block, "text"),
-        id=json_lines.text(block, "id"),
-        name=json_lines.text(block, "name"),
-        input=json_lines.raw(json_lines.at(block, "input")),
-        tool_use_id=json_lines.text(block, "tool_use_id"),
-        is_error=json_lines.flag(block, "is_error"),
-        content=json_lines.raw(json_lines.at(block, "content")),
-    )
-
-
-def told(raw: msgspec.Raw) -> str:
-    """What a tool or a message said, as text."""
-    data = bytes(raw)
-    if data[:1] in (b"[", b'"'):
-        return "\n".join(block.text for block in content(raw) if block.text)[: json_lines.TEXT_MAX_CHARS]
-    found = json_lines.record(data) if data[:1] == b"{" else None
-    if found is None:
-        return ""
-    shown = [json_lines.text(found, key) for key in ("stdout", "stderr", "content", "result")]
-    return "\n".join(part for part in shown if part) or data[: json_lines.TEXT_MAX_CHARS].decode(
-        "utf-8", "replace"
-    )
-
-
-def _heard(line: TranscriptLine, message: _Message) -> Iterator[AgentEvent]:
-    lane, results = line.agent_id or "", False
-    if b"tool_result" in bytes(message.content):
-        for block in content(message.content):
-            if block.type == "tool_result" and block.tool_use_id:
-                results, task = True, task_of(line.tool_use_result)
-                yield ToolEnd(block.tool_use_id, not block.is_error, told(block.content), lane, task=task)
-    if not results and not lane and line.session_id:
-        yield Session(line.session_id)
-
-
-def task_of(result: msgspec.Raw) -> str:
-    """The task that a call left running in the background, as its result names it."""
-    data = bytes(result)
-    return (
-        json_lines.text(json_lines.record(data), "backgroundTaskId") if b'"backgroundTaskId"' in data else ""
-    )
-
-
-# How it tells itself, and then its model, that a task has come to an end; one that was killed did not.
-_NOTIFIED = re.compile(
-    r"<task-notification>\s*<task-id>(?P<task>[\w-]{1,64})</task-id>.{0,2000}?<status>(?P<status>completed|failed)</status>"
-    r"(?:\s*<summary>(?P<summary>.{0,2000}?)</summary>)?",
-    re.DOTALL,
-)
-
-
-def notified(line: bytes) -> Iterator[AgentEvent]:
-    """The end of a background task, in a line that says what is to be told to the model."""
-    read = json_lines.record(line)
-    found = (
-        _NOTIFIED.match(json_lines.text(read, "content"))
-        if json_lines.text(read, "operation") == "enqueue"
-        else None
-    )
-    if found:
-        yield TaskEnd(found["task"], found["status"] == "completed", found["summary"] or found["status"])
-
-
-def _spent(tokens: _Tokens) -> values.Usage:
-    counts = (
-        tokens.input_tokens, tokens.output_tokens, tokens.cache_read_input_tokens, tokens.cache_creation_input_tokens,
-    )  # fmt: skip
-    put, got, cached, written = (min(max(count or 0, 0), json_lines.NUMBER_MAX) for count in counts)
-    return values.Usage(input=put, output=got, cache_read=cached, cache_write=written)
-
-
-class Mending:
-    """A transcript in parts: its lines as they are, and where its calls and their results stand."""
-
-    def __init__(self, transcript: bytes) -> None:
-        self.calls: dict[str, int] = {}  # tool-call id → the line that makes the call
-        self.results: dict[str, int] = {}
-        self.messages: dict[str, int] = {}  # message id → its last line
-        self.leaf = -1  # the last line of the conversation itself
-        self.lines = [line for line in json_lines.lines(transcript) if line.strip()]
-        while self.lines and json_lines.record(self.lines[-1]) is None:
-            self.lines.pop()  # torn
-        self._find()
-
-    def _find(self) -> None:
-        self.calls, self.results, self.messages, self.leaf = {}, {}, {}, -1
-        for index in range(len(self.lines)):
-            self._index(index)
-
-    def _index(self, at: int) -> None:
-        line = self.lines[at]
-        known = read(line) or (json_lines.decode(line, _line) if b'"uuid"' in line else None)
-        if known is None or not known.uuid or known.agent_id:
-            return
-        self.leaf = at
-        if known.message is None:
-            return
-        if known.type == "assistant" and known.message.id:
-            self.messages[known.message.id] = at
-        for block in content(known.message.content):
-            if block.type == "tool_use":
-                self.calls[block.id] = at
-            elif block.type == "tool_result":
-                self.results[block.tool_use_id] = at
-
-    def call(self, cut: Cut) -> None:
-        """Make the call again, where the line that made it is lost."""
-        if cut.id not in self.calls and cut.id not in self.results and self.leaf >= 0:
-            self._insert(self.leaf + 1, self._call_line(cut))
-
-    def result(self, cut: Cut) -> None:
-        """Give the call its true result."""
-        if cut.id in self.results:
-            self._correct(cut, self.results[cut.id])
-        elif cut.id in self.calls:
-            made = self.calls[cut.id]
-            call = json_lines.record(self.lines[made]) or {}
-            last = self.messages.get(json_lines.text(call, "message", "id"), made)
-            self._insert(last + 1, _result_line(cut, call))
-
-    def _insert(self, at: int, line: dict[str, object]) -> None:
-        self.lines.insert(at, _encoded(line))
-        self._find()
-
-    def _correct(self, cut: Cut, at: int) -> None:
-        """A result that the CLI made up becomes the truth; one that the tool gave stays."""
-        line = json_lines.record(self.lines[at]) or {}
-        blocks = json_lines.items(line, "message", "content")
-        for block in blocks:
-            if (
-                isinstance(block, dict)
-                and block.get("tool_use_id") == cut.id
-                and _is_false(block.get("content"))
-            ):
-                block["content"], block["is_error"] = cut.text, True
-                line["toolUseResult"] = cut.text
-                line.pop("toolDenialKind", None)
-                self.lines[at] = _encoded(line)
-
-    def _call_line(self, cut: Cut) -> dict[str, object]:
-        """The line that made a call, as far as it is known; of the response that was being written, if it was."""
-        leaf = json_lines.record(self.lines[self.leaf]) or {}
-        said = json_lines.inner(leaf, "message") if json_lines.text(leaf, "type") == "assistant" else {}
-        if json_lines.at(said, "stop_reason") not in (None, "tool_use"):
-            said = {}  # that response was over
-        name = str(uuid5(NAMESPACE_OID, f"outlast call {cut.id}"))
-        content = [{"type": "tool_use", "id": cut.id, "name": cut.name, "input": cut.input}]
-        message = {
-            "id": json_lines.text(said, "id") or f"msg_{name.replace('-', '')[:24]}",
-            "type": "message",
-            "role": "assistant",
-            "model": json_lines.text(said, "model") or "unknown",
-            "content": content,
-            "stop_reason": "tool_use",
-            "stop_sequence": None,
-            "usage": {"input_tokens": 0, "output_tokens": 0},
-        }
-        return _framed(leaf, "assistant", name) | {"message": message}
-
-    def written(self) -> bytes:
-        return b"".join(line + b"\n" for line in self.lines)
-
-
-def _result_line(cut: Cut, call: json_lines.Record) -> dict[str, object]:
-    block = {"type": "tool_result", "content": cut.text, "is_error": True, "tool_use_id": cut.id}
-    name = str(uuid5(NAMESPACE_OID, f"outlast result {cut.id}"))
-    rest = {"toolUseResult": cut.text, "sourceToolAssistantUUID": json_lines.text(call, "uuid")}
-    return _framed(call, "user", name) | {"message": {"role": "user", "content": [block]}} | rest
-
-
-def _framed(parent: json_lines.Record, kind: str, name: str) -> dict[str, object]:
-    """A line of the conversation that follows another."""
-    frame: dict[str, object] = {
-        "parentUuid": json_lines.text(parent, "uuid") or None,
-        "isSidechain": False,
-        "type": kind,
-        "uuid": name,
-    }
-    kept = ("timestamp", "userType", "entrypoint", "cwd", "sessionId", "version", "gitBranch")
-    return frame | {
-        key: json_lines.at(parent, key) for key in kept if isinstance(json_lines.at(parent, key), str)
-    }
-
-
-def _is_false(content: object) -> bool:
-    if isinstance(content, list):
-        return any(_is_false(json_lines.at(block, "text")) for block in content)
-    return isinstance(content, str) and content.lstrip().startswith(FALSEHOODS)
-
-
-def _encoded(line: object) -> bytes:
-    return bytes(json_lines.raw(line))
-
-
-def mended(transcript: bytes, cuts: Sequence[Cut]) -> bytes:
-    """A transcript with a true result for each cut call. A last line that is torn goes; to mend twice changes no more."""
-    mending = Mending(transcript)
-    main = [
-        cut for cut in cuts if not cut.lane
-    ]  # a sub-agent's own transcript is not what a resumed session reads
-    for cut in main:
-        mending.call(cut)
-    for cut in main:
-        mending.result(cut)
-    return mending.written()

@@ -1,8 +1,4 @@
-"""Codex's provider: which model, whose account, and where its calls go, by the layers of its settings.
-
-The built-in provider first asks for a WebSocket, and takes HTTP when that is refused; with ChatGPT's login its requests
-are compressed with zstd.
-"""
+"""Codex's provider: which model, whose account, and where its calls go, by the layers of its settings."""
 
 import os
 import tomllib
@@ -15,6 +11,7 @@ from outlast.agents.values import Ask, Payment, Route
 HOME = ("CODEX_HOME", ".codex")
 SYSTEM = Path("/etc/codex/config.toml")
 MANAGED = Path("/etc/codex/managed_config.toml")
+# It first asks for a WebSocket, and takes HTTP when that is refused. With ChatGPT's login its requests are zstd.
 OPENAI = "openai"
 API = "https://api.openai.com/v1"
 CHATGPT = "https://chatgpt.com/backend-api/codex"
@@ -50,6 +47,7 @@ class CodexLogin:
         told = json_lines.text(self.settings, "model_provider")
         oss = (argv.value(parts, "--local-provider") or "ollama") if argv.has(parts, "--oss") else ""
         self.provider = oss or told or OPENAI
+        self.model = argv.value(parts, "--model") or json_lines.text(self.settings, "model")
 
     def _files(self, parts: argv.Parts) -> list[json_lines.Record]:
         found = [providers.toml_text(providers.text(SYSTEM))]
@@ -89,10 +87,7 @@ class CodexLogin:
             return json_lines.text(self._custom, "base_url") or API
         return json_lines.text(self.settings, "openai_base_url") or (CHATGPT if self.has_chatgpt else API)
 
-    def model(self, parts: argv.Parts) -> str:
-        return argv.value(parts, "--model") or json_lines.text(self.settings, "model")
-
-    def billing(self) -> Payment:
+    def payment(self) -> Payment:
         if not self.uses_login or self.environment.get(API_KEY):
             return "api"
         if self.has_chatgpt:
@@ -115,7 +110,7 @@ class CodexLogin:
             return f"its provider {self.provider} cannot be given another address"
         if self.provider != OPENAI and (not self._custom or "." in self.provider):
             return f"its provider {self.provider!r:.80} is not known here"
-        if self.provider == OPENAI and self.billing() == "unknown":
+        if self.provider == OPENAI and self.payment() == "unknown":
             return "it is not known by which login it calls: its auth.json tells nothing"
         if {"model_provider", "model_providers", "openai_base_url"} & set(self.managed):
             return f"{MANAGED} says where its calls go"
@@ -125,7 +120,7 @@ class CodexLogin:
         """The settings that send a routed ask's calls where they are to go."""
         if not ask.routes:
             return ()
-        url = _quoted(providers.local(ask, self.upstream))
+        url = providers.toml_string(providers.local(ask, self.upstream))
         if self.provider == OPENAI:
             return (f"openai_base_url={url}",)
         place = f"model_providers.{self.provider}"
@@ -163,7 +158,3 @@ def _value(text: str) -> object:
         return tomllib.loads(f"v={text}")["v"]
     except (ValueError, RecursionError):
         return text.strip("\"'")
-
-
-def _quoted(text: str) -> str:
-    return bytes(json_lines.raw(text)).decode()

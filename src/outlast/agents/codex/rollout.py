@@ -1,7 +1,5 @@
-"""Codex's rollout: what its lines tell, and how one that was cut short is given what it lacks.
-
-A response is written item by item, then its usage with the response's id, then the outputs of its calls, then a count
-of tokens: that is where a batch ends.
+"""Codex's rollout: what its lines mean, and how one that was cut short gets the results it lacks.
+Where the file is, and why the agent ended, is in transcript.py.
 """
 
 import re
@@ -24,6 +22,10 @@ _EXITED = re.compile(r"(?:Process exited with code|Exit code:) (-?\d{1,10})")
 
 
 class RolloutLine(msgspec.Struct, frozen=True):
+    """The head of a line. A response is written item by item, then its usage with the response's id, then the outputs of its
+    calls, then a count of tokens, which ends the batch.
+    """
+
     type: str = ""
     timestamp: str = ""
     payload: msgspec.Raw = msgspec.Raw(b"")
@@ -69,7 +71,7 @@ def item(payload: json_lines.Record) -> Iterator[AgentEvent]:
             command = _line_of(json_lines.at(payload, "action", "command"))
             yield ToolStart(call, SHELL, json_lines.raw({"command": command}))
         case "function_call_output" | "custom_tool_call_output" if call:
-            output = told(payload.get("output"))
+            output = output_text(payload.get("output"))
             yield ToolEnd(call, _went_well(payload, output), output, task=background.codex(output))
         case _:
             pass
@@ -77,7 +79,7 @@ def item(payload: json_lines.Record) -> Iterator[AgentEvent]:
 
 def as_hooks_say(name: str, arguments: str) -> tuple[str, msgspec.Raw]:
     """A call of the shell by the name and with the input that hooks know it by; any other as it is."""
-    given = json_lines.parsed(arguments)
+    given = json_lines.raw_from_text(arguments)
     if name not in SHELLS:
         return name, given
     read = json_lines.record(bytes(given))
@@ -92,7 +94,7 @@ def _line_of(command: object) -> str:
     return command if isinstance(command, str) else ""
 
 
-def told(output: object) -> str:
+def output_text(output: object) -> str:
     if isinstance(output, str):
         return json_lines.text({"": output}, "")
     if isinstance(output, list):
@@ -181,7 +183,7 @@ def limit(limits: json_lines.Record) -> Limit | None:
     return Limit(datetime.fromtimestamp(max(full), UTC) if full else None, reached)
 
 
-def mended(transcript: bytes, cuts: Sequence[Cut]) -> bytes:
+def mend(transcript: bytes, cuts: Sequence[Cut]) -> bytes:
     lines = [line for line in json_lines.lines(transcript) if line.strip()]
     while lines and json_lines.record(lines[-1]) is None:
         lines.pop()  # torn
@@ -215,7 +217,7 @@ def _corrected(line: bytes, cut: Cut) -> bytes:
     """An output that Codex made up becomes the truth; one that the tool gave stays."""
     read = json_lines.record(line) or {}
     payload = json_lines.inner(read, "payload")
-    if not is_aborted(told(payload.get("output"))):
+    if not is_aborted(output_text(payload.get("output"))):
         return line
     return bytes(json_lines.raw({**read, "payload": {**payload, "output": cut.text}}))
 

@@ -1,1 +1,1 @@
-"""What several adapters share."""
+"""What several agents share, as functions and small values."""

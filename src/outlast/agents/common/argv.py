@@ -1,6 +1,5 @@
-"""A command line, read against the few flags of its CLI that must be known, and changed without touching the rest.
-
-`joined(split(words, table))` is `words`, whatever they are. Which flags a CLI has is its adapter's knowledge.
+"""A command line, split by the few flags of its CLI that must be known, and changed without touching the rest.
+`joined(split(words, table))` is `words`, whatever they are.
 """
 
 from collections.abc import Container, Iterable, Mapping, Sequence
@@ -101,6 +100,21 @@ def _with_values(words: Sequence[str], index: int, names: tuple[str, ...], table
     return Part(tuple(words[index:end]), names, tuple(words[index + 1 : end]))
 
 
+def with_word(name: str, value: str) -> Part:
+    """A flag with its value as two words."""
+    return Part((name, value), (name,), (value,))
+
+
+def with_equals(name: str, value: str) -> Part:
+    """A flag with its value in one word: no value is taken for a flag."""
+    return Part((f"{name}={value}",), (name,), (value,))
+
+
+def literal(prompt: str) -> Parts:
+    """A prompt behind `--`: it is never taken for a flag or for one's value."""
+    return (Part((END,), (END,)), Part((prompt,), values=(prompt,), literal=True))
+
+
 def joined(parts: Iterable[Part]) -> tuple[str, ...]:
     return tuple(word for part in parts for word in part.words)
 
@@ -158,4 +172,4 @@ def with_prompt(parts: Parts, prompt: str, skipped: int = 0) -> Parts:
     kept = parts if at is None else parts[:at] + parts[at + 1 :]
     if has(kept, END):
         return (*kept, Part((prompt,), values=(prompt,), literal=True))
-    return (*kept, Part((END,), (END,)), Part((prompt,), values=(prompt,), literal=True))
+    return (*kept, *literal(prompt))

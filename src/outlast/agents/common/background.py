@@ -1,6 +1,5 @@
-"""What calls leave running when they return: how the CLIs' results name it, and how its end is told.
-
-A result is a tool's own words, so these patterns only ever make a call less certain than it says it is.
+"""What calls leave running when they return: how each CLI's results name it, and how its end is recognised.
+A result is a tool's own words, so these patterns only ever make a call less certain.
 """
 
 import re
@@ -49,7 +48,7 @@ class Sessions:
         """One item of a rollout."""
         call = json_lines.text(payload, "call_id")
         if json_lines.text(payload, "name") == "write_stdin":
-            given = json_lines.record(bytes(json_lines.parsed(json_lines.text(payload, "arguments"))))
+            given = json_lines.record(bytes(json_lines.raw_from_text(json_lines.text(payload, "arguments"))))
             session = json_lines.number(given, "session_id")
             if call and session:
                 self._looked_at[call] = str(session)

@@ -1,6 +1,5 @@
-"""What a program prints when it refuses its own command line, and what of an output is a person's to read, not a program's.
-
-Only for an agent that failed before its model said anything: an agent may well speak of options.
+"""What a program prints when it refuses its own command line, and which lines of an output are prose.
+Only for an agent that failed before its model said anything: a model may well speak of options.
 """
 
 import re

@@ -1,6 +1,5 @@
-"""Endings told apart by what agents print: the patterns are data (`endings.toml`), each with its source.
-
-Here: finding the pattern that a text matches, and reading the time at which a limit resets.
+"""Why an agent ended, by what it printed: finds the pattern that a text matches, and the time at which a limit resets.
+The patterns are data, each with its source: `endings.toml`.
 """
 
 import re
@@ -58,7 +57,7 @@ def match(agent: str, text: str, now: datetime) -> Final | None:
     for pattern, ending in _compiled(agent):
         if pattern.search(text):
             limited = ending in ("usage_limit", "rate_limit")
-            return Final(ending, said(text), reset_at(text, now) if limited else None)
+            return Final(ending, short(text), reset_at(text, now) if limited else None)
     return None
 
 
@@ -69,10 +68,30 @@ def with_reset(final: Final, text: str, now: datetime) -> Final:
     return Final(final.ending, final.text, reset_at(text, now))
 
 
-def said(text: str) -> str:
+def short(text: str) -> str:
     """The last words, on one line and short enough to record."""
     words = " ".join(text.split())
     return words if len(words) <= WORDS_MAX_CHARS else "…" + words[1 - WORDS_MAX_CHARS :]
+
+
+def last_words(tail: bytes) -> str:
+    """The end of an output, as text."""
+    return tail[-TEXT_MAX_CHARS:].decode("utf-8", "replace").strip()
+
+
+def by_signal(exit_code: int) -> Final | None:
+    """The ending of a process that a signal ended, its own or that of a shell around it; None for any other."""
+    if 0 <= exit_code < 128:
+        return None
+    return Final("crashed", f"ended by signal {-exit_code if exit_code < 0 else exit_code - 128}")
+
+
+def by_exit(exit_code: int, words: str, agent: str, now: datetime) -> Final:
+    """The ending that an exit code and the last words tell, where nothing tells it better."""
+    if exit_code == 0:
+        return Final("done", short(words))
+    told = match(agent, words, now)
+    return told or Final("crashed", short(words) or f"exit code {exit_code}")
 
 
 def by_status(status: int, text: str, agent: str, now: datetime) -> Final:
@@ -89,7 +108,7 @@ def by_status(status: int, text: str, agent: str, now: datetime) -> Final:
         ending = "context"
     elif status >= 500 or status == 408:
         ending = "network"
-    return Final(ending, said(text), reset_at(text, now) if ending == "rate_limit" else None)
+    return Final(ending, short(text), reset_at(text, now) if ending == "rate_limit" else None)
 
 
 # --- when a limit resets ------------------------------------------------------------------------------------

@@ -1,6 +1,5 @@
-"""Reading what agents wrote: one line of JSON out of a file that may be garbage, huge, hostile or cut.
-
-Nothing here raises and nothing here runs what it reads. What the lines mean is each adapter's own matter.
+"""Reads one line of JSON out of a file that may be garbage, huge, hostile or cut. Nothing here raises.
+What the lines mean is each agent's own matter.
 """
 
 import json
@@ -119,6 +118,11 @@ def number(value: object, *path: str) -> int:
     return int(min(max(found, 0), NUMBER_MAX))
 
 
+def microusd(dollars: object) -> int:
+    """Dollars in micro-dollars; 0 for what is no number."""
+    return number(dollars * 1e6) if isinstance(dollars, int | float) else 0
+
+
 def moment(text: str) -> datetime | None:
     """The instant that a text names with its time zone; None where it names none."""
     try:
@@ -155,7 +159,7 @@ def raw(value: object) -> msgspec.Raw:
         return _EMPTY
 
 
-def parsed(source: str) -> msgspec.Raw:
+def raw_from_text(source: str) -> msgspec.Raw:
     """JSON that stands inside a text, as some agents write a call's input; the text itself if it is none."""
     found = decode(source.encode("utf-8", "replace"), _any) if len(source) <= LINE_MAX_BYTES else None
     return raw(found if found is not None else source)

@@ -1,19 +1,17 @@
-"""How agents are started without touching what is the user's: their names in a command, files of the run's own, and a
-home of the run's own that is the user's in everything but one settings file.
-
-What is written into such files is each adapter's own matter.
+"""Starting an agent without touching the user's files: its name in a command, and files and a home of the run's own.
+What is written into such files is each agent's own matter.
 """
 
 import os
 import re
 import shlex
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
-from uuid import uuid4
+from uuid import UUID, uuid4
 
 from outlast.agents.common import versions
+from outlast.agents.release import Names
 
 SETTINGS_MAX_BYTES = 4 << 20
 ENTRIES_MAX = 10_000
@@ -29,13 +27,21 @@ _VERSIONED = re.compile(r"(?P<name>@?[^@=<>~!\[]+)(?:\[[\w,]*\])?(?:(?:@|[=<>~!]
 
 
 def now() -> datetime:
-    """The clock of an adapter that is given no other."""
+    """The clock of an agent that is given no other."""
     return datetime.now(UTC)
 
 
 def fresh_id() -> str:
     """A session id, for an agent that takes one."""
     return str(uuid4())
+
+
+def uuid_or_empty(text: str | None) -> str:
+    """The text where it is a UUID, as CLIs write one; empty for any other name of a session."""
+    try:
+        return str(UUID(text)) if text else ""
+    except ValueError:
+        return ""
 
 
 # Programs that become, or wait for, the command that they are given, in the same place: their flags that take a word, and
@@ -81,26 +87,10 @@ def _behind(words: Sequence[str], at: int, name: str) -> int | None:
     return at + own
 
 
-def assigned(words: Sequence[str]) -> dict[str, str]:
+def env_assignments(words: Sequence[str]) -> dict[str, str]:
     """The variables that `env` in front of a command sets."""
     pairs = [word.partition("=") for word in words[: prefix(words)] if _ASSIGNED.match(word)]
     return {name: value for name, _, value in pairs}
-
-
-@dataclass(frozen=True, slots=True)
-class Names:
-    """What an agent is called: as a program, as a package for npx or uvx, as a module, and by its file's path."""
-
-    programs: frozenset[str]
-    packages: frozenset[str] = frozenset()
-    modules: frozenset[str] = frozenset()
-    file: re.Pattern[str] | None = None
-
-    def is_ours(self, path: str) -> bool:
-        return os.path.basename(path) in self.programs or self.is_file(path)
-
-    def is_file(self, path: str) -> bool:
-        return bool(path) and self.file is not None and self.file.search(path) is not None
 
 
 def start(words: Sequence[str], program: str, names: Names) -> int | None:
@@ -213,7 +203,7 @@ def overlay(
     return folder
 
 
-def uncommented(source: str) -> str:
+def without_comments(source: str) -> str:
     """JSON without the comments that agents allow in theirs, and without commas before a closing bracket."""
     kept = _TOKENS.sub(lambda found: found[0] if found[0].startswith('"') else " ", source)
     return _TRAILING.sub(lambda found: found[1] or found[2], kept)

@@ -1,6 +1,5 @@
-"""Where an agent's calls go and who pays for them: what the adapters have in common. Keys are looked at, never kept.
-
-`routed` makes an ask whose launch goes through a gateway; how each CLI is told its base URL is its adapter's own matter.
+"""Where an agent's calls go and who pays for them: what the agents have in common. Keys are read, never kept.
+How each CLI learns its base URL is its own matter.
 """
 
 import re
@@ -52,7 +51,7 @@ def local(ask: Ask, upstream: str) -> str:
     return ask.routes.get(upstream.rstrip("/"), upstream)
 
 
-def reaching(ask: Ask) -> dict[str, str]:
+def no_proxy(ask: Ask) -> dict[str, str]:
     """What the environment gains so that this machine is reached directly: a proxy would be asked for it otherwise."""
     if not ask.routes or not any(
         ask.environment.get(spelled) for name in PROXIES for spelled in (name, name.lower())
@@ -66,6 +65,11 @@ def reaching(ask: Ask) -> dict[str, str]:
 def is_set(environment: Mapping[str, str], *names: str) -> bool:
     """Whether one of these switches is on."""
     return any(environment.get(name, "").strip().lower() in TRUE for name in names)
+
+
+def toml_string(text: str) -> str:
+    """A text for TOML, which is written as JSON writes it."""
+    return bytes(json_lines.raw(text)).decode()
 
 
 def bare(model: str) -> str:
@@ -89,7 +93,7 @@ def json_file(path: Path) -> json_lines.Record:
 
 
 def json_text(source: str) -> json_lines.Record:
-    return json_lines.record(launch.uncommented(source).encode("utf-8", "replace")) or {}
+    return json_lines.record(launch.without_comments(source).encode("utf-8", "replace")) or {}
 
 
 def toml_text(source: str) -> json_lines.Record:

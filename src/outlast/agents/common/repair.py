@@ -16,7 +16,7 @@ def whole(transcript: bytes) -> bytes:
     return transcript[:start] if json_lines.record(transcript[start:]) is None else transcript + b"\n"
 
 
-def added(transcript: bytes, records: Iterable[object]) -> bytes:
+def append(transcript: bytes, records: Iterable[object]) -> bytes:
     """The transcript with these records behind it, a line each."""
     return whole(transcript) + b"".join(msgspec.json.encode(record) + b"\n" for record in records)
 

@@ -1,17 +1,16 @@
-"""Which version a program is, without running it where its path or package tells; else by asking it.
-
-Nothing is started here: who may start processes passes a runner.
+"""Which version a program is: by its path or package, else by asking it; and whether outlast carries that version.
+Nothing is started here: whoever may start processes passes a `Runner`.
 """
 
 import os
 import re
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
 import msgspec
 
 from outlast.agents.common import json_lines
+from outlast.agents.release import Release
 from outlast.agents.timing import Timing
 
 LEVELS_MAX = 6
@@ -44,7 +43,7 @@ def real(program: str) -> str:
         return program
 
 
-def named(program: str, packages: Sequence[str]) -> str:
+def by_package(program: str, packages: Sequence[str]) -> str:
     """The version that the program's package or path names, or nothing. Reads files, starts nothing."""
     if not program:
         return ""
@@ -69,7 +68,7 @@ def _read(path: Path) -> _Package | None:
         return None
 
 
-def distribution(program: str, name: str) -> str:
+def by_distribution(program: str, name: str) -> str:
     """The version of the Python distribution that a console script in a virtual environment belongs to, or nothing."""
     wanted = re.compile(re.escape(name).replace(r"\-", "[-_]") + r"-(\d[^-/]*)\.dist-info", re.IGNORECASE)
     try:
@@ -80,7 +79,7 @@ def distribution(program: str, name: str) -> str:
     return next((found[1] for place in places if (found := wanted.fullmatch(place.name))), "")
 
 
-def asked(program: str, run: Runner) -> str:
+def by_answer(program: str, run: Runner) -> str:
     """What the program itself says to `--version`; nothing where it says none in time."""
     try:
         found = _VERSION.search(run([program, "--version"], Timing.current().version_s)[:4096])
@@ -89,36 +88,34 @@ def asked(program: str, run: Runner) -> str:
     return found[0] if found else ""
 
 
-def of(program: str, packages: Sequence[str], run: Runner | None = None) -> str:
-    """The version, by its package, its path, or its own word; nothing where none of them tells."""
-    return named(program, packages) or (asked(program, run) if run else "")
+def of(release: Release, program: str, run: Runner | None = None) -> str:
+    """The version, by the program's package, its path, or its own answer; empty where none of them tells."""
+    if release.distribution:
+        found = by_distribution(program, release.distribution)
+    else:
+        found = by_package(program, release.packages)
+    return found or (by_answer(program, run) if run is not None and release.answers_version else "")
 
 
-@dataclass(frozen=True, slots=True)
-class TestedVersions:
-    """The versions of an agent that were tried: older ones are refused, newer ones are carried, and said to be untried."""
+def problem(release: Release, version: str) -> str:
+    """Why this version cannot be carried, empty when it can."""
+    found, title = parts(version), release.title or release.name
+    if release.empty is not None and found >= release.empty.since:
+        return f"{title} {version} {release.empty.why}"
+    if not found or found >= release.oldest:
+        return ""
+    how = f"; {release.upgrade}" if release.upgrade else ""
+    return f"{title} {version} is too old: outlast carries {_dotted(release.oldest)} and newer{how}"
 
-    agent: str
-    oldest: tuple[int, int]
-    newest: tuple[int, int]
-    upgrade: str = ""  # how to come by a newer one
 
-    def problem(self, version: str) -> str:
-        """Why this version cannot be carried, empty when it can."""
-        found = parts(version)
-        if not found or found >= self.oldest:
-            return ""
-        how = f"; {self.upgrade}" if self.upgrade else ""
-        return f"{self.agent} {version} is too old: outlast carries {_dotted(self.oldest)} and newer{how}"
-
-    def untested(self, version: str) -> str:
-        """What is to be said of a version that is carried but that nobody tried, or that cannot be read."""
-        found = parts(version)
-        if not found:
-            return f"the version of {self.agent} cannot be read"
-        if found[:2] <= self.newest:
-            return ""
-        return f"{self.agent} {version} is newer than what outlast was tried with ({_dotted(self.newest)})"
+def untested(release: Release, version: str) -> str:
+    """What to say of a version that is carried but that nobody tried, or that cannot be read; empty for the others."""
+    found, title = parts(version), release.title or release.name
+    if not found:
+        return f"the version of {title} cannot be read"
+    if found[:2] <= release.newest:
+        return ""
+    return f"{title} {version} is newer than what outlast was tried with ({_dotted(release.newest)})"
 
 
 def _dotted(version: tuple[int, int]) -> str:

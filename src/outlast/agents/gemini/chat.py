@@ -1,8 +1,4 @@
-"""Gemini's chat file: one JSON line per message, written again when it changes; and the file mended.
-
-A resume reads a result from the call's own message and once more from the message that carried it to the model. It
-drops a call that had no result. Both are mended by one line more, which sets all messages anew, as Gemini itself does.
-"""
+"""Gemini's chat file: one JSON line per message, written again when it changes; what it means and how it is mended."""
 
 from collections.abc import Sequence
 
@@ -55,7 +51,7 @@ def read(line: bytes) -> ChatLine | None:
     return json_lines.decode(line, _line) if b'"type"' in line and b'"id"' in line else None
 
 
-def spoken(content: msgspec.Raw) -> str:
+def text_of(content: msgspec.Raw) -> str:
     """The words in a content, which is a text, a part or a list of parts."""
     value = _value(content)
     if isinstance(value, str):
@@ -64,7 +60,7 @@ def spoken(content: msgspec.Raw) -> str:
     return "".join(json_lines.text(part, "text") for part in parts if not json_lines.flag(part, "thought"))
 
 
-def answered(result: msgspec.Raw) -> str:
+def result_text(result: msgspec.Raw) -> str:
     """What a call's result says to the model."""
     value = _value(result)
     if isinstance(value, str):
@@ -100,14 +96,18 @@ def _value(raw: msgspec.Raw) -> object:
 # --- mending ---------------------------------------------------------------------------------------------------
 
 
-def mended(transcript: bytes, cuts: Sequence[Cut]) -> bytes:
-    """The file with a result for each cut call, and no result twice. One that needs neither is left as it is."""
+def mend(transcript: bytes, cuts: Sequence[Cut]) -> bytes:
+    """The file with a result for each cut call, and no result twice. One that needs neither is left as it is.
+
+    A resume reads a result from the call's own message and once more from the message that carried it to the model, and
+    drops a call that had no result. One more line, which sets all messages anew as Gemini itself does, mends both.
+    """
     messages = list(_messages(transcript).values())
     answered = _answered(messages)
     single = [message for message in messages if not _is_echo(message, answered)]
     if not cuts and len(single) == len(messages):
         return transcript
-    return repair.added(transcript, [{"$set": {"messages": _with_results(single, cuts)}}])
+    return repair.append(transcript, [{"$set": {"messages": _with_results(single, cuts)}}])
 
 
 def _messages(transcript: bytes) -> dict[str, dict[str, object]]:

@@ -1,7 +1,5 @@
 """Gemini CLI's provider: which model, whose account, and where its calls go.
-
-Variables come from the environment, then from the nearest .env file. With Google's own login its calls go to Code Assist,
-whose answers wrap Gemini's in a `response`.
+Variables come from the environment, then from the nearest .env file.
 """
 
 from collections.abc import Mapping
@@ -15,21 +13,32 @@ OAUTH, API_KEY, VERTEX, ADC, GATEWAY = (
 )  # fmt: skip
 BASE_URL, VERTEX_URL, ASSIST_URL = "GOOGLE_GEMINI_BASE_URL", "GOOGLE_VERTEX_BASE_URL", "CODE_ASSIST_ENDPOINT"
 API = "https://generativelanguage.googleapis.com"
+# With Google's own login: its answers wrap Gemini's in a `response`.
 ASSIST = "https://cloudcode-pa.googleapis.com"
+HOME = ("GEMINI_CLI_HOME", "")
 SYSTEM = Path("/etc/gemini-cli/settings.json")
 
 
 class GeminiLogin:
-    """What the settings and the environment tell together. `home`: the folder that .gemini lies in."""
+    """What the settings and the environment tell together.
+
+    `named`: the model among the flags of the command. `home`: the folder that .gemini lies in.
+    """
 
     def __init__(
-        self, settings: json_lines.Record, environment: Mapping[str, str], cwd: Path, home: Path | None
+        self,
+        named: str,
+        settings: json_lines.Record,
+        environment: Mapping[str, str],
+        cwd: Path,
+        home: Path | None,
     ) -> None:
         system = providers.json_file(SYSTEM)
         project = providers.json_file(cwd / ".gemini/settings.json")
         self.settings = providers.merged(providers.merged(settings, project), system)
         self._home = home
         self.environment = {**_dotenv(cwd, home), **environment}
+        self._named = named
 
     @property
     def kind(self) -> str:
@@ -55,12 +64,13 @@ class GeminiLogin:
             return VERTEX_URL, self.environment.get(VERTEX_URL) or _vertex(self.environment)
         return BASE_URL, self.environment.get(BASE_URL) or API
 
-    def model(self, given: str) -> str:
-        named = given or self.environment.get("GEMINI_MODEL", "")
+    @property
+    def model(self) -> str:
+        named = self._named or self.environment.get("GEMINI_MODEL", "")
         settings = json_lines.at(self.settings, "model")
         return named or json_lines.text(settings, "name") or (settings if isinstance(settings, str) else "")
 
-    def billing(self) -> Payment:
+    def payment(self) -> Payment:
         if self.kind == OAUTH:
             return "subscription"
         return "api" if self.kind else "unknown"
@@ -86,7 +96,7 @@ class GeminiLogin:
         if not ask.routes:
             return {}
         variable, upstream = self.place
-        return {variable: providers.local(ask, upstream), **providers.reaching(ask)}
+        return {variable: providers.local(ask, upstream), **providers.no_proxy(ask)}
 
     @property
     def selected(self) -> dict[str, object]:

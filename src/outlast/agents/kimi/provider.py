@@ -1,6 +1,5 @@
 """The providers in the settings of Kimi Code and of kimi-cli: which model, whose account, and where the calls go.
-
-Kimi Code heeds a variable where its settings name no address; kimi-cli heeds it before its settings.
+Kimi Code reads a variable where its settings name no address; kimi-cli reads it before its settings.
 """
 
 import re
@@ -9,6 +8,8 @@ from collections.abc import Mapping
 from outlast.agents.common import json_lines, providers
 from outlast.agents.values import Ask, Payment, Route
 
+CODE_HOME = ("KIMI_CODE_HOME", ".kimi-code")
+CLI_HOME = ("KIMI_SHARE_DIR", ".kimi")
 # By the type of a provider: the variable with its address, and where it is without one.
 KIMI = ("KIMI_BASE_URL", "https://api.moonshot.ai/v1")
 OPENAI = ("OPENAI_BASE_URL", "https://api.openai.com/v1")
@@ -78,7 +79,7 @@ class KimiLogin:
         found += [(json_lines.text(one, "base_url"), "") for one in models]
         return [place for place in found if place[0]]
 
-    def billing(self) -> Payment:
+    def payment(self) -> Payment:
         if self.describes_model:
             return "api"
         provider = self.provider
@@ -109,7 +110,7 @@ class KimiLogin:
         if not ask.routes:
             return {}
         named = {variable: providers.local(ask, address) for address, variable in self.places() if variable}
-        return {**named, **providers.reaching(ask)}
+        return {**named, **providers.no_proxy(ask)}
 
     def routed(self, ask: Ask) -> dict[str, object]:
         """The settings, with what stands for each address that they name."""
@@ -129,7 +130,7 @@ class KimiLogin:
         return found
 
 
-def rewritten(config: bytes, ask: Ask) -> bytes:
+def with_routes(config: bytes, ask: Ask) -> bytes:
     """The text of the settings with what stands for each address; as it was where there is nothing to change."""
     if not ask.routes:
         return config
@@ -142,7 +143,7 @@ def rewritten(config: bytes, ask: Ask) -> bytes:
     return _BASE_URL.sub(instead, text).encode()
 
 
-def is_rewritten(config: bytes, ask: Ask) -> bool:
+def has_only_routes(config: bytes, ask: Ask) -> bool:
     """Whether no provider in it goes anywhere but where it is to go."""
     read = providers.toml_text(config.decode("utf-8", "replace"))
     tables = (json_lines.inner(read, name) for name in ("providers", "models"))

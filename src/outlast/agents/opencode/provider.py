@@ -1,6 +1,5 @@
 """opencode's provider: which model, whose account, and where its calls go, by the layers of its settings.
-
-Only the providers of the models that are named are given another address: one that is set for another would switch that on.
+Only providers of named models get another address: setting one switches its provider on.
 """
 
 import re
@@ -36,7 +35,11 @@ class OpencodeLogin:
         self.settings: dict[str, object] = {}
         for layer in _layers(environment, cwd):
             self.settings = providers.merged(self.settings, layer)
-        self.model = named or json_lines.text(self.settings, "model")
+        self._model = named or json_lines.text(self.settings, "model")
+
+    @property
+    def model(self) -> str:
+        return providers.bare(self._model)
 
     @property
     def models(self) -> list[str]:
@@ -44,7 +47,7 @@ class OpencodeLogin:
         small = json_lines.text(self.settings, "small_model")
         agents = (json_lines.inner(self.settings, name).values() for name in ("agent", "mode"))
         others = [json_lines.text(one, "model") for table in agents for one in table]
-        return [model for model in dict.fromkeys((self.model, small, *others)) if "/" in model]
+        return [model for model in dict.fromkeys((self._model, small, *others)) if "/" in model]
 
     @property
     def ids(self) -> list[str]:
@@ -66,13 +69,13 @@ class OpencodeLogin:
     def _is_oauth(self, provider: str) -> bool:
         return json_lines.text(self._auth(provider), "type") == "oauth"
 
-    def billing(self) -> Payment:
-        if not self.model:
+    def payment(self) -> Payment:
+        if not self._model:
             return "unknown"
-        return "subscription" if self._is_oauth(self.model.partition("/")[0]) else "api"
+        return "subscription" if self._is_oauth(self._model.partition("/")[0]) else "api"
 
     def account(self) -> str:
-        provider = self.model.partition("/")[0]
+        provider = self._model.partition("/")[0]
         auth = self._auth(provider)
         known = json_lines.text(auth, "accountId") or json_lines.text(auth, "key")
         told = json_lines.text(self.settings, "provider", provider, "options", "apiKey")
@@ -81,7 +84,7 @@ class OpencodeLogin:
         return providers.account(provider, told or known or heard) if provider else ""
 
     def gateway(self, ask: Ask, route: Route) -> Ask | str:
-        if "/" not in self.model:
+        if "/" not in self._model:
             return "it does not say which model: give --model PROVIDER/MODEL, or `model` in its settings"
         for provider in self.ids:
             if self._is_oauth(provider):

@@ -1,5 +1,4 @@
 """Loads the classifier where outlast itself cannot be imported: in a hook's client, under `python -I -S`.
-
 `outlast` and `outlast.agents` import msgspec; here they are empty stand-ins that only say where their files lie.
 """
 

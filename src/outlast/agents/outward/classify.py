@@ -1,8 +1,4 @@
-"""Which of an agent's calls are outward, and what each would do to what. Pure but for reading small files.
-
-Standard library only. Never raises, whatever the tool and its input: what cannot be understood is searched for the
-names of programs, and the answer says that it was (`parsed` is false).
-"""
+"""Which of an agent's calls are outward, and what each would do to what. Reads small files; standard library only."""
 
 import hashlib
 import json
@@ -82,6 +78,8 @@ def classify(
 
     `input` is the tool's own: an object, a JSON text of one, or a shell text. `environment` is what the call would
     run with, as far as known. `known` comes from `rules.load`, with the user's tables; else the shipped ones.
+
+    Never raises. A text that cannot be understood is searched for the names of programs, and `parsed` is false.
     """
     known = known or rules.load()
     given = _object(input)

@@ -1,8 +1,4 @@
-"""The shims on an agent's PATH: which programs have one, and the text of its script.
-
-A shim looks at its words in plain sh. A call that cannot be outward becomes the real program at once; only one that
-might be is handed to the client, which classifies it. So a trigger may be too wide, never too narrow.
-"""
+"""The shims on an agent's PATH: which programs have one, and the text of its script."""
 
 import os
 import re
@@ -26,7 +22,11 @@ def shimmed_programs(known: Rules | None = None) -> list[str]:
 
 
 def triggers(program: str, known: Rules | None = None) -> tuple[str, ...]:
-    """Patterns of sh: a call with no word that matches one of them is not outward. `*`: any call may be."""
+    """Patterns of sh: a call with no word that matches one of them is not outward. `*`: any call may be.
+
+    A shim looks at its words in plain sh. A call that cannot be outward becomes the real program at once; only one that
+    might be goes to the client, which classifies it. So a trigger may be too wide, never too narrow.
+    """
     known = known or rules.load()
     found = {word for rule in known.of_program(program) if not rule.local for word in rule.triggers}
     if any(not _PATTERN.fullmatch(word) for word in found) or found & {"*", "**"}:

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from outlast.agents import Adapter
+from outlast.agents import KnownAgent
 from outlast.runs.engine.run import RunEngine
 from outlast.supervisor.agent.calls.outward import SHIMS
 from outlast.supervisor.budget.enforce import BudgetWatch
@@ -25,7 +25,7 @@ class Agent:
 
     run: RunEngine
     launch: Launch
-    adapter: Adapter
+    known: KnownAgent
     folder: Path
     person: Person
     budget: BudgetWatch

@@ -90,10 +90,10 @@ class AgentAttempt:
         self.look()
         if not self._observer.answered and exit_code and (why := cli_errors.refused(tail)):
             return Final("unusable", why)
-        adapter = self._agent.adapter
-        if not adapter.structured(self._agent.launch.words):
+        known = self._agent.known
+        if not known.cli.read(self._agent.launch.words).structured:
             tail = cli_errors.prose(tail)  # a model's words that look like a result are words
-        final = adapter.classify(exit_code, tail, self._session.tail())
+        final = known.transcript.ending(exit_code, tail, self._session.tail())
         self._agent.pricing.settle(final.bill, self._agent.run.meter)  # its own bill counts
         return final
 

@@ -72,10 +72,10 @@ class AgentHooks:
 
     def hook(self, data: bytes, is_there: Callable[[], bool] = lambda: True) -> tuple[bytes, int]:
         """Put on record what a hook tells, then answer it. One that left has judged by itself."""
-        adapter, progress = self._agent.adapter, self._progress
-        hook = adapter.hook(data)
+        cli, progress = self._agent.known.cli, self._progress
+        hook = cli.hook(data)
         if not hook_input.is_understood(hook, data):
-            return adapter.answer(data, Answer(False, NOT_UNDERSTOOD))
+            return cli.answer(data, Answer(False, NOT_UNDERSTOOD))
         answer = Answer()
         cwd = hook_input.cwd_of(data) or self._agent.cwd
         with self._lock:
@@ -93,13 +93,13 @@ class AgentHooks:
         if is_held:  # its answer is not waited for: the agent is being stopped
             self.closed.wait(self._timing.hook_hold_s)
             answer = Answer(False, LEAVING if progress.failure is None else ENDING)
-        return adapter.answer(data, answer)
+        return cli.answer(data, answer)
 
     def _with_words(self, answer: Answer, kind: str) -> Answer:
         """What the agent has to be told rides on the answer to a call that has ended."""
         said = [SAME] if self._progress.take_repeats() else []
         budget = self._agent.budget
-        if kind == "post" and self._agent.adapter.caps.tells and not budget.by_gateway:
+        if kind == "post" and self._agent.known.release.caps.tells and not budget.by_gateway:
             said += filter(None, [budget.words()])
         return Answer(reason="\n".join(said)) if said else answer
 
@@ -107,7 +107,7 @@ class AgentHooks:
         """Whether a call may go."""
         self._observer.announced(start.id)
         record, budget = self._observer.record_of(start, cwd), self._agent.budget
-        can_only_deny = not self._agent.adapter.caps.tells and not budget.by_gateway
+        can_only_deny = not self._agent.known.release.caps.tells and not budget.by_gateway
         if can_only_deny and (words := budget.word()):  # there is no other way to tell it
             words = f"{words} This call was not made; make it again if your ending needs it."
             self._progress.guarded(partial(self._responses.refuse, start, record, words))

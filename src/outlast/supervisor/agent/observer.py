@@ -41,7 +41,7 @@ class AgentObserver:
         self._agent, self._session, self._outward = agent, session, outward
         self._calls, self._responses, self._progress = calls, responses, progress
         self.hooked = (
-            "hooks" in agent.adapter.caps.intent
+            "hooks" in agent.known.release.caps.intent
         )  # whether a hook tells of each call before it is made
         self._announced: dict[str, ToolStart] = {}  # calls that the transcript tells of, and no hook yet
         self.answered = False  # whether its model has said anything in this attempt
@@ -109,7 +109,7 @@ class AgentObserver:
         self._responses.intend(start, record)
         if not start.lane and self.hooked and self._is_awake:
             self.hooked = False
-            name = self._agent.adapter.name
+            name = self._agent.known.name
             self._agent.person.say(f"{name} does not run its hooks: calls are seen by shims, and afterwards")
 
     @property

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import msgspec
 
-from outlast.agents import Adapter, registry
+from outlast.agents import Transcript, registry
 from outlast.agents.events import Session, ToolEnd, ToolStart, UsageReport
 from outlast.agents.values import AgentCommand, Ask, Cut
 from outlast.core import events as ev, values
@@ -57,7 +57,7 @@ class AgentStart:
         responses: Responses,
         left: Sequence[Cut] = (),
     ) -> None:
-        self._agent, self._run, self._adapter, self._outward = agent, agent.run, agent.adapter, outward
+        self._agent, self._run, self._known, self._outward = agent, agent.run, agent.known, outward
         self._session, self._observer, self._hooks, self._responses = session, observer, hooks, responses
         self._left = tuple(left)
         self._before = choice.last_ending(agent.run.journal)
@@ -68,7 +68,7 @@ class AgentStart:
         ask = self._ask(words, environment, mark)
         self._session.begin(ask)
         if self._agent.gate is not None:
-            ask = self._agent.gate.routed(self._adapter, ask)
+            ask = self._agent.gate.routed(self._known.billing, self._known.name, ask)
         cuts = interruptions.cuts(self._run, self._agent.settle_words)
         command = self._resumed(ask, cuts) or self._fresh(ask, cuts)
         if command.session:
@@ -79,7 +79,7 @@ class AgentStart:
     def _ask(self, words: tuple[str, ...], environment: dict[str, str], mark: str) -> Ask:
         agent, cwd = self._agent, Path(self._agent.cwd)
         client = copy.place(agent.run.journal.store.local.client_folder(agent.run.id))
-        hook = calls_outward.hook_words(client, environment[SOCKET], mark, self._adapter.name)
+        hook = calls_outward.hook_words(client, environment[SOCKET], mark, self._known.name)
         shims = agent.folder / calls_outward.SHIMS
         environment |= calls_outward.with_shims(
             shims, client, environment, self._outward.known, environment[SOCKET], mark
@@ -88,20 +88,20 @@ class AgentStart:
             words=words, environment=environment, cwd=cwd, folder=agent.folder, hook=hook,
             interactive=agent.launch.interactive,
         )  # fmt: skip
-        agent.pricing.billing = self._adapter.billing(ask)
-        agent.pricing.model = self._adapter.model(words, environment, cwd)
+        agent.pricing.learn(self._known.billing, ask)
         return ask
 
     def _say_limits(self, ask: Ask) -> None:
         """What cannot be seen of this agent, or told to it, is said once."""
         agent, has_gate = self._agent, self._agent.gate is not None
-        why = self._adapter.blind(ask)
+        why = self._known.cli.hooks_off(ask)
         if why:
             self._observer.hooked = False
             agent.person.say(f"calls are seen by shims and afterwards only: {why}")
         agent.budget.can_tell = self._observer.hooked or has_gate
-        agent.budget.by_gateway = has_gate and not (self._observer.hooked and self._adapter.caps.tells)
-        if why := self._adapter.unkept(ask):
+        agent.budget.by_gateway = has_gate and not (self._observer.hooked and self._known.release.caps.tells)
+        why = self._known.cli.read(ask.words).unrecorded
+        if why and not ask.interactive:
             uncounted = "" if has_gate else "no tokens are counted, and "
             agent.person.say(f"{why}: {uncounted}after a kill it begins anew")
 
@@ -109,14 +109,14 @@ class AgentStart:
 
     def _resumed(self, ask: Ask, cuts: list[Cut]) -> AgentCommand | None:
         """In the session that the last attempt left, if there is one and it can be gone on with."""
-        state, adapter, session = self._run.state, self._adapter, self._session
-        known = choice.to_go_on_with(self._run.journal) if adapter.caps.resume else None
-        if known is None or state.session is None or known.agent != adapter.name:
+        state, agent, session = self._run.state, self._known, self._session
+        known = choice.to_go_on_with(self._run.journal) if agent.release.caps.resume else None
+        if known is None or state.session is None or known.agent != agent.name:
             return None
-        mirror = Mirror(self._agent.folder, adapter.name, known.session)
-        path = adapter.transcript(known.session, ask) or (Path(known.path) if known.path else None)
+        mirror = Mirror(self._agent.folder, agent.name, known.session)
+        path = agent.transcript.find(known.session, ask) or (Path(known.path) if known.path else None)
         if choice.is_new_here(self._run.journal):
-            path = adapter.place(known.session, ask) or path
+            path = agent.transcript.place(known.session, ask) or path
         if path is None and session.tells_calls:
             return None  # it was killed before its session came to be
         session.resume(mirror, known, path)
@@ -132,9 +132,9 @@ class AgentStart:
             self._run.contract, *self._before, [*cuts, *self._left], interruptions.settled(self._run),
             self._agent.budget.wrap_up(),
         )  # fmt: skip
-        if ask.interactive and (adapter.caps.mends or not cuts) and not self._left:
+        if ask.interactive and (agent.release.caps.mends or not cuts) and not self._left:
             prompt = ""  # a person speaks first, and what was cut off is told by the transcript
-        return adapter.launch(msgspec.structs.replace(ask, session=mirror.mark, prompt=prompt))
+        return agent.cli.launch(msgspec.structs.replace(ask, session=mirror.mark, prompt=prompt))
 
     def _rebuild(
         self,
@@ -150,7 +150,7 @@ class AgentStart:
             self._agent.person.say(f"the agent's transcript {how}: {wrong}")
         if not data:
             return None
-        started, ended = _calls(self._adapter, data)
+        started, ended = _calls(self._known.transcript, data)
         known = {each.id for each in cuts}
         before, alone = reconcile.apart(self._run, mark.session, started, ended | known, is_whole=not wrong)
         put, others = reconcile.unrecorded(
@@ -163,18 +163,18 @@ class AgentStart:
         lost = interruptions.missing(self._run, cuts, ended) + others
         self._count_surplus(mark, data)
         inside = [each for each in lost if not each.id.startswith(SHIM)]
-        if self._adapter.caps.mends:
-            data = self._adapter.mend(data, [*before, *inside]) if before or inside else data
+        if self._known.release.caps.mends:
+            data = self._known.transcript.mend(data, [*before, *inside]) if before or inside else data
         mirror.rebuild(path, data)
-        mirror.restore_beside(self._adapter.sidecars(path))
-        if self._adapter.caps.mends:
+        mirror.restore_beside(self._known.transcript.beside(path).sidecars)
+        if self._known.release.caps.mends:
             self._responses.end_now()  # what was cut off in it is told; the next response is another beat
         return lost
 
     def _count_surplus(self, mark: SessionMark, data: bytes) -> None:
         """What was written since the last save point: its cost counts, be it of the beat in flight or of a person's turns."""
         meter = self._run.meter
-        for event in _usage(self._adapter, data[mark.length :]):
+        for event in _usage(self._known.transcript, data[mark.length :]):
             meter.count(event.key, self._agent.pricing.cost(event))
         meter.was_charged(self._run.state.open_spent)
 
@@ -182,17 +182,17 @@ class AgentStart:
 
     def _fresh(self, ask: Ask, cuts: list[Cut]) -> AgentCommand:
         state = self._run.state
-        if state.session is not None and state.session.agent != self._adapter.name:
+        if state.session is not None and state.session.agent != self._known.name:
             self._charge_other(state.session, ask)
         prompt = ""
         if state.beats or cuts:
-            asked = self._adapter.prompt(ask.words) or piped(self._agent.folder.parent)
+            asked = self._known.cli.read(ask.words).prompt or piped(self._agent.folder.parent)
             prompt = prompts.fresh(
                 self._run.context(), asked, [*cuts, *self._left], interruptions.settled(self._run),
                 self._agent.budget.wrap_up(),
             )  # fmt: skip
         self.begins_anew = not prompt
-        command = self._adapter.launch(msgspec.structs.replace(ask, prompt=prompt))
+        command = self._known.cli.launch(msgspec.structs.replace(ask, prompt=prompt))
         assert command is not None, "an agent can always be started anew"
         return command
 
@@ -201,13 +201,13 @@ class AgentStart:
         other = registry.by_name(known.agent)
         if other is None:
             return
-        place = other.transcript(known.session, ask) or other.place(known.session, ask)
+        place = other.transcript.find(known.session, ask) or other.transcript.place(known.session, ask)
         path = Path(known.path) if known.path else place
         if path is None:
             return
         data, _ = Mirror(self._agent.folder, known.agent, known.session).reconcile(path, known)
-        pricing = Pricing(other.billing(ask))
-        spent = {event.key: pricing.cost(event) for event in _usage(other, data[known.length :])}
+        pricing = Pricing(other.billing.payment(ask))
+        spent = {event.key: pricing.cost(event) for event in _usage(other.transcript, data[known.length :])}
         at, usage = self._run.journal.now(), reduce(values.Usage.plus, spent.values(), values.Usage())
         usage = usage.minus(self._run.state.open_spent)  # what the end of its attempt is on record with
         if not usage.tokens:
@@ -219,12 +219,12 @@ class AgentStart:
         self._run.drive(append(settled, ev.SessionKnown(at=at, session=mark)))
 
 
-def _calls(adapter: Adapter, data: bytes) -> tuple[dict[str, ToolStart], set[str]]:
+def _calls(transcript: Transcript, data: bytes) -> tuple[dict[str, ToolStart], set[str]]:
     """The calls that a transcript tells of, and which of them have a result in it."""
     started: dict[str, ToolStart] = {}
     ended: set[str] = set()
     for line in data.splitlines():
-        for event in adapter.parse(line):
+        for event in transcript.parse(line):
             if isinstance(event, ToolStart):
                 started[event.id] = event
             elif isinstance(event, ToolEnd):
@@ -232,8 +232,8 @@ def _calls(adapter: Adapter, data: bytes) -> tuple[dict[str, ToolStart], set[str
     return started, ended
 
 
-def _usage(adapter: Adapter, data: bytes) -> Iterator[UsageReport]:
+def _usage(transcript: Transcript, data: bytes) -> Iterator[UsageReport]:
     for line in data.splitlines():
-        for event in adapter.parse(line):
+        for event in transcript.parse(line):
             if isinstance(event, UsageReport):
                 yield event

@@ -156,9 +156,9 @@ class Attempt:
 
     def _open_agent_and_gate(self, beats: BeatInFlight) -> "tuple[AgentAttempt | None, Gate | None]":
         """The supervision of a known agent, and the metering gateway where one is wanted. Imported only for these."""
-        adapter = known_agent(self.launch)
+        known = known_agent(self.launch)
         pricing = None
-        if adapter is not None:
+        if known is not None:
             from outlast.supervisor.budget.pricing import Pricing
 
             pricing = self._budget.pricing = Pricing()
@@ -166,16 +166,16 @@ class Attempt:
         if self.launch.gateway:
             from outlast.supervisor.budget.gateway import Gate
 
-            if adapter is None:
+            if known is None:
                 self._budget.can_tell = self._budget.by_gateway = True
             gate = Gate(self._run, self._budget, self._variables, pricing)
-        if adapter is None or pricing is None:
+        if known is None or pricing is None:
             return None, gate
         from outlast.supervisor.agent.agent import Agent
         from outlast.supervisor.agent.attempt import AgentAttempt
 
         agent = Agent(
-            self._run, self.launch, adapter, self._place.folder / "agent", self._person, self._budget, pricing, gate
+            self._run, self.launch, known, self._place.folder / "agent", self._person, self._budget, pricing, gate
         )  # fmt: skip
         try:
             return AgentAttempt(agent, beats, self._variables, self), gate

@@ -31,9 +31,9 @@ def limits_of(launch: Launch, wait_s: float = 5.0) -> restarts.Limits:
 
 
 def account_of(launch: Launch, variables: dict[str, str], folder: Path) -> str:
-    """Whose limits the agent will meet, as its adapter names the account; empty for a command that is no agent."""
-    adapter = known_agent(launch)
-    if adapter is None:
+    """Whose limits the agent will meet, as its `Billing` names the account; empty for a command that is no agent."""
+    agent = known_agent(launch)
+    if agent is None:
         return ""
     ask = Ask(
         words=tuple(launch.words),
@@ -41,7 +41,7 @@ def account_of(launch: Launch, variables: dict[str, str], folder: Path) -> str:
         cwd=Path(os.fsdecode(raw(launch.cwd))),
         folder=folder,
     )
-    return shorten(adapter.account(ask), quota_walls.ACCOUNT_CHARS_MAX)
+    return shorten(agent.billing.account(ask), quota_walls.ACCOUNT_CHARS_MAX)
 
 
 def refuse_spent(state: st.RunState, *, wraps_up: bool) -> None:

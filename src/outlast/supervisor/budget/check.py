@@ -7,7 +7,7 @@ from pathlib import Path
 import msgspec
 
 from outlast import settings
-from outlast.agents import Adapter
+from outlast.agents import KnownAgent
 from outlast.agents.values import Ask
 from outlast.core import budget as budgets, statuses
 from outlast.core.forecast import Estimate
@@ -46,7 +46,7 @@ def is_auto(budget: tuple[str, ...] | None) -> bool:
 
 def check(
     budget: Allowance | None,
-    adapter: Adapter | None,
+    agent: KnownAgent | None,
     launch: Launch,
     variables: dict[str, str],
     person: Person,
@@ -56,7 +56,7 @@ def check(
         return
     if budget.cost_microusd is not None:
         prices.check()
-    if adapter is None:
+    if agent is None:
         limits = (("tokens", budget.tokens), ("usd", budget.cost_microusd), ("window", budget.window_pct))
         named = " and ".join(unit for unit, limit in limits if limit is not None)
         if named and not launch.gateway:
@@ -64,25 +64,23 @@ def check(
                 f"nothing counts what a plain command spends without --gateway: its limit in {named} is not kept"
             )
         return
-    if budget.window_pct is not None and adapter.name != "codex" and not launch.gateway:
-        person.say(
-            f"{adapter.name} does not tell how much of its window is used; with --gateway that is seen"
-        )
+    if budget.window_pct is not None and agent.name != "codex" and not launch.gateway:
+        person.say(f"{agent.name} does not tell how much of its window is used; with --gateway that is seen")
     if budget.cost_microusd is None:
         return
     cwd = _folder(launch)
     ask = Ask(words=tuple(launch.words), environment=variables, cwd=cwd, folder=cwd)
-    if adapter.billing(ask) == "subscription":
+    if agent.billing.payment(ask) == "subscription":
         raise UsageError(
-            f"{adapter.name} is logged in with a subscription here, of which no money is spent",
+            f"{agent.name} is logged in with a subscription here, of which no money is spent",
             hint="limit tokens or its window: --budget 400k, --budget window=80%",
         )
-    model = adapter.model(launch.words, variables, cwd)
+    model = agent.billing.model(launch.words, variables, cwd)
     is_only_money = budgets.is_only_money(budget)
-    if not model or model in ALIASES.get(adapter.name, ()):
+    if not model or model in ALIASES.get(agent.name, ()):
         stopped = "it is stopped" if is_only_money else "only its other limits hold"
         person.say(
-            f"which model {adapter.name} will use is not known yet; with one that has no price {stopped}"
+            f"which model {agent.name} will use is not known yet; with one that has no price {stopped}"
         )
     elif is_only_money and prices.of(model, datetime.now(UTC).date()) is None:
         raise UsageError(
@@ -93,7 +91,7 @@ def check(
 
 def by_gateway(
     asked: str | None,
-    adapter: Adapter | None,
+    agent: KnownAgent | None,
     launch: Launch,
     variables: dict[str, str],
     person: Person,
@@ -107,32 +105,32 @@ def by_gateway(
     if asked == "no" or (asked is None and not settings.load(_folder(launch))["gateway"]):
         return False
     prices.check()
-    if adapter is None:
+    if agent is None:
         return True
     cwd = _folder(launch)
     ask = Ask(words=tuple(launch.words), environment=variables, cwd=cwd, folder=cwd)
-    if adapter.billing(ask) == "subscription":
+    if agent.billing.payment(ask) == "subscription":
         if asked != "yes":
             raise UsageError(
-                f"{adapter.name} is logged in with a subscription here, and its provider may not want a gateway in between",
+                f"{agent.name} is logged in with a subscription here, and its provider may not want a gateway in between",
                 hint="--gateway=yes if you want it all the same; without it the agent's own records are metered",
             )
         person.say("the gateway meters a subscription: its provider may not want that")
-    found = adapter.gateway(ask, lambda url: "http://127.0.0.1:1")
+    found = agent.billing.gateway(ask, lambda url: "http://127.0.0.1:1")
     if isinstance(found, str):
         raise UsageError(
-            f"{adapter.name} cannot be metered by a gateway: {found}",
+            f"{agent.name} cannot be metered by a gateway: {found}",
             hint="leave --gateway out: its own records are metered",
         )
     return True
 
 
-def check_again(adapter: Adapter | None, launch: Launch, variables: dict[str, str], person: Person) -> None:
+def check_again(agent: KnownAgent | None, launch: Launch, variables: dict[str, str], person: Person) -> None:
     """Before a command goes on: what its gateway was let do then may not be right any more. Raises UsageError."""
     if not launch.gateway:
         return
     try:
-        by_gateway("yes" if launch.gateway_yes else "", adapter, launch, variables, person)
+        by_gateway("yes" if launch.gateway_yes else "", agent, launch, variables, person)
     except BadSetting:
         raise
     except UsageError as error:
@@ -143,7 +141,7 @@ def check_again(adapter: Adapter | None, launch: Launch, variables: dict[str, st
 def by_experience(
     store: Store,
     terms: Terms,
-    adapter: Adapter | None,
+    agent: KnownAgent | None,
     launch: Launch,
     variables: dict[str, str],
     person: Person,
@@ -155,12 +153,12 @@ def by_experience(
         return msgspec.structs.replace(terms, budget=budgets.with_until(known[0].state.budget, terms.budget))
     from outlast.inspect import forecast as inspect_forecast
 
-    goal, agent, model = terms.goal or "", "", ""
-    if adapter is not None:
-        goal, agent = goal or adapter.prompt(launch.words), adapter.name
-        model = adapter.model(launch.words, variables, _folder(launch))
+    goal, name, model = terms.goal or "", "", ""
+    if agent is not None:
+        goal, name = goal or agent.cli.read(launch.words).prompt, agent.name
+        model = agent.billing.model(launch.words, variables, _folder(launch))
     chosen, forecast = inspect_forecast.auto(
-        store, goal=goal, plan=None, project=terms.project, agent=agent, model=model
+        store, goal=goal, plan=None, project=terms.project, agent=name, model=model
     )
     said = terms.budget or Allowance()
     limits = msgspec.structs.replace(chosen, until=said.until, reserve_pct=said.reserve_pct)

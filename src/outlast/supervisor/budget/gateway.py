@@ -7,7 +7,7 @@ from functools import reduce
 
 import msgspec
 
-from outlast.agents import Adapter
+from outlast.agents import Billing
 from outlast.agents.events import Final
 from outlast.agents.values import Ask
 from outlast.core import budget as budgets, events as ev, state as st, values
@@ -89,7 +89,7 @@ class Gatekeeper:
         else:
             said = FIRST_OUTPUT if call.output_max is None else min(call.output_max, FIRST_OUTPUT)
             found = values.Usage(input=size // FIRST_BYTES_A_TOKEN + 1, output=said)
-        if self._pricing.billing == "subscription":
+        if self._pricing.payment == "subscription":
             return found
         try:
             price = prices.of(call.model, datetime.now(UTC).date())
@@ -201,14 +201,14 @@ class Gate:
         }
         return known | self.gateway.variables()
 
-    def routed(self, adapter: Adapter, ask: Ask) -> Ask:
+    def routed(self, billing: Billing, name: str, ask: Ask) -> Ask:
         """The same start of an agent, through the gateway. Raises UsageError where that cannot be."""
         more = self.gateway.variables()
-        found = adapter.gateway(
+        found = billing.gateway(
             msgspec.structs.replace(ask, environment={**ask.environment, **more}), self.gateway.route
         )
         if isinstance(found, str):
-            raise UsageError(f"{adapter.name} cannot be metered by a gateway: {found}", hint=WITHOUT)
+            raise UsageError(f"{name} cannot be metered by a gateway: {found}", hint=WITHOUT)
         return found
 
     def judged(self, final: Final) -> Final:

@@ -5,8 +5,9 @@ from datetime import UTC, date, datetime
 
 import msgspec
 
+from outlast.agents import Billing
 from outlast.agents.events import ModelCost, UsageReport
-from outlast.agents.values import Payment
+from outlast.agents.values import Ask, Payment
 from outlast.core import values
 from outlast.errors import BadSetting
 from outlast.operations import prices
@@ -18,12 +19,17 @@ BILL = "the agent's own bill"  # the key under which its difference is counted
 class Pricing:
     """Prices what one agent tells of its spending."""
 
-    def __init__(self, billing: Payment = "unknown", model: str = "") -> None:
+    def __init__(self, payment: Payment = "unknown", model: str = "") -> None:
         self.used = ""  # the model that was last told of
-        self.billing = billing
+        self.payment = payment
         self.unpriced = ""  # a model whose price nobody knows, if one was met
         self.model = model  # that the command names, where the agent tells of none
         self._tokens: dict[str, int] = {}  # that were priced, by the key of each telling
+
+    def learn(self, billing: Billing, ask: Ask) -> None:
+        """Who pays for this start of an agent, and for which model."""
+        self.payment = billing.payment(ask)
+        self.model = billing.model(ask.words, ask.environment, ask.cwd)
 
     def cost(self, report: UsageReport) -> values.Usage:
         """The cost of one report. A price that the agent itself gives counts; on a subscription nothing is paid."""
@@ -33,7 +39,7 @@ class Pricing:
         """The same for tokens that another source counted."""
         self.used = model or self.used
         self._tokens[key] = spent.tokens
-        if self.billing == "subscription":
+        if self.payment == "subscription":
             return msgspec.structs.replace(spent, cost_microusd=0, subscription=True)
         try:
             found = prices.priced(model or self.model, spent, _today())
@@ -59,7 +65,7 @@ class Pricing:
         price of the tokens that the bill itself names, and only the share that was counted here is taken.
         """
         billed = sum(each.usage.tokens for each in bill)
-        if self.billing == "subscription" or not billed:
+        if self.payment == "subscription" or not billed:
             return 0
         differs = sum(each.usage.cost_microusd - _at_our_price(each) for each in bill)
         return differs * min(billed, sum(self._tokens.values())) // billed

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import msgspec
 
-from outlast.agents import Adapter, registry
+from outlast.agents import KnownAgent, registry
 from outlast.agents.values import Ask
 from outlast.core.text import did_you_mean
 from outlast.errors import RunRefused, Stopped, UsageError
@@ -42,44 +42,45 @@ def in_other(
 
     It works in the same folder, in the environment of this process, under the same limits.
     """
-    adapter = registry.by_name(name)
-    if adapter is None:
+    agent = registry.by_name(name)
+    if agent is None:
         raise UsageError(
             f"no such agent: {name:.80}",
             hint=did_you_mean(name, registry.NAMES) or f"outlast knows {', '.join(registry.NAMES)}",
         )
     cwd = os.fsdecode(raw(launch.cwd))
-    words = tuple(words) or _usual(store, summary, launch, adapter)
+    words = tuple(words) or _usual(store, summary, launch, agent)
     program = start.program_of(words[0], cwd)
     found = registry.recognise(words, program)
-    if found is not adapter:
+    if found is not agent:
         what = f"starts {found.name}" if found is not None else "starts no session of an agent"
         raise UsageError(
             f"{shlex.join(words)[:80]} {what}, not {name}",
             hint=f"give the command after `--`: outlast resume {shlex.quote(summary.task)} --agent {name} -- CMD …",
         )
-    start.check_version(adapter, words, program, person)
+    start.check_version(agent, words, program, person)
     variables = start.inherited()
     made = supervisor_launch.recorded(
         words, program, Path(cwd), variables, issue=launch.issue, rounds=launch.rounds, restarts=launch.restarts,
         parks=launch.parks, stall=launch.stall, share=launch.share, setup=launch.setup, accept_unknown=launch.accept_unknown,
         gateway=launch.gateway, gateway_yes=launch.gateway_yes,
     )  # fmt: skip
-    check.check_again(adapter, made, variables | registry.assigned(words), person)
-    return msgspec.structs.replace(made, interactive=not adapter.is_headless(words))
+    check.check_again(agent, made, variables | registry.env_assignments(words), person)
+    return msgspec.structs.replace(made, interactive=not agent.cli.read(words).headless)
 
 
-def _usual(store: Store, summary: Summary, launch: Launch, adapter: Adapter) -> tuple[str, ...]:
+def _usual(store: Store, summary: Summary, launch: Launch, agent: KnownAgent) -> tuple[str, ...]:
     """As one usually starts it, asked for what the command before was asked for, and trusted as that was."""
     before = known_agent(launch)
-    asked = before.prompt(launch.words) if before is not None else ""
+    asked = before.cli.read(launch.words).prompt if before is not None else ""
     asked = asked or piped(store.local.run_folder(summary.run)) or reader.contract(store, summary.state).goal
     if not asked:
         raise UsageError(
-            f"nothing says what {adapter.name} is to be asked",
-            hint=f"give its command after `--`: outlast resume {shlex.quote(summary.task)} --agent {adapter.name} -- CMD …",
+            f"nothing says what {agent.name} is to be asked",
+            hint=f"give its command after `--`: outlast resume {shlex.quote(summary.task)} --agent {agent.name} -- CMD …",
         )
-    return adapter.words(asked, trusting=before is not None and before.trusting(launch.words))
+    trusting = before is not None and before.cli.read(launch.words).trusting
+    return agent.cli.headless_words(asked, trusting=trusting)
 
 
 # -- opening -------------------------------------------------------------------------------------------------------
@@ -160,23 +161,21 @@ class Bare(msgspec.Struct, frozen=True):
 def bare(store: Store, summary: Summary) -> Bare | None:
     """None where no agent that is known works on the run."""
     launch = launch_of(store, summary) if summary.state.supervised else None
-    adapter = known_agent(launch) if launch is not None else None
-    if launch is None or adapter is None:
+    agent = known_agent(launch) if launch is not None else None
+    if launch is None or agent is None:
         return None
     known = summary.state.session
-    command = adapter.resume_words(known.session) if known is not None and known.agent == adapter.name else ()
-    return Bare(
-        adapter.name, _known_by(store, summary, launch, adapter), os.fsdecode(raw(launch.cwd)), command
-    )
+    command = agent.cli.resume_words(known.session) if known is not None and known.agent == agent.name else ()
+    return Bare(agent.name, _known_by(store, summary, launch, agent), os.fsdecode(raw(launch.cwd)), command)
 
 
-def _known_by(store: Store, summary: Summary, launch: Launch, adapter: Adapter) -> tuple[str, ...]:
+def _known_by(store: Store, summary: Summary, launch: Launch, agent: KnownAgent) -> tuple[str, ...]:
     """How outlast learns of the agent's calls; without hooks where the agent's settings switch them off."""
     folder, cwd = store.local.run_folder(summary.run), Path(os.fsdecode(raw(launch.cwd)))
-    environment = {**start.inherited(), **registry.assigned(launch.words)}
+    environment = {**start.inherited(), **registry.env_assignments(launch.words)}
     ask = Ask(words=tuple(launch.words), environment=environment, cwd=cwd, folder=folder)
     try:
-        is_blind = bool(adapter.blind(ask))
+        is_blind = bool(agent.cli.hooks_off(ask))
     except UsageError:  # settings that cannot be read; who starts it is told so
         is_blind = False
-    return tuple(one for one in adapter.caps.intent if one != "hooks" or not is_blind)
+    return tuple(one for one in agent.release.caps.intent if one != "hooks" or not is_blind)

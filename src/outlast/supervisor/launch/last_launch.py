@@ -4,7 +4,7 @@ import os
 
 import msgspec
 
-from outlast.agents import Adapter, registry
+from outlast.agents import KnownAgent, registry
 from outlast.core import events as ev
 from outlast.store.protocol import Store, Summary
 from outlast.supervisor.launch.launch import Launch
@@ -32,8 +32,8 @@ def account_in(store: Store, summary: Summary) -> str:
     return launch.account if launch is not None else ""
 
 
-def known_agent(launch: Launch) -> Adapter | None:
-    """The adapter of a command that starts an agent we know; None for any other command."""
+def known_agent(launch: Launch) -> KnownAgent | None:
+    """The agent that a command starts, if outlast knows it; None for any other command."""
     if launch.plain:
         return None
     return registry.recognise(launch.words, os.fsdecode(raw(launch.program)))

@@ -1,7 +1,5 @@
 """The catalogue of probes: what an outward call in doubt left behind, read back from the world.
-
-`facts` is asked before the call, `look` after it. Both are bounded in time and bytes, follow no redirect to another
-host, run no code of the project's, and never raise. What has no probe, or does not answer, cannot be told.
+Probes are bounded in time and bytes, follow no redirect to another host, run no code of the project's, and never raise.
 """
 
 from collections.abc import Callable, Mapping

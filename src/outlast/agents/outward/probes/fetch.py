@@ -1,5 +1,4 @@
 """One bounded HTTP GET for probes: bounded in time and bytes, never redirected to another host.
-
 A token is taken from the environment and only goes to the host that it is for; it is neither stored nor shown.
 """
 

@@ -1,7 +1,5 @@
 """Whether a push happened: what the remote's refs are now, against what they were and what they were to become.
-
-Runs `git ls-remote` outside the repository, so that no configuration an agent may have written there takes part, and
-`git rev-parse` inside it, which runs nothing. Never prompts.
+`git ls-remote` runs outside the repository, so no configuration that an agent wrote there takes part. Never prompts.
 """
 
 import os

@@ -1,10 +1,4 @@
-"""Shell text as the simple commands in it, in the order in which they would run. Runs nothing, expands what it saw.
-
-Quotes, substitutions, subshells, here-documents, redirections, loops and functions are understood as far as it takes
-to say which programs are called with which words. A body of a here-document is data. What a variable holds is known
-if the text set it or the caller said so; what a few commands print is known too; other expansions stay as they are
-written. A branch that might not be taken counts as taken.
-"""
+"""Shell text as the simple commands in it, in the order in which they would run. Runs nothing."""
 
 import os
 import re
@@ -121,7 +115,13 @@ class _Pending:
 
 
 def simples(text: str, cwd: str | None, environment: Mapping[str, str], allowance: Allowance) -> list[Simple]:
-    """The simple commands of the text. Raises Unparsable; takes time in proportion to the text."""
+    """The simple commands of the text. Raises Unparsable; takes time in proportion to the text.
+
+    Quotes, substitutions, subshells, here-documents, redirections, loops and functions are understood as far as it takes
+    to say which programs are called with which words. A body of a here-document is data. What a variable holds is known
+    if the text set it or the caller said so; what a few commands print is known too; other expansions stay as they are
+    written. A branch that might not be taken counts as taken.
+    """
     if len(text) > TEXT_MAX:
         raise Unparsable(f"longer than {TEXT_MAX} characters")
     allowance.charge(text)

@@ -1,5 +1,4 @@
 """The programs that a text, or a list of words, would call: wrappers such as `sudo` and `sh -c` taken off.
-
 Not followed: scripts in files, make, programs that a program calls by itself, containers.
 """
 

@@ -1,9 +1,4 @@
-"""What an outward call would act on: its signature, and how it can be read back. The ways that need no knowledge.
-
-A signature is verb and target, whatever the flags, their order and the words of the body. A different target is a
-different signature. Where part of a target cannot be known it stays as it is written, so that a verbatim repetition
-has the same one.
-"""
+"""What an outward call would act on: its signature, and how it can be read back. Here: the ways that need no knowledge."""
 
 import os
 import re
@@ -28,6 +23,8 @@ class ReadBack:
 class Target:
     """A signature and a way to look. Without a signature the call was seen not to be outward.
 
+    A signature is verb and target, whatever the flags, their order and the words of the body; another target is another
+    signature. Where part of a target cannot be known it stays as it is written, so a verbatim repetition has the same one.
     `sure`: when its program ends with exit code 0 it happened. An HTTP client may well end so when the server refused.
     """
 

@@ -1,7 +1,5 @@
 """What a call to a forge (GitHub, Gitea, GitLab; by gh, tea, hub, glab or plain HTTP) would act on.
-
 The same act has the same signature whichever program does it: `comment owner/repo#7`, `pr-create owner/repo head`.
-A host other than github.com stands before the owner.
 """
 
 import hashlib

@@ -1,6 +1,5 @@
 """What a repository's own files say of its branch and remotes, read without running git.
-
-Not followed: includes and conditional configuration; the ref format `reftable`. Then the answer is that we do not know.
+Includes, conditional configuration and the ref format `reftable` are not followed: the answer is then "unknown".
 """
 
 import os

@@ -1,7 +1,5 @@
 """Which package and version a publish command would put on which index, from its words and the project's own file.
-
-The files of `dist/` are not looked at: they may only be made by the same command line, and a signature must be the same
-before and after.
+The files of `dist/` do not count: the same command line may make them, and a signature must be the same before and after.
 """
 
 import json

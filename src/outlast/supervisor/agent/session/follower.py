@@ -32,20 +32,26 @@ class SessionFollower:
     @property
     def tells_calls(self) -> bool:
         """Whether its transcript tells of every call too."""
-        return "transcript" in self._agent.adapter.caps.intent
+        return "transcript" in self._agent.known.release.caps.intent
 
     def begin(self, ask: Ask) -> None:
         """The agent is about to be started: what it spent so far is none of this attempt's."""
-        self._spent_before = {event.key for event in self._agent.adapter.spent(ask)}
+        self._spent_before = {event.key for event in self._agent.known.billing.spent(ask)}
         self._ask = ask
 
     # -- the session -----------------------------------------------------------------------------------------------
 
     def resume(self, mirror: Mirror, known: SessionMark, path: Path | None) -> None:
         """Follow a session that an earlier attempt left."""
-        agent = self._agent
         self._mirror = mirror
-        self._lanes = Lanes(agent.adapter, agent.folder, known.lanes, agent.pricing.cost, path)
+        self._lanes = self._lanes_of(known.lanes, path)
+
+    def _lanes_of(self, charged: values.Usage | None, path: Path | None = None) -> Lanes:
+        agent, transcript = self._agent, self._agent.known.transcript
+        is_here = path is None or bool(transcript.beside(path).lanes)
+        return Lanes(
+            transcript, agent.known.name, agent.folder, charged if is_here else None, agent.pricing.cost
+        )
 
     def forget(self) -> None:
         """The session cannot be gone on with."""
@@ -55,9 +61,9 @@ class SessionFollower:
         """The session's id and transcript are on record as soon as they are known."""
         agent, mirror = self._agent, self._mirror
         if mirror is None or mirror.session != told.id:
-            mirror = self._mirror = Mirror(agent.folder, agent.adapter.name, told.id)
-            self._lanes = Lanes(agent.adapter, agent.folder, None, agent.pricing.cost)
-            self.record(SessionMark(agent.adapter.name, told.id, told.transcript))
+            mirror = self._mirror = Mirror(agent.folder, agent.known.name, told.id)
+            self._lanes = self._lanes_of(None)
+            self.record(SessionMark(agent.known.name, told.id, told.transcript))
         if told.transcript and mirror.path is None:
             mirror.follow(Path(told.transcript))
 
@@ -70,18 +76,18 @@ class SessionFollower:
 
     def news(self) -> Iterator[tuple[AgentEvent, bool]]:
         """What the agent wrote since the last look, as events; and whether the transcript holds the result of a call with it."""
-        mirror, ask, adapter = self._mirror, self._ask, self._agent.adapter
+        mirror, ask, transcript = self._mirror, self._ask, self._agent.known.transcript
         if mirror is None or ask is None or self._reading:
             return
         if mirror.path is None or not mirror.path.exists():
-            path = adapter.transcript(mirror.session, ask)
+            path = transcript.find(mirror.session, ask)
             if path is None:
                 return
             mirror.follow(path)
         self._reading = True
         try:
             for line in mirror.news():
-                for event in adapter.parse(line):
+                for event in transcript.parse(line):
                     yield event, isinstance(event, ToolEnd)
         finally:
             self._reading = False
@@ -90,7 +96,7 @@ class SessionFollower:
         """Count what files beside the transcript tell of this attempt's spending."""
         agent = self._agent
         if self._ask is not None and agent.gate is None:
-            for event in agent.adapter.spent(self._ask):
+            for event in agent.known.billing.spent(self._ask):
                 if event.key not in self._spent_before:
                     self._aside.add(event.key)
                     agent.run.meter.count(event.key, agent.pricing.cost(event))
@@ -112,8 +118,9 @@ class SessionFollower:
         mark = msgspec.structs.replace(mirror.keep(), model=values.clip(agent.pricing.used, 100))
         if lanes is None or mirror.path is None:
             return mark
-        mirror.keep_beside(agent.adapter.sidecars(mirror.path))
-        lanes.look(mirror.path)
+        beside = agent.known.transcript.beside(mirror.path)
+        mirror.keep_beside(beside.sidecars)
+        lanes.look(beside.lanes)
         more, charged = lanes.charge()
         if more is not None and agent.gate is None:
             agent.run.meter.count(NAME, more)

@@ -1,9 +1,9 @@
 """What an agent's sub-agents cost: they write transcripts of their own, beside that of their agent."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from outlast.agents import Adapter
+from outlast.agents import Transcript
 from outlast.agents.events import UsageReport
 from outlast.core import values
 from outlast.supervisor.agent.session.transcript_copy import Mirror
@@ -14,31 +14,30 @@ NAME = "sub-agents"
 class Lanes:
     """The sum over all sub-agents of one session. How much of it is charged stands in the session's mark.
 
-    Of a session that came from elsewhere, whose `transcript` has none beside it, nothing is counted yet.
+    `charged` is None for a new session, and for one that came from elsewhere without its sub-agents' transcripts.
     """
 
     def __init__(
         self,
-        adapter: Adapter,
+        transcript: Transcript,
+        agent: str,
         folder: Path,
         charged: values.Usage | None,
         cost: Callable[[UsageReport], values.Usage],
-        transcript: Path | None = None,
     ) -> None:
-        self._adapter, self._folder, self._cost = adapter, folder, cost
-        is_here = transcript is None or bool(adapter.lanes(transcript))
-        self._charged = charged if charged is not None and is_here else values.Usage()
+        self._transcript, self._agent, self._folder, self._cost = transcript, agent, folder, cost
+        self._charged = charged if charged is not None else values.Usage()
         self._files: dict[Path, Mirror] = {}
         self._spent: dict[tuple[Path, str], values.Usage] = {}
 
-    def look(self, transcript: Path) -> None:
-        """Read what was written since the last look."""
-        for path in self._adapter.lanes(transcript):
+    def look(self, lanes: Sequence[Path]) -> None:
+        """Read what was written to these transcripts since the last look."""
+        for path in lanes:
             if path not in self._files:
-                self._files[path] = Mirror(self._folder, self._adapter.name, path.stem)
+                self._files[path] = Mirror(self._folder, self._agent, path.stem)
                 self._files[path].follow(path)
             for line in self._files[path].news():
-                for event in self._adapter.parse(line):
+                for event in self._transcript.parse(line):
                     if isinstance(event, UsageReport):
                         self._spent[path, event.key] = self._cost(event)
 

@@ -1,0 +1,1 @@
+"""kimi-cli, the Python program that Kimi Code replaced."""

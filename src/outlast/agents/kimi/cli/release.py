@@ -1,0 +1,27 @@
+"""The releases of kimi-cli. Newer ones than the last that works say farewell and exit 0, whatever they are asked."""
+
+from outlast.agents.kimi.cli.grammar import NAMES
+from outlast.agents.release import Caps, EmptyReleases, Release
+
+NAME = "kimi-cli"
+LAST = "1.51.0"  # the last release that does anything
+RELEASE = Release(
+    name=NAME,
+    names=NAMES,
+    caps=Caps(
+        intent=("hooks", "shims", "transcript"),
+        resume=True,
+        preassigned_session=True,
+        mends=True,
+        response_ids=True,
+    ),
+    oldest=(1, 40),
+    newest=(1, 51),
+    upgrade=f"`uv tool install kimi-cli=={LAST}`",
+    distribution=NAME,
+    empty=EmptyReleases(
+        (1, 52),
+        "is an empty farewell release that exits 0 without doing anything: "
+        f"`uv tool install kimi-cli=={LAST}`, or Kimi Code: `npm install -g @moonshot-ai/kimi-code`",
+    ),
+)

@@ -1,0 +1,1 @@
+"""Kimi Code, the agent that replaced kimi-cli."""

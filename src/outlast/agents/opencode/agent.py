@@ -1,0 +1,29 @@
+"""opencode, put together."""
+
+from collections.abc import Callable
+from datetime import datetime
+
+from outlast.agents import KnownAgent
+from outlast.agents.common.launch import now
+from outlast.agents.common.login import LoginBilling
+from outlast.agents.opencode.cli import NAMES, PACKAGES, OpencodeCli, read_login
+from outlast.agents.opencode.transcript import NAME, OpencodeTranscript
+from outlast.agents.release import Caps, Release
+
+RELEASE = Release(
+    name=NAME,
+    names=NAMES,
+    caps=Caps(intent=("hooks", "shims"), resume=True, tells=True),
+    oldest=(1, 0),
+    newest=(1, 18),
+    upgrade="see `opencode upgrade`",
+    packages=PACKAGES,
+)
+
+
+def agent(clock: Callable[[], datetime] = now) -> KnownAgent:
+    """opencode with this clock."""
+    return KnownAgent(OpencodeCli(), OpencodeTranscript(clock), LoginBilling(read_login), RELEASE)
+
+
+AGENT = agent()

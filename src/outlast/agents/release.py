@@ -1,0 +1,59 @@
+"""What is known of an agent's releases, as plain data. How a version is found and judged is in common/versions.py."""
+
+import os
+import re
+from dataclasses import dataclass
+from typing import Literal
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Caps:
+    """What an agent can do for us. `intent` says what tells us of a call before it runs; empty: only afterwards."""
+
+    intent: tuple[Literal["hooks", "shims", "transcript"], ...] = ()
+    resume: bool = False
+    preassigned_session: bool = False  # whether it takes a session id that we chose
+    mends: bool = False  # whether a transcript can be given results that it lacks
+    tells: bool = False  # whether its model reads the answer to a hook after a call
+    response_ids: bool = False  # whether its usage is keyed by its provider's own ids, as a gateway sees them
+
+
+@dataclass(frozen=True, slots=True)
+class Names:
+    """What an agent is called: as a program, as a package for npx or uvx, as a module, and by its file's path."""
+
+    programs: frozenset[str]
+    packages: frozenset[str] = frozenset()
+    modules: frozenset[str] = frozenset()
+    file: re.Pattern[str] | None = None
+
+    def is_ours(self, path: str) -> bool:
+        return os.path.basename(path) in self.programs or self.is_file(path)
+
+    def is_file(self, path: str) -> bool:
+        return bool(path) and self.file is not None and self.file.search(path) is not None
+
+
+@dataclass(frozen=True, slots=True)
+class EmptyReleases:
+    """Releases that do nothing but say farewell, from one version on."""
+
+    since: tuple[int, int]
+    why: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Release:
+    """An agent's names, what it can do, and the versions that were tried: older ones are refused, newer ones announced."""
+
+    name: str
+    names: Names
+    caps: Caps
+    oldest: tuple[int, int]
+    newest: tuple[int, int]
+    title: str = ""  # in messages, where it is not the name
+    upgrade: str = ""  # how to get a newer one
+    packages: tuple[str, ...] = ()  # of npm: their package.json names the version
+    distribution: str = ""  # of Python: its metadata names the version
+    answers_version: bool = True  # whether `--version` is answered and does nothing else
+    empty: EmptyReleases | None = None
