@@ -83,8 +83,8 @@ def test_a_session_that_a_person_left_at_once_is_done_where_the_checks_pass(scre
     screen.see("code=0")
     assert screen.night.ask("show", "t")["status"] == "interrupted"
     (screen.night.work / "ready").touch()
-    screen.type("clear; " + run_line("--task", "t", "--done", "test -e ready", "--", str(claude)))
-    screen.see("code=0")
+    screen.type(run_line("--task", "t", "--done", "test -e ready", "--", str(claude)))
+    screen.see("code=0", times=2)
     assert screen.night.ask("show", "t")["status"] == "done"
 
 
