@@ -54,7 +54,7 @@ def test_flags_are_added_behind_the_agents_name_and_the_prefix_stays(tmp_path: P
     assert launch.command[:6] == (*words[:5], "--session-id")
     assert launch.command[-2:] == ("-p", "hello")
     assert known.cli.read(words).prompt == "hello"
-    assert common_launch.assigned(words) == {"FOO": "1"}
+    assert common_launch.env_assignments(words) == {"FOO": "1"}
 
 
 @pytest.mark.parametrize(

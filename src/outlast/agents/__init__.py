@@ -93,7 +93,7 @@ class Billing(Protocol):
         """The same ask, whose launch sends the model's calls to where `route` says; or why that cannot be done."""
 
     def spent(self, ask: Ask) -> Iterable[UsageReport]:
-        """All that was spent by a file that is no transcript: the whole of it each time, each report under its key."""
+        """All that was spent, by a file other than the transcript: the whole of it each time, each report under its key."""
 
 
 @dataclass(frozen=True, slots=True)

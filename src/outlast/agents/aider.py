@@ -188,7 +188,7 @@ class AiderTranscript:
         return transcript
 
     def ending(self, exit_code: int, tail: bytes, transcript: bytes) -> Final:
-        """It exits 0 whatever its model's provider said: the last words tell."""
+        """It exits 0 whatever its model's provider answered, so its last words decide."""
         words = endings.last_words(tail)
         killed = endings.by_signal(exit_code)
         if killed is not None:
@@ -229,7 +229,7 @@ class AiderBilling:
 
 
 def _history(parts: argv.Parts, ask: Ask) -> Path:
-    """Where it keeps its chats: as told, else at the root of the repository that it works in."""
+    """Its history file: where the command or the environment says, else at the root of the repository."""
     named = argv.value(parts, "--chat-history-file") or ask.environment.get(HISTORY_VARIABLE, "")
     if named:
         return ask.cwd / named
@@ -259,7 +259,7 @@ def _environment(parts: argv.Parts, environment: Mapping[str, str], cwd: Path) -
 
 
 def _configured(parts: argv.Parts, cwd: Path, home: str, key: str) -> str:
-    """A plain setting in its file of settings, of which the nearest counts."""
+    """A plain setting in its settings file; the nearest file counts."""
     named = argv.value(parts, "--config")
     folders = (*providers.above(cwd), *((Path(home),) if home else ()))
     paths = [cwd / named] if named else [folder / CONFIG_FILE for folder in folders]

@@ -8,7 +8,7 @@ from typing import Literal
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Caps:
-    """What an agent can do for us. `intent` says what tells us of a call before it runs; empty: only afterwards."""
+    """What an agent can do for us. `intent`: how we learn of a call before it runs; empty: only afterwards."""
 
     intent: tuple[Literal["hooks", "shims", "transcript"], ...] = ()
     resume: bool = False

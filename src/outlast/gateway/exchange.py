@@ -123,7 +123,7 @@ class Meterage:
         self._reading.fault = fault_in(data) or self._reading.fault
 
     def settle(self, ended: Ended, now: datetime) -> bool:
-        """The call is over. The first time only: tells the meter. Returns whether the model got its words."""
+        """End the call; the meter learns of it once. Returns whether the model got its message."""
         if self.settled:
             return False
         self.settled = True

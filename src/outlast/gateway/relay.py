@@ -14,7 +14,9 @@ from outlast.gateway.timing import Timing
 from outlast.gateway.upstream import Unreachable, Upstream, connect
 from outlast.gateway.values import Call, CallUsage, Ended, Kind, Refusal
 
-BODY_HELD_MAX = 16 * 1024 * 1024  # a larger request is passed on as it comes: not told, its model guessed
+BODY_HELD_MAX = (
+    16 * 1024 * 1024
+)  # a larger request is passed on as it comes: without our message, its model guessed
 CONNECTIONS_MAX = 1024
 INBOX_MAX = 64 * 1024  # of what an agent may send before its last answer is over
 DRAINED_MAX = 64 * 1024 * 1024  # of a request that was refused, so that its sender reads why
@@ -233,7 +235,7 @@ class Front(asyncio.Protocol):
             self._finish(asking)
 
     def _admit(self, asking: Asking, *, whole: bool) -> None:
-        """Ask the meter, add what is to be told, and send it."""
+        """Ask the meter, add the message for the agent, and send the request."""
         if asking.kind is None:
             self._send(asking, None)
             return
@@ -379,7 +381,7 @@ class Front(asyncio.Protocol):
             self._transport.write_eof()
 
     def cut(self, why: Ended, *, abort: bool = False) -> None:
-        """Nothing more will come of this connection: both sides are told so by its end. `abort`: at once."""
+        """Close the connection on both sides; nothing more will come. `abort`: at once."""
         asking = self._asking
         if asking is not None:
             self._settle(asking, why)

@@ -194,7 +194,7 @@ class _Hub:
             return Refusal(_NOT_KEPT)
 
     def words_for(self, call: Call) -> str:
-        """What to tell with this call. An agent that offers tools is told where it does: its asides read no words."""
+        """The message to send with this call. An agent that offers tools gets it only with such a call, not in its side calls."""
         self._tools_seen = self._tools_seen or call.tools
         self._asides += not call.tools
         if not call.tools and (self._tools_seen or self._asides <= ASIDES_MIN):

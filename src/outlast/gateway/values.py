@@ -1,4 +1,4 @@
-"""What the gateway tells whoever meters, and what it is told: calls, refusals, what was spent, walls."""
+"""What passes between the gateway and the meter: calls, refusals, what was spent, walls."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -75,7 +75,7 @@ class Meter(Protocol):
         """Exactly once for each call that `before` let pass, whatever became of it."""
 
     def words(self) -> str:
-        """What the agent is to be told now, or nothing. What was returned once is carried until a call delivered it."""
+        """A message for the agent, or nothing. The gateway carries a message until a call has delivered it."""
 
 
 @dataclass(frozen=True, slots=True)

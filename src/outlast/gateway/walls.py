@@ -1,4 +1,4 @@
-"""Limits of an account, as answers tell them: which wall it is and when it falls, and how full a window is."""
+"""Limits of an account, read from answers: which wall was met, when it falls, and how full a window is."""
 
 import re
 from collections.abc import Iterable
@@ -46,7 +46,7 @@ def wall(status: int, fields: Fields, fault: Fault | None, now: datetime) -> Wal
 
 
 def _resets(fields: Fields, fault: Fault | None, now: datetime) -> Iterable[datetime | None]:
-    """Every place where a reset may be told, the most telling first."""
+    """Every place where an answer may name a reset, the most exact first."""
     yield _epoch(fields.first(b"anthropic-ratelimit-unified-reset"))
     if fault is not None:
         yield _moment(fault.resets_at)

@@ -133,7 +133,7 @@ def _unlike(line: json_lines.Record | None) -> TranscriptLine | None:
 
 
 def events(line: TranscriptLine, said_at: datetime) -> Iterator[AgentEvent]:
-    """What a line tells."""
+    """The events in a line."""
     if line.message is None:
         return
     if line.type == "assistant":
@@ -260,7 +260,7 @@ _NOTIFIED = re.compile(
 
 
 def task_ends(line: bytes) -> Iterator[AgentEvent]:
-    """The end of a background task, in a line that says what is to be told to the model."""
+    """The end of a background task, in a line that queues a message for the model."""
     read = json_lines.record(line)
     found = (
         _NOTIFIED.match(json_lines.text(read, "content"))

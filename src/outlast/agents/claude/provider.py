@@ -22,7 +22,7 @@ OAUTH_TOKEN = "CLAUDE_CODE_OAUTH_TOKEN"
 
 
 class ClaudeLogin:
-    """What the settings and the environment of a command tell together."""
+    """The login, by the settings, the environment and the flags of a command."""
 
     def __init__(self, parts: argv.Parts, environment: Mapping[str, str], cwd: Path) -> None:
         home = environment.get("HOME", "")

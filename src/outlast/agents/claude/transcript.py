@@ -51,7 +51,7 @@ class ClaudeTranscript:
     # --- what it did ---
 
     def parse(self, line: bytes) -> Iterable[AgentEvent]:
-        """Also of its stream-json output, which alone tells of a subscription's windows."""
+        """Also reads its stream-json output: only there stand the windows of a subscription."""
         if b'"rate_limit_event"' in line:
             return lines.windows(line)
         if b'"queue-operation"' in line:
@@ -114,7 +114,7 @@ class ClaudeTranscript:
         return Final("done", endings.short(words)) if exit_code == 0 else None
 
     def _by_transcript(self, transcript: bytes) -> Final | None:
-        """What its last words in the transcript tell, where they are an error."""
+        """The ending by the last words in the transcript, where they are an error."""
         for line in json_lines.backwards(transcript, TAIL_LINES_MAX):
             if b'"hook_stopped_continuation"' in line:
                 return Final("hook_stopped")

@@ -315,7 +315,7 @@ def _named_session(parts: argv.Parts) -> str:
 
 
 def _plain(parts: argv.Parts, headless: bool) -> argv.Parts:
-    """The flags of a command, without the words that say with which session it goes on and what it is told."""
+    """The flags of a command, without its session and its prompt."""
     kept = argv.without(parts, "--last", "--all", argv.END)
     first = _at(kept, 0) if headless else None
     return tuple(part for at, part in enumerate(kept) if part.names or at == first)

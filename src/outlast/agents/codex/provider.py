@@ -26,7 +26,7 @@ SETTING = "--config"
 
 
 def setting(part: argv.Part) -> tuple[str, str]:
-    """The key and the value of a setting among the flags; both empty where it is none."""
+    """The key and the value of a setting among the flags; both empty for any other flag."""
     if not part.values or part.names[-1:] != (SETTING,):
         return "", ""
     key, _, value = part.values[-1].partition("=")
@@ -34,7 +34,7 @@ def setting(part: argv.Part) -> tuple[str, str]:
 
 
 class CodexLogin:
-    """What the settings and the environment of a command tell together."""
+    """The login, by the settings, the environment and the flags of a command."""
 
     def __init__(self, parts: argv.Parts, environment: Mapping[str, str]) -> None:
         self.environment = environment
@@ -111,7 +111,7 @@ class CodexLogin:
         if self.provider != OPENAI and (not self._custom or "." in self.provider):
             return f"its provider {self.provider!r:.80} is not known here"
         if self.provider == OPENAI and self.payment() == "unknown":
-            return "it is not known by which login it calls: its auth.json tells nothing"
+            return "which login it uses is unknown: its auth.json does not say"
         if {"model_provider", "model_providers", "openai_base_url"} & set(self.managed):
             return f"{MANAGED} says where its calls go"
         return providers.routed(ask, [self.upstream], route)
@@ -153,7 +153,7 @@ def _flags(parts: argv.Parts) -> list[json_lines.Record]:
 
 
 def _value(text: str) -> object:
-    """As Codex reads it: TOML, and a plain text where it is none."""
+    """A value as Codex reads it: as TOML, else as plain text."""
     try:
         return tomllib.loads(f"v={text}")["v"]
     except (ValueError, RecursionError):

@@ -40,7 +40,7 @@ WINDOWS = {300: "five_hour", 10_080: "seven_day"}  # by their minutes; others ar
 
 
 def read(line: bytes) -> tuple[RolloutLine, json_lines.Record] | None:
-    """One line that may tell something, with its payload; None for all others."""
+    """One line that may hold an event, with its payload; None for all others."""
     head = line[:HEAD_BYTES]
     if not any(kind in head for kind in TELLING):
         return None
@@ -115,7 +115,7 @@ def is_aborted(output: str) -> bool:
 
 
 class Models:
-    """Which model a turn is made with: the turn's first line tells it, the lines with its usage do not."""
+    """Which model a turn uses: the turn's first line names it, the lines with its usage do not."""
 
     def __init__(self) -> None:
         self._by_turn: dict[str, str] = {}
@@ -164,7 +164,7 @@ def windows(limits: json_lines.Record, said_at: datetime | None) -> Iterator[Win
 
 
 def full_until(transcript: bytes) -> datetime | None:
-    """When the windows that are used up reset, by the last count: words tell it to the minute only."""
+    """When the windows that are used up reset, by the last count of tokens. Error messages are only exact to the minute."""
     for line in json_lines.backwards(transcript, COUNTS_MAX):
         if b'"rate_limits"' not in line:
             continue

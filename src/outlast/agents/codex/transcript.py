@@ -32,7 +32,7 @@ class CodexTranscript:
         return None if folder is None else max(folder.glob(f"*/*/*/rollout-*-{session}.jsonl"), default=None)
 
     def place(self, session: str, ask: Ask) -> Path | None:
-        """By the moment that its id tells, which it was made at."""
+        """The id holds the moment at which the session began, and that names the file."""
         folder, found = _sessions(session, ask), self.find(session, ask)
         made = _V7.fullmatch(session)
         if folder is None or found is not None or made is None:
@@ -132,7 +132,7 @@ class CodexTranscript:
 
 
 def _sessions(session: str, ask: Ask) -> Path | None:
-    """The folder of all rollouts; None where there is no home, or that is no id."""
+    """The folder of all rollouts; None without a home, or for a name that is not an id."""
     home = ask.environment.get("HOME", "")
     codex_home = ask.environment.get("CODEX_HOME") or (os.path.join(home, ".codex") if home else "")
     return Path(codex_home) / "sessions" if codex_home and ID.fullmatch(session) else None

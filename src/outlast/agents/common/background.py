@@ -27,7 +27,7 @@ def kimi(output: str) -> str:
 
 
 def gemini(output: str) -> str:
-    """The same of Gemini's shell. It never tells how that ended."""
+    """The same for Gemini's shell. Gemini never says how such a command ended."""
     found = _GEMINI.match(output)
     return found[1] if found else ""
 
@@ -39,7 +39,7 @@ def codex(output: str) -> str:
 
 
 class Sessions:
-    """Codex's commands that run on: which call looks at which, so that its result tells of that one's end."""
+    """Codex's commands that run on: which call looks at which command, to find the end of the command in the call's result."""
 
     def __init__(self) -> None:
         self._looked_at: dict[str, str] = {}  # by the call that looks

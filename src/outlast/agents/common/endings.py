@@ -49,7 +49,7 @@ def _compiled(agent: str) -> tuple[tuple[re.Pattern[str], Ending], ...]:
 
 
 def match(agent: str, text: str, now: datetime) -> Final | None:
-    """The ending that an agent's last words tell, or None; the agent's own patterns before those of all.
+    """The ending that an agent's last words mean, or None. The agent's own patterns go before the common ones.
 
     Only for texts that are an error already: an agent may well *speak* of rate limits.
     """
@@ -62,7 +62,7 @@ def match(agent: str, text: str, now: datetime) -> Final | None:
 
 
 def with_reset(final: Final, text: str, now: datetime) -> Final:
-    """The same, with the reset that another text tells, where it is a limit that does not say when it resets."""
+    """The same ending; a limit without a time of reset gets the one that another text names."""
     if final.ending not in ("usage_limit", "rate_limit") or final.reset_at is not None:
         return final
     return Final(final.ending, final.text, reset_at(text, now))
@@ -87,7 +87,7 @@ def by_signal(exit_code: int) -> Final | None:
 
 
 def by_exit(exit_code: int, words: str, agent: str, now: datetime) -> Final:
-    """The ending that an exit code and the last words tell, where nothing tells it better."""
+    """The ending by exit code and last words, where nothing better is known."""
     if exit_code == 0:
         return Final("done", short(words))
     told = match(agent, words, now)
@@ -95,7 +95,7 @@ def by_exit(exit_code: int, words: str, agent: str, now: datetime) -> Final:
 
 
 def by_status(status: int, text: str, agent: str, now: datetime) -> Final:
-    """An API's error by its HTTP status, when its words tell nothing more."""
+    """The ending of an API's error: by its words, else by its HTTP status."""
     told = match(agent, text, now)
     if told is not None:
         return told
@@ -155,7 +155,7 @@ def reset_at(text: str, now: datetime) -> datetime | None:
 
 
 def epoch(seconds: int | None, now: datetime) -> datetime | None:
-    """When a limit resets, told in seconds since 1970; None where that is nonsense."""
+    """When a limit resets, from seconds since 1970; None where that is nonsense."""
     if not seconds or not 0 < seconds < 1 << 33:
         return None
     found = datetime.fromtimestamp(seconds, UTC)

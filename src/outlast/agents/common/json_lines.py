@@ -119,7 +119,7 @@ def number(value: object, *path: str) -> int:
 
 
 def microusd(dollars: object) -> int:
-    """Dollars in micro-dollars; 0 for what is no number."""
+    """Dollars in micro-dollars; 0 for anything but a number."""
     return number(dollars * 1e6) if isinstance(dollars, int | float) else 0
 
 
@@ -160,6 +160,6 @@ def raw(value: object) -> msgspec.Raw:
 
 
 def raw_from_text(source: str) -> msgspec.Raw:
-    """JSON that stands inside a text, as some agents write a call's input; the text itself if it is none."""
+    """JSON inside a text, as some agents write a call's input; else the text itself."""
     found = decode(source.encode("utf-8", "replace"), _any) if len(source) <= LINE_MAX_BYTES else None
     return raw(found if found is not None else source)

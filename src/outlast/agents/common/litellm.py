@@ -9,7 +9,7 @@ from outlast.agents.values import Ask, Route
 
 @dataclass(frozen=True, slots=True)
 class Provider:
-    """One of them: the variables with its address, the first of which counts, where it is without, and its key's."""
+    """A provider: the variables that name its address (the first counts), its usual address, and its key's variable."""
 
     name: str
     variables: tuple[str, ...]

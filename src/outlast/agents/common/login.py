@@ -1,4 +1,4 @@
-"""An agent whose login tells which model it uses, who pays for it and where its calls go. Each agent reads its own."""
+"""Billing by login: the login decides the model, who pays and where calls go. Each agent reads its own login."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass

@@ -22,7 +22,7 @@ _ASSIGNED = re.compile(r"^\s*(?:export\s+)?([A-Za-z_]\w{0,127})\s*=\s*(.*?)\s*$"
 
 
 def account(provider: str, known: str) -> str:
-    """An account's name: its provider, and a digest of a key or an id that it cannot be told from."""
+    """An account's name: its provider and a digest of a key or an id. The key cannot be found from it."""
     if not known:
         return ""
     digest = blake2b(known.encode("utf-8", "replace"), digest_size=6, person=b"outlast account").hexdigest()
@@ -38,11 +38,11 @@ def host(url: str) -> str:
 
 
 def routed(ask: Ask, upstreams: Iterable[str], route: Route) -> Ask | str:
-    """The ask with a local address for each of these; why not, where one is no address."""
+    """The ask with a local address for each upstream; or why not, where one is not an address."""
     found = {url.rstrip("/"): "" for url in upstreams}
     strange = [url for url in found if not url.startswith(("http://", "https://")) or not host(url)]
     if not found or strange:
-        return f"{strange[0]!r:.80} is no address of a model" if strange else "it names no model's address"
+        return f"{strange[0]!r:.80} is not an HTTP address" if strange else "it names no address of a model"
     return msgspec.structs.replace(ask, routes={url: route(url) for url in found})
 
 
@@ -77,7 +77,7 @@ def bare(model: str) -> str:
     return model.rpartition("/")[2]
 
 
-# --- settings, read for what they tell; one that cannot be read tells nothing ------------------------------------
+# --- settings; a file that cannot be read counts as empty ------------------------------------
 
 
 def text(path: Path) -> str:

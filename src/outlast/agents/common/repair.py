@@ -27,7 +27,7 @@ def stable(*words: str) -> str:
 
 
 def plain(value: msgspec.Raw) -> object:
-    """A call's input as a value to write; an empty object for what is none."""
+    """A call's input as a value to write; an empty object where it is not JSON."""
     try:
         return msgspec.json.decode(value) if value else {}
     except (msgspec.DecodeError, UnicodeError, RecursionError, ValueError):

@@ -155,7 +155,7 @@ class GeminiCli:
                 return Hook("other")
 
     def answer(self, data: bytes, answer: Answer) -> tuple[bytes, int]:
-        """It wants JSON or nothing. A denial stops the call; after a tool it would hide the result, so that is told."""
+        """Gemini wants JSON or nothing. A denial stops the call; after a call it stops the agent, since it would hide the result."""
         read = json_lines.decode(data, _hook_input) or _HookInput("BeforeTool")
         if answer.allowed:
             if not answer.reason or read.hook_event_name not in ("AfterTool", "SessionStart"):

@@ -20,7 +20,7 @@ SYSTEM = Path("/etc/gemini-cli/settings.json")
 
 
 class GeminiLogin:
-    """What the settings and the environment tell together.
+    """The login, by the settings and the environment.
 
     `named`: the model among the flags of the command. `home`: the folder that .gemini lies in.
     """
@@ -42,7 +42,7 @@ class GeminiLogin:
 
     @property
     def kind(self) -> str:
-        """By what it authenticates; empty where nothing tells."""
+        """How it authenticates; empty where nothing says."""
         told = json_lines.text(self.settings, "security", "auth", "selectedType")
         told = told or json_lines.text(self.settings, "selectedAuthType")
         if told:
@@ -86,9 +86,7 @@ class GeminiLogin:
 
     def gateway(self, ask: Ask, route: Route) -> Ask | str:
         if not self.kind:
-            return (
-                "it is not known by what it authenticates: see `security.auth.selectedType` in its settings"
-            )
+            return "how it authenticates is unknown: see `security.auth.selectedType` in its settings"
         return providers.routed(ask, [self.place[1]], route)
 
     def variables(self, ask: Ask) -> dict[str, str]:

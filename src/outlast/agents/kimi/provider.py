@@ -28,7 +28,7 @@ _BASE_URL = re.compile(r"""(?m)^(\s*base_url\s*=\s*)(?:"([^"\\\n]*)"|'([^'\n]*)'
 
 
 class KimiLogin:
-    """What the settings and the environment tell together. `env_first`: as kimi-cli has it."""
+    """The login, by the settings and the environment. `env_first`: the environment goes first, as in kimi-cli."""
 
     def __init__(
         self, config: json_lines.Record, environment: Mapping[str, str], model: str, *, env_first: bool

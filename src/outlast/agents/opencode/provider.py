@@ -28,7 +28,7 @@ _VARIABLE = re.compile(r"\{env:([^}]{1,128})\}")
 
 
 class OpencodeLogin:
-    """What the settings and the environment of a command tell together. `named`: the model among its flags."""
+    """The login, by the settings and the environment of a command. `named`: the model among its flags."""
 
     def __init__(self, named: str, environment: Mapping[str, str], cwd: Path) -> None:
         self.environment = environment

@@ -161,7 +161,7 @@ def _usage(tokens: _Tokens, cost_usd: float) -> values.Usage:
 
 
 def _last_error(data: bytes) -> json_lines.Record | None:
-    """The error that it told last, if nothing was done after it."""
+    """The last error, if nothing was done after it."""
     for line in json_lines.backwards(data, TAIL_LINES_MAX):
         read = json_lines.record(line)
         if read is None:

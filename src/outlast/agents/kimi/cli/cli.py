@@ -96,7 +96,7 @@ class KimiCliCli:
 
 
 def read_login(words: Sequence[str], environment: Mapping[str, str], cwd: Path) -> provider.KimiLogin:
-    """The login that a command would use. Settings that cannot be read tell nothing."""
+    """The login that a command would use. Settings that cannot be read count as empty."""
     parts = GRAMMAR.parts(words)
     try:
         config = _config(parts, environment, cwd)

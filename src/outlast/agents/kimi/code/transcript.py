@@ -257,7 +257,7 @@ def _ended(step: str, turn: str, number: int) -> object:
 
 
 def _lost_step(cuts: Sequence[Cut]) -> Iterator[object]:
-    """A step with calls of which the file knows nothing."""
+    """A step with the calls that the file lost."""
     step = repair.stable("step", *(cut.id for cut in cuts))
     place = {"turnId": "0", "step": 1}
     yield {"type": "step.begin", "uuid": step, **place}
