@@ -117,7 +117,7 @@ def test_a_token_of_ones_own_comes_from_a_private_file(cli: Cli, tmp_path: Path)
         assert address.endswith("?token=0123456789abcdef")
     path.write_text("short")
     assert "at least 16" in cli("ui", "--token-file", path).complaint
-    assert "cannot be read" in cli("ui", "--token-file", tmp_path / "none").complaint
+    assert "cannot read the token file" in cli("ui", "--token-file", tmp_path / "none").complaint
 
 
 def test_behind_a_proxy_the_address_is_that_of_the_proxy(cli: Cli) -> None:
@@ -197,7 +197,7 @@ def test_the_token_is_not_on_the_command_line_of_the_browser(cli: Cli, tmp_path:
         (("--host", "no-such-host.invalid"), "no such host"),
         (("--host", "203.0.113.9", "--port", "0"), "cannot listen on 203.0.113.9"),
         (("--host", ""), "--host is empty"),
-        (("--url", "javascript:alert(1)"), "is no address of a site"),
+        (("--url", "javascript:alert(1)"), "--url must be the address of a site"),
         (("--token-file", ""), "--token-file is empty"),
     ],
 )
