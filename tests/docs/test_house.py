@@ -21,10 +21,8 @@ FILE_LINES_MAX = 600
 FOLDER_MODULES_MAX = 15
 ATTRIBUTES_MAX = 20
 DOCSTRING_LINES_MAX = 3
-# Packages and modules whose docstrings are still longer. This list only shrinks.
-LONG_DOCSTRINGS = {
-    "agents", "cli", "dashboard", "errors", "gateway", "operations", "runs", "settings", "supervisor", "web",
-}  # fmt: skip
+# Packages with docstrings that are still longer: this list only shrinks. `errors` draws its tree.
+LONG_DOCSTRINGS = {"agents", "dashboard", "errors", "gateway", "operations", "runs", "supervisor", "web"}
 # One module for each command, however many commands there are.
 LONG_FOLDERS = {PACKAGE / "cli/commands"}
 # Words that end like a participle and are names that everybody uses.
