@@ -165,7 +165,7 @@ def test_a_save_that_cannot_be_read_keeps_all_secrets_and_it_is_told(tree: Tree)
     tree.git("update-ref", "refs/outlast/odd", "HEAD")
     aged(tree)
     (said,) = gc(tree)["secrets"]
-    assert (said["removed"], "is no save of outlast" in said["failed"]) == (0, True)
+    assert (said["removed"], "not a save of outlast" in said["failed"]) == (0, True)
     assert f"kept the secrets of {tree.folder}: " in tree.cli.ok(*GC).err
     assert secrets(tree) == {"done-1", "done-2", "done-3"}
 

@@ -206,7 +206,7 @@ BAD = [
     ("saves bare", "has no workspace", 2),
     ("saves --last 0", "--last must be 1 or more, got 0", 2),
     ("save --workspace nowhere", "nowhere is not a folder", 2),
-    ("save --workspace /", "is too much to save", 2),
+    ("save --workspace /", "is too big to save", 2),
     ("save more", "unexpected argument: more", 2),
     ("bisect 1411", "no command to try", 2),
     ("bisect 1411 --", "no command to try", 2),

@@ -251,7 +251,7 @@ def test_two_that_wake_at_the_same_time_do_it_once(account: Account) -> None:
     with alone(account.host.store) as first:
         assert first
         code, _, err = account("resume", "--all", "--parked")
-        assert (code, "is at it" in err) == (0, True)
+        assert (code, "another `outlast resume --all` is running" in err) == (0, True)
     assert len(account.began()) == 1
 
 

@@ -410,7 +410,7 @@ def test_a_process_of_an_attempt_that_is_over_reaches_nothing(tmp_path: Path) ->
         ("outward = 3", "two brackets"),
         (
             "[[outward]]\nkind='x'\nprograms=['ship']\nresolve='nonsense'",
-            "resolve 'nonsense' is none of bq-query",
+            "no such resolve: nonsense; known: bq-query",
         ),
         ("[[outward]]\nkind='x'\nprograms=['ship']\nwords=-5", "words is less than 0"),
         ("[[outward]]\nkind='x'\nprograms=['']", "no plain name"),

@@ -308,9 +308,11 @@ LATE = {
     "store/sqlite/place.py": "the store is open by then; `health` is for a command of its own",
     "supervisor/attempt/attempt.py": "before the command is started, and `_load_rest` itself",
     "supervisor/budget/check.py": "before the run is claimed",
+    "supervisor/client/script.py": "as soon as the command is started",
     "supervisor/client/hook.py": "from the run's own copy",
     "supervisor/client/shim.py": "from the run's own copy",
     "supervisor/socket/script_calls.py": "the engine of a run, which is loaded",
+    "agents/outward/rules.py": "a mistake in the user's own classes, which are read before the command is started",
     "agents/outward/alone.py": "from the run's own copy",
 }
 LIVES_LONG = (

@@ -52,7 +52,7 @@ def test_a_first_save_is_made(place: Place, damage: str) -> None:
     place.sh(damage)
     save = place.save_if_dirty()
     assert save is not None
-    assert "cannot be read" in save.warning
+    assert "cannot read the index" in save.warning
     assert place.content(save, "a") == b"one\n"
     assert place.content(save, "s") == b"staged\n"
     place.sh("rm a s")
