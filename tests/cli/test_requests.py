@@ -9,7 +9,7 @@ from tests.cli.command_line import AGENT, Cli, LiveAgent, unknown_outcome, work
 def test_a_settled_effect_lets_the_run_go_on_with_the_given_result(cli: Cli) -> None:
     work(beats=2, doubt_at=2)
     answer = cli.ok("settle", "1411", "2.1", "--happened", "--result", '{"url": "found"}')
-    assert "ready now" in answer.err
+    assert "nothing more of run" in answer.err
     shown = cli.show()
     assert (shown["status"], shown["effects"][1]["state"]) == ("interrupted", "confirmed")
     assert shown["effects"][1]["settled_by"] == "tester"

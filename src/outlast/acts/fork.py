@@ -64,7 +64,11 @@ class ForkPlan:
             except (OutlastError, OSError) as error:
                 return _without_files(fork, error, is_new=is_new)
         made = "is made" if is_new else "was made before"
-        where = f" Its files are in {folder}." if folder is not None else ""
+        where = ""
+        if folder is not None:
+            where = f" Its files are in {folder}."
+        elif self.workspace:
+            where = f" It works in {self.workspace} as that is now; `--to DIR` gives it the files of beat {self.at:,}."
         return ActOutcome(
             says=f"{name(fork)} {made}: it goes on after beat {self.at:,} of run {run}.{where}",
             changed=is_new, hint=_how_to_start(fork), link=fork.run,

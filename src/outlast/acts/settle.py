@@ -84,11 +84,7 @@ class SettlePlan:
                 says=f"{effect}: {again}{TAKEN_IN}.", changed=outcome.changed, link=self.run.run
             )
         left = len(find.doubts(self.store, requests.summary_of(self.store, root.run).state))
-        rest = (
-            f"{left:,} more in doubt"
-            if left
-            else f"{called(root)} is {stands(self.store, requests.summary_of(self.store, root.run))} now"
-        )
+        rest = f"{left:,} more in doubt" if left else f"nothing more of {called(root)} is in doubt"
         then, hint = next_act(self.store, root.run)
         return ActOutcome(says=f"{effect}; {rest}.", hint=hint, link=root.run, next=then)
 

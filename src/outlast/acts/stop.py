@@ -72,7 +72,7 @@ class StopPlan:
             already = "" if outcome.changed else "already "
             says = f"{name(root)} is {already}asked to be {_WORD[self.act]}: {how}."
         elif outcome.changed:
-            says = f"{name(root)} is {stands(self.store, requests.summary_of(self.store, root.run))} now."
+            says = f"{name(root)} is {_WORD[self.act]} now."
         else:
             says = f"{name(root)} is {_WORD[self.act]} already."
         return ActOutcome(says=says, changed=outcome.changed, hint=hint, link=root.run, next=then)

@@ -167,7 +167,8 @@ def show_run(arguments: argparse.Namespace) -> None:
         if shown.status == "in_doubt":
             _advise(store, summary, shown, arguments.run)
         else:
-            _point_on(summary, shown, store_option.typed(arguments.run, summary.run), waits)
+            stands = standing.of(store, summary, shown.status)
+            _point_on(summary, shown, stands, store_option.typed(arguments.run, summary.run), waits)
 
 
 def lines(store: Store, summary: Summary, shown: show.Shown, waits: int) -> Iterable[str]:
@@ -312,7 +313,7 @@ def _waiting(supervisor: int) -> Iterable[str]:
         yield f"waits    for its next attempt: its supervisor, pid {supervisor}, starts it again"
 
 
-def _point_on(summary: Summary, shown: show.Shown, name: str, supervisor: int) -> None:
+def _point_on(summary: Summary, shown: show.Shown, stands: Standing, name: str, supervisor: int) -> None:
     """How a run that rests goes on."""
     if supervisor:
         messages.tell(
@@ -324,6 +325,8 @@ def _point_on(summary: Summary, shown: show.Shown, name: str, supervisor: int) -
         later = "; `outlast resume --all` after that time does too, and the service does it by itself"
         at_once = f" at once{later}" if shown.parked_until is not None and summary.state.supervised else ""
         messages.tell(f"`outlast resume {name}` goes on{at_once}")
+    elif stands.word == "out_of_budget":
+        messages.tell(f"`{stands.next.replace(summary.run, name)}` goes on")
     elif shown.status == "paused" or (shown.status == "interrupted" and summary.state.supervised):
         messages.tell(f"`outlast resume {name}` goes on")
 
