@@ -5,7 +5,7 @@ Production code calls `point(name)`, which does nothing until a test arms a hook
 from collections.abc import Callable
 
 POINTS: dict[str, str] = {
-    "store.created": "the run's first event is durable, nobody holds it",
+    "store.created": "the run's first event is durable, no attempt holds it",
     "store.claimed": "the lease is taken, the attempt's event is not written",
     "store.before_commit": "the events of a commit are in the transaction, not durable",
     "store.after_commit": "the events of a commit are durable, no caller knows yet",

@@ -135,7 +135,7 @@ def test_what_cannot_be_started_is_refused_and_nothing_is_changed(several: Sever
     for words, told in (
         (("--agent", "nobody"), "no such agent: nobody"),
         (("--agent", "codex"), "codex"),
-        (("--agent", "codex", "--", "true"), "starts no session of an agent, not codex"),
+        (("--agent", "codex", "--", "true"), "does not start an agent's session, not codex"),
         (("--", "true"), "a command after `--` needs --agent"),
     ):
         done = several.resume(*words)

@@ -226,7 +226,7 @@ def test_what_cannot_be_opened_is_refused_in_one_line(person: Person) -> None:
     person.outlast("run", "--task", "plain", "--headless", "--restarts", "1", "--", "false")
     screen.see("code=3")
     person.outlast("open", "plain")
-    screen.see("is no agent's, so there is no session to open")
+    screen.see("does not run an agent, so it has no session to open")
     screen.see("code=2")
 
     world.model.script = Script([Step("Hello.")])

@@ -144,7 +144,7 @@ def _kills(
 
 # What outlast says of a call, and what it means to a sensible model; the first that is found counts.
 _SAID: tuple[tuple[Known, re.Pattern[str]], ...] = (
-    ("unknown", re.compile(r"not known whether it happened|outlast holds|given up to find|nobody knows whether")),
+    ("unknown", re.compile(r"not known whether it happened|outlast holds|given up to find")),
     ("done", re.compile(r"done-x\d+n\d+e|Take it as done|it did happen|it happened")),
     ("undone", re.compile(r"not started|nothing tells that this call was started|Nothing (?:of it )?was done|before it did anything|was not (?:made|run)|did not happen")),
     ("lost", re.compile(r"cut off by the interruption")),

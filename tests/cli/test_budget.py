@@ -254,7 +254,7 @@ def test_a_command_that_met_its_budget_goes_on_where_it_was_with_more(cli: Cli) 
 @pytest.mark.parametrize(
     ("given", "said"),
     [
-        ("+200k", "has no limit of tokens that could be raised"),
+        ("+200k", "has no limit of tokens to raise"),
         ("+0", "must be above zero"),
         ("+lots", "cannot be read"),
         ("", "is empty"),
@@ -303,7 +303,7 @@ BAD = [
     ("--budget 4k --budget 5k", "names tokens twice"),
     ("--budget auto --budget 5k", "--budget auto chooses all limits"),
     ("--budget ", "--budget is empty"),
-    ("--reserve 10%", "a reserve is a part of a budget, and there is none"),
+    ("--reserve 10%", "a reserve needs a budget, and none is given"),
     ("--budget 4k --reserve 100%", "leaves nothing of the budget to work with"),
     ("--budget 4k --reserve 5k", "reserve '5k' cannot be read"),
     ("--until 2020-01-01T07:00", "is past already"),

@@ -4,6 +4,7 @@ from collections.abc import Callable
 
 import pytest
 
+import outlast
 from tests.cli.command_line import Cli, work
 
 
@@ -55,3 +56,15 @@ def test_every_command_has_the_same_word_for_it(cli: Cli, word: str) -> None:
         cli.forked(*words).out for words in (["ls"], ["show", "1411"], ["top", "--once"], ["report"])
     )
     assert "interrupted" not in texts
+
+
+def test_a_child_has_the_same_word_in_the_show_of_its_parent(cli: Cli) -> None:
+    with outlast.run("1411") as run:
+        for beat in run.beats():
+            with beat.run("part") as child:
+                for _ in child.beats():
+                    break
+            break
+    assert cli.forked("show", child.id, "--json").json["standing"] == "left"
+    assert cli.forked("show", "1411", "--json").json["children"][0]["standing"] == "left"
+    assert f"{child.id} part: left\n" in cli.forked("show", "1411").out

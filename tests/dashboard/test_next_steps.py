@@ -121,13 +121,13 @@ def test_to_no_limit_nothing_is_added(dashboard: Dashboard, start: Callable[...,
     interrupted(start)
     run = dashboard.summary().run
     says, hint = dashboard.refused("budget", amounts="+200k")
-    assert says == f"run {run} has no limit that could be raised: it may go on as it is"
+    assert says == f"run {run} has no limit to raise: it may go on as it is"
     assert hint == f"`outlast resume {run} --budget 400k` sets one"
     assert dashboard.foresee("budget").refused == says
     assert dashboard.foresee("budget").takes == (), "there is nothing that could be put right"
     interrupted(start, task="beats", budget=["beats=5"])
     says, hint = dashboard.refused("budget", of="beats", amounts="+200k")
-    assert says.endswith("has no limit of tokens that could be raised")
+    assert says.endswith("has no limit of tokens to raise")
     assert hint.startswith("it has limits of beats; `outlast resume")
 
 

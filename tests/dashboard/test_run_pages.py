@@ -29,6 +29,7 @@ from outlast.errors import UnknownRun
 from outlast.inspect import show
 from outlast.store import open_store
 from outlast.store.protocol import Store
+from outlast.supervisor.control import standing
 from outlast.supervisor.output.log import Log, part_path
 from outlast.supervisor.output.log_reader import read_log
 from tests.supervisor.supervised_command import Night, night_in
@@ -173,7 +174,8 @@ def test_a_page_says_the_same_as_show_where_nothing_is_left_out(tmp_path: Path) 
         index = Index(alive.store)
         for row in index.rows():
             summary = effects.summary_of(alive.store, row.run)
-            shown, page = show.full(alive.store, summary), run_pages.page(alive.store, index, row.run).shown
+            shown = standing.with_children(alive.store, show.full(alive.store, summary))
+            page = run_pages.page(alive.store, index, row.run).shown
             for name in shown.__struct_fields__:
                 if name not in ("completed", "effects", "saves", "plan"):
                     assert getattr(page, name) == getattr(shown, name), (row.task, name)

@@ -235,7 +235,7 @@ def test_a_call_outside_that_nobody_recorded_is_in_doubt_and_held(tmp_path: Path
     path = made_unrecorded(tmp_path, POST)
     with minded(tmp_path) as there:
         there.start()
-        assert "nobody recorded whether this call was made" in last_result(path)
+        assert "there is no record of whether this call was made" in last_result(path)
         assert "Make it again" not in last_result(path)
         assert there.intended() == [(SIGNATURE, "tell")]
         assert there.attempt.responses.rests, "it is not under way"

@@ -319,7 +319,7 @@ def test_a_shim_tells_since_when_it_waits(tmp_path: Path) -> None:
     with below(tmp_path, timing=Timing(shim_waits_s=-1.0)) as here:
         asked = here.run(SURE)
         assert asked.returncode == shim.REFUSED
-        assert "nobody waits for the answer" in asked.stderr
+        assert "no longer waits for the answer" in asked.stderr
         assert here.there.intended() == []
         assert here.done == []
         raise Killed
@@ -413,8 +413,8 @@ def test_a_process_of_an_attempt_that_is_over_reaches_nothing(tmp_path: Path) ->
             "no such resolve: nonsense; known: bq-query",
         ),
         ("[[outward]]\nkind='x'\nprograms=['ship']\nwords=-5", "words is less than 0"),
-        ("[[outward]]\nkind='x'\nprograms=['']", "no plain name"),
-        ("[[outward]]\nkind='x'\nprograms=['sh ip/../x']", "no plain name"),
+        ("[[outward]]\nkind='x'\nprograms=['']", "not the plain name"),
+        ("[[outward]]\nkind='x'\nprograms=['sh ip/../x']", "not the plain name"),
         ("\xff", "cannot be read"),
     ],
 )

@@ -196,10 +196,10 @@ def test_a_keeper_that_is_gone_is_said_with_what_to_do(tmp_path: Path, folder: P
     with serving(tmp_path, folder) as served:
         there, _ = served.call("s")
         served.server.close()
-        with pytest.raises(Gone, match="whoever keeps this run is gone") as caught:
+        with pytest.raises(Gone, match="the process that keeps this run is gone") as caught:
             there.receive()
         assert caught.value.hint.startswith("start the script again")
-        with pytest.raises(Gone, match="whoever keeps this run is gone") as caught:
+        with pytest.raises(Gone, match="the process that keeps this run is gone") as caught:
             for _ in range(2):
                 there.send(Report(exit_code=0))
         assert caught.value.hint.startswith("start the script again")

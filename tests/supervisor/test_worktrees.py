@@ -239,7 +239,7 @@ def refused(repo: GitRepo, kind: type[OutlastError], match: str, **given: object
 
 def test_an_unknown_base_is_refused(repo: GitRepo) -> None:
     for base in ("nobody", "-f", "--all", "HEAD:a.txt"):
-        refused(repo, UsageError, "is no commit", base=base)
+        refused(repo, UsageError, "is not a commit", base=base)
 
 
 def test_a_folder_inside_the_repository_is_refused(repo: GitRepo) -> None:
@@ -251,11 +251,11 @@ def test_a_folder_that_is_something_else_is_refused(repo: GitRepo) -> None:
     folder = repo.folder.parent / "taken"
     folder.mkdir()
     (folder / "mine").write_text("precious")
-    refused(repo, WorkspaceRefused, "no worktree of", to=folder)
+    refused(repo, WorkspaceRefused, "not a worktree of", to=folder)
     (repo.folder.parent / "file").write_text("a file")
-    refused(repo, WorkspaceRefused, "no worktree of", to=repo.folder.parent / "file")
+    refused(repo, WorkspaceRefused, "not a worktree of", to=repo.folder.parent / "file")
     make_repo(repo.folder.parent / "clone")
-    refused(repo, WorkspaceRefused, "no worktree of", to=repo.folder.parent / "clone")
+    refused(repo, WorkspaceRefused, "not a worktree of", to=repo.folder.parent / "clone")
     repo.git("worktree", "add", "-q", "-b", "theirs", repo.folder.parent / "theirs")
     refused(repo, WorkspaceRefused, "on theirs", to=repo.folder.parent / "theirs")
     assert (folder / "mine").read_text() == "precious"

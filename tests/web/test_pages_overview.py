@@ -76,7 +76,7 @@ def test_one_sentence_says_how_it_stands(rows: list[Row], said: str) -> None:
 def test_what_needs_a_person_is_told_whatever_is_looked_for() -> None:
     read = shown(board(total=5, needs=(needing(),), needs_total=1), Ask(q="nothing fits"))
     assert "1 run needs you" in read.words
-    assert "None of 5 runs fits." in read.words
+    assert "None of 5 runs matches." in read.words
     assert "n-r2" in read.ids
 
 

@@ -13,7 +13,7 @@ from outlast.core.values import Allowance
 from outlast.errors import RunRefused, UsageError
 from outlast.operations import requests
 from outlast.runs import attempts
-from outlast.runs.opening.terms import in_words, topped
+from outlast.runs.opening.terms import NO_LIMIT, in_words, topped
 from outlast.store.protocol import Store, Summary
 
 
@@ -81,10 +81,10 @@ def _topped(head: RunState, given: Sequence[str]) -> tuple[Allowance, Allowance]
     try:
         return topped(head, given)
     except UsageError as error:
-        limited = "could be raised" not in str(error)
+        limited = error.hint != NO_LIMIT
         if not units and (not given or not limited):
             raise UsageError(
-                f"run {head.run} has no limit that could be raised: it may go on as it is", hint=sets
+                f"run {head.run} has no limit to raise: it may go on as it is", hint=sets
             ) from None
         if limited:
             raise

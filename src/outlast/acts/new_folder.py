@@ -25,7 +25,7 @@ def require(path: Path, *, store: Path, workspace: str, full: bool = False) -> N
     if parent.is_dir() and not os.access(parent, os.W_OK | os.X_OK):
         raise UsageError(f"nothing may be written in {parent}", hint="give another folder")
     if os.path.lexists(path) and path.lstat().st_uid != os.geteuid():
-        raise UsageError(f"{path} is somebody else's", hint="give a folder that does not exist yet")
+        raise UsageError(f"{path} belongs to another user", hint="give a folder that does not exist yet")
     if not full:
         refuse_full(path)
 

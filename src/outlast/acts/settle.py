@@ -38,7 +38,7 @@ WORDS: dict[PersonsFinding, _Word] = {
         "did not happen", "--did-not", "failed",
         "The next attempt does it. If it did happen after all, it happens twice.",
     ),
-    "give_up": _Word("is given up", "--give-up", "given_up", "Nobody does it again, and the run goes on without it."),
+    "give_up": _Word("is given up", "--give-up", "given_up", "It is not done again, and the run goes on without it."),
 }  # fmt: skip
 
 
@@ -97,7 +97,7 @@ def plan(
     requests.allow(root.state, status, "settle")
     if finding == "cannot_tell":
         raise UsageError(
-            "who cannot tell leaves an effect in doubt, as it is",
+            "`cannot_tell` leaves the effect in doubt, as it is",
             hint=f"find out, then say one of: {', '.join(get_args(PersonsFinding))}",
         )
     if result is not None and finding != "happened":

@@ -106,7 +106,7 @@ def _pause(store: Store, root: Summary, status: Status) -> Iterator[str]:
         yield from _PAUSED[kind_of(store, root)]
         yield _holder(store, root)
     else:
-        yield f"{name(root)} is {stands(store, root)}. Nothing starts it again until somebody resumes it."
+        yield f"{name(root)} is {stands(store, root)}. It does not start again until you resume it."
         yield from _waiting(store, root)
 
 

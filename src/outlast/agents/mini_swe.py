@@ -169,7 +169,7 @@ class MiniSweBilling:
     def gateway(self, ask: Ask, route: Route) -> Ask | str:
         parts = GRAMMAR.parts(ask.words)
         if (argv.value(parts, "--model-class") or "litellm") not in ("litellm", "litellm_model"):
-            return "its model class is none that takes another address"
+            return "its model class does not take another address"
         settings = _settings(parts)
         files = [ask.cwd / word for word in settings if "=" not in word]
         if any(re.search(r"(?m)^\s*api_base:", providers.text(path)) for path in files):

@@ -1,7 +1,6 @@
-"""The documents that page, API and terminal show. Field names are a contract: only added to.
+"""The documents that the page, the API and the terminal show. Field names are a contract: fields are only added.
 
-Where a command prints JSON already, that document is used as it is.
-"""
+Where a command already prints JSON, its document is used unchanged."""
 
 from datetime import datetime
 from typing import Literal

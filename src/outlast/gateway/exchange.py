@@ -66,7 +66,7 @@ class Answer:
 
     def _interim(self, head: heads.ResponseHead, block: bytes) -> bytes:
         if head.status == 101:
-            raise Broken("another protocol that nobody asked for")
+            raise Broken("a change of protocol that was not asked for")
         return b"" if head.status == 100 else block + heads.END
 
     def _frame(self, head: heads.ResponseHead) -> framing.Framing:

@@ -153,12 +153,13 @@ class AttemptShown(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Child(msgspec.Struct, frozen=True):
-    """A child run of a beat."""
+    """A child run of a beat. `standing` as in `Shown`."""
 
     run: str
     task: str
     beat: int
     status: st.Status
+    standing: str | None = None
 
 
 class HolderShown(msgspec.Struct, frozen=True):

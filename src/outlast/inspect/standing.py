@@ -40,7 +40,7 @@ MEANINGS: dict[Word, str] = {
     "parked": "it waits for the end of a usage limit",
     "due": "the usage limit is over; it has not started again yet",
     "blocked": "something is missing that only a person can provide",
-    "in_doubt": "nobody knows whether an effect happened; a person must look",
+    "in_doubt": "it is not known whether an effect happened; a person must look",
     "unsettled": "an effect has no outcome; the next attempt finds out by itself",
     "failed": "it failed, and its tries are used up",
     "quarantined": "too many attempts came to nothing",

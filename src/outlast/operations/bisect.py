@@ -122,7 +122,7 @@ class _Search:
             how = f"was killed by signal {-code}" if code < 0 else f"ended with {code}"
             raise UsageError(
                 f"{shorten(' '.join(self._command), 80)!r} {how} at beat {candidate.beat}, which says nothing about it",
-                hint="0 is good, 1 to 124 bad, 125 cannot be told; mend the command and search again",
+                hint="0 is good, 1 to 124 bad, 125 unknown; correct the command and search again",
             )
         return code
 

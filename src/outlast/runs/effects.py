@@ -310,7 +310,7 @@ class _Course:
             case CannotTell(why=why):
                 yield from self.settle("cannot_tell", by="probe", evidence=why)
             case _:
-                why = f"the probe answered {found!r:.80}, which is no finding"
+                why = f"the probe answered {found!r:.80}, which is not a finding"
                 yield from self.settle("cannot_tell", by="probe", evidence=why)
 
     def settle(self, finding: ev.Finding, *, by: str, result: object = None, evidence: str = "") -> Steps:

@@ -1,7 +1,6 @@
-"""A run's workspace in this process: the saves its events name, and what an attempt finds when it arrives.
+"""A run's workspace in this process: the saves its events name, and the files an attempt finds when it starts.
 
-`keep` goes on from the files that are there; `rewind` goes back to the newest save point. The files found are saved first.
-"""
+`keep` continues from the files on disk, `rewind` from the newest save point. Both save the files found first."""
 
 import contextlib
 import os
@@ -362,7 +361,7 @@ class Files:
         if plan.unsure:
             events.append(ev.Warned(at=at, level=f"unsure {level}", text=plan.unsure))
         if kept := [*plan.theirs, *plan.spared]:
-            text = f"files that somebody changed since the last attempt were kept: {_names(kept)}"
+            text = f"files changed since the last attempt were kept: {_names(kept)}"
             events.append(ev.Warned(at=at, level=f"kept {level}", text=text))
         return events
 

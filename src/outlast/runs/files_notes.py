@@ -1,7 +1,6 @@
-"""The notes of an attempt beside its workspace: one when it leaves, one while it arrives.
+"""The notes of an attempt beside its workspace: one when it ends, one while it starts.
 
-Only for this folder on this host, so it is no event: a note that is lost makes the next attempt judge by times.
-"""
+They are not events: only this folder on this host needs them. Without a note the next attempt judges by file times."""
 
 import contextlib
 from pathlib import Path

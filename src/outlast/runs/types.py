@@ -1,7 +1,6 @@
-"""The types of what goes in and comes back: a result is what JSON gives back, the first time too.
+"""The types of arguments and results. A result always has the type that JSON gives back, the first time too.
 
-docs/types.md says what becomes of which type.
-"""
+docs/types.md lists each type and what it becomes."""
 
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence, Set
 from datetime import date, time, timedelta

@@ -248,7 +248,7 @@ def _at_terminal(launch: Launch, summary: Summary, *, opened: bool) -> Launch:
 def no_terminal(summary: Summary) -> UsageError:
     """A session with an agent is to be gone on with where nobody can talk to it."""
     return UsageError(
-        f"task {summary.task!r} is a session at a terminal, and there is none here",
+        f"task {summary.task!r} is a session at a terminal, and this is not a terminal",
         hint=f"`outlast open {shlex.quote(summary.task)}` at one",
     )
 

@@ -1,7 +1,6 @@
-"""A command carried to its end: attempt after attempt, within limits, each with its cause named.
+"""Carries a command to its end: attempt after attempt, within limits, each with a recorded cause.
 
-One attempt is in `attempt/attempt.py`. `core/restarts.py` decides what follows one that is not done.
-"""
+One attempt is in `attempt/attempt.py`; `core/restarts.py` decides what follows an attempt that is not done."""
 
 import contextlib
 import os

@@ -65,14 +65,14 @@ def _lines(rows: list[Row], number: int, requests: Requests, listeners: int) -> 
     needing = sum(row.what == KINDS[0] for row in rows)
     yield from _one("outlast_runs_needing_a_person", "gauge", "Runs that wait for a person.", needing)
     stranded = sum(row.stranded for row in rows)
-    about = "Runs that stopped although nobody asked them to, and that will not restart by themselves."
+    about = "Runs that stopped without being asked to, and that will not restart by themselves."
     yield from _one("outlast_runs_stranded", "gauge", about, stranded)
     there = {row.run for row in rows}
     alone = [
         row for row in rows if not row.parent or row.root not in there
     ]  # a child's part is in its root's
     in_doubt = sum(row.in_doubt for row in alone)
-    yield from _one("outlast_in_doubt_effects", "gauge", "Effects nobody knows the outcome of.", in_doubt)
+    yield from _one("outlast_in_doubt_effects", "gauge", "Effects with an unknown outcome.", in_doubt)
     tokens = sum(row.spent.tokens for row in alone)
     yield from _one("outlast_tokens_spent_total", "counter", "Tokens spent by the runs known.", tokens)
     cost = sum(row.spent.cost_microusd for row in alone) / MICRO

@@ -145,7 +145,7 @@ def document_hint(error: str) -> str:
 
 
 def _unknown(name: str, known: Mapping[str, Param]) -> Refused:
-    listed = f"known: {', '.join(known)}" if known else "it takes none here"
+    listed = f"known: {', '.join(known)}" if known else "there are no parameters here"
     return Refused(400, f"no such parameter: {name:.60}", did_you_mean(name, known, listed))
 
 
@@ -177,4 +177,4 @@ WishBody: Any = msgspec.defstruct(
     forbid_unknown_fields=True,
     module=__name__,
 )
-WishBody.__doc__ = "What somebody wants done; the act and the run are in the address."
+WishBody.__doc__ = "The act to carry out; its name and the run are in the address."

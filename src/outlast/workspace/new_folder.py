@@ -41,7 +41,7 @@ def replaced_error(folder: Path) -> SaveFailed:
     """The error for a folder that was replaced: nothing more is written."""
     return SaveFailed(
         f"{folder} was replaced by something else while it was filled",
-        hint="give a folder where nobody else may write",
+        hint="give a folder where only you may write",
     )
 
 

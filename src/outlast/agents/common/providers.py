@@ -42,7 +42,11 @@ def routed(ask: Ask, upstreams: Iterable[str], route: Route) -> Ask | str:
     found = {url.rstrip("/"): "" for url in upstreams}
     strange = [url for url in found if not url.startswith(("http://", "https://")) or not host(url)]
     if not found or strange:
-        return f"{strange[0]!r:.80} is not an HTTP address" if strange else "it names no address of a model"
+        return (
+            f"{strange[0]!r:.80} is not an HTTP address"
+            if strange
+            else "it does not name the address of a model"
+        )
     return msgspec.structs.replace(ask, routes={url: route(url) for url in found})
 
 

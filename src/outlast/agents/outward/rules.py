@@ -167,7 +167,7 @@ def _check(table: Mapping[str, object], lists: Mapping[str, tuple[str, ...]]) ->
     """What has the right shape and would guard nothing, or something else than it says."""
     for program in lists["programs"]:
         if not _PROGRAM.fullmatch(program):
-            raise ValueError(f"[[outward]] programs: {program!r:.60} is no plain name of a program")
+            raise ValueError(f"[[outward]] programs: {program!r:.60} is not the plain name of a program")
     if empty := [name for name in _LISTS if "" in lists[name]]:
         raise ValueError(f"[[outward]] {empty[0]} has an empty text in it")
     if table.get("resolve", "words") not in RESOLVES:

@@ -304,7 +304,7 @@ PLAIN: tuple[Task, ...] = (
         "pay-invoices", "payments with receipts", _pay_invoices, ["inv-1", "inv-2", "inv-3"], style="drive"
     ),
     _task("refund-orders", "a refund and a mail each", _refund_orders, ["order 4", "order 5"], style="async"),
-    _task("wire-money", "payments nobody can look up", _wire_money, ["ann", "ben", "cem"]),
+    _task("wire-money", "payments that cannot be looked up", _wire_money, ["ann", "ben", "cem"]),
     _task("edit-files", "file edits only", _edit_files, ["a.py", "b.py", "c.py", "d.py"], style="drive"),
     _task("rename-module", "edits, then a push", _rename_module, ["rename", "again"]),
     _task(

@@ -52,7 +52,7 @@ def _add_resume(commands: "argparse._SubParsersAction[argparse.ArgumentParser]")
         "resume", help="go on with a run; --all: with every run that died by itself",
         description="Go on with a command that `outlast run` started, also if it is paused, failed or parked. If the run belongs\n"
         "to your own program, resume allows it and you start the program. --all goes on with every run of the store that\n"
-        "died and that nobody stopped, each in the background; it lists the others and says why not.",
+        "died without being stopped, each in the background; it lists the others and says why not.",
         epilog="example: outlast resume 1411\n         outlast resume --all --dry-run\n"
         "         outlast resume 1411 --agent codex\n"
         "         outlast resume 1411 --budget +200k\n"
@@ -119,7 +119,7 @@ def _add_settle(commands: "argparse._SubParsersAction[argparse.ArgumentParser]")
     )  # fmt: skip
     found.add_argument(
         "--give-up", dest="finding", action="store_const", const="give_up",
-        help="nobody can find out; go on without it",
+        help="it cannot be found out; go on without it",
     )  # fmt: skip
     command.add_argument(
         "--result", metavar="JSON", help="with --happened: the result that the call would have returned"

@@ -142,7 +142,7 @@ def resume_all(arguments: argparse.Namespace) -> int:
         )
     place = store_option.location(arguments)
     if not place.exists():  # not an error at the first boot after `service install`
-        messages.tell(f"nobody has started a run at {place.local.folder} yet")
+        messages.tell(f"no run has been started at {place.local.folder} yet")
         return _say_sleepers([], arguments)
     with store_option.opened(arguments) as store:
         asleep = wake.sleepers(store, parked_only=arguments.parked)

@@ -45,8 +45,8 @@ def add(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None
     command.add_argument("--json", action="store_true", help="print JSON")
     command.set_defaults(handler=effects)
     command = commands.add_parser(
-        "context", help="what a resumed agent is told",
-        description="Print what the next attempt is told, rebuilt from the journal.",
+        "context", help="what outlast tells a resumed agent",
+        description="Print what outlast tells the next attempt, rebuilt from the journal.",
         epilog="example: outlast context 1411 --tokens 4000",
     )  # fmt: skip
     store_option.add_run(command)
@@ -155,12 +155,12 @@ def show_run(arguments: argparse.Namespace) -> None:
     with store_option.opened(arguments) as store:
         summary = store_option.named(arguments, store)
         if arguments.json:
-            whole = show.full(store, summary)
+            whole = standing.with_children(store, show.full(store, summary))
             stands = standing.of(store, summary, whole.status)
             shown_whole = msgspec.structs.asdict(msgspec.structs.replace(whole, standing=stands.word))
             messages.say_json({**shown_whole, "by_hand": _by_hand(store, summary)})
             return
-        shown = show.glance(store, summary, last=arguments.last)
+        shown = standing.with_children(store, show.glance(store, summary, last=arguments.last))
         waits = standing.supervisor_of(store, summary.run) if shown.status in _MAY_WAIT else 0
         for line in lines(store, summary, shown, waits):
             say(line)
@@ -246,7 +246,7 @@ def _facts(shown: show.Shown, summary: Summary, stands: Standing) -> Iterable[st
     for ref in shown.memory[-LAST:]:
         yield f"memory   {short(ref.name, 40)}: {short(ref.uri, 120)}"
     for child in [child for child in shown.children if child.status != "done"][-LAST:]:
-        yield f"child    {child.run} {short(child.task, 60)}: {words(child.status)}"
+        yield f"child    {child.run} {short(child.task, 60)}: {words(child.standing or child.status)}"
 
 
 def _cause(shown: show.Shown) -> str:

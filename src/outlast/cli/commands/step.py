@@ -48,7 +48,7 @@ def add(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None
         "--unknown",
         choices=UNKNOWN,
         default="",
-        help="what to do if nobody can tell: ask a person (default), reissue, give-up",
+        help="what to do if its outcome stays unknown: ask a person (default), reissue, give-up",
     )
     command.usage = "outlast effect NAME [--key K] [--probe CMD] [--unknown ask|reissue|give-up] -- CMD …"
     command.set_defaults(handler=effect, rest=())
@@ -63,7 +63,7 @@ def add(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None
     command = commands.add_parser(
         "remember",
         help="in a script: remember where something is",
-        description="Remember where something is. Later attempts are told; the content is not stored.",
+        description="Remember where something is. outlast passes the place on to later attempts; it does not store the content.",
         epilog="example: outlast remember notes notes.md",
     )
     command.add_argument("name", metavar="NAME", help="what you call it")

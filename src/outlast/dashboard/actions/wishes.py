@@ -129,7 +129,7 @@ def lacking(store: Store, summary: Summary, wish: Wish) -> Lack | None:
 _COMMANDS: dict[ActName, statuses.Command] = {"budget": "amend", "settle": "settle", "fork": "fork"}
 _SETTLE = (
     "Look outside (the remote, the ticket, the mailbox) whether it happened, then say what you found.",
-    "If it did not happen, the next attempt does it. If you give it up, nobody does it or waits for it.",
+    "If it did not happen, the next attempt does it. If you give it up, no attempt does it or waits for it.",
 )
 
 

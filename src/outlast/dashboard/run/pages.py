@@ -1,5 +1,6 @@
 """A run's own pages: where it stands, what happened when, its beats, journal, output, context and budget."""
 
+from collections.abc import Mapping
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -53,21 +54,30 @@ def page(store: Store, index: Index, run: str) -> documents.RunPage:
     then goes on from there.
     """
     row = index.row(run)
+    known = {row.run: row for row in index.rows()}
     summary = summary_of(store, run)
     shown = show.glance(
         store,
         summary,
         last=LAST_BEATS,
         bounds=_BOUNDS,
-        statuses={row.run: row.status for row in index.rows()},
+        statuses={run: row.status for run, row in known.items()},
         effects=[each.effect for each in run_effects.unsettled(store, summary)],
     )
     return documents.RunPage(
         row=row,
-        shown=shown,
+        shown=msgspec.structs.replace(shown, children=_children(shown, known)),
         timeline=_timeline(store, summary, shown.status, shown.attempts),
         waits=_waits(store, summary, shown.status),
         agent_line=_agent_line(store, summary),
+    )
+
+
+def _children(shown: show.Shown, known: Mapping[str, documents.Row]) -> tuple[show.Child, ...]:
+    """The children with how each one stands, as the list of runs shows it."""
+    return tuple(
+        msgspec.structs.replace(child, standing=known[child.run].standing) if child.run in known else child
+        for child in shown.children
     )
 
 

@@ -51,7 +51,7 @@ def every(private: Path) -> list[repo.Repo]:
     found = {place.common_dir: place for place in _noted(private)}
     noted = repo.noted_place(private)
     if noted is None:
-        raise SaveFailed(f"nobody knows which repository {folder_of(private)} saved to")
+        raise SaveFailed(f"it is not known which repository {folder_of(private)} saved to")
     if not noted.shadow and Path(noted.common_dir) not in found:
         raise SaveFailed(f"{noted.common_dir} is gone, and the saves that were in it may still be somewhere")
     folder = folder_of(private)

@@ -261,7 +261,7 @@ def check(path: Path, manifest: Manifest, journals: Mapping[str, Sequence[ev.Any
         where = copy.run, name_of(copy.agent, copy.session, copy.beside)
         why = _why_bad(copy)
         if not why and (copy.agent, copy.session) not in known.get(copy.run, ()):
-            why = "is of a session that none of its events names"
+            why = "belongs to a session that no event of its run names"
         if not why and where in seen:
             why = "is there twice"
         if why:

@@ -148,7 +148,7 @@ class BeatEngine:
         """Stage the user's own word for how far the work is. Takes hold with `done`."""
         self.check_open()
         if not _is_text(name, NAME_CHARS_MAX):
-            raise UsageError(f"{name!r:.60} is no stage", hint="use a short text")
+            raise UsageError(f"a stage must be a short text, got {name!r:.60}", hint="`stage('reviewing')`")
         self._stage = name
         return self.owner.staged()
 
@@ -191,9 +191,12 @@ class BeatEngine:
     def _turn(self, kind: str, name: str, own_key: str | None) -> Iterator[int]:
         """The occurrence of this call; two at once under one name cannot be told apart after a crash."""
         if not _is_text(name, NAME_CHARS_MAX):
-            raise UsageError(f"{name!r:.60} is no name for a recorded call", hint="use a short text")
+            raise UsageError(f"a recorded call needs a short name, got {name!r:.60}", hint="use a short text")
         if own_key is not None and not _is_text(own_key, KEY_CHARS_MAX):
-            raise UsageError(f"{own_key!r:.60} is no key", hint=f"use 1 to {KEY_CHARS_MAX} characters")
+            raise UsageError(
+                f"a key must be a short text, got {own_key!r:.60}",
+                hint=f"use 1 to {KEY_CHARS_MAX} characters",
+            )
         slot = (kind, name) if own_key is None else ("key", own_key)
         with self._journal.mutex:
             self.check_open()
@@ -296,11 +299,14 @@ class BeatEngine:
         if not self.owner.is_async and getattr(getattr(fn, "__code__", None), "co_flags", 0) & CO_COROUTINE:
             raise UsageError(f"{fn!r:.80} is async", hint="open the run with `async with` to await it")
         if not isinstance(retry, int) or retry < 0:
-            raise UsageError(f"retry={retry!r} is no number of retries", hint="give 0 or more")
+            raise UsageError(f"retry must be 0 or more, got {retry!r}", hint="give the number of retries")
         if timeout_s is None:
             return
         if not isinstance(timeout_s, int | float) or not 0 < timeout_s <= TIMEOUT_MAX_S:
-            raise UsageError(f"timeout_s={timeout_s!r} is no time limit", hint="give seconds above 0")
+            raise UsageError(
+                f"timeout_s must be above 0 and at most {TIMEOUT_MAX_S:,}, got {timeout_s!r}",
+                hint="give seconds",
+            )
 
     def _new_effect(self) -> int:
         if len(self._journal.state.effects_open) >= st.EFFECTS_OPEN_MAX:
@@ -447,7 +453,7 @@ def make_ref(name: str, uri: str, given_digest: str, folder: Path) -> MemoryRef:
     scheme = found[1] if found else ""
     if not _is_text(name, 128) or not scheme or scheme == "data":
         raise UsageError(
-            f"{uri!r:.60} is no pointer to remember as {name!r:.40}",
+            f"cannot remember {uri!r:.60} as {name!r:.40}: not a URI",
             hint="give a URI such as file:notes.md or https://…, at most 1,024 characters",
         )
     if scheme == "file" and not given_digest:
@@ -476,7 +482,7 @@ def file_behind(folder: Path, uri: str, bytes_max: int) -> bytes | None:
     with os.fdopen(fd, "rb") as file:
         told = os.fstat(fd)
         if not stat.S_ISREG(told.st_mode):
-            raise FileNotFoundError(errno.ENOENT, "it is no regular file", str(path))
+            raise FileNotFoundError(errno.ENOENT, "not a regular file", str(path))
         if told.st_size > bytes_max:
             return None
         return file.read(told.st_size)

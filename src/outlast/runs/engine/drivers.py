@@ -1,7 +1,6 @@
 """The two drivers of the one implementation: `blocking` carries out a beat's steps in place, `awaiting` on an event loop.
 
-Many async runs of a process share commits: each hands its batch over and awaits; one thread commits what waits.
-"""
+Many async runs of a process share commits: each hands over its batch and awaits; one thread commits all that wait."""
 
 import contextlib
 import threading

@@ -1,7 +1,6 @@
-"""A run: opened or resumed, carried beat by beat, and left so that the next attempt can go on.
+"""A run: opened or resumed, carried beat by beat, and closed so that the next attempt can continue.
 
-There is no recovery mode. Starting is resuming, at beat 0 or at beat 140: claim, fold the journal, load the open beat.
-"""
+There is no recovery mode. Every start is a resume, at beat 0 or 140: claim, fold the journal, load the open beat."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -123,7 +122,7 @@ class RunEngine:
         limit: object = self.settings["context_tokens_max"] if tokens_max is None else tokens_max
         if not isinstance(limit, int) or limit < TOKENS_MIN:
             raise UsageError(
-                f"tokens_max={limit!r} is no limit for a context", hint=f"give at least {TOKENS_MIN}"
+                f"tokens_max must be at least {TOKENS_MIN}, got {limit!r}", hint="give a number of tokens"
             )
         return limit
 

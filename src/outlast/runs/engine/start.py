@@ -1,7 +1,6 @@
-"""The beginning of an attempt: claim the run, bring its files to where it goes on, record the start.
+"""The beginning of an attempt: claim the run, put its files in the state it continues from, record the start.
 
-A Python program takes these steps in one go (`start`); a supervisor takes them one by one (`supervision.held`).
-"""
+A Python program takes these steps in one call (`start`); a supervisor takes them one by one (`supervision.held`)."""
 
 import sys
 from typing import TYPE_CHECKING

@@ -1,7 +1,6 @@
-"""What a folder's repository tells, read without git: which project it is, and which commit is checked out.
+"""What a folder's repository says, read without git: which project it is, and which commit is checked out.
 
-All worktrees of a clone are one project: its common git folder.
-"""
+All worktrees of a clone are one project: its common git folder."""
 
 import contextlib
 from pathlib import Path

@@ -22,6 +22,7 @@ TASK_CHARS_MAX = 200
 PROJECT_BYTES_MAX = 4_096
 _CLOCK = re.compile(r"([01]?[0-9]|2[0-3]):([0-5][0-9])")
 _UNTIL = "like 07:00, +8h or 2026-11-16T07:00"
+NO_LIMIT = "give it without + to set one"  # the hint for a unit that has no limit to raise
 
 
 def new_id() -> str:
@@ -52,7 +53,10 @@ def task_name(given: object) -> str:
     """The name of a task: a text or a number; short, printable, not empty."""
     name = str(given) if isinstance(given, str | int) and not isinstance(given, bool) else ""
     if not name.strip() or len(name) > TASK_CHARS_MAX or not name.isprintable():
-        raise UsageError(f"{given!r:.60} is no name for a task", hint="use an issue number or a short slug")
+        raise UsageError(
+            f"a task needs a short, printable name, got {given!r:.60}",
+            hint="use an issue number or a short slug",
+        )
     return name
 
 
@@ -124,7 +128,7 @@ def budget_of(given: object, until: object = None, reserve: object = None) -> Al
     share = budgets.reserve(str(reserve))
     if budget is None:
         raise UsageError(
-            "a reserve is a part of a budget, and there is none",
+            "a reserve needs a budget, and none is given",
             hint="give a budget too, like 400k or usd=12",
         )
     return msgspec.structs.replace(budget, reserve_pct=share)
@@ -144,9 +148,7 @@ def raised(head: RunState, given: Sequence[str], until: str | None = None) -> Al
         if getattr(more, field) is not None and getattr(anew, field) is not None:
             raise UsageError(f"the budget names {unit} twice", hint="give each unit once")
         if getattr(more, field) is not None and getattr(budget, field) is None:
-            raise UsageError(
-                f"run {head.run} has no limit of {unit} that could be raised", hint="without + it is set"
-            )
+            raise UsageError(f"run {head.run} has no limit of {unit} to raise", hint=NO_LIMIT)
     changes = {field: getattr(anew, field) for field in budgets.UNITS if getattr(anew, field) is not None}
     now = datetime.now(UTC)
     if until is not None:
@@ -206,7 +208,7 @@ def _moment(text: str, now: datetime) -> datetime:
     if text.startswith("+"):
         return now + settings.age(text[1:])
     if "T" not in text and " " not in text:
-        raise ValueError("a day alone is no moment")
+        raise ValueError("a day needs a time of day")
     return datetime.fromisoformat(text)
 
 

@@ -154,7 +154,7 @@ class AgentHooks:
             return "", perform()
         with self._lock:
             if shim.sent_ns and time.monotonic_ns() - shim.sent_ns > self._timing.shim_waits_s * 1e9:
-                return "outlast was asked too long ago; nobody waits for the answer any more", 0
+                return "outlast was asked too long ago; the program no longer waits for the answer", 0
             call = self._calls.covers(each.signature for each in outward)
             if not call:  # no call on record does this
                 call = f"{SHIM}{os.urandom(8).hex()}"

@@ -1,7 +1,6 @@
 """One attempt of a command, read downward: claimed, leftovers stopped, files saved, started, watched, stopped, ended, judged.
 
-Each phase has its own file beside this one. `supervisor.py` decides what follows an attempt.
-"""
+Each phase has its own file beside this one. `supervisor.py` decides what follows an attempt."""
 
 import importlib
 import os

@@ -1,7 +1,6 @@
-"""`active_state.json`: how far a run is, for scripts and for people with nothing but a shell.
+"""`active_state.json`: the progress of a run, for scripts and for people who have only a shell.
 
-A projection of the store, written whole and durable in one step. outlast never reads it.
-"""
+It is a projection of the store, replaced atomically and durably. outlast never reads it."""
 
 import contextlib
 import os

@@ -1,7 +1,6 @@
 """Enforcing the budget of a supervised command: warn its agent, tell it to wrap up while the reserve lasts, then stop it.
 
-The ledger is the journal (`core.budget`); this looks at it after each beat, and as time passes.
-"""
+The ledger is the journal (`core.budget`); this checks it after each beat and as time passes."""
 
 import contextlib
 import os
@@ -45,7 +44,7 @@ def wrap_up_words(state: st.RunState, live: budgets.Live) -> str:
     return (
         f"outlast: the budget of this run is nearly spent ({spent}). What is left is a reserve for your ending. Start "
         f"nothing new. Within your next {turns} turns: commit what is worth keeping, write down what is done and what "
-        "comes next where whoever goes on will find it, then stop. After that you are stopped; the files are saved as "
+        "comes next where the next attempt will find it, then stop. After that you are stopped; the files are saved as "
         "they are."
     )
 

@@ -1,7 +1,6 @@
-"""Quota walls: which account met a limit, and when that limit resets, so that no run of the account starts before.
+"""Quota walls: which account reached a usage limit and when it resets, so that no run of the account starts before that.
 
-One small document per account on the store's shelf; every supervisor reads it before an attempt.
-"""
+The store's shelf has one small document per account; every supervisor reads it before an attempt."""
 
 import contextlib
 import hashlib

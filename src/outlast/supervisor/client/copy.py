@@ -1,7 +1,6 @@
-"""The run's own copy of what its hooks and shims run: an upgrade of outlast does not take it from a live agent.
+"""The run's own copy of the code its hooks and shims run, so that upgrading outlast does not break a live agent.
 
-What a copy holds is here, and which Python runs it. Who runs it is not (`agent/calls/outward.py`).
-"""
+This module decides what a copy contains and which Python runs it; `agent/calls/outward.py` uses it."""
 
 import contextlib
 import functools

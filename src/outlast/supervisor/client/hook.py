@@ -1,12 +1,6 @@
-"""What an agent's hook runs: hands the hook's input to the supervisor and says what that says. It imports nothing of ours.
+"""The program that an agent's hook runs: it passes the hook's input to the supervisor and prints the answer.
 
-    sh hook.sh PYTHON SOCKET ATTEMPT AGENT [CLASSES] < input
-
-An agent's hooks fail open: a hook that crashes or is too late lets the call happen. So this one does not fail: when the
-supervisor does not confirm within `LIMIT_S` that a call is on record, a call that reaches outside is denied (exit 2). It
-runs below `hook.sh`, which makes a denial of its death.
-CLASSES is the file in which the user named more of what reaches outside.
-"""
+It imports nothing of ours. `sh hook.sh PYTHON SOCKET ATTEMPT AGENT [CLASSES] < input`"""
 
 import _socket
 import sys
@@ -20,7 +14,13 @@ _CHUNK = 1 << 20
 
 
 def main(socket: str, attempt: str, agent: str, classes: str = "") -> int:
-    """Ask, print what is to be printed; the exit code that the agent understands."""
+    """Ask the supervisor and print its answer; return the exit code that the agent understands.
+
+    An agent's hooks fail open: a hook that crashes or is too late lets the call happen. So this one does not fail: when
+    the supervisor does not confirm within `LIMIT_S` that a call is on record, a call that reaches outside is denied
+    (exit 2). If this program dies, `hook.sh` above it denies the call. `classes` is the file in which the user named more
+    calls that reach outside.
+    """
     data = _input()
     try:
         code, out = _asked(socket, attempt, agent, data)

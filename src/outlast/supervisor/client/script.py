@@ -307,7 +307,7 @@ def _replay(there: Connection, order: Order) -> int:
     try:
         output = msgspec.msgpack.decode(Path(order.output).read_bytes(), type=Output)
     except FileNotFoundError as error:
-        raise Gone("whoever keeps this run is gone", hint=AGAIN) from error
+        raise Gone("the process that keeps this run is gone", hint=AGAIN) from error
     there.close()
     _pass_on(1, output.out)
     _pass_on(2, output.err)

@@ -1,12 +1,6 @@
-"""What a shim runs when its program may reach outside: asks the supervisor first, then runs the real one and tells.
+"""The program that a shim runs: it asks the supervisor, runs the real program if allowed, and reports its end.
 
-    python -I -S shim.py SOCKET ATTEMPT CLASSES PROGRAM REAL ARGUMENTS…
-
-What turns out not to reach outside becomes the real program at once, whether a supervisor is there or not. For all else
-one that does not answer refuses: what is not on record does not happen. SOCKET and ATTEMPT stand in the shim, for a
-program may have cleaned its environment. CLASSES is the file in which the user named more of what reaches outside, or
-empty.
-"""
+`python -I -S shim.py SOCKET ATTEMPT CLASSES PROGRAM REAL ARGUMENTS…`"""
 
 import _socket
 import json
@@ -26,7 +20,13 @@ _READ_ANYWAY = ("http", "https", "httpie")  # they take any standard input but a
 
 
 def main(place: str, attempt: str, classes: str, real: str, words: list[str]) -> int:
-    """The exit code of the program, or 125 where it was not run."""
+    """The exit code of the program, or 125 if it was not run.
+
+    A call that does not reach outside becomes the real program at once, with or without a supervisor. Any other call is
+    refused when the supervisor does not answer: what is not on record does not happen. `place` (the socket) and `attempt`
+    are written in the shim, for a program may have cleaned its environment. `classes` is the file in which the user named
+    more calls that reach outside, or empty.
+    """
     try:
         variables, fed = _variables(), _is_fed(words[0])
         named = _named(variables)
@@ -156,7 +156,7 @@ class _Connection:
         while len(found) < count:
             chunk = self._sock.recv(count - len(found))
             if not chunk:
-                raise ConnectionError("whoever keeps this run is gone")
+                raise ConnectionError("the process that keeps this run is gone")
             found += chunk
         return found
 

@@ -165,7 +165,7 @@ class _Kill:
                     requests.drain(journal)
                     requests.take(journal, requests.own_request(journal, "kill"))
             except RunHeld:
-                self._person.say(f"somebody else has taken up run {summary.run} meanwhile")
+                self._person.say(f"another process has taken over run {summary.run} meanwhile")
         return self._told(how)
 
     def _told(self, how: How) -> Killed:

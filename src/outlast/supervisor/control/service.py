@@ -1,7 +1,6 @@
-"""`outlast service`: installing what resumes runs after a reboot, checking that it works, and removing it.
+"""`outlast service`: install what resumes runs after a reboot, check that it works, and remove it.
 
-A systemd user unit with lingering, and a timer, where there is such a session; else two lines, where there is cron.
-"""
+It uses a systemd user unit with lingering and a timer, or else two lines in the crontab."""
 
 import os
 import pwd

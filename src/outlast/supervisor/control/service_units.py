@@ -1,7 +1,6 @@
 """The texts of the service: systemd user units, or lines for cron. Nothing is installed here.
 
-At boot all that died is woken; each minute those whose quota wall is gone, and nothing is started while there is none.
-"""
+At boot the service wakes every run that died; each minute it wakes the runs whose usage limit is over."""
 
 import shlex
 from collections.abc import Sequence

@@ -2,9 +2,12 @@
 
 from datetime import UTC, datetime
 
+import msgspec
+
 from outlast.core.state import Status
-from outlast.inspect import find, standing
+from outlast.inspect import find, show, standing
 from outlast.inspect.standing import Standing
+from outlast.operations import requests
 from outlast.store.protocol import Store, Summary
 from outlast.supervisor.guardian import lock
 
@@ -19,6 +22,17 @@ def of(store: Store, summary: Summary, status: Status | None = None, now: dateti
         was_told = state.attempt is not None and lock.was_told(store.local, summary.run, state.attempt.epoch)
     at = now or datetime.now(UTC)
     return standing.of(state, shown, at, find.children_in(store), waits=waits, was_told=was_told)
+
+
+def with_children(store: Store, shown: show.Shown) -> show.Shown:
+    """The run with how each of its children stands."""
+    children = tuple(
+        msgspec.structs.replace(
+            child, standing=of(store, requests.summary_of(store, child.run), child.status).word
+        )
+        for child in shown.children
+    )
+    return msgspec.structs.replace(shown, children=children)
 
 
 def supervisor_of(store: Store, run: str) -> int:

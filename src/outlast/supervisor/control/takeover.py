@@ -53,7 +53,7 @@ def in_other(
     program = start.program_of(words[0], cwd)
     found = registry.recognise(words, program)
     if found is not agent:
-        what = f"starts {found.name}" if found is not None else "starts no session of an agent"
+        what = f"starts {found.name}" if found is not None else "does not start an agent's session"
         raise UsageError(
             f"{shlex.join(words)[:80]} {what}, not {name}",
             hint=f"give the command after `--`: outlast resume {shlex.quote(summary.task)} --agent {name} -- CMD …",
@@ -76,7 +76,7 @@ def _usual(store: Store, summary: Summary, launch: Launch, agent: KnownAgent) ->
     asked = asked or piped(store.local.run_folder(summary.run)) or reader.contract(store, summary.state).goal
     if not asked:
         raise UsageError(
-            f"nothing says what {agent.name} is to be asked",
+            f"no prompt is known for {agent.name}",
             hint=f"give its command after `--`: outlast resume {shlex.quote(summary.task)} --agent {agent.name} -- CMD …",
         )
     trusting = before is not None and before.cli.read(launch.words).trusting
@@ -95,7 +95,8 @@ def take(store: Store, summary: Summary, link: Link, person: Person) -> Launch:
     name = f"run {summary.run} of task {summary.task!r}"
     if launch is None or known_agent(launch) is None:
         raise RunRefused(
-            f"{name} is no agent's, so there is no session to open", hint=f"see `outlast show {summary.run}`"
+            f"{name} does not run an agent, so it has no session to open",
+            hint=f"see `outlast show {summary.run}`",
         )
     watcher = lock.of(store.local, summary.run)
     if watcher is not None and watcher.supervisor:

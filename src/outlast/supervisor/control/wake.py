@@ -15,6 +15,7 @@ from outlast.core import events as ev, restarts, wakeups
 from outlast.core.state import Status
 from outlast.errors import RunHeld
 from outlast.inspect import find
+from outlast.inspect.standing import words
 from outlast.operations import requests
 from outlast.processes import reap
 from outlast.runs.engine.steps import Append
@@ -22,7 +23,7 @@ from outlast.runs.inbox import STOPS
 from outlast.store.protocol import RunFilter, Store, Summary
 from outlast.supervisor.attempt import limits as attempt_limits
 from outlast.supervisor.budget import quota_walls
-from outlast.supervisor.control import takeover
+from outlast.supervisor.control import standing, takeover
 from outlast.supervisor.guardian import lock
 from outlast.supervisor.launch import background, last_launch
 from outlast.supervisor.person import Person
@@ -267,8 +268,12 @@ class _Start:
             told = self._settled(summary, True, f"{why}: {summary.state.evidence}")
             return told if has_started else msgspec.structs.replace(told, wake=False, started=None)
         if code == 0 or (has_started and shown != "parked"):
-            return self._settled(summary, True, f"went on, and is {shown.replace('_', ' ')}")
+            return self._settled(summary, True, f"went on, and is {self._word(summary, shown)}")
         return self._settled(summary, False, self._last_words() or f"ended with {code}")
+
+    def _word(self, summary: Summary, shown: Status) -> str:
+        """How it stands, as `ls` says it."""
+        return words(standing.of(self._store, summary, shown).word)
 
     def _last_words(self) -> str:
         """Its last error, without the hint."""

@@ -1,7 +1,6 @@
 """The process that a person starts: it passes signals on, and cleans up if the supervisor dies.
 
-It stays small: one thread, few imports, and it never writes to the store.
-"""
+It stays small: one thread, few imports, and it never writes to the store."""
 
 import contextlib
 import os

@@ -140,7 +140,7 @@ def _lines(data: bytes, path: Path) -> list[tuple[str, str]]:
             continue
         name, equals, value = stripped.partition("=")
         if not equals or not name.isidentifier():
-            raise UsageError(f"{path}, line {number} is no NAME=value", hint=f"mend it in {path}")
+            raise UsageError(f"{path}, line {number} is not NAME=value", hint=f"correct it in {path}")
         found.append((name, _unquoted(value.strip())))
     return found
 

@@ -1,7 +1,6 @@
-"""Making output harmless: lines that say when and on which stream, in which nothing steers a terminal and no secret is.
+"""Making output harmless: lines with time and stream, control characters escaped and secrets masked.
 
-Works on many lines at once, for output may come at hundreds of megabytes a second.
-"""
+Works on many lines at once, for output may come at hundreds of megabytes a second."""
 
 import re
 from collections.abc import Mapping

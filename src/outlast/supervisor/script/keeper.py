@@ -1,7 +1,6 @@
-"""The keeper of a script that has a run of its own: what the supervisor is to a command.
+"""The keeper of a script that has its own run: it does for the script what the supervisor does for a command.
 
-`script/main.py` starts it, in a process without a terminal.
-"""
+`script/main.py` starts it, in a process without a terminal."""
 
 import contextlib
 from collections.abc import Iterator

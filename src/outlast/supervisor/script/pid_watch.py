@@ -126,6 +126,6 @@ class Script:
             ended = cause_of_death.of_status(signal.SIGKILL, oom=self._oom)
             return AgentStopped(ended.evidence, cause=ended.cause)
         return AgentStopped(
-            f"pid {self.pid} is gone without a word: killed (SIGKILL), or another program took its place",
+            f"pid {self.pid} is gone without warning: killed (SIGKILL), or another program took its place",
             cause="crash",
         )

@@ -44,7 +44,7 @@ class Connection:
         try:
             self._sock.sendall(wire.frame(message))
         except OSError as error:
-            raise Gone(f"whoever keeps this run is gone: {error.strerror}", hint=AGAIN) from error
+            raise Gone(f"the process that keeps this run is gone: {error.strerror}", hint=AGAIN) from error
 
     def answer(self, code: int, out: bytes) -> None:
         """Answer a hook: it takes no JSON apart."""
@@ -75,7 +75,7 @@ class Connection:
         except OSError as error:
             raise Gone(f"no answer: {error.strerror or 'timed out'}", hint=AGAIN) from error
         if not chunk:
-            raise Gone("whoever keeps this run is gone", hint=AGAIN)
+            raise Gone("the process that keeps this run is gone", hint=AGAIN)
         self._rest = bytearray(self._rest) if isinstance(self._rest, bytes) else self._rest
         self._rest += chunk
 

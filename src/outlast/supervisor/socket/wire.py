@@ -1,7 +1,6 @@
 """The supervisor's socket: versioned, length-prefixed JSON messages between hooks, shims and the supervisor.
 
-A frame is four bytes of length, big-endian, and that many bytes of JSON. Anything malformed is refused, never guessed.
-"""
+A frame is four bytes of length, big-endian, and that many bytes of JSON. A malformed frame is refused."""
 
 from typing import Literal
 

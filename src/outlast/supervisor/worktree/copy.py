@@ -28,7 +28,7 @@ def check(patterns: Sequence[str]) -> None:
         parts = pattern.split("/")
         if not pattern or pattern.startswith("/") or ".." in parts or "\0" in pattern:
             raise UsageError(
-                f"worktree_copy: {pattern!r:.60} is no path inside the repository",
+                f"worktree_copy: {pattern!r:.60} is not a path inside the repository",
                 hint="like .env* or config/local.yml",
             )
 

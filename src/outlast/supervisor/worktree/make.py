@@ -62,7 +62,7 @@ def make(repository: Path, task: str, *, to: Path | None = None, base: str | Non
         mine = next((each for each in known if each.folder == folder), None)
         if os.path.lexists(folder) and not _is_empty(folder):
             if mine is None or not _leads_to(folder, mine.git_dir):
-                raise WorkspaceRefused(f"{folder} is there and no worktree of {top}", hint=_ELSEWHERE)
+                raise WorkspaceRefused(f"{folder} exists and is not a worktree of {top}", hint=_ELSEWHERE)
             return _found(top, task, mine, branch)
         start = _start(top, common, branch, base)
         _refuse_elsewhere([*known, *_main(top, common)], branch, folder)
@@ -123,7 +123,7 @@ def _repository(folder: Path) -> tuple[Path, Path]:
         top, common = (_told(folder, word) for word in ("--show-toplevel", "--git-common-dir"))
     except SaveFailed as error:
         raise WorkspaceRefused(
-            f"{folder} is in no repository, so there can be no worktree of it: {error}",
+            f"{folder} is not in a repository, so it cannot have a worktree: {error}",
             hint="`git init` and a first commit make one; or leave --worktree out",
         ) from error
     return Path(os.path.realpath(top)), Path(os.path.realpath(os.path.join(folder, common)))
@@ -158,7 +158,7 @@ def _start(top: Path, common: Path, branch: str, base: str | None) -> str:
         )
     if not said:
         raise UsageError(
-            f"--base {base!r:.80} is no commit of {top}", hint="see `git branch --all`, `git tag`"
+            f"--base {base!r:.80} is not a commit of {top}", hint="see `git branch --all`, `git tag`"
         )
     return said.decode() if refs.read_ref(common, f"refs/heads/{branch}") is None else ""
 

@@ -31,7 +31,7 @@ _FORKED = ("Budget moved to it", "out of what is left here, like tokens=50k or u
 _FINDINGS = (
     ("happened", "It happened", "It is not done again; the agent gets the result."),
     ("did_not", "It did not happen", "The next attempt does it."),
-    ("give_up", "Give up", "Nobody does it again, and the run goes on without it."),
+    ("give_up", "Give up", "It is not done again, and the run goes on without it."),
 )
 _LONG = frozenset({"result"})
 

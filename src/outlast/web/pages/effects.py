@@ -16,7 +16,7 @@ _POLICIES = {
     "reissue": "asked again with the same key: the far side knows it",
     "probe": "a probe looks whether it happened",
     "ask": "a person says whether it happened",
-    "give_up": "given up where nobody knows",
+    "give_up": "given up if its outcome stays unknown",
     "tell": "outlast tells the agent what it found",
 }
 
@@ -97,7 +97,7 @@ def _outcome(shown: EffectShown, name: str) -> Safe:
     result = run_parts.value(effect.result, id_=f"effect-{name}-result", name="result")
     evidence = run_parts.long_text(effect.evidence, id_=f"effect-{name}-why", name="evidence")
     if effect.state in ("in_doubt", "open"):
-        word = "none yet, it is under way" if effect.state == "open" else "nobody knows"
+        word = "none yet, it is under way" if effect.state == "open" else "unknown"
         return join((tag("span", word), tag("div", evidence) if evidence else None))
     return join(
         (

@@ -150,7 +150,7 @@ def _table(view: View, ask: Ask, overview: Overview) -> Safe:
     if not overview.rows:
         clear = tag("a", "Show all runs", href=filters.link(Ask()))
         return tag(
-            "div", layout.empty(f"None of {formats.plural(overview.total, 'run')} fits.", clear), id="runs"
+            "div", layout.empty(f"None of {formats.plural(overview.total, 'run')} matches.", clear), id="runs"
         )
     head = tag("tr", [tag("th", name, scope="col") for name in _COLUMNS])
     caption = (

@@ -429,7 +429,7 @@ def _origin(run: str, beat: int) -> Safe:
 def _children(shown: Shown) -> Safe:
     lines = [
         tag("li", tag("a", run_parts.clipped(child.task, 120), href=layout.run_url(child.run)), f" at beat {child.beat:,} ",
-            layout.badge(child.status))
+            layout.badge(child))
         for child in reversed(shown.children[-CHILDREN_SHOWN:])
     ]  # fmt: skip
     more = len(shown.children) - CHILDREN_SHOWN

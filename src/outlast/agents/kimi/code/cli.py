@@ -174,7 +174,7 @@ def with_hooks(config: bytes, command: Sequence[str]) -> bytes:
         tomllib.loads(merged.decode("utf-8"))
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise UsageError(
-            "Kimi Code's config.toml cannot be given a hook: it is no TOML, or it has `hooks` on one line",
+            "cannot add a hook to Kimi Code's config.toml: it is not valid TOML, or it has `hooks` on one line",
             hint="write its hooks as [[hooks]] tables; `kimi doctor` checks the file",
         ) from error
     return merged

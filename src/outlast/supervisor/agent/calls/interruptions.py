@@ -1,7 +1,6 @@
-"""The calls that an attempt was cut off in: what is found out about them before the agent goes on, and what it is told.
+"""The calls that were cut off with their attempt: what outlast finds out about them, and what it tells the agent.
 
-Every text here is read by a model as the result of its call, so it says what is true and what to do about it, no more.
-"""
+A model reads every text here as the result of its call: say only what is true and what to do about it."""
 
 from collections.abc import Callable, Sequence
 from typing import Any

@@ -1,7 +1,6 @@
-"""Calls that reach outside a second time: held while nobody knows whether the first one happened, answered once it is known.
+"""Repeated external calls: held while the first one's outcome is unknown, answered once it is known.
 
-Two calls are the same when they have the same signature: verb and target, whatever their flags and words.
-"""
+Two calls are the same when they have the same signature: verb and target, whatever their flags and words."""
 
 from collections.abc import Iterable, Sequence
 
@@ -118,7 +117,7 @@ class Holds:
         words = f" ({' '.join(told.outward[0].words)[:200]})" if told.outward[0].words else ""
         return (
             f"outlast holds this call. The same was begun before as effect {effect}: {signature}{words}; it was cut off, and "
-            f"nobody knows whether it happened. Look first. Then say what you found: `{self._settle} {effect} --happened` or "
+            f"it is not known whether it happened. Look first. Then say what you found: `{self._settle} {effect} --happened` or "
             "`--did-not`. After --did-not you may make the call again."
         )
 

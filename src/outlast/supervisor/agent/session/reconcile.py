@@ -1,7 +1,6 @@
-"""Where our journal and an agent's transcript differ about its calls: each knows what the other one lost.
+"""Where our journal and an agent's transcript differ about its calls: each may have lost what the other one has.
 
-A call that stands only in the transcript and reaches outside was never allowed by us, so it is in doubt.
-"""
+An external call that only the transcript has was never allowed by us, so it is in doubt."""
 
 from collections import deque
 from collections.abc import Callable, Container, Iterable, Mapping
@@ -19,7 +18,7 @@ from outlast.supervisor.agent.responses import Responses
 
 LOST_MAX = 200
 _TAGS = ("session_known", "effect_intended", "effect_confirmed")
-_UNRECORDED = "outlast: nobody recorded whether this call was made. "
+_UNRECORDED = "outlast: there is no record of whether this call was made. "
 
 
 def lost(run: RunEngine, session: str, seen: Container[str]) -> list[Cut]:
