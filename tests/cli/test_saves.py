@@ -201,7 +201,7 @@ BAD = [
     ("restore", "SAVE is missing", 2),
     ("diff nope", "no such save: nope", 2),
     ("diff {save} nope", "no such save: nope", 2),
-    ("diff {save} --stat --name-only", "--name-only and --stat cannot stand together", 2),
+    ("diff {save} --stat --name-only", "--name-only and --stat cannot be used together", 2),
     ("saves nope", "no such run: nope", 2),
     ("saves bare", "has no workspace", 2),
     ("saves --last 0", "--last must be 1 or more, got 0", 2),

@@ -39,9 +39,9 @@ def test_a_dry_run_of_one_task_says_what_would_happen_and_does_nothing(night: Ni
         (["t", "--jobs", "2"], "--jobs needs --all"),
         (["t", "--json"], "--json needs --all"),
         (["t", "--dry-run", "--json"], "--json needs --all"),
-        (["--all", "--detach"], "--detach and --all cannot stand together"),
-        (["--all", "--accept-rewind"], "--accept-rewind and --all cannot stand together"),
-        (["--all", "t"], "RUN and --all cannot stand together"),
+        (["--all", "--detach"], "--detach and --all cannot be used together"),
+        (["--all", "--accept-rewind"], "--accept-rewind and --all cannot be used together"),
+        (["--all", "t"], "RUN and --all cannot be used together"),
         ([], "RUN is missing"),
     ],
 )

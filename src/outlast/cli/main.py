@@ -68,7 +68,7 @@ _IN_OUR_WORDS = (
     ),
     (re.compile(r"argument (\S+): expected one argument"), r"\1 needs a value"),
     (re.compile(r"argument (\S+): expected at least one argument"), r"\1 needs at least one value"),
-    (re.compile(r"argument (\S+): not allowed with argument (\S+)"), r"\1 and \2 cannot stand together"),
+    (re.compile(r"argument (\S+): not allowed with argument (\S+)"), r"\1 and \2 cannot be used together"),
     (re.compile(r"argument (\S+): ignored explicit argument '.*'", re.DOTALL), r"\1 takes no value"),
     (re.compile(r"one of the arguments (.+) is required"), r"one of these is missing: \1"),
     (re.compile(r"argument (\S+): (.+)", re.DOTALL), r"\1: \2"),

@@ -47,7 +47,7 @@ def add(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None
 def refuse_odd(arguments: argparse.Namespace) -> None:
     """Options of `resume` that mean nothing beside the others."""
     if arguments.all and arguments.run is not None:
-        raise UsageError("RUN and --all cannot stand together", hint="name one run, or give --all")
+        raise UsageError("RUN and --all cannot be used together", hint="name one run, or give --all")
     if arguments.rest and arguments.agent is None:
         raise UsageError("a command after `--` needs --agent", hint="`outlast resume --help` explains it")
     alone = {
@@ -59,7 +59,7 @@ def refuse_odd(arguments: argparse.Namespace) -> None:
     }  # fmt: skip
     odd = [option for option, given in (among if arguments.all else alone).items() if given]
     if odd:
-        why = "and --all cannot stand together" if arguments.all else "needs --all"
+        why = "and --all cannot be used together" if arguments.all else "needs --all"
         raise UsageError(f"{odd[0]} {why}", hint="`outlast resume --help` explains it")
     if not arguments.all and arguments.run is None:
         raise UsageError("RUN is missing", hint="name a run, or give --all; `outlast ls` lists the runs")

@@ -109,7 +109,7 @@ def fork(arguments: argparse.Namespace) -> None:
     if folder is not None:
         messages.tell(_started_in(str(folder)))
         if plan.is_shadow:
-            messages.tell("give the same --project too: that folder is in no repository")
+            messages.tell("give the same --project too: that folder is not in a repository")
 
 
 def _confirm(plan: "act_fork.ForkPlan") -> None:

@@ -272,7 +272,7 @@ def check(path: Path, manifest: Manifest, journals: Mapping[str, Sequence[ev.Any
 def _why_bad(copy: Copy) -> str:
     """Why this is no copy of ours, empty where it may be one."""
     if not _AGENT.fullmatch(copy.agent) or not copy.session:
-        return "is of no agent's session"
+        return "does not belong to an agent's session"
     return "" if name_of(copy.agent, copy.session, copy.beside).isascii() else "has no proper name"
 
 

@@ -72,7 +72,7 @@ def check(
     ask = Ask(words=tuple(launch.words), environment=variables, cwd=cwd, folder=cwd)
     if agent.billing.payment(ask) == "subscription":
         raise UsageError(
-            f"{agent.name} is logged in with a subscription here, of which no money is spent",
+            f"{agent.name} is logged in with a subscription here, so its calls spend no money",
             hint="limit tokens or its window: --budget 400k, --budget window=80%",
         )
     model = agent.billing.model(launch.words, variables, cwd)
