@@ -351,6 +351,13 @@ MUTANTS = (
         (f"{ISOLATION}::test_of_steps_at_once_those_after_the_last_beat_are_told_why_and_are_on_record",),
     ),
     Mutant(
+        "a shim that passes its call off as made when its client was cut off",
+        "agents/outward/shims.py",
+        "    sys.exit(125)\n",
+        "    sys.exit(0)\n",
+        (f"{UPGRADE}::test_a_shim_whose_client_was_cut_off_runs_nothing_that_may_reach_outside",),
+    ),
+    Mutant(
         "hooks and shims that run what is installed",
         "supervisor/client/copy.py",
         "    held = contents()\n    copy = folder",

@@ -4,6 +4,7 @@ The real program is a stand-in that notes each time that it is run: the witness.
 """
 
 import contextlib
+import dataclasses
 import json
 import os
 import signal
@@ -34,7 +35,9 @@ from tests.supervisor.hook_driver import (
     client,
     minded,
 )
-from tests.support.environment import TIMEOUT_S, Isolated
+from tests.supervisor.host import host_in
+from tests.supervisor.scripted_agent import Scripted
+from tests.support.environment import TIMEOUT_S, Isolated, isolate
 from tests.support.processes import wait_for
 
 SCRIPT = "./post.sh"
@@ -360,6 +363,18 @@ def test_a_shell_with_a_path_of_its_own_has_the_shims_in_front_again(tmp_path: P
         assert said[:2] == ["sourced", str(here.there.attempt._agent.folder / outward.SHIMS / "curl")]
         assert here.there.intended() == [("POST host.test/x", "tell")]
         raise Killed
+
+
+def test_a_state_folder_with_a_newline_in_its_path_is_no_hindrance(tmp_path: Path) -> None:
+    place = tmp_path / "state\nfolder"
+    place.mkdir()
+    with host_in(tmp_path, dataclasses.replace(isolate(tmp_path), state_home=place)) as host:
+        agent = Scripted(host)
+        (agent.work / "post.sh").write_text(agent.posting("below"))
+        agent.says(agent.posting("one"), "bash ./post.sh")
+        assert agent.run() == 0, host.said("t")
+        assert agent.performed() == ["one", "below"]
+        assert [effect["state"] for effect in agent.effects()] == ["confirmed"] * 2
 
 
 # --- what stays here is never in the way ------------------------------------------------------------------------------

@@ -416,5 +416,28 @@ def test_a_shim_without_its_files_runs_nothing_that_may_reach_outside(
     assert (tmp_path / "witness").exists()
 
 
+@pytest.mark.parametrize("left", [0.0, 0.5, 0.9, "all but its last line"])
+def test_a_shim_whose_client_was_cut_off_runs_nothing_that_may_reach_outside(
+    tmp_path: Path, left: float | str
+) -> None:
+    """Run as a program, an emptied file would exit with 0: the call would count as made."""
+    client = client_copy.place(tmp_path / "client") / client_copy.SHIM
+    whole = client.read_text()
+    lines = whole.splitlines(keepends=True)
+    kept = lines[:-1] if isinstance(left, str) else lines[: int(len(lines) * left)]
+    client.write_text("".join(kept))
+    script = tmp_path / "shim"
+    words = [client_copy.interpreter(), str(client)]
+    script.write_text(shims.shim_script("curl", "/bin/true", *words, given=("/nobody", MARK, "")))
+    done = _hooked(["sh", str(script), "-d", "x", "http://host.test"])
+    assert done.returncode == shim.REFUSED
+    assert (
+        done.stderr.decode() == f"outlast: `curl` was not run: it is not on record, for {client} is damaged\n"
+    )
+    client.write_text(whole)
+    done = _hooked(["sh", str(script), "-d", "x", "http://host.test"])
+    assert b"no supervisor listens on /nobody" in done.stderr
+
+
 def _hooked(words: list[str], data: bytes = before("claude", LOCAL)) -> "subprocess.CompletedProcess[bytes]":
     return subprocess.run(words, input=data, capture_output=True, timeout=TIMEOUT_S, check=False)

@@ -13,13 +13,17 @@ from outlast.agents.outward import rules, shims
 from outlast.agents.outward.classify import classify_argv
 from tests.agents.outward.classes import TABLES
 
-CLIENT = "import json, sys\nprint(json.dumps(['client', *sys.argv[1:]]))\n"
+CLIENT = "import json\nENTRY = lambda words: print(json.dumps(['client', *words]))\n"
 REAL = f"#!{sys.executable} -IS\nimport json, sys\nprint(json.dumps(['real', *sys.argv[1:]]))\n"
 
 
 class World:
     def __init__(self, folder: Path) -> None:
-        self.shims, self.real, self.client = folder / "shims", folder / "real ' $x", folder / "a client's.py"
+        self.shims, self.real, self.client = (
+            folder / "shims",
+            folder / "real ' $x\n",
+            folder / "a\nclient's.py",
+        )
         self.shims.mkdir()
         self.real.mkdir()
         self.client.write_text(CLIENT)
@@ -179,7 +183,7 @@ def test_two_folders_of_shims_end_at_the_real_program(world: World, tmp_path: Pa
 
 
 def test_a_shim_never_finds_itself() -> None:
-    for paths in (("git", "/p", "/c"), ("/g", "p", "/c"), ("/g", "/p", "c"), ("/g\n", "/p", "/c")):
+    for paths in (("git", "/p", "/c"), ("/g", "p", "/c"), ("/g", "/p", "c"), ("/g\0", "/p", "/c")):
         with pytest.raises(ValueError, match="absolute"):
             shims.shim_script("git", *paths)
 

@@ -58,6 +58,22 @@ asked() {{
 """
 
 
+# The client is imported, not run: a file that was emptied or cut off would run to its end and exit with 0, as if the
+# program had. Its last line defines `ENTRY`, so only a whole file has it.
+_CLIENT = """\
+import sys
+path = sys.argv.pop(1)
+folder, _, name = path.rpartition("/")
+sys.path.append(folder)
+try:
+    entry = __import__(name.removesuffix(".py")).ENTRY
+except BaseException:
+    print("outlast: `{program}` was not run: it is not on record, for", path, "is damaged", file=sys.stderr)
+    sys.exit(125)
+sys.exit(entry(sys.argv[1:]))
+"""
+
+
 def shim_script(
     program: str,
     real_path: str,
@@ -68,17 +84,17 @@ def shim_script(
     folder: str = "",
     given: Sequence[str] = (),
 ) -> str:
-    """The text of the shim: the real program with its words, or `python -I -S client_path GIVEN PROGRAM REAL` with them.
+    """The text of the shim: the real program with its words, or the client's `ENTRY` with GIVEN, PROGRAM, REAL and them.
 
     The real program is the first that lies behind the shims' `folder` on the PATH of the caller, which may have another
     one than we had; where there is none, `real_path`. All paths are absolute, so that the shim never finds itself. If the
-    client or its Python is gone the call is refused, in one line.
+    client or its Python is gone, or the client is not whole, the call is refused.
     """
     for path in (real_path, python, client_path):
-        if not os.path.isabs(path) or "\0" in path or "\n" in path:
-            raise ValueError(f"not an absolute path on one line: {path!r:.100}")
+        if not os.path.isabs(path) or "\0" in path:
+            raise ValueError(f"not an absolute path: {path!r:.100}")
     real = shlex.quote(real_path)
-    first = [python, "-I", "-S", client_path, *given, program]
+    first = [python, "-I", "-S", "-c", _CLIENT.format(program=program), client_path, *given, program]
     client = f'asked; exec {shlex.join(first)} "$real"'
     looked_for = triggers(program, known)
     head = (

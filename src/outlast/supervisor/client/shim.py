@@ -1,6 +1,6 @@
 """The program that a shim runs: it asks the supervisor, runs the real program if allowed, and reports its end.
 
-`python -I -S shim.py SOCKET ATTEMPT CLASSES PROGRAM REAL ARGUMENTS…`"""
+A shim imports it and calls `ENTRY` with SOCKET ATTEMPT CLASSES PROGRAM REAL ARGUMENTS…"""
 
 import _socket
 import json
@@ -194,5 +194,12 @@ def _text(word: str) -> str:
     return word.encode(errors="backslashreplace").decode()
 
 
-if __name__ == "__main__":
-    sys.exit(main(sys.argv[1], sys.argv[2], sys.argv[3], sys.argv[5], [sys.argv[4], *sys.argv[6:]]))
+def _entry(words: list[str]) -> int:
+    place, attempt, classes, program, real, *others = words
+    return main(place, attempt, classes, real, [program, *others])
+
+
+if __name__ == "__main__":  # as shims of an earlier outlast run it
+    sys.exit(_entry(sys.argv[1:]))
+
+ENTRY = _entry  # the last line: a file that was cut off has none, and the shim refuses
