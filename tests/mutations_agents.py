@@ -358,6 +358,27 @@ MUTANTS = (
         (f"{UPGRADE}::test_a_shim_whose_client_was_cut_off_runs_nothing_that_may_reach_outside",),
     ),
     Mutant(
+        "a full disk that is an unexpected error when an agent is started",
+        "supervisor/agent/attempt.py",
+        "        with self._beats.noting_failure():\n",
+        "        if True:\n",
+        (f"{UPGRADE}::test_a_disk_with_no_room_for_the_copy_starts_no_agent_and_keeps_nothing_of_it[250]",),
+    ),
+    Mutant(
+        "a copy that is left half-made on a full disk",
+        "supervisor/client/copy.py",
+        "        shutil.rmtree(new, ignore_errors=True)\n        raise\n",
+        "        raise\n",
+        (f"{UPGRADE}::test_a_disk_with_no_room_for_the_copy_starts_no_agent_and_keeps_nothing_of_it[250]",),
+    ),
+    Mutant(
+        "a run that is over and holds its copy",
+        "supervisor/attempt/attempt.py",
+        "            self._remove_copy()\n        return True\n",
+        "        return True\n",
+        (f"{UPGRADE}::test_a_run_that_is_over_holds_no_copy[done]",),
+    ),
+    Mutant(
         "hooks and shims that run what is installed",
         "supervisor/client/copy.py",
         "    held = contents()\n    copy = folder",

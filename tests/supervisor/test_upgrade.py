@@ -2,6 +2,7 @@
 
 import ast
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -21,7 +22,7 @@ from tests.supervisor.hook_driver import LOCAL, MARK, POST, SIGNATURE, Killed, a
 from tests.supervisor.host import Host
 from tests.supervisor.installed import Installed
 from tests.supervisor.scripted_agent import Scripted
-from tests.support.environment import TIMEOUT_S
+from tests.support.environment import TIMEOUT_S, need_root, need_tool
 from tests.support.processes import wait_for
 from tests.support.source import PACKAGE, Source, python_files
 
@@ -362,6 +363,77 @@ def test_an_outlast_that_is_removed_while_it_starts_starts_no_agent(upgraded: Up
     assert upgraded.scripted.responses() == 0
     assert upgraded.scripted.run() == 0, upgraded.host.said("t")
     upgraded.assert_all_recorded(["one"])
+
+
+# --- the copy itself --------------------------------------------------------------------------------------------------
+
+# The state folder on a small disk of its own: a first run makes the store, then this much is left.
+FULL = """
+mount -t tmpfs -o size=6m none "$1" && "$2" -m outlast run --task x -- true || exit 99
+head -c "$3" /dev/zero > "$1/spare"; cat /dev/zero > "$1/fill" 2> /dev/null; rm "$1/spare"
+"$2" -m outlast run --task t -- "$4" -p x; code=$?
+find "$1" -path '*/client/*' > "$5"
+rm "$1/fill"
+"$2" -m outlast run --task t -- "$4" -p x && exit $code
+"""
+
+
+@pytest.mark.parametrize("left_kib", [120, 250, 400])
+def test_a_disk_with_no_room_for_the_copy_starts_no_agent_and_keeps_nothing_of_it(
+    host: Host, left_kib: int
+) -> None:
+    need_root()
+    agent, left = Scripted(host), host.folder / "left"
+    agent.says(agent.posting("one"))
+    place = str(host.isolated.state_home)
+    words = [place, sys.executable, str(left_kib << 10), str(agent.program), str(left)]
+    done = subprocess.run(
+        [need_tool("unshare"), "--mount", "sh", "-c", FULL, "sh", *words],
+        cwd=agent.work, env=host.environ(), capture_output=True, timeout=TIMEOUT_S, check=False,
+    )  # fmt: skip
+    said = done.stderr.decode()
+    assert done.returncode == 3, said
+    assert re.search("is full(: nothing is begun)?; make room, then start again", said), said
+    assert "unexpected" not in said
+    assert left.read_text() == ""
+    assert agent.performed() == ["one"], "when there was room"
+
+
+def test_an_attempt_removes_what_a_kill_left_half_made_and_the_copies_of_another_outlast(
+    tmp_path: Path,
+) -> None:
+    folder = tmp_path / "client"
+    copy = client_copy.place(folder)
+    for name in (f".{copy.name}.1", f".{copy.name}.damaged.1", "0123456789abcdef"):
+        (folder / name / "supervisor").mkdir(parents=True)
+    (copy / client_copy.SHIM).write_text("")
+    assert client_copy.place(folder) == copy
+    assert list(folder.iterdir()) == [copy]
+    assert (copy / client_copy.SHIM).read_bytes() == client_copy.contents()[client_copy.SHIM]
+
+
+def test_the_copy_is_its_owners_alone(tmp_path: Path) -> None:
+    before_mask = os.umask(0)
+    try:
+        copy = client_copy.place(tmp_path / "client")
+    finally:
+        os.umask(before_mask)
+    modes = {path: path.stat().st_mode & 0o777 for path in (copy.parent, copy, *copy.rglob("*"))}
+    assert modes == {path: 0o700 if path.is_dir() else 0o600 for path in modes}
+
+
+@pytest.mark.parametrize("ends", ["done", "cancelled"])
+def test_a_run_that_is_over_holds_no_copy(upgraded: Upgraded, ends: str) -> None:
+    upgraded.scripted.says(HOLD)
+    process, folder = upgraded.start(), upgraded.host.root / "runs"
+    assert list(folder.glob("*/client/*"))
+    if ends == "done":
+        upgraded.go_on()
+    else:
+        assert upgraded.host("cancel", "t", cwd=upgraded.scripted.work).code == 0
+    process.wait(TIMEOUT_S)
+    assert upgraded.host.status("t") == ends, upgraded.host.said("t")
+    assert not list(folder.glob("*/client"))
 
 
 # --- a hook denies where what it runs is gone, whichever shell is /bin/sh ---------------------------------------------

@@ -17,6 +17,7 @@ from outlast.supervisor.agent.responses import Responses
 from outlast.supervisor.agent.session.follower import SessionFollower
 from outlast.supervisor.agent.start import AgentStart, settle_left
 from outlast.supervisor.beat_in_flight import BeatInFlight
+from outlast.supervisor.client import copy
 from outlast.supervisor.lifecycle import Lifecycle
 from outlast.supervisor.timing import Timing
 
@@ -33,7 +34,7 @@ class AgentAttempt:
         timing: Timing | None = None,
     ) -> None:
         agent.folder.mkdir(mode=0o700, exist_ok=True)
-        self._agent, self._lock = agent, beats.lock
+        self._agent, self._beats, self._lock = agent, beats, beats.lock
         outward = OutwardCalls(environment)
         self._session = SessionFollower(agent)
         self._progress = AgentProgress(agent, lifecycle)
@@ -51,8 +52,9 @@ class AgentAttempt:
         )
 
     def command(self, words: tuple[str, ...], environment: dict[str, str], mark: str) -> AgentCommand:
-        """How the agent is started. `environment` is given hooks and shims."""
-        return self._start.command(words, environment, mark)
+        """How the agent is started. `environment` is given hooks and shims. Raises DiskFull where these have no room."""
+        with self._beats.noting_failure():
+            return self._start.command(words, environment, mark)
 
     def load_rest(self) -> None:
         """Read what is needed only later. Called while the agent starts: an upgrade of outlast may remove it meanwhile."""
@@ -103,6 +105,10 @@ class AgentAttempt:
             self.responses.leave()
         else:
             self.responses.finish({"exit_code": 0}, accept_unknown=self._agent.launch.accept_unknown)
+
+    def remove_copy(self) -> None:
+        """The run is over, and so is its agent: what hooks and shims ran is not needed any more."""
+        copy.remove(self._agent.run.journal.store.local.client_folder(self._agent.run.id))
 
     def close(self) -> None:
         """Keep what was read of the transcript: whoever goes on finds it."""

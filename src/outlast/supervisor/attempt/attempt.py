@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from outlast.core import events as ev
-from outlast.errors import AgentStopped
+from outlast.errors import AgentStopped, RunCancelled
 from outlast.processes import cause_of_death, programs, spawn
 from outlast.runs.engine.run import RunEngine
 from outlast.runs.engine.start import arrive, record_start
@@ -79,8 +79,13 @@ class Attempt:
             lost = self._judge_last_attempt()
             self._save_found_files(lost)
             self._announce()
-            self._run_to_its_end()
-            self._finish()
+            try:
+                self._run_to_its_end()
+                self._finish()
+            except RunCancelled:
+                self._remove_copy()
+                raise
+            self._remove_copy()
         return True
 
     # -- claimed: nothing of an earlier attempt may run on -----------------------------------------------------------
@@ -130,7 +135,8 @@ class Attempt:
         self._line = self._person.line = StatusLine(self)
         self._budget = BudgetWatch(run, self._place.folder, self._person)
         beats = BeatInFlight(run)
-        self._agent, self._gate = self._open_agent_and_gate(beats)
+        with beats.noting_failure():
+            self._agent, self._gate = self._open_agent_and_gate(beats)
         scripts = ScriptCalls(beats, self, ends_beats=self._agent is None)
         hooks = self._agent.hooks if self._agent is not None else None
         server = Server(self._place.socket, self._mark, scripts, hooks)
@@ -234,6 +240,11 @@ class Attempt:
         # A plain command behind a gateway may have ended without having been told to wrap up.
         by_itself = self._agent is None and self._gate is not None and not self._gate.keeper.has_told
         finish.finish(self._run, self.launch, self._signals, by_itself=by_itself)
+
+    def _remove_copy(self) -> None:
+        """The run is over: its folder need not hold what its agent's hooks and shims ran. The run is still ours."""
+        if self._agent is not None:
+            self._agent.remove_copy()
 
     # -- meanwhile -----------------------------------------------------------------------------------------------------
 

@@ -41,25 +41,43 @@ def interpreter() -> str:
 def place(folder: Path) -> Path:
     """The copy below `folder`, whole when this returns. Its name says its content, so that none is written over.
 
-    It is not flushed to the disk: what a power cut takes from it no living agent needs, and the next attempt looks.
+    Only the attempt that holds the run calls this, and the processes of earlier attempts are stopped by then. So whatever
+    else is there is removed: copies of another outlast, and what a kill left half-made. The copy is not flushed to the
+    disk: what a power cut takes from it no living agent needs, and the next attempt looks.
     """
     held = contents()
     copy = folder / _name(held)
-    if _is_whole(copy, held):
-        return copy
-    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-    new = folder / f".{copy.name}.{os.getpid()}"
-    shutil.rmtree(new, ignore_errors=True)
-    for name, data in held.items():
-        path = new / name
-        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        with open(path, "wb", opener=durable.opener) as file:
-            file.write(data)
-    if copy.exists():  # damaged: only a power cut or a person does that
+    is_whole = _is_whole(copy, held)
+    if not is_whole and copy.exists():  # damaged: only a power cut or a person does that
         with contextlib.suppress(OSError):
             copy.rename(folder / f".{copy.name}.damaged.{os.getpid()}")
-    new.rename(copy)
+    for other in folder.glob("*"):
+        if other != copy:
+            shutil.rmtree(other, ignore_errors=True)
+    if not is_whole:
+        _make(copy, held)
     return copy
+
+
+def _make(copy: Path, held: Mapping[str, bytes]) -> None:
+    """All of it or nothing. Its folders are its owner's alone."""
+    copy.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    new = copy.with_name(f".{copy.name}.{os.getpid()}")
+    try:
+        for folder in sorted({new / parent for name in held for parent in Path(name).parents}):
+            folder.mkdir(mode=0o700)
+        for name, data in held.items():
+            with open(new / name, "wb", opener=durable.opener) as file:
+                file.write(data)
+        new.rename(copy)
+    except BaseException:
+        shutil.rmtree(new, ignore_errors=True)
+        raise
+
+
+def remove(folder: Path) -> None:
+    """Remove every copy below `folder`: the run is over, and no agent of it lives."""
+    shutil.rmtree(folder, ignore_errors=True)
 
 
 @functools.cache
