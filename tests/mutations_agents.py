@@ -362,14 +362,14 @@ MUTANTS = (
         "supervisor/agent/attempt.py",
         "        with self._beats.noting_failure():\n",
         "        if True:\n",
-        (f"{UPGRADE}::test_a_disk_with_no_room_for_the_copy_starts_no_agent_and_keeps_nothing_of_it[250]",),
+        (f"{UPGRADE}::test_a_disk_with_no_room_for_the_copy_starts_no_agent_and_keeps_nothing_of_it[120]",),
     ),
     Mutant(
         "a copy that is left half-made on a full disk",
         "supervisor/client/copy.py",
         "        shutil.rmtree(new, ignore_errors=True)\n        raise\n",
         "        raise\n",
-        (f"{UPGRADE}::test_a_disk_with_no_room_for_the_copy_starts_no_agent_and_keeps_nothing_of_it[250]",),
+        (f"{UPGRADE}::test_a_disk_with_no_room_for_the_copy_starts_no_agent_and_keeps_nothing_of_it[120]",),
     ),
     Mutant(
         "a run that is over and holds its copy",
