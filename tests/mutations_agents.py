@@ -379,6 +379,27 @@ MUTANTS = (
         (f"{UPGRADE}::test_a_run_that_is_over_holds_no_copy[done]",),
     ),
     Mutant(
+        "a call that its shim refused and that counts as made",
+        "supervisor/agent/observer.py",
+        "                        self._calls.not_done(event.id, words)\n",
+        "                        pass\n",
+        (f"{SHIMS}::test_a_call_that_its_shim_refused_is_on_record_as_not_done",),
+    ),
+    Mutant(
+        "a call whose program ran and that counts as refused",
+        "supervisor/agent/calls/calls.py",
+        "            if opened is None or opened.unseen != opened.recorded or opened.waits or opened.lost:\n",
+        "            if opened is None:\n",
+        (f"{SHIMS}::test_a_call_whose_program_ran_cannot_say_that_its_shim_refused_it",),
+    ),
+    Mutant(
+        "a line of a shim's among others that says that nothing happened",
+        "supervisor/agent/hook_input.py",
+        "bool(refused) and len(refused) == len(lines) and",
+        "bool(refused) and",
+        (f"{SHIMS}::test_only_output_that_is_wholly_the_shims_refusal_says_that_a_call_was_not_made",),
+    ),
+    Mutant(
         "hooks and shims that run what is installed",
         "supervisor/client/copy.py",
         "    held = contents()\n    copy = folder",

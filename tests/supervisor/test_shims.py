@@ -35,7 +35,7 @@ from tests.supervisor.hook_driver import (
     client,
     minded,
 )
-from tests.supervisor.host import host_in
+from tests.supervisor.host import Host, host_in
 from tests.supervisor.scripted_agent import Scripted
 from tests.support.environment import TIMEOUT_S, Isolated, isolate
 from tests.support.processes import wait_for
@@ -363,6 +363,57 @@ def test_a_shell_with_a_path_of_its_own_has_the_shims_in_front_again(tmp_path: P
         assert said[:2] == ["sourced", str(here.there.attempt._agent.folder / outward.SHIMS / "curl")]
         assert here.there.intended() == [("POST host.test/x", "tell")]
         raise Killed
+
+
+REFUSAL = "outlast: `curl` was not run: it is not on record: no supervisor listens"
+
+
+@pytest.mark.parametrize(
+    ("text", "output", "is_refused"),
+    [
+        (SURE, REFUSAL, True),
+        (SURE, f"Exit code 125\n{REFUSAL}\n", True),
+        (f"{SURE}; {SURE}x", f"{REFUSAL}\n{REFUSAL}", True),
+        (f"{SURE}; {SURE}x", REFUSAL, False),
+        (SURE, f"{REFUSAL}\nand more", False),
+        (SURE, f"Exit code 22\n{REFUSAL}", False),
+        (SURE, REFUSAL.replace("curl", "git"), False),
+        (f"/usr/bin/{SURE}", REFUSAL, False),
+        (f"PATH=/bin {SURE}", REFUSAL, False),
+    ],
+)
+def test_only_output_that_is_wholly_the_shims_refusal_says_that_a_call_was_not_made(
+    tmp_path: Path, text: str, output: str, is_refused: bool
+) -> None:
+    with below(tmp_path) as here:
+        assert here.there.allows(before("claude", text))
+        here.there.take(ToolEnd("call_1", False, output))
+        assert _states(here) == ["failed" if is_refused else "intended"]
+        raise Killed
+
+
+def test_a_call_whose_program_ran_cannot_say_that_its_shim_refused_it(tmp_path: Path) -> None:
+    with below(tmp_path) as here:
+        assert here.there.allows(before("claude", SURE))
+        assert here.run(SURE).returncode == 0
+        here.there.take(ToolEnd("call_1", False, REFUSAL))
+        assert _states(here) == ["confirmed"]
+        raise Killed
+
+
+def _states(here: Below) -> list[str]:
+    return [effect.state for effect in here.there.run.journal.record.effects.values()]
+
+
+def test_a_call_that_its_shim_refused_is_on_record_as_not_done(host: Host) -> None:
+    agent = Scripted(host)
+    agent.says(f"rm -rf {host.root}/runs/*/client; {agent.posting('one')}")
+    assert agent.run() == 0, host.said("t")
+    assert agent.performed() == []
+    [effect] = agent.effects()
+    assert effect["state"] == "failed", effect
+    context = host("context", "t", cwd=agent.work).out
+    assert "Effects done" not in context, context
 
 
 def test_a_state_folder_with_a_newline_in_its_path_is_no_hindrance(tmp_path: Path) -> None:

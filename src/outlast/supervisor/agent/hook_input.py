@@ -1,7 +1,8 @@
-"""Hook inputs, as far as the supervisor itself reads them, and the words of our own hooks where they judged alone."""
+"""Hook inputs, as far as the supervisor itself reads them, and the words of our own hooks and shims for what was not done."""
 
 import os
 import re
+from collections.abc import Sequence
 from typing import Any
 
 import msgspec
@@ -16,6 +17,23 @@ OURS = re.compile(
     r"|outlast (?:could not be asked, so this was not done|did not allow this, so it was not done)",
     re.DOTALL,
 )
+
+_REFUSED = re.compile(
+    r"outlast: `([^`\n]{1,255})` was not run: .*"
+)  # what a shim says (`client/shim.py`, `shims.py`)
+_EXIT = re.compile(r"(?:error: )?(?:command )?(?:exit code|exited with code):? 125", re.IGNORECASE)
+
+
+def refused_by_shims(output: str, programs: Sequence[str]) -> str:
+    """The shims' words, if `output` is nothing but their refusal of each of `programs`; else empty.
+
+    One line more may come from anything that the call ran, which may have reached outside or have printed our words
+    itself. Then nobody knows, and the result counts as the agent tells it.
+    """
+    lines = [line for line in map(str.strip, output.splitlines()) if line and not _EXIT.fullmatch(line)]
+    refused = [found[1] for line in lines if (found := _REFUSED.fullmatch(line))]
+    is_all = bool(refused) and len(refused) == len(lines) and sorted(refused) == sorted(programs)
+    return "\n".join(lines) if is_all else ""
 
 
 class _Named(msgspec.Struct, frozen=True):

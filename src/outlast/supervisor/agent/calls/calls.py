@@ -69,6 +69,7 @@ class OpenCall(msgspec.Struct, frozen=True, kw_only=True):
     is_outward: bool
     recorded: tuple[str, ...] = ()  # the signatures that its intent holds
     unseen: tuple[str, ...] = ()  # those that no shim has seen yet
+    programs: tuple[str, ...] = ()  # those that do it, one for each signature, if each is found on the PATH
     runs: bool = False  # programs, so that a shim may see what it does
     below: tuple[str, ...] = ()
     waits: int = 0  # programs that a shim saw begin and not end well yet
@@ -157,6 +158,18 @@ class AgentCalls:
             if opened is not None:
                 self._fail(self._calls.pop(opened.key), reason)
 
+    def unseen_programs(self, call: str) -> tuple[str, ...]:
+        """The programs of a call under way that reach outside, if no shim let one of them run; else empty.
+
+        Empty also where a tool reaches outside by itself: no shim stands before it.
+        """
+        with self._lock:
+            opened = self._under_way(call)
+            if opened is None or opened.unseen != opened.recorded or opened.waits or opened.lost:
+                return ()
+            has_below = any(call in each.below for each in self._calls.values())
+            return () if has_below else opened.programs
+
     def _fail(self, opened: OpenCall, reason: str) -> None:
         error = f"not done: {clip(reason, REASON_BYTES_MAX)}"
         self._beats.append(ev.EffectFailed(at=self._now(), beat=opened.beat, n=opened.n, error=error))
@@ -178,7 +191,7 @@ class AgentCalls:
         return OpenCall(
             id=call, key=key, beat=beat.number, n=n, lane=record.lane, is_outward=bool(record.outward),
             recorded=signatures, unseen=() if key.startswith(SHIM) else signatures, runs=runs_text(record.input),
-            below=record.below,
+            programs=_shimmed(record), below=record.below,
         )  # fmt: skip
 
     # -- programs below a call -------------------------------------------------------------------------------------
@@ -343,3 +356,11 @@ class AgentCalls:
 
     def _now(self) -> datetime:
         return self._run.journal.now()
+
+
+def _shimmed(record: CallRecord) -> tuple[str, ...]:
+    """The programs of a call that reach outside, if a shim stands before each; one named by its path has none."""
+    programs = tuple(each.words[0] for each in record.outward if each.words)
+    text = str(record.input)
+    is_sure = len(programs) == len(record.outward) and runs_text(record.input) and "PATH=" not in text
+    return programs if is_sure and not any(f"/{program}" in text for program in programs) else ()
