@@ -62,14 +62,16 @@ def _refusal(said: str, folder: Path, mine: tuple[str, str], kind: Kind) -> RunR
     other, _, rest = said.partition(" ")
     pid, _, task = rest.partition(" ")
     # A new run has no id yet when it begins to work there.
-    name = shlex.quote(task) if other.startswith("(") else other
+    is_new = other.startswith("(")
+    name = shlex.quote(task) if is_new else other
     stop = f"wait for it or stop it (`outlast kill {name}`)"
-    if task == mine[1] and (other == mine[0] or other.startswith("(")):
+    if task == mine[1] and (other == mine[0] or is_new):
         look = "" if kind == "script" else f"`outlast output {name} -f` shows what it prints; "
         return RunRefused(
-            f"task {task!r} is running already, in run {other} (pid {pid}); it works in {folder}",
+            f"task {task!r} is running already, {'just started' if is_new else f'in run {other}'} (pid {pid}); it works in {folder}",
             hint=f"{look}{stop}",
         )
     return RunRefused(
-        f"run {other} of task {task!r} (pid {pid}) works in {folder} already", hint=f"{stop}{_INSTEAD[kind]}"
+        f"{'a new run' if is_new else f'run {other}'} of task {task!r} (pid {pid}) works in {folder} already",
+        hint=f"{stop}{_INSTEAD[kind]}",
     )
