@@ -148,7 +148,7 @@ def test_doctor_says_what_to_do_about_a_run_that_a_backup_does_not_know(cli: Cli
     shutil.copy(backup, cli.root / "outlast.db")
     answer = cli("doctor")
     assert answer.code == 3
-    assert f"run {lost} is lost completely" in answer.out
+    assert f"run {lost} is lost as a whole" in answer.out
     assert "--accept-rewind" not in answer.out
     for command in re.findall(r"`(rm .*?)`", answer.out):
         assert str(cli.root) in command

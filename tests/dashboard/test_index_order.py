@@ -211,4 +211,7 @@ def test_the_unit_nearest_to_its_limit_comes_first_and_what_to_type_is_an_act(st
         f"outlast resume {run} --budget beats=+2",
     )
     pen.write(run, ended("failed", "checks"))
-    assert (index.row(run).act, index.row(run).command) == ("resume", f"outlast resume {run}")
+    row = index.row(run)
+    assert (row.act, row.command) == ("resume", f"outlast resume {run} --budget beats=+2"), (
+        "it is spent still"
+    )

@@ -68,7 +68,7 @@ def test_a_kill_says_what_was_saved_and_how_to_go_on_and_the_second_does_nothing
     answer = host("kill", "t", cwd=host.folder / "t")
     save = host.summary("t").state.last_save
     assert answer.out.splitlines()[1] == f"saved as {save[:12]}; `outlast saves t` lists it"
-    assert answer.err.splitlines()[-1] == "`outlast resume t` goes on"
+    assert answer.err.splitlines()[-1] == "`outlast resume t` lets it go on"
     seq = host.summary("t").state.seq
     again = host("kill", "t", cwd=host.folder / "t")
     assert again.code == 0

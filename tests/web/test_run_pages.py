@@ -190,7 +190,7 @@ def test_of_one_that_is_stuck_it_is_said_what_helps() -> None:
 
 
 def test_what_nobody_starts_again_is_said_to_be_so() -> None:
-    assert "It will not restart by itself" in run.render(
+    assert "nothing restarts it but outlast resume (the service does that at boot)" in run.render(
         view(), sample_documents.page(row=row(stranded=True))
     )
     own = checked(run.render(view(), sample_documents.page(row=row(stranded=True, own_program=True)))).words

@@ -13,8 +13,10 @@ from outlast.core.values import Allowance
 from outlast.errors import RunRefused, UsageError
 from outlast.operations import requests
 from outlast.runs import attempts
-from outlast.runs.opening.terms import NO_LIMIT, in_words, topped
+from outlast.runs.opening.terms import NO_LIMIT, NotEnough, in_words, topped, unit_of
 from outlast.store.protocol import Store, Summary
+
+_LIKE = {"tokens": "400k", "usd": "usd=12", "time": "time=8h", "beats": "beats=500", "window": "window=80%"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,9 +79,13 @@ def plan(store: Store, summary: Summary, amounts: Sequence[str], *, limit_was: s
 
 def _topped(head: RunState, given: Sequence[str]) -> tuple[Allowance, Allowance]:
     """What is put on top of a budget, and the budget after it. Raises UsageError for a unit that has no limit."""
-    units, sets = units_of(head.budget), f"`outlast resume {head.run} --budget 400k` sets one"
+    units, sets = units_of(head.budget), f"`outlast resume {head.run} {_set_too(head, given)}` sets one"
     try:
         return topped(head, given)
+    except NotEnough as error:
+        amounts = [*(text for text in given if unit_of(text) not in _spent(head)), *_spent(head).values()]
+        adds = " ".join(f"--add {text.replace('+', '')}" for text in amounts)
+        raise UsageError(str(error), hint=f"`outlast budget {head.run} {adds}` is enough") from None
     except UsageError as error:
         limited = error.hint != NO_LIMIT
         if not units and (not given or not limited):
@@ -89,6 +95,27 @@ def _topped(head: RunState, given: Sequence[str]) -> tuple[Allowance, Allowance]
         if limited:
             raise
         raise UsageError(str(error), hint=f"it has limits of {', '.join(units)}; {sets}") from None
+
+
+def _spent(head: RunState) -> dict[str, str]:
+    """What has to be added to each limit that is spent, by its unit."""
+    return {each.unit: budgets.half_of(each) for each in _lines(head) if each.is_reached}
+
+
+def _set_too(head: RunState, given: Sequence[str]) -> str:
+    """The options that set a limit where there is none, and raise each that is spent."""
+    spent, limited = _spent(head), units_of(head.budget)
+    missing = [unit for unit in dict.fromkeys(map(unit_of, given)) if unit in _LIKE and unit not in limited]
+    until = ["--until +8h"] if spent.pop("until", "") else []
+    amounts = [*(_new_limit(head, unit) for unit in missing or ["tokens"]), *spent.values()]
+    return " ".join([*(f"--budget {text}" for text in amounts), *until])
+
+
+def _new_limit(head: RunState, unit: str) -> str:
+    """A limit of a unit that has none, above what is spent."""
+    limited = msgspec.structs.replace(head, budget=budgets.parse(_LIKE[unit]))
+    reached = [each for each in _lines(limited) if each.is_reached]
+    return budgets.limit_above(reached[0]) if reached else _LIKE[unit]
 
 
 # -- a limit, as it is shown and compared ----------------------------------------------------------------------------

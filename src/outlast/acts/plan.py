@@ -1,15 +1,16 @@
 """What all plans of an act have in common: sentences beforehand, an outcome afterwards, and how they name a run."""
 
 from collections.abc import Iterator
+from datetime import UTC, datetime
 from typing import Literal, Protocol
 
 import msgspec
 
-from outlast.core import statuses, wakeups
+from outlast.core import statuses
 from outlast.core.state import Status
 from outlast.errors import OutlastError
 from outlast.inspect import find
-from outlast.inspect.standing import words
+from outlast.inspect.standing import go_on_command, settle_hint, words
 from outlast.operations import requests
 from outlast.store.protocol import Store, Summary
 from outlast.supervisor.control import standing
@@ -102,19 +103,18 @@ def about_child(summary: Summary, root: Summary) -> Iterator[str]:
         yield f"Run {summary.run} is a part of run {root.run}, which this is asked of."
 
 
-def next_act(store: Store, run: str) -> tuple[ActName | None, str]:
-    """What helps a root run on, now that something was done with it, and the same for who types it."""
+def next_act(store: Store, run: str, *, typed: str = "") -> tuple[ActName | None, str]:
+    """What helps a root run on, now that something was done with it, and the same for who types it.
+
+    `typed` is how the person named the run.
+    """
     root = requests.summary_of(store, run)
     status = find.shown_status(store, root.state, run)
     if status == "running" or isinstance(statuses.after(status, "resume"), statuses.Refusal):
         return None, ""
-    if not all(wakeups.next_attempt_settles(effect) for _, effect in find.doubts(store, root.state)):
-        return "settle", f"`outlast effects {run}` shows what else is in doubt"
-    if root.state.supervised or status in RESTING:
-        return "resume", goes_on(run)
+    command = go_on_command(root.state, datetime.now(UTC), find.children_in(store))
+    if command.startswith("outlast settle"):
+        return "settle", f"{settle_hint(command)}; `outlast effects {run}` shows what else is in doubt"
+    if root.state.supervised or status in RESTING or command != f"outlast resume {run}":
+        return "resume", f"`{command.replace(run, typed or run, 1)}` lets it go on"
     return None, "start its program, and it goes on"
-
-
-def goes_on(run: str) -> str:
-    """The hint for a run that rests."""
-    return f"`outlast resume {run}` lets it go on"

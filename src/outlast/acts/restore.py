@@ -11,7 +11,7 @@ from outlast.acts import new_folder
 from outlast.acts.plan import WRITES, ActOutcome
 from outlast.core.text import short
 from outlast.errors import OutlastError, UnknownRun
-from outlast.operations import requests
+from outlast.operations import fork as forks, requests
 from outlast.operations.saves import restore
 from outlast.operations.saves.find import SHORT_CHARS, Found
 from outlast.operations.saves.restore import Restored
@@ -64,7 +64,12 @@ class RestorePlan:
         if self.store is not None:
             says += _recorded(self.store, run, commit, done.folder, by)
         beat = self.found.held.meta.beat if self.found.beat is None else self.found.beat
-        hint = f"`outlast fork {run.run} --at {beat} --to DIR` makes a run that goes on from there"
+        line = (
+            f"`outlast fork {run.run} --at {beat} --to DIR`"
+            if self.store is None
+            else forks.how(self.store, run, beat)
+        )
+        hint = f"{line} makes a run that goes on from there"
         return ActOutcome(says=says, hint=hint, link=run.run, folder=done.folder)
 
 

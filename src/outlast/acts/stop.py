@@ -7,7 +7,7 @@ from typing import Literal
 
 import msgspec
 
-from outlast.acts.plan import WRITES, ActName, ActOutcome, about_child, goes_on, name, root_of, stands
+from outlast.acts.plan import WRITES, ActName, ActOutcome, about_child, name, next_act, root_of, stands
 from outlast.core.state import Status
 from outlast.errors import OutlastError
 from outlast.operations import requests
@@ -66,7 +66,7 @@ class StopPlan:
         root = self.root
         with requests.alone(self.store, root.run, WRITES):
             outcome = requests.ask(self.store, root.run, self.act, self.act, by=by)
-        hint, then = _afterwards(self.act, root.run)
+        then, hint = _afterwards(self.store, self.act, root.run)
         if outcome.asked:
             how = stopped_how(self.store, root, self.act)
             already = "" if outcome.changed else "already "
@@ -78,12 +78,15 @@ class StopPlan:
         return ActOutcome(says=says, changed=outcome.changed, hint=hint, link=root.run, next=then)
 
 
-def _afterwards(act: Stop, run: str) -> tuple[str, ActName | None]:
+def _afterwards(store: Store, act: Stop, run: str) -> tuple[ActName | None, str]:
     if act == "pause":
-        return goes_on(run), "resume"
+        then, hint = next_act(store, run)
+        return (
+            (then, hint) if hint else ("resume", f"`outlast resume {run}` lets it go on")
+        )  # once it has stopped
     if act == "handoff":
-        return f"`outlast handoff {run} --take-back` undoes that", None
-    return "", None
+        return None, f"`outlast handoff {run} --take-back` undoes that"
+    return None, ""
 
 
 def plan(store: Store, summary: Summary, act: Stop) -> StopPlan:

@@ -400,29 +400,50 @@ def with_more(budget: Allowance | None, more: Allowance) -> Allowance:
 
 
 def increase_hint(state: RunState, live: Live | None = None) -> str:
-    """What to type so that a run whose budget is spent can go on: half as much again of what ran out."""
-    line = next((line for line in lines(state, live) if line.is_reached or line.wraps_up), None)
-    if line is None or line.unit == "until":
-        return "--until +8h" if line is not None else "--budget +200k"
-    return f"--budget {half_of(line)}"
+    """What to type so that a run whose budget is spent can go on: half as much again of all that ran out."""
+    short = [line for line in lines(state, live) if line.is_reached or line.wraps_up]
+    options = ["--until +8h" if line.unit == "until" else f"--budget {half_of(line)}" for line in short]
+    return " ".join(options) or "--budget +200k"
 
 
 def half_of(line: Line) -> str:
-    """Half as much again of a limit, as one types it; for a window all of it, for a moment 8 hours from now."""
-    half = max(1, line.limit // 2)
+    """Half as much again of a limit, as one types it; for a window all of it, for a moment 8 hours from now.
+
+    It is more where more than that was spent above the limit: there is always some left afterwards.
+    """
+    half, over = max(1, line.limit // 2), line.spent - line.limit
+    if half <= over:
+        half += over
+
+    def rounded(step: int) -> int:
+        return half // step if half // step * step > over else half // step + 1
+
     match line.unit:
         case "tokens":
-            return f"+{f'{half // 1000}k' if half >= 10_000 else half}"
+            return f"+{f'{rounded(1000)}k' if half >= 10_000 else half}"
         case "usd":
             return f"usd=+{-(-half // 10_000) / 100:.2f}"
         case "time":
-            return f"time=+{f'{half // 60}m' if half >= 600 else f'{half}s'}"
+            return f"time=+{f'{rounded(60)}m' if half >= 600 else f'{half}s'}"
         case "beats":
             return f"beats=+{half}"
         case "window":
             return "window=100%"
         case "until":
             return "until=+8h"
+
+
+def limit_above(line: Line) -> str:
+    """A limit that leaves something of what was spent, as one types it."""
+    match line.unit:
+        case "tokens" | "beats":
+            return f"{line.unit}={line.spent + line.spent // 2 + 1}"
+        case "usd":
+            return f"usd={-(-(line.spent + line.spent // 2 + 1) // 10_000) / 100:.2f}"
+        case "time":
+            return f"time={line.spent + line.spent // 2 + 60}s"
+        case "window" | "until":
+            return half_of(line)
 
 
 def same_limits(one: Allowance | None, other: Allowance | None) -> bool:

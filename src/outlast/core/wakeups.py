@@ -11,7 +11,8 @@ from outlast.core.state import OpenEffect, RunState, Status
 # Interrupted for one of these causes, without a request: the supervisor would have gone on, had it not died too.
 WOKEN: tuple[Cause, ...] = (*restarts.PASSING, *restarts.MENDABLE, *restarts.WAITING)
 START_ITS_PROGRAM = "not started by `outlast run`: start its program"
-NEVER_STARTED = "ended before its first attempt was recorded: type its command again, or start its program"
+NEVER_STARTED = "ended before its first attempt was on record: type its command again, or start its program"
+DIED = "its attempt died without a word"  # as JSON has it
 _RESTING: dict[Status, str] = {
     "paused": "paused",
     "failed": "failed",
@@ -46,14 +47,19 @@ def judge(state: RunState, shown: Status, now: datetime, limits: restarts.Limits
     if shown == "parked":
         return _judge_parked(state, now)
     if not state.attempts and state.cause is None:
-        return Wake(True, "died before its first attempt was recorded")
+        return Wake(True, "died before its first attempt was on record")
     if state.attempt is not None:
-        return Wake(True, "its attempt was killed without warning (no exit recorded)")
+        return Wake(True, DIED)
     if limits is not None and limit_reached(state, limits) is not None:
         return Wake(False, "quarantined")
     if state.wanted or state.cause not in WOKEN:
         return Wake(False, f"stopped: {state.cause}")
     return Wake(True, f"died: {state.cause}")
+
+
+def in_words(why: str) -> str:
+    """`why` as a person reads it: programs rely on the value that JSON has."""
+    return why.replace(DIED, "its attempt was killed without warning (no exit recorded)")
 
 
 def limit_reached(state: RunState, limits: restarts.Limits) -> restarts.Stop | None:

@@ -119,7 +119,6 @@ def judged(
     children: find.Children, state: RunState, shown: Status, now: datetime
 ) -> tuple[Kind, str, str | None]:
     """Under which heading a run comes, why it is there, and what to type."""
-    run = state.run
     if shown in ("done", "handed_off"):
         return "done", "handed off to another store" if shown == "handed_off" else "", None
     if shown == "running":
@@ -127,40 +126,36 @@ def judged(
     why = f"{state.cause}: {state.evidence}" if state.cause else state.evidence
     if shown == "cancelled":
         return "stopped", f"cancelled: {state.evidence}", None
-    wake = wakeups.judge(state, shown, now)
+    wake, command = wakeups.judge(state, shown, now), standing.go_on_command(state, now, children)
     if shown == "in_doubt" and not wakeups.needs_no_person(state):
         return "needs you", *_doubts(children, state)
     if shown == "in_doubt":
         return (
             "stopped",
             f"{_doubts(children, state)[0]}; the next attempt settles it",
-            f"outlast resume {run}",
+            command,
         )
     if shown == "failed" or (shown == "parked" and state.parked_until is None):
-        return "needs you", f"{shown}: {why}", f"outlast resume {run}"
+        return "needs you", f"{shown}: {why}", command
     if shown == "parked":
-        return "stopped", f"{wake.why}: {why}", f"outlast resume {run}"
+        return "stopped", f"{wake.why}: {why}", command
     if shown == "interrupted" and state.cause == "budget" and not is_other_limit(state.evidence):
-        return _out_of_budget(children, state, why, budgets.Live(now))
+        return *_out_of_budget(children, state, why, budgets.Live(now)), command
     if shown == "interrupted" and state.cause in _NEED_A_PERSON:
-        return "needs you", why, f"outlast resume {run}"
-    return "stopped", why or wake.why, f"outlast resume {run}"
+        return "needs you", why, command
+    return "stopped", f"{shown}: {why}" if why else wake.why, command
 
 
 def _out_of_budget(
     children: find.Children, state: RunState, why: str, live: budgets.Live
-) -> tuple[Kind, str, str]:
+) -> tuple[Kind, str]:
     """A run that met its budget: what it met then may have been raised since, or be a moment or a window that has passed."""
     head = with_children(state, children)
     if budgets.is_spent(head, live):
-        return "needs you", why, f"outlast resume {state.run} {budgets.increase_hint(head, live)}"
+        return "needs you", why
     nearest = max(budgets.lines(head, live), key=lambda line: line.share, default=None)
     left = f": {nearest.rest()}" if nearest is not None else ""
-    return (
-        "stopped",
-        f"its budget was spent, and there is some again{left}",
-        f"outlast resume {state.run}",
-    )
+    return "stopped", f"its budget was spent, and there is some again{left}"
 
 
 def _doubts(children: find.Children, state: RunState) -> tuple[str, str]:
@@ -170,6 +165,12 @@ def _doubts(children: find.Children, state: RunState) -> tuple[str, str]:
     names = [f"{effect.id} {effect.name}" for _, effect in found]
     told = f"in doubt: {', '.join(names[:4])}{' …' if len(names) > 4 else ''}"
     return told, standing.settle_command(children, state)
+
+
+def why_words(why: str, status: Status) -> str:
+    """`why` as a person reads it, beside the word for how the run stands. In JSON it keeps the value it always had."""
+    told = why.removeprefix(f"{status}: ") if status in ("interrupted", "paused") else why
+    return wakeups.in_words(told)
 
 
 # -- what it did -------------------------------------------------------------------------------------------------

@@ -46,10 +46,10 @@ def examine(place: StorePlace) -> list[Finding]:
     """Check everything. Never raises for what it finds, and repairs nothing."""
     findings = [*_programs(place), *_saves(Path.cwd()), Finding("ok", "store", place.name)]
     if not place.exists():
-        findings.append(Finding("note", "store", "it does not exist yet; the first run creates it"))
+        findings.append(Finding("note", "store", "it does not exist yet; the first run makes it"))
         return findings
     for look in (_disk, _permissions, _file, _runs):
-        findings += _looked(look, place)
+        findings += [found for found in _looked(look, place) if found not in findings]
     return findings
 
 
@@ -107,7 +107,7 @@ def _disk(place: StorePlace) -> Iterator[Finding]:
     kind = durable.fs_type(place.paths[-1]) or "unknown"
     move = "put it on a local disk with --store or OUTLAST_STORE"
     if kind in durable.NETWORK_TYPES:
-        yield Finding("person", "file system", f"{kind}: its locks and flushes are not reliable", move)
+        yield Finding("person", "file system", f"{kind}: locks and flushes cannot be trusted", move)
     elif kind in _VOLATILE:
         yield Finding("warn", "file system", f"{kind}: {_VOLATILE[kind]}", move)
     else:
@@ -117,7 +117,7 @@ def _disk(place: StorePlace) -> Iterator[Finding]:
     if free_bytes < FREE_BAD_BYTES:
         yield Finding("person", "free space", text, "make room, or runs stop at their next beat")
     elif free_bytes < FREE_WARN_BYTES:
-        yield Finding("warn", "free space", text, "`outlast gc --older-than 30d` frees some")
+        yield Finding("warn", "free space", text, "`outlast gc --older-than 30d` gives some back")
     else:
         yield Finding("ok", "free space", text)
 
@@ -134,7 +134,7 @@ def _permissions(place: StorePlace) -> Iterator[Finding]:
         hint = "use the user who made it, or another --store"
         yield Finding("person", "permissions", f"you may not write {folder}", hint)
     else:
-        yield Finding("ok", "permissions", "the store is writable")
+        yield Finding("ok", "permissions", "the store can be written")
 
 
 def _file(place: StorePlace) -> Iterator[Finding]:
@@ -150,7 +150,7 @@ def _file(place: StorePlace) -> Iterator[Finding]:
     yield from _rewound(place.local, found)
     if found.stale_locks:
         count = len(found.stale_locks)
-        yield Finding("note", "locks", f"{count} left by forgotten runs", "`outlast gc` removes them")
+        yield Finding("note", "locks", f"{count} left of forgotten runs", "`outlast gc` removes them")
 
 
 def _rewound(local: Local, found: Health) -> Iterator[Finding]:
@@ -162,12 +162,12 @@ def _rewound(local: Local, found: Health) -> Iterator[Finding]:
     for run in found.lost:
         files = shlex.join(map(str, (local.run_lock(run), local.act_lock(run))))
         yield Finding(
-            "person", "rewound", f"run {run} is lost completely: only its lock file is left",
+            "person", "rewound", f"run {run} is lost as a whole: only its lock file is left",
             f"restore a newer backup; or look at what it did, then `rm -f {files}`",
         )  # fmt: skip
     if found.missing is not None:
         yield Finding(
-            "person", "rewound", f"event {found.missing} was acknowledged and is gone; no new run is created",
+            "person", "rewound", f"event {found.missing} was acknowledged and is gone; no new run is begun",
             f"when you know which runs are missing, `rm {shlex.quote(str(local.mark))}`",
         )  # fmt: skip
 

@@ -20,15 +20,17 @@ Word = Literal[
     "failed", "quarantined", "done", "cancelled", "handed_off",
 ]  # fmt: skip
 
+# Said of every run that stopped unasked.
+RESTARTED_BY = "nothing restarts it but `outlast resume` (the service does that at boot)"
 # What each word means. A person reads the sentence with the evidence behind it.
 MEANINGS: dict[Word, str] = {
     "running": "an attempt is at work",
     "restarting": "its attempt ended; its supervisor is about to start the next one",
     "not_started": "it has not started yet",
     "ready": "nothing holds it back; it has not started again yet",
-    "killed": "killed without warning (no exit recorded); it will not restart by itself",
-    "rebooted": "the machine went down; it will not restart by itself",
-    "died": "its attempt failed; it will not restart by itself",
+    "killed": f"killed without warning (no exit recorded); {RESTARTED_BY}",
+    "rebooted": f"the machine went down; {RESTARTED_BY}",
+    "died": f"its attempt failed; {RESTARTED_BY}",
     "signalled": "a signal told it to stop",
     "stopped": "a person stopped it",
     "left": "the program or person at work left it before it was done",
@@ -114,6 +116,12 @@ def _interrupted(state: RunState, now: datetime, children: find.Children, *, was
         if was_told:
             return "signalled"
         return "rebooted" if show.why(state, "interrupted")[0] == "host" else "killed"
+    word = _ended(state)
+    return "out_of_budget" if word == "ready" and is_out_of_budget(state, now, children) else word
+
+
+def _ended(state: RunState) -> Word:
+    """What an attempt's recorded end means, its budget aside."""
     match state.cause:
         case "operator":
             asked = _ASKED.match(state.evidence)
@@ -121,7 +129,7 @@ def _interrupted(state: RunState, now: datetime, children: find.Children, *, was
         case "signal":
             return "signalled" if state.wanted else "died"
         case "budget":
-            return "out_of_budget" if is_out_of_budget(state, now, children) else "ready"
+            return "ready"
         case "crash" if state.evidence.startswith(_SETTLED):
             return "ready"
         case _:
@@ -134,10 +142,13 @@ def is_other_limit(evidence: str) -> bool:
 
 
 def is_out_of_budget(state: RunState, now: datetime, children: find.Children) -> bool:
-    """Whether a run that met its budget would meet it again: nobody has raised it, and no window has passed."""
-    return is_other_limit(state.evidence) or budgets.is_spent(
-        with_children(state, children), budgets.Live(now)
-    )
+    """Whether a run would meet its budget at once: nobody has raised what is spent, and no window has passed."""
+    if state.budget is None and state.cause != "budget":
+        return False
+    head, live = with_children(state, children), budgets.Live(now)
+    if state.cause != "budget":
+        return bool(budgets.limit_reached(head, live))
+    return is_other_limit(state.evidence) or budgets.is_spent(head, live)
 
 
 def with_children(state: RunState, children: find.Children) -> RunState:
@@ -172,13 +183,33 @@ def _next(word: Word, state: RunState, now: datetime, children: find.Children) -
         return f"outlast output {run} -f" if state.supervised else f"outlast log {run} --follow"
     if word == "handed_off":
         return f"outlast handoff {run} --take-back"
-    if word == "in_doubt":
+    command = go_on_command(state, now, children)
+    is_bare = command == f"outlast resume {run}"
+    return (
+        command
+        if not is_bare or state.supervised or word in (*_NEEDS_RESUME, "out_of_budget")
+        else "start its program"
+    )
+
+
+def go_on_command(state: RunState, now: datetime, children: find.Children) -> str:
+    """The command that lets a run that rests go on: it is settled first where it is in doubt, and gets the budget it lacks.
+
+    A program of somebody's own is started after it.
+    """
+    doubts = find.doubts_among(children, state)
+    if not all(wakeups.next_attempt_settles(effect) for _, effect in doubts):
         return settle_command(children, state)
-    if word == "out_of_budget" and not is_other_limit(state.evidence):
-        return f"outlast resume {run} {budgets.increase_hint(with_children(state, children), budgets.Live(now))}".rstrip()
-    if state.supervised or word in (*_NEEDS_RESUME, "out_of_budget"):
-        return f"outlast resume {run}"
-    return "start its program"
+    other = state.cause == "budget" and is_other_limit(state.evidence)
+    if other or not is_out_of_budget(state, now, children):
+        return f"outlast resume {state.run}"
+    return f"outlast resume {state.run} {budgets.increase_hint(with_children(state, children), budgets.Live(now))}"
+
+
+def settle_hint(command: str) -> str:
+    """The settle command as a person pastes it, once they have looked."""
+    line = command.partition(" (")[0]
+    return f"look whether it happened, then `{line} --happened` or `{line} --did-not`"
 
 
 def settle_command(children: find.Children, state: RunState) -> str:

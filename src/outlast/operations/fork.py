@@ -354,6 +354,7 @@ def _taken(task: str) -> UsageError:
 
 # What can be moved: amounts. A share of a window and a moment are the same for both.
 _UNITS = {name: unit for name, unit in budgets.UNITS.items() if name != "window_pct"}
+_FIELDS = {unit: name for name, unit in _UNITS.items()}
 
 
 def _used(store: Store, run: str, seq: int) -> Usage:
@@ -413,17 +414,34 @@ def _left(store: Store, source: Summary) -> tuple[Allowance, dict[str, int]]:
     head = requests.standing(store, source.run).state
     status = find.shown_status(store, head, source.root)
     head = msgspec.structs.replace(head, spent=head.spent.plus(reader.spent_below(store, head)))
-    fields = {unit: name for name, unit in _UNITS.items()}
     now = attempts.now()
     lives = status == "running" and head.attempt is not None
     lived = now - head.attempt.started_at if head.attempt is not None and lives else timedelta(0)
     live = budgets.Live(now, max(0, int(lived / timedelta(milliseconds=1))))
     left = {  # never the whole limit: none is 0, and a 1 that stays there would be made of nothing
-        fields[line.unit]: max(0, min(line.limit - 1, line.left - (line.reserved if lives else 0)))
+        _FIELDS[line.unit]: max(0, min(line.limit - 1, line.left - (line.reserved if lives else 0)))
         for line in budgets.lines(head, live)
-        if line.unit in fields
+        if line.unit in _FIELDS
     }
     return head.budget or Allowance(), left
+
+
+def how(store: Store, source: Summary, at: int) -> str:
+    """What to type for a fork with files of its own: with its share of each limit, and more first where none is left."""
+    if source.state.budget is None:
+        return f"`outlast fork {source.run} --at {at} --to DIR`"
+    _, left = _left(store, source)
+    head = requests.standing(store, source.run).state
+    head = msgspec.structs.replace(head, spent=head.spent.plus(reader.spent_below(store, head)))
+    gone = [
+        line
+        for line in budgets.lines(head, budgets.Live(attempts.now()))
+        if left.get(_FIELDS.get(line.unit, ""), 1) == 0
+    ]
+    shares = [f" --budget {_amount(name, max(1, value // 2))}" for name, value in left.items()]
+    fork = f"`outlast fork {source.run} --at {at} --to DIR{''.join(shares)}`"
+    adds = "".join(f" --add {budgets.half_of(line).replace('+', '')}" for line in gone)
+    return f"`outlast budget {source.run}{adds}`, then {fork}" if gone else fork
 
 
 def halves(store: Store, source: Summary) -> list[str]:

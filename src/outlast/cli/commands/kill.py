@@ -2,6 +2,7 @@
 
 import argparse
 
+from outlast.acts.plan import next_act
 from outlast.cli import store_option
 from outlast.cli.terminal import messages
 from outlast.cli.terminal.messages import say
@@ -33,14 +34,16 @@ def kill(arguments: argparse.Namespace) -> int:
         summary = store_option.named(arguments, store)
         killed = control_kill.kill(store, summary.run, Person(messages.tell))
         word = standing.of(store, requests.summary_of(store, summary.run)).word
+        typed = store_option.typed(arguments.run, killed.run)
+        _, hint = next_act(store, killed.run, typed=typed)
     if arguments.json:
         messages.say_json(killed)
     else:
-        _say(killed, words(word), store_option.typed(arguments.run, killed.run))
+        _say(killed, words(word), typed, hint)
     return EXIT_FAILED if killed.how == "waits" else 0
 
 
-def _say(killed: Killed, word: str, typed: str) -> None:
+def _say(killed: Killed, word: str, typed: str, hint: str) -> None:
     name = messages.safe(f"run {killed.run} of task {killed.task}")
     if killed.how == "not_running":
         say(f"{name} is not running: it is {word}")
@@ -51,5 +54,5 @@ def _say(killed: Killed, word: str, typed: str) -> None:
         say(f"stopped {name} at beat {killed.beats + 1}: {messages.short(killed.evidence, 200)}")
     if killed.last_save and killed.how != "not_running":
         say(messages.pasteable(f"saved as {killed.last_save[:12]}; `outlast saves {typed}` lists it"))
-    if killed.status not in ("done", "cancelled", "handed_off"):
-        messages.tell(f"`outlast resume {typed}` goes on")
+    if hint:
+        messages.tell(hint)

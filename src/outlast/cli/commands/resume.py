@@ -8,6 +8,7 @@ from outlast.acts import resume as act_resume
 from outlast.cli import store_option
 from outlast.cli.terminal import messages
 from outlast.cli.terminal.messages import clock, say, short
+from outlast.core import wakeups
 from outlast.dashboard import report as dashboard_report
 from outlast.dashboard.report import Page, ReportRow
 from outlast.errors import UsageError
@@ -166,7 +167,10 @@ def _say_sleepers(asleep: list[Sleeper], arguments: argparse.Namespace) -> int:
     if arguments.json:
         messages.say_json(asleep)
     else:
-        rows = [[_verdict(each), _name(each), each.run, f"beat {each.beats}", each.why] for each in asleep]
+        rows = [
+            [_verdict(each), _name(each), each.run, f"beat {each.beats}", wakeups.in_words(each.why)]
+            for each in asleep
+        ]
         for line in messages.table(rows):
             say(line)
     return EXIT_FAILED if any(each.started is False for each in asleep) else 0
@@ -222,7 +226,7 @@ def _cells(row: ReportRow) -> list[str]:
     saved = f"save {row.last_save[:7]}" if row.last_save else ""
     did = ", ".join([f"{row.beats_since} beats", *_spent(row.tokens, row.cost_microusd)])
     told = messages.pasteable(f"`{row.command}`").strip("`") if row.command else ""
-    why = short(row.why or row.goal, 100)
+    why = short(dashboard_report.why_words(row.why, row.status) or row.goal, 100)
     return [
         _name(row),
         row.run,

@@ -22,7 +22,7 @@ from outlast.cli.terminal.messages import clock, safe, say, short
 from outlast.cli.terminal.progress import working
 from outlast.core.values import scrub
 from outlast.errors import UsageError, WorkspaceRefused
-from outlast.operations import bisect as operations_bisect, watch as operations_watch
+from outlast.operations import bisect as operations_bisect, fork as forks, watch as operations_watch
 from outlast.operations.saves import diff as saves_diff, restore as saves_restore
 from outlast.operations.saves.find import SHORT_CHARS, Found, Made, Saves
 from outlast.operations.saves.listing import Point
@@ -331,6 +331,7 @@ def restore(arguments: argparse.Namespace) -> None:
             else:
                 done = saves_restore.restore(desk, found, options)
         here = unsaved_files.secrets_here(found.saver, found.held)
+        line = _fork_line(desk, found)
     if arguments.json:
         messages.say_json(done)
         return
@@ -338,11 +339,15 @@ def restore(arguments: argparse.Namespace) -> None:
     _say_brought(done, apart, options)
     if outcome is not None:
         messages.tell_outcome(outcome)
-    elif found.run is not None and not done.dry_run:
-        beat = found.held.meta.beat if found.beat is None else found.beat
-        messages.tell(
-            f"the journal of the run is unchanged; to go on from there: `outlast fork {found.run.run} --at {beat} --to DIR`"
-        )
+    elif line and not done.dry_run:
+        messages.tell(f"the journal of the run is unchanged; to go on from there: {line}")
+
+
+def _fork_line(desk: Saves, found: Found) -> str:
+    """What makes a run that goes on from a save; nothing where it is of no run."""
+    if found.run is None or desk.store is None:
+        return ""
+    return forks.how(desk.store, found.run, found.held.meta.beat if found.beat is None else found.beat)
 
 
 def _restore_to(

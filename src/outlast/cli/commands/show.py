@@ -18,7 +18,7 @@ from outlast.core import context as contexts, events as ev, wakeups
 from outlast.core.statuses import CLOSED
 from outlast.errors import UsageError
 from outlast.inspect import find, show, words as inspect_words
-from outlast.inspect.standing import MEANINGS, Standing, words
+from outlast.inspect.standing import MEANINGS, Standing, settle_hint, words
 from outlast.runs import reader
 from outlast.store.protocol import RecordedEvent, RunFilter, Store, Summary
 from outlast.supervisor.control import standing
@@ -315,20 +315,26 @@ def _waiting(supervisor: int) -> Iterable[str]:
 
 def _point_on(summary: Summary, shown: show.Shown, stands: Standing, name: str, supervisor: int) -> None:
     """How a run that rests goes on."""
+    line = stands.next.replace(summary.run, name, 1)
+    line = line if line.startswith("outlast ") else f"outlast resume {name}"
     if supervisor:
         messages.tell(
             f"`outlast output {name} -f` shows what comes; `outlast kill {name}` saves and stops it"
         )
+    elif stands.next.startswith("outlast settle"):
+        messages.tell(settle_hint(line))
     elif shown.status == "failed":
-        messages.tell(f"`outlast resume {name}` allows another try")
+        messages.tell(f"`{line}` allows another try")
     elif shown.status == "parked":
         later = "; `outlast resume --all` after that time does too, and the service does it by itself"
         at_once = f" at once{later}" if shown.parked_until is not None and summary.state.supervised else ""
-        messages.tell(f"`outlast resume {name}` goes on{at_once}")
-    elif stands.word == "out_of_budget":
-        messages.tell(f"`{stands.next.replace(summary.run, name)}` goes on")
-    elif shown.status == "paused" or (shown.status == "interrupted" and summary.state.supervised):
-        messages.tell(f"`outlast resume {name}` goes on")
+        messages.tell(f"`{line}` goes on{at_once}")
+    elif (
+        stands.word == "out_of_budget"
+        or shown.status == "paused"
+        or (shown.status == "interrupted" and summary.state.supervised)
+    ):
+        messages.tell(f"`{line}` goes on")
 
 
 def _advise(store: Store, summary: Summary, shown: show.Shown, name: str) -> None:

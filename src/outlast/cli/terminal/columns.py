@@ -6,6 +6,7 @@ from datetime import datetime
 
 from outlast.cli.terminal import messages
 from outlast.cli.terminal.messages import safe
+from outlast.core import wakeups
 from outlast.dashboard.documents import Meter, Row
 from outlast.inspect.standing import words
 
@@ -123,7 +124,7 @@ def age(seconds: int) -> str:
 
 def why(row: Row) -> str:
     """Why the run stands where it stands; else its step or goal."""
-    return safe(row.why.removeprefix(f"{row.status}: ") or row.step or row.goal)
+    return safe(wakeups.in_words(row.why.removeprefix(f"{row.status}: ")) or row.step or row.goal)
 
 
 def save(row: Row) -> str:

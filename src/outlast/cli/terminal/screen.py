@@ -23,7 +23,7 @@ from outlast.cli.timing import Timing
 from outlast.dashboard.documents import Ask, Overview, Row, Sort
 from outlast.dashboard.overview import verdict
 from outlast.dashboard.overview.index import Index
-from outlast.dashboard.report import KINDS, Kind
+from outlast.dashboard.report import KINDS, Kind, why_words
 from outlast.errors import StoreBusy, UnknownRun
 from outlast.inspect import show as showing
 from outlast.store.protocol import RunFilter, Store
@@ -387,7 +387,7 @@ class _Screen:
 
 def _why(row: Row) -> str:
     """Why a run stands where it stands; for a quiet one, what to think of it."""
-    told = "; ".join(filter(None, (safe(row.why), verdict.quiet(row))))
+    told = "; ".join(filter(None, (safe(why_words(row.why, row.status)), verdict.quiet(row))))
     return f"{row.what}: {told}" if told else row.what
 
 

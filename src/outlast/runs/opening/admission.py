@@ -71,7 +71,10 @@ def contract_of(terms: Terms, recorded: Contract) -> Contract:
 
 def refused(state: st.RunState, verdict: statuses.Refusal) -> RunRefused:
     """The error for a command that makes no sense now. The hint for a supervised run is a command line."""
+    live = budgets.Live(attempts.now())
+    more = f" {budgets.increase_hint(state, live)}" if budgets.limit_reached(state, live) else ""
     hint = verdict.hint.format(run=state.run)
+    hint = hint.replace(f"`outlast resume {state.run}`", f"`outlast resume {state.run}{more}`")
     if state.supervised:
         hint = hint.replace(statuses.AGAIN, f"`outlast run --task {shlex.quote(state.task)} --again -- CMD`")
     return RunRefused(f"run {state.run} of task {state.task!r} {verdict.why}", hint=hint)

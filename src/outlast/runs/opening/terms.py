@@ -156,12 +156,37 @@ def raised(head: RunState, given: Sequence[str], until: str | None = None) -> Al
     after = msgspec.structs.replace(budgets.with_more(budget, more), **changes)
     short = budgets.limit_reached(msgspec.structs.replace(head, budget=after), budgets.Live(now))
     if short:
-        over = after.until is not None and after.until <= now
-        raise UsageError(
+        raise NotEnough(
             f"run {head.run} would not get far: {short}",
-            hint="add --until, like +8h" if over else "give it more",
+            hint=f"`outlast resume {head.run} {_enough(head, given, until, after, now)}` is enough",
         )
     return after
+
+
+class NotEnough(UsageError):
+    """A budget that is spent already."""
+
+
+def _enough(head: RunState, given: Sequence[str], until: str | None, after: Allowance, now: datetime) -> str:
+    """The options that ask for the same and leave something to go on with: more of each limit that would be spent."""
+    live = budgets.Live(now)
+    spent = {line.unit: line for line in budgets.lines(head, live) if line.is_reached}
+    options = [f"--budget {text}" for text in given if unit_of(text) not in spent]
+    options += [f"--until {until}"] if until is not None else []
+    for line in budgets.lines(msgspec.structs.replace(head, budget=after), live):
+        if line.is_reached and line.unit == "until":
+            options = [*(text for text in options if not text.startswith("--until")), "--until +8h"]
+        elif line.is_reached and line.unit in spent:
+            options.append(f"--budget {budgets.half_of(spent[line.unit])}")
+        elif line.is_reached:
+            options = [text for text in options if unit_of(text.removeprefix("--budget ")) != line.unit]
+            options.append(f"--budget {budgets.limit_above(line)}")
+    return " ".join(options)
+
+
+def unit_of(text: str) -> str:
+    """The unit of an amount as one types it."""
+    return text.rpartition("=")[0].strip().lower() or "tokens"
 
 
 def topped(head: RunState, given: Sequence[str]) -> tuple[Allowance, Allowance]:

@@ -5,6 +5,7 @@ import shlex
 from itertools import pairwise
 
 from outlast.dashboard.documents import ActName, Row
+from outlast.dashboard.report import why_words
 from outlast.web.html.layout import run_url
 
 ACTS: dict[ActName, str] = {
@@ -53,4 +54,5 @@ def is_started_by_hand(row: Row) -> bool:
 
 def why(row: Row) -> str:
     """Why a run is where it is, without times: those stand beside it, by the reader's own clock."""
-    return _UNTIL.sub("", row.why, count=1) if row.parked_until is not None else row.why
+    told = why_words(row.why, row.status)
+    return _UNTIL.sub("", told, count=1) if row.parked_until is not None else told

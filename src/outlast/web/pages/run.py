@@ -7,6 +7,7 @@ from datetime import datetime
 from outlast.core.values import MemoryRef, SessionMark
 from outlast.dashboard.documents import Beats, Row, RunPage, Timeline
 from outlast.inspect.show import Completed, Effect, PlanStep, Shown
+from outlast.inspect.standing import RESTARTED_BY
 from outlast.web.charts import run_charts
 from outlast.web.html import formats, layout, next_step, run_parts
 from outlast.web.html.html import NOTHING, Safe, join, tag
@@ -62,7 +63,7 @@ def _needs(view: View, page: RunPage) -> Safe:
             tag("p", "outlast did not start this program: start it again yourself, and the run goes on.")
         )
     elif row.stranded:
-        parts.append(tag("p", "It will not restart by itself: resume it."))
+        parts.append(tag("p", f"It has stopped; {RESTARTED_BY.replace('`', '')}."))
     if page.waits:
         parts.append(tag("p", "It waits ", page.waits, "."))
     if row.parent:
