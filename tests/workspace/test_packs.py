@@ -223,7 +223,8 @@ def test_a_file_that_changes_is_said_to_move_and_the_pack_stays_valid(
 def test_a_file_rewritten_by_another_process_all_the_while_is_read_whole_or_said_to_move(
     real_disk: Path,
 ) -> None:
-    """Each version is one letter throughout: a mixture would have two."""
+    """Each version is one letter throughout, written from the front: a file of the next letter and then the last one is half
+    written, as it lay there while its writer did not run. Any other mixture was never on the disk."""
     repo = make_repo(real_disk / "repo")
     size = 6 * CHUNK_BYTES  # takes longer than a tick of the clock that the stat is told in
     path = _file(real_disk, b"a" * size)
@@ -232,22 +233,30 @@ def test_a_file_rewritten_by_another_process_all_the_while_is_read_whole_or_said
         f"for n in itertools.count(): os.pwrite(fd, bytes([97 + n % 26]) * {size}, 0)"
     )
     versions = {oid_of("blob", bytes([97 + n]) * size, SHA1) for n in range(26)}
-    whole = moved = 0
+    moved, odd = 0, set[str]()
     with PackWriter(repo.packs, SHA1) as pack:
         with processes.running(processes.python_command(script, str(path))):
             first = path.lstat().st_mtime_ns
             processes.wait_for(lambda: path.lstat().st_mtime_ns != first, what="the writer to write")
             for _ in range(60):
                 try:
-                    assert _add(pack, path) in versions
-                    whole += 1
+                    odd |= {_add(pack, path)} - versions
                 except Moving:
                     moved += 1
         pack.add("blob", b"last")
         pack.close()
     assert moved > 0
-    assert whole + moved == 60
+    for oid in odd:
+        written, left = _two_letters(repo.git("cat-file", "blob", oid))
+        assert (written - left) % 26 == 1, (oid, written, left)
     repo.verify_packs()
+
+
+def _two_letters(content: bytes) -> tuple[int, int]:
+    """The letters of a file that has one up to some place and another from there on."""
+    rest = content.lstrip(content[:1])
+    assert set(rest) == set(rest[:1]) != set(), "a mixture of two versions"
+    return content[0], rest[0]
 
 
 def test_a_file_below_an_open_folder_is_found(tmp_path: Path) -> None:
