@@ -511,5 +511,19 @@ def test_a_shim_whose_client_was_cut_off_runs_nothing_that_may_reach_outside(
     assert b"no supervisor listens on /nobody" in done.stderr
 
 
+def test_a_shim_whose_classes_were_cut_off_asks_the_supervisor(tmp_path: Path) -> None:
+    """A rule that is missing would let the call pass as one that stays here."""
+    copy = client_copy.place(tmp_path / "client")
+    classes = copy / "agents/outward/classes.toml"
+    whole = classes.read_text()
+    classes.write_text(whole[: whole.rindex("[[outward]]", 0, whole.index('"curl"'))])
+    script = tmp_path / "shim"
+    words = [client_copy.interpreter(), str(copy / client_copy.SHIM)]
+    script.write_text(shims.shim_script("curl", "/bin/true", *words, given=("/nobody", MARK, "")))
+    done = _hooked(["sh", str(script), "-d", "x", "http://host.test"])
+    assert done.returncode == shim.REFUSED
+    assert b"no supervisor listens on /nobody" in done.stderr
+
+
 def _hooked(words: list[str], data: bytes = before("claude", LOCAL)) -> "subprocess.CompletedProcess[bytes]":
     return subprocess.run(words, input=data, capture_output=True, timeout=TIMEOUT_S, check=False)

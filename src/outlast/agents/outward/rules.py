@@ -14,6 +14,7 @@ RESOLVES = frozenset(
     "words ssh copy bucket gradle bq-query mail git-push forge http package".split()
 )  # ways of naming a target that `classify` knows
 _PROGRAM = re.compile(r"[^\s/\x00-\x1f]+")
+_END = "# end of the classes\n"  # the last line of classes.toml: a file that was cut off has it not
 _OFF = ("false", "none", "no", "off", "0")  # `--dry-run=false` is no dry run
 
 
@@ -100,7 +101,10 @@ def load(extra: Iterable[Mapping[str, object]] = ()) -> Rules:
 @cache
 def _shipped() -> tuple[Rules, Mapping[str, Sequence[str]]]:
     with open(os.path.join(os.path.dirname(__file__), "classes.toml"), "rb") as file:
-        data = tomllib.load(file)
+        text = file.read().decode()
+    if not text.endswith(_END):
+        raise ValueError("classes.toml was cut off: it does not name every call that reaches outside")
+    data = tomllib.loads(text)
     return Rules.of(_rule(table, data["values"]) for table in data["outward"]), data["values"]
 
 
