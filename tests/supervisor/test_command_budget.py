@@ -22,7 +22,9 @@ asked = urllib.request.Request(
     {"content-type": "application/json", "x-api-key": "sk-ant-SECRETKEY123"},
 )
 try:
-    print(urllib.request.urlopen(asked).status)
+    answer = urllib.request.urlopen(asked)
+    answer.read()  # who leaves before the end of an answer hides what it cost
+    print(answer.status)
 except urllib.error.HTTPError as error:
     sys.exit(f"{error.code} {error.read().decode()}")
 """
