@@ -62,7 +62,11 @@ def test_a_task_is_killed_at_every_instant_and_the_table_names_the_seed(
 ) -> None:
     some = () if whole else ("--quick",)
     done = run("chaos", "eval", "--tasks", "page-on-call", "--seed", str(seed), "--jobs", "3", *some)
-    assert done.code == 0, done
+    missed = [line for line in done.out.splitlines() if line.startswith("FAIL ")]
+    # Four kills may all miss the instants at which a design by hand fails.
+    assert all("as in life" in line for line in missed), done
+    assert done.code == (1 if missed else 0), done
+    assert not (whole and missed), done
     assert f"seed {seed}: 1 tasks, 3 designs" in done.out
     found = re.search(r"^outlast +(\d+) +(\d+) \(100 %\)", done.out, re.MULTILINE)
     assert found, done

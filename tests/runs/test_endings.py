@@ -431,9 +431,12 @@ OUTLIVING = """
 import os, sys, time, outlast
 run = outlast.run("t", store=sys.argv[1], project="p")
 run.__enter__()
+there, mine = os.pipe()
 if os.fork() == 0:
+    os.write(mine, b"x")
     sys.stdin.read()       # outlives its parent, holding whatever it inherited
     os._exit(0)
+os.read(there, 1)          # until it runs: what it inherited is let go of by then
 os.kill(os.getpid(), 9)
 """
 
