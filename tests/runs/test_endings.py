@@ -427,6 +427,16 @@ def test_a_forked_child_cannot_write_its_parents_run_and_does_not_harm_it(store:
     assert head_of(store).status == "done"
 
 
+def test_a_run_that_is_open_and_is_opened_again_goes_on(start: Start, store: Path) -> None:
+    with start() as run:
+        for beat in run.beats():
+            with pytest.raises(outlast.UsageError, match="already open"):
+                run.__enter__()
+            beat.done(1)
+            break
+        assert run_engine(run).state.beats == 1
+
+
 OUTLIVING = """
 import os, sys, time, outlast
 run = outlast.run("t", store=sys.argv[1], project="p")

@@ -53,13 +53,17 @@ class ChildClaim:
 def claim(run: "RunEngine") -> Steps:
     """Find or make the run and become its writer. A run that is done is read, and has no lease.
 
-    Where this raises, the caller gives back what was taken.
+    Where this raises, nothing is held that was not held before: a run that is open already stays as it is.
     """
     if not run.closed:
         raise UsageError(f"run {run.terms.task!r} is already open")
     _refuse_nesting(run)
     run.forget()
-    yield Block(lambda: _claim(run))
+    try:
+        yield Block(lambda: _claim(run))
+    except BaseException:
+        run.give_back()
+        raise
 
 
 def _refuse_nesting(run: "RunEngine") -> None:

@@ -19,8 +19,8 @@ if TYPE_CHECKING:
 
 def start(run: "RunEngine") -> Steps:
     """Open a run that is not open. Where that fails, everything taken is given back."""
+    yield from claim(run)
     try:
-        yield from claim(run)
         if not run.is_done:
             found = yield from arrive(run)
             yield from record_start(run, found)

@@ -30,11 +30,7 @@ def held(run: "RunEngine") -> Iterator[None]:
     Leaving the block records how the attempt ended, if its start is on record, and lets the run go in any case.
     """
     run.is_async = False
-    try:
-        blocking(None, claim(run))
-    except BaseException:
-        run.give_back()
-        raise
+    blocking(None, claim(run))
     try:
         yield
     except BaseException as error:
