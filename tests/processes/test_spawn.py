@@ -287,10 +287,11 @@ while spawning.reap_orphans([kept.pid]) == 0:
 Path("said").write_text(f"{os.path.exists(f'/proc/{orphan}')} {mine.wait()} {os.waitpid(kept.pid, 0)[0] == kept.pid}")
 ready()
 """
-    attempt.start(script)
+    pid = attempt.start(script)
     attempt.told()
     assert (attempt.folder / "said").read_text() == "False 3 True"
-    assert spawn.reap_orphans() == 0
+    wait_for(lambda: state(pid) == "Z", what="the end of a child that this test awaits")
+    assert spawn.reap_orphans([pid]) == 0
 
 
 def test_a_death_that_is_not_ours_to_tell_is_refused_outside_of_the_main_thread(tmp_path: Path) -> None:

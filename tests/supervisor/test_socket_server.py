@@ -203,3 +203,16 @@ def test_a_keeper_that_is_gone_is_said_with_what_to_do(tmp_path: Path, folder: P
             for _ in range(2):
                 there.send(Report(exit_code=0))
         assert caught.value.hint.startswith("start the script again")
+
+
+def test_a_keeper_that_died_before_it_had_read_all_is_gone(tmp_path: Path) -> None:
+    listening = connection.listen(tmp_path / "s")
+    there = connection.connect(str(tmp_path / "s"))
+    keeper, _ = listening.accept()
+    there.send(Report(exit_code=0))
+    keeper.close()  # with what was sent unread, so that the kernel answers with a reset
+    with pytest.raises(Gone, match="the process that keeps this run is gone") as caught:
+        there.receive()
+    assert caught.value.hint.startswith("start the script again")
+    there.close()
+    listening.close()

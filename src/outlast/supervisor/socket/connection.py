@@ -72,6 +72,8 @@ class Connection:
     def _read(self) -> None:
         try:
             chunk = self._sock.recv(_CHUNK)
+        except ConnectionResetError:  # it died before it had read all that we sent
+            chunk = b""
         except OSError as error:
             raise Gone(f"no answer: {error.strerror or 'timed out'}", hint=AGAIN) from error
         if not chunk:
