@@ -185,6 +185,29 @@ class Health(msgspec.Struct, frozen=True, kw_only=True):
     wal_bytes: int
 
 
+class Flaw(msgspec.Struct, frozen=True):
+    """Something that is not as it was written. `repairable`: it can be made again from what is whole."""
+
+    what: str
+    text: str
+    repairable: bool = False
+
+
+class RunHealth(msgspec.Struct, frozen=True, kw_only=True):
+    """What a look at every event of a run found. `unchecked` events have no checksum: an older outlast wrote them.
+
+    `blobs` are the payloads its events name. `state` is the fold of all its events; None if they cannot be folded.
+    """
+
+    run: str
+    task: str
+    events: int
+    unchecked: int
+    flaws: tuple[Flaw, ...]
+    blobs: frozenset[str]
+    state: RunState | None
+
+
 class Inbox(Protocol):
     """Unfenced requests to a run. Anybody may put one."""
 
@@ -286,6 +309,9 @@ class StorePlace(Protocol):
 
     def examine(self) -> Health:
         """Check everything in it without changing it. Raises StoreCorrupt if it cannot be read at all."""
+
+    def examine_all(self) -> tuple[list[Flaw], Iterator[RunHealth]]:
+        """Read every event: what is wrong with the store itself, and then each run. Changes nothing."""
 
     def versions(self) -> str:
         """The versions of the database programs, in words."""

@@ -14,6 +14,7 @@ import msgspec
 from outlast import faults
 from outlast.core import events as ev, state
 from outlast.errors import AppendUnknown, LeaseLost, OutlastError, UnknownRun
+from outlast.store import checksums
 from outlast.store.locks import Mark
 from outlast.store.protocol import Batch, Wake
 from outlast.store.sqlite.database import Database
@@ -88,7 +89,7 @@ class Commits:
             self._row(batch),
             batch.after + 1,
             *index_keys(batch.events[0]),
-            batch.encoded[0],
+            checksums.sealed(batch.encoded[0], batch.run, batch.after + 1),
             lease.row,
             lease.epoch,
         )
@@ -258,7 +259,8 @@ class Commits:
         rows = []
         for event, data in zip(batch.events, batch.encoded, strict=True):
             seq += 1
-            rows.append((run, seq, *index_keys(event), data, lease.row, lease.epoch))
+            stored = checksums.sealed(data, batch.run, seq)
+            rows.append((run, seq, *index_keys(event), stored, lease.row, lease.epoch))
         return rows
 
     def _row(self, batch: Batch) -> int:
@@ -293,7 +295,8 @@ def _is_single(batch: Batch) -> bool:
 def write_head(connection: apsw.Connection, row: int, head: state.RunState) -> None:
     """Store a run's head, so that readers need not fold from the beginning."""
     updated = "" if head.updated_at is None else head.updated_at.isoformat()
-    connection.execute(_HEAD, (row, head.seq, head.status, updated, state.snapshot(head)))
+    stored = checksums.sealed(state.snapshot(head), head.run, head.seq)
+    connection.execute(_HEAD, (row, head.seq, head.status, updated, stored))
 
 
 def index_keys(event: ev.AnyEvent) -> tuple[str | None, str | None]:

@@ -205,6 +205,10 @@ class Database:
                 return ask(self._reader)
             except apsw.Error as error:
                 raise self._translate(error) from error
+            except UnicodeDecodeError as error:  # SQLite does not check the text that it stores
+                raise StoreCorrupt(
+                    f"the store {self.path} is damaged: {error}", hint="see `outlast doctor --all`"
+                ) from error
 
     def row_under(self, root: int, run: str) -> int:
         """The table row of a run in the tree of `root`, for appends. Cached: the fence checks the root's row anyway.

@@ -33,7 +33,7 @@ def examine(local: Local, database: Path) -> Health:
     size_bytes = database.stat().st_size
     wal = database.with_name(database.name + "-wal")
     wal_bytes = wal.stat().st_size if wal.exists() else 0
-    with _reading(database) as connection:
+    with reading(database) as connection:
         problems = _problems(connection)
         # A damaged file says nothing reliable about lost events: report only the damage.
         marks = _Marks() if problems else _marks(connection, local)
@@ -46,7 +46,7 @@ def examine(local: Local, database: Path) -> Health:
 
 def sweep_locks(local: Local, database: Path) -> int:
     """Remove the lock files of forgotten runs, except those that prove a rewound store; return how many."""
-    with _reading(database) as connection:
+    with reading(database) as connection:
         stale = _marks(connection, local).stale
     for run in stale:
         path = local.run_lock(run)
@@ -58,7 +58,8 @@ def sweep_locks(local: Local, database: Path) -> int:
 
 
 @contextlib.contextmanager
-def _reading(database: Path) -> Iterator[apsw.Connection]:
+def reading(database: Path) -> Iterator[apsw.Connection]:
+    """A connection of its own that writes nothing. Raises StoreCorrupt for a file that cannot be read at all."""
     try:
         connection = apsw.Connection(str(database), flags=apsw.SQLITE_OPEN_READONLY)
         try:
@@ -67,7 +68,7 @@ def _reading(database: Path) -> Iterator[apsw.Connection]:
             yield connection
         finally:
             connection.close()
-    except apsw.Error as error:
+    except (apsw.Error, UnicodeDecodeError) as error:
         raise StoreCorrupt(
             f"the store {database} is damaged: {error}", hint="keep a copy, then restore it from a backup"
         ) from error

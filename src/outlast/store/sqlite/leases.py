@@ -27,7 +27,7 @@ SELECT (SELECT coalesce(max(n), 0) FROM events),
        (SELECT id FROM runs WHERE run = ?)
 """
 _WAITING = "SELECT 1 FROM requests WHERE run = ? AND taken = 0 LIMIT 1"
-decode_holder = msgspec.json.Decoder(Holder).decode
+_decode_holder = msgspec.json.Decoder(Holder).decode
 
 
 class SqliteLease:
@@ -243,7 +243,8 @@ class Leases:
         sql = "SELECT holder FROM runs WHERE holder IS NOT NULL AND expires_s < ?"
         now = int(locks.boottime_s())
         rows: list[Any] = self._db.read(lambda connection: connection.execute(sql, (now,)).fetchall())
-        killed = [locks.kill_frozen(decode_holder(holder)) for (holder,) in rows]
+        holders = [readable_holder(stored) for (stored,) in rows]
+        killed = [locks.kill_frozen(holder) for holder in holders if holder is not None]
         return any(killed)
 
     def _seen(self, run: str) -> _Seen:
@@ -251,7 +252,7 @@ class Leases:
         found = self._db.read(lambda connection: connection.execute(sql, (run,)).get)
         if found is None:
             raise UnknownRun(run)
-        return _Seen(decode_holder(found[0]) if found[0] else None, found[1], found[2])
+        return _Seen(readable_holder(found[0]), found[1], found[2])
 
     def holder(self, run: str) -> tuple[Holder | None, int]:
         """Who claimed the run last, and until when the lease lasts."""
@@ -327,3 +328,11 @@ def run_held(run: str, holder: Holder | None, why: str = "") -> RunHeld:
         return RunHeld(run, pid=0, host="unknown", since="unknown", why=why)
     since = holder.since.strftime("%Y-%m-%d %H:%M:%SZ")
     return RunHeld(run, pid=holder.pid, host=holder.host, since=since, why=why)
+
+
+def readable_holder(stored: object) -> Holder | None:
+    """Who holds a run, from its row; None for nobody, and for what is damaged: its lock says whether somebody lives."""
+    try:
+        return _decode_holder(stored) if isinstance(stored, bytes) and stored else None
+    except (msgspec.MsgspecError, UnicodeDecodeError):
+        return None

@@ -3,12 +3,13 @@
 Nothing here imports SQLite before the store is opened."""
 
 import os
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
 from outlast.errors import StoreRefused
 from outlast.store.local import Local
-from outlast.store.protocol import Health, ShelfKind, Store
+from outlast.store.protocol import Flaw, Health, RunHealth, ShelfKind, Store
 from outlast.store.sqlite import shelf
 
 _DATABASE = "outlast.db"
@@ -63,6 +64,13 @@ class SqlitePlace:
         from outlast.store.sqlite import health
 
         return health.examine(self.local, self.database)
+
+    def examine_all(self) -> tuple[list[Flaw], Iterator[RunHealth]]:
+        """Read every event: what is wrong with the file itself, and then each run."""
+        from outlast.store.sqlite import examination
+
+        flaws = examination.store_flaws(self.database)
+        return flaws, examination.runs(self.database)
 
     def versions(self) -> str:
         """The versions of SQLite and of its binding."""

@@ -26,7 +26,7 @@ SELECT (SELECT n FROM newest), (SELECT count(*) FROM news), (SELECT trace FROM t
 UNION ALL
 SELECT NULL, NULL, e.run, r.run FROM (SELECT DISTINCT run FROM news) e LEFT JOIN runs r ON r.id = e.run
 """
-TRACE_BYTES = 48  # the end of an encoded event, which holds its time
+TRACE_BYTES = 66  # the end of a stored event, which holds its time and its checksum
 
 # All ends if they are few. Else the first of each stretch of equal length, which a seek finds, and the last.
 _SAMPLED = """

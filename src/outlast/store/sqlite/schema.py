@@ -6,6 +6,7 @@ import apsw
 
 from outlast import faults
 from outlast.errors import StoreCorrupt, StoreTooNew
+from outlast.store import checksums
 
 APPLICATION_ID = 0x6F75746C  # "outl"
 
@@ -57,6 +58,8 @@ CREATE TABLE requests(
 CREATE INDEX requests_waiting ON requests(run, id) WHERE taken = 0;
 """
 MIGRATIONS: tuple[str, ...] = (_V1,)
+# Not a version of its own: an older outlast knows nothing of this table and works on beside it.
+_CHECKSUMS = "CREATE TABLE IF NOT EXISTS request_sums(id INTEGER PRIMARY KEY, sum INTEGER NOT NULL)"
 VERSION = len(MIGRATIONS)
 
 
@@ -116,6 +119,21 @@ def too_new(path: Path, version: int) -> StoreTooNew:
     )
 
 
+def request_sum(row: int, at: str, by: str, what: str, args: bytes) -> int:
+    """The checksum of a request as it was put."""
+    return checksums.number(str(row).encode(), at.encode(), by.encode(), what.encode(), args)
+
+
+def statements() -> set[str]:
+    """The schema as a store of this version has it, one text for each table and index."""
+    connection = apsw.Connection(":memory:")
+    for each in (*MIGRATIONS, _CHECKSUMS):
+        connection.execute(each)
+    rows = connection.execute("SELECT sql FROM sqlite_schema WHERE sql IS NOT NULL").fetchall()
+    connection.close()
+    return {str(sql) for (sql,) in rows}
+
+
 def version_of(connection: apsw.Connection) -> int:
     """The store's schema version; 0 if it is empty."""
     return int(connection.pragma("user_version"))
@@ -124,6 +142,7 @@ def version_of(connection: apsw.Connection) -> int:
 def migrate(connection: apsw.Connection, path: Path) -> None:
     """Migrate the store to this version, one transaction per step. Safe to repeat after a kill."""
     if version_of(connection) == VERSION:
+        connection.execute(_CHECKSUMS)
         return
     connection.execute("BEGIN EXCLUSIVE")
     try:
@@ -132,6 +151,7 @@ def migrate(connection: apsw.Connection, path: Path) -> None:
             raise too_new(path, found)
         for number in range(found, VERSION):
             connection.execute(MIGRATIONS[number])
+        connection.execute(_CHECKSUMS)
         connection.execute(f"PRAGMA application_id = {APPLICATION_ID}")
         connection.execute(f"PRAGMA user_version = {VERSION}")
         faults.point("migrate.before_commit")

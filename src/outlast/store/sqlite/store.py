@@ -21,7 +21,7 @@ from outlast import faults
 from outlast.core import events as ev, recovery, state
 from outlast.core.statuses import CLOSED
 from outlast.errors import OutlastError, RunExists, StoreBusy, StoreRewound
-from outlast.store import durable, locks
+from outlast.store import checksums, durable, locks
 from outlast.store.local import Local
 from outlast.store.protocol import (
     LEASE_TTL_S,
@@ -40,10 +40,10 @@ from outlast.store.protocol import (
     Summary,
     Wake,
 )
-from outlast.store.sqlite import health, queries
+from outlast.store.sqlite import health, queries, schema
 from outlast.store.sqlite.commits import Commits, index_keys, write_head
 from outlast.store.sqlite.database import Database, row_in
-from outlast.store.sqlite.leases import Leases, decode_holder
+from outlast.store.sqlite.leases import Leases, readable_holder
 from outlast.store.sqlite.shelf import FileShelf, locked
 from outlast.store.timing import Timing
 
@@ -176,6 +176,7 @@ class SqliteStore:
             last = connection.execute("SELECT max(n) FROM events").get
             for table, column in (("events", "run"), ("requests", "run"), ("heads", "id"), ("runs", "id")):
                 connection.execute(f"DELETE FROM {table} WHERE {column} IN ({ids})")
+            connection.execute("DELETE FROM request_sums WHERE id NOT IN (SELECT id FROM requests)")
             connection.execute("INSERT INTO events(n, run, seq, data) VALUES (?1, 0, ?1, '')", (last + 1,))
             return rows
 
@@ -238,7 +239,7 @@ class SqliteStore:
         rows: Sequence[Any] = self._db.read(
             lambda connection: connection.execute(sql, (*values, limit)).fetchall()
         )
-        heads = {row: _head(stored) for row, *_, stored, _, _ in rows}
+        heads = {row: _head(run, stored) for row, run, *_, stored, _, _ in rows}
         behind = {row: heads[row] for row, *_, last in rows if last > heads[row].seq}
         caught, problems = queries.catch_up(self._db, behind)
         if problems and not unreadable:
@@ -278,7 +279,7 @@ class SqliteStore:
             head, since = state.RunState(), after
             if since is None:
                 stored = connection.execute(_STORED_HEAD, (run,)).get
-                head = _head(stored) if stored else head
+                head = _head(run, stored) if stored else head
                 since = head.seq
             if tags and not key and not ends:
                 rows = queries.of_kinds(run, tags, since, before, limit, order, connection)
@@ -368,10 +369,9 @@ class _SqliteInbox:
 
     def put(self, run: str, *, by: str, what: str, args: bytes = b"null") -> int:
         """Add a request and return its id. Durable when it returns."""
-        sql = "INSERT INTO requests(run, at, by, what, args) VALUES (?, ?, ?, ?, ?) RETURNING id"
         values = (datetime.now(UTC).isoformat(), by, what, args)
         number = self._db.write(
-            lambda connection: connection.execute(sql, (row_in(connection, run), *values)).get
+            lambda connection: _insert_request(connection, row_in(connection, run), *values)
         )
         locks.ring(self._local.run_lock(run))
         return int(number)
@@ -387,6 +387,14 @@ class _SqliteInbox:
         ]
 
 
+def _insert_request(connection: apsw.Connection, row: int, at: str, by: str, what: str, args: bytes) -> int:
+    sql = "INSERT INTO requests(run, at, by, what, args) VALUES (?, ?, ?, ?, ?) RETURNING id"
+    number = int(connection.execute(sql, (row, at, by, what, args)).get)
+    checksum = schema.request_sum(row, at, by, what, args)
+    connection.execute("INSERT OR REPLACE INTO request_sums(id, sum) VALUES (?, ?)", (number, checksum))
+    return number
+
+
 def _make_folders(local: Local) -> None:
     try:
         for folder in (local.folder, local.runs, local.folder / BLOBS):
@@ -395,12 +403,16 @@ def _make_folders(local: Local) -> None:
         raise durable.store_refused(local.folder, error) from error
 
 
-def _head(stored: bytes) -> state.RunState:
+def _head(run: str, stored: object) -> state.RunState:
     """A stored head, or the empty one if it is damaged or from a newer outlast: the caller then folds the journal."""
-    try:
-        return state.restore(stored)
-    except msgspec.MsgspecError:
+    if not isinstance(stored, bytes):
         return state.RunState()
+    try:
+        head = state.restore(stored)
+    except (msgspec.MsgspecError, UnicodeDecodeError):
+        return state.RunState()
+    is_whole = head.run == run and checksums.verdict(stored, run, head.seq) != "damaged"
+    return head if is_whole else state.RunState()
 
 
 def _refuse_rewound(connection: apsw.Connection, mark: Path) -> None:
@@ -442,7 +454,10 @@ def _insert_run(
     journal = [opened, *events]
     connection.executemany(
         "INSERT INTO events(run, seq, kind, key, data) VALUES (?, ?, ?, ?, ?)",
-        [(row, seq, *index_keys(event), ev.encode(event)) for seq, event in enumerate(journal, 1)],
+        [
+            (row, seq, *index_keys(event), checksums.sealed(ev.encode(event), opened.run, seq))
+            for seq, event in enumerate(journal, 1)
+        ],
     )
     write_head(connection, row, state.fold(state.RunState(), journal))
 
@@ -472,7 +487,7 @@ def _summary(row: tuple[Any, ...], head: state.RunState, problem: OutlastError |
         named = {name: fields[name] for name in ("run", "task", "project")}
         head = msgspec.structs.replace(head, **named)
     told = "" if problem is None else f"cannot be read here: {problem.hint or problem}"
-    return Summary(holder=decode_holder(holder) if holder else None, state=head, problem=told, **fields)
+    return Summary(holder=readable_holder(holder), state=head, problem=told, **fields)
 
 
 def _where(where: RunFilter, after: int) -> tuple[list[str], list[Any]]:
