@@ -475,4 +475,41 @@ MUTANTS = (
         "",
         (f"{RUNS}/test_files.py::test_refs_that_did_not_survive_a_power_cut_are_written_again",),
     ),
+    Mutant(
+        "an event's checksum ignores its place",
+        "store/checksums.py",
+        """zlib.crc32(data, zlib.crc32(b"%s %d " % (run.encode(), place)))""",
+        """zlib.crc32(data)""",
+        ("tests/store/test_bit_flips.py::test_an_event_moved_to_another_place_or_run_is_found",),
+    ),
+    Mutant(
+        "a damaged checksum counts as none",
+        "store/checksums.py",
+        "looks_sealed or _bits_apart(end, wanted) <= _DAMAGED_BITS_MAX",
+        "looks_sealed and False",
+        ("tests/store/test_bit_flips.py::test_a_flip_in_any_event_is_found",),
+    ),
+    Mutant(
+        "a damaged head is read as it is",
+        "store/sqlite/store.py",
+        """head.run == run and checksums.verdict(stored, run, head.seq) != "damaged\"""",
+        "head.run == run",
+        (
+            "tests/store/test_bit_flips.py::test_a_damaged_head_is_made_again_from_the_events_and_costs_no_other_run",
+        ),
+    ),
+    Mutant(
+        "a deleted database is an empty one",
+        "store/sqlite/place.py",
+        "        if count:\n",
+        "        if False:\n",
+        ("tests/cli/test_doctor_all.py::test_a_database_that_was_deleted_is_not_called_empty",),
+    ),
+    Mutant(
+        "a repair that changes nothing",
+        "store/sqlite/repair.py",
+        "    write_head(connection, number, run.state)\n",
+        "",
+        ("tests/cli/test_doctor_all.py::test_a_damaged_head_costs_nobody_anything_and_is_made_again",),
+    ),
 )

@@ -12,6 +12,7 @@ import pytest
 import outlast
 from outlast.errors import OutlastError
 from outlast.store import locate, open_store
+from outlast.store.protocol import RunFilter
 from tests.store import make_fixture
 
 FLIPS = 1_000
@@ -139,3 +140,9 @@ def test_a_damaged_head_is_made_again_from_the_events_and_costs_no_other_run(
             database.execute("UPDATE heads SET state = ? WHERE id = ?", (text, number))
     assert sum("its stored head does not equal its events" in line for line in flaws(damaged)) == len(rows)
     assert make_fixture.contents(damaged) == before
+    opened = open_store(damaged)
+    years = [
+        summary.state.created_at.year for summary in opened.list(RunFilter()) if summary.state.created_at
+    ]
+    opened.close()
+    assert max(years) < 3000

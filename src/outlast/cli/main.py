@@ -3,11 +3,13 @@
 Only modules of commands that the line names are imported, so that a quick command stays quick."""
 
 import argparse
+import errno
 import importlib
 import importlib.util
 import io
 import os
 import re
+import shlex
 import sys
 import traceback
 from collections.abc import Sequence
@@ -237,19 +239,36 @@ def _run(arguments: argparse.Namespace) -> int:
         if arguments.debug:
             traceback.print_exc()
             return EXIT_UNEXPECTED
-        if isinstance(error, FileNotFoundError) and not _is_somewhere():
-            messages.complain("the folder you are in is gone", "`cd` to another one")
-            return EXIT_USAGE
-        if isinstance(error, MemoryError) or str(error) == _NO_THREAD:
-            messages.complain(
-                "the system has no more memory or threads for us", "end some programs, or see `ulimit -a`"
-            )
-            return EXIT_NO_ROOM
-        messages.complain(
-            f"unexpected {type(error).__name__}: {error}",
-            "this is a bug in outlast; the same command with --debug shows the traceback",
+        code, text, hint = _unexpected(error)
+        messages.complain(text, hint)
+        return code
+
+
+def _unexpected(error: Exception) -> tuple[int, str, str]:
+    """Exit code, message and hint for an error that no code foresaw: what the system refuses us is no bug of ours."""
+    if isinstance(error, FileNotFoundError) and not _is_somewhere():
+        return EXIT_USAGE, "the folder you are in is gone", "`cd` to another one"
+    if isinstance(error, MemoryError) or str(error) == _NO_THREAD:
+        return (
+            EXIT_NO_ROOM,
+            "the system has no more memory or threads for us",
+            "end some programs, or see `ulimit -a`",
         )
-        return EXIT_UNEXPECTED
+    if isinstance(error, OSError) and error.filename:
+        path = shlex.quote(os.fsdecode(error.filename))
+        match error.errno:
+            case errno.EACCES | errno.EPERM | errno.EROFS:
+                return (
+                    EXIT_USAGE,
+                    f"you may not use {path}: {error.strerror}",
+                    f"see who may: `ls -ld {path}`",
+                )
+            case errno.ENOSPC | errno.EDQUOT:
+                return EXIT_NO_ROOM, f"no room for {path}: {error.strerror}", f"make room: `df -h {path}`"
+            case _:
+                pass
+    hint = "this is a bug in outlast; the same command with --debug shows the traceback"
+    return EXIT_UNEXPECTED, f"unexpected {type(error).__name__}: {error}", hint
 
 
 def _check_timing() -> None:

@@ -45,7 +45,11 @@ class Finding(msgspec.Struct, frozen=True):
 def examine(place: StorePlace) -> list[Finding]:
     """Check everything. Never raises for what it finds, and repairs nothing."""
     findings = [*_programs(place), *_saves(Path.cwd()), Finding("ok", "store", place.name)]
-    if not place.exists():
+    try:
+        is_there = place.exists()
+    except OutlastError as error:
+        return [*findings, Finding("person", "store", str(error), error.hint)]
+    if not is_there:
         findings.append(Finding("note", "store", "it does not exist yet; the first run makes it"))
         return findings
     for look in (_disk, _permissions, _file, _runs):

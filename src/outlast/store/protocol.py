@@ -302,7 +302,7 @@ class StorePlace(Protocol):
         """The store's paths on this host, existing or not: the local folder first."""
 
     def exists(self) -> bool:
-        """Whether a store was created there."""
+        """Whether a store was created there. Raises StoreRewound for one that is gone, and StoreRefused."""
 
     def open(self, *, reading: bool = False) -> "Store":
         """Open the store. Creates a missing one, except for `reading`."""
@@ -312,6 +312,9 @@ class StorePlace(Protocol):
 
     def examine_all(self) -> tuple[list[Flaw], Iterator[RunHealth]]:
         """Read every event: what is wrong with the store itself, and then each run. Changes nothing."""
+
+    def repair(self) -> list[str]:
+        """Make again what follows from whole events: heads, and what events are filed under. Says what it did."""
 
     def versions(self) -> str:
         """The versions of the database programs, in words."""

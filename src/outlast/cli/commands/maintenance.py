@@ -9,7 +9,8 @@ from outlast import settings
 from outlast.cli import store_option
 from outlast.cli.terminal import messages
 from outlast.cli.terminal.progress import working
-from outlast.inspect import doctor as doctors
+from outlast.inspect import doctor as doctors, doctor_all
+from outlast.operations import repair as repairs
 from outlast.operations.gc import runs as collector, saves
 
 NEEDS_PERSON = 3
@@ -41,7 +42,15 @@ def add(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None
     command = commands.add_parser(
         "doctor", help="check the store, its disk and its runs",
         description="Check the store, its disk and its runs, and print what to do. Exit code 3 if something needs a person.",
-        epilog="example: outlast doctor",
+        epilog="example: outlast doctor --all",
+    )  # fmt: skip
+    command.add_argument(
+        "--all", action="store_true",
+        help="also read every event, payload and save, and look at permissions, the clock and the agents' versions",
+    )  # fmt: skip
+    command.add_argument(
+        "--repair", action="store_true",
+        help="put back what can be (heads, indexes, refs of saves, permissions), then look at everything",
     )  # fmt: skip
     command.add_argument("--json", action="store_true", help="print JSON")
     command.set_defaults(handler=doctor)
@@ -126,10 +135,16 @@ def _value(value: object) -> str:
 
 def doctor(arguments: argparse.Namespace) -> int:
     """`outlast doctor`"""
-    findings = [
-        msgspec.structs.replace(each, hint=messages.pasteable(each.hint))
-        for each in doctors.examine(store_option.location(arguments))
-    ]
+    place = store_option.location(arguments)
+    found = []
+    if arguments.repair:
+        with working("repairing"):
+            found += [doctors.Finding("ok", "repaired", text) for text in repairs.repair(place)]
+    found += doctors.examine(place)
+    if arguments.all or arguments.repair:
+        with working("reading everything"):
+            found += [each for each in doctor_all.examine_all(place) if each not in found]
+    findings = [msgspec.structs.replace(each, hint=messages.pasteable(each.hint)) for each in found]
     if arguments.json:
         messages.say_json(findings)
     else:

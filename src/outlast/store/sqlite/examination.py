@@ -21,8 +21,8 @@ SELECT r.id, r.run, r.project, r.task, r.parent, r.parent_beat, r.epoch, r.holde
                       AND s.parent = r.parent AND s.parent_beat = r.parent_beat AND s.id < r.id)
 FROM runs r WHERE r.id = ?
 """
-_EVENTS = "SELECT n, seq, kind, key, data FROM events WHERE run = ? ORDER BY seq"
-_HEAD = "SELECT seq, status, updated_at, state FROM heads WHERE id = ?"
+_EVENTS = "SELECT n, seq, CAST(kind AS BLOB), CAST(key AS BLOB), typeof(data), CAST(data AS BLOB) FROM events WHERE run = ? ORDER BY seq"
+_HEAD = "SELECT seq, CAST(status AS BLOB), CAST(updated_at AS BLOB), typeof(state), CAST(state AS BLOB) FROM heads WHERE id = ?"
 _REQUESTS = """
 SELECT r.id, r.at, r.by, r.what, r.args, r.taken, s.sum FROM requests r LEFT JOIN request_sums s ON s.id = r.id
 WHERE r.run = ? ORDER BY r.id
@@ -79,14 +79,20 @@ def runs(database: Path) -> Iterator[RunHealth]:
     with health.reading(database) as connection:
         connection.execute("BEGIN")
         try:
-            numbers: list[Any] = connection.execute("SELECT id FROM runs ORDER BY id").fetchall()
-            for (number,) in numbers:
-                yield _run(connection, number)
+            for number in rows_of_runs(connection):
+                yield examine_run(connection, number)
         finally:
             connection.execute("ROLLBACK")
 
 
-def _run(connection: apsw.Connection, number: int) -> RunHealth:
+def rows_of_runs(connection: apsw.Connection) -> list[int]:
+    """The rows of all runs, in their order."""
+    rows: list[Any] = connection.execute("SELECT id FROM runs ORDER BY id").fetchall()
+    return [number for (number,) in rows]
+
+
+def examine_run(connection: apsw.Connection, number: int) -> RunHealth:
+    """The run in a row, with what is wrong with it."""
     try:
         rows: list[Any] = connection.execute(_ROW, (number,)).fetchall()
         return _Examination(connection, Row(*rows[0])).result()
@@ -142,7 +148,7 @@ class _Examination:
     def _journal(self, head_seq: object, stored: list[Any]) -> None:
         expected, last_n, head_state = 1, 0, None
         rows: Any = self._connection.execute(_EVENTS, (self._row.id,))
-        for n, seq, kind, key, data in rows:
+        for n, seq, kind, key, type_, data in rows:
             if seq != expected:
                 self._flaw("journal", f"events {expected} to {seq - 1} are missing")
                 self._folds = False
@@ -150,7 +156,7 @@ class _Examination:
                 self._flaw("journal", f"event {seq} stands in the wrong place")
             expected, last_n = seq + 1, n
             self._events += 1
-            self._event(seq, kind, key, data)
+            self._event(seq, (kind, key), data if type_ == "blob" else None)
             if seq == head_seq and self._folds:
                 head_state = self._state
         if not self._events:
@@ -159,19 +165,18 @@ class _Examination:
         if self._folds:
             self._head(stored, head_state)
 
-    def _event(self, seq: int, kind: object, key: object, data: object) -> None:
-        verdict = checksums.verdict(data, self._row.run, seq) if isinstance(data, bytes) else "damaged"
+    def _event(self, seq: int, filed: tuple[bytes | None, bytes | None], data: bytes | None) -> None:
+        verdict = "damaged" if data is None else checksums.verdict(data, self._row.run, seq)
         self._unchecked += verdict == "unchecked"
-        event = None
-        if verdict != "damaged":
-            assert isinstance(data, bytes), "only bytes have a verdict"
-            event = self._decoded(seq, data, verdict)
-        else:
+        if data is None or verdict == "damaged":
             self._flaw("journal", f"event {seq} is damaged")
+            event = None
+        else:
+            event = self._decoded(seq, data, verdict)
         if event is None:
             self._folds = False
             return
-        if index_keys(event) != (kind, key):
+        if tuple(key.encode() if key is not None else None for key in index_keys(event)) != filed:
             self._flaw("index", f"event {seq} is filed under another kind or key", repairable=True)
         self._blobs.update(payload.blob for payload in ev.blobs_in(event))
         if seq == 1:
@@ -194,13 +199,9 @@ class _Examination:
     def _fold(self, seq: int, event: ev.AnyEvent) -> None:
         try:
             self._state = state.fold(self._state, [event])
-        except (
-            Exception
-        ) as error:  # whatever a fold of damaged values raises, the other runs are still examined
-            self._flaw(
-                "journal",
-                f"event {seq} does not follow from those before it: {type(error).__name__}: {error}",
-            )
+        except Exception as error:  # whatever damaged values lead to: the other runs are still examined
+            why = f"{type(error).__name__}: {error}"
+            self._flaw("journal", f"event {seq} does not follow from those before it: {why}")
             self._folds = False
 
     # -- what repeats the journal ----------------------------------------------------------------------------------
@@ -231,17 +232,17 @@ class _Examination:
         if not stored:
             self._flaw("head", "it has no stored head", repairable=True)
             return
-        seq, status, updated_at, data = stored[0]
+        seq, status, updated_at, type_, data = stored[0]
         if at_head is None:
             self._flaw(
                 "head", f"its stored head is of event {seq}, and it has {self._events}", repairable=True
             )
             return
         updated = "" if at_head.updated_at is None else at_head.updated_at.isoformat()
-        whole = checksums.verdict(data, self._row.run, seq) if isinstance(data, bytes) else "damaged"
+        is_damaged = type_ != "blob" or checksums.verdict(data, self._row.run, seq) == "damaged"
         if (
-            (status, updated_at) != (at_head.status, updated)
-            or whole == "damaged"
+            is_damaged
+            or (status, updated_at) != (at_head.status.encode(), updated.encode())
             or not _is_same(data, at_head)
         ):
             self._flaw("head", "its stored head does not equal its events", repairable=True)

@@ -3,11 +3,13 @@
 Nothing here imports SQLite before the store is opened."""
 
 import os
+import shlex
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from outlast.errors import StoreRefused
+from outlast.errors import StoreRefused, StoreRewound
+from outlast.store import durable, locks
 from outlast.store.local import Local
 from outlast.store.protocol import Flaw, Health, RunHealth, ShelfKind, Store
 from outlast.store.sqlite import shelf
@@ -50,8 +52,19 @@ class SqlitePlace:
         return self.local.folder, self.database
 
     def exists(self) -> bool:
-        """Whether a store was created there."""
-        return self.database.exists()
+        """Whether a store was created there. Raises StoreRewound for one that is gone, and StoreRefused."""
+        try:
+            if self.database.exists():
+                return True
+        except OSError as error:
+            raise durable.store_refused(self.database, error) from error
+        count = locks.read_mark(self.local.mark)
+        if count:
+            raise StoreRewound(
+                f"the database {self.database} is gone, and {count:,} events were recorded in it",
+                hint=f"put it back from a backup; to begin with an empty one, `rm {shlex.quote(str(self.local.mark))}`",
+            )
+        return False
 
     def open(self, *, reading: bool = False) -> Store:
         """Open the store. Creates a missing one, except for `reading`."""
@@ -71,6 +84,12 @@ class SqlitePlace:
 
         flaws = examination.store_flaws(self.database)
         return flaws, examination.runs(self.database)
+
+    def repair(self) -> list[str]:
+        """Build indexes, heads and the columns of events afresh where they are not as the events say."""
+        from outlast.store.sqlite import repair
+
+        return repair.repair(self.database)
 
     def versions(self) -> str:
         """The versions of SQLite and of its binding."""

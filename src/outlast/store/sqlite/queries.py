@@ -11,7 +11,7 @@ import msgspec
 
 from outlast.core import events as ev
 from outlast.core.state import RunState, fold
-from outlast.errors import StoreTooNew
+from outlast.errors import OutlastError, StoreCorrupt, StoreTooNew
 from outlast.store.protocol import PAGE_MAX, Changes, EventGlimpse, RecordedEvent, decoded
 from outlast.store.sqlite.database import Database, row_in
 
@@ -85,7 +85,7 @@ _OF_KINDS = (
 )
 
 _TAILS = """
-SELECT e.run, e.data
+SELECT e.run, CAST(e.data AS BLOB)
 FROM json_each(?1) j CROSS JOIN events e ON e.run = j.value ->> 0 AND e.seq > j.value ->> 1
 ORDER BY e.run, e.seq LIMIT ?2
 """
@@ -188,13 +188,13 @@ def events_of_kinds(
 
 def catch_up(
     database: Database, heads: dict[int, RunState]
-) -> tuple[dict[int, RunState], dict[int, StoreTooNew]]:
+) -> tuple[dict[int, RunState], dict[int, OutlastError]]:
     """Heads, by their runs' rows, with all later events folded in. Needs one query per page of events.
 
     Where an event cannot be decoded: the head before it, and the error.
     """
     found = dict(heads)
-    problems: dict[int, StoreTooNew] = {}
+    problems: dict[int, OutlastError] = {}
     while found.keys() - problems.keys():
         places = json.dumps([[row, head.seq] for row, head in found.items() if row not in problems])
         rows: list[Any] = database.read(partial(_tails, places))
@@ -207,7 +207,13 @@ def catch_up(
             except StoreTooNew as error:
                 problems[row] = error
         for row, events in tails.items():
-            found[row] = fold(found[row], events)
+            try:
+                found[row] = fold(found[row], events)
+            except Exception as error:  # damaged values: the other runs can still be read
+                problems[row] = StoreCorrupt(
+                    f"its events do not follow from each other: {error}",
+                    hint="it is damaged: see `outlast doctor --all`",
+                )
         if len(rows) < PAGE_MAX:
             break
     return found, problems

@@ -20,7 +20,7 @@ import msgspec
 from outlast import faults
 from outlast.core import events as ev, recovery, state
 from outlast.core.statuses import CLOSED
-from outlast.errors import OutlastError, RunExists, StoreBusy, StoreRewound
+from outlast.errors import OutlastError, RunExists, StoreBusy, StoreCorrupt, StoreRewound
 from outlast.store import checksums, durable, locks
 from outlast.store.local import Local
 from outlast.store.protocol import (
@@ -47,14 +47,15 @@ from outlast.store.sqlite.leases import Leases, readable_holder
 from outlast.store.sqlite.shelf import FileShelf, locked
 from outlast.store.timing import Timing
 
+# As bytes: one damaged text would else keep all runs from being listed.
 _SUMMARY = """
-SELECT r.id, r.run, r.task, r.project, r.generation, r.parent, r.parent_beat,
-       (SELECT run FROM runs WHERE id = r.root), r.epoch, r.holder,
-       h.state, h.seq, (SELECT max(seq) FROM events WHERE run = r.id)
-FROM runs r JOIN heads h ON h.id = r.id
+SELECT r.id, CAST(r.run AS BLOB), CAST(r.task AS BLOB), CAST(r.project AS BLOB), r.generation, CAST(r.parent AS BLOB),
+       r.parent_beat, CAST((SELECT run FROM runs WHERE id = r.root) AS BLOB), r.epoch, r.holder,
+       CAST(h.state AS BLOB), h.seq, (SELECT max(seq) FROM events WHERE run = r.id)
+FROM runs r LEFT JOIN heads h ON h.id = r.id
 """
 BLOBS = "blobs"
-_STORED_HEAD = "SELECT state FROM heads WHERE id = (SELECT id FROM runs WHERE run = ?)"
+_STORED_HEAD = "SELECT CAST(state AS BLOB) FROM heads WHERE id = (SELECT id FROM runs WHERE run = ?)"
 Journal = tuple[ev.RunOpened, Sequence[ev.AnyEvent]]
 
 _stores: "weakref.WeakSet[SqliteStore]" = weakref.WeakSet()
@@ -237,10 +238,10 @@ class SqliteStore:
         clauses, values = _where(where, after)
         sql = f"{_SUMMARY} WHERE {' AND '.join(clauses)} ORDER BY r.id DESC LIMIT ?"
         rows: Sequence[Any] = self._db.read(
-            lambda connection: connection.execute(sql, (*values, limit)).fetchall()
+            lambda connection: [_texts(row) for row in connection.execute(sql, (*values, limit))]
         )
         heads = {row: _head(run, stored) for row, run, *_, stored, _, _ in rows}
-        behind = {row: heads[row] for row, *_, last in rows if last > heads[row].seq}
+        behind = {row: heads[row] for row, *_, last in rows if (last or 0) > heads[row].seq}
         caught, problems = queries.catch_up(self._db, behind)
         if problems and not unreadable:
             raise next(iter(problems.values()))
@@ -479,11 +480,26 @@ def _after(connection: apsw.Connection, after: int, limit: int) -> list[tuple[in
     return rows
 
 
+def _texts(row: tuple[Any, ...]) -> tuple[Any, ...]:
+    """A row with its texts as such; what is no UTF-8 in them is replaced."""
+    *named, holder, stored, seq, last = row
+    return (
+        *(each.decode(errors="replace") if isinstance(each, bytes) else each for each in named),
+        holder,
+        stored,
+        seq,
+        last,
+    )
+
+
 def _summary(row: tuple[Any, ...], head: state.RunState, problem: OutlastError | None) -> Summary:
     *identity, holder, _, _, _ = row
     names = ("id", "run", "task", "project", "generation", "parent", "parent_beat", "root", "epoch")
     fields = dict(zip(names, identity, strict=True))
-    if problem is not None and not head.run:
+    if not head.run:
+        problem = problem or StoreCorrupt(
+            "it has no events", hint="it is damaged: see `outlast doctor --all`"
+        )
         named = {name: fields[name] for name in ("run", "task", "project")}
         head = msgspec.structs.replace(head, **named)
     told = "" if problem is None else f"cannot be read here: {problem.hint or problem}"
