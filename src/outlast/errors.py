@@ -50,6 +50,7 @@ OutlastError
     └── AgentStopped      a supervised command ended or was stopped, and why
 """
 
+import errno
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -96,11 +97,11 @@ class UnknownRun(UsageError):
 
 
 class AmbiguousRun(UsageError):
-    """The name means more than one run; the message lists them."""
+    """The name means more than one run, or may mean one that exists or a new one; the message lists them."""
 
-    def __init__(self, name: str, candidates: list[str]) -> None:
+    def __init__(self, name: str, candidates: list[str], *, hint: str = "give the run id") -> None:
         shown = ", ".join(candidates[:8])
-        super().__init__(f"{name!r} means {len(candidates)} runs: {shown}", hint="give the run id")
+        super().__init__(f"{name!r} means {len(candidates)} runs: {shown}", hint=hint)
 
 
 class BadSetting(UsageError):
@@ -346,6 +347,14 @@ class QuotaReached(Stopped):
 
 class DiskFull(Stopped):
     """The disk is full; what was done is recorded, nothing new is begun."""
+
+    @classmethod
+    def of(cls, error: OSError) -> "DiskFull | None":
+        """The error for a write that found no room; None for any other."""
+        if error.errno not in (errno.ENOSPC, errno.EDQUOT):
+            return None
+        where = f" under {error.filename}" if isinstance(error.filename, str) else ""
+        return cls(f"the disk{where} is full", hint="make room, then start again")
 
 
 class AgentStopped(Stopped):

@@ -283,6 +283,15 @@ def inherited(**changes: str) -> dict[str, str]:
     return dict(os.environ) | changes
 
 
+def went_to(variables: Mapping[str, str], folder: str) -> dict[str, str]:
+    """The variables as a shell would have them that went to this folder: many programs believe PWD before they ask."""
+    was = variables.get("PWD", "")
+    if os.path.isabs(was) and os.path.realpath(was) == os.path.realpath(folder):
+        return dict(variables)
+    found = {name: value for name, value in variables.items() if name != "OLDPWD"}
+    return found | {"PWD": folder} | ({"OLDPWD": was} if os.path.isabs(was) else {})
+
+
 def variable(name: str) -> str:
     """One variable of the environment, empty where it is not set."""
     return os.environ.get(name, "")
@@ -353,9 +362,14 @@ def _repository_file(folder: Path) -> Path | None:
     for here in (folder, *folder.parents):
         if (here / REPOSITORY_FILE).is_file():
             return here / REPOSITORY_FILE
-        if (here / ".git").exists():
+        if _is_top_level(here / ".git"):
             return None
     return None
+
+
+def _is_top_level(marker: Path) -> bool:
+    """Whether a repository ends here. An empty folder called `.git` is none, and hides no settings (nor their store)."""
+    return marker.is_file() or os.path.lexists(marker / "HEAD")
 
 
 def _read(path: Path) -> dict[str, Any]:

@@ -72,10 +72,12 @@ def test_the_workspace_is_the_repository_around_and_never_a_whole_home(
     below.mkdir(parents=True)
     assert workspace_around(below) == below
     (tmp_path / "app/.git").mkdir()
-    assert workspace_around(below) == tmp_path / "app"
+    assert workspace_around(below) == below, "an empty folder called .git is not a repository"
+    (tmp_path / "app/.git/config").touch()
+    assert workspace_around(below) == tmp_path / "app", "a damaged one keeps its saves"
     mine = state.home / "project"
     mine.mkdir()
-    (state.home / ".git").mkdir()  # people keep their dot files so
+    (state.home / ".git/objects").mkdir(parents=True)  # people keep their dot files so
     assert workspace_around(mine) == mine
 
 

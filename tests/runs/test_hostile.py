@@ -255,7 +255,7 @@ def test_a_run_used_from_two_event_loops_is_refused_and_goes_on_in_its_own(start
 def test_a_store_that_a_file_names_relatively_lies_beside_the_file(tmp_path: Path, state: object) -> None:
     folder = tmp_path / "repo"
     (folder / "sub").mkdir(parents=True)
-    (folder / ".git").mkdir()
+    subprocess.run(["git", "init", "-q"], cwd=folder, check=True)
     (folder / "outlast.toml").write_text('store = "state"\n')
     script = "import outlast\nwith outlast.run('t') as run: print(run.id)"
     seen = {

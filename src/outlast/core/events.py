@@ -15,6 +15,7 @@ from outlast.core.values import (
     Contract,
     ForkPoint,
     MemoryRef,
+    Origin,
     Parent,
     Payload,
     SessionMark,
@@ -46,6 +47,7 @@ class RunOpened(Event, frozen=True, tag="run_opened"):
     """The run exists: its identity and contract. Always the first event.
 
     `launch` is how a supervised command is started, so that a run killed before its first attempt can still start.
+    `origin` is where the run was begun; None in journals of releases that did not record it.
     """
 
     run: str
@@ -58,6 +60,7 @@ class RunOpened(Event, frozen=True, tag="run_opened"):
     files: str = ""
     workspace: str = ""
     launch: Payload | None = None
+    origin: Origin | None = None
 
 
 class ContractAmended(Event, frozen=True, tag="contract_amended"):
@@ -160,11 +163,12 @@ class EffectConfirmed(Event, frozen=True, tag="effect_confirmed"):
 
 
 class EffectFailed(Event, frozen=True, tag="effect_failed"):
-    """The act reported for certain that it did not happen."""
+    """The act reported for certain that it did not happen. `final`: its tries are used up, and the program was told so."""
 
     beat: int
     n: int
     error: str = ""
+    final: bool = False
 
 
 class EffectInDoubt(Event, frozen=True, tag="effect_in_doubt"):

@@ -13,6 +13,7 @@ from outlast.core.values import (
     Allowance,
     ForkPoint,
     MemoryRef,
+    Origin,
     Parent,
     Payload,
     SessionMark,
@@ -113,6 +114,7 @@ class RunState(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
     contract_digest: str = ""
     budget: Allowance | None = None
     workspace: str = ""
+    origin: Origin | None = None
     parent: Parent | None = None
     fork: ForkPoint | None = None
     plan_seq: int = 0
@@ -318,7 +320,7 @@ def _opened(
             return _set(
                 state, event, run=event.run, task=event.task, project=event.project, title=event.contract.title,
                 contract_seq=seq, contract_digest=event.contract.digest, budget=event.budget,
-                workspace=event.workspace, parent=event.parent, fork=event.fork, created_at=event.at,
+                workspace=event.workspace, origin=event.origin, parent=event.parent, fork=event.fork, created_at=event.at,
                 supervised=event.launch is not None, until_since=event.at,
             )  # fmt: skip
         case ev.ContractAmended():

@@ -150,6 +150,19 @@ class Parent(Value, frozen=True):
     root: str
 
 
+class Origin(Value, frozen=True):
+    """Where a run was begun, so that it is found again when its project is called otherwise.
+
+    `folder` is a real path and `inode` its number; `program` is the real path of the Python program; `named`: the caller
+    gave the project's name.
+    """
+
+    folder: str = ""
+    inode: int = 0
+    program: str = ""
+    named: bool = False
+
+
 class ForkPoint(Value, frozen=True):
     """The save point that a forked run starts from."""
 

@@ -89,6 +89,7 @@ def prepare(
     opened = msgspec.structs.replace(
         reader.opened(store, state), at=attempts.now(), run=run, task=name, parent=None, budget=limits,
         fork=ForkPoint(source.run, at, seq), workspace=workspace or state.workspace,
+        origin=None if workspace else state.origin,
     )  # fmt: skip
     return Plan(
         source=source.run, opened=opened, again=_again(store, source, at, seq),

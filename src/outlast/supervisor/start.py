@@ -20,7 +20,7 @@ from outlast.processes.programs import CannotStart, find_program
 from outlast.runs import reader
 from outlast.runs.engine import stores
 from outlast.runs.engine.run import RunEngine
-from outlast.runs.opening import admission
+from outlast.runs.opening import identity
 from outlast.runs.opening.entry import terms_of
 from outlast.runs.opening.terms import Terms, budget_of
 from outlast.store.protocol import RunFilter, Store, Summary
@@ -115,7 +115,7 @@ def start(request: RunRequest, link: Link, person: Person) -> int:
     launch = msgspec.structs.replace(launch, interactive=not headless and os.isatty(0) and os.isatty(1))
     if budget_check.by_gateway(request.gateway, agent, launch, variables, person):
         launch = msgspec.structs.replace(launch, gateway=True, gateway_yes=request.gateway == "yes")
-    terms = _terms(request, folder)
+    terms = _identified(_terms(request, folder, cwd))
     if budget_check.is_auto(request.budget):
         terms = _by_experience(terms, agent, launch, variables, person)
     else:
@@ -125,11 +125,22 @@ def start(request: RunRequest, link: Link, person: Person) -> int:
     return _carry(run, launch, variables, link, person)
 
 
-def _terms(request: RunRequest, folder: Path | None) -> Terms:
+def _identified(terms: Terms) -> Terms:
+    """The terms of the run that is meant, before anything is decided by its workspace."""
+    here = settings.load(Path(terms.workspace) if terms.workspace else None)
+    store = stores.acquire(terms.store or here["store"] or None)
+    try:
+        return identity.identified(terms, store)
+    finally:
+        stores.give_back(store)
+
+
+def _terms(request: RunRequest, folder: Path | None, cwd: Path | None = None) -> Terms:
     return terms_of(
         request.task or _task_of(request.words), goal=request.goal, done=request.done, invariants=request.invariants,
         budget=_budget(request), store=request.store, project=request.project, workspace=folder,
         files=request.files, moved=request.moved, amend=request.amend, again=request.again or not request.task,
+        started_in=cwd if request.workspace is None else None,
     )  # fmt: skip
 
 
@@ -164,7 +175,6 @@ def _by_experience(
 ) -> Terms:
     store = stores.acquire(terms.store or settings.load()["store"] or None)
     try:
-        terms = admission.in_known_project(terms, store)
         return budget_check.by_experience(store, terms, agent, launch, variables, person)
     finally:
         stores.give_back(store)

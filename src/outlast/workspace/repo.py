@@ -12,7 +12,7 @@ import msgspec
 from outlast import settings
 from outlast.errors import SaveFailed, WorkspaceRefused
 from outlast.store import durable
-from outlast.workspace.git import command, objects, refs
+from outlast.workspace.git import command, layout, objects, refs
 from outlast.workspace.types import text
 
 _FATAL = 128  # git's exit code when it gives up
@@ -281,7 +281,7 @@ def workspace_around(folder: Path) -> Path:
     """The top level of the repository around a folder, else the folder itself. Never a whole home."""
     real = Path(os.path.realpath(folder))
     for here in (real, *real.parents):
-        if os.path.lexists(here / ".git"):
+        if layout.is_marked(here):
             try:
                 refuse(here)
             except WorkspaceRefused:

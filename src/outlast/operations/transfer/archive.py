@@ -366,7 +366,7 @@ def _started_here(store: Store, journal: RunEvents, before: str) -> RunEvents:
 def _as_itself(journal: RunEvents, project: str) -> RunEvents:
     """The run goes on here: the seal it was exported under is taken back, and who did it is recorded."""
     opened, events = journal
-    opened = msgspec.structs.replace(opened, project=project)
+    opened = msgspec.structs.replace(opened, project=project, origin=None)  # it was begun elsewhere
     by = settings.user_name()
     noted: Events = (*events, ev.Requested(at=attempts.now(), id=0, by=by, what="import"))
     if st.fold(st.RunState(), [opened, *noted]).status == "handed_off":
@@ -394,7 +394,7 @@ def _as_forks(
         parent = opened.parent
         renamed = msgspec.structs.replace(
             opened, at=attempts.now(), run=ids[opened.run], task=task if parent is None else opened.task,
-            project=project, fork=ForkPoint(opened.run, head.beats, length),
+            project=project, origin=None, fork=ForkPoint(opened.run, head.beats, length),
             budget=st.fold(st.RunState(), whole[:length]).budget,
             parent=None if parent is None else Parent(ids[parent.run], parent.beat, ids[parent.root]),
         )  # fmt: skip

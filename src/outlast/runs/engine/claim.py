@@ -12,7 +12,7 @@ from outlast.runs.engine.beat import open_beat
 from outlast.runs.engine.heartbeat import Heartbeat
 from outlast.runs.engine.steps import Block, Steps
 from outlast.runs.journal import Journal
-from outlast.runs.opening import admission
+from outlast.runs.opening import admission, identity
 from outlast.runs.opening.terms import not_a_folder
 from outlast.store.protocol import Lease, Store
 
@@ -81,7 +81,7 @@ def _claim(run: "RunEngine") -> None:
         return
     store = stores.acquire(run.terms.store or run.settings["store"] or None)
     held = run.claim = Claim(store)
-    terms = run.terms = admission.in_known_project(run.terms, store)
+    terms = run.terms = identity.identified(run.terms, store)
     if not run.folder.is_dir() and not admission.may_come_back(terms, store):
         raise not_a_folder(run.folder)
     made = admission.make(terms, store, run.supervision.launch)

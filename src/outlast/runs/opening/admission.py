@@ -1,6 +1,5 @@
 """Whether a start is let in: what the status and the contract forbid is refused before anything is claimed."""
 
-import os
 import shlex
 
 import msgspec
@@ -36,22 +35,8 @@ def opened(terms: Terms, parent: Parent | None, launch: Payload | None = None) -
     return ev.RunOpened(
         at=attempts.now(), run=new_id(), task=terms.task, project=terms.project, contract=contract_of(terms, Contract()),
         budget=terms.budget, parent=parent, workspace=terms.workspace, files=terms.files if terms.workspace else "",
-        launch=launch,
+        launch=launch, origin=terms.origin,
     )  # fmt: skip
-
-
-def in_known_project(terms: Terms, store: Store) -> Terms:
-    """The terms, in the project that an open run of this task in this very workspace has.
-
-    A repository that was made, moved or removed meanwhile would make it another project, and so another run.
-    """
-    if not terms.workspace or terms.project_given:
-        return terms
-    here = os.path.realpath(terms.workspace)
-    for summary in store.list(RunFilter(task=terms.task, parent="", open_only=True)):
-        if summary.state.workspace and os.path.realpath(summary.state.workspace) == here:
-            return msgspec.structs.replace(terms, project=summary.project)
-    return terms
 
 
 def may_come_back(terms: Terms, store: Store) -> bool:

@@ -9,6 +9,7 @@ from typing import Literal
 from outlast.core.values import scrub
 from outlast.runs.engine.beat import BeatEngine
 from outlast.runs.engine.run import RunEngine
+from outlast.runs.opening import identity
 from outlast.runs.opening.project import project_of
 from outlast.runs.opening.terms import (
     Terms,
@@ -78,15 +79,19 @@ def terms_of(
     moved: bool = False,
     amend: bool = False,
     again: bool = False,
+    started_in: Path | None = None,
 ) -> Terms:
-    """The terms of a run, checked. Raises UsageError."""
+    """The terms of a run, checked. Raises UsageError. `started_in`: where a command was typed that found its workspace itself."""
     folder = workspace_of(workspace)
+    here = started_in or folder or Path.cwd()
+    program = identity.program_here() if started_in is None else ""
     return Terms(
         task=task_name(task), goal=goal_of(goal), checks=commands_of(done, "done"),
         invariants=commands_of(invariants, "invariants"), budget=budget_of(budget, until, reserve),
         project=scrub(project_name(project) or project_of(folder or Path.cwd())), project_given=project is not None,
         workspace=scrub(str(folder)) if folder is not None else "", store=path_of(store, "store"),
-        amend=amend, again=again, files=files_mode(files), moved=moved,
+        amend=amend, again=again, files=files_mode(files), moved=moved, workspace_given=started_in is None,
+        origin=identity.origin_of(here, program=program, named=project is not None),
     )  # fmt: skip
 
 

@@ -4,56 +4,30 @@ All worktrees of a clone are one project: its common git folder."""
 
 import contextlib
 from pathlib import Path
-from typing import NamedTuple
 
 from outlast.core.values import scrub
+from outlast.workspace.git import layout
+from outlast.workspace.git.layout import Layout
 
 SYMREFS_MAX = 5
-
-
-class _Git(NamedTuple):
-    """Where a checkout keeps its own HEAD, and where the clone keeps what all its worktrees share."""
-
-    own: Path
-    common: Path
 
 
 def project_of(folder: Path) -> str:
     """The real path of the repository's common git folder, else of the folder itself; as a text that can be written."""
     real = folder.resolve()
-    git = _git(real)
+    git = layout.around(real)
     return scrub(str(real if git is None else git.common))
 
 
 def commit_of(folder: Path) -> str:
     """The commit checked out in a folder, or the branch if it has none yet; empty where there is no repository."""
     with contextlib.suppress(OSError):
-        git = _git(folder.resolve())
+        git = layout.around(folder.resolve())
         return "" if git is None else _followed(git, (git.own / "HEAD").read_text(errors="replace").strip())
     return ""
 
 
-def _git(real: Path) -> _Git | None:
-    for here in (real, *real.parents):
-        marker = here / ".git"
-        if marker.is_dir():
-            return _Git(marker.resolve(), marker.resolve())
-        if marker.is_file():
-            return _linked(marker)
-    return None
-
-
-def _linked(marker: Path) -> _Git:
-    """Follow the `.git` file of a worktree or submodule."""
-    text = marker.read_text(errors="replace").strip()
-    if not text.startswith("gitdir:"):
-        return _Git(marker.parent, marker.parent)
-    own = (marker.parent / text[len("gitdir:") :].strip()).resolve()
-    pointer = own / "commondir"
-    return _Git(own, (own / pointer.read_text().strip()).resolve() if pointer.is_file() else own)
-
-
-def _followed(git: _Git, text: str) -> str:
+def _followed(git: Layout, text: str) -> str:
     """What HEAD leads to: a ref has a file of its own, or a line among the packed ones."""
     for _ in range(SYMREFS_MAX):
         if not text.startswith("ref: "):

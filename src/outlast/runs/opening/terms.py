@@ -13,7 +13,7 @@ from outlast import settings
 from outlast.core import budget as budgets
 from outlast.core.state import RunState
 from outlast.core.text import did_you_mean
-from outlast.core.values import Allowance, scrub
+from outlast.core.values import Allowance, Origin, scrub
 from outlast.errors import UsageError
 
 Mode = Literal["keep", "rewind"]
@@ -42,6 +42,8 @@ class Terms(msgspec.Struct, frozen=True, kw_only=True):
     project: str = ""
     project_given: bool = False
     workspace: str = ""
+    workspace_given: bool = True
+    origin: Origin | None = None
     store: str | None = None
     amend: bool = False
     again: bool = False

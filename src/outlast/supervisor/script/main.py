@@ -10,6 +10,7 @@ import msgspec
 
 from outlast.errors import OutlastError, RunRefused, WorkspaceRefused
 from outlast.runs.engine import stores
+from outlast.runs.opening import identity
 from outlast.runs.opening.entry import terms_of
 from outlast.runs.opening.terms import Terms
 from outlast.store.protocol import RunFilter, Store
@@ -84,7 +85,10 @@ def _terms(asked: KeeperRequest, store: Store) -> Terms:
         repo.refuse(folder or cwd)
     except WorkspaceRefused:
         folder = None
-    terms = terms_of(asked.task, store=asked.store, project=asked.project, workspace=folder, files="keep")
+    terms = terms_of(
+        asked.task, store=asked.store, project=asked.project, workspace=folder, files="keep", started_in=cwd
+    )
+    terms = identity.identified(terms, store)
     known = store.list(RunFilter(task=terms.task, project=terms.project, parent=""), limit=1)
     return msgspec.structs.replace(terms, again=bool(known) and known[0].state.status in _AGAIN)
 
