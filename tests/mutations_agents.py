@@ -9,6 +9,9 @@ SESSIONS = "tests/supervisor/test_sessions.py"
 BACKGROUND = "tests/supervisor/test_background_calls.py"
 ISOLATION = "tests/supervisor/test_call_isolation.py"
 UPGRADE = "tests/supervisor/test_upgrade.py"
+REPEATED = "tests/supervisor/test_repeated_calls.py"
+OTHERS = "tests/supervisor/test_other_calls.py"
+FRESH = "tests/supervisor/test_fresh_sessions.py"
 
 MUTANTS = (
     Mutant(
@@ -72,7 +75,7 @@ MUTANTS = (
     Mutant(
         "another call under the id of one under way",
         "supervisor/agent/calls/calls.py",
-        "            if {each.signature for each in record.outward} <= set(opened.recorded):\n",
+        "            if all(is_part(each, opened.recorded) for each in record.outward):\n",
         "            if True:\n",
         (f"{HOOKS}::test_the_id_of_a_call_under_way_lets_no_other_one_through",),
     ),
@@ -89,35 +92,39 @@ MUTANTS = (
     Mutant(
         "a call in doubt that is not held",
         "supervisor/agent/calls/repeats.py",
-        '                if open_now[known].state == "in_doubt":\n',
-        "                if False:\n",
-        (f"{HOOKS}::test_the_signature_of_a_call_in_doubt_is_held_whatever_its_flags_and_words[claude]",),
+        '                if opened[effect].state == "in_doubt" and',
+        "                if False and",
+        (
+            f"{HOOKS}::test_a_call_to_the_address_of_one_in_doubt_is_held_whatever_its_flags_and_words[claude]",
+        ),
     ),
     Mutant(
         "a call in doubt that is known by its words",
-        "supervisor/agent/calls/repeats.py",
-        "            same = [each.signature for each in told.outward if each.signature in signatures]\n",
-        "            same = [each.signature for each in told.outward if each.words in signatures]\n",
-        (f"{HOOKS}::test_the_signature_of_a_call_in_doubt_is_held_whatever_its_flags_and_words[claude]",),
+        "supervisor/agent/calls/identity.py",
+        "    if first.content == again.content:\n",
+        "    if first.words == again.words:\n",
+        (
+            f"{HOOKS}::test_a_call_to_the_address_of_one_in_doubt_is_held_whatever_its_flags_and_words[claude]",
+        ),
     ),
     Mutant(
         "what is known of a call, never told",
         "supervisor/agent/calls/repeats.py",
-        "                answer = self._found(known, same[0], record, sure=all(each.sure for each in told.outward))\n",
+        "                answer = self._found(likeness, first, past)\n",
         '                answer = ""\n',
         (f"{HOOKS}::test_what_is_known_of_it_is_answered_once_and_then_it_is_another_call[claude]",),
     ),
     Mutant(
         "what is known of a call, told for ever",
         "supervisor/agent/calls/repeats.py",
-        "            elif known not in self._answered:\n",
-        "            else:\n",
+        "            elif effect not in self._answered and likeness in SAME:\n",
+        "            elif likeness in SAME:\n",
         (f"{HOOKS}::test_what_is_known_of_it_is_answered_once_and_then_it_is_another_call[claude]",),
     ),
     Mutant(
         "that it was told, forgotten by the next attempt",
-        "supervisor/agent/calls/repeats.py",
-        "            self._answered.add(told.answered)\n",
+        "supervisor/agent/calls/history.py",
+        "            self.answered.append((self.memories.now, told.answered))\n",
         "            pass\n",
         (f"{HOOKS}::test_that_it_was_answered_is_remembered_by_the_next_attempt",),
     ),
@@ -131,9 +138,9 @@ MUTANTS = (
     Mutant(
         "what only a shim saw, forgotten",
         "supervisor/agent/calls/repeats.py",
-        "        self._read_alone()\n",
-        "        pass\n",
-        (f"{SHIMS}::test_of_an_agent_that_only_shims_see_what_it_did_is_answered_once",),
+        "            self._past.setdefault(effect, PastCall(told, record, 0))\n",
+        "            pass\n",
+        (f"{SHIMS}::test_in_its_own_session_what_only_a_shim_saw_is_answered_once",),
     ),
     Mutant(
         "a server's refusal, taken for done",
@@ -242,6 +249,77 @@ MUTANTS = (
         "",
         (f"{SESSIONS}::test_what_a_resume_needs_besides_comes_back_with_the_transcript",),
     ),
+    # -- which call is the same again
+    Mutant(
+        "another body, answered as a repetition",
+        "supervisor/agent/calls/repeats.py",
+        "            elif effect not in self._answered and likeness in SAME:\n",
+        "            elif effect not in self._answered:\n",
+        (f"{REPEATED}::test_after_a_call_was_settled_as_happened_another_body_to_its_address_is_made",),
+    ),
+    Mutant(
+        "an unknown content, taken for another one",
+        "supervisor/agent/calls/identity.py",
+        '        return "unclear"\n',
+        "        return again.another\n",
+        (
+            f"{OTHERS}::test_a_call_of_a_journal_without_contents_counts_as_the_same",
+            f"{OTHERS}::test_what_a_call_sends_and_nobody_knows_beforehand_counts_as_the_same",
+        ),
+    ),
+    Mutant(
+        "other words for a comment, let through",
+        "supervisor/agent/calls/identity.py",
+        '    return "reworded" if again.another == "held" else again.another\n',
+        '    return "free" if again.another == "held" else again.another\n',
+        (f"{OTHERS}::test_where_the_target_names_the_act_other_words_are_held_and_cannot_be_named_another",),
+    ),
+    Mutant(
+        "another body, named by trying again",
+        "supervisor/agent/calls/history.py",
+        "[self._requests :]:\n",
+        "[0:]:\n",
+        (f"{OTHERS}::test_what_was_named_stands_for_the_next_attempt_and_for_nothing_that_comes_later",),
+    ),
+    Mutant(
+        "another body to one address, let through unasked",
+        "supervisor/agent/calls/repeats.py",
+        "        return not contents <= self._history.named[effect]\n",
+        "        return False\n",
+        (
+            f"{OTHERS}::test_another_body_is_held_until_the_agent_says_by_name_that_it_is_another_call[claude]",
+        ),
+    ),
+    Mutant(
+        "what was settled an instant ago, not looked at",
+        "supervisor/agent/hooks.py",
+        "            self._agent.run.drive(self._agent.run.take_findings())\n",
+        "",
+        (f"{OTHERS}::test_what_was_settled_an_instant_ago_counts_for_the_very_next_call",),
+    ),
+    Mutant(
+        "a body in a file that the same text writes, read too early",
+        "agents/outward/targets/body.py",
+        " or matched.call.moved or not",
+        " or not",
+        (
+            "tests/agents/outward/test_contents.py::test_a_body_in_a_file_is_what_lies_there_unless_the_same_text_may_change_it",
+        ),
+    ),
+    Mutant(
+        "a fresh session that repeats what was done",
+        "supervisor/agent/start.py",
+        "        self._hooks.read_holds()  # it knows",
+        "        pass  # it knows",
+        (f"{FRESH}::test_in_a_fresh_session_a_model_that_starts_over_repeats_no_confirmed_call",),
+    ),
+    Mutant(
+        "a fresh session that was told what another one was",
+        "supervisor/agent/calls/history.py",
+        "if memory is None or self.memories.of(told) == memory\n",
+        "if True\n",
+        (f"{FRESH}::test_killed_again_in_its_fresh_session_it_repeats_no_confirmed_call",),
+    ),
     # -- programs that run on, or are killed
     Mutant(
         "a program that runs on and keeps a beat from ending",
@@ -271,17 +349,52 @@ MUTANTS = (
         ),
     ),
     Mutant(
+        "a killed program, in doubt only when its call has ended",
+        "supervisor/agent/calls/calls.py",
+        '                self._doubt(opened, "a program of it was killed")\n',
+        "                pass\n",
+        (
+            f"{REPEATED}::test_a_call_whose_program_was_killed_is_held_when_the_agent_retries_it_at_once[the program]",
+            f"{REPEATED}::test_inside_one_call_a_killed_program_is_not_run_again[or-the program]",
+        ),
+    ),
+    Mutant(
+        "a shim's death, on record when its thread gets to it",
+        "supervisor/agent/hooks.py",
+        "            if each is program or not is_there():\n",
+        "            if each is program:\n",
+        (f"{REPEATED}::test_a_shim_that_died_is_a_doubt_before_its_own_thread_has_heard_of_it",),
+    ),
+    Mutant(
+        "what was not begun, in doubt with what was",
+        "supervisor/agent/calls/repeats.py",
+        "(begun or {}).get(known, past.told.outward)",
+        "past.told.outward",
+        (
+            f"{REPEATED}::test_inside_one_call_what_goes_elsewhere_after_a_killed_program_is_made[the program]",
+        ),
+    ),
+    Mutant(
+        "a call that lost a program and lets its next one pass unjudged",
+        "supervisor/agent/calls/calls.py",
+        "            and not each.lost\n",
+        "",
+        (
+            f"{REPEATED}::test_inside_one_call_another_body_to_the_address_of_a_killed_program_is_held[the program]",
+        ),
+    ),
+    Mutant(
         "a call whose program was killed, taken at its word",
         "supervisor/agent/calls/calls.py",
-        "        if opened.lost:\n",
-        "        if False:\n",
+        "        if not opened.lost:  # its",
+        "        if True:  # its",
         (f"{SHIMS}::test_a_call_that_ended_well_with_a_program_of_it_killed_is_in_doubt",),
     ),
     Mutant(
         "of two calls alike the first has done it",
         "supervisor/agent/calls/calls.py",
-        "        return found[0] if len(found) == 1 and ",
-        "        return found[0] if found and ",
+        "        is_one = len(found) == 1 and ",
+        "        is_one = bool(found) and ",
         (f"{SHIMS}::test_of_two_calls_alike_nobody_knows_whose_program_it_is",),
     ),
     Mutant(

@@ -42,6 +42,7 @@ HOOKS = {
 }
 SHELLS = ("Bash", "run_shell_command")
 POST = "curl -sS -X POST -d hello http://127.0.0.1:9/comment"
+POST_FLAGS = "curl --retry 2 -v --data hello http://127.0.0.1:9/comment"
 POST_OTHERWISE = "curl --retry 2 -v --data 'in other words' http://127.0.0.1:9/comment"
 LOCAL = "echo hello > hello.txt"
 SIGNATURE = "POST 127.0.0.1:9/comment"
@@ -195,6 +196,15 @@ def response(session: str, number: int, command: str) -> bytes:
     usage = {"input_tokens": 3, "output_tokens": 4}
     said = {"id": f"msg_{number}", "role": "assistant", "content": [call], "usage": usage}
     return line(session, type="assistant", parentUuid="u", message=said)
+
+
+def write_session(there: Minded) -> None:
+    """Claude Code's transcript of this attempt, with which the next one goes on in the same session."""
+    known = there.run.state.session
+    assert known is not None
+    path = there.home / ".claude/projects" / dashed(str(there.work)) / f"{known.session}.jsonl"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_bytes(line(known.session, type="user", message={"role": "user", "content": "x"}))
 
 
 def cut_off_in_session(folder: Path) -> tuple[str, Path]:

@@ -4,8 +4,10 @@ from pathlib import Path
 
 from outlast.agents.events import BatchEnd, Response, TaskEnd, ToolEnd
 from outlast.supervisor.agent.calls import background
+from outlast.supervisor.agent.calls.record import OutwardCall
 from tests.supervisor.hook_driver import LOCAL, POST, SIGNATURE, Killed, Minded, before, minded
 
+POSTED = OutwardCall("http", SIGNATURE)  # as a shim tells it
 LEFT = ToolEnd("call_1", True, "running", task="b1")
 
 
@@ -70,7 +72,7 @@ def test_a_program_below_it_that_ended_well_tells_that_it_happened(tmp_path: Pat
     with minded(tmp_path) as there:
         left_running(there)
         calls = there.attempt.calls
-        assert calls.covers([SIGNATURE]) == "call_1"
+        assert calls.covers([POSTED]) == "call_1"
         calls.program_ended("call_1", 0, sure=True)
         assert states(there) == []
         calls.settle_rest()
@@ -83,7 +85,7 @@ def test_a_context_tells_of_one_effect_once_and_of_a_cut_local_call_that_it_may_
 ) -> None:
     with minded(tmp_path) as there:
         left_running(there)
-        there.attempt.calls.covers([SIGNATURE])
+        there.attempt.calls.covers([POSTED])
         there.attempt.calls.program_ended("call_1", 0, sure=True)
         there.take(TaskEnd("b1", True, "exit code 0"))
         assert there.allows(before("claude", LOCAL, "call_2"))
@@ -99,7 +101,7 @@ def returned_meanwhile(there: Minded) -> None:
     """A call ended well, and a program that it began runs on: no task that its agent knows of."""
     there.take(Response("msg_1"))
     assert there.allows(before("claude", f"{POST} &"))
-    assert there.attempt.calls.covers([SIGNATURE]) == "call_1"
+    assert there.attempt.calls.covers([POSTED]) == "call_1"
     there.take(ToolEnd("call_1", True, "exit code 0"))
     there.take(BatchEnd())
     there.attempt.responses.written("call_1")

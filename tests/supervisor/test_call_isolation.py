@@ -14,7 +14,7 @@ from outlast.core import values
 from outlast.errors import AgentStopped, BudgetReached
 from outlast.runs.opening.entry import terms_of
 from outlast.supervisor.agent.calls import outward as agent_outside
-from outlast.supervisor.agent.calls.calls import CallRecord
+from outlast.supervisor.agent.calls.record import CallRecord
 from outlast.supervisor.beat_in_flight import BeatInFlight
 from outlast.supervisor.launch.run import supervised_run
 from outlast.supervisor.socket import connection

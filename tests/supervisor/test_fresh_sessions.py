@@ -21,16 +21,12 @@ def agent(host: Host) -> Scripted:
     return made
 
 
-@pytest.mark.xfail(strict=True, reason="K4: in a fresh session confirmed calls are made again")
 def test_in_a_fresh_session_a_model_that_starts_over_repeats_no_confirmed_call(agent: Scripted) -> None:
     agent.forget_sessions()
     assert agent.run() == 0, agent.host.said("t")
     assert agent.performed() == ACTS
 
 
-@pytest.mark.xfail(
-    strict=True, reason="K4: killed again in its fresh session, confirmed calls are made again"
-)
 def test_killed_again_in_its_fresh_session_it_repeats_no_confirmed_call(agent: Scripted) -> None:
     agent.forget_sessions()
     (agent.work / "begun").unlink()
@@ -46,6 +42,22 @@ def test_in_a_fresh_session_a_confirmed_call_that_is_meant_once_more_is_made(age
     agent.forget_sessions()
     assert agent.run() == 0, agent.host.said("t")
     assert agent.performed().count("e1") >= 2
+
+
+def test_in_a_fresh_session_another_body_to_the_address_of_a_confirmed_call_is_made(agent: Scripted) -> None:
+    other = agent.posting("e1").replace("-d {}", """-d '{"body": "more"}'""")
+    agent.says(agent.posting("e1"), other)
+    agent.forget_sessions()
+    assert agent.run() == 0, agent.host.said("t")
+    assert [act.body for act in agent.host.witness.performances()] == [None, None, "more"]
+
+
+def test_in_a_fresh_session_below_a_script_a_confirmed_call_is_not_made_again(agent: Scripted) -> None:
+    (agent.work / "all.sh").write_text("\n".join(map(agent.posting, ACTS)))
+    agent.says("sh ./all.sh")
+    agent.forget_sessions()
+    assert agent.run() == 0, agent.host.said("t")
+    assert agent.performed() == ACTS
 
 
 def test_in_its_own_session_it_knows_what_it_did_and_may_do_it_once_more(agent: Scripted) -> None:

@@ -21,7 +21,7 @@ from outlast import settings as ours
 from outlast.agents.outward.classify import classify
 from outlast.core import events as ev
 from outlast.supervisor.agent.calls import outward as calls_outward
-from outlast.supervisor.agent.calls.repeats import told_of
+from outlast.supervisor.agent.calls.record import told_of
 from outlast.supervisor.agent.hooks import NOT_UNDERSTOOD
 from outlast.supervisor.client import shim
 from tests.supervisor.hook_driver import (
@@ -29,6 +29,7 @@ from tests.supervisor.hook_driver import (
     LOCAL,
     MARK,
     POST,
+    POST_FLAGS,
     POST_OTHERWISE,
     SIGNATURE,
     Killed,
@@ -233,12 +234,12 @@ def cut_off(folder: Path, agent: str) -> None:
 
 
 @each_agent
-def test_the_signature_of_a_call_in_doubt_is_held_whatever_its_flags_and_words(
+def test_a_call_to_the_address_of_one_in_doubt_is_held_whatever_its_flags_and_words(
     agent: str, tmp_path: Path
 ) -> None:
     cut_off(tmp_path, agent)
     with minded(tmp_path, agent) as there:
-        for number, command in enumerate((POST, POST_OTHERWISE, f"cd /tmp && {POST_OTHERWISE}")):
+        for number, command in enumerate((POST, POST_FLAGS, f"cd /tmp && {POST_OTHERWISE}")):
             code, out = there.ask(before(agent, command, f"again_{number}"))
             assert is_denied(code, out)
             assert b"outlast holds this call" in out
@@ -251,10 +252,10 @@ def test_what_is_known_of_it_is_answered_once_and_then_it_is_another_call(agent:
     cut_off(tmp_path, agent)
     with minded(tmp_path, agent) as there:
         there.settle("happened")
-        code, out = there.ask(before(agent, POST_OTHERWISE, "second"))
+        code, out = there.ask(before(agent, POST_FLAGS, "second"))
         assert is_denied(code, out)
         assert b"happened before" in out
-        assert there.allows(before(agent, POST_OTHERWISE, "third"))
+        assert there.allows(before(agent, POST_FLAGS, "third"))
         raise Killed
 
 
@@ -262,10 +263,10 @@ def test_that_it_was_answered_is_remembered_by_the_next_attempt(tmp_path: Path) 
     cut_off(tmp_path, "claude")
     with minded(tmp_path) as there:
         there.settle("happened")
-        assert not there.allows(before("claude", POST_OTHERWISE, "second"))
+        assert not there.allows(before("claude", POST_FLAGS, "second"))
         raise Killed
     with minded(tmp_path) as there:
-        assert there.allows(before("claude", POST_OTHERWISE, "third"))
+        assert there.allows(before("claude", POST_FLAGS, "third"))
         raise Killed
 
 

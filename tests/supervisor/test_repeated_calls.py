@@ -8,16 +8,20 @@ stand-in that notes each time that it is run: the witness.
 import contextlib
 import json
 import subprocess
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from outlast.supervisor.client import shim
+from outlast.supervisor.socket.server import ScriptGone
+from outlast.supervisor.socket.wire import Shim
 from tests.supervisor.hook_driver import Killed, before, is_denied, recorded
 from tests.supervisor.host import Host
 from tests.supervisor.scripted_agent import Scripted
 from tests.supervisor.test_shims import HELD, Below, below
+from tests.support.environment import TIMEOUT_S
 
 # One address for everything, as of GraphQL or a chat; on no host that anybody answers for.
 SAME = "http://192.0.2.1/same"
@@ -77,9 +81,6 @@ def cut_off(folder: Path) -> None:
 # --- in the next attempt: the same call is answered, another one is made ------------------------------------------------
 
 
-@pytest.mark.xfail(
-    strict=True, reason="K1: another body to the same address is answered as a repetition, and lost"
-)
 def test_after_a_call_was_settled_as_happened_another_body_to_its_address_is_made(tmp_path: Path) -> None:
     cut_off(tmp_path)
     with attempt(tmp_path) as here:
@@ -89,9 +90,6 @@ def test_after_a_call_was_settled_as_happened_another_body_to_its_address_is_mad
         raise Killed
 
 
-@pytest.mark.xfail(
-    strict=True, reason="K1: another body to the same address uses up the answer to the same call"
-)
 def test_another_body_made_first_does_not_use_up_the_answer_to_the_same_call(tmp_path: Path) -> None:
     cut_off(tmp_path)
     with attempt(tmp_path) as here:
@@ -102,9 +100,6 @@ def test_another_body_made_first_does_not_use_up_the_answer_to_the_same_call(tmp
         raise Killed
 
 
-@pytest.mark.xfail(
-    strict=True, reason="K1: below a script, another body to the same address is refused, and lost"
-)
 def test_below_a_script_another_body_to_the_address_of_a_settled_call_is_made(tmp_path: Path) -> None:
     cut_off(tmp_path)
     with attempt(tmp_path) as here:
@@ -115,9 +110,6 @@ def test_below_a_script_another_body_to_the_address_of_a_settled_call_is_made(tm
         raise Killed
 
 
-@pytest.mark.xfail(
-    strict=True, reason="K1: the answer names an address, not the command that was made before"
-)
 def test_the_answer_to_a_repetition_names_the_command_that_was_made_before(tmp_path: Path) -> None:
     cut_off(tmp_path)
     with attempt(tmp_path) as here:
@@ -128,7 +120,6 @@ def test_the_answer_to_a_repetition_names_the_command_that_was_made_before(tmp_p
         raise Killed
 
 
-@pytest.mark.xfail(strict=True, reason="K1: the run ends as done, exit 0, without the other call")
 def test_a_run_does_not_end_as_done_without_a_call_that_only_shares_an_address(host: Host) -> None:
     agent = Scripted(host)
     agent.killed_in("same")
@@ -159,9 +150,6 @@ def test_the_same_body_to_the_same_address_is_held_until_it_is_settled_and_then_
 both = pytest.mark.parametrize("whom", [PROGRAM, SHIM_TOO], ids=["the program", "and its shim"])
 
 
-@pytest.mark.xfail(
-    strict=True, reason="K6: the doubt about a killed program is recorded after the retry was let through"
-)
 @both
 def test_a_call_whose_program_was_killed_is_held_when_the_agent_retries_it_at_once(
     tmp_path: Path, whom: str
@@ -193,15 +181,78 @@ UNTIL = f"n=0; until {FIRST} || [ $n -ge 3 ]; do n=$((n+1)); done"
 retries = pytest.mark.parametrize("command", [TWICE, UNTIL], ids=["or", "until"])
 
 
-@pytest.mark.xfail(
-    strict=True, reason="K6b: inside one call the retry of a killed program is judged against nothing"
-)
 @both
 @retries
 def test_inside_one_call_a_killed_program_is_not_run_again(tmp_path: Path, command: str, whom: str) -> None:
     with attempt(tmp_path, dies=whom) as here:
         assert does(here, command, "call_1") is not None
         assert bodies(here) == ["e2"]
+        raise Killed
+
+
+ELSEWHERE = "http://192.0.2.1/fallback"
+
+
+@both
+def test_inside_one_call_what_goes_elsewhere_after_a_killed_program_is_made(
+    tmp_path: Path, whom: str
+) -> None:
+    """It was not begun when the other one was killed: nothing of it is in doubt."""
+    with attempt(tmp_path, dies=whom) as here:
+        fallback = FIRST.replace(SAME, ELSEWHERE)
+        assert does(here, f"{FIRST} || {fallback}", "call_1") is not None
+        assert [line.split()[-1] for line in here.done] == [SAME, ELSEWHERE]
+        raise Killed
+
+
+@both
+def test_inside_one_call_another_body_to_the_address_of_a_killed_program_is_held(
+    tmp_path: Path, whom: str
+) -> None:
+    with attempt(tmp_path, dies=whom) as here:
+        done = does(here, f"{FIRST} || {OTHER}", "call_1")
+        assert done is not None
+        assert HELD in done.stderr
+        assert bodies(here) == ["e2"]
+        raise Killed
+
+
+def test_a_killed_program_is_a_doubt_on_record_before_its_call_has_ended(tmp_path: Path) -> None:
+    with attempt(tmp_path, dies=PROGRAM) as here:
+        assert does(here, FIRST, "call_1") is not None
+        assert [state for _, state in here.states()] == ["in_doubt"]
+        fails(here, FIRST, "call_1", 137)
+        assert here.there.allows(before("claude", "ls", "call_2"))
+        assert [state for _, state in here.states()] == ["in_doubt"], "on record once"
+        doubts = list(here.there.run.journal.events("effect_in_doubt"))
+        assert len(doubts) == 1
+        raise Killed
+
+
+def test_a_shim_that_died_is_a_doubt_before_its_own_thread_has_heard_of_it(tmp_path: Path) -> None:
+    with attempt(tmp_path) as here:
+        hooks, asked = here.there.attempt.hooks, Shim(words=tuple(FIRST.split()), cwd=str(here.there.work))
+        began, hears = threading.Event(), threading.Event()
+
+        def perform() -> int:
+            began.set()
+            hears.wait(TIMEOUT_S)
+            raise ScriptGone("its shim was killed")
+
+        def dies() -> None:
+            with contextlib.suppress(ScriptGone):
+                hooks.shim(asked, perform, lambda: False)
+
+        thread = threading.Thread(target=dies)
+        thread.start()
+        try:
+            assert began.wait(TIMEOUT_S)
+            reason, _ = hooks.shim(asked, lambda: 0)
+            assert HELD in reason
+        finally:
+            hears.set()
+            thread.join(TIMEOUT_S)
+        assert len(list(here.there.run.journal.events("effect_in_doubt"))) == 1, "it is on record once"
         raise Killed
 
 

@@ -19,7 +19,7 @@ from outlast import settings as ours
 from outlast.agents.events import ToolEnd
 from outlast.errors import UsageError
 from outlast.supervisor.agent.calls import outward
-from outlast.supervisor.agent.calls.repeats import told_of
+from outlast.supervisor.agent.calls.record import told_of
 from outlast.supervisor.client import shim
 from outlast.supervisor.launch import environment
 from outlast.supervisor.timing import Timing
@@ -34,6 +34,7 @@ from tests.supervisor.hook_driver import (
     before,
     client,
     minded,
+    write_session,
 )
 from tests.supervisor.host import Host, host_in
 from tests.supervisor.scripted_agent import Scripted
@@ -199,6 +200,7 @@ def test_what_the_agent_was_told_the_end_of_is_no_reason_to_hold_the_next_one(
             assert here.run(command).returncode == 0, "a loop in one call is no repetition"
         here.there.ask(after("claude", SCRIPT))
         assert here.there.run.state.effects_open == ()
+        write_session(here.there)
         raise Killed
     with below(tmp_path) as here:
         assert here.there.allows(before("claude", SCRIPT, "call_2"))
@@ -247,8 +249,26 @@ def test_of_an_agent_that_only_shims_see_what_it_did_is_answered_once(tmp_path: 
         assert len(here.done) == 2
         raise Killed
     with below(tmp_path, "mini-swe-agent") as here:
-        assert here.run(command).returncode == 0, "it was said, by the attempt before"
+        for _ in range(2):
+            assert here.run(command).returncode == shim.REFUSED, (
+                "it was said, to an agent that knows no more of it"
+            )
+        assert here.run(command).returncode == 0, "each is answered once"
         assert len(here.done) == 3
+        raise Killed
+
+
+def test_in_its_own_session_what_only_a_shim_saw_is_answered_once(tmp_path: Path) -> None:
+    """No hook told of the call around it, so nobody knows whether the agent was told its end."""
+    with below(tmp_path) as here:
+        assert here.run(SURE).returncode == 0
+        write_session(here.there)
+        raise Killed
+    with below(tmp_path) as here:
+        again = here.run(SURE)
+        assert again.returncode == shim.REFUSED
+        assert "happened before" in again.stderr
+        assert here.run(SURE).returncode == 0
         raise Killed
 
 

@@ -37,6 +37,7 @@ _STOPS: dict[str, tuple[type[OutlastError], ev.EndStatus, ev.Cause]] = {
     "kill": (RunKilled, "interrupted", "operator"),
 }
 WAITING = ("pause", "handoff", "open")  # requests to stop that wait for what is under way
+FINDINGS = ("settle", "another")  # requests that say something of an effect
 STOPS = tuple(_STOPS)  # the requests that end an attempt
 _AFTERWARDS = {
     "pause": "`outlast resume {run}`, then start it again",
@@ -96,6 +97,14 @@ def take_in(root: Journal, here: Journal) -> Steps:
             waiting.append(request)
         else:
             yield from _stop(root, here, request, waiting)
+
+
+def take_in_findings(root: Journal, here: Journal) -> Steps:
+    """Take in what was said of effects. Whatever else waits stays where it is, for `take_in`."""
+    for request in root.store.inbox.pending(root.run):
+        if request.what in FINDINGS and (yield from settle_child(root, here, request)):
+            events = (requested(request, root), *effect_of(request, root))
+            yield from _write(root, here, Append(events, takes=(request.id,)))
 
 
 def asked_to_stop(journal: Journal) -> str:

@@ -43,6 +43,8 @@ class Outward:
     probe: ReadBack | None = None
     parsed: bool = True
     sure: bool = True  # exit code 0 of its program says that it happened
+    content: str = ""  # the digest of what it brings to its target; empty: not known before it runs
+    another: rules.Another = rules.HELD  # what another content for the same target is
 
 
 # The variables that a call's target is read from. None holds a secret that would not stand in a command line as well.
@@ -210,8 +212,9 @@ def _of_call(call: Call, known: Rules, branch: str, bumped: bool, *, parsed: boo
             return None
         shown = tuple(word[:WORD_LETTERS_MAX] for word in call.words[:WORDS_MAX])
         return Outward(
-            found.kind or rule.kind, found.signature, shown, call.cwd or "", found.probe, parsed, found.sure
-        )
+            found.kind or rule.kind, found.signature, shown, call.cwd or "", found.probe, parsed, found.sure,
+            found.content if parsed else "", found.another or rule.another,
+        )  # fmt: skip
     return None
 
 
@@ -263,12 +266,22 @@ def _of_tool(
         words = [word.lower() for word in _NAME_WORDS.findall(name[:WORD_LETTERS_MAX])]
         if rule.local or (_only_reads(words, rule) and not _changes(given)):
             return []
+        shown = (tool[:WORD_LETTERS_MAX],)
         if found := _on_forge(words, given):
-            return [Outward(found.kind, found.signature, (tool[:WORD_LETTERS_MAX],), cwd, found.probe)]
+            return [Outward(found.kind, found.signature, shown, cwd, found.probe, content=found.content)]
         keys = [key for key in rule.identity if isinstance(given.get(key), str | int)]
         parts = [f"{key}={given[key]!s:.80}" for key in keys]
-        return [Outward(rule.kind, base.joined("mcp", server, name, *parts), (tool[:WORD_LETTERS_MAX],), cwd)]
+        signature = base.joined("mcp", server, name, *parts)
+        return [Outward(rule.kind, signature, shown, cwd, content=_of_fields(given), another=rule.another)]
     return []
+
+
+def _of_fields(given: Mapping[str, object]) -> str:
+    """The digest of what a tool is given."""
+    try:
+        return base.digest_of(json.dumps(given, sort_keys=True, default=str).encode("utf-8", "surrogatepass"))
+    except (ValueError, TypeError, RecursionError):
+        return ""
 
 
 def _only_reads(words: list[str], rule: rules.Rule) -> bool:

@@ -7,8 +7,13 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from functools import cache
+from typing import Final, Literal, get_args
 
 RULES_MAX = 512
+# What another content for the same target is while the first call is in doubt: held like the first one, for the target names
+# the act; held until the agent says by name that it is another call; or simply another call.
+Another = Literal["held", "named", "free"]
+HELD: Final = "held"
 PATTERN_WORDS_MAX = 8
 RESOLVES = frozenset(
     "words ssh copy bucket gradle bq-query mail git-push forge http package".split()
@@ -40,6 +45,7 @@ class Rule:
     acting: frozenset[str] = frozenset()
     identity: tuple[str, ...] = ()
     local: bool = False
+    another: Another = HELD
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,7 +127,7 @@ _LISTS = (
     "acting",
     "identity",
 )
-_OTHERS = {"kind": str, "folder": bool, "words": int, "resolve": str, "local": bool}
+_OTHERS = {"kind": str, "folder": bool, "words": int, "resolve": str, "local": bool, "another": str}
 
 
 def _rule(table: Mapping[str, object], values_of: Mapping[str, Sequence[str]]) -> Rule:
@@ -176,6 +182,8 @@ def _check(table: Mapping[str, object], lists: Mapping[str, tuple[str, ...]]) ->
         raise ValueError(f"[[outward]] {empty[0]} has an empty text in it")
     if table.get("resolve", "words") not in RESOLVES:
         raise ValueError(_no_such("resolve", str(table["resolve"]), sorted(RESOLVES)))
+    if table.get("another", HELD) not in get_args(Another):
+        raise ValueError(_no_such("another", str(table["another"]), get_args(Another)))
     words = table.get("words", 0)
     if isinstance(words, int) and words < 0:
         raise ValueError(f"[[outward]] words is less than 0: {words}")

@@ -3,7 +3,7 @@
 import argparse
 from collections.abc import Callable
 
-from outlast.acts import settle as act_settle, stop
+from outlast.acts import another as act_another, settle as act_settle, stop
 from outlast.cli import store_option
 from outlast.cli.terminal import messages
 from outlast.core.events import Finding
@@ -121,6 +121,10 @@ def _add_settle(commands: "argparse._SubParsersAction[argparse.ArgumentParser]")
         "--give-up", dest="finding", action="store_const", const="give_up",
         help="it cannot be found out; go on without it",
     )  # fmt: skip
+    found.add_argument(
+        "--another", dest="finding", action="store_const", const="another",
+        help="what an agent's call to one address for many acts holds is another call; it stays in doubt itself",
+    )  # fmt: skip
     command.add_argument(
         "--result", metavar="JSON", help="with --happened: the result that the call would have returned"
     )
@@ -129,6 +133,9 @@ def _add_settle(commands: "argparse._SubParsersAction[argparse.ArgumentParser]")
 
 def settle(arguments: argparse.Namespace) -> None:
     """`outlast settle`"""
+    if arguments.finding == "another":
+        _another(arguments)
+        return
     finding: Finding = arguments.finding
     try:
         result = None if arguments.result is None else arguments.result.encode()
@@ -137,6 +144,16 @@ def settle(arguments: argparse.Namespace) -> None:
     with store_option.opened(arguments) as store:
         summary = store_option.named(arguments, store)
         messages.tell_outcome(act_settle.plan(store, summary, arguments.effect, finding, result).apply())
+
+
+def _another(arguments: argparse.Namespace) -> None:
+    if arguments.result is not None:
+        raise UsageError(
+            "only an effect that happened has a result", hint="leave out --result, or say --happened"
+        )
+    with store_option.opened(arguments) as store:
+        summary = store_option.named(arguments, store)
+        messages.tell_outcome(act_another.plan(store, summary, arguments.effect).apply())
 
 
 def pause(arguments: argparse.Namespace) -> None:

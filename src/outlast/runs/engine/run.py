@@ -223,6 +223,10 @@ class RunEngine:
         root = self.root
         yield from inbox.take_in(root.journal, self.journal)
 
+    def take_findings(self) -> Steps:
+        """Take in what was said of effects, and nothing else that waits: it may decide about the very next call."""
+        yield from inbox.take_in_findings(self.root.journal, self.journal)
+
     # -- entering and leaving ------------------------------------------------------------------------------------
 
     def __enter__(self) -> "RunEngine":

@@ -12,9 +12,10 @@ from outlast.agents.events import ToolStart
 from outlast.agents.values import Answer
 from outlast.supervisor.agent import hook_input
 from outlast.supervisor.agent.agent import Agent
-from outlast.supervisor.agent.calls.calls import SHIM, AgentCalls, CallRecord, Unrecorded
+from outlast.supervisor.agent.calls.calls import AgentCalls, Unrecorded
 from outlast.supervisor.agent.calls.outward import OutwardCalls
-from outlast.supervisor.agent.calls.repeats import Holds
+from outlast.supervisor.agent.calls.record import SHIM, CallRecord
+from outlast.supervisor.agent.calls.repeats import FRESH, Held, Holds
 from outlast.supervisor.agent.observer import AgentObserver
 from outlast.supervisor.agent.progress import AgentProgress
 from outlast.supervisor.agent.responses import Responses
@@ -61,12 +62,15 @@ class AgentHooks:
         self._agent, self._lock, self._outward = agent, beats.lock, outward
         self._observer, self._calls, self._responses, self._progress = observer, calls, responses, progress
         self.holds = Holds(agent.run.journal, agent.settle_words)
+        self._programs: dict[
+            object, tuple[str, Callable[[], bool]]
+        ] = {}  # those that a shim runs now: whose, is it there
         self.keeps_waiting = False  # the agent waits for the answer to a hook, which it will not get
         self.closed = threading.Event()
 
-    def read_holds(self) -> None:
-        """What must not be repeated, read anew from the journal."""
-        self.holds = Holds(self._agent.run.journal, self._agent.settle_words)
+    def read_holds(self, session: tuple[str, str] = FRESH) -> None:
+        """What must not be repeated in this session of the agent, read anew from the journal."""
+        self.holds = Holds(self._agent.run.journal, self._agent.settle_words, session)
 
     # -- hooks -----------------------------------------------------------------------------------------------------
 
@@ -128,12 +132,9 @@ class AgentHooks:
     def _judged(self, start: ToolStart, record: CallRecord) -> Answer:
         try:
             if record.outward:
-                held = self.holds.judge([each.signature for each in record.outward])
+                held = self._held(record)
                 if held is not None:
-                    if held.is_known:
-                        record = msgspec.structs.replace(record, answered=held.effect)
-                        self.holds.answered(held.effect)
-                    self._responses.refuse(start, record, held.text)
+                    self._hold(start, record, held)
                     return Answer(False, held.text)
                 record = self._outward.with_facts(record)
             self._responses.intend(start, record)
@@ -145,9 +146,30 @@ class AgentHooks:
                 return Answer(False, f"{UNRECORDED}{error}")
         return Answer()
 
+    def _held(self, record: CallRecord) -> Held | None:
+        """Why a call may not go. What its agent has just said of earlier ones counts."""
+        self._note_killed()
+        held = self.holds.judge(record.outward, self._calls.begun)
+        if held is not None and not held.is_known and self._agent.run.journal.lease.request_waits():
+            self._agent.run.drive(self._agent.run.take_findings())
+            held = self.holds.judge(record.outward, self._calls.begun)
+        return held
+
+    def _hold(self, start: ToolStart, record: CallRecord, held: Held) -> None:
+        """Put on record that a call was not let through, and why."""
+        if held.is_known:
+            record = msgspec.structs.replace(record, answered=held.effect)
+            self.holds.answered(held.effect)
+        else:
+            record = msgspec.structs.replace(record, held=held.effect)
+            self.holds.held(held.effect, record)
+        self._responses.refuse(start, record, held.text)
+
     # -- shims -----------------------------------------------------------------------------------------------------
 
-    def shim(self, shim: Shim, perform: Callable[[], int]) -> tuple[str, int]:
+    def shim(
+        self, shim: Shim, perform: Callable[[], int], is_there: Callable[[], bool] = lambda: True
+    ) -> tuple[str, int]:
         """A program below the agent that may reach outside: why it is not run, or its exit code when it was."""
         outward, words = self._outward.of_shim(shim), shim.words
         if not outward:
@@ -155,7 +177,8 @@ class AgentHooks:
         with self._lock:
             if shim.sent_ns and time.monotonic_ns() - shim.sent_ns > self._timing.shim_waits_s * 1e9:
                 return "outlast was asked too long ago; the program no longer waits for the answer", 0
-            call = self._calls.covers(each.signature for each in outward)
+            self._note_killed()
+            call = self._calls.covers(outward)
             if not call:  # no call on record does this
                 call = f"{SHIM}{os.urandom(8).hex()}"
                 start = ToolStart(call, words[0], msgspec.Raw(b"null"))
@@ -165,10 +188,26 @@ class AgentHooks:
                 )
                 if not answer.allowed:
                     return answer.reason, 0
+            program = object()
+            self._programs[program] = (call, is_there)
         try:
             code = perform()
         except BaseException:
-            self._progress.guarded(partial(self._calls.program_killed, call))
+            with self._lock:
+                self._note_killed(program)
             raise
-        self._calls.program_ended(call, code, sure=all(each.sure for each in outward))
+        with self._lock:
+            if self._programs.pop(program, None) is not None:
+                self._calls.program_ended(call, code, sure=all(each.sure for each in outward))
         return "", code
+
+    def _note_killed(self, program: object = None) -> None:
+        """Put on record which programs were killed with their shims, before anything is judged that may be the same again.
+
+        The thread of such a shim hears of its end too, perhaps later. The kernel closes a dying process's connection before
+        whoever waits for that process goes on.
+        """
+        for each, (call, is_there) in list(self._programs.items()):
+            if each is program or not is_there():
+                del self._programs[each]
+                self._progress.guarded(partial(self._calls.program_killed, call))

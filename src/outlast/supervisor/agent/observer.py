@@ -16,8 +16,9 @@ from outlast.agents.events import (
 from outlast.core import values
 from outlast.supervisor.agent import hook_input
 from outlast.supervisor.agent.agent import Agent
-from outlast.supervisor.agent.calls.calls import AgentCalls, CallRecord
+from outlast.supervisor.agent.calls.calls import AgentCalls
 from outlast.supervisor.agent.calls.outward import OutwardCalls
+from outlast.supervisor.agent.calls.record import CallRecord
 from outlast.supervisor.agent.progress import AgentProgress
 from outlast.supervisor.agent.responses import Responses
 from outlast.supervisor.agent.session.follower import SessionFollower

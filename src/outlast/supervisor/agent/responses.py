@@ -6,7 +6,8 @@ from outlast.agents.events import Response, Text, ToolStart
 from outlast.core import events as ev
 from outlast.core.values import SessionMark, clip
 from outlast.runs.engine.steps import append
-from outlast.supervisor.agent.calls.calls import SHIM, AgentCalls, CallRecord
+from outlast.supervisor.agent.calls.calls import AgentCalls
+from outlast.supervisor.agent.calls.record import SHIM, CallRecord
 from outlast.supervisor.beat_in_flight import BeatInFlight
 from outlast.supervisor.lifecycle import Lifecycle
 

@@ -16,8 +16,8 @@ from outlast.runs.engine.steps import append
 from outlast.supervisor.agent import prompts
 from outlast.supervisor.agent.agent import Agent
 from outlast.supervisor.agent.calls import background, interruptions, outward as calls_outward
-from outlast.supervisor.agent.calls.calls import SHIM
 from outlast.supervisor.agent.calls.outward import OutwardCalls
+from outlast.supervisor.agent.calls.record import SHIM
 from outlast.supervisor.agent.hooks import AgentHooks
 from outlast.supervisor.agent.observer import AgentObserver
 from outlast.supervisor.agent.responses import Responses
@@ -126,6 +126,7 @@ class AgentStart:
                 session.forget()
                 return None
             cuts = left
+        self._hooks.read_holds((known.agent, known.session))
         now = self._run.state.session  # what follows is the agent's own doing
         session.record(now if now is not None and now.session == known.session else known)
         prompt = prompts.resumed(
@@ -158,7 +159,6 @@ class AgentStart:
         )
         if put:
             interruptions.settle(self._run, self._outward.look)
-            self._hooks.read_holds()
             cuts = reconcile.with_words(interruptions.cuts(self._run, self._agent.settle_words), put)
         lost = interruptions.missing(self._run, cuts, ended) + others
         self._count_surplus(mark, data)
@@ -192,6 +192,7 @@ class AgentStart:
                 self._agent.budget.wrap_up(),
             )  # fmt: skip
         self.begins_anew = not prompt
+        self._hooks.read_holds()  # it knows of nothing: what the run did outside is not done again unawares
         command = self._known.cli.launch(msgspec.structs.replace(ask, prompt=prompt))
         assert command is not None, "an agent can always be started anew"
         return command

@@ -48,7 +48,9 @@ class AnswersAgent(Protocol):
     """Answers an agent's hooks, and says which programs may be run below it."""
 
     def hook(self, data: bytes, is_there: Callable[[], bool]) -> tuple[bytes, int]: ...
-    def shim(self, shim: Shim, perform: Callable[[], int]) -> tuple[str, int]: ...
+    def shim(
+        self, shim: Shim, perform: Callable[[], int], is_there: Callable[[], bool]
+    ) -> tuple[str, int]: ...
 
 
 class Server:
@@ -316,7 +318,7 @@ class Server:
                 raise ScriptGone("it was stopped")
             return output.exit_code
 
-        reason, code = agent.shim(shim, perform)
+        reason, code = agent.shim(shim, perform, there.is_there)
         return (
             Order(do="refuse", exit_code=REFUSED, reason=reason)
             if reason

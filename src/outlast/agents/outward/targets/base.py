@@ -1,11 +1,12 @@
 """What an outward call would act on: its signature, and how it can be read back. Here: the ways that need no knowledge."""
 
+import hashlib
 import os
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from outlast.agents.outward.rules import Parsed, Rule
+from outlast.agents.outward.rules import Another, Parsed, Rule
 from outlast.agents.outward.shell.programs import Call
 
 TEXT_MAX = 400
@@ -25,6 +26,8 @@ class Target:
 
     A signature is verb and target, whatever the flags, their order and the words of the body; another target is another
     signature. Where part of a target cannot be known it stays as it is written, so a verbatim repetition has the same one.
+    `content` is the digest of what it brings there: a body, the commits of a push. Empty where that is not known before it
+    runs. `another`: as in a rule, where the target itself says it and not the rule.
     `sure`: when its program ends with exit code 0 it happened. An HTTP client may well end so when the server refused.
     """
 
@@ -32,6 +35,8 @@ class Target:
     probe: ReadBack | None = None
     kind: str = ""
     sure: bool = True
+    content: str = ""
+    another: Another | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,7 +69,22 @@ def words(matched: Matched) -> Target:
         parts += [f"{name}={value}" for value in sorted(parsed.options.get(name, ()))]
     if rule.folder and not any(parsed.options.get(name) for name in rule.targets):
         parts.append(matched.call.cwd or "?")
-    return Target(joined(*parts))
+    return Target(joined(*parts), content=_of_words(matched))
+
+
+def _of_words(matched: Matched) -> str:
+    """Where nothing is known of a program, its words are what it is given, unless more comes through its input."""
+    call = matched.call
+    is_whole = not call.fed and all(word.known for word in call.words)
+    return digest_of(*(word.encode("utf-8", "surrogatepass") for word in call.words)) if is_whole else ""
+
+
+def digest_of(*parts: bytes) -> str:
+    """A short digest of these parts."""
+    found = hashlib.sha256()
+    for part in parts:
+        found.update(len(part).to_bytes(8, "big") + part)
+    return found.hexdigest()[:32]
 
 
 def is_known(call: Call, text: str) -> bool:
@@ -109,9 +129,11 @@ def ssh(matched: Matched) -> Target | None:
     user = matched.parsed.option("l")
     host = f"{user}@{host}" if user and "@" not in host else host
     port = matched.parsed.option("p")
-    return Target(
-        joined("ssh", host.removeprefix("ssh://") + (f":{port}" if port and port != "22" else ""), *programs)
+    signature = joined(
+        "ssh", host.removeprefix("ssh://") + (f":{port}" if port and port != "22" else ""), *programs
     )
+    is_whole = not matched.call.fed and all(word.known for word in matched.call.words)
+    return Target(signature, content=digest_of(command.encode("utf-8", "surrogatepass")) if is_whole else "")
 
 
 _REMOTE = re.compile(r"(?:[A-Za-z][A-Za-z0-9+.-]*://\S+|[^/\s:][^/\s:]*::?\S*)")

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from urllib.parse import unquote
 
 from outlast.agents.outward.targets import git_config
-from outlast.agents.outward.targets.base import Matched, ReadBack, Target, is_known, joined
+from outlast.agents.outward.targets.base import Matched, ReadBack, Target, digest_of, is_known, joined
 
 MARKER = re.compile(r"<!-- ?outlast[: ][^>]{1,200}-->")
 
@@ -101,7 +101,9 @@ def act(place: Place, verb: str, what: str, texts: Mapping[str, str]) -> Target:
         probe = None
     separator = "" if what.startswith("@") else ("#" if verb.partition("-")[2] == "" else " ")
     signature = joined(verb, f"{place}{separator}{what}" if what else str(place))
-    return Target(signature, probe if readable else None, kind=verb)
+    said = [texts.get(name, "") for name in ("title_sha256", "body_sha256")]
+    content = digest_of(*(text.encode() for text in said)) if any(said) else ""
+    return Target(signature, probe if readable else None, kind=verb, content=content)
 
 
 def texts_of(title: str, body: str, *, title_known: bool = True, body_known: bool = True) -> dict[str, str]:

@@ -4,7 +4,7 @@ import os
 from collections.abc import Mapping
 
 from outlast.agents.outward.targets import git_config
-from outlast.agents.outward.targets.base import Matched, ReadBack, Target, folder_of, joined
+from outlast.agents.outward.targets.base import Matched, ReadBack, Target, digest_of, folder_of, joined
 from outlast.agents.outward.targets.git_config import Repository
 
 REFSPECS_MAX = 64
@@ -33,7 +33,21 @@ def push(matched: Matched) -> Target | None:
         "moved": "yes" if call.moved else "",
     }
     signature = joined("push-delete" if deletes else "push", remote, *refs)
-    return Target(signature, ReadBack("git-push", params) if len(pairs) <= REFSPECS_MAX else None)
+    probe = ReadBack("git-push", params) if len(pairs) <= REFSPECS_MAX else None
+    return Target(signature, probe, content="" if call.moved else _commits(repository, pairs))
+
+
+def _commits(repository: Repository | None, pairs: list[tuple[str, str]]) -> str:
+    """The digest of what is pushed where; empty where a commit cannot be named before git runs."""
+    if repository is None:
+        return ""
+    parts = []
+    for source, target in pairs[: REFSPECS_MAX + 1]:
+        commit = repository.commit(source) if source else "deleted"
+        if not commit or "*" in target:
+            return ""
+        parts.append(f"{commit} {target}".encode("utf-8", "surrogatepass"))
+    return digest_of(*sorted(parts)) if len(pairs) <= REFSPECS_MAX else ""
 
 
 def _remote_name(repository: Repository | None, branch: str, given: str, folder: str) -> str:

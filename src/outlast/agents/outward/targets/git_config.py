@@ -10,7 +10,9 @@ from urllib.parse import urlsplit, urlunsplit
 
 FILE_MAX = 1 << 20
 PARENTS_MAX = 64
+SYMBOLIC_MAX = 5
 
+_SHA = re.compile(r"[0-9a-f]{40}(?:[0-9a-f]{24})?")
 _SECTION = re.compile(r"\[([A-Za-z0-9.-]+)(?:\s+\"((?:[^\"\\]|\\.)*)\")?\]\s*(.*)")
 
 
@@ -41,8 +43,33 @@ class Repository:
             return False
         if os.path.isfile(os.path.join(self.common, ref)):
             return True
-        packed = _read(os.path.join(self.common, "packed-refs"))
-        return f" {ref}\n" in packed
+        return f" {ref}\n" in self._packed()
+
+    def commit(self, name: str) -> str:
+        """What a ref, a branch, a tag or `HEAD` names, as a hash; empty if unknown."""
+        if _SHA.fullmatch(name):
+            return name
+        for ref in (name, f"refs/{name}", f"refs/tags/{name}", f"refs/heads/{name}"):
+            found = self._value(ref)
+            for _ in range(SYMBOLIC_MAX):
+                if found.startswith("ref: "):
+                    found = self._value(found.removeprefix("ref: ").strip())
+            if _SHA.fullmatch(found):
+                return found
+        return ""
+
+    def _value(self, ref: str) -> str:
+        """What is written for a ref: a hash, or `ref: ` and another one."""
+        if ".." in ref or ref.startswith("/"):
+            return ""
+        folder = self.common if ref.startswith("refs/") else self.folder
+        if loose := _read(os.path.join(folder, ref)).strip():
+            return loose
+        packed = re.search(rf"^([0-9a-f]+) {re.escape(ref)}$", self._packed(), re.MULTILINE)
+        return packed[1] if packed else ""
+
+    def _packed(self) -> str:
+        return _read(os.path.join(self.common, "packed-refs"))
 
 
 def find(cwd: str | None, environment: Mapping[str, str], git_dir: str = "") -> Repository | None:

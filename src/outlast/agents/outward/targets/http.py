@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from urllib.parse import SplitResult, urlsplit
 
-from outlast.agents.outward.targets import forge
+from outlast.agents.outward.targets import body as http_body, forge
 from outlast.agents.outward.targets.base import Matched, ReadBack, Target, is_known, joined
 
 SAFE = frozenset(["GET", "HEAD", "OPTIONS", "TRACE", "PROPFIND", "REPORT", "QUERY"])
@@ -58,10 +58,12 @@ def resolve(matched: Matched) -> Target | None:
             sure=False,
         )
     sure = request.sure and len(urls) == 1  # of several only the last one's exit code is told
+    content = http_body.content(matched, urls, request.data)
     if len(urls) == 1 and (target := _forge(matched, method, urls[0], request)) is not None:
-        return replace(target, sure=sure) if target.signature else None
+        return replace(target, sure=sure, content=content) if target.signature else None
     probe = _probe(matched, method, urls[0], request) if len(urls) == 1 else None
-    return Target(joined(method, *sorted(_shown(url) for url in urls[:URLS_MAX])), probe, sure=sure)
+    signature = joined(method, *sorted(_shown(url) for url in urls[:URLS_MAX]))
+    return Target(signature, probe, sure=sure, content=content)
 
 
 def split(url: str) -> SplitResult | None:
@@ -122,8 +124,8 @@ def _forge(matched: Matched, method: str, url: str, request: _Request) -> Target
     if target and target.probe and matched.call.program == "gh":
         host = "" if _host(parts) == "api.github.com" else _host(parts)
         params = {**target.probe.params, "api": "", "host": host}
-        return Target(target.signature, ReadBack(target.probe.name, params), target.kind)
-    return target
+        target = replace(target, probe=ReadBack(target.probe.name, params))
+    return target and replace(target, another="held")
 
 
 def _probe(matched: Matched, method: str, url: str, request: _Request) -> ReadBack | None:

@@ -7,7 +7,7 @@ from outlast.core import events as ev
 from outlast.core.state import OpenEffect
 from outlast.core.values import NULL
 from outlast.runs.engine.run import RunEngine
-from outlast.supervisor.agent.calls.repeats import told_of
+from outlast.supervisor.agent.calls.record import told_of
 
 
 def left(run: RunEngine) -> list[OpenEffect]:

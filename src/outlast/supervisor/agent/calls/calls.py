@@ -1,91 +1,29 @@
 """The calls of an agent we did not write, as effects: an intent before, an outcome after."""
 
 import os
-from collections.abc import Iterable
+from collections.abc import Sequence
 from datetime import datetime
 from typing import Any
 
 import msgspec
 
 from outlast.agents.events import TaskEnd, ToolEnd, ToolStart
-from outlast.agents.outward.classify import runs_text
 from outlast.core import events as ev
 from outlast.core.values import clip
 from outlast.errors import OutlastError
+from outlast.supervisor.agent.calls.identity import is_part
+from outlast.supervisor.agent.calls.open_call import OpenCall
+from outlast.supervisor.agent.calls.record import CallRecord, OutwardCall
 from outlast.supervisor.beat_in_flight import BeatInFlight
 
 OUTPUT_BYTES_MAX = 100_000
 REASON_BYTES_MAX = 1_500
+SIGNALLED = 128  # exit codes above it tell of a signal; git ends with this one itself
 BY_SHIM = "shim"
-SHIM = "shim-"  # begins the key of what only a shim saw
-
-
-class OutwardCall(msgspec.Struct, frozen=True, omit_defaults=True):
-    """One thing that a call does outside: verb and target, and what a probe needs to find out whether it happened."""
-
-    kind: str
-    signature: str
-    words: tuple[str, ...] = ()
-    cwd: str = ""
-    probe: dict[str, Any] = {}
-    facts: dict[str, Any] = {}
-    sure: bool = True  # exit code 0 of its program says that it happened
-
-
-class CallRecord(msgspec.Struct, frozen=True, omit_defaults=True):
-    """What the intent of an agent's call holds. `answered`: it was not performed, the finding on that effect was told."""
-
-    tool: str
-    input: Any = None
-    lane: str = ""
-    cwd: str = ""
-    outward: tuple[OutwardCall, ...] = ()
-    answered: str = ""
-    call: str = ""  # the agent's own id of the call, where the effect's key is another
-    below: tuple[str, ...] = ()  # of what only a shim saw: the agent's calls that it may be part of
-
-    @property
-    def name(self) -> str:
-        """As a person reads it: where it goes, else which tool it is."""
-        return ", ".join(each.signature for each in self.outward) or self.tool
 
 
 class Unrecorded(OutlastError):
     """A call that could not be put on record. It must not happen; the attempt goes on."""
-
-
-class OpenCall(msgspec.Struct, frozen=True, kw_only=True):
-    """A call that is on record as intended, and whose outcome is not.
-
-    It is *under way* until the agent is told its result. What it does outside may run on after that: then it is in the
-    *background*, and has its outcome when that ends.
-    """
-
-    id: str  # the agent's own; two calls of some agents have the same
-    key: str  # the effect's; nothing else has it
-    beat: int
-    n: int
-    lane: str
-    is_outward: bool
-    recorded: tuple[str, ...] = ()  # the signatures that its intent holds
-    unseen: tuple[str, ...] = ()  # those that no shim has seen yet
-    programs: tuple[str, ...] = ()  # those that do it, one for each signature, if each is found on the PATH
-    runs: bool = False  # programs, so that a shim may see what it does
-    below: tuple[str, ...] = ()
-    waits: int = 0  # programs that a shim saw begin and not end well yet
-    live: int = 0  # programs that a shim saw begin and not end
-    lost: bool = False  # a program of it was killed: whatever its own result says, nobody knows what it did
-    sure: bool = True  # the exit codes so far say that it happened
-    ended: ToolEnd | None = None  # of what only a shim saw: well, below a call that has not ended
-    failed: ToolEnd | None = None  # what the agent says of a call that reaches outside and failed
-    background: bool = False
-    returned: ToolEnd | None = None  # what the agent was told of one that is in the background
-    task: str = ""  # what the agent calls what runs on
-
-    @property
-    def by_shim(self) -> bool:
-        """Whether only a shim saw it."""
-        return self.key.startswith(SHIM)
 
 
 class AgentCalls:
@@ -98,6 +36,8 @@ class AgentCalls:
     def __init__(self, beats: BeatInFlight) -> None:
         self._beats, self._run, self._lock = beats, beats.run, beats.lock
         self._calls: dict[str, OpenCall] = {}  # by key
+        # By effect, of calls that lost a program: what of them had begun by then. The rest of them is not in doubt.
+        self.begun: dict[str, tuple[OutwardCall, ...]] = {}
 
     # -- which there are -------------------------------------------------------------------------------------------
 
@@ -123,7 +63,7 @@ class AgentCalls:
             opened = self._under_way(call)
             if opened is None:
                 return False
-            if {each.signature for each in record.outward} <= set(opened.recorded):
+            if all(is_part(each, opened.recorded) for each in record.outward):
                 return True
             raise Unrecorded("another call is under way under its id", hint="make the call again")
 
@@ -187,38 +127,36 @@ class AgentCalls:
                 uptime_s=journal.uptime_s(),
             )
         )  # fmt: skip
-        signatures = tuple(each.signature for each in record.outward)
-        return OpenCall(
-            id=call, key=key, beat=beat.number, n=n, lane=record.lane, is_outward=bool(record.outward),
-            recorded=signatures, unseen=() if key.startswith(SHIM) else signatures, runs=runs_text(record.input),
-            programs=_shimmed(record), below=record.below,
-        )  # fmt: skip
+        return OpenCall.of(call, key, beat.number, n, record)
 
     # -- programs below a call -------------------------------------------------------------------------------------
 
-    def covers(self, signatures: Iterable[str]) -> str:
-        """The key of the call that is on record as doing all of this; each is covered once.
+    def covers(self, program: Sequence[OutwardCall]) -> str:
+        """The key of the call that is on record as doing all that a program is about to do; each is covered once.
 
         Empty where there is none, and where there are several: nobody knows whose program it is. One that runs in the
-        background counts only where none under way does.
+        background counts only where none under way does. One that has lost a program covers no other: what comes after it
+        in the same call is judged by itself.
         """
-        wanted = set(signatures)
         with self._lock:
             for background in (False, True):
-                opened = self._covering(wanted, background=background)
+                opened = self._covering(program, background=background)
                 if opened is not None:
-                    unseen = tuple(each for each in opened.unseen if each not in wanted)
+                    unseen = tuple(each for each in opened.unseen if not is_part(each, program))
                     self._change(opened, unseen=unseen, waits=opened.waits + 1, live=opened.live + 1)
                     return opened.key
             return ""
 
-    def _covering(self, wanted: set[str], *, background: bool) -> OpenCall | None:
+    def _covering(self, program: Sequence[OutwardCall], *, background: bool) -> OpenCall | None:
         found = [
             each
             for each in self._calls.values()
-            if each.background == background and wanted and wanted <= set(each.recorded)
+            if each.background == background
+            and not each.lost
+            and all(is_part(one, each.recorded) for one in program)
         ]
-        return found[0] if len(found) == 1 and wanted <= set(found[0].unseen) else None
+        is_one = len(found) == 1 and all(is_part(one, found[0].unseen) for one in program)
+        return found[0] if is_one else None
 
     def program_ended(self, key: str, code: int, *, sure: bool) -> None:
         """A program that belongs to a call ended. When all of them ended well, what the call does outside has happened,
@@ -228,7 +166,7 @@ class AgentCalls:
             opened = self._calls.get(key)
             if opened is None:
                 return
-            if code >= 128:  # a signal: what it had done by then nobody knows
+            if code > SIGNALLED:  # what it had done by then nobody knows
                 self.program_killed(key)
                 return
             if opened.by_shim:
@@ -248,15 +186,22 @@ class AgentCalls:
             self._end_background(opened)
 
     def program_killed(self, key: str) -> None:
-        """A program was killed, or its shim: nobody knows whether it did what it was started for."""
+        """A program was killed, or its shim: nobody knows whether it did what it was started for. That is on record when this
+        returns, so that whatever is judged next is held against it, be it part of the same call."""
         with self._lock:
             opened = self._calls.get(key)
             if opened is None:
                 return
             if opened.by_shim:
+                del self._calls[key]
                 self._doubt(opened, "its program was killed")
-            else:
-                self._end_background(self._change(opened, live=opened.live - 1, lost=True))
+                return
+            self.begun[f"{opened.beat}.{opened.n}"] = tuple(
+                each for each in opened.recorded if each not in opened.unseen
+            )
+            if not opened.lost:
+                self._doubt(opened, "a program of it was killed")
+            self._end_background(self._change(opened, live=opened.live - 1, lost=True))
 
     def _is_below(self, opened: OpenCall) -> bool:
         return any(self._under_way(call) is not None for call in opened.below)
@@ -304,16 +249,14 @@ class AgentCalls:
 
     def _confirm(self, opened: OpenCall, end: ToolEnd) -> None:
         """Put a result on record with the files as they are, and those of the programs below it, which its agent knows now."""
-        if opened.lost:
-            self._doubt(opened, f"a program of it was killed; it ended with {clip(end.output, 200)!r}")
-            return
         del self._calls[opened.key]
-        run, journal = self._run, self._run.journal
-        save = run.files.save_effect(journal) if run.files is not None and opened.ended is None else ""
-        result = journal.payload({"ok": end.ok, "output": clip(end.output, OUTPUT_BYTES_MAX)})
-        self._beats.append(
-            ev.EffectConfirmed(at=self._now(), beat=opened.beat, n=opened.n, result=result, save=save)
-        )
+        if not opened.lost:  # its result says nothing of a program that was killed: it stays in doubt
+            run, journal = self._run, self._run.journal
+            save = run.files.save_effect(journal) if run.files is not None and opened.ended is None else ""
+            result = journal.payload({"ok": end.ok, "output": clip(end.output, OUTPUT_BYTES_MAX)})
+            self._beats.append(
+                ev.EffectConfirmed(at=self._now(), beat=opened.beat, n=opened.n, result=result, save=save)
+            )
         for below in list(self._calls.values()):
             known = below.ended or below.failed
             if opened.id in below.below and known is not None and not self._is_below(below):
@@ -327,20 +270,20 @@ class AgentCalls:
             for opened in list(self._calls.values()):
                 if opened.key not in self._calls:
                     continue  # it was below one that is confirmed by now
-                if opened.background and (opened.beat, opened.n) not in still:
-                    del self._calls[opened.key]
-                elif opened.ended is not None:
+                if opened.ended is not None:
                     self._confirm(opened, opened.ended)
-                elif opened.is_outward:
+                    continue
+                del self._calls[opened.key]
+                if opened.lost or (opened.background and (opened.beat, opened.n) not in still):
+                    continue  # that is on record
+                if opened.is_outward:
                     self._doubt(opened, why)
                 else:
-                    del self._calls[opened.key]
                     self._settle(opened, "give_up", "policy", why)
 
     # -- words for the journal -------------------------------------------------------------------------------------
 
     def _doubt(self, opened: OpenCall, why: str) -> None:
-        self._calls.pop(opened.key, None)
         self._beats.append(ev.EffectInDoubt(at=self._now(), beat=opened.beat, n=opened.n, evidence=why))
 
     def _settle(self, opened: OpenCall, finding: ev.Finding, by: str, why: str) -> None:
@@ -356,11 +299,3 @@ class AgentCalls:
 
     def _now(self) -> datetime:
         return self._run.journal.now()
-
-
-def _shimmed(record: CallRecord) -> tuple[str, ...]:
-    """The programs of a call that reach outside, if a shim stands before each; one named by its path has none."""
-    programs = tuple(each.words[0] for each in record.outward if each.words)
-    text = str(record.input)
-    is_sure = len(programs) == len(record.outward) and runs_text(record.input) and "PATH=" not in text
-    return programs if is_sure and not any(f"/{program}" in text for program in programs) else ()

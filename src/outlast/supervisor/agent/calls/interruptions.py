@@ -16,8 +16,10 @@ from outlast.errors import DidNotHappen
 from outlast.probes import CannotTell, Happened
 from outlast.runs.engine.run import RunEngine
 from outlast.runs.engine.steps import append
-from outlast.supervisor.agent.calls.calls import BY_SHIM, SHIM, CallRecord, OutwardCall
-from outlast.supervisor.agent.calls.repeats import UNSURE, has_result, told_of
+from outlast.supervisor.agent.calls.calls import BY_SHIM
+from outlast.supervisor.agent.calls.identity import SAME, nearest
+from outlast.supervisor.agent.calls.record import SHIM, CallRecord, OutwardCall, has_result, told_of
+from outlast.supervisor.agent.calls.repeats import UNSURE
 
 Look = Callable[[OutwardCall], Happened | DidNotHappen | CannotTell]
 RECORDED_CHARS_MAX = 30_000
@@ -99,10 +101,9 @@ def settled(run: RunEngine) -> list[str]:
         if isinstance(event, ev.EffectIntended):
             told = told_of(run.journal, event) if event.policy == "tell" else None
             if told is not None:
-                again = {each.signature for each in told.outward}
                 found = {
                     effect: said for effect, said in found.items()
-                    if again.isdisjoint(each.signature for each in intents[effect].outward)
+                    if nearest(intents[effect].outward, told.outward)[0] not in SAME
                 }  # fmt: skip
                 intents[f"{event.beat}.{event.n}"] = told
         elif (

@@ -18,7 +18,7 @@ from outlast.agents.outward.rules import Rules
 from outlast.core.secrets import mask
 from outlast.errors import DidNotHappen, UsageError
 from outlast.probes import CannotTell, Happened
-from outlast.supervisor.agent.calls import calls
+from outlast.supervisor.agent.calls.record import CallRecord, OutwardCall
 from outlast.supervisor.client import copy
 from outlast.supervisor.launch import background
 from outlast.supervisor.socket.wire import Shim
@@ -122,18 +122,18 @@ class OutwardCalls:
                 f"{path}: {error}", hint="docs/agents.md shows how such a table looks"
             ) from error
 
-    def of_tool(self, tool: str, given: object, cwd: str) -> tuple[calls.OutwardCall, ...]:
+    def of_tool(self, tool: str, given: object, cwd: str) -> tuple[OutwardCall, ...]:
         """What a call of an agent's tool does outside."""
         return tuple(map(_kept, classify(tool, given, cwd, environment=self._environment, known=self.known)))
 
-    def of_shim(self, shim: Shim) -> tuple[calls.OutwardCall, ...]:
+    def of_shim(self, shim: Shim) -> tuple[OutwardCall, ...]:
         """The same of a program that a shim stands before, with the variables that it would run with."""
         here = {name: value for name, value in self._environment.items() if name not in VARIABLES}
         here |= {name: value for name, value in shim.variables.items() if name in VARIABLES}
         found = classify_argv(shim.words, shim.cwd, environment=here, known=self.known, fed=shim.fed)
         return tuple(map(_kept, found))
 
-    def with_facts(self, told: calls.CallRecord) -> calls.CallRecord:
+    def with_facts(self, told: CallRecord) -> CallRecord:
         """With what a probe needs to know of the world before the call."""
         if len(told.outward) < 2:
             outward = tuple(map(self._with_facts, told.outward))
@@ -142,10 +142,10 @@ class OutwardCalls:
                 outward = tuple(pool.map(self._with_facts, told.outward[:FACTS_AT_ONCE]))
         return msgspec.structs.replace(told, outward=(*outward, *told.outward[len(outward) :]))
 
-    def _with_facts(self, each: calls.OutwardCall) -> calls.OutwardCall:
+    def _with_facts(self, each: OutwardCall) -> OutwardCall:
         return msgspec.structs.replace(each, facts=probes.facts(_outward(each), self._environment))
 
-    def look(self, outside: calls.OutwardCall) -> Finding:
+    def look(self, outside: OutwardCall) -> Finding:
         """Whether it happened, as far as that can be read back. Whoever did it is dead since this object was made.
 
         "It did not" counts only when the far side has had its time to finish what had reached it.
@@ -161,18 +161,21 @@ class OutwardCalls:
         return found
 
 
-def _outward(outside: calls.OutwardCall) -> Outward:
+def _outward(outside: OutwardCall) -> Outward:
     """As the catalogue of probes takes it."""
     probe = outside.probe
     read_back = ReadBack(str(probe["name"]), dict(probe["params"])) if probe else None
     return Outward(outside.kind, outside.signature, outside.words, outside.cwd, read_back)
 
 
-def _kept(found: Outward) -> calls.OutwardCall:
+def _kept(found: Outward) -> OutwardCall:
     """What is put on record of it: no secret that stood in its words."""
     words = tuple(str(mask(word)[0]) for word in found.words)
     probe = {} if found.probe is None else {"name": found.probe.name, "params": _plain(found.probe.params)}
-    return calls.OutwardCall(found.kind, str(found.signature), words, str(found.cwd), probe, sure=found.sure)
+    return OutwardCall(
+        str(found.kind), str(found.signature), words, str(found.cwd), probe,
+        sure=found.sure, content=found.content, another=found.another,
+    )  # fmt: skip
 
 
 def _plain(value: Any) -> Any:

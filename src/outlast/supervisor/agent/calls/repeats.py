@@ -1,19 +1,30 @@
 """Repeated external calls: held while the first one's outcome is unknown, answered once it is known.
 
-Two calls are the same when they have the same signature: verb and target, whatever their flags and words."""
+Which call is the same one again is said by `identity`; what was made before, by `history`."""
 
-from collections.abc import Iterable, Sequence
+import shlex
+from collections.abc import Mapping, Sequence
+from typing import Final
 
 import msgspec
 
 from outlast.core import events as ev
 from outlast.core.replay import EffectRecord
 from outlast.core.state import OpenEffect
+from outlast.core.values import shorten
 from outlast.runs.journal import Journal
-from outlast.supervisor.agent.calls.calls import SHIM, CallRecord
+from outlast.supervisor.agent.calls import history
+from outlast.supervisor.agent.calls.history import History, PastCall
+from outlast.supervisor.agent.calls.identity import RANK, SAME, Likeness, likeness as likeness_of, nearest
+from outlast.supervisor.agent.calls.record import CallRecord, OutwardCall, has_result, told_of
 
 UNSURE = "Its program ended with exit code 0, which does not say that the server accepted it."
-_TAGS = ("effect_intended", "effect_confirmed", "effect_failed", "effect_in_doubt", "effect_settled")
+WRITE_OUT = (
+    "What this call sends is not known before it runs, so it counts as the same. If it is another one, make it in a call of its "
+    "own with all that it sends written out: no pipe, no $(…), no file or commit that the same command makes."
+)
+COMMAND_CHARS, OUTPUT_CHARS = 300, 500
+FRESH: Final = ("", "")  # a session that knows of nothing
 
 
 class Held(msgspec.Struct, frozen=True):
@@ -25,121 +36,125 @@ class Held(msgspec.Struct, frozen=True):
 
 
 class Holds:
-    """What must not be repeated, as the journal tells. Read once; what is settled meanwhile is looked up when asked."""
+    """What must not be repeated, as the journal tells. Read once; what is settled meanwhile is looked up when asked.
 
-    def __init__(self, journal: Journal, settle: str) -> None:
+    | an earlier call is      | in doubt                       | known to have happened, or given up                        |
+    |-------------------------|--------------------------------|------------------------------------------------------------|
+    | the same, or unclear    | held until it is settled       | answered once, where the agent's session may not know of it |
+    | reworded                | held until it is settled       | answered once, likewise                                    |
+    | at the same address     | held until the agent says that | passes                                                     |
+    | with another content    | it is another call             |                                                            |
+    | a push of other commits | passes                         | passes                                                     |
+
+    `session` (agent and id) is the one that the agent goes on in; without it every call of the run is known to the agent.
+    """
+
+    def __init__(self, journal: Journal, settle: str, session: tuple[str, str] | None = None) -> None:
         self._journal, self._settle = journal, settle
-        self._past: dict[str, tuple[CallRecord, EffectRecord]] = {}
-        self._answered: set[str] = set()
-        self._read()
-        self._read_alone()
+        self._history = History(journal)
+        memory = None if session is None else self._history.memories.of_session(*session)
+        memory = -1 if session is not None and memory is None else memory
+        self._past = self._history.known(memory)
+        self._answered = self._history.answers(memory)
+        for effect, (told, record) in history.seen_by_shims_alone(journal).items():
+            self._past.setdefault(effect, PastCall(told, record, 0))
 
-    def _read(self) -> None:
-        journal = self._journal
-        doubts = {effect.id for effect in journal.state.effects_open if effect.policy == "tell"}
-        settled = [
-            event for event in journal.events("effect_settled")
-            if isinstance(event, ev.EffectSettled) and event.by != "policy"
-        ]  # fmt: skip
-        wanted = doubts | {f"{event.beat}.{event.n}" for event in settled}
-        if not wanted:
-            return
-        for event in journal.events(*_TAGS):
-            if isinstance(event, ev.EffectIntended) and event.policy == "tell":
-                self._take_intent(event, wanted)
-            else:
-                self._follow(event)
+    def judge(
+        self, again: Sequence[OutwardCall], begun: Mapping[str, Sequence[OutwardCall]] | None = None
+    ) -> Held | None:
+        """Whether a call that does this may go; None where nothing stands against it.
 
-    def _read_alone(self) -> None:
-        """What only a shim saw, of an agent that tells nothing of its calls, ended well: nobody knows whether the agent was
-        told, unless it went on with a call or a beat that we saw. Of several alike the last one counts."""
-        found: dict[tuple[str, ...], tuple[CallRecord, EffectRecord]] = {}
-        for record in self._journal.record.effects.values():
-            told = told_of(self._journal, record.intent)
-            if told is None or not record.intent.key.startswith(SHIM):
-                found = {} if told is not None and record.state != "failed" else found
-                continue
-            if told.answered:
-                self.answered(told.answered)
-            elif not told.below and record.state == "confirmed" and record.id not in self._past:
-                found[tuple(each.signature for each in told.outward)] = told, record
-        self._past |= {record.id: (told, record) for told, record in found.values()}
-
-    def _follow(self, event: ev.AnyEvent) -> None:
-        """What became of one of them. Of a call that ended and was told its agent nothing has to be said."""
-        known = f"{getattr(event, 'beat', 0)}.{getattr(event, 'n', 0)}"
-        if known in self._past and isinstance(event, ev.EffectConfirmed):
-            del self._past[known]
-        elif known in self._past:
-            self._past[known][1].take(event)
-
-    def _take_intent(self, intent: ev.EffectIntended, wanted: Iterable[str]) -> None:
-        told = told_of(self._journal, intent)
-        if told is None:
-            return
-        if told.answered:
-            self._answered.add(told.answered)
-        record = EffectRecord(intent)
-        if record.id in wanted:
-            self._past[record.id] = (told, record)
-
-    def add(self, effect: OpenEffect) -> None:
-        """One more that nobody knows the outcome of."""
-        intents = self._journal.store.read(self._journal.run, after=0, key=effect.key).events
-        for item in intents:
-            if isinstance(item.event, ev.EffectIntended):
-                self._take_intent(item.event, (effect.id,))
-
-    def judge(self, signatures: Sequence[str]) -> Held | None:
-        """Whether a call with these signatures may go; None where nothing stands against it."""
-        open_now = {effect.id: effect for effect in self._journal.state.effects_open}
-        for known, effect in open_now.items():
-            if effect.policy == "tell" and effect.state == "in_doubt" and known not in self._past:
-                self.add(effect)
-        for known, (told, record) in self._past.items():
-            same = [each.signature for each in told.outward if each.signature in signatures]
-            if not same:
-                continue
-            if known in open_now:
-                if open_now[known].state == "in_doubt":
-                    return Held(known, self._held(known, same[0], told), is_known=False)
-            elif known not in self._answered:
-                answer = self._found(known, same[0], record, sure=all(each.sure for each in told.outward))
+        `begun`: of calls of this attempt that lost a program, what of them is in doubt.
+        """
+        opened = {effect.id: effect for effect in self._journal.state.effects_open}
+        for doubt in opened.values():
+            if doubt.policy == "tell" and doubt.state == "in_doubt" and doubt.id not in self._past:
+                self._add(doubt)
+        alike: list[tuple[Likeness, OutwardCall, PastCall]] = []
+        for known, past in self._past.items():
+            likeness, first = nearest((begun or {}).get(known, past.told.outward), again)
+            if first is not None:
+                alike.append((likeness, first, past))
+        for likeness, first, past in sorted(alike, key=lambda each: RANK.index(each[0])):
+            effect = past.record.id
+            if effect in opened:
+                if opened[effect].state == "in_doubt" and self._is_held(effect, likeness, first, again):
+                    return Held(effect, self._held(effect, likeness, first, again), is_known=False)
+            elif effect not in self._answered and likeness in SAME:
+                answer = self._found(likeness, first, past)
                 if answer:
-                    return Held(known, answer, is_known=True)
+                    return Held(effect, answer, is_known=True)
         return None
 
     def answered(self, effect: str) -> None:
         """The finding was told: the next call like it is another one."""
         self._answered.add(effect)
 
-    def _held(self, effect: str, signature: str, told: CallRecord) -> str:
-        words = f" ({' '.join(told.outward[0].words)[:200]})" if told.outward[0].words else ""
-        return (
-            f"outlast holds this call. The same was begun before as effect {effect}: {signature}{words}; it was cut off, and "
-            f"it is not known whether it happened. Look first. Then say what you found: `{self._settle} {effect} --happened` or "
-            "`--did-not`. After --did-not you may make the call again."
-        )
+    def held(self, effect: str, told: CallRecord) -> None:
+        """A call was held because of this effect: its agent may say that it is another one."""
+        self._history.held(effect, told)
 
-    def _found(self, effect: str, signature: str, record: EffectRecord, *, sure: bool) -> str:
-        self._refresh(record)
-        if record.state == "confirmed" and has_result(record) and not sure:
+    def _add(self, effect: OpenEffect) -> None:
+        """One more that nobody knows the outcome of."""
+        for item in self._journal.store.read(self._journal.run, after=0, key=effect.key).events:
+            if isinstance(item.event, ev.EffectIntended) and (told := told_of(self._journal, item.event)):
+                self._past[effect.id] = PastCall(told, EffectRecord(item.event), 0)
+
+    def _is_held(
+        self, effect: str, likeness: Likeness, first: OutwardCall, again: Sequence[OutwardCall]
+    ) -> bool:
+        """Whether a call is held while this effect is in doubt. What the agent has named is another one."""
+        if likeness != "named":
+            return likeness in SAME
+        self._history.refresh_named(self._journal)
+        contents = {each.content for each in again if likeness_of(first, each) != "unrelated"}
+        return not contents <= self._history.named[effect]
+
+    # -- in words for the agent ------------------------------------------------------------------------------------
+
+    def _held(self, effect: str, likeness: Likeness, first: OutwardCall, again: Sequence[OutwardCall]) -> str:
+        before = f"as effect {effect}: {first.signature}{_command(first)}; it was cut off, and it is not known whether it happened."
+        say = (
+            f"Look first. Then say what you found: `{self._settle} {effect} --happened` or `--did-not`. After --did-not you may "
+            "make the call again."
+        )
+        if likeness == "named":
             return (
-                f"outlast did not repeat this call: {signature} was made before, as effect {effect}. {UNSURE} Look first. If it "
-                "has to be made again, make the call once more."
+                f"outlast holds this call. Another one went to the same address before, {before} If this is that call in other "
+                f"words: {say} If it is another call: say so with `{self._settle} {effect} --another`, then make it again."
             )
-        if record.state == "confirmed":
-            return (
-                f"outlast did not repeat this call: {signature} happened before, as effect {effect}"
-                f"{': ' + record.evidence if record.evidence else ''}. Take it as done. If you mean a further one, "
-                "make the call once more."
-            )
+        if likeness == "reworded":
+            return f"outlast holds this call. The same was begun before with other words, {before} {say}"
+        is_unknown = any(not each.content for each in again if likeness_of(first, each) == "unclear")
+        if likeness == "unclear" and is_unknown:
+            return f"outlast holds this call. The same was begun before {before} {say} {WRITE_OUT}"
+        return f"outlast holds this call. The same was begun before {before} {say}"
+
+    def _found(self, likeness: Likeness, first: OutwardCall, past: PastCall) -> str:
+        """What became of the first one; empty where that is no reason to keep the agent from making it."""
+        self._refresh(past.record)
+        record, effect = past.record, past.record.id
+        head = f"outlast did not repeat this call: {first.signature}"
         if record.state == "given_up":
             return (
-                f"outlast did not repeat this call: {signature} was begun before as effect {effect}, and it was given up to find "
-                "out whether it happened. If you mean to do it all the same, make the call once more."
+                f"{head} was begun before as effect {effect}{_command(first)}, and it was given up to find out whether it "
+                "happened. If you mean to do it all the same, make the call once more."
             )
-        return ""
+        if record.state != "confirmed":
+            return ""
+        result = self._journal.value(record.result) if has_result(record) else None
+        if isinstance(result, dict) and result.get("ok") is False:
+            return ""  # it failed, and may be tried again
+        if result is not None and not all(each.sure for each in past.told.outward):
+            return (
+                f"{head} was made before, as effect {effect}{_command(first)}. {UNSURE} Look first. If it has to be made again, "
+                "make the call once more."
+            )
+        how = record.evidence or _output(result)
+        return (
+            f"{head} happened before, as effect {effect}{_command(first)}{f': {how}' if how else ''}. {_UNLESS[likeness]}, make "
+            "the call once more."
+        )
 
     def _refresh(self, record: EffectRecord) -> None:
         """What was settled in this attempt is in the journal, not in what was read at its beginning."""
@@ -149,16 +164,18 @@ class Holds:
                     record.take(event)
 
 
-def has_result(record: EffectRecord) -> bool:
-    """Whether it ended with one. What was found out to have happened has none."""
-    return record.state == "confirmed" and (
-        bool(record.result.blob) or bytes(record.result.v) not in (b"", b"null")
-    )
+_UNLESS: dict[Likeness, str] = {
+    "same": "Take it as done. If you mean a further one",
+    "unclear": "What the two of them send cannot be compared. If it is the same, take it as done. If you mean a further one",
+    "reworded": "It had other words. If it is the same, take it as done. If you mean a further one",
+}
 
 
-def told_of(journal: Journal, intent: ev.EffectIntended) -> CallRecord | None:
-    """What an intent says of an agent's call; None where it is no such call."""
-    try:
-        return msgspec.convert(journal.value(intent.args), CallRecord)
-    except (msgspec.ValidationError, msgspec.DecodeError):
-        return None
+def _command(first: OutwardCall) -> str:
+    """The command that did it, as far as it is on record."""
+    return f" ({shorten(shlex.join(first.words), COMMAND_CHARS)})" if first.words else ""
+
+
+def _output(result: object) -> str:
+    output = result.get("output") if isinstance(result, dict) else None
+    return f"it ended with {shorten(output, OUTPUT_CHARS)!r}" if isinstance(output, str) and output else ""

@@ -12,8 +12,7 @@ from outlast.agents.values import Cut
 from outlast.core import events as ev
 from outlast.runs.engine.run import RunEngine
 from outlast.supervisor.agent.calls import interruptions
-from outlast.supervisor.agent.calls.calls import SHIM, CallRecord
-from outlast.supervisor.agent.calls.repeats import told_of
+from outlast.supervisor.agent.calls.record import SHIM, CallRecord, told_of
 from outlast.supervisor.agent.responses import Responses
 
 LOST_MAX = 200

@@ -1,0 +1,92 @@
+"""Another: the agent's word, or a person's, that calls which an effect in doubt holds are other calls than that one."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import msgspec
+
+from outlast.acts.plan import TAKEN_IN, WRITES, ActOutcome, root_of
+from outlast.core import events as ev
+from outlast.errors import UsageError
+from outlast.inspect import show
+from outlast.operations import requests
+from outlast.store.protocol import Store, Summary
+from outlast.supervisor.agent.calls.history import ANOTHER, Named
+from outlast.supervisor.agent.calls.record import CallRecord
+
+
+@dataclass(frozen=True, slots=True)
+class AnotherPlan:
+    """The word worked out: `held` calls may be made when it is on record. The effect stays in doubt."""
+
+    store: Store
+    run: Summary
+    effect: str
+    held: int
+    sentences: tuple[str, ...]
+
+    @property
+    def command(self) -> tuple[str, ...]:
+        """The words that do the same."""
+        return ("settle", self.run.run, self.effect, "--another")
+
+    def apply(self, by: str = "") -> ActOutcome:
+        """Record it, or ask the run's holder to."""
+        with requests.alone(self.store, self.run.run, WRITES):
+            now = plan(self.store, self.run, self.effect)
+            args = msgspec.json.encode(Named(self.effect))
+            outcome = requests.ask(self.store, self.run.run, "settle", ANOTHER, args, by=by)
+        says = f"{now.sentences[0]} {now.sentences[1]}"
+        return ActOutcome(
+            says=f"{says} {TAKEN_IN.capitalize()}." if outcome.asked else says, link=self.run.run
+        )
+
+
+def plan(store: Store, summary: Summary, effect: str) -> AnotherPlan:
+    """Work out which held calls would be other calls. Raises UsageError where the effect holds none that can be told apart."""
+    root, _ = root_of(store, summary)
+    requests.settling(store, summary.run, effect, "happened")
+    look = f"look whether it happened, then `outlast settle {summary.run} {effect} --happened` or `--did-not`"
+    first = next((told for known, told in _calls(store, root) if known == effect), None)
+    if first is None or summary.run != root.run or all(each.another != "named" for each in first.outward):
+        raise UsageError(
+            f"effect {effect} is not at an address for many acts: whatever goes there in other words counts as the same",
+            hint=look,
+        )
+    if not any(each.content for each in first.outward):
+        raise UsageError(
+            f"what effect {effect} sent is not on record, so that no call can be told from it", hint=look
+        )
+    held = {
+        each.content
+        for _, told in _calls(store, root) if told.held == effect
+        for each in told.outward if each.content
+    } - {each.content for each in first.outward}  # fmt: skip
+    if not held:
+        raise UsageError(
+            f"effect {effect} has held no other call",
+            hint="make the call: where it is held, this says that it is another one",
+        )
+    calls = "1 call that effect" if len(held) == 1 else f"{len(held):,} calls that effect"
+    others = "is another one and may be made" if len(held) == 1 else "are other ones and may be made"
+    sentences = (
+        f"{calls} {effect} held {others}.",
+        f"Effect {effect} is still in doubt, and the same call is still held.",
+    )
+    return AnotherPlan(store, root, effect, len(held), sentences)
+
+
+def _calls(store: Store, run: Summary) -> Iterator[tuple[str, CallRecord]]:
+    """The agent's calls that reach outside."""
+    after = 0
+    while page := store.read(run.run, after=after, tags=("effect_intended",)).events:
+        for item in page:
+            if isinstance(item.event, ev.EffectIntended) and item.event.policy == "tell":
+                try:
+                    told = msgspec.json.decode(
+                        show.raw(store, item.event.args, show.BLOB_SHOWN_MAX_BYTES), type=CallRecord
+                    )
+                except msgspec.MsgspecError:
+                    continue
+                yield f"{item.event.beat}.{item.event.n}", told
+        after = page[-1].seq

@@ -1,0 +1,170 @@
+"""What a run's agent did outside, as the journal tells it: each call, its outcome, and in which memory of the agent it is."""
+
+from collections import defaultdict
+from typing import Final
+
+import msgspec
+
+from outlast.core import events as ev
+from outlast.core.replay import EffectRecord
+from outlast.runs.journal import Journal
+from outlast.supervisor.agent.calls.record import SHIM, CallRecord, told_of
+
+ANOTHER: Final = "another"  # a request: what an effect held is another call
+_TAGS = (
+    "attempt_started", "session_known", "effect_intended", "effect_confirmed", "effect_failed", "effect_in_doubt",
+    "effect_settled", "requested",
+)  # fmt: skip
+
+
+class Named(msgspec.Struct, frozen=True):
+    """The arguments of a request `another`: the effect whose held calls are other calls."""
+
+    effect: str
+
+
+class PastCall:
+    """One call that reaches outside. `memory` knows that it was made; `was_told`: also how it ended."""
+
+    __slots__ = ("memory", "record", "told", "was_found", "was_told")
+
+    def __init__(self, told: CallRecord, record: EffectRecord, memory: int) -> None:
+        self.told, self.record, self.memory = told, record, memory
+        self.was_told = self.was_found = False
+
+    def take(self, event: ev.AnyEvent) -> None:
+        """Fold one more event of its effect."""
+        self.was_told = self.was_told or isinstance(event, ev.EffectConfirmed)
+        self.was_found = self.was_found or (isinstance(event, ev.EffectSettled) and event.by != "policy")
+        self.record.take(event)
+
+
+class Memories:
+    """Numbers what an agent remembers: an attempt has a memory of its own, unless it goes on in a session of an earlier one."""
+
+    def __init__(self) -> None:
+        self._of_session: dict[tuple[str, str], int] = {}
+        self._is: dict[int, int] = {}  # a memory that turned out to be an earlier one
+        self._count, self._agent = 0, ""
+        self.now = 0
+
+    def take(self, event: ev.AttemptStarted | ev.SessionKnown) -> None:
+        if isinstance(event, ev.AttemptStarted):
+            self._agent = ""
+            self._begin()
+            return
+        session = (event.session.agent, event.session.session)
+        known = self._of_session.get(session)
+        if not self._agent and known is not None:
+            self._is[self.now], self.now = known, known
+        elif self._agent not in ("", event.session.agent):  # another agent knows nothing of what this one did
+            self.now = known if known is not None else self._begin()
+        self._agent = event.session.agent
+        self._of_session.setdefault(session, self.now)
+
+    def _begin(self) -> int:
+        self._count += 1
+        self.now = self._count
+        return self.now
+
+    def of(self, memory: int) -> int:
+        """The memory that this number stands for."""
+        return self._is.get(memory, memory)
+
+    def of_session(self, agent: str, session: str) -> int | None:
+        """The memory of a session; None where it has none yet."""
+        return self._of_session.get((agent, session))
+
+
+class History:
+    """Read from the beginning of the journal to its end."""
+
+    def __init__(self, journal: Journal) -> None:
+        self.memories = Memories()
+        self.calls: dict[str, PastCall] = {}
+        self.answered: list[tuple[int, str]] = []  # in which memory, about which effect
+        self.named: defaultdict[str, set[str]] = defaultdict(
+            set
+        )  # by effect, the contents that are other calls
+        self._held: defaultdict[str, set[str]] = defaultdict(
+            set
+        )  # by effect, the contents that it held so far
+        self._requests = 0  # of the kind `another`, taken so far
+        for event in journal.events(*_TAGS):
+            self._take(journal, event)
+
+    def _take(self, journal: Journal, event: ev.AnyEvent) -> None:
+        match event:
+            case ev.AttemptStarted() | ev.SessionKnown():
+                self.memories.take(event)
+            case ev.EffectIntended(policy="tell"):
+                self._intended(journal, event)
+            case ev.EffectConfirmed() | ev.EffectFailed() | ev.EffectInDoubt() | ev.EffectSettled():
+                if (past := self.calls.get(f"{event.beat}.{event.n}")) is not None:
+                    past.take(event)
+            case ev.Requested() if event.what == ANOTHER:
+                self._take_named(journal, event)
+            case _:
+                pass
+
+    def _intended(self, journal: Journal, intent: ev.EffectIntended) -> None:
+        told = told_of(journal, intent)
+        if told is None:
+            return
+        if told.answered:
+            self.answered.append((self.memories.now, told.answered))
+        if told.held:
+            self.held(told.held, told)
+        past = PastCall(told, EffectRecord(intent), self.memories.now)
+        self.calls[past.record.id] = past
+
+    def held(self, effect: str, told: CallRecord) -> None:
+        """A call was held because of an effect."""
+        self._held[effect] |= {each.content for each in told.outward if each.content}
+
+    def refresh_named(self, journal: Journal) -> None:
+        """Take what was said since the journal was read."""
+        said = [event for event in journal.events("requested") if isinstance(event, ev.Requested)]
+        for request in [event for event in said if event.what == ANOTHER][self._requests :]:
+            self._take_named(journal, request)
+
+    def _take_named(self, journal: Journal, request: ev.Requested) -> None:
+        """The agent said that what an effect held until now is another call."""
+        self._requests += 1
+        try:
+            effect = msgspec.convert(journal.value(request.args), Named).effect
+        except (msgspec.ValidationError, msgspec.DecodeError):
+            return
+        self.named[effect] |= self._held[effect]
+
+    def known(self, memory: int | None) -> dict[str, PastCall]:
+        """What a memory has to be told of, once each, when it is about to be repeated; None: one that knows of every call.
+
+        Of what it made itself: what was found out later and has no result of its own. Of what another one made: all of it.
+        """
+        return {
+            effect: past
+            for effect, past in self.calls.items()
+            if past.record.state in ("intended", "in_doubt")
+            or (past.was_found and not past.was_told)
+            or not (memory is None or self.memories.of(past.memory) == memory)
+        }
+
+    def answers(self, memory: int | None) -> set[str]:
+        """The effects that a memory was told of already."""
+        return {
+            effect for told, effect in self.answered if memory is None or self.memories.of(told) == memory
+        }
+
+
+def seen_by_shims_alone(journal: Journal) -> dict[str, tuple[CallRecord, EffectRecord]]:
+    """What only a shim saw of the open beat and ended well, of an agent that tells nothing of its calls: nobody knows whether
+    the agent was told, unless it went on with a call that we saw. Of several alike the last one counts."""
+    found: dict[tuple[str, ...], tuple[CallRecord, EffectRecord]] = {}
+    for record in journal.record.effects.values():
+        told = told_of(journal, record.intent)
+        if told is None or not record.intent.key.startswith(SHIM):
+            found = {} if told is not None and record.state != "failed" else found
+        elif not told.below and not told.answered and record.state == "confirmed":
+            found[tuple(f"{each.signature} {each.content}" for each in told.outward)] = told, record
+    return {record.id: (told, record) for told, record in found.values()}

@@ -1,0 +1,68 @@
+"""A call of an agent from its intent to its outcome: everything that is known of it meanwhile."""
+
+import msgspec
+
+from outlast.agents.events import ToolEnd
+from outlast.agents.outward.classify import runs_text
+from outlast.supervisor.agent.calls.record import SHIM, CallRecord, OutwardCall
+
+
+class OpenCall(msgspec.Struct, frozen=True, kw_only=True):
+    """A call that is on record as intended, and whose outcome is not.
+
+    It is *under way* until the agent is told its result. What it does outside may run on after that: then it is in the
+    *background*, and has its outcome when that ends.
+
+    | in the journal | here                    | what happened                                                             |
+    |----------------|-------------------------|---------------------------------------------------------------------------|
+    | intended       |                         | it may be made; `live` of its programs run                                |
+    | intended       | `failed`                | the agent was told that it failed: it counts when the agent goes on       |
+    | intended       | `background`            | the agent was told `returned`, and programs or a `task` of it run on      |
+    | happened       | nothing is `unseen`     | all its programs ended well, and their exit codes say so                  |
+    | in doubt       | `lost`                  | a program of it was killed. That is on record at once, before anything    |
+    |                |                         | else is judged; what the agent is told of the call changes nothing of it  |
+    | confirmed, failed, in doubt, settled | not here | it is over                                                          |
+    """
+
+    id: str  # the agent's own; two calls of some agents have the same
+    key: str  # the effect's; nothing else has it
+    beat: int
+    n: int
+    lane: str
+    is_outward: bool
+    recorded: tuple[OutwardCall, ...] = ()  # what its intent says that it does outside
+    unseen: tuple[OutwardCall, ...] = ()  # of that, what no shim has seen yet
+    programs: tuple[str, ...] = ()  # those that do it, one for each, if each is found on the PATH
+    runs: bool = False  # programs, so that a shim may see what it does
+    below: tuple[str, ...] = ()
+    waits: int = 0  # programs that a shim saw begin and not end well yet
+    live: int = 0  # programs that a shim saw begin and not end
+    lost: bool = False  # a program of it was killed: whatever its own result says, nobody knows what it did
+    sure: bool = True  # the exit codes so far say that it happened
+    ended: ToolEnd | None = None  # of what only a shim saw: well, below a call that has not ended
+    failed: ToolEnd | None = None  # what the agent says of a call that reaches outside and failed
+    background: bool = False
+    returned: ToolEnd | None = None  # what the agent was told of one that is in the background
+    task: str = ""  # what the agent calls what runs on
+
+    @classmethod
+    def of(cls, call: str, key: str, beat: int, n: int, record: CallRecord) -> "OpenCall":
+        """One that was put on record just now."""
+        return cls(
+            id=call, key=key, beat=beat, n=n, lane=record.lane, is_outward=bool(record.outward), recorded=record.outward,
+            unseen=() if key.startswith(SHIM) else record.outward, runs=runs_text(record.input), programs=_shimmed(record),
+            below=record.below,
+        )  # fmt: skip
+
+    @property
+    def by_shim(self) -> bool:
+        """Whether only a shim saw it."""
+        return self.key.startswith(SHIM)
+
+
+def _shimmed(record: CallRecord) -> tuple[str, ...]:
+    """The programs of a call that reach outside, if a shim stands before each; one named by its path has none."""
+    programs = tuple(each.words[0] for each in record.outward if each.words)
+    text = str(record.input)
+    is_sure = len(programs) == len(record.outward) and runs_text(record.input) and "PATH=" not in text
+    return programs if is_sure and not any(f"/{program}" in text for program in programs) else ()

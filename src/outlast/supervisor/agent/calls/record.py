@@ -1,0 +1,65 @@
+"""What the journal holds of an agent's call: its intent's arguments, and how they are read back."""
+
+from typing import Any
+
+import msgspec
+
+from outlast.agents.outward.rules import HELD, Another
+from outlast.core import events as ev
+from outlast.core.replay import EffectRecord
+from outlast.runs.journal import Journal
+
+SHIM = "shim-"  # begins the key of what only a shim saw
+
+
+class OutwardCall(msgspec.Struct, frozen=True, omit_defaults=True):
+    """One thing that a call does outside: verb and target, and what a probe needs to find out whether it happened."""
+
+    kind: str
+    signature: str
+    words: tuple[str, ...] = ()
+    cwd: str = ""
+    probe: dict[str, Any] = {}
+    facts: dict[str, Any] = {}
+    sure: bool = True  # exit code 0 of its program says that it happened
+    content: str = (
+        ""  # the digest of what it brings to its target; empty: not known, as in journals of before
+    )
+    another: Another = HELD  # what another content for the same target is
+
+
+class CallRecord(msgspec.Struct, frozen=True, omit_defaults=True):
+    """What the intent of an agent's call holds.
+
+    `answered`: it was not performed, the finding on that effect was told. `held`: nor was it, because of that effect.
+    """
+
+    tool: str
+    input: Any = None
+    lane: str = ""
+    cwd: str = ""
+    outward: tuple[OutwardCall, ...] = ()
+    answered: str = ""
+    held: str = ""
+    call: str = ""  # the agent's own id of the call, where the effect's key is another
+    below: tuple[str, ...] = ()  # of what only a shim saw: the agent's calls that it may be part of
+
+    @property
+    def name(self) -> str:
+        """As a person reads it: where it goes, else which tool it is."""
+        return ", ".join(each.signature for each in self.outward) or self.tool
+
+
+def told_of(journal: Journal, intent: ev.EffectIntended) -> CallRecord | None:
+    """What an intent says of an agent's call; None where it is no such call."""
+    try:
+        return msgspec.convert(journal.value(intent.args), CallRecord)
+    except (msgspec.ValidationError, msgspec.DecodeError):
+        return None
+
+
+def has_result(record: EffectRecord) -> bool:
+    """Whether it ended with one. What was found out to have happened has none."""
+    return record.state == "confirmed" and (
+        bool(record.result.blob) or bytes(record.result.v) not in (b"", b"null")
+    )

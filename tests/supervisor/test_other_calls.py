@@ -1,0 +1,278 @@
+"""Calls to the target of one in doubt that bring something else there: which of them is another call, and who says so.
+
+An agent's call is its hook with a recorded input. What is said with `outlast settle --another` is said through the act itself.
+"""
+
+import json
+import os
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from outlast import settings as ours
+from outlast.acts import another, settle
+from outlast.acts.plan import ActOutcome
+from outlast.core import events as ev
+from outlast.errors import UsageError
+from outlast.operations import requests
+from outlast.runs.engine.steps import append
+from outlast.supervisor.agent.calls import outward
+from outlast.supervisor.agent.calls.repeats import WRITE_OUT
+from tests.supervisor.hook_driver import HOOKS, Killed, Minded, before, is_denied, minded
+from tests.supervisor.host import Host
+from tests.supervisor.scripted_agent import Scripted
+from tests.supervisor.test_shims import HELD
+from tests.support.environment import Isolated
+
+SAME = "http://192.0.2.1/graphql"
+FIRST = f"""curl -d '{{"query": "mutation {{ add(n: 1) }}"}}' {SAME}"""
+RESPACED = f"""curl -d '{{ "query" : "mutation {{ add(n: 1) }}" }}' {SAME}"""
+SECOND = f"""curl -d '{{"query": "mutation {{ add(n: 2) }}"}}' {SAME}"""
+THIRD = f"""curl -d '{{"query": "mutation {{ add(n: 3) }}"}}' {SAME}"""
+COMMENT = "gh issue comment 7 -R o/r --body 'It is done.'"
+REWORDED = "gh issue comment 7 -R o/r --body 'Done now.'"
+each_agent = pytest.mark.parametrize("agent", list(HOOKS))
+
+
+def cut_off(folder: Path, command: str, agent: str = "claude") -> None:
+    with minded(folder, agent) as there:
+        assert there.allows(before(agent, command, "first"))
+        raise Killed
+
+
+def says(there: Minded, effect: str = "1.1") -> ActOutcome:
+    """The agent says that what this effect held is another call; the run is held by this very process."""
+    store = there.run.journal.store
+    return another.plan(store, requests.summary_of(store, there.run.id), effect).apply()
+
+
+def answer(there: Minded, command: str, call: str) -> str:
+    """Why a call is denied; empty where it is not."""
+    code, out = there.ask(before(there.agent, command, call))
+    return out.decode() if is_denied(code, out) else ""
+
+
+# --- one address for many acts ------------------------------------------------------------------------------------------
+
+
+@each_agent
+def test_another_body_is_held_until_the_agent_says_by_name_that_it_is_another_call(
+    tmp_path: Path, agent: str
+) -> None:
+    cut_off(tmp_path, FIRST, agent)
+    with minded(tmp_path, agent) as there:
+        text = answer(there, SECOND, "a")
+        assert HELD in text
+        assert f"settle {there.run.id} 1.1 --another" in text
+        assert HELD in answer(there, SECOND, "b"), "it is not said by trying again"
+        assert "1 call that effect 1.1 held is another one" in says(there).says
+        assert answer(there, SECOND, "c") == ""
+        assert HELD in answer(there, FIRST, "d"), "the same is held hard"
+        assert HELD in answer(there, RESPACED, "e"), "however its JSON is written"
+        raise Killed
+
+
+def test_what_was_named_stands_for_the_next_attempt_and_for_nothing_that_comes_later(tmp_path: Path) -> None:
+    cut_off(tmp_path, FIRST)
+    with minded(tmp_path) as there:
+        assert HELD in answer(there, SECOND, "a")
+        says(there)
+        assert HELD in answer(there, THIRD, "b"), "it was not held when that was said"
+        assert HELD in answer(there, THIRD, "c")
+        raise Killed
+    with minded(tmp_path) as there:
+        assert answer(there, SECOND, "d") == ""
+        assert HELD in answer(there, THIRD, "e")
+        raise Killed
+
+
+def test_what_the_agent_said_is_on_record(tmp_path: Path) -> None:
+    cut_off(tmp_path, FIRST)
+    with minded(tmp_path) as there:
+        answer(there, SECOND, "a")
+        says(there)
+        answer(there, SECOND, "b")
+        [asked] = [
+            event for event in there.run.journal.events("requested") if isinstance(event, ev.Requested)
+        ]
+        assert asked.what == "another"
+        assert there.run.journal.value(asked.args) == {"effect": "1.1"}
+        assert [effect.state for effect in there.run.state.effects_open] == ["in_doubt", "intended"]
+        raise Killed
+
+
+def test_before_it_has_held_a_call_there_is_none_to_name(tmp_path: Path) -> None:
+    cut_off(tmp_path, FIRST)
+    with minded(tmp_path) as there:
+        with pytest.raises(UsageError, match="has held no other call"):
+            says(there)
+        assert HELD in answer(there, FIRST, "a")
+        with pytest.raises(UsageError, match="has held no other call"):
+            says(there)
+        raise Killed
+
+
+def test_an_effect_that_is_settled_has_nothing_to_name(tmp_path: Path) -> None:
+    cut_off(tmp_path, FIRST)
+    with minded(tmp_path) as there:
+        answer(there, SECOND, "a")
+        there.settle("happened")
+        with pytest.raises(UsageError, match="settled already"):
+            says(there)
+        assert answer(there, SECOND, "b") == "", "it is known by now that it is another one"
+        raise Killed
+
+
+def test_what_was_settled_an_instant_ago_counts_for_the_very_next_call(tmp_path: Path) -> None:
+    cut_off(tmp_path, FIRST)
+    with minded(tmp_path) as there:
+        assert HELD in answer(there, FIRST, "a")
+        store = there.run.journal.store
+        settle.plan(store, requests.summary_of(store, there.run.id), "1.1", "did_not").apply()
+        assert answer(there, FIRST, "b") == ""
+        raise Killed
+
+
+def test_an_agent_that_names_its_call_goes_on_in_the_same_attempt(host: Host) -> None:
+    agent = Scripted(host)
+    agent.killed_in("same")
+    other = agent.posting("same").replace("-d {}", """-d '{"body": "e9"}'""")
+    agent.says(
+        agent.posting("same"),
+        other,
+        "outlast settle $OUTLAST_RUN 1.1 --another",
+        other,
+        "outlast settle $OUTLAST_RUN 1.1 --happened",
+    )
+    assert agent.run() == 0, host.said("t")
+    assert [act.body for act in host.witness.performances()] == [None, "e9"]
+
+
+# --- targets that name the act ------------------------------------------------------------------------------------------
+
+
+def test_where_the_target_names_the_act_other_words_are_held_and_cannot_be_named_another(
+    tmp_path: Path,
+) -> None:
+    cut_off(tmp_path, COMMENT)
+    with minded(tmp_path) as there:
+        text = answer(there, REWORDED, "a")
+        assert HELD in text
+        assert "with other words" in text
+        assert "--another" not in text
+        with pytest.raises(UsageError, match="not at an address for many acts"):
+            says(there)
+        assert HELD in answer(there, REWORDED, "b")
+        there.settle("happened")
+        text = answer(there, REWORDED, "c")
+        assert "happened before" in text
+        assert "It had other words" in text
+        assert answer(there, REWORDED, "d") == ""
+        raise Killed
+
+
+def test_a_comment_by_the_forges_api_is_a_comment_whatever_its_words(tmp_path: Path) -> None:
+    api = 'curl -d \'{"body": "%s"}\' https://api.github.com/repos/o/r/issues/7/comments'
+    cut_off(tmp_path, api % "It is done.")
+    with minded(tmp_path) as there:
+        assert HELD in answer(there, api % "Done now.", "a")
+        assert HELD in answer(there, REWORDED, "b")
+        raise Killed
+
+
+# --- pushes -------------------------------------------------------------------------------------------------------------
+
+
+def committed(work: Path, text: str) -> None:
+    (work / "file").write_text(text)
+    for words in (["add", "file"], ["-c", "user.name=u", "-c", "user.email=u@u", "commit", "-qm", text]):
+        subprocess.run(["git", *words], cwd=work, check=True)
+
+
+def test_a_push_of_other_commits_passes_and_of_the_same_ones_is_held(tmp_path: Path) -> None:
+    work = tmp_path / "work"
+    work.mkdir()
+    subprocess.run(["git", "init", "-qb", "main"], cwd=work, check=True)
+    subprocess.run(["git", "remote", "add", "origin", "/nowhere/to/be/found"], cwd=work, check=True)
+    committed(work, "one")
+    push = f"cd {work} && git push origin main"
+    cut_off(tmp_path, push)
+    with minded(tmp_path) as there:
+        assert HELD in answer(there, push, "a")
+        text = answer(there, f"cd {work} && git commit -qam two && git push origin main", "b")
+        assert HELD in text
+        assert WRITE_OUT in json.loads(text)["hookSpecificOutput"]["permissionDecisionReason"]
+        committed(work, "two")
+        assert answer(there, push, "c") == ""
+        raise Killed
+
+
+# --- what is not known --------------------------------------------------------------------------------------------------
+
+
+def test_what_a_call_sends_and_nobody_knows_beforehand_counts_as_the_same(tmp_path: Path) -> None:
+    cut_off(tmp_path, f"date | curl -d @- {SAME}")
+    with minded(tmp_path) as there:
+        text = answer(there, SECOND, "a")
+        assert HELD in text
+        assert "--another" not in text
+        with pytest.raises(UsageError, match="is not on record"):
+            says(there)
+        raise Killed
+
+
+def test_a_call_of_a_journal_without_contents_counts_as_the_same(tmp_path: Path) -> None:
+    signature = "POST 192.0.2.1/graphql"
+    with minded(tmp_path) as there:
+        now = there.beats.now()
+        old = {"tool": "Bash", "outward": [{"kind": "http", "signature": signature, "words": ["curl"]}]}
+        journal = there.run.journal
+        intent = ev.EffectIntended(
+            at=journal.now(), beat=now.number, n=now.number_effect(), name=signature, occurrence=0, key="old",
+            own_key=True, args=journal.payload(old), policy="tell",
+        )  # fmt: skip
+        there.run.drive(append(intent, in_beat=True))
+        raise Killed
+    with minded(tmp_path) as there:
+        assert HELD in answer(there, SECOND, "a")
+        there.settle("happened")
+        text = answer(there, SECOND, "b")
+        assert "happened before" in text
+        assert "cannot be compared" in text
+        assert answer(there, SECOND, "c") == ""
+        raise Killed
+
+
+# --- policies of the user's own -----------------------------------------------------------------------------------------
+
+
+def own_class(another: str) -> None:
+    path = ours.user_folder() / outward.OWN_CLASSES
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(
+        f'[[outward]]\nkind = "ship"\nprograms = ["ship"]\ncommands = ["to *"]\nwords = 0\nvalues = ["--text"]\nanother = "{another}"\n'
+    )
+
+
+@pytest.mark.parametrize(
+    ("policy", "is_held", "can_be_named"),
+    [("held", True, False), ("named", True, True), ("free", False, False)],
+)
+def test_what_another_content_is_can_be_said_for_each_class(
+    tmp_path: Path, state: Isolated, policy: str, is_held: bool, can_be_named: bool
+) -> None:
+    own_class(policy)
+    cut_off(tmp_path, "ship to prod --text one")
+    with minded(tmp_path) as there:
+        text = answer(there, "ship to prod --text two", "a")
+        assert (HELD in text) == is_held
+        assert ("--another" in text) == can_be_named
+        assert HELD in answer(there, "ship to prod --text one", "b")
+        raise Killed
+
+
+def test_a_policy_that_is_none_is_refused_at_the_start(state: Isolated) -> None:
+    own_class("nmaed")
+    with pytest.raises(UsageError, match="no such another: nmaed; did you mean"):
+        outward.OutwardCalls(os.environ)
