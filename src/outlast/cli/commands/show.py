@@ -137,7 +137,7 @@ def _status(each: show.Listed) -> str:
 def _add_show(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
     command = commands.add_parser(
         "show", help="one run: where it stands, why it stopped, what it needs",
-        description="Where a run stands, why it stopped, and what it needs. --json has everything.",
+        description="Print where a run stands, why it stopped, and what it needs. --json has everything.",
         epilog="example: outlast show 1411 --last 20",
     )  # fmt: skip
     store_option.add_run(command)
