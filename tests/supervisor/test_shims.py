@@ -375,14 +375,18 @@ REFUSAL = "outlast: `curl` was not run: it is not on record: no supervisor liste
         (SURE, f"Exit code 125\n{REFUSAL}\n", True),
         (f"{SURE}; {SURE}x", f"{REFUSAL}\n{REFUSAL}", True),
         (f"{SURE}; {SURE}x", REFUSAL, False),
-        (SURE, f"{REFUSAL}\nand more", False),
-        (SURE, f"Exit code 22\n{REFUSAL}", False),
+        (f"git commit -m x && {SURE}", f"[main 1a2b3c4] x\n 1 file changed\n{REFUSAL}", True),
+        (f"{SURE}; false", f"Exit code 1\n{REFUSAL}", True),
+        (SURE, f"{REFUSAL}\n{REFUSAL}", False),
+        (SURE, f"and more: {REFUSAL}", False),
         (SURE, REFUSAL.replace("curl", "git"), False),
         (f"/usr/bin/{SURE}", REFUSAL, False),
         (f"PATH=/bin {SURE}", REFUSAL, False),
+        (f"sudo {SURE}", REFUSAL, False),
+        (f"echo '{REFUSAL}'; {SURE}", REFUSAL, False),
     ],
 )
-def test_only_output_that_is_wholly_the_shims_refusal_says_that_a_call_was_not_made(
+def test_only_a_shims_refusal_of_each_of_its_programs_says_that_a_call_was_not_made(
     tmp_path: Path, text: str, output: str, is_refused: bool
 ) -> None:
     with below(tmp_path) as here:
@@ -401,6 +405,33 @@ def test_a_call_whose_program_ran_cannot_say_that_its_shim_refused_it(tmp_path: 
         raise Killed
 
 
+def test_a_refused_program_is_not_done_though_its_call_ended_well(tmp_path: Path) -> None:
+    with below(tmp_path) as here:
+        assert here.there.allows(before("claude", f"{SURE}; true"))
+        here.there.take(ToolEnd("call_1", True, REFUSAL))
+        assert _states(here) == ["failed"]
+        raise Killed
+
+
+def test_of_a_call_with_two_programs_what_ran_is_confirmed_and_what_was_refused_is_not(
+    tmp_path: Path,
+) -> None:
+    with below(tmp_path) as here:
+        assert here.there.allows(before("claude", f"{SURE} && git push origin main"))
+        assert here.run(SURE).returncode == 0
+        end = ToolEnd("call_1", False, "Exit code 125\n" + REFUSAL.replace("curl", "git"))
+        for _ in ("the hook tells it", "the transcript tells it again"):
+            here.there.take(end)
+        assert here.there.allows(before("claude", LOCAL, "call_2")), "it goes on"
+        ran, refused, _ = here.there.run.journal.record.effects.values()
+        assert (ran.state, refused.state) == ("confirmed", "failed")
+        assert SIGNATURE in ran.intent.name
+        assert refused.intent.name == "push origin refs/heads/main"
+        assert here.there.run.journal.value(ran.result)["not_done"] == [refused.intent.name]
+        assert here.there.allows(before("claude", "git push origin main", "call_3")), "it may be made now"
+        raise Killed
+
+
 def _states(here: Below) -> list[str]:
     return [effect.state for effect in here.there.run.journal.record.effects.values()]
 
@@ -414,6 +445,16 @@ def test_a_call_that_its_shim_refused_is_on_record_as_not_done(host: Host) -> No
     assert effect["state"] == "failed", effect
     context = host("context", "t", cwd=agent.work).out
     assert "Effects done" not in context, context
+
+
+def test_a_commit_before_a_refused_program_does_not_make_it_count_as_done(host: Host) -> None:
+    agent = Scripted(host)
+    commit = "git -c user.name=a -c user.email=a@b commit --allow-empty -m one"
+    agent.says(f"rm -rf {host.root}/runs/*/client; {commit} && {agent.posting('one')}")
+    assert agent.run() == 0, host.said("t")
+    assert agent.performed() == []
+    [effect] = agent.effects()
+    assert effect["state"] == "failed", effect
 
 
 def test_a_state_folder_with_a_newline_in_its_path_is_no_hindrance(tmp_path: Path) -> None:

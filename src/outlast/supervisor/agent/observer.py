@@ -78,10 +78,10 @@ class AgentObserver:
                 self._take_missed(event)
                 if not event.ok and (ours := hook_input.OURS.search(event.output)):
                     self._calls.not_done(event.id, ours[0])
-                elif not event.ok:
-                    programs = self._calls.unseen_programs(event.id)
-                    if programs and (words := hook_input.refused_by_shims(event.output, programs)):
-                        self._calls.not_done(event.id, words)
+                elif words := hook_input.refused_by_shims(
+                    event.output, self._calls.unseen_programs(event.id)
+                ):
+                    self._calls.refused(event.id, words)
                 self._calls.outcome(event)
                 self._progress.call_ended(event)
             case TaskEnd():

@@ -1,6 +1,7 @@
 """The calls of an agent we did not write, as effects: an intent before, an outcome after."""
 
 import os
+import re
 from collections.abc import Iterable
 from datetime import datetime
 from typing import Any
@@ -18,6 +19,10 @@ OUTPUT_BYTES_MAX = 100_000
 REASON_BYTES_MAX = 1_500
 BY_SHIM = "shim"
 SHIM = "shim-"  # begins the key of what only a shim saw
+# In the text of a call: another PATH than ours, or the very words of a shim.
+_UNSURE = re.compile(
+    r"PATH=|was not run:|\b(?:env|command)\s+-|\b(?:sudo|doas|su|runuser|chroot|unshare|nsenter|systemd-run|docker|podman)\s"
+)
 
 
 class OutwardCall(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -67,9 +72,11 @@ class OpenCall(msgspec.Struct, frozen=True, kw_only=True):
     n: int
     lane: str
     is_outward: bool
+    record: CallRecord
     recorded: tuple[str, ...] = ()  # the signatures that its intent holds
     unseen: tuple[str, ...] = ()  # those that no shim has seen yet
     programs: tuple[str, ...] = ()  # those that do it, one for each signature, if each is found on the PATH
+    not_done: tuple[str, ...] = ()  # the signatures whose program its shim refused
     runs: bool = False  # programs, so that a shim may see what it does
     below: tuple[str, ...] = ()
     waits: int = 0  # programs that a shim saw begin and not end well yet
@@ -159,16 +166,33 @@ class AgentCalls:
                 self._fail(self._calls.pop(opened.key), reason)
 
     def unseen_programs(self, call: str) -> tuple[str, ...]:
-        """The programs of a call under way that reach outside, if no shim let one of them run; else empty.
+        """Of a call under way, the programs that reach outside and that no shim let run.
 
-        Empty also where a tool reaches outside by itself: no shim stands before it.
+        Empty where that is not certain, and where a tool reaches outside by itself: no shim stands before it.
         """
         with self._lock:
             opened = self._under_way(call)
-            if opened is None or opened.unseen != opened.recorded or opened.waits or opened.lost:
+            if opened is None or opened.lost or opened.not_done:
                 return ()
-            has_below = any(call in each.below for each in self._calls.values())
-            return () if has_below else opened.programs
+            if any(call in each.below for each in self._calls.values()):  # it may be one of these programs
+                return ()
+            return tuple(
+                program
+                for program, signature in zip(opened.programs, opened.recorded, strict=False)
+                if signature in opened.unseen
+            )
+
+    def refused(self, call: str, reason: str) -> None:
+        """The shims refused each program of a call that they did not let run. If they let none run, nothing was done;
+        else what they refused is an effect of its own that was not done, and the call's result names it."""
+        with self._lock:
+            opened = self._under_way(call)
+            if opened is None or opened.unseen == opened.recorded:
+                self.not_done(call, reason)
+                return
+            outward = tuple(each for each in opened.record.outward if each.signature in opened.unseen)
+            self._fail(self._put(call, msgspec.structs.replace(opened.record, outward=outward)), reason)
+            self._change(opened, not_done=opened.unseen)
 
     def _fail(self, opened: OpenCall, reason: str) -> None:
         error = f"not done: {clip(reason, REASON_BYTES_MAX)}"
@@ -189,7 +213,7 @@ class AgentCalls:
         )  # fmt: skip
         signatures = tuple(each.signature for each in record.outward)
         return OpenCall(
-            id=call, key=key, beat=beat.number, n=n, lane=record.lane, is_outward=bool(record.outward),
+            id=call, key=key, beat=beat.number, n=n, lane=record.lane, is_outward=bool(record.outward), record=record,
             recorded=signatures, unseen=() if key.startswith(SHIM) else signatures, runs=runs_text(record.input),
             programs=_shimmed(record), below=record.below,
         )  # fmt: skip
@@ -310,7 +334,8 @@ class AgentCalls:
         del self._calls[opened.key]
         run, journal = self._run, self._run.journal
         save = run.files.save_effect(journal) if run.files is not None and opened.ended is None else ""
-        result = journal.payload({"ok": end.ok, "output": clip(end.output, OUTPUT_BYTES_MAX)})
+        not_done = {"not_done": opened.not_done} if opened.not_done else {}
+        result = journal.payload({**not_done, "ok": end.ok, "output": clip(end.output, OUTPUT_BYTES_MAX)})
         self._beats.append(
             ev.EffectConfirmed(at=self._now(), beat=opened.beat, n=opened.n, result=result, save=save)
         )
@@ -359,8 +384,11 @@ class AgentCalls:
 
 
 def _shimmed(record: CallRecord) -> tuple[str, ...]:
-    """The programs of a call that reach outside, if a shim stands before each; one named by its path has none."""
+    """The programs of a call that reach outside, if a shim stands before each, and only a shim says that one was not run.
+
+    One named by its path has no shim, nor has one that is looked up on another PATH.
+    """
     programs = tuple(each.words[0] for each in record.outward if each.words)
     text = str(record.input)
-    is_sure = len(programs) == len(record.outward) and runs_text(record.input) and "PATH=" not in text
+    is_sure = len(programs) == len(record.outward) and runs_text(record.input) and not _UNSURE.search(text)
     return programs if is_sure and not any(f"/{program}" in text for program in programs) else ()
