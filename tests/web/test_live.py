@@ -224,7 +224,8 @@ def test_one_that_does_not_read_is_cut_off_and_holds_up_nobody(
     wait_for(cut_off, what="the end of the one that does not read")
 
 
-def test_who_leaves_gives_the_place_to_another(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_who_leaves_gives_the_place_to_another(world: World) -> None:
+    world.live._timing = Timing(heartbeat_s=3600)  # so that no heartbeat that cannot be sent finds them
     listeners = [world.listen() for _ in range(lives.LISTENERS_MAX)]
     assert world.listen().heard.status == 503
     for listener in listeners[:3]:
