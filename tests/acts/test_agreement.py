@@ -26,7 +26,7 @@ from outlast.settings import TIMING
 from outlast.store import open_store
 from outlast.store.protocol import Store
 from tests.support.environment import Isolated
-from tests.support.journals import Scribe
+from tests.support.journals.scribe import Scribe
 from tests.web.server import ui
 
 SEED = 20261116

@@ -6,7 +6,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from tests.cli.command_line import Answer, Cli
+from tests.cli.command_line import Cli
+from tests.support.commands import Answer
 from tests.support.environment import TIMEOUT_S, Isolated
 
 AGENT = """

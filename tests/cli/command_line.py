@@ -26,31 +26,9 @@ from outlast.inspect import find, show
 from outlast.runs.opening.project import project_of
 from outlast.store import open_store
 from outlast.store.protocol import RunFilter
-from tests.support.commands import outlast as outlast_to_its_end
+from tests.support import commands
+from tests.support.commands import Answer
 from tests.support.environment import TIMEOUT_S, Isolated
-
-
-@dataclass(frozen=True)
-class Answer:
-    """What a command said, and its exit code."""
-
-    code: int
-    out: str
-    err: str
-
-    @property
-    def json(self) -> Any:
-        return json.loads(self.out)
-
-    @property
-    def complaint(self) -> str:
-        """The one line that says what is wrong; there is a hint below it, and nothing else anywhere."""
-        lines = self.err.splitlines()
-        assert len(lines) == 2, self.err
-        assert lines[0].startswith("error: "), self.err
-        assert lines[1].startswith("hint: "), self.err
-        assert self.out == ""
-        return lines[0].removeprefix("error: ")
 
 
 @dataclass(frozen=True)
@@ -70,8 +48,7 @@ class Cli:
 
     def __call__(self, *words: str | Path, **more: str) -> Answer:
         """Run a command to its end."""
-        done = outlast_to_its_end([*map(str, words)], cwd=self.folder, env=self.environ | more)
-        return Answer(done.returncode, done.stdout, done.stderr)
+        return commands.ask(words, cwd=self.folder, env=self.environ | more)
 
     def ok(self, *words: str | Path) -> Answer:
         """Run a command that must succeed."""

@@ -14,7 +14,7 @@ import msgspec
 import pytest
 
 from tests.crash.conftest import MakeWorld
-from tests.crash.world import World
+from tests.crash.crash_world import CrashWorld
 from tests.support import processes, strace
 from tests.support.environment import ROOT, skip_or_fail
 from tests.support.strace import Call, Drifted, Trace, Traced
@@ -33,10 +33,10 @@ def _strace() -> None:
         skip_or_fail(reason)
 
 
-def traced(world: World, calls: tuple[str, ...] = strace.DISK) -> Traced:
-    world.store.mkdir()
+def traced(world: CrashWorld, calls: tuple[str, ...] = strace.DISK) -> Traced:
+    world.root.mkdir()
     spec = msgspec.json.encode(world.spec(script=SCRIPT)).decode()
-    return Traced([sys.executable, "-m", "tests.crash.agent", spec], world.store, calls, cwd=ROOT)
+    return Traced([sys.executable, "-m", "tests.crash.agent", spec], world.root, calls, cwd=ROOT)
 
 
 def dry_run(make_world: MakeWorld) -> Trace:

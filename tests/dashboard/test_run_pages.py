@@ -32,10 +32,12 @@ from outlast.store.protocol import Store
 from outlast.supervisor.control import standing
 from outlast.supervisor.output.log import Log, part_path
 from outlast.supervisor.output.log_reader import read_log
-from tests.supervisor.supervised_command import Night, night_in
-from tests.support import nights
+from tests.supervisor.supervised_command import Night
 from tests.support.environment import Isolated, isolate
-from tests.support.journals import Agent, Scribe, new_id
+from tests.support.journals.held_runs import held
+from tests.support.journals.large_stores import long_run
+from tests.support.journals.night import make_night
+from tests.support.journals.scribe import Agent, Scribe, new_id
 from tests.support.processes import wait_for
 
 BEGIN = datetime(2026, 3, 1, 22, tzinfo=UTC)
@@ -97,7 +99,7 @@ def short_and_long(tmp_path_factory: pytest.TempPathFactory) -> Iterator[list[tu
     made = []
     for beats in (50, 10_000):
         root = tmp_path_factory.mktemp("long") / "store"
-        run = nights.long(root, beats)
+        run = long_run(root, beats)
         made.append((open_store(root), run))
     yield made
     for store, _ in made:
@@ -146,8 +148,8 @@ def test_the_page_of_a_long_run_is_made_in_a_moment(short_and_long: list[tuple[S
 
 
 def test_every_page_of_every_kind_of_run_can_be_made(tmp_path: Path) -> None:
-    root = nights.night(tmp_path / "store")
-    with nights.living(root) as alive:
+    root = make_night(tmp_path / "store")
+    with held(root) as alive:
         index = Index(alive.store)
         for row in index.rows():
             page = run_pages.page(alive.store, index, row.run)
@@ -169,8 +171,8 @@ def test_every_page_of_every_kind_of_run_can_be_made(tmp_path: Path) -> None:
 
 
 def test_a_page_says_the_same_as_show_where_nothing_is_left_out(tmp_path: Path) -> None:
-    root = nights.night(tmp_path / "store")
-    with nights.living(root) as alive:
+    root = make_night(tmp_path / "store")
+    with held(root) as alive:
         index = Index(alive.store)
         for row in index.rows():
             summary = effects.summary_of(alive.store, row.run)
@@ -214,7 +216,7 @@ def test_attempts_saves_children_and_steps_are_bounded(store: Store, rng: Random
 
 
 def test_a_page_says_how_to_go_on_without_us_and_that_a_supervisor_waits(tmp_path: Path) -> None:
-    with night_in(tmp_path, isolate(tmp_path)) as night:
+    with Night(tmp_path, isolate(tmp_path)) as night:
         (night.folder / "agent.py").write_text("raise SystemExit(1)")
         env = night.isolated.environ(OUTLAST_RESTART_WAIT_S="60")
         night.start(
@@ -440,7 +442,7 @@ def test_a_doubt_of_long_ago_and_of_a_child_is_on_top_of_the_first_page(store: S
 
 
 def test_the_journal_has_the_words_of_outlast_log(tmp_path: Path) -> None:
-    root = nights.night(tmp_path / "store")
+    root = make_night(tmp_path / "store")
     store = open_store(root)
     try:
         for row in Index(store).rows():

@@ -16,7 +16,7 @@ from outlast.operations import fork, requests as operations_requests
 from outlast.runs.inbox import BudgetArgs, Move
 from outlast.store import open_store
 from outlast.store.protocol import RunFilter, Store
-from tests.support.journals import Agent, Scribe
+from tests.support.journals.scribe import Agent, Scribe
 
 BEGIN = datetime(2026, 3, 1, 22, tzinfo=UTC)
 

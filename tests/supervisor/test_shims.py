@@ -35,7 +35,7 @@ from tests.supervisor.hook_driver import (
     client,
     minded,
 )
-from tests.supervisor.host import Host, host_in
+from tests.supervisor.host import Host
 from tests.supervisor.scripted_agent import Scripted
 from tests.support.environment import TIMEOUT_S, Isolated, isolate
 from tests.support.processes import wait_for
@@ -460,7 +460,7 @@ def test_a_commit_before_a_refused_program_does_not_make_it_count_as_done(host: 
 def test_a_state_folder_with_a_newline_in_its_path_is_no_hindrance(tmp_path: Path) -> None:
     place = tmp_path / "state\nfolder"
     place.mkdir()
-    with host_in(tmp_path, dataclasses.replace(isolate(tmp_path), state_home=place)) as host:
+    with Host(tmp_path, dataclasses.replace(isolate(tmp_path), state_home=place)) as host:
         agent = Scripted(host)
         (agent.work / "post.sh").write_text(agent.posting("below"))
         agent.says(agent.posting("one"), "bash ./post.sh")

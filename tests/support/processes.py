@@ -128,6 +128,15 @@ def state(pid: int) -> str | None:
     return stat.rpartition(")")[2].split()[0]
 
 
+def words(pid: int) -> list[str]:
+    """The command line of a process; none when it is gone."""
+    try:
+        line = Path(f"/proc/{pid}/cmdline").read_bytes()
+    except (FileNotFoundError, ProcessLookupError):
+        return []
+    return [word.decode(errors="replace") for word in line.split(b"\0")]
+
+
 def alive(pid: int) -> bool:
     """There is such a process and it is not a zombie."""
     return state(pid) not in (None, "Z", "X")

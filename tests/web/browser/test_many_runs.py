@@ -5,8 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.support import environment, nights
+from tests.support import environment
 from tests.support.browser import Browser
+from tests.support.journals.large_stores import many_runs
 from tests.web.browser.live_ui import Served, served
 
 # Of these a sample does some; `--all` does every one.
@@ -19,7 +20,7 @@ BYTES_MAX = 300_000
 @pytest.fixture(scope="module")
 def crowd(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
     folder = tmp_path_factory.mktemp("crowd")
-    nights.many(Path(folder, "store"))
+    many_runs(Path(folder, "store"))
     with served(Path(folder, "store"), environment.isolate(folder)) as made:
         yield made
 

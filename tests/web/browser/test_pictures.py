@@ -88,7 +88,7 @@ def tidy(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Morning]:
 @pytest.fixture
 def shop(state: Isolated) -> Iterator[Desk]:
     """A desk at a short address, which stands in the picture."""
-    with tempfile.TemporaryDirectory(prefix="shop-") as folder, desks.desk(Path(folder), state) as made:
+    with tempfile.TemporaryDirectory(prefix="shop-") as folder, Desk(Path(folder), state) as made:
         yield made
 
 
