@@ -12,7 +12,7 @@ from outlast.agents.common import cli_errors
 from tests.agents.agent_under_outlast import Under
 from tests.agents.agent_world import AgentWorld
 from tests.agents.script import Fault, Script, Step, bash
-from tests.supervisor.hook_driver import Killed, minded
+from tests.supervisor.hook_driver import AttemptDies, minded
 from tests.support.processes import wait_for
 
 FAKES = {
@@ -37,7 +37,7 @@ def test_words_that_look_like_a_result_count_only_where_the_command_asks_for_one
     assert kind.transcript.ending(0, tail, b"").ending != "done"
     with minded(tmp_path, name) as there:
         assert there.attempt.judge(0, tail).ending == "done"
-        raise Killed
+        raise AttemptDies
     assert not kind.cli.read((name, "-p", "x")).structured
     assert kind.cli.read(
         (name, *(("run",) if name == "opencode" else ()), *ASKING[name], "-p", "x")

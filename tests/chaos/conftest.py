@@ -1,13 +1,12 @@
 """The real command line, each call a process of its own, with the output it had."""
 
-import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-from tests.support.commands import Answer
+from tests.support.commands import Answer, answer_to
 from tests.support.environment import Isolated
 
 LIMIT_S = 400.0
@@ -22,16 +21,7 @@ def run(state: Isolated, tmp_path: Path) -> Run:
 
     def call(*words: str, before: str = "") -> Answer:
         program = f"{before}\nimport sys\nfrom outlast.cli.main import main\nsys.exit(main(sys.argv[1:]))"
-        done = subprocess.run(
-            [sys.executable, "-W", "error", "-c", program, *words],
-            cwd=tmp_path,
-            env=state.environ(),
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            text=True,
-            timeout=LIMIT_S,
-            check=False,
-        )
-        return Answer(done.returncode, done.stdout, done.stderr)
+        argv = [sys.executable, "-W", "error", "-c", program, *words]
+        return answer_to(argv, cwd=tmp_path, env=state.environ(), limit_s=LIMIT_S)
 
     return call

@@ -26,7 +26,7 @@ from tests.crash.crash_world import CrashWorld
 from tests.store.store_on_vfs import open_on
 from tests.support import loopdisk, processes, strace
 from tests.support.environment import ROOT, skip_or_fail
-from tests.support.faulty_vfs import Fault, FaultyVFS
+from tests.support.faulty_vfs import DiskFault, FaultyVFS
 from tests.support.loopdisk import LoopDisk
 from tests.support.strace import Drifted, Traced
 
@@ -337,7 +337,7 @@ def test_in_a_group_commit_an_io_error_fails_every_waiter(op: Any, tmp_path: Pat
             for (run, lease), waiter in zip(names, waiters, strict=True):
                 store.append(batch(lease, run), waiter)
             first = waiters[0]
-            vfs.fault = Fault(op, vfs.met[op] + 1, persistent=True)
+            vfs.fault = DiskFault(op, vfs.met[op] + 1, persistent=True)
             go.set()
             errors = [waiter.wait() for waiter in waiters]
         assert first.error is not None

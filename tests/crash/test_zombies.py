@@ -24,7 +24,7 @@ from tests.crash.crash_world import CrashWorld, killed
 from tests.crash.zygote import Child
 from tests.support import processes, strace
 from tests.support.environment import ROOT, need_root, need_tool, skip_or_fail
-from tests.support.strace import Call, Trace, Traced
+from tests.support.strace import Syscall, Trace, Traced
 
 LEASE_S = 1
 HELD = 2  # the exit code of an agent that was told who holds the run
@@ -244,7 +244,7 @@ def test_a_zombie_that_wakes_in_the_middle_of_a_takeover_does_not_act_beside_the
     processes.wait_for(lambda: boottime_s() > expiry, what="the lease to pass")
     # The taker's first fallocate is that of the store's mark, its second that of its own lock, which then is in the
     # place of the zombie's.
-    only = Trace((Call(1, 0, "fallocate", ("lock",), when, when, ""),), 0, "")
+    only = Trace((Syscall(1, 0, "fallocate", ("lock",), when, when, ""),), 0, "")
     with traced(world, strace.SIZES, script="ticket").stop_at(1, only) as taker:
         zombie.go_on()
         processes.wait_for(
@@ -276,7 +276,7 @@ def test_what_a_takeover_that_was_killed_leaves_behind_is_swept_by_the_next_clai
     expiry = boottime_s() + 2 * LEASE_S + 1
     processes.wait_for(lambda: boottime_s() > expiry, what="the lease to pass")
     # The taker's only rename puts its lock in the place of the zombie's.
-    only = Trace((Call(1, 0, "rename", ("lock",), 1, 1, ""),), 0, "")
+    only = Trace((Syscall(1, 0, "rename", ("lock",), 1, 1, ""),), 0, "")
     broken = traced(world, strace.RENAMES, script="plain", lease_s=LEASE_S).kill_at(1, only)
     assert broken.returncode != 0
     assert len(list(world.root.glob("runs/*.new"))) == 1

@@ -24,11 +24,11 @@ from outlast.store.protocol import RunFilter, Store
 from tests.support.environment import Isolated
 from tests.support.journals.held_runs import HeldRuns
 from tests.support.journals.night import make_night
-from tests.support.journals.scribe import Agent, Scribe, payload
+from tests.support.journals.scribe import AgentCli, Scribe, payload
 from tests.support.processes import wait_for
 
 NOW = datetime(2026, 3, 20, 12, 10, tzinfo=UTC)
-CLAUDE, CODEX = Agent("claude", "claude", "opus", 1_000), Agent("codex", "codex", "gpt")
+CLAUDE, CODEX = AgentCli("claude", "claude", "opus", 1_000), AgentCli("codex", "codex", "gpt")
 
 
 @pytest.fixture

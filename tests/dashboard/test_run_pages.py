@@ -37,11 +37,11 @@ from tests.support.environment import Isolated, isolate
 from tests.support.journals.held_runs import held
 from tests.support.journals.large_stores import long_run
 from tests.support.journals.night import make_night
-from tests.support.journals.scribe import Agent, Scribe, new_id
+from tests.support.journals.scribe import AgentCli, Scribe, new_id
 from tests.support.processes import wait_for
 
 BEGIN = datetime(2026, 3, 1, 22, tzinfo=UTC)
-CLAUDE = Agent("claude", "claude", "opus", 1_000)
+CLAUDE = AgentCli("claude", "claude", "opus", 1_000)
 PAGE_S = 0.06
 
 
@@ -52,7 +52,7 @@ def store(tmp_path: Path) -> Iterator[Store]:
     made.close()
 
 
-def scribe(rng: Random, agent: Agent | None = None, **more: Any) -> Scribe:
+def scribe(rng: Random, agent: AgentCli | None = None, **more: Any) -> Scribe:
     return Scribe(rng, BEGIN, "1411", "/srv/app/.git", "fix the parser", agent, **more)
 
 

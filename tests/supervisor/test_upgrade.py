@@ -18,7 +18,7 @@ from outlast.supervisor.agent import hook_input
 from outlast.supervisor.agent.calls import outward
 from outlast.supervisor.client import copy as client_copy, hook as client_hook, shim
 from outlast.supervisor.guardian import lock
-from tests.supervisor.hook_driver import LOCAL, MARK, POST, SIGNATURE, Killed, after, before, minded
+from tests.supervisor.hook_driver import LOCAL, MARK, POST, SIGNATURE, AttemptDies, after, before, minded
 from tests.supervisor.host import Host
 from tests.supervisor.installed import Installed
 from tests.supervisor.scripted_agent import Scripted
@@ -294,7 +294,7 @@ def test_hooks_and_shims_that_name_the_clients_earlier_places_are_answered(tmp_p
         assert _hooked(words).returncode == 0
         assert there.intended()[1:] == [("POST host.test/x", "tell")]
         assert (tmp_path / "witness").read_text() == "done\n"
-        raise Killed
+        raise AttemptDies
 
 
 # Modules that a function loads, by file. Each is loaded before the command of an attempt is started, or not at all in a

@@ -163,7 +163,7 @@ class Browser:
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class PageAnswer:
     """What the server said to a request of the page."""
 
     url: str
@@ -177,7 +177,7 @@ class Page:
     def __init__(self, browser: Browser, session: str) -> None:
         self._browser, self._session = browser, session
         self.problems: list[str] = []
-        self.answers: list[Answer] = []
+        self.answers: list[PageAnswer] = []
         self._loaded: set[str] = set()
         self._urls: dict[str, str] = {}
         self._forgiven: tuple[str, ...] = ()
@@ -228,7 +228,7 @@ class Page:
                 self._urls[params["requestId"]] = params["request"]["url"]
             case "Network.responseReceived":
                 got = params["response"]
-                self.answers.append(Answer(got["url"], got["status"], params["type"]))
+                self.answers.append(PageAnswer(got["url"], got["status"], params["type"]))
             case "Network.loadingFailed" if not params.get("canceled"):
                 url = self._urls.get(params["requestId"], "")
                 self._problem(f"request failed: {params['errorText']} {url}")

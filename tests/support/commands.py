@@ -87,9 +87,16 @@ def outlast(
     return run([*ARGV, *words], cwd=cwd, env=env, stdin=subprocess.DEVNULL, text=True, timeout=timeout_s)
 
 
+def answer_to(
+    argv: Sequence[str], *, cwd: Path, env: Mapping[str, str], limit_s: float = TIMEOUT_S
+) -> Answer:
+    """Any command to its end, with nothing to read, and what it said."""
+    done = run(argv, cwd=cwd, env=env, stdin=subprocess.DEVNULL, text=True, timeout=limit_s)
+    return Answer(done.returncode, done.stdout, done.stderr)
+
+
 def ask(
     words: Sequence[str | Path], *, cwd: Path, env: Mapping[str, str], limit_s: float = TIMEOUT_S
 ) -> Answer:
-    """One command to its end, and what it said."""
-    done = outlast([*map(str, words)], cwd=cwd, env=env, timeout_s=limit_s)
-    return Answer(done.returncode, done.stdout, done.stderr)
+    """`outlast` with these words."""
+    return answer_to([*ARGV, *map(str, words)], cwd=cwd, env=env, limit_s=limit_s)

@@ -8,13 +8,13 @@ from datetime import datetime, timedelta
 
 from outlast.core import events as ev
 from outlast.core.plan import Step
-from tests.support.journals.scribe import Agent, Scribe
+from tests.support.journals.scribe import AgentCli, Scribe
 
 SEED = 7
-CLAUDE = Agent("claude", "claude", "claude-opus-4-5", 4_200)
-CODEX = Agent("codex", "codex", "gpt-5-codex", 2_600)
-KIMI = Agent("kimi-code", "kimi", "kimi-k2", 900)
-GEMINI = Agent("gemini", "gemini", "gemini-2.5-pro")  # a subscription pays
+CLAUDE = AgentCli("claude", "claude", "claude-opus-4-5", 4_200)
+CODEX = AgentCli("codex", "codex", "gpt-5-codex", 2_600)
+KIMI = AgentCli("kimi-code", "kimi", "kimi-k2", 900)
+GEMINI = AgentCli("gemini", "gemini", "gemini-2.5-pro")  # a subscription pays
 AGENTS = (CLAUDE, CODEX, KIMI, GEMINI)
 PROJECTS = ("shop", "ledger", "handbook")
 PEOPLE = ("ada", "grace")
@@ -30,7 +30,7 @@ class Cast:
     working: list[str] = field(default_factory=list)  # runs whose last attempt has no end
 
     def run(
-        self, task: str, project: str, goal: str, agent: Agent | None, hours_ago: float, **more: object
+        self, task: str, project: str, goal: str, agent: AgentCli | None, hours_ago: float, **more: object
     ) -> Scribe:
         """A run that was opened so many hours ago."""
         at = self.now - timedelta(hours=hours_ago)

@@ -24,7 +24,7 @@ from tests.support.journals.cast import (
     STOPS,
     Cast,
 )
-from tests.support.journals.scribe import Agent, Scribe
+from tests.support.journals.scribe import AgentCli, Scribe
 from tests.support.journals.stopped_runs import budgets, doubts, failed, parked
 
 LONG_WORD = "a" * 5_000
@@ -167,7 +167,7 @@ def _odd(cast: Cast) -> None:
 
 def _hostile(cast: Cast) -> None:
     """Hostile words everywhere an agent writes."""
-    bad = Agent("claude", "claude", "<b>model</b>", 1_000)
+    bad = AgentCli("claude", "claude", "<b>model</b>", 1_000)
     hostile = cast.run(
         "<i>task</i>&\"'", "shop", HOSTILE, bad, 1.5, checks=("echo '</pre><script>alert(3)</script>'",),
         invariants=("\u202etest -f 'evil\u202c'",),

@@ -44,7 +44,7 @@ done
 """
 
 
-class Served:
+class UiProcess:
     """`outlast ui` in a process of its own; started again, it serves at the same address."""
 
     def __init__(self, store: Path, env: dict[str, str], *words: str, log: Path) -> None:
@@ -83,9 +83,9 @@ class Served:
 
 
 @contextlib.contextmanager
-def served(store: Path, isolated: Isolated, *words: str, **more: str) -> Iterator[Served]:
+def served(store: Path, isolated: Isolated, *words: str, **more: str) -> Iterator[UiProcess]:
     """The dashboard of a store until the end of the block."""
-    made = Served(store, isolated.environ(**more), *words, log=isolated.home / "ui.log")
+    made = UiProcess(store, isolated.environ(**more), *words, log=isolated.home / "ui.log")
     try:
         yield made
     finally:
@@ -100,7 +100,7 @@ class Morning:
     """A night's store, held alive and served."""
 
     root: Path
-    served: Served
+    served: UiProcess
     living: HeldRuns
     runs: dict[str, str]  # by task
 
