@@ -77,8 +77,8 @@ class AgentWorld(Place):
 
     def elsewhere(self, folder: Path, work: Path) -> Self:
         """The same model, network and witness, with another home and another folder to work in."""
-        assert self.witness
         other = copy.copy(self)
+        other.witness = self.witness  # one for both
         folder.mkdir()
         other.isolated, other.opened, other._work = isolate(folder), None, work
         other.__dict__.pop("home_processes", None)

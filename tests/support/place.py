@@ -81,6 +81,7 @@ class Place(StoreAndWitness):
         given = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": text}
         process = self.begin(argv, **given | how)
         out, err = process.communicate(timeout=limit_s)
+        self.started.remove(process)
         return subprocess.CompletedProcess(process.args, process.returncode, out, err)
 
     def __call__(
@@ -171,6 +172,7 @@ class Place(StoreAndWitness):
                 while pids := self.pids():
                     kill_at_once(pids)
                 self.opened.close()
+                self.opened = None
             self.end_processes()
         finally:
             for process in self.started:

@@ -86,9 +86,14 @@ def kill(process: subprocess.Popen[bytes]) -> int:
 
 
 def kill_group(process: subprocess.Popen[bytes]) -> int:
-    """SIGKILL to a spawned process and everything still in its group, and reap it."""
-    with contextlib.suppress(ProcessLookupError, PermissionError):
-        os.killpg(process.pid, signal.SIGKILL)
+    """SIGKILL to a spawned process and everything still in its group, and reap it.
+
+    Of one that was reaped before, the number may be another process's by now; that one is let be. While orphans are
+    in its group the number is given to nobody.
+    """
+    if process.returncode is None or not os.path.exists(f"/proc/{process.pid}"):
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            os.killpg(process.pid, signal.SIGKILL)
     return process.wait()
 
 
