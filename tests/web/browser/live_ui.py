@@ -17,7 +17,7 @@ from outlast.store.local import Local
 from outlast.store.protocol import RunFilter
 from outlast.supervisor.guardian import lock
 from tests.support import commands
-from tests.support.browser import Page
+from tests.support.browser_page import Page
 from tests.support.environment import Isolated, skip_or_fail
 from tests.support.journals.held_runs import HeldRuns, held
 from tests.support.journals.night import make_night

@@ -4,7 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.browser import Browser, Page
+from tests.support.browser import Browser
+from tests.support.browser_page import Page
 from tests.support.environment import Isolated
 from tests.support.journals.night import make_night
 from tests.web.browser.live_ui import Morning, served, violations

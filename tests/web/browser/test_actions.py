@@ -7,7 +7,8 @@ import pytest
 
 from outlast.core import events as ev
 from outlast.store import open_store
-from tests.support.browser import Browser, Page
+from tests.support.browser import Browser
+from tests.support.browser_page import Page
 from tests.support.environment import Isolated
 from tests.support.journals.night import make_night
 from tests.support.processes import wait_for

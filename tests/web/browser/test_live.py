@@ -9,7 +9,8 @@ import sys
 import pytest
 
 from outlast.processes import reap
-from tests.support.browser import Browser, Page
+from tests.support.browser import Browser
+from tests.support.browser_page import Page
 from tests.support.environment import TIMEOUT_S
 from tests.web.browser.live_ui import Desk, Morning, UiProcess, served
 

@@ -4,7 +4,8 @@ import re
 
 import pytest
 
-from tests.support.browser import Browser, Page
+from tests.support.browser import Browser
+from tests.support.browser_page import Page
 from tests.web.browser.live_ui import SEEN, Morning, sideways, small_targets, violations
 
 # Of these a sample does some; `--all` does every one.

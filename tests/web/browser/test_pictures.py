@@ -13,7 +13,8 @@ from pathlib import Path
 import pytest
 
 from tests.support import environment
-from tests.support.browser import Browser, Page
+from tests.support.browser import Browser
+from tests.support.browser_page import Page
 from tests.support.environment import ROOT, Isolated
 from tests.web.browser import live_ui as desks
 from tests.web.browser.live_ui import Desk, Morning, served
