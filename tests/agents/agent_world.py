@@ -65,6 +65,9 @@ class AgentWorld(Place):
             self.at_end.callback(self.network.close)
         listen = None if self.network is None else self.network.listen
         self.model = self.at_end.enter_context(Model(script, folder / "model.log", listen=listen))
+        assert self.witness.url, (
+            "it runs before anybody asks from inside the network, where nobody can start it"
+        )
         self.repository()
 
     @property
