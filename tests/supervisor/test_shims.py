@@ -410,7 +410,7 @@ def test_a_refused_program_is_not_done_though_its_call_ended_well(tmp_path: Path
         assert here.there.allows(before("claude", f"{SURE}; true"))
         here.there.take(ToolEnd("call_1", True, REFUSAL))
         assert _states(here) == ["failed"]
-        raise Killed
+        raise AttemptDies
 
 
 def test_of_a_call_with_two_programs_what_ran_is_confirmed_and_what_was_refused_is_not(
@@ -429,7 +429,7 @@ def test_of_a_call_with_two_programs_what_ran_is_confirmed_and_what_was_refused_
         assert refused.intent.name == "push origin refs/heads/main"
         assert here.there.run.journal.value(ran.result)["not_done"] == [refused.intent.name]
         assert here.there.allows(before("claude", "git push origin main", "call_3")), "it may be made now"
-        raise Killed
+        raise AttemptDies
 
 
 def _states(here: Below) -> list[str]:
