@@ -407,6 +407,27 @@ MUTANTS = (
         (f"{SHIMS}::test_of_a_call_with_two_programs_what_ran_is_confirmed_and_what_was_refused_is_not",),
     ),
     Mutant(
+        "a copied file that was changed and nobody is told",
+        "supervisor/agent/progress.py",
+        "        self._client.look()\n        stop =",
+        "        stop =",
+        (f"{UPGRADE}::test_a_copied_file_that_was_changed_is_noticed_at_the_end_of_the_beat",),
+    ),
+    Mutant(
+        "hooks that lost what they run and nobody is told",
+        "supervisor/agent/observer.py",
+        "                    self._calls.not_done(event.id, ours[0])\n                    self._progress.call_denied()\n",
+        "                    self._calls.not_done(event.id, ours[0])\n",
+        (f"{UPGRADE}::test_a_person_is_told_once_what_to_do_when_hooks_have_lost_what_they_run",),
+    ),
+    Mutant(
+        "a script that calls an outlast that is gone",
+        "supervisor/script/init.sh",
+        '    __outlast_is_there "$@" || return\n',
+        "",
+        (f"{UPGRADE}::test_a_script_is_told_in_one_line_that_outlast_is_gone",),
+    ),
+    Mutant(
         "hooks and shims that run what is installed",
         "supervisor/client/copy.py",
         "    held = contents()\n    copy = folder",

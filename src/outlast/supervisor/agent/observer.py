@@ -78,10 +78,12 @@ class AgentObserver:
                 self._take_missed(event)
                 if not event.ok and (ours := hook_input.OURS.search(event.output)):
                     self._calls.not_done(event.id, ours[0])
+                    self._progress.call_denied()
                 elif words := hook_input.refused_by_shims(
                     event.output, self._calls.unseen_programs(event.id)
                 ):
                     self._calls.refused(event.id, words)
+                    self._progress.call_denied()
                 self._calls.outcome(event)
                 self._progress.call_ended(event)
             case TaskEnd():

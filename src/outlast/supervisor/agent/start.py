@@ -18,6 +18,7 @@ from outlast.supervisor.agent.agent import Agent
 from outlast.supervisor.agent.calls import background, interruptions, outward as calls_outward
 from outlast.supervisor.agent.calls.calls import SHIM
 from outlast.supervisor.agent.calls.outward import OutwardCalls
+from outlast.supervisor.agent.client_copy import ClientCopy
 from outlast.supervisor.agent.hooks import AgentHooks
 from outlast.supervisor.agent.observer import AgentObserver
 from outlast.supervisor.agent.responses import Responses
@@ -25,7 +26,6 @@ from outlast.supervisor.agent.session import choice, reconcile
 from outlast.supervisor.agent.session.follower import SessionFollower
 from outlast.supervisor.agent.session.transcript_copy import Mirror
 from outlast.supervisor.budget.pricing import Pricing
-from outlast.supervisor.client import copy
 from outlast.supervisor.launch.environment import SOCKET
 from outlast.supervisor.output.streams import piped
 
@@ -55,11 +55,12 @@ class AgentStart:
         observer: AgentObserver,
         hooks: AgentHooks,
         responses: Responses,
+        client: ClientCopy,
         left: Sequence[Cut] = (),
     ) -> None:
         self._agent, self._run, self._known, self._outward = agent, agent.run, agent.known, outward
         self._session, self._observer, self._hooks, self._responses = session, observer, hooks, responses
-        self._left = tuple(left)
+        self._client, self._left = client, tuple(left)
         self._before = choice.last_ending(agent.run.journal)
         self.begins_anew = False  # whether it is asked what it was asked at first, as that was typed or piped
 
@@ -78,7 +79,7 @@ class AgentStart:
 
     def _ask(self, words: tuple[str, ...], environment: dict[str, str], mark: str) -> Ask:
         agent, cwd = self._agent, Path(self._agent.cwd)
-        client = copy.place(agent.run.journal.store.local.client_folder(agent.run.id))
+        client = self._client.place()
         hook = calls_outward.hook_words(client, environment[SOCKET], mark, self._known.name)
         shims = agent.folder / calls_outward.SHIMS
         environment |= calls_outward.with_shims(
