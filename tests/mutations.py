@@ -23,6 +23,15 @@ class Mutant:
 
 
 MUTANTS = (
+    Mutant(
+        "a run that another process wakes and that counts as failed",
+        "supervisor/control/wake.py",
+        '            return self._settled(summary, True, "another process goes on with it")\n',
+        "            pass\n",
+        (
+            f"{SUPERVISOR}/test_night.py::test_a_run_that_another_resume_starts_meanwhile_is_being_run_and_no_failure",
+        ),
+    ),
     # -- durability
     Mutant(
         "a blob without fsync",
