@@ -9,6 +9,13 @@ WRAP_UP = "tests/supervisor/test_wrap_up.py"
 
 MUTANTS = (
     Mutant(
+        "a hint that gives no more of a window than was used",
+        "core/budget.py",
+        "    if line.spent < 10_000 - 100 * reserve_pct:\n",
+        "    if True:\n",
+        (f"{CORE}::test_what_to_type_for_more_of_a_window_lets_the_run_go_on",),
+    ),
+    Mutant(
         "an attempt that is lost costs nothing",
         "core/budget.py",
         "    if not charge.tokens and not cost:\n        return Usage()\n",
