@@ -19,7 +19,7 @@ from outlast.processes import cause_of_death, proc, reap, signals
 from outlast.store import durable
 from outlast.supervisor.socket import connection, pipe
 from outlast.supervisor.socket.connection import Connection, Gone
-from outlast.supervisor.socket.script_calls import CANNOT_START, Halted, NotThere, ScriptCalls
+from outlast.supervisor.socket.script_calls import CannotStart, Halted, NotThere, ScriptCalls
 from outlast.supervisor.socket.wire import (
     Call,
     Hook,
@@ -230,7 +230,9 @@ class Server:
                 probe=probe if call.probe else None, missing=call.missing, is_there=there.is_there,
             )  # fmt: skip
         except (EffectInDoubt, EffectFailed) as error:
-            last = outputs[-1] if outputs else Output(NOT_FOUND if CANNOT_START in str(error) else REFUSED)
+            last = (
+                outputs[-1] if outputs else Output(NOT_FOUND if isinstance(error, CannotStart) else REFUSED)
+            )
             if last.missing:  # the script's side has said so
                 return Order(do="done", exit_code=last.exit_code)
             code = last.exit_code if last.exit_code > 0 else REFUSED
