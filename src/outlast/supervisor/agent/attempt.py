@@ -10,6 +10,7 @@ from outlast.operations import prices
 from outlast.supervisor.agent.agent import Agent
 from outlast.supervisor.agent.calls.calls import AgentCalls
 from outlast.supervisor.agent.calls.outward import OutwardCalls
+from outlast.supervisor.agent.calls.repeats import Holds
 from outlast.supervisor.agent.client_copy import ClientCopy
 from outlast.supervisor.agent.hooks import AgentHooks
 from outlast.supervisor.agent.observer import AgentObserver
@@ -36,7 +37,9 @@ class AgentAttempt:
         agent.folder.mkdir(mode=0o700, exist_ok=True)
         self._agent, self._beats, self._lock = agent, beats, beats.lock
         outward = OutwardCalls(environment)
-        self._session = SessionFollower(agent)
+        self._session = SessionFollower(
+            agent.run, agent.known, agent.folder, agent.pricing, by_gateway=agent.gate is not None
+        )
         self._client = ClientCopy(agent)
         self._progress = AgentProgress(agent, lifecycle, self._client)
         self.calls = AgentCalls(beats)
@@ -45,11 +48,23 @@ class AgentAttempt:
         self._observer = AgentObserver(
             agent, self._session, self.calls, self.responses, self._progress, outward, timing
         )
+        holds = Holds(agent.run.journal, agent.settle_words)
         self.hooks = AgentHooks(
-            agent, beats, self._observer, self.calls, self.responses, self._progress, outward, timing
+            agent.known.cli,
+            agent.known.release,
+            agent.cwd,
+            agent.budget,
+            holds,
+            beats,
+            self._observer,
+            self.calls,
+            self.responses,
+            self._progress,
+            outward,
+            timing,
         )
         self._start = AgentStart(
-            agent, outward, self._session, self._observer, self.hooks, self.responses, self._client, left
+            agent, outward, self._session, self._observer, holds, self.responses, self._client, left
         )
 
     def command(self, words: tuple[str, ...], environment: dict[str, str], mark: str) -> AgentCommand:

@@ -8,10 +8,10 @@ from functools import partial
 
 import msgspec
 
+from outlast.agents import Cli, Release
 from outlast.agents.events import ToolStart
 from outlast.agents.values import Answer
 from outlast.supervisor.agent import hook_input
-from outlast.supervisor.agent.agent import Agent
 from outlast.supervisor.agent.calls.calls import SHIM, AgentCalls, CallRecord, Unrecorded
 from outlast.supervisor.agent.calls.outward import OutwardCalls
 from outlast.supervisor.agent.calls.repeats import Holds
@@ -20,6 +20,7 @@ from outlast.supervisor.agent.progress import AgentProgress
 from outlast.supervisor.agent.responses import Responses
 from outlast.supervisor.agent.stall import STOPPED_AT, TOLD_AT
 from outlast.supervisor.beat_in_flight import BeatInFlight
+from outlast.supervisor.budget.enforce import BudgetWatch
 from outlast.supervisor.socket.wire import Shim
 from outlast.supervisor.timing import Timing
 
@@ -48,7 +49,11 @@ class AgentHooks:
 
     def __init__(
         self,
-        agent: Agent,
+        cli: Cli,
+        release: Release,
+        cwd: str,
+        budget: BudgetWatch,
+        holds: Holds,
         beats: BeatInFlight,
         observer: AgentObserver,
         calls: AgentCalls,
@@ -58,26 +63,22 @@ class AgentHooks:
         timing: Timing | None = None,
     ) -> None:
         self._timing = timing or Timing.current()
-        self._agent, self._lock, self._outward = agent, beats.lock, outward
+        self._cli, self._release, self._cwd, self._budget = cli, release, cwd, budget
+        self._holds, self._lock, self._outward = holds, beats.lock, outward
         self._observer, self._calls, self._responses, self._progress = observer, calls, responses, progress
-        self.holds = Holds(agent.run.journal, agent.settle_words)
         self.keeps_waiting = False  # the agent waits for the answer to a hook, which it will not get
         self.closed = threading.Event()
-
-    def read_holds(self) -> None:
-        """What must not be repeated, read anew from the journal."""
-        self.holds = Holds(self._agent.run.journal, self._agent.settle_words)
 
     # -- hooks -----------------------------------------------------------------------------------------------------
 
     def hook(self, data: bytes, is_there: Callable[[], bool] = lambda: True) -> tuple[bytes, int]:
         """Put on record what a hook tells, then answer it. One that left has judged by itself."""
-        cli, progress = self._agent.known.cli, self._progress
+        cli, progress = self._cli, self._progress
         hook = cli.hook(data)
         if not hook_input.is_understood(hook, data):
             return cli.answer(data, Answer(False, NOT_UNDERSTOOD))
         answer = Answer()
-        cwd = hook_input.cwd_of(data) or self._agent.cwd
+        cwd = hook_input.cwd_of(data) or self._cwd
         with self._lock:
             progress.guarded(self._observer.look)
             if hook.kind == "pre":  # the beat before is over, whatever the transcript tells yet
@@ -98,17 +99,16 @@ class AgentHooks:
     def _with_words(self, answer: Answer, kind: str) -> Answer:
         """What the agent has to be told rides on the answer to a call that has ended."""
         said = [SAME] if self._progress.take_repeats() else []
-        budget = self._agent.budget
-        if kind == "post" and self._agent.known.release.caps.tells and not budget.by_gateway:
-            said += filter(None, [budget.words()])
+        if kind == "post" and self._release.caps.tells and not self._budget.by_gateway:
+            said += filter(None, [self._budget.words()])
         return Answer(reason="\n".join(said)) if said else answer
 
     def _about_to(self, start: ToolStart, cwd: str) -> Answer:
         """Whether a call may go."""
         self._observer.announced(start.id)
-        record, budget = self._observer.record_of(start, cwd), self._agent.budget
-        can_only_deny = not self._agent.known.release.caps.tells and not budget.by_gateway
-        if can_only_deny and (words := budget.word()):  # there is no other way to tell it
+        record = self._observer.record_of(start, cwd)
+        can_only_deny = not self._release.caps.tells and not self._budget.by_gateway
+        if can_only_deny and (words := self._budget.word()):  # there is no other way to tell it
             words = f"{words} This call was not made; make it again if your ending needs it."
             self._progress.guarded(partial(self._responses.refuse, start, record, words))
             return Answer(False, words)
@@ -128,11 +128,11 @@ class AgentHooks:
     def _judged(self, start: ToolStart, record: CallRecord) -> Answer:
         try:
             if record.outward:
-                held = self.holds.judge([each.signature for each in record.outward])
+                held = self._holds.judge([each.signature for each in record.outward])
                 if held is not None:
                     if held.is_known:
                         record = msgspec.structs.replace(record, answered=held.effect)
-                        self.holds.answered(held.effect)
+                        self._holds.answered(held.effect)
                     self._responses.refuse(start, record, held.text)
                     return Answer(False, held.text)
                 record = self._outward.with_facts(record)

@@ -2,7 +2,7 @@
 
 import hashlib
 from collections.abc import Iterator, Sequence
-from functools import partial, reduce
+from functools import reduce
 from pathlib import Path
 
 import msgspec
@@ -18,8 +18,8 @@ from outlast.supervisor.agent.agent import Agent
 from outlast.supervisor.agent.calls import background, interruptions, outward as calls_outward
 from outlast.supervisor.agent.calls.calls import SHIM
 from outlast.supervisor.agent.calls.outward import OutwardCalls
+from outlast.supervisor.agent.calls.repeats import Holds
 from outlast.supervisor.agent.client_copy import ClientCopy
-from outlast.supervisor.agent.hooks import AgentHooks
 from outlast.supervisor.agent.observer import AgentObserver
 from outlast.supervisor.agent.responses import Responses
 from outlast.supervisor.agent.session import choice, reconcile
@@ -36,7 +36,7 @@ def settle_left(agent: Agent, outward: OutwardCalls) -> list[Cut]:
     What the agent has to be told of those that ran in the background and were cut off with their attempt.
     """
     left = background.left(agent.run)
-    interruptions.settle(agent.run, outward.look)
+    interruptions.settle(agent.run, outward)
     return background.cuts(agent.run, left, agent.settle_words)
 
 
@@ -53,13 +53,13 @@ class AgentStart:
         outward: OutwardCalls,
         session: SessionFollower,
         observer: AgentObserver,
-        hooks: AgentHooks,
+        holds: Holds,
         responses: Responses,
         client: ClientCopy,
         left: Sequence[Cut] = (),
     ) -> None:
         self._agent, self._run, self._known, self._outward = agent, agent.run, agent.known, outward
-        self._session, self._observer, self._hooks, self._responses = session, observer, hooks, responses
+        self._session, self._observer, self._holds, self._responses = session, observer, holds, responses
         self._client, self._left = client, tuple(left)
         self._before = choice.last_ending(agent.run.journal)
         self.begins_anew = False  # whether it is asked what it was asked at first, as that was typed or piped
@@ -155,11 +155,11 @@ class AgentStart:
         known = {each.id for each in cuts}
         before, alone = reconcile.apart(self._run, mark.session, started, ended | known, is_whole=not wrong)
         put, others = reconcile.unrecorded(
-            self._responses, alone, partial(self._observer.record_of, cwd=self._agent.cwd)
+            self._responses, [(start, self._observer.record_of(start, self._agent.cwd)) for start in alone]
         )
         if put:
-            interruptions.settle(self._run, self._outward.look)
-            self._hooks.read_holds()
+            interruptions.settle(self._run, self._outward)
+            self._holds.read()
             cuts = reconcile.with_words(interruptions.cuts(self._run, self._agent.settle_words), put)
         lost = interruptions.missing(self._run, cuts, ended) + others
         self._count_surplus(mark, data)

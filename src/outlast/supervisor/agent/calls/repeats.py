@@ -25,16 +25,21 @@ class Held(msgspec.Struct, frozen=True):
 
 
 class Holds:
-    """What must not be repeated, as the journal tells. Read once; what is settled meanwhile is looked up when asked."""
+    """What must not be repeated, as the journal tells. Read at first; what is settled meanwhile is looked up when asked."""
 
     def __init__(self, journal: Journal, settle: str) -> None:
         self._journal, self._settle = journal, settle
         self._past: dict[str, tuple[CallRecord, EffectRecord]] = {}
         self._answered: set[str] = set()
-        self._read()
+        self.read()
+
+    def read(self) -> None:
+        """Read the journal anew, and forget what was answered in this attempt but for what the journal tells of it."""
+        self._past, self._answered = {}, set()
+        self._read_past()
         self._read_alone()
 
-    def _read(self) -> None:
+    def _read_past(self) -> None:
         journal = self._journal
         doubts = {effect.id for effect in journal.state.effects_open if effect.policy == "tell"}
         settled = [
