@@ -23,7 +23,9 @@ def started_in(place: Place, script: str, name: str) -> int:
     return int(wait_for(lambda: path.exists() and path.read_text().strip(), what=name))
 
 
-@pytest.mark.parametrize(("script", "name"), [(ORPHAN, "orphan"), (NAMELESS, "nameless")])
+@pytest.mark.parametrize(
+    ("script", "name"), [(ORPHAN, "orphan"), (NAMELESS, "nameless")], ids=["orphan", "nameless"]
+)
 def test_a_place_leaves_no_process(tmp_path: Path, script: str, name: str) -> None:
     with Place(tmp_path, isolate(tmp_path)) as place:
         place.repository()
