@@ -8,6 +8,7 @@ TRANSCRIPTS = "tests/supervisor/test_transcripts.py"
 SESSIONS = "tests/supervisor/test_sessions.py"
 BACKGROUND = "tests/supervisor/test_background_calls.py"
 ISOLATION = "tests/supervisor/test_call_isolation.py"
+LATE = "tests/supervisor/test_late_transcripts.py"
 UPGRADE = "tests/supervisor/test_upgrade.py"
 
 MUTANTS = (
@@ -303,6 +304,48 @@ MUTANTS = (
             f"{SHIMS}::test_a_call_that_left_its_program_running_has_no_outcome_before_that_ends[killed]",
             f"{BACKGROUND}::test_the_beat_of_a_call_whose_program_runs_on_ends_and_its_effect_stays_open_until_that_ends",
         ),
+    ),
+    # -- a transcript that is behind the hooks
+    Mutant(
+        "a response that is told late and opens a beat of its own",
+        "supervisor/agent/responses.py",
+        "            self._ahead.add(self._response)\n",
+        "            pass\n",
+        (
+            f"{LATE}::test_each_response_is_one_beat_and_costs_once_however_late_the_transcript_is[kimi-code]",
+            f"{LATE}::test_each_response_is_one_beat_and_costs_once_however_late_the_transcript_is[claude]",
+        ),
+    ),
+    Mutant(
+        "two responses in one beat, when a hook told of the second one's call first",
+        "supervisor/agent/responses.py",
+        "                    self._owed += 1\n",
+        "                    pass\n",
+        (f"{LATE}::test_each_response_is_one_beat_and_costs_once_however_late_the_transcript_is[kimi-code]",),
+    ),
+    Mutant(
+        "a response that costs again in the beat after its own",
+        "supervisor/agent/session/follower.py",
+        "cost.minus(self._recorded[key]) if key in self._recorded else cost",
+        "cost",
+        (
+            f"{LATE}::test_each_response_is_one_beat_and_costs_once_however_late_the_transcript_is[claude]",
+            f"{LATE}::test_killed_between_two_lines_of_a_response_it_costs_once",
+        ),
+    ),
+    Mutant(
+        "a call that is let through before the cost of the beat before is known",
+        "supervisor/agent/hooks.py",
+        "        self._await_transcript(hook)\n",
+        "",
+        (f"{LATE}::test_a_call_waits_until_the_transcript_tells_what_the_beat_before_it_cost",),
+    ),
+    Mutant(
+        "a transcript that never tells, waited for at each call",
+        "supervisor/agent/responses.py",
+        "        self._missed |= self._unwritten\n",
+        "        pass\n",
+        (f"{LATE}::test_a_transcript_that_never_tells_is_waited_for_once",),
     ),
     # -- answers in time, and after the last beat
     Mutant(

@@ -102,7 +102,7 @@ MUTANTS = (
     Mutant(
         "what an attempt's end is charged with counts again from its transcript",
         "supervisor/agent/start.py",
-        "        meter.was_charged(self._run.state.open_spent)\n",
+        "        self._run.meter.was_charged(self._run.state.open_spent)\n",
         "",
         (f"{WRAP_UP}::test_what_the_end_of_an_attempt_is_on_record_with_does_not_count_again_from_its_transcript",),
     ),
@@ -146,8 +146,8 @@ MUTANTS = (
     Mutant(
         "a cost leaves the meter before it is on record",
         "supervisor/agent/responses.py",
-        "        try:\n            beat.done(self._summary() or result)\n",
-        "        meter.end_settling()\n        try:\n            beat.done(self._summary() or result)\n",
+        "        try:\n            beat.done(result)\n",
+        "        meter.end_settling()\n        try:\n            beat.done(result)\n",
         ("tests/supervisor/test_agent_costs.py",),
     ),
     Mutant(

@@ -9,8 +9,8 @@ from functools import partial
 import msgspec
 
 from outlast.agents import Cli, Release
-from outlast.agents.events import ToolStart
-from outlast.agents.values import Answer
+from outlast.agents.events import BatchEnd, ToolStart
+from outlast.agents.values import Answer, Hook
 from outlast.supervisor.agent import hook_input
 from outlast.supervisor.agent.calls.calls import SHIM, AgentCalls, CallRecord, Unrecorded
 from outlast.supervisor.agent.calls.outward import OutwardCalls
@@ -79,6 +79,7 @@ class AgentHooks:
             return cli.answer(data, Answer(False, NOT_UNDERSTOOD))
         answer = Answer()
         cwd = hook_input.cwd_of(data) or self._cwd
+        self._await_transcript(hook)
         with self._lock:
             progress.guarded(self._observer.look)
             if hook.kind == "pre":  # the beat before is over, whatever the transcript tells yet
@@ -95,6 +96,23 @@ class AgentHooks:
             self.closed.wait(self._timing.hook_hold_s)
             answer = Answer(False, LEAVING if progress.failure is None else ENDING)
         return cli.answer(data, answer)
+
+    def _await_transcript(self, hook: Hook) -> None:
+        """Let the transcript tell how the beat before ended, and what it cost: an agent writes it behind its hooks."""
+        is_end = any(isinstance(event, BatchEnd) and not event.lane for event in hook.events)
+        if hook.kind != "pre" and not is_end:
+            return
+        until_s = time.monotonic() + self._timing.transcript_behind_s
+        while True:
+            with self._lock:
+                self._progress.guarded(self._observer.look)
+                if not self._responses.is_behind(is_end=is_end):
+                    return
+                if time.monotonic() > until_s:
+                    self._responses.stop_waiting()
+                    return
+            if self.closed.wait(self._timing.transcript_look_s):
+                return
 
     def _with_words(self, answer: Answer, kind: str) -> Answer:
         """What the agent has to be told rides on the answer to a call that has ended."""

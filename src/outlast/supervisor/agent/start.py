@@ -174,10 +174,12 @@ class AgentStart:
 
     def _count_surplus(self, mark: SessionMark, data: bytes) -> None:
         """What was written since the last save point: its cost counts, be it of the beat in flight or of a person's turns."""
-        meter = self._run.meter
-        for event in _usage(self._known.transcript, data[mark.length :]):
-            meter.count(event.key, self._agent.pricing.cost(event))
-        meter.was_charged(self._run.state.open_spent)
+        transcript, session = self._known.transcript, self._session
+        for event in _usage(transcript, data[: mark.length]):
+            session.was_recorded(event)
+        for event in _usage(transcript, data[mark.length :]):
+            session.count(event)
+        self._run.meter.was_charged(self._run.state.open_spent)
 
     # -- in a fresh one --------------------------------------------------------------------------------------------
 

@@ -6,7 +6,7 @@ from pathlib import Path
 import msgspec
 
 from outlast.agents import KnownAgent
-from outlast.agents.events import AgentEvent, Session, ToolEnd
+from outlast.agents.events import AgentEvent, Session, ToolEnd, UsageReport
 from outlast.agents.values import Ask
 from outlast.core import events as ev, values
 from outlast.core.values import SessionMark
@@ -17,6 +17,38 @@ from outlast.supervisor.agent.session.transcript_copy import Mirror, read_whole
 from outlast.supervisor.budget.pricing import Pricing
 
 TAIL_BYTES = 1 << 18
+
+
+class ResponseCosts:
+    """What each response is on record with, by its key.
+
+    Some agents tell what a response cost with each line of it, or write its line again. A beat may end in between.
+    """
+
+    def __init__(self, pricing: Pricing) -> None:
+        self._pricing = pricing
+        self._before: dict[str, UsageReport] = {}  # on record before this attempt
+        self._recorded: dict[str, values.Usage] = {}
+        self._counted: dict[str, values.Usage] = {}  # since the last beat's end, beyond what was on record
+
+    def unsettled(self, report: UsageReport) -> values.Usage:
+        """How much of this response's cost is not on record yet. Of several reports the last one counts."""
+        key = report.key
+        if key in self._before:
+            self._recorded[key] = self._pricing.cost(self._before.pop(key))
+        cost = self._pricing.cost(report)
+        self._counted[key] = cost.minus(self._recorded[key]) if key in self._recorded else cost
+        return self._counted[key]
+
+    def was_recorded(self, report: UsageReport) -> None:
+        """This was on record before this attempt."""
+        self._before[report.key] = report
+
+    def settle(self) -> None:
+        """All that was counted is on record."""
+        for key, more in self._counted.items():
+            self._recorded[key] = self._recorded.get(key, values.Usage()).plus(more)
+        self._counted = {}
 
 
 class SessionFollower:
@@ -33,11 +65,23 @@ class SessionFollower:
         self._reading = False  # a beat that ends while lines are read keeps only what was handed out
         self._spent_before: set[str] = set()  # what files beside the transcript told of earlier beats
         self._aside: set[str] = set()  # what they told of this one
+        self._costs = ResponseCosts(pricing)
 
     @property
     def tells_calls(self) -> bool:
         """Whether its transcript tells of every call too."""
         return "transcript" in self._known.release.caps.intent
+
+    @property
+    def is_followed(self) -> bool:
+        """Whether its transcript is there and read as it grows."""
+        path = self._mirror.path if self._mirror is not None else None
+        return path is not None and path.exists()
+
+    @property
+    def tells_steps(self) -> bool:
+        """Whether its transcript tells where each response ends, and all calls of one ask before the first runs."""
+        return self._known.release.caps.tells_steps
 
     def begin(self, ask: Ask) -> None:
         """The agent is about to be started: what it spent so far is none of this attempt's."""
@@ -102,9 +146,20 @@ class SessionFollower:
                     self._aside.add(event.key)
                     self._run.meter.count(event.key, self._pricing.cost(event))
 
+    def count(self, report: UsageReport) -> None:
+        """Count what the transcript tells of one response: once, also when it tells that again in a later beat."""
+        # Without hooks no beat ends between two reports of a response, and the keys of Aider may name two.
+        cost = self._costs.unsettled(report) if self.tells_calls else self._pricing.cost(report)
+        self._run.meter.count(report.key, cost)
+
+    def was_recorded(self, report: UsageReport) -> None:
+        """The cost of this response was on record before this attempt."""
+        self._costs.was_recorded(report)
+
     def beat_ended(self) -> None:
-        """What was counted aside is on record."""
+        """What was counted so far is on record."""
         self._spent_before |= self._aside
+        self._costs.settle()
 
     def copy(self) -> None:
         """Make what was read so far durable in our copy."""
