@@ -164,4 +164,13 @@ MUTANTS = (
         "and head is not before:",
         ("tests/supervisor/test_agent_costs.py",),
     ),
+    Mutant(
+        "who stops on request is not charged",
+        "runs/inbox.py",
+        "evidence=evidence, wanted=True, spent=spent\n",
+        "evidence=evidence, wanted=True\n",
+        (
+            "tests/runs/test_budget.py::test_an_attempt_that_is_stopped_on_request_is_charged_its_time_and_what_its_beat_had_spent",
+        ),
+    ),
 )  # fmt: skip

@@ -86,6 +86,21 @@ def test_what_a_beat_had_spent_when_it_failed_counts(start: Start, store: Path) 
     assert (ended.cause, ended.spent is not None and ended.spent.tokens) == ("crash", 70)
 
 
+@pytest.mark.parametrize("what", ["pause", "kill", "cancel", "handoff"])
+def test_an_attempt_that_is_stopped_on_request_is_charged_its_time_and_what_its_beat_had_spent(
+    start: Start, store: Path, what: str
+) -> None:
+    with pytest.raises(outlast.OutlastError), start(budget="time=1h") as run:
+        engine = run_engine(run)
+        engine.meter._since_s -= 600  # as though ten minutes had passed
+        for beat in run.beats():
+            beat.spend(outlast.Usage(output=70))
+            engine.journal.store.inbox.put(run.id, by="ada", what=what)
+            beat.act("comment", lambda: 1)
+    spent = head_of(store).spent
+    assert (spent.tokens, spent.time_ms // 100_000) == (70, 6)
+
+
 class WarningNotes:
     """Notes the level of each warning."""
 
