@@ -17,7 +17,7 @@ from tests.support.environment import TIMEOUT_S
 from tests.support.processes import wait_for
 
 # Each with each shell, or each way to look for changes: a sample does some of both.
-pytestmark = [pytest.mark.sampled(0.5), pytest.mark.sampled(0.7, of="file")]
+pytestmark = [pytest.mark.sampled(0.5), pytest.mark.sampled(0.5, of="file")]
 
 ISSUES = ["7", "12"]
 STARTS_MAX = 8

@@ -10,7 +10,7 @@ import pytest
 from tests.shell.project import Project
 
 # Each with each shell, or each way to look for changes: a sample does some of both.
-pytestmark = pytest.mark.sampled(0.5)
+pytestmark = [pytest.mark.sampled(0.5), pytest.mark.sampled(0.7, of="file")]
 
 SHOW = """
 env | grep -E '^(CURRENT_TASK_ID|ISSUE_NUMBER|WORKSPACE_PATH|BRANCH_NAME|PROGRESS_STAGE|RECOVERED_TASK_ID)=' | sort > ../names

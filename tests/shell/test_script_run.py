@@ -10,7 +10,7 @@ from tests.support.environment import need_tool
 from tests.support.processes import alive, wait_for
 
 # Each with each shell, or each way to look for changes: a sample does some of both.
-pytestmark = [pytest.mark.sampled(0.5), pytest.mark.sampled(0.7, of="file")]
+pytestmark = [pytest.mark.sampled(0.5), pytest.mark.sampled(0.5, of="file")]
 
 LONG = """
 outlast step first -- sh -c 'echo once >> ../did'

@@ -14,7 +14,7 @@ from tests.support.environment import TIMEOUT_S
 from tests.support.processes import alive
 
 # Each with each shell, or each way to look for changes: a sample does some of both.
-pytestmark = [pytest.mark.sampled(0.4), pytest.mark.sampled(0.7, of="file")]
+pytestmark = [pytest.mark.sampled(0.4), pytest.mark.sampled(0.5, of="file")]
 
 ACT_S = 5.0  # on a busy machine; less than any grace that is waited out
 HELD = "outlast step long -- sh -c 'echo $$ > ../pid.tmp; mv ../pid.tmp ../pid; exec sleep 600'\n"

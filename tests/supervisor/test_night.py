@@ -176,8 +176,8 @@ def test_what_is_woken_stands_on_its_own_also_when_an_agent_woke_it(host: Host) 
         "OUTLAST_TASK": "other",
     }
     assert host("resume", "--all", **marks).code == 0
-    watcher = lock.of(Local(host.root), host.summary("t").run)
-    assert watcher is not None
+    run = host.summary("t").run  # claimed; its guardian is told of that, and takes its lock a moment later
+    watcher = wait_for(lambda: lock.of(Local(host.root), run), what="its guardian")
     assert os.getsid(watcher.guardian) == watcher.guardian
     assert b"other" not in Path(f"/proc/{watcher.guardian}/environ").read_bytes()
     assert os.readlink(f"/proc/{watcher.guardian}/fd/0") == os.devnull

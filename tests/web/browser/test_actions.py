@@ -15,7 +15,7 @@ from tests.support.processes import wait_for
 from tests.web.browser.live_ui import Desk, served, violations
 
 # Of these a sample does some; `--all` does every one.
-pytestmark = pytest.mark.sampled(0.6, of="file")
+pytestmark = pytest.mark.sampled(0.4, of="file")
 
 PRESS = "#press button"
 LOOK = "form.form button"

@@ -115,9 +115,10 @@ class Server:
     def _sweep(self) -> None:
         """Remove the outputs that dead processes left beside the socket."""
         with contextlib.suppress(OSError):
-            for path in self.path.parent.iterdir():
-                if path.name.startswith((f"{self.path.name}.in-", f"{self.path.name}.out-")):
-                    path.unlink(missing_ok=True)
+            # The short place holds the sockets of many runs: a Path for each of them would cost more than the rest.
+            for name in os.listdir(self.path.parent):
+                if name.startswith((f"{self.path.name}.in-", f"{self.path.name}.out-")):
+                    self.path.with_name(name).unlink(missing_ok=True)
 
     def _accept(self) -> None:
         """Until we are closed: one connection that cannot be taken does not cost the next ones."""
