@@ -38,8 +38,8 @@ class Writer:
         from outlast.core import events as ev
         from outlast.store import open_store
         from outlast.store.protocol import Batch
-        from tests.support.journals import Scribe, payload
-        from tests.support.nights import CLAUDE
+        from tests.support.journals.cast import CLAUDE
+        from tests.support.journals.scribe import Scribe, payload
 
         self._batch, self._done = Batch, ev.BeatDone
         self._result = payload({"calls": ["Bash pytest -q"], "said": "x" * 200})

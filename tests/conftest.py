@@ -3,12 +3,13 @@
 Fixtures that every test may ask for: seed, rng, whole, sweep, state, as_nobody, real_disk.
 """
 
+import gc
 import math
 import os
 import random
 import shutil
 import tempfile
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Generator, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from subprocess import CompletedProcess
@@ -23,8 +24,8 @@ from tests.support.sweeps import Sweep
 
 SEED_MAX = 2**32 - 1
 EXAMPLES_SAMPLED = 30
-HALVED = {"cli", "crash", "dashboard", "runs", "shell", "supervisor", "web", "workspace"}
-CASES_MAX = 3
+THINNED = {"cli", "crash", "dashboard", "runs", "shell", "supervisor", "web", "workspace"}
+CASES_SHARE, CASES_MAX = 3, 2
 UNHEARD = pytest.StashKey[list[int]]()
 
 # A failing example is also printed as a blob for @reproduce_failure. No deadline: machines that run tests
@@ -59,6 +60,17 @@ def pytest_configure(config: pytest.Config) -> None:
         del os.environ[name]
 
 
+@pytest.hookimpl(wrapper=True)
+def pytest_collection() -> Generator[None, object, object]:
+    """Collected tests stay to the end: the garbage collector would look through them again and again."""
+    gc.disable()
+    try:
+        return (yield)
+    finally:
+        gc.freeze()
+        gc.enable()
+
+
 @pytest.hookimpl(optionalhook=True)
 def pytest_configure_node(node: Any) -> None:
     """Each worker of xdist has the seed that is printed (of the options it gets only those that were typed)."""
@@ -70,7 +82,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     """With --sample, of a test with the mark `sampled(n)` only n of its cases are kept: others with another seed.
 
     With `of="file"` they are the tests of the file that has the mark. Of a test without the mark that works on files
-    in one of the folders of `HALVED`, half of the cases are kept, and at most `CASES_MAX`."""
+    in one of the folders of `THINNED`, a third of the cases is kept, and at most `CASES_MAX`."""
     if not config.option.sample:
         return
     groups: dict[tuple[str, float | None], list[str]] = {}
@@ -79,12 +91,12 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         for mark in marks:
             name = item.nodeid.partition("::" if mark.kwargs.get("of") == "file" else "[")[0]
             groups.setdefault((name, *mark.args), []).append(item.nodeid)
-        if not marks and item.path.parent.name in HALVED and "tmp_path" in getattr(item, "fixturenames", ()):
+        if not marks and item.path.parent.name in THINNED and "tmp_path" in getattr(item, "fixturenames", ()):
             groups.setdefault((item.nodeid.partition("[")[0], None), []).append(item.nodeid)
     dropped: set[str] = set()
     for (name, asked), group in groups.items():
         if asked is None:
-            kept = min(math.ceil(len(group) / 2), CASES_MAX)
+            kept = min(math.ceil(len(group) / CASES_SHARE), CASES_MAX)
         else:
             kept = min(math.ceil(asked * len(group)) if isinstance(asked, float) else asked, len(group))
         chosen = random.Random(f"{config.option.seed}:{name}").sample(group, kept)

@@ -23,6 +23,24 @@ class Mutant:
 
 
 MUTANTS = (
+    Mutant(
+        "an effect that could not be started and that ends as if it was refused",
+        "supervisor/socket/server.py",
+        "NOT_FOUND if isinstance(error, CannotStart) else REFUSED",
+        "REFUSED",
+        (
+            f"{SUPERVISOR}/test_steps.py::test_an_effect_that_could_not_be_started_before_the_script_went_on_ends_as_if_its_program_were_not_there",
+        ),
+    ),
+    Mutant(
+        "a run that another process wakes and that counts as failed",
+        "supervisor/control/wake.py",
+        '            return self._settled(summary, True, "another process goes on with it")\n',
+        "            pass\n",
+        (
+            f"{SUPERVISOR}/test_night.py::test_a_run_that_another_resume_starts_meanwhile_is_being_run_and_no_failure",
+        ),
+    ),
     # -- durability
     Mutant(
         "a blob without fsync",

@@ -8,6 +8,7 @@ TRANSCRIPTS = "tests/supervisor/test_transcripts.py"
 SESSIONS = "tests/supervisor/test_sessions.py"
 BACKGROUND = "tests/supervisor/test_background_calls.py"
 ISOLATION = "tests/supervisor/test_call_isolation.py"
+LATE = "tests/supervisor/test_late_transcripts.py"
 UPGRADE = "tests/supervisor/test_upgrade.py"
 REPEATED = "tests/supervisor/test_repeated_calls.py"
 OTHERS = "tests/supervisor/test_other_calls.py"
@@ -293,7 +294,7 @@ MUTANTS = (
     Mutant(
         "what was settled an instant ago, not looked at",
         "supervisor/agent/hooks.py",
-        "            self._agent.run.drive(self._agent.run.take_findings())\n",
+        "            self._run.drive(self._run.take_findings())\n",
         "",
         (f"{OTHERS}::test_what_was_settled_an_instant_ago_counts_for_the_very_next_call",),
     ),
@@ -309,7 +310,7 @@ MUTANTS = (
     Mutant(
         "a fresh session that repeats what was done",
         "supervisor/agent/start.py",
-        "        self._hooks.read_holds()  # it knows",
+        "        self._holds.read(FRESH)  # it knows",
         "        pass  # it knows",
         (f"{FRESH}::test_in_a_fresh_session_a_model_that_starts_over_repeats_no_confirmed_call",),
     ),
@@ -417,6 +418,48 @@ MUTANTS = (
             f"{BACKGROUND}::test_the_beat_of_a_call_whose_program_runs_on_ends_and_its_effect_stays_open_until_that_ends",
         ),
     ),
+    # -- a transcript that is behind the hooks
+    Mutant(
+        "a response that is told late and opens a beat of its own",
+        "supervisor/agent/responses.py",
+        "            self._ahead.add(self._response)\n",
+        "            pass\n",
+        (
+            f"{LATE}::test_each_response_is_one_beat_and_costs_once_however_late_the_transcript_is[kimi-code]",
+            f"{LATE}::test_each_response_is_one_beat_and_costs_once_however_late_the_transcript_is[claude]",
+        ),
+    ),
+    Mutant(
+        "two responses in one beat, when a hook told of the second one's call first",
+        "supervisor/agent/responses.py",
+        "                    self._owed += 1\n",
+        "                    pass\n",
+        (f"{LATE}::test_each_response_is_one_beat_and_costs_once_however_late_the_transcript_is[kimi-code]",),
+    ),
+    Mutant(
+        "a response that costs again in the beat after its own",
+        "supervisor/agent/session/follower.py",
+        "cost.minus(self._recorded[key]) if key in self._recorded else cost",
+        "cost",
+        (
+            f"{LATE}::test_each_response_is_one_beat_and_costs_once_however_late_the_transcript_is[claude]",
+            f"{LATE}::test_killed_between_two_lines_of_a_response_it_costs_once",
+        ),
+    ),
+    Mutant(
+        "a call that is let through before the cost of the beat before is known",
+        "supervisor/agent/hooks.py",
+        "        self._await_transcript(hook)\n",
+        "",
+        (f"{LATE}::test_a_call_waits_until_the_transcript_tells_what_the_beat_before_it_cost",),
+    ),
+    Mutant(
+        "a transcript that never tells, waited for at each call",
+        "supervisor/agent/responses.py",
+        "        self._missed |= self._unwritten\n",
+        "        pass\n",
+        (f"{LATE}::test_a_transcript_that_never_tells_is_waited_for_once",),
+    ),
     # -- answers in time, and after the last beat
     Mutant(
         "far sides that are asked one after another",
@@ -494,23 +537,51 @@ MUTANTS = (
     Mutant(
         "a call that its shim refused and that counts as made",
         "supervisor/agent/observer.py",
-        "                        self._calls.not_done(event.id, words)\n",
-        "                        pass\n",
+        "                    self._calls.refused(event.id, words)\n",
+        "                    pass\n",
         (f"{SHIMS}::test_a_call_that_its_shim_refused_is_on_record_as_not_done",),
     ),
     Mutant(
         "a call whose program ran and that counts as refused",
         "supervisor/agent/calls/calls.py",
-        "            if opened is None or opened.unseen != opened.recorded or opened.waits or opened.lost:\n",
-        "            if opened is None:\n",
+        "                if each in opened.unseen\n",
+        "",
         (f"{SHIMS}::test_a_call_whose_program_ran_cannot_say_that_its_shim_refused_it",),
     ),
     Mutant(
-        "a line of a shim's among others that says that nothing happened",
+        "one refusal of a shim's that stands for all programs of a call",
         "supervisor/agent/hook_input.py",
-        "bool(refused) and len(refused) == len(lines) and",
-        "bool(refused) and",
-        (f"{SHIMS}::test_only_output_that_is_wholly_the_shims_refusal_says_that_a_call_was_not_made",),
+        "sorted(match[1] for match in found) == sorted(programs)",
+        "{match[1] for match in found} == set(programs)",
+        (f"{SHIMS}::test_only_a_shims_refusal_of_each_of_its_programs_says_that_a_call_was_not_made",),
+    ),
+    Mutant(
+        "a refused program of a call whose other program ran that counts as done",
+        "supervisor/agent/calls/calls.py",
+        "            self._fail(self._put(call, refused), reason)\n",
+        "",
+        (f"{SHIMS}::test_of_a_call_with_two_programs_what_ran_is_confirmed_and_what_was_refused_is_not",),
+    ),
+    Mutant(
+        "a copied file that was changed and nobody is told",
+        "supervisor/agent/progress.py",
+        "        self._client.look()\n        stop =",
+        "        stop =",
+        (f"{UPGRADE}::test_a_copied_file_that_was_changed_is_noticed_at_the_end_of_the_beat",),
+    ),
+    Mutant(
+        "hooks that lost what they run and nobody is told",
+        "supervisor/agent/observer.py",
+        "                    self._calls.not_done(event.id, ours[0])\n                    self._progress.call_denied()\n",
+        "                    self._calls.not_done(event.id, ours[0])\n",
+        (f"{UPGRADE}::test_a_person_is_told_once_what_to_do_when_hooks_have_lost_what_they_run",),
+    ),
+    Mutant(
+        "a script that calls an outlast that is gone",
+        "supervisor/script/init.sh",
+        '    __outlast_is_there "$@" || return\n',
+        "",
+        (f"{UPGRADE}::test_a_script_is_told_in_one_line_that_outlast_is_gone",),
     ),
     Mutant(
         "hooks and shims that run what is installed",

@@ -9,6 +9,13 @@ WRAP_UP = "tests/supervisor/test_wrap_up.py"
 
 MUTANTS = (
     Mutant(
+        "a hint that gives no more of a window than was used",
+        "core/budget.py",
+        "    if line.spent < 10_000 - 100 * reserve_pct:\n",
+        "    if True:\n",
+        (f"{CORE}::test_what_to_type_for_more_of_a_window_lets_the_run_go_on",),
+    ),
+    Mutant(
         "an attempt that is lost costs nothing",
         "core/budget.py",
         "    if not charge.tokens and not cost:\n        return Usage()\n",
@@ -95,7 +102,7 @@ MUTANTS = (
     Mutant(
         "what an attempt's end is charged with counts again from its transcript",
         "supervisor/agent/start.py",
-        "        meter.was_charged(self._run.state.open_spent)\n",
+        "        self._run.meter.was_charged(self._run.state.open_spent)\n",
         "",
         (f"{WRAP_UP}::test_what_the_end_of_an_attempt_is_on_record_with_does_not_count_again_from_its_transcript",),
     ),
@@ -139,8 +146,8 @@ MUTANTS = (
     Mutant(
         "a cost leaves the meter before it is on record",
         "supervisor/agent/responses.py",
-        "        try:\n            beat.done(self._summary() or result)\n",
-        "        meter.end_settling()\n        try:\n            beat.done(self._summary() or result)\n",
+        "        try:\n            beat.done(result)\n",
+        "        meter.end_settling()\n        try:\n            beat.done(result)\n",
         ("tests/supervisor/test_agent_costs.py",),
     ),
     Mutant(
@@ -156,5 +163,14 @@ MUTANTS = (
         "and head.spent != before.spent:",
         "and head is not before:",
         ("tests/supervisor/test_agent_costs.py",),
+    ),
+    Mutant(
+        "who stops on request is not charged",
+        "runs/inbox.py",
+        "evidence=evidence, wanted=True, spent=spent\n",
+        "evidence=evidence, wanted=True\n",
+        (
+            "tests/runs/test_budget.py::test_an_attempt_that_is_stopped_on_request_is_charged_its_time_and_what_its_beat_had_spent",
+        ),
     ),
 )  # fmt: skip

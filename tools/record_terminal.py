@@ -19,9 +19,7 @@ README = Path(__file__).resolve().parents[1] / "README.md"
 MARKERS = ("<!-- recorded by ./dev record -->\n", "<!-- end of the recording -->\n")
 LIMIT_S = 60.0
 LINE = "outlast run --task 1411 -- sh agent.sh"
-WHAT_HAPPENED = (
-    "# kill -9 of outlast and all below it: the comment was posted, and nobody has written that down"
-)
+WHAT_HAPPENED = "# kill -9 of outlast and all it started: the comment is posted, its outcome is not recorded"
 
 AGENT = """\
 outlast step fix -- sh -c 'date > fixed.txt; echo the bug is fixed'

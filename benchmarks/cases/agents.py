@@ -246,13 +246,13 @@ def measure_resume(bench: Bench, section: Section) -> None:
 def resume_times(bench: Bench) -> tuple[list[float], list[float], list[float], list[float]]:
     """Seconds to the first request, bare and under outlast; the time before the program was started; our CPU."""
     from tests.agents.agent_under_outlast import Under
+    from tests.agents.agent_world import AgentWorld
     from tests.agents.script import Script, Step, bash
-    from tests.agents.world import World
 
     call = bash("touch begun; sleep 300")
     script = Script(lambda history, played: Step("Go.", (call,)))
     name, version = CLAUDE
-    with World(bench.folder("resume") / "world", script, isolated=False) as world:
+    with AgentWorld(bench.folder("resume") / "world", script, own_network=False) as world:
         under = Under(world, name, version)
         first = world.command(name, "go", version=version, namespaced=False)
         again = world.command(name, "go", version=version, session=first.session, namespaced=False)

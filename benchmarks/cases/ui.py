@@ -70,14 +70,14 @@ def measure(bench: Bench) -> Section:
 
 def stores(folder: Path) -> tuple[dict[str, Path], dict[str, str]]:
     """Stores by name, and what to request from each."""
-    from tests.support import nights
+    from tests.support.journals.large_stores import long_run, many_runs
 
     places = {name: folder / name for name in ("many", "few", "long", "short")}
     if not places["many"].exists():
-        nights.many(places["many"], MANY)
-        nights.many(places["few"], FEW)
-        nights.long(places["long"], LONG)
-        nights.long(places["short"], FEW)
+        many_runs(places["many"], MANY)
+        many_runs(places["few"], FEW)
+        long_run(places["long"], LONG)
+        long_run(places["short"], FEW)
     paths = dict.fromkeys(("many", "few"), "/")
     return places, paths | {name: f"/runs/{only_run(places[name])}" for name in ("long", "short")}
 

@@ -26,7 +26,7 @@ from outlast.settings import TIMING
 from outlast.store import open_store
 from outlast.store.protocol import Store
 from tests.support.environment import Isolated
-from tests.support.journals import Scribe
+from tests.support.journals.scribe import Scribe
 from tests.web.server import ui
 
 SEED = 20261116
@@ -113,7 +113,7 @@ def written(store: Store, status: Status, number: int) -> Scribe:
     return told
 
 
-class Pair:
+class TwinStores:
     """Two stores with the same runs: what a page does to the one, a command does to the other."""
 
     def __init__(self, folder: Path, status: Status) -> None:
@@ -142,10 +142,10 @@ class Pair:
 @pytest.fixture(params=statuses.STATUSES)
 def pair(
     request: pytest.FixtureRequest, tmp_path: Path, state: Isolated, monkeypatch: pytest.MonkeyPatch
-) -> Iterator[Pair]:
+) -> Iterator[TwinStores]:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv(TIMING, "acts.sure_after_s=0.01")
-    made = Pair(tmp_path, request.param)
+    made = TwinStores(tmp_path, request.param)
     for store in (made.pages, made.commands):
         for run in made.runs:
             assert find.shown_status(store, requests.summary_of(store, run).state, run) == request.param
@@ -174,7 +174,7 @@ def left_by(store: Store, run: str) -> tuple[Any, ...]:
 
 
 def test_page_and_command_refuse_the_same_with_the_same_words_and_do_the_same(
-    pair: Pair, capsys: pytest.CaptureFixture[str]
+    pair: TwinStores, capsys: pytest.CaptureFixture[str]
 ) -> None:
     for run, choice in zip(pair.runs, CHOICES, strict=True):
         wish = Wish(act=choice.act, run=run, **choice.fields)
@@ -201,7 +201,7 @@ def test_page_and_command_refuse_the_same_with_the_same_words_and_do_the_same(
         assert left_by(pair.pages, run) == left_by(pair.commands, run), choice
 
 
-def test_the_api_answers_every_choice_as_the_page_does(pair: Pair) -> None:
+def test_the_api_answers_every_choice_as_the_page_does(pair: TwinStores) -> None:
     with ui(pair.pages.local.folder) as web:
         for run, choice in zip(pair.runs, CHOICES, strict=True):
             foreseen = perform.foresee(pair.pages, Wish(act=choice.act, run=run, **choice.fields))
@@ -218,7 +218,7 @@ def test_the_api_answers_every_choice_as_the_page_does(pair: Pair) -> None:
 
 
 def test_a_dry_run_of_resume_prints_what_the_page_asks(
-    pair: Pair, capsys: pytest.CaptureFixture[str]
+    pair: TwinStores, capsys: pytest.CaptureFixture[str]
 ) -> None:
     for run, choice in zip(pair.runs, CHOICES, strict=True):
         if choice.act != "resume" or choice.words is None:
@@ -234,7 +234,7 @@ def test_a_dry_run_of_resume_prints_what_the_page_asks(
 def test_a_running_run_keeps_its_budget_and_says_so_when_a_resume_brings_one(
     tmp_path: Path, state: Isolated
 ) -> None:
-    pair = Pair(tmp_path, "running")
+    pair = TwinStores(tmp_path, "running")
     run = pair.runs[0]
     done = perform.do(pair.pages, Wish(act="resume", run=run, amounts="beats=+3"), "ada")
     assert not done.ok
@@ -246,7 +246,7 @@ def test_a_running_run_keeps_its_budget_and_says_so_when_a_resume_brings_one(
 def test_more_budget_beside_a_move_that_a_killed_holder_left_tells_the_sum_of_both(
     tmp_path: Path, state: Isolated, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    pair = Pair(tmp_path, "interrupted")
+    pair = TwinStores(tmp_path, "interrupted")
     run = pair.runs[0]
     for store in (pair.pages, pair.commands):
         store.inbox.put(run, by="bob", what="less", args=msgspec.json.encode(Allowance(beats=5)))
@@ -266,7 +266,7 @@ def test_more_budget_beside_a_move_that_a_killed_holder_left_tells_the_sum_of_bo
 def test_a_fork_of_the_same_name_with_another_amount_is_refused_and_the_same_amount_is_found_again(
     tmp_path: Path, state: Isolated
 ) -> None:
-    pair = Pair(tmp_path, "interrupted")
+    pair = TwinStores(tmp_path, "interrupted")
     wish = Wish(act="fork", run=pair.runs[0], beat=1, task="mine", amounts="beats=2")
     first = perform.do(pair.pages, wish, "ada")
     assert (first.ok, first.changed) == (True, True), first

@@ -20,8 +20,10 @@ from outlast.agents import KnownAgent, registry
 from outlast.agents.events import AgentEvent, Session, ToolEnd, ToolStart
 from outlast.agents.values import Ask, Cut, Hook
 from outlast.core.values import SessionMark
+from tests.agents.agent_world import AgentWorld, need
+from tests.agents.cli_arguments import without_session
 from tests.agents.script import Call, bash
-from tests.agents.world import RUN_LIMIT_S, World, need
+from tests.support.environment import TIMEOUT_S
 from tests.support.processes import wait_for
 
 HELD = "outlast: held until somebody has looked"
@@ -45,7 +47,7 @@ sys.exit(code)
 class Launched:
     """One agent in a world, started as its `Cli` says."""
 
-    def __init__(self, world: World, name: str, version: str | None = None) -> None:
+    def __init__(self, world: AgentWorld, name: str, version: str | None = None) -> None:
         need(name, version)
         known = registry.by_name(name)
         assert known is not None
@@ -63,29 +65,24 @@ class Launched:
 
     def ask(self, **more: Any) -> Ask:
         made = self.world.command(self.name, "do the task", version=self.version, namespaced=False)
-        words = made.argv
-        for flag in ("--session-id", "--session"):
-            if flag in words:
-                at = words.index(flag)
-                words = words[:at] + words[at + 2 :]
         hook = (sys.executable, "-P", str(self.folder / "hook.py"), self.name, str(self.folder), HELD)
         return Ask(
             environment=made.env, cwd=self.world.work, folder=self.folder,
-            **{"words": tuple(words), "hook": hook} | more,
+            **{"words": tuple(without_session(made.argv)), "hook": hook} | more,
         )  # fmt: skip
 
     def start(self, ask: Ask) -> subprocess.Popen[bytes]:
         launch = self.known.cli.launch(ask)
         assert launch is not None, "it can be started"
         self.session = launch.session or self.session
-        return subprocess.Popen(
-            self.world.namespaced(launch.command), cwd=self.world.work, env={**ask.environment, **launch.environment},
-            stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, start_new_session=True,
+        return self.world.begin(
+            self.world.namespaced(launch.command), env={**ask.environment, **launch.environment},
+            stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
         )  # fmt: skip
 
     def run(self, ask: Ask) -> tuple[int, bytes]:
         with self.start(ask) as process:
-            out, _ = process.communicate(timeout=RUN_LIMIT_S)
+            out, _ = process.communicate(timeout=TIMEOUT_S)
         self._learn()
         return process.returncode, out
 
@@ -97,7 +94,7 @@ class Launched:
         wait_for(lambda: mark.exists() or process.poll() is not None, what="the call", limit_s=60)
         assert mark.exists(), process.communicate()[0]
         os.kill(process.pid, signal.SIGKILL)
-        process.communicate(timeout=RUN_LIMIT_S)
+        process.communicate(timeout=TIMEOUT_S)
         self._learn()
 
     def hooks(self) -> list[Hook]:
@@ -139,7 +136,7 @@ class Launched:
         path.write_bytes(self.known.transcript.mend(path.read_bytes(), cuts))
 
 
-def slow(world: World, name: str = "mark") -> tuple[Call, Path, Path]:
+def slow(world: AgentWorld, name: str = "mark") -> tuple[Call, Path, Path]:
     """A call that makes one file and ends when there is another."""
     mark, stop = world.folder / name, world.folder / f"{name}.stop"
     return bash(f"touch {mark}; until test -e {stop}; do sleep 0.1; done"), mark, stop

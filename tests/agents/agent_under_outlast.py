@@ -2,13 +2,14 @@
 
 import json
 import subprocess
-import sys
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 from outlast.processes import proc
-from tests.agents.world import World
+from tests.agents.agent_world import AgentWorld
+from tests.agents.cli_arguments import without_session
+from tests.support.commands import ARGV
 from tests.support.processes import gone, kill_at_once
 
 LIMIT_S = 120.0
@@ -18,41 +19,27 @@ LIMIT_S = 120.0
 class Under:
     """One agent of one kind, as a task called `t`."""
 
-    world: World
+    world: AgentWorld
     name: str
     version: str | None = None
     more: Sequence[str] = ()
-    started: list["subprocess.Popen[bytes]"] = field(default_factory=list)
 
     def words(self, prompt: str = "do the task") -> list[str]:
         """The agent's bare command."""
         made = self.world.command(self.name, prompt, version=self.version, more=self.more, namespaced=False)
-        return self._without_session(made.argv)
-
-    def _without_session(self, argv: list[str]) -> list[str]:
-        """As a person types it: without a session of its own."""
-        for flag in ("--session-id", "--session"):
-            if flag in argv:
-                at = argv.index(flag)
-                argv = argv[:at] + argv[at + 2 :]
-        return argv
+        return without_session(made.argv)
 
     def environ(self, **more: str) -> dict[str, str]:
         tool = self.world.command(self.name, "x", version=self.version, namespaced=False)
         return {**tool.env, "OUTLAST_RESTART_WAIT_S": "0.05", "PYTHONSAFEPATH": "1", **more}
 
     def outlast(self, *words: str) -> list[str]:
-        return self.world.namespaced([sys.executable, "-P", "-m", "outlast", *words])
+        return self.world.namespaced([*ARGV, *words])
 
     def start(self, *flags: str, prompt: str = "do the task", **more: Any) -> "subprocess.Popen[bytes]":
         """`outlast run --task t FLAGS -- AGENT`, in a session of its own."""
-        process = subprocess.Popen(
-            self.outlast("run", "--task", "t", *flags, "--", *self.words(prompt)), cwd=self.world.work,
-            start_new_session=True, **{"env": self.environ(), "stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE,
-            "stderr": subprocess.PIPE} | more,
-        )  # fmt: skip
-        self.started.append(process)
-        return process
+        how = {"env": self.environ(), "stdout": subprocess.PIPE, "stderr": subprocess.PIPE} | more
+        return self.world.begin(self.outlast("run", "--task", "t", *flags, "--", *self.words(prompt)), **how)
 
     def run(self, *flags: str, prompt: str = "do the task") -> "subprocess.CompletedProcess[str]":
         """The same, to its end."""
@@ -62,9 +49,7 @@ class Under:
 
     def call(self, *words: str) -> "subprocess.CompletedProcess[str]":
         """Any other command of ours."""
-        return subprocess.run(
-            self.outlast(*words), cwd=self.world.work, env=self.environ(), capture_output=True, text=True, timeout=60
-        )  # fmt: skip
+        return self.world.finish(self.outlast(*words), env=self.environ(), text=True, limit_s=LIMIT_S)
 
     def shown(self, task: str = "t") -> dict[str, Any]:
         done = self.call("show", task, "--json")
@@ -84,7 +69,7 @@ class Under:
 
     def kept(self, text: str) -> bool:
         """Whether our copies of the agent's transcripts hold this."""
-        folder = self.world.home / ".local/state/outlast/runs"
+        folder = self.world.root / "runs"
         return any(text.encode() in path.read_bytes() for path in folder.glob("*/agent/*.jsonl"))
 
     def agent(self, process: "subprocess.Popen[bytes]") -> int:
@@ -99,11 +84,3 @@ class Under:
         kill_at_once(pids)
         process.wait(timeout=LIMIT_S)
         gone(pids)
-
-    def close(self) -> None:
-        for process in self.started:
-            if process.poll() is None:
-                self.kill_all(process)
-            for stream in (process.stdout, process.stderr):
-                if stream is not None:
-                    stream.close()

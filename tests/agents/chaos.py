@@ -21,7 +21,8 @@ from pathlib import Path
 
 from outlast.processes import proc
 from tests.agents import tools, trial_plan
-from tests.agents.trial import Outcome, Trial, described
+from tests.agents.trial import Trial, described
+from tests.agents.trial_judge import Outcome
 
 JOBS = 2
 LIMIT_S = 7200.0  # no trial is begun after this

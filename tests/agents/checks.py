@@ -13,9 +13,9 @@ from outlast.agents.events import ToolStart
 from outlast.agents.values import AgentCommand, Answer, Ask, Cut, Hook
 from outlast.core.values import SessionMark
 from tests.agents.agent_alone import HELD, TRUTH, Launched, bash, slow
+from tests.agents.agent_world import AgentWorld
 from tests.agents.script import Script, Step
 from tests.agents.test_json_lines import JSON
-from tests.agents.world import World
 from tests.support import sweeps
 
 SAMPLES = Path(__file__).parent / "samples"
@@ -100,7 +100,7 @@ def _bent(given: tuple[bytes, Any, Any]) -> bytes:
 # --- with the real program -------------------------------------------------------------------------------------
 
 
-def killed_in_a_call(world: World, name: str) -> Launched:
+def killed_in_a_call(world: AgentWorld, name: str) -> Launched:
     """The agent, killed with -9 in its second call; its first one ended well."""
     call, made, stop = slow(world)
     world.model.script = Script(
@@ -112,12 +112,12 @@ def killed_in_a_call(world: World, name: str) -> Launched:
     return agent
 
 
-def results(world: World) -> list[str]:
+def results(world: AgentWorld) -> list[str]:
     """What the model was last told of its calls."""
     return [result.text for result in world.model.requests()[-1].history.results]
 
 
-def resumes_with_the_truth(world: World, name: str) -> Launched:
+def resumes_with_the_truth(world: AgentWorld, name: str) -> Launched:
     """Killed in a call and mended, the real program goes on and its model reads the truth, once."""
     agent = killed_in_a_call(world, name)
     cuts = agent.cuts()
@@ -133,7 +133,7 @@ def resumes_with_the_truth(world: World, name: str) -> Launched:
     return agent
 
 
-def denies(world: World, name: str) -> None:
+def denies(world: AgentWorld, name: str) -> None:
     """A call that our hook denies is not made, and its model reads why; the others are."""
     first, second = bash("echo one >> marks"), bash("echo forbidden >> marks")
     world.model.script = Script([Step("One.", (first,)), Step("Two.", (second,)), Step("Done.")])

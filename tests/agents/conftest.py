@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 
 from tests.agents.agent_under_outlast import Under
+from tests.agents.agent_world import AgentWorld
 from tests.agents.script import Script
-from tests.agents.world import World
 
 # Those of which it was measured that, bare, they do it twice, and those that do not.
 AGENTS = [
@@ -28,13 +28,11 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 @pytest.fixture
-def world(tmp_path: Path) -> Iterator[World]:
-    with World(tmp_path / "world", Script([])) as made:
+def world(tmp_path: Path) -> Iterator[AgentWorld]:
+    with AgentWorld(tmp_path / "world", Script([])) as made:
         yield made
 
 
 @pytest.fixture(params=AGENTS, ids=lambda agent: "-".join(filter(None, agent)))
-def under(request: pytest.FixtureRequest, world: World) -> Iterator[Under]:
-    made = Under(world, *request.param)
-    yield made
-    made.close()
+def under(request: pytest.FixtureRequest, world: AgentWorld) -> Under:
+    return Under(world, *request.param)

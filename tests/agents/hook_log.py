@@ -8,8 +8,8 @@ from pathlib import Path
 from outlast.agents import KnownAgent
 from outlast.agents.events import ToolEnd, ToolStart
 from outlast.agents.values import Ask
+from tests.agents.agent_world import AgentWorld
 from tests.agents.script import Script, Step, bash
-from tests.agents.world import World
 
 SCRIPT = """
 import json, sys
@@ -48,9 +48,6 @@ def slow_in_second() -> Script:
     return Script([Step("One.", (bash("echo one"),)), Step("Two.", calls), Step("Done.")])
 
 
-def run(world: World, words: Sequence[str], ask: Ask) -> subprocess.CompletedProcess[bytes]:
+def run(world: AgentWorld, words: Sequence[str], ask: Ask) -> subprocess.CompletedProcess[bytes]:
     """A command as a `Cli` gives it, to its end."""
-    return subprocess.run(
-        world.namespaced(words), cwd=ask.cwd, env=dict(ask.environment), stdin=subprocess.DEVNULL,
-        capture_output=True, timeout=120, check=False,
-    )  # fmt: skip
+    return world.finish(world.namespaced(words), cwd=ask.cwd, env=dict(ask.environment))

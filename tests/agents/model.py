@@ -29,9 +29,9 @@ from typing import Any, Self
 from tests.agents import script as scripts
 from tests.agents.protocols import (
     ERRORS,
-    Answer,
     Answered,
     Event,
+    ModelAnswer,
     Wire,
     headers_of,
     spoken,
@@ -417,7 +417,9 @@ class _Handler(BaseHTTPRequestHandler):
             self.close_connection = True
             self.model.ended(number, "gone")
 
-    def _answer(self, chosen: Chosen, play: int, history: History, body: dict[str, Any], size: int) -> Answer:
+    def _answer(
+        self, chosen: Chosen, play: int, history: History, body: dict[str, Any], size: int
+    ) -> ModelAnswer:
         step, text = chosen.step, chosen.step.text
         response = scripts.response_id(self.model.script.digest, chosen.lane, max(chosen.number, 0), play)
         if chosen.number < 0:
@@ -432,12 +434,18 @@ class _Handler(BaseHTTPRequestHandler):
             text = "\n\n".join(filter(None, (text, *map(spoken, step.calls))))
         tokens = size // 4 if step.usage.input is None else step.usage.input
         model = str(body.get("model", "fake-model"))
-        return Answer(response, model, text, tuple(calls), step.usage, tokens)
+        return ModelAnswer(response, model, text, tuple(calls), step.usage, tokens)
 
     # -- answers -----------------------------------------------------------------------------------------------
 
     def _play(
-        self, wire: Wire, answer: Answer, fault: Fault | None, ended: Callable[[str], None], *, streamed: bool
+        self,
+        wire: Wire,
+        answer: ModelAnswer,
+        fault: Fault | None,
+        ended: Callable[[str], None],
+        *,
+        streamed: bool,
     ) -> None:
         fault = fault or Fault()
         if fault.delay_s is not None:

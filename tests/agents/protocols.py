@@ -33,7 +33,7 @@ class Answered:
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class ModelAnswer:
     """A response, before it is put into a protocol's words."""
 
     id: str
@@ -50,8 +50,8 @@ class Wire(Protocol):
     name: str
 
     def read(self, body: Mapping[str, Any]) -> History: ...
-    def events(self, answer: Answer) -> list[Event]: ...
-    def whole(self, answer: Answer) -> dict[str, Any]: ...
+    def events(self, answer: ModelAnswer) -> list[Event]: ...
+    def whole(self, answer: ModelAnswer) -> dict[str, Any]: ...
     def refusal(self, status: int, code: str, message: str, fault: Fault) -> dict[str, Any]: ...
 
 
@@ -208,14 +208,14 @@ class Anthropic:
         tools = {str(tool.get("name")): tool.get("input_schema") for tool in _objects(body.get("tools"))}
         return History(_merged(turns), tools, _text(body.get("system")))
 
-    def _blocks(self, answer: Answer) -> list[dict[str, Any]]:
+    def _blocks(self, answer: ModelAnswer) -> list[dict[str, Any]]:
         blocks: list[dict[str, Any]] = [{"type": "text", "text": answer.text}] if answer.text else []
         return blocks + [
             {"type": "tool_use", "id": f"toolu_{call.id}", "name": call.name, "input": call.input}
             for call in answer.calls
         ]
 
-    def _usage(self, answer: Answer) -> dict[str, Any]:
+    def _usage(self, answer: ModelAnswer) -> dict[str, Any]:
         usage = answer.usage
         return {
             "input_tokens": answer.input_tokens,
@@ -224,7 +224,7 @@ class Anthropic:
             "output_tokens": usage.output,
         }
 
-    def whole(self, answer: Answer) -> dict[str, Any]:
+    def whole(self, answer: ModelAnswer) -> dict[str, Any]:
         return {
             "id": f"msg_{answer.id}",
             "type": "message",
@@ -236,7 +236,7 @@ class Anthropic:
             "usage": self._usage(answer),
         }
 
-    def events(self, answer: Answer) -> list[Event]:
+    def events(self, answer: ModelAnswer) -> list[Event]:
         whole = self.whole(answer)
         started = {**whole, "content": [], "stop_reason": None}
         started["usage"] = {**whole["usage"], "output_tokens": 1}
@@ -321,7 +321,7 @@ class Responses:
         }
         return History(_merged(turns), tools, _text(body.get("instructions")))
 
-    def _items(self, answer: Answer) -> list[dict[str, Any]]:
+    def _items(self, answer: ModelAnswer) -> list[dict[str, Any]]:
         items: list[dict[str, Any]] = []
         if answer.text:
             content = [{"type": "output_text", "text": answer.text, "annotations": []}]
@@ -342,7 +342,7 @@ class Responses:
                 )
         return items
 
-    def whole(self, answer: Answer) -> dict[str, Any]:
+    def whole(self, answer: ModelAnswer) -> dict[str, Any]:
         usage = answer.usage
         return {
             "id": f"resp_{answer.id}",
@@ -360,7 +360,7 @@ class Responses:
             },
         }
 
-    def events(self, answer: Answer) -> list[Event]:
+    def events(self, answer: ModelAnswer) -> list[Event]:
         whole = self.whole(answer)
         started = {**whole, "status": "in_progress", "output": [], "usage": None}
         said: list[dict[str, Any]] = [{"type": "response.created", "response": started}]
@@ -406,7 +406,7 @@ class Chat:
             tools[str(offered.get("name"))] = offered.get("parameters")
         return History(_merged(turns), tools, "\n".join(system))
 
-    def _calls(self, answer: Answer) -> list[dict[str, Any]]:
+    def _calls(self, answer: ModelAnswer) -> list[dict[str, Any]]:
         return [
             {
                 "id": f"call_{call.id}",
@@ -416,7 +416,7 @@ class Chat:
             for call in answer.calls
         ]
 
-    def _usage(self, answer: Answer) -> dict[str, Any]:
+    def _usage(self, answer: ModelAnswer) -> dict[str, Any]:
         return {
             "prompt_tokens": answer.input_tokens,
             "completion_tokens": answer.usage.output,
@@ -426,7 +426,7 @@ class Chat:
             "cached_tokens": answer.usage.cache_read,
         }
 
-    def whole(self, answer: Answer) -> dict[str, Any]:
+    def whole(self, answer: ModelAnswer) -> dict[str, Any]:
         message: dict[str, Any] = {"role": "assistant", "content": answer.text}
         if answer.calls:
             message["tool_calls"] = self._calls(answer)
@@ -444,7 +444,7 @@ class Chat:
             "usage": self._usage(answer),
         }
 
-    def events(self, answer: Answer) -> list[Event]:
+    def events(self, answer: ModelAnswer) -> list[Event]:
         base = {
             "id": f"chatcmpl-{answer.id}",
             "object": "chat.completion.chunk",
@@ -499,7 +499,7 @@ class Gemini:
         }
         return History(_merged(turns), tools, _text((body.get("systemInstruction") or {}).get("parts")))
 
-    def _event(self, answer: Answer, parts: list[dict[str, Any]], *, last: bool) -> dict[str, Any]:
+    def _event(self, answer: ModelAnswer, parts: list[dict[str, Any]], *, last: bool) -> dict[str, Any]:
         candidate: dict[str, Any] = {"content": {"role": "model", "parts": parts}, "index": 0}
         if last:
             candidate["finishReason"] = "STOP"
@@ -517,7 +517,7 @@ class Gemini:
             "responseId": answer.id,
         }
 
-    def _calls(self, answer: Answer) -> list[dict[str, Any]]:
+    def _calls(self, answer: ModelAnswer) -> list[dict[str, Any]]:
         return [
             {
                 "functionCall": {"id": f"call_{call.id}", "name": call.name, "args": call.input},
@@ -526,11 +526,11 @@ class Gemini:
             for call in answer.calls
         ]
 
-    def whole(self, answer: Answer) -> dict[str, Any]:
+    def whole(self, answer: ModelAnswer) -> dict[str, Any]:
         parts = [{"text": answer.text}] if answer.text else []
         return self._event(answer, [*parts, *self._calls(answer)], last=True)
 
-    def events(self, answer: Answer) -> list[Event]:
+    def events(self, answer: ModelAnswer) -> list[Event]:
         said = [self._event(answer, [{"text": piece}], last=False) for piece in _pieces(answer.text)]
         said.append(self._event(answer, self._calls(answer) or [{"text": ""}], last=True))
         return [(None, event) for event in said]

@@ -13,7 +13,7 @@ from types import TracebackType
 from typing import Any, Self
 from urllib.parse import urlsplit
 
-from tests.agents.world import World
+from tests.agents.agent_world import AgentWorld
 
 SECRET = "0123456789abcdef"
 LIMIT_S = 60.0
@@ -22,7 +22,7 @@ LIMIT_S = 60.0
 class Passing:
     """The server, where the world's agents can reach it; `route` gives an upstream its local address."""
 
-    def __init__(self, world: World, headers: dict[str, str] | None = None) -> None:
+    def __init__(self, world: AgentWorld, headers: dict[str, str] | None = None) -> None:
         self.world = world
         self.headers = headers or {}
         self.upstreams: list[str] = []

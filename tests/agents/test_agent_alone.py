@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 
 from tests.agents import tools
+from tests.agents.agent_world import AgentWorld, need
 from tests.agents.script import Script, Step, bash, repeating
-from tests.agents.world import RUN_LIMIT_S, World, need
-from tests.support.environment import skip_or_fail
+from tests.support.environment import TIMEOUT_S, skip_or_fail
 from tests.support.processes import wait_for
 
 AGENTS = [recipe for recipe in tools.RECIPES if recipe.key != "kimi-cli-1.52.0"]
@@ -19,8 +19,8 @@ RESPONSES = {"aider": 1}
 
 
 @pytest.fixture
-def world(tmp_path: Path) -> Iterator[World]:
-    with World(tmp_path / "world", Script([])) as made:
+def world(tmp_path: Path) -> Iterator[AgentWorld]:
+    with AgentWorld(tmp_path / "world", Script([])) as made:
         made.model.script = Script(
             [Step("I say it.", (made.posting("comment", body="hello"),)), Step("It is said.")]
         )
@@ -28,7 +28,9 @@ def world(tmp_path: Path) -> Iterator[World]:
 
 
 @pytest.mark.parametrize("recipe", AGENTS, ids=lambda recipe: recipe.key)
-def test_a_bare_agent_does_what_its_model_says_once_and_ends_well(world: World, recipe: tools.Recipe) -> None:
+def test_a_bare_agent_does_what_its_model_says_once_and_ends_well(
+    world: AgentWorld, recipe: tools.Recipe
+) -> None:
     tool = need(recipe.name, recipe.version)
     assert tool.version == recipe.version
     done = world.run(world.command(recipe.name, "say hello", version=recipe.version))
@@ -48,7 +50,7 @@ RESUMABLE = [recipe for recipe in AGENTS if recipe.name not in ("mini-swe-agent"
 
 @pytest.mark.parametrize("recipe", RESUMABLE, ids=lambda recipe: recipe.key)
 def test_a_bare_agent_killed_in_a_call_does_it_twice_if_its_model_repeats_it(
-    world: World, recipe: tools.Recipe, tmp_path: Path
+    world: AgentWorld, recipe: tools.Recipe, tmp_path: Path
 ) -> None:
     """What outlast is for, and the proof that these tests would see it: no CLI stops its own model."""
     first, again = world.posting("comment", body="hello"), world.posting("comment", body="hello again")
@@ -56,9 +58,7 @@ def test_a_bare_agent_killed_in_a_call_does_it_twice_if_its_model_repeats_it(
     world.inside(lambda: world.witness.fault("late_reply", match="comment"))
     started, output = world.command(recipe.name, "say hello", version=recipe.version), tmp_path / "output"
     with world.running(started, output) as agent:
-        wait_for(
-            lambda: world.performed() or agent.poll() is not None, RUN_LIMIT_S, what="the call to be made"
-        )
+        wait_for(lambda: world.performed() or agent.poll() is not None, TIMEOUT_S, what="the call to be made")
     session = world.session_of(started, output.read_text())
     done = world.run(world.command(recipe.name, "go on", version=recipe.version, session=session))
     assert done.returncode == 0, done.stdout + done.stderr
@@ -71,7 +71,7 @@ def test_a_bare_agent_killed_in_a_call_does_it_twice_if_its_model_repeats_it(
     assert resumed.lost or paid[2].step < 2, "it sees the call as lost, or not at all"
 
 
-def test_the_farewell_release_of_kimi_cli_ends_well_and_does_nothing(world: World) -> None:
+def test_the_farewell_release_of_kimi_cli_ends_well_and_does_nothing(world: AgentWorld) -> None:
     done = world.run(world.command("kimi-cli", "say hello", version="1.52.0"))
     assert done.returncode == 0
     assert "no longer maintained" in done.stdout + done.stderr
@@ -79,7 +79,7 @@ def test_the_farewell_release_of_kimi_cli_ends_well_and_does_nothing(world: Worl
     assert world.model.requests() == []
 
 
-def test_an_agent_in_the_namespace_reaches_loopback_and_nothing_else(world: World) -> None:
+def test_an_agent_in_the_namespace_reaches_loopback_and_nothing_else(world: AgentWorld) -> None:
     if world.network is None or not world.network.isolated:
         skip_or_fail("needs the right to make a network namespace")
     listed = world.namespaced(["cat", "/proc/net/dev"])

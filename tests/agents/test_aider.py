@@ -11,9 +11,9 @@ from outlast.agents.values import Answer, Hook
 from outlast.core import values
 from tests.agents import checks
 from tests.agents.agent_alone import Launched, bash
+from tests.agents.agent_world import AgentWorld
 from tests.agents.checks import ask, launched, lines, mark
 from tests.agents.script import Script, Step
-from tests.agents.world import World
 
 ME = AGENT
 ON = {"session": mark("aider", "h"), "prompt": "on"}
@@ -106,12 +106,12 @@ test_no_input_makes_it_fail = checks.hostile(AGENT, "aider-0.86.2-history.md")
 
 
 @pytest.fixture
-def world(tmp_path: Path) -> Iterator[World]:
-    with World(tmp_path / "world", Script([])) as made:
+def world(tmp_path: Path) -> Iterator[AgentWorld]:
+    with AgentWorld(tmp_path / "world", Script([])) as made:
         yield made
 
 
-def test_resumed_it_knows_what_was_said_before(world: World) -> None:
+def test_resumed_it_knows_what_was_said_before(world: AgentWorld) -> None:
     world.model.script = Script([Step("First.", (bash("echo one >> marks"),)), Step("Second.")])
     agent = Launched(world, "aider")
     code, said = agent.run(agent.ask())

@@ -7,12 +7,12 @@ import pytest
 from outlast.agents import registry
 from outlast.agents.events import TaskEnd, ToolEnd
 from tests.agents.agent_under_outlast import Under
+from tests.agents.agent_world import AgentWorld
 from tests.agents.script import Call, History, Script, Step, bash
-from tests.agents.world import World
 from tests.support.processes import wait_for
 
 
-def in_background(world: World, name: str, first: str) -> Call:
+def in_background(world: AgentWorld, name: str, first: str) -> Call:
     command = f"{first}; {world.posting('bg').input['command']}"
     match name:
         case "claude":

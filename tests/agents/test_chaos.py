@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 
 from tests.agents import chaos, trial_plan
+from tests.agents.agent_world import need
 from tests.agents.trial import Trial, described
 from tests.agents.trial_plan import Kill, Plan, Task, plan
-from tests.agents.world import need
 
 SEED = 5
 TRIALS = (0, 2, 3, 5)  # of this seed: Claude Code, Codex, Kimi Code, Gemini

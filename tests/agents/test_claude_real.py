@@ -12,9 +12,9 @@ from outlast.agents.claude.agent import agent as claude
 from outlast.agents.events import Final, Session, ToolEnd, ToolStart
 from outlast.agents.values import Answer, Ask, Cut
 from outlast.core.values import SessionMark
+from tests.agents.agent_world import AgentWorld, need
 from tests.agents.hook_log import HookLog, run, slow_in_second
 from tests.agents.script import Script, Step, bash
-from tests.agents.world import World, need
 from tests.support.processes import wait_for
 
 pytestmark = [pytest.mark.slow, pytest.mark.parametrize("version", ["2.1.325", "2.1.197"])]
@@ -23,15 +23,15 @@ SKIP = "--dangerously-skip-permissions"
 
 
 @pytest.fixture(autouse=True)
-def script(world: World) -> None:
+def script(world: AgentWorld) -> None:
     world.model.script = slow_in_second()
 
 
-def quick(world: World) -> None:
+def quick(world: AgentWorld) -> None:
     world.model.script = Script([Step("One.", (bash("echo one; exit 3"), bash("echo two"))), Step("Done.")])
 
 
-def asked(world: World, version: str, *words: str, log: HookLog | None = None, **more: object) -> Ask:
+def asked(world: AgentWorld, version: str, *words: str, log: HookLog | None = None, **more: object) -> Ask:
     tool = need("claude", version)
     folder = world.folder / "private"
     folder.mkdir(exist_ok=True)
@@ -53,7 +53,7 @@ def plain(output: bytes) -> list[str]:
 
 
 @pytest.mark.parametrize("shape", ["text", "json", "stream-json"])
-def test_its_output_is_that_of_the_bare_program(world: World, version: str, shape: str) -> None:
+def test_its_output_is_that_of_the_bare_program(world: AgentWorld, version: str, shape: str) -> None:
     quick(world)
     log = HookLog(world.folder)
     words = ("-p", "do it", "--output-format", shape, "--verbose", SKIP)
@@ -79,7 +79,7 @@ def test_its_output_is_that_of_the_bare_program(world: World, version: str, shap
 
 @pytest.mark.parametrize("how", ["killed", "torn", "lost", "interrupted"])
 def test_a_resumed_model_reads_exactly_the_truth_about_the_call_that_was_cut(
-    world: World, version: str, how: str
+    world: AgentWorld, version: str, how: str
 ) -> None:
     log = HookLog(world.folder)
     ask = asked(world, version, "-p", "do it", SKIP, log=log)
@@ -125,7 +125,7 @@ def test_a_resumed_model_reads_exactly_the_truth_about_the_call_that_was_cut(
     assert "-go on" in body
 
 
-def test_a_denied_call_does_not_happen_and_its_model_reads_why(world: World, version: str) -> None:
+def test_a_denied_call_does_not_happen_and_its_model_reads_why(world: AgentWorld, version: str) -> None:
     world.model.script = Script([Step("One.", (bash("touch happened"),)), Step("Done.")])
     log = HookLog(
         world.folder,
@@ -146,7 +146,7 @@ def test_a_denied_call_does_not_happen_and_its_model_reads_why(world: World, ver
     assert "because" in json.dumps(world.model.requests()[-1].body)
 
 
-def test_a_batch_that_is_stopped_after_its_last_call_ends_the_agent(world: World, version: str) -> None:
+def test_a_batch_that_is_stopped_after_its_last_call_ends_the_agent(world: AgentWorld, version: str) -> None:
     quick(world)
     stop = ME.cli.answer(b'{"hook_event_name":"PostToolBatch"}', Answer(False, "enough"))
     log = HookLog(world.folder, "PostToolBatch", *stop)

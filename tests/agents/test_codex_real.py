@@ -11,9 +11,9 @@ from outlast.agents.codex.agent import agent as codex
 from outlast.agents.events import Final, Session, ToolEnd, UsageReport
 from outlast.agents.values import Answer, Ask, Cut
 from outlast.core.values import SessionMark
+from tests.agents.agent_world import AgentWorld, need
 from tests.agents.hook_log import HookLog, run, slow_in_second
 from tests.agents.script import Script, Step, bash
-from tests.agents.world import World, need
 from tests.support.processes import wait_for
 
 pytestmark = pytest.mark.slow
@@ -22,11 +22,11 @@ SKIP = "--dangerously-bypass-approvals-and-sandbox"
 
 
 @pytest.fixture(autouse=True)
-def script(world: World) -> None:
+def script(world: AgentWorld) -> None:
     world.model.script = slow_in_second()
 
 
-def asked(world: World, *words: str, log: HookLog | None = None, **more: object) -> Ask:
+def asked(world: AgentWorld, *words: str, log: HookLog | None = None, **more: object) -> Ask:
     tool = need("codex")
     given = {"environment": world.environment(tool), "cwd": world.work, "folder": world.folder, **more}
     return Ask(words=(*tool.command, *words), hook=log.command if log else (), **given)  # type: ignore[arg-type]
@@ -39,7 +39,7 @@ def plain(output: bytes) -> list[str]:
 
 
 @pytest.mark.parametrize("shape", [["--json"], []], ids=["json", "text"])
-def test_its_output_is_that_of_the_bare_program(world: World, shape: list[str]) -> None:
+def test_its_output_is_that_of_the_bare_program(world: AgentWorld, shape: list[str]) -> None:
     world.model.script = Script([Step("One.", (bash("echo one; exit 3"), bash("echo two"))), Step("Done.")])
     log = HookLog(world.folder)
     bare = asked(world, "exec", *shape, SKIP, "do it")
@@ -64,7 +64,9 @@ def test_its_output_is_that_of_the_bare_program(world: World, shape: list[str]) 
 
 
 @pytest.mark.parametrize("how", ["killed", "torn", "lost", "interrupted"])
-def test_a_resumed_model_reads_exactly_the_truth_about_the_call_that_was_cut(world: World, how: str) -> None:
+def test_a_resumed_model_reads_exactly_the_truth_about_the_call_that_was_cut(
+    world: AgentWorld, how: str
+) -> None:
     log = HookLog(world.folder)
     ask = asked(world, "exec", "--json", SKIP, "do it", log=log)
     launch = ME.cli.launch(ask)
@@ -102,7 +104,7 @@ def test_a_resumed_model_reads_exactly_the_truth_about_the_call_that_was_cut(wor
     assert "-go on" in json.dumps(items[-1])
 
 
-def test_hooks_that_nobody_trusted_do_not_run_because_of_ours(world: World) -> None:
+def test_hooks_that_nobody_trusted_do_not_run_because_of_ours(world: AgentWorld) -> None:
     world.model.script = Script([Step("One.", (bash("echo one"),)), Step("Done.")])
     log = HookLog(world.folder)
     ask = asked(world, "exec", "--json", SKIP, "do it", log=log)
@@ -115,7 +117,7 @@ def test_hooks_that_nobody_trusted_do_not_run_because_of_ours(world: World) -> N
     assert not (world.work / "untrusted").exists()
 
 
-def test_a_denied_call_does_not_happen_and_its_model_reads_why(world: World) -> None:
+def test_a_denied_call_does_not_happen_and_its_model_reads_why(world: AgentWorld) -> None:
     world.model.script = Script([Step("One.", (bash("touch happened"),)), Step("Done.")])
     denial = ME.cli.answer(b'{"hook_event_name":"PreToolUse"}', Answer(False, "because"))
     log = HookLog(world.folder, "PreToolUse", *denial)
@@ -128,7 +130,7 @@ def test_a_denied_call_does_not_happen_and_its_model_reads_why(world: World) -> 
 
 
 @pytest.mark.parametrize("event", ["PreToolUse", "PostToolUse"])
-def test_words_for_the_model_reach_it(world: World, event: str) -> None:
+def test_words_for_the_model_reach_it(world: AgentWorld, event: str) -> None:
     world.model.script = Script([Step("One.", (bash("echo one"),)), Step("Done.")])
     told = ME.cli.answer(json.dumps({"hook_event_name": event}).encode(), Answer(True, "look here"))
     log = HookLog(world.folder, event, *told)

@@ -10,9 +10,9 @@ import pytest
 from outlast.agents import registry
 from outlast.agents.common import cli_errors
 from tests.agents.agent_under_outlast import Under
+from tests.agents.agent_world import AgentWorld
 from tests.agents.script import Fault, Script, Step, bash
-from tests.agents.world import World
-from tests.supervisor.hook_driver import Killed, minded
+from tests.supervisor.hook_driver import AttemptDies, minded
 from tests.support.processes import wait_for
 
 FAKES = {
@@ -37,7 +37,7 @@ def test_words_that_look_like_a_result_count_only_where_the_command_asks_for_one
     assert kind.transcript.ending(0, tail, b"").ending != "done"
     with minded(tmp_path, name) as there:
         assert there.attempt.judge(0, tail).ending == "done"
-        raise Killed
+        raise AttemptDies
     assert not kind.cli.read((name, "-p", "x")).structured
     assert kind.cli.read(
         (name, *(("run",) if name == "opencode" else ()), *ASKING[name], "-p", "x")
@@ -52,7 +52,7 @@ def test_an_error_in_words_stays_one_where_data_is_left_out() -> None:
 # --- limits of the agent's own --------------------------------------------------------------------------------------
 
 
-def test_a_turn_limit_is_not_taken_for_a_spent_budget_of_ours(world: World) -> None:
+def test_a_turn_limit_is_not_taken_for_a_spent_budget_of_ours(world: AgentWorld) -> None:
     under = Under(world, "claude", "2.1.325", more=["--max-turns", "2"])
     world.model.script = Script([Step(str(n), (bash(f"echo {n}"),)) for n in range(3)] + [Step("Done.")])
     done = under.run()
@@ -92,7 +92,7 @@ def test_a_refusal_of_the_command_line_is_known_by_its_words(printed: str) -> No
     assert cli_errors.refused(printed.encode()) == REFUSALS[printed]
 
 
-def test_a_command_line_that_is_refused_is_not_tried_again(world: World) -> None:
+def test_a_command_line_that_is_refused_is_not_tried_again(world: AgentWorld) -> None:
     under = Under(world, "claude", "2.1.325", more=["--no-such-flag"])
     done = under.run()
     assert done.returncode == 1, done.stderr
@@ -107,7 +107,7 @@ def test_a_command_line_that_is_refused_is_not_tried_again(world: World) -> None
 
 @pytest.mark.parametrize("how", ["pipe", pytest.param("file", marks=pytest.mark.campaign)])
 def test_a_prompt_that_was_piped_in_survives_a_kill_before_the_session_exists(
-    world: World, tmp_path: Path, how: str
+    world: AgentWorld, tmp_path: Path, how: str
 ) -> None:
     under = Under(world, "claude", "2.1.325")
     hangs = Fault(hang_after=0)
@@ -117,15 +117,14 @@ def test_a_prompt_that_was_piped_in_survives_a_kill_before_the_session_exists(
     text = tmp_path / "prompt"
     text.write_text("count the sheep\n")
     with text.open("rb") as file:
-        process = subprocess.Popen(
-            command, cwd=world.work, env=under.environ(), start_new_session=True, stdout=subprocess.DEVNULL,
-            stderr=subprocess.DEVNULL, stdin=subprocess.PIPE if how == "pipe" else file,
+        process = world.begin(
+            command, env=under.environ(), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
+            stdin=subprocess.PIPE if how == "pipe" else file,
         )  # fmt: skip
-    under.started.append(process)
     if process.stdin is not None:
         process.stdin.write(text.read_bytes())
         process.stdin.close()
-    folder = world.home / ".local/state/outlast/runs"
+    folder = world.root / "runs"
     wait_for(lambda: list(folder.glob("*/stdin.whole")), what="the prompt on record", limit_s=60)
     under.kill_all(process)
     text.write_text("another thing\n")
@@ -145,7 +144,7 @@ def test_a_prompt_that_was_piped_in_survives_a_kill_before_the_session_exists(
 # --- what is said of it ---------------------------------------------------------------------------------------------
 
 
-def test_settings_that_are_no_file_are_not_found_and_a_byte_order_mark_is_no_fault(world: World) -> None:
+def test_settings_that_are_no_file_are_not_found_and_a_byte_order_mark_is_no_fault(world: AgentWorld) -> None:
     path = world.folder / "settings.json"
     under = Under(world, "claude", "2.1.325", more=["--settings", str(path), "--no-session-persistence"])
     world.model.script = Script([Step("Done.")])

@@ -5,14 +5,14 @@ import shutil
 import pytest
 
 from tests.agents.agent_under_outlast import Under
+from tests.agents.agent_world import AgentWorld
 from tests.agents.script import Script, Step, bash
-from tests.agents.world import World
 from tests.support.processes import wait_for
 
 ACTS = ["e1", "e2", "e3"]
 
 
-def careless(world: World) -> Script:
+def careless(world: AgentWorld) -> Script:
     """Its model does one thing after the other, by the calls that its own conversation holds."""
     local = bash("[ -e begun ] || { touch begun; sleep 300; }")
     steps = [Step(f"Now {name}.", (world.posting(name),)) for name in ACTS]

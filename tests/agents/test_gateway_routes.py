@@ -9,9 +9,9 @@ import pytest
 from outlast.agents.events import UsageReport
 from outlast.agents.values import Ask
 from tests.agents.agent_alone import Launched
+from tests.agents.agent_world import AgentWorld
 from tests.agents.script import Script, Step, bash
 from tests.agents.stub_gateway import SECRET, Passing
-from tests.agents.world import World
 
 # What each asks for behind its address.
 ASKS = {
@@ -28,7 +28,7 @@ def names() -> list[object]:
 
 
 @pytest.fixture
-def passing(world: World) -> Iterator[Passing]:
+def passing(world: AgentWorld) -> Iterator[Passing]:
     world.model.script = Script([Step("One.", (bash("echo one > marks"),)), Step("Done.")])
     with Passing(world) as made:
         yield made
@@ -53,7 +53,7 @@ def written(folder: Path) -> bytes:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", names())
-def test_all_calls_of_a_routed_agent_come_through(world: World, passing: Passing, name: str) -> None:
+def test_all_calls_of_a_routed_agent_come_through(world: AgentWorld, passing: Passing, name: str) -> None:
     agent = Launched(world, name, "1.51.0" if name == "kimi-cli" else None)
     ask, paths = routed(agent, passing, agent.ask())
     assert paths == {ASKS[name]}
@@ -79,7 +79,7 @@ def test_all_calls_of_a_routed_agent_come_through(world: World, passing: Passing
     ],
 )
 def test_calls_to_a_provider_that_no_setting_names_come_through(
-    world: World, passing: Passing, name: str, words: tuple[str, ...], key: str, path: str
+    world: AgentWorld, passing: Passing, name: str, words: tuple[str, ...], key: str, path: str
 ) -> None:
     """Codex asks for a WebSocket first, and goes on without when it is refused."""
     agent = Launched(world, name)

@@ -18,9 +18,9 @@ from outlast.agents.values import Answer, Cut, Hook
 from outlast.core import values
 from outlast.errors import UsageError
 from tests.agents import checks
+from tests.agents.agent_world import AgentWorld
 from tests.agents.checks import RAW, UUID, ask, launched, lines, mark
 from tests.agents.script import Script
-from tests.agents.world import World
 
 ME = gemini(fresh_id=lambda: UUID)
 PACKAGE = "/x/node_modules/@google/gemini-cli/bundle/gemini.js"
@@ -201,12 +201,12 @@ test_no_input_makes_it_fail = checks.hostile(AGENT, "gemini-0.61.0-chat.jsonl", 
 
 
 @pytest.fixture
-def world(tmp_path: Path) -> Iterator[World]:
-    with World(tmp_path / "world", Script([])) as made:
+def world(tmp_path: Path) -> Iterator[AgentWorld]:
+    with AgentWorld(tmp_path / "world", Script([])) as made:
         yield made
 
 
-def test_killed_in_a_call_it_resumes_with_the_truth_once(world: World) -> None:
+def test_killed_in_a_call_it_resumes_with_the_truth_once(world: AgentWorld) -> None:
     agent = checks.resumes_with_the_truth(world, "gemini")
     # In another minute a resume leaves a second, empty chat file, for which the next Gemini would delete the first.
     path = agent.transcript()
@@ -222,7 +222,7 @@ def test_killed_in_a_call_it_resumes_with_the_truth_once(world: World) -> None:
     assert msgspec.json.decode(path.read_bytes().splitlines()[0])["sessionId"] == agent.session
 
 
-def test_a_denied_call_is_not_made(world: World) -> None:
+def test_a_denied_call_is_not_made(world: AgentWorld) -> None:
     checks.denies(world, "gemini")
 
 

@@ -1,30 +1,19 @@
 """Killed as soon as it is started, before its session came to be, an agent begins anew and does its work once."""
 
-from collections.abc import Iterator
-from pathlib import Path
-
 import pytest
 
 from outlast.processes import proc
 from outlast.supervisor.launch import environment
 from tests.agents.agent_under_outlast import Under
+from tests.agents.agent_world import AgentWorld
 from tests.agents.script import Script, Step
 from tests.agents.trial_plan import AGENTS
-from tests.agents.world import World
 from tests.support.processes import wait_for
 
 
-@pytest.fixture
-def world(tmp_path: Path) -> Iterator[World]:
-    with World(tmp_path / "world", Script([])) as made:
-        yield made
-
-
 @pytest.fixture(params=AGENTS, ids=lambda agent: "-".join(filter(None, agent)))
-def under(request: pytest.FixtureRequest, world: World) -> Iterator[Under]:
-    made = Under(world, *request.param)
-    yield made
-    made.close()
+def under(request: pytest.FixtureRequest, world: AgentWorld) -> Under:
+    return Under(world, *request.param)
 
 
 def is_agent(pid: int) -> bool:

@@ -16,9 +16,9 @@ from outlast.agents.values import Answer, Cut
 from outlast.core import values
 from outlast.errors import UsageError
 from tests.agents import checks
+from tests.agents.agent_world import AgentWorld, need
 from tests.agents.checks import RAW, UUID, ask, launched, lines, mark
 from tests.agents.script import Script
-from tests.agents.world import World, need
 
 ME = kimi_cli(fresh_id=lambda: UUID)
 WIRE = "kimi-cli-1.51.0-wire.jsonl"
@@ -209,16 +209,16 @@ test_no_input_makes_it_fail = checks.hostile(AGENT, WIRE, "kimi-code-2.1.0-hooks
 
 
 @pytest.fixture
-def world(tmp_path: Path) -> Iterator[World]:
-    with World(tmp_path / "world", Script([])) as made:
+def world(tmp_path: Path) -> Iterator[AgentWorld]:
+    with AgentWorld(tmp_path / "world", Script([])) as made:
         yield made
 
 
-def test_killed_in_a_call_it_resumes_with_the_truth_once(world: World) -> None:
+def test_killed_in_a_call_it_resumes_with_the_truth_once(world: AgentWorld) -> None:
     checks.resumes_with_the_truth(world, "kimi-cli")
 
 
-def test_a_denied_call_is_not_made(world: World) -> None:
+def test_a_denied_call_is_not_made(world: AgentWorld) -> None:
     checks.denies(world, "kimi-cli")
 
 

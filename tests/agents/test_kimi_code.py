@@ -16,9 +16,9 @@ from outlast.core import values
 from outlast.errors import UsageError
 from tests.agents import checks
 from tests.agents.agent_alone import TRUTH
+from tests.agents.agent_world import AgentWorld
 from tests.agents.checks import RAW, ask, launched, lines, mark
 from tests.agents.script import Script
-from tests.agents.world import World
 
 ME = AGENT
 SESSION = "session_814b7e3b-f57c-4682-894e-7542d8c411ed"
@@ -218,12 +218,12 @@ test_no_input_makes_it_fail = checks.hostile(
 
 
 @pytest.fixture
-def world(tmp_path: Path) -> Iterator[World]:
-    with World(tmp_path / "world", Script([])) as made:
+def world(tmp_path: Path) -> Iterator[AgentWorld]:
+    with AgentWorld(tmp_path / "world", Script([])) as made:
         yield made
 
 
-def test_killed_in_a_call_it_resumes_with_the_truth_once(world: World) -> None:
+def test_killed_in_a_call_it_resumes_with_the_truth_once(world: AgentWorld) -> None:
     agent = checks.resumes_with_the_truth(world, "kimi-code")
     # As without us, the session lies in the user's own home and can be resumed there by hand.
     done = world.run(world.command("kimi-code", "by hand", session=agent.session))
@@ -231,7 +231,7 @@ def test_killed_in_a_call_it_resumes_with_the_truth_once(world: World) -> None:
     assert any(TRUTH in text for text in checks.results(world))
 
 
-def test_a_call_that_the_file_lost_is_told_as_well(world: World) -> None:
+def test_a_call_that_the_file_lost_is_told_as_well(world: AgentWorld) -> None:
     agent = checks.killed_in_a_call(world, "kimi-code")
     cuts = agent.cuts()
     path = agent.transcript()
@@ -244,5 +244,5 @@ def test_a_call_that_the_file_lost_is_told_as_well(world: World) -> None:
     assert [TRUTH in text for text in checks.results(world)] == [False, True]
 
 
-def test_a_denied_call_is_not_made(world: World) -> None:
+def test_a_denied_call_is_not_made(world: AgentWorld) -> None:
     checks.denies(world, "kimi-code")

@@ -11,9 +11,9 @@ from outlast.agents.mini_swe import AGENT, TRAJECTORY_FILE
 from outlast.agents.values import Answer, Hook
 from tests.agents import checks
 from tests.agents.agent_alone import Launched, bash
+from tests.agents.agent_world import AgentWorld
 from tests.agents.checks import ask, launched, mark
 from tests.agents.script import Script, Step
-from tests.agents.world import World
 
 ME = AGENT
 
@@ -72,12 +72,12 @@ test_no_input_makes_it_fail = checks.hostile(AGENT)
 
 
 @pytest.fixture
-def world(tmp_path: Path) -> Iterator[World]:
-    with World(tmp_path / "world", Script([])) as made:
+def world(tmp_path: Path) -> Iterator[AgentWorld]:
+    with AgentWorld(tmp_path / "world", Script([])) as made:
         yield made
 
 
-def test_started_by_us_it_does_what_it_does_and_leaves_its_trajectory(world: World) -> None:
+def test_started_by_us_it_does_what_it_does_and_leaves_its_trajectory(world: AgentWorld) -> None:
     world.model.script = Script([Step("First.", (bash("echo one >> marks"),)), Step("Done.")])
     agent = Launched(world, "mini-swe-agent")
     asked = agent.ask()

@@ -1,24 +1,18 @@
 """The night with real agents: four Claude Codes and all of outlast die at one instant, and one command has all go on."""
 
-import contextlib
 import json
-import os
-import signal
 import subprocess
 from collections import Counter
-from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
 
-from outlast.processes import proc
 from tests.agents.agent_under_outlast import Under
+from tests.agents.agent_world import AgentWorld
 from tests.agents.script import Fault, History, Script, Step
 from tests.agents.trial import HOLD
 from tests.agents.trial_plan import Modelled, Plan, Repeats, Task
-from tests.agents.world import World
-from tests.support.processes import alive, wait_for
+from tests.support.processes import gone, kill_at_once, wait_for
 
 LIMIT_S = 120.0
 CLAUDE = ("claude", "2.1.325")
@@ -40,10 +34,10 @@ PLANS = {
 }
 
 
-class Night:
+class FourTasks:
     """Four tasks, each in a worktree of its own, with one home, one model and one witness."""
 
-    def __init__(self, world: World) -> None:
+    def __init__(self, world: AgentWorld) -> None:
         self.world, self.under = world, Under(world, *CLAUDE)
         self.folders = {task: world.folder / task for task in PLANS}
         self.models = {
@@ -53,10 +47,8 @@ class Night:
         self.hangs = {STREAMING}
         world.model.script = Script(self.choose)
         (world.folder / "hold.sh").write_text(HOLD)
-        self.started: list[subprocess.Popen[bytes]] = []
         for task, folder in self.folders.items():
-            words = ["git", "worktree", "add", "-q", "-b", f"work-{task}", str(folder)]
-            subprocess.run(words, cwd=world.work, env=world.isolated.environ(), check=True)
+            world.git("worktree", "add", "-q", "-b", f"work-{task}", str(folder))
 
     def choose(self, history: History, plays: int) -> Step:
         """Each conversation has its own model; the last response of one of them hangs, once."""
@@ -69,20 +61,15 @@ class Night:
 
     def outlast(self, task: str, *words: str) -> "subprocess.CompletedProcess[str]":
         env = self.under.environ() | {"PWD": str(self.folders[task])}
-        return subprocess.run(
-            self.under.outlast(*words), cwd=self.folders[task], env=env, capture_output=True, text=True, timeout=LIMIT_S
-        )  # fmt: skip
+        return self.world.finish(self.under.outlast(*words), cwd=self.folders[task], env=env, text=True)
 
     def start(self, task: str) -> None:
         words = ["run", "--task", task, "--", *self.under.words(f"work on {task}")]
         env = self.under.environ() | {"PWD": str(self.folders[task])}
-        said = open(self.world.folder / f"said-{task}", "wb")  # noqa: SIM115  # until the process has it
-        with said:
-            process = subprocess.Popen(
-                self.under.outlast(*words), cwd=self.folders[task], env=env, stdin=subprocess.DEVNULL, stdout=said,
-                stderr=said, start_new_session=True,
-            )  # fmt: skip
-        self.started.append(process)
+        with open(self.world.folder / f"said-{task}", "wb") as said:
+            self.world.begin(
+                self.under.outlast(*words), cwd=self.folders[task], env=env, stdout=said, stderr=said
+            )
 
     def shown(self, task: str) -> dict[str, Any]:
         found = self.outlast(task, "show", task, "--json")
@@ -92,23 +79,13 @@ class Night:
         found: list[dict[str, Any]] = json.loads(self.outlast(task, "effects", task, "--json").stdout)
         return found
 
-    def alive(self) -> list[int]:
-        home = os.fsencode(self.world.home)
-        everyone = proc.all_processes().items()
-        return [
-            pid for pid, there in everyone if not there.is_zombie and proc.environ_value(pid, b"HOME") == home
-        ]
-
     def kill_everything(self) -> int:
         """At one instant: nothing of it can react to the death of another."""
-        pids = self.alive()
-        for number in (signal.SIGSTOP, signal.SIGKILL):
-            for pid in pids:
-                with contextlib.suppress(ProcessLookupError):
-                    os.kill(pid, number)
-        for process in self.started:
+        pids = list(self.world.processes())
+        kill_at_once(pids)
+        for process in self.world.started:
             process.wait(LIMIT_S)
-        wait_for(lambda: not any(alive(pid) for pid in pids), what="the death of all")
+        gone(pids)
         return len(pids)
 
     def comes_to_rest(self, task: str) -> dict[str, Any]:
@@ -135,15 +112,12 @@ class Night:
 
 
 @pytest.fixture
-def night(tmp_path: Path) -> Iterator[Night]:
-    with World(tmp_path / "world", Script([])) as world:
-        made = Night(world)
-        yield made
-        made.kill_everything()
+def night(world: AgentWorld) -> FourTasks:
+    return FourTasks(world)
 
 
 def test_four_agents_killed_at_one_instant_all_go_on_in_their_sessions_and_nothing_happens_twice(
-    night: Night,
+    night: FourTasks,
 ) -> None:
     world = night.world
     for task in PLANS:

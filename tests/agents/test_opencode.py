@@ -17,9 +17,9 @@ from outlast.core import values
 from outlast.errors import UsageError
 from tests.agents import checks
 from tests.agents.agent_alone import Launched, bash
+from tests.agents.agent_world import AgentWorld
 from tests.agents.checks import RAW, ask, launched, lines, mark
 from tests.agents.script import Script, Step
-from tests.agents.world import World
 
 ME = AGENT
 SESSION = "ses_e2204cad2ffeLyow2M0RGj23tk"
@@ -174,12 +174,12 @@ test_no_input_makes_it_fail = checks.hostile(AGENT, "opencode-1.18.33-run.jsonl"
 
 
 @pytest.fixture
-def world(tmp_path: Path) -> Iterator[World]:
-    with World(tmp_path / "world", Script([])) as made:
+def world(tmp_path: Path) -> Iterator[AgentWorld]:
+    with AgentWorld(tmp_path / "world", Script([])) as made:
         yield made
 
 
-def test_killed_in_a_call_it_resumes_and_says_itself_that_the_call_was_cut(world: World) -> None:
+def test_killed_in_a_call_it_resumes_and_says_itself_that_the_call_was_cut(world: AgentWorld) -> None:
     agent = checks.killed_in_a_call(world, "opencode")
     assert len(agent.cuts()) == 1
     code, said = agent.resume("go on")
@@ -191,12 +191,12 @@ def test_killed_in_a_call_it_resumes_and_says_itself_that_the_call_was_cut(world
     assert [*used.values()] == ["fake-model"] * 2  # the step that was killed never said what it cost
 
 
-def test_a_denied_call_is_not_made(world: World) -> None:
+def test_a_denied_call_is_not_made(world: AgentWorld) -> None:
     checks.denies(world, "opencode")
 
 
 @pytest.mark.parametrize("hook", [("/no/such/program",), ("/bin/sh", "-c", "kill -9 $$")])
-def test_when_nobody_can_be_asked_a_call_is_not_made(world: World, hook: tuple[str, ...]) -> None:
+def test_when_nobody_can_be_asked_a_call_is_not_made(world: AgentWorld, hook: tuple[str, ...]) -> None:
     world.model.script = Script([Step("One.", (bash("echo one >> marks"),)), Step("Done.")])
     agent = Launched(world, "opencode")
     code, said = agent.run(agent.ask(hook=hook))

@@ -2,14 +2,13 @@
 
 import json
 import subprocess
-from collections.abc import Iterator
 from dataclasses import dataclass
 
 import pytest
 
 from tests.agents.agent_under_outlast import LIMIT_S, Under
+from tests.agents.agent_world import AgentWorld, need
 from tests.agents.script import Script, Step, Usage, bash
-from tests.agents.world import World, need
 from tests.support.processes import wait_for
 
 SPENT = Usage(input=1000, cache_read=0, cache_write=0, output=4)
@@ -46,10 +45,8 @@ class Several(Under):
 
 
 @pytest.fixture
-def several(request: pytest.FixtureRequest, world: World) -> Iterator[Several]:
-    made = Several(world, "claude", "2.1.325", others=request.param)
-    yield made
-    made.close()
+def several(request: pytest.FixtureRequest, world: AgentWorld) -> Several:
+    return Several(world, "claude", "2.1.325", others=request.param)
 
 
 def beside(*others: str) -> pytest.MarkDecorator:
@@ -110,11 +107,8 @@ def test_it_stays_with_the_other_one(several: Several) -> None:
     several.kill_all(process)
     (world.work / "begun.txt").unlink()
     world.model.script = Script([Step("One.", (bash("echo begun > begun.txt; sleep 300"),)), Step("Two.")])
-    process = subprocess.Popen(
-        several.outlast("resume", "t", "--agent", "codex"), cwd=world.work, env=several.environ(),
-        stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True,
-    )  # fmt: skip
-    several.started.append(process)
+    quiet = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
+    process = world.begin(several.outlast("resume", "t", "--agent", "codex"), env=several.environ(), **quiet)
     wait_for((world.work / "begun.txt").exists, what="the call", limit_s=60)
     several.kill_all(process)
     assert several.last_command()[:2] == ["codex", "exec"]

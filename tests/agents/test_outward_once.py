@@ -9,18 +9,18 @@ import signal
 import pytest
 
 from tests.agents.agent_under_outlast import Under
+from tests.agents.agent_world import AgentWorld
 from tests.agents.script import Call, Script, Step, Usage, repeating
-from tests.agents.world import World
 from tests.support.processes import wait_for
 
 
-def hanging(world: World) -> Call:
+def hanging(world: AgentWorld) -> Call:
     """A call that is done to the world at once, and whose program gets no answer: nobody can know that it happened."""
     world.inside(lambda: world.witness.fault("late_reply"))
     return world.posting("comment", body="hello")
 
 
-def again(world: World, how: str) -> Call:
+def again(world: AgentWorld, how: str) -> Call:
     match how:
         case "verbatim":
             return world.posting("comment", body="hello")

@@ -11,8 +11,9 @@ from pathlib import Path
 import pytest
 
 from tests.agents.agent_under_outlast import LIMIT_S, Under
+from tests.agents.agent_world import AgentWorld, need
 from tests.agents.script import Script, Step, Usage, When, bash
-from tests.agents.world import RUN_LIMIT_S, World, need
+from tests.support.environment import TIMEOUT_S
 from tests.support.processes import wait_for
 from tests.support.screens import Screen
 
@@ -58,12 +59,11 @@ class Person:
 
 
 @pytest.fixture
-def person(request: pytest.FixtureRequest, world: World) -> Iterator[Person]:
+def person(request: pytest.FixtureRequest, world: AgentWorld) -> Iterator[Person]:
     under = Under(world, *getattr(request, "param", ("claude", "2.1.325")))
     made = Person(under)
     yield made
     made.close()
-    under.close()
 
 
 def interactive(person: Person, *more: str) -> list[str]:
@@ -270,7 +270,7 @@ def test_turns_that_a_person_made_without_outlast_are_adopted(person: Person) ->
     for words in ("by my own hand", "and once more"):
         done = subprocess.run(
             world.namespaced([*program, *by_hand["command"][1:], "-p", words, "--dangerously-skip-permissions"]),
-            cwd=by_hand["folder"], env=under.environ(), capture_output=True, text=True, timeout=RUN_LIMIT_S,
+            cwd=by_hand["folder"], env=under.environ(), capture_output=True, text=True, timeout=TIMEOUT_S,
             stdin=subprocess.DEVNULL, check=False,
         )  # fmt: skip
         assert done.returncode == 0, done.stderr
@@ -284,7 +284,7 @@ def test_turns_that_a_person_made_without_outlast_are_adopted(person: Person) ->
     assert under.shown()["budget"]["spent"]["input"] == 1000 * len(world.model.paid())
 
 
-def _made(world: World, name: str) -> Path:
+def _made(world: AgentWorld, name: str) -> Path:
     folder = world.folder / name
     folder.mkdir()
     return folder

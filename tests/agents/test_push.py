@@ -2,25 +2,22 @@
 
 import os
 import subprocess
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from tests.agents.agent_under_outlast import Under
+from tests.agents.agent_world import AgentWorld
 from tests.agents.script import Script, bash, repeating
-from tests.agents.world import World
 from tests.support.processes import wait_for
 
 
 @pytest.fixture
-def claude(world: World) -> Iterator[Under]:
-    made = Under(world, "claude", "2.1.325")
-    yield made
-    made.close()
+def claude(world: AgentWorld) -> Under:
+    return Under(world, "claude", "2.1.325")
 
 
-def remote(world: World, hook: str) -> Path:
+def remote(world: AgentWorld, hook: str) -> Path:
     """A bare repository whose hook hangs the first time, as long as `hang` is there, and counts what it takes in."""
     path = world.folder / "remote.git"
     subprocess.run(["git", "init", "-q", "--bare", str(path)], env=world.isolated.environ(), check=True)

@@ -1,23 +1,20 @@
 """Real agents at a quota wall: the scripted model refuses them as their providers do, and what each says of it parks the run."""
 
-from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 
 import pytest
 
 from outlast.processes import reap
 from tests.agents.agent_under_outlast import Under
+from tests.agents.agent_world import AgentWorld
 from tests.agents.script import Fault, Script, Step, write
-from tests.agents.world import World
 
 HOURS_3 = timedelta(hours=3)
 
 
 @pytest.fixture(params=[("claude", "2.1.325"), ("codex", None)], ids=["claude", "codex"])
-def agent(request: pytest.FixtureRequest, world: World) -> Iterator[Under]:
-    made = Under(world, *request.param)
-    yield made
-    made.close()
+def agent(request: pytest.FixtureRequest, world: AgentWorld) -> Under:
+    return Under(world, *request.param)
 
 
 def refusing(agent: Under, fault: Fault) -> None:

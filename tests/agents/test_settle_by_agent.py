@@ -1,22 +1,18 @@
 """An agent learns what became of a call that nobody knew the outcome of, and settles it itself where it can look."""
 
-from collections.abc import Iterator
-
 import pytest
 
 from tests.agents.agent_under_outlast import Under
+from tests.agents.agent_world import AgentWorld
 from tests.agents.script import Call, Entry, History, Script, Step, bash
-from tests.agents.world import World
 from tests.support.processes import wait_for
 
 AGENTS = [("claude", "2.1.325"), ("codex", None), ("opencode", None)]
 
 
 @pytest.fixture(params=AGENTS, ids=lambda agent: agent[0])
-def under(request: pytest.FixtureRequest, world: World) -> Iterator[Under]:
-    made = Under(world, *request.param)
-    yield made
-    made.close()
+def under(request: pytest.FixtureRequest, world: AgentWorld) -> Under:
+    return Under(world, *request.param)
 
 
 def cut_off(under: Under, *steps: Entry) -> None:
@@ -28,7 +24,7 @@ def cut_off(under: Under, *steps: Entry) -> None:
     under.kill_all(process)
 
 
-def held(world: World) -> Call:
+def held(world: AgentWorld) -> Call:
     posting = world.posting("comment", body="hello").input["command"]
     return bash(f"if [ ! -e begun ]; then touch begun; sleep 300; fi; {posting}")
 

@@ -1,19 +1,15 @@
 """A model that makes the same call for ever: it is told, then stopped, and nothing starts it again."""
 
-from collections.abc import Iterator
-
 import pytest
 
 from tests.agents.agent_under_outlast import Under
+from tests.agents.agent_world import AgentWorld
 from tests.agents.script import History, Script, Step, bash
-from tests.agents.world import World
 
 
 @pytest.fixture
-def claude(world: World) -> Iterator[Under]:
-    made = Under(world, "claude", "2.1.325")
-    yield made
-    made.close()
+def claude(world: AgentWorld) -> Under:
+    return Under(world, "claude", "2.1.325")
 
 
 def test_the_same_call_again_and_again_is_told_and_stopped(claude: Under) -> None:

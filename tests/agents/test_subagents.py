@@ -1,12 +1,10 @@
 """A sub-agent of Claude Code: its calls are on record as of a lane, and what it costs counts once."""
 
-from collections.abc import Iterator
-
 import pytest
 
 from tests.agents.agent_under_outlast import Under
+from tests.agents.agent_world import AgentWorld
 from tests.agents.script import Call, Lane, Script, Step, Usage, bash
-from tests.agents.world import World
 from tests.support.processes import wait_for
 
 USAGE = Usage(input=1000, cache_read=20, cache_write=0, output=4)
@@ -22,10 +20,8 @@ DELEGATE = Call(
 
 
 @pytest.fixture
-def claude(world: World) -> Iterator[Under]:
-    made = Under(world, "claude", "2.1.325")
-    yield made
-    made.close()
+def claude(world: AgentWorld) -> Under:
+    return Under(world, "claude", "2.1.325")
 
 
 def script(command: str) -> Script:

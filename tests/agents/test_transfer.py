@@ -1,34 +1,26 @@
 """Killed here and carried to another home and another folder, an agent goes on there in its session, secrets masked."""
 
-import copy
 import subprocess
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from tests.agents.agent_under_outlast import LIMIT_S, Under
+from tests.agents.agent_under_outlast import Under
+from tests.agents.agent_world import AgentWorld
 from tests.agents.script import History, Script, Step, When, bash
-from tests.agents.world import World
-from tests.support.environment import isolate
 from tests.support.processes import wait_for
 
 TOKEN = "ghp_" + "a1B2" * 9
 
 
 @pytest.fixture(params=[("claude", "2.1.325"), ("codex", None)], ids=["claude", "codex"])
-def here(request: pytest.FixtureRequest, world: World) -> Iterator[Under]:
-    made = Under(world, *request.param)
-    yield made
-    made.close()
+def here(request: pytest.FixtureRequest, world: AgentWorld) -> Under:
+    return Under(world, *request.param)
 
 
 def elsewhere(here: Under, folder: Path) -> Under:
     """The same agent with another home, another store and another folder to work in."""
-    world = copy.copy(here.world)
-    folder.mkdir()
-    world.isolated = isolate(folder)
-    world.home, world.work = world.isolated.home, folder / "another" / "place"
+    world = here.world.elsewhere(folder, folder / "another" / "place")
     return Under(world, here.name, here.version)
 
 
@@ -46,10 +38,7 @@ def killed_in_call(here: Under) -> None:
 
 
 def resumed(under: Under, *words: str) -> "subprocess.CompletedProcess[str]":
-    return subprocess.run(
-        under.outlast("resume", *words), cwd=under.world.work, env=under.environ(), capture_output=True, text=True,
-        timeout=LIMIT_S, stdin=subprocess.DEVNULL, check=False,
-    )  # fmt: skip
+    return under.call("resume", *words)
 
 
 def results(history: History) -> str:
@@ -62,10 +51,8 @@ def carried(here: Under, tmp_path: Path, *flags: str) -> Under:
     done = here.call("export", "t", "-o", str(file), *flags)
     assert done.returncode == 0, done.stderr
     there = elsewhere(here, tmp_path / "there")
-    done = subprocess.run(
-        there.outlast("import", str(file), "--workspace", str(there.world.work)), cwd=tmp_path, env=there.environ(),
-        capture_output=True, text=True, timeout=LIMIT_S, check=False,
-    )  # fmt: skip
+    words = there.outlast("import", str(file), "--workspace", str(there.world.work))
+    done = there.world.finish(words, cwd=tmp_path, env=there.environ(), text=True)
     assert done.returncode == 0, done.stderr
     assert "imported the agent's session, masked" in done.stderr
     return there

@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 
 from tests.agents.agent_under_outlast import LIMIT_S, Under
+from tests.agents.agent_world import AgentWorld
 from tests.agents.script import Script, Step, bash
-from tests.agents.world import World
 from tests.support.processes import wait_for
 
 # opencode believes PWD before it asks where it is.
@@ -29,7 +29,7 @@ each_agent = pytest.mark.parametrize(
 )
 
 
-def has_strayed(world: World) -> bool:
+def has_strayed(world: AgentWorld) -> bool:
     """Whether opencode, by its own log, has opened the root folder as its project; then it waits there for ever."""
     log = world.home / ".local/share/opencode/log/opencode.log"
     return log.exists() and any(line.endswith(" directory=/") for line in log.read_text().splitlines())
@@ -56,11 +56,8 @@ def test_resumed_from_another_folder_it_goes_on_in_its_own(under: Under) -> None
     wait_for((world.work / "begun").exists, what="the call", limit_s=60)
     under.kill_all(process)
     run = under.shown()["run"]
-    again = subprocess.Popen(
-        under.outlast("resume", run), cwd="/", env=under.environ(PWD="/"), start_new_session=True,
-        stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
-    )  # fmt: skip
-    under.started.append(again)
+    quiet = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
+    again = world.begin(under.outlast("resume", run), cwd="/", env=under.environ(PWD="/"), **quiet)
     wait_for(lambda: again.poll() is not None or has_strayed(world), what="its end", limit_s=LIMIT_S)
     assert not has_strayed(world)
     assert again.returncode == 0

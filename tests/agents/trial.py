@@ -1,7 +1,6 @@
-"""One random trial of a real agent under outlast: started, killed as its plan says, started again until it rests, judged.
+"""One random trial of a real agent under outlast: started, killed as its plan says, started again until it rests.
 
-The judge believes the external witness, the model's own log and the processes that are there; of outlast it asks only
-what it claims. Every wait has a limit, and nothing of a trial is left running.
+Every wait has a limit, and nothing of a trial is left running. trial_judge.py says whether it was good.
 """
 
 from __future__ import annotations
@@ -12,26 +11,23 @@ import math
 import os
 import signal
 import subprocess
-import threading
 import time
-from collections import Counter
 from collections.abc import Callable
-from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 from outlast.processes import proc
 from outlast.supervisor.launch import environment
 from tests.agents.agent_under_outlast import Under
+from tests.agents.agent_world import AgentWorld
 from tests.agents.script import Script
-from tests.agents.trial_plan import INPUT_TOKENS, Kill, Modelled, Plan
-from tests.agents.world import World
-from tests.support.processes import alive, wait_for
+from tests.agents.trial_judge import Outcome, judge
+from tests.agents.trial_plan import Kill, Modelled, Plan
+from tests.support.processes import kill_at_once, wait_for
 
 LIMIT_S = 240.0  # a trial comes to rest within this
+LEFT_S = 10.0  # what is still there when it is done ends within this
 ENDING_S = 60.0  # what outlives the process that a person started ends within this
 STARTS_MAX = 14
-POLL_S = 0.02
 LOOK_EVERY_S = 0.2  # all processes are many
 EXIT_PERSON = 3
 PROMPT = "do the task"
@@ -43,29 +39,13 @@ while [ ! -e "go-$1" ] && [ $n -lt 1200 ]; do sleep 0.05; n=$((n + 1)); done
 """
 
 
-@dataclass
-class Outcome:
-    """What a trial showed. It is good when nothing failed."""
-
-    plan: Plan
-    failures: list[str] = field(default_factory=list)
-    kills: list[str] = field(default_factory=list)
-    starts: int = 0
-    settled: int = 0
-    repeated: int = 0  # batches of which something was done again
-    sessions: int = 0
-    acts: int = 0
-    took_s: float = 0.0
-    told: list[str] = field(default_factory=list)
-
-
 class Trial:
     """Carries out one plan in a folder of its own."""
 
     def __init__(self, plan: Plan, folder: Path, flags: tuple[str, ...] = ()) -> None:
         self.plan = plan
         self._flags = flags  # of `outlast run`
-        self.world = World(folder, Script([]))
+        self.world = AgentWorld(folder, Script([]))
         self.under = Under(self.world, plan.agent, plan.version)
         self.model = Modelled(plan, self.world.witness.url, str(folder), str(self.world.work))
         self.world.model.script = Script(self.model.choose)
@@ -74,12 +54,10 @@ class Trial:
         self._fires_s: dict[Kill, float] = {}
         self._process: subprocess.Popen[bytes] | None = None
         self._supervisor: proc.Proc | None = None
-        self._known: set[tuple[int, int]] = set()
         self._began_s = time.monotonic()
         self._started_s = self._began_s
         self._looked_s = 0.0
         self._hurries = plan.hasty
-        self._never = threading.Event()
         (folder / "hold.sh").write_text(HOLD)
         held = {kill.at for kill in plan.kills if kill.when == "hold"}
         for name in plan.tasks:
@@ -92,14 +70,16 @@ class Trial:
         """Until it rests or its time is up; judged."""
         try:
             self._carry()
-            self._judge()
+            self._rest()
+            self.out.told.append(f"batches that were asked for: {self.model.served}")
+            judge(self.plan, self.under, self.out)
         except TimeoutError as error:
             self.out.failures.append(f"no rest: {error}")
         except (OSError, ValueError, KeyError, subprocess.SubprocessError) as error:
             self.out.failures.append(f"{type(error).__name__}: {error}")
         finally:
             self.out.took_s = time.monotonic() - self._began_s
-            self._close()
+            self.world.close()
         return self.out
 
     def _carry(self) -> None:
@@ -128,11 +108,9 @@ class Trial:
         words = ["resume", "t"] if way == "resume" and self._exists() else self._line()
         said = self.world.folder / f"said-{self.out.starts}"
         with open(f"{said}.out", "wb") as out, open(f"{said}.err", "wb") as err:
-            self._process = subprocess.Popen(
-                self.under.outlast(*words), cwd=self.world.work, env=self.under.environ(), stdin=subprocess.DEVNULL,
-                stdout=out, stderr=err, start_new_session=True,
-            )  # fmt: skip
-        self.under.started.append(self._process)
+            self._process = self.world.begin(
+                self.under.outlast(*words), env=self.under.environ(), stdout=out, stderr=err
+            )
         self._started_s = time.monotonic()
 
     def _line(self) -> list[str]:
@@ -156,16 +134,11 @@ class Trial:
 
     def _wait(self, condition: Callable[[], bool], what: str, limit_s: float = LIMIT_S) -> None:
         """Poll until it holds, within this limit and the trial's own."""
-        until_s = min(time.monotonic() + limit_s, self._began_s + LIMIT_S)
-        while not condition():
-            if time.monotonic() > until_s:
-                raise TimeoutError(f"waited for {what}; start {self.out.starts}: {self._said()[-600:]}")
-            assert self._process is not None, "it was started"
-            if self._process.poll() is not None:
-                self._never.wait(POLL_S)
-                continue
-            with contextlib.suppress(subprocess.TimeoutExpired):
-                self._process.wait(POLL_S)
+        left_s = min(limit_s, self._began_s + LIMIT_S - time.monotonic())
+        try:
+            wait_for(condition, left_s, what)
+        except TimeoutError as error:
+            raise TimeoutError(f"{error}; start {self.out.starts}: {self._said()[-600:]}") from None
 
     def _is_due(self) -> bool:
         if self.world.model.hanging and not any(kill.when == "hang" for kill in self._kills):
@@ -180,7 +153,7 @@ class Trial:
         if time.monotonic() < self._looked_s + LOOK_EVERY_S:
             return False
         self._looked_s = time.monotonic()
-        return not self._alive()
+        return not self.world.processes()
 
     def _fired(self) -> Kill | None:
         """The kill that is due: its instant has come, and its delay has passed since. One at a start waits for its turn."""
@@ -214,13 +187,12 @@ class Trial:
             return
         self._kills.remove(kill)
         self._started_s = time.monotonic()  # from now on it resumes, by itself or at the next start
-        numbers = [kill.number] if kill.number == signal.SIGTERM else [signal.SIGSTOP, signal.SIGKILL]
-        for number in numbers:
+        if kill.number == signal.SIGKILL:
+            kill_at_once(pids, wait=True)
+        else:
             for pid in pids:
                 with contextlib.suppress(ProcessLookupError):
-                    os.kill(pid, number)
-        if kill.number == signal.SIGKILL:
-            wait_for(lambda: not any(alive(pid) for pid in pids), what="the death of all")
+                    os.kill(pid, kill.number)
         if kill.when == "hold":
             (self.world.folder / f"go-{kill.at}").touch()
         if kill.when == "hang":
@@ -229,7 +201,7 @@ class Trial:
             self.out.kills.append(f"{kill} at {time.monotonic() - self._began_s:.1f}s: {len(pids)} processes")
 
     def _victims(self, names: tuple[str, ...]) -> list[int]:
-        there = self._alive()
+        there = self.world.processes()
         roles = self._roles(there)
         found: set[int] = set()
         for name in names:
@@ -259,25 +231,19 @@ class Trial:
         agent = [pid for pid, each in there.items() if each.ppid in supervisor and _is_agent(pid)]
         return {"guardian": guardian, "supervisor": supervisor, "agent": agent}
 
-    def _alive(self) -> dict[int, proc.Proc]:
-        """Every process of this trial: those in the home that only it has, all below them, and whoever was once known.
-
-        Some CLIs write their title over the environment that they began with.
-        """
-        home = os.fsencode(self.world.home)
-        everyone = {pid: each for pid, each in proc.all_processes().items() if not each.is_zombie}
-        found = {pid for pid, each in everyone.items() if each.identity in self._known}
-        found |= {pid for pid in everyone if proc.environ_value(pid, b"HOME") == home}
-        for pid in list(found):
-            found |= proc.descendants(pid, everyone)
-        self._known |= {everyone[pid].identity for pid in found}
-        return {pid: everyone[pid] for pid in found}
+    def _rest(self) -> None:
+        """Nothing runs on when it is done."""
+        with contextlib.suppress(TimeoutError):
+            self._wait(lambda: not self.world.processes(), "what was left", LEFT_S)
+        left = self.world.processes()
+        if left:
+            self.out.failures.append(f"left running: {[proc.command(pid) for pid in left]}")
 
     # -- a person --------------------------------------------------------------------------------------------------
 
     def _settle(self) -> None:
         """What is in doubt is settled by asking the world."""
-        self._wait(lambda: not self._alive(), "the end of what was left", ENDING_S)
+        self._wait(lambda: not self.world.processes(), "the end of what was left", ENDING_S)
         performed = {act.name for act in self.world.performed()}
         for effect in self.under.effects():
             if effect["state"] == "in_doubt":
@@ -287,80 +253,6 @@ class Trial:
                 self.out.told.append(f"settle {effect['id']} {effect['name']} {word}: {done.returncode}")
                 self.out.settled += 1
 
-    # -- judging ---------------------------------------------------------------------------------------------------
-
-    def _judge(self) -> None:
-        left = self._alive()
-        if left:
-            with contextlib.suppress(TimeoutError):
-                self._wait(lambda: not self._alive(), "what was left", 10.0)
-            left = self._alive()
-        failed = self.out.failures
-        if left:
-            failed.append(f"left running: {[proc.command(pid) for pid in left]}")
-        effects = self.under.effects()
-        self._judge_acts(effects)
-        self._judge_beats()
-        self._judge_usage()
-
-    def _judge_acts(self, effects: list[dict[str, Any]]) -> None:
-        failed = self.out.failures
-        acts = Counter(act.name for act in self.world.performed())
-        self.out.acts = sum(acts.values())
-        failed += [f"done {times} times: {name}" for name, times in acts.items() if times > 1]
-        for name, task in self.plan.tasks.items():
-            if task.kind != "post":
-                continue
-            of_it = [effect for effect in effects if name in effect["name"]]
-            said = [effect for effect in of_it if effect["state"] == "confirmed" and _went_well(effect)]
-            if said and not acts[name]:
-                failed.append(f"lost: {name} is confirmed as {said[0]['id']} and never happened")
-            elif not acts[name]:
-                states = [(effect["id"], effect["state"], effect["settled_by"]) for effect in of_it]
-                failed.append(f"never done: {name}; on record: {states}")
-            if any(effect["state"] == "in_doubt" for effect in of_it):
-                failed.append(f"done, and in doubt: {name}")
-
-    def _judge_beats(self) -> None:
-        """Of local work, only the batch in flight of each kill may have been done again."""
-        log = self.world.folder / "ran.log"
-        ran = Counter(log.read_text().split() if log.exists() else ())
-        for batch in self.plan.batches:
-            times = [ran[task.name] for task in batch if task.kind == "local"]
-            self.out.repeated += max(times, default=1) - 1 if times else 0
-            self.out.failures += [
-                f"never ran: {task.name}" for task in batch if task.kind == "local" and not ran[task.name]
-            ]
-            for task in batch:
-                if task.kind == "write" and not (self.world.work / f"{task.name}.txt").exists():
-                    self.out.failures.append(f"never written: {task.name}")
-        if self.out.repeated > len(self.out.kills):
-            self.out.failures.append(f"{self.out.repeated} batches again after {len(self.out.kills)} kills")
-
-    def _judge_usage(self) -> None:
-        shown = self.under.shown()
-        spent, paid = shown["budget"]["spent"], self.world.model.paid()
-        counted = spent["input"] + (spent["cache_read"] if self.plan.agent != "claude" else 0)
-        if counted > INPUT_TOKENS * len(paid):
-            self.out.failures.append(
-                f"{counted} tokens counted, {len(paid)} responses of {INPUT_TOKENS} were given"
-            )
-        whole = [request for request in paid if request.ended == "sent"]
-        if counted < INPUT_TOKENS * (len(whole) - 2 * len(self.out.kills)):
-            self.out.failures.append(
-                f"{counted} tokens counted, of {len(whole)} whole responses of {INPUT_TOKENS}"
-            )
-        self.out.told.append(f"batches that were asked for: {self.model.served}")
-        self.out.told.append(f"usage: {counted} counted, {len(paid)} begun, {len(whole)} whole")
-
-    def _close(self) -> None:
-        """Whatever came of it, nothing is left."""
-        for pid in self._alive():
-            with contextlib.suppress(ProcessLookupError):
-                os.kill(pid, signal.SIGKILL)
-        self.under.close()
-        self.world.close()
-
 
 def _marked(pid: int) -> bool:
     return proc.environ_value(pid, environment.ATTEMPT.encode()) is not None
@@ -369,15 +261,6 @@ def _marked(pid: int) -> bool:
 def _is_agent(pid: int) -> bool:
     """Marked as one, or with an environment that it has overwritten; what works for the supervisor is neither."""
     return _marked(pid) or proc.environ_value(pid, b"HOME") is None
-
-
-def _went_well(effect: dict[str, Any]) -> bool:
-    result = effect["result"]
-    if result is None:
-        return True  # somebody found that it happened
-    return not isinstance(result, dict) or (
-        bool(result.get("ok", True)) and "done-" in str(result.get("output", "done-"))
-    )
 
 
 def replayed(plan: Plan) -> str:

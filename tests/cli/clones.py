@@ -6,7 +6,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from tests.cli.command_line import Answer, Cli
+from tests.cli.command_line import Cli
+from tests.support.commands import Answer
 from tests.support.environment import TIMEOUT_S, Isolated
 
 AGENT = """
@@ -47,7 +48,7 @@ class Clone:
 
     def with_store_of(self, home: Path) -> "Clone":
         (home / ".config").mkdir(parents=True)
-        return Clone(replace(self.cli, isolated=Isolated(home, home / ".local/state", home / ".config")))
+        return Clone(replace(self.cli, isolated=Isolated.at(home)))
 
     def git(self, *words: str | Path, folder: Path | None = None) -> str:
         done = subprocess.run(
@@ -69,7 +70,7 @@ class Clone:
     ) -> Answer:
         """One attempt of the agent, in a process of its own."""
         words = [task, str(folder or self.folder), str(until), "moved" if moved else "", commit]
-        return self.cli._run([sys.executable, "-c", AGENT, *words], {})
+        return self.cli.program(sys.executable, "-c", AGENT, *words)
 
     def worked(self, until: int = 2, **more: Any) -> None:
         answer = self.start(until=until, **more)

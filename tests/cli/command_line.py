@@ -24,37 +24,15 @@ from outlast import faults
 from outlast.cli.main import main
 from outlast.inspect import find, show
 from outlast.runs.opening.project import project_of
-from outlast.store import open_store
 from outlast.store.protocol import RunFilter
-from tests.support.commands import outlast as outlast_to_its_end
+from tests.support import commands
+from tests.support.commands import Answer
 from tests.support.environment import TIMEOUT_S, Isolated
+from tests.support.store_and_witness import StoreAndWitness
 
 
 @dataclass(frozen=True)
-class Answer:
-    """What a command said, and its exit code."""
-
-    code: int
-    out: str
-    err: str
-
-    @property
-    def json(self) -> Any:
-        return json.loads(self.out)
-
-    @property
-    def complaint(self) -> str:
-        """The one line that says what is wrong; there is a hint below it, and nothing else anywhere."""
-        lines = self.err.splitlines()
-        assert len(lines) == 2, self.err
-        assert lines[0].startswith("error: "), self.err
-        assert lines[1].startswith("hint: "), self.err
-        assert self.out == ""
-        return lines[0].removeprefix("error: ")
-
-
-@dataclass(frozen=True)
-class Cli:
+class Cli(StoreAndWitness):
     """The command line in one project with one home."""
 
     folder: Path
@@ -65,13 +43,12 @@ class Cli:
         return self.isolated.environ(USER="tester", PYTHONDONTWRITEBYTECODE="1")
 
     @property
-    def root(self) -> Path:
+    def root(self) -> Path:  # type: ignore[override]
         return self.isolated.state_home / "outlast"
 
     def __call__(self, *words: str | Path, **more: str) -> Answer:
         """Run a command to its end."""
-        done = outlast_to_its_end([*map(str, words)], cwd=self.folder, env=self.environ | more)
-        return Answer(done.returncode, done.stdout, done.stderr)
+        return commands.ask(words, cwd=self.folder, env=self.environ | more)
 
     def ok(self, *words: str | Path) -> Answer:
         """Run a command that must succeed."""
@@ -122,18 +99,9 @@ class Cli:
         finally:
             os._exit(code)
 
-    def _run(self, argv: list[str], more: dict[str, str]) -> Answer:
-        done = subprocess.run(
-            argv,
-            cwd=self.folder,
-            env=self.environ | more,
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            text=True,
-            timeout=TIMEOUT_S,
-            check=False,
-        )
-        return Answer(done.returncode, done.stdout, done.stderr)
+    def program(self, *argv: str) -> Answer:
+        """Run another program to its end."""
+        return commands.answer_to(argv, cwd=self.folder, env=self.environ)
 
     @contextlib.contextmanager
     def started(self, *argv: str) -> Iterator["subprocess.Popen[str]"]:
@@ -157,23 +125,17 @@ class Cli:
 
     def show(self, run: str = "1411") -> Any:
         """Everything about a run: what `outlast show --json` prints, without the process."""
-        store = open_store(self.root)
-        try:
+        with self.reading() as store:
             found = find.find(store, run, project_of(self.folder))
             return json.loads(msgspec.json.encode(show.full(store, found)))
-        finally:
-            store.close()
 
     def tasks(self) -> list[str]:
         """The tasks of the project's runs, newest first."""
-        store = open_store(self.root)
-        try:
+        with self.reading() as store:
             return [
                 found.task
                 for found in find.all_runs(store, RunFilter(project=project_of(self.folder), parent=""))
             ]
-        finally:
-            store.close()
 
     def rows(self) -> dict[str, list[tuple[Any, ...]]]:
         """Every row of the store, and the names of its payloads, to see that nothing changed."""
@@ -195,13 +157,13 @@ class Cli:
         """The same project with a copy of the store."""
         home = folder / "home"
         shutil.copytree(self.isolated.home, home)
-        return replace(self, isolated=Isolated(home, home / ".local/state", home / ".config"))
+        return replace(self, isolated=Isolated.at(home))
 
     def empty(self, folder: Path) -> "Cli":
         """The same project with a store of its own that is not there yet."""
         home = folder / "other-home"
         (home / ".config").mkdir(parents=True)
-        return replace(self, isolated=Isolated(home, home / ".local/state", home / ".config"))
+        return replace(self, isolated=Isolated.at(home))
 
 
 PLAN = [("prepare", ["read", "draft"]), "post", "check", "close"]

@@ -9,7 +9,7 @@ import pytest
 from tests.cli.clones import Clone
 from tests.cli.command_line import AGENT, Cli, LiveAgent
 from tests.cli.saved_tree import Tree
-from tests.supervisor.host import Host, host_in
+from tests.supervisor.host import Host
 from tests.support.environment import Isolated, isolate
 
 
@@ -25,7 +25,7 @@ def cli(state: Isolated, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Cli
 @pytest.fixture
 def host(tmp_path: Path) -> Iterator[Host]:
     """Repositories, a home and a witness, for commands under `outlast run`."""
-    with host_in(tmp_path, isolate(tmp_path)) as made:
+    with Host(tmp_path, isolate(tmp_path)) as made:
         yield made
 
 

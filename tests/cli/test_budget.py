@@ -10,7 +10,8 @@ from typing import Any
 import pytest
 
 import outlast
-from tests.cli.command_line import Answer, Cli
+from tests.cli.command_line import Cli
+from tests.support.commands import Answer
 from tests.support.environment import TIMEOUT_S
 
 USAGE = outlast.Usage(input=60, output=20, cache_read=15, cache_write=5, cost_microusd=1_000)

@@ -11,7 +11,7 @@ from outlast.runs.opening.project import project_of
 from outlast.store import open_store
 from outlast.store.protocol import RunFilter, Store
 from tests.cli.command_line import Cli
-from tests.support.past_runs import put
+from tests.support.journals.past_runs import put
 
 GOAL = "fix the parser"
 

@@ -18,7 +18,7 @@ from tests.workspace.gitrepo import make_repo
 
 
 @dataclass(frozen=True)
-class Task:
+class TaskWorktree:
     """A repository, and the worktree of a task in it."""
 
     cli: Cli
@@ -57,8 +57,8 @@ def finish(folder: Path, task: str = "1411", *, done: bool = True) -> str:
 
 
 @pytest.fixture
-def task(cli: Cli) -> Task:
-    made = Task(cli, cli.folder.parent / "app.outlast" / "1411")
+def task(cli: Cli) -> TaskWorktree:
+    made = TaskWorktree(cli, cli.folder.parent / "app.outlast" / "1411")
     made.git("init", "-q")
     for name, text in {
         ".gitignore": "*.log\n.env\nbuild/\n",
@@ -73,7 +73,7 @@ def task(cli: Cli) -> Task:
     return made
 
 
-def test_a_clean_worktree_goes_and_its_branch_stays(task: Task) -> None:
+def test_a_clean_worktree_goes_and_its_branch_stays(task: TaskWorktree) -> None:
     task.write(changed="two\n")
     task.git("commit", "-qam", "work", folder=task.folder)
     finish(task.folder)
@@ -88,7 +88,9 @@ def test_a_clean_worktree_goes_and_its_branch_stays(task: Task) -> None:
     assert "no worktree" in task.cli.ok("clean").err
 
 
-def test_what_is_not_committed_is_saved_first_and_can_be_brought_back(task: Task, tmp_path: Path) -> None:
+def test_what_is_not_committed_is_saved_first_and_can_be_brought_back(
+    task: TaskWorktree, tmp_path: Path
+) -> None:
     finish(task.folder)
     task.write(changed="staged\n")
     task.git("add", "changed", folder=task.folder)
@@ -105,7 +107,7 @@ def test_what_is_not_committed_is_saved_first_and_can_be_brought_back(task: Task
     assert task.git("show", f"{answer['save']}^2:changed") == "staged\n"
 
 
-def test_a_commit_on_no_branch_is_held_by_the_save(task: Task) -> None:
+def test_a_commit_on_no_branch_is_held_by_the_save(task: TaskWorktree) -> None:
     finish(task.folder)
     task.git("checkout", "-q", "--detach", folder=task.folder)
     task.git("commit", "-qm", "on no branch", "--allow-empty", folder=task.folder)
@@ -115,7 +117,7 @@ def test_a_commit_on_no_branch_is_held_by_the_save(task: Task) -> None:
     assert "refs/outlast/" in task.git("for-each-ref", "--contains", tip)
 
 
-def test_files_that_git_ignores_keep_a_worktree_unless_they_may_go(task: Task) -> None:
+def test_files_that_git_ignores_keep_a_worktree_unless_they_may_go(task: TaskWorktree) -> None:
     finish(task.folder)
     task.write(**{"debug.log": "x" * 1234, ".env": "KEY=1\n"})
     (task.folder / "build").mkdir()
@@ -135,7 +137,7 @@ def test_files_that_git_ignores_keep_a_worktree_unless_they_may_go(task: Task) -
     assert task.is_gone()
 
 
-def test_an_ignored_file_that_the_repository_has_too_keeps_nothing(task: Task) -> None:
+def test_an_ignored_file_that_the_repository_has_too_keeps_nothing(task: TaskWorktree) -> None:
     finish(task.folder)
     (task.cli.folder / ".env").write_text("KEY=1\n")
     task.write(**{".env": "KEY=1\n"})
@@ -144,7 +146,7 @@ def test_an_ignored_file_that_the_repository_has_too_keeps_nothing(task: Task) -
     assert (task.cli.folder / ".env").read_text() == "KEY=1\n"
 
 
-def test_what_no_save_holds_keeps_a_worktree(task: Task) -> None:
+def test_what_no_save_holds_keeps_a_worktree(task: TaskWorktree) -> None:
     finish(task.folder)
     (task.cli.folder / "outlast.toml").write_text("")
     (task.folder / "outlast.toml").write_text("[save]\nbig_file_bytes = 2000\n")
@@ -161,7 +163,7 @@ def test_what_no_save_holds_keeps_a_worktree(task: Task) -> None:
     assert {"big", "fifo", "kept"} <= task.files()
 
 
-def test_a_repository_inside_keeps_a_worktree(task: Task) -> None:
+def test_a_repository_inside_keeps_a_worktree(task: TaskWorktree) -> None:
     finish(task.folder)
     task.git("init", "-q", task.folder / "inner")
     (task.folder / "inner" / "file").write_text("x")
@@ -170,7 +172,7 @@ def test_a_repository_inside_keeps_a_worktree(task: Task) -> None:
     assert (task.folder / "inner" / ".git" / "HEAD").exists()
 
 
-def test_an_untracked_secret_is_kept_apart_and_goes(task: Task) -> None:
+def test_an_untracked_secret_is_kept_apart_and_goes(task: TaskWorktree) -> None:
     finish(task.folder)
     task.write(**{"server.pem": "-----BEGIN PRIVATE KEY-----\nx\n"})
     said = task.cli.ok("clean", "--json").json[0]
@@ -178,7 +180,7 @@ def test_an_untracked_secret_is_kept_apart_and_goes(task: Task) -> None:
     assert "server.pem" not in task.git("ls-tree", "-r", "--name-only", said["save"])
 
 
-def test_a_run_that_may_go_on_keeps_its_worktree(task: Task) -> None:
+def test_a_run_that_may_go_on_keeps_its_worktree(task: TaskWorktree) -> None:
     run = finish(task.folder, done=False)
     assert f"run {run} is left and may go on" in task.cli("clean").out
     assert task.cli("clean", "1411").code == 1
@@ -197,7 +199,7 @@ with outlast.run("1411", workspace=Path(sys.argv[1])) as run:
 """
 
 
-def test_a_live_run_is_refused(task: Task) -> None:
+def test_a_live_run_is_refused(task: TaskWorktree) -> None:
     with task.cli.started(sys.executable, "-c", HOLDER, str(task.folder)) as holder:
         assert holder.stdout is not None
         assert holder.stdout.readline() == "running\n"
@@ -208,7 +210,7 @@ def test_a_live_run_is_refused(task: Task) -> None:
     assert task.files() >= {"kept"}
 
 
-def test_worktrees_that_outlast_did_not_make_are_left_alone(task: Task, tmp_path: Path) -> None:
+def test_worktrees_that_outlast_did_not_make_are_left_alone(task: TaskWorktree, tmp_path: Path) -> None:
     theirs = tmp_path / "theirs"
     task.git("worktree", "add", "-q", "-b", "theirs", theirs)
     finish(theirs, "theirs")
@@ -221,7 +223,7 @@ def test_worktrees_that_outlast_did_not_make_are_left_alone(task: Task, tmp_path
     assert task.files() >= {"kept"}
 
 
-def test_a_locked_worktree_is_kept(task: Task) -> None:
+def test_a_locked_worktree_is_kept(task: TaskWorktree) -> None:
     finish(task.folder)
     task.git("worktree", "lock", task.folder)
     assert "locked" in task.cli("clean").out
@@ -229,7 +231,7 @@ def test_a_locked_worktree_is_kept(task: Task) -> None:
 
 
 def test_killed_at_any_crash_point_the_same_again_ends_right(
-    task: Task, tmp_path: Path, sweep: Sweep
+    task: TaskWorktree, tmp_path: Path, sweep: Sweep
 ) -> None:
     run = finish(task.folder)
     for nth in sweep:
@@ -247,7 +249,7 @@ def test_killed_at_any_crash_point_the_same_again_ends_right(
         sweep.met(died)
 
 
-def test_killed_when_the_folder_was_gone_the_same_again_forgets_it(task: Task) -> None:
+def test_killed_when_the_folder_was_gone_the_same_again_forgets_it(task: TaskWorktree) -> None:
     run = finish(task.folder)
     git_dir = task.cli.folder / ".git" / "worktrees" / "1411"
     make.mark(git_dir, make.Marker(task="1411", state="removing", save="0" * 40))
@@ -256,7 +258,7 @@ def test_killed_when_the_folder_was_gone_the_same_again_forgets_it(task: Task) -
     assert not git_dir.exists()
 
 
-def test_a_file_that_came_during_a_removal_is_kept_and_said(task: Task) -> None:
+def test_a_file_that_came_during_a_removal_is_kept_and_said(task: TaskWorktree) -> None:
     run = finish(task.folder)
     assert task.cli.killed_at(_first_deletion(task), "clean", run)
     task.write(late="somebody's\n")
@@ -269,7 +271,7 @@ def test_a_file_that_came_during_a_removal_is_kept_and_said(task: Task) -> None:
     assert task.is_gone()
 
 
-def _first_deletion(task: Task) -> int:
+def _first_deletion(task: TaskWorktree) -> int:
     """At which crash point a removal has deleted its first file, counted in a copy that then goes on."""
     met: list[str] = []
     copy = task.cli.folder.parent / "app.outlast" / "counted"
@@ -281,7 +283,7 @@ def _first_deletion(task: Task) -> int:
     return met.index("restore.deleted") + 1
 
 
-def test_submodules_keep_it_and_a_person_is_told_what_to_type(task: Task, tmp_path: Path) -> None:
+def test_submodules_keep_it_and_a_person_is_told_what_to_type(task: TaskWorktree, tmp_path: Path) -> None:
     other = make_repo(tmp_path / "other")
     (other.folder / "s.txt").write_text("s\n")
     other.git("add", ".")

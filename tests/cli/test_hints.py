@@ -12,7 +12,8 @@ import pytest
 
 import outlast
 from outlast.cli.terminal import messages
-from tests.cli.command_line import Answer, Cli, unknown_outcome, work
+from tests.cli.command_line import Cli, unknown_outcome, work
+from tests.support.commands import Answer
 from tests.support.environment import TIMEOUT_S, need_tool
 
 ODD = 'it\'s "1411"; touch pwned $(touch pwned)'

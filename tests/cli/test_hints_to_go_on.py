@@ -13,10 +13,11 @@ import outlast
 from outlast.core import budget as budgets
 from outlast.core.values import Usage
 from outlast.runs.opening import terms
-from tests.cli.command_line import Answer, Cli, unknown_outcome, work
+from tests.cli.command_line import Cli, unknown_outcome, work
 from tests.cli.test_budget import STEPS, carried
 from tests.cli.test_hints import hinted
 from tests.core.test_budget import opened
+from tests.support.commands import Answer
 from tests.support.environment import TIMEOUT_S, need_tool
 
 OUT_OF_BUDGET = 4

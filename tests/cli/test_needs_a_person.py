@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.supervisor.host import Host, host_in
+from tests.supervisor.host import Host
 from tests.supervisor.scripted_agent import Scripted
 from tests.support.environment import isolate
 from tests.web.server import Served, ui
@@ -19,7 +19,7 @@ CALL = "comment"
 
 def ended_in_doubt(folder: Path) -> Iterator[Scripted]:
     """The run, told and ended."""
-    with host_in(folder, isolate(folder)) as host:
+    with Host(folder, isolate(folder)) as host:
         agent = Scripted(host)
         agent.killed_in(CALL, "--done", "touch checked")
         assert agent.run("--done", "touch checked") == NEEDS_A_PERSON, host.said("t")

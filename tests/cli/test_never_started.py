@@ -24,9 +24,9 @@ NOT_STARTED = "not started"
 def elsewhere(host: Host) -> Iterator[Host]:
     """Another home on the same machine, with a store that has no runs yet."""
     (host.folder / "elsewhere").mkdir()
-    other = Host(host.folder, isolate(host.folder / "elsewhere"), witness=host.witness)
-    yield other
-    other.close()
+    with Host(host.folder, isolate(host.folder / "elsewhere")) as other:
+        other.witness = host.witness  # the world is the same
+        yield other
 
 
 def command(host: Host) -> tuple[str, ...]:

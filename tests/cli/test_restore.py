@@ -13,8 +13,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.cli.command_line import Answer
 from tests.cli.saved_tree import Tree, files, work
+from tests.support.commands import Answer
 from tests.support.environment import TIMEOUT_S
 from tests.support.sweeps import Sweep
 

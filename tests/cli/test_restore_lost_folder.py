@@ -12,9 +12,9 @@ from pathlib import Path
 import pytest
 
 import outlast
-from tests.cli.command_line import Answer
 from tests.cli.saved_tree import Tree, files, work
 from tests.cli.test_hints import paste
+from tests.support.commands import Answer
 from tests.support.environment import TIMEOUT_S, need_tool
 from tests.support.sweeps import Sweep
 

@@ -11,9 +11,10 @@ from pathlib import Path
 import pytest
 
 import outlast
-from tests.cli.command_line import Answer, Cli
+from tests.cli.command_line import Cli
 from tests.cli.saved_tree import Tree, work
 from tests.cli.test_hints import paste
+from tests.support.commands import Answer
 from tests.support.environment import TIMEOUT_S
 
 COMMANDS = re.compile(r"`((?:outlast|git) (?!fork).*?)`(?!\w)")

@@ -102,7 +102,7 @@ def test_everything_is_durable_before_the_first_ref_and_all_refs_before_the_run(
         "import",
         str(file),
     ]
-    assert there.cli._run(words, {}).code == 0
+    assert there.cli.program(*words).code == 0
     told = [line.split(None, 1)[1] for line in out.read_text().splitlines()]
     seen = next(
         at for at, line in enumerate(told) if line.startswith("rename") and str(packs) in line.split(", ")[-1]

@@ -131,7 +131,7 @@ EVENT = st.one_of(
 )  # fmt: skip
 
 
-class History(list[ev.AnyEvent]):
+class SampleJournal(list[ev.AnyEvent]):
     """A journal that is shown by its tags and sizes, for its texts are long."""
 
     def __repr__(self) -> str:
@@ -139,13 +139,13 @@ class History(list[ev.AnyEvent]):
 
 
 @st.composite
-def histories(draw: st.DrawFn, max_size: int = 40) -> History:
+def histories(draw: st.DrawFn, max_size: int = 40) -> SampleJournal:
     """A run's journal: opened, then anything; each event may be repeated, as in a long run."""
     first = ev.RunOpened(
         at=AT, run="r" * 12, task=draw(NAME), project=draw(PLACE), contract=Contract(draw(LONG), (draw(LONG),)),
         workspace=draw(PLACE),
     )  # fmt: skip
-    journal = History([first])
+    journal = SampleJournal([first])
     for event in draw(st.lists(EVENT, max_size=max_size)):
         journal += [event] * draw(st.sampled_from([1, 1, 1, 40]))
     return journal

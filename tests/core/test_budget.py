@@ -11,6 +11,7 @@ from outlast.core import budget as budgets, events as ev, state as fold
 from outlast.core.state import RunState
 from outlast.core.values import Allowance, Contract, Usage, Window
 from outlast.errors import BadSetting
+from outlast.runs.opening import terms
 
 AT = datetime(2026, 11, 15, 2, 14, tzinfo=UTC)
 amounts = st.integers(0, 10**6)
@@ -72,6 +73,24 @@ def test_what_to_type_for_more_can_be_read_again(limits: dict[str, Any], spent: 
     state = msgspec.structs.replace(opened(**limits), spent=spent)
     assert budgets.increase_hint(state, budgets.Live(AT)) == typed
     assert budgets.parse(typed.removeprefix("--budget ").replace("+", "")) is not None
+
+
+@pytest.mark.parametrize("limit", [1, 50, 80, 95, 100])
+@pytest.mark.parametrize("used", [79.0, 80.5, 94.9, 95.0, 99.0, 100.0])
+@pytest.mark.parametrize("reserve", [0, 10, 40])
+def test_what_to_type_for_more_of_a_window_lets_the_run_go_on(limit: int, used: float, reserve: int) -> None:
+    state = msgspec.structs.replace(
+        opened(window_pct=limit, reserve_pct=reserve), window=Window(used, AT + timedelta(hours=1), "5h")
+    )
+    live = budgets.Live(AT)
+    [line] = budgets.lines(state, live)
+    if not line.is_reached and not line.wraps_up:
+        return
+    typed = budgets.increase_hint(state, live).removeprefix("--budget ")
+    after = terms.raised(state, [typed])
+    [line] = budgets.lines(msgspec.structs.replace(state, budget=after), live)
+    assert not line.is_reached, typed
+    assert not line.wraps_up or typed == "window=+100%", "more than that cannot be typed"
 
 
 def test_all_units_are_read() -> None:

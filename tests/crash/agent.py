@@ -307,7 +307,7 @@ def break_disk(fault: dict[str, Any], notes: Notes) -> None:
     """Let SQLite's files fail, by a VFS that is the default of this process."""
     import apsw
 
-    from tests.support.faulty_vfs import Fault, FaultyVFS, _FaultyFile
+    from tests.support.faulty_vfs import DiskFault, FaultyVFS, _FaultyFile
 
     real = apsw.vfs_names()[0]
 
@@ -330,7 +330,7 @@ def break_disk(fault: dict[str, Any], notes: Notes) -> None:
             return super().error(op, path)
 
     global _vfs  # it must live as long as the process
-    _vfs = Noting("broken", Fault(**fault))
+    _vfs = Noting("broken", DiskFault(**fault))
     apsw.set_default_vfs("broken")
 
 

@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 
-from tests.crash.world import World
+from tests.crash.crash_world import CrashWorld
 from tests.crash.zygote import Zygote
 
-MakeWorld = Callable[..., World]
+MakeWorld = Callable[..., CrashWorld]
 
 
 @pytest.fixture(scope="session")
@@ -25,11 +25,13 @@ def zygote() -> Iterator[Zygote]:
 def make_world(tmp_path: Path, zygote: Zygote) -> Iterator[MakeWorld]:
     """Worlds in folders of their own; their witnesses end with the test."""
     with ExitStack() as stack:
-        yield lambda name="world", **more: stack.enter_context(World(tmp_path / str(name), zygote, **more))
+        yield lambda name="world", **more: stack.enter_context(
+            CrashWorld(tmp_path / str(name), zygote, **more)
+        )
 
 
 @pytest.fixture
-def world(make_world: MakeWorld) -> World:
+def world(make_world: MakeWorld) -> CrashWorld:
     return make_world()
 
 
@@ -40,7 +42,7 @@ def twins(tmp_path_factory: pytest.TempPathFactory, zygote: Zygote) -> Callable[
 
     def twin(script: str = "full") -> dict[str, Any]:
         if script not in known:
-            with World(tmp_path_factory.mktemp("twin") / script, zygote) as world:
+            with CrashWorld(tmp_path_factory.mktemp("twin") / script, zygote) as world:
                 assert world.run(script=script) == 0, world.story
                 known[script] = world.journal()
         return known[script]

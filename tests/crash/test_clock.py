@@ -8,7 +8,7 @@ import pytest
 
 from tests.crash.agent import Blow
 from tests.crash.conftest import MakeWorld
-from tests.crash.world import World, killed
+from tests.crash.crash_world import CrashWorld, killed
 from tests.support import processes
 
 DAY_S = 24 * 3600
@@ -17,7 +17,7 @@ EFFECTS = ["plain-1", "plain-2", "plain-3"]
 
 
 @pytest.mark.parametrize("jump_s", [-2 * DAY_S, -3600, 3600, DAY_S - 60])
-def test_a_clock_that_jumps_between_two_beats_changes_nothing(jump_s: int, world: World) -> None:
+def test_a_clock_that_jumps_between_two_beats_changes_nothing(jump_s: int, world: CrashWorld) -> None:
     assert killed(world.run(script="plain", blows=(Blow(1, "beat.done"),)))
     then = world.recorded()
     world.run_to_end(script="plain", clock_s=jump_s)
@@ -52,7 +52,7 @@ def test_a_key_that_may_be_too_old_is_asked_about_and_not_reissued(
 
 
 @pytest.mark.parametrize("jump_s", [-2 * DAY_S, 2 * DAY_S])
-def test_a_lease_does_not_look_at_the_wall_clock(jump_s: int, world: World) -> None:
+def test_a_lease_does_not_look_at_the_wall_clock(jump_s: int, world: CrashWorld) -> None:
     holder = world.start(script="plain", hold="two")
     processes.wait_for(lambda: ("2", "two") in world.noted("beat"), what="the holder to work")
     assert world.run(script="plain", clock_s=jump_s) == HELD, world.story
@@ -62,7 +62,7 @@ def test_a_lease_does_not_look_at_the_wall_clock(jump_s: int, world: World) -> N
 
 
 @pytest.mark.parametrize("jump_s", [-2 * DAY_S, 2 * DAY_S])
-def test_a_killed_holder_with_a_wrong_clock_is_claimed_from_at_once(jump_s: int, world: World) -> None:
+def test_a_killed_holder_with_a_wrong_clock_is_claimed_from_at_once(jump_s: int, world: CrashWorld) -> None:
     assert killed(world.run(script="plain", blows=(Blow(1, "beat.done"),), clock_s=jump_s))
     assert world.run(script="plain") == 0, world.story
     world.check_effects(EFFECTS)

@@ -15,7 +15,7 @@ from outlast.store import open_store
 from outlast.store.protocol import RunFilter
 from tests.crash.agent import Blow
 from tests.crash.conftest import MakeWorld
-from tests.crash.world import World, killed
+from tests.crash.crash_world import CrashWorld, killed
 
 MAIN, WAL = "outlast.db", "outlast.db-wal"
 
@@ -25,10 +25,10 @@ def store(make_world: MakeWorld) -> Path:
     """A store with a finished run, its log moved into the main file."""
     world = make_world("made")
     assert world.run(script="short") == 0
-    db = sqlite3.connect(world.store / MAIN)
+    db = sqlite3.connect(world.root / MAIN)
     db.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
     db.close()
-    return world.store
+    return world.root
 
 
 def cut_in_half(path: Path) -> None:
@@ -115,29 +115,29 @@ def test_an_empty_file_becomes_a_store(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("lost", [(WAL,), (MAIN, WAL)], ids=["log", "database"])
 def test_a_store_that_has_forgotten_a_run_altogether_is_found_out(
-    lost: tuple[str, ...], world: World
+    lost: tuple[str, ...], world: CrashWorld
 ) -> None:
     """The first log of a store holds all there is. The lock beside it remembers that there was a run."""
     killed_at(world, 2, "beat.done")
     for name in (*lost, "outlast.db-shm"):
-        (world.store / name).unlink()
+        (world.root / name).unlink()
     check_rewound(world, 2)
 
 
 # -- rewound -------------------------------------------------------------------------------------------------------
 
 
-def check_rewound(world: World, performed: int) -> None:
+def check_rewound(world: CrashWorld, performed: int) -> None:
     """The next start says so, exits with 3, asks nothing and performs nothing; and so does the one after it."""
     for _ in range(2):
         then = len(world.notes)
         assert world.run(script="plain") == 3, world.story
         assert world.noted("error", after=then)[0][0] == "StoreRewound", world.story
         assert {note.kind for note in world.notes[then:]} <= {"point", "error"}, world.story
-    assert len(world.witness.performances()) == performed
+    assert len(world.performed()) == performed
 
 
-def killed_at(world: World, nth: int, name: str) -> None:
+def killed_at(world: CrashWorld, nth: int, name: str) -> None:
     assert killed(world.run(script="plain", blows=(Blow(nth, name),))), world.story
 
 
@@ -145,15 +145,15 @@ def test_a_log_whose_tail_is_lost_is_found_out(make_world: MakeWorld) -> None:
     for lost in (1, 4096, 3 * 4120):
         world = make_world(lost)
         killed_at(world, 2, "beat.done")
-        path = world.store / WAL
+        path = world.root / WAL
         os.truncate(path, path.stat().st_size - lost)
         check_rewound(world, 2)
 
 
-def test_a_log_cut_in_half_is_found_out(world: World) -> None:
+def test_a_log_cut_in_half_is_found_out(world: CrashWorld) -> None:
     killed_at(world, 2, "act.confirmed")
-    os.truncate(world.store / WAL, (world.store / WAL).stat().st_size // 2)
-    (world.store / "outlast.db-shm").unlink(missing_ok=True)
+    os.truncate(world.root / WAL, (world.root / WAL).stat().st_size // 2)
+    (world.root / "outlast.db-shm").unlink(missing_ok=True)
     check_rewound(world, 2)
 
 
@@ -162,23 +162,23 @@ def test_a_store_restored_from_an_older_copy_is_found_out(make_world: MakeWorld)
     world = make_world()
     killed_at(world, 1, "beat.done")
     backup = world.folder / "backup"
-    shutil.copytree(world.store, backup)
+    shutil.copytree(world.root, backup)
     killed_at(world, 1, "beat.done")
     for name in (MAIN, WAL, "outlast.db-shm"):
-        (world.store / name).unlink()
-        shutil.copy(backup / name, world.store / name)
+        (world.root / name).unlink()
+        shutil.copy(backup / name, world.root / name)
     check_rewound(world, 2)
 
 
-def test_a_log_that_is_gone_is_found_out(world: World) -> None:
+def test_a_log_that_is_gone_is_found_out(world: CrashWorld) -> None:
     """The first start left everything in the main file; the second one's log is deleted."""
     assert world.run(script="plain", leave_at="two") == 10
-    db = sqlite3.connect(world.store / MAIN)
+    db = sqlite3.connect(world.root / MAIN)
     db.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
     db.close()
     killed_at(world, 1, "beat.done")
-    (world.store / WAL).unlink()
-    (world.store / "outlast.db-shm").unlink(missing_ok=True)
+    (world.root / WAL).unlink()
+    (world.root / "outlast.db-shm").unlink(missing_ok=True)
     check_rewound(world, 2)
 
 
@@ -187,20 +187,20 @@ def test_a_whole_store_restored_with_its_locks_is_an_older_run(make_world: MakeW
     world = make_world()
     killed_at(world, 1, "act.intended")
     backup = world.folder / "backup"
-    shutil.copytree(world.store, backup)
+    shutil.copytree(world.root, backup)
     world.run_to_end(script="plain")
-    shutil.rmtree(world.store)
-    shutil.copytree(backup, world.store)
+    shutil.rmtree(world.root)
+    shutil.copytree(backup, world.root)
     world.run_to_end(script="plain")
     world.check_effects(["plain-1", "plain-2", "plain-3"])
 
 
-def test_a_person_who_has_looked_can_accept_the_loss(world: World) -> None:
+def test_a_person_who_has_looked_can_accept_the_loss(world: CrashWorld) -> None:
     killed_at(world, 2, "beat.done")
-    path = world.store / WAL
+    path = world.root / WAL
     os.truncate(path, path.stat().st_size - 1)
     check_rewound(world, 2)
-    store = open_store(world.store)
+    store = open_store(world.root)
     store.accept_rewind(store.list(RunFilter())[0].run)
     store.close()
     world.run_to_end(script="plain")

@@ -22,11 +22,11 @@ from outlast.core import events as ev
 from outlast.store import open_store
 from outlast.store.protocol import Batch, Lease, Store
 from tests.crash.conftest import MakeWorld
-from tests.crash.world import World
+from tests.crash.crash_world import CrashWorld
 from tests.store.store_on_vfs import open_on
 from tests.support import loopdisk, processes, strace
 from tests.support.environment import ROOT, skip_or_fail
-from tests.support.faulty_vfs import Fault, FaultyVFS
+from tests.support.faulty_vfs import DiskFault, FaultyVFS
 from tests.support.loopdisk import LoopDisk
 from tests.support.strace import Drifted, Traced
 
@@ -35,14 +35,14 @@ SCRIPT = "short"
 EFFECTS = ["ticket-1", "upload-2", "plain-3"]
 
 
-def check_resumes(world: World, twins: Twins) -> None:
+def check_resumes(world: CrashWorld, twins: Twins) -> None:
     """With a good disk the run ends like its twin, and nothing happened twice."""
     world.run_to_end(script=SCRIPT)
     world.check_effects(EFFECTS)
     world.check_equal(twins(SCRIPT))
 
 
-def after_fault(world: World) -> list[str]:
+def after_fault(world: CrashWorld) -> list[str]:
     """The kinds of what the agent noted after the disk had failed."""
     kinds = [note.kind for note in world.notes]
     return [kind for kind in kinds[kinds.index("fault") + 1 :] if kind not in ("fault", "point")]
@@ -98,7 +98,7 @@ def test_on_a_full_disk_the_ballast_lets_the_outcome_and_the_cause_be_recorded(
                 assert not world.noted("ask"), f"only before the run is begun: {world.story}"
             elif world.noted("ask"):
                 begun += 1
-                assert not (world.store / "ballast").exists()
+                assert not (world.root / "ballast").exists()
                 assert after_fault(world).count("perform") <= 1, world.story
                 assert after_fault(world).count("beat") == 0, world.story
                 ended = world.events()[-1]
@@ -106,7 +106,7 @@ def test_on_a_full_disk_the_ballast_lets_the_outcome_and_the_cause_be_recorded(
                 assert ended.cause in ("disk", "done"), f"{ended}\n{world.story}"
                 assert ended.status in ("interrupted", "done"), "no effect is left in doubt"
             check_resumes(world, twins)
-            assert (world.store / "ballast").exists(), "the next opening makes it again"
+            assert (world.root / "ballast").exists(), "the next opening makes it again"
     assert begun > 5
 
 
@@ -135,10 +135,10 @@ def _strace() -> None:
         skip_or_fail(reason)
 
 
-def traced(world: World) -> Traced:
-    world.store.mkdir()
+def traced(world: CrashWorld) -> Traced:
+    world.root.mkdir()
     spec = msgspec.json.encode(world.spec(script=SCRIPT)).decode()
-    return Traced([sys.executable, "-m", "tests.crash.agent", spec], world.store, cwd=ROOT)
+    return Traced([sys.executable, "-m", "tests.crash.agent", spec], world.root, cwd=ROOT)
 
 
 def fail_each(make_world: MakeWorld, twins: Twins, choose: Callable[[int], list[tuple[int, str]]]) -> None:
@@ -337,7 +337,7 @@ def test_in_a_group_commit_an_io_error_fails_every_waiter(op: Any, tmp_path: Pat
             for (run, lease), waiter in zip(names, waiters, strict=True):
                 store.append(batch(lease, run), waiter)
             first = waiters[0]
-            vfs.fault = Fault(op, vfs.met[op] + 1, persistent=True)
+            vfs.fault = DiskFault(op, vfs.met[op] + 1, persistent=True)
             go.set()
             errors = [waiter.wait() for waiter in waiters]
         assert first.error is not None

@@ -15,7 +15,7 @@ from outlast.runs.inbox import SettleArgs
 from outlast.store.protocol import RunFilter
 from tests.crash.agent import LEFT, Blow
 from tests.crash.conftest import MakeWorld
-from tests.crash.world import Opened, World, killed
+from tests.crash.crash_world import CrashWorld, killed
 from tests.support.sweeps import Sweep
 
 SHARDS = 4
@@ -30,16 +30,16 @@ _GROUPS = ("fork", "export", "import", "gc", "save", "restore", "consolidate")
 ELSEWHERE = {name for name in faults.POINTS if name.split(".")[0] in _GROUPS}
 
 
-def check(world: World, twins: Twins) -> None:
+def check(world: CrashWorld, twins: Twins) -> None:
     world.check_effects(EFFECTS)
     world.check_equal(twins("full"))
 
 
-def test_the_uninterrupted_run_does_each_effect_once(world: World, twins: Twins) -> None:
+def test_the_uninterrupted_run_does_each_effect_once(world: CrashWorld, twins: Twins) -> None:
     assert world.run() == 0, world.story
     check(world, twins)
     assert (world.work / "checks.log").read_text() == "ran\n"
-    with Opened(world.store) as store:
+    with world.reading() as store:
         for summary in store.list(RunFilter()):
             state = summary.state
             assert (state.status, state.open_beat, state.effects_open, state.attempt) == (
@@ -115,7 +115,7 @@ def test_killed_while_leaving_early_it_resumes(make_world: MakeWorld, twins: Twi
 
 @pytest.mark.sampled(12)
 @pytest.mark.parametrize("name", sorted(set(faults.POINTS) - ELSEWHERE))
-def test_every_named_point_is_met_and_survived(name: str, world: World, twins: Twins) -> None:
+def test_every_named_point_is_met_and_survived(name: str, world: CrashWorld, twins: Twins) -> None:
     """Some are met only by a run that leaves, others only by one that resumes with an effect in doubt."""
     before = {
         "attempt.before_end": {"leave_at": "mail"},
@@ -141,7 +141,7 @@ def test_the_checks_run_again_when_killed_in_them(make_world: MakeWorld, twins: 
             check(world, twins)
 
 
-def test_the_checks_run_again_when_killed_by_one_of_them(world: World, twins: Twins) -> None:
+def test_the_checks_run_again_when_killed_by_one_of_them(world: CrashWorld, twins: Twins) -> None:
     check_that_kills = "echo ran >> checks.log; test -e pass || kill -9 $PPID"
     assert killed(world.run(check=check_that_kills))
     beats = len(world.noted("beat"))
@@ -152,7 +152,7 @@ def test_the_checks_run_again_when_killed_by_one_of_them(world: World, twins: Tw
     check(world, twins)
 
 
-def test_a_done_run_started_again_has_no_beats(world: World, twins: Twins) -> None:
+def test_a_done_run_started_again_has_no_beats(world: CrashWorld, twins: Twins) -> None:
     assert world.run() == 0
     then = len(world.notes)
     assert world.run() == 0
@@ -176,7 +176,7 @@ def test_a_settlement_put_into_the_inbox_is_taken_in_by_the_next_start(make_worl
         with make_world(point) as world:
             assert killed(world.run(script="mail", blows=(Blow(name=point),)))
             assert world.run(script="mail") == 3
-            with Opened(world.store) as store:
+            with world.reading() as store:
                 (summary,) = store.list(RunFilter())
                 result = msgspec.Raw(b'{"url": "as found", "n": 1}')
                 args = msgspec.json.encode(SettleArgs("1.1", finding, result))
@@ -185,5 +185,5 @@ def test_a_settlement_put_into_the_inbox_is_taken_in_by_the_next_start(make_worl
             assert world.run(script="mail") == 0, world.story
             assert len(world.noted("perform", after=then)) == performed
             world.check_effects(["mail-1"])
-            with Opened(world.store) as store:
+            with world.reading() as store:
                 assert store.inbox.pending(summary.run) == []

@@ -16,10 +16,11 @@ from outlast.core import events as ev
 from outlast.store.protocol import Batch, RunFilter
 from tests.crash.agent import Blow
 from tests.crash.conftest import MakeWorld
-from tests.crash.world import Opened, World
+from tests.crash.crash_world import CrashWorld
 from tests.store.store_on_vfs import open_on
 from tests.support import loopdisk, processes
 from tests.support.environment import skip_or_fail
+from tests.support.inprocess import reading
 from tests.support.loopdisk import LoopDisk
 from tests.support.powercut_vfs import HOWS, PowerCutVFS
 
@@ -52,7 +53,7 @@ def work(folder: Path, vfs: str, told: Acknowledged, *, appends: int, chars: int
 
 def check_copy(copy: Path, told: Acknowledged, where: str) -> None:
     """The cut copy opens, has all that was acknowledged, and can be written."""
-    with Opened(copy) as store:
+    with reading(copy) as store:
         runs = store.list(RunFilter())
         assert len(runs) >= told.created, where
         if not runs:
@@ -124,11 +125,11 @@ def disk() -> Iterator[LoopDisk]:
         yield disk
 
 
-def acknowledged(world: World) -> list[tuple[str, ...]]:
+def acknowledged(world: CrashWorld) -> list[tuple[str, ...]]:
     return world.noted("ack")
 
 
-def check_acknowledged(world: World, acks: list[tuple[str, ...]]) -> None:
+def check_acknowledged(world: CrashWorld, acks: list[tuple[str, ...]]) -> None:
     """Everything the agent was told to be durable is in the journal, its blobs included."""
     runs = [run for name, run in world.journal().items() if name.startswith("1411")]
     root = runs[0] if runs else {"beats": [], "decided": {}, "effects": {}}  # cut before there was a run
@@ -140,7 +141,7 @@ def check_acknowledged(world: World, acks: list[tuple[str, ...]]) -> None:
     assert missing == [], f"lost by the cut: {missing}\n{world.story}"
 
 
-def check_resumes(world: World, disk: LoopDisk, cut: Path, name: str, script: str) -> None:
+def check_resumes(world: CrashWorld, disk: LoopDisk, cut: Path, name: str, script: str) -> None:
     """After a cut the run ends as if nothing had been, on the copy of the disk and with the world as it was."""
     acks = acknowledged(world)
     with world.after_cut(world.folder / name, cut / "state") as copy:
@@ -190,7 +191,7 @@ def test_cut_at_any_crash_point_what_was_acknowledged_is_there(
     assert child.wait() == 0, world.story
 
 
-def test_the_points_of_a_short_run_cover_blobs_probes_and_beats(world: World) -> None:
+def test_the_points_of_a_short_run_cover_blobs_probes_and_beats(world: CrashWorld) -> None:
     """So that the cuts above happen in all of them."""
     assert world.run(script="short") == 0
     met = {name for (name,) in world.noted("point")}

@@ -11,18 +11,19 @@ from outlast.core import events as ev
 from outlast.store.protocol import RunFilter
 from tests.crash.agent import Blow
 from tests.crash.conftest import MakeWorld
-from tests.crash.world import Opened, World, killed
+from tests.crash.crash_world import CrashWorld, killed
+from tests.support.inprocess import reading
 
 
 @pytest.mark.parametrize(("point", "performed"), [("act.intended", 0), ("act.performed", 1)])
 def test_a_blind_act_without_an_outcome_is_never_repeated_unasked(
-    point: str, performed: int, world: World
+    point: str, performed: int, world: CrashWorld
 ) -> None:
     assert killed(world.run(script="mail", blows=(Blow(name=point),)))
     for _ in range(3):
         assert world.run(script="mail") == 3, world.story
         assert world.noted("error")[-1][0] == "EffectInDoubt"
-    assert len(world.witness.performances()) == performed
+    assert len(world.performed()) == performed
     assert world.settle_by_the_truth() == 1
     assert world.run(script="mail") == 0, world.story
     world.check_effects(["mail-1"])
@@ -42,7 +43,7 @@ def test_killed_after_a_did_not_while_reissuing_the_effect_is_in_doubt_again_und
             assert len(keys) == 1, world.story
 
 
-def test_a_probe_killed_before_its_answer_is_recorded_is_asked_again(world: World) -> None:
+def test_a_probe_killed_before_its_answer_is_recorded_is_asked_again(world: CrashWorld) -> None:
     assert killed(world.run(script="ticket", blows=(Blow(1, "act.performed"),)))
     assert killed(world.run(script="ticket", blows=(Blow(1, "probe.answered"),)))
     assert world.run(script="ticket") == 0, world.story
@@ -50,7 +51,7 @@ def test_a_probe_killed_before_its_answer_is_recorded_is_asked_again(world: Worl
     world.check_effects(["ticket-1"])
 
 
-def test_a_did_not_does_not_count_while_the_act_may_be_under_way(world: World) -> None:
+def test_a_did_not_does_not_count_while_the_act_may_be_under_way(world: CrashWorld) -> None:
     """The call took too long, its thread still runs, and the world has not done it yet, when the probe looks."""
     world.witness.fault("late", match="late")
     assert world.run(script="late") == 3, world.story
@@ -60,7 +61,7 @@ def test_a_did_not_does_not_count_while_the_act_may_be_under_way(world: World) -
     world.check_effects(["late-1"])
 
 
-def test_the_same_act_with_the_same_arguments_is_another_effect_the_next_time(world: World) -> None:
+def test_the_same_act_with_the_same_arguments_is_another_effect_the_next_time(world: CrashWorld) -> None:
     assert killed(world.run(script="same", blows=(Blow(2, "act.performed"),)))
     world.run_to_end(script="same")
     world.check_effects(["same-1", "same-1-2", "same-2", "same-2-2"])
@@ -77,11 +78,11 @@ def test_an_act_whose_arguments_changed_is_not_performed(make_world: MakeWorld) 
             assert world.noted("perform", after=then) == []
 
 
-def test_an_orphaned_blob_is_swept_when_it_is_old(world: World) -> None:
+def test_an_orphaned_blob_is_swept_when_it_is_old(world: CrashWorld) -> None:
     """Killed between the blob and the event that names it; asked again, the model gave another answer."""
     assert killed(world.run(script="short", blows=(Blow(1, "blob.written"),)))
     world.run_to_end(script="short")
-    with Opened(world.store) as store:
+    with world.reading() as store:
         kept = {
             payload.blob
             for event in world.events()
@@ -118,11 +119,11 @@ def test_a_run_whose_check_fails_is_not_done_and_checks_again(tmp_path: Path) ->
     for _ in range(2):
         with pytest.raises(outlast.ChecksFailed):
             start()
-        with Opened(tmp_path / "s") as store:
+        with reading(tmp_path / "s") as store:
             (summary,) = store.list(RunFilter())
             assert (summary.state.status, summary.state.cause) == ("interrupted", "checks")
     (tmp_path / "ok").touch()
     start()
-    with Opened(tmp_path / "s") as store:
+    with reading(tmp_path / "s") as store:
         (summary,) = store.list(RunFilter())
         assert (summary.state.status, summary.state.beats) == ("done", 1)

@@ -14,10 +14,10 @@ import msgspec
 import pytest
 
 from tests.crash.conftest import MakeWorld
-from tests.crash.world import World
+from tests.crash.crash_world import CrashWorld
 from tests.support import processes, strace
 from tests.support.environment import ROOT, skip_or_fail
-from tests.support.strace import Call, Drifted, Trace, Traced
+from tests.support.strace import Drifted, Syscall, Trace, Traced
 
 Twins = Callable[[str], dict[str, Any]]
 SCRIPT = "short"
@@ -33,10 +33,10 @@ def _strace() -> None:
         skip_or_fail(reason)
 
 
-def traced(world: World, calls: tuple[str, ...] = strace.DISK) -> Traced:
-    world.store.mkdir()
+def traced(world: CrashWorld, calls: tuple[str, ...] = strace.DISK) -> Traced:
+    world.root.mkdir()
     spec = msgspec.json.encode(world.spec(script=SCRIPT)).decode()
-    return Traced([sys.executable, "-m", "tests.crash.agent", spec], world.store, calls, cwd=ROOT)
+    return Traced([sys.executable, "-m", "tests.crash.agent", spec], world.root, calls, cwd=ROOT)
 
 
 def dry_run(make_world: MakeWorld) -> Trace:
@@ -110,7 +110,7 @@ def test_every_new_name_is_made_durable_by_an_fsync_of_its_folder(make_world: Ma
         assert following[0].paths == (folder,), f"{call} is followed by {following[0]}"
 
 
-def _matters(call: Call) -> bool:
+def _matters(call: Syscall) -> bool:
     return call.name in (*strace.SYNCS, *strace.RENAMES, *strace.WRITES)
 
 

@@ -15,7 +15,7 @@ from outlast.core import events as ev
 from outlast.store import open_store
 from outlast.store.protocol import Batch
 from tests.crash.conftest import MakeWorld
-from tests.crash.world import World
+from tests.crash.crash_world import CrashWorld
 from tests.support import processes
 
 ROUNDS = 12
@@ -46,7 +46,7 @@ def test_of_two_starts_at_once_one_wins_and_the_other_says_who_holds_it(make_wor
 
 def test_two_projects_with_the_same_task_do_not_see_each_other(make_world: MakeWorld) -> None:
     one = make_world("one")
-    other = make_world("other", store=one.store)
+    other = make_world("other", store=one.root)
     holding = one.start(script="plain", project="one", hold="two")
     processes.wait_for(lambda: ("2", "two") in one.noted("beat"), what="the first to work")
     assert other.run(script="plain", project="other") == 0, other.story
@@ -54,11 +54,11 @@ def test_two_projects_with_the_same_task_do_not_see_each_other(make_world: MakeW
     assert holding.wait() == 0, one.story
     for world in (one, other):
         world.check_effects(["plain-1", "plain-2", "plain-3"])
-    keys = [item.key for world in (one, other) for item in world.witness.performances()]
+    keys = [item.key for world in (one, other) for item in world.performed()]
     assert len(set(keys)) == 6
 
 
-def test_a_killed_holder_is_claimed_from_at_once(world: World) -> None:
+def test_a_killed_holder_is_claimed_from_at_once(world: CrashWorld) -> None:
     holder = world.start(script="plain", hold="two")
     processes.wait_for(lambda: ("2", "two") in world.noted("beat"), what="the holder to work")
     assert world.run(script="plain") == HELD

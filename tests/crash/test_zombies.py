@@ -20,11 +20,11 @@ from outlast.store.locks import boottime_s
 from outlast.store.protocol import Batch, Lease, Store
 from tests.crash.agent import Blow
 from tests.crash.conftest import MakeWorld
-from tests.crash.world import World, killed
+from tests.crash.crash_world import CrashWorld, killed
 from tests.crash.zygote import Child
 from tests.support import processes, strace
 from tests.support.environment import ROOT, need_root, need_tool, skip_or_fail
-from tests.support.strace import Call, Trace, Traced
+from tests.support.strace import Syscall, Trace, Traced
 
 LEASE_S = 1
 HELD = 2  # the exit code of an agent that was told who holds the run
@@ -34,23 +34,23 @@ POINTS = (
 )  # fmt: skip
 
 
-def take_over(world: World, **spec: Any) -> int:
+def take_over(world: CrashWorld, **spec: Any) -> int:
     """Start until nobody holds it any more; the exit code of the start that went through."""
     return processes.wait_for(lambda: _start(world, **spec), what="the lease to pass")[0]
 
 
-def _start(world: World, **spec: Any) -> tuple[int] | None:
+def _start(world: CrashWorld, **spec: Any) -> tuple[int] | None:
     code = world.run(lease_s=LEASE_S, **spec)
     return None if code == HELD else (code,)
 
 
-def frozen(world: World, script: str, **how: Any) -> Child:
+def frozen(world: CrashWorld, script: str, **how: Any) -> Child:
     child = world.start(script=script, lease_s=LEASE_S, **how)
     child.wait_stopped(lambda: world.story)
     return child
 
 
-def take_over_all(worlds: dict[World, str]) -> None:
+def take_over_all(worlds: dict[CrashWorld, str]) -> None:
     """Take over all of them at the same time."""
     takers = {world: world.start(script=script, lease_s=LEASE_S) for world, script in worlds.items()}
 
@@ -65,7 +65,7 @@ def take_over_all(worlds: dict[World, str]) -> None:
         assert taker.wait() == 0, world.story
 
 
-def check_zombie_did_nothing(world: World, zombie: Child, taken_over: int) -> None:
+def check_zombie_did_nothing(world: CrashWorld, zombie: Child, taken_over: int) -> None:
     """Since the takeover it performed nothing, and learnt that at its next write or act."""
     later = [note for note in world.notes[taken_over:] if note.pid == zombie.pid]
     assert [note for note in later if note.kind == "perform"] == [], world.story
@@ -75,8 +75,8 @@ def check_zombie_did_nothing(world: World, zombie: Child, taken_over: int) -> No
 
 def test_stopped_between_any_two_events_a_zombie_writes_and_performs_nothing(make_world: MakeWorld) -> None:
     """Keyed and probed acts; all of the zombies wait for their lease at the same time."""
-    worlds: dict[World, str] = {}
-    zombies: dict[World, Child] = {}
+    worlds: dict[CrashWorld, str] = {}
+    zombies: dict[CrashWorld, Child] = {}
     for script in ("plain", "ticket"):
         for point in POINTS:
             if (script, point) == ("ticket", "decide.recorded"):
@@ -95,7 +95,7 @@ def test_stopped_between_any_two_events_a_zombie_writes_and_performs_nothing(mak
         world.check_effects()
 
 
-def test_stopped_before_a_blind_act_a_zombie_does_not_perform_it(world: World) -> None:
+def test_stopped_before_a_blind_act_a_zombie_does_not_perform_it(world: CrashWorld) -> None:
     zombie = frozen(world, "mail", blows=(Blow(1, "act.intended", "STOP"),))
     assert take_over(world, script="mail") == 3
     taken_over = len(world.notes)
@@ -111,7 +111,7 @@ def test_stopped_before_a_blind_act_a_zombie_does_not_perform_it(world: World) -
     ("script", "act", "code"), [("plain", "plain-1", 0), ("ticket", "ticket-1", 0), ("mail", "mail-1", 3)]
 )
 def test_stopped_inside_an_act_a_zombie_is_killed_by_the_taker(
-    script: str, act: str, code: int, world: World
+    script: str, act: str, code: int, world: CrashWorld
 ) -> None:
     zombie = frozen(world, script, freeze_in=act)
     assert take_over(world, script=script) == code, world.story
@@ -120,11 +120,11 @@ def test_stopped_inside_an_act_a_zombie_is_killed_by_the_taker(
         assert world.settle_by_the_truth() == 1
         assert world.run(script=script) == 0
     world.check_effects()
-    assert act in {item.identity for item in world.witness.performances()}
+    assert act in {item.identity for item in world.performed()}
 
 
 @pytest.mark.root
-def test_stopped_inside_an_act_where_it_cannot_be_killed_nobody_takes_over(world: World) -> None:
+def test_stopped_inside_an_act_where_it_cannot_be_killed_nobody_takes_over(world: CrashWorld) -> None:
     """In another pid namespace its number means nothing here, so only it can tell that it is dead."""
     need_root()
     spec = msgspec.json.encode(world.spec(script="ticket", lease_s=LEASE_S, freeze_in="ticket-1")).decode()
@@ -146,14 +146,14 @@ def _child_of(pid: int) -> int:
     return int(children[0]) if children else 0
 
 
-def _held_in_an_act(world: World) -> bool:
+def _held_in_an_act(world: CrashWorld) -> bool:
     assert world.run(script="ticket", lease_s=LEASE_S) == HELD, world.story
     return (
         "act" in " ".join(world.noted("error")[-1]).rpartition(", ")[2]
     )  # why it is held although it is silent
 
 
-def test_the_new_holder_is_not_robbed_when_the_zombie_ends(world: World) -> None:
+def test_the_new_holder_is_not_robbed_when_the_zombie_ends(world: CrashWorld) -> None:
     zombie = frozen(world, "plain", blows=(Blow(1, "beat.done", "STOP"),))
     holders: list[Child] = []
 
@@ -188,9 +188,9 @@ def _agent(spec: str) -> list[str]:
     return [sys.executable, "-m", "tests.crash.agent", spec]
 
 
-def traced(world: World, calls: tuple[str, ...] = strace.DISK, **spec: Any) -> Traced:
+def traced(world: CrashWorld, calls: tuple[str, ...] = strace.DISK, **spec: Any) -> Traced:
     encoded = msgspec.json.encode(world.spec(**spec)).decode()
-    return Traced(_agent(encoded), world.store, calls, cwd=ROOT)
+    return Traced(_agent(encoded), world.root, calls, cwd=ROOT)
 
 
 @pytest.mark.strace
@@ -199,11 +199,11 @@ def traced(world: World, calls: tuple[str, ...] = strace.DISK, **spec: Any) -> T
 def test_stopped_inside_a_commit_the_zombie_is_killed_by_the_taker(make_world: MakeWorld) -> None:
     """It has the lock of the whole database in its hands: nobody else could ever write again."""
     with make_world("dry") as world:
-        world.store.mkdir()
+        world.root.mkdir()
         dry = traced(world, script="plain", lease_s=LEASE_S).run()
     writes = [call for call in dry.calls if call.paths[0].endswith("-wal") and call.name == "pwrite64"]
     with make_world("stopped") as world:
-        world.store.mkdir()
+        world.root.mkdir()
         target = writes[len(writes) // 2]
         with traced(world, script="plain", lease_s=LEASE_S).stop_at(target.nth, dry) as zombie:
             assert take_over(world, script="plain") == 0, world.story
@@ -215,11 +215,11 @@ def test_stopped_inside_a_commit_the_zombie_is_killed_by_the_taker(make_world: M
 @pytest.mark.usefixtures("_strace")
 def test_stopped_inside_its_claim_a_zombie_does_not_rob_the_next_holder(make_world: MakeWorld) -> None:
     with make_world("dry") as world:
-        world.store.mkdir()
+        world.root.mkdir()
         dry = traced(world, script="plain").run()
     target = next(call for call in dry.calls if call.name == "fallocate" and call.paths[0].endswith(".lock"))
     with make_world("stopped") as world:
-        world.store.mkdir()
+        world.root.mkdir()
         with traced(world, script="plain").stop_at(target.nth, dry) as zombie:
             holder = world.start(script="plain", hold="two")
             processes.wait_for(
@@ -236,7 +236,7 @@ def test_stopped_inside_its_claim_a_zombie_does_not_rob_the_next_holder(make_wor
 @pytest.mark.usefixtures("_strace")
 @pytest.mark.parametrize("when", [1, 2], ids=["before", "after"])
 def test_a_zombie_that_wakes_in_the_middle_of_a_takeover_does_not_act_beside_the_taker(
-    world: World, when: int
+    world: CrashWorld, when: int
 ) -> None:
     zombie = frozen(world, "ticket", blows=(Blow(1, "act.intended", "STOP"),))
     world.witness.fault("late", match="ticket")
@@ -244,7 +244,7 @@ def test_a_zombie_that_wakes_in_the_middle_of_a_takeover_does_not_act_beside_the
     processes.wait_for(lambda: boottime_s() > expiry, what="the lease to pass")
     # The taker's first fallocate is that of the store's mark, its second that of its own lock, which then is in the
     # place of the zombie's.
-    only = Trace((Call(1, 0, "fallocate", ("lock",), when, when, ""),), 0, "")
+    only = Trace((Syscall(1, 0, "fallocate", ("lock",), when, when, ""),), 0, "")
     with traced(world, strace.SIZES, script="ticket").stop_at(1, only) as taker:
         zombie.go_on()
         processes.wait_for(
@@ -262,7 +262,7 @@ def test_a_zombie_that_wakes_in_the_middle_of_a_takeover_does_not_act_beside_the
     world.check_effects(["ticket-1"])
 
 
-def _noted_by(world: World, pid: int) -> bool:
+def _noted_by(world: CrashWorld, pid: int) -> bool:
     return any(note.pid == pid and note.kind in ("perform", "error") for note in world.notes)
 
 
@@ -270,21 +270,21 @@ def _noted_by(world: World, pid: int) -> bool:
 @pytest.mark.usefixtures("_strace")
 @pytest.mark.parametrize("zombie_lives", [True, False], ids=["another takeover", "a free claim"])
 def test_what_a_takeover_that_was_killed_leaves_behind_is_swept_by_the_next_claim(
-    world: World, zombie_lives: bool
+    world: CrashWorld, zombie_lives: bool
 ) -> None:
     zombie = frozen(world, "plain", blows=(Blow(1, "beat.done", "STOP"),))
     expiry = boottime_s() + 2 * LEASE_S + 1
     processes.wait_for(lambda: boottime_s() > expiry, what="the lease to pass")
     # The taker's only rename puts its lock in the place of the zombie's.
-    only = Trace((Call(1, 0, "rename", ("lock",), 1, 1, ""),), 0, "")
+    only = Trace((Syscall(1, 0, "rename", ("lock",), 1, 1, ""),), 0, "")
     broken = traced(world, strace.RENAMES, script="plain", lease_s=LEASE_S).kill_at(1, only)
     assert broken.returncode != 0
-    assert len(list(world.store.glob("runs/*.new"))) == 1
+    assert len(list(world.root.glob("runs/*.new"))) == 1
     if not zombie_lives:
         zombie.signal(9)
         zombie.wait()
     assert take_over(world, script="plain") == 0, world.story
-    assert list(world.store.glob("runs/*.new")) == []
+    assert list(world.root.glob("runs/*.new")) == []
     world.check_effects(["plain-1", "plain-2", "plain-3"])
 
 

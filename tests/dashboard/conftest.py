@@ -13,7 +13,7 @@ from outlast.store.protocol import Store
 from tests.dashboard.dashboard import Dashboard
 from tests.dashboard.pen import Pen
 from tests.dashboard.saved_work import Work, git
-from tests.supervisor.supervised_command import Night, night_in
+from tests.supervisor.supervised_command import Night
 from tests.support import inprocess
 from tests.support.environment import TIMEOUT_S, Isolated
 
@@ -21,7 +21,7 @@ from tests.support.environment import TIMEOUT_S, Isolated
 @pytest.fixture
 def night(tmp_path: Path, state: Isolated, monkeypatch: pytest.MonkeyPatch) -> Iterator[Night]:
     monkeypatch.setenv("OUTLAST_RESTART_WAIT_S", "0.05")
-    with night_in(tmp_path, state) as made:
+    with Night(tmp_path, state) as made:
         yield made
 
 

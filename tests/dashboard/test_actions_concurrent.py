@@ -28,7 +28,7 @@ from tests.support.processes import wait_for
 BY = "alice via ui"
 
 
-class Dashboard:
+class TaskActions:
     """A store, and acts on its newest run of a task."""
 
     def __init__(self, store: Store) -> None:
@@ -64,9 +64,9 @@ class Dashboard:
 
 
 @pytest.fixture
-def dashboard(state: Isolated) -> Iterator[Dashboard]:
+def dashboard(state: Isolated) -> Iterator[TaskActions]:
     store = open_store(state.state_home / "outlast")
-    yield Dashboard(store)
+    yield TaskActions(store)
     store.close()
 
 
@@ -100,7 +100,7 @@ def lives(start: Callable[..., Run], during: Callable[[], None], **terms: Any) -
 
 
 def test_what_a_living_run_was_given_is_not_lost_by_a_fork_of_it(
-    dashboard: Dashboard, start: Callable[..., Run]
+    dashboard: TaskActions, start: Callable[..., Run]
 ) -> None:
     def during() -> None:
         assert dashboard.do("budget", amounts="+10k").ok
@@ -116,7 +116,7 @@ def test_what_a_living_run_was_given_is_not_lost_by_a_fork_of_it(
 
 @pytest.mark.parametrize("way", [lives, None])
 def test_forks_at_once_share_what_there_is(
-    dashboard: Dashboard, start: Callable[..., Run], way: Callable[..., None] | None
+    dashboard: TaskActions, start: Callable[..., Run], way: Callable[..., None] | None
 ) -> None:
     barrier, made = threading.Barrier(3), []
 
@@ -152,7 +152,7 @@ def inprocess_hook(point: str, barrier: threading.Barrier) -> Callable[[str], No
 
 
 def test_what_was_added_while_a_fork_was_worked_out_stays(
-    dashboard: Dashboard, start: Callable[..., Run]
+    dashboard: TaskActions, start: Callable[..., Run]
 ) -> None:
     rests(start, budget="100k")
     run = dashboard.summary().run
@@ -166,7 +166,7 @@ def test_what_was_added_while_a_fork_was_worked_out_stays(
 
 
 def test_the_same_fork_asked_for_twice_at_once_is_made_once(
-    dashboard: Dashboard, start: Callable[..., Run]
+    dashboard: TaskActions, start: Callable[..., Run]
 ) -> None:
     rests(start, budget="100k")
     plans = [
@@ -190,7 +190,7 @@ def test_the_same_fork_asked_for_twice_at_once_is_made_once(
 
 
 def test_budget_is_neither_made_nor_lost_whoever_does_what(
-    dashboard: Dashboard, start: Callable[..., Run], rng: Random
+    dashboard: TaskActions, start: Callable[..., Run], rng: Random
 ) -> None:
     rests(start, budget="100k")
     courses = [[rng.choice((0, rng.randint(1, 40_000))) for _ in range(5)] for _ in range(4)]
@@ -214,7 +214,7 @@ def test_budget_is_neither_made_nor_lost_whoever_does_what(
 
 
 def test_what_a_living_run_needs_for_its_beat_is_not_moved(
-    dashboard: Dashboard, start: Callable[..., Run]
+    dashboard: TaskActions, start: Callable[..., Run]
 ) -> None:
     said: list[Done] = []
     lives(
@@ -227,7 +227,7 @@ def test_what_a_living_run_needs_for_its_beat_is_not_moved(
 
 
 def test_the_same_amount_from_two_people_is_added_twice(
-    dashboard: Dashboard, start: Callable[..., Run]
+    dashboard: TaskActions, start: Callable[..., Run]
 ) -> None:
     says: list[Done] = []
 
@@ -247,7 +247,7 @@ def test_the_same_amount_from_two_people_is_added_twice(
     ("given", "after"), [("+10k", 115_000), ("+10k until=+8h", 115_000), ("130k", 130_000)]
 )
 def test_what_was_added_while_a_resume_had_the_run_stays(
-    dashboard: Dashboard, start: Callable[..., Run], given: str, after: int
+    dashboard: TaskActions, start: Callable[..., Run], given: str, after: int
 ) -> None:
     rests(start, budget="100k")
     run = dashboard.summary().run
@@ -260,7 +260,7 @@ def test_what_was_added_while_a_resume_had_the_run_stays(
     assert dashboard.tokens() == after
 
 
-def test_a_resume_that_cannot_start_takes_no_money(dashboard: Dashboard, night: Night) -> None:
+def test_a_resume_that_cannot_start_takes_no_money(dashboard: TaskActions, night: Night) -> None:
     agent = (sys.executable, "-P", str(night.folder / "agent.py"), str(night.folder))
     night.start("--task", "t", "--budget", "100k", "--", *agent)
     night.ready(1)
@@ -279,7 +279,7 @@ def test_a_resume_that_cannot_start_takes_no_money(dashboard: Dashboard, night: 
 
 
 def test_a_resume_that_comes_to_nothing_says_that_the_money_is_there(
-    dashboard: Dashboard, night: Night
+    dashboard: TaskActions, night: Night
 ) -> None:
     program = night.folder / "program"
     program.write_text(f"#!/bin/sh\nexec {sys.executable} -P {night.folder}/agent.py {night.folder}\n")
@@ -298,7 +298,7 @@ def test_a_resume_that_comes_to_nothing_says_that_the_money_is_there(
 # -- resume and a stop that waits --------------------------------------------------------------------------------------
 
 
-def test_a_resume_waits_for_a_pause_and_goes_on(dashboard: Dashboard, night: Night) -> None:
+def test_a_resume_waits_for_a_pause_and_goes_on(dashboard: TaskActions, night: Night) -> None:
     night.start_agent()
     night.ready(1)
     assert dashboard.do("pause").ok
@@ -309,7 +309,7 @@ def test_a_resume_waits_for_a_pause_and_goes_on(dashboard: Dashboard, night: Nig
 
 
 def test_a_resume_is_refused_while_a_pause_waits_that_does_not_come(
-    dashboard: Dashboard, start: Callable[..., Run], monkeypatch: pytest.MonkeyPatch
+    dashboard: TaskActions, start: Callable[..., Run], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv(TIMING, "acts.leaves_within_s=0.1")
 
@@ -324,7 +324,7 @@ def test_a_resume_is_refused_while_a_pause_waits_that_does_not_come(
 
 
 def test_who_is_dying_is_not_taken_for_one_who_goes_on(
-    dashboard: Dashboard, start: Callable[..., Run], monkeypatch: pytest.MonkeyPatch
+    dashboard: TaskActions, start: Callable[..., Run], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv(TIMING, f"acts.sure_after_s={TIMEOUT_S}")
     with ThreadPoolExecutor(1) as pool:
@@ -345,7 +345,7 @@ def test_who_is_dying_is_not_taken_for_one_who_goes_on(
 
 
 def test_going_on_with_more_counts_from_what_it_has_then(
-    dashboard: Dashboard, start: Callable[..., Run]
+    dashboard: TaskActions, start: Callable[..., Run]
 ) -> None:
     rests(start, budget=["100k", "beats=9"])
     resume.allow_again(dashboard.store, dashboard.summary(), ["+10k", "beats=20"])

@@ -32,7 +32,7 @@ def outcome(says: str = "done", *, ok: bool = True, changed: bool = True, wish: 
     )
 
 
-class Page:
+class ActionPage:
     """One page on a store."""
 
     def __init__(self, root: Path, timing: Timing | None = None) -> None:
@@ -64,7 +64,7 @@ def counting(done: Done) -> tuple[list[int], Callable[[], Done]]:
 
 
 def test_a_form_that_is_sent_twice_acts_once_and_others_wait(tmp_path: Path) -> None:
-    pages, go, under_way = [Page(tmp_path), Page(tmp_path)], threading.Event(), threading.Event()
+    pages, go, under_way = [ActionPage(tmp_path), ActionPage(tmp_path)], threading.Event(), threading.Event()
     acted: list[int] = []
 
     def act() -> Done:
@@ -84,16 +84,16 @@ def test_a_form_that_is_sent_twice_acts_once_and_others_wait(tmp_path: Path) -> 
 
 
 def test_an_outcome_is_known_after_a_restart_and_many_other_acts(tmp_path: Path) -> None:
-    Page(tmp_path).once("n", lambda: outcome("first"), WISH)
+    ActionPage(tmp_path).once("n", lambda: outcome("first"), WISH)
     for number in range(1_200):
         (tmp_path / "pressed" / f"{number}.jsonl").touch()
-    again = Page(tmp_path)
+    again = ActionPage(tmp_path)
     assert again.once("n", never, WISH) == outcome("first")
     assert again.done("n") == outcome("first")
 
 
 def test_another_wish_under_the_same_name_is_refused(tmp_path: Path) -> None:
-    page = Page(tmp_path)
+    page = ActionPage(tmp_path)
     page.once("n", outcome, WISH)
     other = msgspec.structs.replace(WISH, amounts="+20k")
     with pytest.raises(RunRefused, match="for another wish"):
@@ -106,7 +106,7 @@ def _killed(root: Path) -> None:
         os.kill(os.getpid(), 9)
         return outcome()
 
-    Page(root).once("n", act, WISH)
+    ActionPage(root).once("n", act, WISH)
 
 
 def test_what_was_begun_by_a_page_that_was_killed_is_not_done_again(tmp_path: Path) -> None:
@@ -114,7 +114,7 @@ def test_what_was_begun_by_a_page_that_was_killed_is_not_done_again(tmp_path: Pa
     process.start()
     process.join(30)
     assert (process.exitcode, (tmp_path / "begun").exists()) == (-9, True)
-    page = Page(tmp_path)
+    page = ActionPage(tmp_path)
     for done in (page.once("n", never, WISH), page.done("n")):
         assert done is not None
         assert (done.ok, done.changed, done.link) == (False, False, "r")
@@ -123,14 +123,14 @@ def test_what_was_begun_by_a_page_that_was_killed_is_not_done_again(tmp_path: Pa
 
 
 def test_an_act_that_broke_down_is_of_unknown_outcome(tmp_path: Path) -> None:
-    page = Page(tmp_path)
+    page = ActionPage(tmp_path)
     with pytest.raises(ZeroDivisionError):
         page.once("n", lambda: outcome(str(1 // 0)), WISH)
     assert "unknown" in page.once("n", never, WISH).says
 
 
 def test_what_was_refused_is_shown_and_may_be_asked_again(tmp_path: Path) -> None:
-    page = Page(tmp_path)
+    page = ActionPage(tmp_path)
     page.once("n", lambda: outcome("no", ok=False, changed=False), WISH)
     shown = page.done("n")
     assert shown is not None
@@ -154,12 +154,12 @@ def test_the_wish_is_on_disk_before_the_act_with_room_for_its_outcome(tmp_path: 
         seen.append(path.read_bytes())
         return outcome()
 
-    Page(tmp_path).once("n", act, WISH)
+    ActionPage(tmp_path).once("n", act, WISH)
     assert msgspec.json.decode(seen[0].partition(b"\n")[0], type=Wish) == WISH
 
 
 def test_what_is_torn_before_it_was_begun_is_done(tmp_path: Path) -> None:
-    page = Page(tmp_path)
+    page = ActionPage(tmp_path)
     page.once("n", outcome, WISH)
     (path,) = (tmp_path / "pressed").iterdir()
     whole = path.read_bytes()
@@ -175,11 +175,11 @@ def test_what_is_torn_before_it_was_begun_is_done(tmp_path: Path) -> None:
 
 
 def test_where_nothing_can_be_written_nothing_is_done(tmp_path: Path) -> None:
-    gone = Page(tmp_path / "gone")
+    gone = ActionPage(tmp_path / "gone")
     shutil.rmtree(tmp_path / "gone")
     (tmp_path / "pressed").touch()
     with pytest.raises(StoreError, match="nothing was done"):
-        Page(tmp_path).once("n", never, WISH)
+        ActionPage(tmp_path).once("n", never, WISH)
     with pytest.raises(StoreError, match="nothing was done"):
         gone.once("n", never, WISH)
     assert not (tmp_path / "gone").exists()
@@ -189,7 +189,7 @@ def test_only_the_newest_of_a_week_are_kept_and_none_is_taken_that_is_under_way(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(once, "KEPT_MAX", 10)
-    page = Page(tmp_path)
+    page = ActionPage(tmp_path)
     for number in range(12):
         page.once(f"n{number}", outcome, WISH)
         os.utime(page.path(f"n{number}"), (time.time() + number - 50,) * 2)
@@ -198,7 +198,7 @@ def test_only_the_newest_of_a_week_are_kept_and_none_is_taken_that_is_under_way(
 
     def act() -> Done:
         os.utime(page.path("now"), (old, old))
-        other = Page(tmp_path)
+        other = ActionPage(tmp_path)
         other.once("another", outcome, WISH)
         assert page.path("now").exists(), "it is under way"
         return outcome()
@@ -210,7 +210,7 @@ def test_only_the_newest_of_a_week_are_kept_and_none_is_taken_that_is_under_way(
 
 
 def test_a_name_that_is_none_is_not_kept(tmp_path: Path) -> None:
-    page = Page(tmp_path)
+    page = ActionPage(tmp_path)
     for nonce in ("", "x" * 10_000):
         assert page.once(nonce, outcome, WISH) == outcome()
         assert page.done(nonce) is None
@@ -218,7 +218,7 @@ def test_a_name_that_is_none_is_not_kept(tmp_path: Path) -> None:
 
 def test_who_waits_too_long_is_told_so(tmp_path: Path) -> None:
     go, under_way = threading.Event(), threading.Event()
-    page = Page(tmp_path, Timing(pressed_wait_s=0.0))
+    page = ActionPage(tmp_path, Timing(pressed_wait_s=0.0))
 
     def act() -> Done:
         under_way.set()

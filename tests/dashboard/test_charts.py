@@ -21,13 +21,14 @@ from outlast.operations import fork
 from outlast.runs.run import run_engine
 from outlast.store import open_store
 from outlast.store.protocol import RunFilter, Store
-from tests.support import nights
 from tests.support.environment import Isolated
-from tests.support.journals import Agent, Scribe
+from tests.support.journals.held_runs import HeldRuns
+from tests.support.journals.night import make_night
+from tests.support.journals.scribe import AgentCli, Scribe, payload
 from tests.support.processes import wait_for
 
 NOW = datetime(2026, 3, 20, 12, 10, tzinfo=UTC)
-CLAUDE, CODEX = Agent("claude", "claude", "opus", 1_000), Agent("codex", "codex", "gpt")
+CLAUDE, CODEX = AgentCli("claude", "claude", "opus", 1_000), AgentCli("codex", "codex", "gpt")
 
 
 @pytest.fixture
@@ -136,7 +137,7 @@ def test_what_is_older_than_the_charts_is_not_kept(
 
 def test_the_sums_are_those_of_the_heads(tmp_path: Path) -> None:
     """Of a night with children, forks, doubts and deaths: each token once."""
-    store = open_store(nights.night(tmp_path / "store"))
+    store = open_store(make_night(tmp_path / "store"))
     try:
         young = datetime.now(UTC) - timedelta(days=30)
         summaries = store.list(RunFilter())
@@ -224,11 +225,7 @@ def test_every_way_of_spending_counts(store: Store, rng: Random) -> None:
     told = Scribe(rng, at("2026-03-20T10:00"), "t", "/srv/app/.git", "goal").start()
     told.say(ev.SpendReserved(at=told.at, key="k", usage=Usage(input=99)))
     told.say(ev.SpendSettled(at=told.at, key="k", usage=Usage(input=1)))
-    told.say(
-        ev.Decided(
-            at=told.at, beat=1, name="d", occurrence=1, value=nights.payload(1), usage=Usage(output=20)
-        )
-    )
+    told.say(ev.Decided(at=told.at, beat=1, name="d", occurrence=1, value=payload(1), usage=Usage(output=20)))
     told.beat("x", tokens=300)
     told.say(
         ev.AttemptEnded(at=told.at, epoch=1, status="interrupted", cause="crash", spent=Usage(input=4_000))
@@ -241,7 +238,7 @@ def test_every_way_of_spending_counts(store: Store, rng: Random) -> None:
 def test_what_comes_later_is_counted_too(store: Store, rng: Random) -> None:
     told = Scribe(rng, datetime.now(UTC), "t", "/srv/app/.git", "goal", CODEX).start()
     run = store.create(*told.journal)
-    alive = nights.Living(store)
+    alive = HeldRuns(store)
     alive.hold(run)
     with counting_all(store) as counter:
         before = sum(counter.charts("UTC").beats_per_hour)
@@ -265,7 +262,7 @@ def test_what_comes_later_is_counted_too(store: Store, rng: Random) -> None:
 
 def test_what_comes_while_the_past_is_counted_counts_once(store: Store, rng: Random) -> None:
     run = store.create(*Scribe(rng, at("2026-03-20T10:00"), "t", "p", "g", CODEX).start().journal)
-    alive = nights.Living(store)
+    alive = HeldRuns(store)
     alive.hold(run)
     beats: list[int] = []
 

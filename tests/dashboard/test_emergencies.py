@@ -4,6 +4,7 @@ import os
 import signal
 from collections.abc import Iterator
 from contextlib import contextmanager
+from datetime import UTC, datetime
 from pathlib import Path
 from random import Random
 
@@ -15,12 +16,12 @@ from outlast.dashboard.overview.index import Index
 from outlast.dashboard.saves import emergencies, saves as dashboard_saves
 from outlast.operations import fork
 from outlast.store import open_store
-from outlast.store.protocol import RunFilter, Store
+from outlast.store.protocol import Batch, RunFilter, Store
 from tests.dashboard.saved_work import HOSTILE, Work, writes
-from tests.supervisor.supervised_command import Night, night_in, supervisor_of
-from tests.support import nights
+from tests.supervisor.supervised_command import Night, supervisor_of
 from tests.support.environment import TIMEOUT_S, isolate
-from tests.support.journals import Scribe
+from tests.support.journals.large_stores import many_runs
+from tests.support.journals.scribe import Scribe
 from tests.support.processes import wait_for
 
 
@@ -34,7 +35,7 @@ def dashboard(night: Night) -> Iterator[tuple[Store, Index]]:
 
 
 def test_a_killed_supervisors_save_is_shown_at_once_and_then_who_went_on_from_it(tmp_path: Path) -> None:
-    with night_in(tmp_path, isolate(tmp_path)) as night:
+    with Night(tmp_path, isolate(tmp_path)) as night:
         process = night.start_agent()
         night.ready(1)
         os.kill(supervisor_of(process.pid), signal.SIGKILL)
@@ -59,7 +60,7 @@ def test_a_killed_supervisors_save_is_shown_at_once_and_then_who_went_on_from_it
 
 
 def test_a_signal_is_told_with_its_sender_and_not_picked_up_before_a_resume(tmp_path: Path) -> None:
-    with night_in(tmp_path, isolate(tmp_path)) as night:
+    with Night(tmp_path, isolate(tmp_path)) as night:
         process = night.start_agent()
         night.ready(1)
         os.kill(process.pid, signal.SIGTERM)
@@ -126,7 +127,7 @@ def test_each_cause_is_told_and_a_run_that_is_done_had_no_emergency(work: Work) 
 def test_pages_hold_every_emergency_once_and_cost_the_same(tmp_path: Path) -> None:
     counts = []
     for runs in (30, 600):
-        store = open_store(nights.many(tmp_path / str(runs), runs))
+        store = open_store(many_runs(tmp_path / str(runs), runs))
         index = Index(store)
         every = dashboard_saves.emergencies(store, index, size=200)
         found: list[int] = []
@@ -162,9 +163,7 @@ def test_the_past_of_a_fork_is_its_sources(work: Work) -> None:
 
 def test_what_is_found_counts_only_after_a_death_without_a_word(rng: Random, tmp_path: Path) -> None:
     def told(task: str) -> Scribe:
-        return Scribe(
-            rng, nights.datetime(2026, 3, 1, tzinfo=nights.UTC), task, "app", "goal", workspace="/srv/app"
-        )
+        return Scribe(rng, datetime(2026, 3, 1, tzinfo=UTC), task, "app", "goal", workspace="/srv/app")
 
     died = told("died").start().beat("x")
     died.end("interrupted", "host", "ran before the last boot").save("found", "found on resume").start()
@@ -189,9 +188,7 @@ def test_what_is_found_counts_only_after_a_death_without_a_word(rng: Random, tmp
 
 
 def test_a_save_of_a_guardian_stands_for_what_was_found_then(rng: Random, tmp_path: Path) -> None:
-    told = Scribe(
-        rng, nights.datetime(2026, 3, 1, tzinfo=nights.UTC), "t", "app", "goal", workspace="/srv/app"
-    )
+    told = Scribe(rng, datetime(2026, 3, 1, tzinfo=UTC), "t", "app", "goal", workspace="/srv/app")
     told.start().beat("x").end("interrupted", "crash", "is gone").save("found", "found on resume").start()
     told.save("emergency", "the supervisor was killed (SIGKILL), sender unknown").warn("guardian 1", "killed")
     told.beat("y").stop("budget", "all is spent")
@@ -205,8 +202,7 @@ def test_a_save_of_a_guardian_stands_for_what_was_found_then(rng: Random, tmp_pa
         lease = store.claim(run)
         again = ev.AttemptStarted(at=told.at, epoch=3)
         head = store.list(RunFilter(runs=(run,)))[0].state
-        nights.Living(store).leases[run] = lease
-        store.append(nights.Batch(lease, run, head.seq, (again,)))
+        store.append(Batch(lease, run, head.seq, (again,)))
         picked = [each.picked_up for each in dashboard_saves.emergencies(store, index).saves]
         assert picked == [3, 2]
     finally:
@@ -223,7 +219,7 @@ def test_what_comes_in_great_numbers_is_taken_in_as_if_it_were_read_anew(
         book = emergencies.Book(store)
         assert book.rescues() == []
         for number in range(12):
-            told = Scribe(rng, nights.datetime(2026, 3, 1, tzinfo=nights.UTC), f"t{number}", "app", "goal")
+            told = Scribe(rng, datetime(2026, 3, 1, tzinfo=UTC), f"t{number}", "app", "goal")
             for _ in range(rng.randrange(1, 4)):
                 told.start().beat("x").stop("crash", "it died").wait(5)
             store.create(*told.journal)

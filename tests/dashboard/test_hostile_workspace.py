@@ -46,7 +46,7 @@ def git_in(folder: Path, *words: str, stdin: bytes | None = None) -> str:
 
 
 @dataclass
-class Work:
+class GuardedWork:
     """A run of two beats in a repository, and a folder beside it that nobody may touch."""
 
     folder: Path
@@ -90,7 +90,7 @@ def tree(folder: Path, *entries: tuple[bytes, bytes, str]) -> str:
 
 
 @pytest.fixture
-def work(state: Isolated, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Work]:
+def work(state: Isolated, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[GuardedWork]:
     folder = tmp_path / "app"
     folder.mkdir()
     monkeypatch.chdir(folder)
@@ -106,7 +106,7 @@ def work(state: Isolated, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> It
             git_in(folder, "commit", "-qam", f"beat {beat.number}")
             beat.done(beat.number)
     store = open_store(None)
-    yield Work(folder, store, run.id)
+    yield GuardedWork(folder, store, run.id)
     store.close()
 
 
@@ -115,7 +115,7 @@ def work(state: Isolated, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> It
 
 @pytest.mark.parametrize("way", ["page", "command", "in place"])
 @pytest.mark.parametrize("name", [b"..", b"../beside", b".git"])
-def test_a_forged_save_writes_nothing_outside_of_its_folder(work: Work, name: bytes, way: str) -> None:
+def test_a_forged_save_writes_nothing_outside_of_its_folder(work: GuardedWork, name: bytes, way: str) -> None:
     evil = blob(work.folder, b"evil\n")
     inner = tree(work.folder, (b"100755", b"config", evil))
     below = tree(work.folder, (b"40000", b"beside", inner)) if name == b".." else inner
@@ -133,7 +133,7 @@ def test_a_forged_save_writes_nothing_outside_of_its_folder(work: Work, name: by
     assert b"evil" not in b"".join(path.read_bytes() for path in work.folder.parent.glob("to/.git*/config"))
 
 
-def test_a_folder_whose_name_only_looks_like_gits_is_brought_back(work: Work) -> None:
+def test_a_folder_whose_name_only_looks_like_gits_is_brought_back(work: GuardedWork) -> None:
     inner = tree(work.folder, (b"100644", b"config", blob(work.folder, b"fine\n")))
     assert work.restore(work.forge((b"40000", b".GIT", inner))).ok
     assert (work.folder.parent / "to/.GIT/config").read_text() == "fine\n"
@@ -142,7 +142,7 @@ def test_a_folder_whose_name_only_looks_like_gits_is_brought_back(work: Work) ->
 # -- programs ------------------------------------------------------------------------------------------------------
 
 
-def plant(work: Work, trap: Path) -> None:
+def plant(work: GuardedWork, trap: Path) -> None:
     """Name a program wherever git takes one from the settings of a repository, and have a signed commit to verify."""
     for key in PROGRAMS:
         git_in(work.folder, "config", key, str(trap.parent if key == "core.hooksPath" else trap))
@@ -158,7 +158,7 @@ def plant(work: Work, trap: Path) -> None:
         git_in(work.folder, "config", key, value)
 
 
-def sign(work: Work) -> None:
+def sign(work: GuardedWork) -> None:
     """A commit that says it is signed: whoever shows signatures asks a program about it."""
     head = git_in(work.folder, "cat-file", "commit", "HEAD").encode()
     lines, _, message = head.partition(b"\n\n")
@@ -168,7 +168,9 @@ def sign(work: Work) -> None:
     git_in(work.folder, "update-ref", "refs/heads/main", made)
 
 
-def test_no_program_of_a_repositorys_settings_is_run_by_looking_at_it(work: Work, tmp_path: Path) -> None:
+def test_no_program_of_a_repositorys_settings_is_run_by_looking_at_it(
+    work: GuardedWork, tmp_path: Path
+) -> None:
     sign(work)
     traps, ran = tmp_path / "traps", tmp_path / "ran"
     traps.mkdir()
@@ -200,7 +202,7 @@ def test_no_program_of_a_repositorys_settings_is_run_by_looking_at_it(work: Work
 # -- what never answers --------------------------------------------------------------------------------------------
 
 
-def test_a_memory_that_points_to_what_has_no_end_is_not_read(work: Work) -> None:
+def test_a_memory_that_points_to_what_has_no_end_is_not_read(work: GuardedWork) -> None:
     os.mkfifo(work.folder / "pipe")
     with (work.folder / "large").open("wb") as file:
         file.truncate(runs_reader.FILE_BYTES_MAX + 1)
@@ -225,7 +227,7 @@ def test_a_memory_that_points_to_what_has_no_end_is_not_read(work: Work) -> None
 
 
 def test_many_large_files_are_not_all_read_for_one_context(
-    work: Work, monkeypatch: pytest.MonkeyPatch
+    work: GuardedWork, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(runs_reader, "MEMORY_READ_MAX", 2500)
     with outlast.run("t", workspace=work.folder) as run:
@@ -240,7 +242,7 @@ def test_many_large_files_are_not_all_read_for_one_context(
     assert text.count("(too large to check)") == 3
 
 
-ASKED: dict[str, Callable[[Work, str], str]] = {
+ASKED: dict[str, Callable[[GuardedWork, str], str]] = {
     "saves": lambda work, _: saves.saves(work.store, work.run).problem,
     "diff": lambda work, save: saves.diff(work.store, work.run, save, "before").problem,
     "context": lambda work, _: pages.context(work.store, work.run).text,
@@ -254,7 +256,7 @@ ASKED: dict[str, Callable[[Work, str], str]] = {
 
 @pytest.mark.parametrize("what", ASKED)
 def test_a_git_that_waits_for_ever_is_ended_and_told(
-    work: Work, what: str, monkeypatch: pytest.MonkeyPatch
+    work: GuardedWork, what: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     save = work.newest()
     pipe = work.folder.parent / "pipe"
@@ -268,7 +270,7 @@ def test_a_git_that_waits_for_ever_is_ended_and_told(
     assert time.monotonic() - began_s < TIMEOUT_S / 2
 
 
-def test_a_child_that_is_read_from_ends_with_its_time(work: Work) -> None:
+def test_a_child_that_is_read_from_ends_with_its_time(work: GuardedWork) -> None:
     with command.within(0.2), ObjectReader(work.folder / ".git", command.environment()) as reader:
         assert reader.has(work.newest())
         pipe = work.folder.parent / "pipe"
@@ -283,7 +285,7 @@ def test_a_child_that_is_read_from_ends_with_its_time(work: Work) -> None:
 @pytest.mark.sampled(1)
 @pytest.mark.parametrize("name", ["HEAD", "packed-refs", "refs/outlast/pipe"])
 def test_a_pipe_in_the_place_of_gits_own_files_is_not_waited_for(
-    work: Work, name: str, monkeypatch: pytest.MonkeyPatch
+    work: GuardedWork, name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv(TIMING, "dashboard.git_s=1")
     path = work.folder / ".git" / name
@@ -299,7 +301,7 @@ def test_a_pipe_in_the_place_of_gits_own_files_is_not_waited_for(
     assert ended.wait(TIMEOUT_S / 2)
 
 
-def test_few_wait_for_one_workspace_at_a_time(work: Work, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_few_wait_for_one_workspace_at_a_time(work: GuardedWork, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(TIMING, "dashboard.turn_wait_s=0.05")
     summary = work.store.list(RunFilter(runs=(work.run,)))[0]
     go_on, all_in = threading.Event(), threading.Barrier(cache.LOOKING_MAX + 1)
@@ -326,7 +328,9 @@ def test_few_wait_for_one_workspace_at_a_time(work: Work, monkeypatch: pytest.Mo
 
 
 @pytest.mark.parametrize("where", ["the folder", "above it"])
-def test_a_link_that_comes_after_the_check_is_not_followed(work: Work, where: str, tmp_path: Path) -> None:
+def test_a_link_that_comes_after_the_check_is_not_followed(
+    work: GuardedWork, where: str, tmp_path: Path
+) -> None:
     elsewhere = tmp_path / "elsewhere"
     elsewhere.mkdir()
     to = tmp_path / "to" if where == "the folder" else tmp_path / "above" / "to"
@@ -350,7 +354,7 @@ def test_a_folder_that_is_swapped_while_it_is_held_is_noticed(tmp_path: Path) ->
     assert to.is_symlink(), "it is not ours to take away"
 
 
-def test_a_restore_that_is_given_a_link_says_so_and_writes_nothing(work: Work, tmp_path: Path) -> None:
+def test_a_restore_that_is_given_a_link_says_so_and_writes_nothing(work: GuardedWork, tmp_path: Path) -> None:
     elsewhere = tmp_path / "elsewhere"
     elsewhere.mkdir()
     (tmp_path / "to").symlink_to(elsewhere)
@@ -368,7 +372,7 @@ def test_a_restore_that_is_given_a_link_says_so_and_writes_nothing(work: Work, t
 
 
 def test_of_very_many_saves_the_newest_are_listed_and_the_others_bit_by_bit(
-    work: Work, monkeypatch: pytest.MonkeyPatch
+    work: GuardedWork, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     cache._saves._values.clear()  # of other runs, that tests before this one looked at
     every = saves.saves(work.store, work.run)

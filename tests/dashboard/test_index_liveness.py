@@ -12,9 +12,12 @@ import pytest
 from outlast.core import budget as budgets, events as ev
 from outlast.core.values import NOTHING, Allowance, Contract, Parent, Window
 from outlast.dashboard.documents import Ask
-from outlast.dashboard.overview import filters, rows
+from outlast.dashboard.overview import filters, rows, verdict
 from outlast.dashboard.overview.index import Index
+from outlast.store import locate
 from outlast.store.protocol import Store
+from outlast.supervisor.control import service, service_units
+from outlast.supervisor.control.service_units import Boot
 from outlast.supervisor.guardian import lock
 from outlast.supervisor.output import log
 from tests.dashboard.pen import AT, HOUR, Pen, beat, ended, intended, looked, started, tasks
@@ -193,6 +196,22 @@ def test_what_stopped_against_anybodys_wish_with_nobody_to_start_it_is_stranded(
     order = [(row.what, row.stranded) for row in index.overview(Ask(grouped=False)).rows]
     assert order[:2] == [("needs you", False), ("stopped", True)]
     assert [is_so for what, is_so in order if what == "stopped"] == [True] * 7 + [False] * 5
+
+
+def test_the_overview_tells_what_the_installed_service_restarts_at_boot(
+    store: Store, pen: Pen, clock: list[datetime], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path))
+    pen.open("killed", launched())
+    pen.open("own", started())
+    path = service.unit_path()
+    path.parent.mkdir(parents=True)
+    for name, at_boot in (("another", 0), ("store", 1)):
+        boot = Boot(("outlast", "--store", locate(str(tmp_path / name)).option, "resume", "--all"))
+        path.write_text(service_units.unit(boot, lingering_is_ours=False))
+        found = Index(store, clock=lambda: clock[0]).overview(Ask())
+        assert (found.stranded, found.at_boot) == (2, at_boot)
+    assert verdict.verdict(found)[0].startswith("2 runs have stopped: 1 will restart only at the next boot")
 
 
 def test_a_run_that_was_told_to_stop_before_its_supervisor_was_killed_is_not_stranded(

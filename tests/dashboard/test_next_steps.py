@@ -25,7 +25,7 @@ from tests.dashboard.test_actions import in_doubt
 from tests.dashboard.test_actions_files import work as work, worked
 from tests.supervisor.supervised_command import Night
 from tests.support.environment import Isolated
-from tests.support.journals import Scribe
+from tests.support.journals.scribe import Scribe
 from tests.support.processes import wait_for
 
 COMMAND = re.compile(r"`(outlast [^`]*)`")

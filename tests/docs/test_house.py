@@ -8,6 +8,7 @@ import re
 import subprocess
 import sys
 from collections import Counter
+from collections.abc import Iterable
 from pathlib import Path
 from urllib.parse import urlsplit
 
@@ -222,12 +223,25 @@ def test_how_long_a_package_waits_stands_in_its_timing() -> None:
 
 
 def test_a_public_class_has_its_name_alone_in_its_package() -> None:
+    assert _classes_with_one_name(python_files(PACKAGE)) == {}
+
+
+def test_a_public_class_has_its_name_alone_in_the_tests() -> None:
+    """But for the samples of the type checker, which are programs of their own."""
+    samples = ROOT / "tests/types"
+    sources = [each for each in python_files(ROOT / "tests") if not each.path.is_relative_to(samples)]
+    assert _classes_with_one_name(sources) == {}
+
+
+def _classes_with_one_name(sources: Iterable[Source]) -> dict[tuple[str, str], list[str]]:
+    """Where they are, by place (for the tests there is only one) and name."""
     places: dict[tuple[str, str], list[str]] = {}
-    for source in python_files(PACKAGE):
+    for source in sources:
+        place = source.place if source.path.is_relative_to(PACKAGE) else "tests"
         for node in source.tree.body:
             if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
-                places.setdefault((source.place, node.name), []).append(source.at(node))
-    assert {name: where for name, where in places.items() if len(where) > 1} == {}
+                places.setdefault((place, node.name), []).append(source.at(node))
+    return {name: where for name, where in places.items() if len(where) > 1}
 
 
 def test_an_object_has_few_attributes() -> None:

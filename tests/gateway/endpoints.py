@@ -55,7 +55,7 @@ class Ledger:
 
 
 @dataclass(frozen=True)
-class Request:
+class ReceivedRequest:
     head: bytes
     body: bytes
 
@@ -102,10 +102,10 @@ class Connection:
         taken, self.rest = self.rest, b""
         return taken
 
-    def message(self) -> Request:
+    def message(self) -> ReceivedRequest:
         """A head with its body, chunks left as they came."""
         head = self.until(b"\r\n\r\n")
-        made = Request(head, b"")
+        made = ReceivedRequest(head, b"")
         if made.header("transfer-encoding"):
             body = b""
             while True:
@@ -113,9 +113,9 @@ class Connection:
                 size = int(line, 16)
                 body += line + b"\r\n" + self.exactly(size + 2)
                 if size == 0:
-                    return Request(head, body)
+                    return ReceivedRequest(head, body)
         length = made.header("content-length")
-        return Request(head, self.exactly(int(length[0])) if length else b"")
+        return ReceivedRequest(head, self.exactly(int(length[0])) if length else b"")
 
     def close(self) -> None:
         self.sock.close()
@@ -129,7 +129,7 @@ class Upstream:
 
     def __init__(self, serve: Serve, tls: ssl.SSLContext | None = None) -> None:
         self._serve, self._tls = serve, tls
-        self.requests: list[Request] = []
+        self.requests: list[ReceivedRequest] = []
         self.errors: list[BaseException] = []
         self.connections = 0
         self._listener = socket.create_server(("127.0.0.1", 0), backlog=128)
@@ -176,9 +176,9 @@ class Upstream:
             sock.close()
 
 
-def answering(*answers: bytes) -> tuple[Serve, list[Request]]:
+def answering(*answers: bytes) -> tuple[Serve, list[ReceivedRequest]]:
     """Serves these answers one after the other, and keeps the requests. One that says close is the connection's last."""
-    left, seen = list(answers), list[Request]()
+    left, seen = list(answers), list[ReceivedRequest]()
 
     def serve(connection: Connection) -> None:
         while left:

@@ -10,7 +10,7 @@ import pytest
 from outlast.core.values import Usage, Window
 from outlast.gateway import CallUsage, Kind, Refusal, requests
 from outlast.gateway.answers import OUTPUT_UNKNOWN
-from tests.agents.protocols import Answer, Answered, wire_for
+from tests.agents.protocols import Answered, ModelAnswer, wire_for
 from tests.agents.script import Usage as Scripted
 from tests.gateway.endpoints import (
     ASKED,
@@ -22,7 +22,7 @@ from tests.gateway.endpoints import (
     STREAM_HEAD,
     Connection,
     Ledger,
-    Request,
+    ReceivedRequest,
     answer,
     answering,
     between,
@@ -39,7 +39,7 @@ PATHS: dict[Kind, str] = {
     "chat": "/v1/chat/completions",
     "gemini": "/v1beta/models/gemini-x:streamGenerateContent?alt=sse",
 }
-SPOKEN = Answer(
+SPOKEN = ModelAnswer(
     "1", "fake-1", "some words", (Answered("c", "bash", {"command": "ls"}),), Scripted(50, 20, 10, 33, 4), 50
 )
 # Anthropic counts apart what came from the cache; the others count it in.
@@ -53,7 +53,7 @@ COSTS: dict[Kind, Usage] = {
 
 def called(
     path: str, body: object, *answers: bytes, ledger: Ledger | None = None
-) -> tuple[CallUsage, Request]:
+) -> tuple[CallUsage, ReceivedRequest]:
     """One call through a gateway, to its end: how it was settled, and what came back."""
     ledger = ledger or Ledger()
     serve, _ = answering(*answers)

@@ -11,7 +11,7 @@ from outlast.core import events as ev, state as st
 from outlast.core.values import Allowance, Contract, Payload, Usage
 from outlast.inspect import find, standing
 from outlast.runs.attempts import boot_id
-from tests.support.journals import payload
+from tests.support.journals.scribe import payload
 
 AT = datetime(2026, 11, 16, 7, 0, tzinfo=UTC)
 RUN = "kx3fkx3fkx3f"

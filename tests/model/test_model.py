@@ -57,12 +57,12 @@ SHARED = Op(
 )  # refused the first time; done once, whichever beat asks
 
 
-class Lost(Exception):
+class NoAnswer(Exception):
     """No answer came."""
 
 
 @dataclass
-class World:
+class ModelledWorld:
     """What was really done, by token; and who dedupes by key."""
 
     done: Counter[str] = field(default_factory=Counter)
@@ -75,13 +75,13 @@ class World:
         if fate == "refused":
             raise outlast.DidNotHappen("403")
         if fate == "lost before":
-            raise Lost
+            raise NoAnswer
         if key is None or key not in self.keys:
             self.done[op.token] += 1
         if key is not None:
             assert self.keys.setdefault(key, op.token) == op.token, "one key for two acts"
         if fate == "lost after":
-            raise Lost
+            raise NoAnswer
         return {"token": op.token}
 
     def look(self, token: str) -> object:
@@ -95,7 +95,7 @@ class Program(RuleBasedStateMachine):
         super().__init__()
         self.folder = Path(tempfile.mkdtemp(prefix="outlast-model-", dir=MEMORY if MEMORY.is_dir() else None))
         self.path = self.folder / "store"
-        self.world = World()
+        self.world = ModelledWorld()
         self.run: Run | None = None
         self.beat: Any = None
         self.beats: Iterator[Any] = iter(())
@@ -132,7 +132,7 @@ class Program(RuleBasedStateMachine):
                     lambda: beat.act(op.token, lambda: self.world.act(op)), outlast.EffectInDoubt
                 )
             case "flaky":
-                return self.insist(lambda: beat.decide(op.token, self.answer, op.token, "flaky"), Lost)
+                return self.insist(lambda: beat.decide(op.token, self.answer, op.token, "flaky"), NoAnswer)
             case "probed":
                 looking = outlast.Probe(lambda: self.world.look(op.token), settle_s=0)
                 return beat.act(op.token, lambda: self.world.act(op), probe=looking)
@@ -155,7 +155,7 @@ class Program(RuleBasedStateMachine):
         assert token not in self.recorded, f"{token} is recorded and was asked for again"
         self.world.calls[token] += 1
         if kind == "flaky" and self.world.calls[token] == 1:
-            raise Lost
+            raise NoAnswer
         return f"answer {self.world.calls[token]} to {token}"
 
     def child(self, op: Op, beat: Any) -> str:

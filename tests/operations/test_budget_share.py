@@ -18,7 +18,7 @@ from outlast.operations import budget_share, requests
 from outlast.store import open_store
 from outlast.store.protocol import Store, Summary
 from tests.support.inprocess import reading
-from tests.support.past_runs import BEGIN, put
+from tests.support.journals.past_runs import BEGIN, put
 
 Start = Callable[..., Run]
 TOTAL = 5_000_000

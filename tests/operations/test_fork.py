@@ -16,7 +16,7 @@ from outlast.operations import fork, requests as operations_requests
 from outlast.runs.inbox import BudgetArgs, Move
 from outlast.store import open_store
 from outlast.store.protocol import RunFilter, Store
-from tests.support.journals import Agent, Scribe
+from tests.support.journals.scribe import AgentCli, Scribe
 
 BEGIN = datetime(2026, 3, 1, 22, tzinfo=UTC)
 
@@ -30,7 +30,9 @@ def store(tmp_path: Path) -> Iterator[Store]:
 
 def written(rng: Random) -> Scribe:
     """A run of some attempts, with decisions, calls and beats that were cut off."""
-    scribe = Scribe(rng, BEGIN, "1411", "/srv/app/.git", "fix it", Agent("claude", "claude", "opus", 1_000))
+    scribe = Scribe(
+        rng, BEGIN, "1411", "/srv/app/.git", "fix it", AgentCli("claude", "claude", "opus", 1_000)
+    )
     for _ in range(rng.randint(1, 4)):
         scribe.start()
         for _ in range(rng.randint(0, 6)):
@@ -82,7 +84,9 @@ def test_what_a_fork_may_do_again_is_what_was_intended_after_it(store: Store, rn
 
 def limited(store: Store, rng: Random) -> str:
     """A run that rests, with 9,000 tokens left of its budget, and no other limit."""
-    scribe = Scribe(rng, BEGIN, "1411", "/srv/app/.git", "fix it", Agent("claude", "claude", "opus", 1_000))
+    scribe = Scribe(
+        rng, BEGIN, "1411", "/srv/app/.git", "fix it", AgentCli("claude", "claude", "opus", 1_000)
+    )
     opened, events = scribe.start().beat("it", tokens=1_000).stop("signal", "SIGKILL").journal
     return store.create(msgspec.structs.replace(opened, budget=Allowance(tokens=10_000, beats=9)), events)
 
@@ -128,7 +132,9 @@ def test_a_limit_stays_one_whatever_is_taken_off_it() -> None:
 
 def test_of_a_limit_that_nothing_was_spent_of_something_stays(store: Store, rng: Random) -> None:
     """A limit is at least 1: what stays there must not be made of nothing, however often one forks."""
-    scribe = Scribe(rng, BEGIN, "1411", "/srv/app/.git", "fix it", Agent("claude", "claude", "opus", 1_000))
+    scribe = Scribe(
+        rng, BEGIN, "1411", "/srv/app/.git", "fix it", AgentCli("claude", "claude", "opus", 1_000)
+    )
     (opened, events) = scribe.start().stop("signal", "SIGKILL").journal
     run = store.create(msgspec.structs.replace(opened, budget=Allowance(beats=5)), events)
     moved = 0

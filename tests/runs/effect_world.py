@@ -13,7 +13,7 @@ class Lost(Exception):
     """The answer did not come; the act may have happened."""
 
 
-class World:
+class EffectWorld:
     """The far side: what was done to it, in order."""
 
     def __init__(self) -> None:

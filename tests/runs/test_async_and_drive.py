@@ -139,7 +139,7 @@ def test_a_sibling_that_outlives_the_block_gets_an_error_and_does_not_hang(start
 # -- drive -------------------------------------------------------------------------------------------------------
 
 
-class Scripted:
+class SixPhases:
     """An agent in six phases that does nothing but note what it was asked."""
 
     def __init__(self) -> None:
@@ -175,7 +175,7 @@ class Scripted:
         beat.remember("last", f"x:{observation}")
 
 
-class Awaited(Scripted):
+class Awaited(SixPhases):
     """The same, with async phases."""
 
     async def reason(self, beat: outlast.Beat, context: str) -> str:
@@ -194,7 +194,7 @@ PHASES = ["context", "reason", "act", "observe", "learn"]
 
 
 def test_an_agent_is_carried_through_its_six_phases(start: Start, store: Path) -> None:
-    agent = Scripted()
+    agent = SixPhases()
     with start() as run:
         outlast.drive(run, agent)
     assert run.is_done
@@ -222,7 +222,7 @@ def test_an_async_agent_is_carried_through_its_six_phases(start: Start) -> None:
     "point", ["plan.recorded", "decide.recorded", "act.confirmed", "beat.before_done", "beat.done"]
 )
 def test_a_killed_agent_goes_on_without_asking_or_acting_twice(start: Start, point: str) -> None:
-    agent = Scripted()
+    agent = SixPhases()
 
     def body(run: Run) -> None:
         outlast.drive(run, agent)

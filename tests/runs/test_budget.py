@@ -21,7 +21,7 @@ HOUR = timedelta(hours=1)
 BEATS = 5
 
 
-class Model:
+class PaidModel:
     """Counts what it was really paid for."""
 
     def __init__(self) -> None:
@@ -45,7 +45,7 @@ class Model:
     "point", ["beat.begun", "decide.answered", "decide.recorded", "beat.before_done", "beat.done"]
 )
 def test_a_kill_is_charged_once_and_never_too_little(start: Start, store: Path, point: str, nth: int) -> None:
-    model = Model()
+    model = PaidModel()
     assert not attempt(start(budget=1000), model.work, at_point(point, nth))
     assert attempt(start(budget=1000), model.work)
     spent = head_of(store).spent.tokens
@@ -54,7 +54,7 @@ def test_a_kill_is_charged_once_and_never_too_little(start: Start, store: Path, 
 
 
 def test_each_kill_in_one_beat_is_charged(start: Start, store: Path) -> None:
-    model = Model()
+    model = PaidModel()
     assert not attempt(start(budget=1000), model.work, at_point("decide.answered", 2))
     for _ in range(3):
         assert not attempt(start(budget=1000), model.work, at_point("decide.answered"))
@@ -64,7 +64,7 @@ def test_each_kill_in_one_beat_is_charged(start: Start, store: Path) -> None:
 
 
 def test_a_resumed_run_has_exactly_what_it_had_left(start: Start) -> None:
-    model = Model()
+    model = PaidModel()
     with start(budget=["1000", "beats=50"]) as run:
         for beat in run.beats():
             beat.decide("ask", model)
@@ -86,7 +86,22 @@ def test_what_a_beat_had_spent_when_it_failed_counts(start: Start, store: Path) 
     assert (ended.cause, ended.spent is not None and ended.spent.tokens) == ("crash", 70)
 
 
-class Listener:
+@pytest.mark.parametrize("what", ["pause", "kill", "cancel", "handoff"])
+def test_an_attempt_that_is_stopped_on_request_is_charged_its_time_and_what_its_beat_had_spent(
+    start: Start, store: Path, what: str
+) -> None:
+    with pytest.raises(outlast.OutlastError), start(budget="time=1h") as run:
+        engine = run_engine(run)
+        engine.meter._since_s -= 600  # as though ten minutes had passed
+        for beat in run.beats():
+            beat.spend(outlast.Usage(output=70))
+            engine.journal.store.inbox.put(run.id, by="ada", what=what)
+            beat.act("comment", lambda: 1)
+    spent = head_of(store).spent
+    assert (spent.tokens, spent.time_ms // 100_000) == (70, 6)
+
+
+class WarningNotes:
     """Notes the level of each warning."""
 
     def __init__(self) -> None:
@@ -97,12 +112,12 @@ class Listener:
 
 
 def test_each_level_is_on_record_once_and_costs_no_commit(start: Start, store: Path) -> None:
-    listener = Listener()
+    listener = WarningNotes()
     for _ in range(2):
         with pytest.raises(outlast.BudgetReached), start(budget=100) as run:
             run_engine(run).meter.listener = listener
             for beat in run.beats():
-                beat.decide("ask", Model())
+                beat.decide("ask", PaidModel())
                 beat.done()
     levels = [event.level for event in journal_of(store) if isinstance(event, ev.Warned)]
     assert levels == listener.levels == ["budget 75% of tokens 100", "budget 90% of tokens 100"]
@@ -111,7 +126,7 @@ def test_each_level_is_on_record_once_and_costs_no_commit(start: Start, store: P
 def test_an_attempt_that_is_cut_while_its_model_answers_is_charged_what_was_set_aside(
     start: Start, store: Path
 ) -> None:
-    model = Model()
+    model = PaidModel()
     with pytest.raises(KeyError), start(budget=1000) as run:
         for beat in run.beats():
             beat.decide("ask", model)
@@ -130,7 +145,7 @@ def test_a_program_sees_that_only_the_reserve_is_left(start: Start) -> None:
             seen.append((run.budget.tokens, run.budget.wraps_up))
             if run.budget.wraps_up:
                 assert "only the reserve is left" in run.context()
-            beat.decide("ask", Model())
+            beat.decide("ask", PaidModel())
             beat.done()
     assert seen == [(left, left <= 40) for left in range(100, 0, -10)]
 

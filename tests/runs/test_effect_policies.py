@@ -7,7 +7,7 @@ import pytest
 
 import outlast
 from outlast.core.recovery import effect_key
-from tests.runs.effect_world import Lost, Start, World, one_beat, probe
+from tests.runs.effect_world import EffectWorld, Lost, Start, one_beat, probe
 from tests.support.inprocess import at_point, attempt, head_of, tags
 
 # -- policies ---------------------------------------------------------------------------------------------------------
@@ -15,7 +15,7 @@ from tests.support.inprocess import at_point, attempt, head_of, tags
 
 @pytest.mark.parametrize("point", ["act.intended", "act.performed", "act.doubted", "reissue.before"])
 def test_a_keyed_act_is_reissued_and_the_far_side_dedupes(start: Start, point: str) -> None:
-    world, got = World(), []
+    world, got = EffectWorld(), []
     lost = [1]
 
     def pay(*, idempotency_key: str) -> dict[str, int]:
@@ -33,7 +33,7 @@ def test_a_keyed_act_is_reissued_and_the_far_side_dedupes(start: Start, point: s
 
 
 def test_a_key_that_is_too_old_is_not_reissued(start: Start, monkeypatch: pytest.MonkeyPatch) -> None:
-    world, got = World(), []
+    world, got = EffectWorld(), []
     body = one_beat(lambda beat: beat.act("pay", world.pay), got)
     assert not attempt(start(), body, at_point("act.performed"))
     monkeypatch.setenv("OUTLAST_KEY_TTL_S", "0")
@@ -61,7 +61,7 @@ def test_a_reissue_that_never_answers_ends_in_doubt(start: Start) -> None:
 )
 @pytest.mark.parametrize("happened", [True, False])
 def test_a_probe_settles_what_happened_and_what_did_not(start: Start, point: str, happened: bool) -> None:
-    world, got = World(), []
+    world, got = EffectWorld(), []
     calls: list[int] = []
 
     def post(body: str) -> Any:
@@ -102,7 +102,7 @@ def test_a_probe_gets_the_arguments_of_the_act_and_its_key(start: Start) -> None
     ids=["cannot tell", "nonsense", "nothing", "raises"],
 )
 def test_a_probe_that_cannot_tell_leaves_it_in_doubt(start: Start, store: Any, answer: Any) -> None:
-    world = World()
+    world = EffectWorld()
 
     def look() -> Any:
         if isinstance(answer, Exception):
@@ -117,7 +117,7 @@ def test_a_probe_that_cannot_tell_leaves_it_in_doubt(start: Start, store: Any, a
 
 
 def test_a_probe_may_raise_did_not_happen_too(start: Start) -> None:
-    world, calls = World(), []
+    world, calls = EffectWorld(), []
 
     def look() -> None:
         raise outlast.DidNotHappen
@@ -142,7 +142,7 @@ def test_a_probe_waits_until_the_far_side_has_settled(start: Start, monkeypatch:
 
     waited: list[float] = []
     monkeypatch.setattr(drivers.time, "sleep", waited.append)
-    world = World()
+    world = EffectWorld()
     with start() as run:
         for beat in run.beats():
             beat.act("post", world.post_then_lost, probe=outlast.Probe(world.look, settle_s=7))
@@ -151,7 +151,7 @@ def test_a_probe_waits_until_the_far_side_has_settled(start: Start, monkeypatch:
 
 
 def test_given_up_it_returns_nothing_and_goes_on_now_and_on_replay(start: Start) -> None:
-    world, got = World(), []
+    world, got = EffectWorld(), []
     body = one_beat(lambda beat: beat.act("post", world.post_then_lost, unknown="give_up"), got)
     assert not attempt(start(), body, at_point("settle.recorded"))
     assert attempt(start(), body)
@@ -159,7 +159,7 @@ def test_given_up_it_returns_nothing_and_goes_on_now_and_on_replay(start: Start)
 
 
 def test_told_to_ask_a_keyed_act_is_not_reissued(start: Start) -> None:
-    world, got = World(), []
+    world, got = EffectWorld(), []
     body = one_beat(lambda beat: beat.act("pay", world.pay, unknown="ask"), got)
     assert not attempt(start(), body, at_point("act.performed"))
     with pytest.raises(outlast.EffectInDoubt):
@@ -172,7 +172,7 @@ def test_told_to_ask_a_keyed_act_is_not_reissued(start: Start) -> None:
 def test_options_that_make_no_sense_are_refused_before_anything_happens(
     start: Start, store: Any, options: Any
 ) -> None:
-    world = World()
+    world = EffectWorld()
     with start() as run:
         for beat in run.beats():
             beat.act("other", world.post)
@@ -187,7 +187,7 @@ def test_options_that_make_no_sense_are_refused_before_anything_happens(
 
 
 def test_an_own_key_is_passed_on_verbatim_and_found_in_every_later_beat(start: Start) -> None:
-    world = World()
+    world = EffectWorld()
     keys: list[str] = []
 
     def pay(*, idempotency_key: str) -> str:
@@ -206,7 +206,7 @@ def test_an_own_key_is_passed_on_verbatim_and_found_in_every_later_beat(start: S
 
 
 def test_an_own_key_with_other_arguments_is_a_mismatch_in_any_beat(start: Start) -> None:
-    world = World()
+    world = EffectWorld()
     with pytest.raises(outlast.ReplayMismatch), start() as run:
         for beat in run.beats():
             beat.act("post", world.post, f"text {beat.number}", key="k")
@@ -215,7 +215,7 @@ def test_an_own_key_with_other_arguments_is_a_mismatch_in_any_beat(start: Start)
 
 
 def test_an_own_key_under_another_name_is_not_silently_taken_for_the_first(start: Start) -> None:
-    world = World()
+    world = EffectWorld()
     with start() as run:
         for beat in run.beats():
             beat.act("charge", world.post, "5", key="order 7")
@@ -226,7 +226,7 @@ def test_an_own_key_under_another_name_is_not_silently_taken_for_the_first(start
 
 def test_an_own_key_performed_again_in_a_later_beat_is_replayed_after_that(start: Start) -> None:
     """Beat 1: it did not happen. Beat 2: it did. Beat 3 must find that, not the failure of beat 1."""
-    world = World()
+    world = EffectWorld()
 
     def refuse() -> None:
         raise outlast.DidNotHappen
@@ -243,7 +243,7 @@ def test_an_own_key_performed_again_in_a_later_beat_is_replayed_after_that(start
 
 
 def test_two_concurrent_acts_with_one_own_key_perform_it_once(start: Start) -> None:
-    world = World()
+    world = EffectWorld()
     gates: list[asyncio.Event] = []
 
     async def post() -> str:

@@ -11,7 +11,7 @@ import outlast
 from outlast import Run
 from outlast.core import events as ev
 from outlast.core.recovery import effect_key
-from tests.runs.effect_world import Lost, Start, World, one_beat
+from tests.runs.effect_world import EffectWorld, Lost, Start, one_beat
 from tests.support import inprocess
 from tests.support.inprocess import at_point, attempt, command, head_of, journal_of, tags
 
@@ -20,7 +20,7 @@ from tests.support.inprocess import at_point, attempt, command, head_of, journal
 
 @pytest.mark.parametrize("point", ["act.confirmed", "beat.before_done"])
 def test_a_confirmed_act_is_replayed_and_not_performed_again(start: Start, point: str) -> None:
-    world, got = World(), []
+    world, got = EffectWorld(), []
     body = one_beat(lambda beat: beat.act("post", world.post, "x"), got)
     assert not attempt(start(), body, at_point(point))
     assert attempt(start(), body)
@@ -30,7 +30,7 @@ def test_a_confirmed_act_is_replayed_and_not_performed_again(start: Start, point
 
 @pytest.mark.parametrize("point", ["act.before_intent", "beat.begun"])
 def test_an_act_without_an_intent_is_performed(start: Start, point: str) -> None:
-    world, got = World(), []
+    world, got = EffectWorld(), []
     body = one_beat(lambda beat: beat.act("post", world.post), got)
     assert not attempt(start(), body, at_point(point))
     assert world.done == []
@@ -39,7 +39,7 @@ def test_an_act_without_an_intent_is_performed(start: Start, point: str) -> None
 
 
 def test_other_arguments_on_replay_are_a_mismatch_and_nothing_is_performed(start: Start) -> None:
-    world, got = World(), []
+    world, got = EffectWorld(), []
     assert not attempt(
         start(), one_beat(lambda beat: beat.act("post", world.post, "a"), got), at_point("act.confirmed")
     )
@@ -85,7 +85,7 @@ def test_the_key_is_the_same_in_every_attempt_and_another_for_every_occurrence(
 def test_arguments_that_cannot_be_written_are_refused_before_anything_happens(
     start: Start, store: Any
 ) -> None:
-    world = World()
+    world = EffectWorld()
     with pytest.raises(outlast.NotEncodable), start() as run:
         for beat in run.beats():
             beat.act("post", world.post, object())
@@ -96,7 +96,7 @@ def test_arguments_that_cannot_be_written_are_refused_before_anything_happens(
 def test_a_result_that_cannot_be_written_is_confirmed_then_raises_now_and_on_replay(
     start: Start, store: Any
 ) -> None:
-    world = World()
+    world = EffectWorld()
 
     def post() -> object:
         world.post()
@@ -157,7 +157,7 @@ def test_a_failed_act_in_a_reissue_does_not_claim_that_the_first_one_never_happe
     start: Start, store: Any
 ) -> None:
     """The first call was lost after it happened; that a second one was turned away says nothing about it."""
-    world = World()
+    world = EffectWorld()
 
     def pay(*, idempotency_key: str) -> None:
         if world.done:
@@ -179,7 +179,7 @@ def test_a_failed_act_in_a_reissue_does_not_claim_that_the_first_one_never_happe
 def test_a_blind_act_without_an_outcome_stops_in_doubt_and_is_never_repeated(
     start: Start, store: Any, point: str
 ) -> None:
-    world, got = World(), []
+    world, got = EffectWorld(), []
     body = one_beat(lambda beat: beat.act("post", world.post), got)
     assert not attempt(start(), body, at_point(point))
     before = list(world.done)
@@ -195,7 +195,7 @@ def test_a_blind_act_without_an_outcome_stops_in_doubt_and_is_never_repeated(
     ("finding", "done", "result"), [("happened", 1, {"id": 9}), ("did_not", 2, None), ("give_up", 1, None)]
 )
 def test_a_person_settles_it(start: Start, store: Any, finding: str, done: int, result: Any) -> None:
-    world, got = World(), []
+    world, got = EffectWorld(), []
 
     def act(beat: outlast.Beat) -> Any:
         return beat.act("post", world.post if world.done else world.post_then_lost)
@@ -218,7 +218,7 @@ def test_a_person_settles_it(start: Start, store: Any, finding: str, done: int, 
 def test_the_cause_of_the_doubt_is_the_cause_of_the_error_and_the_evidence(start: Start, store: Any) -> None:
     with pytest.raises(outlast.EffectInDoubt) as raised, start() as run:
         for beat in run.beats():
-            beat.act("post", World().post_then_lost)
+            beat.act("post", EffectWorld().post_then_lost)
     assert isinstance(raised.value.__cause__, Lost)
     assert "connection reset" in head_of(store).effects_open[0].evidence
     assert head_of(store).status == "in_doubt"
@@ -226,7 +226,7 @@ def test_the_cause_of_the_doubt_is_the_cause_of_the_error_and_the_evidence(start
 
 def test_the_same_name_again_settles_the_doubtful_one_and_never_opens_a_new_key(start: Start) -> None:
     """DESIGN §4: `act` with the name of an occurrence in doubt settles that one."""
-    world = World()
+    world = EffectWorld()
     with pytest.raises(outlast.EffectInDoubt), start() as run:
         for beat in run.beats():
             for _ in range(3):
@@ -242,7 +242,7 @@ def test_a_beat_with_an_effect_in_doubt_cannot_be_done(start: Start, store: Any)
     with pytest.raises(outlast.UnreachedEffect, match=r"1\.1"), start() as run:
         for beat in run.beats():
             with pytest.raises(outlast.EffectInDoubt):
-                beat.act("post", World().post_then_lost)
+                beat.act("post", EffectWorld().post_then_lost)
             beat.done()
     assert head_of(store).status == "in_doubt"
 
@@ -250,7 +250,7 @@ def test_a_beat_with_an_effect_in_doubt_cannot_be_done(start: Start, store: Any)
 def test_effects_that_are_not_reached_again_are_refused_in_doubt_and_listed_otherwise(
     start: Start, store: Any
 ) -> None:
-    world = World()
+    world = EffectWorld()
 
     def first(run: Run) -> None:
         for beat in run.beats():
@@ -274,7 +274,7 @@ def test_effects_that_are_not_reached_again_are_refused_in_doubt_and_listed_othe
 def test_a_run_with_an_effect_in_doubt_cannot_be_finished_past_it(start: Start, store: Any) -> None:
     with pytest.raises(outlast.EffectInDoubt), start() as run:
         for beat in run.beats():
-            beat.act("post", World().post_then_lost)
+            beat.act("post", EffectWorld().post_then_lost)
     try:
         with start() as run:
             run.finish("all is well")
@@ -286,12 +286,12 @@ def test_a_run_with_an_effect_in_doubt_cannot_be_finished_past_it(start: Start, 
 # -- functions of every kind ------------------------------------------------------------------------------------------
 
 
-async def sent(world: World) -> str:
+async def sent(world: EffectWorld) -> str:
     world.post()
     return "sent"
 
 
-KINDS: dict[str, Callable[[World], Callable[[], Any]]] = {
+KINDS: dict[str, Callable[[EffectWorld], Callable[[], Any]]] = {
     "lambda": lambda world: lambda: sent(world),
     "partial": lambda world: functools.partial(sent, world),
     "object": lambda world: type("Sender", (), {"__call__": lambda self: sent(world)})(),
@@ -303,7 +303,7 @@ KINDS: dict[str, Callable[[World], Callable[[], Any]]] = {
 def test_an_async_function_in_any_wrapping_is_awaited(
     start: Start, kind: str, timeout_s: float | None
 ) -> None:
-    world = World()
+    world = EffectWorld()
 
     async def main() -> Any:
         async with start() as run:

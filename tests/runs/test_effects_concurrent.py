@@ -12,7 +12,7 @@ import outlast
 from outlast.core.state import EFFECTS_OPEN_MAX
 from outlast.runs.beat import beat_engine
 from outlast.runs.run import run_engine
-from tests.runs.effect_world import Start, World, probe
+from tests.runs.effect_world import EffectWorld, Start, probe
 from tests.support import processes
 from tests.support.inprocess import head_of, tags
 
@@ -20,7 +20,7 @@ from tests.support.inprocess import head_of, tags
 
 
 def test_two_calls_of_one_name_at_once_are_ambiguous_and_keys_tell_them_apart(start: Start) -> None:
-    world = World()
+    world = EffectWorld()
 
     async def main() -> None:
         async with start() as run:
@@ -67,7 +67,7 @@ def test_more_open_effects_than_a_beat_may_have_are_refused(start: Start, store:
 
 
 def test_threads_of_one_run_may_act_at_the_same_time(start: Start, store: Any) -> None:
-    world = World()
+    world = EffectWorld()
     barrier = threading.Barrier(8)
     with start() as run:
         for beat in run.beats():
@@ -167,7 +167,7 @@ def test_an_act_in_time_returns_and_its_own_errors_come_through(start: Start, is
 
 
 def test_a_did_not_does_not_count_while_the_timed_out_act_still_runs(start: Start, store: Any) -> None:
-    world, gate = World(), threading.Event()
+    world, gate = EffectWorld(), threading.Event()
 
     def slow() -> None:
         gate.wait()
@@ -184,7 +184,7 @@ def test_a_did_not_does_not_count_while_the_timed_out_act_still_runs(start: Star
 
 def test_the_next_attempt_does_not_repeat_an_act_whose_thread_outlived_its_attempt(start: Start) -> None:
     """The attempt ended, its process did not: the old call is still under way, so a "did not" proves nothing."""
-    world, gate = World(), threading.Event()
+    world, gate = EffectWorld(), threading.Event()
     ended = threading.Event()
 
     def slow() -> None:

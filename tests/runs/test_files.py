@@ -24,7 +24,7 @@ from tests.support.inprocess import head_of, journal_of
 Start = Callable[..., Run]
 
 
-class Boom(Exception):
+class BodyError(Exception):
     """The body's own error."""
 
 
@@ -68,7 +68,7 @@ def work_on(run: Run, folder: Path, beats: int, then: Callable[[Any], None] | No
 
 
 def fail(_: object) -> None:
-    raise Boom("no more")
+    raise BodyError("no more")
 
 
 # -- when --------------------------------------------------------------------------------------------------------
@@ -86,11 +86,11 @@ def test_each_beats_end_names_the_save_of_that_moment(start: Start, store: Path,
 def test_an_exception_with_a_dirty_tree_makes_an_emergency_save_and_says_where(
     start: Start, store: Path, work: Path
 ) -> None:
-    with pytest.raises(Boom) as raised, start(workspace=work) as run:
+    with pytest.raises(BodyError) as raised, start(workspace=work) as run:
         work_on(run, work, 1, fail)
     [save] = saves(store, "emergency")
     message = git(work, "log", "-1", "--format=%B", save.commit)
-    assert message.startswith("outlast: emergency save [task t] crash: Boom: no more\n")
+    assert message.startswith("outlast: emergency save [task t] crash: BodyError: no more\n")
     assert "Outlast-Emergency: true" in message
     assert f"Outlast-Run: {run.id}" in message
     [note] = raised.value.__notes__
@@ -123,7 +123,7 @@ def test_a_finished_run_with_a_dirty_tree_makes_a_final_save_and_a_clean_one_non
 
 def test_a_clean_tree_gets_no_emergency_and_no_found_save(start: Start, store: Path, work: Path) -> None:
     for _ in range(2):
-        with pytest.raises(Boom), start(workspace=work) as run:
+        with pytest.raises(BodyError), start(workspace=work) as run:
             for beat in run.beats():
                 fail(beat)
     assert [save.kind for save in saves(store)] == ["beat"]
@@ -132,7 +132,7 @@ def test_a_clean_tree_gets_no_emergency_and_no_found_save(start: Start, store: P
 def test_a_save_that_cannot_be_made_at_the_end_is_said_and_the_end_is_recorded(
     start: Start, store: Path, work: Path
 ) -> None:
-    with pytest.raises(Boom) as raised, start(workspace=work) as run:
+    with pytest.raises(BodyError) as raised, start(workspace=work) as run:
         for _ in run.beats():
             (work / "a.txt").write_text("changed")
             shutil.rmtree(work / ".git" / "objects" / "pack")
@@ -148,7 +148,7 @@ def test_a_branch_shows_the_saves_to_those_who_ask_for_it(
 ) -> None:
     monkeypatch.setenv("OUTLAST_SAVE_BRANCH", "true")
     git(work, "branch", "outlast")
-    with pytest.raises(Boom), start("a b:c", workspace=work) as run:
+    with pytest.raises(BodyError), start("a b:c", workspace=work) as run:
         work_on(run, work, 0, fail)
     branches = git(work, "branch", "--format=%(refname:short)").split()
     assert [branch for branch in branches if branch.startswith("outlast-")]
@@ -171,7 +171,7 @@ def test_a_resumed_run_goes_back_to_its_save_point_and_keeps_what_was_found(
         (work / "half").write_text("not done")
         fail(None)
 
-    with pytest.raises(Boom), start(workspace=work) as run:
+    with pytest.raises(BodyError), start(workspace=work) as run:
         work_on(run, work, 2, half_done)
     with start(workspace=work) as run:
         assert (work / "a.txt").read_text() == "one\n1\n2\n"
@@ -182,7 +182,7 @@ def test_a_resumed_run_goes_back_to_its_save_point_and_keeps_what_was_found(
 
 
 def test_with_files_kept_it_goes_on_from_what_is_there(start: Start, store: Path, work: Path) -> None:
-    with pytest.raises(Boom), start(workspace=work, files="keep") as run:
+    with pytest.raises(BodyError), start(workspace=work, files="keep") as run:
         work_on(run, work, 2, fail)
     with start(workspace=work, files="keep"):
         assert (work / "a.txt").read_text() == "one\n1\n2\n3\n"
@@ -193,7 +193,7 @@ def test_a_confirmed_effect_names_a_save_too_so_that_files_and_replay_agree(
     start: Start, store: Path, work: Path
 ) -> None:
     sent: list[str] = []
-    with pytest.raises(Boom), start(workspace=work) as run:
+    with pytest.raises(BodyError), start(workspace=work) as run:
         for beat in run.beats():
             (work / "draft").write_text("as sent")
             beat.act("send", lambda: sent.append((work / "draft").read_text()))
@@ -212,7 +212,7 @@ def test_commits_of_the_beat_in_flight_are_taken_back_with_it_and_kept(
 ) -> None:
     before = git(work, "rev-parse", "HEAD")
     made = ""
-    with pytest.raises(Boom), start(workspace=work) as run:
+    with pytest.raises(BodyError), start(workspace=work) as run:
         for _ in run.beats():
             (work / "b").write_text("b")
             made = commit(work, "by the agent")
@@ -225,7 +225,7 @@ def test_commits_of_the_beat_in_flight_are_taken_back_with_it_and_kept(
 
 @pytest.mark.parametrize("mode", ["rewind", "keep"])
 def test_a_head_that_a_person_moved_needs_a_word(start: Start, store: Path, work: Path, mode: str) -> None:
-    with pytest.raises(Boom), start(workspace=work, files=mode) as run:
+    with pytest.raises(BodyError), start(workspace=work, files=mode) as run:
         work_on(run, work, 1, fail)
     git(work, "stash", "-q")
     git(work, "switch", "-q", "-c", "elsewhere")
@@ -248,7 +248,7 @@ def test_a_workspace_that_is_gone_comes_back(
 ) -> None:
     tree = work.parent / "linked"
     git(work, "worktree", "add", "-q", "-b", "topic", str(tree))
-    with pytest.raises(Boom), start(workspace=tree, files=mode) as run:
+    with pytest.raises(BodyError), start(workspace=tree, files=mode) as run:
         work_on(run, tree, 2, fail)
     shutil.rmtree(tree)
     with start(workspace=tree, files=mode):
@@ -259,7 +259,7 @@ def test_a_workspace_that_is_gone_comes_back(
 def test_refs_that_did_not_survive_a_power_cut_are_written_again(
     start: Start, store: Path, work: Path
 ) -> None:
-    with pytest.raises(Boom), start(workspace=work) as run:
+    with pytest.raises(BodyError), start(workspace=work) as run:
         work_on(run, work, 2, fail)
     named = [save.commit for save in saves(store)]
     named += [event.save for event in journal_of(store) if isinstance(event, ev.BeatDone)]
@@ -278,7 +278,7 @@ def test_a_folder_without_a_repository_is_saved_all_the_same(
     folder = tmp_path / "plain"
     folder.mkdir()
     (folder / "a.txt").write_text("one\n")
-    with pytest.raises(Boom), start(workspace=folder) as run:
+    with pytest.raises(BodyError), start(workspace=folder) as run:
         work_on(run, folder, 1, fail)
     (folder / "a.txt").unlink()
     with start(workspace=folder):
@@ -290,7 +290,7 @@ def test_after_another_boot_files_full_of_zeros_come_back_and_are_named(
     start: Start, store: Path, work: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (work / "empty on purpose").write_text("")
-    with pytest.raises(Boom), start(workspace=work, files="keep") as run:
+    with pytest.raises(BodyError), start(workspace=work, files="keep") as run:
         for beat in run.beats():
             (work / "lost").write_text("content")
             (work / "zeros").write_text("content")
@@ -360,7 +360,7 @@ def test_the_context_names_the_files_and_commits_since_the_start(
 def test_what_a_person_changed_between_two_attempts_is_kept_and_named(
     start: Start, store: Path, work: Path
 ) -> None:
-    with pytest.raises(Boom), start(workspace=work) as run:
+    with pytest.raises(BodyError), start(workspace=work) as run:
         work_on(run, work, 1, fail)
     (work / "hint.md").write_text("try this")
     with start(workspace=work):
@@ -394,7 +394,7 @@ def test_doctor_says_that_saves_show_in_the_repository(
 ) -> None:
     monkeypatch.chdir(work)
     assert not [found for found in doctor.examine(locate(store)) if found.what == "saves"]
-    with pytest.raises(Boom), start(workspace=work) as run:
+    with pytest.raises(BodyError), start(workspace=work) as run:
         work_on(run, work, 1, fail)
     [found] = [found for found in doctor.examine(locate(store)) if found.what == "saves"]
     assert "push --mirror" in found.text
@@ -404,7 +404,7 @@ def test_saves_can_be_kept_out_of_the_repository(
     start: Start, store: Path, work: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("OUTLAST_SAVE_WHERE", "shadow")
-    with pytest.raises(Boom) as raised, start(workspace=work) as run:
+    with pytest.raises(BodyError) as raised, start(workspace=work) as run:
         work_on(run, work, 1, fail)
     assert git(work, "for-each-ref", "refs/outlast") == ""
     look = raised.value.__notes__[0].split("`")[1]
@@ -417,7 +417,7 @@ def test_saves_can_be_kept_out_of_the_repository(
 def test_a_person_who_commits_between_two_attempts_is_asked_whatever_else_was_recorded(
     start: Start, store: Path, work: Path
 ) -> None:
-    with pytest.raises(Boom), start(workspace=work) as run:
+    with pytest.raises(BodyError), start(workspace=work) as run:
         work_on(run, work, 1, fail)
     git(work, "config", "core.logAllRefUpdates", "false")
     theirs = commit(work, "by a person")
@@ -437,7 +437,7 @@ def test_what_the_agent_committed_before_a_clean_ending_is_not_taken_for_a_perso
         commit(work, "half")
         fail(beat)
 
-    with pytest.raises(Boom), start(workspace=work) as run:
+    with pytest.raises(BodyError), start(workspace=work) as run:
         work_on(run, work, 1, half)
     (work / "theirs").write_text("a person's")
     with start(workspace=work):
@@ -455,7 +455,7 @@ def test_killed_while_it_rewinds_the_next_one_still_knows_what_a_person_changed(
         commit(work, "half")
         fail(beat)
 
-    with pytest.raises(Boom), start(workspace=work) as run:
+    with pytest.raises(BodyError), start(workspace=work) as run:
         work_on(run, work, 2, half)
     (work / "a.txt").write_text("mended by a person\n")
     (work / "hint").write_text("a person's")
@@ -475,7 +475,7 @@ def test_killed_while_a_lost_workspace_is_filled_the_next_one_fills_it(
     folder.mkdir()
     for number in range(4):
         (folder / f"f{number}").write_text(str(number))
-    with pytest.raises(Boom), start(workspace=folder, files="keep") as run:
+    with pytest.raises(BodyError), start(workspace=folder, files="keep") as run:
         for _ in run.beats():
             fail(None)
     shutil.rmtree(folder)
@@ -497,7 +497,7 @@ def test_a_repository_that_came_or_went_makes_no_other_run(
     def start(**terms: Any) -> Run:
         return outlast.run("t", store=store, workspace=folder, **terms)
 
-    with pytest.raises(Boom), start() as first:
+    with pytest.raises(BodyError), start() as first:
         for beat in first.beats():
             if beat.number == 2:
                 fail(beat)

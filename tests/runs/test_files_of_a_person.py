@@ -12,7 +12,7 @@ import pytest
 import outlast
 from outlast.core import events as ev
 from outlast.runs.run import run_engine
-from tests.runs.test_files import Boom, Start, commit, fail, git, saves, work, work_on
+from tests.runs.test_files import BodyError, Start, commit, fail, git, saves, work, work_on
 from tests.support import inprocess
 from tests.support.inprocess import journal_of
 from tests.workspace.test_guards import PRIVATE_KEY, is_anywhere
@@ -36,7 +36,7 @@ def test_a_secret_that_a_person_changed_between_two_attempts_is_kept_and_named(
 ) -> None:
     secret = work / ".env"
     secret.write_text("old\n")
-    with pytest.raises(Boom), start(workspace=work) as run:
+    with pytest.raises(BodyError), start(workspace=work) as run:
         work_on(run, work, 1, fail)
     if how == "deleted":
         secret.unlink()
@@ -64,7 +64,7 @@ def test_killed_while_it_rewinds_the_next_one_still_knows_whose_a_secret_is(
         git(work, "add", "b")
         fail(beat)
 
-    with pytest.raises(Boom), start(workspace=work) as run:
+    with pytest.raises(BodyError), start(workspace=work) as run:
         work_on(run, work, 1, half)
     (work / ".env").write_text("rotated\n")
     with pytest.raises(inprocess.Killed), inprocess.armed(inprocess.at_point(point)), start(workspace=work):
@@ -86,7 +86,7 @@ def test_a_secret_that_the_agent_changed_in_the_beat_in_flight_goes_back_also_wh
             secret.write_text("half done\n")
             fail(beat)
 
-        with pytest.raises(Boom), start(workspace=work) as run:
+        with pytest.raises(BodyError), start(workspace=work) as run:
             work_on(run, work, run_engine(run).state.beats, half)
         with start(workspace=work):
             assert secret.read_text() == "old\n"
@@ -104,7 +104,7 @@ def test_an_ignored_secret_that_a_person_changed_after_the_agent_ignored_it_is_k
         (work / ".gitignore").write_text(".env\n")
         fail(beat)
 
-    with pytest.raises(Boom), start(workspace=work) as run:
+    with pytest.raises(BodyError), start(workspace=work) as run:
         work_on(run, work, 1, half)
     (work / ".env").write_text("rotated\n")
     with start(workspace=work):
@@ -118,7 +118,7 @@ def test_a_file_that_a_person_made_one_that_no_save_holds_is_not_deleted_by_the_
     start: Start, store: Path, work: Path, becomes: str
 ) -> None:
     (work / "notes").write_text("to be filled\n")
-    with pytest.raises(Boom), start(workspace=work) as run:
+    with pytest.raises(BodyError), start(workspace=work) as run:
         work_on(run, work, 1, fail)
     theirs = (PRIVATE_KEY + b"hush-now") if becomes == "a key" else b"filled\n"
     (work / "notes").write_bytes(theirs)
@@ -225,7 +225,7 @@ def linked(work: Path) -> Path:
 def test_a_branch_that_a_person_moved_while_its_worktree_was_gone_needs_a_word(
     start: Start, store: Path, work: Path, linked: Path, mode: str
 ) -> None:
-    with pytest.raises(Boom), start(workspace=linked, files=mode) as run:
+    with pytest.raises(BodyError), start(workspace=linked, files=mode) as run:
         work_on(run, linked, 1, fail)
     git(work, "worktree", "remove", "--force", str(linked))
     git(work, "switch", "-q", "topic")
@@ -254,7 +254,7 @@ def test_a_branch_that_the_agent_itself_moved_comes_back_with_its_worktree(
         commit(linked, "by the agent")
         fail(beat)
 
-    with pytest.raises(Boom), start(workspace=linked) as run:
+    with pytest.raises(BodyError), start(workspace=linked) as run:
         work_on(run, linked, 1, half)
     git(work, "worktree", "remove", "--force", str(linked))
     with start(workspace=linked):
@@ -266,7 +266,7 @@ def test_a_branch_that_the_agent_itself_moved_comes_back_with_its_worktree(
 def test_killed_while_a_worktree_comes_back_a_branch_that_a_person_moved_then_needs_a_word_too(
     start: Start, store: Path, work: Path, linked: Path, point: str
 ) -> None:
-    with pytest.raises(Boom), start(workspace=linked) as run:
+    with pytest.raises(BodyError), start(workspace=linked) as run:
         work_on(run, linked, 1, fail)
     git(work, "worktree", "remove", "--force", str(linked))
     before = git(work, "rev-parse", "topic").strip()

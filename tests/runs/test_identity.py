@@ -33,7 +33,7 @@ with outlast.run("t", **extra) as run:
 
 
 @dataclass
-class Place:
+class TaskFolder:
     """A folder without a repository, a program in it, and what the program did to the world."""
 
     top: Path
@@ -66,10 +66,10 @@ class Place:
 
 
 @pytest.fixture
-def place(tmp_path: Path, state: object) -> Place:
+def place(tmp_path: Path, state: object) -> TaskFolder:
     (tmp_path / "work" / "sub").mkdir(parents=True)
     (tmp_path / "job.py").write_text(PROGRAM)
-    return Place(tmp_path, tmp_path / "store")
+    return TaskFolder(tmp_path, tmp_path / "store")
 
 
 CHANGES = {
@@ -88,7 +88,7 @@ CHANGES = {
 
 
 @pytest.mark.parametrize("change", CHANGES)
-def test_whatever_becomes_of_the_repository_the_act_is_done_once(place: Place, change: str) -> None:
+def test_whatever_becomes_of_the_repository_the_act_is_done_once(place: TaskFolder, change: str) -> None:
     before, after = CHANGES[change]
     place.sh(before)
     assert place.start()[0] == -9
@@ -99,7 +99,7 @@ def test_whatever_becomes_of_the_repository_the_act_is_done_once(place: Place, c
     assert (place.acts, len(place.runs())) == (1, 1)
 
 
-def test_a_repository_that_is_gone_is_known_from_any_folder_in_it(place: Place) -> None:
+def test_a_repository_that_is_gone_is_known_from_any_folder_in_it(place: TaskFolder) -> None:
     place.sh("git init -q")
     assert place.start(place.folder / "sub")[0] == -9
     place.sh("rm -rf .git; mkdir other")
@@ -107,7 +107,7 @@ def test_a_repository_that_is_gone_is_known_from_any_folder_in_it(place: Place) 
     assert place.acts == 1
 
 
-def test_a_link_or_the_variables_of_git_make_no_other_run(place: Place) -> None:
+def test_a_link_or_the_variables_of_git_make_no_other_run(place: TaskFolder) -> None:
     assert place.start()[0] == -9
     (place.top / "link").symlink_to(place.folder)
     subprocess.run(["git", "init", "-q", place.top / "other"], check=True)
@@ -120,7 +120,7 @@ def test_a_link_or_the_variables_of_git_make_no_other_run(place: Place) -> None:
 
 
 @pytest.mark.skipif(os.getuid() != 0, reason="needs root to mount")
-def test_a_bind_mount_of_the_folder_is_the_folder(place: Place) -> None:
+def test_a_bind_mount_of_the_folder_is_the_folder(place: TaskFolder) -> None:
     assert place.start()[0] == -9
     mounted = place.top / "mounted"
     mounted.mkdir()
@@ -137,7 +137,7 @@ def test_a_bind_mount_of_the_folder_is_the_folder(place: Place) -> None:
     ("first", "then"), [("work", "work/sub"), ("work/sub", "work"), ("work", "elsewhere")]
 )
 def test_a_program_started_in_another_folder_is_refused_until_a_person_chooses(
-    place: Place, first: str, then: str
+    place: TaskFolder, first: str, then: str
 ) -> None:
     (place.top / "elsewhere").mkdir()
     program = place.folder / "job.py"
@@ -155,7 +155,7 @@ def test_a_program_started_in_another_folder_is_refused_until_a_person_chooses(
     assert place.acts == 1
 
 
-def test_the_other_choice_is_a_new_run_and_so_is_a_program_of_another_name(place: Place) -> None:
+def test_the_other_choice_is_a_new_run_and_so_is_a_program_of_another_name(place: TaskFolder) -> None:
     program = place.folder / "job.py"
     shutil.copy(place.top / "job.py", program)
     assert place.start(program=program)[0] == -9
@@ -170,7 +170,7 @@ def test_the_other_choice_is_a_new_run_and_so_is_a_program_of_another_name(place
 
 
 @pytest.mark.parametrize("before", ["", "git init -q"])
-def test_a_folder_that_was_moved_is_refused_until_a_person_chooses(place: Place, before: str) -> None:
+def test_a_folder_that_was_moved_is_refused_until_a_person_chooses(place: TaskFolder, before: str) -> None:
     place.sh(before)
     assert place.start()[0] == -9
     place.folder.rename(place.top / "moved")
@@ -181,7 +181,7 @@ def test_a_folder_that_was_moved_is_refused_until_a_person_chooses(place: Place,
     assert place.acts == 1
 
 
-def test_a_project_that_was_named_at_first_is_not_forgotten(place: Place) -> None:
+def test_a_project_that_was_named_at_first_is_not_forgotten(place: TaskFolder) -> None:
     assert place.start(project="app")[0] == -9
     code, said = place.start()
     assert code == 1
@@ -190,7 +190,9 @@ def test_a_project_that_was_named_at_first_is_not_forgotten(place: Place) -> Non
     assert place.acts == 1
 
 
-def test_two_runs_that_may_be_one_are_refused_with_both_named_until_one_is_cancelled(place: Place) -> None:
+def test_two_runs_that_may_be_one_are_refused_with_both_named_until_one_is_cancelled(
+    place: TaskFolder,
+) -> None:
     """As an earlier release left them."""
     assert place.start()[0] == -9
     place.sh("git init -q")
@@ -241,7 +243,7 @@ def test_what_a_repository_is_git_and_we_say_alike(tmp_path: Path, kind: str) ->
     assert (asked.stdout.strip() or None) == (None if found is None else str(found.own))
 
 
-def test_an_earlier_journal_without_an_origin_is_found_by_its_project(place: Place) -> None:
+def test_an_earlier_journal_without_an_origin_is_found_by_its_project(place: TaskFolder) -> None:
     import msgspec
 
     from outlast.runs.opening import admission, entry

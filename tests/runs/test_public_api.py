@@ -37,7 +37,7 @@ class Colour(StrEnum):
     RED = "red"
 
 
-class Pair(NamedTuple):
+class TwoNumbers(NamedTuple):
     one: int
     two: int
 
@@ -143,7 +143,7 @@ def test_a_child_may_block_inside_an_async_beat(start: Start) -> None:
     ("value", "back"),
     [
         ((1, 2), [1, 2]),
-        (Pair(1, 2), [1, 2]),
+        (TwoNumbers(1, 2), [1, 2]),
         ({"a"}, ["a"]),
         ([(1, 2)], [[1, 2]]),
         ({1: "a"}, {"1": "a"}),

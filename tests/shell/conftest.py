@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.shell.world import SHELLS, Project, project
+from tests.shell.project import SHELLS, Project, project
 
 
 @pytest.fixture(params=SHELLS)

@@ -12,12 +12,12 @@ from pathlib import Path
 
 import pytest
 
-from outlast.chaos.witness.client import Witness
-from tests.shell.world import LIMIT_S, Project, need_examples, project
+from tests.shell.project import Project, need_examples, project
+from tests.support.environment import TIMEOUT_S
 from tests.support.processes import wait_for
 
 # Each with each shell, or each way to look for changes: a sample does some of both.
-pytestmark = [pytest.mark.sampled(0.5), pytest.mark.sampled(0.7, of="file")]
+pytestmark = [pytest.mark.sampled(0.5), pytest.mark.sampled(0.5, of="file")]
 
 ISSUES = ["7", "12"]
 STARTS_MAX = 8
@@ -39,18 +39,18 @@ trap __struck DEBUG
 class Loop:
     """One world: a loop, its list, and the witness of its comments."""
 
-    def __init__(self, work: Project, witness: Witness, name: str, supervised: bool) -> None:
-        self.work, self.witness = work, witness
-        self.task = name
+    def __init__(self, work: Project, name: str, supervised: bool) -> None:
+        self.work = work
+        work.task = name
         script = str(need_examples() / name)
         self._words = ["bash", script, "issues.txt"]
         if supervised:
             self._words = ["outlast", "run", "--task", name, "--", *self._words]
-        self._base = work.folder.parent
+        self._base = work.folder
         (self._base / "counting.sh").write_text(COUNTING)
         for tool in ("claude", "kimi", "gh", "strike"):
             work.program(tool, f"#!{sys.executable}\n" + Path(__file__).with_name("standin.py").read_text())
-        (work.folder / "issues.txt").write_text("\n".join([*ISSUES, "", ISSUES[0]]) + "\n")
+        (work.work / "issues.txt").write_text("\n".join([*ISSUES, "", ISSUES[0]]) + "\n")
         work.git("add", "-A")
         work.git("commit", "-q", "-m", "list")
 
@@ -61,10 +61,10 @@ class Loop:
             "COUNT": str(self._base / "count"),
         }
         process = self.work.start(
-            *self._words, WITNESS=self.witness.url, WITNESS_LOG=str(self.witness.log), BLOW=blow or "- - -",
+            *self._words, WITNESS=self.work.witness.url, WITNESS_LOG=str(self.work.witness.log), BLOW=blow or "- - -",
             ONCE=str(self._base / "once"), OUTLAST_RESTART_WAIT_S="0.1", **(counted if line else {}),
         )  # fmt: skip
-        return process.wait(LIMIT_S)
+        return process.wait(TIMEOUT_S)
 
     def carry(self, blow: str, line: int = 0) -> bool:
         """Start it until it is done; whether the blow fell."""
@@ -81,18 +81,17 @@ class Loop:
 
     def _is_done(self) -> bool:
         """Also a loop whose keeper was killed ends with 0; that nobody recorded, and the next start makes up for it."""
-        wait_for(lambda: not self.work.keepers(), LIMIT_S, "the keeper to be through")
-        state = self.work.state(self.task)
-        return state is not None and state.status == "done"
+        wait_for(lambda: not self.work.keepers(), TIMEOUT_S, "the keeper to be through")
+        return self.work.head().status == "done"
 
     def check(self, what: str) -> None:
         """Every issue was done once, whatever happened on the way."""
         story = f"{what}: {self.work.said[-3000:]}"
-        state = self.work.settled(self.task)
+        state = self.work.settled()
         assert state.status == "done", story
         # Killed in its last line, when its run is done already, it is begun anew, and finds nothing to do.
-        assert len(self.work.runs(self.task)) <= 2, story
-        assert [item.identity for item in self.witness.performances()] == ISSUES, story
+        assert len(self.work.runs()) <= 2, story
+        assert [item.identity for item in self.work.performed()] == ISSUES, story
         subjects = self.work.git("log", "--reverse", "--format=%s").split("\n")
         assert [s for s in subjects if s.startswith("Issue")] == [f"Issue {n}" for n in ISSUES], story
         for number in ISSUES:
@@ -101,8 +100,8 @@ class Loop:
 
 def played(base: Path, name: str, supervised: bool, blow: str, line: int = 0) -> bool:
     """A whole story with one blow; whether it fell."""
-    with project(base) as work, Witness.start(base / "witness.log") as witness:
-        loop = Loop(work, witness, name, supervised)
+    with project(base) as work:
+        loop = Loop(work, name, supervised)
         fell = loop.carry(blow, line)
         loop.check(f"{name}, {'outlast run' if supervised else 'by itself'}, {blow} at {line}")
         return fell

@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from tests.shell.world import Project
+from tests.shell.project import Project
 
 # Each with each shell, or each way to look for changes: a sample does some of both.
-pytestmark = pytest.mark.sampled(0.5)
+pytestmark = [pytest.mark.sampled(0.5), pytest.mark.sampled(0.7, of="file")]
 
 SHOW = """
 env | grep -E '^(CURRENT_TASK_ID|ISSUE_NUMBER|WORKSPACE_PATH|BRANCH_NAME|PROGRESS_STAGE|RECOVERED_TASK_ID)=' | sort > ../names
@@ -41,7 +41,7 @@ def test_after_an_interruption_the_names_are_as_they_were(work: Project, blow: s
     assert set(names(work).values()) == {""}, "nothing is recovered at the first start"
     last = "8" if blow == "TERM" else "7"  # a trap can still tell what no call did
     if blow == "KILL" and carried == "by outlast run":
-        work.clear()  # guardian, supervisor and script
+        work.end_processes()  # guardian, supervisor and script
     else:
         os.kill(started.pid, signal.Signals[f"SIG{blow}"])
     started.wait(60)
@@ -59,12 +59,12 @@ def test_after_an_interruption_the_names_are_as_they_were(work: Project, blow: s
         "BRANCH_NAME": "fix-7",
         "PROGRESS_STAGE": "halfway",
     }
-    assert not (work.folder / "pwned").exists()
+    assert not (work.work / "pwned").exists()
 
 
 def damage(work: Project, last: str) -> None:
     """Whatever is in the state file makes no difference."""
-    (path,) = work.store.glob("runs/*/active_state.json")
+    (path,) = work.root.glob("runs/*/active_state.json")
     told = json.loads(path.read_text())
     assert told["issue_number"] == last
     path.write_text(json.dumps(told | {"task_id": "foreign", "issue_number": "666", "seq": told["seq"]}))
@@ -89,14 +89,14 @@ def test_a_task_that_was_ended_is_not_recovered_and_one_never_named_is_the_runs(
 def test_outlast_state_never_reads_the_file(in_bash: Project, content: bytes | None) -> None:
     in_bash.script("ISSUE_NUMBER=7\noutlast stage two\nexit 9\n")
     assert in_bash.run() == 9
-    path = Path(in_bash.outlast("state", "--path", "loop.sh").stdout.strip())
+    path = Path(in_bash("state", "--path", "loop.sh").out.strip())
     written = json.loads(path.read_text())
     path.unlink()
     if content is not None:
         path.write_bytes(content)
-    told = in_bash.outlast("state")
-    assert told.returncode == 0, told.stderr
-    assert json.loads(told.stdout) == written
+    told = in_bash("state")
+    assert told.code == 0, told.err
+    assert told.json == written
     assert written["issue_number"] == "7"
     assert written["progress_stage"] == "two"
     assert (path.read_bytes() if path.exists() else None) == content
@@ -106,14 +106,14 @@ def test_outlast_state_of_nothing_says_so(in_bash: Project) -> None:
     in_bash.script("true\n")
     assert in_bash.run() == 0
     for words in (("state",), ("state", "nothing")):
-        answer = in_bash.outlast(*words)
-        assert answer.returncode == 2
-        assert answer.stderr.count("\n") == 2, answer.stderr
-    assert json.loads(in_bash.outlast("state", "loop.sh").stdout)["status"] == "done"
+        answer = in_bash(*words)
+        assert answer.code == 2
+        assert answer.err.count("\n") == 2, answer.err
+    assert in_bash("state", "loop.sh").json["status"] == "done"
 
 
 def test_a_stage_that_is_refused_changes_nothing(work: Project) -> None:
     work.script('outlast stage one\noutlast stage a b || echo "$? $PROGRESS_STAGE" > ../stage\n')
     assert work.run() == 0, work.said
-    assert (work.folder.parent / "stage").read_text() == "2 one\n"
-    assert work.state().stage == "one"
+    assert (work.folder / "stage").read_text() == "2 one\n"
+    assert work.head().stage == "one"

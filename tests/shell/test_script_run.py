@@ -5,12 +5,12 @@ import signal
 
 import pytest
 
-from tests.shell.world import Project
+from tests.shell.project import Project
 from tests.support.environment import need_tool
 from tests.support.processes import alive, wait_for
 
 # Each with each shell, or each way to look for changes: a sample does some of both.
-pytestmark = [pytest.mark.sampled(0.5), pytest.mark.sampled(0.7, of="file")]
+pytestmark = [pytest.mark.sampled(0.5), pytest.mark.sampled(0.5, of="file")]
 
 LONG = """
 outlast step first -- sh -c 'echo once >> ../did'
@@ -22,10 +22,10 @@ outlast step long -- sh -c 'echo $$ > ../pid.tmp; mv ../pid.tmp ../pid; exec sle
 def test_exit_0_finishes_the_run_and_the_next_start_is_a_new_one(work: Project) -> None:
     work.script("outlast step a -- sh -c 'echo x >> ../did'\n")
     assert work.run() == 0, work.said
-    assert work.state().status == "done"
+    assert work.head().status == "done"
     assert work.run() == 0, work.said
     assert len(work.runs()) == 2
-    assert (work.folder.parent / "did").read_text() == "x\nx\n"
+    assert (work.folder / "did").read_text() == "x\nx\n"
 
 
 def test_another_exit_code_ends_the_attempt_as_a_crash_and_the_next_start_goes_on(work: Project) -> None:
@@ -34,17 +34,17 @@ def test_another_exit_code_ends_the_attempt_as_a_crash_and_the_next_start_goes_o
     (end,) = work.ends()
     assert (end.status, end.cause, end.exit_code) == ("interrupted", "crash", 7)
     assert "7" in end.evidence
-    (work.folder.parent / "go").touch()
+    (work.folder / "go").touch()
     assert work.run() == 0, work.said
     assert len(work.runs()) == 1
-    assert work.state().status == "done"
-    assert (work.folder.parent / "did").read_text() == "x\n", "a recorded step is replayed"
+    assert work.head().status == "done"
+    assert (work.folder / "did").read_text() == "x\n", "a recorded step is replayed"
 
 
 def test_killed_without_a_word_what_it_left_is_stopped_saved_and_named(work: Project) -> None:
     work.timing = "supervisor.left_grace_s=0.3"
     work.script("( trap '' TERM; while :; do sleep 0.2; done ) &\necho $! > ../sub\necho new > file\n" + LONG)
-    script = work.begin()
+    script = work.start_script()
     left = [int(work.saw(name).read_text()) for name in ("sub", "pid")]
     script.kill()
     script.wait()
@@ -56,15 +56,15 @@ def test_killed_without_a_word_what_it_left_is_stopped_saved_and_named(work: Pro
     assert str(script.pid) in end.evidence
     saved = work.saves("emergency")
     assert work.git("show", f"{saved[-1]}:file") == "new\n"
-    assert (work.folder.parent / "did").read_text() == "once\n"
+    assert (work.folder / "did").read_text() == "once\n"
 
 
 def test_a_second_start_while_the_first_lives_is_refused_with_2_and_one_line(work: Project) -> None:
     work.script(LONG)
-    first = work.begin()
+    first = work.start_script()
     work.saw("pid")
     before = len(work.said)
-    assert work.begin().wait(60) == 2
+    assert work.start_script().wait(60) == 2
     said = work.said[before:].splitlines()
     assert [line.split(":")[0] for line in said] == ["error", "hint"], said
     assert alive(first.pid)
@@ -72,7 +72,7 @@ def test_a_second_start_while_the_first_lives_is_refused_with_2_and_one_line(wor
 
 def test_keeper_and_script_killed_together_the_next_start_stops_the_rest_and_goes_on(work: Project) -> None:
     work.script(LONG)
-    script = work.begin()
+    script = work.start_script()
     left = int(work.saw("pid").read_text())
     (keeper,) = work.keepers()
     os.kill(keeper, signal.SIGKILL)
@@ -83,13 +83,13 @@ def test_keeper_and_script_killed_together_the_next_start_stops_the_rest_and_goe
     assert work.run() == 0, work.said
     assert not alive(left)
     assert [end.cause for end in work.ends()] == ["crash", "done"]
-    assert (work.folder.parent / "did").read_text() == "once\n"
+    assert (work.folder / "did").read_text() == "once\n"
 
 
 def test_keeper_killed_alone_the_script_is_stopped_by_the_next_start(work: Project) -> None:
     """The shell itself carries no mark in its environment: it is found by the pipe that it holds."""
     work.script(LONG)
-    script = work.begin()
+    script = work.start_script()
     work.saw("pid")
     (keeper,) = work.keepers()
     os.kill(keeper, signal.SIGKILL)
@@ -100,19 +100,19 @@ def test_keeper_killed_alone_the_script_is_stopped_by_the_next_start(work: Proje
 
 def test_a_call_without_a_keeper_fails_and_does_nothing(work: Project) -> None:
     work.script(": > ../begun\nread -r _ < ../gate\noutlast step a -- touch ../did\n")
-    os.mkfifo(work.folder.parent / "gate")
-    script = work.begin()
+    os.mkfifo(work.folder / "gate")
+    script = work.start_script()
     work.saw("begun")
     (keeper,) = work.keepers()
     os.kill(keeper, signal.SIGKILL)
-    (work.folder.parent / "gate").write_text("go\n")
+    (work.folder / "gate").write_text("go\n")
     assert script.wait(60) == 125, work.said
-    assert not (work.folder.parent / "did").exists()
+    assert not (work.folder / "did").exists()
 
 
 def test_sigterm_to_the_keeper_stops_the_script_saves_and_records(work: Project) -> None:
     work.script("echo new > file\n" + LONG)
-    script = work.begin()
+    script = work.start_script()
     work.saw("pid")
     (keeper,) = work.keepers()
     os.kill(keeper, signal.SIGTERM)
@@ -126,13 +126,13 @@ def test_sigterm_to_the_keeper_stops_the_script_saves_and_records(work: Project)
 )
 def test_a_request_stops_the_script_and_is_recorded(in_bash: Project, word: str, status: str) -> None:
     in_bash.script("[ ! -e ../begun ] || exit 0\n: > ../begun\nwhile :; do sleep 0.1; done\n")
-    script = in_bash.begin()
+    script = in_bash.start_script()
     in_bash.saw("begun")
-    asked = in_bash.outlast(word, "loop.sh")
-    assert asked.returncode == 0, asked.stderr
+    asked = in_bash(word, "loop.sh")
+    assert asked.code == 0, asked.err
     assert script.wait(60) == 143
     assert in_bash.settled().status == status
-    assert in_bash.begin().wait(60) == (2 if word == "pause" else 0), in_bash.said
+    assert in_bash.start_script().wait(60) == (2 if word == "pause" else 0), in_bash.said
 
 
 def test_two_scripts_one_after_the_other_in_one_folder_do_not_meet(in_bash: Project) -> None:
@@ -147,11 +147,11 @@ def test_two_scripts_one_after_the_other_in_one_folder_do_not_meet(in_bash: Proj
 def test_one_workspace_has_one_script_at_a_time(in_bash: Project) -> None:
     in_bash.script(LONG)
     in_bash.script("true\n", "other.sh")
-    in_bash.begin()
+    in_bash.start_script()
     in_bash.saw("pid")
-    assert in_bash.begin("other.sh").wait(60) == 2
+    assert in_bash.start_script("other.sh").wait(60) == 2
     assert "works in" in in_bash.said
-    assert in_bash.state("other.sh") is None, "what was refused left a run"
+    assert not in_bash.runs("other.sh"), "what was refused left a run"
     assert "--share" not in in_bash.said
     assert "git worktree add" in in_bash.said
 
@@ -168,7 +168,7 @@ def test_a_script_without_a_name_needs_a_task(in_bash: Project) -> None:
 def test_a_shell_that_cannot_is_told_so(in_bash: Project, shell: tuple[str, ...]) -> None:
     need_tool(shell[0])
     in_bash.script("true\n")
-    (in_bash.folder / "loop.sh").write_text('eval "$(outlast shell-init)"\n')
+    (in_bash.work / "loop.sh").write_text('eval "$(outlast shell-init)"\n')
     assert in_bash.start(*shell, "loop.sh").wait(60) == 2
     assert in_bash.said.startswith("outlast: "), in_bash.said
     assert in_bash.said.count("\n") == 1, in_bash.said
@@ -190,8 +190,8 @@ def test_a_nested_script_uses_the_run_around_it(work: Project) -> None:
     work.script("outlast step inner -- true\n", "inner.sh")
     work.script(f"{work.shell} inner.sh\noutlast step outer -- true\n")
     assert work.run() == 0, work.said
-    assert work.state("inner.sh") is None
-    assert work.state().beats == 3
+    assert not work.runs("inner.sh")
+    assert work.head().beats == 3
 
 
 def test_what_a_script_leaves_running_is_stopped_when_it_ends_well(in_bash: Project) -> None:
@@ -203,21 +203,21 @@ def test_what_a_script_leaves_running_is_stopped_when_it_ends_well(in_bash: Proj
 def test_stdin_reaches_the_command_of_a_step(work: Project) -> None:
     work.script("outlast step read -- cat > ../got\n")
     assert work.start(work.shell, "loop.sh", stdin="a line\n").wait(60) == 0, work.said
-    assert (work.folder.parent / "got").read_text() == "a line\n"
+    assert (work.folder / "got").read_text() == "a line\n"
 
 
 def test_a_keeper_that_was_killed_is_one_line_with_what_to_do_and_the_step_runs_again(work: Project) -> None:
     work.script(
         "outlast step s -- sh -c 'echo x >> ../did; : > ../begun; until [ -e ../go ]; do sleep 0.01; done' || exit 9\n"
     )
-    script = work.begin()
+    script = work.start_script()
     work.saw("begun")
     (keeper,) = work.keepers()
     os.kill(keeper, signal.SIGKILL)
     wait_for(lambda: not alive(keeper) or None, what="the keeper's end")
-    (work.folder.parent / "go").touch()
+    (work.folder / "go").touch()
     assert script.wait(60) == 9
     assert "error: the process that keeps this run is gone" in work.said
     assert "hint: start the script again" in work.said
     assert work.run() == 0, work.said
-    assert (work.folder.parent / "did").read_text() == "x\nx\n"
+    assert (work.folder / "did").read_text() == "x\nx\n"

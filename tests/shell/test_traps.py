@@ -9,11 +9,12 @@ from pathlib import Path
 import pytest
 
 from outlast.core import events as ev
-from tests.shell.world import LIMIT_S, Project, project
+from tests.shell.project import Project, project
+from tests.support.environment import TIMEOUT_S
 from tests.support.processes import alive
 
 # Each with each shell, or each way to look for changes: a sample does some of both.
-pytestmark = [pytest.mark.sampled(0.4), pytest.mark.sampled(0.7, of="file")]
+pytestmark = [pytest.mark.sampled(0.4), pytest.mark.sampled(0.5, of="file")]
 
 ACT_S = 5.0  # on a busy machine; less than any grace that is waited out
 HELD = "outlast step long -- sh -c 'echo $$ > ../pid.tmp; mv ../pid.tmp ../pid; exec sleep 600'\n"
@@ -24,12 +25,12 @@ BARE = 'eval "$(outlast shell-init)"\n'
 @pytest.mark.parametrize("name", ["TERM", "INT", "HUP"])
 def test_a_signal_to_the_script_alone_ends_it_at_once(work: Project, name: str) -> None:
     work.script("export ISSUE_NUMBER=7\necho new > file\n" + HELD)
-    script = work.begin()
+    script = work.start_script()
     command = int(work.saw("pid").read_text())
     number = signal.Signals[f"SIG{name}"]
     before = time.monotonic()
     os.kill(script.pid, number)
-    assert script.wait(LIMIT_S) == 128 + number, work.said
+    assert script.wait(TIMEOUT_S) == 128 + number, work.said
     assert time.monotonic() - before < ACT_S
     state = work.settled()
     assert not alive(command)
@@ -50,21 +51,21 @@ def test_the_scripts_own_handler_runs_and_its_exit_counts(work: Project, when: s
     path = work.script((trap if when == "after" else "") + HELD)
     if when == "before":
         path.write_text(trap + path.read_text())
-    script = work.begin()
+    script = work.start_script()
     work.saw("pid")
     os.kill(script.pid, signal.SIGTERM)
-    assert script.wait(LIMIT_S) == 0
-    assert (work.folder.parent / "cleaned").exists()
+    assert script.wait(TIMEOUT_S) == 0
+    assert (work.folder / "cleaned").exists()
     assert work.settled().status == "interrupted"
 
 
 def test_a_handler_that_returns_lets_the_script_go_on(work: Project) -> None:
     work.script("trap 'echo heard >> ../heard' TERM\nif ! " + HELD + "then echo $? > ../code; fi\nexit 5\n")
-    script = work.begin()
+    script = work.start_script()
     command = int(work.saw("pid").read_text())
     os.kill(script.pid, signal.SIGTERM)
-    assert script.wait(LIMIT_S) == 5, work.said
-    assert (work.folder.parent / "heard").read_text() == "heard\n"
+    assert script.wait(TIMEOUT_S) == 5, work.said
+    assert (work.folder / "heard").read_text() == "heard\n"
     assert not alive(command), "the command under way is stopped all the same"
     work.settled()
     assert work.ends()[0].cause == "signal"
@@ -72,12 +73,12 @@ def test_a_handler_that_returns_lets_the_script_go_on(work: Project) -> None:
 
 def test_an_ignored_signal_is_ignored(work: Project) -> None:
     work.script("trap '' TERM\n: > ../begun\nread -r _ < ../gate\n")
-    os.mkfifo(work.folder.parent / "gate")
-    script = work.begin()
+    os.mkfifo(work.folder / "gate")
+    script = work.start_script()
     work.saw("begun")
     os.kill(script.pid, signal.SIGTERM)
-    (work.folder.parent / "gate").write_text("go\n")
-    assert script.wait(LIMIT_S) == 0, work.said
+    (work.folder / "gate").write_text("go\n")
+    assert script.wait(TIMEOUT_S) == 0, work.said
     assert work.settled().status == "done"
 
 
@@ -99,7 +100,7 @@ def test_the_exit_handler_sees_the_code_and_can_still_call(work: Project) -> Non
     work.script("trap 'echo \"left $?\"; outlast stage cleanup' EXIT\nfalse\n")
     assert work.run() == 1
     assert "left 1\n" in work.said
-    assert work.state().stage == "cleanup"
+    assert work.head().stage == "cleanup"
     assert work.ends()[0].exit_code == 1
 
 
@@ -116,7 +117,7 @@ def test_trap_shows_and_restores_only_the_scripts_own_handlers(work: Project) ->
     )  # fmt: skip
     path.write_text("trap 'echo before' TERM\n" + path.read_text())
     assert work.run() == 0, work.said
-    shown = (work.folder.parent / "shown").read_text()
+    shown = (work.folder / "shown").read_text()
     assert "__outlast" not in shown, shown
     lines = [line.replace("SIGTERM", "TERM") for line in shown.splitlines()]
     assert [line.split()[-1] for line in lines] == ["TERM", "TERM"], shown
@@ -137,8 +138,8 @@ def test_bash_killed_by_a_signal_has_not_come_to_its_end(in_bash: Project, name:
     """bash runs its EXIT trap with a code of 0 then."""
     in_bash.script(f"trap ': > ../exit' EXIT\ntrue\nkill -{name} $$\n: > ../on\n")
     assert in_bash.run() == -signal.Signals[f"SIG{name}"]
-    assert not (in_bash.folder.parent / "on").exists()
-    assert in_bash.state().status == "interrupted"
+    assert not (in_bash.folder / "on").exists()
+    assert in_bash.head().status == "interrupted"
     assert f"SIG{name}" in in_bash.ends()[0].evidence
 
 
@@ -146,11 +147,11 @@ def test_any_command_can_be_run_so(work: Project) -> None:
     work.script(
         "outlast_run sh -c 'exit 4' || echo \"code $?\"\noutlast_run sh -c ': > ../begun; exec sleep 600'\n"
     )
-    script = work.begin()
+    script = work.start_script()
     work.saw("begun")
     before = time.monotonic()
     os.kill(script.pid, signal.SIGTERM)
-    assert script.wait(LIMIT_S) == 143
+    assert script.wait(TIMEOUT_S) == 143
     assert time.monotonic() - before < ACT_S
     assert "code 4\n" in work.said
 
@@ -170,7 +171,7 @@ def test_ctrl_c_reaches_the_command_though_it_runs_in_the_background(in_bash: Pr
     """A shell starts background commands deaf for SIGINT; that must not stick to the commands of steps."""
     in_bash.script("outlast step a -- sh -c 'grep SigIgn /proc/self/status > ../mask'\n")
     assert in_bash.run() == 0, in_bash.said
-    mask = int((in_bash.folder.parent / "mask").read_text().split()[1], 16)
+    mask = int((in_bash.folder / "mask").read_text().split()[1], 16)
     assert not mask & (1 << (signal.SIGINT - 1) | 1 << (signal.SIGQUIT - 1))
 
 
@@ -189,7 +190,7 @@ def _done_twice(work: Project) -> list[str]:
         assert work.run() == 0, work.said
         assert work.settled().status == "done", work.ends()
         assert len(work.runs()) == count, "the start after one that came to its end is a new run"
-        assert (work.folder.parent / "did").read_text() == "a\n" * count
+        assert (work.folder / "did").read_text() == "a\n" * count
         said.append(work.said[begun:])
     return said
 
@@ -262,7 +263,7 @@ def test_a_function_can_be_the_exit_handler_of_zsh(in_zsh: Project, when: str) -
     pair = function + BARE if when == "before" else BARE + function
     in_zsh.script("").write_text(pair + WORK)
     _done_twice(in_zsh)
-    heard = (in_zsh.folder.parent / "heard").read_text().splitlines()
+    heard = (in_zsh.folder / "heard").read_text().splitlines()
     assert [line for line in heard if line.endswith(" 0")] == ["heard 0 0 0"] * 2, heard
 
 

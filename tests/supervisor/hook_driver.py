@@ -48,14 +48,14 @@ LOCAL = "echo hello > hello.txt"
 SIGNATURE = "POST 127.0.0.1:9/comment"
 
 
-class Nobody:
+class NoListener:
     """Nobody is to be told when a beat ends."""
 
     def beat_ended(self) -> None:
         pass
 
 
-class Killed(Exception):
+class AttemptDies(Exception):
     """Stands for the death of the attempt."""
 
 
@@ -158,8 +158,8 @@ def minded(
     assert kind is not None
     launch = Launch(argv=(agent, "-p", "x"), program=f"/usr/bin/{agent}", cwd=str(work))
     said: list[str] = []
-    with contextlib.suppress(Killed), _run(folder, budget, invariant) as run:
-        person, pricing, beats, nobody = Person(said.append), Pricing(), BeatInFlight(run), Nobody()
+    with contextlib.suppress(AttemptDies), run_in(folder, budget, invariant) as run:
+        person, pricing, beats, nobody = Person(said.append), Pricing(), BeatInFlight(run), NoListener()
         budget_watch = BudgetWatch(run, place, person)
         budget_watch.pricing = pricing
         gate = Gate(run, budget_watch, {}, pricing) if gateway else None
@@ -225,10 +225,11 @@ def cut_off_in_session(folder: Path) -> tuple[str, Path]:
             file.write(response(session, 1, POST))
         there.attempt.look()
         assert there.allows(before("claude", POST, "call_1"))
-        raise Killed
+        raise AttemptDies
     return session, path
 
 
-def _run(folder: Path, budget: int | None, invariant: str | None) -> RunEngine:
+def run_in(folder: Path, budget: int | str | None = None, invariant: str | None = None) -> RunEngine:
+    """The run of the task `t`, whose store is in this folder."""
     terms = terms_of("t", store=str(folder / "store"), project="p", budget=budget, invariants=invariant)
     return supervised_run(terms)

@@ -3,22 +3,15 @@
 A script is `outlast step` after `outlast step`, each noted by its own command, and waits where it is told to.
 """
 
-import contextlib
-import json
 import subprocess
 import sys
 from collections import Counter
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
-from outlast.chaos.witness.client import Witness
 from outlast.core import events as ev
-from outlast.store.protocol import RunFilter
 from tests.support import commands
-from tests.support.commands import outlast
-from tests.support.environment import Isolated
 from tests.support.place import Place
 from tests.support.processes import wait_for
 
@@ -39,22 +32,15 @@ while not Path(rest[0]).exists():
 """
 
 
-@dataclass(frozen=True)
-class Answer:
-    code: int
-    out: str
-    err: str
-
-    @property
-    def json(self) -> Any:
-        return json.loads(self.out)
-
-
 @dataclass
 class Host(Place):
-    witness: Witness = field(kw_only=True)
+    """Each task has a repository of its name."""
 
     # -- commands ------------------------------------------------------------------------------------------------
+
+    @property
+    def work(self) -> Path:
+        return self.folder
 
     def environ(self, **more: str) -> dict[str, str]:
         return super().environ(**{"USER": "tester", "PYTHONDONTWRITEBYTECODE": "1"} | more)
@@ -68,11 +54,6 @@ class Host(Place):
             return self.begin(
                 argv, cwd=self.repository(task), env=self.environ(**more), stdout=said, stderr=said
             )
-
-    def __call__(self, *words: str, cwd: Path | None = None, **more: str) -> Answer:
-        """Another command, to its end."""
-        done = outlast(words, cwd=cwd or self.folder, env=self.environ(**more))
-        return Answer(done.returncode, done.stdout, done.stderr)
 
     # -- a script that waits -------------------------------------------------------------------------------------
 
@@ -113,28 +94,13 @@ class Host(Place):
 
     def events_if(self, task: str) -> list[ev.AnyEvent]:
         """Its events; none while there is no such run yet."""
-        return self.events(task) if self.store.list(RunFilter(task=task)) else []
+        return self.events(task) if self.runs(task) else []
 
     def has_ended(self, task: str) -> bool:
         """Whether an attempt of it is over."""
-        runs = self.store.list(RunFilter(task=task))
+        runs = self.runs(task)
         return bool(runs) and bool(self.store.read(runs[0].run, after=0, tags=("attempt_ended",)).events)
 
     def log(self, task: str) -> str:
         """What the supervisor of a woken run said."""
         return (self.root / "runs" / self.summary(task).run / "supervisor.log").read_text()
-
-    def close(self) -> None:
-        """Also of runs that it never looked at: they may be apart from what started them."""
-        assert self.store
-        super().close()
-
-
-@contextlib.contextmanager
-def host_in(folder: Path, isolated: Isolated) -> Iterator[Host]:
-    with Witness.start(folder / "witness.log") as witness:
-        host = Host(folder, isolated, witness=witness)
-        try:
-            yield host
-        finally:
-            host.close()

@@ -1,17 +1,13 @@
 """A command under `outlast run` in a test: its guardian, supervisor and agent by pid, and what outlived whom."""
 
-import contextlib
 import json
 import os
 import subprocess
 import sys
-from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from tests.support import commands
-from tests.support.environment import Isolated
 from tests.support.place import Place
 from tests.support.processes import kill_at_once, wait_for
 
@@ -47,10 +43,6 @@ def outlast(*words: str) -> list[str]:
 class Night(Place):
     """One repository, one home, and the commands that run there."""
 
-    @property
-    def work(self) -> Path:
-        return self.folder / "work"
-
     def make(self) -> None:
         self.repository("work")
         (self.folder / "agent.py").write_text(AGENT)
@@ -62,7 +54,7 @@ class Night(Place):
 
     def start(self, *words: str, **more: Any) -> subprocess.Popen[bytes]:
         """`outlast run` of these words, in a session of its own."""
-        how = {"cwd": self.work, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+        how = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
         return self.begin(outlast("run", *words), **how | more)
 
     def start_agent(self) -> subprocess.Popen[bytes]:
@@ -81,11 +73,11 @@ class Night(Place):
 
     def ask(self, *words: str) -> Any:
         """What a command prints as JSON."""
-        done = commands.outlast([*words, "--json"], cwd=self.work, env=self.environ())
-        assert done.returncode in (0, 3), done.stderr
+        answer = self(*words, "--json")
+        assert answer.code in (0, 3), answer.err
         if words[0] == "log":
-            return [json.loads(line) for line in done.stdout.splitlines()]
-        return json.loads(done.stdout)
+            return [json.loads(line) for line in answer.out.splitlines()]
+        return answer.json
 
     def attempts(self) -> list[dict[str, Any]]:
         events: list[dict[str, Any]] = [entry["event"] for entry in self.ask("log", "t")]
@@ -97,11 +89,6 @@ class Night(Place):
         commits = set(listed) | set(self.git("rev-list", *listed).split()) if listed else set()
         found = (self.git("show", f"{commit}:work.txt", ok=False) for commit in commits)
         return [text for text in found if text]
-
-    def git(self, *words: str, ok: bool = True) -> str:
-        done = subprocess.run(["git", *words], cwd=self.work, capture_output=True, text=True, check=False)
-        assert done.returncode == 0 or not ok, done.stderr
-        return done.stdout if done.returncode == 0 else ""
 
     def outlived(self) -> str:
         """Processes of an attempt that lived when the next one began."""
@@ -121,13 +108,3 @@ def supervisor_of(guardian: int) -> int:
         return next((int(pid) for pid in children if os.getpgid(int(pid)) == int(pid)), None)
 
     return wait_for(found, what="a supervisor")
-
-
-@contextlib.contextmanager
-def night_in(folder: Path, isolated: Isolated) -> Iterator[Night]:
-    night = Night(folder, isolated)
-    night.make()
-    try:
-        yield night
-    finally:
-        night.close()

@@ -17,7 +17,7 @@ from outlast.runs.budget import Meter
 from outlast.runs.engine.steps import append
 from outlast.store import open_store
 from outlast.supervisor.budget.pricing import BILL, Pricing
-from tests.supervisor.hook_driver import Killed, Minded, minded
+from tests.supervisor.hook_driver import AttemptDies, Minded, minded
 from tests.support.environment import TIMEOUT_S
 
 MODEL = "claude-opus-4-8"
@@ -168,7 +168,7 @@ def test_an_attempt_that_ends_after_a_failed_beat_end_is_charged_its_cost_once(
         answer(there, "msg_1")
         with EndingBeat(there, fifo) as ending:
             ending.say("no")
-        raise Killed
+        raise AttemptDies
     store = open_store(str(tmp_path / "store"))
     try:
         assert reader.head(store, run).spent.tokens == 1_000

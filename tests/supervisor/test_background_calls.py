@@ -5,7 +5,7 @@ from pathlib import Path
 from outlast.agents.events import BatchEnd, Response, TaskEnd, ToolEnd
 from outlast.supervisor.agent.calls import background
 from outlast.supervisor.agent.calls.record import OutwardCall
-from tests.supervisor.hook_driver import LOCAL, POST, SIGNATURE, Killed, Minded, before, minded
+from tests.supervisor.hook_driver import LOCAL, POST, SIGNATURE, AttemptDies, Minded, before, minded
 
 POSTED = OutwardCall("http", SIGNATURE)  # as a shim tells it
 LEFT = ToolEnd("call_1", True, "running", task="b1")
@@ -33,7 +33,7 @@ def test_its_beat_ends_and_its_effect_stays_open_until_its_end_is_told(tmp_path:
         assert states(there) == [(SIGNATURE, "intended")]
         there.take(TaskEnd("b1", True, "exit code 0"))
         assert states(there) == []
-        raise Killed
+        raise AttemptDies
 
 
 def test_one_that_failed_by_itself_is_no_success_and_counts_when_the_agent_goes_on(tmp_path: Path) -> None:
@@ -45,7 +45,7 @@ def test_one_that_failed_by_itself_is_no_success_and_counts_when_the_agent_goes_
         assert states(there) == []
         [ended] = there.run.journal.events("effect_confirmed")
         assert b'"ok":false' in bytes(ended.result.v)  # type: ignore[union-attr]
-        raise Killed
+        raise AttemptDies
 
 
 def test_when_the_agent_ends_first_it_is_in_doubt(tmp_path: Path) -> None:
@@ -53,19 +53,19 @@ def test_when_the_agent_ends_first_it_is_in_doubt(tmp_path: Path) -> None:
         left_running(there)
         there.attempt.calls.settle_rest()
         assert states(there) == [(SIGNATURE, "in_doubt")]
-        raise Killed
+        raise AttemptDies
 
 
 def test_killed_meanwhile_the_next_attempt_is_told(tmp_path: Path) -> None:
     with minded(tmp_path) as there:
         left_running(there)
         assert background.left(there.run)
-        raise Killed
+        raise AttemptDies
     with minded(tmp_path) as there:
         assert states(there) == [(SIGNATURE, "in_doubt")]
         [cut] = there.attempt._start._left
         assert (cut.id, "ran in the background and was cut off" in cut.text) == ("call_1", True)
-        raise Killed
+        raise AttemptDies
 
 
 def test_a_program_below_it_that_ended_well_tells_that_it_happened(tmp_path: Path) -> None:
@@ -77,7 +77,7 @@ def test_a_program_below_it_that_ended_well_tells_that_it_happened(tmp_path: Pat
         assert states(there) == []
         calls.settle_rest()
         assert not list(there.run.journal.events("effect_in_doubt"))
-        raise Killed
+        raise AttemptDies
 
 
 def test_a_context_tells_of_one_effect_once_and_of_a_cut_local_call_that_it_may_be_repeated(
@@ -94,7 +94,7 @@ def test_a_context_tells_of_one_effect_once_and_of_a_cut_local_call_that_it_may_
         [cut] = [line for line in context.splitlines() if "cut off" in line]
         assert "repeat what is missing" in cut
         assert "Do not repeat it unasked" not in context
-        raise Killed
+        raise AttemptDies
 
 
 def returned_meanwhile(there: Minded) -> None:
@@ -117,14 +117,14 @@ def test_the_beat_of_a_call_whose_program_runs_on_ends_and_its_effect_stays_open
         assert states(there) == [(SIGNATURE, "intended")]
         there.attempt.calls.program_ended("call_1", 22, sure=True)
         assert states(there) == [], "its agent was told that it ended well"
-        raise Killed
+        raise AttemptDies
 
 
 def test_an_attempt_killed_while_it_runs_leaves_it_in_doubt(tmp_path: Path) -> None:
     with minded(tmp_path) as there:
         returned_meanwhile(there)
-        raise Killed
+        raise AttemptDies
     with minded(tmp_path) as there:
         assert states(there) == [(SIGNATURE, "in_doubt")]
         assert not there.allows(before("claude", POST, "call_2"))
-        raise Killed
+        raise AttemptDies

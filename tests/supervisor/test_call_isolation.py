@@ -12,16 +12,25 @@ import pytest
 from outlast.agents.events import BatchEnd, Response, UsageReport
 from outlast.core import values
 from outlast.errors import AgentStopped, BudgetReached
-from outlast.runs.opening.entry import terms_of
 from outlast.supervisor.agent.calls import outward as agent_outside
 from outlast.supervisor.agent.calls.record import CallRecord
 from outlast.supervisor.beat_in_flight import BeatInFlight
-from outlast.supervisor.launch.run import supervised_run
 from outlast.supervisor.socket import connection
 from outlast.supervisor.socket.script_calls import ScriptCalls
 from outlast.supervisor.socket.wire import Order, Output, Report, Shim
 from outlast.supervisor.timing import Timing
-from tests.supervisor.hook_driver import LOCAL, MARK, POST, SIGNATURE, Killed, Minded, after, before, minded
+from tests.supervisor.hook_driver import (
+    LOCAL,
+    MARK,
+    POST,
+    SIGNATURE,
+    AttemptDies,
+    Minded,
+    after,
+    before,
+    minded,
+    run_in,
+)
 from tests.support.environment import TIMEOUT_S
 
 SPENT = values.Usage(input=3, output=4)
@@ -43,9 +52,8 @@ def beat(there: Minded, number: int) -> None:
 
 def opened(folder: Path, budget: str) -> None:
     """The run of `minded` with a budget, before its first attempt."""
-    terms = terms_of("t", store=str(folder / "store"), project="p", budget=budget)
-    with pytest.raises(Killed), supervised_run(terms):
-        raise Killed
+    with pytest.raises(AttemptDies), run_in(folder, budget):
+        raise AttemptDies
 
 
 def test_beats_end_and_are_counted_while_a_program_runs_that_only_a_shim_saw(tmp_path: Path) -> None:
@@ -61,7 +69,7 @@ def test_beats_end_and_are_counted_while_a_program_runs_that_only_a_shim_saw(tmp
 
         assert there.attempt.hooks.shim(Shim(words=WORDS, cwd=str(there.work)), perform) == ("", 0)
         assert there.run.state.effects_open == ()
-        raise Killed
+        raise AttemptDies
 
 
 def test_no_program_that_runs_on_gets_an_agent_past_its_budget(tmp_path: Path) -> None:
@@ -78,7 +86,7 @@ def test_no_program_that_runs_on_gets_an_agent_past_its_budget(tmp_path: Path) -
         there.attempt.hooks.shim(Shim(words=WORDS, cwd=str(there.work)), perform)
         assert isinstance(there.attempt.failure, AgentStopped)
         assert (there.attempt.failure.cause, there.run.state.beats) == ("budget", 2)
-        raise Killed
+        raise AttemptDies
 
 
 # --- what is asked after the last beat --------------------------------------------------------------------------------
@@ -94,7 +102,7 @@ def test_every_call_after_the_last_beat_is_told_why_there_is_no_other(tmp_path: 
         there.attempt.responses._used = True
         with pytest.raises(BudgetReached):
             there.attempt.responses.finish(None)
-        raise Killed
+        raise AttemptDies
 
 
 def test_of_steps_at_once_those_after_the_last_beat_are_told_why_and_are_on_record(tmp_path: Path) -> None:
@@ -113,8 +121,7 @@ def test_of_steps_at_once_those_after_the_last_beat_are_told_why_and_are_on_reco
         except BaseException as error:
             met.append(error)
 
-    terms = terms_of("t", store=str(tmp_path / "store"), project="p")
-    with pytest.raises(Killed), supervised_run(terms) as run:
+    with pytest.raises(AttemptDies), run_in(tmp_path) as run:
         desk = ScriptCalls(BeatInFlight(run))
         threads = [threading.Thread(target=step, args=(desk, f"s{number}")) for number in range(3)]
         for thread in threads:
@@ -123,10 +130,10 @@ def test_of_steps_at_once_those_after_the_last_beat_are_told_why_and_are_on_reco
             thread.join(TIMEOUT_S)
         assert sorted(type(each).__name__ for each in met) == ["BudgetReached", "BudgetReached", "NoneType"]
         assert isinstance(desk.failure, BudgetReached)
-        raise Killed
-    with pytest.raises(Killed), supervised_run(terms) as run:
+        raise AttemptDies
+    with pytest.raises(AttemptDies), run_in(tmp_path) as run:
         assert len(list(run.journal.events("decided"))) == 3
-        raise Killed
+        raise AttemptDies
 
 
 # --- the world before several calls is asked side by side -------------------------------------------------------------
@@ -197,4 +204,4 @@ def test_what_a_shim_asked_too_long_ago_is_refused_and_not_on_record(tmp_path: P
             asking.receive()
         asking.close()
         assert there.intended() == ([] if late else [(SIGNATURE, "tell")])
-        raise Killed
+        raise AttemptDies

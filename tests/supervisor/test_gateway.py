@@ -44,7 +44,7 @@ def left():
 """
 
 
-class Model(socketserver.ThreadingMixIn, http.server.HTTPServer):
+class HeldModel(socketserver.ThreadingMixIn, http.server.HTTPServer):
     """Answers as each request tells it to; one that is to be held waits until the test lets it go."""
 
     daemon_threads, request_queue_size = True, 256
@@ -57,7 +57,7 @@ class Model(socketserver.ThreadingMixIn, http.server.HTTPServer):
 
 
 class _Answering(http.server.BaseHTTPRequestHandler):
-    server: Model
+    server: HeldModel
 
     def do_POST(self) -> None:
         body = json.loads(self.rfile.read(int(self.headers["content-length"])))
@@ -94,8 +94,8 @@ class _Answering(http.server.BaseHTTPRequestHandler):
 
 
 @pytest.fixture
-def model() -> Iterator[Model]:
-    server = Model()
+def model() -> Iterator[HeldModel]:
+    server = HeldModel()
     threading.Thread(target=server.serve_forever, args=(0.05,), daemon=True).start()
     yield server
     server.let_go.set()
@@ -108,15 +108,15 @@ def words(night: Night, script: str, *options: str) -> list[str]:
     return ["--task", "t", "--gateway", "--restarts", "1", *options, "--", sys.executable, "-P", str(night.folder / "client.py")]  # fmt: skip
 
 
-def environ(night: Night, model: Model) -> dict[str, str]:
+def environ(night: Night, model: HeldModel) -> dict[str, str]:
     return {**night.environ(), "OPENAI_BASE_URL": f"http://127.0.0.1:{model.server_port}/v1"}
 
 
-def run(night: Night, model: Model, script: str, *options: str) -> "subprocess.CompletedProcess[str]":
+def run(night: Night, model: HeldModel, script: str, *options: str) -> "subprocess.CompletedProcess[str]":
     return again(night, model, "run", *words(night, script, *options))
 
 
-def again(night: Night, model: Model, *asked: str) -> "subprocess.CompletedProcess[str]":
+def again(night: Night, model: HeldModel, *asked: str) -> "subprocess.CompletedProcess[str]":
     return commands.run(
         outlast(*asked), cwd=night.work, env=environ(night, model), capture_output=True, text=True, timeout=300,
         stdin=subprocess.DEVNULL,
@@ -131,14 +131,16 @@ def spent(night: Night) -> dict[str, Any]:
 # -- side by side --------------------------------------------------------------------------------------------------
 
 
-def test_calls_at_once_that_fit_are_all_let_pass(night: Night, model: Model) -> None:
+def test_calls_at_once_that_fit_are_all_let_pass(night: Night, model: HeldModel) -> None:
     script = "ask(); sys.exit(at_once(8, hold=8) != 8)"
     done = run(night, model, script, "--budget", "12k")
     assert done.returncode == 0, done.stderr
     assert spent(night)["tokens"] == 9_000
 
 
-def test_calls_at_once_that_do_not_fit_do_not_overshoot_by_more_than_two(night: Night, model: Model) -> None:
+def test_calls_at_once_that_do_not_fit_do_not_overshoot_by_more_than_two(
+    night: Night, model: HeldModel
+) -> None:
     script = "ask(); at_once(30, hold=4, until=os.path.abspath('refused')); sys.exit(1)"
     done = run(night, model, script, "--budget", "5k")
     assert done.returncode == 4, done.stderr
@@ -146,7 +148,7 @@ def test_calls_at_once_that_do_not_fit_do_not_overshoot_by_more_than_two(night: 
     assert "set aside for calls under way" in done.stderr
 
 
-def test_one_that_is_refused_among_many_ends_nothing(night: Night, model: Model) -> None:
+def test_one_that_is_refused_among_many_ends_nothing(night: Night, model: HeldModel) -> None:
     """The dear call before makes us careful; the last one is let pass, and the command ends well."""
     script = """
 ask(tokens=5000)
@@ -159,7 +161,7 @@ sys.exit(not ask(tokens=200))
     assert night.ask("show", "t")["status"] == "done"
 
 
-def test_a_crash_is_charged_every_call_under_way(night: Night, model: Model) -> None:
+def test_a_crash_is_charged_every_call_under_way(night: Night, model: HeldModel) -> None:
     script = """
 if not os.path.exists("begun"):
     open("begun", "w").close()
@@ -189,13 +191,13 @@ if not os.path.exists("begun"):
 # -- counted -------------------------------------------------------------------------------------------------------
 
 
-def test_an_id_that_comes_again_counts_again(night: Night, model: Model) -> None:
+def test_an_id_that_comes_again_counts_again(night: Night, model: HeldModel) -> None:
     done = run(night, model, "for _ in range(9): ask(id='same') or sys.exit(9)", "--budget", "3k")
     assert done.returncode == 4, done.stderr
     assert (len(model.bodies), spent(night)["tokens"]) == (3, 3_000)
 
 
-def test_a_model_without_a_price_stops_it_until_it_has_one(night: Night, model: Model) -> None:
+def test_a_model_without_a_price_stops_it_until_it_has_one(night: Night, model: HeldModel) -> None:
     script = """
 ask(model="nobodys") or sys.exit(9)
 if not os.path.exists("../priced"): time.sleep(100)
@@ -213,7 +215,7 @@ if not os.path.exists("../priced"): time.sleep(100)
     assert spent(night)["cost_microusd"] == 1_000, "of the second call; of the first nobody knows"
 
 
-def test_a_model_without_a_price_is_said_once_where_other_limits_hold(night: Night, model: Model) -> None:
+def test_a_model_without_a_price_is_said_once_where_other_limits_hold(night: Night, model: HeldModel) -> None:
     script = """
 for _ in range(4): ask(model="nobodys") or sys.exit(9)
 if not os.path.exists("../once"): open("../once", "w").close(); sys.exit(3)
@@ -233,7 +235,7 @@ if not os.path.exists("../once"): open("../once", "w").close(); sys.exit(3)
     )
 
 
-def test_where_the_price_is_known_money_is_counted_and_stops_it(night: Night, model: Model) -> None:
+def test_where_the_price_is_known_money_is_counted_and_stops_it(night: Night, model: HeldModel) -> None:
     script = 'for _ in range(99): ask(model="claude-opus-5-5") or sys.exit(9)'
     done = run(night, model, script, "--budget", "usd=0.05")
     assert done.returncode == 4, done.stderr
@@ -249,7 +251,7 @@ def own_prices(night: Night) -> Path:
     return folder / "prices.toml"
 
 
-def test_prices_that_cannot_be_read_are_said_before_anything_is_spent(night: Night, model: Model) -> None:
+def test_prices_that_cannot_be_read_are_said_before_anything_is_spent(night: Night, model: HeldModel) -> None:
     own_prices(night).write_text('[model]\n"gpt-5" = { input = nan, output = 1 }\n')
     for options in (("--gateway",), ("--budget", "usd=1")):
         done = again(night, model, "run", "--task", "t", *options, "--", "true")
@@ -257,7 +259,7 @@ def test_prices_that_cannot_be_read_are_said_before_anything_is_spent(night: Nig
         assert "prices.toml" in done.stderr.splitlines()[0]
 
 
-def test_a_list_spoilt_meanwhile_loses_no_tokens(night: Night, model: Model) -> None:
+def test_a_list_spoilt_meanwhile_loses_no_tokens(night: Night, model: HeldModel) -> None:
     script = f"""
 ask(); open({str(own_prices(night))!r}, "w").write("[garbage"); ask()
 """
@@ -266,7 +268,7 @@ ask(); open({str(own_prices(night))!r}, "w").write("[garbage"); ask()
     assert (spent(night)["tokens"], spent(night)["unpriced"]) == (2_000, True)
 
 
-def test_without_a_gateway_it_is_said_that_nothing_counts(night: Night, model: Model) -> None:
+def test_without_a_gateway_it_is_said_that_nothing_counts(night: Night, model: HeldModel) -> None:
     done = again(night, model, "run", "--task", "t", "--budget", "400k", "--", "true")
     assert done.returncode == 0
     assert "without --gateway" in done.stderr
@@ -275,7 +277,7 @@ def test_without_a_gateway_it_is_said_that_nothing_counts(night: Night, model: M
 # -- told ----------------------------------------------------------------------------------------------------------
 
 
-def test_it_is_warned_on_the_way_to_its_model_and_reads_what_is_left(night: Night, model: Model) -> None:
+def test_it_is_warned_on_the_way_to_its_model_and_reads_what_is_left(night: Night, model: HeldModel) -> None:
     script = """
 for after, tokens in ((3_000, 7_000), (2_000, 1_000), (1_000, 1_000)):
     ask(tokens=tokens) or sys.exit(9)
@@ -288,7 +290,7 @@ for after, tokens in ((3_000, 7_000), (2_000, 1_000), (1_000, 1_000)):
     assert any(event["event"]["t"] == "warned" for event in night.ask("log", "t"))
 
 
-def test_told_to_wrap_up_it_is_not_done(night: Night, model: Model) -> None:
+def test_told_to_wrap_up_it_is_not_done(night: Night, model: HeldModel) -> None:
     script = """
 for after, tokens in ((3_000, 7_000), (2_000, 1_000), (1_000, 1_000))[: int(os.environ["CALLS"])]:
     ask(tokens=tokens) or sys.exit(9)
@@ -308,13 +310,13 @@ for after, tokens in ((3_000, 7_000), (2_000, 1_000), (1_000, 1_000))[: int(os.e
 # -- ends ----------------------------------------------------------------------------------------------------------
 
 
-def test_a_command_whose_last_call_was_refused_is_not_done(night: Night, model: Model) -> None:
+def test_a_command_whose_last_call_was_refused_is_not_done(night: Night, model: HeldModel) -> None:
     done = run(night, model, "while ask(): pass", "--budget", "2k")
     assert done.returncode == 4, done.stderr
     assert night.ask("show", "t")["cause"] == "budget"
 
 
-def test_at_a_wall_it_is_parked(night: Night, model: Model) -> None:
+def test_at_a_wall_it_is_parked(night: Night, model: HeldModel) -> None:
     script = """
 error = {"type": "usage_limit_reached", "message": "The usage limit has been reached", "resets_in_seconds": 7200}
 sys.exit(0 if ask(status=429, error=error) else 1)
@@ -325,7 +327,7 @@ sys.exit(0 if ask(status=429, error=error) else 1)
     assert (shown["status"], shown["cause"]) == ("parked", "quota")
 
 
-def test_when_nothing_is_left_no_odd_path_leads_to_the_model(night: Night, model: Model) -> None:
+def test_when_nothing_is_left_no_odd_path_leads_to_the_model(night: Night, model: HeldModel) -> None:
     script = """
 ask(tokens=5000)
 until(lambda: left() == 0)
@@ -339,7 +341,7 @@ sys.exit(any(ask(path) for path in ("/Chat/Completions", "/chat/completions;x", 
 # -- agents --------------------------------------------------------------------------------------------------------
 
 
-def test_another_agent_and_a_later_login_are_checked_as_at_the_start(night: Night, model: Model) -> None:
+def test_another_agent_and_a_later_login_are_checked_as_at_the_start(night: Night, model: HeldModel) -> None:
     """The stand-ins only fail: what counts is how they are started."""
     login = Path(night.environ()["HOME"], ".codex", "auth.json")
     login.parent.mkdir()

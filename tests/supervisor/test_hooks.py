@@ -32,7 +32,7 @@ from tests.supervisor.hook_driver import (
     POST_FLAGS,
     POST_OTHERWISE,
     SIGNATURE,
-    Killed,
+    AttemptDies,
     Minded,
     after,
     before,
@@ -168,7 +168,7 @@ def test_a_call_is_on_record_when_its_hook_is_answered(agent: str, tmp_path: Pat
         assert [policy for _, policy in there.intended()] == ["give_up", "tell"]
         assert there.intended()[1][0] == SIGNATURE
         assert there.ask(after(agent, POST)) == (0, b"")
-        raise Killed
+        raise AttemptDies
 
 
 def test_through_the_hooks_own_command_it_is_the_same(tmp_path: Path) -> None:
@@ -176,7 +176,7 @@ def test_through_the_hooks_own_command_it_is_the_same(tmp_path: Path) -> None:
         done = client(there.server.path, before("claude", POST))
         assert (done.returncode, done.stdout) == (0, b"")
         assert there.intended() == [(SIGNATURE, "tell")]
-        raise Killed
+        raise AttemptDies
 
 
 @each_agent
@@ -188,7 +188,7 @@ def test_what_cannot_be_put_on_record_does_not_happen_outside(agent: str, tmp_pa
         there.attempt.close()  # else the answer is held back: the agent is being stopped
         assert not there.allows(before(agent, LOCAL, "call_2")), "nothing goes on that nobody could record"
         checked = True
-        raise Killed
+        raise AttemptDies
     assert checked
 
 
@@ -200,7 +200,7 @@ def test_of_another_attempt_nothing_is_allowed(tmp_path: Path) -> None:
         )
         assert done.returncode == 2
         assert there.intended() == []
-        raise Killed
+        raise AttemptDies
 
 
 def test_the_id_of_a_call_under_way_lets_no_other_one_through(tmp_path: Path) -> None:
@@ -211,7 +211,7 @@ def test_the_id_of_a_call_under_way_lets_no_other_one_through(tmp_path: Path) ->
         there.ask(after("claude", LOCAL))
         assert there.allows(before("claude", POST)), "its first call has ended: this is another one"
         assert there.intended() == [("Bash", "give_up"), (SIGNATURE, "tell")]
-        raise Killed
+        raise AttemptDies
 
 
 def test_a_call_made_twice_is_on_record_twice_also_where_an_agent_names_both_alike(tmp_path: Path) -> None:
@@ -221,7 +221,7 @@ def test_a_call_made_twice_is_on_record_twice_also_where_an_agent_names_both_ali
             there.ask(after("gemini", POST))
         assert there.intended() == [(SIGNATURE, "tell")] * 2
         assert len({intent.key for intent in there.intents()}) == 2
-        raise Killed
+        raise AttemptDies
 
 
 # --- once ---------------------------------------------------------------------------------------------------------------
@@ -230,7 +230,7 @@ def test_a_call_made_twice_is_on_record_twice_also_where_an_agent_names_both_ali
 def cut_off(folder: Path, agent: str) -> None:
     with minded(folder, agent) as there:
         assert there.allows(before(agent, POST))
-        raise Killed
+        raise AttemptDies
 
 
 @each_agent
@@ -244,7 +244,7 @@ def test_a_call_to_the_address_of_one_in_doubt_is_held_whatever_its_flags_and_wo
             assert is_denied(code, out)
             assert b"outlast holds this call" in out
         assert there.allows(before(agent, "curl -X POST http://127.0.0.1:9/other", "other"))
-        raise Killed
+        raise AttemptDies
 
 
 @each_agent
@@ -256,7 +256,7 @@ def test_what_is_known_of_it_is_answered_once_and_then_it_is_another_call(agent:
         assert is_denied(code, out)
         assert b"happened before" in out
         assert there.allows(before(agent, POST_FLAGS, "third"))
-        raise Killed
+        raise AttemptDies
 
 
 def test_that_it_was_answered_is_remembered_by_the_next_attempt(tmp_path: Path) -> None:
@@ -264,10 +264,10 @@ def test_that_it_was_answered_is_remembered_by_the_next_attempt(tmp_path: Path) 
     with minded(tmp_path) as there:
         there.settle("happened")
         assert not there.allows(before("claude", POST_FLAGS, "second"))
-        raise Killed
+        raise AttemptDies
     with minded(tmp_path) as there:
         assert there.allows(before("claude", POST_FLAGS, "third"))
-        raise Killed
+        raise AttemptDies
 
 
 @each_agent
@@ -277,10 +277,10 @@ def test_what_did_not_happen_may_be_done_and_is_on_record_again(agent: str, tmp_
         there.settle("did_not")
         assert there.allows(before(agent, POST))
         assert there.intended() == [(SIGNATURE, "tell")] * 2
-        raise Killed
+        raise AttemptDies
     with minded(tmp_path, agent) as there:
         assert not there.allows(before(agent, POST, "third")), "the second one was cut off too"
-        raise Killed
+        raise AttemptDies
 
 
 # --- going on -----------------------------------------------------------------------------------------------------------
@@ -291,7 +291,7 @@ def test_the_transcript_is_mended_with_the_truth_about_the_call_that_was_cut_off
     found = path.read_bytes()
     with minded(tmp_path) as there:
         assert there.start().command[1:3] == ("--resume", session)
-        raise Killed
+        raise AttemptDies
     mended = path.read_bytes()
     assert mended.startswith(found)
     result = json.loads(mended.splitlines()[-1])["message"]["content"][0]
@@ -311,7 +311,7 @@ def test_a_transcript_that_a_kill_took_comes_back_from_our_copy(tmp_path: Path, 
         there.start()
         assert b"said before" in path.read_bytes()
         assert "made whole from our copy" in there.said[0]
-        raise Killed
+        raise AttemptDies
 
 
 # --- hostile inputs -------------------------------------------------------------------------------------------------
@@ -351,7 +351,7 @@ def test_an_input_that_cannot_be_read_is_no_leave_to_act(tmp_path: Path) -> None
             assert NOT_UNDERSTOOD[:20].encode() in out
         assert there.intended() == []
         assert there.attempt.failure is None
-        raise Killed
+        raise AttemptDies
 
 
 ODD = st.one_of(
@@ -407,7 +407,7 @@ def test_whatever_a_hook_is_told_nothing_crashes_nothing_runs_and_nothing_outwar
         assert there.attempt.failure is None
         assert list(there.work.iterdir()) == []
         assert there.allows(before(agent, LOCAL, "the last one"))
-        raise Killed
+        raise AttemptDies
 
 
 SESSIONS = {
@@ -434,7 +434,7 @@ def read_by(agent: str, folder: Path, lines: list[bytes]) -> tuple[list[tuple[st
         there.attempt.look()
         assert there.attempt.failure is None
         found = there.intended(), there.run.state.beats
-        raise Killed
+        raise AttemptDies
     return found
 
 
@@ -506,4 +506,4 @@ def test_a_call_that_our_hook_denied_alone_did_not_happen_and_hooks_are_counted_
         assert failed.error.startswith("not done: outlast denied POST 127.0.0.1:9/comment")
         assert not [text for text in there.said if "does not run its hooks" in text]
         assert there.allows(before("claude", LOCAL, "call_10"))
-        raise Killed
+        raise AttemptDies

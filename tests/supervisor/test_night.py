@@ -9,13 +9,18 @@ import sys
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
+import pytest
+
 from outlast.core import events as ev, wakeups
 from outlast.core.values import Contract
 from outlast.operations import requests
 from outlast.processes import reap
 from outlast.runs.engine.steps import Append
+from outlast.store import open_store
 from outlast.store.local import Local
+from outlast.supervisor.control import wake
 from outlast.supervisor.guardian import lock
+from outlast.supervisor.person import Person
 from tests.supervisor.host import STEPS, Host
 from tests.support import commands
 from tests.support.environment import TIMEOUT_S, need_root
@@ -171,8 +176,8 @@ def test_what_is_woken_stands_on_its_own_also_when_an_agent_woke_it(host: Host) 
         "OUTLAST_TASK": "other",
     }
     assert host("resume", "--all", **marks).code == 0
-    watcher = lock.of(Local(host.root), host.summary("t").run)
-    assert watcher is not None
+    run = host.summary("t").run  # claimed; its guardian is told of that, and takes its lock a moment later
+    watcher = wait_for(lambda: lock.of(Local(host.root), run), what="its guardian")
     assert os.getsid(watcher.guardian) == watcher.guardian
     assert b"other" not in Path(f"/proc/{watcher.guardian}/environ").read_bytes()
     assert os.readlink(f"/proc/{watcher.guardian}/fd/0") == os.devnull
@@ -352,3 +357,22 @@ def test_resume_while_the_guardian_of_the_dead_attempt_works_waits_for_it(host: 
         assert not alive(watcher.guardian)
         host.let_go()
         ends(again, 0)
+
+
+def test_a_run_that_another_resume_starts_meanwhile_is_being_run_and_no_failure(
+    host: Host, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    host.start("t", *host.script("t", hold="2"))
+    host.at_hold("t", "2")
+    host.kill_everything()
+    for name, value in host.environ().items():
+        monkeypatch.setenv(name, value)
+    with contextlib.closing(open_store(str(host.root))) as store:
+        asleep = wake.sleepers(store)
+        assert [each.wake for each in asleep] == [True]
+        assert host("resume", "--all").code == 0, "the other one is faster"
+        host.at_hold("t", "2")
+        [found] = wake.wake(store, asleep, 1, Person(lambda _: None))
+    assert (found.started, found.why) == (True, "another process goes on with it")
+    host.let_go()
+    host.comes_to("t", "done")

@@ -19,7 +19,7 @@ from outlast.operations import requests
 from outlast.runs.engine.steps import append
 from outlast.supervisor.agent.calls import outward
 from outlast.supervisor.agent.calls.repeats import WRITE_OUT
-from tests.supervisor.hook_driver import HOOKS, Killed, Minded, before, is_denied, minded
+from tests.supervisor.hook_driver import HOOKS, AttemptDies, Minded, before, is_denied, minded
 from tests.supervisor.host import Host
 from tests.supervisor.scripted_agent import Scripted
 from tests.supervisor.test_shims import HELD
@@ -38,7 +38,7 @@ each_agent = pytest.mark.parametrize("agent", list(HOOKS))
 def cut_off(folder: Path, command: str, agent: str = "claude") -> None:
     with minded(folder, agent) as there:
         assert there.allows(before(agent, command, "first"))
-        raise Killed
+        raise AttemptDies
 
 
 def says(there: Minded, effect: str = "1.1") -> ActOutcome:
@@ -70,7 +70,7 @@ def test_another_body_is_held_until_the_agent_says_by_name_that_it_is_another_ca
         assert answer(there, SECOND, "c") == ""
         assert HELD in answer(there, FIRST, "d"), "the same is held hard"
         assert HELD in answer(there, RESPACED, "e"), "however its JSON is written"
-        raise Killed
+        raise AttemptDies
 
 
 def test_what_was_named_stands_for_the_next_attempt_and_for_nothing_that_comes_later(tmp_path: Path) -> None:
@@ -80,11 +80,11 @@ def test_what_was_named_stands_for_the_next_attempt_and_for_nothing_that_comes_l
         says(there)
         assert HELD in answer(there, THIRD, "b"), "it was not held when that was said"
         assert HELD in answer(there, THIRD, "c")
-        raise Killed
+        raise AttemptDies
     with minded(tmp_path) as there:
         assert answer(there, SECOND, "d") == ""
         assert HELD in answer(there, THIRD, "e")
-        raise Killed
+        raise AttemptDies
 
 
 def test_what_the_agent_said_is_on_record(tmp_path: Path) -> None:
@@ -99,7 +99,7 @@ def test_what_the_agent_said_is_on_record(tmp_path: Path) -> None:
         assert asked.what == "another"
         assert there.run.journal.value(asked.args) == {"effect": "1.1"}
         assert [effect.state for effect in there.run.state.effects_open] == ["in_doubt", "intended"]
-        raise Killed
+        raise AttemptDies
 
 
 def test_before_it_has_held_a_call_there_is_none_to_name(tmp_path: Path) -> None:
@@ -110,7 +110,7 @@ def test_before_it_has_held_a_call_there_is_none_to_name(tmp_path: Path) -> None
         assert HELD in answer(there, FIRST, "a")
         with pytest.raises(UsageError, match="has held no other call"):
             says(there)
-        raise Killed
+        raise AttemptDies
 
 
 def test_an_effect_that_is_settled_has_nothing_to_name(tmp_path: Path) -> None:
@@ -121,7 +121,7 @@ def test_an_effect_that_is_settled_has_nothing_to_name(tmp_path: Path) -> None:
         with pytest.raises(UsageError, match="settled already"):
             says(there)
         assert answer(there, SECOND, "b") == "", "it is known by now that it is another one"
-        raise Killed
+        raise AttemptDies
 
 
 def test_what_was_settled_an_instant_ago_counts_for_the_very_next_call(tmp_path: Path) -> None:
@@ -131,7 +131,7 @@ def test_what_was_settled_an_instant_ago_counts_for_the_very_next_call(tmp_path:
         store = there.run.journal.store
         settle.plan(store, requests.summary_of(store, there.run.id), "1.1", "did_not").apply()
         assert answer(there, FIRST, "b") == ""
-        raise Killed
+        raise AttemptDies
 
 
 def test_an_agent_that_names_its_call_goes_on_in_the_same_attempt(host: Host) -> None:
@@ -169,7 +169,7 @@ def test_where_the_target_names_the_act_other_words_are_held_and_cannot_be_named
         assert "happened before" in text
         assert "It had other words" in text
         assert answer(there, REWORDED, "d") == ""
-        raise Killed
+        raise AttemptDies
 
 
 def test_a_comment_by_the_forges_api_is_a_comment_whatever_its_words(tmp_path: Path) -> None:
@@ -178,7 +178,7 @@ def test_a_comment_by_the_forges_api_is_a_comment_whatever_its_words(tmp_path: P
     with minded(tmp_path) as there:
         assert HELD in answer(there, api % "Done now.", "a")
         assert HELD in answer(there, REWORDED, "b")
-        raise Killed
+        raise AttemptDies
 
 
 # --- pushes -------------------------------------------------------------------------------------------------------------
@@ -205,7 +205,7 @@ def test_a_push_of_other_commits_passes_and_of_the_same_ones_is_held(tmp_path: P
         assert WRITE_OUT in json.loads(text)["hookSpecificOutput"]["permissionDecisionReason"]
         committed(work, "two")
         assert answer(there, push, "c") == ""
-        raise Killed
+        raise AttemptDies
 
 
 # --- what is not known --------------------------------------------------------------------------------------------------
@@ -219,7 +219,7 @@ def test_what_a_call_sends_and_nobody_knows_beforehand_counts_as_the_same(tmp_pa
         assert "--another" not in text
         with pytest.raises(UsageError, match="is not on record"):
             says(there)
-        raise Killed
+        raise AttemptDies
 
 
 def test_a_call_of_a_journal_without_contents_counts_as_the_same(tmp_path: Path) -> None:
@@ -233,7 +233,7 @@ def test_a_call_of_a_journal_without_contents_counts_as_the_same(tmp_path: Path)
             own_key=True, args=journal.payload(old), policy="tell",
         )  # fmt: skip
         there.run.drive(append(intent, in_beat=True))
-        raise Killed
+        raise AttemptDies
     with minded(tmp_path) as there:
         assert HELD in answer(there, SECOND, "a")
         there.settle("happened")
@@ -241,7 +241,7 @@ def test_a_call_of_a_journal_without_contents_counts_as_the_same(tmp_path: Path)
         assert "happened before" in text
         assert "cannot be compared" in text
         assert answer(there, SECOND, "c") == ""
-        raise Killed
+        raise AttemptDies
 
 
 # --- policies of the user's own -----------------------------------------------------------------------------------------
@@ -269,7 +269,7 @@ def test_what_another_content_is_can_be_said_for_each_class(
         assert (HELD in text) == is_held
         assert ("--another" in text) == can_be_named
         assert HELD in answer(there, "ship to prod --text one", "b")
-        raise Killed
+        raise AttemptDies
 
 
 def test_a_policy_that_is_none_is_refused_at_the_start(state: Isolated) -> None:

@@ -17,7 +17,7 @@ import pytest
 from outlast.supervisor.client import shim
 from outlast.supervisor.socket.server import ScriptGone
 from outlast.supervisor.socket.wire import Shim
-from tests.supervisor.hook_driver import Killed, before, is_denied, recorded
+from tests.supervisor.hook_driver import AttemptDies, before, is_denied, recorded
 from tests.supervisor.host import Host
 from tests.supervisor.scripted_agent import Scripted
 from tests.supervisor.test_shims import HELD, Below, below
@@ -75,7 +75,7 @@ def cut_off(folder: Path) -> None:
     """Everything dies when the first call has reached the server: nobody knows that it did."""
     with attempt(folder, dies=SHIM_TOO) as here:
         assert does(here, FIRST, "call_1") is not None
-        raise Killed
+        raise AttemptDies
 
 
 # --- in the next attempt: the same call is answered, another one is made ------------------------------------------------
@@ -87,7 +87,7 @@ def test_after_a_call_was_settled_as_happened_another_body_to_its_address_is_mad
         here.there.settle("happened")
         does(here, OTHER, "call_2")
         assert bodies(here) == ["e2", "e9"]
-        raise Killed
+        raise AttemptDies
 
 
 def test_another_body_made_first_does_not_use_up_the_answer_to_the_same_call(tmp_path: Path) -> None:
@@ -97,7 +97,7 @@ def test_another_body_made_first_does_not_use_up_the_answer_to_the_same_call(tmp
         does(here, OTHER, "call_2")
         does(here, FIRST, "call_3")
         assert bodies(here) == ["e2", "e9"]
-        raise Killed
+        raise AttemptDies
 
 
 def test_below_a_script_another_body_to_the_address_of_a_settled_call_is_made(tmp_path: Path) -> None:
@@ -107,7 +107,7 @@ def test_below_a_script_another_body_to_the_address_of_a_settled_call_is_made(tm
         assert here.there.allows(before("claude", "./all.sh", "call_2"))
         assert here.run(OTHER).returncode == 0
         assert bodies(here) == ["e2", "e9"]
-        raise Killed
+        raise AttemptDies
 
 
 def test_the_answer_to_a_repetition_names_the_command_that_was_made_before(tmp_path: Path) -> None:
@@ -117,7 +117,7 @@ def test_the_answer_to_a_repetition_names_the_command_that_was_made_before(tmp_p
         code, out = here.there.ask(before("claude", FIRST_OTHERWISE, "call_2"))
         assert is_denied(code, out)
         assert FIRST in out.decode()
-        raise Killed
+        raise AttemptDies
 
 
 def test_a_run_does_not_end_as_done_without_a_call_that_only_shares_an_address(host: Host) -> None:
@@ -142,7 +142,7 @@ def test_the_same_body_to_the_same_address_is_held_until_it_is_settled_and_then_
         _, out = here.there.ask(before("claude", again, "call_3"))
         assert "happened before" in out.decode()
         assert bodies(here) == ["e2"]
-        raise Killed
+        raise AttemptDies
 
 
 # --- in the same attempt: a doubt is on record before the next call is judged -------------------------------------------
@@ -160,7 +160,7 @@ def test_a_call_whose_program_was_killed_is_held_when_the_agent_retries_it_at_on
         fails(here, FIRST, "call_1", 137)
         does(here, FIRST, "call_2")
         assert bodies(here) == ["e2"]
-        raise Killed
+        raise AttemptDies
 
 
 def test_a_call_whose_program_failed_by_itself_may_be_retried_at_once(tmp_path: Path) -> None:
@@ -171,7 +171,7 @@ def test_a_call_whose_program_failed_by_itself_may_be_retried_at_once(tmp_path: 
         fails(here, FIRST, "call_1", 7)
         assert does(here, FIRST, "call_2") is not None
         assert bodies(here) == ["e2", "e2"]
-        raise Killed
+        raise AttemptDies
 
 
 # --- inside one call ----------------------------------------------------------------------------------------------------
@@ -187,7 +187,7 @@ def test_inside_one_call_a_killed_program_is_not_run_again(tmp_path: Path, comma
     with attempt(tmp_path, dies=whom) as here:
         assert does(here, command, "call_1") is not None
         assert bodies(here) == ["e2"]
-        raise Killed
+        raise AttemptDies
 
 
 ELSEWHERE = "http://192.0.2.1/fallback"
@@ -202,7 +202,7 @@ def test_inside_one_call_what_goes_elsewhere_after_a_killed_program_is_made(
         fallback = FIRST.replace(SAME, ELSEWHERE)
         assert does(here, f"{FIRST} || {fallback}", "call_1") is not None
         assert [line.split()[-1] for line in here.done] == [SAME, ELSEWHERE]
-        raise Killed
+        raise AttemptDies
 
 
 @both
@@ -214,7 +214,7 @@ def test_inside_one_call_another_body_to_the_address_of_a_killed_program_is_held
         assert done is not None
         assert HELD in done.stderr
         assert bodies(here) == ["e2"]
-        raise Killed
+        raise AttemptDies
 
 
 def test_a_killed_program_is_a_doubt_on_record_before_its_call_has_ended(tmp_path: Path) -> None:
@@ -226,7 +226,7 @@ def test_a_killed_program_is_a_doubt_on_record_before_its_call_has_ended(tmp_pat
         assert [state for _, state in here.states()] == ["in_doubt"], "on record once"
         doubts = list(here.there.run.journal.events("effect_in_doubt"))
         assert len(doubts) == 1
-        raise Killed
+        raise AttemptDies
 
 
 def test_a_shim_that_died_is_a_doubt_before_its_own_thread_has_heard_of_it(tmp_path: Path) -> None:
@@ -253,7 +253,7 @@ def test_a_shim_that_died_is_a_doubt_before_its_own_thread_has_heard_of_it(tmp_p
             hears.set()
             thread.join(TIMEOUT_S)
         assert len(list(here.there.run.journal.events("effect_in_doubt"))) == 1, "it is on record once"
-        raise Killed
+        raise AttemptDies
 
 
 def test_below_a_script_a_killed_program_is_not_run_again(tmp_path: Path) -> None:
@@ -261,11 +261,11 @@ def test_below_a_script_a_killed_program_is_not_run_again(tmp_path: Path) -> Non
         assert here.there.allows(before("claude", "./all.sh", "call_1"))
         assert here.run(TWICE).returncode == shim.REFUSED
         assert bodies(here) == ["e2"]
-        raise Killed
+        raise AttemptDies
 
 
 def test_inside_one_call_a_program_that_failed_by_itself_is_run_again(tmp_path: Path) -> None:
     with attempt(tmp_path, code=7) as here:
         assert does(here, TWICE, "call_1") is not None
         assert bodies(here) == ["e2", "e2"]
-        raise Killed
+        raise AttemptDies

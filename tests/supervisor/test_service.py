@@ -13,7 +13,8 @@ import pytest
 from outlast.core import events as ev
 from outlast.supervisor.control import service_units
 from outlast.supervisor.control.service_units import Boot
-from tests.supervisor.host import Answer, Host
+from tests.supervisor.host import Host
+from tests.support.commands import Answer
 from tests.support.environment import TIMEOUT_S, need_root, need_tool
 from tests.support.processes import wait_for
 

@@ -20,7 +20,7 @@ from tests.supervisor.hook_driver import (
     POST,
     POST_OTHERWISE,
     SIGNATURE,
-    Killed,
+    AttemptDies,
     after,
     before,
     client,
@@ -53,7 +53,7 @@ def started(folder: Path) -> tuple[str, ...]:
     words: tuple[str, ...] = ()
     with minded(folder) as there:
         words = there.start().command[1:3]
-        raise Killed
+        raise AttemptDies
     return words
 
 
@@ -115,7 +115,7 @@ def test_no_beat_of_a_save_point_is_missing_where_the_transcript_was_cut_short_u
         with path.open("ab") as file:
             file.write(response(session, 2, "echo on"))
         there.attempt.look()
-        raise Killed
+        raise AttemptDies
     assert started(tmp_path) == ("--resume", session)
     told = path.read_bytes()
     assert b"said before" in told
@@ -131,7 +131,7 @@ def test_a_call_that_only_the_journal_knows_of_is_told_from_it(tmp_path: Path) -
         there.ask(after("claude", LOCAL, "call_2"))
         there.attempt.responses.end_now()
         assert there.run.state.session is not None
-        raise Killed
+        raise AttemptDies
     assert started(tmp_path) == ("--resume", session)
     told = [json.loads(each)["message"]["content"] for each in path.read_bytes().splitlines()]
     parts = [part for content in told if isinstance(content, list) for part in content]
@@ -152,7 +152,7 @@ def test_where_neither_the_copy_nor_the_transcript_can_be_trusted_a_fresh_sessio
     with minded(tmp_path) as there:
         assert session not in there.start().command
         assert "cannot be gone on with" in there.said[0]
-        raise Killed
+        raise AttemptDies
 
 
 def test_what_a_resume_needs_besides_comes_back_with_the_transcript(tmp_path: Path) -> None:
@@ -167,12 +167,12 @@ def test_what_a_resume_needs_besides_comes_back_with_the_transcript(tmp_path: Pa
         there.ask(before("kimi-code", LOCAL))
         there.ask(after("kimi-code", LOCAL))
         there.attempt.responses.end_now()
-        raise Killed
+        raise AttemptDies
     found = wire.read_bytes()
     shutil.rmtree(sessions / "wd_x")
     with minded(tmp_path, "kimi-code") as there:
         assert "session_1" in " ".join(there.start().command)
-        raise Killed
+        raise AttemptDies
     assert wire.read_bytes().startswith(found)
     assert state.read_text() == '{"title":"x"}'
 
@@ -189,7 +189,7 @@ def made_unrecorded(folder: Path, command: str) -> Path:
         asked = line(session, type="user", message={"role": "user", "content": "x"})
         path.write_bytes(asked + response(session, 0, command))
         there.attempt.look()
-        raise Killed
+        raise AttemptDies
     return path
 
 
@@ -213,7 +213,7 @@ def test_a_call_that_ended_and_whose_result_the_transcript_lacks_is_told_from_th
         with path.open("ab") as file:
             file.write(response(session, 1, LOCAL))
         there.ask(before("claude", LOCAL, "call_1"))
-        raise Killed
+        raise AttemptDies
     with minded(tmp_path) as there:
         assert there.run.state.beats == 1
         there.start()
@@ -245,11 +245,11 @@ def test_a_call_outside_that_nobody_recorded_is_in_doubt_and_held(tmp_path: Path
         assert b"outlast holds this call" in out
         assert there.allows(before("claude", LOCAL, "other"))
         there.ask(after("claude", LOCAL, "other"))
-        raise Killed
+        raise AttemptDies
     with minded(tmp_path) as there:
         there.start()
         assert [intent.key for intent in there.intents()].count("call_0") == 1, "it is put on record once"
-        raise Killed
+        raise AttemptDies
 
 
 def test_a_local_call_that_nobody_recorded_may_be_made_again(tmp_path: Path) -> None:
@@ -258,7 +258,7 @@ def test_a_local_call_that_nobody_recorded_may_be_made_again(tmp_path: Path) -> 
         there.start()
         assert "Make it again" in last_result(path)
         assert there.intended() == []
-        raise Killed
+        raise AttemptDies
 
 
 @pytest.mark.parametrize("agent", HOOKS)
@@ -276,7 +276,7 @@ def test_a_hook_that_is_killed_denies_its_call(tmp_path: Path, agent: str) -> No
         assert hook.stderr is not None
         assert b"did not put this call on record" in hook.stderr.read()
         hook.stderr.close()
-        raise Killed
+        raise AttemptDies
 
 
 def test_a_hook_whose_interpreter_is_gone_denies_its_call(tmp_path: Path) -> None:

@@ -28,7 +28,7 @@ from tests.supervisor.hook_driver import (
     MARK,
     POST,
     SIGNATURE,
-    Killed,
+    AttemptDies,
     Minded,
     after,
     before,
@@ -36,7 +36,7 @@ from tests.supervisor.hook_driver import (
     minded,
     write_session,
 )
-from tests.supervisor.host import Host, host_in
+from tests.supervisor.host import Host
 from tests.supervisor.scripted_agent import Scripted
 from tests.support.environment import TIMEOUT_S, Isolated, isolate
 from tests.support.processes import wait_for
@@ -139,7 +139,7 @@ def test_what_a_script_did_before_its_call_was_cut_off_is_told_and_not_done_agai
     with below(tmp_path) as here:
         assert here.there.allows(before("claude", SCRIPT))
         assert here.run(SURE).returncode == 0
-        raise Killed
+        raise AttemptDies
     with below(tmp_path) as here:
         words = here.told()
         assert "Below it a program reached outside: POST 127.0.0.1:9/comment" in words
@@ -151,7 +151,7 @@ def test_what_a_script_did_before_its_call_was_cut_off_is_told_and_not_done_agai
         assert len(here.done) == 1
         assert here.run(SURE).returncode == 0, "it is said once: this is another one"
         assert len(here.done) == 2
-        raise Killed
+        raise AttemptDies
 
 
 def test_whether_a_server_accepted_is_not_known_by_the_exit_code_of_curl(tmp_path: Path) -> None:
@@ -159,7 +159,7 @@ def test_whether_a_server_accepted_is_not_known_by_the_exit_code_of_curl(tmp_pat
     with below(tmp_path) as here:
         assert here.there.allows(before("claude", SCRIPT))
         assert here.run(UNSURE).returncode == 0
-        raise Killed
+        raise AttemptDies
     with below(tmp_path) as here:
         words = here.told()
         assert "it is not known whether it happened" in words
@@ -169,7 +169,7 @@ def test_whether_a_server_accepted_is_not_known_by_the_exit_code_of_curl(tmp_pat
         here.there.settle("did_not")
         assert here.run(UNSURE).returncode == 0
         assert len(here.done) == 2
-        raise Killed
+        raise AttemptDies
 
 
 @pytest.mark.parametrize(("command", "sure"), [(SURE, True), (UNSURE, False)])
@@ -179,7 +179,7 @@ def test_the_same_of_a_call_that_its_hook_told_of(tmp_path: Path, command: str, 
         assert here.there.allows(before("claude", text))
         assert here.run(command).returncode == 0
         assert here.there.intended() == [("POST 127.0.0.1:9/comment", "tell")], "one call, seen twice"
-        raise Killed
+        raise AttemptDies
     with below(tmp_path) as here:
         words = here.told()
         assert ("it did happen" in words) == sure
@@ -187,7 +187,7 @@ def test_the_same_of_a_call_that_its_hook_told_of(tmp_path: Path, command: str, 
         _, out = here.there.ask(before("claude", command, "call_2"))
         assert (b"happened before" in out) == sure
         assert (HELD.encode() in out) != sure
-        raise Killed
+        raise AttemptDies
 
 
 @pytest.mark.parametrize("command", [SURE, UNSURE])
@@ -201,12 +201,12 @@ def test_what_the_agent_was_told_the_end_of_is_no_reason_to_hold_the_next_one(
         here.there.ask(after("claude", SCRIPT))
         assert here.there.run.state.effects_open == ()
         write_session(here.there)
-        raise Killed
+        raise AttemptDies
     with below(tmp_path) as here:
         assert here.there.allows(before("claude", SCRIPT, "call_2"))
         assert here.run(command).returncode == 0
         assert len(here.done) == 3
-        raise Killed
+        raise AttemptDies
 
 
 def test_the_end_of_one_call_says_nothing_of_what_another_one_beside_it_does(tmp_path: Path) -> None:
@@ -215,11 +215,11 @@ def test_the_end_of_one_call_says_nothing_of_what_another_one_beside_it_does(tmp
         assert here.there.allows(before("claude", LOCAL, "call_2"))
         assert here.run(SURE).returncode == 0
         here.there.ask(after("claude", LOCAL, "call_2"))
-        raise Killed
+        raise AttemptDies
     with below(tmp_path) as here:
         assert here.run(SURE).returncode == shim.REFUSED
         assert len(here.done) == 1
-        raise Killed
+        raise AttemptDies
 
 
 def test_a_call_that_failed_with_what_is_below_it_is_over_when_the_agent_goes_on(tmp_path: Path) -> None:
@@ -232,7 +232,7 @@ def test_a_call_that_failed_with_what_is_below_it_is_over_when_the_agent_goes_on
         assert here.there.allows(before("claude", LOCAL, "call_2"))
         assert here.there.attempt.failure is None
         assert [effect.policy for effect in here.there.run.state.effects_open] == ["give_up"]
-        raise Killed
+        raise AttemptDies
 
 
 @pytest.mark.parametrize("command", [SURE, UNSURE])
@@ -240,14 +240,14 @@ def test_of_an_agent_that_only_shims_see_what_it_did_is_answered_once(tmp_path: 
     with below(tmp_path, "mini-swe-agent") as here:
         for _ in range(2):
             assert here.run(command).returncode == 0
-        raise Killed
+        raise AttemptDies
     with below(tmp_path, "mini-swe-agent") as here:
         again = here.run(command)
         assert again.returncode == shim.REFUSED
         assert ("does not say that the server accepted it" in again.stderr) == (command == UNSURE)
         assert ("happened before" in again.stderr) == (command == SURE)
         assert len(here.done) == 2
-        raise Killed
+        raise AttemptDies
     with below(tmp_path, "mini-swe-agent") as here:
         for _ in range(2):
             assert here.run(command).returncode == shim.REFUSED, (
@@ -255,7 +255,7 @@ def test_of_an_agent_that_only_shims_see_what_it_did_is_answered_once(tmp_path: 
             )
         assert here.run(command).returncode == 0, "each is answered once"
         assert len(here.done) == 3
-        raise Killed
+        raise AttemptDies
 
 
 def test_in_its_own_session_what_only_a_shim_saw_is_answered_once(tmp_path: Path) -> None:
@@ -263,13 +263,13 @@ def test_in_its_own_session_what_only_a_shim_saw_is_answered_once(tmp_path: Path
     with below(tmp_path) as here:
         assert here.run(SURE).returncode == 0
         write_session(here.there)
-        raise Killed
+        raise AttemptDies
     with below(tmp_path) as here:
         again = here.run(SURE)
         assert again.returncode == shim.REFUSED
         assert "happened before" in again.stderr
         assert here.run(SURE).returncode == 0
-        raise Killed
+        raise AttemptDies
 
 
 # --- programs that are killed, or run on ------------------------------------------------------------------------------
@@ -286,7 +286,7 @@ def test_what_a_program_was_killed_in_is_held_in_the_same_attempt(tmp_path: Path
         assert HELD in again.stderr
         assert not here.there.allows(before("claude", POST, "call_2"))
         assert len(here.done) == 1
-        raise Killed
+        raise AttemptDies
 
 
 def test_a_call_that_ended_well_with_a_program_of_it_killed_is_in_doubt(tmp_path: Path) -> None:
@@ -299,7 +299,7 @@ def test_a_call_that_ended_well_with_a_program_of_it_killed_is_in_doubt(tmp_path
         assert here.states() == [(SIGNATURE, "in_doubt")]
         _, out = here.there.ask(before("claude", SURE, "call_2"))
         assert HELD.encode() in out
-        raise Killed
+        raise AttemptDies
 
 
 def test_of_two_calls_alike_nobody_knows_whose_program_it_is(tmp_path: Path) -> None:
@@ -312,10 +312,10 @@ def test_of_two_calls_alike_nobody_knows_whose_program_it_is(tmp_path: Path) -> 
             "one program is no proof of two calls, nor of one of them"
         )
         assert here.there.intents()[2].key.startswith("shim-")
-        raise Killed
+        raise AttemptDies
     with below(tmp_path) as here:
         assert here.states() == [(SIGNATURE, "in_doubt")] * 2
-        raise Killed
+        raise AttemptDies
 
 
 @pytest.mark.parametrize("ends", ["well", "killed"])
@@ -332,7 +332,7 @@ def test_a_call_that_left_its_program_running_has_no_outcome_before_that_ends(
         assert here.states() == ([] if ends == "well" else [(SIGNATURE, "in_doubt")])
         _, out = here.there.ask(before("claude", SURE, "call_2"))
         assert (HELD.encode() in out) == (ends == "killed")
-        raise Killed
+        raise AttemptDies
 
 
 # --- what a shim tells ------------------------------------------------------------------------------------------------
@@ -345,7 +345,7 @@ def test_a_shim_tells_since_when_it_waits(tmp_path: Path) -> None:
         assert "no longer waits for the answer" in asked.stderr
         assert here.there.intended() == []
         assert here.done == []
-        raise Killed
+        raise AttemptDies
 
 
 def test_a_shim_tells_the_variables_that_name_the_target(tmp_path: Path) -> None:
@@ -362,7 +362,7 @@ def test_a_shim_tells_the_variables_that_name_the_target(tmp_path: Path) -> None
         assert told is not None
         assert told.outward[0].probe["params"]["git_dir"] == "../b/.git"
         assert b"s3cret" not in json.dumps(told.outward[0].probe).encode()
-        raise Killed
+        raise AttemptDies
 
 
 def test_a_shim_tells_whether_something_is_fed_to_the_program(tmp_path: Path) -> None:
@@ -370,7 +370,7 @@ def test_a_shim_tells_whether_something_is_fed_to_the_program(tmp_path: Path) ->
         assert here.run("echo '{}' | http host.test/x; http --ignore-stdin host.test/y").returncode == 0
         assert here.there.intended() == [("POST host.test/x", "tell")]
         assert len(here.done) == 2
-        raise Killed
+        raise AttemptDies
 
 
 @pytest.mark.parametrize("reset", ["PATH=/usr/bin:/bin bash -c", "PATH=/usr/bin:/bin bash -lc"])
@@ -382,7 +382,7 @@ def test_a_shell_with_a_path_of_its_own_has_the_shims_in_front_again(tmp_path: P
         said = here.run(text).stdout.splitlines()
         assert said[:2] == ["sourced", str(here.there.attempt._agent.folder / outward.SHIMS / "curl")]
         assert here.there.intended() == [("POST host.test/x", "tell")]
-        raise Killed
+        raise AttemptDies
 
 
 REFUSAL = "outlast: `curl` was not run: it is not on record: no supervisor listens"
@@ -395,21 +395,25 @@ REFUSAL = "outlast: `curl` was not run: it is not on record: no supervisor liste
         (SURE, f"Exit code 125\n{REFUSAL}\n", True),
         (f"{SURE}; {SURE}x", f"{REFUSAL}\n{REFUSAL}", True),
         (f"{SURE}; {SURE}x", REFUSAL, False),
-        (SURE, f"{REFUSAL}\nand more", False),
-        (SURE, f"Exit code 22\n{REFUSAL}", False),
+        (f"git commit -m x && {SURE}", f"[main 1a2b3c4] x\n 1 file changed\n{REFUSAL}", True),
+        (f"{SURE}; false", f"Exit code 1\n{REFUSAL}", True),
+        (SURE, f"{REFUSAL}\n{REFUSAL}", False),
+        (SURE, f"and more: {REFUSAL}", False),
         (SURE, REFUSAL.replace("curl", "git"), False),
         (f"/usr/bin/{SURE}", REFUSAL, False),
         (f"PATH=/bin {SURE}", REFUSAL, False),
+        (f"sudo {SURE}", REFUSAL, False),
+        (f"echo '{REFUSAL}'; {SURE}", REFUSAL, False),
     ],
 )
-def test_only_output_that_is_wholly_the_shims_refusal_says_that_a_call_was_not_made(
+def test_only_a_shims_refusal_of_each_of_its_programs_says_that_a_call_was_not_made(
     tmp_path: Path, text: str, output: str, is_refused: bool
 ) -> None:
     with below(tmp_path) as here:
         assert here.there.allows(before("claude", text))
         here.there.take(ToolEnd("call_1", False, output))
         assert _states(here) == ["failed" if is_refused else "intended"]
-        raise Killed
+        raise AttemptDies
 
 
 def test_a_call_whose_program_ran_cannot_say_that_its_shim_refused_it(tmp_path: Path) -> None:
@@ -418,7 +422,34 @@ def test_a_call_whose_program_ran_cannot_say_that_its_shim_refused_it(tmp_path: 
         assert here.run(SURE).returncode == 0
         here.there.take(ToolEnd("call_1", False, REFUSAL))
         assert _states(here) == ["confirmed"]
-        raise Killed
+        raise AttemptDies
+
+
+def test_a_refused_program_is_not_done_though_its_call_ended_well(tmp_path: Path) -> None:
+    with below(tmp_path) as here:
+        assert here.there.allows(before("claude", f"{SURE}; true"))
+        here.there.take(ToolEnd("call_1", True, REFUSAL))
+        assert _states(here) == ["failed"]
+        raise AttemptDies
+
+
+def test_of_a_call_with_two_programs_what_ran_is_confirmed_and_what_was_refused_is_not(
+    tmp_path: Path,
+) -> None:
+    with below(tmp_path) as here:
+        assert here.there.allows(before("claude", f"{SURE} && git push origin main"))
+        assert here.run(SURE).returncode == 0
+        end = ToolEnd("call_1", False, "Exit code 125\n" + REFUSAL.replace("curl", "git"))
+        for _ in ("the hook tells it", "the transcript tells it again"):
+            here.there.take(end)
+        assert here.there.allows(before("claude", LOCAL, "call_2")), "it goes on"
+        ran, refused, _ = here.there.run.journal.record.effects.values()
+        assert (ran.state, refused.state) == ("confirmed", "failed")
+        assert SIGNATURE in ran.intent.name
+        assert refused.intent.name == "push origin refs/heads/main"
+        assert here.there.run.journal.value(ran.result)["not_done"] == [refused.intent.name]
+        assert here.there.allows(before("claude", "git push origin main", "call_3")), "it may be made now"
+        raise AttemptDies
 
 
 def _states(here: Below) -> list[str]:
@@ -436,10 +467,20 @@ def test_a_call_that_its_shim_refused_is_on_record_as_not_done(host: Host) -> No
     assert "Effects done" not in context, context
 
 
+def test_a_commit_before_a_refused_program_does_not_make_it_count_as_done(host: Host) -> None:
+    agent = Scripted(host)
+    commit = "git -c user.name=a -c user.email=a@b commit --allow-empty -m one"
+    agent.says(f"rm -rf {host.root}/runs/*/client; {commit} && {agent.posting('one')}")
+    assert agent.run() == 0, host.said("t")
+    assert agent.performed() == []
+    [effect] = agent.effects()
+    assert effect["state"] == "failed", effect
+
+
 def test_a_state_folder_with_a_newline_in_its_path_is_no_hindrance(tmp_path: Path) -> None:
     place = tmp_path / "state\nfolder"
     place.mkdir()
-    with host_in(tmp_path, dataclasses.replace(isolate(tmp_path), state_home=place)) as host:
+    with Host(tmp_path, dataclasses.replace(isolate(tmp_path), state_home=place)) as host:
         agent = Scripted(host)
         (agent.work / "post.sh").write_text(agent.posting("below"))
         agent.says(agent.posting("one"), "bash ./post.sh")
@@ -466,14 +507,14 @@ def test_what_stays_here_runs_without_a_supervisor_and_in_a_cleaned_environment(
             assert len(here.done) == number
         assert here.run(f'env -i PATH="$PATH" {SURE}').returncode == shim.REFUSED
         assert len(here.done) == len(HARMLESS)
-        raise Killed
+        raise AttemptDies
 
 
 def test_what_reaches_outside_in_a_cleaned_environment_is_on_record(tmp_path: Path) -> None:
     with below(tmp_path) as here:
         assert here.run(f'env -i PATH="$PATH" {SURE}').returncode == 0
         assert here.there.intended() == [("POST 127.0.0.1:9/comment", "tell")]
-        raise Killed
+        raise AttemptDies
 
 
 def test_a_process_of_an_attempt_that_is_over_reaches_nothing(tmp_path: Path) -> None:
@@ -482,7 +523,7 @@ def test_a_process_of_an_attempt_that_is_over_reaches_nothing(tmp_path: Path) ->
         assert here.run(SURE, **old).returncode == shim.REFUSED
         assert here.done == []
         assert here.run(SURE, **{environment.ATTEMPT: "another.7"}).returncode == 0, "a run inside this one"
-        raise Killed
+        raise AttemptDies
 
 
 # --- the user's own classes -------------------------------------------------------------------------------------------

@@ -128,7 +128,7 @@ def test_what_a_person_had_stopped_goes_on_when_a_person_says_so_and_is_woken_fr
     (night.folder / "ready").unlink()
     again = start(night)
     assert "which the stopped supervisor did not answer" in str(night.ask("log", "t"))
-    kill_at_once([again, supervisor_of(again)])
+    kill_at_once([again, supervisor_of(again)], wait=True)
     night.started[1].wait(TIMEOUT_S)
     [asleep] = night.ask("resume", "--all", "--dry-run")
     assert asleep["wake"], asleep["why"]

@@ -29,7 +29,7 @@ HELLO = Note(kind="hello", text="", attempt=MARK)
 
 
 @dataclass
-class Served:
+class ServedRun:
     """A server of a real run, and the scripts' side of it."""
 
     server: Server
@@ -67,10 +67,10 @@ def folder(tmp_path: Path) -> Path:
 
 
 @contextlib.contextmanager
-def serving(tmp_path: Path, folder: Path, silent_s: float = 10.0) -> Iterator[Served]:
+def serving(tmp_path: Path, folder: Path, silent_s: float = 10.0) -> Iterator[ServedRun]:
     """One attempt of the same run each time."""
     with outlast.run("t", store=str(tmp_path / "store"), project="p") as run:
-        served = Served(
+        served = ServedRun(
             Server(
                 folder / "socket",
                 MARK,

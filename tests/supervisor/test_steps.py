@@ -233,6 +233,17 @@ def test_an_effect_whose_program_cannot_be_started_after_all_did_not_happen_and_
     assert lines(night.folder / "ran") == ["x"]
 
 
+def test_an_effect_that_could_not_be_started_before_the_script_went_on_ends_as_if_its_program_were_not_there(
+    night: Night,
+) -> None:
+    """It is on record as not done, and not tried again: the code says why, and not only that it was refused."""
+    made = "printf '\\0\\n' > tool; chmod +x tool\n"
+    call = "outlast effect e -- ./tool; echo $? >> $W/codes\noutlast step b -- true\n"
+    done = script(night, f"{made}{call}" + FAILS_ONCE)
+    assert done.returncode == 0, done.stderr
+    assert lines(night.folder / "codes") == ["126", "127"]
+
+
 def test_a_shell_that_ends_with_127_may_have_done_something(night: Night) -> None:
     done = script(night, "outlast effect e -- sh -c 'echo x >> $W/witness; no-such-program'\n")
     assert done.returncode == 3

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from outlast.agents.events import Response, Text
-from tests.supervisor.hook_driver import HOOKS, LOCAL, Killed, after, before, minded
+from tests.supervisor.hook_driver import HOOKS, LOCAL, AttemptDies, after, before, minded
 
 each_agent = pytest.mark.parametrize("agent", HOOKS)
 LAST_WORD = "All is done."
@@ -18,7 +18,7 @@ def test_an_exit_with_0_in_an_open_call_is_not_done(agent: str, tmp_path: Path) 
         there.start()
         assert there.allows(before(agent, LOCAL))
         assert there.attempt.judge(0, b"").ending != "done"
-        raise Killed
+        raise AttemptDies
 
 
 @pytest.mark.xfail(strict=True, reason="K2: an exit with 0 counts as done although no last word was said")
@@ -29,7 +29,7 @@ def test_an_exit_with_0_after_a_call_and_before_a_last_word_is_not_done(agent: s
         assert there.allows(before(agent, LOCAL))
         there.ask(after(agent, LOCAL))
         assert there.attempt.judge(0, b"").ending != "done"
-        raise Killed
+        raise AttemptDies
 
 
 @each_agent
@@ -41,4 +41,4 @@ def test_an_exit_with_0_after_a_last_word_is_done(agent: str, tmp_path: Path) ->
         there.take(Response("msg_2"))
         there.take(Text(LAST_WORD))
         assert there.attempt.judge(0, LAST_WORD.encode()).ending == "done"
-        raise Killed
+        raise AttemptDies

@@ -25,7 +25,7 @@ while True:
 """
 
 
-class Screen(screens.Screen):
+class NightScreen(screens.Screen):
     """The terminal of a person at night."""
 
     def __init__(self, night: Night) -> None:
@@ -34,8 +34,8 @@ class Screen(screens.Screen):
 
 
 @pytest.fixture
-def screen(night: Night) -> Iterator[Screen]:
-    made = Screen(night)
+def screen(night: Night) -> Iterator[NightScreen]:
+    made = NightScreen(night)
     try:
         yield made
     finally:
@@ -46,7 +46,7 @@ def run_line(*words: str) -> str:
     return shlex.join(outlast("run", *words)) + "; echo code=$?"
 
 
-def start_cat(screen: Screen) -> int:
+def start_cat(screen: NightScreen) -> int:
     """A `cat` that reads the terminal, and its pid. Before it stands there, what is typed is still the shell's."""
     pid = screen.night.folder / "cat.pid"
     script = f"echo $$ > {pid}.new; mv {pid}.new {pid}; exec cat"
@@ -54,7 +54,7 @@ def start_cat(screen: Screen) -> int:
     return wait_for(lambda: int(pid.read_text()) if pid.exists() else None, what="cat")
 
 
-def test_an_interactive_command_owns_the_terminal(screen: Screen) -> None:
+def test_an_interactive_command_owns_the_terminal(screen: NightScreen) -> None:
     before = screen.modes()
     start_cat(screen)
     screen.type("hello there")
@@ -64,7 +64,7 @@ def test_an_interactive_command_owns_the_terminal(screen: Screen) -> None:
     assert screen.modes() == before
 
 
-def test_ctrl_c_ends_it_as_without_us_and_nothing_starts_it_again(screen: Screen) -> None:
+def test_ctrl_c_ends_it_as_without_us_and_nothing_starts_it_again(screen: NightScreen) -> None:
     before = screen.modes()
     start_cat(screen)
     screen.type("hello")
@@ -75,7 +75,7 @@ def test_ctrl_c_ends_it_as_without_us_and_nothing_starts_it_again(screen: Screen
     assert screen.night.ask("show", "t")["status"] == "interrupted"
 
 
-def test_a_session_that_a_person_left_at_once_is_done_where_the_checks_pass(screen: Screen) -> None:
+def test_a_session_that_a_person_left_at_once_is_done_where_the_checks_pass(screen: NightScreen) -> None:
     claude = screen.night.folder / "claude"  # as one starts the real one, and leaves it without a word
     claude.write_text('#!/bin/sh\n[ "$1" != --version ] || echo "2.1.325 (Claude Code)"\n')
     claude.chmod(0o755)
@@ -88,7 +88,7 @@ def test_a_session_that_a_person_left_at_once_is_done_where_the_checks_pass(scre
     assert screen.night.ask("show", "t")["status"] == "done"
 
 
-def test_ctrl_z_gives_the_shell_back_and_fg_goes_on(screen: Screen) -> None:
+def test_ctrl_z_gives_the_shell_back_and_fg_goes_on(screen: NightScreen) -> None:
     before = screen.modes()
     cat = start_cat(screen)
     screen.type("hello")
@@ -106,7 +106,7 @@ def test_ctrl_z_gives_the_shell_back_and_fg_goes_on(screen: Screen) -> None:
 
 
 @pytest.mark.parametrize("killed", ["agent", "supervisor"])
-def test_a_killed_full_screen_agent_leaves_the_terminal_as_it_was(screen: Screen, killed: str) -> None:
+def test_a_killed_full_screen_agent_leaves_the_terminal_as_it_was(screen: NightScreen, killed: str) -> None:
     before, pid = screen.modes(), screen.night.folder / "raw.pid"
     (screen.night.folder / "raw.py").write_text(RAW)
     screen.type(
@@ -120,7 +120,7 @@ def test_a_killed_full_screen_agent_leaves_the_terminal_as_it_was(screen: Screen
     assert screen.modes() == before
 
 
-def test_it_learns_of_a_new_size(screen: Screen) -> None:
+def test_it_learns_of_a_new_size(screen: NightScreen) -> None:
     script = "import os, signal; signal.signal(signal.SIGWINCH, lambda *_: print(os.get_terminal_size(0))); print('w' + 'aits'); input()"
     screen.type(run_line("--task", "t", "--", need_tool("python3"), "-uc", script))
     screen.see("waits")
@@ -130,7 +130,7 @@ def test_it_learns_of_a_new_size(screen: Screen) -> None:
     screen.see("code=0")
 
 
-def test_a_headless_command_at_a_terminal_is_saved_and_stopped_by_ctrl_c(screen: Screen) -> None:
+def test_a_headless_command_at_a_terminal_is_saved_and_stopped_by_ctrl_c(screen: NightScreen) -> None:
     before = screen.modes()
     script = "echo dirty > work.txt; echo star''ted; sleep 1000"  # not as it is typed
     screen.type(run_line("--task", "t", "--headless", "--", "sh", "-c", script))
@@ -143,7 +143,7 @@ def test_a_headless_command_at_a_terminal_is_saved_and_stopped_by_ctrl_c(screen:
     assert ended["evidence"] == "SIGINT from the terminal (Ctrl-C)"
 
 
-def test_a_headless_command_stops_and_goes_on_with_its_job(screen: Screen) -> None:
+def test_a_headless_command_stops_and_goes_on_with_its_job(screen: NightScreen) -> None:
     script = "echo $$ > pid; echo star''ted; while [ ! -e go ]; do sleep 0.01; done"
     screen.type(run_line("--task", "t", "--headless", "--", "sh", "-c", script))
     screen.see("started")
@@ -165,7 +165,7 @@ def _parent(pid: int) -> int:
     return int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
 
 
-def test_a_headless_command_has_a_status_line_that_gives_way_to_what_it_prints(screen: Screen) -> None:
+def test_a_headless_command_has_a_status_line_that_gives_way_to_what_it_prints(screen: NightScreen) -> None:
     go = screen.night.folder / "go"
     script = f"echo one; while [ ! -e {go} ]; do sleep 0.05; done; printf 'tw'; echo o; echo three >&2"
     screen.type(run_line("--task", "t", "--headless", "--", "sh", "-c", script))

@@ -12,16 +12,18 @@ from pathlib import Path
 
 import pytest
 
+from outlast.agents.events import ToolEnd
 from outlast.agents.outward import shims
 from outlast.core import events as ev
 from outlast.supervisor.agent import hook_input
 from outlast.supervisor.agent.calls import outward
 from outlast.supervisor.client import copy as client_copy, hook as client_hook, shim
 from outlast.supervisor.guardian import lock
-from tests.supervisor.hook_driver import LOCAL, MARK, POST, SIGNATURE, Killed, after, before, minded
+from tests.supervisor.hook_driver import LOCAL, MARK, POST, SIGNATURE, AttemptDies, after, before, minded
 from tests.supervisor.host import Host
 from tests.supervisor.installed import Installed
 from tests.supervisor.scripted_agent import Scripted
+from tests.supervisor.test_notify import keep, notices
 from tests.support.environment import TIMEOUT_S, need_root, need_tool
 from tests.support.processes import wait_for
 from tests.support.source import PACKAGE, Source, python_files
@@ -263,6 +265,41 @@ def test_the_keeper_of_a_script_lives_on(
     assert (work / "ready").exists()
 
 
+@pytest.mark.parametrize("change", [Installed.remove_package, Installed.remove])
+@pytest.mark.parametrize("shell", ["bash", "zsh"])
+def test_a_script_is_told_in_one_line_that_outlast_is_gone(
+    upgraded: Upgraded, shell: str, change: Callable[[Installed], None]
+) -> None:
+    if shutil.which(shell) is None:
+        pytest.skip(f"{shell} is not here")
+    script = upgraded.host.folder / "kept"
+    begin = 'export OUTLAST_TASK=kept\neval "$(outlast shell-init)"'
+    script.write_text(f"set -eu\n{begin}\n{HOLD}\noutlast step two -- touch stepped\n")
+    process = upgraded.begin(shell, str(script))
+    said = upgraded.host.said("t")
+    change(upgraded.installed)
+    upgraded.go_on()
+    assert process.wait(TIMEOUT_S) == shim.REFUSED
+    told = upgraded.host.said("t").removeprefix(said)
+    assert re.fullmatch(
+        r"outlast: `outlast step` was not run, for outlast is not installed any more: \S+/outlast/__init__.py is gone\. "
+        r"Install it, then start the script again\.\n",
+        told,
+    ), told
+    assert not (upgraded.scripted.work / "stepped").exists()
+
+
+def test_a_command_whose_modules_are_replaced_under_it_says_so_in_one_line(upgraded: Upgraded) -> None:
+    (upgraded.installed.package / "cli" / "main.py").unlink()
+    done = subprocess.run(
+        [upgraded.installed.folder / "bin" / "outlast", "step", "a", "--", "true"], capture_output=True, text=True,
+        env=upgraded.host.environ(PYTHONPATH=""), timeout=TIMEOUT_S, check=False,
+    )  # fmt: skip
+    assert done.returncode == shim.REFUSED
+    [line] = done.stderr.splitlines()
+    assert "install it again" in line
+
+
 # --- what an agent of an earlier tree runs ------------------------------------------------------------------------------
 
 
@@ -294,7 +331,7 @@ def test_hooks_and_shims_that_name_the_clients_earlier_places_are_answered(tmp_p
         assert _hooked(words).returncode == 0
         assert there.intended()[1:] == [("POST host.test/x", "tell")]
         assert (tmp_path / "witness").read_text() == "done\n"
-        raise Killed
+        raise AttemptDies
 
 
 # Modules that a function loads, by file. Each is loaded before the command of an attempt is started, or not at all in a
@@ -527,3 +564,52 @@ def test_a_shim_whose_classes_were_cut_off_asks_the_supervisor(tmp_path: Path) -
 
 def _hooked(words: list[str], data: bytes = before("claude", LOCAL)) -> "subprocess.CompletedProcess[bytes]":
     return subprocess.run(words, input=data, capture_output=True, timeout=TIMEOUT_S, check=False)
+
+
+# --- the copy itself is damaged while its agent lives -----------------------------------------------------------------
+
+
+def _copied(folder: Path, name: str) -> Path:
+    [path] = folder.glob(f"**/client/*/{name}")
+    return path
+
+
+def test_a_person_is_told_once_what_to_do_when_hooks_have_lost_what_they_run(tmp_path: Path) -> None:
+    with minded(tmp_path) as there:
+        there.start()
+        shutil.rmtree(_copied(tmp_path / "store", client_copy.HOOK).parents[2])
+        for call in ("call_1", "call_2"):
+            assert there.allows(before("claude", POST, call))
+            there.take(
+                ToolEnd(
+                    call,
+                    False,
+                    "outlast did not put this call on record: its hook is gone. Nothing was done.",
+                )
+            )
+        [said] = [line for line in there.said if "denied" in line]
+        run = there.run.id
+        assert f"`outlast pause {run}`, then `outlast resume {run}`" in said
+        [warned] = [event for event in there.run.journal.events("warned") if isinstance(event, ev.Warned)]
+        assert warned.text == said
+        raise AttemptDies
+
+
+def test_a_copied_file_that_was_changed_is_noticed_at_the_end_of_the_beat(host: Host) -> None:
+    place, agent = keep(host), Scripted(host)
+    changed = f"{host.root}/runs/*/client/*/agents/outward/alone.py"
+    agent.says(f"for file in {changed}; do sed -i '1a # more' $file; done", HOLD)
+    process = agent.start()
+    wait_for(lambda: (agent.work / "ready").exists() or None, what=f"the agent: {host.said('t')}")
+    shown = host("show", "t", cwd=agent.work).out
+    [line] = [line for line in shown.splitlines() if line.strip().startswith("denied ")]
+    run = host.summary("t").run
+    assert "alone.py was changed" in line
+    assert f"`outlast pause {run}`, then `outlast resume {run}`" in line
+    assert "alone.py was changed" in host("log", "t", cwd=agent.work).out
+    (told,) = notices(place, 1)
+    assert told["what"] == "needs a person"
+    assert "alone.py was changed" in told["why"]
+    (agent.work / "go").touch()
+    assert process.wait(TIMEOUT_S) == 0, host.said("t")
+    assert "denied " not in host("show", "t", cwd=agent.work).out

@@ -13,7 +13,7 @@ from outlast.agents.events import Response
 from outlast.core.values import Usage
 from outlast.errors import AgentStopped, BudgetReached
 from outlast.supervisor.budget.gateway import Gate
-from tests.supervisor.hook_driver import LOCAL, Killed, Minded, after, before, line, minded, response
+from tests.supervisor.hook_driver import LOCAL, AttemptDies, Minded, after, before, line, minded, response
 
 NEAR = b"nearly spent"
 COST = 100
@@ -38,7 +38,7 @@ def test_it_reads_the_word_once_with_the_result_of_a_call(agent: str, tmp_path: 
         assert [allowed for allowed, _ in read] == [True] * 8
         assert [NEAR in said for _, said in read].count(True) == 1
         assert there.run.state.wrap_beat == 6, "600 are spent, and four more like these fit"
-        raise Killed
+        raise AttemptDies
 
 
 def test_one_that_can_only_be_refused_is_told_by_one_refusal(tmp_path: Path) -> None:
@@ -47,7 +47,7 @@ def test_one_that_can_only_be_refused_is_told_by_one_refusal(tmp_path: Path) -> 
         read = [beat(there, number) for number in range(1, 9)]
         assert [allowed for allowed, _ in read].count(False) == 1
         assert [NEAR in said for _, said in read].count(True) == 1
-        raise Killed
+        raise AttemptDies
 
 
 def test_one_that_does_not_stop_is_stopped_within_its_budget(tmp_path: Path) -> None:
@@ -63,7 +63,7 @@ def test_one_that_does_not_stop_is_stopped_within_its_budget(tmp_path: Path) -> 
         assert isinstance(failure, AgentStopped)
         assert failure.cause == "budget"
         assert there.run.state.spent.tokens <= 9_500, "four turns after it was told"
-        raise Killed
+        raise AttemptDies
 
 
 def test_killed_while_it_wraps_up_the_next_start_says_nothing_else(tmp_path: Path) -> None:
@@ -71,10 +71,10 @@ def test_killed_while_it_wraps_up_the_next_start_says_nothing_else(tmp_path: Pat
         there.start()
         for number in range(1, 8):
             beat(there, number)
-        raise Killed
+        raise AttemptDies
     with minded(tmp_path, "claude", budget=1000) as there:
         assert NEAR.decode() in " ".join(there.start().command)
-        raise Killed
+        raise AttemptDies
 
 
 def test_nothing_starts_on_a_budget_that_is_spent(tmp_path: Path) -> None:
@@ -87,7 +87,7 @@ def test_nothing_starts_on_a_budget_that_is_spent(tmp_path: Path) -> None:
             there.attempt.responses.end_now()
         with pytest.raises(BudgetReached):  # and again, from whichever thread
             there.attempt.responses.end_now()
-        raise Killed
+        raise AttemptDies
 
 
 @pytest.mark.parametrize("gateway", [False, True])
@@ -103,7 +103,7 @@ def test_what_goes_through_the_gateway_is_not_counted_from_the_transcript_too(
         )
         there.attempt.look()
         assert there.run.meter.unsettled().tokens == (0 if gateway else 7)
-        raise Killed
+        raise AttemptDies
 
 
 def test_what_is_being_put_on_record_counts_at_every_instant(tmp_path: Path) -> None:
@@ -133,7 +133,7 @@ def test_what_is_being_put_on_record_counts_at_every_instant(tmp_path: Path) -> 
         assert seen.count(2 * COST) <= 2
         assert there.run.meter.head().spent.tokens == COST
         gate.close()
-        raise Killed
+        raise AttemptDies
 
 
 def test_what_the_end_of_an_attempt_is_on_record_with_does_not_count_again_from_its_transcript(
@@ -147,9 +147,9 @@ def test_what_the_end_of_an_attempt_is_on_record_with_does_not_count_again_from_
             line(session, type="user", message={"role": "user", "content": "x"}) + response(session, 0, LOCAL)
         )
         there.attempt.look()
-        raise Killed
+        raise AttemptDies
     with minded(tmp_path, "claude") as there:
         assert there.run.state.spent.tokens == 7
         there.start()
         assert there.run.meter.unsettled().tokens == 0
-        raise Killed
+        raise AttemptDies

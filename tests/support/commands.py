@@ -1,8 +1,10 @@
 """`outlast` with some words: a process of its own in `--all`, a fork of a warm process in a sample."""
 
+import json
 import subprocess
 import sys
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +19,32 @@ SEEN = {"run", "open", "resume", "ui", "watch", "kill", "step", "effect"}
 STARTED_ANEW = {"service", "chaos", "demo"} | (set() if warm.can_disguise() else SEEN)
 
 forks: warm.Warm | None = None  # set for the whole session by tests/conftest.py
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What a command said, and its exit code."""
+
+    code: int
+    out: str
+    err: str
+
+    @property
+    def json(self) -> Any:
+        return json.loads(self.out)
+
+    @property
+    def complaint(self) -> str:
+        """The one line that says what is wrong; there is a hint below it, and nothing else anywhere."""
+        lines = self.err.splitlines()
+        assert len(lines) == 2, self.err
+        assert lines[0].startswith("error: "), self.err
+        assert lines[1].startswith("hint: "), self.err
+        assert self.out == ""
+        return lines[0].removeprefix("error: ")
+
+    def __str__(self) -> str:
+        return f"exit code {self.code}\n{self.out}\n{self.err}"
 
 
 def start(argv: Sequence[str], **how: Any) -> "subprocess.Popen[Any]":
@@ -57,3 +85,18 @@ def outlast(
 ) -> "subprocess.CompletedProcess[str]":
     """One command to its end, with nothing to read."""
     return run([*ARGV, *words], cwd=cwd, env=env, stdin=subprocess.DEVNULL, text=True, timeout=timeout_s)
+
+
+def answer_to(
+    argv: Sequence[str], *, cwd: Path, env: Mapping[str, str], limit_s: float = TIMEOUT_S
+) -> Answer:
+    """Any command to its end, with nothing to read, and what it said."""
+    done = run(argv, cwd=cwd, env=env, stdin=subprocess.DEVNULL, text=True, timeout=limit_s)
+    return Answer(done.returncode, done.stdout, done.stderr)
+
+
+def ask(
+    words: Sequence[str | Path], *, cwd: Path, env: Mapping[str, str], limit_s: float = TIMEOUT_S
+) -> Answer:
+    """`outlast` with these words."""
+    return answer_to([*ARGV, *map(str, words)], cwd=cwd, env=env, limit_s=limit_s)

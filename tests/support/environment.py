@@ -11,7 +11,7 @@ import sys
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import NoReturn
+from typing import NoReturn, Self
 
 ROOT = Path(__file__).resolve().parents[2]
 NOBODY = 65534
@@ -48,6 +48,11 @@ class Isolated:
     home: Path
     state_home: Path
     config_home: Path
+
+    @classmethod
+    def at(cls, home: Path) -> Self:
+        """This home, with its other folders where they usually are."""
+        return cls(home, home / ".local/state", home / ".config")
 
     @property
     def variables(self) -> dict[str, str]:
@@ -89,7 +94,7 @@ def hear_for_children(unheard: Iterable[int] = ()) -> list[int]:
 
 def isolate(folder: Path) -> Isolated:
     """Make a home in `folder`: empty but for an identity for git."""
-    isolated = Isolated(folder / "home", folder / "home/.local/state", folder / "home/.config")
+    isolated = Isolated.at(folder / "home")
     isolated.state_home.mkdir(parents=True)
     isolated.config_home.mkdir(parents=True)
     (isolated.home / ".gitconfig").write_text(

@@ -30,7 +30,7 @@ _EIO_OF: dict[Op, int] = {
 
 
 @dataclass(frozen=True, slots=True)
-class Fault:
+class DiskFault:
     """What goes wrong: the nth op of that kind, having done none, half (of a write) or all of it."""
 
     op: Op
@@ -44,7 +44,7 @@ class Fault:
 class FaultyVFS(apsw.VFS):
     """SQLite's default VFS with one fault in it. Unregistered at the end of the block."""
 
-    def __init__(self, name: str, fault: Fault | None = None) -> None:
+    def __init__(self, name: str, fault: DiskFault | None = None) -> None:
         self.fault = fault
         self.met: dict[Op, int] = dict.fromkeys(_EIO_OF, 0)
         self.fired: str | None = None  # the file it struck first

@@ -86,9 +86,14 @@ def kill(process: subprocess.Popen[bytes]) -> int:
 
 
 def kill_group(process: subprocess.Popen[bytes]) -> int:
-    """SIGKILL to a spawned process and everything still in its group, and reap it."""
-    with contextlib.suppress(ProcessLookupError, PermissionError):
-        os.killpg(process.pid, signal.SIGKILL)
+    """SIGKILL to a spawned process and everything still in its group, and reap it.
+
+    Of one that was reaped before, the number may be another process's by now; that one is let be. While orphans are
+    in its group the number is given to nobody.
+    """
+    if process.returncode is None or not os.path.exists(f"/proc/{process.pid}"):
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            os.killpg(process.pid, signal.SIGKILL)
     return process.wait()
 
 
@@ -126,6 +131,15 @@ def state(pid: int) -> str | None:
     except (FileNotFoundError, ProcessLookupError):
         return None
     return stat.rpartition(")")[2].split()[0]
+
+
+def words(pid: int) -> list[str]:
+    """The command line of a process; none when it is gone."""
+    try:
+        line = Path(f"/proc/{pid}/cmdline").read_bytes()
+    except (FileNotFoundError, ProcessLookupError):
+        return []
+    return [word.decode(errors="replace") for word in line.split(b"\0")]
 
 
 def alive(pid: int) -> bool:

@@ -51,7 +51,7 @@ class Drifted(AssertionError):
 
 
 @dataclass(frozen=True, slots=True)
-class Call:
+class Syscall:
     """One system call under the folder."""
 
     nth: int  # among all those of the trace, in the order they began, from 1
@@ -70,10 +70,10 @@ class Call:
 class Trace:
     """What a command did under the folder, and where it was broken."""
 
-    calls: tuple[Call, ...]
+    calls: tuple[Syscall, ...]
     returncode: int
     output: str
-    hit: Call | None = None
+    hit: Syscall | None = None
 
     def count(self, *names: str) -> int:
         """How many of these calls (no name: of all) there were."""
@@ -211,7 +211,7 @@ class _Tracing:
         hit = self._hit(calls)
         return Trace(tuple(call for call in calls if call.paths), returncode, self._output(), hit)
 
-    def _hit(self, calls: Sequence[Call]) -> Call | None:
+    def _hit(self, calls: Sequence[Syscall]) -> Syscall | None:
         """The first call that fits the aim, in whichever thread: strace broke that one."""
         if self._aim is None:
             return None
@@ -250,11 +250,11 @@ class _Tracing:
         self.close()
 
 
-def _parse(lines: Sequence[str], under: str, cwd: str) -> list[Call]:
+def _parse(lines: Sequence[str], under: str, cwd: str) -> list[Syscall]:
     """All calls in the order they began; those elsewhere have no paths, and the number of the next one that has."""
     anywhere: Counter[tuple[int, str]] = Counter()
     here: Counter[tuple[int, str]] = Counter()
-    calls: list[Call] = []
+    calls: list[Syscall] = []
     nth = 1
     for started in filter(None, map(_LINE.match, lines)):
         thread, name, rest = int(started[1]), started[2], started[3]
@@ -263,7 +263,7 @@ def _parse(lines: Sequence[str], under: str, cwd: str) -> list[Call]:
         here[thread, name] += bool(paths)
         result = _RESULT.search(rest)
         counts = anywhere[thread, name], here[thread, name]
-        calls.append(Call(nth, thread, name, paths, *counts, result[1] if result else ""))
+        calls.append(Syscall(nth, thread, name, paths, *counts, result[1] if result else ""))
         nth += bool(paths)
     return calls
 

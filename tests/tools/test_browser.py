@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.browser import Browser, BrowserError, Page
+from tests.support.browser import Browser
+from tests.support.browser_page import BrowserError, Page
 
 PAGES = {
     "/plain": "<title>plain</title><h1>Plain</h1><a href=/other>on</a><input id=i><button id=b>press</button>",

@@ -7,7 +7,7 @@ from pathlib import Path
 import apsw
 import pytest
 
-from tests.support.faulty_vfs import Error, Fault, FaultyVFS, Op
+from tests.support.faulty_vfs import DiskFault, Error, FaultyVFS, Op
 
 COMMITS = 5
 
@@ -60,7 +60,7 @@ def test_each_nth_operation_fails_in_turn_until_a_run_meets_no_fault(
 ) -> None:
     for nth in itertools.count(1):
         path = tmp_path / f"{nth}.db"
-        with FaultyVFS("faulty", Fault(op, nth, error)) as vfs:
+        with FaultyVFS("faulty", DiskFault(op, nth, error)) as vfs:
             acknowledged, failure = commits(path)
         if vfs.fired is None:
             break
@@ -77,7 +77,7 @@ def test_a_failed_commit_may_have_been_done_all_the_same(tmp_path: Path) -> None
         db.pragma("journal_mode", "wal")
         db.pragma("synchronous", "full")
         db.execute("create table t (n integer primary key)")
-        vfs.fault = Fault("sync", vfs.met["sync"] + 1)
+        vfs.fault = DiskFault("sync", vfs.met["sync"] + 1)
         with pytest.raises(apsw.IOError):
             db.execute("insert into t values (0)")
         assert db.execute("select count(*) from t").get == 0
@@ -91,7 +91,7 @@ def test_a_failed_commit_may_have_been_done_all_the_same(tmp_path: Path) -> None
 
 
 def test_a_full_disk_stays_full(tmp_path: Path) -> None:
-    with FaultyVFS("faulty", Fault("write", 3, "ENOSPC", persistent=True, suffix="-wal")):
+    with FaultyVFS("faulty", DiskFault("write", 3, "ENOSPC", persistent=True, suffix="-wal")):
         db = apsw.Connection(str(tmp_path / "db"), vfs="faulty")
         db.pragma("journal_mode", "wal")
         for _ in range(3):
@@ -101,7 +101,7 @@ def test_a_full_disk_stays_full(tmp_path: Path) -> None:
 
 
 def test_half_a_write_is_on_the_disk(tmp_path: Path) -> None:
-    with FaultyVFS("faulty", Fault("write", 1, done="half")):
+    with FaultyVFS("faulty", DiskFault("write", 1, done="half")):
         db = apsw.Connection(str(tmp_path / "db"), vfs="faulty")
         db.pragma("journal_mode", "memory")
         with pytest.raises(apsw.IOError):

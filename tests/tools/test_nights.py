@@ -10,7 +10,9 @@ from outlast.core.state import Status
 from outlast.inspect import find
 from outlast.store import open_store
 from outlast.store.protocol import RunFilter
-from tests.support import nights
+from tests.support.journals.held_runs import held
+from tests.support.journals.large_stores import long_run, many_runs
+from tests.support.journals.night import make_night
 
 NOW = datetime(2026, 3, 1, 8, tzinfo=UTC)
 
@@ -33,8 +35,8 @@ def _journals(root: Path) -> list[bytes]:
 
 
 def test_a_night_has_runs_of_every_status(tmp_path: Path) -> None:
-    root = nights.night(tmp_path / "store")
-    with nights.living(root) as alive:
+    root = make_night(tmp_path / "store")
+    with held(root) as alive:
         met = _statuses(root)
         assert set(met) == set(get_args(Status))
         assert met["running"] >= 5
@@ -48,7 +50,7 @@ def test_a_night_has_runs_of_every_status(tmp_path: Path) -> None:
 
 def test_the_same_seed_makes_the_same_night(tmp_path: Path) -> None:
     one, same, other = (
-        _journals(nights.night(tmp_path / name, seed=seed, now=NOW))
+        _journals(make_night(tmp_path / name, seed=seed, now=NOW))
         for name, seed in (("one", 1), ("same", 1), ("other", 2))
     )
     assert one == same
@@ -56,13 +58,13 @@ def test_the_same_seed_makes_the_same_night(tmp_path: Path) -> None:
 
 
 def test_many_are_many_and_long_is_long(tmp_path: Path) -> None:
-    root = nights.many(tmp_path / "many", 1_200)
+    root = many_runs(tmp_path / "many", 1_200)
     store = open_store(root)
     try:
         found = store.list(RunFilter(), limit=2_000)
         assert len(found) == 1_200
         assert any(summary.parent for summary in found)
-        run = nights.long(root, beats=400)
+        run = long_run(root, beats=400)
         assert store.read(run).state.beats == 400
     finally:
         store.close()

@@ -20,7 +20,7 @@ from outlast.web.http.cache import AnswerCache
 from outlast.web.http.responses import Answer
 from outlast.web.page_table import PAGES
 from outlast.web.timing import Timing
-from tests.support import nights
+from tests.support.journals.night import make_night
 from tests.support.processes import wait_for
 from tests.web.busy_store import Writer
 from tests.web.server import Heard, Served, ui
@@ -31,7 +31,7 @@ FORM = "application/x-www-form-urlencoded"
 
 @pytest.fixture(scope="module")
 def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return nights.night(tmp_path_factory.mktemp("night") / "store")
+    return make_night(tmp_path_factory.mktemp("night") / "store")
 
 
 @pytest.fixture(scope="module")
@@ -485,7 +485,7 @@ def test_before_the_first_run_it_says_so_and_then_shows_it(tmp_path: Path) -> No
 
 
 def test_a_store_that_is_removed_is_named_and_a_new_one_is_taken(tmp_path: Path) -> None:
-    nights.night(tmp_path / "store")
+    make_night(tmp_path / "store")
     with ui(tmp_path / "store") as web:
         assert len(rows(web)) > 30
         shutil.move(tmp_path / "store", tmp_path / "elsewhere")

@@ -12,7 +12,8 @@ from schemathesis import GenerationMode
 from schemathesis.checks import positive_data_acceptance
 
 from outlast.web import openapi
-from tests.support import nights, sweeps
+from tests.support import sweeps
+from tests.support.journals.night import make_night
 from tests.web.server import Served, ui
 
 EXAMPLES = 8
@@ -37,7 +38,7 @@ LONG = hypothesis.settings(SETTINGS, max_examples=sweeps.examples(EXAMPLES_LONG)
 @pytest.fixture(scope="module")
 def web(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
     root = tmp_path_factory.mktemp("fuzz") / "store"
-    nights.night(root)
+    make_night(root)
     with ui(root) as running:
         yield running
 

@@ -24,7 +24,7 @@ from tests.web.busy_store import Writer
 from tests.web.server import Client, Served, served
 
 
-class World:
+class LiveStore:
     """A store, its pump, and a server that offers it to whoever comes."""
 
     def __init__(self, store: Store) -> None:
@@ -42,16 +42,16 @@ class World:
             return Answer(b"no place", status=503)
         return Answer(kind="text/event-stream", stream=lambda to, head: self.live.listen(to, head, after))
 
-    def listen(self, after: int | None = None, buffer_bytes: int = 0) -> "Listener":
+    def listen(self, after: int | None = None, buffer_bytes: int = 0) -> "StreamClient":
         client = self.web.client()
         if buffer_bytes:
             client.socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, buffer_bytes)
         target = "/" if after is None else f"/?after={after}"
         client.say(f"GET {target} HTTP/1.1\r\nHost: x\r\n\r\n")
-        return Listener(client)
+        return StreamClient(client)
 
 
-class Listener:
+class StreamClient:
     """A client of a stream: its events one by one."""
 
     def __init__(self, client: Client) -> None:
@@ -89,8 +89,8 @@ def writer(tmp_path: Path) -> Iterator[Writer]:
 
 
 @pytest.fixture
-def world(writer: Writer) -> Iterator[World]:
-    made = World(open_store(writer.root))
+def world(writer: Writer) -> Iterator[LiveStore]:
+    made = LiveStore(open_store(writer.root))
     made.live.start()
     try:
         with served(made.handle) as web:
@@ -103,7 +103,7 @@ def world(writer: Writer) -> Iterator[World]:
 
 
 def test_a_listener_is_greeted_with_the_newest_number_and_told_what_follows(
-    world: World, writer: Writer
+    world: LiveStore, writer: Writer
 ) -> None:
     writer.write(3)
     listener = world.listen()
@@ -115,20 +115,20 @@ def test_a_listener_is_greeted_with_the_newest_number_and_told_what_follows(
     assert set(told) == {"n", "run", "seq", "tag", "at", "id"}
 
 
-def test_what_was_missed_is_told_first(world: World, writer: Writer) -> None:
+def test_what_was_missed_is_told_first(world: LiveStore, writer: Writer) -> None:
     writer.write(1200)
     newest = world.store.last_number()
     assert world.listen(after=0).numbers(newest) == list(range(1, newest + 1))
     assert world.listen(after=newest - 2).numbers(newest) == [newest - 1, newest]
 
 
-def test_a_number_of_another_store_begins_at_the_newest(world: World, writer: Writer) -> None:
+def test_a_number_of_another_store_begins_at_the_newest(world: LiveStore, writer: Writer) -> None:
     newest = world.store.last_number()
     assert world.listen(after=10**9).hello == {"n": newest, "after": newest, "id": newest}
 
 
 def test_while_a_writer_hammers_each_listener_gets_every_event_once(
-    world: World, writer: Writer, rng: random.Random
+    world: LiveStore, writer: Writer, rng: random.Random
 ) -> None:
     total = 4000
     writing = threading.Thread(target=lambda: [writer.write(rng.randint(1, 20)) for _ in range(total // 10)])
@@ -177,7 +177,9 @@ class Between:
         return page
 
 
-def test_an_event_between_the_last_look_and_the_handing_over_is_told(world: World, writer: Writer) -> None:
+def test_an_event_between_the_last_look_and_the_handing_over_is_told(
+    world: LiveStore, writer: Writer
+) -> None:
     told: list[dict[str, object]] = []
 
     def write_and_hear() -> None:
@@ -197,7 +199,7 @@ def test_an_event_between_the_last_look_and_the_handing_over_is_told(world: Worl
     assert second.next()["n"] == first.next()["n"]
 
 
-def test_an_event_is_told_within_a_third_of_a_second(world: World, writer: Writer) -> None:
+def test_an_event_is_told_within_a_third_of_a_second(world: LiveStore, writer: Writer) -> None:
     listener, took_s = world.listen(), []
     for _ in range(10):
         begun_s = time.monotonic()
@@ -208,7 +210,7 @@ def test_an_event_is_told_within_a_third_of_a_second(world: World, writer: Write
 
 
 def test_one_that_does_not_read_is_cut_off_and_holds_up_nobody(
-    world: World, writer: Writer, monkeypatch: pytest.MonkeyPatch
+    world: LiveStore, writer: Writer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(lives, "PENDING_BYTES_MAX", 100_000)
     world.listen(buffer_bytes=2048)
@@ -224,7 +226,8 @@ def test_one_that_does_not_read_is_cut_off_and_holds_up_nobody(
     wait_for(cut_off, what="the end of the one that does not read")
 
 
-def test_who_leaves_gives_the_place_to_another(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_who_leaves_gives_the_place_to_another(world: LiveStore) -> None:
+    world.live._timing = Timing(heartbeat_s=3600)  # so that no heartbeat that cannot be sent finds them
     listeners = [world.listen() for _ in range(lives.LISTENERS_MAX)]
     assert world.listen().heard.status == 503
     for listener in listeners[:3]:
@@ -236,13 +239,13 @@ def test_who_leaves_gives_the_place_to_another(world: World, monkeypatch: pytest
         listener.client.close()
 
 
-def test_a_quiet_stream_beats(world: World) -> None:
+def test_a_quiet_stream_beats(world: LiveStore) -> None:
     world.live._timing = Timing(heartbeat_s=0.1)
     listener = world.listen()
     wait_for(lambda: listener.client.line() == ": alive")
 
 
-def test_without_listeners_the_store_is_not_asked(world: World) -> None:
+def test_without_listeners_the_store_is_not_asked(world: LiveStore) -> None:
     listener = world.listen()
     listener.client.close()
     wait_for(lambda: world.live.listeners == 0)
@@ -252,14 +255,14 @@ def test_without_listeners_the_store_is_not_asked(world: World) -> None:
     assert asked == []
 
 
-def test_a_store_that_goes_away_ends_the_streams(world: World) -> None:
+def test_a_store_that_goes_away_ends_the_streams(world: LiveStore) -> None:
     listener = world.listen()
     world.gone = True
     with pytest.raises((EOFError, ConnectionResetError)):
         listener.next()
 
 
-def test_streams_end_at_once_when_the_server_stops(world: World) -> None:
+def test_streams_end_at_once_when_the_server_stops(world: LiveStore) -> None:
     listeners = [world.listen() for _ in range(20)]
     begun_s = time.monotonic()
     world.live.stop()
@@ -271,7 +274,7 @@ def test_streams_end_at_once_when_the_server_stops(world: World) -> None:
 
 
 def test_who_listens_before_there_is_a_store_is_told_of_it_from_its_first_event(
-    world: World, writer: Writer
+    world: LiveStore, writer: Writer
 ) -> None:
     world.gone = True
     listener = world.listen()

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from outlast.web.metrics import BUCKETS_S, Requests
-from tests.support import nights
+from tests.support.journals.night import make_night
 from tests.web.server import Served, ui
 
 NAMES = (
@@ -20,7 +20,7 @@ SAMPLE = re.compile(r'([a-z_]+)(\{[a-z]+="[^"\\\n]*"(?:,[a-z]+="[^"\\\n]*")*\})?
 
 @pytest.fixture(scope="module")
 def web(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
-    root: Path = nights.night(tmp_path_factory.mktemp("metrics") / "store")
+    root: Path = make_night(tmp_path_factory.mktemp("metrics") / "store")
     with ui(root) as running:
         yield running
 

@@ -73,6 +73,18 @@ def test_one_sentence_says_how_it_stands(rows: list[Row], said: str) -> None:
     assert said in Read(page).words
 
 
+@pytest.mark.parametrize(
+    ("at_boot", "said"),
+    [
+        (1, "2 runs have stopped: 1 will restart only at the next boot, 1 will not restart by itself"),
+        (2, "2 runs have stopped and will restart only at the next boot"),
+    ],
+)
+def test_what_the_service_restarts_at_boot_is_not_said_to_stay(at_boot: int, said: str) -> None:
+    rows = row(stranded=True), row(run="r3", stranded=True)
+    assert overview.verdict(board(*rows, at_boot=at_boot))[0] == said
+
+
 def test_what_needs_a_person_is_told_whatever_is_looked_for() -> None:
     read = shown(board(total=5, needs=(needing(),), needs_total=1), Ask(q="nothing fits"))
     assert "1 run needs you" in read.words
@@ -99,7 +111,7 @@ def test_what_nobody_starts_again_has_a_card_after_what_needs_a_person() -> None
     assert "outlast resume r1" in read.words
     many = [row(run=f"s{number}", stranded=True) for number in range(9)]
     words = shown(board(*many, needing())).words
-    assert f"and {9 + 1 - overview.CARDS_MAX} more that will not restart by themselves" in words
+    assert f"and {9 + 1 - overview.CARDS_MAX} more that have stopped" in words
 
 
 def test_a_program_of_somebodys_own_is_theirs_to_start() -> None:

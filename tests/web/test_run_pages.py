@@ -19,7 +19,8 @@ from outlast.store import open_store
 from outlast.store.protocol import Store
 from outlast.web.html import run_parts
 from outlast.web.pages import budget, context, diff, effects, journal, output, run, saves
-from tests.support import nights
+from tests.support.journals.large_stores import long_run
+from tests.support.journals.night import make_night
 from tests.web import sample_documents
 from tests.web.run_page_samples import HOSTILE, diff_document, saves_document
 from tests.web.sample_documents import (
@@ -43,7 +44,7 @@ PAGE_MAX = 200_000
 
 @pytest.fixture(scope="module")
 def night(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Store]:
-    store = open_store(nights.night(tmp_path_factory.mktemp("night"), seed=7))
+    store = open_store(make_night(tmp_path_factory.mktemp("night"), seed=7))
     yield store
     store.close()
 
@@ -73,7 +74,7 @@ def test_every_page_of_every_run_of_a_night_keeps_the_rules(night: Store) -> Non
 
 
 def test_a_run_of_ten_thousand_beats_has_a_small_page(tmp_path: Path) -> None:
-    name = nights.long(tmp_path, 10_000)
+    name = long_run(tmp_path, 10_000)
     store = open_store(tmp_path)
     try:
         for kind, page in pages_of(store, Index(store), name):

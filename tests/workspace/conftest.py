@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from tests.workspace.gitrepo import GitRepo, make_repo
-from tests.workspace.place import Place, placed
+from tests.workspace.workspace import Workspace, placed
 
 
 @pytest.fixture(params=["sha1", "sha256"])
@@ -15,7 +15,7 @@ def repo(request: pytest.FixtureRequest, tmp_path: Path) -> GitRepo:
 
 
 @pytest.fixture
-def place(tmp_path: Path) -> Iterator[Place]:
+def place(tmp_path: Path) -> Iterator[Workspace]:
     with placed(tmp_path) as made:
         yield made
 

@@ -16,7 +16,7 @@ from outlast.workspace.git import trees
 from outlast.workspace.git.objects import Entry
 from outlast.workspace.types import Save
 from tests.support import sweeps
-from tests.workspace.place import Picture, Place, same
+from tests.workspace.workspace import Picture, Workspace, same
 
 EXAMPLES, EXAMPLES_SLOW = 40, 300
 RETRIES_MAX = 40
@@ -102,21 +102,21 @@ WRECKS = st.one_of(
 @pytest.fixture(scope="module")
 def template() -> Iterator[Path]:
     folder = Path(tempfile.mkdtemp(prefix="outlast-template-", dir=MEMORY if MEMORY.is_dir() else None))
-    Place(folder / "w", folder / "state").sh(TEMPLATE)
+    Workspace(folder / "w", folder / "state").sh(TEMPLATE)
     yield folder
     shutil.rmtree(folder)
 
 
-def run(place: Place, scripts: list[str]) -> None:
+def run(place: Workspace, scripts: list[str]) -> None:
     place.sh("\n".join(f"({script}) </dev/null" for script in scripts), ok=False)
 
 
-def checked(place: Place) -> tuple[Save, Picture]:
+def checked(place: Workspace) -> tuple[Save, Picture]:
     """A save that has just what is there, whether it is made on top of others or from nothing."""
     picture = place.picture()
     saved = place.save()
     same(picture, place.picture(), "after the save")
-    with contextlib.closing(Place(place.folder, place.state.with_name("fresh"))) as fresh:
+    with contextlib.closing(Workspace(place.folder, place.state.with_name("fresh"))) as fresh:
         assert in_tree(fresh, fresh.save(run="r2")) == in_tree(place, saved), (
             "a save from nothing has another tree"
         )
@@ -129,13 +129,13 @@ def checked(place: Place) -> tuple[Save, Picture]:
     return saved, picture
 
 
-def in_tree(place: Place, saved: Save) -> dict[bytes, Entry]:
+def in_tree(place: Workspace, saved: Save) -> dict[bytes, Entry]:
     held, reader = place.held(saved), place.saver.reader()
     editor = trees.TreeEditor(held.tree, lambda oid: reader.read(oid)[1], place.saver.repo().algo)
     return dict(editor.walk())
 
 
-def in_the_way(place: Place, saved: Save) -> bytes | None:
+def in_the_way(place: Workspace, saved: Save) -> bytes | None:
     """Restore; what is ignored and in the way is refused and named."""
     try:
         place.restore(saved, force=True)
@@ -147,7 +147,7 @@ def in_the_way(place: Place, saved: Save) -> bytes | None:
     return None
 
 
-def restored(place: Place, saved: Save, picture: Picture) -> None:
+def restored(place: Workspace, saved: Save, picture: Picture) -> None:
     """What is in the way is moved away by hand, as the hint says, until all is there."""
     for _ in range(RETRIES_MAX):
         if (name := in_the_way(place, saved)) is None:
@@ -166,7 +166,7 @@ def restored(place: Place, saved: Save, picture: Picture) -> None:
 def trip(template: Path, first: list[str], second: list[str], wreck: list[str], back: int) -> None:
     with tempfile.TemporaryDirectory(prefix="outlast-state-", dir=template.parent) as folder:
         shutil.copytree(template / "w", Path(folder) / "w", symlinks=True)
-        with contextlib.closing(Place(Path(folder) / "w", Path(folder) / "state")) as place:
+        with contextlib.closing(Workspace(Path(folder) / "w", Path(folder) / "state")) as place:
             run(place, first)
             made = [checked(place)]
             run(place, second)

@@ -15,12 +15,12 @@ from outlast.workspace.compact.repack import consolidate, packing_lock
 from outlast.workspace.git.packs import KEEP_TEXT, sweep
 from outlast.workspace.types import Save
 from tests.support.environment import TIMEOUT_S
-from tests.workspace.place import RUN, Place
+from tests.workspace.workspace import RUN, Workspace
 
 SAVES = 300
 
 
-def beats(place: Place, count: int, start: int = 0) -> list[Save]:
+def beats(place: Workspace, count: int, start: int = 0) -> list[Save]:
     made = []
     for number in range(start, start + count):
         place.write("a.txt", b"".join(b"line %d\n" % line for line in range(200)) + b"beat %d\n" % number)
@@ -33,7 +33,7 @@ def size_of(folder: Path) -> int:
     return sum(path.stat().st_blocks * 512 for path in folder.iterdir())
 
 
-def check(place: Place, made: list[Save]) -> None:
+def check(place: Workspace, made: list[Save]) -> None:
     """Git finds nothing wrong, every save is in the chain, and each tree is whole."""
     place.fsck()
     git_dir = place.saver.repo().git_dir
@@ -44,11 +44,11 @@ def check(place: Place, made: list[Save]) -> None:
         assert done.returncode == 0, done.stderr
 
 
-def packs_of(place: Place) -> set[str]:
+def packs_of(place: Workspace) -> set[str]:
     return {path.stem for path in place.saver.repo().packs.glob("*.idx")}
 
 
-def test_disk_stays_bounded_and_every_save_comes_back(place: Place) -> None:
+def test_disk_stays_bounded_and_every_save_comes_back(place: Workspace) -> None:
     place.sh("git gc -q")
     theirs = packs_of(place)
     packs = place.saver.repo().packs
@@ -70,7 +70,7 @@ def test_disk_stays_bounded_and_every_save_comes_back(place: Place) -> None:
     assert sorted(path.name for path in packs.iterdir() if "tmp" in path.name) == []
 
 
-def test_old_packs_stay_a_while_for_those_who_read_them(place: Place) -> None:
+def test_old_packs_stay_a_while_for_those_who_read_them(place: Workspace) -> None:
     beats(place, 5)
     before = packs_of(place)
     assert consolidate(place.saver.repo(), packs_max=2)
@@ -82,7 +82,7 @@ def test_old_packs_stay_a_while_for_those_who_read_them(place: Place) -> None:
     assert packs_of(place) == {new}
 
 
-def test_only_our_packs_are_taken(place: Place) -> None:
+def test_only_our_packs_are_taken(place: Workspace) -> None:
     made = beats(place, 5)
     place.sh("git gc -q; echo x > x; git add x; git commit -qm x; git repack -q")
     packs = place.saver.repo().packs
@@ -97,7 +97,7 @@ def test_only_our_packs_are_taken(place: Place) -> None:
     check(place, made)
 
 
-def test_what_a_multi_pack_index_names_is_not_removed(place: Place) -> None:
+def test_what_a_multi_pack_index_names_is_not_removed(place: Workspace) -> None:
     made = beats(place, 5)
     place.sh("git multi-pack-index write")
     before = packs_of(place)
@@ -108,14 +108,14 @@ def test_what_a_multi_pack_index_names_is_not_removed(place: Place) -> None:
     check(place, made)
 
 
-def test_one_consolidates_at_a_time(place: Place) -> None:
+def test_one_consolidates_at_a_time(place: Workspace) -> None:
     beats(place, 5)
     with packing_lock(place.saver.repo().packs):
         assert not consolidate(place.saver.repo(), packs_max=1)
     assert consolidate(place.saver.repo(), packs_max=1)
 
 
-def test_readers_never_fail_meanwhile(place: Place) -> None:
+def test_readers_never_fail_meanwhile(place: Workspace) -> None:
     made = beats(place, 20)
     git_dir = place.saver.repo().git_dir
     stop, failed = threading.Event(), []
@@ -163,7 +163,7 @@ class _Killed(BaseException):
 
 
 @pytest.mark.parametrize("point", ["consolidate.packed", "consolidate.removed"])
-def test_killed_at_a_crash_point_the_next_call_goes_on(place: Place, point: str) -> None:
+def test_killed_at_a_crash_point_the_next_call_goes_on(place: Workspace, point: str) -> None:
     made = beats(place, 8)
 
     def die(name: str) -> None:
@@ -202,7 +202,7 @@ while True:
 """
 
 
-def test_killed_anywhere_nothing_is_lost_and_nothing_stays_behind(place: Place) -> None:
+def test_killed_anywhere_nothing_is_lost_and_nothing_stays_behind(place: Workspace) -> None:
     made = beats(place, 10)
     for turn in range(8):
         words = [sys.executable, "-c", CHILD, str(place.folder), str(place.state)]

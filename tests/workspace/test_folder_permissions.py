@@ -9,8 +9,8 @@ import pytest
 
 from outlast.workspace.restore import recreate, restore
 from outlast.workspace.types import Purpose
-from tests.workspace.place import BASE, RUN, Place, placed
 from tests.workspace.test_permissions import forget, known, made, masked, noted
+from tests.workspace.workspace import BASE, RUN, Workspace, placed
 
 # Each with each shell, or each way to look for changes: a sample does some of both.
 pytestmark = pytest.mark.sampled(0.5)
@@ -30,7 +30,7 @@ def folders(folder: Path) -> dict[str, int]:
     return found
 
 
-def test_folders_come_back_as_they_were(known: Place) -> None:
+def test_folders_come_back_as_they_were(known: Workspace) -> None:
     known.sh(PRIVATE)
     before = folders(known.folder)
     assert before == {"priv": 0o700, "priv/deep": 0o750, "only": 0o711}
@@ -41,7 +41,7 @@ def test_folders_come_back_as_they_were(known: Place) -> None:
     assert folders(known.folder) == before
 
 
-def test_folders_of_tracked_files_are_noted_by_the_first_save(made: Place) -> None:
+def test_folders_of_tracked_files_are_noted_by_the_first_save(made: Workspace) -> None:
     made.sh("chmod 700 sub; chmod 750 sub/deep")
     assert made.save_if_dirty() is None, "a folder alone is nothing to save"
     saved = made.save()
@@ -50,7 +50,7 @@ def test_folders_of_tracked_files_are_noted_by_the_first_save(made: Place) -> No
     assert folders(made.folder) == {"sub": 0o700, "sub/deep": 0o750}
 
 
-def test_a_folder_that_is_as_usual_again_is_noted_no_more(known: Place) -> None:
+def test_a_folder_that_is_as_usual_again_is_noted_no_more(known: Workspace) -> None:
     known.sh(PRIVATE + "; mkdir -m 700 gone; echo x > gone/x")
     first = known.save("beat")
     assert set(noted(known, first)) == {
@@ -66,7 +66,7 @@ def test_a_folder_that_is_as_usual_again_is_noted_no_more(known: Place) -> None:
     assert folders(known.folder) == {"priv": 0o700, "gone": 0o700}, "only what is made anew gets them"
 
 
-def test_what_is_noted_is_looked_at_again_after_a_reboot(made: Place) -> None:
+def test_what_is_noted_is_looked_at_again_after_a_reboot(made: Workspace) -> None:
     made.sh(PRIVATE)
     made.save()
     made.sh("chmod 755 priv")
@@ -80,7 +80,7 @@ def test_what_is_noted_is_looked_at_again_after_a_reboot(made: Place) -> None:
 @pytest.mark.parametrize("kind", ["worktree", "folder"])
 def test_a_workspace_that_is_made_again_lets_in_whom_it_did(kind: str, tmp_path: Path) -> None:
     with masked(0o022), placed(tmp_path, BASE if kind == "worktree" else "true") as first:
-        place = Place(tmp_path / "own", tmp_path / "state")
+        place = Workspace(tmp_path / "own", tmp_path / "state")
         if kind == "worktree":
             place.folder.rmdir()
             first.sh("git worktree add -q ../own")
@@ -100,7 +100,7 @@ def test_a_workspace_that_is_made_again_lets_in_whom_it_did(kind: str, tmp_path:
         place.close()
 
 
-def test_a_folder_nobody_may_write_to_is_made_so_that_it_can_be_filled(made: Place) -> None:
+def test_a_folder_nobody_may_write_to_is_made_so_that_it_can_be_filled(made: Workspace) -> None:
     made.sh("mkdir ro; echo x > ro/x; chmod 500 ro")
     saved = made.save()
     made.sh("chmod 700 ro; rm -r ro")

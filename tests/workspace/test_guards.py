@@ -22,7 +22,7 @@ from outlast.workspace.types import Purpose, Save
 from tests.conftest import Nobody
 from tests.support import environment, processes
 from tests.support.environment import TIMEOUT_S
-from tests.workspace.place import BASE, Place, placed, wrapper
+from tests.workspace.workspace import BASE, Workspace, placed, wrapper
 
 LIMITS = rules.Limits(file_bytes=1000, folder_files=10, folder_bytes=5000)
 PRIVATE_KEY = b"-----BEGIN OPENSSH PRIVATE " + b"KEY-----\n"
@@ -79,7 +79,7 @@ def test_untracked_secrets_are_kept_apart_and_come_back_when_asked(kind: str, tm
         assert (place.folder / ".env").stat().st_mode & 0o777 == 0o600
 
 
-def test_tracked_secrets_are_saved(place: Place) -> None:
+def test_tracked_secrets_are_saved(place: Workspace) -> None:
     place.sh(
         "echo hush > .env; git add .env; git commit -qm env; echo hush2 > .env; echo hush3 > key.pem; git add key.pem"
     )
@@ -89,7 +89,7 @@ def test_tracked_secrets_are_saved(place: Place) -> None:
     assert place.content(saved, "key.pem") == b"hush3\n"
 
 
-def test_a_secret_that_is_untracked_again_goes_no_further_into_the_repository(place: Place) -> None:
+def test_a_secret_that_is_untracked_again_goes_no_further_into_the_repository(place: Workspace) -> None:
     place.sh("echo old > .env; git add .env; git commit -qm env")
     place.save()
     place.sh("git rm -q --cached .env; git commit -qm untracked; echo hush-new > .env")
@@ -98,7 +98,7 @@ def test_a_secret_that_is_untracked_again_goes_no_further_into_the_repository(pl
     assert left(saved) == {".env": "secret, kept apart"}
 
 
-def test_a_file_that_becomes_a_secret_leaves_the_save(place: Place) -> None:
+def test_a_file_that_becomes_a_secret_leaves_the_save(place: Workspace) -> None:
     place.write("notes", b"harmless")
     assert place.content(place.save(), "notes") == b"harmless"
     place.write("notes", PRIVATE_KEY + b"hush-key")
@@ -110,7 +110,7 @@ def test_a_file_that_becomes_a_secret_leaves_the_save(place: Place) -> None:
     assert place.content(place.save(), "notes") == b"harmless again"
 
 
-def test_a_secret_of_now_is_not_overwritten_by_one_of_then_unless_it_is_saved(place: Place) -> None:
+def test_a_secret_of_now_is_not_overwritten_by_one_of_then_unless_it_is_saved(place: Workspace) -> None:
     place.write(".env", b"then")
     saved = place.save()
     place.write(".env", b"now")
@@ -137,7 +137,7 @@ PUT_AWAY = {
 
 @pytest.mark.parametrize("how", PUT_AWAY)
 def test_what_a_save_would_not_take_any_more_is_saved_before_a_restore_writes_over_it(
-    place: Place, how: str
+    place: Workspace, how: str
 ) -> None:
     place.limits = LIMITS
     place.write("notes", b"then\n")
@@ -163,7 +163,7 @@ def test_what_a_save_would_not_take_any_more_is_saved_before_a_restore_writes_ov
 # -- too big -----------------------------------------------------------------------------------------------------------
 
 
-def test_what_is_too_big_is_listed_with_size_and_digest_and_never_deleted(place: Place) -> None:
+def test_what_is_too_big_is_listed_with_size_and_digest_and_never_deleted(place: Workspace) -> None:
     place.limits = LIMITS
     place.write("big", b"x" * 2000)
     for number in range(20):
@@ -190,7 +190,7 @@ def test_what_is_too_big_is_listed_with_size_and_digest_and_never_deleted(place:
     assert len(list((place.folder / "data").iterdir())) == 5
 
 
-def test_a_big_file_is_saved_when_it_is_tracked(place: Place) -> None:
+def test_a_big_file_is_saved_when_it_is_tracked(place: Workspace) -> None:
     place.limits = LIMITS
     place.sh("head -c 5000 /dev/zero > big; git add big; echo more >> big")
     saved = place.save()
@@ -198,7 +198,7 @@ def test_a_big_file_is_saved_when_it_is_tracked(place: Place) -> None:
     assert place.content(saved, "big") == b"\0" * 5000 + b"more\n"
 
 
-def test_a_folder_stays_over_budget_without_its_fullest_part(place: Place) -> None:
+def test_a_folder_stays_over_budget_without_its_fullest_part(place: Workspace) -> None:
     place.limits = LIMITS
     for number in range(30):
         place.write(f"data/{'deep/' if number % 2 else ''}{number}", b"d")
@@ -207,7 +207,7 @@ def test_a_folder_stays_over_budget_without_its_fullest_part(place: Place) -> No
     assert place.content(saved, "data/2") is None
 
 
-def test_mass_deletion_is_saved_and_flagged_and_the_save_before_comes_back(place: Place) -> None:
+def test_mass_deletion_is_saved_and_flagged_and_the_save_before_comes_back(place: Workspace) -> None:
     place.sh(
         "mkdir many; cd many; for i in $(seq 60); do echo $i > f$i; done; cd ..; git add many; git commit -qm many"
     )
@@ -297,7 +297,7 @@ def test_a_full_disk_of_the_state_folder_fails_the_save_visibly(tmp_path: Path) 
         place.restore(first)
 
 
-def test_a_git_folder_that_cannot_be_written_fails_the_save_visibly(place: Place, tmp_path: Path) -> None:
+def test_a_git_folder_that_cannot_be_written_fails_the_save_visibly(place: Workspace, tmp_path: Path) -> None:
     first = place.save()
     git_dir = place.folder / ".git"
     with mounted(git_dir, "--bind", str(git_dir)):
@@ -359,7 +359,7 @@ def test_what_may_not_be_read_is_named_and_kept_and_what_may_not_be_written_fail
 # -- things that move, hang or lie -------------------------------------------------------------------------------------
 
 
-def test_a_file_that_never_rests_is_named_and_keeps_what_was_saved_of_it(place: Place) -> None:
+def test_a_file_that_never_rests_is_named_and_keeps_what_was_saved_of_it(place: Workspace) -> None:
     place.write("busy", b"at rest")
     place.write("calm", b"1")
     place.save()
@@ -391,7 +391,7 @@ def test_a_file_that_never_rests_is_named_and_keeps_what_was_saved_of_it(place: 
     assert place.content(last, "busy") == (place.folder / "busy").read_bytes()
 
 
-def test_pipes_sockets_and_devices_are_passed_by(place: Place) -> None:
+def test_pipes_sockets_and_devices_are_passed_by(place: Workspace) -> None:
     first = place.save()
     os.mkfifo(place.folder / "pipe")
     os.mkfifo(place.folder / "key.pem")
@@ -417,7 +417,7 @@ def test_pipes_sockets_and_devices_are_passed_by(place: Place) -> None:
     assert (place.folder / "a.txt").is_file()
 
 
-def test_a_git_that_fails_never_gives_a_stale_tree(place: Place) -> None:
+def test_a_git_that_fails_never_gives_a_stale_tree(place: Workspace) -> None:
     place.write("new", b"1")
     first = place.save()
     whole = (place.folder / ".git/index").read_bytes()
@@ -443,7 +443,7 @@ def test_a_git_that_fails_never_gives_a_stale_tree(place: Place) -> None:
     "word", ["ls-files", "diff-files", "write-tree", "update-index", "config", "cat-file"]
 )
 def test_any_git_step_that_fails_is_a_failed_save(
-    word: str, place: Place, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    word: str, place: Workspace, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     place.write("new", b"1")
     wrapper(tmp_path, monkeypatch, f'case " $* " in *" {word} "*) echo broken >&2; exit 128;; esac')
@@ -458,7 +458,7 @@ def test_any_git_step_that_fails_is_a_failed_save(
     assert place.content(saved, "sub/b.txt") is not None
 
 
-def test_two_savers_at_once_take_turns(place: Place) -> None:
+def test_two_savers_at_once_take_turns(place: Workspace) -> None:
     """Another process holds the lock: the save waits, and is then made."""
     other = Saver(place.folder, Local(place.state))
     found: list[Save | OutlastError | None] = []

@@ -15,28 +15,28 @@ from outlast.workspace import rules
 from outlast.workspace.capture import refresh_index
 from outlast.workspace.capture.saver import Saver
 from outlast.workspace.types import Purpose, Save
-from tests.workspace.place import BASE, Place, placed
+from tests.workspace.workspace import BASE, Workspace, placed
 
 BEAT = Purpose(kind="beat", run="r1")
 
 
 @pytest.fixture
-def place(tmp_path: Path) -> Iterator[Place]:
+def place(tmp_path: Path) -> Iterator[Workspace]:
     with placed(tmp_path) as made:
         made.saver.watch()
         made.save("beat")
         yield made
 
 
-def files_of(place: Place, save: Save) -> dict[str, bytes]:
+def files_of(place: Workspace, save: Save) -> dict[str, bytes]:
     git_dir = place.saver.repo().git_dir
     names = place.git_in(git_dir, "ls-tree", "-r", "-z", "--name-only", save.commit).stdout.split(b"\0")[:-1]
     return {os.fsdecode(name): place.content(save, os.fsdecode(name)) or b"" for name in names}
 
 
-def looked(place: Place) -> Save:
+def looked(place: Workspace) -> Save:
     """The same moment saved by a saver that knows nothing and looks at everything."""
-    other = Place(place.folder, place.state.with_name("other-state"), limits=place.limits)
+    other = Workspace(place.folder, place.state.with_name("other-state"), limits=place.limits)
     try:
         return other.save("beat", run="other")
     finally:
@@ -44,7 +44,7 @@ def looked(place: Place) -> Save:
         shutil.rmtree(other.state)
 
 
-def check(place: Place, *, hinted: bool = True) -> Save:
+def check(place: Workspace, *, hinted: bool = True) -> Save:
     """A save from hints that is just what a look finds."""
     save = place.save("beat")
     assert save.hinted is hinted
@@ -93,7 +93,7 @@ def test_a_hinted_save_holds_what_a_look_would_find(tmp_path: Path, change: str)
         place.fsck()
 
 
-def test_random_changes_are_saved_alike_by_hints_and_by_looks(place: Place, rng: random.Random) -> None:
+def test_random_changes_are_saved_alike_by_hints_and_by_looks(place: Workspace, rng: random.Random) -> None:
     folders = ["", "sub/", "sub/deep/", "n/", "n/m/", "build/"]
     names = [f"{folder}{name}" for folder in folders for name in ("f", "g.txt", "h.ign")]
     for _ in range(12):
@@ -116,7 +116,7 @@ def test_random_changes_are_saved_alike_by_hints_and_by_looks(place: Place, rng:
         assert files_of(place, save) == files_of(place, looked(place))
 
 
-def test_nothing_changed_costs_no_file_and_no_git(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_nothing_changed_costs_no_file_and_no_git(place: Workspace, monkeypatch: pytest.MonkeyPatch) -> None:
     first = place.save("beat")
     before = sorted(os.listdir(place.saver.repo().packs))
     monkeypatch.setenv("PATH", "/nowhere")
@@ -125,7 +125,9 @@ def test_nothing_changed_costs_no_file_and_no_git(place: Place, monkeypatch: pyt
     assert sorted(os.listdir(place.saver.repo().packs)) == before
 
 
-def test_known_files_are_saved_without_starting_git(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_known_files_are_saved_without_starting_git(
+    place: Workspace, monkeypatch: pytest.MonkeyPatch
+) -> None:
     place.sh("echo more >> a.txt")
     place.save("beat")  # by now the trees are known
     place.sh("echo more >> a.txt; rm c")
@@ -148,14 +150,14 @@ def test_known_files_are_saved_without_starting_git(place: Place, monkeypatch: p
         "echo '*.txt' >> .git/info/exclude",
     ],
 )
-def test_what_hints_cannot_tell_is_looked_at(place: Place, change: str) -> None:
+def test_what_hints_cannot_tell_is_looked_at(place: Workspace, change: str) -> None:
     place.sh("echo t > t.txt")
     check(place)
     place.sh(change)
     check(place, hinted=False)
 
 
-def test_changes_in_a_repository_inside_are_saved(place: Place) -> None:
+def test_changes_in_a_repository_inside_are_saved(place: Workspace) -> None:
     place.sh("git init -q n; echo x > n/x; git -C n add x; git -C n commit -qm x")
     place.save("beat")
     place.sh("echo y > n/x")
@@ -168,7 +170,7 @@ def test_changes_in_a_repository_inside_are_saved(place: Place) -> None:
     assert [inside.path for inside in place.held(save).meta.inside] == ["n"]
 
 
-def test_an_ending_looks_at_everything_unless_time_is_short(place: Place) -> None:
+def test_an_ending_looks_at_everything_unless_time_is_short(place: Workspace) -> None:
     place.sh("echo more >> a.txt")
     assert not place.save("emergency").hinted
     place.sh("echo more >> a.txt")
@@ -179,7 +181,7 @@ def test_an_ending_looks_at_everything_unless_time_is_short(place: Place) -> Non
     assert place.content(short, "a.txt") == (place.folder / "a.txt").read_bytes()
 
 
-def test_a_look_comes_again_and_confirms(place: Place) -> None:
+def test_a_look_comes_again_and_confirms(place: Workspace) -> None:
     place.sh("echo more >> a.txt")
     hinted = place.save("beat")
     assert place.saver._hinting is not None
@@ -190,7 +192,7 @@ def test_a_look_comes_again_and_confirms(place: Place) -> None:
     assert confirmed.warning == ""
 
 
-def test_a_change_without_an_event_is_saved_and_said_and_ends_the_trust(place: Place) -> None:
+def test_a_change_without_an_event_is_saved_and_said_and_ends_the_trust(place: Workspace) -> None:
     data = b"0" * mmap.PAGESIZE
     place.write("mapped", data)
     place.save("beat")
@@ -221,7 +223,7 @@ def test_too_many_untracked_files_are_noticed_though_they_come_one_by_one(tmp_pa
         assert save.left_out == looked(place).left_out
 
 
-def test_a_file_that_becomes_a_secret_leaves_the_saves(place: Place) -> None:
+def test_a_file_that_becomes_a_secret_leaves_the_saves(place: Workspace) -> None:
     place.sh("echo nothing > notes.txt")
     check(place)
     place.sh("printf -- '-----BEGIN RSA PRIVATE KEY-----\\n' > notes.txt")
@@ -232,7 +234,7 @@ def test_a_file_that_becomes_a_secret_leaves_the_saves(place: Place) -> None:
     assert [secret.path for secret in place.held(save).meta.secrets] == ["notes.txt"]
 
 
-def test_a_failed_save_loses_no_hint(place: Place) -> None:
+def test_a_failed_save_loses_no_hint(place: Workspace) -> None:
     place.sh("echo more >> a.txt")
     packs = place.saver.repo().packs
     shutil.move(packs, packs.with_name("away"))
@@ -243,7 +245,7 @@ def test_a_failed_save_loses_no_hint(place: Place) -> None:
     assert place.content(save, "a.txt") == (place.folder / "a.txt").read_bytes()
 
 
-def test_a_clean_tree_that_gets_no_save_loses_no_hint(place: Place) -> None:
+def test_a_clean_tree_that_gets_no_save_loses_no_hint(place: Workspace) -> None:
     place.sh("echo more >> a.txt")
     place.save("beat")
     place.sh("git checkout -q a.txt")
@@ -252,7 +254,7 @@ def test_a_clean_tree_that_gets_no_save_loses_no_hint(place: Place) -> None:
     check(place)
 
 
-def test_another_process_saving_in_between_is_noticed(place: Place) -> None:
+def test_another_process_saving_in_between_is_noticed(place: Workspace) -> None:
     other = Saver(place.folder, Local(place.state))
     try:
         place.sh("echo n > n1; echo more >> a.txt")
@@ -263,7 +265,7 @@ def test_another_process_saving_in_between_is_noticed(place: Place) -> None:
         other.close()
 
 
-def test_taking_in_between_saves_changes_no_save(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_taking_in_between_saves_changes_no_save(place: Workspace, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(refresh_index, "TAKE_IN_ABOVE", 2)
     place.sh("for i in 1 2 3 4 5; do echo $i > n$i; done; rm c")
     place.save("beat")
@@ -295,7 +297,7 @@ def test_a_folder_without_a_repository_is_hinted_alike(tmp_path: Path) -> None:
         assert place.content(save, "a.txt") == (place.folder / "a.txt").read_bytes()
 
 
-def test_what_is_no_longer_tracked_is_no_reason_for_distrust(place: Place) -> None:
+def test_what_is_no_longer_tracked_is_no_reason_for_distrust(place: Workspace) -> None:
     place.sh("echo 1 > x.ign; git add -f x.ign")
     place.save("beat")
     place.sh("git rm -q --cached x.ign")

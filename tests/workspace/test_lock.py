@@ -12,7 +12,7 @@ import pytest
 from outlast.errors import SaveFailed
 from outlast.settings import TIMING
 from outlast.workspace.types import Purpose
-from tests.workspace.place import Place
+from tests.workspace.workspace import Workspace
 
 HOLDS = """
 import sys
@@ -28,7 +28,7 @@ PURPOSE = Purpose(kind="emergency", run="r1")
 
 
 @pytest.fixture
-def holder(place: Place) -> Iterator[subprocess.Popen[str]]:
+def holder(place: Workspace) -> Iterator[subprocess.Popen[str]]:
     """Another process in the middle of a save."""
     words = [sys.executable, "-P", "-c", HOLDS, str(place.folder), str(place.state)]
     with subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
@@ -39,7 +39,7 @@ def holder(place: Place) -> Iterator[subprocess.Popen[str]]:
 
 
 def test_a_save_in_a_hurry_does_not_wait_behind_another_one(
-    place: Place, holder: subprocess.Popen[str]
+    place: Workspace, holder: subprocess.Popen[str]
 ) -> None:
     began_s = time.monotonic()
     with pytest.raises(SaveFailed, match=rf"process {holder.pid} saves or restores it"):
@@ -48,7 +48,7 @@ def test_a_save_in_a_hurry_does_not_wait_behind_another_one(
 
 
 def test_nobody_waits_for_ever_behind_one_that_was_stopped(
-    place: Place, holder: subprocess.Popen[str], monkeypatch: pytest.MonkeyPatch
+    place: Workspace, holder: subprocess.Popen[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv(TIMING, "workspace.stopped_wait_s=0.3")
     os.kill(holder.pid, signal.SIGSTOP)
@@ -58,7 +58,7 @@ def test_nobody_waits_for_ever_behind_one_that_was_stopped(
     assert place.save()
 
 
-def test_a_save_is_made_once_the_other_one_ends(place: Place, holder: subprocess.Popen[str]) -> None:
+def test_a_save_is_made_once_the_other_one_ends(place: Workspace, holder: subprocess.Popen[str]) -> None:
     assert holder.stdin is not None
     holder.stdin.write("\n")
     holder.stdin.flush()

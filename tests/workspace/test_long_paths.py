@@ -4,7 +4,7 @@ import os
 import shutil
 from pathlib import Path
 
-from tests.workspace.place import Place
+from tests.workspace.workspace import Workspace
 
 
 def dig(folder: Path, levels: int, letters: int = 200) -> None:
@@ -20,7 +20,7 @@ def dig(folder: Path, levels: int, letters: int = 200) -> None:
     os.close(fd)
 
 
-def test_what_is_too_deep_for_the_kernel_is_named_and_the_rest_is_saved(place: Place) -> None:
+def test_what_is_too_deep_for_the_kernel_is_named_and_the_rest_is_saved(place: Workspace) -> None:
     dig(place.folder, 25)
     place.write("y", b"saved")
     saved = place.save()
@@ -35,7 +35,7 @@ def test_what_is_too_deep_for_the_kernel_is_named_and_the_rest_is_saved(place: P
     assert place.save().left_out == ()
 
 
-def test_a_path_that_is_short_enough_only_from_the_workspace_on_is_named(place: Place) -> None:
+def test_a_path_that_is_short_enough_only_from_the_workspace_on_is_named(place: Workspace) -> None:
     dig(place.folder, 20, 203)  # 4,084 bytes from the workspace on; the kernel takes 4,095
     place.write("y", b"saved")
     saved = place.save()

@@ -6,9 +6,9 @@ from pathlib import Path
 import pytest
 
 from outlast.workspace.capture.special import secrets
-from tests.workspace.place import Place
 from tests.workspace.test_guards import is_anywhere
 from tests.workspace.test_nested_repos import NEST
+from tests.workspace.workspace import Workspace
 
 TOKEN = "ghp_0123456789abcdef0123456789abcdef0123"
 WITH = f"git remote add origin https://oauth2:{TOKEN}@github.com/x/y"
@@ -16,7 +16,7 @@ REMOTE = "cd in; git remote get-url origin"
 
 
 @pytest.fixture
-def nested(place: Place) -> Place:
+def nested(place: Workspace) -> Workspace:
     place.sh(
         f"{NEST}; {WITH}; git config http.extraheader 'AUTHORIZATION: basic {TOKEN}'; chmod 600 .git/config"
     )
@@ -24,11 +24,11 @@ def nested(place: Place) -> Place:
     return place
 
 
-def config(place: Place) -> Path:
+def config(place: Workspace) -> Path:
     return place.folder / "in/.git/config"
 
 
-def test_they_go_into_no_object_and_come_back_when_asked(nested: Place) -> None:
+def test_they_go_into_no_object_and_come_back_when_asked(nested: Workspace) -> None:
     before = config(nested).read_bytes()
     saved = nested.save()
     assert not is_anywhere(nested.folder / ".git", TOKEN.encode())
@@ -43,7 +43,7 @@ def test_they_go_into_no_object_and_come_back_when_asked(nested: Place) -> None:
     assert nested.sh("git -C in status --porcelain; git -C in log --format=%s") == b"n\n"
 
 
-def test_without_them_the_repository_inside_still_works(nested: Place) -> None:
+def test_without_them_the_repository_inside_still_works(nested: Workspace) -> None:
     saved = nested.save()
     nested.sh("rm -r in")
     nested.restore(saved)
@@ -54,7 +54,7 @@ def test_without_them_the_repository_inside_still_works(nested: Place) -> None:
     assert TOKEN.encode() in nested.sh(REMOTE)
 
 
-def test_a_restore_leaves_the_settings_that_are_there(nested: Place) -> None:
+def test_a_restore_leaves_the_settings_that_are_there(nested: Workspace) -> None:
     saved = nested.save()
     nested.sh(
         f"cd in; git config user.name later; git remote set-url origin https://me:{TOKEN}later@h/x; rm n"
@@ -68,7 +68,9 @@ def test_a_restore_leaves_the_settings_that_are_there(nested: Place) -> None:
 
 
 @pytest.mark.parametrize("later", ["added", "removed"])
-def test_settings_that_get_credentials_or_lose_them_come_back_as_they_were(place: Place, later: str) -> None:
+def test_settings_that_get_credentials_or_lose_them_come_back_as_they_were(
+    place: Workspace, later: str
+) -> None:
     place.sh(NEST)
     first = place.save()
     plain = config(place).read_bytes()
@@ -87,14 +89,14 @@ def test_settings_that_get_credentials_or_lose_them_come_back_as_they_were(place
     assert TOKEN.encode() in place.sh(REMOTE)
 
 
-def test_the_next_save_without_a_change_is_the_same(nested: Place) -> None:
+def test_the_next_save_without_a_change_is_the_same(nested: Workspace) -> None:
     first = nested.save("beat")
     assert nested.save("beat").commit == first.commit
     nested.anew()
     assert nested.save("beat").commit == first.commit
 
 
-def test_settings_without_credentials_are_saved_as_they_are(place: Place) -> None:
+def test_settings_without_credentials_are_saved_as_they_are(place: Workspace) -> None:
     place.sh(f"{NEST}; git remote add origin https://me@bitbucket.org/x/y; git branch credentials")
     before = config(place).read_bytes()
     saved = place.save()

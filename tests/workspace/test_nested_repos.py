@@ -8,7 +8,7 @@ import pytest
 from outlast.errors import SaveFailed
 from outlast.workspace.capture.special import nested_repos
 from outlast.workspace.git import packs
-from tests.workspace.place import Place, same
+from tests.workspace.workspace import Workspace, same
 
 NEST = "git init -q -b main in; cd in; echo n > n; git add n; git commit -qm n"
 MODULE = (
@@ -18,7 +18,7 @@ MODULE = (
 
 
 def test_a_history_too_big_for_the_save_before_is_left_as_it_is_and_named(
-    place: Place, monkeypatch: pytest.MonkeyPatch
+    place: Workspace, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     place.sh(NEST)
     saved = place.save()
@@ -34,7 +34,7 @@ def test_a_history_too_big_for_the_save_before_is_left_as_it_is_and_named(
 
 
 def test_a_git_file_that_changed_since_the_save_before_is_in_the_way(
-    place: Place, monkeypatch: pytest.MonkeyPatch
+    place: Workspace, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     place.sh(NEST)
     saved = place.save()
@@ -47,7 +47,7 @@ def test_a_git_file_that_changed_since_the_save_before_is_in_the_way(
     assert (place.folder / "in/n").read_bytes() == b"two\n", "refused before anything was touched"
 
 
-def test_links_in_a_git_folder_stay_links(place: Place, tmp_path: Path) -> None:
+def test_links_in_a_git_folder_stay_links(place: Workspace, tmp_path: Path) -> None:
     place.sh(NEST)
     place.sh(
         "mv in/.git/config ../config; ln -s ../../../config in/.git/config; ln -s nowhere in/.git/dangling"
@@ -61,7 +61,7 @@ def test_links_in_a_git_folder_stay_links(place: Place, tmp_path: Path) -> None:
     assert not (tmp_path / "config").is_symlink()
 
 
-def test_a_link_in_a_git_folder_leads_nobody_outside(place: Place, tmp_path: Path) -> None:
+def test_a_link_in_a_git_folder_leads_nobody_outside(place: Workspace, tmp_path: Path) -> None:
     place.sh(NEST)
     saved = place.save()
     outside = tmp_path / "outside"
@@ -76,7 +76,7 @@ def test_a_link_in_a_git_folder_leads_nobody_outside(place: Place, tmp_path: Pat
 
 
 @pytest.mark.parametrize("kind", ["nested", "module"])
-def test_what_is_tracked_inside_is_saved_whatever_the_rules_say(kind: str, place: Place) -> None:
+def test_what_is_tracked_inside_is_saved_whatever_the_rules_say(kind: str, place: Workspace) -> None:
     place.sh(NEST.replace(" in;", " mod;") if kind == "nested" else MODULE)
     place.sh(
         "cd mod; echo '*.ign' > .gitignore; echo 1 > t.ign; echo 1 > .env; git add -f .; git commit -qm tracked"
@@ -101,7 +101,7 @@ def _refuse_to_read(monkeypatch: pytest.MonkeyPatch, end: bytes) -> None:
 
 
 def test_a_file_of_a_git_folder_that_cannot_be_read_is_named(
-    place: Place, monkeypatch: pytest.MonkeyPatch
+    place: Workspace, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     place.sh(NEST)
     _refuse_to_read(monkeypatch, b"/config")
@@ -109,7 +109,7 @@ def test_a_file_of_a_git_folder_that_cannot_be_read_is_named(
     assert "Permission denied" in left["in/.git/config"]
 
 
-def test_a_git_folder_behind_a_link_is_named(place: Place) -> None:
+def test_a_git_folder_behind_a_link_is_named(place: Workspace) -> None:
     place.sh(NEST)
     place.sh("mv in/.git ../real; ln -s ../../real in/.git")
     saved = place.save()
@@ -120,7 +120,7 @@ def test_a_git_folder_behind_a_link_is_named(place: Place) -> None:
 
 
 def test_a_secret_that_cannot_be_read_is_not_said_to_be_kept(
-    place: Place, monkeypatch: pytest.MonkeyPatch
+    place: Workspace, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     place.write(".env", b"first")
     place.write(".env.more", b"more")
@@ -139,7 +139,7 @@ COLLECT = "cd mod; git checkout -qf main; git reflog expire --expire=now --expir
 
 
 def test_a_module_whose_objects_are_gone_keeps_its_head_and_is_named(
-    place: Place, monkeypatch: pytest.MonkeyPatch
+    place: Workspace, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     place.sh(MODULE)
     place.sh(UNPUSHED)
@@ -154,7 +154,7 @@ def test_a_module_whose_objects_are_gone_keeps_its_head_and_is_named(
     assert b"mod" in place.sh("git status --porcelain")
 
 
-def test_what_a_module_did_not_push_survives_its_gc(place: Place) -> None:
+def test_what_a_module_did_not_push_survives_its_gc(place: Workspace) -> None:
     place.sh(MODULE)
     place.sh(UNPUSHED)
     saved, picture = place.save(), place.picture()
@@ -167,7 +167,7 @@ def test_what_a_module_did_not_push_survives_its_gc(place: Place) -> None:
     place.sh("git -C mod fsck")
 
 
-def test_a_pointer_to_a_git_folder_that_is_gone_is_not_written(place: Place) -> None:
+def test_a_pointer_to_a_git_folder_that_is_gone_is_not_written(place: Workspace) -> None:
     place.sh(MODULE)
     saved = place.save()
     place.sh("git submodule --quiet deinit -f mod; rm -rf .git/modules/mod")
@@ -178,7 +178,7 @@ def test_a_pointer_to_a_git_folder_that_is_gone_is_not_written(place: Place) -> 
 
 
 @pytest.mark.parametrize("kind", ["in", "mod"])
-def test_a_merge_begun_inside_after_the_save_is_gone_after_a_restore(kind: str, place: Place) -> None:
+def test_a_merge_begun_inside_after_the_save_is_gone_after_a_restore(kind: str, place: Workspace) -> None:
     place.sh(NEST if kind == "in" else MODULE)
     file = "n" if kind == "in" else "m"
     place.sh(
@@ -196,7 +196,7 @@ def test_a_merge_begun_inside_after_the_save_is_gone_after_a_restore(kind: str, 
     same(merging, place.picture())
 
 
-def test_a_ref_that_came_after_it_was_packed_does_not_hide_what_the_save_has(place: Place) -> None:
+def test_a_ref_that_came_after_it_was_packed_does_not_hide_what_the_save_has(place: Workspace) -> None:
     place.sh(NEST + "; git pack-refs --all")
     saved, picture = place.save(), place.picture()
     place.sh("cd in; echo two > n; git commit -qam two")
@@ -204,7 +204,7 @@ def test_a_ref_that_came_after_it_was_packed_does_not_hide_what_the_save_has(pla
     same(picture, place.picture())
 
 
-def test_a_branch_of_a_module_that_moved_on_stays_and_head_is_detached(place: Place) -> None:
+def test_a_branch_of_a_module_that_moved_on_stays_and_head_is_detached(place: Workspace) -> None:
     place.sh(MODULE)
     saved = place.save()
     head = place.sh("git -C mod rev-parse HEAD")
@@ -218,7 +218,7 @@ def test_a_branch_of_a_module_that_moved_on_stays_and_head_is_detached(place: Pl
     same(moved, place.picture())
 
 
-def test_a_pipe_in_the_place_of_a_saved_file_is_in_the_way(place: Place) -> None:
+def test_a_pipe_in_the_place_of_a_saved_file_is_in_the_way(place: Workspace) -> None:
     saved = place.save()
     place.sh("rm a.txt; mkfifo a.txt; echo x > c")
     with pytest.raises(SaveFailed, match=r"^a\.txt is in the way"):
@@ -226,7 +226,7 @@ def test_a_pipe_in_the_place_of_a_saved_file_is_in_the_way(place: Place) -> None
     assert (place.folder / "c").read_bytes() == b"x\n", "refused before anything was touched"
 
 
-def test_permissions_of_a_file_that_is_replaced_stay(place: Place) -> None:
+def test_permissions_of_a_file_that_is_replaced_stay(place: Workspace) -> None:
     place.sh("chmod 600 a.txt; chmod 700 run.sh")
     saved = place.save()
     place.sh("echo x > a.txt; echo y > run.sh; chmod 600 run.sh")
@@ -236,7 +236,7 @@ def test_permissions_of_a_file_that_is_replaced_stay(place: Place) -> None:
 
 
 def test_a_link_to_a_folder_in_a_folder_that_is_to_go_is_seen_before_anything_is_touched(
-    place: Place,
+    place: Workspace,
 ) -> None:
     place.write("d", b"a file")
     place.write("z", b"1")

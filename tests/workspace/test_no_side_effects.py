@@ -10,7 +10,7 @@ import pytest
 
 from outlast.workspace.types import Purpose
 from tests.support import environment
-from tests.workspace.place import BASE, Place, placed, same
+from tests.workspace.workspace import BASE, Workspace, placed, same
 
 HOOKS = """applypatch-msg commit-msg fsmonitor-watchman post-applypatch post-checkout post-commit post-index-change post-merge
 post-receive post-rewrite post-update pre-applypatch pre-auto-gc pre-commit pre-merge-commit pre-push pre-rebase pre-receive
@@ -20,7 +20,7 @@ SAVES = 70
 
 
 @pytest.fixture
-def place(tmp_path: Path) -> Iterator[Place]:
+def place(tmp_path: Path) -> Iterator[Workspace]:
     with placed(tmp_path, BASE + DIRTY) as made:
         yield made
 
@@ -41,7 +41,7 @@ def everything(folder: Path, *but: str) -> dict[str, tuple[int, int, int, bytes]
 OURS = ("objects/pack/", "refs/outlast/")
 
 
-def unmoved(place: Place, git_dir: Path | None = None) -> None:
+def unmoved(place: Workspace, git_dir: Path | None = None) -> None:
     """A save leaves every file of the git folder as it is, but for its packs and refs; twice."""
     git_dir = git_dir or place.folder / ".git"
     before, seen = everything(git_dir, *OURS), place.picture()
@@ -57,7 +57,7 @@ def unmoved(place: Place, git_dir: Path | None = None) -> None:
     same(seen, place.picture())
 
 
-def test_a_save_changes_no_file_of_the_git_folder_but_its_own_packs_and_refs(place: Place) -> None:
+def test_a_save_changes_no_file_of_the_git_folder_but_its_own_packs_and_refs(place: Workspace) -> None:
     unmoved(place)
 
 
@@ -83,7 +83,7 @@ def test_a_save_changes_no_file_whatever_the_repository_is_set_to(script: str, t
         unmoved(place)
 
 
-def test_no_hook_runs_and_no_failing_hook_stops_a_save(place: Place, tmp_path: Path) -> None:
+def test_no_hook_runs_and_no_failing_hook_stops_a_save(place: Workspace, tmp_path: Path) -> None:
     marker = tmp_path / "ran"
     hooks = tmp_path / "hooks"
     for folder in (place.folder / ".git/hooks", hooks):
@@ -100,7 +100,7 @@ def test_no_hook_runs_and_no_failing_hook_stops_a_save(place: Place, tmp_path: P
     assert not marker.exists(), marker.read_text()
 
 
-def test_seventy_saves_do_not_wake_the_garbage_collector(place: Place) -> None:
+def test_seventy_saves_do_not_wake_the_garbage_collector(place: Workspace) -> None:
     for number in range(SAVES):
         place.write("new", b"%d\n" % number)
         place.save("beat")
@@ -113,7 +113,7 @@ def test_seventy_saves_do_not_wake_the_garbage_collector(place: Place) -> None:
     assert sorted(place.folder.glob(".git/objects/??/*")) == loose
 
 
-def test_every_save_of_a_chain_survives_gc_with_prune_now(place: Place) -> None:
+def test_every_save_of_a_chain_survives_gc_with_prune_now(place: Workspace) -> None:
     made = []
     for number in range(5):
         place.write("new", b"%d\n" % number)
@@ -155,7 +155,7 @@ SETTINGS = {
 
 @pytest.mark.sampled(5)
 @pytest.mark.parametrize("name", SETTINGS)
-def test_a_save_is_made_and_restored_with(name: str, place: Place, tmp_path: Path) -> None:
+def test_a_save_is_made_and_restored_with(name: str, place: Workspace, tmp_path: Path) -> None:
     place.sh(SETTINGS[name])
     before = place.picture()
     git_dir = Path(os.fsdecode(place.sh("git -c safe.directory='*' rev-parse --absolute-git-dir").strip()))
@@ -177,7 +177,7 @@ def test_a_save_is_made_and_restored_with(name: str, place: Place, tmp_path: Pat
 
 
 def test_a_save_needs_no_identity_and_no_home(
-    place: Place, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    place: Workspace, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     empty = tmp_path / "home"
     empty.mkdir()
@@ -190,7 +190,7 @@ def test_a_save_needs_no_identity_and_no_home(
     assert (place.folder / "new").read_bytes() == b"n\n"
 
 
-def test_the_ignore_file_that_counts_is_the_one_git_would_use(place: Place, tmp_path: Path) -> None:
+def test_the_ignore_file_that_counts_is_the_one_git_would_use(place: Workspace, tmp_path: Path) -> None:
     place.sh(
         f"echo '*.log' > {tmp_path}/global; echo '*.tmp' > {tmp_path}/local; echo 1 > x.log; echo 2 > x.tmp; echo '*.here' >> .git/info/exclude; echo 3 > x.here"
     )
@@ -206,7 +206,7 @@ def test_the_ignore_file_that_counts_is_the_one_git_would_use(place: Place, tmp_
 
 
 def test_variables_that_lead_git_elsewhere_lead_nobody(
-    place: Place, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    place: Workspace, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     before = place.picture()
     other = tmp_path / "other"
@@ -231,7 +231,7 @@ def test_variables_that_lead_git_elsewhere_lead_nobody(
     assert not (tmp_path / "trace").exists()
 
 
-def test_filters_are_not_run_neither_slow_nor_failing_ones(place: Place, tmp_path: Path) -> None:
+def test_filters_are_not_run_neither_slow_nor_failing_ones(place: Workspace, tmp_path: Path) -> None:
     marker = tmp_path / "ran"
     place.sh(
         f"""printf '#!/bin/sh\\necho "$1" >> {marker}\\nexit 1\\n' > ../filter; chmod +x ../filter
@@ -253,11 +253,11 @@ def test_filters_are_not_run_neither_slow_nor_failing_ones(place: Place, tmp_pat
 # -- places that are no ordinary repository ------------------------------------------------------------------------------
 
 
-def test_a_linked_worktree_is_saved_by_itself(place: Place, tmp_path: Path) -> None:
+def test_a_linked_worktree_is_saved_by_itself(place: Workspace, tmp_path: Path) -> None:
     place.sh(
         "git worktree add -q ../linked other; cd ../linked; echo l >> a.txt; git add a.txt; echo m >> a.txt; echo u > u"
     )
-    linked = Place(tmp_path / "linked", tmp_path / "state")
+    linked = Workspace(tmp_path / "linked", tmp_path / "state")
     main, before = place.picture(), linked.picture()
     private = tmp_path / "w/.git/worktrees/linked"
     moved = everything(private)
@@ -325,7 +325,7 @@ GARBAGE = {
 @pytest.mark.sampled(5)
 @pytest.mark.parametrize("how", GARBAGE)
 @pytest.mark.parametrize("known", [False, True], ids=["at once", "after a save"])
-def test_a_git_folder_that_is_garbage_does_not_stop_a_save(how: str, known: bool, place: Place) -> None:
+def test_a_git_folder_that_is_garbage_does_not_stop_a_save(how: str, known: bool, place: Workspace) -> None:
     if known:
         place.save()
     place.sh(GARBAGE[how])
@@ -365,10 +365,10 @@ def test_a_workspace_that_lost_its_git_folder_never_reads_or_writes_the_parents_
 
 
 def test_a_workspace_inside_another_repository_without_one_of_its_own(tmp_path: Path) -> None:
-    outer = Place(tmp_path / "outer", tmp_path / "state")
+    outer = Workspace(tmp_path / "outer", tmp_path / "state")
     outer.sh(BASE)
     there = everything(tmp_path / "outer/.git")
-    inner = Place(tmp_path / "outer/sub", tmp_path / "state")
+    inner = Workspace(tmp_path / "outer/sub", tmp_path / "state")
     saved = inner.save()
     assert inner.content(saved, "b.txt") is not None
     assert everything(tmp_path / "outer/.git") == there
@@ -380,7 +380,7 @@ def test_a_workspace_inside_another_repository_without_one_of_its_own(tmp_path: 
     "name", ["with space", "line\nbreak", "\u2028", "co:lon", 'qu"ote', b"\xff\xfe", "-dash", "{}"]
 )
 def test_a_workspace_may_have_any_name(name: str | bytes, tmp_path: Path) -> None:
-    place = Place(tmp_path / os.fsdecode(name), tmp_path / "state")
+    place = Workspace(tmp_path / os.fsdecode(name), tmp_path / "state")
     place.sh(BASE + DIRTY)
     before = place.picture()
     saved = place.save()
@@ -392,7 +392,7 @@ def test_a_workspace_may_have_any_name(name: str | bytes, tmp_path: Path) -> Non
     place.close()
 
 
-def test_a_repository_made_anew_under_the_saver_is_saved_as_it_is(place: Place) -> None:
+def test_a_repository_made_anew_under_the_saver_is_saved_as_it_is(place: Workspace) -> None:
     place.save()
     for form in ("sha256", "sha1"):
         place.sh(
@@ -405,7 +405,7 @@ def test_a_repository_made_anew_under_the_saver_is_saved_as_it_is(place: Place) 
         same(before, place.picture())
 
 
-def test_another_users_repository_is_saved_by_root_and_ones_own_by_nobody(place: Place) -> None:
+def test_another_users_repository_is_saved_by_root_and_ones_own_by_nobody(place: Workspace) -> None:
     environment.need_root()
     subprocess.run(["chown", "-R", str(environment.NOBODY), place.folder], check=True)
     saved = place.saver.capture(Purpose(kind="emergency", run="r"))

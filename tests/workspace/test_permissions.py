@@ -22,8 +22,8 @@ from outlast.workspace.types import Meta, Purpose, Save
 from tests.support import processes
 from tests.support.environment import ROOT, TIMEOUT_S
 from tests.support.sweeps import Sweep
-from tests.workspace.place import BASE, RUN, Place, placed
 from tests.workspace.test_restore import RESTORING
+from tests.workspace.workspace import BASE, RUN, Workspace, placed
 
 # Each with each shell, or each way to look for changes: a sample does some of both.
 pytestmark = pytest.mark.sampled(0.25)
@@ -39,14 +39,14 @@ NOTED = {
 
 
 @pytest.fixture(params=["sha1", "sha256"])
-def made(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Place]:
+def made(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Workspace]:
     with masked(0o022), placed(tmp_path, f"export GIT_DEFAULT_HASH={request.param}\n{BASE}") as place:
         tick(place.folder)
         yield place
 
 
 @pytest.fixture(params=["hinted", "scanning"])
-def known(request: pytest.FixtureRequest, made: Place) -> Place:
+def known(request: pytest.FixtureRequest, made: Workspace) -> Workspace:
     """A workspace of which a save is remembered, and whose next one is made from hints or from a look."""
     if request.param == "hinted":
         made.saver.watch()
@@ -77,18 +77,18 @@ def bits(folder: Path) -> dict[bytes, int]:
     return {path: mode & 0o777 for path, mode in told.items() if stat.S_ISREG(mode)}
 
 
-def forget(place: Place) -> None:
+def forget(place: Workspace) -> None:
     """As a save that was killed leaves it, or another boot: nothing is remembered."""
     for path in place.state.glob("workspaces/*/memo"):
         path.unlink()
     place.anew()
 
 
-def noted(place: Place, save: Save | str) -> dict[bytes, int]:
+def noted(place: Workspace, save: Save | str) -> dict[bytes, int]:
     return permissions.recorded_bits(place.saver.reader(), place.held(save), place.saver.repo().algo)
 
 
-def test_bits_come_back_with_files_that_were_deleted(known: Place) -> None:
+def test_bits_come_back_with_files_that_were_deleted(known: Workspace) -> None:
     known.sh(UNUSUAL)
     saved, before = known.save("beat"), bits(known.folder)
     assert noted(known, saved) == NOTED
@@ -98,7 +98,7 @@ def test_bits_come_back_with_files_that_were_deleted(known: Place) -> None:
     known.fsck()
 
 
-def test_bits_come_back_to_files_that_were_changed_or_only_chmodded(known: Place) -> None:
+def test_bits_come_back_to_files_that_were_changed_or_only_chmodded(known: Workspace) -> None:
     known.sh(UNUSUAL)
     saved, before = known.save("beat"), bits(known.folder)
     known.sh(
@@ -117,7 +117,7 @@ def test_bits_come_back_to_files_that_were_changed_or_only_chmodded(known: Place
     assert known.restore(saved).written == ()
 
 
-def test_a_chmod_alone_makes_a_save_and_none_makes_none(known: Place) -> None:
+def test_a_chmod_alone_makes_a_save_and_none_makes_none(known: Workspace) -> None:
     first = known.save("beat")
     known.sh("chmod 600 sub/deep/d")
     second = known.save("beat", if_changed=True)
@@ -130,7 +130,7 @@ def test_a_chmod_alone_makes_a_save_and_none_makes_none(known: Place) -> None:
     assert known.save_if_dirty() is None, "a save does"
 
 
-def test_a_file_that_is_as_usual_again_is_so_again_after_each_restore(known: Place) -> None:
+def test_a_file_that_is_as_usual_again_is_so_again_after_each_restore(known: Workspace) -> None:
     known.sh("chmod 600 a.txt")
     private = known.save("beat")
     known.sh("chmod 644 a.txt")
@@ -156,7 +156,7 @@ STEPS = {
 }
 
 
-def test_noted_is_what_is_saved_and_unusual_whatever_became_of_a_path(known: Place) -> None:
+def test_noted_is_what_is_saved_and_unusual_whatever_became_of_a_path(known: Workspace) -> None:
     known.sh(UNUSUAL)
     for name, script in STEPS.items():
         known.sh(script)
@@ -171,7 +171,7 @@ def test_noted_is_what_is_saved_and_unusual_whatever_became_of_a_path(known: Pla
         known.fsck()
 
 
-def test_bits_come_back_in_a_new_folder_and_in_a_repository_inside(known: Place, tmp_path: Path) -> None:
+def test_bits_come_back_in_a_new_folder_and_in_a_repository_inside(known: Workspace, tmp_path: Path) -> None:
     known.sh(UNUSUAL + "git init -q nest; echo n > nest/n; chmod 600 nest/n")
     saved, before = known.save("beat"), bits(known.folder)
     restore.materialise(known.saver, known.held(saved), tmp_path / "to")
@@ -181,8 +181,8 @@ def test_bits_come_back_in_a_new_folder_and_in_a_repository_inside(known: Place,
     assert bits(known.folder) == before
 
 
-def test_bits_come_back_with_a_workspace_that_is_gone(made: Place, tmp_path: Path) -> None:
-    linked = Place(tmp_path / "linked", made.state)
+def test_bits_come_back_with_a_workspace_that_is_gone(made: Workspace, tmp_path: Path) -> None:
+    linked = Workspace(tmp_path / "linked", made.state)
     made.sh("git worktree add -q ../linked other")
     tick(linked.folder)
     try:
@@ -207,7 +207,7 @@ def test_bits_come_back_where_there_is_no_repository(tmp_path: Path) -> None:
         assert bits(place.folder) == {b"a": 0o600, b"b": 0o644}
 
 
-def test_what_was_noted_outlives_all_that_is_remembered(made: Place) -> None:
+def test_what_was_noted_outlives_all_that_is_remembered(made: Workspace) -> None:
     made.save("beat")
     made.sh("chmod 600 a.txt c; chmod 640 sub/b.txt")
     assert len(noted(made, made.save("beat"))) == 3
@@ -216,7 +216,7 @@ def test_what_was_noted_outlives_all_that_is_remembered(made: Place) -> None:
     assert noted(made, made.save("beat")) == {b"a.txt": 0o600, b"c": 0o400}
 
 
-def test_files_come_back_no_wider_than_the_umask_of_either_time_allows(made: Place) -> None:
+def test_files_come_back_no_wider_than_the_umask_of_either_time_allows(made: Workspace) -> None:
     with masked(0o077):
         made.sh("echo 1 > mine; echo 2 > tool; chmod u+x tool")
         saved = made.save("beat")
@@ -231,7 +231,7 @@ def test_files_come_back_no_wider_than_the_umask_of_either_time_allows(made: Pla
     assert noted(made, made.save("beat"))[b"yours"] == 0o644, "by the umask that the notes began with"
 
 
-def test_a_save_made_before_bits_were_noted_is_restored_as_it_was(made: Place) -> None:
+def test_a_save_made_before_bits_were_noted_is_restored_as_it_was(made: Workspace) -> None:
     made.save("beat")
     made.sh("chmod 600 a.txt")
     held = made.held(made.save("beat"))
@@ -247,7 +247,7 @@ def test_a_save_made_before_bits_were_noted_is_restored_as_it_was(made: Place) -
     assert (bits(made.folder)[b"a.txt"], bits(made.folder)[b"c"]) == (0o640, 0o640)
 
 
-def test_setgid_is_left_as_it_is(made: Place) -> None:
+def test_setgid_is_left_as_it_is(made: Workspace) -> None:
     made.save("beat")
     made.sh("chmod 600 a.txt")
     saved = made.save("beat")
@@ -256,7 +256,7 @@ def test_setgid_is_left_as_it_is(made: Place) -> None:
     assert stat.S_IMODE((made.folder / "a.txt").stat().st_mode) == 0o2600
 
 
-def test_of_many_unusual_files_a_save_and_what_is_remembered_hold_no_list(made: Place) -> None:
+def test_of_many_unusual_files_a_save_and_what_is_remembered_hold_no_list(made: Workspace) -> None:
     made.sh(
         "mkdir -p many/{0..9}; for i in {0..999}; do echo $i > many/$((i % 10))/$i; done; git add -A; git commit -qm many"
     )
@@ -283,7 +283,7 @@ def test_of_many_unusual_files_a_save_and_what_is_remembered_hold_no_list(made: 
 
 @pytest.mark.parametrize("how", ["kill", "interrupt"])
 def test_killed_at_any_point_of_a_restore_no_file_is_wider_and_the_next_one_ends_right(
-    how: str, made: Place, tmp_path: Path, sweep: Sweep
+    how: str, made: Workspace, tmp_path: Path, sweep: Sweep
 ) -> None:
     made.save("beat")
     made.sh(UNUSUAL + "cp -p a.txt a2.txt")
@@ -312,7 +312,7 @@ def test_killed_at_any_point_of_a_restore_no_file_is_wider_and_the_next_one_ends
     assert not sweep.whole or met.count(b"restore.written") == 7, "three files written, four chmodded"
 
 
-def test_a_tracked_key_that_was_private_before_the_first_save_stays_private(made: Place) -> None:
+def test_a_tracked_key_that_was_private_before_the_first_save_stays_private(made: Workspace) -> None:
     made.sh("chmod 600 a.txt; git status; git update-index --refresh")
     tick(made.folder)
     saved = made.save()

@@ -9,26 +9,23 @@ import pytest
 from outlast import faults
 from outlast.workspace.compact import prune
 from outlast.workspace.compact.repack import consolidate, remove
-from tests.workspace.place import Place
+from tests.support.inprocess import Killed
+from tests.workspace.workspace import Workspace
 
 BLOB_BYTES = 100_000
 
 
-class Killed(BaseException):
-    """What a test ends a shedding with."""
-
-
-def age(place: Place) -> None:
+def age(place: Workspace) -> None:
     """As if all packs were written an hour ago."""
     for path in packs(place):
         os.utime(path, (time.time() - 3600,) * 2)
 
 
-def packs(place: Place) -> list[Path]:
+def packs(place: Workspace) -> list[Path]:
     return sorted(place.saver.repo().packs.glob("*.pack"))
 
 
-def save_blob(place: Place, name: str, run: str, *, anew: bool = True) -> str:
+def save_blob(place: Workspace, name: str, run: str, *, anew: bool = True) -> str:
     """A save of one more file that cannot be compressed; by a run that knows nothing of what is saved."""
     if anew:
         place.write(name, os.urandom(BLOB_BYTES))
@@ -38,11 +35,11 @@ def save_blob(place: Place, name: str, run: str, *, anew: bool = True) -> str:
     return place.save("beat", run=run).commit
 
 
-def forget(place: Place, run: str) -> None:
+def forget(place: Workspace, run: str) -> None:
     place.sh(f"git update-ref -d refs/outlast/{run}/beat")
 
 
-def test_what_a_pack_that_stays_has_is_not_kept_twice(place: Place) -> None:
+def test_what_a_pack_that_stays_has_is_not_kept_twice(place: Workspace) -> None:
     save_blob(place, "first", "over")
     (place.folder / "more").write_bytes(os.urandom(1000))
     kept = save_blob(place, "first", "open", anew=False)
@@ -54,7 +51,7 @@ def test_what_a_pack_that_stays_has_is_not_kept_twice(place: Place) -> None:
     assert place.content(kept, "first") == (place.folder / "first").read_bytes()
 
 
-def test_packs_that_repeat_each_other_become_one(place: Place) -> None:
+def test_packs_that_repeat_each_other_become_one(place: Workspace) -> None:
     commits = [save_blob(place, "first", "one"), save_blob(place, "first", "two", anew=False)]
     age(place)
     before = sum(path.stat().st_size for path in packs(place))
@@ -70,7 +67,7 @@ def test_packs_that_repeat_each_other_become_one(place: Place) -> None:
 
 @pytest.mark.parametrize("again", ["consolidate", "shed"])
 def test_killed_in_the_middle_it_loses_nothing_that_a_consolidated_pack_stood_for(
-    place: Place, again: str
+    place: Workspace, again: str
 ) -> None:
     """A pack that was consolidated is removed soon: what it has does not count as kept elsewhere."""
     save_blob(place, "kept", "open")

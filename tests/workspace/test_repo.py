@@ -12,7 +12,7 @@ from outlast.errors import SaveFailed, StoreRefused
 from outlast.workspace import repo
 from tests.support import environment
 from tests.support.environment import TIMEOUT_S
-from tests.workspace.place import BASE, Place, placed, wrapper
+from tests.workspace.workspace import BASE, Workspace, placed, wrapper
 
 FAILURES = {
     "no memory": "echo 'fatal: out of memory, malloc failed (tried to allocate 64 bytes)' >&2; exit 128",
@@ -25,7 +25,7 @@ FAILURES = {
 
 @pytest.mark.parametrize("failure", FAILURES)
 def test_a_git_that_fails_is_no_folder_without_a_repository(
-    place: Place, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, failure: str
+    place: Workspace, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, failure: str
 ) -> None:
     first = place.save()
     noted = repo.noted_place(place.saver.private)
@@ -48,7 +48,7 @@ def test_a_git_that_fails_is_no_folder_without_a_repository(
 
 
 def test_a_git_that_is_not_there_is_no_folder_without_a_repository(
-    place: Place, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    place: Workspace, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     noted = repo.noted_place(place.saver.private)
     (tmp_path / "empty").mkdir()

@@ -16,12 +16,12 @@ from outlast.workspace.restore import restore
 from tests.support import inprocess
 from tests.support.environment import ROOT, TIMEOUT_S
 from tests.support.sweeps import Sweep
-from tests.workspace.place import Place, same, wrapper
+from tests.workspace.workspace import Workspace, same, wrapper
 
 POINTS_MAX = 60
 
 
-def test_what_was_there_is_saved_before_and_can_be_had_back(place: Place) -> None:
+def test_what_was_there_is_saved_before_and_can_be_had_back(place: Workspace) -> None:
     saved = place.save()
     place.sh("echo 1 >> a.txt; git add a.txt; echo 2 >> a.txt; echo n > new; rm c")
     picture = place.picture()
@@ -34,7 +34,7 @@ def test_what_was_there_is_saved_before_and_can_be_had_back(place: Place) -> Non
     same(picture, place.picture())
 
 
-def test_only_what_is_saved_is_deleted(place: Place) -> None:
+def test_only_what_is_saved_is_deleted(place: Workspace) -> None:
     saved = place.save()
     place.sh(
         "mkdir -p build new/deep empty; echo o > build/o; echo i > new/deep/x.ign; echo k > new/deep/k; echo t > t; echo i > sub/y.ign; rm .gitignore"
@@ -46,7 +46,7 @@ def test_only_what_is_saved_is_deleted(place: Place) -> None:
     assert (place.folder / "empty").is_dir()
 
 
-def test_a_dry_run_changes_nothing_and_tells_all(place: Place) -> None:
+def test_a_dry_run_changes_nothing_and_tells_all(place: Workspace) -> None:
     saved = place.save()
     place.sh("echo x > a.txt; echo n > new; rm c")
     picture, refs = place.picture(), place.sh("git for-each-ref")
@@ -56,7 +56,9 @@ def test_a_dry_run_changes_nothing_and_tells_all(place: Place) -> None:
     assert place.sh("git for-each-ref") == refs
 
 
-def test_a_branch_that_moved_on_is_moved_back_only_by_force_and_its_commits_are_kept(place: Place) -> None:
+def test_a_branch_that_moved_on_is_moved_back_only_by_force_and_its_commits_are_kept(
+    place: Workspace,
+) -> None:
     saved, picture = place.save(), place.picture()
     place.sh("echo on > on; git add on; git commit -qm on")
     tip = place.sh("git rev-parse HEAD").decode().strip()
@@ -74,7 +76,7 @@ def test_a_branch_that_moved_on_is_moved_back_only_by_force_and_its_commits_are_
     assert place.held(place.save()).previous, "the ref that keeps the branch is not taken for a save"
 
 
-def test_a_branch_that_is_checked_out_elsewhere_is_left_alone(place: Place) -> None:
+def test_a_branch_that_is_checked_out_elsewhere_is_left_alone(place: Workspace) -> None:
     saved = place.save()
     place.sh("git checkout -q other; git worktree add -q ../linked main")
     picture = place.picture()
@@ -83,7 +85,7 @@ def test_a_branch_that_is_checked_out_elsewhere_is_left_alone(place: Place) -> N
     same(picture, place.picture())
 
 
-def test_a_stale_lock_of_the_index_refuses_before_anything_is_touched(place: Place) -> None:
+def test_a_stale_lock_of_the_index_refuses_before_anything_is_touched(place: Workspace) -> None:
     saved = place.save()
     place.sh("echo x >> a.txt; touch .git/index.lock")
     files = place.files()
@@ -98,7 +100,7 @@ def test_a_stale_lock_of_the_index_refuses_before_anything_is_touched(place: Pla
 
 @pytest.mark.parametrize("path", ["c", "new"])
 def test_a_file_that_changes_between_save_and_write_is_refused_by_name_and_untouched(
-    path: str, place: Place
+    path: str, place: Workspace
 ) -> None:
     place.write("zz", b"1")
     saved = place.save()
@@ -122,7 +124,7 @@ def test_a_file_that_changes_between_save_and_write_is_refused_by_name_and_untou
 
 @pytest.mark.parametrize("when", ["before", "save.ref_written", "restore.deleted", "restore.written"])
 def test_a_link_in_the_place_of_a_folder_leads_nobody_outside(
-    when: str, place: Place, tmp_path: Path
+    when: str, place: Workspace, tmp_path: Path
 ) -> None:
     place.sh("mkdir -p d/e; echo 1 > d/e/f; echo 2 > d/g; git init -q d/nest; echo n > d/nest/n")
     saved = place.save()
@@ -153,7 +155,7 @@ def test_a_link_in_the_place_of_a_folder_leads_nobody_outside(
     )
 
 
-def test_an_ignored_link_in_the_way_is_saved_and_replaced(place: Place, tmp_path: Path) -> None:
+def test_an_ignored_link_in_the_way_is_saved_and_replaced(place: Workspace, tmp_path: Path) -> None:
     place.write("d/f", b"1")
     saved = place.save()
     (tmp_path / "outside").mkdir()
@@ -166,7 +168,7 @@ def test_an_ignored_link_in_the_way_is_saved_and_replaced(place: Place, tmp_path
 
 
 def test_an_ignored_folder_in_the_way_is_refused_also_when_it_is_only_asked_what_would_be_done(
-    place: Place,
+    place: Workspace,
 ) -> None:
     place.write("d", b"1")
     saved = place.save()
@@ -179,7 +181,7 @@ def test_an_ignored_folder_in_the_way_is_refused_also_when_it_is_only_asked_what
 
 
 def test_a_restore_never_cleans_resets_or_stashes(
-    place: Place, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    place: Workspace, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     saved = place.save()
     place.sh("echo x >> a.txt; git add a.txt; git checkout -q other; echo n > n; rm -r sub")
@@ -193,7 +195,7 @@ def test_a_restore_never_cleans_resets_or_stashes(
 
 
 def test_a_folder_that_was_removed_is_restored_to_again_and_what_was_committed_there_is_kept(
-    place: Place, tmp_path: Path
+    place: Workspace, tmp_path: Path
 ) -> None:
     saved, to = place.save(), tmp_path / "to"
     restore.materialise(place.saver, place.held(saved), to)
@@ -241,7 +243,7 @@ restoring.restore(saver, held, purpose, restoring.Options(force=True, with_secre
 @pytest.mark.sampled(1)
 @pytest.mark.parametrize("how", ["kill", "interrupt"])
 def test_killed_at_any_point_of_a_restore_the_next_one_ends_right(
-    how: str, place: Place, tmp_path: Path, sweep: Sweep
+    how: str, place: Workspace, tmp_path: Path, sweep: Sweep
 ) -> None:
     place.sh(
         "echo 1 >> a.txt; git add a.txt; echo 2 >> a.txt; echo u > u; git init -q nest; echo n > nest/n; echo s > .env; rm c"
@@ -276,7 +278,7 @@ def test_killed_at_any_point_of_a_restore_the_next_one_ends_right(
         assert {b"restore.deleted", b"restore.written", b"restore.head", b"restore.index"} <= met
 
 
-def _newest_before(place: Place) -> str:
+def _newest_before(place: Workspace) -> str:
     refs = place.sh(
         "git for-each-ref --sort=-committerdate --format='%(refname) %(objectname)' refs/outlast/r1/pre-restore"
     )

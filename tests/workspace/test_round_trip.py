@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from outlast.workspace.restore import restore
-from tests.workspace.place import BASE, Place, placed, same
+from tests.workspace.workspace import BASE, Workspace, placed, same
 
 # Each is built on a repository with two commits, `main` and a branch `other` at the first.
 STATES = {
@@ -100,7 +100,7 @@ WRECKS = {
 }  # fmt: skip
 
 
-def wreck_and_restore(place: Place, *, only_files: bool = False) -> None:
+def wreck_and_restore(place: Workspace, *, only_files: bool = False) -> None:
     """One save, and after every wreck it brings back the same picture; and so it does for another process."""
     before = place.picture()
     saved = place.save()
@@ -120,14 +120,14 @@ def wreck_and_restore(place: Place, *, only_files: bool = False) -> None:
 
 @pytest.mark.sampled(10)
 @pytest.mark.parametrize("name", STATES)
-def test_whatever_was_there_comes_back(name: str, place: Place) -> None:
+def test_whatever_was_there_comes_back(name: str, place: Workspace) -> None:
     place.sh(STATES[name])
     wreck_and_restore(place)
 
 
 @pytest.mark.sampled(3)
 @pytest.mark.parametrize("name", CONVERSIONS)
-def test_bytes_come_back_raw_whatever_git_would_make_of_them(name: str, place: Place) -> None:
+def test_bytes_come_back_raw_whatever_git_would_make_of_them(name: str, place: Workspace) -> None:
     place.sh(CONVERSIONS[name])
     # Git calls such a file unchanged only as long as it does not look at its bytes.
     wreck_and_restore(place, only_files=name.endswith("since unset"))
@@ -135,7 +135,7 @@ def test_bytes_come_back_raw_whatever_git_would_make_of_them(name: str, place: P
 
 @pytest.mark.sampled(3)
 @pytest.mark.parametrize("name", INSIDE)
-def test_repositories_inside_come_back_with_their_state(name: str, place: Place) -> None:
+def test_repositories_inside_come_back_with_their_state(name: str, place: Workspace) -> None:
     place.sh(INSIDE[name])
     wreck_and_restore(place)
 
@@ -173,13 +173,13 @@ FOLLOWING = {
 @pytest.mark.sampled(4)
 @pytest.mark.parametrize(("name", "script"), sorted(FOLLOWING))
 def test_what_was_under_way_goes_on_or_back_as_if_nothing_had_been(
-    name: str, script: str, place: Place, tmp_path: Path
+    name: str, script: str, place: Workspace, tmp_path: Path
 ) -> None:
     """Its twin, which was never wrecked, says how it must end."""
     place.sh(STATES[name])
     saved = place.save()
     shutil.copytree(place.folder, tmp_path / "twin", symlinks=True)
-    twin = Place(tmp_path / "twin", tmp_path / "state")
+    twin = Workspace(tmp_path / "twin", tmp_path / "state")
     place.sh(WRECKS["reset, cleaned, switched, collected"], ok=False)
     place.sh("git branch -D other", ok=False)
     place.restore(saved, force=True)
@@ -198,7 +198,7 @@ def test_what_was_under_way_goes_on_or_back_as_if_nothing_had_been(
 # -- one save after another --------------------------------------------------------------------------------------------
 
 
-def test_a_save_after_none_was_needed_has_what_changed_since_the_save_before(place: Place) -> None:
+def test_a_save_after_none_was_needed_has_what_changed_since_the_save_before(place: Workspace) -> None:
     """The save that was not made had read the file already."""
     place.write("a.txt", b"dirty\n")
     place.save()
@@ -212,7 +212,7 @@ def test_a_save_after_none_was_needed_has_what_changed_since_the_save_before(pla
     assert place.content(place.save(), "a.txt") == b"older\n"
 
 
-def test_a_folder_moved_away_and_back_is_in_the_next_save(place: Place) -> None:
+def test_a_folder_moved_away_and_back_is_in_the_next_save(place: Workspace) -> None:
     """Its files look as ever: only that they were gone between tells."""
     place.sh("mkdir other; echo o > other/o; git init -q nest; echo n > nest/n")
     first = place.save()
@@ -224,7 +224,7 @@ def test_a_folder_moved_away_and_back_is_in_the_next_save(place: Place) -> None:
     assert place.held(back).tree == place.held(first).tree
 
 
-def test_an_ignored_file_that_is_tracked_stays_in_every_save(place: Place) -> None:
+def test_an_ignored_file_that_is_tracked_stays_in_every_save(place: Workspace) -> None:
     place.save()
     place.sh("echo 1 > x.ign; git add -f x.ign")
     for text in (b"1\n", b"2\n", b"2\n", b"3\n"):
@@ -234,7 +234,7 @@ def test_an_ignored_file_that_is_tracked_stays_in_every_save(place: Place) -> No
     place.save()
 
 
-def test_a_repository_inside_with_many_files_that_goes_and_comes(place: Place) -> None:
+def test_a_repository_inside_with_many_files_that_goes_and_comes(place: Workspace) -> None:
     """So many that the private index takes them in."""
     place.sh("git init -q nest; cd nest; for i in $(seq 1100); do echo $i > f$i; done")
     first = place.save()
@@ -250,7 +250,7 @@ def test_a_repository_inside_with_many_files_that_goes_and_comes(place: Place) -
     assert place.held(place.save()).tree == place.held(first).tree
 
 
-def test_a_touched_or_rewritten_file_of_equal_size_is_seen(place: Place) -> None:
+def test_a_touched_or_rewritten_file_of_equal_size_is_seen(place: Workspace) -> None:
     for number in range(20):
         place.write("a.txt", b"%03d" % number)
         place.write("untracked", b"%03d" % number)
@@ -258,7 +258,7 @@ def test_a_touched_or_rewritten_file_of_equal_size_is_seen(place: Place) -> None
         assert place.content(saved, "a.txt") == place.content(saved, "untracked") == b"%03d" % number
 
 
-def test_every_save_of_a_run_comes_back_in_any_order(place: Place) -> None:
+def test_every_save_of_a_run_comes_back_in_any_order(place: Workspace) -> None:
     made = []
     for name in ("staged apart from unstaged", "untracked", "deleted", "file to folder", "links"):
         place.sh("git reset -q --hard; git clean -qffdx")
@@ -269,7 +269,7 @@ def test_every_save_of_a_run_comes_back_in_any_order(place: Place) -> None:
         same(picture, place.picture(), name)
 
 
-def test_a_clean_tree_needs_no_save_whatever_git_makes_of_its_bytes(place: Place) -> None:
+def test_a_clean_tree_needs_no_save_whatever_git_makes_of_its_bytes(place: Workspace) -> None:
     for script in (
         "true",
         f"echo '* text=auto' > .gitattributes; {CRLF}; git add -A; git commit -qm c; git config core.safecrlf false",
@@ -288,21 +288,21 @@ def test_a_clean_tree_needs_no_save_whatever_git_makes_of_its_bytes(place: Place
     assert place.save_if_dirty() is not None, "git does not look there, we do"
 
 
-def test_a_save_in_a_new_folder_is_whole(place: Place, tmp_path: Path) -> None:
+def test_a_save_in_a_new_folder_is_whole(place: Workspace, tmp_path: Path) -> None:
     place.sh(STATES["staged apart from unstaged"])
     place.sh(INSIDE["nested, dirty and staged"])
     before = place.files()
     saved = place.save()
     inside = place.sh("git status --porcelain=v2", cwd=place.folder / "nest")
     restore.materialise(place.saver, place.held(saved), tmp_path / "to")
-    new = Place(tmp_path / "to", tmp_path / "state")
+    new = Workspace(tmp_path / "to", tmp_path / "state")
     assert new.files() == before
     assert new.sh("git status --porcelain=v2", cwd=tmp_path / "to/nest") == inside
     assert new.sh("git diff --cached") == place.sh("git diff --cached")
     new.close()
 
 
-def test_a_folder_is_saved_whether_it_is_a_repository_or_not(place: Place) -> None:
+def test_a_folder_is_saved_whether_it_is_a_repository_or_not(place: Workspace) -> None:
     """It becomes one, is one no more, and is another one: every file is in every save."""
     place.sh("mkdir n; echo z > n/z; touch -d '1 hour ago' n/z")
     for script in ("true", "git init -q n", "echo y > n/y", "rm -rf n/.git", "git init -q n/m; echo x > n/m/x", "git init -q n", "rm -rf n; mkdir n; echo q > n/q", "rm -rf n; echo n > n"):  # fmt: skip

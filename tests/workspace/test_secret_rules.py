@@ -3,7 +3,7 @@
 import pytest
 
 from outlast.workspace import rules
-from tests.workspace.place import Place
+from tests.workspace.workspace import Workspace
 
 SECRET = """
     .env .env.local .env.production deep/.env .env~ .env-prod .env_prod .env.bak .envrc
@@ -45,7 +45,7 @@ def test_a_path_as_long_as_any_is_judged_in_no_time() -> None:
         rules.is_secret_name(b"/".join([name] * 16))
 
 
-def test_names_with_a_secret_go_into_no_save_and_come_back_when_asked(place: Place) -> None:
+def test_names_with_a_secret_go_into_no_save_and_come_back_when_asked(place: Workspace) -> None:
     names = ["prod.env", ".envrc", ".env~", "kubeconfig", "credentials", "id_rsa_work", ".ssh/work_key"]
     for name in names:
         place.write(name, f"hush {name}".encode())

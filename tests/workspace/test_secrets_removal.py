@@ -14,25 +14,25 @@ import pytest
 from outlast.workspace.capture.special import secrets
 from tests.support.environment import TIMEOUT_S
 from tests.support.sweeps import Sweep
-from tests.workspace.place import Place, placed
+from tests.workspace.workspace import Workspace, placed
 
 DAY_S = 86_400.0
 
 
 @pytest.fixture
-def place(tmp_path: Path) -> Iterator[Place]:
+def place(tmp_path: Path) -> Iterator[Workspace]:
     with placed(tmp_path) as made:
         yield made
 
 
-def save_secret(place: Place, value: str) -> str:
+def save_secret(place: Workspace, value: str) -> str:
     """Save `.env` with this value; the secret's oid."""
     place.write(".env", value.encode())
     (kept,) = place.held(place.save()).meta.secrets
     return kept.oid
 
 
-def apart(place: Place) -> Path:
+def apart(place: Workspace) -> Path:
     return secrets.git_dir(place.saver.private)
 
 
@@ -69,13 +69,13 @@ def check_whole(folder: Path) -> None:
     ] == []
 
 
-def let_go(place: Place, *named: str, dry_run: bool = False) -> secrets.RemovedSecrets:
+def let_go(place: Workspace, *named: str, dry_run: bool = False) -> secrets.RemovedSecrets:
     return secrets.remove_unnamed(
         place.saver.private, lambda: set(named), before_s=time.time() - DAY_S, dry_run=dry_run
     )
 
 
-def test_what_is_not_named_goes_and_what_is_named_comes_back(place: Place) -> None:
+def test_what_is_not_named_goes_and_what_is_named_comes_back(place: Workspace) -> None:
     save_secret(place, "one")
     two = save_secret(place, "two!")
     saved = place.save()
@@ -92,7 +92,7 @@ def test_what_is_not_named_goes_and_what_is_named_comes_back(place: Place) -> No
     assert (place.folder / ".env").read_text() == "two!"
 
 
-def test_git_keeps_in_its_own_cleaning_what_stayed(place: Place) -> None:
+def test_git_keeps_in_its_own_cleaning_what_stayed(place: Workspace) -> None:
     """The ref leads to all of it, also to what lies in packs that were not written anew."""
     one = save_secret(place, "one")
     save_secret(place, "two")
@@ -105,7 +105,7 @@ def test_git_keeps_in_its_own_cleaning_what_stayed(place: Place) -> None:
     assert values(apart(place)) == {"one", "young"}
 
 
-def test_a_young_secret_stays_though_nothing_names_it(place: Place) -> None:
+def test_a_young_secret_stays_though_nothing_names_it(place: Workspace) -> None:
     save_secret(place, "old")
     age(apart(place))
     save_secret(place, "young")
@@ -114,7 +114,7 @@ def test_a_young_secret_stays_though_nothing_names_it(place: Place) -> None:
     check_whole(apart(place))
 
 
-def test_a_secret_that_was_written_again_just_now_stays(place: Place) -> None:
+def test_a_secret_that_was_written_again_just_now_stays(place: Workspace) -> None:
     save_secret(place, "again")
     save_secret(place, "other")
     age(apart(place))
@@ -123,7 +123,7 @@ def test_a_secret_that_was_written_again_just_now_stays(place: Place) -> None:
     assert values(apart(place)) == {"again"}
 
 
-def test_what_cannot_be_found_out_leaves_all_as_it_is(place: Place) -> None:
+def test_what_cannot_be_found_out_leaves_all_as_it_is(place: Workspace) -> None:
     save_secret(place, "one")
     age(apart(place))
 
@@ -135,7 +135,7 @@ def test_what_cannot_be_found_out_leaves_all_as_it_is(place: Place) -> None:
     assert values(apart(place)) == {"one"}
 
 
-def test_what_a_killed_save_left_goes_and_what_others_could_read_is_closed(place: Place) -> None:
+def test_what_a_killed_save_left_goes_and_what_others_could_read_is_closed(place: Workspace) -> None:
     save_secret(place, "one")
     packs = apart(place) / "objects/pack"
     (packs / "tmp_outlast_1_abc").write_bytes(b"half a secret")
@@ -170,7 +170,7 @@ secret.remove_unnamed(Path(private), lambda: set(named), before_s=time.time() - 
 @pytest.mark.slow
 @pytest.mark.parametrize("later", [False, True], ids=["at once", "days later"])
 def test_killed_before_any_change_of_a_file_no_named_secret_is_lost_and_the_same_again_ends_right(
-    place: Place, tmp_path: Path, later: bool, sweep: Sweep
+    place: Workspace, tmp_path: Path, later: bool, sweep: Sweep
 ) -> None:
     named = [save_secret(place, value) for value in ("one", "gone", "two", "gone too")][::2]
     age(apart(place))

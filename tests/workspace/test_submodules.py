@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.workspace.place import BASE, Place, placed
+from tests.workspace.workspace import BASE, Workspace, placed
 
 MODULE = """
 git init -q -b main ../module; (cd ../module; seq 9 > file; mkdir in; echo in > in/it; git add -A; git commit -qm one)
@@ -25,12 +25,12 @@ DIRTY = {
 
 
 @pytest.fixture
-def place(tmp_path: Path) -> Iterator[Place]:
+def place(tmp_path: Path) -> Iterator[Workspace]:
     with placed(tmp_path, BASE + MODULE) as made:
         yield made
 
 
-def test_a_clean_submodule_needs_no_save(place: Place) -> None:
+def test_a_clean_submodule_needs_no_save(place: Workspace) -> None:
     assert place.save_if_dirty() is None
     place.save()
     assert place.save_if_dirty() is None
@@ -40,12 +40,12 @@ def test_a_clean_submodule_needs_no_save(place: Place) -> None:
 
 @pytest.mark.sampled(3)
 @pytest.mark.parametrize("script", DIRTY.values(), ids=list(DIRTY))
-def test_anything_in_a_submodule_is_saved(place: Place, script: str) -> None:
+def test_anything_in_a_submodule_is_saved(place: Workspace, script: str) -> None:
     place.sh(script)
     assert place.save_if_dirty() is not None
 
 
-def test_an_empty_folder_of_a_submodule_comes_back_without_a_list_of_submodules(place: Place) -> None:
+def test_an_empty_folder_of_a_submodule_comes_back_without_a_list_of_submodules(place: Workspace) -> None:
     place.sh(
         "git submodule -q deinit sub/module; git rm -q --cached .gitmodules; rm .gitmodules; git commit -qm bare"
     )

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.workspace.place import Place
+from tests.workspace.workspace import Workspace
 
 DAMAGES = {
     "empty": ": > .git/index",
@@ -15,7 +15,7 @@ DAMAGES = {
 }
 
 
-def begun(place: Place) -> None:
+def begun(place: Workspace) -> None:
     place.sh("echo one > a; mkdir d; echo log > d/x.log; echo '*.log' > .gitignore")
     place.sh("git add a .gitignore; git add -f d/x.log; git commit -qm first; echo staged > s; git add s")
 
@@ -23,7 +23,7 @@ def begun(place: Place) -> None:
 @pytest.mark.sampled(3)
 @pytest.mark.parametrize("damage", DAMAGES.values(), ids=list(DAMAGES))
 @pytest.mark.parametrize("watched", [False, True], ids=["looked", "watched"])
-def test_after_a_good_save_files_are_saved_and_restored(place: Place, damage: str, watched: bool) -> None:
+def test_after_a_good_save_files_are_saved_and_restored(place: Workspace, damage: str, watched: bool) -> None:
     begun(place)
     good = place.save()
     if watched:
@@ -47,7 +47,7 @@ def test_after_a_good_save_files_are_saved_and_restored(place: Place, damage: st
 
 
 @pytest.mark.parametrize("damage", DAMAGES.values(), ids=list(DAMAGES))
-def test_a_first_save_is_made(place: Place, damage: str) -> None:
+def test_a_first_save_is_made(place: Workspace, damage: str) -> None:
     begun(place)
     place.sh(damage)
     save = place.save_if_dirty()
@@ -60,7 +60,7 @@ def test_a_first_save_is_made(place: Place, damage: str) -> None:
     assert (place.folder / "s").read_bytes() == b"staged\n"
 
 
-def test_an_index_that_is_mended_is_read_again(place: Place) -> None:
+def test_an_index_that_is_mended_is_read_again(place: Workspace) -> None:
     begun(place)
     place.save()
     index = place.folder / ".git/index"

@@ -17,8 +17,8 @@ from outlast.workspace.types import Purpose
 from tests.conftest import Nobody
 from tests.support import inprocess
 from tests.support.environment import ROOT, TIMEOUT_S
-from tests.workspace.place import Place
 from tests.workspace.test_guards import PRIVATE_KEY, is_anywhere, left
+from tests.workspace.workspace import Workspace
 
 # -- secrets in the place of saved files -------------------------------------------------------------------------------
 
@@ -44,7 +44,7 @@ SECRET_BY_NOW = {
 @pytest.mark.parametrize("remembered", [True, False])
 @pytest.mark.parametrize("how", SECRET_BY_NOW)
 def test_a_secret_in_the_place_of_a_saved_file_goes_apart_and_never_into_the_repository(
-    place: Place, how: str, remembered: bool
+    place: Workspace, how: str, remembered: bool
 ) -> None:
     path, script = SECRET_BY_NOW[how]
     place.sh(
@@ -76,7 +76,7 @@ def test_a_secret_in_the_place_of_a_saved_file_goes_apart_and_never_into_the_rep
 
 
 def test_a_big_secret_is_kept_apart_and_one_above_measure_is_listed_and_not_written_over(
-    place: Place,
+    place: Workspace,
 ) -> None:
     place.sh("echo then > x.tfstate; git add x.tfstate; git commit -qm x")
     saved = place.save()
@@ -95,7 +95,7 @@ def test_a_big_secret_is_kept_apart_and_one_above_measure_is_listed_and_not_writ
 
 
 def test_an_ignored_file_in_the_place_of_a_secret_is_kept_apart_before_the_secret_comes_back(
-    place: Place,
+    place: Workspace,
 ) -> None:
     place.write(".env", b"then")
     saved = place.save()
@@ -108,7 +108,7 @@ def test_an_ignored_file_in_the_place_of_a_secret_is_kept_apart_before_the_secre
     assert (place.folder / ".env").read_bytes() == b"hush-now\n"
 
 
-def test_what_is_spared_is_left_as_it_is_file_or_secret(place: Place) -> None:
+def test_what_is_spared_is_left_as_it_is_file_or_secret(place: Workspace) -> None:
     place.write(".env", b"then")
     place.write("notes", b"then")
     saved = place.save()
@@ -188,7 +188,7 @@ restoring.restore(saver, held, Purpose(kind="pre-restore", run="r1"), restoring.
 @pytest.mark.parametrize("then", ["save", "restore"])
 @pytest.mark.parametrize("how", ["nameless", "named"])
 def test_killed_while_a_secret_is_put_back_it_stays_under_no_other_name(
-    place: Place, tmp_path: Path, how: str, then: str
+    place: Workspace, tmp_path: Path, how: str, then: str
 ) -> None:
     place.write(".env", b"hush")
     (place.folder / ".env").chmod(0o600)
@@ -212,7 +212,7 @@ def test_killed_while_a_secret_is_put_back_it_stays_under_no_other_name(
     assert not is_anywhere(place.folder / ".git", b"hush")
 
 
-def test_a_file_that_is_only_called_like_ours_is_listed_and_never_deleted(place: Place) -> None:
+def test_a_file_that_is_only_called_like_ours_is_listed_and_never_deleted(place: Workspace) -> None:
     saved = place.save()
     place.write(".outlast-17", b"a person's")
     assert left(place.save()) == {".outlast-17": "unfinished, left by outlast"}
@@ -232,7 +232,7 @@ def test_a_file_that_is_only_called_like_ours_is_listed_and_never_deleted(place:
 
 @pytest.mark.parametrize("nameless", [True, False])
 def test_what_is_put_back_has_its_permissions_and_replaces_what_is_there(
-    place: Place, monkeypatch: pytest.MonkeyPatch, nameless: bool
+    place: Workspace, monkeypatch: pytest.MonkeyPatch, nameless: bool
 ) -> None:
     place.sh("echo 1 > there; echo 1 > gone; echo s > .env; chmod 640 .env there; chmod 755 gone")
     saved, files = place.save(), place.files()
@@ -247,7 +247,7 @@ def test_what_is_put_back_has_its_permissions_and_replaces_what_is_there(
 # -- what is said ------------------------------------------------------------------------------------------------------
 
 
-def test_an_interrupted_restore_says_where_what_was_there_is(place: Place) -> None:
+def test_an_interrupted_restore_says_where_what_was_there_is(place: Workspace) -> None:
     saved = place.save()
     place.sh("echo 1 > a.txt; echo 2 > c")
 
@@ -269,7 +269,7 @@ def test_an_interrupted_restore_says_where_what_was_there_is(place: Place) -> No
 
 @pytest.mark.parametrize("nameless", [True, False])
 def test_an_error_names_the_file_and_not_a_name_of_ours(
-    place: Place, as_nobody: Nobody, nameless: bool
+    place: Workspace, as_nobody: Nobody, nameless: bool
 ) -> None:
     script = f"""
 import os

@@ -15,6 +15,8 @@ class Caps:
     preassigned_session: bool = False  # whether it takes a session id that we chose
     mends: bool = False  # whether a transcript can be given results that it lacks
     tells: bool = False  # whether its model reads the answer to a hook after a call
+    # Whether all calls of a response ask before the first of them runs, and the transcript tells where a response ends.
+    tells_steps: bool = False
     response_ids: bool = False  # whether its usage is keyed by its provider's own ids, as a gateway sees them
 
 

@@ -15,6 +15,8 @@ class Timing:
     )
     facts_s: float = 3.0  # before an outward call; its hook waits for it
     look_s: float = 10.0  # for a probe to find out whether a call happened
+    settles_s: float = 3.0  # how long the far side of a call may be busy with it after its caller died
+    index_settles_s: float = 30.0  # the same for a package index, which may answer from a cache for a while
 
     @classmethod
     def current(cls) -> "Timing":

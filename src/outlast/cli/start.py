@@ -10,6 +10,7 @@ if TYPE_CHECKING:
     from outlast.supervisor.guardian.link import Link
 
 _EXIT_INTERRUPTED = 130
+_EXIT_BROKEN = 125  # as `outlast step` that was not run
 
 
 def main() -> int:
@@ -25,6 +26,10 @@ def main() -> int:
         from outlast.cli.main import main as run
 
         return run()
+    except ImportError as error:
+        told = f"outlast: it cannot run: {error}. It is being removed or replaced: install it again, then type the same again\n"
+        os.write(2, told.encode(errors="replace"))
+        return _EXIT_BROKEN
     except KeyboardInterrupt:
         os.write(2, b"interrupted\n")
         return _EXIT_INTERRUPTED

@@ -407,7 +407,7 @@ def increase_hint(state: RunState, live: Live | None = None) -> str:
 
 
 def half_of(line: Line) -> str:
-    """Half as much again of a limit, as one types it; for a window all of it, for a moment 8 hours from now.
+    """Half as much again of a limit, as one types it; for a window what `_more_window` says, for a moment 8 hours from now.
 
     It is more where more than that was spent above the limit: there is always some left afterwards.
     """
@@ -428,9 +428,20 @@ def half_of(line: Line) -> str:
         case "beats":
             return f"beats=+{half}"
         case "window":
-            return "window=100%"
+            return _more_window(line)
         case "until":
             return "until=+8h"
+
+
+def _more_window(line: Line) -> str:
+    """All of the window; where so much is used that this would stop the run again, enough that it never does.
+
+    A window is never used by more than 100 %, so a limit whose part before the reserve is above that is never reached.
+    """
+    reserve_pct = line.kept * 100 // line.limit
+    if line.spent < 10_000 - 100 * reserve_pct:
+        return "window=100%"
+    return f"window=+{min(100, 10_000 // (100 - reserve_pct) + 1 - line.limit // 100)}%"
 
 
 def limit_above(line: Line) -> str:
@@ -442,7 +453,9 @@ def limit_above(line: Line) -> str:
             return f"usd={-(-(line.spent + line.spent // 2 + 1) // 10_000) / 100:.2f}"
         case "time":
             return f"time={line.spent + line.spent // 2 + 60}s"
-        case "window" | "until":
+        case "window":
+            return "window=100%"
+        case "until":
             return half_of(line)
 
 

@@ -24,6 +24,7 @@ class Timing:
 
     # The overview.
     look_s: float = 1.0  # at locks, logs and the clock, for what changes without an event
+    service_s: float = 60.0  # before the system is asked again whether a service restarts runs at boot
     count_work_s: float = 0.01  # of counting the past at a time; then it rests as long
     count_follow_s: float = 5.0
     chart_rest_s: float = 1.0  # before charts are made anew

@@ -9,7 +9,7 @@ from weakref import WeakKeyDictionary
 import msgspec
 
 from outlast.core import budget as budgets, events as ev
-from outlast.core.values import NULL, PAYLOAD_INLINE_MAX_BYTES, Allowance, Contract, Payload
+from outlast.core.values import NULL, PAYLOAD_INLINE_MAX_BYTES, Allowance, Contract, Payload, Usage
 from outlast.errors import (
     BeatClosed,
     OutlastError,
@@ -78,11 +78,11 @@ class AmendArgs(msgspec.Struct, frozen=True):
     contract: Contract
 
 
-def take_in(root: Journal, here: Journal) -> Steps:
+def take_in(root: Journal, here: Journal, spent: Usage | None) -> Steps:
     """Take in everything that waits for the run; raises when it was asked to stop, or has stopped meanwhile.
 
-    `here` is the journal that is being written, the root's own or a child's. A stop ends both attempts. It waits for
-    the acts under way; a cancel waits for its grace period only.
+    `here` is the journal that is being written, the root's own or a child's. A stop ends both attempts, and the root's is
+    charged what it has `spent`. It waits for the acts under way; a cancel waits for its grace period only.
     """
     _require_open(root, here)
     root.lease.clear_request_flag()
@@ -96,7 +96,7 @@ def take_in(root: Journal, here: Journal) -> Steps:
             root.lease.set_request_flag()
             waiting.append(request)
         else:
-            yield from _stop(root, here, request, waiting)
+            yield from _stop(root, here, spent, (*waiting, request))
 
 
 def take_in_findings(root: Journal, here: Journal) -> Steps:
@@ -132,11 +132,12 @@ def _grace_is_over(root: Journal, request: Request) -> bool:
     return request.what in ("cancel", "kill") and now - since >= Timing.current().cancel_grace_s
 
 
-def _stop(root: Journal, here: Journal, request: Request, overtaken: Sequence[Request]) -> Steps:
-    """End the attempt as asked, in the commit that takes the request in; always raises.
+def _stop(root: Journal, here: Journal, spent: Usage | None, taken: Sequence[Request]) -> Steps:
+    """End the attempt as the last request asks, in the commit that takes them in; always raises.
 
-    An act that is still under way is in doubt from here on. A stop that this one overtook is only noted.
+    An act that is still under way is in doubt from here on. The stops that the last one overtook are only noted.
     """
+    request = taken[-1]
     kind, status, cause = _STOPS[request.what]
     left = [] if here is root else (yield from _leave_in_doubt(here))
     # Held from the look at the open effects to the commit: one that another thread confirms meanwhile is not in doubt.
@@ -145,10 +146,9 @@ def _stop(root: Journal, here: Journal, request: Request, overtaken: Sequence[Re
         left += [f"{root.run} {doubt.beat}.{doubt.n}" for doubt in doubts]
         evidence = f"{request.what} asked by {request.by}"
         evidence += f", leaving in doubt: {', '.join(left)}" if left else ""
-        taken = (*overtaken, request)
         end = ev.AttemptEnded(
-            at=root.now(), epoch=root.lease.epoch, status=status, cause=cause, evidence=evidence, wanted=True
-        )
+            at=root.now(), epoch=root.lease.epoch, status=status, cause=cause, evidence=evidence, wanted=True, spent=spent
+        )  # fmt: skip
         events: list[ev.AnyEvent] = [*doubts, *(requested(item, root) for item in taken), end]
         yield from _write(root, here, Append(tuple(events), takes=tuple(item.id for item in taken)))
     hint = f"see `outlast effects {root.run}`" if left else _AFTERWARDS[request.what].format(run=root.run)

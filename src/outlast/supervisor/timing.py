@@ -49,6 +49,8 @@ class Timing:
     # Hooks and shims wait 5 s (`client/hook.py`, `client/shim.py`, which import nothing of ours).
     hook_hold_s: float = 4.0  # so that a hook whose agent is being stopped still gets its answer
     shim_waits_s: float = 4.5  # what is found later was refused at the shim
+    transcript_behind_s: float = 1.0  # a hook waits so long for what the transcript owes: a slow disk's flush
+    transcript_look_s: float = 0.01  # it mostly comes within milliseconds
     waking_s: float = (
         30.0  # after so long a sleep of ours, hooks that fell silent meanwhile are believed again
     )

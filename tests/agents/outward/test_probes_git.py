@@ -16,7 +16,7 @@ from tests.support.environment import Isolated
 from tests.support.processes import alive, running, wait_for
 
 
-class World:
+class PushedClone:
     """A clone with one commit pushed and one not, and hooks on both sides that stop where they are told to."""
 
     def __init__(self, folder: Path, state: Isolated) -> None:
@@ -110,8 +110,8 @@ def _group(group: int) -> list[int]:
 
 
 @pytest.fixture
-def world(tmp_path: Path, state: Isolated) -> World:
-    return World(tmp_path, state)
+def world(tmp_path: Path, state: Isolated) -> PushedClone:
+    return PushedClone(tmp_path, state)
 
 
 HOOKS = [
@@ -127,7 +127,7 @@ HOOKS = [
 
 @pytest.mark.parametrize("everything", [True, False], ids=["all killed", "only the push killed"])
 @pytest.mark.parametrize("hook", HOOKS)
-def test_a_push_killed_half_way_is_told_truthfully(world: World, hook: str, everything: bool) -> None:
+def test_a_push_killed_half_way_is_told_truthfully(world: PushedClone, hook: str, everything: bool) -> None:
     outward = world.outward("git push origin topic")
     recorded, before = world.facts(outward), world.refs()
     world.stops_in(hook)
@@ -138,7 +138,7 @@ def test_a_push_killed_half_way_is_told_truthfully(world: World, hook: str, ever
     assert isinstance(finding, DidNotHappen if after == before else Happened)
 
 
-def test_a_push_that_was_never_made_or_was_made_whole(world: World) -> None:
+def test_a_push_that_was_never_made_or_was_made_whole(world: PushedClone) -> None:
     for text in (
         "git push",
         "git push -u origin HEAD",
@@ -156,7 +156,7 @@ def test_a_push_that_was_never_made_or_was_made_whole(world: World) -> None:
         )
 
 
-def test_a_commit_made_by_the_same_line_is_not_mistaken_for_the_one_before(world: World) -> None:
+def test_a_commit_made_by_the_same_line_is_not_mistaken_for_the_one_before(world: PushedClone) -> None:
     world.git(
         world.clone, "push", "-q", "origin", "topic"
     )  # so that both sides are equal when the call begins
@@ -172,7 +172,7 @@ def test_a_commit_made_by_the_same_line_is_not_mistaken_for_the_one_before(world
     assert isinstance(world.look(outward, recorded), Happened), "the branch went on locally"
 
 
-def test_a_new_branch_of_the_same_line(world: World) -> None:
+def test_a_new_branch_of_the_same_line(world: PushedClone) -> None:
     text = "git checkout -q -b fresh && git push -q -u origin HEAD"
     outward = world.outward(text)
     assert outward.signature == "push origin refs/heads/fresh"
@@ -182,7 +182,7 @@ def test_a_new_branch_of_the_same_line(world: World) -> None:
     assert isinstance(world.look(outward, recorded), Happened)
 
 
-def test_somebody_else_s_push_is_not_ours(world: World) -> None:
+def test_somebody_else_s_push_is_not_ours(world: PushedClone) -> None:
     outward = world.outward("git push origin topic")
     recorded = world.facts(outward)
     tree = world.git(world.remote, "rev-parse", "topic^{tree}")
@@ -203,7 +203,7 @@ def test_somebody_else_s_push_is_not_ours(world: World) -> None:
     assert isinstance(world.look(outward, recorded), CannotTell)
 
 
-def test_a_push_on_top_of_ours_still_means_that_ours_happened(world: World) -> None:
+def test_a_push_on_top_of_ours_still_means_that_ours_happened(world: PushedClone) -> None:
     outward = world.outward("git push origin topic")
     recorded = world.facts(outward)
     world.commit("three")
@@ -211,7 +211,7 @@ def test_a_push_on_top_of_ours_still_means_that_ours_happened(world: World) -> N
     assert isinstance(world.look(outward, recorded), Happened)
 
 
-def test_several_refs_of_which_some_went_are_neither(world: World) -> None:
+def test_several_refs_of_which_some_went_are_neither(world: PushedClone) -> None:
     world.git(world.clone, "branch", "second")
     for text in ("git push origin topic second", "git push --all origin"):
         outward = world.outward(text)
@@ -227,7 +227,7 @@ def test_several_refs_of_which_some_went_are_neither(world: World) -> None:
         )
 
 
-def test_a_deletion(world: World) -> None:
+def test_a_deletion(world: PushedClone) -> None:
     outward = world.outward("git push origin --delete topic")
     recorded = world.facts(outward)
     assert isinstance(world.look(outward, recorded), DidNotHappen)
@@ -235,7 +235,7 @@ def test_a_deletion(world: World) -> None:
     assert isinstance(world.look(outward, recorded), Happened)
 
 
-def test_a_tag(world: World) -> None:
+def test_a_tag(world: PushedClone) -> None:
     world.git(world.clone, "tag", "-a", "v1", "-m", "x")
     outward = world.outward("git push origin v1")
     assert outward.signature == "push origin refs/tags/v1"
@@ -245,7 +245,7 @@ def test_a_tag(world: World) -> None:
     assert isinstance(world.look(outward, recorded), Happened)
 
 
-def test_without_what_was_before_only_a_happened_can_be_said(world: World) -> None:
+def test_without_what_was_before_only_a_happened_can_be_said(world: PushedClone) -> None:
     outward = world.outward("git push origin topic")
     recorded = {**world.facts(outward), "before": None}
     assert isinstance(world.look(outward, recorded), CannotTell)
@@ -253,7 +253,7 @@ def test_without_what_was_before_only_a_happened_can_be_said(world: World) -> No
     assert isinstance(world.look(outward, recorded), Happened)
 
 
-def test_a_remote_that_is_gone_or_hostile_cannot_tell_and_runs_nothing(world: World) -> None:
+def test_a_remote_that_is_gone_or_hostile_cannot_tell_and_runs_nothing(world: PushedClone) -> None:
     outward = world.outward("git push origin topic")
     recorded = world.facts(outward)
     made = world.folder / "made"
@@ -273,7 +273,7 @@ def test_a_remote_that_is_gone_or_hostile_cannot_tell_and_runs_nothing(world: Wo
     assert not made.exists()
 
 
-def test_a_remote_that_hangs_is_given_up_in_time(world: World) -> None:
+def test_a_remote_that_hangs_is_given_up_in_time(world: PushedClone) -> None:
     environment = {**world.environment, "GIT_SSH_COMMAND": f"sh -c 'read line < {world.folder}/never' --"}
     os.mkfifo(world.folder / "never")
     world.git(world.clone, "config", "remote.origin.url", "ssh://host.invalid/x")

@@ -17,7 +17,7 @@ CLIENT = "import json\nENTRY = lambda words: print(json.dumps(['client', *words]
 REAL = f"#!{sys.executable} -IS\nimport json, sys\nprint(json.dumps(['real', *sys.argv[1:]]))\n"
 
 
-class World:
+class ShimmedPath:
     def __init__(self, folder: Path) -> None:
         self.shims, self.real, self.client = (
             folder / "shims",
@@ -56,8 +56,8 @@ class World:
 
 
 @pytest.fixture
-def world(tmp_path: Path) -> World:
-    return World(tmp_path)
+def world(tmp_path: Path) -> ShimmedPath:
+    return ShimmedPath(tmp_path)
 
 
 @pytest.mark.parametrize(
@@ -76,7 +76,7 @@ def world(tmp_path: Path) -> World:
         ["gh", "pr", "view", "7"],
     ],
 )
-def test_a_harmless_call_never_starts_python(world: World, words: list[str]) -> None:
+def test_a_harmless_call_never_starts_python(world: ShimmedPath, words: list[str]) -> None:
     world.program(words[0])
     assert world.run(*words) == ["real", *words[1:]]
 
@@ -95,12 +95,14 @@ def test_a_harmless_call_never_starts_python(world: World, words: list[str]) -> 
         ["gh", "api", "graphql"],
     ],
 )
-def test_a_call_that_may_be_outward_goes_to_the_client_with_its_words(world: World, words: list[str]) -> None:
+def test_a_call_that_may_be_outward_goes_to_the_client_with_its_words(
+    world: ShimmedPath, words: list[str]
+) -> None:
     world.program(words[0])
     assert world.run(*words) == ["client", words[0], str(world.real / words[0]), *words[1:]]
 
 
-def test_strange_words_arrive_as_they_were_given(world: World) -> None:
+def test_strange_words_arrive_as_they_were_given(world: ShimmedPath) -> None:
     world.program("git")
     strange = [
         "",
@@ -149,7 +151,7 @@ def _triggered(words: list[str]) -> bool:
 
 
 def test_the_real_program_is_the_one_behind_the_shims_on_the_path_of_the_caller(
-    world: World, tmp_path: Path
+    world: ShimmedPath, tmp_path: Path
 ) -> None:
     """A login shell may have another PATH than the agent: the shim is no reason to get another version than without it."""
     world.program("git")
@@ -167,7 +169,7 @@ def test_the_real_program_is_the_one_behind_the_shims_on_the_path_of_the_caller(
     assert world.run("git", "push", path=f"{world.shims}:{other}")[2] == f"{other}/git"
 
 
-def test_two_folders_of_shims_end_at_the_real_program(world: World, tmp_path: Path) -> None:
+def test_two_folders_of_shims_end_at_the_real_program(world: ShimmedPath, tmp_path: Path) -> None:
     """An agent under outlast may start another one."""
     world.program("git")
     inner = tmp_path / "inner"

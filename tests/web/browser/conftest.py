@@ -28,7 +28,7 @@ def morning(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Morning]:
 
 @pytest.fixture
 def desk(tmp_path: Path, state: Isolated) -> Iterator[Desk]:
-    with desks.desk(tmp_path, state) as made:
+    with Desk(tmp_path, state) as made:
         yield made
 
 

@@ -12,15 +12,15 @@ from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
 
-from outlast.core.state import RunState
 from outlast.processes import reap
 from outlast.store.local import Local
-from outlast.store.protocol import RunFilter, Summary
+from outlast.store.protocol import RunFilter
 from outlast.supervisor.guardian import lock
-from tests.support import commands, nights
-from tests.support.browser import Page
+from tests.support import commands
+from tests.support.browser_page import Page
 from tests.support.environment import Isolated, skip_or_fail
-from tests.support.nights import Living
+from tests.support.journals.held_runs import HeldRuns, held
+from tests.support.journals.night import make_night
 from tests.support.place import Place
 from tests.support.processes import kill_at_once, wait_for
 
@@ -44,7 +44,7 @@ done
 """
 
 
-class Served:
+class UiProcess:
     """`outlast ui` in a process of its own; started again, it serves at the same address."""
 
     def __init__(self, store: Path, env: dict[str, str], *words: str, log: Path) -> None:
@@ -83,9 +83,9 @@ class Served:
 
 
 @contextlib.contextmanager
-def served(store: Path, isolated: Isolated, *words: str, **more: str) -> Iterator[Served]:
+def served(store: Path, isolated: Isolated, *words: str, **more: str) -> Iterator[UiProcess]:
     """The dashboard of a store until the end of the block."""
-    made = Served(store, isolated.environ(**more), *words, log=isolated.home / "ui.log")
+    made = UiProcess(store, isolated.environ(**more), *words, log=isolated.home / "ui.log")
     try:
         yield made
     finally:
@@ -100,8 +100,8 @@ class Morning:
     """A night's store, held alive and served."""
 
     root: Path
-    served: Served
-    living: Living
+    served: UiProcess
+    living: HeldRuns
     runs: dict[str, str]  # by task
 
     @property
@@ -114,8 +114,8 @@ class Morning:
 
 @contextlib.contextmanager
 def morning(folder: Path, isolated: Isolated, *, hostile: bool = True) -> Iterator[Morning]:
-    root = nights.night(folder / "store", hostile=hostile)
-    with nights.living(root) as living, served(root, isolated) as made:
+    root = make_night(folder / "store", hostile=hostile)
+    with held(root) as living, served(root, isolated) as made:
         runs = {summary.task: summary.run for summary in living.store.list(RunFilter())}
         yield Morning(root, made, living, runs)
 
@@ -124,10 +124,6 @@ def morning(folder: Path, isolated: Isolated, *, hostile: bool = True) -> Iterat
 class Desk(Place):
     """One repository, one home, one dashboard, and the commands that run under outlast."""
 
-    @property
-    def work(self) -> Path:
-        return self.folder / "work"
-
     def make(self) -> None:
         self.repository("work")
         (self.folder / "loop.sh").write_text(LOOP)
@@ -135,17 +131,9 @@ class Desk(Place):
     def start(self, task: str, *words: str) -> subprocess.Popen[bytes]:
         """`outlast run` of the loop, at work when this returns."""
         argv = [*commands.ARGV, "run", "--task", task, *words, "--", "bash", "../loop.sh"]
-        process = self.begin(argv, cwd=self.work, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        process = self.begin(argv, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
         wait_for(lambda: self.head(task).beats >= 2 or None, what=f"two beats of {task}")
         return process
-
-    def of(self, task: str) -> Summary | None:
-        """The run of a task as the store has it; None while there is none."""
-        return next(iter(self.store.list(RunFilter(task=task))), None) if self.root.exists() else None
-
-    def head(self, task: str) -> RunState:
-        found = self.of(task)
-        return found.state if found else RunState()
 
     def kill_all(self, task: str) -> None:
         """-9 to guardian, supervisor and agent of a run, all at one instant."""
@@ -165,16 +153,6 @@ class Desk(Place):
     def close(self) -> None:
         self.let_go()
         super().close()
-
-
-@contextlib.contextmanager
-def desk(folder: Path, isolated: Isolated) -> Iterator[Desk]:
-    made = Desk(folder, isolated)
-    made.make()
-    try:
-        yield made
-    finally:
-        made.close()
 
 
 # -- what is asked of every page -----------------------------------------------------------------------------------

@@ -4,9 +4,10 @@ from pathlib import Path
 
 import pytest
 
-from tests.support import nights
-from tests.support.browser import Browser, Page
+from tests.support.browser import Browser
+from tests.support.browser_page import Page
 from tests.support.environment import Isolated
+from tests.support.journals.night import make_night
 from tests.web.browser.live_ui import Morning, served, violations
 
 # Of these a sample does some; `--all` does every one.
@@ -25,7 +26,7 @@ def tab_to(page: Page, selector: str) -> None:
 
 
 def test_everything_goes_with_keys_alone(browser: Browser, tmp_path: Path, state: Isolated) -> None:
-    root = nights.night(tmp_path / "store")
+    root = make_night(tmp_path / "store")
     with served(root, state) as ui, browser.page() as page:
         page.goto(f"{ui.url}/")
         page.press("Tab")
@@ -82,7 +83,7 @@ def test_colours_are_the_systems_until_somebody_chooses(browser: Browser, mornin
 def test_read_only_shows_everything_and_does_nothing(
     browser: Browser, tmp_path: Path, state: Isolated
 ) -> None:
-    root = nights.night(tmp_path / "store")
+    root = make_night(tmp_path / "store")
     with served(root, state, "--read-only") as ui, browser.page() as page:
         page.goto(f"{ui.url}/")
         assert "read only" in page.text("header")
@@ -101,7 +102,7 @@ def test_read_only_shows_everything_and_does_nothing(
 def test_with_a_token_only_who_has_it_comes_in(
     browser: Browser, tmp_path: Path, state: Isolated, axe: str
 ) -> None:
-    root = nights.night(tmp_path / "store")
+    root = make_night(tmp_path / "store")
     with served(root, state, "--with-token") as ui, browser.page() as page, browser.page() as other:
         token = ui.told.partition("token=")[2]
         assert len(token) >= 20

@@ -7,14 +7,15 @@ import pytest
 
 from outlast.core import events as ev
 from outlast.store import open_store
-from tests.support import nights
-from tests.support.browser import Browser, Page
+from tests.support.browser import Browser
+from tests.support.browser_page import Page
 from tests.support.environment import Isolated
+from tests.support.journals.night import make_night
 from tests.support.processes import wait_for
 from tests.web.browser.live_ui import Desk, served, violations
 
 # Of these a sample does some; `--all` does every one.
-pytestmark = pytest.mark.sampled(0.6, of="file")
+pytestmark = pytest.mark.sampled(0.4, of="file")
 
 PRESS = "#press button"
 LOOK = "form.form button"
@@ -143,7 +144,7 @@ def _fork(page: Page, desk: Desk, run: str) -> None:
 def test_doubts_are_settled_each_way(
     browser: Browser, tmp_path: Path, state: Isolated, scripts: bool
 ) -> None:
-    root = nights.night(tmp_path / "store")
+    root = make_night(tmp_path / "store")
     with served(root, state) as ui, browser.page() as page:
         page.javascript(on=scripts)
         for q, finding in (("payout-07", "happened"), ("release-2.5", "did_not")):
@@ -174,7 +175,7 @@ def _give_up(page: Page, url: str, root: Path) -> None:
 def test_an_act_that_cannot_be_done_says_why_and_has_no_button(
     browser: Browser, tmp_path: Path, state: Isolated
 ) -> None:
-    root = nights.night(tmp_path / "store")
+    root = make_night(tmp_path / "store")
     with served(root, state) as ui, browser.page() as page:
         page.goto(f"{ui.url}/?q=Round+prices&status=done")
         page.follow("main table a.task")

@@ -9,9 +9,10 @@ import sys
 import pytest
 
 from outlast.processes import reap
-from tests.support.browser import Browser, Page
+from tests.support.browser import Browser
+from tests.support.browser_page import Page
 from tests.support.environment import TIMEOUT_S
-from tests.web.browser.live_ui import Desk, Morning, Served, served
+from tests.web.browser.live_ui import Desk, Morning, UiProcess, served
 
 # Of these a sample does some; `--all` does every one.
 pytestmark = pytest.mark.sampled(0.5, of="file")
@@ -141,6 +142,6 @@ def test_after_the_server_was_away_the_page_catches_up_exactly(browser: Browser,
         assert is_kept(page)
 
 
-def _away(ui: Served, page: Page) -> None:
+def _away(ui: UiProcess, page: Page) -> None:
     assert ui.stop() in (0, 130, -signal.SIGTERM, 128 + signal.SIGTERM)
     page.wait_text("reconnecting", "#live")

@@ -5,9 +5,10 @@ from pathlib import Path
 
 import pytest
 
-from tests.support import environment, nights
+from tests.support import environment
 from tests.support.browser import Browser
-from tests.web.browser.live_ui import Served, served
+from tests.support.journals.large_stores import many_runs
+from tests.web.browser.live_ui import UiProcess, served
 
 # Of these a sample does some; `--all` does every one.
 pytestmark = pytest.mark.sampled(0.5, of="file")
@@ -17,15 +18,15 @@ BYTES_MAX = 300_000
 
 
 @pytest.fixture(scope="module")
-def crowd(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
+def crowd(tmp_path_factory: pytest.TempPathFactory) -> Iterator[UiProcess]:
     folder = tmp_path_factory.mktemp("crowd")
-    nights.many(Path(folder, "store"))
+    many_runs(Path(folder, "store"))
     with served(Path(folder, "store"), environment.isolate(folder)) as made:
         yield made
 
 
 @pytest.mark.sampled(0)
-def test_ten_thousand_runs_are_found_and_paged(browser: Browser, crowd: Served) -> None:
+def test_ten_thousand_runs_are_found_and_paged(browser: Browser, crowd: UiProcess) -> None:
     with browser.page() as page:
         page.goto(f"{crowd.url}/")
         assert "10,000" in page.text("#filters")
@@ -41,7 +42,7 @@ def test_ten_thousand_runs_are_found_and_paged(browser: Browser, crowd: Served) 
         page.wait_for("location.search.includes('page=2')")
 
 
-def test_search_finds_while_one_types(browser: Browser, crowd: Served) -> None:
+def test_search_finds_while_one_types(browser: Browser, crowd: UiProcess) -> None:
     with browser.page() as page:
         page.goto(f"{crowd.url}/?flat=1")
         page.evaluate("window.kept = 1")
@@ -58,7 +59,7 @@ def test_search_finds_while_one_types(browser: Browser, crowd: Served) -> None:
         assert all("report" in text and "project-03" in text for text in page.texts("#runs tr[id]"))
 
 
-def test_without_scripts_the_same_is_found_by_the_form(browser: Browser, crowd: Served) -> None:
+def test_without_scripts_the_same_is_found_by_the_form(browser: Browser, crowd: UiProcess) -> None:
     with browser.page() as page:
         page.javascript(on=False)
         page.goto(f"{crowd.url}/?flat=1")

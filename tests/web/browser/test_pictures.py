@@ -13,7 +13,8 @@ from pathlib import Path
 import pytest
 
 from tests.support import environment
-from tests.support.browser import Browser, Page
+from tests.support.browser import Browser
+from tests.support.browser_page import Page
 from tests.support.environment import ROOT, Isolated
 from tests.web.browser import live_ui as desks
 from tests.web.browser.live_ui import Desk, Morning, served
@@ -88,7 +89,7 @@ def tidy(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Morning]:
 @pytest.fixture
 def shop(state: Isolated) -> Iterator[Desk]:
     """A desk at a short address, which stands in the picture."""
-    with tempfile.TemporaryDirectory(prefix="shop-") as folder, desks.desk(Path(folder), state) as made:
+    with tempfile.TemporaryDirectory(prefix="shop-") as folder, Desk(Path(folder), state) as made:
         yield made
 
 

@@ -6,7 +6,8 @@ from collections.abc import Iterator
 import pytest
 
 from outlast.web.html.html import Safe, tag
-from tests.support.browser import Browser, Page
+from tests.support.browser import Browser
+from tests.support.browser_page import Page
 from tests.support.processes import wait_for
 from tests.web.browser.stage import Stage
 

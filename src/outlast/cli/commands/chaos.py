@@ -38,9 +38,10 @@ def add(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None
     )
     command = kinds.add_parser(
         "eval", help="the evaluation: every task, every design, every instant",
-        description=DESCRIPTION, formatter_class=layout.Layout,
+        description=DESCRIPTION, formatter_class=layout.Layout, add_help=False,
         epilog="example: outlast chaos eval --quick --seed 7",
     )  # fmt: skip
+    command.add_argument("-h", "--help", action="help", help="print this text")
     command.add_argument(
         "--seed", type=int, metavar="S", help="repeat the random choices of another evaluation"
     )

@@ -100,8 +100,8 @@ def _add_resume(commands: "argparse._SubParsersAction[argparse.ArgumentParser]")
 def _add_settle(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
     command = commands.add_parser(
         "settle", help="say whether an effect in doubt happened",
-        description="An effect in doubt was begun and has no outcome: outlast does not know whether it happened. Look outside\n"
-        "(the remote, the ticket, the mailbox), then say what you found. outlast never repeats it unasked.",
+        description="Say whether an effect in doubt happened: it was begun and has no outcome, so outlast does not know. Look\n"
+        "outside first (the remote, the ticket, the mailbox). outlast never repeats such an effect unasked.",
         epilog="example: outlast settle 1411 41.1 --happened --result '{\"url\": \"https://…\"}'\n"
         "         outlast settle 1411 41.1 --did-not      (the next attempt does it)",
     )  # fmt: skip

@@ -34,7 +34,7 @@ def add(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None
     command.add_argument(
         "--task", metavar="NAME", help="name of the work in this project: an issue number, a slug"
     )
-    command.add_argument("--issue", metavar="N", help="number of the issue, for the state file")
+    command.add_argument("--issue", metavar="N", help="number of the issue, for active_state.json")
     command.add_argument("--goal", metavar="TEXT", help="what must be true in the end")
     command.add_argument(
         "--done",
@@ -128,7 +128,7 @@ def _add_terms(command: argparse.ArgumentParser) -> None:
     command.add_argument(
         "--accept-unknown",
         action="store_true",
-        help="exit 0 even if some of the agent's external calls have an unknown outcome",
+        help="exit 0 even if some of the agent's outward calls have an unknown outcome",
     )
     command.add_argument(
         "--gateway", nargs="?", const="", metavar="yes",

@@ -2,7 +2,6 @@
 
 import argparse
 import shlex
-from collections.abc import Callable
 
 from outlast.cli.terminal import messages
 from outlast.cli.terminal.messages import say
@@ -32,19 +31,24 @@ def add(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None
 
 def run(arguments: argparse.Namespace) -> int:
     """`outlast service`"""
-    acts: dict[str, Callable[[], Service]] = {
-        "install": lambda: service.install(arguments.store),
-        "status": lambda: service.status(arguments.store),
-        "remove": service.remove,
-    }
     was_there = arguments.what != "remove" or service.is_there()
-    found = acts[arguments.what]()
+    found = _done(arguments.what, arguments.store)
     if arguments.json:
         messages.say_json(found)
     else:
         _say(found, arguments.what, was_there=was_there)
     gone_as_wanted = arguments.what == "remove" and found.how is None
     return 0 if found.works or gone_as_wanted else EXIT_FAILED
+
+
+def _done(what: str, store: str | None) -> Service:
+    match what:
+        case "install":
+            return service.install(store)
+        case "remove":
+            return service.remove()
+        case _:
+            return service.status(store)
 
 
 def _say(found: Service, what: str, *, was_there: bool) -> None:

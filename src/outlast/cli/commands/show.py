@@ -21,12 +21,14 @@ from outlast.inspect import find, show, words as inspect_words
 from outlast.inspect.standing import MEANINGS, Standing, settle_hint, words
 from outlast.runs import reader
 from outlast.store.protocol import RecordedEvent, RunFilter, Store, Summary
+from outlast.supervisor.client import copy
 from outlast.supervisor.control import standing
 
 if TYPE_CHECKING:
     from outlast.supervisor.control.takeover import Bare
 
 LAST = 5
+WARNINGS_READ = 100
 _MAY_WAIT = ("interrupted", "in_doubt")
 _PLAIN = ("running", "done", "in_doubt")  # words that explain themselves, or are explained below
 
@@ -137,7 +139,7 @@ def _status(each: show.Listed) -> str:
 def _add_show(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
     command = commands.add_parser(
         "show", help="one run: where it stands, why it stopped, what it needs",
-        description="Where a run stands, why it stopped, and what it needs. --json has everything.",
+        description="Print where a run stands, why it stopped, and what it needs. --json has everything.",
         epilog="example: outlast show 1411 --last 20",
     )  # fmt: skip
     store_option.add_run(command)
@@ -176,7 +178,7 @@ def lines(store: Store, summary: Summary, shown: show.Shown, waits: int) -> Iter
     stands = standing.of(store, summary, shown.status)
     yield _headline(shown, summary, stands.word)
     facts = (*_facts(shown, summary, stands), *_session(_by_hand(store, summary)))
-    for line in (*facts, *_waiting(waits), *_beats(shown), *_effects(shown)):
+    for line in (*facts, *_denied(store, summary, shown), *_waiting(waits), *_beats(shown), *_effects(shown)):
         yield f"  {line}"
 
 
@@ -306,6 +308,16 @@ def _fate(effect: show.Effect) -> str:
         "given_up": f"given up{by}",
     }
     return fates[effect.state]
+
+
+def _denied(store: Store, summary: Summary, shown: show.Shown) -> Iterable[str]:
+    """Why the calls of the agent that lives are denied, and what to type."""
+    level = f"{copy.DAMAGED} {summary.state.attempts}"
+    if shown.status == "running" and level in summary.state.warned:
+        warnings = store.read(summary.run, after=0, tags=("warned",), limit=WARNINGS_READ, newest=True).events
+        for event in (item.event for item in warnings):
+            if isinstance(event, ev.Warned) and event.level == level:
+                yield f"denied   {short(event.text, 600)}"
 
 
 def _waiting(supervisor: int) -> Iterable[str]:

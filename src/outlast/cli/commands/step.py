@@ -134,6 +134,7 @@ def attach(arguments: argparse.Namespace) -> None:
     lines += [f"export {name}={shlex.quote(value)}" for name, value in found.items()]
     lines += [f'export {name}="${{{name}-}}"' for name in script.NAMES if name not in found]
     lines.append(f"__outlast_pipe={shlex.quote(welcome.pipe)}")
+    lines.append(f"__outlast_package={shlex.quote(str(resources.files('outlast').joinpath('__init__.py')))}")
     sys.stdout.buffer.write(os.fsencode("\n".join(lines) + "\n"))
 
 

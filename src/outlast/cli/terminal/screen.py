@@ -51,7 +51,7 @@ HELP = (
     "q, Esc           back, then quit; Ctrl-Z suspends",
     "",
     "idle: alive, but has done nothing for 5 minutes.   stuck: for 20.",
-    "! before a status: it needs you.   ~: it stopped and will not restart by itself.",
+    "! before a status: it needs you.   ~: it stopped; only `outlast resume` restarts it (the service does that at boot).",
     "! after a budget: not enough for the plan, or only the reserve is left.",
     "This screen changes nothing. The last lines say what to type for the marked run.",
 )

@@ -8,7 +8,7 @@ from operator import attrgetter
 
 import msgspec
 
-from outlast.core import events as ev
+from outlast.core import events as ev, wakeups
 from outlast.core.state import RunState
 from outlast.dashboard.documents import Ask, Overview, Row
 from outlast.dashboard.overview import filters, log_times
@@ -16,6 +16,7 @@ from outlast.dashboard.overview.rows import Seen, is_over, make, may_wait, moves
 from outlast.dashboard.timing import Timing
 from outlast.errors import UnknownRun
 from outlast.store.protocol import RunFilter, Store, Summary
+from outlast.supervisor.control import service
 from outlast.supervisor.guardian import lock
 
 LOAD_PAGE = 1_000
@@ -51,7 +52,9 @@ class Index:
     def __init__(
         self, store: Store, clock: Callable[[], datetime] | None = None, timing: Timing | None = None
     ) -> None:
-        self._look_s = (timing or Timing.current()).look_s
+        self._timing = timing or Timing.current()
+        self._look_s = self._timing.look_s
+        self._has_service, self._asked_s = False, float("-inf")
         self._store = store
         self._clock = clock or _now
         self._lock = threading.RLock()
@@ -74,7 +77,18 @@ class Index:
             entries = [known.entry for known in reversed(self._known.values()) if known.entry is not None]
             if within:
                 entries = [entry for entry in entries if within in (entry.project, entry.row.project_name)]
-            return filters.overview(entries, ask, self._clock(), self.number)
+            found = filters.overview(entries, ask, self._clock(), self.number)
+            return msgspec.structs.replace(found, at_boot=self._at_boot(entries)) if found.stranded else found
+
+    def _at_boot(self, entries: Iterable[filters.FilterRow]) -> int:
+        """How many of those that stopped the installed service restarts at the next boot."""
+        if time.monotonic() - self._asked_s >= self._timing.service_s:
+            self._has_service, self._asked_s = service.restarts_at_boot(self._store.url), time.monotonic()
+        if not self._has_service:
+            return 0
+        stopped = [entry.row for entry in entries if entry.row.stranded]
+        now, known = self._clock(), self._known
+        return sum(wakeups.judge(known[row.run].summary.state, row.status, now).yes for row in stopped)
 
     def row(self, run: str) -> Row:
         """A run at a glance, as of now. Raises UnknownRun."""

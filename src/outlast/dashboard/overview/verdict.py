@@ -14,13 +14,10 @@ def verdict(overview: Overview) -> tuple[str, Mood]:
         return "No runs yet", "mute"
     if needing:
         told = f"{needing:,} {'run needs' if needing == 1 else 'runs need'} you"
-        more = f"{stranded:,} more {'has' if stranded == 1 else 'have'} stopped and {_stays(stranded)}"
+        more = f"{stranded:,} more {_stopped(overview)}"
         return f"{told}, {more}" if stranded else told, "bad"
     if stranded:
-        return (
-            f"{_runs(stranded)} {'has' if stranded == 1 else 'have'} stopped and {_stays(stranded)}",
-            "warn",
-        )
+        return f"{_runs(stranded)} {_stopped(overview)}", "warn"
     if stuck:
         return f"{_runs(stuck)} {'is' if stuck == 1 else 'are'} stuck", "warn"
     return "All is well", "good"
@@ -28,6 +25,17 @@ def verdict(overview: Overview) -> tuple[str, Mood]:
 
 def _runs(count: int) -> str:
     return f"{count:,} {'run' if count == 1 else 'runs'}"
+
+
+def _stopped(overview: Overview) -> str:
+    """Of those that stopped: which the service restarts, at the next boot and not before, and which nothing restarts."""
+    count, at_boot = overview.stranded, overview.at_boot
+    have, rest = "has" if count == 1 else "have", count - at_boot
+    if not at_boot:
+        return f"{have} stopped and {_stays(count)}"
+    if not rest:
+        return f"{have} stopped and will restart only at the next boot"
+    return f"{have} stopped: {at_boot:,} will restart only at the next boot, {rest:,} {_stays(rest)}"
 
 
 def _stays(count: int) -> str:

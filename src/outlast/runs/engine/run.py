@@ -221,7 +221,7 @@ class RunEngine:
                 f"the disk under {self.journal.store.url} is full", hint="make room, then start again"
             )
         root = self.root
-        yield from inbox.take_in(root.journal, self.journal)
+        yield from inbox.take_in(root.journal, self.journal, root.meter.at_end(root.beat))
 
     def take_findings(self) -> Steps:
         """Take in what was said of effects, and nothing else that waits: it may decide about the very next call."""

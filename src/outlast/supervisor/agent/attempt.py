@@ -10,6 +10,8 @@ from outlast.operations import prices
 from outlast.supervisor.agent.agent import Agent
 from outlast.supervisor.agent.calls.calls import AgentCalls
 from outlast.supervisor.agent.calls.outward import OutwardCalls
+from outlast.supervisor.agent.calls.repeats import Holds
+from outlast.supervisor.agent.client_copy import ClientCopy
 from outlast.supervisor.agent.hooks import AgentHooks
 from outlast.supervisor.agent.observer import AgentObserver
 from outlast.supervisor.agent.progress import AgentProgress
@@ -17,7 +19,6 @@ from outlast.supervisor.agent.responses import Responses
 from outlast.supervisor.agent.session.follower import SessionFollower
 from outlast.supervisor.agent.start import AgentStart, settle_left
 from outlast.supervisor.beat_in_flight import BeatInFlight
-from outlast.supervisor.client import copy
 from outlast.supervisor.lifecycle import Lifecycle
 from outlast.supervisor.timing import Timing
 
@@ -36,19 +37,34 @@ class AgentAttempt:
         agent.folder.mkdir(mode=0o700, exist_ok=True)
         self._agent, self._beats, self._lock = agent, beats, beats.lock
         outward = OutwardCalls(environment)
-        self._session = SessionFollower(agent)
-        self._progress = AgentProgress(agent, lifecycle)
+        self._session = SessionFollower(
+            agent.run, agent.known, agent.folder, agent.pricing, by_gateway=agent.gate is not None
+        )
+        self._client = ClientCopy(agent)
+        self._progress = AgentProgress(agent, lifecycle, self._client)
         self.calls = AgentCalls(beats)
         self.responses = Responses(beats, self.calls, self._session, self._progress)
         left = settle_left(agent, outward)
         self._observer = AgentObserver(
             agent, self._session, self.calls, self.responses, self._progress, outward, timing
         )
+        holds = Holds(agent.run.journal, agent.settle_words)
         self.hooks = AgentHooks(
-            agent, beats, self._observer, self.calls, self.responses, self._progress, outward, timing
+            agent.known.cli,
+            agent.known.release,
+            agent.cwd,
+            agent.budget,
+            holds,
+            beats,
+            self._observer,
+            self.calls,
+            self.responses,
+            self._progress,
+            outward,
+            timing,
         )
         self._start = AgentStart(
-            agent, outward, self._session, self._observer, self.hooks, self.responses, left
+            agent, outward, self._session, self._observer, holds, self.responses, self._client, left
         )
 
     def command(self, words: tuple[str, ...], environment: dict[str, str], mark: str) -> AgentCommand:
@@ -108,7 +124,7 @@ class AgentAttempt:
 
     def remove_copy(self) -> None:
         """The run is over, and so is its agent: what hooks and shims ran is not needed any more."""
-        copy.remove(self._agent.run.journal.store.local.client_folder(self._agent.run.id))
+        self._client.remove()
 
     def close(self) -> None:
         """Keep what was read of the transcript: whoever goes on finds it."""

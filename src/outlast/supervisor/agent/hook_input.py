@@ -21,19 +21,17 @@ OURS = re.compile(
 _REFUSED = re.compile(
     r"outlast: `([^`\n]{1,255})` was not run: .*"
 )  # what a shim says (`client/shim.py`, `shims.py`)
-_EXIT = re.compile(r"(?:error: )?(?:command )?(?:exit code|exited with code):? 125", re.IGNORECASE)
 
 
 def refused_by_shims(output: str, programs: Sequence[str]) -> str:
-    """The shims' words, if `output` is nothing but their refusal of each of `programs`; else empty.
+    """The shims' words, if `output` tells that they refused each of `programs`, and no other one; else empty.
 
-    One line more may come from anything that the call ran, which may have reached outside or have printed our words
-    itself. Then nobody knows, and the result counts as the agent tells it.
+    `programs` are those that shims stand before and that none of them let run. What else the call ran may print what it
+    likes. One line too few or too many is not understood, and the result counts as the agent tells it.
     """
-    lines = [line for line in map(str.strip, output.splitlines()) if line and not _EXIT.fullmatch(line)]
-    refused = [found[1] for line in lines if (found := _REFUSED.fullmatch(line))]
-    is_all = bool(refused) and len(refused) == len(lines) and sorted(refused) == sorted(programs)
-    return "\n".join(lines) if is_all else ""
+    found = [match for line in output.splitlines() if (match := _REFUSED.fullmatch(line.strip()))]
+    is_each = bool(programs) and sorted(match[1] for match in found) == sorted(programs)
+    return "\n".join(match[0] for match in found) if is_each else ""
 
 
 class _Named(msgspec.Struct, frozen=True):

@@ -8,19 +8,20 @@ from functools import partial
 
 import msgspec
 
-from outlast.agents.events import ToolStart
-from outlast.agents.values import Answer
+from outlast.agents import Cli, Release
+from outlast.agents.events import BatchEnd, ToolStart
+from outlast.agents.values import Answer, Hook
 from outlast.supervisor.agent import hook_input
-from outlast.supervisor.agent.agent import Agent
 from outlast.supervisor.agent.calls.calls import AgentCalls, Unrecorded
 from outlast.supervisor.agent.calls.outward import OutwardCalls
 from outlast.supervisor.agent.calls.record import SHIM, CallRecord
-from outlast.supervisor.agent.calls.repeats import FRESH, Held, Holds
+from outlast.supervisor.agent.calls.repeats import Held, Holds
 from outlast.supervisor.agent.observer import AgentObserver
 from outlast.supervisor.agent.progress import AgentProgress
 from outlast.supervisor.agent.responses import Responses
 from outlast.supervisor.agent.stall import STOPPED_AT, TOLD_AT
 from outlast.supervisor.beat_in_flight import BeatInFlight
+from outlast.supervisor.budget.enforce import BudgetWatch
 from outlast.supervisor.socket.wire import Shim
 from outlast.supervisor.timing import Timing
 
@@ -49,7 +50,11 @@ class AgentHooks:
 
     def __init__(
         self,
-        agent: Agent,
+        cli: Cli,
+        release: Release,
+        cwd: str,
+        budget: BudgetWatch,
+        holds: Holds,
         beats: BeatInFlight,
         observer: AgentObserver,
         calls: AgentCalls,
@@ -59,29 +64,25 @@ class AgentHooks:
         timing: Timing | None = None,
     ) -> None:
         self._timing = timing or Timing.current()
-        self._agent, self._lock, self._outward = agent, beats.lock, outward
+        self._cli, self._release, self._cwd, self._budget = cli, release, cwd, budget
+        self._holds, self._run, self._lock, self._outward = holds, beats.run, beats.lock, outward
         self._observer, self._calls, self._responses, self._progress = observer, calls, responses, progress
-        self.holds = Holds(agent.run.journal, agent.settle_words)
-        self._programs: dict[
-            object, tuple[str, Callable[[], bool]]
-        ] = {}  # those that a shim runs now: whose, is it there
+        # Those that a shim runs now: whose each is, and whether its shim is still there.
+        self._programs: dict[object, tuple[str, Callable[[], bool]]] = {}
         self.keeps_waiting = False  # the agent waits for the answer to a hook, which it will not get
         self.closed = threading.Event()
-
-    def read_holds(self, session: tuple[str, str] = FRESH) -> None:
-        """What must not be repeated in this session of the agent, read anew from the journal."""
-        self.holds = Holds(self._agent.run.journal, self._agent.settle_words, session)
 
     # -- hooks -----------------------------------------------------------------------------------------------------
 
     def hook(self, data: bytes, is_there: Callable[[], bool] = lambda: True) -> tuple[bytes, int]:
         """Put on record what a hook tells, then answer it. One that left has judged by itself."""
-        cli, progress = self._agent.known.cli, self._progress
+        cli, progress = self._cli, self._progress
         hook = cli.hook(data)
         if not hook_input.is_understood(hook, data):
             return cli.answer(data, Answer(False, NOT_UNDERSTOOD))
         answer = Answer()
-        cwd = hook_input.cwd_of(data) or self._agent.cwd
+        cwd = hook_input.cwd_of(data) or self._cwd
+        self._await_transcript(hook)
         with self._lock:
             progress.guarded(self._observer.look)
             if hook.kind == "pre":  # the beat before is over, whatever the transcript tells yet
@@ -99,20 +100,36 @@ class AgentHooks:
             answer = Answer(False, LEAVING if progress.failure is None else ENDING)
         return cli.answer(data, answer)
 
+    def _await_transcript(self, hook: Hook) -> None:
+        """Let the transcript tell how the beat before ended, and what it cost: an agent writes it behind its hooks."""
+        is_end = any(isinstance(event, BatchEnd) and not event.lane for event in hook.events)
+        if hook.kind != "pre" and not is_end:
+            return
+        until_s = time.monotonic() + self._timing.transcript_behind_s
+        while True:
+            with self._lock:
+                self._progress.guarded(self._observer.look)
+                if not self._responses.is_behind(is_end=is_end):
+                    return
+                if time.monotonic() > until_s:
+                    self._responses.stop_waiting()
+                    return
+            if self.closed.wait(self._timing.transcript_look_s):
+                return
+
     def _with_words(self, answer: Answer, kind: str) -> Answer:
         """What the agent has to be told rides on the answer to a call that has ended."""
         said = [SAME] if self._progress.take_repeats() else []
-        budget = self._agent.budget
-        if kind == "post" and self._agent.known.release.caps.tells and not budget.by_gateway:
-            said += filter(None, [budget.words()])
+        if kind == "post" and self._release.caps.tells and not self._budget.by_gateway:
+            said += filter(None, [self._budget.words()])
         return Answer(reason="\n".join(said)) if said else answer
 
     def _about_to(self, start: ToolStart, cwd: str) -> Answer:
         """Whether a call may go."""
         self._observer.announced(start.id)
-        record, budget = self._observer.record_of(start, cwd), self._agent.budget
-        can_only_deny = not self._agent.known.release.caps.tells and not budget.by_gateway
-        if can_only_deny and (words := budget.word()):  # there is no other way to tell it
+        record = self._observer.record_of(start, cwd)
+        can_only_deny = not self._release.caps.tells and not self._budget.by_gateway
+        if can_only_deny and (words := self._budget.word()):  # there is no other way to tell it
             words = f"{words} This call was not made; make it again if your ending needs it."
             self._progress.guarded(partial(self._responses.refuse, start, record, words))
             return Answer(False, words)
@@ -149,20 +166,20 @@ class AgentHooks:
     def _held(self, record: CallRecord) -> Held | None:
         """Why a call may not go. What its agent has just said of earlier ones counts."""
         self._note_killed()
-        held = self.holds.judge(record.outward, self._calls.begun)
-        if held is not None and not held.is_known and self._agent.run.journal.lease.request_waits():
-            self._agent.run.drive(self._agent.run.take_findings())
-            held = self.holds.judge(record.outward, self._calls.begun)
+        held = self._holds.judge(record.outward, self._calls.begun)
+        if held is not None and not held.is_known and self._run.journal.lease.request_waits():
+            self._run.drive(self._run.take_findings())
+            held = self._holds.judge(record.outward, self._calls.begun)
         return held
 
     def _hold(self, start: ToolStart, record: CallRecord, held: Held) -> None:
         """Put on record that a call was not let through, and why."""
         if held.is_known:
             record = msgspec.structs.replace(record, answered=held.effect)
-            self.holds.answered(held.effect)
+            self._holds.answered(held.effect)
         else:
             record = msgspec.structs.replace(record, held=held.effect)
-            self.holds.held(held.effect, record)
+            self._holds.held(held.effect, record)
         self._responses.refuse(start, record, held.text)
 
     # -- shims -----------------------------------------------------------------------------------------------------

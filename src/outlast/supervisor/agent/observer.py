@@ -56,12 +56,16 @@ class AgentObserver:
         if self._looked_s - before_s > self.timing.hook_hold_s:
             self._woke_s = self._looked_s
         for event, is_result in self._session.news():
+            if isinstance(event, BatchEnd):
+                if not event.lane:
+                    self._responses.step_ended()
+                continue
             self.take(event)
             if is_result and isinstance(event, ToolEnd):
                 self._responses.written(event.id)
 
     def take(self, event: AgentEvent) -> None:
-        """Put on record what one event tells."""
+        """Put on record what one event tells: of a hook, or of the transcript where it ends no response."""
         match event:
             case Session():
                 self._session.know(event)
@@ -79,19 +83,22 @@ class AgentObserver:
                 self._take_missed(event)
                 if not event.ok and (ours := hook_input.OURS.search(event.output)):
                     self._calls.not_done(event.id, ours[0])
-                elif not event.ok:
-                    programs = self._calls.unseen_programs(event.id)
-                    if programs and (words := hook_input.refused_by_shims(event.output, programs)):
-                        self._calls.not_done(event.id, words)
+                    self._progress.call_denied()
+                elif words := hook_input.refused_by_shims(
+                    event.output, self._calls.unseen_programs(event.id)
+                ):
+                    self._calls.refused(event.id, words)
+                    self._progress.call_denied()
                 self._calls.outcome(event)
+                self._responses.call_ended(event)
                 self._progress.call_ended(event)
             case TaskEnd():
                 self._calls.task_ended(event)
             case BatchEnd():
                 if not event.lane:
-                    self._responses.end_batch()
+                    self._responses.end_batch(by_hook=True)
             case UsageReport() if self._agent.gate is None:
-                self._agent.run.meter.count(event.key, self._agent.pricing.cost(event))
+                self._session.count(event)
             case values.Window():
                 self._agent.run.meter.window(event)
             case _:

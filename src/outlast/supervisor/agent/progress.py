@@ -9,6 +9,7 @@ from outlast.errors import AgentStopped
 from outlast.runs import inbox
 from outlast.runs.inbox import WAITING
 from outlast.supervisor.agent.agent import Agent
+from outlast.supervisor.agent.client_copy import ClientCopy
 from outlast.supervisor.agent.stall import STOPPED_AT, TOLD_AT, Stall
 from outlast.supervisor.lifecycle import Lifecycle
 
@@ -16,8 +17,8 @@ from outlast.supervisor.lifecycle import Lifecycle
 class AgentProgress:
     """Judges after each beat and each call. `failure` ends the attempt when the main thread sees it."""
 
-    def __init__(self, agent: Agent, lifecycle: Lifecycle) -> None:
-        self._agent, self._lifecycle = agent, lifecycle
+    def __init__(self, agent: Agent, lifecycle: Lifecycle, client: ClientCopy) -> None:
+        self._agent, self._lifecycle, self._client = agent, lifecycle, client
         self._stall = Stall(0 if agent.launch.interactive else agent.launch.stall)
         self._inputs: dict[str, tuple[str, str]] = {}  # calls under way, by what they are
         self._repeats = False
@@ -31,6 +32,7 @@ class AgentProgress:
         kept, save = run.files, run.state.last_save
         if self._stall.beat(kept.tree_of(save) if kept is not None and save else ""):
             self._stand_still(f"{self._agent.launch.stall} beats without anything new (--stall)")
+        self._client.look()
         stop = self._agent.budget.beat_ended()
         if stop is not None:
             self.fail(stop)
@@ -49,6 +51,10 @@ class AgentProgress:
         self._repeats = count == TOLD_AT
         if count >= STOPPED_AT:
             self._stand_still(f"{call[0]} was called {count} times with the same result")
+
+    def call_denied(self) -> None:
+        """Our hooks or shims denied a call by themselves: perhaps they have lost what they run."""
+        self._client.look()
 
     def take_repeats(self) -> bool:
         """Whether the call that just ended had been made often, with the same result; said once."""

@@ -2,7 +2,7 @@
 
 from typing import Any, Protocol
 
-from outlast.agents.events import Response, Text, ToolStart
+from outlast.agents.events import Response, Text, ToolEnd, ToolStart
 from outlast.core import events as ev
 from outlast.core.values import SessionMark, clip
 from outlast.runs.engine.steps import append
@@ -22,6 +22,14 @@ class KeepsSession(Protocol):
     def tells_calls(self) -> bool:
         """Whether its transcript tells of every call too."""
 
+    @property
+    def tells_steps(self) -> bool:
+        """Whether its transcript tells where each response ends, and all calls of one ask before the first runs."""
+
+    @property
+    def is_followed(self) -> bool:
+        """Whether its transcript is there and read as it grows."""
+
     def keep(self) -> SessionMark | None:
         """The session as far as it is known now, durable."""
 
@@ -29,10 +37,43 @@ class KeepsSession(Protocol):
         """What was counted so far is on record."""
 
 
+class EndedAhead:
+    """The responses whose beats a hook ended before the transcript told all of them, the oldest first.
+
+    An agent writes its transcript behind its hooks. What the transcript still tells of such a response opens no beat
+    and ends none. A response that the transcript has not begun to tell has no key yet.
+    """
+
+    def __init__(self) -> None:
+        self._keys: list[str] = []
+
+    def add(self, key: str) -> None:
+        """The beat of this response ended, and the transcript may not have told all of it."""
+        self._keys.append(key)
+
+    def takes(self, key: str) -> bool:
+        """The transcript tells of this response: whether its beat is over. If not, nothing late is left."""
+        if self._keys and self._keys[0] not in ("", key):
+            self._keys.pop(0)
+        if not self._keys:
+            return False
+        self._keys[0] = key
+        return True
+
+    def takes_text(self) -> bool:
+        """Whether these words belong to a response whose beat is over."""
+        return bool(self._keys)
+
+    def takes_end(self) -> bool:
+        """The transcript tells where a response ends: whether its beat is over."""
+        return bool(self._keys and self._keys[0] and self._keys.pop(0))
+
+
 class Responses:
     """Ends a beat when the calls of a response have ended and the transcript tells of them.
 
-    Whatever begins a call comes through here, so that the beat before is over first.
+    Whatever begins a call comes through here, so that the beat before is over first. Each response is one beat, in
+    whichever order hooks and transcript tell of it.
     """
 
     def __init__(
@@ -47,6 +88,10 @@ class Responses:
         self._text = ""
         self._unwritten: set[str] = set()  # calls of this beat whose result the transcript does not hold yet
         self._due = False  # the batch has ended; the beat ends when that is written
+        self._ran = False  # a call of this beat has run to its end
+        self._owed = 0  # further responses in this beat: their calls were told before them
+        self._ahead = EndedAhead()
+        self._missed: set[str] = set()  # calls whose result the transcript did not tell in time
 
     # -- what is told ----------------------------------------------------------------------------------------------
 
@@ -55,16 +100,22 @@ class Responses:
         if told.lane:
             return
         with self._lock:
+            if self._ahead.takes(told.key):
+                return
             if self._response != told.key:
                 self._calls.went_on()
             if self._response and self._response != told.key:
+                if self._calls.is_busy:  # with a call of the new response, which a hook told of before
+                    self._owed += 1
                 self.end_now()
             self._response, self._used = told.key, True
 
     def text(self, told: Text) -> None:
         """What the model said."""
-        if not told.lane:
-            with self._lock:
+        if told.lane:
+            return
+        with self._lock:
+            if not self._ahead.takes_text():
                 self._text, self._used = told.text, True
 
     # -- calls -----------------------------------------------------------------------------------------------------
@@ -98,6 +149,11 @@ class Responses:
             self._calls.found(start.id, record)
             self._use(record)
 
+    def call_ended(self, end: ToolEnd) -> None:
+        """A call ran to its end, by a hook or by the transcript."""
+        with self._lock:
+            self._ran = self._ran or end.id in self._unwritten
+
     def _note(self, call: str, record: CallRecord) -> None:
         # The transcript will tell its result, unless only a shim saw it: of that no transcript tells.
         if self._session.tells_calls and not record.lane and not call.startswith(SHIM):
@@ -116,12 +172,34 @@ class Responses:
         with self._lock:
             return not self._calls.is_busy and not self._used
 
-    def end_batch(self) -> None:
+    def is_behind(self, *, is_end: bool) -> bool:
+        """Whether the transcript has yet to tell how the open beat ended, at a hook that comes after it.
+
+        `is_end`: the hook says that the response has ended; else it is about a new call.
+        """
+        with self._lock:
+            if self._missed or not self._used or self._calls.is_busy or not self._session.is_followed:
+                return False
+            if self._due and self._unwritten:
+                return True
+            return self._session.tells_steps and (is_end or self._ran)
+
+    def stop_waiting(self) -> None:
+        """The transcript did not tell in time. It is not waited for again before it does: it may tell of these calls never."""
+        self._missed |= self._unwritten
+
+    def step_ended(self) -> None:
+        """The transcript tells that a response and its calls have ended."""
+        with self._lock:
+            if not self._ahead.takes_end():
+                self.end_batch()
+
+    def end_batch(self, *, by_hook: bool = False) -> None:
         """All calls of a response have ended, and with them its beat, as soon as the transcript tells of them too."""
         with self._lock:
             self._due = self._used and not self._calls.is_busy
             if self._due and not self._unwritten:
-                self._end(None)
+                self._end(None, ahead=by_hook)
 
     def end_now(self) -> None:
         """The beat is over, whatever the transcript tells yet, unless something of it is still under way."""
@@ -132,12 +210,14 @@ class Responses:
     def end_due(self) -> None:
         """The beat is over if its batch has ended, whatever the transcript tells yet."""
         with self._lock:
-            if self._due:
-                self.end_now()
+            if self._due and self._used and not self._calls.is_busy:
+                self._end(None, ahead=bool(self._unwritten))
 
     def written(self, call: str) -> None:
         """The transcript holds the result of a call."""
         with self._lock:
+            if call in self._missed:
+                self._missed.clear()
             self._unwritten.discard(call)
             if self._due and not self._unwritten:
                 self._end(None)
@@ -176,19 +256,29 @@ class Responses:
                 settled = ev.EffectSettled(at=at, beat=effect.beat, n=effect.n, finding="give_up", by=by)
                 self._run.drive(append(settled))
 
-    def _end(self, result: object) -> None:
+    def _end(self, result: object, *, ahead: bool = False) -> None:
+        """End the beat, and one more for each further response in it. `ahead`: the transcript may tell more of it."""
+        if ahead and (self._response or self._text or self._unwritten):
+            self._ahead.add(self._response)
+        owed, self._owed = self._owed, 0
+        self._end_one(self._summary() or result)
+        for _ in range(owed):
+            self._end_one(None)
+
+    def _end_one(self, result: object) -> None:
         beat, meter = self._beats.now(), self._run.meter
         beat.session = self._session.keep()
         beat.window = meter.take_window()
         beat.metered = meter.begin_settling().total
         try:
-            beat.done(self._summary() or result)
+            beat.done(result)
         except BaseException:
             meter.stop_settling()
             raise
         meter.end_settling()
         self._session.beat_ended()
         self._response, self._text, self._used, self._due, self._names = "", "", False, False, []
+        self._ran = False
         self._unwritten.clear()
         self._lifecycle.beat_ended()
 

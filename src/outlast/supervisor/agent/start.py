@@ -2,7 +2,7 @@
 
 import hashlib
 from collections.abc import Iterator, Sequence
-from functools import partial, reduce
+from functools import reduce
 from pathlib import Path
 
 import msgspec
@@ -18,14 +18,14 @@ from outlast.supervisor.agent.agent import Agent
 from outlast.supervisor.agent.calls import background, interruptions, outward as calls_outward
 from outlast.supervisor.agent.calls.outward import OutwardCalls
 from outlast.supervisor.agent.calls.record import SHIM
-from outlast.supervisor.agent.hooks import AgentHooks
+from outlast.supervisor.agent.calls.repeats import FRESH, Holds
+from outlast.supervisor.agent.client_copy import ClientCopy
 from outlast.supervisor.agent.observer import AgentObserver
 from outlast.supervisor.agent.responses import Responses
 from outlast.supervisor.agent.session import choice, reconcile
 from outlast.supervisor.agent.session.follower import SessionFollower
 from outlast.supervisor.agent.session.transcript_copy import Mirror
 from outlast.supervisor.budget.pricing import Pricing
-from outlast.supervisor.client import copy
 from outlast.supervisor.launch.environment import SOCKET
 from outlast.supervisor.output.streams import piped
 
@@ -36,7 +36,7 @@ def settle_left(agent: Agent, outward: OutwardCalls) -> list[Cut]:
     What the agent has to be told of those that ran in the background and were cut off with their attempt.
     """
     left = background.left(agent.run)
-    interruptions.settle(agent.run, outward.look)
+    interruptions.settle(agent.run, outward)
     return background.cuts(agent.run, left, agent.settle_words)
 
 
@@ -53,13 +53,14 @@ class AgentStart:
         outward: OutwardCalls,
         session: SessionFollower,
         observer: AgentObserver,
-        hooks: AgentHooks,
+        holds: Holds,
         responses: Responses,
+        client: ClientCopy,
         left: Sequence[Cut] = (),
     ) -> None:
         self._agent, self._run, self._known, self._outward = agent, agent.run, agent.known, outward
-        self._session, self._observer, self._hooks, self._responses = session, observer, hooks, responses
-        self._left = tuple(left)
+        self._session, self._observer, self._holds, self._responses = session, observer, holds, responses
+        self._client, self._left = client, tuple(left)
         self._before = choice.last_ending(agent.run.journal)
         self.begins_anew = False  # whether it is asked what it was asked at first, as that was typed or piped
 
@@ -78,7 +79,7 @@ class AgentStart:
 
     def _ask(self, words: tuple[str, ...], environment: dict[str, str], mark: str) -> Ask:
         agent, cwd = self._agent, Path(self._agent.cwd)
-        client = copy.place(agent.run.journal.store.local.client_folder(agent.run.id))
+        client = self._client.place()
         hook = calls_outward.hook_words(client, environment[SOCKET], mark, self._known.name)
         shims = agent.folder / calls_outward.SHIMS
         environment |= calls_outward.with_shims(
@@ -126,7 +127,7 @@ class AgentStart:
                 session.forget()
                 return None
             cuts = left
-        self._hooks.read_holds((known.agent, known.session))
+        self._holds.read((known.agent, known.session))
         now = self._run.state.session  # what follows is the agent's own doing
         session.record(now if now is not None and now.session == known.session else known)
         prompt = prompts.resumed(
@@ -155,10 +156,10 @@ class AgentStart:
         known = {each.id for each in cuts}
         before, alone = reconcile.apart(self._run, mark.session, started, ended | known, is_whole=not wrong)
         put, others = reconcile.unrecorded(
-            self._responses, alone, partial(self._observer.record_of, cwd=self._agent.cwd)
+            self._responses, [(start, self._observer.record_of(start, self._agent.cwd)) for start in alone]
         )
         if put:
-            interruptions.settle(self._run, self._outward.look)
+            interruptions.settle(self._run, self._outward)
             cuts = reconcile.with_words(interruptions.cuts(self._run, self._agent.settle_words), put)
         lost = interruptions.missing(self._run, cuts, ended) + others
         self._count_surplus(mark, data)
@@ -173,10 +174,12 @@ class AgentStart:
 
     def _count_surplus(self, mark: SessionMark, data: bytes) -> None:
         """What was written since the last save point: its cost counts, be it of the beat in flight or of a person's turns."""
-        meter = self._run.meter
-        for event in _usage(self._known.transcript, data[mark.length :]):
-            meter.count(event.key, self._agent.pricing.cost(event))
-        meter.was_charged(self._run.state.open_spent)
+        transcript, session = self._known.transcript, self._session
+        for event in _usage(transcript, data[: mark.length]):
+            session.was_recorded(event)
+        for event in _usage(transcript, data[mark.length :]):
+            session.count(event)
+        self._run.meter.was_charged(self._run.state.open_spent)
 
     # -- in a fresh one --------------------------------------------------------------------------------------------
 
@@ -192,7 +195,7 @@ class AgentStart:
                 self._agent.budget.wrap_up(),
             )  # fmt: skip
         self.begins_anew = not prompt
-        self._hooks.read_holds()  # it knows of nothing: what the run did outside is not done again unawares
+        self._holds.read(FRESH)  # it knows of nothing: what the run did outside is not done again unawares
         command = self._known.cli.launch(msgspec.structs.replace(ask, prompt=prompt))
         assert command is not None, "an agent can always be started anew"
         return command

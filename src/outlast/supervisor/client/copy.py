@@ -27,6 +27,7 @@ HELD = (
 )
 HOOK = "supervisor/client/hook.sh"
 SHIM = "supervisor/client/shim.py"
+DAMAGED = "hooks"  # the level of the warning that this copy is damaged; the number of the attempt follows
 
 
 def interpreter() -> str:
@@ -47,7 +48,7 @@ def place(folder: Path) -> Path:
     """
     held = contents()
     copy = folder / _name(held)
-    is_whole = _is_whole(copy, held)
+    is_whole = not _damage(copy, held)
     if not is_whole and copy.exists():  # damaged: only a power cut or a person does that
         with contextlib.suppress(OSError):
             copy.rename(folder / f".{copy.name}.damaged.{os.getpid()}")
@@ -112,8 +113,17 @@ def _name(held: Mapping[str, bytes]) -> str:
     return told.hexdigest()
 
 
-def _is_whole(copy: Path, held: Mapping[str, bytes]) -> bool:
-    try:
-        return all((copy / name).read_bytes() == data for name, data in held.items())
-    except OSError:
-        return False
+def damage(folder: Path) -> str:
+    """What is wrong with the copy that this process placed below `folder`; empty where it is whole."""
+    held = contents()
+    return _damage(folder / _name(held), held)
+
+
+def _damage(copy: Path, held: Mapping[str, bytes]) -> str:
+    for name, data in held.items():
+        try:
+            if (copy / name).read_bytes() != data:
+                return f"{copy / name} was changed"
+        except OSError as error:
+            return f"{copy / name} cannot be read ({error.strerror})"
+    return ""

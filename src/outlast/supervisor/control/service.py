@@ -195,6 +195,16 @@ def is_there() -> bool:
     return bool(_read(unit_path())) or service_units.CRON_MARK in (crontab() or "")
 
 
+def restarts_at_boot(url: str) -> bool:
+    """Whether what is installed goes on at boot with the runs of the store at `url`. Whether that would work is not checked."""
+    try:
+        text = _read(unit_path())
+        words = service_units.exec_start(text) if text else service_units.cron_words(crontab() or "")
+        return "--store" in words[:-1] and locate(words[words.index("--store") + 1]).url == url
+    except OutlastError:
+        return False
+
+
 def status(store: str | None) -> Service:
     """Which of both is there, and whether it would work at the next boot."""
     text, table = _read(unit_path()), crontab() or ""

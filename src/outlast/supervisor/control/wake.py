@@ -269,6 +269,9 @@ class _Start:
             return told if has_started else msgspec.structs.replace(told, wake=False, started=None)
         if code == 0 or (has_started and shown != "parked"):
             return self._settled(summary, True, f"went on, and is {self._word(summary, shown)}")
+        if shown == "running" or lock.of(self._store.local, summary.run) is not None:
+            # Another `outlast resume` was faster.
+            return self._settled(summary, True, "another process goes on with it")
         return self._settled(summary, False, self._last_words() or f"ended with {code}")
 
     def _word(self, summary: Summary, shown: Status) -> str:

@@ -91,8 +91,18 @@ outlast_run() {
     return "$__outlast_code"
 }
 
+# An upgrade may move the package; so only where it is gone, the program is asked whether it runs.
+__outlast_is_there() {
+    if [ -e "$__outlast_package" ] && [ -x "$__outlast_program" ]; then return; fi
+    if "$__outlast_program" --version >/dev/null 2>&1; then return; fi
+    printf 'outlast: `outlast %s` was not run, for outlast is not installed any more: %s is gone. Install it, then start the script again.\n' \
+        "${1-}" "$__outlast_package" >&2
+    return 125
+}
+
 outlast() {
     local __outlast_code=0
+    __outlast_is_there "$@" || return
     case ${1-} in
         step | effect) outlast_run "$__outlast_program" "$@" || __outlast_code=$? ;;
         stage)

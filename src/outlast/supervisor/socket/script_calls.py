@@ -17,6 +17,7 @@ from outlast.errors import (
     AmbiguousOccurrence,
     DidNotHappen,
     DiskFull,
+    EffectFailed,
     OutlastError,
     ReplayMismatch,
     UnreachedEffect,
@@ -31,7 +32,7 @@ from outlast.supervisor.timing import Timing
 
 STEP = "step "
 DID_NOT = 1  # a probe's exit code
-CANNOT_START = "the command cannot be started"
+_CANNOT_START = "the command cannot be started"
 ROOM_MIN_BYTES = 256 << 10  # with less nothing is begun: its end might not be recorded
 
 Perform = Callable[[str], Output]  # given the key of an effect, empty for a step
@@ -44,6 +45,10 @@ def _lives() -> bool:
 
 class CommandFailed(Exception):
     """A command of an effect ended with another code than 0: whether it did its work is not known."""
+
+
+class CannotStart(EffectFailed):
+    """The command of an effect cannot be started, or could not when that was put on record."""
 
 
 class Halted(BaseException):
@@ -254,6 +259,11 @@ class ScriptCalls:
                     name, self._performing(perform, own), list(words), key=own, probe=_probing(probe, own),
                     unknown=unknown.replace("-", "_") or None, retry=_retries(known, beat.number),
                 )  # fmt: skip
+            except EffectFailed as error:
+                recorded = beat.recorded(name, own)
+                if recorded is not None and recorded.evidence.startswith(_CANNOT_START):
+                    raise CannotStart(str(error), hint=error.hint) from error
+                raise
             finally:
                 with self._lock:
                     self._acting -= 1
@@ -266,7 +276,7 @@ class ScriptCalls:
         def act(words: list[str]) -> Any:
             output = perform(key)
             if output.missing:
-                raise DidNotHappen(f"{CANNOT_START}: {output.missing}")
+                raise DidNotHappen(f"{_CANNOT_START}: {output.missing}")
             if output.stopped:
                 raise Halted(output)
             if output.unkept:  # it happened all the same

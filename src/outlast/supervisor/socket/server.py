@@ -19,7 +19,7 @@ from outlast.processes import cause_of_death, proc, reap, signals
 from outlast.store import durable
 from outlast.supervisor.socket import connection, pipe
 from outlast.supervisor.socket.connection import Connection, Gone
-from outlast.supervisor.socket.script_calls import CANNOT_START, Halted, NotThere, ScriptCalls
+from outlast.supervisor.socket.script_calls import CannotStart, Halted, NotThere, ScriptCalls
 from outlast.supervisor.socket.wire import (
     Call,
     Hook,
@@ -117,9 +117,10 @@ class Server:
     def _sweep(self) -> None:
         """Remove the outputs that dead processes left beside the socket."""
         with contextlib.suppress(OSError):
-            for path in self.path.parent.iterdir():
-                if path.name.startswith((f"{self.path.name}.in-", f"{self.path.name}.out-")):
-                    path.unlink(missing_ok=True)
+            # The short place holds the sockets of many runs: a Path for each of them would cost more than the rest.
+            for name in os.listdir(self.path.parent):
+                if name.startswith((f"{self.path.name}.in-", f"{self.path.name}.out-")):
+                    self.path.with_name(name).unlink(missing_ok=True)
 
     def _accept(self) -> None:
         """Until we are closed: one connection that cannot be taken does not cost the next ones."""
@@ -232,7 +233,9 @@ class Server:
                 probe=probe if call.probe else None, missing=call.missing, is_there=there.is_there,
             )  # fmt: skip
         except (EffectInDoubt, EffectFailed) as error:
-            last = outputs[-1] if outputs else Output(NOT_FOUND if CANNOT_START in str(error) else REFUSED)
+            last = (
+                outputs[-1] if outputs else Output(NOT_FOUND if isinstance(error, CannotStart) else REFUSED)
+            )
             if last.missing:  # the script's side has said so
                 return Order(do="done", exit_code=last.exit_code)
             code = last.exit_code if last.exit_code > 0 else REFUSED

@@ -87,14 +87,14 @@ def _needs(view: View, overview: Overview) -> Safe:
         (overview.needs_total - len(needing), "more that need you", Ask(what=("needs you",))),
         (
             left,
-            f"more that will not restart by {'itself' if left == 1 else 'themselves'}",
+            f"more that {'has' if left == 1 else 'have'} stopped",
             Ask(what=("stopped",)),
         ),
     )
     more = [tag("a", f"{count:,} {told}", href=filters.link(ask)) for count, told, ask in rest if count > 0]
     return tag(
         "section",
-        tag("h2", "What needs you" if needing else "What will not restart by itself", class_="unseen"),
+        tag("h2", "What needs you" if needing else "What has stopped", class_="unseen"),
         tag("ul", [_card(view, row) for row in (*needing, *stranded)], class_="cards"),
         tag("p", "and ", _dotted(more), class_="dim") if more else None,
         id="needs",

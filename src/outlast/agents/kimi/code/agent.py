@@ -13,7 +13,7 @@ from outlast.agents.release import Caps, Release
 RELEASE = Release(
     name=NAME,
     names=NAMES,
-    caps=Caps(intent=("hooks", "shims", "transcript"), resume=True, mends=True),
+    caps=Caps(intent=("hooks", "shims", "transcript"), resume=True, mends=True, tells_steps=True),
     oldest=(2, 0),
     newest=(2, 1),
     title="Kimi Code",

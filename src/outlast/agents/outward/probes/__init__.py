@@ -24,7 +24,7 @@ _Look = Callable[[Params, Mapping[str, object], Environment, Deadline], Finding]
 class _Entry:
     facts: _Facts
     look: _Look
-    settle_s: float  # how long the far side may still be busy after the caller died
+    is_index: bool = False  # of packages: it takes longer than others until it tells the truth
 
 
 def _nothing(params: Params, environment: Environment, deadline: Deadline) -> dict[str, object]:
@@ -32,22 +32,21 @@ def _nothing(params: Params, environment: Environment, deadline: Deadline) -> di
 
 
 def _forge(name: str) -> _Entry:
-    return _Entry(partial(forge.facts, name), partial(forge.look, name), 3.0)
+    return _Entry(partial(forge.facts, name), partial(forge.look, name))
 
 
 CATALOGUE: Mapping[str, _Entry] = {
-    "git-push": _Entry(git.facts, git.look, 3.0),
+    "git-push": _Entry(git.facts, git.look),
     "pr": _forge("pr"),
     "issue": _forge("issue"),
     "comment": _forge("comment"),
     "state": _forge("state"),
     "release": _forge("release"),
-    # An index may answer from a cache for a while.
-    "npm": _Entry(package_index.facts_npm, package_index.look_npm, 30.0),
-    "pypi": _Entry(package_index.facts_pypi, package_index.look_pypi, 30.0),
-    "cargo": _Entry(_nothing, package_index.look_cargo, 30.0),
-    "http-put": _Entry(package_index.facts_put, package_index.look_put, 3.0),
-    "http-delete": _Entry(package_index.facts_delete, package_index.look_delete, 3.0),
+    "npm": _Entry(package_index.facts_npm, package_index.look_npm, is_index=True),
+    "pypi": _Entry(package_index.facts_pypi, package_index.look_pypi, is_index=True),
+    "cargo": _Entry(_nothing, package_index.look_cargo, is_index=True),
+    "http-put": _Entry(package_index.facts_put, package_index.look_put),
+    "http-delete": _Entry(package_index.facts_delete, package_index.look_delete),
 }
 
 
@@ -86,4 +85,8 @@ def look(
 def probe(outward: Outward, recorded: Mapping[str, object], environment: Environment) -> Probe | None:
     """The probe as effects take one; None if the catalogue has none for this call."""
     entry = CATALOGUE.get(outward.probe.name) if outward.probe else None
-    return Probe(partial(look, outward, recorded, environment), entry.settle_s) if entry else None
+    if entry is None:
+        return None
+    timing = Timing.current()
+    settle_s = timing.index_settles_s if entry.is_index else timing.settles_s
+    return Probe(partial(look, outward, recorded, environment), settle_s)

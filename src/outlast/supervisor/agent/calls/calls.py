@@ -99,16 +99,33 @@ class AgentCalls:
                 self._fail(self._calls.pop(opened.key), reason)
 
     def unseen_programs(self, call: str) -> tuple[str, ...]:
-        """The programs of a call under way that reach outside, if no shim let one of them run; else empty.
+        """Of a call under way, the programs that reach outside and that no shim let run.
 
-        Empty also where a tool reaches outside by itself: no shim stands before it.
+        Empty where that is not certain, and where a tool reaches outside by itself: no shim stands before it.
         """
         with self._lock:
             opened = self._under_way(call)
-            if opened is None or opened.unseen != opened.recorded or opened.waits or opened.lost:
+            if opened is None or opened.lost or opened.not_done:
                 return ()
-            has_below = any(call in each.below for each in self._calls.values())
-            return () if has_below else opened.programs
+            if any(call in each.below for each in self._calls.values()):  # it may be one of these programs
+                return ()
+            return tuple(
+                program
+                for program, each in zip(opened.programs, opened.recorded, strict=False)
+                if each in opened.unseen
+            )
+
+    def refused(self, call: str, reason: str) -> None:
+        """The shims refused each program of a call that they did not let run. If they let none run, nothing was done;
+        else what they refused is an effect of its own that was not done, and the call's result names it."""
+        with self._lock:
+            opened = self._under_way(call)
+            if opened is None or opened.unseen == opened.recorded:
+                self.not_done(call, reason)
+                return
+            refused = msgspec.structs.replace(opened.record, outward=opened.unseen)
+            self._fail(self._put(call, refused), reason)
+            self._change(opened, not_done=tuple(each.signature for each in opened.unseen))
 
     def _fail(self, opened: OpenCall, reason: str) -> None:
         error = f"not done: {clip(reason, REASON_BYTES_MAX)}"
@@ -253,7 +270,8 @@ class AgentCalls:
         if not opened.lost:  # its result says nothing of a program that was killed: it stays in doubt
             run, journal = self._run, self._run.journal
             save = run.files.save_effect(journal) if run.files is not None and opened.ended is None else ""
-            result = journal.payload({"ok": end.ok, "output": clip(end.output, OUTPUT_BYTES_MAX)})
+            not_done = {"not_done": opened.not_done} if opened.not_done else {}
+            result = journal.payload({**not_done, "ok": end.ok, "output": clip(end.output, OUTPUT_BYTES_MAX)})
             self._beats.append(
                 ev.EffectConfirmed(at=self._now(), beat=opened.beat, n=opened.n, result=result, save=save)
             )

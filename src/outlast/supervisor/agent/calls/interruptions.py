@@ -2,7 +2,7 @@
 
 A model reads every text here as the result of its call: say only what is true and what to do about it."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import msgspec
@@ -18,14 +18,14 @@ from outlast.runs.engine.run import RunEngine
 from outlast.runs.engine.steps import append
 from outlast.supervisor.agent.calls.calls import BY_SHIM
 from outlast.supervisor.agent.calls.identity import SAME, nearest
-from outlast.supervisor.agent.calls.record import SHIM, CallRecord, OutwardCall, has_result, told_of
+from outlast.supervisor.agent.calls.outward import OutwardCalls
+from outlast.supervisor.agent.calls.record import SHIM, CallRecord, has_result, told_of
 from outlast.supervisor.agent.calls.repeats import UNSURE
 
-Look = Callable[[OutwardCall], Happened | DidNotHappen | CannotTell]
 RECORDED_CHARS_MAX = 30_000
 
 
-def settle(run: RunEngine, look: Look) -> None:
+def settle(run: RunEngine, outward: OutwardCalls) -> None:
     """Find out about every call that has no outcome, and put what was found on record. Nothing of them runs any more."""
     for effect in run.state.effects_open:
         if effect.policy not in ("tell", "give_up") or effect.state not in ("intended", "in_doubt"):
@@ -34,7 +34,7 @@ def settle(run: RunEngine, look: Look) -> None:
         told = told_of(run.journal, intent) if intent is not None else None
         if told is None:
             continue
-        found = _found(told, look) if told.outward else _LOCAL
+        found = _found(told, outward) if told.outward else _LOCAL
         finding, by, evidence = found
         event = ev.EffectSettled(
             at=run.journal.now(), beat=effect.beat, n=effect.n, finding=finding, by=by, evidence=shorten(evidence, 500)
@@ -45,11 +45,11 @@ def settle(run: RunEngine, look: Look) -> None:
 _LOCAL: tuple[ev.Finding, str, str] = ("give_up", "policy", "cut off with its attempt; its files are saved")
 
 
-def _found(told: CallRecord, look: Look) -> tuple[ev.Finding, str, str]:
+def _found(told: CallRecord, outward: OutwardCalls) -> tuple[ev.Finding, str, str]:
     """What probes say of all that a call does outside: it happened, or did not, only when all of it did, or did not."""
     said: list[tuple[ev.Finding, str]] = []
     for each in told.outward:
-        match look(each):
+        match outward.look(each):
             case Happened(result=result):
                 said.append(("happened", f"{each.signature}: {result}" if result else each.signature))
             case DidNotHappen() as error:

@@ -1,10 +1,17 @@
 """A call of an agent from its intent to its outcome: everything that is known of it meanwhile."""
 
+import re
+
 import msgspec
 
 from outlast.agents.events import ToolEnd
 from outlast.agents.outward.classify import runs_text
 from outlast.supervisor.agent.calls.record import SHIM, CallRecord, OutwardCall
+
+# In the text of a call: another PATH than ours, or the very words of a shim.
+_UNSURE = re.compile(
+    r"PATH=|was not run:|\b(?:env|command)\s+-|\b(?:sudo|doas|su|runuser|chroot|unshare|nsenter|systemd-run|docker|podman)\s"
+)
 
 
 class OpenCall(msgspec.Struct, frozen=True, kw_only=True):
@@ -30,9 +37,11 @@ class OpenCall(msgspec.Struct, frozen=True, kw_only=True):
     n: int
     lane: str
     is_outward: bool
+    record: CallRecord
     recorded: tuple[OutwardCall, ...] = ()  # what its intent says that it does outside
     unseen: tuple[OutwardCall, ...] = ()  # of that, what no shim has seen yet
     programs: tuple[str, ...] = ()  # those that do it, one for each, if each is found on the PATH
+    not_done: tuple[str, ...] = ()  # the signatures whose program its shim refused
     runs: bool = False  # programs, so that a shim may see what it does
     below: tuple[str, ...] = ()
     waits: int = 0  # programs that a shim saw begin and not end well yet
@@ -49,8 +58,8 @@ class OpenCall(msgspec.Struct, frozen=True, kw_only=True):
     def of(cls, call: str, key: str, beat: int, n: int, record: CallRecord) -> "OpenCall":
         """One that was put on record just now."""
         return cls(
-            id=call, key=key, beat=beat, n=n, lane=record.lane, is_outward=bool(record.outward), recorded=record.outward,
-            unseen=() if key.startswith(SHIM) else record.outward, runs=runs_text(record.input), programs=_shimmed(record),
+            id=call, key=key, beat=beat, n=n, lane=record.lane, is_outward=bool(record.outward), record=record,
+            recorded=record.outward, unseen=() if key.startswith(SHIM) else record.outward, runs=runs_text(record.input), programs=_shimmed(record),
             below=record.below,
         )  # fmt: skip
 
@@ -61,8 +70,11 @@ class OpenCall(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def _shimmed(record: CallRecord) -> tuple[str, ...]:
-    """The programs of a call that reach outside, if a shim stands before each; one named by its path has none."""
+    """The programs of a call that reach outside, if a shim stands before each, and only a shim says that one was not run.
+
+    One named by its path has no shim, nor has one that is looked up on another PATH.
+    """
     programs = tuple(each.words[0] for each in record.outward if each.words)
     text = str(record.input)
-    is_sure = len(programs) == len(record.outward) and runs_text(record.input) and "PATH=" not in text
+    is_sure = len(programs) == len(record.outward) and runs_text(record.input) and not _UNSURE.search(text)
     return programs if is_sure and not any(f"/{program}" in text for program in programs) else ()

@@ -49,8 +49,13 @@ class Holds:
     `session` (agent and id) is the one that the agent goes on in; without it every call of the run is known to the agent.
     """
 
-    def __init__(self, journal: Journal, settle: str, session: tuple[str, str] | None = None) -> None:
+    def __init__(self, journal: Journal, settle: str) -> None:
         self._journal, self._settle = journal, settle
+        self.read(None)
+
+    def read(self, session: tuple[str, str] | None) -> None:
+        """Read the journal anew, for a session of the agent."""
+        journal = self._journal
         self._history = History(journal)
         memory = None if session is None else self._history.memories.of_session(*session)
         memory = -1 if session is not None and memory is None else memory

@@ -5,38 +5,87 @@ from pathlib import Path
 
 import msgspec
 
-from outlast.agents.events import AgentEvent, Session, ToolEnd
+from outlast.agents import KnownAgent
+from outlast.agents.events import AgentEvent, Session, ToolEnd, UsageReport
 from outlast.agents.values import Ask
 from outlast.core import events as ev, values
 from outlast.core.values import SessionMark
+from outlast.runs.engine.run import RunEngine
 from outlast.runs.engine.steps import append
-from outlast.supervisor.agent.agent import Agent
 from outlast.supervisor.agent.session.subagent_costs import NAME, Lanes
 from outlast.supervisor.agent.session.transcript_copy import Mirror, read_whole
+from outlast.supervisor.budget.pricing import Pricing
 
 TAIL_BYTES = 1 << 18
+
+
+class ResponseCosts:
+    """What each response is on record with, by its key.
+
+    Some agents tell what a response cost with each line of it, or write its line again. A beat may end in between.
+    """
+
+    def __init__(self, pricing: Pricing) -> None:
+        self._pricing = pricing
+        self._before: dict[str, UsageReport] = {}  # on record before this attempt
+        self._recorded: dict[str, values.Usage] = {}
+        self._counted: dict[str, values.Usage] = {}  # since the last beat's end, beyond what was on record
+
+    def unsettled(self, report: UsageReport) -> values.Usage:
+        """How much of this response's cost is not on record yet. Of several reports the last one counts."""
+        key = report.key
+        if key in self._before:
+            self._recorded[key] = self._pricing.cost(self._before.pop(key))
+        cost = self._pricing.cost(report)
+        self._counted[key] = cost.minus(self._recorded[key]) if key in self._recorded else cost
+        return self._counted[key]
+
+    def was_recorded(self, report: UsageReport) -> None:
+        """This was on record before this attempt."""
+        self._before[report.key] = report
+
+    def settle(self) -> None:
+        """All that was counted is on record."""
+        for key, more in self._counted.items():
+            self._recorded[key] = self._recorded.get(key, values.Usage()).plus(more)
+        self._counted = {}
 
 
 class SessionFollower:
     """Reads what the agent writes, and keeps a copy of it (`Mirror`). Knows nothing of what it means."""
 
-    def __init__(self, agent: Agent) -> None:
-        self._agent = agent
+    def __init__(
+        self, run: RunEngine, known: KnownAgent, folder: Path, pricing: Pricing, *, by_gateway: bool
+    ) -> None:
+        self._run, self._known, self._folder, self._pricing = run, known, folder, pricing
+        self._by_gateway = by_gateway  # what goes through it is counted there, and not once more here
         self._mirror: Mirror | None = None
         self._lanes: Lanes | None = None
         self._ask: Ask | None = None
         self._reading = False  # a beat that ends while lines are read keeps only what was handed out
         self._spent_before: set[str] = set()  # what files beside the transcript told of earlier beats
         self._aside: set[str] = set()  # what they told of this one
+        self._costs = ResponseCosts(pricing)
 
     @property
     def tells_calls(self) -> bool:
         """Whether its transcript tells of every call too."""
-        return "transcript" in self._agent.known.release.caps.intent
+        return "transcript" in self._known.release.caps.intent
+
+    @property
+    def is_followed(self) -> bool:
+        """Whether its transcript is there and read as it grows."""
+        path = self._mirror.path if self._mirror is not None else None
+        return path is not None and path.exists()
+
+    @property
+    def tells_steps(self) -> bool:
+        """Whether its transcript tells where each response ends, and all calls of one ask before the first runs."""
+        return self._known.release.caps.tells_steps
 
     def begin(self, ask: Ask) -> None:
         """The agent is about to be started: what it spent so far is none of this attempt's."""
-        self._spent_before = {event.key for event in self._agent.known.billing.spent(ask)}
+        self._spent_before = {event.key for event in self._known.billing.spent(ask)}
         self._ask = ask
 
     # -- the session -----------------------------------------------------------------------------------------------
@@ -47,11 +96,9 @@ class SessionFollower:
         self._lanes = self._lanes_of(known.lanes, path)
 
     def _lanes_of(self, charged: values.Usage | None, path: Path | None = None) -> Lanes:
-        agent, transcript = self._agent, self._agent.known.transcript
+        transcript = self._known.transcript
         is_here = path is None or bool(transcript.beside(path).lanes)
-        return Lanes(
-            transcript, agent.known.name, agent.folder, charged if is_here else None, agent.pricing.cost
-        )
+        return Lanes(transcript, self._known.name, self._folder, charged if is_here else None, self._pricing)
 
     def forget(self) -> None:
         """The session cannot be gone on with."""
@@ -59,24 +106,23 @@ class SessionFollower:
 
     def know(self, told: Session) -> None:
         """The session's id and transcript are on record as soon as they are known."""
-        agent, mirror = self._agent, self._mirror
+        name, mirror = self._known.name, self._mirror
         if mirror is None or mirror.session != told.id:
-            mirror = self._mirror = Mirror(agent.folder, agent.known.name, told.id)
+            mirror = self._mirror = Mirror(self._folder, name, told.id)
             self._lanes = self._lanes_of(None)
-            self.record(SessionMark(agent.known.name, told.id, told.transcript))
+            self.record(SessionMark(name, told.id, told.transcript))
         if told.transcript and mirror.path is None:
             mirror.follow(Path(told.transcript))
 
     def record(self, mark: SessionMark) -> None:
         """Put the session on record: what follows is its doing."""
-        run = self._agent.run
-        run.drive(append(ev.SessionKnown(at=run.journal.now(), session=mark)))
+        self._run.drive(append(ev.SessionKnown(at=self._run.journal.now(), session=mark)))
 
     # -- its transcript --------------------------------------------------------------------------------------------
 
     def news(self) -> Iterator[tuple[AgentEvent, bool]]:
         """What the agent wrote since the last look, as events; and whether the transcript holds the result of a call with it."""
-        mirror, ask, transcript = self._mirror, self._ask, self._agent.known.transcript
+        mirror, ask, transcript = self._mirror, self._ask, self._known.transcript
         if mirror is None or ask is None or self._reading:
             return
         if mirror.path is None or not mirror.path.exists():
@@ -94,16 +140,26 @@ class SessionFollower:
 
     def count_aside(self) -> None:
         """Count what files beside the transcript tell of this attempt's spending."""
-        agent = self._agent
-        if self._ask is not None and agent.gate is None:
-            for event in agent.known.billing.spent(self._ask):
+        if self._ask is not None and not self._by_gateway:
+            for event in self._known.billing.spent(self._ask):
                 if event.key not in self._spent_before:
                     self._aside.add(event.key)
-                    agent.run.meter.count(event.key, agent.pricing.cost(event))
+                    self._run.meter.count(event.key, self._pricing.cost(event))
+
+    def count(self, report: UsageReport) -> None:
+        """Count what the transcript tells of one response: once, also when it tells that again in a later beat."""
+        # Without hooks no beat ends between two reports of a response, and the keys of Aider may name two.
+        cost = self._costs.unsettled(report) if self.tells_calls else self._pricing.cost(report)
+        self._run.meter.count(report.key, cost)
+
+    def was_recorded(self, report: UsageReport) -> None:
+        """The cost of this response was on record before this attempt."""
+        self._costs.was_recorded(report)
 
     def beat_ended(self) -> None:
-        """What was counted aside is on record."""
+        """What was counted so far is on record."""
         self._spent_before |= self._aside
+        self._costs.settle()
 
     def copy(self) -> None:
         """Make what was read so far durable in our copy."""
@@ -112,18 +168,18 @@ class SessionFollower:
 
     def keep(self) -> SessionMark | None:
         """The session as far as it was read, durable, with what its sub-agents cost."""
-        agent, mirror, lanes = self._agent, self._mirror, self._lanes
+        mirror, lanes = self._mirror, self._lanes
         if mirror is None:
             return None
-        mark = msgspec.structs.replace(mirror.keep(), model=values.clip(agent.pricing.used, 100))
+        mark = msgspec.structs.replace(mirror.keep(), model=values.clip(self._pricing.used, 100))
         if lanes is None or mirror.path is None:
             return mark
-        beside = agent.known.transcript.beside(mirror.path)
+        beside = self._known.transcript.beside(mirror.path)
         mirror.keep_beside(beside.sidecars)
         lanes.look(beside.lanes)
         more, charged = lanes.charge()
-        if more is not None and agent.gate is None:
-            agent.run.meter.count(NAME, more)
+        if more is not None and not self._by_gateway:
+            self._run.meter.count(NAME, more)
         return msgspec.structs.replace(mark, lanes=charged)
 
     def tail(self) -> bytes:

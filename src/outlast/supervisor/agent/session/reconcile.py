@@ -3,7 +3,7 @@
 An external call that only the transcript has was never allowed by us, so it is in doubt."""
 
 from collections import deque
-from collections.abc import Callable, Container, Iterable, Mapping
+from collections.abc import Container, Iterable, Mapping
 
 import msgspec
 
@@ -69,13 +69,12 @@ def apart(
 
 
 def unrecorded(
-    responses: Responses, starts: Iterable[ToolStart], about: Callable[[ToolStart], CallRecord]
+    responses: Responses, calls: Iterable[tuple[ToolStart, CallRecord]]
 ) -> tuple[set[str], list[Cut]]:
     """Of the calls that only the transcript tells of: which reach outside, now on record; and what is told of the others."""
     put: set[str] = set()
     others: list[Cut] = []
-    for start in starts:
-        told = about(start)
+    for start, told in calls:
         if told.outward:
             responses.found(start, told)
             put.add(start.id)

@@ -1,12 +1,13 @@
 """What an agent's sub-agents cost: they write transcripts of their own, beside that of their agent."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 from outlast.agents import Transcript
 from outlast.agents.events import UsageReport
 from outlast.core import values
 from outlast.supervisor.agent.session.transcript_copy import Mirror
+from outlast.supervisor.budget.pricing import Pricing
 
 NAME = "sub-agents"
 
@@ -23,9 +24,9 @@ class Lanes:
         agent: str,
         folder: Path,
         charged: values.Usage | None,
-        cost: Callable[[UsageReport], values.Usage],
+        pricing: Pricing,
     ) -> None:
-        self._transcript, self._agent, self._folder, self._cost = transcript, agent, folder, cost
+        self._transcript, self._agent, self._folder, self._pricing = transcript, agent, folder, pricing
         self._charged = charged if charged is not None else values.Usage()
         self._files: dict[Path, Mirror] = {}
         self._spent: dict[tuple[Path, str], values.Usage] = {}
@@ -39,7 +40,7 @@ class Lanes:
             for line in self._files[path].news():
                 for event in self._transcript.parse(line):
                     if isinstance(event, UsageReport):
-                        self._spent[path, event.key] = self._cost(event)
+                        self._spent[path, event.key] = self._pricing.cost(event)
 
     def charge(self) -> tuple[values.Usage | None, values.Usage | None]:
         """What is to be charged now, if anything, and what is charged with that."""

@@ -1,4 +1,4 @@
-"""A world to be killed in: a store, a workspace, a witness; starts of the agent in it; and what must be true after.
+"""A world to be killed in: starts of the scripted agent in a workspace, what it noted, and what must be true after.
 
 The oracle for effects is the witness's log. For everything else it is the journal of a twin that nobody killed.
 """
@@ -10,19 +10,18 @@ import signal
 from collections import Counter
 from dataclasses import dataclass
 from pathlib import Path
-from types import TracebackType
-from typing import Any, Self
+from typing import Any
 
 import msgspec
 
 from outlast.chaos.witness.client import Witness
 from outlast.core import events as ev
 from outlast.core.state import OpenEffect
-from outlast.runs import reader
-from outlast.store import open_store
-from outlast.store.protocol import Batch, RunFilter, Store, Summary
+from outlast.store.protocol import Batch, RunFilter, Summary
 from tests.crash.agent import Blow, Spec
+from tests.crash.twin import difference, dump
 from tests.crash.zygote import Child, Zygote
+from tests.support.store_and_witness import StoreAndWitness
 
 STARTS_MAX = 12
 # The first call of these goes wrong: nobody hears of it, it is not done, or it is refused for certain.
@@ -38,42 +37,33 @@ class Note:
     words: tuple[str, ...]
 
 
-class World:
+class CrashWorld(StoreAndWitness):
     """Everything that outlives the agent."""
 
-    def __init__(
-        self, folder: Path, zygote: Zygote, *, store: Path | None = None, witness: Witness | None = None
-    ) -> None:
+    task = "1411"
+
+    def __init__(self, folder: Path, zygote: Zygote, *, store: Path | None = None) -> None:
         self.folder = folder
         self.zygote = zygote
         self.work = folder / "work"
         self.work.mkdir(parents=True)
         (self.work / "notes.md").write_text("as it was")
-        self.store = store or folder / "state"
-        self.witness = witness or Witness.start(folder / "witness.log")
-        if witness is None:
-            for name, mode in FAULTS:
-                self.witness.fault(mode, match=name)
+        self.root = store or folder / "state"
 
-    def after_cut(self, folder: Path, store: Path) -> World:
+    def start_witness(self, log: Path) -> Witness:
+        """A new one lets some calls go wrong; one with a log goes on where that ends."""
+        is_new = not log.exists()
+        witness = super().start_witness(log)
+        for name, mode in FAULTS if is_new else ():
+            witness.fault(mode, match=name)
+        return witness
+
+    def after_cut(self, folder: Path, store: Path) -> CrashWorld:
         """The same world with another disk: what was done outside stays done, under a witness of its own."""
-        folder.mkdir()
-        log = folder / "witness.log"
-        shutil.copy(self.witness.log, log)
-        other = World(folder, self.zygote, store=store, witness=Witness.start(log))
+        other = CrashWorld(folder, self.zygote, store=store)
+        shutil.copy(self.witness.log, folder / "witness.log")
         shutil.copy(self.notes_path, other.notes_path)
         return other
-
-    def close(self) -> None:
-        self.witness.stop()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
 
     # -- starting ------------------------------------------------------------------------------------------------
 
@@ -82,7 +72,7 @@ class World:
         return self.folder / "notes"
 
     def spec(self, **more: Any) -> Spec:
-        places = {"store": self.store, "folder": self.work, "notes": self.notes_path}
+        places = {"store": self.root, "folder": self.work, "notes": self.notes_path}
         return Spec(**{name: str(path) for name, path in places.items()}, witness=self.witness.url, **more)
 
     def start(self, **more: Any) -> Child:
@@ -108,9 +98,9 @@ class World:
 
     def settle_by_the_truth(self) -> int:
         """Do what a person does who looks at the world: say of each doubtful effect what became of it."""
-        performed = {item.identity: item.result for item in self.witness.performances()}
+        performed = {item.identity: item.result for item in self.performed()}
         settled = 0
-        with Opened(self.store) as store:
+        with self.reading() as store:
             for summary in store.list(RunFilter()):
                 findings = [self._finding(effect, performed) for effect in summary.state.in_doubt]
                 if findings:
@@ -157,19 +147,19 @@ class World:
         ]
         return f"blows: {self.blow}\n" + "\n".join(lines[-40:]) + f"\n{self.output[-3000:]}"
 
+    def summary(self, task: str = "") -> Summary:
+        """The only run of a task: however often it is started, there is never a second one."""
+        (summary,) = self.runs(task)
+        return summary
+
     def journal(self) -> dict[str, Any]:
         """What the store says, without what differs between two worlds: ids, keys, times, attempts."""
-        with Opened(self.store) as store:
+        with self.reading() as store:
             return {f"{s.task} of beat {s.parent_beat}": dump(store, s) for s in store.list(RunFilter())}
-
-    def events(self, task: str = "1411") -> list[ev.AnyEvent]:
-        with Opened(self.store) as store:
-            (summary,) = store.list(RunFilter(task=task))
-            return [item.event for item in store.read(summary.run, after=0).events]
 
     def recorded(self) -> Recorded:
         """What is recorded now, to be compared with what is done again later."""
-        with Opened(self.store) as store:
+        with self.reading() as store:
             decided: set[tuple[str, str]] = set()
             beats = 0
             for summary in store.list(RunFilter()):
@@ -194,14 +184,14 @@ class World:
 
     def check_effects(self, expected: list[str] | None = None) -> None:
         """The witness saw each effect once, with the arguments that the journal has."""
-        seen = Counter(item.identity for item in self.witness.performances())
+        seen = Counter(item.identity for item in self.performed())
         assert set(seen.values()) <= {1}, f"performed twice: {seen}\n{self.story}"
         if expected is not None:
             assert sorted(seen) == sorted(expected), self.story
 
     def check_equal(self, twin: dict[str, Any]) -> None:
         mine = self.journal()
-        assert mine == twin, f"{_difference(mine, twin)}\n{self.story}"
+        assert mine == twin, f"{difference(mine, twin)}\n{self.story}"
 
 
 @dataclass(frozen=True)
@@ -211,83 +201,6 @@ class Recorded:
     decided: frozenset[tuple[str, str]]
     beats: int
     notes: int
-
-
-class Opened:
-    """A store opened by the test itself, only to look or to ask."""
-
-    def __init__(self, path: Path) -> None:
-        self._store = open_store(path)
-
-    def __enter__(self) -> Store:
-        return self._store
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self._store.close()
-
-
-def dump(store: Store, summary: Summary) -> dict[str, Any]:
-    """A run as its journal tells it."""
-
-    def value(payload: ev.Payload | None) -> Any:
-        return None if payload is None else _worded_once(reader.value_of(store, payload))
-
-    told: dict[str, Any] = {"beats": [], "decided": {}, "effects": {}, "finished": None}
-    for item in store.read(summary.run, after=0).events:
-        match item.event:
-            case ev.BeatDone() as e:
-                refs = [(ref.name, ref.uri, ref.digest) for ref in e.remembered]
-                told["beats"].append(
-                    (e.beat, e.step, e.cursor, e.over, value(e.result), value(e.evidence), refs)
-                )
-            case ev.Decided() as e:
-                told["decided"][e.beat, e.name, e.occurrence] = value(e.value)
-            case ev.EffectIntended() as e:
-                told["effects"][e.beat, e.n] = [e.name, e.occurrence, value(e.args), "intended", None]
-            case ev.EffectConfirmed() as e:
-                told["effects"][e.beat, e.n][3:] = ["confirmed", value(e.result)]
-            case ev.EffectSettled() as e:
-                found = "confirmed" if e.finding == "happened" else e.finding
-                told["effects"][e.beat, e.n][3:] = [found, value(e.result)]
-            case ev.EffectFailed() | ev.EffectInDoubt() as e:
-                told["effects"][e.beat, e.n][3:] = [type(e).__name__, None]
-            case ev.Finished() as e:
-                told["finished"] = (value(e.result), [check.exit_code for check in e.checks])
-    head = reader.head(store, summary.run)
-    told["plan"] = msgspec.json.decode(msgspec.json.encode(reader.plan_of(store, head)))
-    told["memory"] = [(ref.name, ref.uri, ref.digest) for ref in head.memory]
-    told["head"] = (
-        head.status,
-        head.cause,
-        head.beats,
-        head.cursor,
-        head.over,
-        head.effects_total,
-        head.open_beat,
-    )
-    return told
-
-
-def _worded_once(value: Any) -> Any:
-    """Without the number that tells how often the model was asked: before it is recorded, it may be asked again.
-
-    And without the padding of an outcome: a person who settles knows only what the world says."""
-    if isinstance(value, dict):
-        return {name: _worded_once(inner) for name, inner in value.items() if name not in ("asked", "pad")}
-    return [_worded_once(inner) for inner in value] if isinstance(value, list) else value
-
-
-def _difference(mine: dict[str, Any], twin: dict[str, Any]) -> str:
-    lines = [f"runs: {sorted(mine)} against {sorted(twin)}"] if sorted(mine) != sorted(twin) else []
-    for run in mine.keys() & twin.keys():
-        for part, value in mine[run].items():
-            if value != twin[run][part]:
-                lines.append(
-                    f"{run} {part}:\n  {value!r:.1500}\nnot as in the twin:\n  {twin[run][part]!r:.1500}"
-                )
-    return "\n".join(lines)
 
 
 def killed(code: int) -> bool:

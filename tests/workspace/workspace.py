@@ -37,7 +37,7 @@ Picture = dict[str, object]
 
 
 @dataclass
-class Place:
+class Workspace:
     """One workspace. `sh` runs there, `picture` is what must come back."""
 
     folder: Path
@@ -171,8 +171,8 @@ class Place:
 
 
 @contextlib.contextmanager
-def placed(folder: Path, script: str = BASE) -> Iterator[Place]:
-    place = Place(folder / "w", folder / "state")
+def placed(folder: Path, script: str = BASE) -> Iterator[Workspace]:
+    place = Workspace(folder / "w", folder / "state")
     try:
         place.sh(script)
         yield place

@@ -32,7 +32,7 @@ ID_LENGTH = 12
 
 
 @dataclass(frozen=True, slots=True)
-class Agent:
+class AgentCli:
     """An agent CLI: what people type, its model, and micro-dollars for a thousand tokens (0: a subscription pays)."""
 
     name: str
@@ -62,7 +62,7 @@ class Scribe:
     task: str
     project: str
     goal: str
-    agent: Agent | None = None
+    agent: AgentCli | None = None
     workspace: str = ""
     budget: Allowance | None = None
     checks: tuple[str, ...] = ()
