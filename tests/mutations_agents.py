@@ -12,6 +12,7 @@ LATE = "tests/supervisor/test_late_transcripts.py"
 UPGRADE = "tests/supervisor/test_upgrade.py"
 REPEATED = "tests/supervisor/test_repeated_calls.py"
 OTHERS = "tests/supervisor/test_other_calls.py"
+RESULTS = "tests/supervisor/test_call_results.py"
 FRESH = "tests/supervisor/test_fresh_sessions.py"
 
 MUTANTS = (
@@ -111,21 +112,21 @@ MUTANTS = (
     Mutant(
         "what is known of a call, never told",
         "supervisor/agent/calls/repeats.py",
-        "                answer = self._found(likeness, first, past)\n",
-        '                answer = ""\n',
+        '            answer = "" if was_told else self._found(past, again)\n',
+        '            answer = ""\n',
         (f"{HOOKS}::test_what_is_known_of_it_is_answered_once_and_then_it_is_another_call[claude]",),
     ),
     Mutant(
         "what is known of a call, told for ever",
         "supervisor/agent/calls/repeats.py",
-        "            elif effect not in self._answered and likeness in SAME:\n",
-        "            elif likeness in SAME:\n",
+        "            was_told = effect in self._answered or ",
+        "            was_told = ",
         (f"{HOOKS}::test_what_is_known_of_it_is_answered_once_and_then_it_is_another_call[claude]",),
     ),
     Mutant(
         "that it was told, forgotten by the next attempt",
         "supervisor/agent/calls/history.py",
-        "            self.answered.append((self.memories.now, told.answered))\n",
+        "            self.answered.append((self.memories.now, told))\n",
         "            pass\n",
         (f"{HOOKS}::test_that_it_was_answered_is_remembered_by_the_next_attempt",),
     ),
@@ -254,8 +255,8 @@ MUTANTS = (
     Mutant(
         "another body, answered as a repetition",
         "supervisor/agent/calls/repeats.py",
-        "            elif effect not in self._answered and likeness in SAME:\n",
-        "            elif effect not in self._answered:\n",
+        "        if first is None or likeness not in SAME or ",
+        '        likeness = "same" if likeness != "unrelated" else likeness\n        if first is None or ',
         (f"{REPEATED}::test_after_a_call_was_settled_as_happened_another_body_to_its_address_is_made",),
     ),
     Mutant(
@@ -308,6 +309,13 @@ MUTANTS = (
         ),
     ),
     Mutant(
+        "a further comment, answered by each one before it",
+        "supervisor/agent/calls/repeats.py",
+        '        return likeness != "same" and all(',
+        "        return False and all(",
+        (f"{OTHERS}::test_a_further_comment_is_answered_once_however_many_there_were",),
+    ),
+    Mutant(
         "a fresh session that repeats what was done",
         "supervisor/agent/start.py",
         "        self._holds.read(FRESH)  # it knows",
@@ -317,9 +325,63 @@ MUTANTS = (
     Mutant(
         "a fresh session that was told what another one was",
         "supervisor/agent/calls/history.py",
-        "if memory is None or self.memories.of(told) == memory\n",
-        "if True\n",
+        "if memory is None or self.memories.of(each) == memory]\n",
+        "if True]\n",
         (f"{FRESH}::test_killed_again_in_its_fresh_session_it_repeats_no_confirmed_call",),
+    ),
+    # -- what came of a call
+    Mutant(
+        "an unknown result, called a success",
+        "supervisor/agent/calls/open_call.py",
+        " if is_known else None\n",
+        "\n",
+        (f"{RESULTS}::test_what_nobody_tells_the_result_of_is_not_called_a_success",),
+    ),
+    Mutant(
+        "a program that failed, hidden by its call",
+        "supervisor/agent/calls/open_call.py",
+        "        ok = end.ok and not self.code if ",
+        "        ok = end.ok if ",
+        (f"{RESULTS}::test_a_program_that_failed_is_no_success_though_its_call_is_one",),
+    ),
+    Mutant(
+        "a failed command of Gemini, called a success",
+        "agents/gemini/shell.py",
+        "    return ToolEnd(call, not code, said,",
+        "    return ToolEnd(call, True, said,",
+        (
+            f"{RESULTS}::test_a_push_that_failed_in_gemini_is_on_record_with_its_exit_code_and_not_among_what_is_done",
+        ),
+    ),
+    Mutant(
+        "a failed command of opencode, called a success",
+        "agents/opencode/transcript.py",
+        "    return ToolEnd(call, code in (None, 0), said,",
+        "    return ToolEnd(call, True, said,",
+        ("tests/agents/test_exit_codes.py::test_opencode_tells_the_code_beside_its_output",),
+    ),
+    Mutant(
+        "what failed, listed as done",
+        "runs/reader.py",
+        "            if known in told and _failed(journal, event.result):\n",
+        "            if False:\n",
+        (
+            f"{RESULTS}::test_a_push_that_failed_in_gemini_is_on_record_with_its_exit_code_and_not_among_what_is_done",
+        ),
+    ),
+    Mutant(
+        "what ended well in a call that failed, done again",
+        "supervisor/agent/calls/history.py",
+        '        ended = result.get("done", ())\n',
+        "        ended = ()\n",
+        (f"{RESULTS}::test_of_a_call_that_failed_what_ended_well_is_not_repeated_in_a_fresh_session",),
+    ),
+    Mutant(
+        "a killed call that no shim saw, taken for a failure",
+        "supervisor/agent/calls/calls.py",
+        "            if opened.unseen and not opened.lost and ",
+        "            if False and ",
+        (f"{RESULTS}::test_a_killed_call_that_no_shim_saw_is_in_doubt_before_the_next_one_is_judged[137]",),
     ),
     # -- programs that run on, or are killed
     Mutant(

@@ -109,7 +109,9 @@ def test_hooks_tell_calls_before_and_after() -> None:
     assert told[3] == Hook("pre", (ToolStart(written, "Write", given),))
     assert told[4] == Hook("post", (ToolEnd(written, True, "hello\n"),))
     assert told[5] == Hook("other", (BatchEnd(),))
-    assert told[12] == Hook("post", (ToolEnd("toolu_f023545e200b4506b47db8", False, "Exit code 3\nbad"),))
+    assert told[12] == Hook(
+        "post", (ToolEnd("toolu_f023545e200b4506b47db8", False, "Exit code 3\nbad", code=3),)
+    )
     assert told[-2:] == [Hook("other", (BatchEnd(),)), Hook("other")]
 
 

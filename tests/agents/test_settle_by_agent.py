@@ -1,5 +1,7 @@
 """An agent learns what became of a call that nobody knew the outcome of, and settles it itself where it can look."""
 
+import re
+
 import pytest
 
 from tests.agents.agent_under_outlast import Under
@@ -73,3 +75,40 @@ def test_the_command_to_settle_with_works_in_the_agents_own_shell(under: Under) 
     assert effect["state"] == "failed", (effect, done.stderr)
     assert done.returncode == 0, done.stderr
     assert world.performed() == []
+
+
+HOOKED = [
+    ("claude", "2.1.325"), ("codex", None), ("gemini", None), ("kimi-code", None), ("kimi-cli", None), ("opencode", None),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("under", HOOKED, indirect=True, ids=[name for name, _ in HOOKED])
+def test_another_body_to_one_address_passes_when_the_agent_names_it(under: Under) -> None:
+    """Its model makes the call in other words, which are held, says that it is another call, and makes it again."""
+    world = under.world
+    world.inside(lambda: world.witness.fault("late_reply"))
+    other = world.posting("comment", body="something else")
+
+    def goes_on(history: History, plays: int) -> Step:
+        said = "\n".join(
+            [*(turn.text for turn in history.turns), *(result.text for result in history.results)]
+        )
+        words = re.search(r"say so with `([^`]+ --another)`", said)
+        if not history.responses:
+            return Step("Now.", (world.posting("comment", body="hello"),))
+        if words is None:
+            return Step("And this.", (other,)) if history.responses < 4 else Step("It is held.")
+        if "is another one" not in said:
+            return Step("It is another one.", (bash(words[1]),))
+        if len(world.performed()) < 2:
+            return Step("Once more.", (other,))
+        settle = words[1].replace("--another", "--happened")
+        return Step("Look.", (bash(settle),)) if "1.1 happened" not in said else Step("Done.")
+
+    world.model.script = Script(goes_on)
+    process = under.start()
+    wait_for(lambda: bool(world.performed()), what="the first comment", limit_s=60)
+    under.kill_all(process)
+    done = under.run()
+    assert [act.body for act in world.performed()] == ["hello", "something else"], done.stderr
+    assert done.returncode == 0, done.stderr

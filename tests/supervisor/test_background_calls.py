@@ -73,7 +73,7 @@ def test_a_program_below_it_that_ended_well_tells_that_it_happened(tmp_path: Pat
         left_running(there)
         calls = there.attempt.calls
         assert calls.covers([POSTED]) == "call_1"
-        calls.program_ended("call_1", 0, sure=True)
+        calls.program_ended("call_1", 0, [POSTED])
         assert states(there) == []
         calls.settle_rest()
         assert not list(there.run.journal.events("effect_in_doubt"))
@@ -86,7 +86,7 @@ def test_a_context_tells_of_one_effect_once_and_of_a_cut_local_call_that_it_may_
     with minded(tmp_path) as there:
         left_running(there)
         there.attempt.calls.covers([POSTED])
-        there.attempt.calls.program_ended("call_1", 0, sure=True)
+        there.attempt.calls.program_ended("call_1", 0, [POSTED])
         there.take(TaskEnd("b1", True, "exit code 0"))
         assert there.allows(before("claude", LOCAL, "call_2"))
         context = there.run.context()
@@ -115,7 +115,7 @@ def test_the_beat_of_a_call_whose_program_runs_on_ends_and_its_effect_stays_open
         assert (there.run.state.beats, states(there)) == (1, [(SIGNATURE, "intended")])
         there.take(Response("msg_2"))
         assert states(there) == [(SIGNATURE, "intended")]
-        there.attempt.calls.program_ended("call_1", 22, sure=True)
+        there.attempt.calls.program_ended("call_1", 22, [POSTED])
         assert states(there) == [], "its agent was told that it ended well"
         raise AttemptDies
 

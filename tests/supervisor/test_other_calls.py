@@ -19,7 +19,7 @@ from outlast.operations import requests
 from outlast.runs.engine.steps import append
 from outlast.supervisor.agent.calls import outward
 from outlast.supervisor.agent.calls.repeats import WRITE_OUT
-from tests.supervisor.hook_driver import HOOKS, AttemptDies, Minded, before, is_denied, minded
+from tests.supervisor.hook_driver import HOOKS, AttemptDies, Minded, after, before, is_denied, minded
 from tests.supervisor.host import Host
 from tests.supervisor.scripted_agent import Scripted
 from tests.supervisor.test_shims import HELD
@@ -169,6 +169,23 @@ def test_where_the_target_names_the_act_other_words_are_held_and_cannot_be_named
         assert "happened before" in text
         assert "It had other words" in text
         assert answer(there, REWORDED, "d") == ""
+        raise AttemptDies
+
+
+def test_a_further_comment_is_answered_once_however_many_there_were(tmp_path: Path) -> None:
+    """In a fresh session, each that is made again is; one that is made twice in the same words is meant."""
+    comments = [COMMENT.replace("It is done", f"Comment {number}") for number in range(3)]
+    with minded(tmp_path) as there:
+        for number, comment in enumerate(comments):
+            assert answer(there, comment, f"a{number}") == ""
+            there.ask(after("claude", comment, f"a{number}"))
+        raise AttemptDies
+    with minded(tmp_path) as there:
+        there.start()
+        assert "It had other words" in answer(there, REWORDED, "b")
+        assert answer(there, REWORDED, "c") == ""
+        for number, comment in enumerate(comments[1:]):
+            assert "happened before" in answer(there, comment, f"d{number}")
         raise AttemptDies
 
 

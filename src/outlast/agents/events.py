@@ -43,7 +43,10 @@ class ToolStart(msgspec.Struct, frozen=True, tag="tool_start"):
 
 
 class ToolEnd(msgspec.Struct, frozen=True, tag="tool_end"):
-    """A tool call ended. Not `sure`: it is only known that it did, not how. With a `task`: what it began still runs."""
+    """A tool call ended. Not `sure`: it is only known that it did, not how. With a `task`: what it began still runs.
+
+    `code`: the exit code of a shell command, where the CLI tells it. Any but 0 is a failure, whatever the CLI calls it.
+    """
 
     id: str
     ok: bool
@@ -51,6 +54,7 @@ class ToolEnd(msgspec.Struct, frozen=True, tag="tool_end"):
     lane: str = ""
     sure: bool = True
     task: str = ""
+    code: int | None = None
 
 
 class TaskEnd(msgspec.Struct, frozen=True, tag="task_end"):

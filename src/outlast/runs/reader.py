@@ -7,6 +7,7 @@ import msgspec
 
 from outlast.core import budget as budgets, context as contexts, events as ev, plan as plans, state as st
 from outlast.core.values import Contract, MemoryRef, Payload, Usage, digest, shorten
+from outlast.errors import StoreCorrupt
 from outlast.runs import attempts
 from outlast.runs.engine.beat import FILE_BYTES_MAX, file_behind
 from outlast.runs.journal import Journal
@@ -199,23 +200,36 @@ def _effects_done(journal: Journal) -> tuple[str, ...]:
     """The last effects that happened, with their outcome."""
     names: dict[tuple[int, int], str] = {}
     lines: dict[tuple[int, int], str] = {}  # one line each, also where a finding and an outcome tell of it
+    told: set[tuple[int, int]] = set()  # calls of an agent that reach outside
     recent = journal.store.read(
         journal.run, after=0, tags=EFFECT_TAGS, limit=3 * EFFECTS_SHOWN_MAX, newest=True
     ).events
     for event in (item.event for item in recent):
         if isinstance(event, ev.EffectIntended):
             names[event.beat, event.n] = event.name
+            told |= {(event.beat, event.n)} if event.policy == "tell" else set()
         elif isinstance(event, ev.EffectConfirmed) or (
             isinstance(event, ev.EffectSettled) and event.finding == "happened"
         ):
+            known = event.beat, event.n
+            if known in told and _failed(journal, event.result):
+                continue
             outcome = (
                 shorten(bytes(event.result.v).decode(errors="replace"), 160)
                 if not event.result.blob
                 else "(blob)"
             )
-            known = event.beat, event.n
             lines[known] = f"{event.beat}.{event.n} {names.get(known, '?')}: {outcome}"
     return tuple(lines.values())[-EFFECTS_SHOWN_MAX:]
+
+
+def _failed(journal: Journal, result: Payload) -> bool:
+    """Whether a call of an agent ended without doing anything outside, by its result."""
+    try:
+        found = journal.value(result)
+    except StoreCorrupt:
+        return False
+    return isinstance(found, dict) and found.get("ok") is False and not found.get("done")
 
 
 def _doubt_line(effect: st.OpenEffect, child: st.RunState | None = None) -> str:

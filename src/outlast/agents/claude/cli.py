@@ -13,7 +13,7 @@ from pathlib import Path
 import msgspec
 
 from outlast.agents.claude import lines, provider
-from outlast.agents.common import argv, hook_reply, json_lines, launch as common_launch, versions
+from outlast.agents.common import argv, exit_codes, hook_reply, json_lines, launch as common_launch, versions
 from outlast.agents.common.grammar import Grammar, wants_json
 from outlast.agents.events import BatchEnd, Session, ToolEnd, ToolStart
 from outlast.agents.release import Names
@@ -210,7 +210,12 @@ class ClaudeCli:
                 ended = ToolEnd(known, True, lines.text_of(read.tool_response), lane, task=task)
                 return Hook("post", (ended,) if known else ())
             case "PostToolUseFailure":
-                return Hook("post", (ToolEnd(known, False, read.error, lane),) if known else ())
+                return Hook(
+                    "post",
+                    (ToolEnd(known, False, read.error, lane, code=exit_codes.claude(read.error)),)
+                    if known
+                    else (),
+                )
             case "PostToolBatch" | "Stop" | "SubagentStop":
                 return Hook("other", (BatchEnd(lane),))
             case "UserPromptSubmit" | "SessionStart":

@@ -9,7 +9,7 @@ from uuid import NAMESPACE_OID, uuid5
 
 import msgspec
 
-from outlast.agents.common import endings, json_lines
+from outlast.agents.common import endings, exit_codes, json_lines
 from outlast.agents.events import (
     AgentEvent,
     BatchEnd,
@@ -238,7 +238,9 @@ def _heard(line: TranscriptLine, message: _Message) -> Iterator[AgentEvent]:
         for block in content(message.content):
             if block.type == "tool_result" and block.tool_use_id:
                 results, task = True, task_of(line.tool_use_result)
-                yield ToolEnd(block.tool_use_id, not block.is_error, text_of(block.content), lane, task=task)
+                said = text_of(block.content)
+                code = exit_codes.claude(said) if block.is_error else None
+                yield ToolEnd(block.tool_use_id, not block.is_error, said, lane, task=task, code=code)
     if not results and not lane and line.session_id:
         yield Session(line.session_id)
 

@@ -9,7 +9,7 @@ from datetime import UTC, datetime, timedelta
 
 import msgspec
 
-from outlast.agents.common import background, json_lines
+from outlast.agents.common import background, exit_codes, json_lines
 from outlast.agents.events import AgentEvent, Limit, Response, Text, ToolEnd, ToolStart, UsageReport, Window
 from outlast.agents.values import Cut
 from outlast.core import values
@@ -18,7 +18,6 @@ SHELLS = frozenset("exec_command shell shell_command local_shell".split())  # wh
 SHELL = "Bash"
 
 _BLOCKED = "Command blocked by PreToolUse hook: "
-_EXITED = re.compile(r"(?:Process exited with code|Exit code:) (-?\d{1,10})")
 
 
 class RolloutLine(msgspec.Struct, frozen=True):
@@ -72,7 +71,9 @@ def item(payload: json_lines.Record) -> Iterator[AgentEvent]:
             yield ToolStart(call, SHELL, json_lines.raw({"command": command}))
         case "function_call_output" | "custom_tool_call_output" if call:
             output = output_text(payload.get("output"))
-            yield ToolEnd(call, _went_well(payload, output), output, task=background.codex(output))
+            yield ToolEnd(
+                call, _went_well(payload, output), output, task=background.codex(output), code=exit_codes.codex(output)
+            )  # fmt: skip
         case _:
             pass
 
@@ -105,8 +106,7 @@ def output_text(output: object) -> str:
 def _went_well(payload: json_lines.Record, output: str) -> bool:
     if json_lines.at(payload, "output", "success") is False or output.startswith(_BLOCKED):
         return False
-    codes = _EXITED.findall(output[:400])
-    return not (codes and codes[-1] != "0") and not is_aborted(output)
+    return exit_codes.codex(output) in (None, 0) and not is_aborted(output)
 
 
 def is_aborted(output: str) -> bool:

@@ -9,10 +9,10 @@ from pathlib import Path
 
 import msgspec
 
-from outlast.agents.common import argv, background, hook_reply, json_lines, launch as common_launch, providers
+from outlast.agents.common import argv, hook_reply, json_lines, launch as common_launch, providers
 from outlast.agents.common.grammar import Grammar, wants_json
-from outlast.agents.events import BatchEnd, Session, ToolEnd, ToolStart
-from outlast.agents.gemini import chat, provider
+from outlast.agents.events import BatchEnd, Session, ToolStart
+from outlast.agents.gemini import chat, provider, shell
 from outlast.agents.gemini.transcript import call_id, chats_of, user_folder
 from outlast.agents.release import Names
 from outlast.agents.timing import Timing
@@ -146,7 +146,7 @@ class GeminiCli:
             case "AfterTool":
                 call = call_id(read.tool_name, read.tool_input)
                 ok, said = _outcome(read.tool_response)
-                return Hook("post", (ToolEnd(call, ok, said, task=background.gemini(said)),))
+                return Hook("post", (shell.ended(call, read.tool_name, ok, said),))
             case "SessionStart" if read.session_id:
                 return Hook("other", (Session(read.session_id, _resolved(read.transcript_path)),))
             case "AfterAgent":

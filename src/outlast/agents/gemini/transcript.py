@@ -8,9 +8,9 @@ from pathlib import Path
 
 import msgspec
 
-from outlast.agents.common import background, endings, json_lines, launch
-from outlast.agents.events import AgentEvent, BatchEnd, Final, Response, Text, ToolEnd, ToolStart, UsageReport
-from outlast.agents.gemini import chat, provider
+from outlast.agents.common import endings, json_lines, launch
+from outlast.agents.events import AgentEvent, BatchEnd, Final, Response, Text, ToolStart, UsageReport
+from outlast.agents.gemini import chat, provider, shell
 from outlast.agents.values import Ask, Companions, Cut
 
 NAME = "gemini"
@@ -138,7 +138,7 @@ def _said(read: chat.ChatLine) -> Iterator[AgentEvent]:
         yield ToolStart(known, call.name, call.args)
         if call.status in ("success", "error", "cancelled"):
             said = chat.result_text(call.result)
-            yield ToolEnd(known, call.status == "success", said, task=background.gemini(said))
+            yield shell.ended(known, call.name, call.status == "success", said)
     if read.tokens is not None:
         yield UsageReport(chat.spent(read.tokens), "response", read.id, read.model)
 

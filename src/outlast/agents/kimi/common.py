@@ -2,7 +2,7 @@
 
 import msgspec
 
-from outlast.agents.common import background, hook_reply, json_lines
+from outlast.agents.common import background, exit_codes, hook_reply, json_lines
 from outlast.agents.events import BatchEnd, Session, ToolEnd, ToolStart
 from outlast.agents.values import Answer, Hook
 from outlast.core import values
@@ -36,7 +36,7 @@ def hook(data: bytes) -> Hook:
             said = output_text(read.tool_output)
             return Hook("post", (ToolEnd(known, True, said, task=background.kimi(said)),))
         case "PostToolUseFailure" if known:
-            return Hook("post", (ToolEnd(known, False, output_text(read.error)),))
+            return Hook("post", (_failed(known, output_text(read.error)),))
         case "PreToolUse":
             return Hook("pre")
         case "SessionStart" if read.session_id:
@@ -45,6 +45,10 @@ def hook(data: bytes) -> Hook:
             return Hook("other", (BatchEnd(),))
         case _:
             return Hook("other")
+
+
+def _failed(call: str, said: str) -> ToolEnd:
+    return ToolEnd(call, False, said, code=exit_codes.kimi(said))
 
 
 def answer(data: bytes, answer: Answer) -> tuple[bytes, int]:

@@ -10,8 +10,8 @@ import msgspec
 
 from outlast.agents.common import argv, hook_reply, json_lines, launch as common_launch, providers
 from outlast.agents.common.grammar import Grammar
-from outlast.agents.events import Session, ToolEnd, ToolStart
-from outlast.agents.opencode import provider
+from outlast.agents.events import Session, ToolStart
+from outlast.agents.opencode import provider, transcript
 from outlast.agents.opencode.plugin import PLUGIN
 from outlast.agents.opencode.transcript import JOURNAL_FILE
 from outlast.agents.release import Names
@@ -63,6 +63,7 @@ class _HookInput(msgspec.Struct, frozen=True):
     tool_call_id: str = ""
     tool_input: msgspec.Raw = values.NULL
     tool_output: str | None = ""
+    exit_code: object = None
 
 
 _hook_input: "msgspec.json.Decoder[_HookInput]" = msgspec.json.Decoder(_HookInput)
@@ -125,7 +126,9 @@ class OpencodeCli:
                     "pre", (ToolStart(read.tool_call_id, read.tool_name, read.tool_input, read.lane),)
                 )
             case "PostToolUse":
-                return Hook("post", (ToolEnd(read.tool_call_id, True, read.tool_output or "", read.lane),))
+                said = read.tool_output or ""
+                ended = transcript.ended(read.tool_call_id, read.tool_name, said, read.lane, read.exit_code)
+                return Hook("post", (ended,))
             case "SessionStart" if read.session_id:
                 return Hook("other", (Session(read.session_id),))
             case _:

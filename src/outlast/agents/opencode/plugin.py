@@ -53,7 +53,7 @@ export const Outlast = async ({ directory }) => {
     "tool.execute.after": async (call, output) => {
       const result = typeof output?.output === "string" ? output.output : JSON.stringify(output ?? null)
       try {
-        const words = await ask(told("PostToolUse", call, { tool_output: result }))
+        const words = await ask(told("PostToolUse", call, { tool_output: result, exit_code: output?.metadata?.exit }))
         if (words && typeof output?.output === "string") output.output += "\\n" + words
       } catch {}
     },

@@ -25,6 +25,7 @@ from outlast.core import values
 
 NAME = "opencode"
 JOURNAL_FILE = "opencode-journal.jsonl"
+SHELL = "bash"
 TAIL_LINES_MAX = 40
 
 
@@ -48,6 +49,7 @@ class _State(msgspec.Struct, frozen=True):
     input: msgspec.Raw = values.NULL
     output: str | None = ""
     error: str | None = ""
+    metadata: msgspec.Raw = values.NULL
 
 
 class _Part(msgspec.Struct, frozen=True):
@@ -131,6 +133,13 @@ class OpencodeTranscript:
         return endings.by_status(json_lines.number(error, "data", "statusCode"), said, NAME, self._clock())
 
 
+def ended(call: str, tool: str, said: str, lane: str, exit_code: object) -> ToolEnd:
+    """The end of a call that opencode calls completed, as it does every command that ran. One that was killed has no code."""
+    code = exit_code if isinstance(exit_code, int) and not isinstance(exit_code, bool) else None
+    is_known = code is not None or tool != SHELL
+    return ToolEnd(call, code in (None, 0), said, lane, sure=is_known, code=code)
+
+
 def _part_events(line: _Line, part: _Part) -> Iterator[AgentEvent]:
     lane = line.lane
     match line.type:
@@ -141,8 +150,11 @@ def _part_events(line: _Line, part: _Part) -> Iterator[AgentEvent]:
         case "tool_use" if part.call_id and part.state is not None:
             state = part.state
             yield ToolStart(part.call_id, part.tool, state.input, lane)
-            ok = state.status == "completed"
-            yield ToolEnd(part.call_id, ok, (state.output if ok else state.error) or "", lane)
+            if state.status == "completed":
+                code = json_lines.at(json_lines.record(bytes(state.metadata)), "exit")
+                yield ended(part.call_id, part.tool, state.output or "", lane, code)
+            else:
+                yield ToolEnd(part.call_id, False, state.error or "", lane)
         case "step_finish":
             if part.tokens is not None:
                 model = providers.bare(line.model)

@@ -176,7 +176,7 @@ class AgentHooks:
         """Put on record that a call was not let through, and why."""
         if held.is_known:
             record = msgspec.structs.replace(record, answered=held.effect)
-            self._holds.answered(held.effect)
+            self._holds.answered(held.effect, record)
         else:
             record = msgspec.structs.replace(record, held=held.effect)
             self._holds.held(held.effect, record)
@@ -215,7 +215,7 @@ class AgentHooks:
             raise
         with self._lock:
             if self._programs.pop(program, None) is not None:
-                self._calls.program_ended(call, code, sure=all(each.sure for each in outward))
+                self._calls.program_ended(call, code, outward)
         return "", code
 
     def _note_killed(self, program: object = None) -> None:

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import msgspec
 
-from outlast.agents.common import argv, background, endings, json_lines, launch, repair, versions
+from outlast.agents.common import argv, background, endings, exit_codes, json_lines, launch, repair, versions
 from outlast.agents.events import (
     AgentEvent,
     BatchEnd,
@@ -205,7 +205,9 @@ def _message_events(message: _Message, key: str, lane: str, depth: int) -> Itera
         case "ToolResult" if payload.tool_call_id:
             result = payload.return_value or _Returned(is_error=True)
             said = common.output_text(result.output) or result.message
-            yield ToolEnd(payload.tool_call_id, not result.is_error, said, lane, task=background.kimi(said))
+            code = exit_codes.kimi(f"{said}\n{result.message}") if result.is_error else None
+            task = background.kimi(said)
+            yield ToolEnd(payload.tool_call_id, not result.is_error, said, lane, task=task, code=code)
         case "Notification" if payload.type in ("task.completed", "task.failed"):
             ended = json_lines.decode(bytes(payload.payload), _task)
             if ended is not None and ended.exit_code is not None:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import msgspec
 
-from outlast.agents.common import background, endings, json_lines, launch, providers, repair
+from outlast.agents.common import background, endings, exit_codes, json_lines, launch, providers, repair
 from outlast.agents.events import (
     AgentEvent,
     BatchEnd,
@@ -210,9 +210,11 @@ def _looped(event: _Event, lane: str) -> Iterator[AgentEvent]:
         case "tool.result" if event.tool_call_id:
             result = event.result or _Result()
             said = common.output_text(result.output)
+            failed = result.is_error is True
             yield ToolEnd(
-                event.tool_call_id, result.is_error is not True, said, lane, task=background.kimi(said)
-            )
+                event.tool_call_id, not failed, said, lane, task=background.kimi(said),
+                code=exit_codes.kimi(said) if failed else None,
+            )  # fmt: skip
         case "step.end":
             yield BatchEnd(lane)
         case _:

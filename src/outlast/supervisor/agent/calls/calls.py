@@ -16,7 +16,6 @@ from outlast.supervisor.agent.calls.open_call import OpenCall
 from outlast.supervisor.agent.calls.record import CallRecord, OutwardCall
 from outlast.supervisor.beat_in_flight import BeatInFlight
 
-OUTPUT_BYTES_MAX = 100_000
 REASON_BYTES_MAX = 1_500
 SIGNALLED = 128  # exit codes above it tell of a signal; git ends with this one itself
 BY_SHIM = "shim"
@@ -175,29 +174,31 @@ class AgentCalls:
         is_one = len(found) == 1 and all(is_part(one, found[0].unseen) for one in program)
         return found[0] if is_one else None
 
-    def program_ended(self, key: str, code: int, *, sure: bool) -> None:
+    def program_ended(self, key: str, code: int, program: Sequence[OutwardCall]) -> None:
         """A program that belongs to a call ended. When all of them ended well, what the call does outside has happened,
-        if their exit codes can say so (`sure`): that is on record before the call goes on, for what comes after may be
+        if their exit codes can say so: that is on record before the call goes on, for what comes after may be
         cut off. One that only a shim saw is over when the call around it is: so long its agent has not been told."""
         with self._lock:
             opened = self._calls.get(key)
             if opened is None:
                 return
+            sure = all(each.sure for each in program)
             if code > SIGNALLED:  # what it had done by then nobody knows
                 self.program_killed(key)
                 return
             if opened.by_shim:
-                end = ToolEnd(opened.id, code == 0, f"exit code {code}")
+                end = ToolEnd(opened.id, code == 0, f"exit code {code}", code=code)
                 if code != 0 or not self._is_below(opened):
                     self._take(opened, end)
                     return
                 opened = self._change(opened, ended=end, sure=sure)
             elif code == 0:
+                done = {at for at, each in enumerate(opened.recorded) if is_part(each, program)}
                 opened = self._change(
-                    opened, waits=opened.waits - 1, live=opened.live - 1, sure=opened.sure and sure
-                )
+                    opened, waits=opened.waits - 1, live=opened.live - 1, sure=opened.sure and sure, done=opened.done | done
+                )  # fmt: skip
             else:
-                opened = self._change(opened, live=opened.live - 1)
+                opened = self._change(opened, live=opened.live - 1, code=code)
             if code == 0 and opened.waits == 0 and not opened.unseen and opened.sure:
                 self._settle(opened, "happened", BY_SHIM, "its program ended with exit code 0")
             self._end_background(opened)
@@ -213,9 +214,7 @@ class AgentCalls:
                 del self._calls[key]
                 self._doubt(opened, "its program was killed")
                 return
-            self.begun[f"{opened.beat}.{opened.n}"] = tuple(
-                each for each in opened.recorded if each not in opened.unseen
-            )
+            self.begun[opened.effect] = tuple(each for each in opened.recorded if each not in opened.unseen)
             if not opened.lost:
                 self._doubt(opened, "a program of it was killed")
             self._end_background(self._change(opened, live=opened.live - 1, lost=True))
@@ -231,6 +230,11 @@ class AgentCalls:
             opened = self._under_way(end.id)
             if opened is None:
                 return
+            if opened.unseen and not opened.lost and (end.code or 0) > SIGNALLED:
+                # No shim saw what it did, and it was killed.
+                self.begun[opened.effect] = opened.recorded
+                self._doubt(opened, f"it was killed: exit code {end.code}")
+                opened = self._change(opened, lost=True)
             if opened.is_outward and (end.task or opened.live):
                 self._change(opened, background=True, returned=end, task=end.task)
             else:
@@ -270,8 +274,7 @@ class AgentCalls:
         if not opened.lost:  # its result says nothing of a program that was killed: it stays in doubt
             run, journal = self._run, self._run.journal
             save = run.files.save_effect(journal) if run.files is not None and opened.ended is None else ""
-            not_done = {"not_done": opened.not_done} if opened.not_done else {}
-            result = journal.payload({**not_done, "ok": end.ok, "output": clip(end.output, OUTPUT_BYTES_MAX)})
+            result = journal.payload(opened.result(end))
             self._beats.append(
                 ev.EffectConfirmed(at=self._now(), beat=opened.beat, n=opened.n, result=result, save=save)
             )
@@ -305,11 +308,8 @@ class AgentCalls:
         self._beats.append(ev.EffectInDoubt(at=self._now(), beat=opened.beat, n=opened.n, evidence=why))
 
     def _settle(self, opened: OpenCall, finding: ev.Finding, by: str, why: str) -> None:
-        self._beats.append(
-            ev.EffectSettled(
-                at=self._now(), beat=opened.beat, n=opened.n, finding=finding, by=by, evidence=why
-            )
-        )
+        at, beat, n = self._now(), opened.beat, opened.n
+        self._beats.append(ev.EffectSettled(at=at, beat=beat, n=n, finding=finding, by=by, evidence=why))
 
     def _change(self, opened: OpenCall, **changes: Any) -> OpenCall:
         changed = self._calls[opened.key] = msgspec.structs.replace(opened, **changes)

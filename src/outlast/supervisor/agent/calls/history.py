@@ -8,7 +8,7 @@ import msgspec
 from outlast.core import events as ev
 from outlast.core.replay import EffectRecord
 from outlast.runs.journal import Journal
-from outlast.supervisor.agent.calls.record import SHIM, CallRecord, told_of
+from outlast.supervisor.agent.calls.record import SHIM, CallRecord, OutwardCall, told_of
 
 ANOTHER: Final = "another"  # a request: what an effect held is another call
 _TAGS = (
@@ -26,17 +26,27 @@ class Named(msgspec.Struct, frozen=True):
 class PastCall:
     """One call that reaches outside. `memory` knows that it was made; `was_told`: also how it ended."""
 
-    __slots__ = ("memory", "record", "told", "was_found", "was_told")
+    __slots__ = ("happened", "memory", "record", "told", "was_found", "was_told")
 
     def __init__(self, told: CallRecord, record: EffectRecord, memory: int) -> None:
         self.told, self.record, self.memory = told, record, memory
-        self.was_told = self.was_found = False
+        self.was_told = self.was_found = self.happened = False
 
     def take(self, event: ev.AnyEvent) -> None:
         """Fold one more event of its effect."""
         self.was_told = self.was_told or isinstance(event, ev.EffectConfirmed)
         self.was_found = self.was_found or (isinstance(event, ev.EffectSettled) and event.by != "policy")
+        self.happened = self.happened or (isinstance(event, ev.EffectSettled) and event.finding == "happened")
         self.record.take(event)
+
+    def done(self, result: object) -> tuple[OutwardCall, ...]:
+        """What of it was done, by its result: of a call that failed, what its shims saw end well."""
+        if not isinstance(result, dict) or result.get("ok") is not False:
+            return self.told.outward
+        ended = result.get("done", ())
+        if not ended and self.happened:
+            return self.told.outward
+        return tuple(each for at, each in enumerate(self.told.outward) if at in ended)
 
 
 class Memories:
@@ -82,7 +92,7 @@ class History:
     def __init__(self, journal: Journal) -> None:
         self.memories = Memories()
         self.calls: dict[str, PastCall] = {}
-        self.answered: list[tuple[int, str]] = []  # in which memory, about which effect
+        self.answered: list[tuple[int, CallRecord]] = []  # in which memory, which call
         self.named: defaultdict[str, set[str]] = defaultdict(
             set
         )  # by effect, the contents that are other calls
@@ -112,7 +122,7 @@ class History:
         if told is None:
             return
         if told.answered:
-            self.answered.append((self.memories.now, told.answered))
+            self.answered.append((self.memories.now, told))
         if told.held:
             self.held(told.held, told)
         past = PastCall(told, EffectRecord(intent), self.memories.now)
@@ -150,11 +160,9 @@ class History:
             or not (memory is None or self.memories.of(past.memory) == memory)
         }
 
-    def answers(self, memory: int | None) -> set[str]:
-        """The effects that a memory was told of already."""
-        return {
-            effect for told, effect in self.answered if memory is None or self.memories.of(told) == memory
-        }
+    def answers(self, memory: int | None) -> list[CallRecord]:
+        """The calls that were answered in a memory."""
+        return [told for each, told in self.answered if memory is None or self.memories.of(each) == memory]
 
 
 def seen_by_shims_alone(journal: Journal) -> dict[str, tuple[CallRecord, EffectRecord]]:

@@ -1,17 +1,20 @@
 """A call of an agent from its intent to its outcome: everything that is known of it meanwhile."""
 
 import re
+from typing import Any
 
 import msgspec
 
 from outlast.agents.events import ToolEnd
 from outlast.agents.outward.classify import runs_text
+from outlast.core.values import clip
 from outlast.supervisor.agent.calls.record import SHIM, CallRecord, OutwardCall
 
 # In the text of a call: another PATH than ours, or the very words of a shim.
 _UNSURE = re.compile(
     r"PATH=|was not run:|\b(?:env|command)\s+-|\b(?:sudo|doas|su|runuser|chroot|unshare|nsenter|systemd-run|docker|podman)\s"
 )
+OUTPUT_BYTES_MAX = 100_000
 
 
 class OpenCall(msgspec.Struct, frozen=True, kw_only=True):
@@ -48,6 +51,8 @@ class OpenCall(msgspec.Struct, frozen=True, kw_only=True):
     live: int = 0  # programs that a shim saw begin and not end
     lost: bool = False  # a program of it was killed: whatever its own result says, nobody knows what it did
     sure: bool = True  # the exit codes so far say that it happened
+    code: int = 0  # with which a program of it failed, by its shim
+    done: frozenset[int] = frozenset()  # which of `recorded` ended with exit code 0, by their shims
     ended: ToolEnd | None = None  # of what only a shim saw: well, below a call that has not ended
     failed: ToolEnd | None = None  # what the agent says of a call that reaches outside and failed
     background: bool = False
@@ -64,9 +69,27 @@ class OpenCall(msgspec.Struct, frozen=True, kw_only=True):
         )  # fmt: skip
 
     @property
+    def effect(self) -> str:
+        """The id of its effect."""
+        return f"{self.beat}.{self.n}"
+
+    @property
     def by_shim(self) -> bool:
         """Whether only a shim saw it."""
         return self.key.startswith(SHIM)
+
+    def result(self, end: ToolEnd) -> dict[str, Any]:
+        """What is recorded of its end. `ok` is None where nobody says how it ended; a program that failed is no success, though
+        its call may be one (`git push || true`). `done`: which programs of a call that failed ended well; `not_done`: which a shim
+        refused."""
+        all_seen = self.is_outward and not self.unseen and not self.waits
+        is_known = end.sure or all_seen or self.code or not end.ok
+        ok = end.ok and not self.code if is_known else None
+        code = self.code or end.code
+        told: dict[str, Any] = {"ok": ok, "output": clip(end.output, OUTPUT_BYTES_MAX)}
+        told |= {} if code is None else {"exit_code": code}
+        told |= {"not_done": self.not_done} if self.not_done else {}
+        return told | ({"done": sorted(self.done)} if ok is False and self.done else {})
 
 
 def _shimmed(record: CallRecord) -> tuple[str, ...]:

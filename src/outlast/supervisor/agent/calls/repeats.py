@@ -23,6 +23,7 @@ WRITE_OUT = (
     "What this call sends is not known before it runs, so it counts as the same. If it is another one, make it in a call of its "
     "own with all that it sends written out: no pipe, no $(…), no file or commit that the same command makes."
 )
+UNKNOWN = "It ended, and its result is not known."
 COMMAND_CHARS, OUTPUT_CHARS = 300, 500
 FRESH: Final = ("", "")  # a session that knows of nothing
 
@@ -60,7 +61,10 @@ class Holds:
         memory = None if session is None else self._history.memories.of_session(*session)
         memory = -1 if session is not None and memory is None else memory
         self._past = self._history.known(memory)
-        self._answered = self._history.answers(memory)
+        self._answered: set[str] = set()
+        self._insisted: set[str] = set()
+        for told in self._history.answers(memory):
+            self.answered(told.answered, told)
         for effect, (told, record) in history.seen_by_shims_alone(journal).items():
             self._past.setdefault(effect, PastCall(told, record, 0))
 
@@ -85,15 +89,22 @@ class Holds:
             if effect in opened:
                 if opened[effect].state == "in_doubt" and self._is_held(effect, likeness, first, again):
                     return Held(effect, self._held(effect, likeness, first, again), is_known=False)
-            elif effect not in self._answered and likeness in SAME:
-                answer = self._found(likeness, first, past)
-                if answer:
-                    return Held(effect, answer, is_known=True)
+                continue
+            was_told = effect in self._answered or self._is_meant(likeness, first, again)
+            answer = "" if was_told else self._found(past, again)
+            if answer:
+                return Held(effect, answer, is_known=True)
         return None
 
-    def answered(self, effect: str) -> None:
+    def answered(self, effect: str, told: CallRecord) -> None:
         """The finding was told: the next call like it is another one."""
         self._answered.add(effect)
+        self._insisted |= set(map(_spelled, told.outward))
+
+    def _is_meant(self, likeness: Likeness, first: OutwardCall, again: Sequence[OutwardCall]) -> bool:
+        """Whether a call that is only alike was answered before in the very same words: then its agent means it."""
+        alike = [each for each in again if likeness_of(first, each) == likeness]
+        return likeness != "same" and all(_spelled(each) in self._insisted for each in alike)
 
     def held(self, effect: str, told: CallRecord) -> None:
         """A call was held because of this effect: its agent may say that it is another one."""
@@ -135,29 +146,30 @@ class Holds:
             return f"outlast holds this call. The same was begun before {before} {say} {WRITE_OUT}"
         return f"outlast holds this call. The same was begun before {before} {say}"
 
-    def _found(self, likeness: Likeness, first: OutwardCall, past: PastCall) -> str:
+    def _found(self, past: PastCall, again: Sequence[OutwardCall]) -> str:
         """What became of the first one; empty where that is no reason to keep the agent from making it."""
         self._refresh(past.record)
         record, effect = past.record, past.record.id
+        result = self._journal.value(record.result) if has_result(record) else None
+        likeness, first = nearest(past.done(result), again)
+        if first is None or likeness not in SAME or record.state not in ("given_up", "confirmed"):
+            return ""  # it did not happen, or failed, and may be tried again
+        before = f"as effect {effect}{_command(first)}"
         head = f"outlast did not repeat this call: {first.signature}"
         if record.state == "given_up":
             return (
-                f"{head} was begun before as effect {effect}{_command(first)}, and it was given up to find out whether it "
-                "happened. If you mean to do it all the same, make the call once more."
+                f"{head} was begun before {before}, and it was given up to find out whether it happened. If you mean to do it all "
+                "the same, make the call once more."
             )
-        if record.state != "confirmed":
-            return ""
-        result = self._journal.value(record.result) if has_result(record) else None
-        if isinstance(result, dict) and result.get("ok") is False:
-            return ""  # it failed, and may be tried again
-        if result is not None and not all(each.sure for each in past.told.outward):
+        is_unknown = isinstance(result, dict) and result.get("ok", True) is None
+        if is_unknown or (result is not None and not all(each.sure for each in past.told.outward)):
             return (
-                f"{head} was made before, as effect {effect}{_command(first)}. {UNSURE} Look first. If it has to be made again, "
-                "make the call once more."
+                f"{head} was made before, {before}. {UNKNOWN if is_unknown else UNSURE} Look first. If it has to be made again, make "
+                "the call once more."
             )
         how = record.evidence or _output(result)
         return (
-            f"{head} happened before, as effect {effect}{_command(first)}{f': {how}' if how else ''}. {_UNLESS[likeness]}, make "
+            f"{head} happened before, {before}{f': {how}' if how else ''}. {_UNLESS[likeness]}, make "
             "the call once more."
         )
 
@@ -174,6 +186,11 @@ _UNLESS: dict[Likeness, str] = {
     "unclear": "What the two of them send cannot be compared. If it is the same, take it as done. If you mean a further one",
     "reworded": "It had other words. If it is the same, take it as done. If you mean a further one",
 }
+
+
+def _spelled(call: OutwardCall) -> str:
+    """What a call is, as far as it is known: its content, or else its words."""
+    return f"{call.signature} {call.content or shlex.join(call.words)}"
 
 
 def _command(first: OutwardCall) -> str:
