@@ -86,7 +86,10 @@ def journal_of(store: Path | str, task: str = "t", run: str = "") -> list[ev.Any
     """All events of the newest run of a task, as a second reader sees them."""
     with reading(store) as opened:
         run = run or newest(opened, task)
-        return [item.event for item in opened.read(run, after=0).events]
+        found = opened.read(run, after=0).events
+        while page := opened.read(run, after=found[-1].seq if found else 0).events:
+            found += page
+        return [item.event for item in found]
 
 
 def head_of(store: Path | str, task: str = "t", run: str = "") -> st.RunState:
