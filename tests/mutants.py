@@ -19,7 +19,14 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
-from tests import mutations, mutations_agents, mutations_budget, mutations_runs, mutations_web
+from tests import (
+    mutations,
+    mutations_agents,
+    mutations_budget,
+    mutations_runs,
+    mutations_verdict,
+    mutations_web,
+)
 from tests.mutations import Mutant
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -27,7 +34,7 @@ LIMIT_S = 240
 JOBS = 2
 MUTANTS = (
     *mutations.MUTANTS, *mutations_agents.MUTANTS, *mutations_budget.MUTANTS, *mutations_runs.MUTANTS,
-    *mutations_web.MUTANTS,
+    *mutations_verdict.MUTANTS, *mutations_web.MUTANTS,
 )  # fmt: skip
 
 

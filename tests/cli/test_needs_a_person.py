@@ -58,7 +58,6 @@ def test_doctor_says_that_it_needs_a_person_and_how_it_is_settled(looked_at: Scr
     assert f"outlast settle {looked_at.host.summary('t').run} 1.1 --happened" in answer.out
 
 
-@pytest.mark.xfail(strict=True, reason="R2: the report says that the next attempt settles it, exit 0")
 def test_the_report_says_that_it_needs_a_person_and_how_it_is_settled(looked_at: Scripted) -> None:
     answer = looked_at.host("report", "--json")
     [row] = answer.json["runs"]
@@ -68,14 +67,12 @@ def test_the_report_says_that_it_needs_a_person_and_how_it_is_settled(looked_at:
     assert looked_at.host("report").code == NEEDS_A_PERSON
 
 
-@pytest.mark.xfail(strict=True, reason="R2: show says that the next attempt settles it")
 def test_show_says_how_a_person_settles_it(looked_at: Scripted) -> None:
     answer = looked_at.host("show", "t", cwd=looked_at.work)
     assert "outlast settle t 1.1 --happened" in answer.err
     assert "the next attempt" not in answer.err
 
 
-@pytest.mark.xfail(strict=True, reason="R2: top says that all is well, exit 0")
 def test_top_counts_it_among_those_that_need_a_person(looked_at: Scripted) -> None:
     answer = looked_at.host("top", "--once", "--json")
     assert answer.json["needs_total"] == 1
@@ -87,7 +84,6 @@ def test_top_counts_it_among_those_that_need_a_person(looked_at: Scripted) -> No
     assert "All is well" not in printed.out
 
 
-@pytest.mark.xfail(strict=True, reason="R2: the page's API says that it has stopped and nobody is needed")
 def test_the_api_of_the_page_counts_it_among_those_that_need_a_person(
     looked_at: Scripted, page: Served
 ) -> None:
@@ -97,19 +93,16 @@ def test_the_api_of_the_page_counts_it_among_those_that_need_a_person(
     assert (row["what"], row["command"], row["act"]) == ("needs you", settle_line(looked_at), "settle")
 
 
-@pytest.mark.xfail(strict=True, reason="R2: the page says that all is well")
 def test_the_page_says_that_a_run_needs_a_person(page: Served) -> None:
     text = page.ask("/").text
     assert "1 run needs you" in text
     assert "All is well" not in text
 
 
-@pytest.mark.xfail(strict=True, reason="R2: the metrics count no run that needs a person")
 def test_the_metrics_count_it_among_those_that_need_a_person(page: Served) -> None:
     assert "outlast_runs_needing_a_person 1" in page.ask("/metrics").text.splitlines()
 
 
-@pytest.mark.xfail(strict=True, reason="R2: the cause of an end in doubt is said to be a crash")
 @pytest.mark.parametrize("words", [("show", "t"), ("ls",)], ids=["show", "ls"])
 def test_its_cause_is_not_a_crash(looked_at: Scripted, words: tuple[str, ...]) -> None:
     told = looked_at.host(*words, "--json", cwd=looked_at.work).json
@@ -118,7 +111,6 @@ def test_its_cause_is_not_a_crash(looked_at: Scripted, words: tuple[str, ...]) -
     assert row["cause"] != "crash"
 
 
-@pytest.mark.xfail(strict=True, reason="R2: resume --all says that it crashed, not that it has to be settled")
 def test_resume_all_leaves_it_alone_and_says_that_it_is_in_doubt(looked_at: Scripted) -> None:
     answer = looked_at.host("resume", "--all", "--json")
     [row] = answer.json["runs"] if isinstance(answer.json, dict) else answer.json
@@ -126,12 +118,22 @@ def test_resume_all_leaves_it_alone_and_says_that_it_is_in_doubt(looked_at: Scri
     assert "in doubt" in row["why"]
 
 
+# --- not settled ------------------------------------------------------------------------------------------------------
+
+
+def test_resumed_before_it_is_settled_it_asks_no_model_and_says_the_same_again(agent: Scripted) -> None:
+    asked = agent.responses()
+    assert agent.run("--done", "touch checked") == NEEDS_A_PERSON
+    assert agent.responses() == asked
+    assert agent.host.status("t") == "in_doubt"
+    assert agent.host("settle", "t", "1.1", "--happened", cwd=agent.work).code == 0
+    assert agent.run("--done", "touch checked") == 0, agent.host.said("t")
+    assert agent.responses() == asked
+
+
 # --- settled ------------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.xfail(
-    strict=True, reason="R2: a settled run whose agent had finished pays for another answer of its model"
-)
 def test_settled_as_happened_it_is_checked_and_done_without_asking_a_model_again(agent: Scripted) -> None:
     asked = agent.responses()
     assert agent.host("settle", "t", "1.1", "--happened", cwd=agent.work).code == 0

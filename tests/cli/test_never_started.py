@@ -13,6 +13,7 @@ import pytest
 
 from outlast.core import events as ev
 from outlast.core.values import ForkPoint
+from outlast.operations import requests
 from tests.supervisor.host import Host
 from tests.support.environment import TIMEOUT_S, isolate
 from tests.support.processes import wait_for
@@ -72,7 +73,6 @@ def woken(host: Host) -> list[dict[str, Any]]:
 # --- a fork -------------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.xfail(strict=True, reason="R3: a fork that nobody started is run by resume --all")
 def test_a_fork_that_nobody_started_is_not_woken(host: Host) -> None:
     was_run(host, "a")
     assert host("fork", "a", "--at", "0", "--task", "b", "--yes", cwd=host.folder / "a").code == 0
@@ -82,9 +82,6 @@ def test_a_fork_that_nobody_started_is_not_woken(host: Host) -> None:
     assert NOT_STARTED in row["why"]
 
 
-@pytest.mark.xfail(
-    strict=True, reason="R3: a fork of an older outlast that nobody started is run by resume --all"
-)
 def test_a_fork_in_an_old_store_that_nobody_started_is_not_woken(host: Host) -> None:
     """As an outlast wrote it that did not put on record who asked for a fork."""
     was_run(host, "a")
@@ -127,7 +124,6 @@ def imported(host: Host, file: Path) -> str:
     return answer.out + answer.err
 
 
-@pytest.mark.xfail(strict=True, reason="R3: the command of an imported archive is run by resume --all")
 @each_kind
 def test_an_imported_run_that_nobody_started_here_is_not_woken(
     host: Host, elsewhere: Host, options: tuple[str, ...]
@@ -139,9 +135,6 @@ def test_an_imported_run_that_nobody_started_here_is_not_woken(
     assert NOT_STARTED in row["why"]
 
 
-@pytest.mark.xfail(
-    strict=True, reason="R3: import says nothing of the command that it took in, nor where it came from"
-)
 def test_import_says_what_would_be_run_and_where_it_came_from(host: Host, elsewhere: Host) -> None:
     said = imported(elsewhere, exported(host))
     assert f"echo ran >> {host.folder}/ran" in said
@@ -167,6 +160,16 @@ def test_what_outlast_run_began_and_was_killed_before_its_first_attempt_is_woken
     was_run(host, "a")
     [opened] = [event for event in host.events("a") if isinstance(event, ev.RunOpened)]
     host.store.create(msgspec.structs.replace(opened, run="runkilledsoon", task="b", at=datetime.now(UTC)))
+    [row] = woken(host)
+    assert (row["wake"], row["started"]) == (True, True)
+    assert ran(host) == 2
+
+
+def test_a_fork_that_was_asked_for_and_killed_before_its_attempt_is_woken(host: Host) -> None:
+    """`outlast resume` puts on record that a person asked, before it starts anything."""
+    was_run(host, "a")
+    assert host("fork", "a", "--at", "0", "--task", "b", "--yes", cwd=host.folder / "a").code == 0
+    requests.resume(host.store, host.summary("b").run, by="anna")
     [row] = woken(host)
     assert (row["wake"], row["started"]) == (True, True)
     assert ran(host) == 2

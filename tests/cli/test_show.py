@@ -33,7 +33,7 @@ ATTEMPT = {
     "command",
 }  # fmt: skip
 LISTED = {
-    "standing",
+    "standing", "needs", "why",
     "run", "task", "project", "generation", "status", "cause", "goal", "beats", "plan_total", "in_doubt",
     "tokens_spent", "created_at", "updated_at", "parked_until", "problem",
 }  # fmt: skip
@@ -44,7 +44,9 @@ def test_the_fields_of_show_json_are_a_contract(cli: Cli) -> None:
     shown = cli.ok("show", "1411", "--json").json
     assert shown.pop("by_hand") is None, "no agent of a supervisor's"
     assert shown.pop("standing") == "in_doubt"
-    assert shown == {name: value for name, value in cli.show().items() if name != "standing"}
+    assert shown.pop("needs") == "person"
+    judged = ("standing", "needs")
+    assert shown == {name: value for name, value in cli.show().items() if name not in judged}
     assert set(shown) == SHOWN
     assert (shown["run"], shown["task"], shown["status"], shown["cause"]) == (
         run,
@@ -110,7 +112,7 @@ def test_ls_lists_this_project_and_with_all_every_project(
     assert [each["run"] for each in cli.ok("ls", "--all", "--json").json] == [theirs, mine]
     assert [each["run"] for each in cli.ok("ls", "--json", "--project", str(other)).json] == [theirs]
     human = cli.ok("ls", "--all").out.splitlines()
-    assert human[0].split() == ["PROJECT", "TASK", "STATUS", "BEATS", "UPDATED", "RUN", "GOAL"]
+    assert human[0].split() == ["PROJECT", "TASK", "STATUS", "BEATS", "UPDATED", "RUN", "GOAL", "WHY"]
     assert human[1].split()[:4] == ["other", "1411", "left", "2/5"]
 
 

@@ -227,7 +227,7 @@ def test_words_say_what_colours_would() -> None:
     assert columns.status(a_row(what="needs you", status="in_doubt")) == "! in doubt"
     now = AT + timedelta(minutes=25)
     assert columns.active(a_row(quiet="stuck"), now) == "stuck 25 min"
-    assert columns.active(a_row(), now) == "25 min"
+    assert columns.active(a_row(), now) == "25 min ago"
     assert columns.budget(a_row(meters=(a_meter(71.0),)), blocks=False) == "#######... 71%"
     assert columns.budget(a_row(meters=(a_meter(71.0, 1_400),)), blocks=True) == "███████░░░ 71%!"
     assert columns.budget(a_row(meters=(a_meter(95.0, wraps_up=True),)), blocks=False) == "########## 95%!"

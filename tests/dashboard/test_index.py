@@ -17,7 +17,7 @@ from outlast.dashboard.documents import Ask, Row
 from outlast.dashboard.overview.index import Index
 from outlast.dashboard.timing import Timing
 from outlast.errors import UnknownRun
-from outlast.inspect import find, ledger, show
+from outlast.inspect import find, ledger, show, standing
 from outlast.store import open_store
 from outlast.store.protocol import RunFilter, Store
 from tests.dashboard.pen import AT, HOUR, Pen, beat, ended, intended, runs_of, started
@@ -83,8 +83,10 @@ def by_the_commands(store: Store, row: Row, now: datetime) -> None:
     if summary.parent:
         assert row.act in (None, "settle")
         return
-    judged = report.judged(find.children_in(store), state, status, now)
-    assert (row.what, row.why, row.command) == judged
+    children = find.children_in(store)
+    stands = standing.of(state, status, now, children)
+    assert (row.what, row.why, row.command) == report.judged(children, state, stands, now)
+    assert (row.standing, row.needs) == (stands.word, stands.need)
     glance = ledger._glance(store, summary, now)
     assert row.spent == glance.spent
     limited = {unit.unit: (unit.spent, unit.limit, unit.forecast) for unit in glance.units if unit.limit}

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from outlast.core import events as ev, wakeups
+from outlast.core import events as ev, verdict
 from outlast.core.values import Contract
 from outlast.operations import requests
 from outlast.processes import reap
@@ -105,7 +105,7 @@ def ends(process: subprocess.Popen[bytes], code: int) -> None:
 
 
 def test_only_those_dead_without_anybodys_wish_are_woken(host: Host) -> None:
-    """Each row of the table that a process can be brought to here; the others are tables in tests/core/test_wakeups.py."""
+    """Each row of the table that a process can be brought to here; the others are tables in tests/core/test_verdict.py."""
     running = {
         task: host.start(task, *SLEEP)
         for task in ("hung up", "ctrl-c", "killed by hand", "paused", "cancelled")
@@ -247,7 +247,7 @@ def test_a_program_of_ones_own_is_listed_and_left_to_be_started(host: Host) -> N
     )
     answer = host("resume", "--all", "--json")
     assert answer.code == 0
-    assert [(each["wake"], each["why"]) for each in answer.json] == [(False, wakeups.START_ITS_PROGRAM)]
+    assert [(each["wake"], each["why"]) for each in answer.json] == [(False, verdict.START_ITS_PROGRAM)]
     one = host("resume", "own", cwd=host.folder / "own")
     assert (one.code, "start its program, and it goes on at beat 1" in one.err) == (0, True), one.err
 

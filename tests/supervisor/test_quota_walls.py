@@ -4,6 +4,7 @@ The agent is a script that outlast takes for Claude Code: it says what a file te
 """
 
 import json
+import re
 import subprocess
 import sys
 from collections.abc import Sequence
@@ -300,3 +301,54 @@ def test_a_program_that_meets_a_wall_is_saved_and_parked(
     saved = host("saves", "py", "--json", cwd=host.repository("py")).json
     assert saved, "the files of the beat in flight"
     assert "start its program then" in host("resume", "--all", "--dry-run").out
+
+
+# -- lifted --------------------------------------------------------------------------------------------------------
+
+TRIED_AT = re.compile(r"tr(?:ying|ied) again at ([0-9: -]{19})")
+
+
+def test_a_run_that_works_again_lifts_the_wall_for_all_of_its_account(account: Account) -> None:
+    host = account.host
+    account.says("usage limit reached. Try again in 1 hour")
+    assert (account.run("t"), account.run("u")) == (5, 5)
+    account.says("")
+    assert account("resume", "t", task="t")[0] == 0, host.said("t")
+    assert account.run("v") == 0, host.said("v")
+    stands = account("show", "u", "--json", task="u")[1]
+    assert json.loads(stands)["standing"] == "due", "the one that waited may go on"
+    assert account("resume", "--all", "--parked")[0] == 0
+    host.comes_to("u", "done")
+
+
+def test_an_attempt_that_began_before_the_wall_was_met_does_not_lift_it(host: Host) -> None:
+    shelf, now = host.store.shelf, datetime.now(UTC)
+    quota_walls.meet(shelf, "a", "one", reset_at=now + HOUR, parks=1, evidence="limit", apart_s=0)
+    assert quota_walls.lift(shelf, "a", begun_at=now - timedelta(seconds=9)) == ()
+    assert quota_walls.standing(shelf, "a", now) is not None
+    assert quota_walls.lift(shelf, "a", begun_at=now + timedelta(seconds=9)) == ("one",)
+    assert quota_walls.standing(shelf, "a", datetime.now(UTC)) is None
+
+
+def test_resume_all_now_does_not_wait_for_the_reset(account: Account) -> None:
+    account.says("usage limit reached. Try again in 1 hour")
+    assert (account.run("t"), account.run("u")) == (5, 5)
+    account.says("")
+    assert account("resume", "--all", "--now", "--dry-run")[1].count("would wake") == 2
+    assert len(account.began()) == 1, "nothing was started"
+    code, out, err = account("resume", "--all", "--now")
+    assert code == 0, out + err
+    account.host.comes_to("t", "done")
+    account.host.comes_to("u", "done")
+    assert account.run("v") == 0, account.host.said("v")
+
+
+def test_every_message_names_the_same_time(account: Account) -> None:
+    account.says("usage limit reached. Try again in 1 hour")
+    account.run("t")
+    [parked] = TRIED_AT.findall(account.host.said("t"))
+    _, said, _ = account("resume", "t", "--dry-run", task="t")
+    assert TRIED_AT.findall(said) == [parked]
+    until = account.parked("t").until
+    assert until is not None
+    assert parked == f"{until.astimezone():%Y-%m-%d %H:%M:%S}"

@@ -1,5 +1,6 @@
 """`outlast step` and `outlast effect` inside a run: recorded once, replayed to the byte, done once, or in doubt."""
 
+import json
 import shlex
 import signal
 import subprocess
@@ -174,7 +175,7 @@ def test_what_the_next_attempt_settles_by_itself_nobody_is_asked_to_settle(night
     assert process.wait(TIMEOUT_S) == 128 + signal.SIGTERM
     shown = said(night, "show", "t")
     assert "outlast settle" not in shown
-    assert "the next attempt settles by probe: `outlast resume t` does it" in shown
+    assert "the next attempt settles that by asking its probe\n`outlast resume t` goes on" in shown
     assert "1.1 e; the next attempt settles it" in said(night, "report")
 
 
@@ -315,6 +316,17 @@ def test_stage_and_memory_are_on_record(night: Night) -> None:
     shown = night.ask("show", "t")
     assert shown["stage"] == "half"
     assert [ref["name"] for ref in shown["memory"]] == ["notes"]
+
+
+def test_a_memory_ref_brings_the_names_of_the_script_and_the_state_file_has_both_at_once(
+    night: Night,
+) -> None:
+    body = "export CURRENT_TASK_ID=7; outlast remember notes a.txt; cp $STATE ../seen.json\n"
+    run_file = 'STATE=$(dirname "$OUTLAST_BUDGET_FILE")/active_state.json\n'
+    done = script(night, run_file + body)
+    assert done.returncode == 0, done.stderr
+    seen = json.loads((night.folder / "seen.json").read_text())
+    assert (seen["task_id"], [ref["name"] for ref in seen["memory_refs"]]) == ("7", ["notes"])
 
 
 @pytest.mark.parametrize("word", ["step", "effect", "stage", "remember"])

@@ -99,7 +99,7 @@ def _topped(head: RunState, given: Sequence[str]) -> tuple[Allowance, Allowance]
 
 def _spent(head: RunState) -> dict[str, str]:
     """What has to be added to each limit that is spent, by its unit."""
-    return {each.unit: budgets.half_of(each) for each in _lines(head) if each.is_reached}
+    return {each.unit: budgets.half_of(each, head) for each in _lines(head) if each.is_reached}
 
 
 def _set_too(head: RunState, given: Sequence[str]) -> str:
@@ -154,13 +154,13 @@ def rest_words(state: RunState) -> str:
 
 def needed(state: RunState) -> str:
     """What a run needs on top that has nothing left to go on with; nothing where it has."""
-    return " ".join(budgets.half_of(each) for each in _lines(state) if each.is_reached)
+    return " ".join(budgets.half_of(each, state) for each in _lines(state) if each.is_reached)
 
 
 def suggested(state: RunState) -> str:
     """Half as much again of the limit that is nearest."""
     amounts = [each for each in _lines(state) if each.unit not in ("window", "until")]
-    return budgets.half_of(max(amounts, key=lambda each: each.share)) if amounts else ""
+    return budgets.half_of(max(amounts, key=lambda each: each.share), state) if amounts else ""
 
 
 def _lines(state: RunState) -> Iterator[budgets.Line]:

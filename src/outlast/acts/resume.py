@@ -20,6 +20,7 @@ from outlast.inspect import find
 from outlast.operations import requests
 from outlast.runs.inbox import STOPS
 from outlast.store.protocol import Request, Store, Summary
+from outlast.supervisor.budget import quota_walls
 from outlast.supervisor.control import resume as control, takeover, wake
 from outlast.supervisor.control.wake import Sleeper
 from outlast.supervisor.guardian import lock
@@ -216,7 +217,7 @@ def _hindrances(store: Store, root: Summary) -> Iterator[str]:
         yield f"{effects(len(doubts))} in doubt, as `outlast effects {root.run}` shows: each is probed where that is possible, and never repeated unasked."
     wall = control.wall_of(store, root)
     if wall is not None:
-        yield f"The quota may not be back: it was to be tried again at {wall:%Y-%m-%d %H:%M} UTC. It goes on all the same."
+        yield f"The quota may not be back: it was to be tried again at {quota_walls.clock(wall)}. It goes on all the same."
 
 
 # -- waiting for a moment --------------------------------------------------------------------------------------------

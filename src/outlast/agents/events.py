@@ -5,7 +5,7 @@ from typing import Literal
 
 import msgspec
 
-from outlast.core import values
+from outlast.core import values, verdict
 from outlast.core.events import Cause
 
 # The share of a subscription's window, as it is recorded.
@@ -142,15 +142,7 @@ CAUSES: dict[Ending, Cause] = {
 }
 
 # Limits that the user gave the agent itself, not the run: a person must see that it is not the run's budget.
-OWN_LIMITS: dict[Ending, str] = {
-    "turns": "turn limit of the agent's own",
-    "budget": "budget of the agent's own",
-}
-
-
-def is_own_limit(evidence: str) -> bool:
-    """Whether a limit of the agent's own ended an attempt, by the evidence on record."""
-    return evidence.startswith(tuple(OWN_LIMITS.values()))
+OWN_LIMITS: dict[Ending, str] = dict(zip(("turns", "budget"), verdict.OWN_LIMITS, strict=True))
 
 
 AgentEvent = (

@@ -78,7 +78,10 @@ _IN_OUR_WORDS = (
 
 
 class Parser(argparse.ArgumentParser):
-    """A parser that says in one line what is wrong, and in a hint what to type instead."""
+    """A parser that says in one line what is wrong, and in a hint what to type instead. No option is guessed: `--al` is none."""
+
+    def __init__(self, *given: Any, **named: Any) -> None:
+        super().__init__(*given, **{"allow_abbrev": False} | named)
 
     def error(self, message: str) -> NoReturn:
         """What argparse finds wrong, in our words."""
@@ -151,7 +154,7 @@ def _either(words: Sequence[str]) -> str:
 
 def parser(words: Sequence[str] | None = None) -> argparse.ArgumentParser:
     """The whole parser; with `words`, only as much of it as a line of these words needs."""
-    top = Parser(prog=PROGRAM, allow_abbrev=False, add_help=False)
+    top = Parser(prog=PROGRAM, add_help=False)
     top.add_argument("-h", "--help", action="help", help="print this text")
     top.add_argument(
         "--version", action="version", version=f"outlast {__version__}", help="print the version"

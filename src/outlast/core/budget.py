@@ -20,6 +20,7 @@ ENDING_BEATS = (
 )
 LAST_MINUTES = timedelta(minutes=5)  # the longest ending before `until`
 FIRST_TOKENS = 30_000  # an upper bound for the first response of an agent without history
+HINTED_TURNS = 20  # for so many turns of an agent more budget is suggested
 NO_PRICE = "a model it uses has no price"  # how the evidence begins when money cannot be counted
 _SCALE = {"": 1, "k": 1_000, "m": 1_000_000, "g": 1_000_000_000}
 _TIME = {"s": 1, "m": 60, "h": 3600, "d": 86400}
@@ -400,18 +401,28 @@ def with_more(budget: Allowance | None, more: Allowance) -> Allowance:
 
 
 def increase_hint(state: RunState, live: Live | None = None) -> str:
-    """What to type so that a run whose budget is spent can go on: half as much again of all that ran out."""
+    """What to type so that a run whose budget is spent can go on: half as much again of all that ran out, and at least what
+    its next turns will take.
+    """
     short = [line for line in lines(state, live) if line.is_reached or line.wraps_up]
-    options = ["--until +8h" if line.unit == "until" else f"--budget {half_of(line)}" for line in short]
+    options = [
+        "--until +8h" if line.unit == "until" else f"--budget {half_of(line, state)}" for line in short
+    ]
     return " ".join(options) or "--budget +200k"
 
 
-def half_of(line: Line) -> str:
+def half_of(line: Line, state: RunState | None = None) -> str:
     """Half as much again of a limit, as one types it; for a window what `_more_window` says, for a moment 8 hours from now.
 
-    It is more where more than that was spent above the limit: there is always some left afterwards.
+    It is more where more than that was spent above the limit: there is always some left afterwards. With the head of the run
+    it also lasts for the turns that its plan still has, or for `HINTED_TURNS`, if they cost what the turns so far did.
     """
     half, over = max(1, line.limit // 2), line.spent - line.limit
+    if state is not None and state.beats and line.unit in ("tokens", "usd"):
+        ahead = (
+            HINTED_TURNS if state.plan_total is None else min(HINTED_TURNS, state.plan_total - state.beats)
+        )
+        half = max(half, ahead * line.spent // state.beats + line.kept)
     if half <= over:
         half += over
 

@@ -105,7 +105,13 @@ def _plan(parts: Parts) -> list[str]:
 
 def _where(parts: Parts) -> list[str]:
     total = f" of {parts.plan_total}" if parts.plan_total is not None else ""
-    lines = [f"{parts.beats}{total} beats are done; what follows them is yours to do."]
+    one = parts.beats == 1 and not total
+    done = (
+        "1 beat is done; what follows it"
+        if one
+        else f"{parts.beats}{total} beats are done; what follows them"
+    )
+    lines = [f"{done} is yours to do."]
     lines += [f"[>] {shorten(name.strip(), 200)}" for name, _, here in parts.plan if here]
     if parts.stage:
         lines.append(f"Stage: {parts.stage}")

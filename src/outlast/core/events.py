@@ -193,7 +193,8 @@ class EffectSettled(Event, frozen=True, tag="effect_settled"):
 class AttemptStarted(Event, frozen=True, tag="attempt_started"):
     """A process took the run up under this epoch. `launch` is how a supervised command is started again.
 
-    `reserved`: what the attempt's first beat may cost, set aside for it if there is a budget.
+    `reserved`: what the attempt's first beat may cost, set aside for it if there is a budget. `finishes`: the agent had
+    finished before, and is started again only if a call of it turns out not to have happened.
     """
 
     epoch: int
@@ -206,6 +207,7 @@ class AttemptStarted(Event, frozen=True, tag="attempt_started"):
     launch: Payload | None = None
     reserved: Usage | None = None
     uptime_s: int = 0
+    finishes: bool = False
 
 
 class AttemptEnded(Event, frozen=True, tag="attempt_ended"):
@@ -213,7 +215,8 @@ class AttemptEnded(Event, frozen=True, tag="attempt_ended"):
 
     `wanted`: a person stopped it, so outlast does not wake the run by itself. `progress`: the attempt left the files in a
     state that no earlier attempt had left. `spent`: its time and the cost of the beat in flight; for an attempt that was
-    killed without warning, what was set aside for that beat.
+    killed without warning, what was set aside for that beat. `ended_well`: its agent had finished, and only effects in doubt
+    kept the run from being done.
     """
 
     epoch: int
@@ -224,6 +227,7 @@ class AttemptEnded(Event, frozen=True, tag="attempt_ended"):
     wanted: bool = False
     progress: bool = False
     spent: Usage | None = None
+    ended_well: bool = False
 
 
 class SaveMade(Event, frozen=True, tag="save_made"):

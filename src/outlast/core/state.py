@@ -42,6 +42,8 @@ Status = Literal[
     "running", "paused", "interrupted", "in_doubt", "parked", "done", "failed", "cancelled", "handed_off"
 ]
 EffectState = Literal["intended", "in_doubt"]
+# Whether somebody has asked to start the run here. `awaited`: it was imported, and nobody has; `asked`: a person has.
+Start = Literal["", "awaited", "asked"]
 NO_USAGE = Usage()
 
 
@@ -143,6 +145,8 @@ class RunState(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
     names: tuple[tuple[str, str], ...] = ()
     supervised: bool = False
     wanted: bool = False
+    start: Start = ""
+    ended_well: bool = False  # its agent had finished: only effects in doubt kept the run from being done
     past: restarts.Past = restarts.Past()
     parked_until: datetime | None = None
     warned: tuple[str, ...] = ()
@@ -153,6 +157,13 @@ class RunState(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
     def in_doubt(self) -> tuple[OpenEffect, ...]:
         """Effects with an unknown outcome, according to the journal."""
         return tuple(effect for effect in self.effects_open if effect.state in ("intended", "in_doubt"))
+
+    @property
+    def awaits_start(self) -> bool:
+        """Whether nobody has started it: a fork, or an archive that was imported here. Nothing wakes such a run."""
+        return self.start == "awaited" or (
+            self.fork is not None and not self.attempts and self.start != "asked"
+        )
 
     @property
     def blocking(self) -> tuple[OpenEffect, ...]:
@@ -326,7 +337,7 @@ def _opened(
         case ev.ContractAmended():
             return _set(
                 state, event, contract_seq=seq, contract_digest=event.contract.digest,
-                title=event.contract.title, **(_limits(state, event, event.budget) if event.budget else {}),
+                title=event.contract.title, ended_well=False, **(_limits(state, event, event.budget) if event.budget else {}),
             )  # fmt: skip
         case ev.PlanSet():
             over = event.total == 0
@@ -366,7 +377,8 @@ def _effect(
             return _mark(state, event, others, known, event.evidence)
         case ev.EffectSettled():
             if event.finding != "cannot_tell":
-                return _clear_doubt(_set(state, event, effects_open=others))
+                well = state.ended_well and event.finding != "did_not"  # its agent may have to do it again
+                return _clear_doubt(_set(state, event, effects_open=others, ended_well=well))
             return _mark(state, event, others, known, event.evidence, looked=True)
         case _:
             assert_never(event)
@@ -410,7 +422,8 @@ def _course(
             )  # fmt: skip
             return _set(
                 state, event, status="running", cause=None, evidence="", attempt=attempt, wanted=False,
-                attempts=state.attempts + 1, parked_until=None, supervised=event.launch is not None,
+                attempts=state.attempts + 1, parked_until=None, supervised=event.launch is not None, start="",
+                ended_well=state.ended_well and event.finishes,
                 **({"reserved": _reserved(state, event.reserved)} if event.reserved else {}),
             )  # fmt: skip
         case ev.AttemptEnded():
@@ -419,6 +432,7 @@ def _course(
             return _set(
                 state, event, status=status, cause=event.cause, evidence=evidence, attempt=None,
                 wanted=event.wanted, past=_past(state, event), reserved=_for_calls(state, NO_USAGE),
+                ended_well=event.ended_well,
                 **(_spent(state, event.spent) if event.spent else {}),
             )  # fmt: skip
         case ev.Finished():
@@ -490,6 +504,10 @@ def _requested(state: RunState, event: ev.Requested) -> RunState:
     if event.what == "less":
         less = _allowance(event.args, None)
         return _set(state, event, budget=state.budget and state.budget.minus(less or Allowance()))
+    if event.what == "import":
+        return _set(state, event, start="awaited")
+    if event.what == "another":  # a call that was held may be made: its agent goes on
+        return _set(state, event, ended_well=False)
     if event.what == "resume":
         state = _pardoned(state)
     wish = _WISHES.get(event.what)
@@ -518,7 +536,8 @@ def _pardoned(state: RunState) -> RunState:
     attempt = state.attempt
     if attempt is not None:
         attempt = msgspec.structs.replace(attempt, pardoned=True)
-    return msgspec.structs.replace(state, past=restarts.Past(), attempt=attempt)
+    start: Start = "asked" if state.awaits_start else state.start
+    return msgspec.structs.replace(state, past=restarts.Past(), attempt=attempt, start=start)
 
 
 def _allowance(args: Payload, budget: Allowance | None) -> Allowance | None:

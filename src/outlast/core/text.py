@@ -3,6 +3,8 @@
 import re
 from collections.abc import Iterable
 
+import msgspec
+
 _COMMAND = re.compile(r"`outlast (?=[a-z])")
 
 
@@ -20,6 +22,11 @@ def short(text: object, chars_max: int) -> str:
     """The beginning of a text, safe and on one line."""
     line = safe(text)
     return line if len(line) <= chars_max else line[: chars_max - 1] + "…"
+
+
+def count_of(number: int, what: str) -> str:
+    """So many of something: `1 beat`, `2 beats`."""
+    return f"{number:,} {what}{'' if number == 1 else 's'}"
 
 
 def pasteable(text: str, options: str) -> str:
@@ -54,3 +61,57 @@ def did_you_mean(
     found = [form.format(name) for name in nearest(word, known, at_most)]
     near = f"did you mean {' or '.join(found)}?" if found else ""
     return " ".join(filter(None, (near, then)))
+
+
+# -- what an effect does ---------------------------------------------------------------------------------------------
+
+# Of the input of an agent's call: the field that says what it does, whatever else stands beside it.
+_TELLING = ("command", "cmd", "file_path", "path", "filePath", "url", "pattern", "query")
+
+
+def act_words(name: str, args: bytes) -> str:
+    """The act of an intent: `args` is JSON as it was recorded. Of an agent's call, the text that it runs."""
+    try:
+        given = msgspec.json.decode(args)
+    except msgspec.MsgspecError:
+        return name
+    match given:
+        case None:
+            parts = []
+        case [list(values), dict(named)]:
+            parts = [*map(_argument, values), *_named(named)]
+        case {"tool": str(tool), **rest}:
+            parts = ["" if tool == name else tool, _input(rest.get("input"))]
+        case dict(named):
+            parts = _named(named)
+        case _:
+            parts = [_argument(given)]
+    return _masked(" ".join([name, *(part for part in parts if part and part not in name)]))
+
+
+def call_words(tool: str, given: object) -> str:
+    """An agent's call: its tool, and what it was asked to do."""
+    return _masked(f"{tool} {_input(given)}".strip())
+
+
+def _input(given: object) -> str:
+    if not isinstance(given, dict):
+        return "" if given is None else _argument(given)
+    told = next((given[field] for field in _TELLING if isinstance(given.get(field), str | list)), given)
+    if isinstance(told, list):
+        told = " ".join(map(_argument, told))
+    return _argument(told) if told != {} else ""
+
+
+def _named(named: dict[str, object]) -> list[str]:
+    return [f"{name}={_argument(each)}" for name, each in named.items()]
+
+
+def _argument(given: object) -> str:
+    return given if isinstance(given, str) else msgspec.json.encode(given).decode()
+
+
+def _masked(text: str) -> str:
+    from outlast.core.secrets import mask  # most commands need none of its tables
+
+    return mask(text)[0]

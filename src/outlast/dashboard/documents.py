@@ -10,9 +10,9 @@ import msgspec
 from outlast.acts.plan import ActName as ActName
 from outlast.core import budget as budgets, events as ev
 from outlast.core.state import Status
+from outlast.core.verdict import Need, Word
 from outlast.dashboard.report import Kind
 from outlast.inspect.show import AttemptShown, Completed, Effect, Shown, Spent
-from outlast.inspect.standing import Word
 from outlast.operations.saves.diff import FileChange
 from outlast.operations.saves.listing import Point
 
@@ -91,6 +91,7 @@ class Row(Doc, frozen=True):
     stranded: bool = False
     own_program: bool = False
     standing: Word | None = None
+    needs: Need | None = None
 
 
 class Ask(Doc, frozen=True):

@@ -8,12 +8,23 @@ from typing import Literal
 import msgspec
 
 from outlast import settings
-from outlast.core import budget as budgets, events as ev, wakeups
+from outlast.core import budget as budgets, events as ev
 from outlast.core.state import RunState, Status
 from outlast.core.values import Usage
+from outlast.core.verdict import (
+    Children,
+    Need,
+    Verdict,
+    Word,
+    asks,
+    doubts_among,
+    has_ended_in_doubt,
+    in_words,
+    with_children,
+)
 from outlast.errors import UsageError
-from outlast.inspect import find, standing
-from outlast.inspect.standing import Word, is_other_limit, with_children
+from outlast.inspect import find, show, standing
+from outlast.inspect.standing import Standing
 from outlast.store.protocol import RunFilter, Store, Summary
 from outlast.supervisor.control import standing as control_standing
 
@@ -21,8 +32,6 @@ Kind = Literal["needs you", "stopped", "running", "done"]
 KINDS: tuple[Kind, ...] = ("needs you", "stopped", "running", "done")
 WINDOW_EVENTS = 2_000
 _CLOCK = re.compile(r"([01]?[0-9]|2[0-3]):([0-5][0-9])")
-# Stopped for one of these, nothing wakes it, and the same again would stop it again.
-_NEED_A_PERSON: tuple[ev.Cause, ...] = ("budget", "disk", "stall", "quarantine")
 
 
 class ReportRow(msgspec.Struct, frozen=True, kw_only=True):
@@ -47,6 +56,7 @@ class ReportRow(msgspec.Struct, frozen=True, kw_only=True):
     last_save: str | None
     updated_at: datetime | None
     standing: Word | None = None
+    needs: Need | None = None
 
 
 class Page(msgspec.Struct, frozen=True, kw_only=True):
@@ -98,17 +108,18 @@ def summed(since: datetime, now: datetime, rows: list[ReportRow]) -> Page:
 def _row(store: Store, summary: Summary, since: datetime, now: datetime) -> ReportRow:
     state = summary.state
     shown = state.status if summary.problem else find.shown_status(store, state, summary.run)
-    what, why, command = judged(find.children_in(store), state, shown, now)
+    stands = control_standing.of(store, summary, shown, now)
+    what, why, command = judged(find.children_in(store), state, stands, now)
     if summary.problem:
         what, why, command = "needs you", f"cannot be read here: {summary.problem}", None
     did = _Did() if summary.problem else _did(store, state, since)
     return ReportRow(
         run=summary.run, task=summary.task, project=summary.project, goal=state.title, what=what, status=shown,
-        cause=state.cause, why=why, command=command, beats=state.beats, beats_since=did.beats,
+        cause=show.cause_of(state), why=why, command=command, beats=state.beats, beats_since=did.beats,
         attempts_since=did.attempts, tokens=did.spent.tokens, cost_microusd=did.spent.cost_microusd,
         estimated=did.spent.estimated, saves=len(did.saves), last_save=state.last_save or None,
         updated_at=state.updated_at,
-        standing=None if summary.problem else control_standing.of(store, summary, shown, now).word,
+        standing=None if summary.problem else stands.word, needs="person" if summary.problem else stands.need,
     )  # fmt: skip
 
 
@@ -116,61 +127,88 @@ def _row(store: Store, summary: Summary, since: datetime, now: datetime) -> Repo
 
 
 def judged(
-    children: find.Children, state: RunState, shown: Status, now: datetime
+    children: Children, state: RunState, stands: Standing, now: datetime
 ) -> tuple[Kind, str, str | None]:
     """Under which heading a run comes, why it is there, and what to type."""
-    if shown in ("done", "handed_off"):
-        return "done", "handed off to another store" if shown == "handed_off" else "", None
-    if shown == "running":
-        return "running", state.stage, None
+    what = kind_of(stands.verdict)
+    match stands.word:
+        case "done" | "handed_off":
+            return what, "handed off to another store" if stands.word == "handed_off" else "", None
+        case "running":
+            return what, state.stage, None
+        case "cancelled":
+            return what, f"cancelled: {state.evidence}", None
+        case "restarting":  # nobody has to do anything, and `outlast resume` would be refused
+            why = _reason(children, state, stands, now) or stands.verdict.why
+            return what, f"{why}; its supervisor starts it again", None
+        case _:
+            pass
+    command = standing.go_on_command(state, now, children)
+    return what, _reason(children, state, stands, now) or stands.verdict.why, command
+
+
+def kind_of(found: Verdict) -> Kind:
+    """The heading of a verdict."""
+    if found.needs_somebody:
+        return "needs you"
+    match found.word:
+        case "running" | "done":
+            return found.word
+        case "handed_off":
+            return "done"
+        case _:
+            return "stopped"
+
+
+def _reason(children: Children, state: RunState, stands: Standing, now: datetime) -> str:
+    """Why a run that rests is where it is; empty where nothing is on record."""
     why = f"{state.cause}: {state.evidence}" if state.cause else state.evidence
-    if shown == "cancelled":
-        return "stopped", f"cancelled: {state.evidence}", None
-    wake, command = wakeups.judge(state, shown, now), standing.go_on_command(state, now, children)
-    if shown == "in_doubt" and not wakeups.needs_no_person(state):
-        return "needs you", *_doubts(children, state)
-    if shown == "in_doubt":
-        return (
-            "stopped",
-            f"{_doubts(children, state)[0]}; the next attempt settles it",
-            command,
-        )
-    if shown == "failed" or (shown == "parked" and state.parked_until is None):
-        return "needs you", f"{shown}: {why}", command
-    if shown == "parked":
-        return "stopped", f"{wake.why}: {why}", command
-    if shown == "interrupted" and state.cause == "budget" and not is_other_limit(state.evidence):
-        return *_out_of_budget(children, state, why, budgets.Live(now)), command
-    if shown == "interrupted" and state.cause in _NEED_A_PERSON:
-        return "needs you", why, command
-    return "stopped", f"{shown}: {why}" if why else wake.why, command
+    match stands.word:
+        case "in_doubt":
+            return _doubts(children, state)
+        case "unsettled" | "restarting" if doubts_among(children, state):
+            return f"{_doubts(children, state)}; the next attempt settles it"
+        case "failed" | "quarantined" if state.status == "failed":
+            return f"failed: {why}"
+        case "not_started" if state.awaits_start:
+            return stands.verdict.why
+        case "blocked":
+            return f"parked: {why}"
+        case "parked" | "due":
+            return f"{stands.verdict.why}: {why}"
+        case "paused":
+            return f"paused: {why}"
+        case "out_of_budget" if state.cause != "budget":
+            return budgets.limit_reached(with_children(state, children), budgets.Live(now)) or why
+        case "out_of_budget" | "stalled" | "disk_full" | "quarantined":
+            return why
+        case "ready" if has_ended_in_doubt(state):
+            return "what was in doubt is settled"
+        case "ready" if state.cause == "budget":
+            return _has_budget_again(children, state, budgets.Live(now))
+        case _:
+            return f"interrupted: {why}" if why else ""
 
 
-def _out_of_budget(
-    children: find.Children, state: RunState, why: str, live: budgets.Live
-) -> tuple[Kind, str]:
-    """A run that met its budget: what it met then may have been raised since, or be a moment or a window that has passed."""
+def _has_budget_again(children: Children, state: RunState, live: budgets.Live) -> str:
+    """Of a run that met its budget: what it met has been raised since, or was a moment or a window that has passed."""
     head = with_children(state, children)
-    if budgets.is_spent(head, live):
-        return "needs you", why
     nearest = max(budgets.lines(head, live), key=lambda line: line.share, default=None)
     left = f": {nearest.rest()}" if nearest is not None else ""
-    return "stopped", f"its budget was spent, and there is some again{left}"
+    return f"its budget was spent, and there is some again{left}"
 
 
-def _doubts(children: find.Children, state: RunState) -> tuple[str, str]:
-    """What is in doubt, and how the first of it is settled. Not to be pasted as it is: a person looks first."""
-    doubts = find.doubts_among(children, state)
-    found = [item for item in doubts if not wakeups.next_attempt_settles(item[1])] or doubts
+def _doubts(children: Children, state: RunState) -> str:
+    """What is in doubt."""
+    found = asks(children, state) or doubts_among(children, state)
     names = [f"{effect.id} {effect.name}" for _, effect in found]
-    told = f"in doubt: {', '.join(names[:4])}{' …' if len(names) > 4 else ''}"
-    return told, standing.settle_command(children, state)
+    return f"in doubt: {', '.join(names[:4])}{' …' if len(names) > 4 else ''}"
 
 
 def why_words(why: str, status: Status) -> str:
     """`why` as a person reads it, beside the word for how the run stands. In JSON it keeps the value it always had."""
     told = why.removeprefix(f"{status}: ") if status in ("interrupted", "paused") else why
-    return wakeups.in_words(told)
+    return in_words(told)
 
 
 # -- what it did -------------------------------------------------------------------------------------------------
@@ -203,6 +241,10 @@ def _did(store: Store, state: RunState, since: datetime) -> _Did:
                 did.spent = did.spent.plus(usage)
             case ev.SpendSettled():
                 did.spent = did.spent.plus(event.usage)
+            case ev.AttemptEnded(spent=spent) if (
+                spent
+            ):  # the beat in flight; of a killed one, what was set aside for it
+                did.spent = did.spent.plus(spent)
             case _:
                 pass
     return did

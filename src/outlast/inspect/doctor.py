@@ -8,21 +8,25 @@ import stat
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Literal
 
 import msgspec
 
 from outlast._version import __version__
+from outlast.core import verdict
+from outlast.core.text import short
 from outlast.errors import OutlastError
-from outlast.inspect import find
+from outlast.inspect import find, standing
 from outlast.store import durable
 from outlast.store.local import Local
-from outlast.store.protocol import Health, RunFilter, StorePlace
+from outlast.store.protocol import Health, RunFilter, Store, StorePlace, Summary
 
 FREE_WARN_BYTES = 256 << 20
 FREE_BAD_BYTES = 16 << 20
 NAMED_MAX = 5
+TEXT_CHARS = 200
 
 _VOLATILE = {
     "tmpfs": "its content is gone after a reboot",
@@ -182,13 +186,25 @@ def _runs(place: StorePlace) -> Iterator[Finding]:
         count = 0
         for summary in find.all_runs(store, RunFilter(parent="")):
             count += 1
-            if find.shown_status(store, summary.state, summary.run) != "in_doubt":
-                continue
-            for run, effect in find.doubts(store, summary.state)[:NAMED_MAX]:
-                yield Finding(
-                    "person", "in doubt", f"{summary.task}: effect {effect.id} {effect.name}",
-                    f"look whether it happened, then `outlast settle {run} {effect.id} --happened` or `--did-not`",
-                )  # fmt: skip
+            yield from _run(store, summary)
         yield Finding("ok", "runs", f"{count:,}")
     finally:
         store.close()
+
+
+def _run(store: Store, summary: Summary) -> Iterator[Finding]:
+    """What a run needs, where a person has to see to it; and what the next attempt settles."""
+    state, children = summary.state, find.children_in(store)
+    shown = find.shown_status(store, state, summary.run)
+    stands = standing.of(state, shown, datetime.now(UTC), children)
+    if stands.word == "in_doubt":
+        for run, effect in verdict.asks(children, state)[:NAMED_MAX]:
+            hint = standing.settle_hint(f"outlast settle {run} {effect.id}")
+            yield Finding("person", "in doubt", f"{summary.task}: effect {effect.id} {effect.name}", hint)
+    elif stands.verdict.needs_somebody:
+        text = f"{summary.task}: {short(stands.says, TEXT_CHARS)}"
+        yield Finding("person", standing.words(stands.word), text, standing.typed(stands.next))
+    elif stands.word == "unsettled":
+        for _, effect in verdict.doubts_among(children, state)[:NAMED_MAX]:
+            text = f"{summary.task}: effect {effect.id} {effect.name}; the next attempt settles it"
+            yield Finding("note", "in doubt", text, standing.typed(stands.next))

@@ -1,11 +1,12 @@
 """Which run a person means: by run id, by a unique beginning of one, by task, or by `project:task`."""
 
 import re
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 from outlast.core import state as st, statuses
 from outlast.core.text import NEAREST_MAX, did_you_mean
+from outlast.core.verdict import Children, doubts_among
 from outlast.errors import AmbiguousRun, UnknownRun
 from outlast.runs.opening.project import project_of
 from outlast.store.protocol import PAGE_MAX, RunFilter, Store, Summary
@@ -14,8 +15,6 @@ from outlast.store.protocol import PAGE_MAX, RunFilter, Store, Summary
 # A short one fits a run by accident, and some commands cannot be undone.
 BEGINNING_CHARS_MIN = 4
 _ID_BEGINNING = re.compile(rf"[a-z0-9]{{{BEGINNING_CHARS_MIN},40}}")
-
-Children = Callable[[st.RunState], Iterable[st.RunState]]  # the child runs of a run's open beat
 
 
 def find(store: Store, name: str, project: str) -> Summary:
@@ -128,14 +127,6 @@ def children_in(store: Store) -> Children:
         return [child.state for child in store.list(where)]
 
     return ask
-
-
-def doubts_among(children: Children, state: st.RunState) -> list[tuple[str, st.OpenEffect]]:
-    """The same, if the children are known."""
-    found = [(state.run, effect) for effect in state.in_doubt]
-    for child in children(state):
-        found += doubts_among(children, child)
-    return found
 
 
 def shown_status(store: Store, state: st.RunState, root: str) -> st.Status:

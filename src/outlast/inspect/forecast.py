@@ -79,8 +79,8 @@ def auto(
 
 
 def allowance(found: Forecast) -> Allowance:
-    """p90 in round numbers. Time only if it was learnt: a guess must not stop a run by the clock."""
-    time_s = found.time_s.p90 if found.time_s.sure != "default" else None
+    """p90 in round numbers. Time only if it was learnt from runs alike: a guess must not stop a run by the clock."""
+    time_s = found.time_s.p90 if found.time_s.sure not in ("default", "guess") else None
     return Allowance(
         tokens=_rounded(found.tokens.p90), time_s=None if time_s is None else -(-time_s // 60) * 60
     )

@@ -18,6 +18,9 @@ from outlast.runs.opening.terms import in_words
 STEPS = 60  # in time
 KEPT_MAX = 200  # the last warnings, changes, saves and attempts, each
 TOOLS_MAX = 200
+RATE_AFTER = timedelta(
+    minutes=1
+)  # of a shorter life no rate is told: a few seconds say nothing about an hour
 OTHERS = "(others)"
 NO_CALL = "(no call)"
 MARKS_MAX = 20_000  # an even number; with more marks of what was spent when, two become one
@@ -285,14 +288,15 @@ class Stretch:
         return min(STEPS - 1, max(0, int((at - self._since) / self._step)))
 
     def per_hour(self, unit: budgets.Unit, spent: int, lived_ms: int) -> tuple[int | None, int]:
-        """The rate per hour of an agent's life, and what was spent in the last hour of the clock."""
+        """The rate per hour of an agent's life, once that has lasted a minute, and what was spent in the last hour of the clock."""
         hour = self._hour
         recent = [mark for mark in self._marks if mark[0] >= hour]
         if unit == "time":
             parts = (at - max(at - lived * 1_000, hour) for at, _, _, lived, _ in recent)
             return None, sum(parts) // 1_000_000
         column = {"tokens": 1, "usd": 2, "beats": 4}[unit]
-        return (spent * 3_600_000 // lived_ms if lived_ms else None), sum(mark[column] for mark in recent)
+        rate = spent * 3_600_000 // lived_ms if lived_ms * _MS >= RATE_AFTER else None
+        return rate, sum(mark[column] for mark in recent)
 
     def series(self, unit: budgets.Unit) -> Iterator[tuple[datetime, int, int | None]]:
         """For the end of each step: what was spent, and the limit then."""

@@ -8,7 +8,7 @@ from typing import Literal
 
 import msgspec
 
-from outlast.core import budget as budgets, events as ev, plan as plans, state as st
+from outlast.core import budget as budgets, events as ev, plan as plans, state as st, text as texts
 from outlast.core.replay import EffectRecord
 from outlast.core.values import (
     Allowance,
@@ -19,6 +19,7 @@ from outlast.core.values import (
     SessionMark,
     Usage,
 )
+from outlast.core.verdict import Need, has_ended_in_doubt
 from outlast.errors import StoreCorrupt, StoreTooNew
 from outlast.inspect import find
 from outlast.runs import attempts as runs_attempts, reader
@@ -70,30 +71,7 @@ class Effect(msgspec.Struct, frozen=True, kw_only=True):
 
 def act_words(effect: Effect) -> str:
     """What an effect does: its name and what it was called with; of an agent's call, the text that it runs."""
-    try:
-        given = msgspec.json.decode(effect.args)
-    except msgspec.MsgspecError:
-        return effect.name
-    match given:
-        case None:
-            return effect.name
-        case [list(args), dict(named)]:
-            parts = [_argument(each) for each in args] + [
-                f"{name}={_argument(each)}" for name, each in named.items()
-            ]
-        case {"tool": str(tool), **rest}:
-            asked = rest.get("input")
-            told = asked.get("command", asked) if isinstance(asked, dict) else asked
-            parts = ["" if tool == effect.name else tool, "" if told is None else _argument(told)]
-        case dict(named):
-            parts = [f"{name}={_argument(each)}" for name, each in named.items()]
-        case _:
-            parts = [_argument(given)]
-    return " ".join([effect.name, *(part for part in parts if part and part not in effect.name)])
-
-
-def _argument(given: object) -> str:
-    return given if isinstance(given, str) else msgspec.json.encode(given).decode()
+    return texts.act_words(effect.name, bytes(effect.args))
 
 
 class Spent(msgspec.Struct, frozen=True):
@@ -204,6 +182,7 @@ class Shown(msgspec.Struct, frozen=True, kw_only=True):
     created_at: datetime | None
     updated_at: datetime | None
     standing: str | None = None
+    needs: Need | None = None
 
 
 class Listed(msgspec.Struct, frozen=True, kw_only=True):
@@ -225,6 +204,8 @@ class Listed(msgspec.Struct, frozen=True, kw_only=True):
     parked_until: datetime | None = None
     problem: str = ""
     standing: str | None = None
+    needs: Need | None = None
+    why: str | None = None
 
 
 class Bounds(msgspec.Struct, frozen=True, kw_only=True):
@@ -320,7 +301,12 @@ def why(state: st.RunState, status: st.Status) -> tuple[ev.Cause | None, str]:
     if state.attempt is not None and status in ("interrupted", "in_doubt"):
         lost = runs_attempts.lost(state, state.attempt.started_at)
         return lost.cause, lost.evidence
-    return state.cause, state.evidence
+    return cause_of(state), state.evidence
+
+
+def cause_of(state: st.RunState) -> ev.Cause | None:
+    """The recorded cause. A command that ended well, and left an effect in doubt, did not crash: it has none."""
+    return None if state.supervised and has_ended_in_doubt(state) else state.cause
 
 
 # -- payloads ----------------------------------------------------------------------------------------------------------

@@ -1,24 +1,16 @@
-"""How a run stands: one word, one sentence and the next step for each situation. `status` and `cause` stay as recorded.
+"""How a run stands in sentences: what its word means, and the next step to type. The verdict itself is `core/verdict.py`.
 
-Every surface takes the word from here: `ls`, `show`, `top`, `report`, the page, the API and notifications."""
+Every surface takes both from here: `ls`, `show`, `top`, `report`, the page, the API and notifications."""
 
-import re
 from datetime import datetime
-from typing import Literal
 
 import msgspec
 
-from outlast.agents.events import is_own_limit
-from outlast.core import budget as budgets, wakeups
+from outlast.core import budget as budgets, verdict
 from outlast.core.state import RunState, Status
-from outlast.core.values import Usage
-from outlast.inspect import find, show
-
-Word = Literal[
-    "running", "restarting", "not_started", "ready", "killed", "rebooted", "died", "signalled", "stopped", "left",
-    "checks_failed", "out_of_budget", "stalled", "disk_full", "paused", "parked", "due", "blocked", "in_doubt", "unsettled",
-    "failed", "quarantined", "done", "cancelled", "handed_off",
-]  # fmt: skip
+from outlast.core.verdict import Children, Need, Verdict, Word
+from outlast.inspect import show
+from outlast.store.locks import boot_id
 
 # Said of every run that stopped unasked.
 RESTARTED_BY = "nothing restarts it but `outlast resume` (the service does that at boot)"
@@ -50,15 +42,6 @@ MEANINGS: dict[Word, str] = {
     "cancelled": "a person cancelled it",
     "handed_off": "it goes on in another store",
 }
-_WISHES: dict[str, Word] = {"kill": "stopped", "open": "stopped", "resume": "ready", "take_back": "ready"}
-_ASKED = re.compile(
-    r"(\w+) (?:asked )?by "
-)  # how a request is told as evidence, of a live run and of a resting one
-_SETTLED = ("EffectInDoubt: ", "UnreachedEffect: ")  # how an attempt ended whose doubt is settled since
-_ENDS: dict[str, Word] = {
-    "host": "rebooted", "checks": "checks_failed", "invariant": "checks_failed", "stall": "stalled", "disk": "disk_full",
-    "quota": "ready", "quarantine": "quarantined",
-}  # fmt: skip
 
 
 class Standing(msgspec.Struct, frozen=True):
@@ -66,102 +49,29 @@ class Standing(msgspec.Struct, frozen=True):
 
     word: Word
     says: str
-    next: str = ""
+    next: str
+    need: Need
+    verdict: Verdict
 
 
 def of(
-    state: RunState, status: Status, now: datetime, children: find.Children, *, waits: bool = False, was_told: bool = False
+    state: RunState, status: Status, now: datetime, children: Children, *, waits: bool = False, was_told: bool = False
 ) -> Standing:  # fmt: skip
-    """How a run stands. `status` takes the life of its holder into account.
-
-    `waits`: its supervisor lives and is about to start the next attempt. `was_told`: a signal had told it to stop before it
-    died, as its guardian noted.
-    """
-    word = _word(state, status, now, children, waits=waits, was_told=was_told)
+    """How a run stands. `status` takes the life of its holder into account; `waits` and `was_told` as in `verdict.HostFacts`."""
+    facts = verdict.HostFacts(waits=waits, was_told=was_told, boot_id=boot_id())
+    found = verdict.of(state, status, now, children, facts)
+    word = found.word
     _, evidence = show.why(state, status)
     quiet = word in ("running", "done", "handed_off", "not_started")
+    if state.awaits_start and word == "not_started":
+        quiet, evidence = False, found.why.removeprefix("not started: ")
     says = f"{MEANINGS[word]}: {evidence}" if evidence and not quiet else MEANINGS[word]
-    return Standing(word, says, _next(word, state, now, children))
+    return Standing(word, says, _next(word, state, now, children), found.need, found)
 
 
 def words(word: str) -> str:
     """`in_doubt` as people write it."""
     return word.replace("_", " ")
-
-
-def _word(
-    state: RunState, status: Status, now: datetime, children: find.Children, *, waits: bool, was_told: bool
-) -> Word:  # fmt: skip
-    match status:
-        case "interrupted" | "in_doubt" if waits:
-            return "restarting"
-        case "interrupted":
-            return _interrupted(state, now, children, was_told=was_told)
-        case "in_doubt":
-            return "unsettled" if wakeups.needs_no_person(state) else "in_doubt"
-        case "parked":
-            until = state.parked_until
-            return "blocked" if until is None else "parked" if until > now else "due"
-        case "failed":
-            return "quarantined" if state.cause == "quarantine" else "failed"
-        case _:
-            return status
-
-
-def _interrupted(state: RunState, now: datetime, children: find.Children, *, was_told: bool) -> Word:
-    """What `interrupted` means for this run."""
-    if not state.attempts and (state.cause is None or state.cause == "operator"):
-        return "not_started"
-    if state.attempt is not None:  # it recorded no end
-        if was_told:
-            return "signalled"
-        return "rebooted" if show.why(state, "interrupted")[0] == "host" else "killed"
-    word = _ended(state)
-    return "out_of_budget" if word == "ready" and is_out_of_budget(state, now, children) else word
-
-
-def _ended(state: RunState) -> Word:
-    """What an attempt's recorded end means, its budget aside."""
-    match state.cause:
-        case "operator":
-            asked = _ASKED.match(state.evidence)
-            return _WISHES.get(asked[1], "left") if asked is not None else "left"
-        case "signal":
-            return "signalled" if state.wanted else "died"
-        case "budget":
-            return "ready"
-        case "crash" if state.evidence.startswith(_SETTLED):
-            return "ready"
-        case _:
-            return _ENDS.get(state.cause or "", "died")
-
-
-def is_other_limit(evidence: str) -> bool:
-    """Whether the limit was not one of ours, which more budget would raise."""
-    return is_own_limit(evidence) or evidence.startswith(budgets.NO_PRICE)
-
-
-def is_out_of_budget(state: RunState, now: datetime, children: find.Children) -> bool:
-    """Whether a run would meet its budget at once: nobody has raised what is spent, and no window has passed."""
-    if state.budget is None and state.cause != "budget":
-        return False
-    head, live = with_children(state, children), budgets.Live(now)
-    if state.cause != "budget":
-        return bool(budgets.limit_reached(head, live))
-    return is_other_limit(state.evidence) or budgets.is_spent(head, live)
-
-
-def with_children(state: RunState, children: find.Children) -> RunState:
-    """The head with what the runs below its open beat have spent; those of a done beat are in the beat's own sum."""
-    return msgspec.structs.replace(state, spent=state.spent.plus(spent_below(children, state)))
-
-
-def spent_below(children: find.Children, state: RunState) -> Usage:
-    """What the runs below an open beat have spent."""
-    total = Usage()
-    for child in children(state):
-        total = total.plus(child.spent).plus(spent_below(children, child))
-    return total
 
 
 # -- the next step -----------------------------------------------------------------------------------------------------
@@ -175,7 +85,7 @@ _NEEDS_RESUME = (
 )  # a program of somebody's own too, before it is started
 
 
-def _next(word: Word, state: RunState, now: datetime, children: find.Children) -> str:
+def _next(word: Word, state: RunState, now: datetime, children: Children) -> str:
     run = state.run
     if word in _NOTHING:
         return ""
@@ -192,18 +102,23 @@ def _next(word: Word, state: RunState, now: datetime, children: find.Children) -
     )
 
 
-def go_on_command(state: RunState, now: datetime, children: find.Children) -> str:
+def go_on_command(state: RunState, now: datetime, children: Children) -> str:
     """The command that lets a run that rests go on: it is settled first where it is in doubt, and gets the budget it lacks.
 
     A program of somebody's own is started after it.
     """
-    doubts = find.doubts_among(children, state)
-    if not all(wakeups.next_attempt_settles(effect) for _, effect in doubts):
+    if verdict.asks(children, state):
         return settle_command(children, state)
-    other = state.cause == "budget" and is_other_limit(state.evidence)
-    if other or not is_out_of_budget(state, now, children):
+    other = state.cause == "budget" and verdict.is_other_limit(state.evidence)
+    if other or not verdict.is_out_of_budget(state, now, children):
         return f"outlast resume {state.run}"
-    return f"outlast resume {state.run} {budgets.increase_hint(with_children(state, children), budgets.Live(now))}"
+    head = verdict.with_children(state, children)
+    return f"outlast resume {state.run} {budgets.increase_hint(head, budgets.Live(now))}"
+
+
+def typed(step: str) -> str:
+    """A next step within a sentence: a command stands between backquotes, as it is pasted."""
+    return f"`{step}`" if step.startswith("outlast ") else step
 
 
 def settle_hint(command: str) -> str:
@@ -212,8 +127,7 @@ def settle_hint(command: str) -> str:
     return f"look whether it happened, then `{line} --happened` or `{line} --did-not`"
 
 
-def settle_command(children: find.Children, state: RunState) -> str:
+def settle_command(children: Children, state: RunState) -> str:
     """How the first effect in doubt is settled, once a person has looked."""
-    doubts = find.doubts_among(children, state)
-    found = [item for item in doubts if not wakeups.next_attempt_settles(item[1])] or doubts
+    found = verdict.asks(children, state) or verdict.doubts_among(children, state)
     return f"outlast settle {found[0][0]} {found[0][1].id} (--happened | --did-not)"

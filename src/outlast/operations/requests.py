@@ -77,7 +77,8 @@ def resume(
             take(journal, own_request(journal, "accept_rewind", by=by))
         if statuses.after(status, "resume") != status:
             take(journal, own_request(journal, "resume", by=by))
-        elif _counts(journal.state):  # an attempt that died is not buried: the next one asks what it left
+        elif journal.state.awaits_start or _counts(journal.state):
+            # An attempt that died is not buried: the next one asks what it left.
             _write(journal, inbox.requested(own_request(journal, "resume", by=by), journal))
         if raised is not None:
             _write(journal, inbox.requested(own_request(journal, *raised, by=by), journal))

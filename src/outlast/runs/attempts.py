@@ -74,13 +74,15 @@ def started(
     command: list[str],
     launch: Payload | None = None,
     reserved: Usage | None = None,
+    *,
+    finishes: bool = False,
 ) -> ev.AttemptStarted:
     """This process takes the run up; `launch` is how a supervised command is started again."""
     holder = lease.holder
     return ev.AttemptStarted(
         at=at, epoch=lease.epoch, host=holder.host, pid=holder.pid, boot_id=holder.boot_id, version=version,
         code=commit_of(Path()), command=tuple(shorten(word, 200) for word in command[:32]),
-        launch=launch, reserved=reserved, uptime_s=int(boottime_s()),
+        launch=launch, reserved=reserved, uptime_s=int(boottime_s()), finishes=finishes,
     )  # fmt: skip
 
 
@@ -104,6 +106,7 @@ def lost(
         evidence=f"pid {attempt.pid} on {attempt.host} {what}",
         progress=progress,
         spent=_lost_with(head, attempt, last_seen_s if same_boot else None),
+        ended_well=head.ended_well,
     )
 
 

@@ -6,6 +6,8 @@ from pathlib import Path
 import msgspec
 
 from outlast.core import budget as budgets, context as contexts, events as ev, plan as plans, state as st
+from outlast.core.secrets import mask
+from outlast.core.text import act_words
 from outlast.core.values import Contract, MemoryRef, Payload, Usage, digest, shorten
 from outlast.errors import StoreCorrupt
 from outlast.runs import attempts
@@ -14,6 +16,7 @@ from outlast.runs.journal import Journal
 from outlast.store.protocol import RunFilter, Store, Summary
 
 EFFECTS_SHOWN_MAX = 40
+ACT_CHARS_MAX = 300
 MEMORY_READ_MAX = 128 << 20  # of all files that are remembered together
 PLAN_BEFORE, PLAN_AFTER, PLAN_UNFOLD = 20, 40, 12
 PlanLine = tuple[str, bool, bool]
@@ -153,8 +156,11 @@ def context(
         ),
         effects_done=_effects_done(journal),
         effects_in_doubt=(
-            *(_doubt_line(effect) for effect in state.in_doubt),
-            *(_doubt_line(effect, child) for child, effect in doubts_below(journal.store, state)),
+            *(_doubt_line(journal.store, state.run, effect) for effect in state.in_doubt),
+            *(
+                _doubt_line(journal.store, child.run, effect, child)
+                for child, effect in doubts_below(journal.store, state)
+            ),
         ),
         memory=_memory_lines(state.memory, folder),
         files=files,
@@ -206,7 +212,7 @@ def _effects_done(journal: Journal) -> tuple[str, ...]:
     ).events
     for event in (item.event for item in recent):
         if isinstance(event, ev.EffectIntended):
-            names[event.beat, event.n] = event.name
+            names[event.beat, event.n] = _act(event)
             told |= {(event.beat, event.n)} if event.policy == "tell" else set()
         elif isinstance(event, ev.EffectConfirmed) or (
             isinstance(event, ev.EffectSettled) and event.finding == "happened"
@@ -215,7 +221,7 @@ def _effects_done(journal: Journal) -> tuple[str, ...]:
             if known in told and _failed(journal, event.result):
                 continue
             outcome = (
-                shorten(bytes(event.result.v).decode(errors="replace"), 160)
+                shorten(mask(bytes(event.result.v).decode(errors="replace"))[0], 160)
                 if not event.result.blob
                 else "(blob)"
             )
@@ -232,13 +238,24 @@ def _failed(journal: Journal, result: Payload) -> bool:
     return isinstance(found, dict) and found.get("ok") is False and not found.get("done")
 
 
-def _doubt_line(effect: st.OpenEffect, child: st.RunState | None = None) -> str:
+def _act(intent: ev.EffectIntended) -> str:
+    """What an effect does; the head has no more than its name."""
+    if intent.args.blob:
+        return intent.name
+    return shorten(act_words(intent.name, bytes(intent.args.v)), ACT_CHARS_MAX)
+
+
+def _doubt_line(store: Store, run: str, effect: st.OpenEffect, child: st.RunState | None = None) -> str:
     found = f"; {effect.evidence}" if effect.evidence else ""
+    intents = [item.event for item in store.read(run, after=0, key=effect.key).events]
+    told = next(
+        (_act(each) for each in reversed(intents) if isinstance(each, ev.EffectIntended)), effect.name
+    )
     whose = f" of part {child.task!r} (run {child.run})" if child is not None else ""
     if effect.policy == "give_up":
-        return f"{effect.id} {effect.name}{whose}: cut off without an outcome{found}. Look at the files, and repeat what is missing."
+        return f"{effect.id} {told}{whose}: cut off without an outcome{found}. Look at the files, and repeat what is missing."
     return (
-        f"{effect.id} {effect.name}{whose} (key {effect.key}): intended, no outcome{found}."
+        f"{effect.id} {told}{whose} (key {effect.key}): intended, no outcome{found}."
         " Do not repeat it unasked."
     )
 

@@ -11,8 +11,8 @@ from pathlib import Path
 import msgspec
 
 from outlast import settings
-from outlast.core import state as st
-from outlast.inspect import standing
+from outlast.core import state as st, verdict
+from outlast.inspect import show
 
 KINDS = ("needs a person", "done", "failed", "quarantined", "parked", "budget")
 
@@ -29,6 +29,7 @@ class Notice(msgspec.Struct, frozen=True, kw_only=True):
     status: str
     cause: str | None
     standing: str
+    needs: str
     beats: int
     workspace: str | None
     last_save: str | None
@@ -37,10 +38,10 @@ class Notice(msgspec.Struct, frozen=True, kw_only=True):
     @classmethod
     def of(cls, what: str, why: str, state: st.RunState) -> "Notice":
         at = datetime.now(UTC)
+        found = verdict.of(state, state.status, at)
         return cls(
-            standing=standing.of(state, state.status, at, lambda _: ()).word,
-            what=what, why=why, run=state.run, task=state.task, project=state.project, goal=state.title,
-            status=state.status, cause=state.cause, beats=state.beats, workspace=state.workspace or None,
+            standing=found.word, needs=found.need, what=what, why=why, run=state.run, task=state.task, project=state.project, goal=state.title,
+            status=state.status, cause=show.cause_of(state), beats=state.beats, workspace=state.workspace or None,
             last_save=state.last_save or None, at=at,
         )  # fmt: skip
 

@@ -11,9 +11,9 @@ from collections.abc import Iterator
 from datetime import UTC, datetime
 
 from outlast import settings
-from outlast.agents.events import is_own_limit
-from outlast.core import budget as budgets, events as ev, restarts, wakeups
+from outlast.core import budget as budgets, events as ev, restarts, verdict
 from outlast.core.state import RunState
+from outlast.core.verdict import EXIT_BUDGET, EXIT_DONE, EXIT_FAILED, Verdict, is_own_limit
 from outlast.errors import (
     AgentStopped,
     BudgetReached,
@@ -26,6 +26,7 @@ from outlast.errors import (
     StoreError,
     UnreachedEffect,
 )
+from outlast.inspect import find, standing
 from outlast.operations import prices, requests
 from outlast.processes import spawn
 from outlast.runs import attempts
@@ -46,8 +47,6 @@ from outlast.supervisor.launch.last_launch import known_agent
 from outlast.supervisor.launch.launch import Launch
 from outlast.supervisor.person import Person
 from outlast.supervisor.timing import Timing
-
-EXIT_DONE, EXIT_FAILED, EXIT_PERSON, EXIT_BUDGET, EXIT_PARKED = 0, 1, 3, 4, 5
 
 
 class Supervisor:
@@ -87,8 +86,7 @@ class Supervisor:
                     if stopped is not None:
                         return stopped
                 case restarts.Park(cause=cause):
-                    self._park(cause)
-                    return EXIT_PARKED
+                    return self._park(cause)
                 case restarts.Stop(status=status):
                     return self._fail(decision) if status == "failed" else code
 
@@ -108,13 +106,11 @@ class Supervisor:
         except (AgentStopped, ContractError) as error:
             return self._judge(error)
         except (EffectError, UnreachedEffect) as error:
-            self._tell("needs a person", f"{error}" + (f"; {error.hint}" if error.hint else ""))
-            return EXIT_PERSON, None
+            return self._leave(f"{error}" + (f"; {error.hint}" if error.hint else "")), None
         except attempt_limits.GivenUp as error:
-            return self._given_up(error.stop, str(error)), None
+            return self._given_up(str(error)), None
         except attempt_limits.HeldBack as error:
-            self._tell("parked", self._wait_words(str(error), error.until))
-            return EXIT_PARKED, None
+            return self._leave(self._wait_words(str(error), error.until)), None
         except (Stopped, StoreError) as error:
             return self._ended(error), None
         except SaveError as error:
@@ -128,16 +124,16 @@ class Supervisor:
     def _judge(self, error: AgentStopped | ContractError) -> tuple[int, restarts.Decision | None]:
         state = self._run.state
         if isinstance(error, AgentStopped) and error.exit_code >= 128:
-            self._person.say(f"stopped: {error}; `outlast resume {state.task}` goes on")
+            self._person.say(f"stopped: {error}; {self._way_on('goes on')}")
             return error.exit_code, None
-        if state.status == "in_doubt" and not wakeups.needs_no_person(state):
-            self._tell("needs a person", _doubt(state))
-            return EXIT_PERSON, None
+        word = self._verdict().word
+        if word == "in_doubt":
+            return self._leave(_doubt(state)), None
         if isinstance(error, attempt_stop.LeftByPerson):
             self._person.say(f"{error}; {self._ways_on()}")
             return EXIT_DONE, None
         if self._launch.interactive and isinstance(error, AgentStopped) and state.cause != "budget":
-            self._person.say(f"{error}; `outlast resume {state.task}` goes on")
+            self._person.say(f"{error}; {self._way_on('goes on')}")
             return EXIT_FAILED, None
         if isinstance(error, AgentStopped) and error.wanted and error.cause == "crash":
             self._tell(
@@ -149,9 +145,8 @@ class Supervisor:
             return EXIT_BUDGET, restarts.Again(0.0)
         cause = state.cause or "crash"
         self._reset_at = error.reset_at if isinstance(error, AgentStopped) else None
-        if cause == "stall":
-            self._tell("needs a person", state.evidence)
-            return EXIT_PERSON, None
+        if word == "stalled":
+            return self._leave(state.evidence), None
         decision = restarts.after(cause, state.past, self._limits, jitter=random.random())
         if isinstance(decision, restarts.Again) and self._reset_at is not None:
             left_s = (self._reset_at - datetime.now(UTC)).total_seconds()
@@ -212,19 +207,15 @@ class Supervisor:
                         wanted=True,
                     )
                 )
-        self._person.say(
-            f"{why.evidence}: no more attempts; `outlast resume {shlex.quote(self._run.task)}` goes on"
-        )
+        self._person.say(f"{why.evidence}: no more attempts; {self._way_on('goes on')}")
         return 128 + why.number
 
-    def _park(self, cause: ev.Cause) -> None:
+    def _park(self, cause: ev.Cause) -> int:
         """Park the run: at a quota wall until it falls, otherwise until a person mends the cause."""
         state = self._run.state
         if cause != "quota":
             self._write(ev.Parked(at=attempts.now(), cause=cause, evidence=state.evidence))
-            hint = f"`outlast resume {shlex.quote(self._run.task)}` goes on when that is mended"
-            self._tell("parked", f"{cause}: {state.evidence}; {hint}")
-            return
+            return self._leave(f"{cause}: {state.evidence}; {self._way_on('goes on when that is mended')}")
         with self._store() as store:
             stay = quota_walls.meet(
                 store.shelf, self._launch.account, state.run, reset_at=self._reset_at, parks=state.past.parks,
@@ -232,23 +223,40 @@ class Supervisor:
             )  # fmt: skip
         account = self._launch.account
         self._write(ev.Parked(at=attempts.now(), until=stay.until, evidence=stay.why, account=account))
-        self._tell("parked", self._wait_words(f"{cause}: {stay.why}", stay.until))
+        return self._leave(self._wait_words(f"{cause}: {stay.why}", stay.until))
 
     def _wait_words(self, why: str, until: datetime) -> str:
-        name = shlex.quote(self._run.task)
-        return f"{why}; trying again at {quota_walls.clock(until)}; `outlast resume {name}` goes on at once"
+        return f"{why}; trying again at {quota_walls.clock(until)}; {self._way_on('goes on at once')}"
 
     def _fail(self, stop: restarts.Stop) -> int:
         evidence = f"{stop.why}; the last: {self._run.state.evidence}"
         self._write(attempt_limits.given_up(stop, evidence, attempts.now()))
-        return self._given_up(stop, evidence)
+        return self._given_up(evidence)
 
-    def _given_up(self, stop: restarts.Stop, why: str) -> int:
+    def _given_up(self, why: str) -> int:
         """Tell the person that there are no more attempts before they look; that is on record already."""
-        hint = f"; `outlast resume {shlex.quote(self._run.task)}` allows another try"
-        words = {"quarantine": "quarantined", "quota": "needs a person"}
-        self._tell(words.get(stop.cause, "failed"), f"{why}{hint}")
-        return EXIT_PERSON if stop.cause in words else EXIT_FAILED
+        return self._leave(f"{why}; {self._way_on('allows another try')}")
+
+    def _leave(self, why: str) -> int:
+        """Tell the person how the run is left; the exit code that says the same."""
+        word, cause = self._verdict().word, self._run.state.cause
+        self._tell(verdict.notice(word, cause), why)
+        return verdict.exit_code(word, cause)
+
+    def _way_on(self, does: str) -> str:
+        """What a person types next, and what that does: it is settled first, and gets the budget that it lacks."""
+        state = self._run.state
+        with self._store() as store:
+            command = standing.go_on_command(state, datetime.now(UTC), find.children_in(store))
+        if command.startswith("outlast settle"):
+            return standing.settle_hint(command)
+        return f"`{command.replace(state.run, shlex.quote(state.task), 1)}` {does}"
+
+    def _verdict(self) -> Verdict:
+        """How the run stands between two attempts."""
+        state = self._run.state
+        with self._store() as store:
+            return verdict.of(state, state.status, datetime.now(UTC), find.children_in(store))
 
     def _refuse_first(self, error: SaveError) -> None:
         """Record that a command was refused because its files could not be saved before its first attempt: nothing wakes it."""

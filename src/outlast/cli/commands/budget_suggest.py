@@ -12,6 +12,7 @@ from outlast.cli.terminal.messages import safe, say
 from outlast.core import budget as budgets, forecast, plan as plans
 from outlast.core.forecast import Accuracy, Estimate, Forecast, Unit
 from outlast.core.statuses import ENDED
+from outlast.core.text import count_of
 from outlast.core.values import Allowance, scrub
 from outlast.errors import UsageError
 from outlast.inspect import find, forecast as inspect_forecast
@@ -23,7 +24,7 @@ from outlast.supervisor.control import standing
 PLAN_MAX_BYTES = 1 << 20
 PLAN_STEPS_MAX = 1_000_000
 SURE: dict[forecast.Sureness, str] = {
-    "default": "unknown, so this is the default",
+    "default": "no history yet, so this is the default",
     "guess": "a guess",
     "rough": "roughly",
     "fair": "fairly sure",
@@ -123,7 +124,7 @@ def _say(found: Forecast, budget: Allowance) -> None:
 
 def _sure(found: Estimate) -> str:
     if found.sure == "default":
-        return f"{SURE['default']}: {found.runs} finished runs here, {forecast.HISTORY_MIN} are needed to learn from"
+        return f"{SURE['default']}: {count_of(found.runs, 'finished run')} here, {forecast.HISTORY_MIN} are needed to learn from"
     return f"{SURE[found.sure]}: from {found.runs:,} finished runs, {found.similar:,} of them similar"
 
 

@@ -78,6 +78,9 @@ def _add_resume(commands: "argparse._SubParsersAction[argparse.ArgumentParser]")
     command.add_argument(
         "--parked", action="store_true", help="with --all: only runs whose usage limit is over"
     )
+    command.add_argument(
+        "--now", action="store_true", help="with --all: usage limits are over; do not wait for their times"
+    )
     command.add_argument("--json", action="store_true", help="with --all: print JSON")
     command.add_argument(
         "--budget", metavar="LIMIT", action="append",

@@ -8,7 +8,8 @@ from outlast.acts import resume as act_resume
 from outlast.cli import store_option
 from outlast.cli.terminal import messages
 from outlast.cli.terminal.messages import clock, say, short
-from outlast.core import wakeups
+from outlast.core import verdict
+from outlast.core.text import count_of
 from outlast.dashboard import report as dashboard_report
 from outlast.dashboard.report import Page, ReportRow
 from outlast.errors import UsageError
@@ -53,6 +54,7 @@ def refuse_odd(arguments: argparse.Namespace) -> None:
         raise UsageError("a command after `--` needs --agent", hint="`outlast resume --help` explains it")
     alone = {
         "--jobs": arguments.jobs is not None, "--json": arguments.json, "--parked": arguments.parked,
+        "--now": arguments.now,
     }  # fmt: skip
     among = {
         "--detach": arguments.detach, "--accept-rewind": arguments.accept_rewind, "--agent": arguments.agent is not None,
@@ -146,18 +148,22 @@ def resume_all(arguments: argparse.Namespace) -> int:
         messages.tell(f"no run has been started at {place.local.folder} yet")
         return _say_sleepers([], arguments)
     with store_option.opened(arguments) as store:
-        asleep = wake.sleepers(store, parked_only=arguments.parked)
+        asleep = wake.sleepers(store, parked_only=arguments.parked, now=arguments.now)
         if not arguments.dry_run:
-            asleep = _wake(store, asleep, jobs, parked_only=arguments.parked)
+            asleep = _wake(store, asleep, jobs, parked_only=arguments.parked, now=arguments.now)
     return _say_sleepers(asleep, arguments)
 
 
-def _wake(store: Store, asleep: list[Sleeper], jobs: int, *, parked_only: bool) -> list[Sleeper]:
+def _wake(
+    store: Store, asleep: list[Sleeper], jobs: int, *, parked_only: bool, now: bool = False
+) -> list[Sleeper]:
     apart_s = settings.load()["wake_apart_s"]
     with wake.alone(store) as alone:
         if parked_only and not alone:
             messages.tell("another `outlast resume --all` is running")
             return []
+        if now:
+            wake.lift_walls(store)
         asleep = wake.wake(store, asleep, jobs, Person(messages.tell), apart_s=apart_s)
         wake.tidy(store)
     return asleep
@@ -168,7 +174,13 @@ def _say_sleepers(asleep: list[Sleeper], arguments: argparse.Namespace) -> int:
         messages.say_json(asleep)
     else:
         rows = [
-            [_verdict(each), _name(each), each.run, f"beat {each.beats}", wakeups.in_words(each.why)]
+            [
+                _verdict(each),
+                _name(each),
+                each.run,
+                f"beat {each.beats}",
+                messages.local(verdict.in_words(each.why)),
+            ]
             for each in asleep
         ]
         for line in messages.table(rows):
@@ -208,7 +220,8 @@ def report(arguments: argparse.Namespace) -> int:
 
 def _say_page(page: Page) -> None:
     counts = [f"{count} {what}" for what in dashboard_report.KINDS if (count := _count(page, what))]
-    spent = [*_spent(page.tokens, page.cost_microusd), f"{page.saves} saves"]
+    estimated = any(row.estimated for row in page.runs)
+    spent = [*_spent(page.tokens, page.cost_microusd, estimated), count_of(page.saves, "save")]
     say(f"since {clock(page.since)}: {', '.join(counts) or 'no run did anything'}; {', '.join(spent)}")
     for what in dashboard_report.KINDS:
         rows = [row for row in page.runs if row.what == what]
@@ -224,9 +237,11 @@ def _count(page: Page, what: str) -> int:
 
 def _cells(row: ReportRow) -> list[str]:
     saved = f"save {row.last_save[:7]}" if row.last_save else ""
-    did = ", ".join([f"{row.beats_since} beats", *_spent(row.tokens, row.cost_microusd)])
+    did = ", ".join(
+        [count_of(row.beats_since, "beat"), *_spent(row.tokens, row.cost_microusd, row.estimated)]
+    )
     told = messages.pasteable(f"`{row.command}`").strip("`") if row.command else ""
-    why = short(dashboard_report.why_words(row.why, row.status) or row.goal, 100)
+    why = short(messages.local(dashboard_report.why_words(row.why, row.status)) or row.goal, 100)
     return [
         _name(row),
         row.run,
@@ -237,8 +252,10 @@ def _cells(row: ReportRow) -> list[str]:
     ]
 
 
-def _spent(tokens: int, cost_microusd: int) -> list[str]:
+def _spent(tokens: int, cost_microusd: int, estimated: bool) -> list[str]:
+    """What was spent; `~` where some of it is an upper bound."""
+    about = "~" if estimated else ""
     return [
-        *([f"{tokens:,} tokens"] if tokens else []),
-        *([f"${cost_microusd / 1e6:.2f}"] if cost_microusd else []),
+        *([f"{about}{count_of(tokens, 'token')}"] if tokens else []),
+        *([f"{about}${cost_microusd / 1e6:.2f}"] if cost_microusd else []),
     ]

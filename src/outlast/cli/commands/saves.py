@@ -274,9 +274,16 @@ def _rows(found: Sequence[Point]) -> Iterator[list[str]]:
     for point in found:
         yield [
             point.commit[:SHORT_CHARS], clock(point.at), point.kind, short(point.task or "-", 30),
-            str(point.beat) if point.task else "-", "?" if point.changed is None else f"{point.changed:,}", f"{len(point.left_out):,}" if point.left_out else "-",
+            str(point.beat) if point.task else "-", "?" if point.changed is None else f"{point.changed:,}", _left_out(point),
             point.ref.removeprefix("refs/outlast/"), short(point.reason, 60),
         ]  # fmt: skip
+
+
+def _left_out(point: Point) -> str:
+    """How many files the save does not hold, and which."""
+    if not point.left_out:
+        return "-"
+    return short(f"{len(point.left_out):,}: {', '.join(each.path for each in point.left_out)}", 40)
 
 
 # -- diff --------------------------------------------------------------------------------------------------------

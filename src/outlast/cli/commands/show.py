@@ -10,17 +10,20 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from outlast import settings
+from outlast.acts.plan import TAKEN_IN
 from outlast.cli import store_option
 from outlast.cli.terminal import messages
 from outlast.cli.terminal.messages import clock, safe, say, short
 from outlast.cli.timing import Timing
-from outlast.core import context as contexts, events as ev, wakeups
+from outlast.core import context as contexts, events as ev, state as st, verdict
 from outlast.core.statuses import CLOSED
+from outlast.dashboard.report import judged, why_words
 from outlast.errors import UsageError
 from outlast.inspect import find, show, words as inspect_words
 from outlast.inspect.standing import MEANINGS, Standing, settle_hint, words
 from outlast.runs import reader
-from outlast.store.protocol import RecordedEvent, RunFilter, Store, Summary
+from outlast.runs.inbox import STOPS
+from outlast.store.protocol import RecordedEvent, Request, RunFilter, Store, Summary
 from outlast.supervisor.client import copy
 from outlast.supervisor.control import standing
 
@@ -99,7 +102,16 @@ def _ls_rows(found: list[show.Listed], with_project: bool) -> Iterable[list[str]
     if not found:
         return
     project = ["PROJECT"] if with_project else []
-    yield [*project, "TASK", "STATUS", "BEATS", "UPDATED", "RUN", "GOAL"]
+    yield [
+        *project,
+        "TASK",
+        "STATUS",
+        "BEATS",
+        "UPDATED",
+        "RUN",
+        "GOAL",
+        *(["WHY"] if _has_why(found) else []),
+    ]
     for each in found:
         project = [find.project_name(each.project)] if with_project else []
         of = "" if each.plan_total is None else f"/{each.plan_total}"
@@ -112,7 +124,16 @@ def _ls_rows(found: list[show.Listed], with_project: bool) -> Iterable[list[str]
             clock(each.updated_at),
             each.run,
             goal,
+            *(
+                [short(messages.local(why_words(each.why or "", each.status)), 100)]
+                if _has_why(found)
+                else []
+            ),
         ]
+
+
+def _has_why(found: list[show.Listed]) -> bool:
+    return any(each.why for each in found)
 
 
 def _listed(store: Store, summary: Summary) -> show.Listed:
@@ -120,7 +141,11 @@ def _listed(store: Store, summary: Summary) -> show.Listed:
     line = show.listed(store, summary)
     if line.problem:
         return line
-    return msgspec.structs.replace(line, standing=standing.of(store, summary, line.status).word)
+    stands = standing.of(store, summary, line.status)
+    _, why, _ = judged(find.children_in(store), summary.state, stands, datetime.now(UTC))
+    asked = _asked(store, summary, line.status)
+    why = f"asked to {asked.what} by {asked.by}" if asked is not None else why
+    return msgspec.structs.replace(line, standing=stands.word, needs=stands.need, why=why)
 
 
 def _status(each: show.Listed) -> str:
@@ -159,7 +184,8 @@ def show_run(arguments: argparse.Namespace) -> None:
         if arguments.json:
             whole = standing.with_children(store, show.full(store, summary))
             stands = standing.of(store, summary, whole.status)
-            shown_whole = msgspec.structs.asdict(msgspec.structs.replace(whole, standing=stands.word))
+            known = msgspec.structs.replace(whole, standing=stands.word, needs=stands.need)
+            shown_whole = msgspec.structs.asdict(known)
             messages.say_json({**shown_whole, "by_hand": _by_hand(store, summary)})
             return
         shown = standing.with_children(store, show.glance(store, summary, last=arguments.last))
@@ -177,9 +203,16 @@ def lines(store: Store, summary: Summary, shown: show.Shown, waits: int) -> Iter
     """Where a run stands, as a person reads it. `waits`: the supervisor that will start it again."""
     stands = standing.of(store, summary, shown.status)
     yield _headline(shown, summary, stands.word)
-    facts = (*_facts(shown, summary, stands), *_session(_by_hand(store, summary)))
+    asked = _asked(store, summary, shown.status)
+    facts = (*_facts(shown, summary, stands, asked), *_session(_by_hand(store, summary)))
     for line in (*facts, *_denied(store, summary, shown), *_waiting(waits), *_beats(shown), *_effects(shown)):
         yield f"  {line}"
+
+
+def _asked(store: Store, summary: Summary, status: st.Status) -> "Request | None":
+    """What a run at work was asked for and has not come to yet: to pause, or to stop otherwise."""
+    pending = store.inbox.pending(summary.root) if status == "running" else ()
+    return next((request for request in pending if request.what in STOPS), None)
 
 
 def _by_hand(store: Store, summary: Summary) -> "Bare | None":
@@ -209,11 +242,12 @@ def _headline(shown: show.Shown, summary: Summary, word: str) -> str:
     beat = shown.beats if over else shown.beats + 1
     parts = [words(word), f"attempt {len(shown.attempts)}", f"beat {beat}{_of(shown.plan_total)}"]
     spent, budget = shown.budget.spent, shown.budget
+    about = "~" if spent.estimated else ""  # some of it is an upper bound
     if spent.tokens or budget.tokens is not None:
-        parts.append(f"{spent.tokens:,}{_of(budget.tokens)} tokens")
+        parts.append(f"{about}{spent.tokens:,}{_of(budget.tokens)} tokens")
     if spent.cost_microusd or budget.cost_microusd is not None:
         limit = "" if budget.cost_microusd is None else f" of ${budget.cost_microusd / 1e6:.2f}"
-        parts.append(f"${spent.cost_microusd / 1e6:.2f}{limit}")
+        parts.append(f"{about}${spent.cost_microusd / 1e6:.2f}{limit}")
     if summary.state.last_save:
         parts.append(f"save {summary.state.last_save[:7]}")
     return f"{safe(shown.task)}  {'   '.join(parts)}"
@@ -223,17 +257,20 @@ def _of(total: int | None) -> str:
     return "" if total is None else f" of {total:,}"
 
 
-def _facts(shown: show.Shown, summary: Summary, stands: Standing) -> Iterable[str]:
-    yield f"run      {shown.run}   project {safe(shown.project)}"
+def _facts(shown: show.Shown, summary: Summary, stands: Standing, asked: "Request | None") -> Iterable[str]:
+    yield f"run      {shown.run}   project {safe(shown.project.removesuffix('/.git'))}"
+    if asked:
+        yield f"asked    to {asked.what} by {safe(asked.by)} at {clock(asked.at)}; {TAKEN_IN}"
     if stands.word not in _PLAIN:
-        yield f"stands   {words(stands.word)}: {MEANINGS[stands.word]}"
+        says = stands.says if stands.word == "not_started" else MEANINGS[stands.word]
+        yield f"stands   {words(stands.word)}: {says}"
     if shown.goal:
         yield f"goal     {short(shown.goal, 160)}"
     if shown.holder is not None:
         holder = shown.holder
         yield f"held     by pid {holder.pid} on {safe(holder.host)} since {clock(holder.since)}"
-    if shown.cause is not None and shown.cause != "done":
-        yield f"cause    {short(_cause(shown), 300)}"
+    if shown.cause != "done" and (cause := _cause(shown)):
+        yield f"cause    {short(cause, 300)}"
     if shown.parked_until is not None:
         yield f"parked   until {clock(shown.parked_until)}"
     if shown.fork is not None:
@@ -256,7 +293,7 @@ def _cause(shown: show.Shown) -> str:
     for word in ("EffectInDoubt: ", "UnreachedEffect: "):
         if shown.status == "in_doubt" and shown.evidence.startswith(word):
             return f"in doubt: {shown.evidence.removeprefix(word)}"
-    return f"{words(shown.cause or '')}: {shown.evidence}"
+    return f"{words(shown.cause)}: {shown.evidence}" if shown.cause is not None else ""
 
 
 def _next_step(plan: Iterable[show.PlanStep]) -> Iterable[str]:
@@ -288,12 +325,7 @@ def _effects(shown: show.Shown) -> Iterable[str]:
 
 
 def _act(effect: show.Effect) -> str:
-    try:
-        args, named = msgspec.json.decode(effect.args, type=tuple[list[object], dict[str, object]])
-    except msgspec.MsgspecError:
-        return short(effect.name, 60)
-    given = [str(value) for value in args] + [f"{name}={value}" for name, value in named.items()]
-    return short(" ".join([effect.name, *given]), 100)
+    return short(show.act_words(effect), 100)
 
 
 def _fate(effect: show.Effect) -> str:
@@ -355,16 +387,9 @@ def _advise(store: Store, summary: Summary, shown: show.Shown, name: str) -> Non
     children = [(run, effect) for run, effect in doubts if run != summary.run]
     for run, effect in children:
         say(f"  effect {effect.id}  {short(effect.name, 60)} of child {run}   no outcome")
-    asks = [(run, effect) for run, effect in doubts if not wakeups.next_attempt_settles(effect)]
+    asks = verdict.asks(find.children_in(store), summary.state)
     if not asks:
-        on = (
-            f"`outlast resume {store_option.typed(name, summary.run)}`"
-            if summary.state.supervised
-            else "its next start"
-        )
-        messages.tell(
-            f"{_count(len(doubts))} in doubt; the next attempt settles by {doubts[0][1].policy}: {on} does it"
-        )
+        _tell_settled_next(store, summary, shown, name, doubts)
         return
     run, effect = asks[0]
     where = store_option.typed(name, run) if run == summary.run else run
@@ -372,6 +397,24 @@ def _advise(store: Store, summary: Summary, shown: show.Shown, name: str) -> Non
         f"{_count(len(asks))} in doubt and cannot be probed",
         f"look whether it happened, then `outlast settle {where} {effect.id} --happened` or `--did-not`",
     )
+
+
+_HOW: dict[ev.Policy, str] = {
+    "probe": "by asking its probe", "reissue": "by sending it again under its key", "give_up": "by giving it up",
+    "tell": "by looking it up, or by telling the agent that it is not known", "ask": "by asking a person",
+}  # fmt: skip
+
+
+def _tell_settled_next(
+    store: Store, summary: Summary, shown: show.Shown, name: str, doubts: list[tuple[str, st.OpenEffect]]
+) -> None:
+    """Nobody has to look before the next attempt: tell how it settles what is in doubt, and what starts it."""
+    stands = standing.of(store, summary, shown.status)
+    if doubts and stands.word != "not_started":
+        how = _HOW[doubts[0][1].policy]
+        messages.tell(f"{_count(len(doubts))} in doubt; the next attempt settles that {how}")
+    step = stands.next.replace(summary.run, store_option.typed(name, summary.run), 1)
+    messages.tell(f"`{step}` goes on" if step.startswith("outlast ") else f"{step}, and it goes on")
 
 
 def _count(number: int) -> str:

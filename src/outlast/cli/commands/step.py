@@ -112,7 +112,7 @@ def remember(arguments: argparse.Namespace) -> None:
     """`outlast remember`"""
     given = arguments.path
     uri = given if "://" in given or given.startswith("file:") else f"file:{Path(os.path.abspath(given))}"
-    script.tell(Note(kind="remember", name=_name(arguments), text=uri))
+    script.tell(Note(kind="remember", name=_name(arguments), text=uri, names=script.names()))
 
 
 def shell_init(arguments: argparse.Namespace) -> None:

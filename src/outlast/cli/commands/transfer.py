@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from outlast.cli import store_option
 from outlast.cli.terminal import messages
 from outlast.cli.terminal.progress import working
+from outlast.core.secrets import mask
 from outlast.errors import RunRefused
 from outlast.operations.transfer import archive
 
@@ -212,8 +213,13 @@ def import_(arguments: argparse.Namespace) -> None:
         masked = ", masked" if any(each.masked for each in taken.sessions) else ""
         how = "; the fork starts a session of its own" if taken.copy else "; `outlast resume` goes on in it"
         messages.tell(f"imported the agent's session{masked}: {whose}{how}")
+    messages.tell(f"it came from {taken.came_from}")
+    if taken.command:
+        messages.tell(f"it runs this command: {mask(shlex.join(taken.command))[0]}")
     for command in taken.commands:
-        messages.tell(f"its contract runs this command here: {command}")
+        messages.tell(f"its contract runs this command here: {mask(command)[0]}")
+    if taken.command:
+        messages.tell(f"nothing of it runs before `outlast resume {taken.run}`")
 
 
 def _started_in(folder: str) -> str:

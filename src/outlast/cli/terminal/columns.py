@@ -6,7 +6,7 @@ from datetime import datetime
 
 from outlast.cli.terminal import messages
 from outlast.cli.terminal.messages import safe
-from outlast.core import wakeups
+from outlast.core import verdict
 from outlast.dashboard.documents import Meter, Row
 from outlast.inspect.standing import words
 
@@ -112,7 +112,7 @@ def active(row: Row, now: datetime) -> str:
     if row.active_at is None:
         return "-"
     passed = age(max(0, int((now - row.active_at).total_seconds())))
-    return f"{row.quiet} {passed}" if row.quiet else passed
+    return f"{row.quiet} {passed}" if row.quiet else f"{passed} ago"
 
 
 def age(seconds: int) -> str:
@@ -124,7 +124,8 @@ def age(seconds: int) -> str:
 
 def why(row: Row) -> str:
     """Why the run stands where it stands; else its step or goal."""
-    return safe(wakeups.in_words(row.why.removeprefix(f"{row.status}: ")) or row.step or row.goal)
+    told = messages.local(verdict.in_words(row.why.removeprefix(f"{row.status}: ")))
+    return safe(told or row.step or row.goal)
 
 
 def save(row: Row) -> str:

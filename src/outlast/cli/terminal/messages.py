@@ -112,6 +112,16 @@ def clock(at: datetime | None, now: datetime | None = None) -> str:
     return local.strftime("%H:%M:%S" if local.date() == today.date() else "%Y-%m-%d %H:%M")
 
 
+_UTC = re.compile(r"\b([0-9]{4}-[0-9]{2}-[0-9]{2} [0-9]{2}:[0-9]{2}) UTC\b")
+
+
+def local(text: str) -> str:
+    """The text with its moments in UTC, as JSON has them, by the clock of the person who reads it."""
+    return _UTC.sub(
+        lambda found: f"{datetime.fromisoformat(f'{found[1]}Z').astimezone():%Y-%m-%d %H:%M}", text
+    )
+
+
 # -- hints of the library, for the command line: `amend=True` becomes `--amend`
 
 # Commands whose hints go to a command line or a script, not to a program that calls the library.

@@ -8,7 +8,7 @@ from operator import attrgetter
 
 import msgspec
 
-from outlast.core import events as ev, wakeups
+from outlast.core import events as ev, verdict
 from outlast.core.state import RunState
 from outlast.dashboard.documents import Ask, Overview, Row
 from outlast.dashboard.overview import filters, log_times
@@ -88,7 +88,9 @@ class Index:
             return 0
         stopped = [entry.row for entry in entries if entry.row.stranded]
         now, known = self._clock(), self._known
-        return sum(wakeups.judge(known[row.run].summary.state, row.status, now).yes for row in stopped)
+        return sum(
+            verdict.of(known[row.run].summary.state, row.status, now, self._children).wakes for row in stopped
+        )
 
     def row(self, run: str) -> Row:
         """A run at a glance, as of now. Raises UnknownRun."""

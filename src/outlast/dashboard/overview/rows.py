@@ -8,10 +8,12 @@ import msgspec
 from outlast.core import budget as budgets
 from outlast.core.state import RunState, Status
 from outlast.core.statuses import CLOSED
+from outlast.core.verdict import Children, doubts_among, with_children
 from outlast.dashboard import report
 from outlast.dashboard.documents import ActName, Meter, Quiet, Row
 from outlast.dashboard.report import Kind
 from outlast.inspect import find, ledger, show, standing
+from outlast.inspect.standing import Standing
 from outlast.store.protocol import Summary
 
 # An agent that lives and neither wrote a line nor ended a beat for so long. A build or a long test is quiet for some
@@ -38,17 +40,17 @@ class Seen(msgspec.Struct, frozen=True):
     root_rests: bool = True
 
 
-def make(summary: Summary, seen: Seen, children: find.Children, now: datetime) -> Row:
+def make(summary: Summary, seen: Seen, children: Children, now: datetime) -> Row:
     """The row of a run. `children` gives the runs of an open beat."""
     state = summary.state
     lives = seen.lives and state.status == "running"
     status = find.status_among(children, state, seen.lives)
     cause, _ = show.why(state, status)
-    what, why, command = _judged(summary, seen, children, status, now)
     stands = standing.of(state, status, now, children, waits=seen.waits, was_told=seen.was_told)
+    what, why, command = _judged(summary, seen, children, stands, now)
     if summary.problem:
         what, why, command = "needs you", summary.problem, None
-    head = msgspec.structs.replace(state, spent=state.spent.plus(standing.spent_below(children, state)))
+    head = with_children(state, children)
     live = ledger.live_of(head, status, now)
     usage = msgspec.structs.replace(head.spent, time_ms=head.spent.time_ms + live.lived_ms)
     quiet, quiet_s = _quiet(seen.heard_at if lives else None, now)
@@ -59,30 +61,27 @@ def make(summary: Summary, seen: Seen, children: find.Children, now: datetime) -
         why=why, command=command, act=_act(command), goal=state.title, agent=session.agent if session else "",
         model=session.model if session else "", stage=state.stage, step=state.open_beat.step if state.open_beat else "",
         beats=state.beats, plan_total=state.plan_total, attempts=state.attempts,
-        in_doubt=len(find.doubts_among(children, state)) if status == "in_doubt" else 0,
+        in_doubt=len(doubts_among(children, state)) if status == "in_doubt" else 0,
         spent=show.spent_of(usage, state.beats), meters=_meters(head, live, usage.time_ms, status),
         last_save=state.last_save or None, lives=lives, active_at=seen.heard_at, quiet=quiet, quiet_s=quiet_s,
         parked_until=state.parked_until if status == "parked" else None, created_at=state.created_at,
-        updated_at=state.updated_at, children=seen.children, stranded=_is_stranded(summary, seen, what, status, now),
+        updated_at=state.updated_at, children=seen.children, stranded=_is_stranded(summary, seen, stands, now),
         own_program=not state.supervised and not summary.parent,
-        standing=None if summary.problem else stands.word,
+        standing=None if summary.problem else stands.word, needs="person" if summary.problem else stands.need,
     )  # fmt: skip
 
 
-def _is_stranded(summary: Summary, seen: Seen, what: Kind, status: Status, now: datetime) -> bool:
+def _is_stranded(summary: Summary, seen: Seen, stands: Standing, now: datetime) -> bool:
     """Whether it stopped against anybody's wish, and nothing that lives starts it again. Children go on with their root."""
     state = summary.state
-    if what != "stopped" or summary.parent or seen.waits or seen.was_told:
+    if not stands.verdict.unasked or summary.parent or summary.problem or seen.waits:
         return False
-    if status == "parked":
+    if stands.word == "due":
         grace = GRACE if state.supervised else timedelta()  # nobody wakes a program of somebody's own
         return state.parked_until is not None and now - state.parked_until > grace
-    if status not in ("interrupted", "in_doubt"):
-        return False
-    if not state.attempts:
-        at = state.updated_at
-        return state.supervised and state.fork is None and at is not None and now - at > GRACE
-    return state.cause == "budget" or (not state.wanted and state.cause != "operator")
+    if stands.word == "not_started":
+        return state.updated_at is not None and now - state.updated_at > GRACE
+    return True
 
 
 def may_wait(summary: Summary, now: datetime) -> bool:
@@ -104,14 +103,12 @@ def moves(summary: Summary, row: Row, now: datetime) -> bool:
 
 
 def _judged(
-    summary: Summary, seen: Seen, children: find.Children, status: Status, now: datetime
+    summary: Summary, seen: Seen, children: Children, stands: Standing, now: datetime
 ) -> tuple[Kind, str, str | None]:
     """The heading, why, and what to type. A child goes on and stops with its root, so of a child only a doubt is for a
     person, and only while the root rests: else its program deals with it.
     """
-    what, why, command = report.judged(children, summary.state, status, now)
-    if seen.waits and what == "stopped":
-        return what, f"{why}; its supervisor starts it again", None
+    what, why, command = report.judged(children, summary.state, stands, now)
     if not summary.parent:
         return what, why, command
     settles = command is not None and command.startswith("outlast settle")

@@ -11,6 +11,7 @@ import msgspec
 from outlast import settings
 from outlast.core import events as ev
 from outlast.core.events import SaveKind
+from outlast.core.text import count_of
 from outlast.errors import OutlastError, SaveDamaged, UnknownRun, UsageError
 from outlast.inspect import find
 from outlast.operations.saves import listing
@@ -203,7 +204,7 @@ class Saves:
         commit = dict(self.saves_of_beats(run)).get(beat)
         if not commit:
             raise UsageError(
-                f"beat {beat} of run {run.run} names no save; it has {run.state.beats} beats",
+                f"beat {beat} of run {run.run} names no save; it has {count_of(run.state.beats, 'beat')}",
                 hint=f"see `outlast saves {run.run}`",
             )
         return Found(self.saver_of(run), self._read(self.saver_of(run), commit), run, beat)

@@ -67,7 +67,8 @@ class Exported(msgspec.Struct, frozen=True, kw_only=True):
 class Imported(msgspec.Struct, frozen=True, kw_only=True):
     """What is here now. `commands` are its checks and invariants, which going on with it will run here.
 
-    `files` is null where none came along; `workspace` is then what the run was started with elsewhere.
+    `files` is null where none came along; `workspace` is then what the run was started with elsewhere. `command` is what
+    `outlast resume` would start, empty for a program of somebody's own. `came_from` is the host and folder it worked in last.
     """
 
     run: str
@@ -81,6 +82,8 @@ class Imported(msgspec.Struct, frozen=True, kw_only=True):
     workspace: str = ""
     files: FilesBrought | None = None
     sessions: tuple[Copy, ...] = ()
+    command: tuple[str, ...] = ()
+    came_from: str = ""
 
 
 # -- export ------------------------------------------------------------------------------------------------------------
@@ -274,7 +277,7 @@ def import_run(
         notes.drop()  # that import was killed when all was done
         if not contents.manifest.copy:
             _require_absent(store, family[0][0], [])
-        return _imported(store, made, contents.manifest, len(family) - 1, None)
+        return _imported(store, made, contents.manifest, family, None)
 
 
 def _take_in(
@@ -322,18 +325,23 @@ def _take_in(
         raise UsageError(f"task {opened.task!r} was started meanwhile as run {made}", hint="import it again")
     faults.point("import.created")
     notes.drop()
-    return _imported(store, made, manifest, len(children), brought)
+    return _imported(store, made, manifest, family, brought)
 
 
 def _imported(
-    store: Store, run: str, manifest: Manifest, children: int, brought: FilesBrought | None
+    store: Store, run: str, manifest: Manifest, family: list[RunEvents], brought: FilesBrought | None
 ) -> Imported:
+    opened, events = family[0]
+    hosts = [event.host for event in events if isinstance(event, ev.AttemptStarted) and event.host]
+    blobs = launch.Blobs(store.blobs.get, store.blobs.put)
     summary = requests.summary_of(store, run)
     contract = reader.contract(store, summary.state)
     return Imported(
         run=run, task=summary.task, project=summary.project, beats=summary.state.beats, copy=manifest.copy,
-        children=children, commands=(*contract.checks, *contract.invariants), masked=manifest.masked,
+        children=len(family) - 1, commands=(*contract.checks, *contract.invariants), masked=manifest.masked,
         workspace=summary.state.workspace, files=brought, sessions=tuple(manifest.sessions.values()),
+        command=launch.command_of((opened, *events), blobs),
+        came_from=": ".join([*hosts[-1:], opened.workspace or opened.project]),
     )  # fmt: skip
 
 

@@ -1,7 +1,7 @@
 """How a supervised command that was recorded elsewhere is started here: in the run's folder, by the program that is here."""
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import PurePosixPath
 from typing import Any
 
@@ -39,6 +39,28 @@ def launched_here(event: ev.AnyEvent, was: str, now: str, blobs: Blobs) -> ev.An
     data = msgspec.json.encode(moved)
     kept = Payload(blob=blobs.put(data), size=len(data)) if payload.blob else Payload(v=msgspec.Raw(data))
     return msgspec.structs.replace(event, launch=kept)
+
+
+def command_of(events: Iterable[ev.AnyEvent], blobs: Blobs) -> tuple[str, ...]:
+    """The words of the command that a run is started with, as last recorded; empty for a program of somebody's own."""
+    words: tuple[str, ...] = ()
+    for event in events:
+        if isinstance(event, ev.AttemptStarted | ev.RunOpened):
+            words = _words(event.launch, blobs) if event.launch is not None else ()
+    return words
+
+
+def _words(payload: Payload, blobs: Blobs) -> tuple[str, ...]:
+    data = blobs.get(payload.blob) if payload.blob else bytes(payload.v)
+    try:
+        launch = msgspec.json.decode(data, type=_Command)
+        return tuple(os.fsdecode(raw(word)) for word in launch.argv)
+    except (msgspec.MsgspecError, UnicodeError, ValueError):
+        return ()
+
+
+class _Command(msgspec.Struct, frozen=True):
+    argv: tuple[str, ...]
 
 
 def _folder(launch: dict[str, Any], was: str, now: str) -> dict[str, Any]:

@@ -9,7 +9,7 @@ from outlast import faults
 from outlast.core import events as ev
 from outlast.core.events import SaveKind
 from outlast.core.values import Check, Payload, shorten
-from outlast.errors import ChecksFailed, StoreError, UnreachedEffect
+from outlast.errors import ChecksFailed, EffectInDoubt, StoreError, UnreachedEffect
 from outlast.runs import attempts, reader
 from outlast.runs.checks import check_one_by_one
 from outlast.runs.engine.steps import Append, Block, Steps
@@ -51,7 +51,7 @@ def record_done(run: "RunEngine", result: Payload, checks: tuple[Check, ...]) ->
     failed = next((check for check in checks if check.exit_code != 0), None)
     if failed is not None:
         raise ChecksFailed(
-            f"check {failed.command!r} failed with {failed.exit_code}: {shorten(failed.output[-1500:], 1500)}",
+            f"check {failed.command!r} failed with {failed.exit_code}{_said(failed)}",
             hint=f"run {run.id} is not done; mend it and start again",
         )
     faults.point("checks.passed")
@@ -67,6 +67,11 @@ def record_done(run: "RunEngine", result: Payload, checks: tuple[Check, ...]) ->
     )
     run.result = journal.value(result)
     faults.point("run.finished")
+
+
+def _said(failed: Check) -> str:
+    said = shorten(failed.output[-1500:], 1500).strip()
+    return f": {said}" if said else ", and printed nothing"
 
 
 def _kept_result(run: "RunEngine", result: object) -> Steps:
@@ -125,7 +130,8 @@ def _record_end(run: "RunEngine", error: BaseException | None) -> Steps:
     faults.point("attempt.before_end")
     journal = run.journal
     end = attempts.ended(journal.lease.epoch, journal.now(), run.state, error, in_doubt=run.in_doubt())
-    end = msgspec.structs.replace(end, spent=run.meter.at_end(run.beat))
+    well = run.supervision.has_finished and isinstance(error, EffectInDoubt)
+    end = msgspec.structs.replace(end, spent=run.meter.at_end(run.beat), ended_well=well)
     saved = yield from _last_save(run, "emergency", f"{end.cause}: {end.evidence}", error)
     yield Append((*saved, end, *attempts.parked(end, run.state, error)))
     faults.point("attempt.ended")

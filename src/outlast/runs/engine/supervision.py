@@ -20,6 +20,10 @@ class Supervision:
     launch: object = None  # how the command is started again, as plain data
     typed: bool = False  # a person typed the command line, which allows one more attempt
     mark: str = ""  # of the attempt, for the processes of its checks
+    finishes: bool = False  # the agent had finished in an earlier attempt
+    has_finished: bool = (
+        False  # the agent has finished: only effects in doubt, and checks, keep the run from being done
+    )
     may_stop: bool = True  # False: requests to stop wait in the inbox until the command has been stopped
 
 

@@ -5,12 +5,15 @@ import shlex
 import msgspec
 
 from outlast.core import budget as budgets, events as ev, state as st, statuses
-from outlast.core.values import PAYLOAD_INLINE_MAX_BYTES, Contract, Parent, Payload
+from outlast.core.text import short
+from outlast.core.values import PAYLOAD_INLINE_MAX_BYTES, Allowance, Contract, Parent, Payload
 from outlast.errors import ContractChanged, RunRefused
 from outlast.runs import attempts, reader
 from outlast.runs.journal import encode
 from outlast.runs.opening.terms import Terms, new_id
 from outlast.store.protocol import RunFilter, Store
+
+VALUE_CHARS_MAX = 120
 
 
 def make(terms: Terms, store: Store, launch: object, *, after: str = "") -> str:
@@ -79,7 +82,39 @@ def admit(terms: Terms, store: Store, head: st.RunState, *, is_child: bool) -> N
     changed = contract_of(terms, recorded) != recorded
     known = (None, reader.opened(store, head).budget, head.budget)
     if changed or (head.fork is None and not any(budgets.same_limits(terms.budget, each) for each in known)):
+        first = (
+            _contract_words(contract_of(terms, recorded), recorded)
+            if changed
+            else _budget_words(head.budget, terms.budget)
+        )
         raise ContractChanged(
-            f"run {head.run} of task {head.task!r} was started with another {'contract' if changed else 'budget'}",
+            f"run {head.run} of task {head.task!r} was started with {first}",
             hint="give the same as at first, or amend=True to change it on purpose",
         )
+
+
+def _contract_words(asked: Contract, recorded: Contract) -> str:
+    """What of a contract is another one: as it was at first, and as it is asked for now."""
+    names = [name for name in Contract.__struct_fields__ if getattr(asked, name) != getattr(recorded, name)]
+    told = [f"{_value(getattr(recorded, name))}, not {_value(getattr(asked, name))}" for name in names]
+    return "another contract: " + "; ".join(f"{name} {each}" for name, each in zip(names, told, strict=True))
+
+
+def _budget_words(recorded: Allowance | None, asked: Allowance | None) -> str:
+    before, now = (msgspec.structs.asdict(each or Allowance()) for each in (recorded, asked))
+    told = [
+        f"{name} {_value(before[name])}, not {_value(now[name])}" for name in now if before[name] != now[name]
+    ]
+    return "another budget: " + "; ".join(told)
+
+
+def _value(given: object) -> str:
+    match given:
+        case None | "" | ():
+            return "none"
+        case tuple():
+            return short(" and ".join(map(repr, given)), VALUE_CHARS_MAX)
+        case int() | float():
+            return f"{given:,}"
+        case _:
+            return short(repr(given) if isinstance(given, str) else str(given), VALUE_CHARS_MAX)

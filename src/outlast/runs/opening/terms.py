@@ -179,7 +179,7 @@ def _enough(head: RunState, given: Sequence[str], until: str | None, after: Allo
         if line.is_reached and line.unit == "until":
             options = [*(text for text in options if not text.startswith("--until")), "--until +8h"]
         elif line.is_reached and line.unit in spent:
-            options.append(f"--budget {budgets.half_of(spent[line.unit])}")
+            options.append(f"--budget {budgets.half_of(spent[line.unit], head)}")
         elif line.is_reached:
             options = [text for text in options if unit_of(text.removeprefix("--budget ")) != line.unit]
             options.append(f"--budget {budgets.limit_above(line)}")

@@ -122,6 +122,15 @@ class AgentAttempt:
         else:
             self.responses.finish({"exit_code": 0}, accept_unknown=self._agent.launch.accept_unknown)
 
+    @property
+    def paid(self) -> bool:
+        """Whether its account has paid for an answer in this attempt."""
+        return self._observer.paid
+
+    def conclude(self) -> None:
+        """It had finished in an earlier attempt, and is not started again. Raises EffectInDoubt where one of its calls is."""
+        self.responses.leave(accept_unknown=self._agent.launch.accept_unknown)
+
     def remove_copy(self) -> None:
         """The run is over, and so is its agent: what hooks and shims ran is not needed any more."""
         self._client.remove()

@@ -46,6 +46,7 @@ class AgentObserver:
         )  # whether a hook tells of each call before it is made
         self._announced: dict[str, ToolStart] = {}  # calls that the transcript tells of, and no hook yet
         self.answered = False  # whether its model has said anything in this attempt
+        self.paid = False  # whether an answer of this attempt was paid for: its account works
         self._looked_s = time.monotonic()
         # When it was noticed that nobody had looked for long: we were stopped, or held up.
         self._woke_s = -self.timing.waking_s
@@ -66,6 +67,8 @@ class AgentObserver:
 
     def take(self, event: AgentEvent) -> None:
         """Put on record what one event tells: of a hook, or of the transcript where it ends no response."""
+        if isinstance(event, UsageReport) and event.scope == "response" and event.values.output:
+            self.paid = True
         match event:
             case Session():
                 self._session.know(event)

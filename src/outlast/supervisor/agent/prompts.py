@@ -2,10 +2,15 @@
 
 from collections.abc import Sequence
 
+import msgspec
+
 from outlast.agents.values import Cut
+from outlast.core.text import call_words
 from outlast.core.values import Contract, shorten
+from outlast.supervisor.agent.session.choice import IN_DOUBT
 
 CUT_SHOWN_MAX = 20
+CALL_CHARS_MAX = 300
 EVIDENCE_CHARS_MAX = 6_000
 
 
@@ -16,7 +21,7 @@ def resumed(
     lines = [_why(cause, evidence)]
     if cuts:
         lines += ["", "These calls of yours were under way:"]
-        lines += [f"- {cut.name} ({cut.id}): {cut.text}" for cut in cuts[:CUT_SHOWN_MAX]]
+        lines += [f"- {_call(cut)} ({cut.id}): {cut.text}" for cut in cuts[:CUT_SHOWN_MAX]]
     if settled:
         lines += ["", "What was not known of these calls of yours is settled:"]
         lines += [f"- {each}" for each in settled[-CUT_SHOWN_MAX:]]
@@ -27,10 +32,24 @@ def resumed(
     return "\n".join(lines)
 
 
+def _call(cut: Cut) -> str:
+    """Which call it was: its tool alone does not say that."""
+    try:
+        given = msgspec.json.decode(cut.input)
+    except msgspec.MsgspecError:
+        given = None
+    return shorten(call_words(cut.name, given), CALL_CHARS_MAX)
+
+
 def _why(cause: str, evidence: str) -> str:
     if cause in ("checks", "invariant"):
         return (
             f"You said that you were finished, but it is not done:\n{shorten(evidence, EVIDENCE_CHARS_MAX)}"
+        )
+    if cause == IN_DOUBT:
+        return (
+            "You had finished, but it was not known whether a call of yours had happened. You go on now. Your files are as "
+            "you left them; nothing you started runs any more."
         )
     if cause == "operator":
         return f"You go on now ({shorten(evidence, 300)}). Your files are as they were left; nothing you started runs any more."
@@ -49,7 +68,7 @@ def fresh(
     ]
     if cuts:
         lines += ["", "# Calls that were cut off"]
-        lines += [f"- {cut.name}: {cut.text}" for cut in cuts[:CUT_SHOWN_MAX]]
+        lines += [f"- {_call(cut)}: {cut.text}" for cut in cuts[:CUT_SHOWN_MAX]]
     if settled:
         lines += ["", "# Calls of which it was found out what became of them"]
         lines += [f"- {each}" for each in settled[-CUT_SHOWN_MAX:]]

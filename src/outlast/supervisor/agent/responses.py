@@ -4,6 +4,7 @@ from typing import Any, Protocol
 
 from outlast.agents.events import Response, Text, ToolEnd, ToolStart
 from outlast.core import events as ev
+from outlast.core.text import act_words, call_words
 from outlast.core.values import SessionMark, clip
 from outlast.runs.engine.steps import append
 from outlast.supervisor.agent.calls.calls import AgentCalls
@@ -13,6 +14,7 @@ from outlast.supervisor.lifecycle import Lifecycle
 
 TEXT_BYTES_MAX = 2_000
 CALLS_NAMED_MAX = 32
+CALL_BYTES_MAX = 100
 
 
 class KeepsSession(Protocol):
@@ -82,7 +84,7 @@ class Responses:
         self._beats, self._run, self._lock = beats, beats.run, beats.lock
         self._calls, self._session, self._lifecycle = calls, session, lifecycle
         recorded = self._run.journal.record.effects.values()
-        self._names = [clip(known.intent.name, 100) for known in recorded]
+        self._names = [clip(_words(known.intent), CALL_BYTES_MAX) for known in recorded]
         self._used = bool(recorded)  # whether anything happened in the open beat
         self._response = ""
         self._text = ""
@@ -162,7 +164,7 @@ class Responses:
 
     def _use(self, record: CallRecord) -> None:
         self._used = True
-        self._names.append(clip(record.name, 100))
+        self._names.append(clip(call_words(record.tool, record.input), CALL_BYTES_MAX))
 
     # -- ends ------------------------------------------------------------------------------------------------------
 
@@ -232,12 +234,14 @@ class Responses:
                 self._give_up()
             self._raise_doubt()
 
-    def leave(self) -> None:
-        """A person left the agent: as `finish`, but of nothing no beat is made, and nothing is given up."""
+    def leave(self, *, accept_unknown: bool = False) -> None:
+        """A person left the agent, or it had finished before: as `finish`, but of nothing no beat is made."""
         with self._lock:
             self._settle()
             if self._used:
                 self._end(None)
+            if accept_unknown:
+                self._give_up()
             self._raise_doubt()
 
     def _settle(self) -> None:
@@ -286,3 +290,7 @@ class Responses:
         """What a person reads of the beat, and a fresh session is told of it."""
         told: dict[str, Any] = {"calls": self._names[:CALLS_NAMED_MAX]} if self._names else {}
         return told | ({"said": clip(self._text, TEXT_BYTES_MAX)} if self._text else {})
+
+
+def _words(intent: ev.EffectIntended) -> str:
+    return intent.name if intent.args.blob else act_words(intent.name, bytes(intent.args.v))

@@ -66,6 +66,7 @@ class Attempt:
         self._wraps_up = wraps_up
         self._agent: AgentAttempt | None = None
         self._gate: Gate | None = None
+        self._lifted = False  # whether the account is known to work in this attempt
 
     def carry(self) -> bool:
         """From the claim to the recorded end. False: the run was done before. Raises what ended the attempt, if not done."""
@@ -77,10 +78,13 @@ class Attempt:
                 return False
             self._stop_leftovers()
             lost = self._judge_last_attempt()
+            run.supervision.finishes, run.supervision.has_finished = self._had_finished(), False
             self._save_found_files(lost)
             self._announce()
             try:
                 self._run_to_its_end()
+                if not run.state.ended_well:
+                    self._lift_wall()
                 self._finish()
             except RunCancelled:
                 self._remove_copy()
@@ -106,6 +110,13 @@ class Attempt:
         if not self.launch.interactive:  # a person at the terminal sees the wall for themselves
             limits.hold_back(run, lost, account)
         return lost
+
+    def _had_finished(self) -> bool:
+        """Whether its agent, the same as now, finished in an earlier attempt: what was in doubt then may be settled since."""
+        state, known = self._run.state, known_agent(self.launch)
+        if not state.ended_well or self.launch.interactive or known is None or state.session is None:
+            return False
+        return state.session.agent == known.name
 
     # -- files saved: then the start is on record ----------------------------------------------------------------------
 
@@ -143,6 +154,10 @@ class Attempt:
         processes = AttemptProcesses(run, self._person, BelowUs(run.id), self._signals)
         stopper = Stopper(run, server, processes, self._person)
         try:
+            if self._agent is not None and run.state.ended_well:
+                run.supervision.has_finished = True
+                self._agent.conclude()
+                return
             ended = self._run_command(processes, stopper)
             stopper.let_calls_end()
             stopper.check()
@@ -150,6 +165,7 @@ class Attempt:
             if not ended.is_done:
                 raise self._stopped(ended)
             if self._agent is not None:
+                run.supervision.has_finished = not self.launch.interactive
                 self._agent.finish()
             else:
                 scripts.finish({"exit_code": 0})
@@ -249,8 +265,17 @@ class Attempt:
     # -- meanwhile -----------------------------------------------------------------------------------------------------
 
     def beat_ended(self) -> None:
-        """The state file, for people and scripts, shows how far the run is."""
+        """The state file, for people and scripts, shows how far the run is. A beat that was paid for lifts a quota wall."""
         state_file.write_of(self._run, issue=self.launch.issue)
+        if self._agent is not None and self._agent.paid:
+            self._lift_wall()
+
+    def _lift_wall(self) -> None:
+        """The account works: a quota wall that it met before this attempt holds no run back any more."""
+        attempt = self._run.state.attempt
+        if not self._lifted and attempt is not None and self.launch.account:
+            self._lifted = True
+            limits.lift_wall(self._run.journal.store, self.launch.account, attempt.started_at)
 
     def status(self) -> str:
         """How far the run is, for the last line of a terminal."""

@@ -1,5 +1,6 @@
 """Whether a run may have one more attempt: not after a limit is reached, not before a quota wall is gone."""
 
+import contextlib
 import os
 import shlex
 import sys
@@ -9,15 +10,18 @@ from pathlib import Path
 import msgspec
 
 from outlast.agents.values import Ask
-from outlast.core import budget as budgets, events as ev, restarts, state as st, wakeups
+from outlast.core import budget as budgets, events as ev, restarts, state as st, verdict
 from outlast.core.values import shorten
-from outlast.errors import BudgetReached
+from outlast.errors import BudgetReached, RunHeld, UnknownRun
+from outlast.operations import requests
 from outlast.runs import attempts
 from outlast.runs.engine.run import RunEngine
-from outlast.runs.engine.steps import append
+from outlast.runs.engine.steps import Append, append
+from outlast.store.protocol import Store
 from outlast.supervisor.attempt import progress as attempt_progress
 from outlast.supervisor.budget import quota_walls
 from outlast.supervisor.guardian import lock
+from outlast.supervisor.launch import last_launch
 from outlast.supervisor.launch.last_launch import known_agent
 from outlast.supervisor.launch.launch import Launch
 from outlast.workspace.types import raw
@@ -71,7 +75,7 @@ def judge(run: RunEngine, limits: restarts.Limits) -> ev.AttemptEnded | None:
     after = st.fold(run.state, events)
     if run.supervision.typed:  # attempts in all are a limit for those that nobody asked for
         limits = msgspec.structs.replace(limits, attempts_max=sys.maxsize)
-    stop = wakeups.limit_reached(after, limits)
+    stop = verdict.limit_reached(after, limits)
     if stop is None:
         return lost
     why = f"{stop.why}; the last: {after.evidence}"
@@ -104,6 +108,24 @@ def hold_back(run: RunEngine, lost: ev.AttemptEnded | None, account: str) -> Non
     events.append(ev.Parked(at=journal.now(), until=stay.until, evidence=stay.why, account=account))
     run.drive(append(*events))
     raise HeldBack(stay.why, stay.until)
+
+
+def lift_wall(store: Store, account: str, begun_at: datetime | None = None) -> None:
+    """Let all runs go on that wait at an account's wall, as `quota_walls.lift` has it: their time has come."""
+    for run in quota_walls.lift(store.shelf, account, begun_at):
+        bring_forward(store, run)
+
+
+def bring_forward(store: Store, run: str) -> None:
+    """A run that is parked until later is due now. One that somebody holds, or that is gone, is left alone."""
+    with contextlib.suppress(RunHeld, UnknownRun), requests.claimed(store, run) as journal:
+        state, now = journal.state, journal.now()
+        if state.status == "parked" and state.parked_until is not None and state.parked_until > now:
+            account = last_launch.account_in(store, requests.summary_of(store, run))
+            due = ev.Parked(
+                at=now, cause=state.cause or "quota", until=now, evidence=state.evidence, account=account
+            )
+            journal.store.append(journal.batch(Append((due,))))
 
 
 def _lost(run: RunEngine) -> ev.AttemptEnded | None:

@@ -11,6 +11,7 @@ import msgspec
 
 from outlast.core import state as st
 from outlast.errors import OutlastError
+from outlast.inspect import show
 from outlast.runs.engine.run import RunEngine
 from outlast.store import durable
 from outlast.store.local import Local
@@ -50,7 +51,7 @@ def of(state: st.RunState, status: st.Status, *, issue: str = "", branch: str = 
         run_id=state.run, seq=state.seq, beat=state.beats, status=status,
         session=state.session.session if state.session is not None else None,
         memory_refs=tuple({"name": ref.name, "uri": ref.uri, "digest": ref.digest} for ref in state.memory),
-        last_save=state.last_save or None, cause=state.cause, evidence=state.evidence or None,
+        last_save=state.last_save or None, cause=show.cause_of(state), evidence=state.evidence or None,
     )  # fmt: skip
 
 

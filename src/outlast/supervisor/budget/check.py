@@ -10,7 +10,8 @@ from outlast import settings
 from outlast.agents import KnownAgent
 from outlast.agents.values import Ask
 from outlast.core import budget as budgets, statuses
-from outlast.core.forecast import Estimate
+from outlast.core.forecast import HISTORY_MIN, Estimate
+from outlast.core.text import count_of
 from outlast.core.values import Allowance
 from outlast.errors import BadSetting, UsageError
 from outlast.operations import prices
@@ -168,7 +169,7 @@ def by_experience(
 
 def _why(found: Estimate) -> str:
     if found.sure == "default":
-        return f"the default, because only {found.runs} runs of this store are finished"
+        return f"the default; no history yet ({count_of(found.runs, 'run')} of this store finished, {HISTORY_MIN} are needed)"
     return (
         f"nine of ten such runs need {found.p90:,} tokens or less, half of them {found.p50:,}"
         f" ({found.sure}: by {found.runs:,} finished runs, {found.similar:,} of them alike)"

@@ -192,7 +192,7 @@ class BudgetWatch:
 
     def wrap_up(self) -> str:
         """The instruction to wrap up, for an agent that is started only for that; else empty."""
-        head = self._run.state
+        head = self._run.meter.head()  # with what no event says yet, as the ledger counts it
         return wrap_up_words(head, self._run.meter.live()) if head.wrap_beat is not None else ""
 
     # -- telling ---------------------------------------------------------------------------------------------------

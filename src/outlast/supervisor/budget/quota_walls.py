@@ -128,6 +128,25 @@ def spare(shelf: Shelf, account: str, run: str) -> Wall | None:
     return _change(shelf, account, spared)
 
 
+def lift(shelf: Shelf, account: str, begun_at: datetime | None = None) -> tuple[str, ...]:
+    """The account works again, or a person says so: no run waits at its wall any more. Returns those that did.
+
+    `begun_at`: when the attempt began that succeeded. One that was under way before the limit was met proves nothing.
+    """
+    now = datetime.now(UTC)
+    wall = standing(shelf, account, now)
+    if wall is None or (begun_at is not None and begun_at < wall.met_at):
+        return ()
+
+    def lifted(before: Wall | None) -> Wall | None:
+        if before is None or before.met_at != wall.met_at:
+            return before
+        return msgspec.structs.replace(before, until=min(before.until, now), spared=())
+
+    _change(shelf, account, lifted)
+    return wall.waiting
+
+
 def _stay(wall: Wall, run: str, apart_s: float, why: str) -> Stay:
     place = wall.waiting.index(run) if run in wall.waiting else len(wall.waiting)
     until = restarts.wake_at(wall.until, wall.run, place, apart_s)

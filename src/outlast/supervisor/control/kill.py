@@ -9,7 +9,7 @@ from typing import Literal
 
 import msgspec
 
-from outlast.core import wakeups
+from outlast.core import verdict
 from outlast.core.state import RunState, Status
 from outlast.errors import RunHeld, RunRefused
 from outlast.inspect import find
@@ -159,7 +159,7 @@ class _Kill:
         """Record that a person killed the run, where it would otherwise go on by itself."""
         summary = requests.summary_of(self._store, self._root.run)
         shown = find.shown_status(self._store, summary.state, summary.run)
-        if wakeups.judge(summary.state, shown, attempts.now()).yes:
+        if verdict.of(summary.state, shown, attempts.now(), find.children_in(self._store)).wakes:
             try:
                 with requests.claimed(self._store, summary.run) as journal:
                     requests.drain(journal)

@@ -95,8 +95,8 @@ def refuse_homeless(store: Store, root: Summary, launch: Launch) -> None:
 def wall_of(store: Store, summary: Summary) -> datetime | None:
     """Until when a quota wall is known to stand that the run goes on despite."""
     account = last_launch.account_in(store, summary) if summary.state.supervised else ""
-    wall = quota_walls.spare(store.shelf, account, summary.run)
-    until = wall.until if wall is not None else summary.state.parked_until
+    wall, parked = quota_walls.spare(store.shelf, account, summary.run), summary.state.parked_until
+    until = parked if parked is not None or wall is None else wall.until
     return until if until is not None and until > datetime.now(UTC) else None
 
 

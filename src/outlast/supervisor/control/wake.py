@@ -11,7 +11,7 @@ from datetime import UTC, datetime
 
 import msgspec
 
-from outlast.core import events as ev, restarts, wakeups
+from outlast.core import events as ev, restarts, verdict
 from outlast.core.state import Status
 from outlast.errors import RunHeld
 from outlast.inspect import find
@@ -47,13 +47,21 @@ class Sleeper(msgspec.Struct, frozen=True, kw_only=True):
     log: str | None = None
 
 
-def sleepers(store: Store, *, parked_only: bool = False) -> list[Sleeper]:
+def sleepers(store: Store, *, parked_only: bool = False, now: bool = False) -> list[Sleeper]:
     """Every run that is not over, of all projects, oldest first, with whether it is to be woken and why (not).
 
-    `parked_only`: of those that wait for a moment in time.
+    `parked_only`: of those that wait for a moment in time. `now`: as if that moment had come.
     """
     runs = parked(store) if parked_only else _all_open(store)
-    return [_judged(store, summary) for summary in reversed(runs)]
+    return [_judged(store, summary, now=now) for summary in reversed(runs)]
+
+
+def lift_walls(store: Store) -> None:
+    """A person says that the quota is back: no wall holds a run back any more, and what waits for a moment in time is due."""
+    for wall in list(quota_walls.every(store.shelf)):
+        quota_walls.lift(store.shelf, wall.name)
+    for summary in parked(store):
+        attempt_limits.bring_forward(store, summary.run)
 
 
 def _all_open(store: Store) -> list[Summary]:
@@ -67,24 +75,32 @@ def parked(store: Store) -> list[Summary]:
     return [
         each
         for each in found
-        if not each.problem and each.state.parked_until is not None and each.state.supervised
+        if not each.problem
+        and each.state.parked_until is not None
+        and each.state.supervised
+        and not each.state.awaits_start
     ]
 
 
-def _judged(store: Store, summary: Summary) -> Sleeper:
+def _judged(store: Store, summary: Summary, *, now: bool = False) -> Sleeper:
     if summary.problem:
         return Sleeper(
             run=summary.run, task=summary.task, project=summary.project, status=summary.state.status,
             beats=summary.state.beats, wake=False, why=f"cannot be read here: {summary.problem}",
         )  # fmt: skip
     shown = find.shown_status(store, summary.state, summary.run)
-    limits = _limits(store, summary)
-    wake = _refused(store, summary.run) or wakeups.judge(summary.state, shown, datetime.now(UTC), limits)
-    if wake.yes and takeover.is_at_terminal(last_launch.launch_of(store, summary)):
-        wake = wakeups.Wake(False, "a session at a terminal: `outlast open` goes on")
+    wakes, why = False, _refused(store, summary.run)
+    if not why:
+        facts, at = verdict.HostFacts(limits=_limits(store, summary)), datetime.now(UTC)
+        if now and summary.state.parked_until is not None:
+            at = max(at, summary.state.parked_until)
+        found = verdict.of(summary.state, shown, at, find.children_in(store), facts)
+        wakes, why = found.wakes, found.why
+    if wakes and takeover.is_at_terminal(last_launch.launch_of(store, summary)):
+        wakes, why = False, "a session at a terminal: `outlast open` goes on"
     return Sleeper(
         run=summary.run, task=summary.task, project=summary.project, status=shown, beats=summary.state.beats,
-        wake=wake.yes, why=wake.why,
+        wake=wakes, why=why,
     )  # fmt: skip
 
 
@@ -94,16 +110,16 @@ def _limits(store: Store, summary: Summary) -> restarts.Limits | None:
     return attempt_limits.limits_of(launch) if launch is not None else None
 
 
-def _refused(store: Store, run: str) -> wakeups.Wake | None:
-    """Reasons outside the journal: a supervisor lives, a person stopped the run, or asked it to stop just before it died."""
+def _refused(store: Store, run: str) -> str:
+    """Reasons outside the head: a supervisor lives, a person stopped the run, or asked it to stop just before it died."""
     watcher = lock.of(store.local, run)
     if watcher is not None and watcher.supervisor:
-        return wakeups.Wake(False, f"its supervisor (pid {watcher.supervisor}) looks after it")
+        return f"its supervisor (pid {watcher.supervisor}) looks after it"
     note = lock.noted(store.local, run)
     if note is not None and note.wanted and note.epoch == _last_epoch(store, run):
-        return wakeups.Wake(False, f"stopped: {note.why}")
+        return f"stopped: {note.why}"
     asked = next((request for request in store.inbox.pending(run) if request.what in STOPS), None)
-    return wakeups.Wake(False, f"asked to {asked.what} by {asked.by}") if asked is not None else None
+    return f"asked to {asked.what} by {asked.by}" if asked is not None else ""
 
 
 def _last_epoch(store: Store, run: str) -> int:
@@ -159,8 +175,8 @@ def wake(
 def _given_up(store: Store, sleeper: Sleeper) -> Sleeper:
     summary = requests.summary_of(store, sleeper.run)
     limits = None if sleeper.wake or summary.state.status == "failed" else _limits(store, summary)
-    stop = wakeups.limit_reached(summary.state, limits) if limits is not None else None
-    if stop is None or _refused(store, sleeper.run) is not None or summary.state.attempt is not None:
+    stop = verdict.limit_reached(summary.state, limits) if limits is not None else None
+    if stop is None or _refused(store, sleeper.run) or summary.state.attempt is not None:
         return sleeper
     with contextlib.suppress(RunHeld), requests.claimed(store, sleeper.run) as journal:
         why = f"{stop.why}; the last: {journal.state.evidence}"
@@ -264,7 +280,7 @@ class _Start:
             told = self._settled(summary, False, f"quarantined: {summary.state.evidence}")
             return msgspec.structs.replace(told, wake=False, started=None)
         if shown == "parked" and summary.state.parked_until is not None:
-            why = wakeups.judge(summary.state, shown, datetime.now(UTC)).why
+            why = verdict.of(summary.state, shown, datetime.now(UTC)).why
             told = self._settled(summary, True, f"{why}: {summary.state.evidence}")
             return told if has_started else msgspec.structs.replace(told, wake=False, started=None)
         if code == 0 or (has_started and shown != "parked"):

@@ -12,6 +12,7 @@ import msgspec
 from outlast.core import events as ev
 from outlast.core.recovery import effect_key
 from outlast.core.replay import EffectRecord
+from outlast.core.state import RunState
 from outlast.core.values import digest
 from outlast.errors import (
     AmbiguousOccurrence,
@@ -293,17 +294,21 @@ class ScriptCalls:
         """Put a stage and a script's own names on record, if they are new."""
         with self._beats.noting_failure(), self._lock:
             state, journal = self._run.state, self._run.journal
-            known = dict(state.names)
-            news = {name: value for name, value in names.items() if known.get(name, "") != value}
+            news = _news(state, names)
             if not news and stage in (None, state.stage):
                 return
             said = state.stage if stage is None else stage
             self._run.drive(append(ev.StageSet(at=journal.now(), stage=said, names=news)))
         self._beat_ended()
 
-    def remember(self, name: str, uri: str) -> None:
+    def remember(self, name: str, uri: str, names: dict[str, str]) -> None:
+        """Put a memory ref on record, with a script's own names if they are new."""
         with self._beats.noting_failure(), self._lock:
-            self._run.drive(append(self._remembered(name, uri)))
+            state, journal = self._run.state, self._run.journal
+            news = _news(state, names)
+            said = [ev.StageSet(at=journal.now(), stage=state.stage, names=news)] if news else []
+            self._run.drive(append(self._remembered(name, uri), *said))
+        self._beat_ended()
 
     def _remembered(self, name: str, uri: str) -> ev.AnyEvent:
         from outlast.runs.engine.beat import check_memory, make_ref
@@ -335,6 +340,12 @@ class ScriptCalls:
             with self._free:
                 del self._busy[named]
                 self._free.notify_all()
+
+
+def _news(state: RunState, names: dict[str, str]) -> dict[str, str]:
+    """Those of a script's own names that have another value than is on record."""
+    known = dict(state.names)
+    return {name: value for name, value in names.items() if known.get(name, "") != value}
 
 
 def _retries(known: EffectRecord | None, beat: int) -> int:

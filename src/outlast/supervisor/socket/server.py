@@ -339,7 +339,7 @@ class Server:
             case "stage":
                 self._scripts.stage(note.text, note.names)
             case "remember":
-                self._scripts.remember(note.name, note.text)
+                self._scripts.remember(note.name, note.text, note.names)
             case "interrupted" | "went_on" | "killed" | "left":
                 self.shell_notes.append(note)
                 self._scripts.stage(None, note.names)

@@ -12,7 +12,7 @@ ACTS: dict[ActName, str] = {
     "pause": "Pause", "resume": "Resume", "cancel": "Cancel", "budget": "Add budget", "settle": "Look and settle",
     "fork": "Fork", "restore": "Restore",
 }  # fmt: skip
-# As `core.wakeups` says it. A page says the same by the reader's clock.
+# As `core.verdict` says it. A page says the same by the reader's clock.
 _UNTIL = re.compile(
     r"parked until [0-9]{4}-[0-9]{2}-[0-9]{2} [0-9:]{5} UTC(?:: start its program then)?(?:: )?"
 )

@@ -17,6 +17,7 @@ _NO_SESSION = re.compile(
     re.IGNORECASE,
 )
 _TAGS = ("attempt_started", "session_known", "beat_begun", "effect_intended", "attempt_ended")
+IN_DOUBT = "in_doubt"  # what stands for the cause where the agent had finished, and a call of it was in doubt
 SIGNALLED = 128  # exit codes from here on tell of a signal
 
 
@@ -134,4 +135,6 @@ def last_ending(journal: Journal) -> tuple[str, str]:
     """How the last attempt ended: cause and evidence, empty at the first."""
     page = journal.store.read(journal.run, after=0, limit=1, tags=("attempt_ended",), newest=True).events
     event = page[0].event if page else None
-    return (event.cause, event.evidence) if isinstance(event, ev.AttemptEnded) else ("", "")
+    if not isinstance(event, ev.AttemptEnded):
+        return "", ""
+    return (IN_DOUBT if event.ended_well else event.cause), event.evidence
