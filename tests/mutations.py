@@ -308,7 +308,7 @@ MUTANTS = (
     Mutant(
         "a did-not counts although the act may be under way",
         "core/recovery.py",
-        "Probe(did_not_counts=not facts.performer_lives)",
+        "Probe(did_not_counts=not (facts.performer_lives or facts.leftovers))",
         "Probe(did_not_counts=True)",
         (f"{RULES}::test_a_did_not_does_not_count_while_the_act_may_be_under_way",),
     ),

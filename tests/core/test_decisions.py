@@ -34,7 +34,9 @@ def expected(state: RecordState | None, failures: int, facts: Facts) -> type:
     if state is None:
         return Perform
     if state == "did_not":
-        return Perform if failures <= max(2, facts.retries) else Fail
+        if facts.leftovers:
+            return Ask
+        return Perform if facts.denied <= max(2, facts.retries) else Fail
     if state == "confirmed":
         return Replay
     if state == "given_up":
@@ -42,7 +44,7 @@ def expected(state: RecordState | None, failures: int, facts: Facts) -> type:
     if state == "failed":
         return Perform if failures <= facts.retries else Fail
     young = facts.age_s is not None and 0 <= facts.age_s < 100
-    if facts.policy == "reissue" and young and facts.reissued < 2:
+    if facts.policy == "reissue" and young and facts.reissued < 2 and not facts.leftovers:
         return Reissue
     if facts.has_probe and not facts.probed:
         return Probe
@@ -60,9 +62,11 @@ def test_what_is_done_about_an_effect_in_every_case() -> None:
         (False, True),
         (0, 1, 2),
         (False, True),
+        (0, 3),
+        ("", "pid 7"),
     )
-    for state, failures, policy, has_probe, retries, age_s, lives, reissued, probed in cases:
-        facts = Facts(policy, has_probe, retries, age_s, 100, lives, reissued, probed)
+    for state, failures, policy, has_probe, retries, age_s, lives, reissued, probed, denied, left in cases:
+        facts = Facts(policy, has_probe, retries, age_s, 100, lives, reissued, probed, denied, left)
         made = recovery.decide(record(state, failures) if state else None, facts)
         assert type(made) is expected(state, failures, facts), (state, failures, facts)
         match made:
@@ -71,7 +75,7 @@ def test_what_is_done_about_an_effect_in_every_case() -> None:
             case GiveUp(recorded=recorded):
                 assert recorded == (state == "given_up")
             case Probe(did_not_counts=counts):
-                assert counts == (not lives)
+                assert counts == (not lives and not left)
             case Fail(error=error) | Ask(why=error):
                 assert "why" in error
             case _:

@@ -28,6 +28,8 @@ class Facts(msgspec.Struct, frozen=True):
     performer_lives: bool = False
     reissued: int = 0
     probed: bool = False
+    denied: int = 0  # how often the probe said "did not" in this call
+    leftovers: str = ""  # processes that an earlier attempt's act started and that could not be stopped
 
 
 class Perform(msgspec.Struct, frozen=True, tag=True):
@@ -98,20 +100,26 @@ def decide(record: EffectRecord | None, facts: Facts) -> Decision:
             return Replay(record.result)
         case "given_up":
             return GiveUp(recorded=True)
-        case "did_not":
-            again = record.failures <= max(facts.retries, REISSUES_MAX)
+        case "did_not" if facts.leftovers:
+            return Ask(why=_why(record, facts))
+        case (
+            "did_not"
+        ):  # however often in earlier attempts: a kill before the call is not a failure of the act
+            again = facts.denied <= max(facts.retries, REISSUES_MAX)
             return Perform() if again else Fail(record.evidence or "a probe found nothing")
         case "failed":
-            return Perform() if record.failures <= facts.retries else Fail(record.evidence)
+            again = record.failures <= facts.retries and not record.final
+            return Perform() if again else Fail(record.evidence)
         case "intended" | "in_doubt":
             return _settle(record, facts)
 
 
 def _settle(record: EffectRecord, facts: Facts) -> Decision:
-    if facts.policy == "reissue" and facts.reissued < REISSUES_MAX and _key_is_young(facts):
+    can_reissue = facts.policy == "reissue" and facts.reissued < REISSUES_MAX and _key_is_young(facts)
+    if can_reissue and not facts.leftovers:
         return Reissue()
     if facts.has_probe and not facts.probed:
-        return Probe(did_not_counts=not facts.performer_lives)
+        return Probe(did_not_counts=not (facts.performer_lives or facts.leftovers))
     if facts.policy == "give_up":
         return GiveUp(recorded=False)
     return Ask(_why(record, facts))
@@ -123,6 +131,8 @@ def _key_is_young(facts: Facts) -> bool:
 
 def _why(record: EffectRecord, facts: Facts) -> str:
     reasons = [record.evidence or "no outcome was recorded"]
+    if facts.leftovers:
+        reasons.append(f"it may still be under way in {facts.leftovers}")
     if facts.policy == "reissue" and not _key_is_young(facts):
         reasons.append("its key is too old to be reissued")
     if facts.probed:

@@ -11,13 +11,14 @@ RecordState = Literal["intended", "in_doubt", "did_not", "failed", "confirmed", 
 class EffectRecord:
     """One effect, folded from its events."""
 
-    __slots__ = ("evidence", "failures", "intent", "result", "state", "unencodable")
+    __slots__ = ("evidence", "failures", "final", "intent", "result", "state", "unencodable")
 
     def __init__(self, intent: ev.EffectIntended) -> None:
         self.intent = intent
         self.state: RecordState = "intended"
         self.result = Payload()
         self.failures = 0
+        self.final = False  # the program was told that it failed, and may have gone another way
         self.evidence = ""
         self.unencodable = False
 
@@ -34,15 +35,17 @@ class EffectRecord:
                 self.state, self.result, self.unencodable = "confirmed", event.result, event.unencodable
             case ev.EffectFailed():
                 self.state, self.evidence, self.failures = "failed", event.error, self.failures + 1
+                self.final = event.final
             case ev.EffectInDoubt():
                 self.state, self.evidence = "in_doubt", event.evidence
             case ev.EffectSettled():
                 self.evidence, self.result = event.evidence, event.result
                 self.state = _FOUND[event.finding]
+                self.final = False
                 if (
-                    self.state == "did_not"
-                ):  # a probe's "did not" allows a few more tries, a person's allows a fresh start
-                    self.failures = self.failures + 1 if event.by == "probe" else 0
+                    event.by != "probe"
+                ):  # a person's word allows a fresh start; a probe's "did not" is not a failure
+                    self.failures = 0
             case _:
                 raise AssertionError(f"not an event of an effect: {type(event).__name__}")
 

@@ -189,13 +189,20 @@ def _require_doubt(store: Store, summary: Summary, effect: str) -> None:
             f"effect {effect} {found.name!r} is being performed right now",
             hint=f"wait for it; see `outlast effects {summary.run}`",
         )
-    if found.state != "in_doubt":
+    if found.state != "in_doubt" and not _has_failed(summary, found):
         by = f" by {found.settled_by}" if found.settled_by else " by its own outcome"
         fate = {"failed": "did not happen", "given_up": "given up"}.get(found.state, found.state)
         raise UsageError(
             f"effect {effect} {found.name!r} is settled already as {fate!r}{by}",
             hint=f"see `outlast effects {summary.run}`",
         )
+
+
+def _has_failed(summary: Summary, effect: show.Effect) -> bool:
+    """Whether an act of the open beat failed by its own word or a probe's. The beat asks again: a person may know more."""
+    opened = summary.state.open_beat
+    is_open = opened is not None and opened.beat == effect.beat and effect.policy != "tell"
+    return is_open and effect.state == "failed" and effect.settled_by in ("", "probe")
 
 
 # -- how an act reaches its run ----------------------------------------------------------------------------------------

@@ -10,12 +10,23 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 
 from outlast.processes.cgroups import Group
-from outlast.processes.proc import Proc, ancestors, descendants, describe, environ_value, look, newest_first
+from outlast.processes.proc import (
+    Proc,
+    all_processes,
+    ancestors,
+    descendants,
+    describe,
+    environ_value,
+    look,
+    newest_first,
+)
 from outlast.processes.signals import OnWait, is_running, send, wait_gone
 from outlast.processes.timing import Timing
 
 MARK = b"OUTLAST_ATTEMPT"
 CALL_MARK = b"OUTLAST_CALL"
+ACTS_MARK = b"OUTLAST_ACTS"
+_WORKER = "multiprocessing"  # in the command line of a worker, which does the acts of programs without being started by one
 FREEZE_LOOKS_MAX = 50
 CALM_LOOKS = 3
 NAMED_MAX = 64
@@ -53,6 +64,54 @@ def search_call(call: str, *, root: Proc | None = None) -> Iterator[Proc]:
     mark = os.fsencode(call)
     roots = {root.pid} if root is not None and is_running(root) else set()
     return _search(lambda pid: environ_value(pid, CALL_MARK) == mark, roots, _Spared.of(()))
+
+
+@dataclass(frozen=True, slots=True)
+class ActProcesses:
+    """What acts of a run started: processes of this run alone, and those that belong to acts of other runs, too."""
+
+    own: list[Proc]
+    shared: list[Proc]
+
+
+def search_acts(run: str, since_s: float, act_lock: os.PathLike[str]) -> ActProcesses:
+    """All living processes that an act of this run started after that time (seconds since boot) and left behind.
+
+    Such a process carries OUTLAST_ACTS=<run>.<epoch>; a fork of the program without an exec has the act lock open. Never
+    found: this process, its ancestors and its descendants.
+    """
+    since = since_s * os.sysconf("SC_CLK_TCK")
+    me, named = os.getpid(), {os.fsencode(os.path.realpath(act_lock)) + end for end in (b"", b" (deleted)")}
+    among = all_processes()
+    spared = _Spared(frozenset({me, *descendants(me, among), *(proc.pid for proc in ancestors(me))}), {})
+    shared: set[int] = set()
+
+    def is_marked(pid: int) -> bool:
+        marks = (environ_value(pid, ACTS_MARK) or b"").split()
+        if not any(_is_of(mark, run, None) for mark in marks):
+            return _holds(pid, named)
+        there = among.get(pid) or look(pid)
+        if there is None or (there.start_ticks < since and _WORKER not in describe(pid)):
+            return False
+        if not all(_is_of(mark, run, None) for mark in marks):
+            shared.add(pid)
+        return True
+
+    found = list(_search(is_marked, set(), spared))
+    return ActProcesses(
+        [proc for proc in found if proc.pid not in shared], [proc for proc in found if proc.pid in shared]
+    )
+
+
+def _holds(pid: int, named: set[bytes]) -> bool:
+    """Whether a process has one of these files open."""
+    folder = f"/proc/{pid}/fd".encode()
+    with contextlib.suppress(OSError):
+        for fd in os.listdir(folder):
+            with contextlib.suppress(OSError):
+                if os.readlink(folder + b"/" + fd) in named:
+                    return True
+    return False
 
 
 def _search(is_marked: Callable[[int], bool], above: set[int], spared: "_Spared") -> Iterator[Proc]:

@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any, Protocol
 
 import msgspec
@@ -21,7 +22,8 @@ from outlast.errors import (
     StoreError,
 )
 from outlast.probes import CannotTell, Happened, Probe
-from outlast.runs.engine.steps import Append, Call, Steps, TimedOut, Wait
+from outlast.runs.engine import leftovers
+from outlast.runs.engine.steps import Append, Block, Call, Steps, TimedOut, Wait
 from outlast.runs.timing import Timing
 from outlast.store.protocol import Lease
 
@@ -77,6 +79,8 @@ class Port(Protocol):
     def lease(self) -> Lease: ...
     @property
     def since_s(self) -> float: ...
+    @property
+    def act_lock(self) -> Path: ...
     def now(self) -> Any: ...
     def uptime_s(self) -> int: ...
     def age_s(self, intent: ev.EffectIntended) -> int | None: ...
@@ -92,10 +96,11 @@ def perform(port: Port, act: Act, record: EffectRecord | None) -> Steps:
     """Bring one effect to its end: its outcome, returned or raised."""
     if record is not None:
         _compare(act, record)
-        if record.state in ("intended", "in_doubt"):
+        if record.state not in ("confirmed", "given_up"):
             yield from port.take_requests()  # a person may have settled it meanwhile
     course = _Course(port, act, record)
     while True:
+        yield from course.stop_leftovers()
         match recovery.decide(course.record, course.facts()):
             case recovery.Perform():
                 yield from course.intend()
@@ -108,6 +113,7 @@ def perform(port: Port, act: Act, record: EffectRecord | None) -> Steps:
             case recovery.Replay(result=result):
                 return course.outcome(result)
             case recovery.Fail(error=error):
+                yield from course.fail_for_good(error)
                 raise EffectFailed(
                     f"act {act.name!r} of beat {act.beat} did not happen: {error}"
                 ) from course.raised
@@ -169,6 +175,9 @@ class _Course:
         self.raised: BaseException | None = None
         self._reissued = 0
         self._probed = False
+        self._denied = 0
+        self._leftovers = ""
+        self._searched: ev.AnyEvent | None = None
         self._since_s = port.since_s
         self._running = _under_way(port.run, act.key)
 
@@ -183,6 +192,31 @@ class _Course:
             performer_lives=self._running(),
             reissued=self._reissued,
             probed=self._probed,
+            denied=self._denied,
+            leftovers=self._leftovers,
+        )
+
+    def stop_leftovers(self) -> Steps:
+        """Before it is judged whether to do it again, stop what an earlier attempt's act started: it may do it yet."""
+        record = self.record
+        if record is None or record.state not in ("intended", "in_doubt", "did_not"):
+            return
+        intent = record.intent
+        if self._searched is intent and not self._leftovers:
+            return
+        self._searched, lease = intent, self.port.lease
+        found = yield Block(lambda: leftovers.stop(lease.run, self.port.act_lock, self.port.age_s(intent)))
+        self._leftovers = ", ".join(found.left)
+        if found.stopped:
+            self._since_s = time.monotonic()  # the far side may be busy yet with what was cut off
+
+    def fail_for_good(self, error: str) -> Steps:
+        """Record that the program is told of a failure: it may go another way now, and must not see success later."""
+        if self.record is None or self.record.state != "did_not":
+            return
+        act = self.act
+        yield from self._record(
+            ev.EffectFailed(at=self.port.now(), beat=act.beat, n=act.n, error=error, final=True)
         )
 
     def outcome(self, result: Payload) -> Any:
@@ -304,9 +338,12 @@ class _Course:
             case Happened(result=result):
                 yield from self.settle("happened", by="probe", result=result)
             case DidNotHappen() if did_not_counts:
+                self._denied += 1
                 yield from self.settle("did_not", by="probe", evidence=str(found))
             case DidNotHappen():
-                yield from self.settle("cannot_tell", by="probe", evidence="the act may still be under way")
+                under_way = f" in {self._leftovers}" if self._leftovers else ""
+                why = f"the act may still be under way{under_way}"
+                yield from self.settle("cannot_tell", by="probe", evidence=why)
             case CannotTell(why=why):
                 yield from self.settle("cannot_tell", by="probe", evidence=why)
             case _:

@@ -9,6 +9,7 @@ from weakref import WeakKeyDictionary
 import msgspec
 
 from outlast.core import budget as budgets, events as ev
+from outlast.core.state import OpenEffect
 from outlast.core.values import NULL, PAYLOAD_INLINE_MAX_BYTES, Allowance, Contract, Payload, Usage
 from outlast.errors import (
     BeatClosed,
@@ -260,13 +261,26 @@ def budget_after(budget: Allowance | None, waiting: Sequence[Request]) -> Allowa
     return budget
 
 
+def _to_settle(journal: Journal, wanted: str) -> OpenEffect | ev.EffectIntended | None:
+    """The effect that a person means: in doubt, or one of the open beat that failed, for a person may know more."""
+    doubt = next((item for item in journal.state.in_doubt if item.id == wanted), None)
+    known = next((each for each in journal.record.effects.values() if each.id == wanted), None)
+    if known is None:
+        beat = journal.state.open_beat
+        if doubt is None and (beat is None or not wanted.startswith(f"{beat.beat}.")):
+            return None
+        journal.load_open_beat(journal.step)  # asked before the first beat of this attempt is open
+        known = next((each for each in journal.record.effects.values() if each.id == wanted), None)
+    if doubt is not None:
+        return doubt
+    return known.intent if known is not None and known.state in ("did_not", "failed") else None
+
+
 def settled(journal: Journal, args: SettleArgs, by: str) -> list[ev.AnyEvent]:
     """The event that settles an effect, or none when it is not in doubt any more."""
-    effect = next((item for item in journal.state.in_doubt if item.id == args.effect), None)
+    effect = _to_settle(journal, args.effect)
     if effect is None:
         return []
-    if effect.n not in journal.record.effects:
-        journal.load_open_beat(journal.step)  # asked before the first beat of this attempt is open
     result: Any = msgspec.json.decode(args.result)
     return [
         ev.EffectSettled(

@@ -5,6 +5,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterable
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import Any, Protocol
 
 import msgspec
@@ -231,6 +232,11 @@ class Journal:
         elif self.record.beat != self.beats + 1:  # what is recorded of a beat that is still open stays known
             self.record = BeatRecord(self.beats + 1)
         self.step = step
+
+    @property
+    def act_lock(self) -> Path:
+        """The file that is locked while an act of the run, or of its root, is performed."""
+        return self.store.local.act_lock(self.lease.run)
 
     def load_open_beat(self, step: str) -> None:
         """Read back what an earlier attempt recorded of the beat in flight."""

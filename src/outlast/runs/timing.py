@@ -13,6 +13,9 @@ class Timing:
         0.25  # before the second reissue, doubled each time: the far side may be busy with the first
     )
     cancel_grace_s: float = 6.0  # for the acts under way; as long as a supervisor gives a command
+    leftover_grace_s: float = 3.0  # for what a dead attempt's act started, between SIGTERM and SIGKILL
+    leftover_wait_s: float = 10.0  # for such a process that belongs to an act of another run, too
+    intent_rounded_s: float = 2.0  # an intent has its time in whole seconds, and so has its age
     check_look_s: float = 0.2  # between two looks at signals while a check runs
     tend_wait_s: float = (
         10.0  # for the thread that packs saves, at the end of a run; it may be cut off at any point

@@ -172,8 +172,13 @@ class RunLock:
                 self._close()
 
     def abandon(self) -> None:
-        """In a forked child: release at once, whatever the parent's threads are doing."""
+        """In a forked child: release at once, whatever the parent's threads are doing.
+
+        The child keeps the act lock's file open without a lock: it may do an act of the parent, and is found by it.
+        """
         self._close()
+        with contextlib.suppress(OSError):
+            os.open(_act_path(self.path), os.O_RDONLY | os.O_CLOEXEC)
 
     def _close(self) -> None:
         if self._closed:

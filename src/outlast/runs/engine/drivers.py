@@ -10,6 +10,7 @@ from collections.abc import Awaitable, Callable, Generator
 from typing import TYPE_CHECKING, Any
 
 from outlast.errors import OutlastError, UsageError
+from outlast.runs.engine.act_mark import marked
 from outlast.runs.engine.steps import Append, Block, Call, Op, Steps, TimedOut, Wait
 from outlast.runs.journal import Journal
 from outlast.store.protocol import Batch, Store, Wake
@@ -61,7 +62,7 @@ def _guarded(journal: Journal | None, op: Call) -> Callable[[], Any]:
 
     def call_guarded() -> Any:
         assert journal is not None, "an act belongs to an open run"
-        with journal.lease.guard():
+        with journal.lease.guard(), marked(journal.lease):
             return call()
 
     return call_guarded if op.guarded else call
@@ -160,7 +161,10 @@ async def _await_call(journal: Journal | None, op: Call) -> Any:
         result = await asyncio.to_thread(_in_thread, _guarded(journal, op), op)
         if not inspect.isawaitable(result):
             return result
-    with journal.lease.guard() if op.guarded and journal else contextlib.nullcontext():
+    with contextlib.ExitStack() as held:
+        if op.guarded and journal:
+            held.enter_context(journal.lease.guard())
+            held.enter_context(marked(journal.lease))
         if not threaded:
             result = op.fn(*op.args, **op.kwargs)
         if not inspect.isawaitable(result):

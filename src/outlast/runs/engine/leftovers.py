@@ -1,0 +1,46 @@
+"""What an act of a dead attempt left running: found by its mark or its open act lock, and stopped before the act is judged."""
+
+import os
+import signal
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+from outlast.processes import reap
+from outlast.processes.proc import describe
+from outlast.processes.signals import wait_gone
+from outlast.runs.timing import Timing
+from outlast.store.locks import boottime_s
+
+
+@dataclass(frozen=True, slots=True)
+class Leftovers:
+    """The processes that were stopped, and those that could not be, in words."""
+
+    stopped: tuple[str, ...] = ()
+    left: tuple[str, ...] = ()
+
+
+def stop(run: str, act_lock: Path, age_s: int | None) -> Leftovers:
+    """Stop what acts of the run started in the last `age_s` seconds (None: ever) and what forked from its dead programs.
+
+    Our own descendants are ours to mind and are not looked at. A process that also belongs to an act of another run is
+    not stopped but waited for. Without /proc nothing is found.
+    """
+    if not os.path.isdir("/proc/self/fd"):
+        return Leftovers()
+    timing = Timing.current()
+    since_s = 0.0 if age_s is None else boottime_s() - age_s - timing.intent_rounded_s
+    found = reap.search_acts(run, since_s, act_lock)
+    if not (found.own or found.shared):
+        return Leftovers()
+    report = reap.stop(
+        lambda: reap.search_acts(run, since_s, act_lock).own,
+        first=signal.SIGTERM,
+        grace_s=timing.leftover_grace_s,
+    )
+    deadline = time.monotonic() + timing.leftover_wait_s
+    shared = wait_gone(found.shared, deadline - time.monotonic())
+    return Leftovers(
+        (*report.stopped, *report.killed), (*report.escaped, *(describe(proc.pid) for proc in shared))
+    )
