@@ -106,7 +106,7 @@ MUTANTS = (
         "    if first.content == again.content:\n",
         "    if first.words == again.words:\n",
         (
-            f"{HOOKS}::test_a_call_to_the_address_of_one_in_doubt_is_held_whatever_its_flags_and_words[claude]",
+            f"{REPEATED}::test_the_same_body_to_the_same_address_is_held_until_it_is_settled_and_then_answered[other flags]",
         ),
     ),
     Mutant(
@@ -439,8 +439,8 @@ MUTANTS = (
     ),
     Mutant(
         "a call that lost a program and lets its next one pass unjudged",
-        "supervisor/agent/calls/calls.py",
-        "            and not each.lost\n",
+        "supervisor/agent/calls/open_call.py",
+        "        and not each.lost\n",
         "",
         (
             f"{REPEATED}::test_inside_one_call_another_body_to_the_address_of_a_killed_program_is_held[the program]",
@@ -455,9 +455,9 @@ MUTANTS = (
     ),
     Mutant(
         "of two calls alike the first has done it",
-        "supervisor/agent/calls/calls.py",
-        "        is_one = len(found) == 1 and ",
-        "        is_one = bool(found) and ",
+        "supervisor/agent/calls/open_call.py",
+        "    is_one = len(found) == 1 and ",
+        "    is_one = bool(found) and ",
         (f"{SHIMS}::test_of_two_calls_alike_nobody_knows_whose_program_it_is",),
     ),
     Mutant(
@@ -605,9 +605,9 @@ MUTANTS = (
     ),
     Mutant(
         "a call whose program ran and that counts as refused",
-        "supervisor/agent/calls/calls.py",
-        "                if each in opened.unseen\n",
-        "",
+        "supervisor/agent/calls/open_call.py",
+        " for program, each in pairs if each in self.unseen)\n",
+        " for program, each in pairs)\n",
         (f"{SHIMS}::test_a_call_whose_program_ran_cannot_say_that_its_shim_refused_it",),
     ),
     Mutant(

@@ -102,6 +102,22 @@ def test_of_a_call_that_failed_what_ended_well_is_not_repeated_in_a_fresh_sessio
         raise AttemptDies
 
 
+def test_of_a_call_that_went_well_what_its_shim_refused_may_be_made_in_a_fresh_session(
+    tmp_path: Path,
+) -> None:
+    with below(tmp_path) as here:
+        assert here.there.allows(before("claude", f"{FIRST}; {PUSH}; true"))
+        assert here.run(FIRST).returncode == 0
+        here.there.take(ToolEnd("call_1", True, "outlast: `git` was not run: it is not on record"))
+        [told] = results(here.there)
+        assert (told["ok"], told["not_done"]) == (True, ["push origin refs/heads/main"])
+        raise AttemptDies
+    with below(tmp_path) as here:
+        assert here.there.allows(before("claude", PUSH, "call_2"))
+        assert here.run(FIRST).returncode == shim.REFUSED
+        raise AttemptDies
+
+
 @pytest.mark.parametrize("code", [137, 143])
 def test_a_killed_call_that_no_shim_saw_is_in_doubt_before_the_next_one_is_judged(
     tmp_path: Path, code: int

@@ -24,6 +24,11 @@ SAME = [
     (f"curl -X DELETE {URL}", f"curl --request DELETE {URL}"),
     (f"http POST {URL} a=1 b=2", f"http {URL} b=2 a=1"),
     (f"wget --post-data=a=1 {URL}", f"curl -d a=1 {URL}"),
+    (f"curl -d a=1 {URL}", f"curl -d @- {URL} <<'END'\na=1\nEND"),
+    (f"curl -d a=1 {URL}", f"echo a=1 | curl --data @- {URL}"),
+    (f"""curl -d '{{"a": 1}}' {URL}""", f"""curl --json @- {URL} <<END\n{{ "a": 1 }}\nEND"""),
+    (f"curl -d a=1 {URL}", f"curl -d \"$(cat <<'END'\na=1\nEND\n)\" {URL}"),
+    (f"curl -d a=1 {URL}", f"DATA=a=1; curl -d $DATA {URL}"),
     ("ssh host systemctl restart web", "ssh -p 22 host systemctl restart web"),
 ]
 OTHERS = [
@@ -46,9 +51,14 @@ UNKNOWN = [
     f"curl -d @missing {URL}",
     f"curl -K options {URL}",
     f"curl -T - {URL}",
+    f"date | curl -d @- {URL}",
+    f"echo a=1 | tr a b | curl -d @- {URL}",
+    f"echo -n a=1 | curl -d @- {URL}",
+    f"curl -d @- {URL} <<END\n$(date)\nEND",
+    f"curl -d @- {URL} <body",
     f"curl -F file=@missing {URL}",
     f"curl --data-urlencode a@missing {URL}",
-    f"echo a | http POST {URL}",
+    f"date | http POST {URL}",
     "echo insert | ssh host psql",
     "git push origin main",
 ]

@@ -23,15 +23,19 @@ const note = (record) => {
 const ask = (input) =>
   new Promise((resolve, reject) => {
     let said = ""
-    const child = spawn(command[0], command.slice(1), { stdio: ["pipe", "pipe", "ignore"] })
+    let why = "" // a denial's reason is on stderr, as other agents want it
+    const child = spawn(command[0], command.slice(1), { stdio: ["pipe", "pipe", "pipe"] })
     child.on("error", (error) => reject(new Error(`outlast could not be asked, so this was not done: ${error.message}`)))
     child.stdin.on("error", () => {})
     child.stdout.on("data", (data) => {
       if (said.length < said_max) said += data
     })
+    child.stderr.on("data", (data) => {
+      if (why.length < said_max) why += data
+    })
     child.on("close", (code) => {
       if (code === 0) resolve(said)
-      else reject(new Error(said.trim() || "outlast did not allow this, so it was not done"))
+      else reject(new Error(why.trim() || said.trim() || "outlast did not allow this, so it was not done"))
     })
     child.stdin.end(JSON.stringify(input))
   })

@@ -5,7 +5,7 @@ Not followed: scripts in files, make, programs that a program calls by itself, c
 import os
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from outlast.agents.outward.shell import parser
 from outlast.agents.outward.shell.parser import Allowance, Simple, Unparsable, Word
@@ -82,6 +82,7 @@ class Call:
     cwd: str | None
     environment: Mapping[str, str]
     fed: bool = False  # something is piped or redirected into it
+    sent: str | None = None  # what that is, where it is known
     moved: bool = False  # a command before it may change what it would act with: a commit, a build
 
     @property
@@ -122,8 +123,9 @@ def _from_text(text: str, cwd: str | None, environment: Mapping[str, str], nesti
     for simple in parser.simples(text, cwd, environment, nesting.allowance):
         fed = simple.piped or simple.stdin
         fed_text = simple.body or (_printed(before) if simple.piped and before else "")
+        sent = _sent(simple, before)
         for call in _unwrapped(simple.words, simple.cwd, simple.environment, fed, fed_text, nesting):
-            found.append(_moved(call) if moved else call)
+            found.append(replace(call, moved=moved, sent=sent if call.fed else None))
             moved = moved or not _leaves_still(call)
         moved = moved or simple.writes
         if len(found) > CALLS_MAX:
@@ -139,8 +141,19 @@ def from_words(
     return _unwrapped([Word(word) for word in words], cwd, environment, fed, "", _Nesting(0, Allowance()))
 
 
-def _moved(call: Call) -> Call:
-    return Call(call.words, call.cwd, call.environment, call.fed, True)
+def _sent(simple: Simple, before: Simple | None) -> str | None:
+    """What a command reads from its standard input, where nothing but the text itself decides that."""
+    if simple.body:
+        return simple.body if simple.literal else None
+    if (
+        not simple.piped
+        or before is None
+        or before.piped
+        or [str(word) for word in before.words[:1]] != ["echo"]
+    ):
+        return None
+    is_plain = all(word.known and not word.startswith("-") and "\\" not in word for word in before.words[1:])
+    return " ".join(before.words[1:]) + "\n" if is_plain else None
 
 
 def _leaves_still(call: Call) -> bool:

@@ -82,6 +82,8 @@ def _field(matched: Matched, value: str, text: bytes) -> bytes | None:
 
 def _file(matched: Matched, path: str) -> bytes | None:
     """What lies in a file now, unless something before the call in its text may change it."""
+    if path == "-" and matched.call.sent is not None:
+        return matched.call.sent.encode("utf-8", "surrogatepass")
     if path in ("", "-", ".") or matched.call.moved or not matched.call.cwd:
         return None
     try:

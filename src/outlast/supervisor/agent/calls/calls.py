@@ -2,7 +2,6 @@
 
 import os
 from collections.abc import Sequence
-from datetime import datetime
 from typing import Any
 
 import msgspec
@@ -12,7 +11,7 @@ from outlast.core import events as ev
 from outlast.core.values import clip
 from outlast.errors import OutlastError
 from outlast.supervisor.agent.calls.identity import is_part
-from outlast.supervisor.agent.calls.open_call import OpenCall
+from outlast.supervisor.agent.calls.open_call import OpenCall, covering
 from outlast.supervisor.agent.calls.record import CallRecord, OutwardCall
 from outlast.supervisor.beat_in_flight import BeatInFlight
 
@@ -106,13 +105,8 @@ class AgentCalls:
             opened = self._under_way(call)
             if opened is None or opened.lost or opened.not_done:
                 return ()
-            if any(call in each.below for each in self._calls.values()):  # it may be one of these programs
-                return ()
-            return tuple(
-                program
-                for program, each in zip(opened.programs, opened.recorded, strict=False)
-                if each in opened.unseen
-            )
+            may_be_below = any(call in each.below for each in self._calls.values())
+            return () if may_be_below else opened.unseen_programs
 
     def refused(self, call: str, reason: str) -> None:
         """The shims refused each program of a call that they did not let run. If they let none run, nothing was done;
@@ -128,7 +122,9 @@ class AgentCalls:
 
     def _fail(self, opened: OpenCall, reason: str) -> None:
         error = f"not done: {clip(reason, REASON_BYTES_MAX)}"
-        self._beats.append(ev.EffectFailed(at=self._now(), beat=opened.beat, n=opened.n, error=error))
+        self._beats.append(
+            ev.EffectFailed(at=self._run.journal.now(), beat=opened.beat, n=opened.n, error=error)
+        )
 
     def _put(self, call: str, record: CallRecord) -> OpenCall:
         # Some agents name a call by what it is, so that two alike have one id: the second gets a key of its own.
@@ -156,23 +152,12 @@ class AgentCalls:
         """
         with self._lock:
             for background in (False, True):
-                opened = self._covering(program, background=background)
+                opened = covering(self._calls.values(), program, background=background)
                 if opened is not None:
                     unseen = tuple(each for each in opened.unseen if not is_part(each, program))
                     self._change(opened, unseen=unseen, waits=opened.waits + 1, live=opened.live + 1)
                     return opened.key
             return ""
-
-    def _covering(self, program: Sequence[OutwardCall], *, background: bool) -> OpenCall | None:
-        found = [
-            each
-            for each in self._calls.values()
-            if each.background == background
-            and not each.lost
-            and all(is_part(one, each.recorded) for one in program)
-        ]
-        is_one = len(found) == 1 and all(is_part(one, found[0].unseen) for one in program)
-        return found[0] if is_one else None
 
     def program_ended(self, key: str, code: int, program: Sequence[OutwardCall]) -> None:
         """A program that belongs to a call ended. When all of them ended well, what the call does outside has happened,
@@ -211,8 +196,7 @@ class AgentCalls:
             if opened is None:
                 return
             if opened.by_shim:
-                del self._calls[key]
-                self._doubt(opened, "its program was killed")
+                self._doubt(self._calls.pop(key), "its program was killed")
                 return
             self.begun[opened.effect] = tuple(each for each in opened.recorded if each not in opened.unseen)
             if not opened.lost:
@@ -276,7 +260,9 @@ class AgentCalls:
             save = run.files.save_effect(journal) if run.files is not None and opened.ended is None else ""
             result = journal.payload(opened.result(end))
             self._beats.append(
-                ev.EffectConfirmed(at=self._now(), beat=opened.beat, n=opened.n, result=result, save=save)
+                ev.EffectConfirmed(
+                    at=self._run.journal.now(), beat=opened.beat, n=opened.n, result=result, save=save
+                )
             )
         for below in list(self._calls.values()):
             known = below.ended or below.failed
@@ -305,15 +291,14 @@ class AgentCalls:
     # -- words for the journal -------------------------------------------------------------------------------------
 
     def _doubt(self, opened: OpenCall, why: str) -> None:
-        self._beats.append(ev.EffectInDoubt(at=self._now(), beat=opened.beat, n=opened.n, evidence=why))
+        self._beats.append(
+            ev.EffectInDoubt(at=self._run.journal.now(), beat=opened.beat, n=opened.n, evidence=why)
+        )
 
     def _settle(self, opened: OpenCall, finding: ev.Finding, by: str, why: str) -> None:
-        at, beat, n = self._now(), opened.beat, opened.n
+        at, beat, n = self._run.journal.now(), opened.beat, opened.n
         self._beats.append(ev.EffectSettled(at=at, beat=beat, n=n, finding=finding, by=by, evidence=why))
 
     def _change(self, opened: OpenCall, **changes: Any) -> OpenCall:
         changed = self._calls[opened.key] = msgspec.structs.replace(opened, **changes)
         return changed
-
-    def _now(self) -> datetime:
-        return self._run.journal.now()

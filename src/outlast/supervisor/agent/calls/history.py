@@ -41,8 +41,11 @@ class PastCall:
 
     def done(self, result: object) -> tuple[OutwardCall, ...]:
         """What of it was done, by its result: of a call that failed, what its shims saw end well."""
-        if not isinstance(result, dict) or result.get("ok") is not False:
+        if not isinstance(result, dict):
             return self.told.outward
+        if result.get("ok") is not False:
+            refused = result.get("not_done", ())
+            return tuple(each for each in self.told.outward if each.signature not in refused)
         ended = result.get("done", ())
         if not ended and self.happened:
             return self.told.outward

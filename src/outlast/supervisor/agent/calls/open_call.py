@@ -1,6 +1,7 @@
 """A call of an agent from its intent to its outcome: everything that is known of it meanwhile."""
 
 import re
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import msgspec
@@ -8,6 +9,7 @@ import msgspec
 from outlast.agents.events import ToolEnd
 from outlast.agents.outward.classify import runs_text
 from outlast.core.values import clip
+from outlast.supervisor.agent.calls.identity import is_part
 from outlast.supervisor.agent.calls.record import SHIM, CallRecord, OutwardCall
 
 # In the text of a call: another PATH than ours, or the very words of a shim.
@@ -69,6 +71,12 @@ class OpenCall(msgspec.Struct, frozen=True, kw_only=True):
         )  # fmt: skip
 
     @property
+    def unseen_programs(self) -> tuple[str, ...]:
+        """The programs that do what no shim has seen yet."""
+        pairs = zip(self.programs, self.recorded, strict=False)
+        return tuple(program for program, each in pairs if each in self.unseen)
+
+    @property
     def effect(self) -> str:
         """The id of its effect."""
         return f"{self.beat}.{self.n}"
@@ -101,3 +109,18 @@ def _shimmed(record: CallRecord) -> tuple[str, ...]:
     text = str(record.input)
     is_sure = len(programs) == len(record.outward) and runs_text(record.input) and not _UNSURE.search(text)
     return programs if is_sure and not any(f"/{program}" in text for program in programs) else ()
+
+
+def covering(
+    calls: Iterable[OpenCall], program: Sequence[OutwardCall], *, background: bool
+) -> OpenCall | None:
+    """The one call that is on record as doing all that a program is about to do, and of which no shim has seen that yet."""
+    found = [
+        each
+        for each in calls
+        if each.background == background
+        and not each.lost
+        and all(is_part(one, each.recorded) for one in program)
+    ]
+    is_one = len(found) == 1 and all(is_part(one, found[0].unseen) for one in program)
+    return found[0] if is_one else None
