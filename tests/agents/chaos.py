@@ -20,7 +20,8 @@ from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from pathlib import Path
 
 from outlast.processes import proc
-from tests.agents import tools, trial_plan
+from tests.agents import tools, trial_parts, trial_plan
+from tests.agents.chaos_results import Line, Results, line_of, table
 from tests.agents.trial import Trial, described
 from tests.agents.trial_judge import Outcome
 
@@ -75,25 +76,6 @@ def carry_all(
             yield from (future.result() for future in done)
 
 
-def table(outcomes: list[Outcome]) -> Iterator[str]:
-    """A line for each agent."""
-    heads = ["agent", "trials", "failed", "kills", "starts", "acts", "settled", "again", "longest"]
-    rows = [heads]
-    for key in dict.fromkeys("-".join(filter(None, agent)) for agent in trial_plan.AGENTS):
-        of_it = [out for out in outcomes if out.plan.key == key]
-        if of_it:
-            failed = sum(bool(out.failures) for out in of_it)
-            counts = [len(of_it), failed, *(sum(each) for each in zip(*map(_counts, of_it), strict=True))]
-            rows.append([key, *map(str, counts), f"{max(out.took_s for out in of_it):.0f} s"])
-    widths = [max(len(row[n]) for row in rows) for n in range(len(heads))]
-    for row in rows:
-        yield "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip()
-
-
-def _counts(out: Outcome) -> tuple[int, ...]:
-    return len(out.kills), out.starts, out.acts, out.settled, out.repeated
-
-
 def missing() -> list[str]:
     """The CLIs that are not here."""
     return ["-".join(filter(None, agent)) for agent in trial_plan.AGENTS if tools.find(*agent) is None]
@@ -109,47 +91,71 @@ def main(arguments: list[str]) -> int:
         "--agent", action="append", default=[], help="only this one, as NAME or NAME@VERSION; repeatable"
     )
     parser.add_argument("--only", type=int, action="append", default=[], help="carry out trial N; repeatable")
+    parser.add_argument(
+        "--part", default="", choices=("", *trial_parts.PARTS), help="only trials with this part"
+    )
+    parser.add_argument(
+        "--results",
+        type=Path,
+        help="write each trial here as it ends; those that are in it are not carried out again",
+    )
     parser.add_argument("--jobs", type=int, default=JOBS, help="so many at a time")
     parser.add_argument("--limit-s", type=float, default=LIMIT_S, help="begin no trial after this")
     parser.add_argument("--keep", action="store_true", help="keep the folders of good trials too")
     options = parser.parse_args(arguments)
     seed = options.seed if options.seed is not None else random.SystemRandom().randrange(1 << 32)
     wanted = options.only or numbers(options.agent, options.trials)
+    wanted = [n for n in wanted if not options.part or options.part in trial_plan.plan(seed, n).parts]
+    results = Results(options.results)
+    before = {} if options.only else {n: line for n, line in results.read(seed).items() if n in wanted}
+    wanted = [n for n in wanted if n not in before]
     if missing():
         say(f"missing: {', '.join(missing())}; `./dev test-agents` fetches them")
         return 2
     folder = Path(tempfile.mkdtemp(prefix="outlast-chaos-"))
-    say(f"seed {seed}, {len(wanted)} trials in {folder}")
+    say(f"seed {seed}, {len(wanted)} trials in {folder}" + (f", {len(before)} done before" if before else ""))
     signal.signal(signal.SIGTERM, signal.default_int_handler)
-    outcomes: list[Outcome] = []
+    lines: list[Line] = []
     try:
         for out in carry_all(
             seed, wanted, folder, jobs=options.jobs, limit_s=options.limit_s, keep=options.keep
         ):
-            outcomes.append(out)
-            tell(out, f"[{len(outcomes)}/{len(wanted)}]", whole=bool(options.only))
+            lines.append(line_of(out))
+            results.add(lines[-1])
+            tell(out, f"[{len(lines)}/{len(wanted)}]", whole=bool(options.only))
     except KeyboardInterrupt:
         sweep(folder)
-        say(f"seed {seed}: interrupted after {len(outcomes)} trials; nothing of them runs any more")
+        say(f"seed {seed}: interrupted after {len(lines)} trials; nothing of them runs any more")
         os._exit(128 + signal.SIGINT)  # threads of trials would go on for minutes
-    for line in table(outcomes):
-        say(line)
-    failed = [out for out in outcomes if out.failures]
-    skipped = len(wanted) - len(outcomes)
-    say(
-        f"seed {seed}: {len(outcomes)} trials, {len(failed)} failed"
-        + (f", {skipped} not begun" if skipped else "")
-    )
-    if not failed and not options.keep:
+    skipped = len(wanted) - len(lines)
+    failed = summed(seed, [*before.values(), *lines], skipped)
+    if not any(line.failures for line in lines) and not options.keep:
         shutil.rmtree(folder, ignore_errors=True)
     return 1 if failed or skipped else 0
+
+
+def summed(seed: int, lines: list[Line], skipped: int) -> int:
+    """Say what all of them showed, those of earlier calls included; returns how many failed."""
+    for by in ("agent", "part"):
+        for row in table(lines, by=by):
+            say(row)
+        say("")
+    failed = [line for line in lines if line.failures]
+    for line in failed:
+        say(f"failed: ./dev chaos-agents --seed {seed} --only {line.trial}: {line.failures[0][:160]}")
+    say(
+        f"seed {seed}: {len(lines)} trials, {len(failed)} failed; {sum(x.kills for x in lines)} blows, "
+        f"{sum(x.wanted for x in lines)} effects: {sum(x.twice for x in lines)} twice, {sum(x.lost for x in lines)} lost, "
+        f"{sum(x.stuck for x in lines)} stuck" + (f"; {skipped} not begun" if skipped else "")
+    )
+    return len(failed)
 
 
 def tell(out: Outcome, which: str, *, whole: bool) -> None:
     """A line for a trial, or all of it where it failed."""
     verdict = "FAILED" if out.failures else "ok"
     say(
-        f"{which} trial {out.plan.trial} {out.plan.key}: {verdict}, {out.took_s:.0f} s, {len(out.kills)} kills"
+        f"{which} trial {out.plan.trial} {out.plan.key} ({', '.join(out.plan.parts)}): {verdict}, {out.took_s:.0f} s, {len(out.kills)} kills"
     )
     if out.failures or whole:
         say(described(out))

@@ -1,34 +1,36 @@
-"""A random trial of a real agent, by its seed alone: what its model asks for, and who is killed when.
+"""A random trial of a real agent, by its seed alone: what its model asks for, what befalls it and when.
 
-The model is a sensible one: it asks for what the conversation does not show as done, and believes what it is told about
-its calls. In a share of the trials it makes a call of which nobody knows the outcome again, as models do.
+trial_parts.py names the parts, trial_model.py is the model, trial.py carries a plan out.
 """
 
 from __future__ import annotations
 
-import json
 import random
-import re
 import signal
-import threading
-from dataclasses import dataclass, field
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from itertools import count
 from typing import Literal
 
-from tests.agents.script import Call, Fault, History, Step, Usage, bash, write
+from tests.agents import trial_parts
+from tests.agents.trial_parts import Part
 
 AGENTS: tuple[tuple[str, str | None], ...] = (
     ("claude", "2.1.325"), ("claude", "2.1.197"), ("codex", None), ("kimi-code", None), ("kimi-cli", "1.51.0"),
-    ("gemini", None), ("opencode", None),
+    ("gemini", None), ("opencode", None), ("mini-swe-agent", None), ("aider", None),
 )  # fmt: skip
+OTHERS = ("claude", "codex", "kimi-code", "gemini", "opencode")  # those that `--agent` changes to
+PROMPT = "do the task"
 BATCHES_MIN, BATCHES_MAX = 3, 5
 KILLS_MAX = 3
-ASKED_MAX = 6  # so often a sensible model asks for the same thing, whatever it is told
 INPUT_TOKENS = 1000  # of every response, so that a response that is counted twice shows in the sum
+PAST_LEASE_S = 33.0  # a process that was stopped for so long has lost its lease
 
-Kind = Literal["local", "write", "post"]
+Kind = Literal["local", "write", "post", "same", "make", "npm", "background", "task", "mcp", "sub"]
 When = Literal["hold", "hang", "act", "asked", "start"]
+How = Literal["kill", "program", "stop", "takeover", "fill"]
 Repeats = Literal["never", "verbatim", "flags", "words", "settles"]
-Known = Literal["asked", "lost", "unknown", "undone", "done"]
+Hold = Literal["", "before", "after"]
 _WHENS: tuple[When, ...] = ("hold", "hang", "act", "asked", "start")
 VICTIMS: tuple[tuple[str, ...], ...] = (
     ("agent",), ("supervisor",), ("guardian",), ("agent", "supervisor"), ("agent", "guardian"),
@@ -42,21 +44,31 @@ class Task:
 
     name: str
     kind: Kind
-    hold: Literal["", "before", "after"] = ""
+    hold: Hold = ""
+
+    @property
+    def outward(self) -> bool:
+        return self.kind not in ("local", "write")
 
 
 @dataclass(frozen=True, slots=True)
 class Kill:
-    """Who dies when: at a held call, in a hanging response, right after an act, after a request, after a start."""
+    """Who is hit when, and how: at a held call, in a hanging response, right after an act, after a request, after a start.
+
+    `kill` sends `number` to the victims. `program` kills what a call started, while the world answers late. `stop` and
+    `takeover` stop the victims for `lasts_s`, the latter with a second start meanwhile. `fill` fills the disk so long.
+    """
 
     when: When
     at: str  # the task, the number of the batch, or nothing
     delay_s: float
     victims: tuple[str, ...]
     number: int
+    how: How = "kill"
+    lasts_s: float = 0.0
 
     def __str__(self) -> str:
-        name = signal.Signals(self.number).name
+        name = signal.Signals(self.number).name if self.how == "kill" else f"{self.how} {self.lasts_s:.1f}s"
         return f"{name} {' and '.join(self.victims)} at {self.when} {self.at}+{self.delay_s:.2f}s"
 
 
@@ -74,6 +86,10 @@ class Plan:
     hasty: bool  # started again at once, whoever still cleans up
     ways: tuple[str, ...]  # how it is started again: the same line, or `outlast resume`
     hang_after: int = 1
+    parts: tuple[Part, ...] = ("plain",)
+    between: Part = "plain"  # what happens before the second start
+    other: str = ""  # the agent that goes on from the second start
+    careless: bool = False  # the model believes its own conversation alone
 
     @property
     def tasks(self) -> dict[str, Task]:
@@ -83,45 +99,88 @@ class Plan:
     def key(self) -> str:
         return "-".join(filter(None, (self.agent, self.version)))
 
+    @property
+    def forgets(self) -> bool:
+        """Whether what was done locally may be done again: a session that knows nothing goes on."""
+        return bool({"fresh", "deleted", "agent"} & set(self.parts)) or self.agent in (
+            "mini-swe-agent",
+            "aider",
+        )
+
 
 def plan(seed: int, trial: int) -> Plan:
     """The trial of that number. Its agent depends on the number alone, so that each has its share."""
     agent, version = AGENTS[trial % len(AGENTS)]
     rng = random.Random(f"{seed}:{trial}")
-    numbers = iter(range(100))
-    batches = [_batch(rng, numbers, trial) for _ in range(rng.randint(BATCHES_MIN, BATCHES_MAX))]
-    if not any(task.kind == "post" for batch in batches for task in batch):
-        batches[-1] = (*batches[-1], Task(f"x{trial}n{next(numbers)}e", "post"))
+    parts = trial_parts.drawn(seed, trial, agent, rng)
+    between = next((part for part in parts if part in trial_parts.BETWEEN), "plain")
+    batches = _batches(rng, trial, agent, parts)
     kills, held = _kills(rng, batches)
-    batches = [
-        tuple(Task(task.name, task.kind, held.get(task.name, "")) for task in batch) for batch in batches
-    ]
+    kills = _with_blows(rng, kills, batches, parts)
+    if between != "plain":
+        kills = _with_pause(rng, kills, batches)
+    batches = [tuple(replace(task, hold=held.get(task.name, "")) for task in batch) for batch in batches]
     repeats: Repeats = rng.choice(["never", "verbatim", "flags", "words", "settles"])
+    hasty = rng.random() < 0.3 and between == "plain"
+    ways = tuple(rng.choice(("run", "resume")) for _ in range(8))
+    other = rng.choice([name for name in OTHERS if name != agent])
+    careless = rng.random() < 0.5 and between in ("fresh", "agent")
     return Plan(
-        seed, trial, agent, version, tuple(batches), kills, repeats, hasty=rng.random() < 0.3,
-        ways=tuple(rng.choice(("run", "resume")) for _ in range(8)), hang_after=rng.randint(1, 3),
+        seed, trial, agent, version, tuple(batches), kills, repeats, hasty, ways, hang_after=rng.randint(1, 3),
+        parts=parts, between=between, other=other if between == "agent" else "", careless=careless,
     )  # fmt: skip
 
 
-def _batch(rng: random.Random, numbers: object, trial: int) -> tuple[Task, ...]:
+# --- calls ----------------------------------------------------------------------------------------------------------
+
+
+def _batches(rng: random.Random, trial: int, agent: str, parts: tuple[Part, ...]) -> list[tuple[Task, ...]]:
+    """Some calls each; at least one of them reaches outside, in the way of the trial's part."""
+    names = (f"x{trial}n{number}e" for number in count())
+    if agent == "aider":  # it ends when its command went well, so there is one
+        batches: list[tuple[Task, ...]] = [(Task(next(names), "post"),)]
+    else:
+        batches = [_batch(rng, names) for _ in range(rng.randint(BATCHES_MIN, BATCHES_MAX))]
+    if not any(task.outward for batch in batches for task in batch):
+        batches[-1] = (*batches[-1], Task(next(names), "post"))
+    if "same" in parts and agent != "aider":  # two that may be taken for one
+        batches += [(Task(next(names), "post"),), (Task(next(names), "post"),)]
+    if "worktree" in parts:  # what is written there goes with it
+        batches = [tuple(replace(t, kind="local") if t.kind == "write" else t for t in b) for b in batches]
+    kind = next((part for part in parts if part in trial_parts.CALLS), None)
+    return batches if kind is None else _in_the_way_of(rng, batches, kind)
+
+
+def _batch(rng: random.Random, names: Iterator[str]) -> tuple[Task, ...]:
     size = rng.choice((1, 1, 1, 2, 2, 3))
     kinds: list[Kind] = rng.choices(["local", "write", "post"], weights=[3, 2, 5], k=size)
-    return tuple(Task(f"x{trial}n{next(numbers)}e", kind) for kind in kinds)  # type: ignore[call-overload]
+    return tuple(Task(next(names), kind) for kind in kinds)
 
 
-def _kills(
-    rng: random.Random, batches: list[tuple[Task, ...]]
-) -> tuple[tuple[Kill, ...], dict[str, Literal["", "before", "after"]]]:
+def _in_the_way_of(rng: random.Random, batches: list[tuple[Task, ...]], kind: Part) -> list[tuple[Task, ...]]:
+    """Most posts are made in that way, the last for certain."""
+    posts = [task.name for batch in batches for task in batch if task.kind == "post"]
+    chosen = {name for name in posts if rng.random() < 0.7} | set(
+        posts[-2:] if kind == "same" else posts[-1:]
+    )
+    changed: Kind = kind  # type: ignore[assignment]  # every part of this family is a kind of call
+    return [tuple(replace(t, kind=changed) if t.name in chosen else t for t in batch) for batch in batches]
+
+
+# --- kills ----------------------------------------------------------------------------------------------------------
+
+
+def _kills(rng: random.Random, batches: list[tuple[Task, ...]]) -> tuple[tuple[Kill, ...], dict[str, Hold]]:
     """In the order in which they can come, so that nobody waits for what lies behind a call that is held."""
     places = sorted(rng.randrange(len(batches)) for _ in range(rng.choice((1, 1, 2, 2, KILLS_MAX))))
     kills: list[Kill] = []
-    held: dict[str, Literal["", "before", "after"]] = {}
+    held: dict[str, Hold] = {}
     for place in places:
         victims = rng.choice(VICTIMS)
         number = signal.SIGTERM if rng.random() < 0.15 else signal.SIGKILL
         when = rng.choices(_WHENS, weights=[4, 2, 3, 3, 2])[0]
         task = rng.choice(batches[place])
-        posts = [each for each in batches[place] if each.kind == "post"]
+        posts = [each for each in batches[place] if each.outward]
         if when == "hold" and task.kind != "write" and task.name not in held:
             held[task.name] = rng.choice(("before", "after"))
             at, delay_s = task.name, rng.choice((0.0, rng.uniform(0, 0.5)))
@@ -140,136 +199,43 @@ def _kills(
     return tuple(kills[:KILLS_MAX]), held
 
 
-# --- the model ------------------------------------------------------------------------------------------------------
-
-# What outlast says of a call, and what it means to a sensible model; the first that is found counts.
-_SAID: tuple[tuple[Known, re.Pattern[str]], ...] = (
-    ("unknown", re.compile(r"not known whether it happened|outlast holds|given up to find")),
-    ("done", re.compile(r"done-x\d+n\d+e|Take it as done|it did happen|it happened")),
-    ("undone", re.compile(r"not started|nothing tells that this call was started|Nothing (?:of it )?was done|before it did anything|was not (?:made|run)|did not happen")),
-    ("lost", re.compile(r"cut off by the interruption")),
-)  # fmt: skip
-_SETTLE = re.compile(r"`(\S*outlast'? settle \S+ \S+) --happened`")
-
-
-@dataclass
-class Seen:
-    """What a conversation tells of one task."""
-
-    known: Known | None = None
-    asked: int = 0
-    repeated: bool = False
-    settle: str = ""
-
-
-@dataclass
-class Modelled:
-    """What the model says, as a function of the conversation. It is asked by one thread at a time."""
-
-    plan: Plan
-    witness: str
-    folder: str
-    work: str
-    served: list[int] = field(default_factory=list)  # the batches that were asked for, in order
-    hung: set[int] = field(default_factory=set)
-    lock: threading.Lock = field(default_factory=threading.Lock)
-
-    def choose(self, history: History, plays: int) -> Step:
-        """Ask for the first batch that is not done, or say that all is."""
-        seen = self.read(history)
-        usage = Usage(input=INPUT_TOKENS, cache_read=0, cache_write=0, output=7, reasoning=0)
-        for number, batch in enumerate(self.plan.batches):
-            calls = tuple(call for task in batch for call in self._wanted(task, seen[task.name]))
-            if calls:
-                with self.lock:
-                    self.served.append(number)
-                return Step(f"Batch {number}.", calls, usage, self._fault(number))
-        return Step("All of it is done.", (), usage)
-
-    def _fault(self, number: int) -> Fault | None:
-        targets = {kill.at for kill in self.plan.kills if kill.when == "hang"}
-        if str(number) not in targets or number in self.hung:
-            return None
-        self.hung.add(number)
-        return Fault(hang_after=self.plan.hang_after, times=None)
-
-    def _wanted(self, task: Task, seen: Seen) -> list[Call]:
-        if seen.known == "done" or seen.asked >= ASKED_MAX:
-            return []
-        if task.kind != "post" or seen.known in (None, "undone"):
-            return [self.call(task)]
-        # Nobody knows, says outlast, or the CLI says something of its own.
-        if self.plan.repeats == "settles" and seen.settle:
-            return [self._look(task, seen.settle)]
-        if self.plan.repeats in ("verbatim", "flags", "words") and not seen.repeated:
-            return [self.call(task, self.plan.repeats)]
-        return []
-
-    def call(self, task: Task, how: str = "") -> Call:
-        """As it is asked for the first time, or in a model's way of repeating it."""
-        hold = f"sh {self.folder}/hold.sh {task.name}"
-        if task.kind == "write":
-            return write(f"{self.work}/{task.name}.txt", f"done-{task.name}\n")
-        if task.kind == "local":
-            command = f"echo {task.name} >> {self.folder}/ran.log && echo done-{task.name}"
-        else:
-            flags = "--retry 1 -v" if how == "flags" else ""
-            body = json.dumps({"body": "in other words" if how == "words" else "hello"})
-            url = f"{self.witness}/act/blind/{task.name}"
-            command = f"curl -sS -f {flags} -X POST -H 'Witness-Id: {task.name}' -d '{body}' {url} && echo done-{task.name}"
-        if task.hold == "before":
-            command = f"{hold}; {command}"
-        elif task.hold == "after":
-            command = f"{command}; {hold}"
-        return bash(command)
-
-    def _look(self, task: Task, settle: str) -> Call:
-        """What outlast asks of an agent: look, then say what was found."""
-        found = f"curl -sS {self.witness}/counts | grep -q '\"{task.name}\"'"
-        return bash(
-            f"if {found}; then {settle} --happened && echo done-{task.name}; "
-            f"else {settle} --did-not && echo it did not happen; fi"
-        )
-
-    def read(self, history: History) -> dict[str, Seen]:
-        """What became of each task, as far as the conversation tells: the last word counts."""
-        seen = {name: Seen() for name in self.plan.tasks}
-        owner: dict[str, str] = {}
-        for turn in history.turns:
-            for call in turn.calls:
-                name = next((each for each in seen if each in call.input), None)
-                if name is not None:
-                    owner[call.id] = name
-                    each = seen[name]
-                    each.repeated = each.repeated or each.known in ("unknown", "lost")
-                    each.asked, each.known = each.asked + 1, "asked"
-            for result in turn.results:
-                if result.call_id in owner:
-                    _take(seen[owner[result.call_id]], result.text, self.plan.tasks[owner[result.call_id]])
-            if turn.role == "user" or not turn.calls:
-                self._read_words(turn.text, seen, owner)
-        for each in seen.values():
-            if each.known == "asked":
-                each.known = "lost"
-        return seen
-
-    def _read_words(self, text: str, seen: dict[str, Seen], owner: dict[str, str]) -> None:
-        """What is said of calls in a prompt, a line each: by their id, or by where they go."""
-        for line in text.splitlines():
-            if not line.startswith("- "):
-                continue
-            named = {owner[call] for call in owner if call and call in line}
-            named |= {name for name in seen if name in line}
-            for name in named:
-                if any(pattern.search(line) for _, pattern in _SAID):
-                    _take(seen[name], line, self.plan.tasks[name])
+def _with_blows(
+    rng: random.Random, kills: tuple[Kill, ...], batches: list[tuple[Task, ...]], parts: tuple[Part, ...]
+) -> tuple[Kill, ...]:
+    """What befalls it by the trial's part."""
+    part = next((each for each in parts if each in trial_parts.BLOWS), "plain")
+    lasts_s = PAST_LEASE_S if rng.random() < 0.25 else rng.uniform(0.5, 5.0)
+    match part:
+        case "program":
+            posts = [task.name for batch in batches for task in batch if task.kind in ("post", "make", "npm")]
+            if not posts:
+                return kills
+            return (
+                *kills,
+                Kill("act", rng.choice(posts), rng.uniform(0, 0.2), ("program",), signal.SIGKILL, "program"),
+            )
+        case "stop":
+            return (replace(kills[0], how="stop", lasts_s=lasts_s), *kills[1:])
+        case "takeover":
+            return (replace(kills[0], how="takeover", victims=("all",), lasts_s=lasts_s), *kills[1:])
+        case "disk":
+            return (replace(kills[0], how="fill", victims=(), lasts_s=rng.uniform(0.5, 5.0)), *kills[1:])
+        case "twice":
+            again = [Kill("start", "", rng.uniform(0, 4.0), ("all",), signal.SIGKILL) for _ in range(2)]
+            return (replace(kills[0], victims=("all",), number=signal.SIGKILL), *again)
+        case _:
+            return kills
 
 
-def _take(seen: Seen, text: str, task: Task) -> None:
-    known = next((known for known, pattern in _SAID if pattern.search(text)), None)
-    if known is None and task.kind == "write" and not re.search(r"interrupt|abort|cancel|reject", text):
-        known = "done"  # each CLI has words of its own for a file that was written
-    seen.known = known or "lost"
-    found = _SETTLE.search(text)
-    if found:
-        seen.settle = found[1]
+def _with_pause(
+    rng: random.Random, kills: tuple[Kill, ...], batches: list[tuple[Task, ...]]
+) -> tuple[Kill, ...]:
+    """One kill ends everything, so that somebody starts it again; not before something was asked for."""
+    at = next((n for n, kill in enumerate(kills) if kill.how == "kill"), None)
+    asked = Kill("asked", str(rng.randrange(len(batches))), rng.uniform(0, 1.0), ("all",), signal.SIGKILL)
+    if at is None:
+        return (*kills, asked)
+    first = (
+        asked if kills[at].when == "start" else replace(kills[at], victims=("all",), number=signal.SIGKILL)
+    )
+    return (*kills[:at], first, *kills[at + 1 :])
