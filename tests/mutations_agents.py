@@ -463,8 +463,8 @@ MUTANTS = (
     Mutant(
         "a call that is over before its program",
         "supervisor/agent/calls/calls.py",
-        "            if opened.is_outward and (end.task or opened.live):\n",
-        "            if opened.is_outward and end.task:\n",
+        "            if opened.is_outward and (end.task or opened.live or left):\n",
+        "            if opened.is_outward and (end.task or left):\n",
         (
             f"{SHIMS}::test_a_call_that_left_its_program_running_has_no_outcome_before_that_ends[killed]",
             f"{BACKGROUND}::test_an_attempt_killed_while_it_runs_leaves_it_in_doubt",
@@ -473,7 +473,7 @@ MUTANTS = (
     Mutant(
         "a call whose program ended and that never ends",
         "supervisor/agent/calls/calls.py",
-        "        if opened.background and not opened.live and",
+        "        if opened.background and not opened.runs_on and",
         "        if False and",
         (
             f"{SHIMS}::test_a_call_that_left_its_program_running_has_no_outcome_before_that_ends[killed]",

@@ -10,16 +10,12 @@ from tests.agents.script import Script, Step, bash
 from tests.support.processes import wait_for
 
 STARTS_MAX = 3
-# It exits with 0 then, without a last word.
-GEMINI = pytest.mark.xfail(
-    strict=True, reason="K2: Gemini stopped by a signal in a local call counts as done"
-)
 CAMPAIGN = pytest.mark.campaign
 each_agent = pytest.mark.parametrize(
     "under",
     [
         pytest.param(("claude", "2.1.325"), id="claude"),
-        pytest.param(("gemini", None), marks=GEMINI, id="gemini"),
+        pytest.param(("gemini", None), id="gemini"),
         pytest.param(("codex", None), marks=CAMPAIGN, id="codex"),
         pytest.param(("kimi-code", None), marks=CAMPAIGN, id="kimi-code"),
         pytest.param(("kimi-cli", "1.51.0"), marks=CAMPAIGN, id="kimi-cli"),

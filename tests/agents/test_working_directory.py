@@ -10,16 +10,12 @@ from tests.agents.agent_world import AgentWorld
 from tests.agents.script import Script, Step, bash
 from tests.support.processes import wait_for
 
-# opencode believes PWD before it asks where it is.
-OPENCODE = pytest.mark.xfail(
-    strict=True, reason="K5: opencode works where PWD says, which is not its workspace"
-)
 CAMPAIGN = pytest.mark.campaign
 each_agent = pytest.mark.parametrize(
     "under",
     [
         pytest.param(("claude", "2.1.325"), id="claude"),
-        pytest.param(("opencode", None), marks=OPENCODE, id="opencode"),
+        pytest.param(("opencode", None), id="opencode"),
         pytest.param(("codex", None), marks=CAMPAIGN, id="codex"),
         pytest.param(("kimi-code", None), marks=CAMPAIGN, id="kimi-code"),
         pytest.param(("kimi-cli", "1.51.0"), marks=CAMPAIGN, id="kimi-cli"),

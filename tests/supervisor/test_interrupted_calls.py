@@ -14,6 +14,8 @@ import pytest
 from outlast.supervisor.output import streams
 from outlast.supervisor.person import Person
 from outlast.supervisor.socket import connection, wire
+from tests.supervisor.host import Host
+from tests.supervisor.scripted_agent import Scripted
 from tests.supervisor.supervised_command import Night, outlast
 from tests.supervisor.test_steps import FAILS_ONCE, environ, lines, script
 from tests.support import commands
@@ -343,3 +345,24 @@ def test_a_full_disk_refuses_the_step_and_ends_the_attempt(
     assert done.returncode == 3, done.stderr
     assert re.search(rb"(is full|cannot be kept).*: saving and stopping", done.stderr)
     assert b"bug" not in done.stderr
+
+
+# The agent's first call fills the disk of the state folder, but for so much; its second call is local.
+FILLING = 'head -c {left} /dev/zero > "{state}/spare"; cat /dev/zero > "{state}/fill" 2> /dev/null; rm "{state}/spare"; true'
+
+
+@pytest.mark.parametrize("left", [0, 4_096, 40_000, 300_000])
+def test_a_state_disk_that_is_full_under_an_agent_ends_the_attempt_with_a_hint(host: Host, left: int) -> None:
+    need_root()
+    agent, state = Scripted(host), host.isolated.state_home
+    agent.says(FILLING.format(left=left, state=state), *["head -c 200000 /dev/zero | tr '\\0' x"] * 4)
+    words = outlast("run", "--task", "t", "--", str(agent.program), "-p", "do it")
+    done = subprocess.run(
+        [need_tool("unshare"), "--mount", "sh", "-c", SMALL, "sh", str(state), *words],
+        cwd=agent.work, env=host.environ(), capture_output=True, timeout=TIMEOUT_S, check=False,
+    )  # fmt: skip
+    said = done.stderr.decode()
+    assert done.returncode == 3, said
+    assert re.search(r"is full.*make room", said, re.DOTALL), said
+    assert "bug" not in said
+    assert "unexpected" not in said

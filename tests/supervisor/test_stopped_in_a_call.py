@@ -11,7 +11,6 @@ each_agent = pytest.mark.parametrize("agent", HOOKS)
 LAST_WORD = "All is done."
 
 
-@pytest.mark.xfail(strict=True, reason="K2: an exit with 0 counts as done although a call is open")
 @each_agent
 def test_an_exit_with_0_in_an_open_call_is_not_done(agent: str, tmp_path: Path) -> None:
     with minded(tmp_path, agent) as there:
@@ -21,7 +20,6 @@ def test_an_exit_with_0_in_an_open_call_is_not_done(agent: str, tmp_path: Path) 
         raise AttemptDies
 
 
-@pytest.mark.xfail(strict=True, reason="K2: an exit with 0 counts as done although no last word was said")
 @each_agent
 def test_an_exit_with_0_after_a_call_and_before_a_last_word_is_not_done(agent: str, tmp_path: Path) -> None:
     with minded(tmp_path, agent) as there:

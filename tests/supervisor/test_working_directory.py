@@ -5,8 +5,6 @@ import os
 import sys
 from pathlib import Path
 
-import pytest
-
 from tests.supervisor.host import Host
 from tests.support.environment import TIMEOUT_S
 from tests.support.processes import wait_for
@@ -32,7 +30,6 @@ def said(host: Host) -> list[str]:
     return words
 
 
-@pytest.mark.xfail(strict=True, reason="K5: under --worktree PWD names the main repository")
 def test_under_a_worktree_pwd_is_the_worktree_and_oldpwd_where_it_was_started(host: Host) -> None:
     here = host.repository("t")
     host.let_go()
@@ -44,7 +41,6 @@ def test_under_a_worktree_pwd_is_the_worktree_and_oldpwd_where_it_was_started(ho
     assert oldpwd == str(here)
 
 
-@pytest.mark.xfail(strict=True, reason="K5: resumed from another folder, PWD names that folder")
 def test_resumed_from_another_folder_pwd_is_the_workspace(host: Host) -> None:
     here = host.repository("t")
     process = host.start("t", *saying(host), PWD=str(here))

@@ -178,7 +178,8 @@ def _verdict_of(code: int) -> Verdict:
 
 def _run(command: Sequence[str], folder: Path, beat: int) -> int:
     """The command's exit code; what it prints goes to stderr, for stdout is ours."""
-    environment = settings.environment(without="GIT_", OUTLAST_BISECT_BEAT=str(beat), PWD=str(folder))
+    given = settings.environment(without="GIT_", OUTLAST_BISECT_BEAT=str(beat))
+    environment = settings.went_to(given, str(folder))
     try:
         done = subprocess.run(
             list(command), cwd=folder, env=environment, stdin=subprocess.DEVNULL, stdout=sys.stderr.fileno(), check=False,

@@ -50,7 +50,7 @@ def _check(command: str, folder: Path, timeout_s: float, mark: str) -> Generator
             stdin=subprocess.DEVNULL,
             stdout=output,
             stderr=subprocess.STDOUT,
-            env=settings.inherited(**({MARK: mark} if mark else {})),
+            env=settings.went_to(settings.inherited(**({MARK: mark} if mark else {})), str(folder)),
             start_new_session=True,
             preexec_fn=_unblock,
         )

@@ -18,6 +18,7 @@ from outlast.errors import (
     AgentStopped,
     BudgetReached,
     ContractError,
+    DiskFull,
     EffectError,
     OutlastError,
     RunKilled,
@@ -113,12 +114,21 @@ class Supervisor:
             return self._leave(self._wait_words(str(error), error.until)), None
         except (Stopped, StoreError) as error:
             return self._ended(error), None
+        except (
+            OSError
+        ) as error:  # a log, a transcript's copy, a state file: whatever we write may find no room
+            full = DiskFull.of(error)
+            if full is None:
+                raise
+            return self._ended(full), None
         except SaveError as error:
             self._refuse_first(error)
             raise
         finally:
             self._launch = attempt.launch  # with the account whose limits it meets
-            with contextlib.suppress(OutlastError):
+            with contextlib.suppress(
+                OutlastError, OSError
+            ):  # the state file is for people; it is written again
                 attempt.beat_ended()
 
     def _judge(self, error: AgentStopped | ContractError) -> tuple[int, restarts.Decision | None]:

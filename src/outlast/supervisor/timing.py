@@ -20,6 +20,10 @@ class Timing:
     calls_look_s: float = 0.01  # they mostly end within milliseconds
     orphan_grace_s: float = 2.0  # for the command of a call whose script died
 
+    # The command has ended, and a call of it that reaches outside runs on: it may take as long as an upload.
+    background_s: float = 60.0
+    background_look_s: float = 0.1
+
     # An attempt begins.
     reap_grace_s: float = 1.0  # for what an earlier attempt left: nobody waits for its work any more
     leaving_supervisor_s: float = (

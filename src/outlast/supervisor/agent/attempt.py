@@ -9,6 +9,7 @@ from outlast.errors import OutlastError
 from outlast.operations import prices
 from outlast.supervisor.agent.agent import Agent
 from outlast.supervisor.agent.calls.calls import AgentCalls
+from outlast.supervisor.agent.calls.left_processes import LeftRunning
 from outlast.supervisor.agent.calls.outward import OutwardCalls
 from outlast.supervisor.agent.calls.repeats import Holds
 from outlast.supervisor.agent.client_copy import ClientCopy
@@ -72,6 +73,14 @@ class AgentAttempt:
         with self._beats.noting_failure():
             return self._start.command(words, environment, mark)
 
+    def started(self, pid: int) -> None:
+        """The agent runs in this process."""
+        self.calls.processes = LeftRunning(self._agent.run.id, pid)
+
+    def has_left_running(self) -> bool:
+        """Whether a call that reaches outside left processes behind which may do that yet."""
+        return bool(self.calls.look_at_left())
+
     def load_rest(self) -> None:
         """Read what is needed only later. Called while the agent starts: an upgrade of outlast may remove it meanwhile."""
         prices.ours()
@@ -91,6 +100,7 @@ class AgentAttempt:
         """Take what the agent wrote since the last look, and keep a copy of it."""
         with self._lock:
             self._progress.guarded(self._observer.look)
+            self._progress.guarded(self.has_left_running)
             self._progress.guarded(self._session.count_aside)
             self._progress.guarded(self._session.copy)
 
@@ -113,7 +123,25 @@ class AgentAttempt:
             tail = cli_errors.prose(tail)  # a model's words that look like a result are words
         final = known.transcript.ending(exit_code, tail, self._session.tail())
         self._agent.pricing.settle(final.bill, self._agent.run.meter)  # its own bill counts
-        return final
+        cut_off = self._cut_off(tail) if final.ending == "done" else ""
+        return Final("crashed", cut_off) if cut_off else final
+
+    def _cut_off(self, tail: bytes) -> str:
+        """Why an exit with 0 is not the end of its task: some agents exit so when a signal stops them. Empty if it is.
+
+        | a call is under way | its model answered after its last call | it printed something | done |
+        |---|---|---|---|
+        | yes | any | any | no |
+        | no | yes, or it made none | any | yes |
+        | no | no | any | no, where its transcript tells of answers |
+        | no | nothing is known of answers | yes | yes |
+        | no | nothing is known of answers, and it made a call | no | no |
+        """
+        with self._lock:
+            if self.calls.is_busy:
+                return "exited with 0 in the middle of a call"
+            unheard = self.responses.awaits_answer and (self._observer.answered or not tail.strip())
+        return "exited with 0 after a call, without a last word" if unheard else ""
 
     def finish(self) -> None:
         """It ended well: its last beat is done. Raises EffectInDoubt where one of its calls is."""

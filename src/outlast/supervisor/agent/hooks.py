@@ -74,6 +74,10 @@ class AgentHooks:
 
     # -- hooks -----------------------------------------------------------------------------------------------------
 
+    def stopping(self) -> None:
+        """The attempt's processes are about to be stopped."""
+        self._calls.stopping()
+
     def hook(self, data: bytes, is_there: Callable[[], bool] = lambda: True) -> tuple[bytes, int]:
         """Put on record what a hook tells, then answer it. One that left has judged by itself."""
         cli, progress = self._cli, self._progress

@@ -78,11 +78,13 @@ class AgentObserver:
             case Text():
                 self._responses.text(event)
             case ToolStart():
+                self._responses.call_told(event.lane)
                 if self.hooked:
                     self._announced[event.id] = event
                 elif not self._calls.knows(event.id):
                     self._responses.intend(event, self.record_of(event, self._agent.cwd))
             case ToolEnd():
+                self._responses.call_told(event.lane)
                 self._take_missed(event)
                 if not event.ok and (ours := hook_input.OURS.search(event.output)):
                     self._calls.not_done(event.id, ours[0])

@@ -94,6 +94,7 @@ class Responses:
         self._owed = 0  # further responses in this beat: their calls were told before them
         self._ahead = EndedAhead()
         self._missed: set[str] = set()  # calls whose result the transcript did not tell in time
+        self.awaits_answer = False  # a call was the last thing heard of: its model has not answered to it yet
 
     # -- what is told ----------------------------------------------------------------------------------------------
 
@@ -102,6 +103,7 @@ class Responses:
         if told.lane:
             return
         with self._lock:
+            self.awaits_answer = False
             if self._ahead.takes(told.key):
                 return
             if self._response != told.key:
@@ -112,11 +114,17 @@ class Responses:
                 self.end_now()
             self._response, self._used = told.key, True
 
+    def call_told(self, lane: str) -> None:
+        """The transcript tells of a call or of its result. Whatever its model said before is not its last word."""
+        if not lane:
+            self.awaits_answer = True
+
     def text(self, told: Text) -> None:
         """What the model said."""
         if told.lane:
             return
         with self._lock:
+            self.awaits_answer = False
             if not self._ahead.takes_text():
                 self._text, self._used = told.text, True
 
@@ -160,6 +168,7 @@ class Responses:
         # The transcript will tell its result, unless only a shim saw it: of that no transcript tells.
         if self._session.tells_calls and not record.lane and not call.startswith(SHIM):
             self._unwritten.add(call)
+            self.awaits_answer = True
         self._use(record)
 
     def _use(self, record: CallRecord) -> None:

@@ -219,8 +219,12 @@ class Attempt:
             spec = spec_of(self._run, self.launch, self._variables, self._place, self._mark, agent, gate)
             child = spawn.start(streams.spec(spec, again=agent is not None and agent.begins_anew))
             streams.started()
+            if agent is not None:
+                agent.started(child.pid)
             _load_rest(agent, gate)
             status = watch.until_ended(child, streams)
+            if os.WIFEXITED(status) and os.WEXITSTATUS(status) == 0:
+                watch.let_background_end()
             stopper.stop_left()
         except programs.CannotStart as error:
             return Ended(death=cause_of_death.of_error(error))

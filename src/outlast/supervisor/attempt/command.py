@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
+from outlast import settings
 from outlast.processes import spawn
 from outlast.processes.tty import Terminal
 from outlast.runs.engine.run import RunEngine
@@ -69,7 +70,8 @@ def spec_of(
 ) -> spawn.Spec:
     """The command, with what outlast adds to it: the agent's hooks and session, the way to the gateway, the setup of a worktree."""
     argv = (os.fsdecode(raw(launch.program)), *launch.words[1:])
-    found = _environment(run, variables, place)
+    cwd = os.fsdecode(raw(launch.cwd))
+    found = settings.went_to(_environment(run, variables, place), cwd)
     if agent is not None:
         command = agent.command(argv, found, mark)
         argv, found = command.command, {**found, **command.environment}
@@ -79,7 +81,7 @@ def spec_of(
         step = [*background.ourselves("step", "worktree setup", "--retry-failed", "--"), "/bin/sh", "-c"]
         argv = ("/bin/sh", "-c", f'{shlex.join([*step, launch.setup])} 1>&2 && exec "$@"', "sh", *argv)
     return spawn.Spec(
-        argv=argv, cwd=os.fsdecode(raw(launch.cwd)), env=found, umask=launch.umask, death_signal=signal.SIGKILL
+        argv=argv, cwd=cwd, env=found, umask=launch.umask, death_signal=signal.SIGKILL
     )  # fmt: skip
 
 

@@ -17,6 +17,7 @@ from outlast.supervisor.guardian.link import GuardianMessage
 from outlast.supervisor.guardian.signals import Signalled, StopSignals
 from outlast.supervisor.output.streams import OnTerminal, Streams
 from outlast.supervisor.person import Person
+from outlast.supervisor.timing import Timing
 
 if TYPE_CHECKING:
     from outlast.supervisor.agent.attempt import AgentAttempt
@@ -59,6 +60,22 @@ class Watch:
             if status is not None and os.WIFSTOPPED(status) and isinstance(streams, OnTerminal):
                 streams.suspended()
                 self._signals.link.say(GuardianMessage(what="stopped"))
+            self._look()
+
+    def let_background_end(self, timing: Timing | None = None) -> None:
+        """The agent has ended well: wait for what its calls left running and what may reach outside yet, up to a limit.
+
+        After that it is stopped, and its calls are in doubt. Raises AgentStopped when something stops the attempt first.
+        """
+        timing = timing or Timing.current()
+        if self._agent is None or not self._agent.has_left_running():
+            return
+        self._person.say(f"waiting up to {timing.background_s:.0f} s for what its calls left running")
+        until_s = time.monotonic() + timing.background_s
+        while self._agent.has_left_running() and time.monotonic() < until_s:
+            self._signals.wait(timing.background_look_s)
+            self._signals.others()
+            spawn.reap_orphans()
             self._look()
 
     def _look(self) -> None:

@@ -51,6 +51,7 @@ class AnswersAgent(Protocol):
     def shim(
         self, shim: Shim, perform: Callable[[], int], is_there: Callable[[], bool]
     ) -> tuple[str, int]: ...
+    def stopping(self) -> None: ...
 
 
 class Server:
@@ -95,6 +96,8 @@ class Server:
     def stopping(self) -> None:
         """The attempt's processes are about to be stopped: calls that end from now on have no result."""
         self._stop_ns = self._stop_ns or time.monotonic_ns()
+        if self._agent is not None:
+            self._agent.stopping()
 
     def hear(self) -> None:
         """Record the notes of shells since the last call."""

@@ -11,6 +11,7 @@ from outlast.core import events as ev
 from outlast.core.values import clip
 from outlast.errors import OutlastError
 from outlast.supervisor.agent.calls.identity import is_part
+from outlast.supervisor.agent.calls.left_processes import Left, LeftRunning
 from outlast.supervisor.agent.calls.open_call import OpenCall, covering
 from outlast.supervisor.agent.calls.record import CallRecord, OutwardCall
 from outlast.supervisor.beat_in_flight import BeatInFlight
@@ -36,6 +37,7 @@ class AgentCalls:
         self._calls: dict[str, OpenCall] = {}  # by key
         # By effect, of calls that lost a program: what of them had begun by then. The rest of them is not in doubt.
         self.begun: dict[str, tuple[OutwardCall, ...]] = {}
+        self.processes: LeftRunning | None = None  # once the agent runs
 
     # -- which there are -------------------------------------------------------------------------------------------
 
@@ -219,10 +221,29 @@ class AgentCalls:
                 self.begun[opened.effect] = opened.recorded
                 self._doubt(opened, f"it was killed: exit code {end.code}")
                 opened = self._change(opened, lost=True)
-            if opened.is_outward and (end.task or opened.live):
-                self._change(opened, background=True, returned=end, task=end.task)
+            left = self._left_by(opened)
+            if opened.is_outward and (end.task or opened.live or left):
+                self._change(opened, background=True, returned=end, task=end.task, left=left)
             else:
                 self._take(opened, end)
+
+    def _left_by(self, opened: OpenCall) -> Left:
+        if self.processes is None or not (opened.is_outward and opened.runs and opened.unseen):
+            return ()
+        return self.processes.found(opened.began_s)
+
+    def stopping(self) -> None:
+        """The attempt's processes are about to be stopped: what ends from now on was cut off, and says nothing."""
+        with self._lock:
+            self.processes = None
+
+    def look_at_left(self) -> tuple[str, ...]:
+        """Give those their outcome whose processes have ended; the keys of the others, which may reach outside yet."""
+        with self._lock:
+            for opened in [each for each in self._calls.values() if each.left and self.processes is not None]:
+                left = LeftRunning.still(opened.left) if opened.unseen else ()
+                self._end_background(self._change(opened, left=left))
+            return tuple(key for key, each in self._calls.items() if each.is_outward and each.runs_on)
 
     def task_ended(self, end: TaskEnd) -> None:
         """What ran on has ended: that is what came of its call. One that is not known changes nothing."""
@@ -234,7 +255,7 @@ class AgentCalls:
 
     def _end_background(self, opened: OpenCall) -> None:
         """When the last program has ended that a call left running, what the agent was told of it is its result."""
-        if opened.background and not opened.live and not opened.task and opened.returned is not None:
+        if opened.background and not opened.runs_on and not opened.task and opened.returned is not None:
             self._take(self._change(opened, background=False), opened.returned)
 
     def _take(self, opened: OpenCall, end: ToolEnd) -> None:

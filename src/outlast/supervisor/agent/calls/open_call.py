@@ -10,6 +10,7 @@ from outlast.agents.events import ToolEnd
 from outlast.agents.outward.classify import runs_text
 from outlast.core.values import clip
 from outlast.supervisor.agent.calls.identity import is_part
+from outlast.supervisor.agent.calls.left_processes import Left, LeftRunning
 from outlast.supervisor.agent.calls.record import SHIM, CallRecord, OutwardCall
 
 # In the text of a call: another PATH than ours, or the very words of a shim.
@@ -60,6 +61,8 @@ class OpenCall(msgspec.Struct, frozen=True, kw_only=True):
     background: bool = False
     returned: ToolEnd | None = None  # what the agent was told of one that is in the background
     task: str = ""  # what the agent calls what runs on
+    began_s: float = 0.0
+    left: Left = ()  # processes that it left behind when it returned, and that may do yet what no shim has seen
 
     @classmethod
     def of(cls, call: str, key: str, beat: int, n: int, record: CallRecord) -> "OpenCall":
@@ -67,7 +70,7 @@ class OpenCall(msgspec.Struct, frozen=True, kw_only=True):
         return cls(
             id=call, key=key, beat=beat, n=n, lane=record.lane, is_outward=bool(record.outward), record=record,
             recorded=record.outward, unseen=() if key.startswith(SHIM) else record.outward, runs=runs_text(record.input), programs=_shimmed(record),
-            below=record.below,
+            below=record.below, began_s=LeftRunning.now_s(),
         )  # fmt: skip
 
     @property
@@ -80,6 +83,13 @@ class OpenCall(msgspec.Struct, frozen=True, kw_only=True):
     def effect(self) -> str:
         """The id of its effect."""
         return f"{self.beat}.{self.n}"
+
+    @property
+    def runs_on(self) -> bool:
+        """Whether a process of it is known to live that does, or may do yet, what it does outside."""
+        if self.by_shim:
+            return self.ended is None and self.failed is None
+        return self.live > 0 or bool(self.left and self.unseen)
 
     @property
     def by_shim(self) -> bool:
