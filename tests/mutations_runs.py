@@ -1,6 +1,9 @@
 """The breaks that `tests.mutants` tries of Python runs: which run a start means, leftovers of acts; and of an agent's end."""
 
-from tests.mutations import RUNS, Mutant
+from tests.mutations import RUNS, SUPERVISOR, Mutant
+
+LEFTOVERS = f"{RUNS}/test_leftovers.py"
+OTHERS = f"{SUPERVISOR}/test_other_users.py"
 
 MUTANTS = (
     # -- which run a start means
@@ -35,5 +38,160 @@ MUTANTS = (
         "        return Layout(folder, own, _common(own)) if is_git_folder(own) else None\n",
         "        return Layout(folder, own, _common(own))\n",
         (f"{RUNS}/test_identity.py::test_what_a_repository_is_git_and_we_say_alike",),
+    ),
+    # -- what an act left running
+    Mutant(
+        "what an act started carries no mark",
+        "runs/engine/drivers.py",
+        "        with journal.lease.guard(), marked(journal.lease):\n",
+        "        with journal.lease.guard():\n",
+        (
+            f"{LEFTOVERS}::test_what_a_killed_programs_act_started_is_stopped_before_the_act_is_done_again[setsid]",
+        ),
+    ),
+    Mutant(
+        "what an act of an async run started carries no mark",
+        "runs/engine/drivers.py",
+        "            held.enter_context(marked(journal.lease))\n",
+        "",
+        (
+            f"{LEFTOVERS}::test_what_a_killed_programs_act_started_is_stopped_before_the_act_is_done_again[async]",
+        ),
+    ),
+    Mutant(
+        "a fork that cannot be found",
+        "store/locks.py",
+        "            os.open(_act_path(self.path), os.O_RDONLY | os.O_CLOEXEC)\n",
+        "            pass\n",
+        (
+            f"{LEFTOVERS}::test_what_a_killed_programs_act_started_is_stopped_before_the_act_is_done_again[fork]",
+        ),
+    ),
+    Mutant(
+        "a leftover that lives, and a did-not that counts",
+        "runs/effects.py",
+        '        self._leftovers = ", ".join(found.left)\n',
+        "",
+        (f"{LEFTOVERS}::test_one_that_belongs_to_an_act_of_another_run_too_leaves_the_effect_in_doubt",),
+    ),
+    Mutant(
+        "did-nots of earlier attempts that count as failures",
+        "core/recovery.py",
+        "            again = facts.denied <= max(facts.retries, REISSUES_MAX)\n",
+        "            again = max(facts.denied, record.intent.attempt) <= max(facts.retries, REISSUES_MAX)\n",
+        (f"{LEFTOVERS}::test_killed_ever_so_often_before_the_call_the_act_is_done_in_the_end",),
+    ),
+    Mutant(
+        "a failure that the program was told of, and that is tried again",
+        "core/recovery.py",
+        "record.failures <= facts.retries and not record.final",
+        "record.failures <= max(facts.retries, 2)",
+        (f"{LEFTOVERS}::test_a_person_can_settle_what_the_probe_denied_and_what_failed",),
+    ),
+    Mutant(
+        "a failed act that no person can settle",
+        "operations/requests.py",
+        """    return is_open and effect.state == "failed" and effect.settled_by in ("", "probe")\n""",
+        "    return False\n",
+        (f"{LEFTOVERS}::test_a_person_can_settle_what_the_probe_denied_and_what_failed",),
+    ),
+    # -- how an agent ends
+    Mutant(
+        "an exit with 0 in an open call that is done",
+        "supervisor/agent/attempt.py",
+        "            if self.calls.is_busy:\n",
+        "            if False:\n",
+        (f"{SUPERVISOR}/test_stopped_in_a_call.py::test_an_exit_with_0_in_an_open_call_is_not_done",),
+    ),
+    Mutant(
+        "an exit with 0 without a last word that is done",
+        "supervisor/agent/attempt.py",
+        "            unheard = self.responses.awaits_answer and (self._observer.answered or not tail.strip())\n",
+        "            unheard = False\n",
+        (
+            f"{SUPERVISOR}/test_stopped_in_a_call.py::test_an_exit_with_0_after_a_call_and_before_a_last_word_is_not_done",
+        ),
+    ),
+    Mutant(
+        "PWD as it was where the run is resumed",
+        "supervisor/attempt/command.py",
+        "    found = settings.went_to(_environment(run, variables, place), cwd)\n",
+        "    found = _environment(run, variables, place)\n",
+        (f"{SUPERVISOR}/test_working_directory.py",),
+    ),
+    Mutant(
+        "what a call left in the background is not looked for",
+        "supervisor/agent/calls/calls.py",
+        "        return self.processes.found(opened.began_s)\n",
+        "        return ()\n",
+        (f"{SUPERVISOR}/test_background_effects.py",),
+    ),
+    Mutant(
+        "what a call left in the background is not waited for",
+        "supervisor/attempt/attempt.py",
+        "                watch.let_background_end()\n",
+        "                pass\n",
+        (
+            f"{SUPERVISOR}/test_background_effects.py::test_what_reaches_outside_in_the_background_is_waited_for_when_the_agent_ends",
+        ),
+    ),
+    Mutant(
+        "what we stopped ourselves counts as ended",
+        "supervisor/agent/calls/calls.py",
+        "            self.processes = None\n",
+        "            pass\n",
+        (
+            f"{SUPERVISOR}/test_background_effects.py::test_what_reaches_outside_in_the_background_and_never_ends_is_named_as_in_doubt",
+        ),
+    ),
+    # -- other users
+    Mutant(
+        "a planted link for the socket is followed",
+        "store/local.py",
+        "        told = os.lstat(folder)\n",
+        "        told = os.stat(folder)\n",
+        (f"{OTHERS}::test_a_long_state_path_takes_no_folder_that_was_planted_for_its_socket",),
+    ),
+    Mutant(
+        "a hook that believes anybody",
+        "supervisor/client/hook.py",
+        "        refuse_stranger(there)\n",
+        "",
+        (f"{OTHERS}::test_a_hook_does_not_believe_another_user_who_allows_everything",),
+    ),
+    Mutant(
+        "a shim that believes anybody",
+        "supervisor/client/shim.py",
+        "        _refuse_stranger(self._sock)\n",
+        "",
+        (f"{OTHERS}::test_nor_does_a_shim_or_a_script",),
+    ),
+    Mutant(
+        "a worktree in a planted folder",
+        "supervisor/worktree/make.py",
+        "    if told.st_uid not in ours or open_to_others:\n",
+        "    if False:\n",
+        (f"{OTHERS}::test_a_worktree_is_not_made_in_a_folder_that_another_user_planted",),
+    ),
+    Mutant(
+        "a planted repository gets the saves",
+        "workspace/repo.py",
+        "    found = _own(folder) if has_own and not why else None\n",
+        "    found = _own(folder) if has_own else None\n",
+        (f"{OTHERS}::test_a_repository_that_another_user_planted_gets_no_saves",),
+    ),
+    Mutant(
+        "a planted repository above is the workspace",
+        "workspace/repo.py",
+        "            return here if here == real or not distrusted(here) else real\n",
+        "            return here\n",
+        (f"{OTHERS}::test_a_repository_that_another_user_planted_gets_no_saves",),
+    ),
+    Mutant(
+        "idle strangers that are never sent away",
+        "gateway/relay.py",
+        "        if len(strangers) >= STRANGERS_MAX:\n",
+        "        if False:\n",
+        ("tests/gateway/test_hostile.py::test_a_crowd_that_only_connects_does_not_keep_the_agent_out",),
     ),
 )

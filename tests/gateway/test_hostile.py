@@ -5,6 +5,8 @@ import itertools
 import json
 import queue
 import socket
+import subprocess
+import sys
 from datetime import UTC, datetime
 
 import pytest
@@ -34,6 +36,7 @@ from tests.gateway.endpoints import (
     dial,
     post,
 )
+from tests.support.environment import NOBODY, need_root
 from tests.support.processes import wait_for
 
 KINDS: list[Kind] = ["anthropic", "responses", "chat", "gemini"]
@@ -316,3 +319,56 @@ def test_an_agent_that_sends_and_sends_is_not_kept_in_memory() -> None:
             while sent < 100 * INBOX_MAX * 10:
                 sent += client.sock.send(b"x" * INBOX_MAX)
         client.close()
+
+
+# -- a crowd at the door ----------------------------------------------------------------------------------------------
+
+CROWD = """
+import os, resource, socket, sys
+resource.setrlimit(resource.RLIMIT_NOFILE, (4096, 4096))
+if len(sys.argv) > 2: os.setuid(int(sys.argv[2]))
+crowd = []
+for _ in range(1200):
+    crowd.append(socket.create_connection(("127.0.0.1", int(sys.argv[1])), timeout=10))
+print("all there", flush=True)
+sys.stdin.read()
+"""
+
+
+def _serving(there: Connection) -> None:
+    while True:
+        there.message()
+        there.send(answer(b"{}"))
+
+
+@pytest.mark.parametrize("user", [(), (str(NOBODY),)], ids=["our own", "another"])
+def test_a_crowd_that_only_connects_does_not_keep_the_agent_out(user: tuple[str, ...]) -> None:
+    if user:
+        need_root()
+    with between(_serving, Ledger()) as (gateway, upstream):
+        early, early_path = dial(gateway, upstream.url)
+        early.send(post(f"{early_path}/v1/other", {}))
+        assert early.message().head.startswith(b"HTTP/1.1 200")
+        port = gateway.route(upstream.url).split("/")[2].partition(":")[2]
+        words = [sys.executable, "-IS", "-c", CROWD, port, *user]
+        with subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as crowd:
+            assert crowd.stdout is not None
+            assert crowd.stdout.readline() == b"all there\n"
+            agent, path = dial(gateway, upstream.url)
+            agent.send(post(f"{path}/v1/other", {}))
+            assert agent.message().head.startswith(b"HTTP/1.1 200")
+            early.send(post(f"{early_path}/v1/other", {}))
+            assert early.message().head.startswith(b"HTTP/1.1 200"), "who has shown the secret stays"
+            crowd.kill()
+        for each in (early, agent):
+            each.close()
+
+
+def test_a_connection_that_shows_no_secret_is_closed_soon(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("OUTLAST_TIMING", "gateway.secret_s=0.2,gateway.sweep_s=0.1")
+    with between(_serving, Ledger()) as (gateway, upstream):
+        stranger, _ = dial(gateway, upstream.url)
+        stranger.sock.settimeout(LIMIT_S)
+        with contextlib.suppress(ConnectionResetError):
+            assert stranger.sock.recv(1) == b"", "closed by the gateway"
+        stranger.close()

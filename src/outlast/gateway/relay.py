@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 from enum import Enum, auto
 from typing import Protocol
 
-from outlast.gateway import framing, heads, requests
+from outlast.gateway import framing, heads, peers, requests
 from outlast.gateway.exchange import Answer, Broken, Meterage
 from outlast.gateway.timing import Timing
 from outlast.gateway.upstream import Unreachable, Upstream, connect
@@ -18,6 +18,7 @@ BODY_HELD_MAX = (
     16 * 1024 * 1024
 )  # a larger request is passed on as it comes: without our message, its model guessed
 CONNECTIONS_MAX = 1024
+STRANGERS_MAX = 64  # connections that have not shown the secret yet; every user of this machine can open some
 INBOX_MAX = 64 * 1024  # of what an agent may send before its last answer is over
 DRAINED_MAX = 64 * 1024 * 1024  # of a request that was refused, so that its sender reads why
 # Of those that can compress an answer, what we can read.
@@ -42,6 +43,7 @@ class Hub(Protocol):
     def words_for(self, call: Call) -> str: ...
     def untold(self, words: str) -> None: ...
     def count(self, spent: CallUsage) -> None: ...
+    def send_foreign_away(self) -> None: ...
 
 
 class State(Enum):
@@ -108,17 +110,52 @@ class Front(asyncio.Protocol):
         self._scanned = 0  # of the inbox, for the end of a head
         self._drained = 0
         self._choked = False  # the agent does not read as fast as its model speaks
-        self.since = self._loop.time()
+        self.since = self.made = self._loop.time()
+        self.known = False  # it has shown the secret
 
     # -- asyncio's side ----------------------------------------------------------------------------------------
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         assert isinstance(transport, asyncio.Transport), "a TCP connection"
         self._transport = transport
-        if len(self._hub.fronts) >= CONNECTIONS_MAX:
-            self._over(abort=True)
-        else:
+        if self._has_room():
             self._hub.fronts.add(self)
+        else:
+            self._over(abort=True)
+
+    def _has_room(self) -> bool:
+        """Whether there is room for this connection, if need be by closing the one that has been idle for longest.
+
+        Whoever only connects cannot keep the agent out: a crowd of strangers is cut down first, and other users' at once.
+        """
+        fronts = self._hub.fronts
+        strangers = [each for each in fronts if not each.known]
+        if len(strangers) >= STRANGERS_MAX:
+            min(strangers, key=lambda each: each.made).leave()
+            self._hub.send_foreign_away()
+        if len(fronts) < CONNECTIONS_MAX:
+            return True
+        resting = [each for each in fronts if each.rests]
+        if not resting:
+            return False
+        min(resting, key=lambda each: each.since).leave()
+        return True
+
+    @property
+    def ends(self) -> tuple[peers.End, peers.End] | None:
+        """The two ends of the connection, the other side's first."""
+        peer, own = self._transport.get_extra_info("peername"), self._transport.get_extra_info("sockname")
+        return None if peer is None or own is None else (peer, own)
+
+    @property
+    def rests(self) -> bool:
+        """Whether nothing is asked on it just now."""
+        return self._state is State.HEAD and not self._inbox
+
+    def leave(self) -> None:
+        """Make room for another connection."""
+        self._hub.fronts.discard(self)
+        self.cut("client", abort=True)
 
     def connection_lost(self, error: Exception | None) -> None:
         self.cut("client")
@@ -183,6 +220,7 @@ class Front(asyncio.Protocol):
         if led is None:
             self._refuse(404, "there is nothing here")
             return
+        self.known = True
         where, target = led
         kind = requests.kind_of(head.method, target)
         if head.minor == 0:
@@ -423,6 +461,8 @@ class Front(asyncio.Protocol):
     def late(self, now: float) -> bool:
         """Whether this connection has kept us waiting for too long."""
         waited = now - self.since
+        if not self.known and self._state is State.HEAD and now - self.made > self._timing.secret_s:
+            return True
         match self._state:
             case State.HEAD:
                 return waited > (self._timing.head_s if self._inbox else self._timing.idle_s)

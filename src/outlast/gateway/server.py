@@ -8,6 +8,7 @@ import threading
 from collections.abc import Mapping
 
 from outlast.errors import UsageError
+from outlast.gateway import peers
 from outlast.gateway.relay import Front
 from outlast.gateway.requests import RequestSummary
 from outlast.gateway.timing import Timing
@@ -152,6 +153,7 @@ class _Hub:
         self._tools_seen = False
         self._asides = 0
         self._broken = False
+        self._judged_s = float("-inf")
         self.fronts: set[Front] = set()
         self.held_bytes = 0
         self.held_bytes_max = HELD_BYTES_MAX
@@ -161,6 +163,17 @@ class _Hub:
         number = len(self._ways) + 1
         self._ways[str(number).encode()] = where
         return number
+
+    def send_foreign_away(self) -> None:
+        """Cut the connections of other users that have not shown the secret. Looks at most once in a while: looking costs."""
+        now = asyncio.get_running_loop().time()
+        if now - self._judged_s < Timing.current().judge_s:
+            return
+        self._judged_s, foreign = now, peers.foreign()
+        for front in tuple(self.fronts):
+            ends = None if front.known else front.ends
+            if ends is not None and (peers.written(ends[0]), peers.written(ends[1])) in foreign:
+                front.leave()
 
     def fault(self, what: str) -> None:
         if len(self.faults) < FAULTS_MAX:

@@ -178,7 +178,7 @@ class Files:
         """Save what is found, and make the files what this attempt begins with; what happened, as events."""
         at = _now()
         if not head.save_point:
-            return [made(self._first(head), at, head)]
+            return [made(self._first(head), at, head), *self._refused(at)]
         wanted = head.save_point if mode == "rewind" else head.last_save or head.save_point
         self._recreate(wanted, head, alive_until_s, moved_is_fine=moved_is_fine)
         self._anchor(head)
@@ -192,6 +192,11 @@ class Files:
         if mode == "rewind":
             return events + self._rewind(held, found, head, alive_until_s, at)
         return events + self._mend(held, head, at)
+
+    def _refused(self, at: datetime) -> list[ev.AnyEvent]:
+        """That the folder's own repository is not used, if it is not."""
+        why = self.saver.repo().refused
+        return [ev.Warned(at=at, level="repository of another user", text=shorten(why, 500))] if why else []
 
     def _first(self, head: st.RunState) -> Save:
         save = self.save("beat", head, "the beginning")

@@ -2,8 +2,10 @@
 
 What several hosts could share is in the `Store`. Nothing here knows the files' contents. Guardians import this."""
 
+import contextlib
 import hashlib
 import os
+import stat
 import time
 from pathlib import Path
 
@@ -113,7 +115,27 @@ class Local:
         """In the run's folder, or in a short private place if that path is too long for a socket."""
         folder = self.run_folder(run)
         path = folder / "socket"
-        return path if len(os.fsencode(path)) <= SOCKET_BYTES_MAX else _short_place() / place_of(folder)
+        return path if len(os.fsencode(path)) <= SOCKET_BYTES_MAX else self._short_place() / place_of(folder)
+
+    def _short_place(self) -> Path:
+        """A private folder with a short name. Another user can plant anything under the name that everybody can guess."""
+        import tempfile
+
+        usual = Path(tempfile.gettempdir()) / f"outlast-{os.getuid()}"
+        with contextlib.suppress(OSError):
+            usual.mkdir(mode=0o700)
+        if _is_private(usual):
+            return usual
+        noted = self.folder / "sockets"  # names the folder that takes its place, for those who come after us
+        with contextlib.suppress(OSError):
+            other = Path(os.readlink(noted))
+            if _is_private(other):
+                return other
+            noted.unlink()
+        other = Path(tempfile.mkdtemp(prefix="outlast-"))
+        with contextlib.suppress(OSError):
+            noted.symlink_to(other)
+        return other
 
     # -- of workspaces ---------------------------------------------------------------------------------------------
 
@@ -136,11 +158,10 @@ class Local:
         return self.workspaces / "anchored"
 
 
-def _short_place() -> Path:
-    import tempfile
-
-    short = Path(tempfile.gettempdir()) / f"outlast-{os.getuid()}"
-    short.mkdir(mode=0o700, exist_ok=True)
-    if short.stat().st_uid != os.getuid() or short.stat().st_mode & 0o077:
-        return Path(tempfile.mkdtemp(prefix="outlast-"))
-    return short
+def _is_private(folder: Path) -> bool:
+    """Whether this is a folder, not a link to one, that nobody but us can look into or change."""
+    try:
+        told = os.lstat(folder)
+    except OSError:
+        return False
+    return stat.S_ISDIR(told.st_mode) and told.st_uid == os.getuid() and not told.st_mode & 0o077

@@ -326,6 +326,8 @@ def _workspace(request: RunRequest, cwd: Path, person: Person) -> Path | None:
     except WorkspaceRefused as error:
         person.say(f"no files are saved: {error}")
         return None
+    if os.path.lexists(folder / ".git") and (why := repo.distrusted(folder)):
+        person.say(why)
     return folder
 
 

@@ -3,6 +3,7 @@
 import contextlib
 import os
 import re
+import shlex
 import stat
 import time
 from pathlib import Path
@@ -42,6 +43,7 @@ class Repo(msgspec.Struct, frozen=True):
     common_dir: Path
     algo: objects.Algo
     shadow: bool = False
+    refused: str = ""  # of a shadow: why the folder's own repository is not used
     own: Path | None = None  # of a nested repository: the git folder whose index says what is tracked there
 
     @property
@@ -64,8 +66,42 @@ def find(folder: Path, private: Path, *, shadow: bool = False) -> Repo:
     """The repository whose top level is exactly this folder, else the shadow in `private`. Never one further up."""
     folder = Path(os.path.realpath(folder))
     refuse(folder)
-    found = None if shadow or not os.path.lexists(folder / ".git") else _own(folder)
-    return found or _shadow(folder, private / "shadow.git")
+    has_own = not shadow and os.path.lexists(folder / ".git")
+    why = distrusted(folder) if has_own else ""
+    found = _own(folder) if has_own and not why else None
+    return found or msgspec.structs.replace(_shadow(folder, private / "shadow.git"), refused=why)
+
+
+def distrusted(folder: Path) -> str:
+    """Why git refuses the repository at a top level to this user, in words; empty if it does not.
+
+    Anybody can make a `.git` in a folder that users share, with settings and hooks of theirs, and would get our saves. git
+    refuses what belongs to others, unless the user's own settings list it in `safe.directory`; as root, what belongs to
+    SUDO_UID is ours, too. git itself is asked only where that is not plain.
+    """
+    marker = folder / ".git"
+    places = [folder, marker]
+    with contextlib.suppress(OSError):
+        found = layout.at(folder)
+        places += [found.own] if found is not None else []
+    mine = {os.geteuid()}
+    if os.geteuid() == 0 and settings.variable("SUDO_UID").isdigit():
+        mine.add(int(settings.variable("SUDO_UID")))
+    with contextlib.suppress(OSError):
+        if all(os.lstat(place).st_uid in mine for place in places):
+            return ""
+    given = {name: value for name, value in settings.inherited().items() if name.startswith("GIT_CONFIG_")}
+    asked = command.Running(
+        ["rev-parse", "--git-dir"], cwd=folder, ok=(0, _FATAL), before=command.JUDGING_WORDS,
+        variables={**given, "GIT_CEILING_DIRECTORIES": str(folder.parent)},
+    )  # fmt: skip
+    asked.result()
+    if asked.exit_code != _FATAL or b"ownership" not in asked.said:
+        return ""
+    return (
+        f"git does not use the repository in {folder}, because it belongs to another user; its saves are kept apart"
+        f" (if you trust it: `git config --global --add safe.directory {shlex.quote(str(folder))}`)"
+    )
 
 
 def refuse(folder: Path) -> None:
@@ -89,8 +125,8 @@ def git_stamp(folder: Path) -> object:
     except OSError:
         return None
     if not stat.S_ISDIR(told.st_mode):
-        return told.st_ino, told.st_mtime_ns
-    found: list[object] = [told.st_ino]
+        return told.st_ino, told.st_mtime_ns, told.st_uid
+    found: list[object] = [told.st_ino, told.st_uid]
     for name in ("HEAD", "config"):
         with contextlib.suppress(OSError):
             inner = (place / name).stat()
@@ -286,5 +322,5 @@ def workspace_around(folder: Path) -> Path:
                 refuse(here)
             except WorkspaceRefused:
                 break
-            return here
+            return here if here == real or not distrusted(here) else real
     return real

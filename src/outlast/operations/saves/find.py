@@ -145,7 +145,7 @@ class Saves:
             on = capture_branch.put(saver.repo(), saver.reader(), run.task if run else HAND, save)
         return Made(
             commit=save.commit, ref=save.ref, left_out=save.left_out, run=name, folder=types.text(saver.folder),
-            git_dir=git_dir, branch=on, warning=save.warning,
+            git_dir=git_dir, branch=on, warning="; ".join(filter(None, (save.warning, saver.repo().refused))),
         )  # fmt: skip
 
     # -- finding -------------------------------------------------------------------------------------------------

@@ -5,7 +5,7 @@ It imports nothing of ours. `sh hook.sh PYTHON SOCKET ATTEMPT AGENT [CLASSES] < 
 import _socket
 import sys
 from binascii import b2a_base64
-from posix import read, write  # `os` would cost a millisecond
+from posix import environ, getuid, read, write  # `os` would cost a millisecond
 
 LIMIT_S = 5.0
 INPUT_MAX_BYTES = 20 << 20
@@ -55,6 +55,7 @@ def _asked(socket: str, attempt: str, agent: str, data: bytes) -> tuple[int, byt
     try:
         there.settimeout(LIMIT_S)
         there.connect(socket)
+        refuse_stranger(there)
         there.sendall(len(body).to_bytes(4, "big") + body)
         answer = b""
         while len(answer) < 4 or len(answer) < 4 + int.from_bytes(answer[:4], "big"):
@@ -67,6 +68,15 @@ def _asked(socket: str, attempt: str, agent: str, data: bytes) -> tuple[int, byt
     if answer[4] not in (0, DENIED):
         raise ValueError("the supervisor refused")
     return answer[4], answer[5:]
+
+
+def refuse_stranger(there: _socket.socket) -> None:
+    """Raise if another user answers at the socket: whoever could put theirs in its place would allow everything."""
+    uid = int.from_bytes(there.getsockopt(_socket.SOL_SOCKET, _socket.SO_PEERCRED, 12)[4:8], sys.byteorder)
+    mine = getuid()
+    if uid in (mine, 0) or (mine == 0 and environ.get(b"SUDO_UID") == b"%d" % uid):
+        return
+    raise PermissionError(f"another user (uid {uid}) answers in the supervisor's place")
 
 
 def _alone(data: bytes, classes: str, why: str) -> int:

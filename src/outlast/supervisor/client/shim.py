@@ -127,6 +127,15 @@ def _asked(place: str, attempt: str, real: str, words: list[str], named: dict[st
     return code
 
 
+def _refuse_stranger(there: _socket.socket) -> None:
+    """As in `hook`, which is not imported here: raise if another user answers in the supervisor's place."""
+    uid = int.from_bytes(there.getsockopt(_socket.SOL_SOCKET, _socket.SO_PEERCRED, 12)[4:8], sys.byteorder)
+    mine = os.getuid()
+    if uid not in (mine, 0) and not (mine == 0 and _variables().get(b"SUDO_UID") == b"%d" % uid):
+        there.close()
+        raise OSError(f"another user (uid {uid}) answers in the supervisor's place")
+
+
 class _Connection:
     """Whole messages, as `wire.frame` makes them. Raises OSError where nobody answers, ValueError for what is none."""
 
@@ -137,6 +146,7 @@ class _Connection:
             self._sock.connect(path)
         except OSError as error:
             raise OSError(f"no supervisor listens on {path}: {error.strerror or 'timed out'}") from error
+        _refuse_stranger(self._sock)
 
     def send(self, message: dict[str, object]) -> None:
         body = json.dumps(message).encode()

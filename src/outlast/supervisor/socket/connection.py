@@ -1,11 +1,13 @@
 """One connection on the supervisor's socket: whole messages, in order, with a limit on waiting."""
 
+import os
 import select
 import socket
 import struct
 import time
 from pathlib import Path
 
+from outlast import settings
 from outlast.errors import OutlastError
 from outlast.supervisor.socket import wire
 
@@ -33,6 +35,12 @@ class Connection:
         """The process on the other side, 0 where it is none that we can see."""
         data = self._sock.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
         return int(_CREDENTIALS.unpack(data)[0])
+
+    @property
+    def uid(self) -> int:
+        """The user on the other side."""
+        data = self._sock.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
+        return int(_CREDENTIALS.unpack(data)[1])
 
     def is_there(self) -> bool:
         """Whether the other side still holds the connection. May be asked from any thread."""
@@ -97,7 +105,12 @@ def connect(path: str, timeout_s: float | None = None) -> Connection:
             f"no supervisor listens on {path}: {error.strerror}",
             hint="start the script again, with `outlast run` or by itself",
         ) from error
-    return Connection(sock)
+    found = Connection(sock)
+    mine, other = os.getuid(), found.uid
+    if other not in (mine, 0) and not (mine == 0 and settings.variable("SUDO_UID") == str(other)):
+        sock.close()
+        raise Gone(f"another user (uid {other}) listens on {path}", hint="see who made it, and remove it")
+    return found
 
 
 def listen(path: Path) -> socket.socket:

@@ -4,6 +4,7 @@ import contextlib
 import fcntl
 import os
 import shutil
+import stat
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Literal
@@ -12,6 +13,7 @@ import msgspec
 
 from outlast.errors import SaveFailed, UsageError, WorkspaceRefused
 from outlast.store import durable
+from outlast.workspace import repo
 from outlast.workspace.git import command, refs
 
 MARKER = "outlast"
@@ -126,7 +128,10 @@ def _repository(folder: Path) -> tuple[Path, Path]:
             f"{folder} is not in a repository, so it cannot have a worktree: {error}",
             hint="`git init` and a first commit make one; or leave --worktree out",
         ) from error
-    return Path(os.path.realpath(top)), Path(os.path.realpath(os.path.join(folder, common)))
+    real = Path(os.path.realpath(top))
+    if why := repo.distrusted(real):
+        raise WorkspaceRefused(why, hint="work in a repository of your own")
+    return real, Path(os.path.realpath(os.path.join(folder, common)))
 
 
 def _told(folder: Path, word: str) -> str:
@@ -138,11 +143,36 @@ def _folder(top: Path, common: Path, branch: str, to: Path | None) -> Path:
     main = common.parent if common.name == ".git" else top
     # or "outlast-", and then the task's own name, which may begin with a sign
     name = branch[len("outlast/") :]
-    folder = Path(os.path.realpath(to if to is not None else main.parent / f"{main.name}.outlast" / name))
+    beside = main.parent / f"{main.name}.outlast"
+    folder = Path(os.path.realpath(to if to is not None else beside / name))
+    for place in (beside, folder.parent, folder) if to is None else (folder,):
+        _refuse_foreign(place, main)
     for inside in (top, main, common):
         if folder == inside or inside in folder.parents:
             raise WorkspaceRefused(f"{folder} is inside the repository {inside}", hint=_ELSEWHERE)
     return folder
+
+
+def _refuse_foreign(place: Path, main: Path) -> None:
+    """Raise WorkspaceRefused for a folder, or a link to one, that another user made or may write to.
+
+    In a folder that users share, anybody can make the one beside the repository first, and change our files there.
+    """
+    try:
+        told = os.lstat(place)
+    except OSError:
+        return  # it will be made
+    mine = os.getuid()
+    ours = {mine, 0} if mine else {0, os.stat(main).st_uid}  # root works in the repositories of others
+    group = told.st_mode & stat.S_IWGRP and told.st_gid not in (os.getgid(), 0)
+    open_to_others = not stat.S_ISLNK(told.st_mode) and (told.st_mode & stat.S_IWOTH or group)
+    if told.st_uid not in ours or open_to_others:
+        whose = (
+            f"belongs to another user (uid {told.st_uid})"
+            if told.st_uid not in ours
+            else "can be written by others"
+        )
+        raise WorkspaceRefused(f"{place} {whose}, so a worktree in it is not safe", hint=_ELSEWHERE)
 
 
 def _start(top: Path, common: Path, branch: str, base: str | None) -> str:
@@ -221,7 +251,7 @@ def _found(top: Path, task: str, mine: Entry, branch: str) -> Made:
 def _add(top: Path, common: Path, folder: Path, branch: str, start: str) -> None:
     if start:
         command.run(["branch", "--no-track", branch, start], cwd=top)
-    folder.parent.mkdir(parents=True, exist_ok=True)
+    folder.parent.mkdir(mode=0o755, parents=True, exist_ok=True)
     words = ["worktree", "add", "--quiet", "--no-checkout", "--force", "--force", str(folder), branch]
     command.run(
         words, git_dir=common, cwd=top

@@ -29,6 +29,9 @@ _QUIET = (
 # What would change bytes on their way. The private info/attributes overrule the worktree's own .gitattributes.
 RAW = ("core.autocrlf=false", "core.safecrlf=false", "core.eol=lf", "core.attributesFile=/dev/null")
 WORDS = tuple(word for setting in _QUIET for word in ("-c", setting))
+JUDGING_WORDS = tuple(
+    word for setting in _QUIET if setting != "safe.directory=*" for word in ("-c", setting)
+)  # by the user's own safe.directory
 RAW_WORDS = tuple(word for setting in RAW for word in ("-c", setting))
 
 
@@ -147,6 +150,7 @@ class Running:
         stdin: bytes | None = None,
         ok: tuple[int, ...] = (0,),
         options: Sequence[str] = (),
+        before: Sequence[str] = WORDS,
     ) -> None:
         places = [f"--git-dir={git_dir}"] if git_dir is not None else []
         places += [f"--work-tree={work_tree}"] if work_tree is not None else []
@@ -155,7 +159,7 @@ class Running:
         env = environment(variables)
         try:
             self._process = start(
-                [_program(env.get("PATH", "")), *WORDS, *options, *places, *words], cwd=cwd or work_tree or git_dir, env=env,
+                [_program(env.get("PATH", "")), *before, *options, *places, *words], cwd=cwd or work_tree or git_dir, env=env,
                 stdin=subprocess.DEVNULL if stdin is None else subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
             )  # fmt: skip
         except FileNotFoundError as error:

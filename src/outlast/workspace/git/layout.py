@@ -71,7 +71,7 @@ def _is_head(head: Path) -> bool:
 
 def _linked(folder: Path, marker: Path) -> Layout:
     """Follow the `.git` file of a worktree or submodule. git looks no further up past one that leads nowhere."""
-    text = marker.read_text(errors="replace").strip()
+    text = _text(marker)
     if not text.startswith(_LINK):
         return Layout(folder, folder, folder)
     own = (folder / text[len(_LINK) :].strip()).resolve()
@@ -80,4 +80,9 @@ def _linked(folder: Path, marker: Path) -> Layout:
 
 def _common(own: Path) -> Path:
     pointer = own / "commondir"
-    return (own / pointer.read_text().strip()).resolve() if pointer.is_file() else own
+    return (own / _text(pointer)).resolve() if pointer.is_file() else own
+
+
+def _text(file: Path) -> str:
+    """What a file says, whatever it holds."""
+    return file.read_text(errors="replace").replace("\0", "").strip()
