@@ -101,7 +101,9 @@ MUTANTS = (
         "supervisor/agent/attempt.py",
         "            if self.calls.is_busy:\n",
         "            if False:\n",
-        (f"{SUPERVISOR}/test_stopped_in_a_call.py::test_an_exit_with_0_in_an_open_call_is_not_done",),
+        (
+            f"{SUPERVISOR}/test_stopped_in_a_call.py::test_an_exit_with_0_in_an_open_call_is_not_done_whatever_its_model_said_of_it",
+        ),
     ),
     Mutant(
         "an exit with 0 without a last word that is done",

@@ -21,6 +21,20 @@ def test_an_exit_with_0_in_an_open_call_is_not_done(agent: str, tmp_path: Path) 
 
 
 @each_agent
+def test_an_exit_with_0_in_an_open_call_is_not_done_whatever_its_model_said_of_it(
+    agent: str, tmp_path: Path
+) -> None:
+    """A transcript may tell the words before a call later than a hook tells the call."""
+    with minded(tmp_path, agent) as there:
+        there.start()
+        assert there.allows(before(agent, LOCAL))
+        there.take(Response("msg_1"))
+        there.take(Text("Now I run it."))
+        assert there.attempt.judge(0, b"Now I run it.").ending != "done"
+        raise AttemptDies
+
+
+@each_agent
 def test_an_exit_with_0_after_a_call_and_before_a_last_word_is_not_done(agent: str, tmp_path: Path) -> None:
     with minded(tmp_path, agent) as there:
         there.start()
