@@ -18,8 +18,9 @@ from outlast.core.verdict import NEEDS_SOMEBODY, Word
 from outlast.operations import requests
 from outlast.runs.engine.steps import Append
 from tests.cli.test_hints import hinted
-from tests.supervisor.host import Answer, Host
+from tests.supervisor.host import Host
 from tests.supervisor.scripted_agent import Scripted
+from tests.support.commands import Answer
 from tests.support.environment import TIMEOUT_S, need_tool
 from tests.support.processes import wait_for
 

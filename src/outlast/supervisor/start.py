@@ -115,11 +115,13 @@ def start(request: RunRequest, link: Link, person: Person) -> int:
     launch = msgspec.structs.replace(launch, interactive=not headless and os.isatty(0) and os.isatty(1))
     if budget_check.by_gateway(request.gateway, agent, launch, variables, person):
         launch = msgspec.structs.replace(launch, gateway=True, gateway_yes=request.gateway == "yes")
-    terms = _identified(_terms(request, folder, cwd))
-    if budget_check.is_auto(request.budget):
-        terms = _by_experience(terms, agent, launch, variables, person)
-    else:
+    terms = _terms(request, folder, cwd)
+    is_auto = budget_check.is_auto(request.budget)
+    if not is_auto:  # before a store is made: what is refused changes nothing
         budget_check.check(terms.budget, agent, launch, variables, person)
+    terms = _identified(terms)
+    if is_auto:
+        terms = _by_experience(terms, agent, launch, variables, person)
     run = supervised_run(terms, typed=True)
     _look_at_the_last(run, request, person)
     return _carry(run, launch, variables, link, person)
