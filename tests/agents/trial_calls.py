@@ -43,7 +43,7 @@ class Calls:
                 return write(f"{self._work}/{task.name}.txt", f"done-{task.name}\n")
             case "local":
                 return bash(
-                    self._held(task, f"echo {task.name} >> {self._folder}/ran.log && echo done-{task.name}")
+                    self._held(task, f"echo {task.name} >> {self._folder}/ran.log && {_says('done', task)}")
                 )
             case "make":
                 return bash(f"make post-{task.name}")
@@ -63,7 +63,7 @@ class Calls:
     def look(self, task: Task, settle: str) -> Call:
         """What outlast asks of an agent: look, then say what was found."""
         return bash(
-            f"if {self._found(task)}; then {settle} --happened && echo done-{task.name}; "
+            f"if {self._found(task)}; then {settle} --happened && {_says('done', task)}; "
             f"else {settle} --did-not && echo it did not happen; fi"
         )
 
@@ -75,7 +75,7 @@ class Calls:
         """Wait for what was left in the background."""
         found = self._found(task)
         return bash(
-            f"n=0; until {found} || [ $n -ge 50 ]; do sleep 0.1; n=$((n+1)); done; {found} && echo done-{task.name}"
+            f"n=0; until {found} || [ $n -ge 50 ]; do sleep 0.1; n=$((n+1)); done; {found} && {_says('done', task)}"
         )
 
     # -- the kinds ---------------------------------------------------------------------------------------------------
@@ -87,7 +87,7 @@ class Calls:
         where = "same" if task.kind == "same" else task.name
         post = (
             f"curl -sS -f {flags} -X POST -H 'Witness-Id: {task.name}' -d '{body}' "
-            f"{self._witness}/act/blind/{where} && echo done-{task.name}"
+            f"{self._witness}/act/blind/{where} && {_says('done', task)}"
         )
         return self._held(task, post)
 
@@ -106,7 +106,7 @@ class Calls:
 
     def _left(self, task: Task, how: str) -> str:
         inner = shlex.quote(f"sleep {LATER_S}; {self._posting(task, how)}")
-        return f"nohup sh -c {inner} >/dev/null 2>&1 & echo started-{task.name}"
+        return f"nohup sh -c {inner} >/dev/null 2>&1 & {_says('started', task)}"
 
     def _by_the_cli(self, task: Task, tools: Mapping[str, Any], how: str) -> Call:
         """By the CLI's own switch; one without it leaves that to the shell."""
@@ -138,6 +138,11 @@ class Calls:
         }
         given |= {"run_in_background": False} if "run_in_background" in known else {}
         return Call(name, {key: value for key, value in given.items() if key in known})
+
+
+def _says(word: str, task: Task) -> str:
+    """Print `done-NAME`. The command itself does not hold that, for it is told where nothing was done too."""
+    return f"printf '{word}-%s\\n' {task.name}"
 
 
 _SUB_AGENT = {"opencode": "general", "kimi-code": "coder", "kimi-cli": "coder"}

@@ -60,12 +60,25 @@ def apart(
 ) -> tuple[list[Cut], list[ToolStart]]:
     """Of the calls whose result the transcript lacks: those that ended, by our journal, and those that it does not tell of.
 
-    An agent writes its transcript behind its calls: one that ended a beat ago may have no result in it yet.
+    An agent writes its transcript behind its calls: one that ended a beat ago may have no result in it yet. Nobody goes on
+    with a sub-agent that was cut off, so its transcript lacks that result for good: what our journal has of its call counts.
     """
     alone = {call: start for call, start in started.items() if call not in seen}
+    if any(start.lane for start in alone.values()):
+        recorded = _recorded(run)
+        alone = {call: start for call, start in alone.items() if not start.lane or call not in recorded}
     ended = lost(run, session, seen) if alone or not is_whole else []
     told = {each.id: each for each in ended if each.id in alone or not is_whole}
     return list(told.values()), [start for call, start in alone.items() if call not in told]
+
+
+def _recorded(run: RunEngine) -> set[str]:
+    """Every call of the run that was intended, by the agent's own id."""
+    intents = [
+        event for event in run.journal.events("effect_intended") if isinstance(event, ev.EffectIntended)
+    ]
+    known = [(intent, told_of(run.journal, intent)) for intent in intents if intent.own_key]
+    return {told.call or intent.key for intent, told in known if told is not None}
 
 
 def unrecorded(
