@@ -239,6 +239,25 @@ def test_what_a_call_sends_and_nobody_knows_beforehand_counts_as_the_same(tmp_pa
         raise AttemptDies
 
 
+def test_in_a_fresh_session_what_nobody_knows_the_content_of_is_answered_for_each_call_that_it_may_be(
+    tmp_path: Path,
+) -> None:
+    piped = f"date | curl -fd @- {SAME}"
+    with minded(tmp_path) as there:
+        for number in range(2):
+            assert answer(there, piped, f"a{number}") == ""
+            there.ask(after("claude", piped, f"a{number}"))
+        raise AttemptDies
+    with minded(tmp_path) as there:
+        there.start()
+        text = answer(there, piped, "b")
+        assert "cannot be compared" in text
+        assert "1 more times; each is answered once" in text
+        assert "cannot be compared" in answer(there, piped, "c"), "it may be the second one"
+        assert answer(there, piped, "d") == ""
+        raise AttemptDies
+
+
 def test_a_call_of_a_journal_without_contents_counts_as_the_same(tmp_path: Path) -> None:
     signature = "POST 192.0.2.1/graphql"
     with minded(tmp_path) as there:

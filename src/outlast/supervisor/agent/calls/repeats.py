@@ -62,7 +62,7 @@ class Holds:
         memory = -1 if session is not None and memory is None else memory
         self._past = self._history.known(memory)
         self._answered: set[str] = set()
-        self._insisted: set[str] = set()
+        self._insisted: set[tuple[str, str]] = set()
         for told in self._history.answers(memory):
             self.answered(told.answered, told)
         for effect, (told, record) in history.seen_by_shims_alone(journal).items():
@@ -93,18 +93,30 @@ class Holds:
             was_told = effect in self._answered or self._is_meant(likeness, first, again)
             answer = "" if was_told else self._found(past, again)
             if answer:
-                return Held(effect, answer, is_known=True)
+                rest = sum(self._may_be_answered(*each, again) for each in alike if each[2] is not past)
+                return Held(effect, f"{answer} {_MORE.format(rest)}" if rest else answer, is_known=True)
         return None
+
+    def _may_be_answered(
+        self, likeness: Likeness, first: OutwardCall, past: PastCall, again: Sequence[OutwardCall]
+    ) -> bool:
+        """Whether the same call, made once more, would be answered with this one."""
+        is_over = past.record.state in ("confirmed", "given_up") and past.record.id not in self._answered
+        is_known = likeness != "same" and all(each.content for each in again)
+        return is_over and likeness in SAME and not is_known
 
     def answered(self, effect: str, told: CallRecord) -> None:
         """The finding was told: the next call like it is another one."""
         self._answered.add(effect)
-        self._insisted |= set(map(_spelled, told.outward))
+        self._insisted |= {(each.signature, each.content) for each in told.outward if each.content}
 
     def _is_meant(self, likeness: Likeness, first: OutwardCall, again: Sequence[OutwardCall]) -> bool:
-        """Whether a call that is only alike was answered before in the very same words: then its agent means it."""
+        """Whether a call that is only alike was answered before with the very same content: then its agent means it.
+
+        Of one whose content is not known nobody can say that, so it is answered for each call that it may be.
+        """
         alike = [each for each in again if likeness_of(first, each) == likeness]
-        return likeness != "same" and all(_spelled(each) in self._insisted for each in alike)
+        return likeness != "same" and all((each.signature, each.content) in self._insisted for each in alike)
 
     def held(self, effect: str, told: CallRecord) -> None:
         """A call was held because of this effect: its agent may say that it is another one."""
@@ -181,16 +193,12 @@ class Holds:
                     record.take(event)
 
 
+_MORE = "Calls like it are on record {} more times; each is answered once."
 _UNLESS: dict[Likeness, str] = {
     "same": "Take it as done. If you mean a further one",
     "unclear": "What the two of them send cannot be compared. If it is the same, take it as done. If you mean a further one",
     "reworded": "It had other words. If it is the same, take it as done. If you mean a further one",
 }
-
-
-def _spelled(call: OutwardCall) -> str:
-    """What a call is, as far as it is known: its content, or else its words."""
-    return f"{call.signature} {call.content or shlex.join(call.words)}"
 
 
 def _command(first: OutwardCall) -> str:
