@@ -129,8 +129,15 @@ class Trial:
             self.out.told.append(f"start {self.out.starts} ended with {code}: {self._said()[-300:]}")
             if self._status() == "done":
                 return
-            if code == EXIT_PERSON or self._status() == "in_doubt":
-                self._settle()
+            if (
+                (code == EXIT_PERSON or self._status() == "in_doubt")
+                and not self._settle()
+                and self._disk is None
+            ):
+                self.out.stuck += 1
+                self.out.failures.append(
+                    f"asked for a person, and nothing is in doubt: {self._said()[-300:]}"
+                )
             if self.out.starts >= STARTS_MAX:
                 raise TimeoutError(f"{STARTS_MAX} starts; the last words: {self._said()[-600:]}")
             if self.out.starts == 1:
@@ -333,8 +340,9 @@ class Trial:
 
     # -- a person --------------------------------------------------------------------------------------------------
 
-    def _settle(self) -> None:
-        """What is in doubt is settled by asking the world."""
+    def _settle(self) -> int:
+        """What is in doubt is settled by asking the world; how much it was."""
+        before = self.out.settled
         self._wait(lambda: not self.world.processes(), "the end of what was left", ENDING_S)
         performed = {act.name for act in self.world.performed()}
         for effect in self.under.effects():
@@ -344,6 +352,7 @@ class Trial:
                 done = self.under.call("settle", "t", effect["id"], word)
                 self.out.told.append(f"settle {effect['id']} {effect['name']} {word}: {done.returncode}")
                 self.out.settled += 1
+        return self.out.settled - before
 
 
 def _signal(pids: list[int], number: int) -> None:

@@ -16,6 +16,14 @@ from tests.agents.script import Call, bash, write
 from tests.agents.trial_plan import Plan, Task
 
 LATER_S = 0.5  # what is left in the background reaches outside after this
+WAIT = """\
+n=0
+until curl -sS {witness}/counts | grep -q "\\"$1\\""; do
+    [ $n -lt 50 ] || exit 1
+    sleep 0.1
+    n=$((n + 1))
+done
+"""
 SUB_AGENTS = ("Agent", "Task", "task")
 
 
@@ -27,6 +35,7 @@ class Calls:
 
     def lay_out(self) -> None:
         """Write the files that calls go through."""
+        Path(self._folder, "wait.sh").write_text(WAIT.format(witness=self._witness))
         tasks = self._plan.tasks.values()
         rules = [f"post-{task.name}:\n\t@{self._posting(task)}\n" for task in tasks if task.kind == "make"]
         scripts = {f"post-{task.name}": self._posting(task) for task in tasks if task.kind == "npm"}
@@ -72,11 +81,8 @@ class Calls:
         return bash(f"{settle} --another && echo {task.name} is another one")
 
     def wait(self, task: Task) -> Call:
-        """Wait for what was left in the background."""
-        found = self._found(task)
-        return bash(
-            f"n=0; until {found} || [ $n -ge 50 ]; do sleep 0.1; n=$((n+1)); done; {found} && {_says('done', task)}"
-        )
+        """Wait for what was left in the background. In a file: Gemini refuses a command with `$(`."""
+        return bash(f"sh {self._folder}/wait.sh {task.name} && {_says('done', task)}")
 
     # -- the kinds ---------------------------------------------------------------------------------------------------
 
