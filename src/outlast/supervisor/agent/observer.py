@@ -84,7 +84,7 @@ class AgentObserver:
                 elif not self._calls.knows(event.id):
                     self._responses.intend(event, self.record_of(event, self._agent.cwd))
             case ToolEnd():
-                self._responses.call_told(event.lane)
+                self._responses.result_told(event)
                 self._take_missed(event)
                 if not event.ok and (ours := hook_input.OURS.search(event.output)):
                     self._calls.not_done(event.id, ours[0])

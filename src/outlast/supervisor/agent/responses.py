@@ -115,9 +115,15 @@ class Responses:
             self._response, self._used = told.key, True
 
     def call_told(self, lane: str) -> None:
-        """The transcript tells of a call or of its result. Whatever its model said before is not its last word."""
+        """The transcript tells of a call. Whatever its model said before is not its last word."""
         if not lane:
             self.awaits_answer = True
+
+    def result_told(self, end: ToolEnd) -> None:
+        """The transcript or a hook tells of a call's result. Some CLIs do not wait for that hook: it may come after the
+        transcript told of the model's answer to this very result, and then changes nothing."""
+        if not self._session.tells_calls or end.id in self._unwritten:
+            self.call_told(end.lane)
 
     def text(self, told: Text) -> None:
         """What the model said."""
