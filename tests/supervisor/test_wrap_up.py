@@ -10,9 +10,13 @@ import pytest
 from outlast import faults
 from outlast.agents.claude.transcript import dashed
 from outlast.agents.events import Response
+from outlast.core import events as ev, state as st
 from outlast.core.values import Usage
 from outlast.errors import AgentStopped, BudgetReached
+from outlast.runs.engine.steps import append
+from outlast.supervisor.budget.enforce import BudgetWatch
 from outlast.supervisor.budget.gateway import Gate
+from outlast.supervisor.person import Person
 from tests.supervisor.hook_driver import LOCAL, AttemptDies, Minded, after, before, line, minded, response
 
 NEAR = b"nearly spent"
@@ -153,3 +157,15 @@ def test_what_the_end_of_an_attempt_is_on_record_with_does_not_count_again_from_
         there.start()
         assert there.run.meter.unsettled().tokens == 0
         raise AttemptDies
+
+
+def test_the_text_at_the_start_counts_what_no_event_says_yet_as_the_ledger_will(tmp_path: Path) -> None:
+    """What a transcript told of a killed attempt is counted before its agent is asked to wrap up."""
+    with minded(tmp_path, budget=10_000) as agent:
+        warned = ev.Warned(
+            at=agent.run.journal.now(), level=f"{st.WRAP_UP} of tokens", text="told to wrap up"
+        )
+        agent.run.drive(append(warned))
+        agent.run.meter.count("m1", Usage(output=9_512))
+        watch = BudgetWatch(agent.run, tmp_path / "place", Person(lambda _: None))
+        assert "9,512 of 10,000 tokens" in watch.wrap_up()
