@@ -316,6 +316,15 @@ MUTANTS = (
         (f"{OTHERS}::test_a_further_comment_is_answered_once_however_many_there_were",),
     ),
     Mutant(
+        "an unknown content, meant because it was answered",
+        "supervisor/agent/calls/repeats.py",
+        " for each in told.outward if each.content}\n",
+        " for each in told.outward}\n",
+        (
+            f"{OTHERS}::test_in_a_fresh_session_what_nobody_knows_the_content_of_is_answered_for_each_call_that_it_may_be",
+        ),
+    ),
+    Mutant(
         "a fresh session that repeats what was done",
         "supervisor/agent/start.py",
         "        self._holds.read(FRESH)  # it knows",
