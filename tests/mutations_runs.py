@@ -196,4 +196,11 @@ MUTANTS = (
         "        if False:\n",
         ("tests/gateway/test_hostile.py::test_a_crowd_that_only_connects_does_not_keep_the_agent_out",),
     ),
+    Mutant(
+        "settings of a stranger",
+        "settings.py",
+        "        if path.is_file() and _is_trusted(path, folder):\n",
+        "        if path.is_file():\n",
+        ("tests/supervisor/test_other_users.py::test_settings_that_another_user_planted_above_do_not_count",),
+    ),
 )

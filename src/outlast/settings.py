@@ -360,11 +360,20 @@ def name_of(uid: int) -> str:
 
 def _repository_file(folder: Path) -> Path | None:
     for here in (folder, *folder.parents):
-        if (here / REPOSITORY_FILE).is_file():
-            return here / REPOSITORY_FILE
+        path = here / REPOSITORY_FILE
+        if path.is_file() and _is_trusted(path, folder):
+            return path
         if _is_top_level(here / ".git"):
             return None
     return None
+
+
+def _is_trusted(path: Path, folder: Path) -> bool:
+    """Whether a file above is not a stranger's: it could name another store. Ours, root's, or of whoever owns this folder."""
+    try:
+        return path.stat().st_uid in (os.geteuid(), 0, folder.stat().st_uid)
+    except OSError:
+        return False
 
 
 def _is_top_level(marker: Path) -> bool:

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from outlast import settings
 from outlast.errors import WorkspaceRefused
 from outlast.store.local import SOCKET_BYTES_MAX, Local
 from outlast.supervisor.client import hook, shim
@@ -205,3 +206,16 @@ def test_a_save_says_that_it_is_kept_apart(foreign: Path, state: Isolated) -> No
     assert done.returncode == 0, done.stderr
     assert "belongs to another user" in done.stderr
     assert not (foreign / ".git/refs/outlast").exists()
+
+
+def test_settings_that_another_user_planted_above_do_not_count(shared: Path) -> None:
+    need_root()
+    ours = shared / "ours"
+    ours.mkdir()
+    planted = shared / "outlast.toml"
+    planted.write_text('store = "/elsewhere"\n')
+    assert settings.load(ours)["store"] == "/elsewhere", "our own, in a folder above"
+    os.chown(planted, NOBODY, NOBODY)
+    assert settings.load(ours)["store"] != "/elsewhere"
+    os.chown(ours, NOBODY, NOBODY)
+    assert settings.load(ours)["store"] == "/elsewhere", "of whoever owns the folder that we chose to work in"
