@@ -1,15 +1,24 @@
 #!/usr/bin/env bash
 # Works through a file of issue numbers with Kimi. Kill it at any line, even with -9, and start it again:
-# every issue is done once. KIMI and GH name other programs, KIMI_FLAGS other flags.
+# every issue is done once. It commits and comments only when files have changed and $CHECK passes.
+# KIMI and GH name other programs, KIMI_FLAGS other flags, CHECK a command such as "make test".
 #
-#     examples/kimi-loop.sh issues.txt
+#     CHECK="make test" examples/kimi-loop.sh issues.txt
 set -eu -o pipefail
 eval "$(outlast shell-init)"
 
 list=${1:?usage: kimi-loop.sh FILE-OF-ISSUE-NUMBERS}
-export KIMI=${KIMI:-kimi} GH=${GH:-gh}
+export KIMI=${KIMI:-kimi} GH=${GH:-gh} CHECK=${CHECK:-true} BEFORE=
+# Without a terminal Kimi Code allows its tools by itself. kimi-cli, its predecessor, does so with --print, which Kimi Code refuses.
+if [ -z "${KIMI_FLAGS+given}" ]; then
+    case $("$KIMI" --help 2>&1 || :) in *--print*) KIMI_FLAGS=--print ;; *) KIMI_FLAGS= ;; esac
+fi
 [ -z "$RECOVERED_TASK_ID" ] || printf 'going on with issue %s\n' "$RECOVERED_TASK_ID"
 
+# A session that changed nothing is not done, whatever it says.
+export STATE='{ git status --porcelain; git diff HEAD; } | git hash-object --stdin'
+check='[ "$(sh -c "$STATE")" != "$BEFORE" ] || { echo "issue $ISSUE_NUMBER: no file has changed" >&2; exit 1; }
+    sh -c "$CHECK" || { echo "issue $ISSUE_NUMBER: the check fails: $CHECK" >&2; exit 1; }'
 # Remove the lock of a killed git: nothing of an earlier start runs any more.
 commit='rm -f "$(git rev-parse --git-path index.lock)" && git add -A &&
     { git diff --cached --quiet || git commit -q -m "Issue $ISSUE_NUMBER"; }'
@@ -21,7 +30,10 @@ probe='found=$("$GH" issue view "$ISSUE_NUMBER" --json comments --jq ".comments[
 while read -r number <&3; do
     export CURRENT_TASK_ID=$number ISSUE_NUMBER=$number
     outlast stage "issue $number"
-    outlast step "work $number" --retry-failed -- "$KIMI" ${KIMI_FLAGS---print} -p "Fix issue $number. Do not commit." </dev/null
+    BEFORE=$(outlast step "before $number" -- sh -c "$STATE")
+    # shellcheck disable=SC2086  # the flags are words
+    outlast step "work $number" --retry-failed -- "$KIMI" $KIMI_FLAGS -p "Fix issue $number. Do not commit." </dev/null
+    outlast step "check $number" --retry-failed -- sh -c "$check"
     outlast step "commit $number" --retry-failed -- sh -c "$commit"
     outlast effect "comment $number" --probe "$probe" -- sh -c "$comment"
     CURRENT_TASK_ID=

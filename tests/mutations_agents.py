@@ -650,7 +650,7 @@ MUTANTS = (
     Mutant(
         "a script that calls an outlast that is gone",
         "supervisor/script/init.sh",
-        '    __outlast_is_there "$@" || return\n',
+        '    __outlast_is_there "$@" || return 125\n',
         "",
         (f"{UPGRADE}::test_a_script_is_told_in_one_line_that_outlast_is_gone",),
     ),

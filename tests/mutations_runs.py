@@ -4,8 +4,33 @@ from tests.mutations import RUNS, SUPERVISOR, Mutant
 
 LEFTOVERS = f"{RUNS}/test_leftovers.py"
 OTHERS = f"{SUPERVISOR}/test_other_users.py"
+INSIDE = "tests/shell/test_runs_inside.py"
 
 MUTANTS = (
+    # -- runs inside runs
+    Mutant(
+        "a run inside that is woken without the run around it",
+        "supervisor/control/wake.py",
+        "    if wakes and (around := _open_around(store, summary)):\n",
+        "    if not wakes and (around := _open_around(store, summary)):\n",
+        (f"{INSIDE}::test_killed_with_its_script_it_is_not_woken_alone_and_goes_on_with_the_script",),
+    ),
+    Mutant(
+        "a run inside that is refused its script's folder",
+        "supervisor/start.py",
+        "        if around and _works_inside(store, occupant(private), around):\n",
+        "        if not around and _works_inside(store, occupant(private), around):\n",
+        (f"{INSIDE}::test_it_works_in_the_folder_of_its_script_and_done_is_done",),
+    ),
+    Mutant(
+        "a budget that does not count what a run inside spent",
+        "core/budget.py",
+        "    spent = state.spent.plus(state.spent_inside)\n",
+        "    spent = state.spent\n",
+        (
+            "tests/core/test_budget.py::test_what_a_run_inside_spent_counts_against_the_budget_and_not_as_spent_again",
+        ),
+    ),
     # -- which run a start means
     Mutant(
         "a run that is looked up by its project alone",

@@ -129,11 +129,9 @@ class Trial:
             self.out.told.append(f"start {self.out.starts} ended with {code}: {self._said()[-300:]}")
             if self._status() == "done":
                 return
-            if (
-                (code == EXIT_PERSON or self._status() == "in_doubt")
-                and not self._settle()
-                and self._disk is None
-            ):
+            # Killed in a call, it is in doubt too; then its agent is told, and may look or try again.
+            is_asked = code == EXIT_PERSON and "quarantined" not in self._said()
+            if is_asked and not self._settle() and self._disk is None:
                 self.out.stuck += 1
                 self.out.failures.append(
                     f"asked for a person, and nothing is in doubt: {self._said()[-300:]}"

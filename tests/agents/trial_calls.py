@@ -112,7 +112,9 @@ class Calls:
 
     def _left(self, task: Task, how: str) -> str:
         inner = shlex.quote(f"sleep {LATER_S}; {self._posting(task, how)}")
-        return f"nohup sh -c {inner} >/dev/null 2>&1 & {_says('started', task)}"
+        # Codex kills the group of a command that has ended; what shall live on needs a session of its own.
+        own = "setsid" if "codex" in (self._plan.agent, self._plan.other) else ""
+        return f"nohup {own} sh -c {inner} >/dev/null 2>&1 & {_says('started', task)}"
 
     def _by_the_cli(self, task: Task, tools: Mapping[str, Any], how: str) -> Call:
         """By the CLI's own switch; one without it leaves that to the shell."""

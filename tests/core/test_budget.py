@@ -125,6 +125,16 @@ def test_a_lost_attempt_is_charged_what_was_set_aside_less_what_is_on_record(
     assert charge == Usage() or charge.estimated
 
 
+def test_what_a_run_inside_spent_counts_against_the_budget_and_not_as_spent_again() -> None:
+    """The run inside has it in its own head: who sums up runs must find it once."""
+    state = started(opened(tokens=1_000))
+    told = ev.SpendSettled(at=AT, key="inner", usage=Usage(input=700), source=ev.INSIDE)
+    state = fold.apply(fold.apply(state, told), told)
+    assert state.spent.tokens == state.open_spent.tokens == 0
+    assert line(state, "tokens").spent == 1_400
+    assert budgets.limit_reached(state, budgets.Live(AT))
+
+
 def test_every_attempt_that_is_lost_in_the_same_beat_is_charged_once() -> None:
     state = beat(started(opened(tokens=1_000)), Usage(output=100))
     for epoch in (2, 3):

@@ -8,15 +8,18 @@ from datetime import UTC, datetime
 from pathlib import Path
 from random import Random
 
+import msgspec
 import pytest
 
 import outlast
 from outlast.core import events as ev
+from outlast.dashboard.charts import Counter
 from outlast.dashboard.overview.index import Index
 from outlast.dashboard.saves import emergencies, saves as dashboard_saves
 from outlast.operations import fork
 from outlast.store import open_store
 from outlast.store.protocol import Batch, RunFilter, Store
+from outlast.supervisor.guardian import lock
 from tests.dashboard.saved_work import HOSTILE, Work, writes
 from tests.supervisor.supervised_command import Night, supervisor_of
 from tests.support.environment import TIMEOUT_S, isolate
@@ -98,6 +101,26 @@ def _left(work: Work, error: BaseException | None, task: str, at: int = 2) -> st
         if met is not error and not isinstance(met, outlast.OutlastError):
             raise
     return run.id
+
+
+def test_a_save_that_only_a_guardian_noted_stands_in_its_place_and_is_counted_in_the_chart(
+    work: Work,
+) -> None:
+    first = _left(work, ValueError("one"), "a")
+    second = _left(work, ValueError("two"), "b")
+    index = Index(work.store)
+    newest, oldest = dashboard_saves.emergencies(work.store, index).saves
+    assert (newest.run, oldest.run) == (second, first)
+    note = lock.GuardianNote(first, 9, "killed", save="1" * 40)
+    path = work.store.local.guardian_note(first)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_bytes(msgspec.json.encode(note))
+    between_s = (newest.at.timestamp() + oldest.at.timestamp()) / 2
+    os.utime(path, (between_s, between_s))
+    found = dashboard_saves.emergencies(work.store, index)
+    assert [each.commit for each in found.saves] == [newest.commit, "1" * 40, oldest.commit], "newest first"
+    shown = Counter(work.store, index).charts("UTC").saves_by_cause
+    assert sum(sum(each.values) for each in shown) == found.total == 3
 
 
 def test_each_cause_is_told_and_a_run_that_is_done_had_no_emergency(work: Work) -> None:

@@ -1,4 +1,4 @@
-"""What stands for `claude`, `kimi` and `gh` in the loops' tests, and what strikes: by its name on the PATH.
+"""What stands for the agent and for `gh` in the loops' tests, and what strikes: by its name on the PATH.
 
 The world outside is the witness, with a log of its own. One blow falls per world: the file that allows it is removed
 first. BLOW says where it falls, whom it hits and with what: `gh.after script+keeper KILL`.

@@ -48,7 +48,8 @@ class Loop:
             self._words = ["outlast", "run", "--task", name, "--", *self._words]
         self._base = work.folder
         (self._base / "counting.sh").write_text(COUNTING)
-        for tool in ("claude", "kimi", "gh", "strike"):
+        # Not by an agent's name: what is killed here is the loop; tests/agents runs it with the real agents.
+        for tool in ("fixer", "gh", "strike"):
             work.program(tool, f"#!{sys.executable}\n" + Path(__file__).with_name("standin.py").read_text())
         (work.work / "issues.txt").write_text("\n".join([*ISSUES, "", ISSUES[0]]) + "\n")
         work.git("add", "-A")
@@ -62,7 +63,7 @@ class Loop:
         }
         process = self.work.start(
             *self._words, WITNESS=self.work.witness.url, WITNESS_LOG=str(self.work.witness.log), BLOW=blow or "- - -",
-            ONCE=str(self._base / "once"), OUTLAST_RESTART_WAIT_S="0.1", **(counted if line else {}),
+            ONCE=str(self._base / "once"), OUTLAST_RESTART_WAIT_S="0.1", CLAUDE="fixer", KIMI="fixer", **(counted if line else {}),
         )  # fmt: skip
         return process.wait(TIMEOUT_S)
 

@@ -131,7 +131,11 @@ def test_ages_are_rough_and_spans_are_not() -> None:
 
 def test_times_are_told_by_the_readers_clock() -> None:
     berlin, summer = ZoneInfo("Europe/Berlin"), datetime(2026, 7, 1, 22, 30, tzinfo=UTC)
-    assert formats.clock(NOW, berlin, NOW) == "04:20"
+    assert formats.clock(NOW, berlin, NOW) == "04:20", "known to the minute"
+    assert formats.clock(NOW - timedelta(seconds=7), berlin, NOW) == "04:19:53"
+    assert formats.clock(NOW + timedelta(seconds=3607), berlin, NOW) == "05:20", (
+        "what is to come needs no seconds"
+    )
     assert formats.clock(summer, berlin, NOW) == "2 Jul 00:30"
     assert formats.clock(summer.replace(year=2025), berlin, NOW) == "2 Jul 2025 00:30"
     assert formats.exact(summer, berlin) == "2026-07-02 00:30:00 CEST (UTC+02:00)"

@@ -9,7 +9,7 @@ from hypothesis import given, strategies as some
 from outlast.core.events import Cause
 from outlast.dashboard.documents import MomentKind, Progress
 from outlast.web.charts import run_charts
-from outlast.web.charts.axis import DEAD_SHARE_MAX, SHAPES, Axis, Mark, lane
+from outlast.web.charts.axis import DEAD_SHARE_MAX, SHAPES, Axis, Mark, Tick, anchor, lane
 from tests.web.sample_documents import BERLIN, NOW, ago, attempt, books, moment, timeline
 
 HOSTILE = "</title><script>alert(1)</script>]]>\u202e\x00\x1b[31m" + "w" * 10_000
@@ -59,6 +59,18 @@ def test_labels_are_round_times_of_the_readers_zone_and_do_not_touch(seconds: in
     assert all(after.pct - before.pct >= 9 for before, after in itertools.pairwise(ticks))
     narrow = [tick for tick in ticks if not tick.wide]
     assert all(after.pct - before.pct >= 25 for before, after in itertools.pairwise(narrow))
+    for width_px, shown in ((270.0, narrow), (660.0, ticks), (860.0, ticks)):
+        assert all(
+            ends_px(before, width_px)[1] <= ends_px(after, width_px)[0]
+            for before, after in itertools.pairwise(shown)
+        ), "no label lies on another"
+
+
+def ends_px(tick: Tick, width_px: float) -> tuple[float, float]:
+    """From where to where a label is drawn."""
+    at_px, long_px = tick.pct * width_px / 100, max(len(tick.time), len(tick.date)) * 6.6
+    begins_px = at_px - long_px * {"start": 0.0, "middle": 0.5, "end": 1.0}[anchor(tick.pct)]
+    return begins_px, begins_px + long_px
 
 
 def test_midnight_is_that_of_the_reader() -> None:

@@ -46,6 +46,17 @@ def test_an_effect_of_a_child_is_settled_in_the_child() -> None:
     assert "po_2" in words
 
 
+def test_a_call_that_reaches_nothing_outside_has_no_policy() -> None:
+    def told(**args: object) -> str:
+        call = effect(name="Write", state="confirmed", policy="give_up", args=raw({"tool": "Write", **args}))
+        shown = documents.EffectShown(run="r1", effect=call, looks=())
+        found = documents.Effects(run="r1", total=1, before=None, effects=(shown,))
+        return checked(effects.render(view(), row(), found)).words
+
+    assert "none: this call of the agent reaches nothing outside" in told(input={"path": "a"})
+    assert "given up if its outcome stays unknown" in told(outward=[{"what": "push"}])
+
+
 @pytest.mark.parametrize(
     ("args", "told"),
     [

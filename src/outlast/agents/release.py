@@ -37,6 +37,18 @@ class Names:
 
 
 @dataclass(frozen=True, slots=True)
+class OwnTools:
+    """The tools that an agent brings along, where one of an MCP server cannot be told from them by its name alone."""
+
+    names: frozenset[str]
+    prefix: str  # makes another tool's name one that is known for an MCP server's
+
+    def full_name(self, tool: str) -> str:
+        """As the rules for outward calls name it: `mcp_SERVER_TOOL` for one that is not the agent's own."""
+        return tool if tool in self.names or tool.startswith("mcp") else f"{self.prefix}{tool}"
+
+
+@dataclass(frozen=True, slots=True)
 class EmptyReleases:
     """Releases that do nothing but say farewell, from one version on."""
 
@@ -59,3 +71,4 @@ class Release:
     distribution: str = ""  # of Python: its metadata names the version
     answers_version: bool = True  # whether `--version` is answered and does nothing else
     empty: EmptyReleases | None = None
+    own_tools: OwnTools | None = None

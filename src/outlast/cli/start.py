@@ -11,11 +11,22 @@ if TYPE_CHECKING:
 
 _EXIT_INTERRUPTED = 130
 _EXIT_BROKEN = 125  # as `outlast step` that was not run
+_EXIT_REFUSED = 2
+# What starts, watches or stops processes as only Linux lets it, or serves the page beside them.
+_LINUX_ONLY = (
+    "run", "open", "kill", "service", "step", "effect", "stage", "remember", "shell-init", "ui", "bisect", "chaos",
+    "__attach", "__keep",
+)  # fmt: skip
+_ELSEWHERE = "the Python API and `outlast save`, `saves`, `diff`, `restore`, `watch`, `ls`, `show`, `top`, `demo` work here"
 
 
 def main() -> int:
     """Run one command; its exit code."""
     _open_missing()
+    if sys.platform != "linux" and _command() in _LINUX_ONLY and not {"-h", "--help"} & set(sys.argv):
+        told = f"error: `outlast {_command()}` needs Linux, and this is {sys.platform}\nhint: {_ELSEWHERE}; for the rest use Linux, a container or WSL2\n"
+        os.write(2, told.encode())
+        return _EXIT_REFUSED
     try:
         if _is_supervised():
             from outlast.errors import BadSetting
@@ -36,7 +47,12 @@ def main() -> int:
 
 
 def _is_supervised() -> bool:
-    """Whether this process will supervise a run itself; `resume --all` starts other processes for that."""
+    """Whether this process will supervise a run itself; `resume --all` starts other processes for that.
+
+    Only on Linux: elsewhere `resume` can still tell a paused program to go on.
+    """
+    if sys.platform != "linux":
+        return False
     command = _command()
     if command == "resume":
         return "--all" not in itertools.takewhile("--".__ne__, sys.argv)

@@ -237,7 +237,7 @@ def lines(state: RunState, live: Live | None = None) -> tuple[Line, ...]:
         return ()
     share = RESERVE_PCT if budget.reserve_pct is None else budget.reserve_pct
     own, calls = (dict(state.reserved).get(key, Usage()) for key in (BEAT, GATEWAY))
-    spent = state.spent
+    spent = state.spent.plus(state.spent_inside)
     for key, other in state.reserved:
         spent = spent if key in (BEAT, GATEWAY) else spent.plus(other)
     found: list[Line] = []

@@ -254,6 +254,9 @@ class SpendReserved(Event, frozen=True, tag="spend_reserved"):
     usage: Usage
 
 
+INSIDE = "run inside"  # the source of a cost that a run inside of this one reported
+
+
 class SpendSettled(Event, frozen=True, tag="spend_settled"):
     """What a call really cost, or an upper bound marked as estimated."""
 

@@ -22,8 +22,7 @@ from outlast.core.values import (
     clip,
 )
 
-RECENT_MAX = 32
-RECENT_BYTES_MAX = 400
+RECENT_MAX, RECENT_BYTES_MAX = 32, 400
 LABEL_BYTES_MAX = 120
 EVIDENCE_BYTES_MAX = 600
 WRAP_UP = "wrap-up"  # how the level of the wrap-up warning begins
@@ -34,8 +33,7 @@ MEMORY_BYTES_MAX = 14_336
 EFFECTS_OPEN_MAX = 32
 WARNED_MAX = 32
 RESERVED_MAX = 32
-NAMES_MAX = 8
-NAME_BYTES_MAX = 600
+NAMES_MAX, NAME_BYTES_MAX = 8, 600
 SNAPSHOT_MAX_BYTES = 65_536
 
 Status = Literal[
@@ -132,6 +130,9 @@ class RunState(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
     attempts: int = 0
     spent: Usage = Usage()
     open_spent: Usage = Usage()  # the part of `spent` since the last beat ended
+    spent_inside: Usage = (
+        Usage()
+    )  # by runs inside of this one, whose own heads tell it too: only the budget counts it here
     reserved: tuple[tuple[str, Usage], ...] = ()
     window: Window | None = None
     until_since: datetime | None = None  # when the budget's `until` was set
@@ -216,6 +217,8 @@ def apply(state: RunState, event: ev.AnyEvent) -> RunState:
             return _set(state, event, reserved=reserved[-RESERVED_MAX:])
         case ev.SpendSettled():
             rest = tuple(item for item in state.reserved if item[0] != clip(event.key, LABEL_BYTES_MAX))
+            if event.source == ev.INSIDE:
+                return _set(state, event, spent_inside=state.spent_inside.plus(event.usage))
             return _set(state, event, reserved=rest, **_spent(state, event.usage))
         case _:
             assert_never(event)

@@ -265,10 +265,15 @@ class Counter:
 
     def _saves(self, days: list[date], zone: tzinfo) -> tuple[documents.Series, ...]:
         found: dict[str, Sums[date]] = {}
-        for rescue, _ in emergencies.known(self._store, self._index):
-            day = rescue.made.at.astimezone(zone).date()
+        every = list(emergencies.known(self._store, self._index))
+        counted = [(rescue.made.at, rescue.cause) for rescue, _ in every]
+        counted += [
+            (each.at, each.cause) for each in emergencies.unrecorded_of(self._store, self._index, every)
+        ]
+        for at, cause in counted:
+            day = at.astimezone(zone).date()
             if day in days:
-                found.setdefault(rescue.cause or emergencies.NOT_KNOWN, Sums())[day] += 1
+                found.setdefault(cause or emergencies.NOT_KNOWN, Sums())[day] += 1
         return _series(found, days)
 
 
@@ -277,6 +282,8 @@ def _spent(event: ev.AnyEvent) -> Usage | None:
     match event:
         case ev.BeatDone() | ev.AttemptEnded():
             return event.spent
+        case ev.SpendSettled(source=ev.INSIDE):
+            return None  # the run inside tells it too
         case ev.Decided() | ev.SpendSettled():
             return event.usage
         case _:

@@ -239,7 +239,7 @@ def _did(store: Store, state: RunState, since: datetime) -> _Did:
                 did.saves.add(event.commit)
             case ev.Decided(usage=usage) if usage:
                 did.spent = did.spent.plus(usage)
-            case ev.SpendSettled():
+            case ev.SpendSettled() if event.source != ev.INSIDE:
                 did.spent = did.spent.plus(event.usage)
             case ev.AttemptEnded(spent=spent) if (
                 spent

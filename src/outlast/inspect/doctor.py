@@ -87,7 +87,12 @@ def _programs(place: StorePlace) -> Iterator[Finding]:
     if sys.platform == "linux":
         yield Finding("ok", "platform", f"Linux {platform.release()}")
     elif sys.platform == "darwin":
-        yield Finding("warn", "platform", "macOS is untested", "the core works; only Linux is promised")
+        yield Finding(
+            "warn",
+            "platform",
+            "macOS is untested",
+            "the Python API and `outlast save`, `watch`, `ls`, `top`, `demo` work; `outlast run` and `ui` need Linux",
+        )
     else:
         yield Finding("person", "platform", f"{sys.platform} is not supported", "use WSL2")
     git = shutil.which("git")

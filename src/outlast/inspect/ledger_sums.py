@@ -142,7 +142,7 @@ class Sums:
                     len(self._calls) > TOOLS_MAX
                 ):  # a beat with very many calls: not all of their names are needed
                     self._calls[TOOLS_MAX:] = [OTHERS]
-            case ev.SpendSettled():
+            case ev.SpendSettled() if event.source != ev.INSIDE:
                 self._spend(event.usage, event.at)
                 self._unsplit = self._unsplit.plus(event.usage)
             case ev.AttemptStarted():

@@ -368,7 +368,7 @@ def _used(store: Store, run: str, seq: int) -> Usage:
             match item.event:
                 case ev.BeatDone(spent=Usage() as spent) | ev.Decided(usage=Usage() as spent):
                     used = used.plus(spent)
-                case ev.SpendSettled(usage=spent):
+                case ev.SpendSettled(usage=spent, source=source) if source != ev.INSIDE:
                     used = used.plus(spent)
                 case _:
                     pass

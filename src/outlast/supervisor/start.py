@@ -14,7 +14,8 @@ from outlast import settings
 from outlast.agents import KnownAgent, registry
 from outlast.agents.common import versions
 from outlast.core import budget as budgets
-from outlast.core.values import Allowance
+from outlast.core.statuses import CLOSED
+from outlast.core.values import Allowance, Usage
 from outlast.errors import RunRefused, UsageError, WorkspaceRefused
 from outlast.processes.programs import CannotStart, find_program
 from outlast.runs import reader
@@ -25,6 +26,7 @@ from outlast.runs.opening.entry import terms_of
 from outlast.runs.opening.terms import Terms, budget_of
 from outlast.store.protocol import RunFilter, Store, Summary
 from outlast.supervisor.budget import check as budget_check
+from outlast.supervisor.client.around import run_around
 from outlast.supervisor.guardian.link import Link
 from outlast.supervisor.guardian.workspace_lock import Kind, occupant, occupied
 from outlast.supervisor.launch import launch as supervisor_launch
@@ -39,6 +41,7 @@ from outlast.workspace.capture.saver import Saver
 from outlast.workspace.repo import workspace_around
 
 NAMED_MAX = 64
+LEVELS_MAX = 16  # of runs inside of runs
 _SLUG = re.compile(r"[^A-Za-z0-9._-]+")
 
 
@@ -72,6 +75,9 @@ class RunRequest(msgspec.Struct, frozen=True, kw_only=True):
     accept_unknown: bool = False
     gateway: str | None = None
     setup: str = ""
+    as_step: bool = (
+        False  # of the script around: done once in that run, whatever other runs of the script did
+    )
 
 
 def check(request: RunRequest) -> None:
@@ -122,9 +128,37 @@ def start(request: RunRequest, link: Link, person: Person) -> int:
     terms = _identified(terms)
     if is_auto:
         terms = _by_experience(terms, agent, launch, variables, person)
+    around = run_around()
+    if around:
+        terms, launch = _inside(around, terms, launch, as_step=request.as_step)
     run = supervised_run(terms, typed=True)
     _look_at_the_last(run, request, person)
-    return _carry(run, launch, variables, link, person)
+    return _carry(run, launch, variables, link, person, around=around)
+
+
+def _inside(around: str, terms: Terms, launch: Launch, *, as_step: bool) -> tuple[Terms, Launch]:
+    """The start of a run inside of another one. Raises RunRefused where it would be that very run.
+
+    A step that is done in this run of its script is not done again; done or failed in an earlier one, it is begun anew.
+    """
+    store = stores.acquire(terms.store or settings.load()["store"] or None)
+    try:
+        known = store.list(RunFilter(task=terms.task, project=terms.project, parent=""), limit=1)
+        last = launch_of(store, known[0]) if known else None
+    finally:
+        stores.give_back(store)
+    if known and known[0].run == around:
+        raise RunRefused(
+            f"task {terms.task!r} is run {around}, in which this was started",
+            hint="give the command inside of it another --task",
+        )
+    was_inside = last is not None and last.within == around
+    if as_step and known and (known[0].state.status == "failed" or not was_inside):
+        terms = msgspec.structs.replace(terms, again=True)
+    before = Usage()
+    if known and known[0].state.status not in (*CLOSED, "failed"):  # it goes on
+        before = last.spent_before if last is not None and was_inside else known[0].state.spent
+    return terms, msgspec.structs.replace(launch, within=around, spent_before=before)
 
 
 def _identified(terms: Terms) -> Terms:
@@ -267,7 +301,7 @@ def no_terminal(summary: Summary) -> UsageError:
 
 def _carry(
     run: RunEngine, launch: Launch, variables: dict[str, str], link: Link, person: Person,
-    kind: Kind = "command",
+    kind: Kind = "command", *, around: str = "",
 ) -> int:  # fmt: skip
     supervisor = Supervisor(run, launch, variables, link, person)
     if not run.terms.workspace or launch.share:
@@ -276,11 +310,24 @@ def _carry(
     try:
         private = Saver(run.folder, store.local).private
         known = store.list(RunFilter(task=run.task, project=run.terms.project, parent=""), limit=1)
+        if around and _works_inside(store, occupant(private), around):
+            return supervisor.carry()
         pid_watch.wait_until_left(store.local, [*(item.run for item in known), occupant(private)])
         with occupied(private, run.folder, known[0].run if known else "(new)", run.task, kind) as ours:
             return supervisor.carry(ours)
     finally:
         stores.give_back(store)
+
+
+def _works_inside(store: Store, occupant: str, around: str) -> bool:
+    """Whether the run that works in a folder is the one around, or one around that."""
+    for _ in range(LEVELS_MAX):
+        if not around or around == occupant:
+            break
+        found = [item for item in store.list(RunFilter(run_prefix=around)) if item.run == around]
+        above = launch_of(store, found[0]) if found else None
+        around = above.within if above is not None else ""
+    return bool(around) and around == occupant
 
 
 def check_version(agent: KnownAgent, words: Sequence[str], program: str, person: Person) -> None:

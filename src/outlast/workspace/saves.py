@@ -43,10 +43,19 @@ def read(reader: ObjectReader, commit: str, algo: objects.Algo) -> SaveContents:
     return SaveContents(commit, w.tree, i.tree, previous, meta, entries)
 
 
-def check_head(held: SaveContents) -> None:
-    """Raise SaveDamaged for a save with an invalid HEAD: it would be passed to git, and written for git to read."""
+def _is_inside(path: bytes) -> bool:
+    """Whether a path that a save names leads to something inside of the folder."""
+    return b"\0" not in path and {b"", b".", b".."}.isdisjoint(path.split(b"/"))
+
+
+def check_names(held: SaveContents) -> None:
+    """Raise SaveDamaged for a save with an invalid HEAD, which git would read, or with a file outside of the folder."""
     if not refs.is_head(held.meta.head, os.fsdecode(raw(held.meta.branch))):
         raise SaveDamaged(f"save {held.commit} has an invalid HEAD")
+    paths = [kept.path for kept in held.meta.secrets] + [inside.path for inside in held.meta.inside]
+    for path in paths:
+        if not _is_inside(raw(path)):
+            raise SaveDamaged(f"save {held.commit[:12]} names {path!r}, which is not inside of its folder")
 
 
 def _last(commit: objects.Commit, save: str) -> str:

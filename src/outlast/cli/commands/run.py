@@ -51,6 +51,7 @@ def add(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None
     _add_budget(command)
     _add_place(command)
     _add_terms(command)
+    command.add_argument("--as-step", action="store_true", help=argparse.SUPPRESS)  # by `outlast step`
     command.usage = "outlast run [options] -- CMD …"
     command.set_defaults(handler=run, rest=())
 
@@ -164,7 +165,7 @@ def run(arguments: argparse.Namespace) -> int:
         files=arguments.files,
         rounds=arguments.rounds, restarts=arguments.restarts, parks=arguments.parks, stall=arguments.stall, share=arguments.share, amend=arguments.amend,
         again=arguments.again, moved=arguments.moved, plain=arguments.plain, accept_unknown=arguments.accept_unknown, gateway=arguments.gateway,
-        headless=arguments.headless or arguments.detach,
+        headless=arguments.headless or arguments.detach, as_step=arguments.as_step,
     )  # fmt: skip
     start.check(asked)
     if arguments.worktree is not None:

@@ -30,7 +30,10 @@ def add(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None
     command.add_argument(
         "--retry-failed", action="store_true", help="run it again if its recorded exit code is not 0"
     )
-    command.usage = "outlast step NAME [--retry-failed] -- CMD …"
+    command.add_argument(
+        "--plain", action="store_true", help="treat an agent that outlast knows like any other command"
+    )
+    command.usage = "outlast step NAME [--retry-failed] [--plain] -- CMD …"
     command.set_defaults(handler=step, rest=())
     command = commands.add_parser(
         "effect", help="in a script: act on the outside world once",
@@ -88,7 +91,10 @@ def add(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None
 def step(arguments: argparse.Namespace) -> int:
     """`outlast step`"""
     return script.perform(
-        Call(kind="step", name=_name(arguments), words=_words(arguments), retry_failed=arguments.retry_failed)
+        Call(
+            kind="step", name=_name(arguments), words=_words(arguments), retry_failed=arguments.retry_failed
+        ),
+        plain=arguments.plain,
     )
 
 

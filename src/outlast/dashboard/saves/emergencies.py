@@ -230,7 +230,7 @@ def emergencies(
     index.refresh()
     size = max(1, min(size, SIZE_MAX))
     every = list(known(store, index))
-    unrecorded = _unrecorded(store, index, {rescue.made.commit for rescue, _ in every}) if not before else []
+    unrecorded = unrecorded_of(store, index, every) if not before else []
     counted = Counter(rescue.cause or NOT_KNOWN for rescue, _ in every)
     counted.update(each.cause or NOT_KNOWN for each in unrecorded)
     fitting = [pair for pair in every if not cause or (pair[0].cause or NOT_KNOWN) == cause]
@@ -238,10 +238,14 @@ def emergencies(
     page = fitting[start : start + size]
     files = _files(store, index, [rescue for rescue, _ in page])
     top = [each for each in unrecorded if not cause or (each.cause or NOT_KNOWN) == cause]
+    listed = [_told(rescue, row, files.get(rescue.made.commit)) for rescue, row in page]
+    for each in top:  # a note has no number: it goes by its time
+        place = next((at for at, save in enumerate(listed) if save.at <= each.at), len(listed))
+        listed.insert(place, each)
     return documents.Emergencies(
         total=len(fitting) + len(top),
         causes=tuple(documents.Count(name=name, runs=count) for name, count in counted.most_common()),
-        saves=(*top, *(_told(rescue, row, files.get(rescue.made.commit)) for rescue, row in page)),
+        saves=tuple(listed),
         before=page[-1][0].n if start + size < len(fitting) else None,
     )
 
@@ -256,8 +260,11 @@ def _told(rescue: Rescue, row: documents.Row, files: int | None) -> documents.Em
     )  # fmt: skip
 
 
-def _unrecorded(store: Store, index: Index, recorded: set[str]) -> list[documents.Emergency]:
-    """What guardians saved of runs that were not resumed since: only their notes tell of it."""
+def unrecorded_of(
+    store: Store, index: Index, every: Iterable[tuple[Rescue, documents.Row]]
+) -> list[documents.Emergency]:
+    """What guardians saved of runs that were not resumed since: only their notes tell of it. `every`: what is on record."""
+    recorded = {rescue.made.commit for rescue, _ in every}
     down = [row for row in index.rows() if not row.lives and row.status in ("interrupted", "in_doubt")]
     down.sort(key=lambda row: row.updated_at or datetime.fromtimestamp(0, UTC), reverse=True)
     found = []

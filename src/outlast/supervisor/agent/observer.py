@@ -137,4 +137,6 @@ class AgentObserver:
     def record_of(self, start: ToolStart, cwd: str) -> CallRecord:
         """What the intent of a call holds."""
         given = hook_input.decoded(start.input)
-        return CallRecord(start.name, given, start.lane, cwd, self._outward.of_tool(start.name, given, cwd))
+        own = self._agent.known.release.own_tools
+        tool = start.name if own is None else own.full_name(start.name)
+        return CallRecord(start.name, given, start.lane, cwd, self._outward.of_tool(tool, given, cwd))

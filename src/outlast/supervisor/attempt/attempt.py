@@ -23,6 +23,7 @@ from outlast.supervisor.attempt.verdict import Ended
 from outlast.supervisor.attempt.watch import Watch
 from outlast.supervisor.beat_in_flight import BeatInFlight
 from outlast.supervisor.budget.enforce import BudgetWatch
+from outlast.supervisor.client import around
 from outlast.supervisor.guardian.signals import StopSignals
 from outlast.supervisor.guardian.workspace_lock import Occupied
 from outlast.supervisor.launch import environment
@@ -271,6 +272,9 @@ class Attempt:
     def beat_ended(self) -> None:
         """The state file, for people and scripts, shows how far the run is. A beat that was paid for lifts a quota wall."""
         state_file.write_of(self._run, issue=self.launch.issue)
+        if self.launch.within:
+            spent = self._run.state.spent.minus(self.launch.spent_before)
+            around.tell_spent(self.launch.within, self._run.id, spent)
         if self._agent is not None and self._agent.paid:
             self._lift_wall()
 

@@ -63,8 +63,8 @@ def ask(note: Note, timeout_s: float | None = None) -> bytes:
     return bytes(answer.body)
 
 
-def perform(call: Call) -> int:
-    """Run a step or an effect as the supervisor says; the exit code."""
+def perform(call: Call, *, plain: bool = False) -> int:
+    """Run a step or an effect as the supervisor says; the exit code. `plain`: a known agent is like any other command."""
     _have_streams()
     there = _connected(None)
     missing = _missing(call.words[0])
@@ -78,7 +78,9 @@ def perform(call: Call) -> int:
             raise Gone("the supervisor gave an answer that cannot be understood")
         match order.do:
             case "run":
-                there.send(_run(there, list(call.words), order))
+                there.send(
+                    _run_step(there, call, order) if not plain else _run(there, list(call.words), order)
+                )
             case "probe":
                 there.send(_probe(call.probe, order))
             case "replay":
@@ -132,6 +134,33 @@ def _code(exit_code: int) -> int:
 def _variables(order: Order) -> dict[str, str]:
     key = {KEY_VARIABLE: order.key} if order.key else {}
     return settings.inherited(**key, **{environment.CALL: order.call})
+
+
+def _run_step(there: Connection, call: Call, order: Order) -> Report:
+    """Run a command. An agent that outlast knows has a run of its own, inside of the script's: killed, it goes on in its session.
+
+    Such a run has a result when it is done or has failed; parked, stopped or waiting for a person, it has none yet.
+    """
+    words = list(call.words)
+    inside = _supervised(words, call, order) if call.kind == "step" and order.occurrence else []
+    report = _run(there, inside or words, order)
+    if inside and report.exit_code not in (0, 1):
+        return msgspec.structs.replace(report, stopped=True)
+    return report
+
+
+def _supervised(words: list[str], call: Call, order: Order) -> list[str]:
+    """The command that runs a headless agent inside of the script's run; empty for any other command."""
+    from outlast.agents import registry
+
+    agent = registry.recognise(words, find_program(words[0], settings.variable("PATH") or os.defpath, ""))
+    if agent is None or not agent.cli.read(words).headless:
+        return []
+    from outlast.supervisor.launch import background
+
+    which = f" ({order.occurrence})" if order.occurrence > 1 else ""
+    task = f"{settings.variable(environment.TASK)}: {call.name}{which}"
+    return background.ourselves("run", "--as-step", "--headless", "--task", task, "--", *words)
 
 
 def _run(there: Connection, words: list[str], order: Order) -> Report:

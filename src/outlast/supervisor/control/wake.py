@@ -13,7 +13,8 @@ import msgspec
 
 from outlast.core import events as ev, restarts, verdict
 from outlast.core.state import Status
-from outlast.errors import RunHeld
+from outlast.core.statuses import CLOSED
+from outlast.errors import RunHeld, UnknownRun
 from outlast.inspect import find
 from outlast.inspect.standing import words
 from outlast.operations import requests
@@ -98,10 +99,24 @@ def _judged(store: Store, summary: Summary, *, now: bool = False) -> Sleeper:
         wakes, why = found.wakes, found.why
     if wakes and takeover.is_at_terminal(last_launch.launch_of(store, summary)):
         wakes, why = False, "a session at a terminal: `outlast open` goes on"
+    if wakes and (around := _open_around(store, summary)):
+        wakes, why = False, f"started inside run {around}: goes on with it"
     return Sleeper(
         run=summary.run, task=summary.task, project=summary.project, status=shown, beats=summary.state.beats,
         wake=wakes, why=why,
     )  # fmt: skip
+
+
+def _open_around(store: Store, summary: Summary) -> str:
+    """The run that this one was started in, if that is not over: it starts this one again itself."""
+    launch = last_launch.launch_of(store, summary)
+    if launch is None or not launch.within:
+        return ""
+    try:
+        above = requests.summary_of(store, launch.within)
+    except UnknownRun:
+        return ""  # it was removed
+    return "" if above.state.status in CLOSED else launch.within
 
 
 def _limits(store: Store, summary: Summary) -> restarts.Limits | None:

@@ -9,6 +9,7 @@ import msgspec
 
 from outlast import settings
 from outlast.core.secrets import mask
+from outlast.core.values import Usage
 from outlast.errors import UsageError
 from outlast.workspace.types import raw, text
 
@@ -48,6 +49,8 @@ class Launch(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     gateway: bool = False  # meter it by a proxy between it and its model
     gateway_yes: bool = False  # also where a subscription pays: somebody said so
     account: str = ""  # whose limits the agent meets: a short name, no secret
+    within: str = ""  # the run that it was started in, and that is charged with what it spends
+    spent_before: Usage = Usage()  # what it had spent before that
 
     @property
     def words(self) -> list[str]:

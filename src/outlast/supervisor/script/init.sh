@@ -1,6 +1,6 @@
 # Printed by `outlast shell-init` for scripts of bash and zsh:   eval "$(outlast shell-init)"
 #
-# The script is in a run from here on. `outlast step` and `outlast effect` run in the background and are waited for, so
+# The script is in a run from here on. `outlast step`, `effect` and `run` run in the background and are waited for, so
 # that a signal to the script alone is acted upon at once. Traps of the script are kept and run inside of ours.
 # Interactive shells are left alone. Every name of ours begins with __outlast.
 
@@ -91,10 +91,11 @@ outlast_run() {
     return "$__outlast_code"
 }
 
-# An upgrade may move the package; so only where it is gone, the program is asked whether it runs.
+# An upgrade may move the package; so only where it is gone, the program is asked whether it runs. In a trap a bare
+# `return` has the code from before it: each says its own.
 __outlast_is_there() {
-    if [ -e "$__outlast_package" ] && [ -x "$__outlast_program" ]; then return; fi
-    if "$__outlast_program" --version >/dev/null 2>&1; then return; fi
+    if [ -e "$__outlast_package" ] && [ -x "$__outlast_program" ]; then return 0; fi
+    if "$__outlast_program" --version >/dev/null 2>&1; then return 0; fi
     printf 'outlast: `outlast %s` was not run, for outlast is not installed any more: %s is gone. Install it, then start the script again.\n' \
         "${1-}" "$__outlast_package" >&2
     return 125
@@ -102,9 +103,9 @@ __outlast_is_there() {
 
 outlast() {
     local __outlast_code=0
-    __outlast_is_there "$@" || return
+    __outlast_is_there "$@" || return 125
     case ${1-} in
-        step | effect) outlast_run "$__outlast_program" "$@" || __outlast_code=$? ;;
+        step | effect | run) outlast_run "$__outlast_program" "$@" || __outlast_code=$? ;;
         stage)
             PROGRESS_STAGE=${2-} "$__outlast_program" "$@" || __outlast_code=$?
             [ "$__outlast_code" != 0 ] || PROGRESS_STAGE=${2-}

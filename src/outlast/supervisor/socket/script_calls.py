@@ -13,7 +13,7 @@ from outlast.core import events as ev
 from outlast.core.recovery import effect_key
 from outlast.core.replay import EffectRecord
 from outlast.core.state import RunState
-from outlast.core.values import digest
+from outlast.core.values import Usage, digest
 from outlast.errors import (
     AmbiguousOccurrence,
     DidNotHappen,
@@ -36,7 +36,7 @@ DID_NOT = 1  # a probe's exit code
 _CANNOT_START = "the command cannot be started"
 ROOM_MIN_BYTES = 256 << 10  # with less nothing is begun: its end might not be recorded
 
-Perform = Callable[[str], Output]  # given the key of an effect, empty for a step
+Perform = Callable[[str, int], Output]  # given the key of an effect, or which call of its name a step is
 IsThere = Callable[[], bool]  # whether the script's side of a call still lives
 
 
@@ -91,6 +91,7 @@ class ScriptCalls:
         self._acting = 0
         self._ended: list[tuple[str, int]] = []  # steps whose beat could not end yet
         self._known = self._read_steps()
+        self._spent_inside = self._read_spent_inside()
         self.found_names, self.found_task = self._found()
 
     @property
@@ -115,6 +116,13 @@ class ScriptCalls:
         for event in self._run.journal.events("decided"):
             if isinstance(event, ev.Decided) and event.name.startswith(STEP):
                 found[event.name, event.occurrence] = event
+        return found
+
+    def _read_spent_inside(self) -> dict[str, Usage]:
+        found: dict[str, Usage] = {}
+        for event in self._run.journal.events("spend_settled"):
+            if isinstance(event, ev.SpendSettled) and event.source == ev.INSIDE:
+                found[event.key] = found.get(event.key, Usage()).plus(event.usage)
         return found
 
     # -- steps ---------------------------------------------------------------------------------------------------
@@ -153,7 +161,7 @@ class ScriptCalls:
             self._counts[named] = occurrence
             if missing:
                 raise NotThere
-            output = perform("")
+            output = perform("", occurrence)
             if output.missing or output.killed or output.stopped:
                 return output, False
             if output.unkept:
@@ -275,7 +283,7 @@ class ScriptCalls:
 
     def _performing(self, perform: Perform, key: str) -> Callable[[list[str]], Any]:
         def act(words: list[str]) -> Any:
-            output = perform(key)
+            output = perform(key, 0)
             if output.missing:
                 raise DidNotHappen(f"{_CANNOT_START}: {output.missing}")
             if output.stopped:
@@ -308,6 +316,19 @@ class ScriptCalls:
             news = _news(state, names)
             said = [ev.StageSet(at=journal.now(), stage=state.stage, names=news)] if news else []
             self._run.drive(append(self._remembered(name, uri), *said))
+        self._beat_ended()
+
+    def spent_inside(self, run: str, total: Usage) -> None:
+        """Charge this run with what a run inside of it has cost so far, less what it was charged before."""
+        with self._beats.noting_failure(), self._lock:
+            before = self._spent_inside.get(run, Usage())
+            more = total.minus(before)
+            if not more.tokens and not more.cost_microusd:
+                return
+            journal = self._run.journal
+            event = ev.SpendSettled(at=journal.now(), key=run, usage=more, source=ev.INSIDE)
+            self._run.drive(append(event))
+            self._spent_inside[run] = before.plus(more)
         self._beat_ended()
 
     def _remembered(self, name: str, uri: str) -> ev.AnyEvent:

@@ -14,6 +14,7 @@ from typing import Protocol
 
 import msgspec
 
+from outlast.core.values import Usage
 from outlast.errors import EffectFailed, EffectInDoubt, OutlastError
 from outlast.processes import cause_of_death, proc, reap, signals
 from outlast.store import durable
@@ -213,8 +214,8 @@ class Server:
             self._scripts.stage(None, call.names)
         outputs: list[Output] = []
 
-        def perform(key: str) -> Output:
-            outputs.append(self._order(there, Order(do="run", key=key), call))
+        def perform(key: str, occurrence: int) -> Output:
+            outputs.append(self._order(there, Order(do="run", key=key, occurrence=occurrence), call))
             return outputs[-1]
 
         if call.kind == "step":
@@ -343,6 +344,8 @@ class Server:
                 self._scripts.stage(note.text, note.names)
             case "remember":
                 self._scripts.remember(note.name, note.text, note.names)
+            case "spent":
+                self._scripts.spent_inside(note.name, _usage(note.text))
             case "interrupted" | "went_on" | "killed" | "left":
                 self.shell_notes.append(note)
                 self._scripts.stage(None, note.names)
@@ -364,6 +367,13 @@ def _child(pid: int, above: proc.Proc | None) -> proc.Proc | None:
     if not signals.is_running(above):
         raise Gone("it was killed before its command began")
     return None
+
+
+def _usage(text: str) -> Usage:
+    try:
+        return msgspec.json.decode(text, type=Usage)
+    except msgspec.MsgspecError as error:
+        raise OutlastError(f"a cost cannot be read: {error}") from error
 
 
 def _taken(name: str) -> Output:

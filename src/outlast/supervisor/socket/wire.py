@@ -46,10 +46,13 @@ class Budget(Message, frozen=True, tag="budget"):
 class Note(Message, frozen=True, tag="note"):
     """Something to put on record: a stage, a memory ref (`name` and its pointer), a text, a script's own names.
 
-    `hello` is answered with a Welcome. The others tell how a shell fares: `name` is its pid, `text` the signal or code.
+    `hello` is answered with a Welcome. `spent` tells what the run `name`, started inside of this one, has cost so far. The
+    others tell how a shell fares: `name` is its pid, `text` the signal or code.
     """
 
-    kind: Literal["stage", "remember", "text", "names", "hello", "interrupted", "went_on", "killed", "left"]
+    kind: Literal[
+        "stage", "remember", "text", "names", "hello", "spent", "interrupted", "went_on", "killed", "left"
+    ]
     text: str
     name: str = ""
     names: dict[str, str] = {}
@@ -101,6 +104,7 @@ class Order(Message, frozen=True, tag="order"):
 
     do: Literal["run", "probe", "replay", "done", "refuse", "missing"]
     key: str = ""
+    occurrence: int = 0  # which call of its name a step is
     call: str = ""
     exit_code: int = 0
     output: str = ""

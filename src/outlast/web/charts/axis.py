@@ -17,7 +17,9 @@ PLACES = 42  # marks nearer than this share of the width stand together as one
 TITLE_LINES_MAX = 6
 TITLE_CHARS_MAX = 200
 _LETTER_PX = 6.6
+LABEL_GAP_PX = 6.0
 _NARROW_PX, _WIDE_PX = 270.0, 860.0
+_BREAK_PX = 660.0  # the narrowest drawing that still shows what has no room on a phone
 _SECONDS = (
     1, 5, 15, 30, 60, 300, 600, 900, 1_800, 3_600, 7_200, 10_800, 21_600, 43_200, 86_400, 172_800, 604_800, 2_592_000,
 )  # fmt: skip
@@ -122,6 +124,7 @@ class Axis:
         step_s = next((each for each in _SECONDS if each >= room), _SECONDS[-1])
         found: list[Tick] = []
         last, last_narrow, date = -100.0, -100.0, ""
+        taken = taken_narrow = -100.0  # up to where the labels so far reach
         moments = [moment for span in alive for moment in _round(span, step_s, zone)] or [self.since]
         days = self.since.astimezone(zone).date() != self.until.astimezone(zone).date()
         for moment in moments[:TICKS_MAX]:
@@ -132,9 +135,16 @@ class Axis:
             day = f"{local.day} {local:%b}"
             time = day if step_s >= 86_400 else f"{local:%H:%M:%S}" if step_s < 60 else f"{local:%H:%M}"
             named = day if days and step_s < 86_400 and day != date else ""
-            wide = pct - last_narrow < TICKS_APART_NARROW_PCT
+            letters = max(len(time), len(named))
+            left, right = _reach(pct, letters, _BREAK_PX)
+            if left < taken:
+                continue
+            left_narrow, right_narrow = _reach(pct, letters, _NARROW_PX)
+            wide = pct - last_narrow < TICKS_APART_NARROW_PCT or left_narrow < taken_narrow
             found.append(Tick(pct, time, named, wide))
-            last, last_narrow, date = pct, last_narrow if wide else pct, day
+            last, taken, date = pct, right, day
+            if not wide:
+                last_narrow, taken_narrow = pct, right_narrow
         return found
 
 
@@ -214,6 +224,18 @@ def lane(axis: Axis, marks: Iterable[Mark], y: float, rank: Sequence[str]) -> li
                 )
             )
     return drawn
+
+
+def _reach(pct: float, letters: int, width_px: float) -> tuple[float, float]:
+    """From where to where a label lies in a drawing of this width, with a little room beside it."""
+    needs = (letters * _LETTER_PX + LABEL_GAP_PX) * 100 / width_px
+    match anchor(pct):
+        case "start":
+            return pct, pct + needs
+        case "end":
+            return pct - needs, pct
+        case _:
+            return pct - needs / 2, pct + needs / 2
 
 
 def anchor(pct: float) -> str:

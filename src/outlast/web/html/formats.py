@@ -159,11 +159,17 @@ def about(seconds: float) -> str:
     return f"{whole // DAY_S} d"
 
 
-def clock(at: datetime, zone: tzinfo, now: datetime) -> str:
-    """The time of day, with the day where it is another one, and the year where that is another one."""
+def clock(at: datetime, zone: tzinfo, now: datetime, *, to_the_second: bool = False) -> str:
+    """The time of day, with the day where it is another one, and the year where that is another one.
+
+    Of what happened today the second is told too, where it is known: in a list it tells apart what came within a minute.
+    """
     there, today = at.astimezone(zone), now.astimezone(zone)
-    time = f"{there:%H:%M}"
-    if there.date() == today.date():
+    is_today = there.date() == today.date()
+    is_exact = bool(there.second or there.microsecond)
+    has_seconds = to_the_second or (is_today and is_exact and there <= today)
+    time = f"{there:%H:%M:%S}" if has_seconds else f"{there:%H:%M}"
+    if is_today:
         return time
     year = "" if there.year == today.year else f" {there.year}"
     return f"{day(there)}{year} {time}"

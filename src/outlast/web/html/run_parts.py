@@ -292,8 +292,7 @@ def wide(of: Safe, name: str) -> Safe:
 
 def second(view: View, at: datetime) -> Safe:
     """A moment to the second by the reader's clock: where one thing comes right after another."""
-    there = at.astimezone(view.zone)
-    told = f"{formats.clock(at, view.zone, view.now)}:{there:%S}"
+    told = formats.clock(at, view.zone, view.now, to_the_second=True)
     return tag("time", told, datetime=formats.machine(at), title=formats.exact(at, view.zone))
 
 

@@ -1,6 +1,9 @@
 """The effects of a run: what was intended, what came of it, and what each look at it found. In doubt first."""
 
+import msgspec
+
 from outlast.dashboard.documents import Effects, EffectShown, Look, Row
+from outlast.inspect.show import Effect
 from outlast.web.html import formats, layout, run_parts
 from outlast.web.html.html import NOTHING, Safe, join, tag
 from outlast.web.html.layout import View
@@ -64,7 +67,7 @@ def _card(view: View, row: Row, shown: EffectShown) -> Safe:
         ("Looked into", _looks(view, shown, name) if shown.looks else None),
     ]
     rest: list[tuple[str, object]] = [
-        ("Policy", f"{formats.spell(effect.policy)}: {_POLICIES.get(effect.policy, '')}"),
+        ("Policy", _policy(effect)),
         ("Tries", f"{effect.attempts:,}"),
         ("Key", tag("code", run_parts.clipped(effect.key, 120))),
         ("Called with", _called(shown)),
@@ -106,6 +109,21 @@ def _outcome(shown: EffectShown, name: str) -> Safe:
             tag("div", evidence) if evidence else None,
         )
     )
+
+
+def _policy(effect: Effect) -> str:
+    """What happens if its outcome stays unknown. An agent's call that reaches nothing outside is never asked about."""
+    if effect.policy == "give_up" and _is_local_call(effect):
+        return "none: this call of the agent reaches nothing outside, and its files are saved"
+    return f"{formats.spell(effect.policy)}: {_POLICIES.get(effect.policy, '')}"
+
+
+def _is_local_call(effect: Effect) -> bool:
+    try:
+        args = msgspec.json.decode(effect.args)
+    except msgspec.MsgspecError:
+        return False
+    return isinstance(args, dict) and "tool" in args and not args.get("outward")
 
 
 def _called(shown: EffectShown) -> Safe | None:

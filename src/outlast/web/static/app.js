@@ -2,7 +2,7 @@
 // Everything here is a comfort: links, forms and all content work without it.
 "use strict";
 (() => {
-  const FIRST_RETRY_MS = 500, LAST_RETRY_MS = 15000, APART_MS = 1000, TYPING_MS = 250, LOOK_MS = 5000, HIDDEN_MS = 60000;
+  const FIRST_RETRY_MS = 500, LAST_RETRY_MS = 15000, APART_MS = 1000, TYPING_MS = 250, LOOK_MS = 2000, HIDDEN_MS = 60000;
   const FETCH_MS = 20000, SLOW_MS = 300;
   const root = document.documentElement;
   const $ = (selector, inside = document) => inside.querySelector(selector);
@@ -353,7 +353,7 @@
     tellZone();
     connect();
     setInterval(() => tick(document), 5000);
-    setInterval(() => { if (isLive() && !held && !document.hidden && Date.now() - last > LOOK_MS) want(); }, LOOK_MS);
+    setInterval(() => { if (isLive() && !held && !document.hidden && Date.now() - last > LOOK_MS) want(); }, LOOK_MS / 2);
     setInterval(() => { if (isLive() && !held && document.hidden) refresh(); }, HIDDEN_MS);
     document.addEventListener("visibilitychange", seen);
     addEventListener("online", () => { if (!source) connect(); });

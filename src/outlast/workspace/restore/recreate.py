@@ -123,7 +123,7 @@ def make_folder(saver: Saver, commit: str) -> None:
 
 def _check_can_be_made(left: LostFolder, held: saves.SaveContents) -> None:
     """Refuse what can never be filled, and what may be on a disk that is not mounted."""
-    saves.check_head(held)
+    saves.check_names(held)
     place = left.place
     elsewhere = f"`outlast restore {held.commit[:12]} --to DIR` brings the files back into a new folder"
     if place.shadow != held.meta.shadow:

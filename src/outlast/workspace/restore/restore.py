@@ -178,7 +178,7 @@ def materialise(
     asked for is not stored any more.
     """
     refuse_full(to)
-    saves.check_head(held)
+    saves.check_names(held)
     secrets = unsaved_files.secrets_of(saver, held) if with_secrets else []
     place = saver.repo()
     plain = place.shadow or not held.meta.head
@@ -234,7 +234,8 @@ def _fill(
     refs.syncfs(to)
     if not place.shadow and held.meta.head:
         there = repo.find(to, saver.private)
-        if (there.folder, there.common_dir) != (to, place.common_dir):
+        # `.git` of the workspace may be a link.
+        if there.folder != to or os.path.realpath(there.common_dir) != os.path.realpath(place.common_dir):
             raise new_folder.replaced_error(to)
         _put_index_into(there.index, saver.reader(), held)
         _put_progress_into(there, saver.reader(), held, place.algo)
@@ -356,7 +357,7 @@ class _Head:
     """HEAD and its branch, as they are and as the save has them."""
 
     def __init__(self, place: repo.Repo, held: saves.SaveContents) -> None:
-        saves.check_head(held)
+        saves.check_names(held)
         self._place = place
         self._wanted = repo.Head(held.meta.head, held.meta.branch)
         self._now = repo.head(place)
