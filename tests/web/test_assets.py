@@ -8,6 +8,7 @@ from zoneinfo import ZoneInfo
 import msgspec
 import pytest
 
+from outlast.dashboard.timing import Timing
 from outlast.web.html import assets, formats, layout
 from outlast.web.html.icons import icon, sheet
 from tests.web.sample_documents import NOW, SPENT, view
@@ -150,3 +151,11 @@ def test_a_clipped_text_is_one_line_and_says_that_it_goes_on() -> None:
     assert formats.clip("x" * 30, 10) == "x" * 9 + "…"
     assert formats.clip("x" + " " * 10**6 + "y", 10) == "x…"
     assert len(formats.clip("word " * 10**6, 60)) <= 60
+
+
+def test_a_page_looks_often_enough_for_a_death_that_nobody_recorded() -> None:
+    """It is a file lock that is free again, and no event: what is shown is as old as three waits at most."""
+    script = assets.read("app.js").decode()
+    look_ms = int(re.findall(r"LOOK_MS = (\d+)", script)[0])
+    assert "Date.now() - last > LOOK_MS) want(); }, LOOK_MS / 2);" in script
+    assert look_ms * 1.5 / 1000 + Timing.current().look_s <= 4
