@@ -20,6 +20,7 @@ from outlast.agents.events import ToolEnd
 from outlast.errors import UsageError
 from outlast.supervisor.agent.calls import outward
 from outlast.supervisor.agent.calls.record import told_of
+from outlast.supervisor.agent.calls.shims import SHIMS
 from outlast.supervisor.client import shim
 from outlast.supervisor.launch import environment
 from outlast.supervisor.timing import Timing
@@ -380,7 +381,7 @@ def test_a_shell_with_a_path_of_its_own_has_the_shims_in_front_again(tmp_path: P
     with below(tmp_path, BASH_ENV=str(tmp_path / "their bash env")) as here:
         text = f"{reset} 'echo $THEIRS; command -v curl; curl -d x http://host.test/x'"
         said = here.run(text).stdout.splitlines()
-        assert said[:2] == ["sourced", str(here.there.attempt._agent.folder / outward.SHIMS / "curl")]
+        assert said[:2] == ["sourced", str(here.there.attempt._agent.folder / SHIMS / "curl")]
         assert here.there.intended() == [("POST host.test/x", "tell")]
         raise AttemptDies
 

@@ -7,13 +7,14 @@ import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
+from functools import cache
 
 from outlast.agents.outward import rules
 from outlast.agents.outward.rules import Rules
-from outlast.agents.outward.shell import programs
+from outlast.agents.outward.shell import programs, runners, tasks
 from outlast.agents.outward.shell.parser import Unparsable, Word
 from outlast.agents.outward.shell.programs import Call
-from outlast.agents.outward.targets import base, forge, git, http, package
+from outlast.agents.outward.targets import base, database, forge, git, http, package
 from outlast.agents.outward.targets.base import Matched, ReadBack, Target
 
 __all__ = ["Outward", "ReadBack", "classify", "classify_argv"]
@@ -51,6 +52,7 @@ class Outward:
 VARIABLES = (
     "HOME", "XDG_CONFIG_HOME", "GIT_DIR", "GH_HOST", "GH_REPO", "GITLAB_HOST", "GITEA_SERVER_URL", "npm_config_registry",
     "NPM_CONFIG_REGISTRY", "TWINE_REPOSITORY", "TWINE_REPOSITORY_URL", "UV_PUBLISH_URL",
+    *database.STAGES,
 )  # fmt: skip
 
 _RESOLVERS: Mapping[str, Callable[[Matched], Target | None]] = {
@@ -61,6 +63,9 @@ _RESOLVERS: Mapping[str, Callable[[Matched], Target | None]] = {
     "gradle": base.gradle,
     "bq-query": base.bq_query,
     "mail": base.mail,
+    "database": database.resolve,
+    "far-database": database.far,
+    "production": database.production,
     "git-push": git.push,
     "forge": forge.resolve,
     "http": http.resolve,
@@ -161,13 +166,19 @@ def _folder(fields: Mapping[str, object], cwd: str | None) -> str | None:
 
 
 def _of_text(text: str, cwd: str | None, environment: Mapping[str, str], known: Rules) -> list[Outward]:
-    if not rules.mention(known.programs).search(text):
+    if not _mention(known.programs).search(text):
         return []
     try:
         found = programs.from_text(text, cwd, environment)
     except Unparsable:
         return _loose(text, cwd, environment, known)
     return _of_calls(found, known)
+
+
+@cache
+def _mention(named: frozenset[str]) -> re.Pattern[str]:
+    """Finds a program that reaches outside, or one that may start such a one by another name."""
+    return rules.mention(named | runners.FETCHERS | tasks.PROGRAMS | {"git"})
 
 
 _BUMPERS = frozenset("bumpversion bump2version bump-my-version standard-version changeset cz tbump".split())

@@ -16,7 +16,7 @@ Another = Literal["held", "named", "free"]
 HELD: Final = "held"
 PATTERN_WORDS_MAX = 8
 RESOLVES = frozenset(
-    "words ssh copy bucket gradle bq-query mail git-push forge http package".split()
+    "words ssh copy bucket gradle bq-query mail database far-database production git-push forge http package".split()
 )  # ways of naming a target that `classify` knows
 _PROGRAM = re.compile(r"[^\s/\x00-\x1f]+")
 _END = "# end of the classes\n"  # the last line of classes.toml: a file that was cut off has it not

@@ -7,16 +7,17 @@ from collections.abc import Sequence
 
 from outlast.agents.outward import rules
 from outlast.agents.outward.rules import Rules
+from outlast.agents.outward.shell import runners, tasks
 
 _PATTERN = re.compile(r"[A-Za-z0-9_.:=+/@%,*?!\[\]-]+")
 
 
 def shimmed_programs(known: Rules | None = None) -> list[str]:
-    """Every program that has an outward class, sorted."""
+    """Every program that has an outward class, or starts others where no shim is found, sorted."""
     known = known or rules.load()
     return sorted(
         name
-        for name in known.programs
+        for name in known.programs | runners.SHIMMED | tasks.PROGRAMS
         if triggers(name, known) and _PATTERN.fullmatch(name) and "/" not in name
     )
 
@@ -29,6 +30,7 @@ def triggers(program: str, known: Rules | None = None) -> tuple[str, ...]:
     """
     known = known or rules.load()
     found = {word for rule in known.of_program(program) if not rule.local for word in rule.triggers}
+    found |= {*runners.triggers(program), *tasks.triggers(program)}
     if any(not _PATTERN.fullmatch(word) for word in found) or found & {"*", "**"}:
         return ("*",)
     return tuple(sorted(found))
@@ -45,6 +47,10 @@ for place in $PATH; do
 done
 """
 
+
+_NOT_FOUND = """\
+[ "$real" ] || {{ printf '%s\\n' '{program}: command not found' >&2; exit 127; }}
+"""
 
 # A shell whose `exec` finds no such program says so in words of its own, and which of its lines it was.
 _ASKED = """\
@@ -87,10 +93,10 @@ def shim_script(
     """The text of the shim: the real program with its words, or the client's `ENTRY` with GIVEN, PROGRAM, REAL and them.
 
     The real program is the first that lies behind the shims' `folder` on the PATH of the caller, which may have another
-    one than we had; where there is none, `real_path`. All paths are absolute, so that the shim never finds itself. If the
+    one than we had; where there is none, `real_path`; where that is empty, the shim says "command not found" and ends with 127. All paths are absolute, so that the shim never finds itself. If the
     client or its Python is gone, or the client is not whole, the call is refused.
     """
-    for path in (real_path, python, client_path):
+    for path in (real_path or "/", python, client_path):
         if not os.path.isabs(path) or "\0" in path:
             raise ValueError(f"not an absolute path: {path!r:.100}")
     real = shlex.quote(real_path)
@@ -104,6 +110,8 @@ def shim_script(
     head += _ASKED.format(program=program, python=shlex.quote(python), client=shlex.quote(client_path))
     if folder:
         head += _LOOK.format(folder=shlex.quote(folder), real=real, program=program)
+    if not real_path:
+        head += _NOT_FOUND.format(program=program)
     if looked_for == ("*",):
         return f'{head}{client} "$@"\n'
     return (

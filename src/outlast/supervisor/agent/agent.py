@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from outlast.agents import KnownAgent
 from outlast.runs.engine.run import RunEngine
-from outlast.supervisor.agent.calls.outward import SHIMS
+from outlast.supervisor.agent.calls.shims import SHIMS
 from outlast.supervisor.budget.enforce import BudgetWatch
 from outlast.supervisor.budget.pricing import Pricing
 from outlast.supervisor.launch.launch import Launch

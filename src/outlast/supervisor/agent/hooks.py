@@ -3,7 +3,7 @@
 import os
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 
 import msgspec
@@ -12,9 +12,10 @@ from outlast.agents import Cli, Release
 from outlast.agents.events import BatchEnd, ToolStart
 from outlast.agents.values import Answer, Hook
 from outlast.supervisor.agent import hook_input
-from outlast.supervisor.agent.calls.calls import AgentCalls, Unrecorded
+from outlast.supervisor.agent.calls.calls import SIGNALLED, AgentCalls, Unrecorded
+from outlast.supervisor.agent.calls.identity import is_part
 from outlast.supervisor.agent.calls.outward import OutwardCalls
-from outlast.supervisor.agent.calls.record import SHIM, CallRecord
+from outlast.supervisor.agent.calls.record import SHIM, CallRecord, OutwardCall
 from outlast.supervisor.agent.calls.repeats import Held, Holds
 from outlast.supervisor.agent.observer import AgentObserver
 from outlast.supervisor.agent.progress import AgentProgress
@@ -69,6 +70,9 @@ class AgentHooks:
         self._observer, self._calls, self._responses, self._progress = observer, calls, responses, progress
         # Those that a shim runs now: whose each is, and whether its shim is still there.
         self._programs: dict[object, tuple[str, Callable[[], bool]]] = {}
+        self._runners: dict[
+            object, tuple[str, tuple[OutwardCall, ...]]
+        ] = {}  # and what below them is not seen yet
         self.keeps_waiting = False  # the agent waits for the answer to a hook, which it will not get
         self.closed = threading.Event()
 
@@ -88,6 +92,7 @@ class AgentHooks:
         cwd = hook_input.cwd_of(data) or self._cwd
         self._await_transcript(hook)
         with self._lock:
+            self._outward.refresh_shims()
             progress.guarded(self._observer.look)
             if hook.kind == "pre":  # the beat before is over, whatever the transcript tells yet
                 progress.guarded(self._responses.end_due)
@@ -199,7 +204,8 @@ class AgentHooks:
             if shim.sent_ns and time.monotonic_ns() - shim.sent_ns > self._timing.shim_waits_s * 1e9:
                 return "outlast was asked too long ago; the program no longer waits for the answer", 0
             self._note_killed()
-            call = self._calls.covers(outward)
+            runner = self._within_runner(outward)
+            call = runner or self._calls.covers(outward)
             if not call:  # no call on record does this
                 call = f"{SHIM}{os.urandom(8).hex()}"
                 start = ToolStart(call, words[0], msgspec.Raw(b"null"))
@@ -211,6 +217,8 @@ class AgentHooks:
                     return answer.reason, 0
             program = object()
             self._programs[program] = (call, is_there)
+            if any(each.words[:1] != (words[0],) for each in outward):  # it starts the programs that do it
+                self._runners[program] = (call, outward)
         try:
             code = perform()
         except BaseException:
@@ -218,9 +226,20 @@ class AgentHooks:
                 self._note_killed(program)
             raise
         with self._lock:
-            if self._programs.pop(program, None) is not None:
+            self._runners.pop(program, None)
+            is_part_of_one = runner.startswith(SHIM) and code <= SIGNALLED  # whose own end tells
+            if self._programs.pop(program, None) is not None and not is_part_of_one:
                 self._calls.program_ended(call, code, outward)
         return "", code
+
+    def _within_runner(self, outward: Sequence[OutwardCall]) -> str:
+        """The key of the call whose runner (`npm run deploy`) is under way and was let through for this; each part once."""
+        for program, (call, parts) in list(self._runners.items()):
+            if program in self._programs and all(is_part(each, parts) for each in outward):
+                self._runners[program] = (call, tuple(each for each in parts if not is_part(each, outward)))
+                self._calls.program_began(call)
+                return call
+        return ""
 
     def _note_killed(self, program: object = None) -> None:
         """Put on record which programs were killed with their shims, before anything is judged that may be the same again.

@@ -19,6 +19,7 @@ from outlast.supervisor.agent.calls import background, interruptions, outward as
 from outlast.supervisor.agent.calls.outward import OutwardCalls
 from outlast.supervisor.agent.calls.record import SHIM
 from outlast.supervisor.agent.calls.repeats import FRESH, Holds
+from outlast.supervisor.agent.calls.shims import SHIMS, Shims
 from outlast.supervisor.agent.client_copy import ClientCopy
 from outlast.supervisor.agent.observer import AgentObserver
 from outlast.supervisor.agent.responses import Responses
@@ -81,10 +82,10 @@ class AgentStart:
         agent, cwd = self._agent, Path(self._agent.cwd)
         client = self._client.place()
         hook = calls_outward.hook_words(client, environment[SOCKET], mark, self._known.name)
-        shims = agent.folder / calls_outward.SHIMS
-        environment |= calls_outward.with_shims(
-            shims, client, environment, self._outward.known, environment[SOCKET], mark
+        self._outward.shims = Shims(
+            agent.folder / SHIMS, client, environment, self._outward.known, environment[SOCKET], mark, cwd
         )
+        environment |= self._outward.shims.environment(environment)
         ask = Ask(
             words=words, environment=environment, cwd=cwd, folder=agent.folder, hook=hook,
             interactive=agent.launch.interactive,

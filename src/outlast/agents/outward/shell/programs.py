@@ -1,14 +1,16 @@
-"""The programs that a text, or a list of words, would call: wrappers such as `sudo` and `sh -c` taken off.
-Not followed: scripts in files, make, programs that a program calls by itself, containers.
+"""The programs that a text, or a list of words, would call: wrappers, runners and shells taken off, named scripts followed.
+Not followed: scripts in files of their own, and what a program calls by itself.
 """
 
 import os
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
-from outlast.agents.outward.shell import parser
+from outlast.agents.outward.shell import parser, runners, tasks
 from outlast.agents.outward.shell.parser import Allowance, Simple, Unparsable, Word
+from outlast.agents.outward.shell.recipes import Task
+from outlast.agents.outward.targets import git_config
 
 CALLS_MAX = 4096
 NESTED_MAX = 8
@@ -16,60 +18,6 @@ NESTED_MAX = 8
 SHELLS = frozenset("sh bash dash zsh ksh mksh ash fish".split())
 _SHELL_VALUES = ("-o", "+o", "-O", "--rcfile", "--init-file")
 
-# Wrappers: the options of theirs that take a value, and how many words of their own they have before the command.
-_WRAPPERS: Mapping[str, tuple[str, int]] = {
-    "sudo": ("-u -g -h -p -C -D -R -T -U -r -t --user --group --host --prompt --chdir --role --type", 0),
-    "doas": ("-u -C", 0),
-    "env": ("-u -C --unset --chdir", 0),
-    "nohup": ("", 0),
-    "timeout": ("-k -s --kill-after --signal", 1),
-    "time": ("-f -o --format --output", 0),
-    "nice": ("-n --adjustment", 0),
-    "ionice": ("-c -n -p --class --classdata", 0),
-    "chrt": ("", 1),
-    "taskset": ("", 1),
-    "stdbuf": ("-i -o -e --input --output --error", 0),
-    "setsid": ("", 0),
-    "command": ("", 0),
-    "builtin": ("", 0),
-    "exec": ("-a", 0),
-    "xargs": (
-        "-a -d -E -I -L -n -P -s --arg-file --delimiter --max-args --max-procs --replace --max-lines",
-        0,
-    ),
-    "parallel": ("-j -a -I --jobs --arg-file", 0),
-    "systemd-run": (
-        "-p -u -E -M -H -G -t --unit --property --setenv --uid --gid --nice --working-directory --slice --description "
-        "--machine --host --on-active --on-calendar --service-type",
-        0,
-    ),
-    "strace": ("-e -o -p -s -u", 0),
-    "ltrace": ("-e -o -p -s -u", 0),
-    "unbuffer": ("", 0),
-    "chronic": ("", 0),
-    "faketime": ("", 1),
-    "flock": ("-w -E --timeout", 1),
-    "caffeinate": ("-t -w", 0),
-    "npx": ("-p -c --package --call", 0),
-    "bunx": ("-p --package", 0),
-    "uvx": ("--from --with --python -p --index", 0),
-    "pipx run": ("--spec --python", 0),
-    "uv run": ("--with --python -p --project --directory --extra --group --env-file --index", 0),
-    "uv tool run": ("--from --with --python -p", 0),
-    "poetry run": ("", 0),
-    "pdm run": ("-p", 0),
-    "rye run": ("", 0),
-    "hatch run": ("", 0),
-    "pipenv run": ("", 0),
-    "bundle exec": ("", 0),
-    "npm exec": ("-p -c --package --call", 0),
-    "pnpm exec": ("-C --dir", 0),
-    "pnpm dlx": ("--package", 0),
-    "yarn dlx": ("-p --package", 0),
-    "yarn exec": ("", 0),
-    "mise exec": ("-C", 0),
-    "dotenv run": ("-f", 0),
-}
 _PYTHON = re.compile(r"(?:python|pypy)[0-9.]*")
 _PYTHON_VALUES = frozenset(["-W", "-X", "--check-hash-based-pycs"])
 
@@ -109,11 +57,12 @@ def from_text(text: str, cwd: str | None, environment: Mapping[str, str]) -> lis
 class _Nesting:
     depth: int
     allowance: Allowance
+    followed: set[Task] = field(default_factory=set)  # named scripts of the whole text: each is read once
 
     def deeper(self) -> "_Nesting":
         if self.depth >= NESTED_MAX:
             raise Unparsable(f"shells nested deeper than {NESTED_MAX}")
-        return _Nesting(self.depth + 1, self.allowance)
+        return replace(self, depth=self.depth + 1)
 
 
 def _from_text(text: str, cwd: str | None, environment: Mapping[str, str], nesting: _Nesting) -> list[Call]:
@@ -194,9 +143,21 @@ def _unwrapped(
             return _from_text(command, cwd, variables, nesting.deeper())
         if name == "find":
             return _from_find(words, cwd, variables, nesting)
+        if started := tasks.started(words, name, cwd):
+            if started.tasks:
+                own = Call((Word.of(name, words[0].known), *words[1:]), cwd, variables, fed)
+                return [own, *_from_tasks(started.tasks, variables, nesting)]
+            if started.words:
+                return _unwrapped(
+                    list(started.words), started.cwd, variables, fed, fed_text, nesting.deeper()
+                )
+        if name == "git" and (meant := _git_alias(words, cwd, variables)):
+            return _from_text(meant, cwd, variables, nesting.deeper())
         if _PYTHON.fullmatch(name) and (module := _module(words)):
             words = module
-        elif rest := _wrapped(words, name, variables):
+        elif tool := _interpreted(name, words):
+            words = tool
+        elif rest := runners.wrapped(words, name, variables):
             if name == "flock" and len(rest) > 1 and rest[0] in ("-c", "--command"):
                 return _from_text(rest[1], cwd, variables, nesting.deeper())
             words = rest
@@ -205,34 +166,58 @@ def _unwrapped(
     return []
 
 
-def _wrapped(words: list[Word], name: str, variables: dict[str, str]) -> list[Word]:
-    """What a wrapper would call, empty if this is none. Assignments of `env` and `sudo` go into the variables."""
-    for taken in (3, 2, 1):
-        spec = _WRAPPERS.get(" ".join([name, *words[1:taken]])) if len(words) > taken else None
-        if spec:
-            break
-    else:
-        return []
-    values, own = frozenset(spec[0].split()), spec[1]
-    at = taken
-    while at < len(words) and words[at].startswith("-") and words[at] != "-":
-        if name == "command" and words[at][1:2] in ("v", "V"):
-            return []
-        if words[at] == "--":
+def _from_tasks(found: Iterable[Task], variables: Mapping[str, str], nesting: _Nesting) -> list[Call]:
+    """The calls of named scripts. One that is no shell we understand is looked at word by word, line by line."""
+    calls: list[Call] = []
+    for task in found:
+        if task in nesting.followed or len(calls) > CALLS_MAX:
+            continue
+        nesting.followed.add(task)
+        try:
+            calls += _from_text(task.text, task.cwd, variables, nesting.deeper())
+        except Unparsable:
+            for part in re.split(r"[;&|()\n`{}]+", task.text[: parser.TEXT_MAX])[:CALLS_MAX]:
+                if words := [Word(word.strip("'\"$@")) for word in part.split()]:
+                    calls.append(Call(tuple(words), task.cwd, variables, moved=True))
+    return calls
+
+
+_GIT_VALUES = frozenset("-C -c --git-dir --work-tree --namespace --exec-path --config-env".split())
+_GIT_NAME = re.compile(r"[A-Za-z][\w-]*")
+
+
+def _git_alias(words: list[Word], cwd: str | None, variables: Mapping[str, str]) -> str:
+    """The shell text that an alias of git's configuration stands for, empty if the command is none."""
+    at, folder, given = 1, cwd or "", {}
+    while at < len(words) and words[at].startswith("-"):
+        if words[at] in _GIT_VALUES and at + 1 < len(words):
+            if words[at] == "-C":
+                folder = os.path.normpath(os.path.join(folder, words[at + 1]))
+            if words[at] == "-c":
+                key, _, value = words[at + 1].partition("=")
+                given[key.lower()] = value
             at += 1
-            break
-        if name == "env" and words[at] in ("-S", "--split-string"):
-            return [Word(word) for text in words[at + 1 :] for word in text.split()]
-        at += 2 if words[at] in values else 1
-    at += own
-    if name in ("env", "sudo", "doas"):
-        while at < len(words) and re.match(r"[A-Za-z_]\w*=", words[at]):
-            key, _, value = words[at].partition("=")
-            variables[key] = value
-            at += 1
-    if at < len(words) and words[at] == "--":
         at += 1
-    return words[at:]
+    if at >= len(words) or not _GIT_NAME.fullmatch(words[at]):
+        return ""
+    name = words[at].lower()
+    meant = given.get(f"alias.{name}", "")
+    if not meant and name not in _GIT_COMMANDS:
+        repository = git_config.find(folder or None, variables)
+        meant = repository.get("alias", "", name) if repository else ""
+    if not meant or meant.split()[0].lower() == name:
+        return ""
+    rest = tasks.quoted(words[at + 1 :])
+    before = tasks.quoted(words[1:at])
+    return f"{meant[1:]}{rest}" if meant.startswith("!") else f"git{before} {meant}{rest}"
+
+
+# Its commands cannot be aliased; those that are called most are not looked up.
+_GIT_COMMANDS = frozenset(
+    "add am apply bisect blame branch checkout cherry-pick clean clone commit config describe diff fetch grep init log "
+    "ls-files ls-remote merge mv pull push rebase reflog remote reset restore revert rev-parse rm show stash status "
+    "submodule switch tag worktree".split()
+)
 
 
 def _script(words: list[Word], fed_text: str) -> str:
@@ -262,6 +247,26 @@ def _module(words: list[Word]) -> list[Word]:
     return []
 
 
+_INTERPRETERS = frozenset("php node nodejs ruby bun deno".split())
+_TOOL_FILE = re.compile(
+    r"(?:.*/)?(?:bin|\.bin|exe)/[^/]+|.*node_modules/.+|(?:.*/)?(?:artisan|setup\.py|manage\.py)"
+)
+_ENDING = re.compile(r"\.(?:js|cjs|mjs|phar|rb)$")
+_MAIN_FILES = frozenset("index cli main bin".split())
+
+
+def _interpreted(name: str, words: list[Word]) -> list[Word]:
+    """`php vendor/bin/dep deploy` as `dep deploy`: a tool that its interpreter is given as a file."""
+    if len(words) < 2 or not (_PYTHON.fullmatch(name) or name in _INTERPRETERS):
+        return []
+    if not _TOOL_FILE.fullmatch(words[1]):
+        return []
+    tool = _ENDING.sub("", os.path.basename(words[1]))
+    if tool in _MAIN_FILES and "node_modules/" in words[1]:
+        tool = words[1].rpartition("node_modules/")[2].split("/")[0]
+    return [Word.of(tool, words[1].known), *words[2:]]
+
+
 _COMMAND = re.compile(r"-[A-Za-z]*c|--command")
 _WATCH_VALUES = ("-n", "--interval", "-q", "--equexit")
 
@@ -273,6 +278,10 @@ def _shell_text(name: str, words: list[Word]) -> str:
             if at > 1 and _COMMAND.fullmatch(word):
                 return words[at]
         return next((word.partition("=")[2] for word in words if word.startswith("--command=")), "")
+    if name in ("npx", "npm", "pnpm", "nix", "nix-shell", "sops"):
+        return _given_text(name, words)
+    if name == "concurrently":
+        return "\n".join(word for word in words[1:] if not word.startswith("-"))
     if name == "trap" and len(words) > 2 and not words[1].startswith("-"):
         return words[1]
     if name == "watch":
@@ -280,6 +289,30 @@ def _shell_text(name: str, words: list[Word]) -> str:
         while at < len(words) and words[at].startswith("-"):
             at += 2 if words[at] in _WATCH_VALUES else 1
         return " ".join(words[at:])
+    return ""
+
+
+_TEXT_OPTIONS = {
+    "npx": ("-c", "--call"),
+    "npm": ("-c", "--call"),
+    "pnpm": ("-c", "--shell-mode"),
+    "nix": ("-c", "--command"),
+    "nix-shell": ("--run", "--command"),
+}
+
+
+def _given_text(name: str, words: list[Word]) -> str:
+    """`npx -c TEXT`, `nix develop -c WORDS`, `sops exec-env FILE TEXT`."""
+    if name == "sops":
+        return words[3] if len(words) == 4 and words[1] == "exec-env" else ""
+    if name in ("npm", "pnpm") and not any(word in ("exec", "x", "dlx") for word in words[1:4]):
+        return ""
+    for at, word in enumerate(words[1:], start=1):
+        option, _, value = word.partition("=")
+        if option in _TEXT_OPTIONS[name]:
+            return value or " ".join(words[at + 1 :] if name == "nix" else words[at + 1 : at + 2])
+        if word == "--":
+            break
     return ""
 
 

@@ -170,14 +170,14 @@ _SHORT_N = re.compile(r"-[A-Za-z0-9]*n[A-Za-z0-9]*")  # of rsync: a dry run, als
 def bucket(matched: Matched) -> Target | None:
     """Outward when a bucket is written; a download is not."""
     rest, verb = matched.rest, matched.command[-1]
-    if not rest or (verb in ("cp", "sync", "rsync") and not rest[-1].startswith(_BUCKETS)):
+    if not rest or (verb in ("cp", "sync", "rsync", "put") and not rest[-1].startswith(_BUCKETS)):
         return None
     if verb == "mv" and not any(word.startswith(_BUCKETS) for word in rest):
         return None
     return Target(joined(matched.call.program, *matched.command, rest[-1]))
 
 
-_BUCKETS = ("s3://", "gs://")
+_BUCKETS = ("s3://", "gs://", "b2://")
 
 
 def gradle(matched: Matched) -> Target | None:

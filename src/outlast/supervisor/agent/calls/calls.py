@@ -161,6 +161,12 @@ class AgentCalls:
                     return opened.key
             return ""
 
+    def program_began(self, key: str) -> None:
+        """One more program of a call is under way."""
+        with self._lock:
+            if (opened := self._calls.get(key)) is not None:
+                self._change(opened, waits=opened.waits + 1, live=opened.live + 1)
+
     def program_ended(self, key: str, code: int, program: Sequence[OutwardCall]) -> None:
         """A program that belongs to a call ended. When all of them ended well, what the call does outside has happened,
         if their exit codes can say so: that is on record before the call goes on, for what comes after may be

@@ -118,7 +118,8 @@ def _shimmed(record: CallRecord) -> tuple[str, ...]:
     programs = tuple(each.words[0] for each in record.outward if each.words)
     text = str(record.input)
     is_sure = len(programs) == len(record.outward) and runs_text(record.input) and not _UNSURE.search(text)
-    return programs if is_sure and not any(f"/{program}" in text for program in programs) else ()
+    by_name = all(program in text and f"/{program}" not in text for program in programs)
+    return programs if is_sure and by_name else ()
 
 
 def covering(

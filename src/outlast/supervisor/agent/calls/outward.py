@@ -1,8 +1,6 @@
-"""What stands between an agent and the world: its hooks' command, the shims on its PATH, and what is outward at all."""
+"""What stands between an agent and the world: its hooks' command, and what is outward at all. Its shims: `shims.py`."""
 
-import os
-import re
-import shlex
+import contextlib
 import time
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -12,20 +10,17 @@ from typing import Any
 import msgspec
 
 from outlast import settings
-from outlast.agents.outward import probes, rules, shims
+from outlast.agents.outward import probes, rules
 from outlast.agents.outward.classify import VARIABLES, Outward, ReadBack, classify, classify_argv
-from outlast.agents.outward.rules import Rules
 from outlast.core.secrets import mask
 from outlast.errors import DidNotHappen, UsageError
 from outlast.probes import CannotTell, Happened
 from outlast.supervisor.agent.calls.record import CallRecord, OutwardCall
+from outlast.supervisor.agent.calls.shims import OWN_CLASSES, Shims
 from outlast.supervisor.client import copy
-from outlast.supervisor.launch import background
 from outlast.supervisor.socket.wire import Shim
 
-OWN_CLASSES = "outward.toml"
 FACTS_AT_ONCE = 8
-SHIMS = "shims"  # in the folder of a run's agent
 Finding = Happened | DidNotHappen | CannotTell
 
 
@@ -42,57 +37,6 @@ def hook_words(client: Path, socket: str, mark: str, agent: str) -> tuple[str, .
     classes = (str(own),) if own.exists() else ()
     script, python = str(client / copy.HOOK), copy.interpreter()
     return ("/bin/sh", "-c", _GUARDED, script, python, socket, mark, agent, *classes)
-
-
-def with_shims(
-    folder: Path, client: Path, environment: Mapping[str, str], known: Rules, socket: str, mark: str
-) -> dict[str, str]:
-    """A PATH whose first folder holds shims for the programs on it that can reach outside, and `outlast` itself.
-
-    And a BASH_ENV: a login shell that is no person's (`bash -lc`) sets a PATH of its own, and reads that file after it.
-    """
-    folder.mkdir(mode=0o700, exist_ok=True)
-    path = environment.get("PATH", os.defpath)
-    places = [place for place in path.split(os.pathsep) if place and Path(place) != folder]
-    python, script = copy.interpreter(), str(client / copy.SHIM)
-    own = settings.user_folder() / OWN_CLASSES
-    given = (socket, mark, str(own) if own.exists() else "")
-    for program in shims.shimmed_programs(known):
-        real = _find(program, places)
-        if real:
-            text = shims.shim_script(program, real, python, script, known, folder=str(folder), given=given)
-            _write(folder / program, text)
-    _write(folder / "outlast", f'#!/bin/sh\nexec {shlex.join(background.ourselves())} "$@"\n')
-    bash_env = folder.with_name("bash_env")
-    if environment.get("BASH_ENV") != str(bash_env):
-        _write(bash_env, _bash_env(str(folder), environment.get("BASH_ENV", "")))
-    return {"PATH": os.pathsep.join([str(folder), *places]), "BASH_ENV": str(bash_env)}
-
-
-def _bash_env(folder: str, theirs: str) -> str:
-    """What bash reads first in a script: the user's own such file, and the shims in front again where they are gone."""
-    quoted = re.sub(r'(["\\])', r"\\\1", theirs)  # bash expands variables in that name, as here
-    source = f'[ ! -r "{quoted}" ] || . "{quoted}"\n' if theirs else ""
-    place = shlex.quote(folder)
-    return f"{source}case :$PATH: in *:{place}:*) ;; *) PATH={place}:$PATH ;; esac\n"
-
-
-def _find(program: str, places: Sequence[str]) -> str:
-    for place in places:
-        path = os.path.join(place, program)
-        if os.path.isfile(path) and os.access(path, os.X_OK):
-            return os.path.abspath(path)
-    return ""
-
-
-def _write(path: Path, text: str) -> None:
-    path.unlink(missing_ok=True)
-    with open(path, "w", opener=_executable) as file:
-        file.write(text)
-
-
-def _executable(path: str, flags: int) -> int:
-    return os.open(path, flags | os.O_EXCL | os.O_CLOEXEC | os.O_NOFOLLOW, 0o700)
 
 
 def own_classes() -> tuple[Mapping[str, object], ...]:
@@ -114,6 +58,7 @@ class OutwardCalls:
     def __init__(self, environment: Mapping[str, str]) -> None:
         self._environment = environment
         self._since_s = time.monotonic()
+        self.shims: Shims | None = None
         try:
             self.known = rules.load(own_classes())
         except ValueError as error:
@@ -121,6 +66,12 @@ class OutwardCalls:
             raise UsageError(
                 f"{path}: {error}", hint="docs/agents.md shows how such a table looks"
             ) from error
+
+    def refresh_shims(self) -> None:
+        """Give what was installed since a shim. Where one cannot be written, those that there are stay."""
+        if self.shims is not None:
+            with contextlib.suppress(OSError):
+                self.shims.refresh()
 
     def of_tool(self, tool: str, given: object, cwd: str) -> tuple[OutwardCall, ...]:
         """What a call of an agent's tool does outside."""
@@ -170,12 +121,19 @@ def _outward(outside: OutwardCall) -> Outward:
 
 def _kept(found: Outward) -> OutwardCall:
     """What is put on record of it: no secret that stood in its words."""
-    words = tuple(str(mask(word)[0]) for word in found.words)
+    words = tuple(_masked(found.words, at) for at in range(len(found.words)))
     probe = {} if found.probe is None else {"name": found.probe.name, "params": _plain(found.probe.params)}
     return OutwardCall(
         str(found.kind), str(found.signature), words, str(found.cwd), probe,
         sure=found.sure, content=found.content, another=found.another,
     )  # fmt: skip
+
+
+def _masked(words: Sequence[str], at: int) -> str:
+    """One word, masked as it would be after the program and the option before it: `-u me:…` is known by these."""
+    before = f"{words[0]} {words[at - 1]} " if at > 1 else ""
+    text = mask(before + words[at])[0]
+    return str(text[len(before) :] if text.startswith(before) else mask(words[at])[0])
 
 
 def _plain(value: Any) -> Any:

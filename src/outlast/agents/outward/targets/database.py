@@ -1,0 +1,57 @@
+"""Which database a migration or a client would act on, and whether that is a far one."""
+
+import re
+
+from outlast.agents.outward.targets import base
+from outlast.agents.outward.targets.base import Matched, Target
+from outlast.agents.outward.targets.hosts import is_loopback
+
+_URL = re.compile(r"(?:jdbc:)?[a-z][a-z0-9+.-]*://(?:[^/@\s]*@)?(\[[^\]]*\]|[^/:?\s;,]*)", re.IGNORECASE)
+_FILE = re.compile(r"(?:jdbc:)?(?:sqlite|sqlite3|file|h2)[:/]|.*\.(?:db|sqlite3?)$", re.IGNORECASE)
+_HOST_OPTIONS = ("host", "bootstrap-server", "S")
+_READS = re.compile(r"\s*(?:select|show|explain|describe|\\\\|\\[dl])", re.IGNORECASE)
+_PRODUCTION = re.compile(r"prod(?:uction)?|staging|live", re.IGNORECASE)
+STAGES = ("RAILS_ENV", "RACK_ENV", "NODE_ENV", "APP_ENV", "DJANGO_ENV", "FLASK_ENV")
+
+
+def _hosts(matched: Matched) -> list[str]:
+    """The machines that the words name; a file in place of one is this machine."""
+    found = [value for name in _HOST_OPTIONS for value in matched.parsed.options.get(name, ()) if value]
+    hosts = ["localhost" if host.startswith("/") else re.sub(r":\d+$", "", host) for host in found]
+    for word in matched.call.words[1:]:
+        if _FILE.match(word):
+            hosts.append("localhost")
+        elif url := _URL.search(word):
+            hosts.append(url[1] or "localhost")
+    return hosts
+
+
+def _named(matched: Matched, hosts: list[str]) -> Target:
+    parts = [matched.call.program, *matched.command, *sorted(set(hosts))]
+    return Target(base.joined(*parts)) if hosts else base.words(matched)
+
+
+def resolve(matched: Matched) -> Target | None:
+    """Outward unless its words name this machine."""
+    hosts = _hosts(matched)
+    return None if hosts and all(map(is_loopback, hosts)) else _named(matched, hosts)
+
+
+def far(matched: Matched) -> Target | None:
+    """Outward only where its words name another machine, and not where it plainly reads."""
+    hosts = [host for host in _hosts(matched) if not is_loopback(host)]
+    texts = [text for name in ("command", "execute", "eval") for text in matched.parsed.options.get(name, ())]
+    if not hosts or (texts and all(_READS.match(text) and ";" not in text.strip("; ") for text in texts)):
+        return None
+    return _named(matched, hosts)
+
+
+def production(matched: Matched) -> Target | None:
+    """Outward only where the call says that it means production."""
+    call, flags = matched.call, matched.parsed.flags
+    said = [call.environment.get(name, "") for name in STAGES]
+    said += [word.partition("=")[2] for word in call.words if word.startswith(STAGES)]
+    said += matched.parsed.options.get("env", ())
+    said += ["production"] if call.program == "artisan" and "--force" in flags else []
+    stage = next((each for each in said if _PRODUCTION.fullmatch(each)), "")
+    return Target(base.joined(call.program, *matched.command[-1:], stage, call.cwd or "?")) if stage else None
