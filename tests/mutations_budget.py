@@ -173,4 +173,11 @@ MUTANTS = (
             "tests/runs/test_budget.py::test_an_attempt_that_is_stopped_on_request_is_charged_its_time_and_what_its_beat_had_spent",
         ),
     ),
+    Mutant(
+        "a run that raises its own budget",
+        "cli/commands/budget.py",
+        "        if arguments.add and _is_inside(store, summary):\n",
+        "        if arguments.add and not summary.run:\n",
+        ("tests/cli/test_budget.py::test_a_run_cannot_raise_its_own_budget_it_asks_a_person",),
+    ),
 )  # fmt: skip

@@ -185,6 +185,24 @@ def test_a_command_inside_a_run_sees_its_own_budget(cli: Cli) -> None:
     assert "runs" in cli("budget", "--json", OUTLAST_RUN="of-another-store").json
 
 
+def test_a_run_cannot_raise_its_own_budget_it_asks_a_person(cli: Cli) -> None:
+    run = spend(beats=1, budget="1000")
+    inside = cli("budget", run, "--add", "500", OUTLAST_RUN=run)
+    assert (inside.code, inside.out) == (3, "")
+    assert f"`outlast budget {run} --add 500`" in inside.err
+    assert cli("budget", run, "--json").json["units"][0]["limit"] == 1000
+    assert cli("show", run, "--json").json["asks"] == "--add 500"
+    assert f"outlast budget {run} --add 500" in cli("show", run).out
+    assert "asks for budget" in cli("ls").out
+    refused = cli("budget", "share", "--total", "5M", "--yes", OUTLAST_RUN=run)
+    assert refused.code == 2
+    assert cli("budget", run, "--add", "500").code == 0
+    assert cli("budget", run, "--json").json["units"][0]["limit"] == 1500
+    assert cli("show", run, "--json").json["asks"] == ""
+    other = spend(beats=1, budget="1000", task="other")
+    assert cli("budget", other, "--add", "500", OUTLAST_RUN=run).code == 0
+
+
 def test_a_child_draws_on_its_root(cli: Cli) -> None:
     with outlast.run("1411", budget="1000") as run:
         for beat in run.beats():

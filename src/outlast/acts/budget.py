@@ -1,5 +1,6 @@
 """More budget for a run, on top of what it has. A new limit is set by `resume`; a fork's budget is moved by `fork`."""
 
+import shlex
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
@@ -7,6 +8,7 @@ import msgspec
 
 from outlast.acts.plan import TAKEN_IN, WRITES, ActOutcome, about_child, name, next_act, root_of, stands
 from outlast.core import budget as budgets
+from outlast.core.events import ASKS
 from outlast.core.state import RunState
 from outlast.core.text import short
 from outlast.core.values import Allowance
@@ -16,6 +18,7 @@ from outlast.runs import attempts
 from outlast.runs.opening.terms import NO_LIMIT, NotEnough, in_words, topped, unit_of
 from outlast.store.protocol import Store, Summary
 
+INSIDE = "the run itself"  # who asked
 _LIKE = {"tokens": "400k", "usd": "usd=12", "time": "time=8h", "beats": "beats=500", "window": "window=80%"}
 
 
@@ -75,6 +78,22 @@ def plan(store: Store, summary: Summary, amounts: Sequence[str], *, limit_was: s
     return BudgetPlan(
         store, summary, root, tuple(amounts), limit_was, before, more, after, (*about_child(summary, root), *said)
     )  # fmt: skip
+
+
+def ask_a_person(store: Store, root: Summary, amounts: Sequence[str]) -> ActOutcome:
+    """Put on record that somebody inside the run wants more, for a person to grant. Nothing is changed by that.
+
+    An agent that could raise its own budget would have none. Raises as `plan` does.
+    """
+    wanted = plan(store, root, amounts)
+    words = shlex.join(wanted.command[2:])
+    requests.note(store, root.run, ASKS, msgspec.json.encode(words), by=INSIDE)
+    return ActOutcome(
+        says=f"{name(root)} asks a person for more budget: a run cannot raise its own; nothing was changed.",
+        hint=f"a person grants it outside the run: `outlast {shlex.join(wanted.command)}`",
+        link=root.run,
+        changed=False,
+    )
 
 
 def _topped(head: RunState, given: Sequence[str]) -> tuple[Allowance, Allowance]:

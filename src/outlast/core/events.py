@@ -300,6 +300,9 @@ class Remembered(Event, frozen=True, tag="remembered"):
     ref: MemoryRef
 
 
+ASKS = "asks"  # a request that changes nothing: more budget, asked for from inside the run
+
+
 class Requested(Event, frozen=True, tag="requested"):
     """The holder of the run took in a request that somebody had written to the inbox."""
 

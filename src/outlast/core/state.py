@@ -151,6 +151,7 @@ class RunState(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
     past: restarts.Past = restarts.Past()
     parked_until: datetime | None = None
     warned: tuple[str, ...] = ()
+    asks: str = ""  # options of `outlast budget` that its own agent asked a person for
     created_at: datetime | None = None
     updated_at: datetime | None = None
 
@@ -505,8 +506,8 @@ def _requested(state: RunState, event: ev.Requested) -> RunState:
         budget = more if state.budget is None else state.budget.plus(more or Allowance())
         return _set(state, event, **_limits(state, event, budget))
     if event.what == "less":
-        less = _allowance(event.args, None)
-        return _set(state, event, budget=state.budget and state.budget.minus(less or Allowance()))
+        less = _allowance(event.args, None) or Allowance()
+        return _set(state, event, budget=state.budget and state.budget.minus(less))
     if event.what == "import":
         return _set(state, event, start="awaited")
     if event.what == "another":  # a call that was held may be made: its agent goes on
@@ -516,7 +517,8 @@ def _requested(state: RunState, event: ev.Requested) -> RunState:
     wish = _WISHES.get(event.what)
     is_ready = event.what == "resume" and state.status in ("interrupted", "in_doubt")
     if wish is None or state.attempt is not None or is_ready:
-        return _set(state, event)
+        asks = _glance(event.args, LABEL_BYTES_MAX).strip('"') if event.what == ev.ASKS else state.asks
+        return _set(state, event, asks=asks)
     status, cause = wish
     unsealed = state.unsealed
     if event.what == "handoff" and state.status != "handed_off":
@@ -530,15 +532,13 @@ def _requested(state: RunState, event: ev.Requested) -> RunState:
 def _limits(state: RunState, event: ev.AnyEvent, budget: Allowance | None) -> dict[str, object]:
     """The changes for a new budget: the run need not wrap up any more, and a new `until` counts from now."""
     until = budget.until if budget is not None else None
-    is_known = state.budget is not None and until == state.budget.until
-    return {"budget": budget, "wrap_beat": None, "until_since": state.until_since if is_known else event.at}
+    since = state.until_since if state.budget is not None and until == state.budget.until else event.at
+    return {"budget": budget, "wrap_beat": None, "until_since": since, "asks": ""}
 
 
 def _pardoned(state: RunState) -> RunState:
     """A person resumed the run: earlier attempts no longer count, nor does the open one if it was killed."""
-    attempt = state.attempt
-    if attempt is not None:
-        attempt = msgspec.structs.replace(attempt, pardoned=True)
+    attempt = state.attempt and msgspec.structs.replace(state.attempt, pardoned=True)
     start: Start = "asked" if state.awaits_start else state.start
     return msgspec.structs.replace(state, past=restarts.Past(), attempt=attempt, start=start)
 

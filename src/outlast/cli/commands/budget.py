@@ -14,7 +14,7 @@ from outlast.cli.terminal.burndown import amount
 from outlast.cli.terminal.messages import clock, safe, say, short
 from outlast.core.text import did_you_mean
 from outlast.core.values import scrub
-from outlast.errors import UnknownRun, UsageError
+from outlast.errors import RunRefused, UnknownRun, UsageError
 from outlast.inspect import find, ledger
 from outlast.inspect.ledger import Glance, Ledger, Overview, Unit
 from outlast.inspect.show import Spent
@@ -26,6 +26,7 @@ from outlast.supervisor.control import standing
 LAST = 20
 LAST_MAX = 100_000
 INSIDE = "OUTLAST_RUN"  # which run a command was started in
+NEEDS_A_PERSON = 3  # the exit code
 _NAMES = {"usd": "money", "until": "clock"}
 _SUGGEST = ("goal", "plan", "agent", "model", "file", "measure")
 _SHARE = ("total", "yes", "anew")
@@ -69,6 +70,11 @@ def budget(arguments: argparse.Namespace) -> int:
     if first == "suggest":
         return budget_suggest.suggest(arguments)
     if first == "share":
+        if arguments.yes and settings.variable(INSIDE):
+            raise RunRefused(
+                "a run cannot share out budgets: this command was started inside one",
+                hint="a person does it outside the run; without --yes it only prints the split",
+            )
         arguments.runs = rest
         return budget_suggest.share(arguments)
     if arguments.store is None and not store_option.location(arguments).exists() and not first:
@@ -80,6 +86,9 @@ def budget(arguments: argparse.Namespace) -> int:
             found_all = ledger.overview(store, ledger.now(), project)
             stands = {each.run: _word(store, each.run) for each in found_all.runs}
             return _say_all(arguments, found_all, stands)
+        if arguments.add and _is_inside(store, summary):
+            messages.tell_outcome(act_budget.ask_a_person(store, summary, arguments.add))
+            return NEEDS_A_PERSON
         if arguments.add:
             messages.tell_outcome(act_budget.plan(store, summary, arguments.add).apply())
             return 0
@@ -92,6 +101,15 @@ def budget(arguments: argparse.Namespace) -> int:
     else:
         _say_one(found, words(word), arguments)
     return 0
+
+
+def _is_inside(store: Store, root: Summary) -> bool:
+    """Whether this command was started by the run itself, or by a run below it."""
+    inside = settings.variable(INSIDE)
+    try:
+        return bool(inside) and requests.root_of(store, inside).run == root.run
+    except UnknownRun:  # of another store
+        return False
 
 
 def _refuse_odd(arguments: argparse.Namespace, first: str, rest: list[str]) -> None:
