@@ -10,6 +10,9 @@ BACKGROUND = "tests/supervisor/test_background_calls.py"
 ISOLATION = "tests/supervisor/test_call_isolation.py"
 LATE = "tests/supervisor/test_late_transcripts.py"
 UPGRADE = "tests/supervisor/test_upgrade.py"
+OUTWARD = "tests/agents/outward"
+MASKED = "tests/supervisor/test_masked_calls.py"
+FOLDER = "tests/supervisor/test_shim_folder.py"
 REPEATED = "tests/supervisor/test_repeated_calls.py"
 OTHERS = "tests/supervisor/test_other_calls.py"
 RESULTS = "tests/supervisor/test_call_results.py"
@@ -695,5 +698,77 @@ MUTANTS = (
         "msgspec.json.encode(msgspec.structs.replace(message, version=VERSION))",
         "msgspec.json.encode(message)",
         (f"{UPGRADE}::test_a_command_that_cannot_speak_to_the_supervisor_does_nothing[newer_wire]",),
+    ),
+    Mutant(
+        "a runner whose package keeps its version",
+        "agents/outward/shell/runners.py",
+        '    parts = [part for part in _VERSION.sub("", plain).split("/") if part]\n',
+        '    parts = [part for part in plain.split("/") if part]\n',
+        (f"{OUTWARD}/test_corpus.py::test_every_command_of_the_corpus_has_its_class",),
+    ),
+    Mutant(
+        "a runner whose own options hide its command",
+        "agents/outward/shell/runners.py",
+        '        while at < len(words) and words[at].startswith("-") and name in _BEFORE:\n',
+        '        while at < len(words) and words[at].startswith("-") and name in ():\n',
+        (f"{OUTWARD}/test_corpus.py::test_every_command_of_the_corpus_has_its_class",),
+    ),
+    Mutant(
+        "a script of a package manager that nobody reads",
+        "agents/outward/shell/programs.py",
+        "                return [own, *_from_tasks(started.tasks, variables, nesting)]\n",
+        "                return [own]\n",
+        (
+            f"{FOLDER}::test_a_script_of_package_json_is_on_record_before_it_runs_and_held_when_it_was_cut_off",
+        ),
+    ),
+    Mutant(
+        "scripts that call each other, read without end",
+        "agents/outward/shell/programs.py",
+        "        nesting.followed.add(task)\n",
+        "",
+        (f"{OUTWARD}/test_tasks.py::test_a_named_script_is_what_it_would_run",),
+    ),
+    Mutant(
+        "a shell that leaves the project's programs before the shims",
+        "supervisor/agent/calls/shims.py",
+        '        _write(self._folder / "sh", ',
+        '        _write(self._folder / "no-sh", ',
+        (f"{FOLDER}::test_a_program_of_the_project_is_seen_below_a_package_manager",),
+    ),
+    Mutant(
+        "what is installed meanwhile has no shim",
+        "supervisor/agent/hooks.py",
+        "            self._outward.refresh_shims()\n",
+        "",
+        (f"{FOLDER}::test_what_is_installed_meanwhile_has_a_shim_at_the_next_call_and_what_is_not_has_none",),
+    ),
+    Mutant(
+        "a shim without a program that says it ran",
+        "agents/outward/shims.py",
+        ">&2; exit 127; }}",
+        ">&2; exit 0; }}",
+        (f"{FOLDER}::test_a_shim_whose_program_is_not_on_the_path_says_what_a_shell_says",),
+    ),
+    Mutant(
+        "a key of an agent's call, shown",
+        "inspect/show.py",
+        "        args, result, evidence = masked(args), masked(result), secrets.mask(evidence)[0]\n",
+        "        pass\n",
+        (f"{MASKED}::test_a_key_of_a_call_is_masked_in_all_that_shows_or_tells_it",),
+    ),
+    Mutant(
+        "a key of an agent's call, told to another session",
+        "runs/reader.py",
+        "    return secrets.mask(text)[0] if state.supervised or state.session is not None else text\n",
+        "    return text\n",
+        (f"{MASKED}::test_a_key_in_a_result_is_masked_in_the_context",),
+    ),
+    Mutant(
+        "a key of an agent's call in the journal's page",
+        "inspect/words.py",
+        "secrets.mask_json(encoded)[0] if masks else encoded",
+        "encoded",
+        (f"{MASKED}::test_a_key_of_a_call_is_masked_in_all_that_shows_or_tells_it",),
     ),
 )

@@ -177,8 +177,8 @@ MUTANTS = (
     Mutant(
         "large values are not cut",
         "dashboard/run/pages.py",
-        "show.completed(store, each.event, show.LISTED_MAX_BYTES)",
-        "show.completed(store, each.event)",
+        "store, each.event, show.LISTED_MAX_BYTES, is_masked=",
+        "store, each.event, is_masked=",
         (BOUNDS,),
     ),
     Mutant(

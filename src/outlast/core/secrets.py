@@ -63,9 +63,9 @@ RULES = (
     ),
     Rule(
         "password of a command",
-        rf"curl(?<![A-Za-z0-9_]curl)\s[^\n]{{0,160}}?(?<=\s)(?:-u|--user)[= ]\s{{0,4}}[\"']?[^\s:\"']{{1,64}}:"
-        rf"(?P<secret>{_UNMASKED}[^\s\"']{{3,256}})",
-        ("curl",),
+        rf"{_WORD_BEFORE}(?:curl|wget|https?|xhs?|httpie|jf|jfrog|lftp|ldapsearch|influx|smbclient)\s[^\n]{{0,160}}?(?<=\s)"
+        rf"(?:-u|--user|-a|--auth|-U)[= ]\s{{0,4}}[\"']?[^\s:\"']{{1,64}}:(?P<secret>{_UNMASKED}[^\s\"']{{3,256}})",
+        ("curl", "wget", "http", "xh", "jf", "lftp", "ldapsearch", "influx", "smbclient"),
     ),
     Rule(
         "password in a configuration",  # NuGet's
@@ -91,6 +91,12 @@ RULES = (
     ),
 )
 NAMED_RULES = (
+    Rule(
+        "secret of a variable",
+        rf"{_WORD_BEFORE}(?!(?:PUBLIC|PRIMARY|FOREIGN|SORT|PARTITION|CACHE|MAX|NEXT_PUBLIC)_)[A-Z][A-Z0-9_]{{0,60}}"
+        rf"_(?:KEY|SECRET|TOKEN|PASSWORD|PASSWD)=[\"']?(?P<secret>{_UNMASKED}[^\s\"'$<>{{}}()|;&`*]{{6,512}})",
+        ("_key=", "_secret=", "_token=", "_password=", "_passwd="),
+    ),
     Rule(
         "Sidekiq secret",
         r"CONTRIBSYS__COM[\"']?\s{0,3}[=:]\s{0,3}[\"']?(?P<secret>[0-9a-f]{8}:[0-9a-f]{8})",

@@ -2,13 +2,14 @@
 
 `full` reads the whole journal; `glance` reads the head and as many of the last beats as are wanted."""
 
+import re
 from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import Literal
 
 import msgspec
 
-from outlast.core import budget as budgets, events as ev, plan as plans, state as st, text as texts
+from outlast.core import budget as budgets, events as ev, plan as plans, secrets, state as st, text as texts
 from outlast.core.replay import EffectRecord
 from outlast.core.values import (
     Allowance,
@@ -183,6 +184,9 @@ class Shown(msgspec.Struct, frozen=True, kw_only=True):
     updated_at: datetime | None
     standing: str | None = None
     needs: Need | None = None
+    asks: str = (
+        ""  # options of `outlast budget` that were asked for from inside the run, for a person to grant
+    )
 
 
 class Listed(msgspec.Struct, frozen=True, kw_only=True):
@@ -206,6 +210,7 @@ class Listed(msgspec.Struct, frozen=True, kw_only=True):
     standing: str | None = None
     needs: Need | None = None
     why: str | None = None
+    asks: str = ""
 
 
 class Bounds(msgspec.Struct, frozen=True, kw_only=True):
@@ -221,7 +226,7 @@ class Bounds(msgspec.Struct, frozen=True, kw_only=True):
 def full(store: Store, summary: Summary) -> Shown:
     """The whole run: every completed beat, every effect, every save."""
     ends = list(reader.beats_done(store, summary.run))
-    done = [completed(store, event) for _, event in ends]
+    done = [completed(store, event, is_masked=masks(summary.state)) for _, event in ends]
     saves = [Save(event.save, "beat", event.beat, event.at) for _, event in ends if event.save]
     return _shown(store, summary, done, effects(store, summary), saves)
 
@@ -240,7 +245,8 @@ def glance(
     `statuses` are those that the caller knows, by run; the store is asked for the others.
     """
     ends = last_beats(store, summary.state, last)
-    done = [completed(store, event, bounds.value_bytes) for event in ends]
+    is_masked = masks(summary.state)
+    done = [completed(store, event, bounds.value_bytes, is_masked=is_masked) for event in ends]
     saves = [Save(event.save, "beat", event.beat, event.at) for event in ends if event.save]
     told = open_effects(store, summary) if effects is None else effects
     return _shown(store, summary, done, told, saves, bounds, statuses)
@@ -260,7 +266,7 @@ def listed(store: Store, summary: Summary) -> Listed:
         run=summary.run, task=summary.task, project=summary.project, generation=summary.generation, status=status,
         cause=cause, goal=state.title, beats=state.beats, plan_total=state.plan_total, in_doubt=in_doubt,
         tokens_spent=state.spent.tokens, created_at=state.created_at, updated_at=state.updated_at,
-        parked_until=state.parked_until, problem=problem,
+        parked_until=state.parked_until, problem=problem, asks=state.asks,
     )  # fmt: skip
 
 
@@ -288,6 +294,7 @@ def _shown(
         children=_children(store, summary, known, bounds.children),
         parent=state.parent, fork=state.fork, workspace=state.workspace, holder=_holder(store, summary),
         stage=state.stage, parked_until=state.parked_until, created_at=state.created_at, updated_at=state.updated_at,
+        asks=state.asks,
     )  # fmt: skip
 
 
@@ -331,9 +338,23 @@ def raw(store: Store, payload: Payload | None, bytes_max: int = BLOB_SHOWN_MAX_B
     return msgspec.Raw(msgspec.json.encode(told | {"cut": True} if cut else told))
 
 
-def completed(store: Store, event: ev.BeatDone, bytes_max: int = BLOB_SHOWN_MAX_BYTES) -> Completed:
-    """A completed beat with its result, if that is not larger than `bytes_max`."""
+def masks(state: st.RunState) -> bool:
+    """Whether what the run recorded is the text of an agent or a command, and not a program's own values."""
+    return state.supervised or state.session is not None
+
+
+def masked(value: msgspec.Raw) -> msgspec.Raw:
+    """The same without what looks like a secret: how a value of an agent is shown. A program's own values are not masked."""
+    return msgspec.Raw(secrets.mask_json(bytes(value))[0])
+
+
+def completed(
+    store: Store, event: ev.BeatDone, bytes_max: int = BLOB_SHOWN_MAX_BYTES, *, is_masked: bool = False
+) -> Completed:
+    """A completed beat with its result, if that is not larger than `bytes_max`. `is_masked`: by `masks`."""
     result, evidence = (raw(store, payload, bytes_max) for payload in (event.result, event.evidence))
+    if is_masked:
+        result, evidence = masked(result), masked(evidence)
     return Completed(event.beat, event.step, result, evidence, event.at)
 
 
@@ -411,11 +432,25 @@ def shown_effect(
 ) -> Effect:
     """An effect as far as its events were read."""
     record, intent = seen.record, seen.record.intent
+    args, result = raw(store, intent.args, bytes_max), raw(store, record.result, bytes_max)
+    evidence = record.evidence
+    if _is_of_agent(intent, args):
+        args, result, evidence = masked(args), masked(result), secrets.mask(evidence)[0]
     return Effect(
         id=record.id, key=intent.key, name=intent.name, state=_word(seen, live_since), policy=intent.policy,
-        args=raw(store, intent.args, bytes_max), result=raw(store, record.result, bytes_max), evidence=record.evidence,
+        args=args, result=result, evidence=evidence,
         intended_at=seen.intended_at, settled_by=seen.settled_by, attempts=intent.attempt, beat=intent.beat,
     )  # fmt: skip
+
+
+_CALL = re.compile(
+    rb'\{"tool":|.{0,200}"begins":"\{\\"tool\\":', re.DOTALL
+)  # how the record of a call begins, whole or cut
+
+
+def _is_of_agent(intent: ev.EffectIntended, args: msgspec.Raw) -> bool:
+    """Whether it is a call of an agent, whose text may hold keys; not the act of a program or a script."""
+    return intent.policy == "tell" or _CALL.match(bytes(args)) is not None
 
 
 def _word(seen: EffectEvents, live_since: int | None) -> EffectWord:

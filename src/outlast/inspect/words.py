@@ -2,10 +2,11 @@
 
 import msgspec
 
-from outlast.core import events as ev
+from outlast.core import events as ev, secrets
 from outlast.core.text import short
 
 WORDS_CHARS_MAX = 200
+MASKED_CHARS_MAX = 4096  # so much is looked at: a secret is known by what stands around it
 _COURSE = ("t", "at")
 
 
@@ -13,7 +14,13 @@ def words(event: ev.AnyEvent) -> str:
     """What the event says besides its kind and time, on one safe line; long ones are cut."""
     fields = msgspec.json.decode(ev.encode(event), type=dict[str, msgspec.Raw])
     told = [f"{name}={_plain(value)}" for name, value in fields.items() if name not in _COURSE]
-    return short(" ".join(told), WORDS_CHARS_MAX)
+    return short(secrets.mask(short(" ".join(told), MASKED_CHARS_MAX))[0], WORDS_CHARS_MAX)
+
+
+def data(event: ev.AnyEvent, *, masks: bool) -> msgspec.Raw:
+    """The event as JSON. `masks`: it is of a command, whose agent may have written keys; a program's values stay as they are."""
+    encoded = ev.encode(event)
+    return msgspec.Raw(secrets.mask_json(encoded)[0] if masks else encoded)
 
 
 def _plain(raw: msgspec.Raw) -> str:

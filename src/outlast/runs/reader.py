@@ -5,7 +5,14 @@ from pathlib import Path
 
 import msgspec
 
-from outlast.core import budget as budgets, context as contexts, events as ev, plan as plans, state as st
+from outlast.core import (
+    budget as budgets,
+    context as contexts,
+    events as ev,
+    plan as plans,
+    secrets,
+    state as st,
+)
 from outlast.core.secrets import mask
 from outlast.core.text import act_words
 from outlast.core.values import Contract, MemoryRef, Payload, Usage, digest, shorten
@@ -169,7 +176,9 @@ def context(
         budget=_budget_line(state),
         stage=state.stage,
     )
-    return contexts.render(parts, tokens_max)
+    text = contexts.render(parts, tokens_max)
+    # A program's context is for its own model. A command's is for another session, maybe of another provider.
+    return secrets.mask(text)[0] if state.supervised or state.session is not None else text
 
 
 def _surroundings(journal: Journal) -> tuple[tuple[str, ...], tuple[str, ...]]:

@@ -2,8 +2,9 @@
 
 import argparse
 import sys
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -119,7 +120,7 @@ def _ls_rows(found: list[show.Listed], with_project: bool) -> Iterable[list[str]
         yield [
             *project,
             each.task,
-            _status(each),
+            _status(each) + (", asks for budget" if each.asks else ""),
             f"{each.beats}{of}",
             clock(each.updated_at),
             each.run,
@@ -259,6 +260,8 @@ def _of(total: int | None) -> str:
 
 def _facts(shown: show.Shown, summary: Summary, stands: Standing, asked: "Request | None") -> Iterable[str]:
     yield f"run      {shown.run}   project {safe(shown.project.removesuffix('/.git'))}"
+    if shown.asks:
+        yield f"asks     for more budget, from inside; to grant it: outlast budget {shown.run} {safe(shown.asks)}"
     if asked:
         yield f"asked    to {asked.what} by {safe(asked.by)} at {clock(asked.at)}; {TAKEN_IN}"
     if stands.word not in _PLAIN:
@@ -494,35 +497,36 @@ def log(arguments: argparse.Namespace) -> None:
     if arguments.after < 0:
         raise UsageError(f"--after must be 0 or more, got {arguments.after}", hint="like --after 120")
     with store_option.opened(arguments) as store:
-        run = store_option.named(arguments, store).run
-        seq, n = _say_rest(store, run, arguments.after, arguments.json)
+        summary = store_option.named(arguments, store)
+        says = partial(_say_event, as_json=arguments.json, masks=show.masks(summary.state))
+        seq, n = _say_rest(store, summary.run, arguments.after, says)
         if arguments.follow:
-            _follow(store, run, seq, n, arguments.json)
+            _follow(store, summary.run, seq, n, says)
 
 
-def _say_rest(store: Store, run: str, seq: int, as_json: bool) -> tuple[int, int]:
+def _say_rest(store: Store, run: str, seq: int, says: Callable[[RecordedEvent], None]) -> tuple[int, int]:
     """Print all events after `seq`; the numbers of the last one in the run and in the store."""
     n = 0
     while page := store.read(run, after=seq).events:
         for item in page:
-            _say_event(item, as_json)
+            says(item)
         seq, n = page[-1].seq, page[-1].n
     return seq, n
 
 
-def _follow(store: Store, run: str, seq: int, n: int, as_json: bool) -> None:
+def _follow(store: Store, run: str, seq: int, n: int, says: Callable[[RecordedEvent], None]) -> None:
     """Print events as they are committed, until the run is closed and all are printed."""
     while (state := reader.head(store, run)).status not in CLOSED or state.seq > seq:
         sys.stdout.flush()
         if state.seq == seq:
             found = store.subscribe(n, wait_s=Timing.current().follow_wait_s)
             n = found[-1].n if found else n
-        seq, _ = _say_rest(store, run, seq, as_json)
+        seq, _ = _say_rest(store, run, seq, says)
 
 
-def _say_event(item: RecordedEvent, as_json: bool) -> None:
+def _say_event(item: RecordedEvent, *, as_json: bool, masks: bool) -> None:
     if as_json:
-        data = msgspec.Raw(ev.encode(item.event))
+        data = inspect_words.data(item.event, masks=masks)
         messages.say_json_line(_Line(item.n, item.run, item.seq, data))
         return
     at = clock(item.event.at, datetime.now(UTC))

@@ -185,7 +185,7 @@ def beats(store: Store, run: str, before: int | None = None, size: int = 100) ->
         run=run,
         total=summary.state.beats,
         beats=tuple(
-            show.completed(store, each.event, show.LISTED_MAX_BYTES)
+            show.completed(store, each.event, show.LISTED_MAX_BYTES, is_masked=show.masks(summary.state))
             for each in found
             if isinstance(each.event, ev.BeatDone)
         ),
@@ -205,7 +205,7 @@ def journal(store: Store, run: str, before: int | None = None, size: int = 200) 
         events=tuple(
             documents.Entry(
                 n=each.n, seq=each.seq, at=each.event.at, tag=ev.tag_of(each.event), text=inspect_words.words(each.event),
-                event=msgspec.Raw(ev.encode(each.event)),
+                event=inspect_words.data(each.event, masks=show.masks(summary.state)),
             )
             for each in reversed(recorded)
         ),

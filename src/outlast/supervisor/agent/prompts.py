@@ -5,6 +5,7 @@ from collections.abc import Sequence
 import msgspec
 
 from outlast.agents.values import Cut
+from outlast.core.secrets import mask
 from outlast.core.text import call_words
 from outlast.core.values import Contract, shorten
 from outlast.supervisor.agent.session.choice import IN_DOUBT
@@ -38,7 +39,7 @@ def _call(cut: Cut) -> str:
         given = msgspec.json.decode(cut.input)
     except msgspec.MsgspecError:
         given = None
-    return shorten(call_words(cut.name, given), CALL_CHARS_MAX)
+    return shorten(mask(call_words(cut.name, given))[0], CALL_CHARS_MAX)
 
 
 def _why(cause: str, evidence: str) -> str:
