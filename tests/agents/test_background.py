@@ -88,6 +88,20 @@ def test_when_its_end_is_told_it_is_confirmed(under: Under) -> None:
     assert len(world.performed()) == 1
 
 
+@pytest.mark.parametrize("under", [CODEX], indirect=True, ids=["codex"])
+def test_left_by_the_shell_it_is_waited_for_and_the_agent_is_not_started_again(under: Under) -> None:
+    """Codex does not tell how its command ended; its model has gone on, so that is no dying word."""
+    world = under.world
+    posting = world.posting("bg").input["command"].replace("'", "'\"'\"'")
+    left = bash(f"setsid sh -c 'sleep 2; {posting}' >/dev/null 2>&1 & echo started")
+    world.model.script = Script([Step("First.", (left,)), Step("Done.")])
+    done = under.run()
+    assert done.returncode == 0, done.stderr
+    assert [act.name for act in world.performed()] == ["bg"]
+    assert len(world.model.paid()) == 2, done.stderr
+    assert of_bg(under) == ["confirmed"]
+
+
 # --- how it is read -------------------------------------------------------------------------------------------------
 
 LEFT = {

@@ -122,7 +122,10 @@ class Calls:
         schema = tools.get(name)
         known = schema.get("properties", {}) if isinstance(schema, dict) else {}
         switch = next((each for each in ("run_in_background", "is_background") if each in known), None)
-        return Call(name, {**given, switch: True}) if switch else bash(self._left(task, how))
+        if switch is None:
+            return bash(self._left(task, how))
+        about = {"description": "it"} if "description" in known else {}  # Kimi Code asks for one
+        return Call(name, {**about, **given, switch: True})
 
     def _by_mcp(self, task: Task, tools: Mapping[str, Any], how: str) -> Call:
         name = next((each for each in tools if each.endswith(trial_mcp.TOOL)), None)

@@ -17,7 +17,7 @@ from outlast.core import events as ev
 from outlast.errors import UsageError
 from outlast.operations import requests
 from outlast.runs.engine.steps import append
-from outlast.supervisor.agent.calls import outward
+from outlast.supervisor.agent.calls import interruptions, outward
 from outlast.supervisor.agent.calls.repeats import WRITE_OUT
 from tests.supervisor.hook_driver import HOOKS, AttemptDies, Minded, after, before, is_denied, minded
 from tests.supervisor.host import Host
@@ -312,3 +312,19 @@ def test_a_policy_that_is_none_is_refused_at_the_start(state: Isolated) -> None:
     own_class("nmaed")
     with pytest.raises(UsageError, match="no such another: nmaed; did you mean"):
         outward.OutwardCalls(os.environ)
+
+
+def test_what_was_found_out_is_told_with_the_calls_own_words(tmp_path: Path) -> None:
+    """Several go to one address: its agent could not know which of them did not happen."""
+    cut_off(tmp_path, FIRST)
+    with minded(tmp_path) as there:
+        there.settle("did_not")
+        assert there.allows(before("claude", COMMENT, "other"))
+        there.ask(after("claude", COMMENT, "other"))
+        there.attempt.responses.end_now()
+        raise AttemptDies
+    with minded(tmp_path) as there:
+        [line] = interruptions.settled(there.run)
+        assert "it did not happen" in line
+        assert "add(n: 1)" in line
+        raise AttemptDies

@@ -262,7 +262,11 @@ class AgentCalls:
     def _end_background(self, opened: OpenCall) -> None:
         """When the last program has ended that a call left running, what the agent was told of it is its result."""
         if opened.background and not opened.runs_on and not opened.task and opened.returned is not None:
-            self._take(self._change(opened, background=False), opened.returned)
+            ended = self._change(opened, background=False)
+            if opened.heard:
+                self._confirm(ended, opened.returned)
+            else:
+                self._take(ended, opened.returned)
 
     def _take(self, opened: OpenCall, end: ToolEnd) -> None:
         """Agents say that a call failed also when they are killed in it, and it is not true then. So of a call that
@@ -278,6 +282,8 @@ class AgentCalls:
             for opened in list(self._calls.values()):
                 if opened.failed is not None and opened.key in self._calls:
                     self._confirm(opened, opened.failed)
+                elif opened.background and opened.returned is not None and opened.key in self._calls:
+                    self._change(opened, heard=True)
 
     def _confirm(self, opened: OpenCall, end: ToolEnd) -> None:
         """Put a result on record with the files as they are, and those of the programs below it, which its agent knows now."""

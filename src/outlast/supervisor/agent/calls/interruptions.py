@@ -11,6 +11,7 @@ from outlast.agents.events import ToolStart
 from outlast.agents.values import Cut
 from outlast.core import events as ev
 from outlast.core.replay import EffectRecord
+from outlast.core.text import call_words
 from outlast.core.values import shorten
 from outlast.errors import DidNotHappen
 from outlast.probes import CannotTell, Happened
@@ -23,6 +24,7 @@ from outlast.supervisor.agent.calls.record import SHIM, CallRecord, has_result, 
 from outlast.supervisor.agent.calls.repeats import UNSURE
 
 RECORDED_CHARS_MAX = 30_000
+WORDS_CHARS_MAX = 300
 
 
 def settle(run: RunEngine, outward: OutwardCalls) -> None:
@@ -114,10 +116,15 @@ def settled(run: RunEngine) -> list[str]:
             found[f"{event.beat}.{event.n}"] = event
     now = {record.id for record in run.journal.record.effects.values()}
     return [
-        f"{intents[effect].name} (effect {effect}): {_FOUND[said.finding]}"
+        f"{intents[effect].name} (effect {effect}, {_words(intents[effect])}): {_FOUND[said.finding]}"
         for effect, said in found.items()
         if said.finding in _FOUND and effect not in now
     ]
+
+
+def _words(told: CallRecord) -> str:
+    """Which call it was: several may have gone to one address."""
+    return shorten(call_words(told.tool, told.input), WORDS_CHARS_MAX)
 
 
 _FOUND = {

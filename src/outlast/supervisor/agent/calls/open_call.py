@@ -63,6 +63,7 @@ class OpenCall(msgspec.Struct, frozen=True, kw_only=True):
     task: str = ""  # what the agent calls what runs on
     began_s: float = 0.0
     left: Left = ()  # processes that it left behind when it returned, and that may do yet what no shim has seen
+    heard: bool = False  # the model went on after it returned, while what it left ran on
 
     @classmethod
     def of(cls, call: str, key: str, beat: int, n: int, record: CallRecord) -> "OpenCall":
