@@ -92,9 +92,10 @@ outlast_run() {
 }
 
 # An upgrade may move the package; so only where it is gone, the program is asked whether it runs.
+# Every `return` here says its code: in a trap a bare one gives the code from before the trap.
 __outlast_is_there() {
-    if [ -e "$__outlast_package" ] && [ -x "$__outlast_program" ]; then return; fi
-    if "$__outlast_program" --version >/dev/null 2>&1; then return; fi
+    if [ -e "$__outlast_package" ] && [ -x "$__outlast_program" ]; then return 0; fi
+    if "$__outlast_program" --version >/dev/null 2>&1; then return 0; fi
     printf 'outlast: `outlast %s` was not run, for outlast is not installed any more: %s is gone. Install it, then start the script again.\n' \
         "${1-}" "$__outlast_package" >&2
     return 125
@@ -102,7 +103,7 @@ __outlast_is_there() {
 
 outlast() {
     local __outlast_code=0
-    __outlast_is_there "$@" || return
+    __outlast_is_there "$@" || return 125
     case ${1-} in
         step | effect) outlast_run "$__outlast_program" "$@" || __outlast_code=$? ;;
         stage)
@@ -203,9 +204,9 @@ __outlast_set() {
         case ${BASH_VERSION:+bash}:$1:$2 in
             # What a function of bash resets here comes back when it returns; what does nothing stays.
             bash:-:ERR | bash:-:DEBUG | bash:-:RETURN) builtin trap : "$2" ;;
-            *) builtin trap -- "$1" "$2" ;;
+            *) builtin trap -- "$1" "$2" || return 1 ;;
         esac
-        return
+        return 0
     fi
     if [ "$1" = - ]; then
         unset "__outlast_user_$__outlast_name"
@@ -243,11 +244,14 @@ __outlast_trap() {
     [ -z "${ZSH_VERSION-}" ] || setopt localoptions posixtraps nolocaltraps
     local __outlast_action=- __outlast_sig __outlast_code=0
     case ${1--p} in
-        -l) builtin trap -l && return ;;
+        -l)
+            builtin trap -l
+            return 0
+            ;;
         -p)
             [ $# -eq 0 ] || shift
             __outlast_show "$@"
-            return
+            return 0
             ;;
         --) shift ;;
     esac
