@@ -248,17 +248,18 @@ def _sample(
 
 
 def _cold_starts(plan: Plan, base: Path) -> Iterator[tuple[str, float]]:
-    """Kill halfway, start a fresh interpreter, and time it until it begins a beat that was not finished."""
-    rng = random.Random(f"{plan.seed} cold")
+    """Kill halfway, start a fresh interpreter, and time it until it begins a beat that was not finished.
+
+    A task that has no beat left after that tells nothing; the next one is taken.
+    """
     count = COLD_STARTS_QUICK if plan.quick else COLD_STARTS
-    tasks = rng.sample(plan.tasks, min(count, len(plan.tasks)))
+    tasks = random.Random(f"{plan.seed} cold").sample(plan.tasks, len(plan.tasks))
     (base / "cold").mkdir()
     bench = Bench(base / "cold")
     try:
-        for task, design in itertools.product(tasks, plan.designs):
-            ms = bench.cold_start(task, design)
-            if ms is not None:
-                yield design, ms
+        for design in plan.designs:
+            timed = (ms for task in tasks if (ms := bench.cold_start(task, design)) is not None)
+            yield from ((design, ms) for ms in itertools.islice(timed, count))
     finally:
         bench.close()
 

@@ -204,9 +204,9 @@ __outlast_set() {
         case ${BASH_VERSION:+bash}:$1:$2 in
             # What a function of bash resets here comes back when it returns; what does nothing stays.
             bash:-:ERR | bash:-:DEBUG | bash:-:RETURN) builtin trap : "$2" ;;
-            *) builtin trap -- "$1" "$2" ;;
+            *) builtin trap -- "$1" "$2" || return 1 ;;
         esac
-        return
+        return 0
     fi
     if [ "$1" = - ]; then
         unset "__outlast_user_$__outlast_name"
@@ -244,11 +244,14 @@ __outlast_trap() {
     [ -z "${ZSH_VERSION-}" ] || setopt localoptions posixtraps nolocaltraps
     local __outlast_action=- __outlast_sig __outlast_code=0
     case ${1--p} in
-        -l) builtin trap -l && return ;;
+        -l)
+            builtin trap -l
+            return 0
+            ;;
         -p)
             [ $# -eq 0 ] || shift
             __outlast_show "$@"
-            return
+            return 0
             ;;
         --) shift ;;
     esac
