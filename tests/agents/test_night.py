@@ -11,7 +11,9 @@ from tests.agents.agent_under_outlast import Under
 from tests.agents.agent_world import AgentWorld
 from tests.agents.script import Fault, History, Script, Step
 from tests.agents.trial import HOLD
-from tests.agents.trial_plan import Modelled, Plan, Repeats, Task
+from tests.agents.trial_calls import Calls
+from tests.agents.trial_model import Modelled
+from tests.agents.trial_plan import Plan, Repeats, Task
 from tests.support.processes import gone, kill_at_once, wait_for
 
 LIMIT_S = 120.0
@@ -41,7 +43,7 @@ class FourTasks:
         self.world, self.under = world, Under(world, *CLAUDE)
         self.folders = {task: world.folder / task for task in PLANS}
         self.models = {
-            task: Modelled(plan, world.witness.url, str(world.folder), str(self.folders[task]))
+            task: Modelled(plan, Calls(plan, world.witness.url, str(world.folder), str(self.folders[task])))
             for task, plan in PLANS.items()
         }
         self.hangs = {STREAMING}

@@ -111,7 +111,7 @@ def test_of_steps_at_once_those_after_the_last_beat_are_told_why_and_are_on_reco
     met: list[BaseException | None] = []
 
     def step(desk: ScriptCalls, name: str) -> None:
-        def perform(_: str) -> Output:
+        def perform(_key: str, _occurrence: int) -> Output:
             at_once.wait(TIMEOUT_S)
             return Output(0)
 
