@@ -338,6 +338,7 @@ def test_hooks_and_shims_that_name_the_clients_earlier_places_are_answered(tmp_p
 # process that lives as long as a run does.
 LATE = {
     "agents/registry.py": "the agent, by which the command is recognised, and with it `common.launch`",
+    "core/text.py": "the masks, which the supervisor has loaded for what its command prints",
     "inspect/doctor.py": "a command of its own",
     "runs/beat.py": "for agents in Python, not under the supervisor",
     "runs/engine/claim.py": "at the claim, which comes first",

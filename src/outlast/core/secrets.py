@@ -92,12 +92,6 @@ RULES = (
 )
 NAMED_RULES = (
     Rule(
-        "secret of a variable",
-        rf"{_WORD_BEFORE}(?!(?:PUBLIC|PRIMARY|FOREIGN|SORT|PARTITION|CACHE|MAX|NEXT_PUBLIC)_)[A-Z][A-Z0-9_]{{0,60}}"
-        rf"_(?:KEY|SECRET|TOKEN|PASSWORD|PASSWD)=[\"']?(?P<secret>{_UNMASKED}[^\s\"'$<>{{}}()|;&`*]{{6,512}})",
-        ("_key=", "_secret=", "_token=", "_password=", "_passwd="),
-    ),
-    Rule(
         "Sidekiq secret",
         r"CONTRIBSYS__COM[\"']?\s{0,3}[=:]\s{0,3}[\"']?(?P<secret>[0-9a-f]{8}:[0-9a-f]{8})",
         ("contribsys",),
@@ -112,6 +106,12 @@ NAMED_RULES = (
         "password",
         rf"(?:PASSWORD|PASSWD|PASSPHRASE)=(?P<secret>{_UNMASKED}[^\s\"'$<>{{}}(]{{6,128}})",
         ("passw", "passphrase"),
+    ),
+    Rule(
+        "secret of a variable",
+        rf"{_WORD_BEFORE}(?!(?:PUBLIC|PRIMARY|FOREIGN|SORT|PARTITION|CACHE|MAX|NEXT_PUBLIC)_)[A-Z][A-Z0-9_]{{0,60}}"
+        rf"_(?:KEY|SECRET|TOKEN|PASSWORD|PASSWD)=[\"']?(?P<secret>{_UNMASKED}[^\s\"'$<>{{}}()|;&`*]{{6,512}})",
+        ("_key=", "_secret=", "_token=", "_password=", "_passwd="),
     ),
 )
 # A value with the name before it. Name and value together decide whether it is a secret.

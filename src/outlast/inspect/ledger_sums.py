@@ -295,7 +295,7 @@ class Stretch:
             parts = (at - max(at - lived * 1_000, hour) for at, _, _, lived, _ in recent)
             return None, sum(parts) // 1_000_000
         column = {"tokens": 1, "usd": 2, "beats": 4}[unit]
-        rate = spent * 3_600_000 // lived_ms if lived_ms * _MS >= RATE_AFTER else None
+        rate = spent * 3_600_000 // lived_ms if lived_ms >= RATE_AFTER / _MS else None
         return rate, sum(mark[column] for mark in recent)
 
     def series(self, unit: budgets.Unit) -> Iterator[tuple[datetime, int, int | None]]:

@@ -104,14 +104,20 @@ def search_acts(run: str, since_s: float, act_lock: os.PathLike[str]) -> ActProc
 
 
 def _holds(pid: int, named: set[bytes]) -> bool:
-    """Whether a process has one of these files open."""
+    """Whether a process has one of these files open for reading alone, as a fork has. One that holds its run is fenced."""
     folder = f"/proc/{pid}/fd".encode()
     with contextlib.suppress(OSError):
         for fd in os.listdir(folder):
             with contextlib.suppress(OSError):
-                if os.readlink(folder + b"/" + fd) in named:
+                if os.readlink(folder + b"/" + fd) in named and not _can_write(pid, fd):
                     return True
     return False
+
+
+def _can_write(pid: int, fd: bytes) -> bool:
+    with open(f"/proc/{pid}/fdinfo/{os.fsdecode(fd)}") as lines:
+        flags = next(line.split()[1] for line in lines if line.startswith("flags:"))
+    return int(flags, 8) & os.O_ACCMODE != os.O_RDONLY
 
 
 def _search(is_marked: Callable[[int], bool], above: set[int], spared: "_Spared") -> Iterator[Proc]:

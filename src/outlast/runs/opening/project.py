@@ -6,6 +6,7 @@ import contextlib
 from pathlib import Path
 
 from outlast.core.values import scrub
+from outlast.store import durable
 from outlast.workspace.git import layout
 from outlast.workspace.git.layout import Layout
 
@@ -23,7 +24,7 @@ def commit_of(folder: Path) -> str:
     """The commit checked out in a folder, or the branch if it has none yet; empty where there is no repository."""
     with contextlib.suppress(OSError):
         git = layout.around(folder.resolve())
-        return "" if git is None else _followed(git, (git.own / "HEAD").read_text(errors="replace").strip())
+        return "" if git is None else _followed(git, _text(git.own / "HEAD"))
     return ""
 
 
@@ -33,15 +34,19 @@ def _followed(git: Layout, text: str) -> str:
         if not text.startswith("ref: "):
             break
         ref = git.common / text[5:]
-        text = ref.read_text(errors="replace").strip() if ref.is_file() else _packed(git.common, text[5:])
+        text = _text(ref) if ref.is_file() else _packed(git.common, text[5:])
     return text[:64]
 
 
 def _packed(common: Path, ref: str) -> str:
     """The commit of a packed ref; the ref itself where it has none."""
-    with contextlib.suppress(FileNotFoundError), open(common / "packed-refs", errors="replace") as lines:
-        for line in lines:
-            commit, _, name = line.rstrip("\n").partition(" ")
+    with contextlib.suppress(FileNotFoundError):
+        for line in _text(common / "packed-refs").splitlines():
+            commit, _, name = line.partition(" ")
             if name == ref:
                 return commit
     return ref
+
+
+def _text(path: Path) -> str:
+    return durable.read_plain(path).decode(errors="replace").strip()

@@ -8,6 +8,8 @@ import re
 from pathlib import Path
 from typing import NamedTuple
 
+from outlast.store import durable
+
 _LINK = "gitdir:"
 _HEAD_BYTES_MAX = 4_096
 _OID = re.compile(rb"[0-9a-f]{40}(?:[0-9a-f]{24})?\s*")
@@ -63,8 +65,7 @@ def _is_head(head: Path) -> bool:
     with contextlib.suppress(OSError):
         if head.is_symlink():
             return os.readlink(head).startswith("refs/")
-        with head.open("rb") as file:
-            text = file.read(_HEAD_BYTES_MAX)
+        text = durable.read_plain(head)[:_HEAD_BYTES_MAX]
         return bool(_REF.match(text) or _OID.match(text))
     return False
 
@@ -84,5 +85,5 @@ def _common(own: Path) -> Path:
 
 
 def _text(file: Path) -> str:
-    """What a file says, whatever it holds."""
-    return file.read_text(errors="replace").replace("\0", "").strip()
+    """What a file says, whatever it holds. A pipe in its place is an OSError, and is not waited for."""
+    return durable.read_plain(file).decode(errors="replace").replace("\0", "").strip()
