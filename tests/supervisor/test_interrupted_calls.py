@@ -24,7 +24,8 @@ from tests.support.processes import wait_for
 
 # Begins, waits to be let go, and only then does something that a witness sees.
 ACT = "echo $$ >> $W/began; until [ -e $W/go ]; do sleep 0.01; done; echo did >> $W/witness"
-KILLS = "[ -e $W/began ] || kill -9 $PPID"  # as early as anybody can
+# The first one kills its own side, as early as anybody can. It may be stopped for that before it has begun.
+KILLS = "if mkdir $W/killed 2>/dev/null; then kill -9 $PPID; else : > $W/second; fi"
 TWICE = """
 (call) & p=$!
 until [ "$(cat $W/began 2>/dev/null | wc -l)" = 1 ]; do sleep 0.01; done
@@ -38,7 +39,6 @@ KINDS = {
     "effect": f"exec outlast effect post --probe '[ -s $W/witness ]' -- sh -c '{ACT}'",
     "step": f"exec outlast step post -- sh -c '{ACT}'",
     "step without a mark": f'exec outlast step post -- env -i "W=$W" "PATH=$PATH" sh -c \'{ACT}\'',
-    "step that kills its own side": f"exec outlast step post -- env -i W=$W PATH=$PATH sh -c '{KILLS}; {ACT}'",
     "effect that left its session": f"exec outlast effect post --probe '[ -s $W/witness ]' -- setsid -w sh -c '{ACT}'",
 }
 
@@ -51,6 +51,21 @@ def test_a_call_whose_own_side_was_killed_is_not_repeated_beside_its_command(nig
     assert lines(night.folder / "witness") == ["did"]
     first, second = lines(night.folder / "began")
     assert first != second
+    assert done.returncode == 0, done.stderr
+
+
+def test_a_call_whose_command_killed_its_own_side_is_not_repeated_beside_it(night: Night) -> None:
+    call = f"exec outlast step post -- env -i W=$W PATH=$PATH sh -c '{KILLS}; {ACT}'"
+    done = script(
+        night,
+        f"call() {{ {call}; }}\n"
+        "(call) & wait $!\n"
+        "(call) & p=$!\n"
+        "until [ -e $W/second ]; do sleep 0.01; done\n"
+        "touch $W/go; wait $p; echo $? >> $W/codes\n",
+    )
+    assert lines(night.folder / "codes") == ["0"], done.stderr
+    assert lines(night.folder / "witness") == ["did"]
     assert done.returncode == 0, done.stderr
 
 
