@@ -90,6 +90,21 @@ def read(order: Order) -> bytes:
     return msgspec.msgpack.decode(Path(order.output).read_bytes(), type=Output).out
 
 
+def test_the_pipe_of_a_shell_stays_as_long_as_a_process_of_it_lives(tmp_path: Path, folder: Path) -> None:
+    with serving(tmp_path, folder) as served:
+        pipe = served.server.pipe.path
+        words = ["sh", "-c", 'exec 9<>"$1"; echo up; exec sleep 600', "sh", str(pipe)]
+        shell = subprocess.Popen(words, stdout=subprocess.PIPE)
+        assert shell.stdout is not None
+        assert shell.stdout.readline() == b"up\n"
+    assert pipe.is_fifo()
+    with shell:
+        shell.kill()
+    with serving(tmp_path, folder):
+        assert pipe.is_fifo()
+    assert os.listdir(folder) == []
+
+
 def test_replays_at_once_get_each_its_own_output_and_leave_none_behind(tmp_path: Path, folder: Path) -> None:
     names = [f"s{n}" for n in range(12)]
     with serving(tmp_path, folder) as served:

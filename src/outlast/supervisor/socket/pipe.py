@@ -57,6 +57,12 @@ class Pipe:
             os.close(self._fd)
             self._fd = -1
 
+    def remove(self) -> None:
+        """Close it. It stays where a process holds it open: by that the next attempt finds the process."""
+        self.close()
+        if not holders(self.path):
+            self.path.unlink(missing_ok=True)
+
 
 def _note(words: list[str]) -> Note:
     kind, pid, text, *named = words

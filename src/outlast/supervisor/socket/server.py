@@ -110,7 +110,7 @@ class Server:
         """Serve nobody any more. Calls under way lose their connection, and what they did is in doubt."""
         self._closed = True
         self.hear()
-        self.pipe.close()
+        self.pipe.remove()
         self.path.unlink(missing_ok=True)
         for sock in (self._listening, *self._open):
             with contextlib.suppress(OSError):
