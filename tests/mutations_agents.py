@@ -10,6 +10,7 @@ BACKGROUND = "tests/supervisor/test_background_calls.py"
 ISOLATION = "tests/supervisor/test_call_isolation.py"
 LATE = "tests/supervisor/test_late_transcripts.py"
 UPGRADE = "tests/supervisor/test_upgrade.py"
+CLIENT_COPY = "tests/supervisor/test_client_copy.py"
 OUTWARD = "tests/agents/outward"
 MASKED = "tests/supervisor/test_masked_calls.py"
 FOLDER = "tests/supervisor/test_shim_folder.py"
@@ -585,28 +586,32 @@ MUTANTS = (
         "agents/outward/shims.py",
         "    sys.exit(125)\n",
         "    sys.exit(0)\n",
-        (f"{UPGRADE}::test_a_shim_whose_client_was_cut_off_runs_nothing_that_may_reach_outside",),
+        (f"{CLIENT_COPY}::test_a_shim_whose_client_was_cut_off_runs_nothing_that_may_reach_outside",),
     ),
     Mutant(
         "a full disk that is an unexpected error when an agent is started",
         "supervisor/agent/attempt.py",
         "        with self._beats.noting_failure():\n",
         "        if True:\n",
-        (f"{UPGRADE}::test_a_disk_with_no_room_for_the_copy_starts_no_agent_and_keeps_nothing_of_it[120]",),
+        (
+            f"{CLIENT_COPY}::test_a_disk_with_no_room_for_the_copy_starts_no_agent_and_keeps_nothing_of_it[120]",
+        ),
     ),
     Mutant(
         "a copy that is left half-made on a full disk",
         "supervisor/client/copy.py",
         "        shutil.rmtree(new, ignore_errors=True)\n        raise\n",
         "        raise\n",
-        (f"{UPGRADE}::test_a_disk_with_no_room_for_the_copy_starts_no_agent_and_keeps_nothing_of_it[120]",),
+        (
+            f"{CLIENT_COPY}::test_a_disk_with_no_room_for_the_copy_starts_no_agent_and_keeps_nothing_of_it[120]",
+        ),
     ),
     Mutant(
         "a run that is over and holds its copy",
         "supervisor/attempt/attempt.py",
         "            self._remove_copy()\n        return True\n",
         "        return True\n",
-        (f"{UPGRADE}::test_a_run_that_is_over_holds_no_copy[done]",),
+        (f"{CLIENT_COPY}::test_a_run_that_is_over_holds_no_copy[done]",),
     ),
     Mutant(
         "a call that its shim refused and that counts as made",
@@ -641,14 +646,14 @@ MUTANTS = (
         "supervisor/agent/progress.py",
         "        self._client.look()\n        stop =",
         "        stop =",
-        (f"{UPGRADE}::test_a_copied_file_that_was_changed_is_noticed_at_the_end_of_the_beat",),
+        (f"{CLIENT_COPY}::test_a_copied_file_that_was_changed_is_noticed_at_the_end_of_the_beat",),
     ),
     Mutant(
         "hooks that lost what they run and nobody is told",
         "supervisor/agent/observer.py",
         "                    self._calls.not_done(event.id, ours[0])\n                    self._progress.call_denied()\n",
         "                    self._calls.not_done(event.id, ours[0])\n",
-        (f"{UPGRADE}::test_a_person_is_told_once_what_to_do_when_hooks_have_lost_what_they_run",),
+        (f"{CLIENT_COPY}::test_a_person_is_told_once_what_to_do_when_hooks_have_lost_what_they_run",),
     ),
     Mutant(
         "a script that calls an outlast that is gone",
@@ -690,7 +695,7 @@ MUTANTS = (
         "supervisor/agent/calls/outward.py",
         "or stop.\" >&2; exit 2'",
         "or stop.\" >&2; exit 1'",
-        (f"{UPGRADE}::test_a_hook_without_its_files_denies_in_one_line[copy-bash]",),
+        (f"{CLIENT_COPY}::test_a_hook_without_its_files_denies_in_one_line[copy-bash]",),
     ),
     Mutant(
         "a message that does not tell its version",

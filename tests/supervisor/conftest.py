@@ -7,6 +7,7 @@ import pytest
 
 from tests.supervisor.host import Host
 from tests.supervisor.supervised_command import Night
+from tests.supervisor.upgraded import Upgraded
 from tests.support.environment import isolate
 
 
@@ -20,3 +21,8 @@ def night(tmp_path: Path) -> Iterator[Night]:
 def host(tmp_path: Path) -> Iterator[Host]:
     with Host(tmp_path, isolate(tmp_path)) as made:
         yield made
+
+
+@pytest.fixture
+def upgraded(host: Host) -> Upgraded:
+    return Upgraded(host)

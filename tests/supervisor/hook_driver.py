@@ -181,6 +181,11 @@ def client(socket: Path, data: bytes, agent: str = "claude") -> "subprocess.Comp
     return subprocess.run(words, input=data, capture_output=True, timeout=TIMEOUT_S, check=False)
 
 
+def hooked(words: list[str], data: bytes = before("claude", LOCAL)) -> "subprocess.CompletedProcess[bytes]":
+    """What a CLI gets from the command of a hook or a shim."""
+    return subprocess.run(words, input=data, capture_output=True, timeout=TIMEOUT_S, check=False)
+
+
 def copy_in(folder: Path) -> Path:
     """What the hook's command runs."""
     return copy.place(folder / "client")
