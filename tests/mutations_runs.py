@@ -5,6 +5,8 @@ from tests.mutations import RUNS, SUPERVISOR, Mutant
 LEFTOVERS = f"{RUNS}/test_leftovers.py"
 OTHERS = f"{SUPERVISOR}/test_other_users.py"
 INSIDE = "tests/shell/test_runs_inside.py"
+DECODERS = "tests/core/test_decoders.py"
+AT_ONCE = f"{DECODERS}::test_threads_that_first_decode_a_type_at_once_all_get_it"
 
 MUTANTS = (
     # -- runs inside runs
@@ -227,5 +229,34 @@ MUTANTS = (
         "        if path.is_file() and _is_trusted(path, folder):\n",
         "        if path.is_file():\n",
         ("tests/supervisor/test_other_users.py::test_settings_that_another_user_planted_above_do_not_count",),
+    ),
+    # -- decoding by type, in several threads
+    Mutant(
+        "JSON decoders made without the lock",
+        "decoders.py",
+        "        with _describing:\n            found = _of_json.",
+        "        if True:\n            found = _of_json.",
+        (f"{AT_ONCE}[json]",),
+    ),
+    Mutant(
+        "MessagePack decoders made without the lock",
+        "decoders.py",
+        "        with _describing:\n            found = _of_msgpack.",
+        "        if True:\n            found = _of_msgpack.",
+        (f"{AT_ONCE}[msgpack]",),
+    ),
+    Mutant(
+        "values converted to a type that is not described yet",
+        "decoders.py",
+        "    return msgspec.convert(value, of_msgpack(wanted).type, strict=strict)\n",
+        "    return msgspec.convert(value, wanted, strict=strict)\n",
+        (f"{AT_ONCE}[plain]",),
+    ),
+    Mutant(
+        "a fork while a type is described",
+        "decoders.py",
+        "os.register_at_fork(\n",
+        "dict(\n",
+        (f"{DECODERS}::test_a_child_forked_while_a_type_is_described_decodes_it",),
     ),
 )

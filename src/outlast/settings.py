@@ -11,6 +11,7 @@ from typing import Any, TypeVar
 
 import msgspec
 
+from outlast import decoders
 from outlast.core.text import did_you_mean
 from outlast.errors import BadSetting, UsageError
 
@@ -433,7 +434,7 @@ def _convert(key: Key, value: object, origin: str) -> object:
     if key.type is str and isinstance(value, list) and all(isinstance(word, str) for word in value):
         value = ",".join(value)
     try:
-        converted: object = msgspec.convert(value, key.type, strict=False)
+        converted: object = decoders.convert(value, key.type, strict=False)
         if key.read is not None:
             key.read(converted)
     except msgspec.ValidationError as error:

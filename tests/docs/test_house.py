@@ -71,6 +71,14 @@ ENVIRONMENT = {"os.environ", "os.environb", "os.getenv", "os.getenvb", "os.puten
 PRINTING = {"print", "sys.stdout.write", "sys.stderr.write", "sys.__stdout__.write", "sys.__stderr__.write"}
 BACKEND = re.compile("Sqlite" + r"Store\b|store\.sqlite\.store\b")
 SLEEPING = {"time.sleep", "asyncio.sleep"}
+DECODING = {
+    "msgspec.convert",
+    *(
+        f"msgspec.{form}.{name}"
+        for form in ("json", "msgpack", "toml", "yaml")
+        for name in ("decode", "Decoder")
+    ),
+}
 CLOCKS = {
     "datetime.datetime.now",
     "datetime.datetime.utcnow",
@@ -142,6 +150,41 @@ def test_no_test_sleeps() -> None:
 
 def _is_zero(call: ast.Call) -> bool:
     return len(call.args) == 1 and isinstance(call.args[0], ast.Constant) and call.args[0].value == 0
+
+
+def test_only_decoders_decodes_by_type() -> None:
+    """Elsewhere two threads that first decode a type at once end their process by SIGSEGV: `decoders.py` says why."""
+    assert [
+        source.at(node)
+        for source in python_files(PACKAGE)
+        if source.path != PACKAGE / "decoders.py"
+        for node in _typed_decodes(source)
+    ] == []
+
+
+def _typed_decodes(source: Source) -> list[ast.expr]:
+    """Where msgspec's own decoders are named, but for calls that are given no type, and `Decoder[T]` as an annotation."""
+    mentions = [node for _, node in source.mentions(DECODING)]
+    if not mentions:
+        return []
+    nodes = list(ast.walk(source.tree))
+    calls = [node for node in nodes if isinstance(node, ast.Call)]
+    called = {id(call.func) for call in calls}
+    harmless = {id(call.func) for call in calls if not _has_type(source, call)}
+    harmless |= {
+        id(node.value) for node in nodes if isinstance(node, ast.Subscript) and id(node) not in called
+    }
+    return [node for node in mentions if id(node) not in harmless]
+
+
+def _has_type(source: Source, call: ast.Call) -> bool:
+    name = source.full_name(call.func) or ""
+    data = 0 if name.endswith("Decoder") else 1
+    return (
+        name == "msgspec.convert"
+        or len(call.args) > data
+        or any(keyword.arg in ("type", None) for keyword in call.keywords)
+    )
 
 
 def test_a_function_fits_on_a_screen() -> None:
@@ -389,6 +432,13 @@ def test_the_rules_see_what_they_forbid() -> None:
         "GRACE_S = 6.0\n_WAIT_MS: int = 5\nREST_S, SHARE = 1.0, 20\nSIZE = 7\nclass A:\n    B_S = 1\n"
     )
     assert _times_in(times) == {"GRACE_S", "_WAIT_MS", "REST_S"}
+    decodes = Source(Path("decodes.py"))
+    decodes.__dict__["text"] = (
+        "import msgspec\nfrom msgspec import convert\nmsgspec.json.decode(b'')\nmsgspec.json.Decoder()\n"
+        "a: msgspec.json.Decoder[A]\nmsgspec.json.decode(b'', type=A)\nmsgspec.json.Decoder(A)\nconvert(1, A)\n"
+        "msgspec.msgpack.Decoder[A](A)\npartial(msgspec.msgpack.decode, type=A)\nmsgspec.json.decode(b'', **more)\n"
+    )
+    assert sorted(node.lineno for node in _typed_decodes(decodes)) == [6, 7, 8, 9, 10, 11]
     assert TELLTALES[0].search("/home/" + "alice/project")
     assert TELLTALES[1].search("pip install --index-url" + " https://example.invalid/simple")
     config = "global.find-links='/srv/wheels/a'\n:env:.index-url='https://u:p@host.invalid:8/simple'\ninstall.user='1'"

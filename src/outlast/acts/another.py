@@ -5,6 +5,7 @@ from dataclasses import dataclass
 
 import msgspec
 
+from outlast import decoders
 from outlast.acts.plan import TAKEN_IN, WRITES, ActOutcome, root_of
 from outlast.core import events as ev
 from outlast.errors import UsageError
@@ -83,8 +84,8 @@ def _calls(store: Store, run: Summary) -> Iterator[tuple[str, CallRecord]]:
         for item in page:
             if isinstance(item.event, ev.EffectIntended) and item.event.policy == "tell":
                 try:
-                    told = msgspec.json.decode(
-                        show.raw(store, item.event.args, show.BLOB_SHOWN_MAX_BYTES), type=CallRecord
+                    told = decoders.decode(
+                        show.raw(store, item.event.args, show.BLOB_SHOWN_MAX_BYTES), CallRecord
                     )
                 except msgspec.MsgspecError:
                     continue

@@ -7,6 +7,7 @@ from typing import Literal, NamedTuple, get_args
 
 import msgspec
 
+from outlast import decoders
 from outlast.acts.plan import TAKEN_IN, WRITES, ActOutcome, called, effects, next_act, root_of, stands
 from outlast.core.events import Finding
 from outlast.core.state import Status
@@ -154,7 +155,7 @@ def _require_one_word(store: Store, root: Summary, asked: SettleArgs) -> None:
         if request.what != "settle":
             continue
         try:
-            waits = msgspec.json.decode(request.args, type=SettleArgs)
+            waits = decoders.decode(request.args, SettleArgs)
         except msgspec.MsgspecError:
             continue
         if (waits.run, waits.effect) == (asked.run, asked.effect) and waits != asked:

@@ -9,6 +9,7 @@ from typing import Literal
 
 import msgspec
 
+from outlast import decoders
 from outlast.core.state import BEAT, GATEWAY, RunState
 from outlast.core.text import did_you_mean
 from outlast.core.values import Allowance, Usage
@@ -211,7 +212,7 @@ def usage_of(given: object) -> Usage:
     if isinstance(given, Usage):
         given = msgspec.structs.asdict(given)
     try:
-        usage = Usage(output=given) if isinstance(given, int) else msgspec.convert(given, Usage)
+        usage = Usage(output=given) if isinstance(given, int) else decoders.convert(given, Usage)
     except msgspec.ValidationError as error:
         raise BadSetting(f"usage cannot be read: {error}", hint=hint) from error
     amounts = (

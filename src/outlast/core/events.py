@@ -8,6 +8,7 @@ from typing import Literal
 
 import msgspec
 
+from outlast import decoders
 from outlast.core.values import (
     NOTHING,
     Allowance,
@@ -346,7 +347,7 @@ def decode(data: bytes) -> AnyEvent:
     """The event in stored JSON. Raises `StoreTooNew` for an unknown tag or shape: a newer outlast wrote it."""
     global _decoder
     if _decoder is None:
-        _decoder = msgspec.json.Decoder(AnyEvent)
+        _decoder = decoders.of_json(AnyEvent)
     try:
         return _decoder.decode(data)
     except (msgspec.ValidationError, msgspec.DecodeError) as error:

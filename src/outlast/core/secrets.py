@@ -7,6 +7,7 @@ from functools import cache, partial
 
 import msgspec
 
+from outlast import decoders
 from outlast.core.secret_formats import FORMATS, SERVICES
 
 MARK = "[masked:{}]"
@@ -224,7 +225,7 @@ def mask_json(data: bytes) -> tuple[bytes, Names]:
         if match[2] is not None:
             return match[0]
         try:
-            text, names = mask(msgspec.json.decode(match[1], type=str))
+            text, names = mask(decoders.decode(match[1], str))
         except msgspec.DecodeError:
             return halved(match)
         found.update(names)

@@ -8,6 +8,7 @@ from typing import Literal, assert_never
 
 import msgspec
 
+from outlast import decoders
 from outlast.core import events as ev, restarts
 from outlast.core.values import (
     Allowance,
@@ -470,7 +471,7 @@ class _StepEnded(msgspec.Struct, frozen=True):
     exit_code: int
 
 
-_steps_of = msgspec.json.Decoder(_StepEnded | list[_StepEnded]).decode
+_steps_of = decoders.of_json(_StepEnded | list[_StepEnded]).decode
 
 
 def _has_new_beats(state: RunState, began: int) -> bool:
@@ -546,7 +547,7 @@ def _pardoned(state: RunState) -> RunState:
 def _allowance(args: Payload, budget: Allowance | None) -> Allowance | None:
     """The budget in a request: null removes it. An unreadable one changes nothing, or it would break the run for good."""
     try:
-        return msgspec.json.decode(args.v, type=Allowance | None)
+        return decoders.decode(args.v, Allowance | None)
     except msgspec.MsgspecError:
         return budget
 
@@ -585,7 +586,6 @@ def _names(names: tuple[tuple[str, str], ...], event: ev.StageSet) -> tuple[tupl
 
 
 _encoder = msgspec.json.Encoder()
-_decoder: msgspec.json.Decoder[RunState] = msgspec.json.Decoder(RunState)
 
 
 def snapshot(state: RunState) -> bytes:
@@ -597,4 +597,4 @@ def snapshot(state: RunState) -> bytes:
 
 def restore(data: bytes) -> RunState:
     """The head from a stored snapshot."""
-    return _decoder.decode(data)
+    return decoders.decode(data, RunState)

@@ -7,6 +7,7 @@ from typing import TypeVar
 
 import msgspec
 
+from outlast import decoders
 from outlast.core.values import Usage
 from outlast.gateway.values import Kind
 
@@ -381,12 +382,12 @@ class _Failed(_Part):
     error: _Error | None = None
 
 
-_MESSAGE = msgspec.json.Decoder(_MessageEvent)
-_RESPONSE = msgspec.json.Decoder(_ResponseEvent)
-_CHAT = msgspec.json.Decoder(_ChatEvent)
-_GEMINI = msgspec.json.Decoder(_GeminiEvent)
-_ARRAY = msgspec.json.Decoder(list[msgspec.Raw])
-_FAILED = msgspec.json.Decoder(_Failed)
+_MESSAGE = decoders.of_json(_MessageEvent)
+_RESPONSE = decoders.of_json(_ResponseEvent)
+_CHAT = decoders.of_json(_ChatEvent)
+_GEMINI = decoders.of_json(_GeminiEvent)
+_ARRAY = decoders.of_json(list[msgspec.Raw])
+_FAILED = decoders.of_json(_Failed)
 
 
 def decoded(data: "msgspec.Raw | bytes | None", decoder: "msgspec.json.Decoder[T]") -> T | None:

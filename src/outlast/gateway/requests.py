@@ -5,6 +5,7 @@ from urllib.parse import unquote_to_bytes
 
 import msgspec
 
+from outlast import decoders
 from outlast.gateway.answers import TOKENS_MAX, Number, decoded
 from outlast.gateway.values import Kind
 
@@ -72,10 +73,10 @@ class _Request(msgspec.Struct):
     request: "_Request | None" = None  # how Code Assist wraps Gemini's
 
 
-_REQUEST = msgspec.json.Decoder(_Request)
-_OBJECT = msgspec.json.Decoder(_Object)
-_ARRAY = msgspec.json.Decoder(list[msgspec.Raw])
-_TEXT = msgspec.json.Decoder(str)
+_REQUEST = decoders.of_json(_Request)
+_OBJECT = decoders.of_json(_Object)
+_ARRAY = decoders.of_json(list[msgspec.Raw])
+_TEXT = decoders.of_json(str)
 
 
 def summary(target: bytes, body: bytes) -> RequestSummary:

@@ -8,6 +8,7 @@ from datetime import UTC, datetime
 
 import msgspec
 
+from outlast import decoders
 from outlast.agents import registry
 from outlast.core import forecast, state as st
 from outlast.core.forecast import Accuracy, Forecast, PastRun, Predictor, Range, Task, Unit
@@ -119,7 +120,7 @@ def first_forecast(store: Store, head: st.RunState) -> FirstForecast:
     With a store open for reading, storing is left to the next process that writes.
     """
     with contextlib.suppress(OSError, msgspec.MsgspecError):  # lost or torn: it can be made again
-        return msgspec.json.decode((store.local.run_folder(head.run) / FILE).read_bytes(), type=FirstForecast)
+        return decoders.decode((store.local.run_folder(head.run) / FILE).read_bytes(), FirstForecast)
     found = Predictor(history(store, but=head.run), datetime.now(UTC)).of(
         task_of(head, agent_of(store, head))
     )
@@ -152,6 +153,6 @@ def agent_of(store: Store, head: st.RunState) -> str:
     if launch is None:
         return ""
     data = store.blobs.get(launch.blob) if launch.blob else launch.v
-    command = msgspec.json.decode(data, type=_Launch)
+    command = decoders.decode(data, _Launch)
     agent = registry.recognise(command.argv, command.program)
     return agent.name if agent is not None else ""

@@ -10,6 +10,7 @@ from typing import Literal
 
 import msgspec
 
+from outlast import decoders
 from outlast.core import budget as budgets, events as ev, state as st
 from outlast.core.values import Allowance, Usage, Window, clip
 from outlast.inspect.show import Spent, spent_of
@@ -367,13 +368,13 @@ def _name(event: ev.EffectIntended) -> str:
     if event.args.blob:
         return clip(event.name, st.LABEL_BYTES_MAX)
     try:
-        return clip(msgspec.json.decode(event.args.v, type=_Tool).tool, st.LABEL_BYTES_MAX)
+        return clip(decoders.decode(event.args.v, _Tool).tool, st.LABEL_BYTES_MAX)
     except msgspec.MsgspecError:
         return clip(event.name, st.LABEL_BYTES_MAX)
 
 
 def _allowance(event: ev.Requested) -> Allowance | None:
     try:
-        return msgspec.json.decode(event.args.v, type=Allowance | None)
+        return decoders.decode(event.args.v, Allowance | None)
     except msgspec.MsgspecError:
         return None

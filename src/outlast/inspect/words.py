@@ -2,6 +2,7 @@
 
 import msgspec
 
+from outlast import decoders
 from outlast.core import events as ev, secrets
 from outlast.core.text import short
 
@@ -12,7 +13,7 @@ _COURSE = ("t", "at")
 
 def words(event: ev.AnyEvent) -> str:
     """What the event says besides its kind and time, on one safe line; long ones are cut."""
-    fields = msgspec.json.decode(ev.encode(event), type=dict[str, msgspec.Raw])
+    fields = decoders.decode(ev.encode(event), dict[str, msgspec.Raw])
     told = [f"{name}={_plain(value)}" for name, value in fields.items() if name not in _COURSE]
     return short(secrets.mask(short(" ".join(told), MASKED_CHARS_MAX))[0], WORDS_CHARS_MAX)
 

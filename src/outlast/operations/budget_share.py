@@ -6,6 +6,7 @@ from datetime import UTC, datetime
 
 import msgspec
 
+from outlast import decoders
 from outlast.core import forecast, state as st
 from outlast.core.forecast import Predictor, Range, Unit
 from outlast.core.statuses import CLOSED, ENDED
@@ -72,7 +73,7 @@ def _status(store: Store, summary: Summary) -> st.Status:
 def pools(store: Store) -> dict[str, Pool]:
     """The pools of the store, by project."""
     try:
-        return {name: msgspec.json.decode(data, type=Pool) for name, data in store.shelf.every(POOLS)}
+        return {name: decoders.decode(data, Pool) for name, data in store.shelf.every(POOLS)}
     except msgspec.MsgspecError as error:
         raise StoreCorrupt(f"a pool of the store {store.url} cannot be read: {error}", hint=_ANEW) from error
     except StoreCorrupt as error:

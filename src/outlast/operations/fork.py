@@ -7,7 +7,7 @@ from pathlib import Path
 
 import msgspec
 
-from outlast import faults, settings
+from outlast import decoders, faults, settings
 from outlast.core import budget as budgets, events as ev, state as st
 from outlast.core.replay import BeatRecord
 from outlast.core.values import PAYLOAD_INLINE_MAX_BYTES, Allowance, ForkPoint, Payload, Usage
@@ -176,8 +176,8 @@ def _launch(store: Store, opened: ev.RunOpened, was: str) -> bytes:
     if given is None or not was or was == opened.workspace:
         return b""
     data = store.blobs.get(given.blob) if given.blob else bytes(given.v)
-    launch = msgspec.json.decode(data, type=dict[str, msgspec.Raw])
-    cwd = Path(os.fsdecode(raw(msgspec.json.decode(launch["cwd"], type=str))))
+    launch = decoders.decode(data, dict[str, msgspec.Raw])
+    cwd = Path(os.fsdecode(raw(decoders.decode(launch["cwd"], str))))
     if not cwd.is_relative_to(was):
         return b""
     there = text(Path(opened.workspace, cwd.relative_to(was)))
@@ -485,11 +485,11 @@ def _note(moves: dict[str, Move], what: str, args: bytes) -> None:
     """Take one request into account. What cannot be read was not written by a fork."""
     try:
         if what in ("less", "budget"):  # a fork of an outlast before this one set the rest anew
-            move = msgspec.json.decode(args, type=BudgetArgs | None)
+            move = decoders.decode(args, BudgetArgs | None)
             if move is not None and move.fork is not None:
                 moves[move.fork.run] = move.fork
         elif what == "forked":
-            moves.pop(msgspec.json.decode(args, type=Forked).run, None)
+            moves.pop(decoders.decode(args, Forked).run, None)
     except msgspec.MsgspecError:
         return
 

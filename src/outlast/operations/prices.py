@@ -10,7 +10,7 @@ from pathlib import Path
 
 import msgspec
 
-from outlast import settings
+from outlast import decoders, settings
 from outlast.core.values import Usage
 from outlast.errors import BadSetting
 
@@ -183,7 +183,7 @@ def _own(path: Path) -> dict[str, Price]:
 
 @cache
 def _read(data: bytes, _: int) -> dict[str, Price]:
-    found = msgspec.convert(tomllib.loads(data.decode()), _OwnList)
+    found = decoders.convert(tomllib.loads(data.decode()), _OwnList)
     for name, price in found.model.items():
         given = (price.input, price.output, price.cache_read or 0, price.cache_write or 0)
         if min(given) < 0:
@@ -197,4 +197,4 @@ def _read(data: bytes, _: int) -> dict[str, Price]:
 def ours() -> dict[str, Known]:
     """Our own list, read once."""
     data = resources.files("outlast.operations").joinpath(DATA).read_bytes()
-    return by_name(msgspec.json.decode(data, type=List))
+    return by_name(decoders.decode(data, List))

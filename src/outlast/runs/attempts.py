@@ -7,6 +7,7 @@ from pathlib import Path
 
 import msgspec
 
+from outlast import decoders
 from outlast.core import budget as budgets, events as ev, restarts, state as st
 from outlast.core.secrets import mask
 from outlast.core.values import Payload, Usage, shorten
@@ -149,9 +150,9 @@ def parked(end: ev.AttemptEnded, head: st.RunState, error: BaseException | None)
 
 def _stopped(epoch: int, at: datetime, error: AgentStopped, doubt: ev.EndStatus) -> ev.AttemptEnded:
     """The end of a supervised command's attempt, as its supervisor judged it."""
-    status = doubt if error.status == "interrupted" else msgspec.convert(error.status, ev.EndStatus)
+    status = doubt if error.status == "interrupted" else decoders.convert(error.status, ev.EndStatus)
     return ev.AttemptEnded(
-        at=at, epoch=epoch, status=status, cause=msgspec.convert(error.cause, ev.Cause),
+        at=at, epoch=epoch, status=status, cause=decoders.convert(error.cause, ev.Cause),
         evidence=shorten(mask(str(error))[0], EVIDENCE_CHARS_MAX), exit_code=error.agent_exit_code, wanted=error.wanted,
         progress=error.progress,
     )  # fmt: skip

@@ -8,6 +8,7 @@ from typing import TypeVar
 
 import msgspec
 
+from outlast import decoders
 from outlast.workspace.restore import worktree
 
 T = TypeVar("T")
@@ -56,7 +57,7 @@ def note(private: Path, what: Left | Arriving | Recreating) -> None:
 def noted(private: Path, kind: type[T]) -> T | None:
     """The note of this kind, if there is one that can be read."""
     with contextlib.suppress(OSError, msgspec.MsgspecError):
-        return msgspec.msgpack.decode((private / kind.__name__.lower()).read_bytes(), type=kind)
+        return decoders.unpack((private / kind.__name__.lower()).read_bytes(), kind)
     return None
 
 

@@ -8,6 +8,7 @@ from weakref import WeakKeyDictionary
 
 import msgspec
 
+from outlast import decoders
 from outlast.core import budget as budgets, events as ev
 from outlast.core.state import OpenEffect
 from outlast.core.values import NULL, PAYLOAD_INLINE_MAX_BYTES, Allowance, Contract, Payload, Usage
@@ -191,7 +192,7 @@ def settle_child(root: Journal, here: Journal, request: Request) -> Steps:
     if request.what != "settle":
         return True
     try:
-        args = msgspec.json.decode(request.args, type=SettleArgs)
+        args = decoders.decode(request.args, SettleArgs)
     except msgspec.MsgspecError:
         return True
     if args.run in ("", root.run):
@@ -236,14 +237,14 @@ def effect_of(request: Request, journal: Journal) -> list[ev.AnyEvent]:
 
 def _effect(request: Request, journal: Journal) -> list[ev.AnyEvent]:
     if request.what == "budget":
-        msgspec.json.decode(request.args, type=BudgetArgs | None)
+        decoders.decode(request.args, BudgetArgs | None)
     if request.what in ("more", "less"):
-        msgspec.json.decode(request.args, type=Allowance)
+        decoders.decode(request.args, Allowance)
     if request.what == "settle":
-        args = msgspec.json.decode(request.args, type=SettleArgs)
+        args = decoders.decode(request.args, SettleArgs)
         return settled(journal, args, request.by) if args.run in ("", journal.run) else []
     if request.what == "amend":
-        amended = msgspec.json.decode(request.args, type=AmendArgs)
+        amended = decoders.decode(request.args, AmendArgs)
         return [ev.ContractAmended(at=journal.now(), contract=amended.contract, by=request.by)]
     return []
 
@@ -253,11 +254,11 @@ def budget_after(budget: Allowance | None, waiting: Sequence[Request]) -> Allowa
     for request in waiting:
         with contextlib.suppress(msgspec.MsgspecError):
             if request.what == "budget":
-                budget = msgspec.json.decode(request.args, type=Allowance | None)
+                budget = decoders.decode(request.args, Allowance | None)
             elif request.what == "more":
-                budget = budgets.with_more(budget, msgspec.json.decode(request.args, type=Allowance))
+                budget = budgets.with_more(budget, decoders.decode(request.args, Allowance))
             elif request.what == "less":
-                budget = budget and budget.minus(msgspec.json.decode(request.args, type=Allowance))
+                budget = budget and budget.minus(decoders.decode(request.args, Allowance))
     return budget
 
 

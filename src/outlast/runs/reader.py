@@ -5,6 +5,7 @@ from pathlib import Path
 
 import msgspec
 
+from outlast import decoders
 from outlast.core import (
     budget as budgets,
     context as contexts,
@@ -86,7 +87,7 @@ def _grown(store: Store, steps: tuple[plans.Step, ...], event: ev.AnyEvent) -> t
 def decode_steps(store: Store, payload: Payload) -> tuple[plans.Step, ...]:
     """Steps as they were recorded."""
     raw = store.blobs.get(payload.blob) if payload.blob else payload.v
-    return msgspec.json.decode(raw, type=tuple[plans.Step, ...])
+    return decoders.decode(raw, tuple[plans.Step, ...])
 
 
 def plan_body(journal: Journal) -> tuple[plans.Step, ...]:

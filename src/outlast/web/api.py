@@ -9,6 +9,7 @@ from typing import Any, Literal, get_args
 
 import msgspec
 
+from outlast import decoders
 from outlast.core.text import did_you_mean
 from outlast.dashboard import documents
 from outlast.dashboard.actions import perform
@@ -243,7 +244,7 @@ def _body(request: Request) -> Any:
             415, "the Content-Type must be application/json", "post a document; {} asks for nothing special"
         )
     try:
-        return msgspec.convert(_whole_numbers(msgspec.json.decode(request.body)), query.WishBody)
+        return decoders.convert(_whole_numbers(msgspec.json.decode(request.body)), query.WishBody)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
         hint = query.document_hint(str(error))
         raise Refused(400, f"the document is not valid: {error}"[:300], hint) from error

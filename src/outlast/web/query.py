@@ -8,6 +8,7 @@ from typing import Annotated, Any, Literal, get_args, get_origin
 import msgspec
 from msgspec import Meta
 
+from outlast import decoders
 from outlast.core import events as ev
 from outlast.core.state import Status
 from outlast.core.text import did_you_mean
@@ -109,7 +110,7 @@ def _converted(param: Param, values: list[str]) -> Any:
     try:
         # The text itself first, so that a word like `null` is a text where texts are wanted.
         value = tuple(values) if param.many else values[0]
-        return msgspec.convert(value, wanted, strict=False)
+        return decoders.convert(value, wanted, strict=False)
     except msgspec.ValidationError as error:
         said = str(error).partition(" - at ")[0]
         raise Refused(

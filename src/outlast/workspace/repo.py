@@ -10,7 +10,7 @@ from pathlib import Path
 
 import msgspec
 
-from outlast import settings
+from outlast import decoders, settings
 from outlast.errors import SaveFailed, WorkspaceRefused
 from outlast.store import durable
 from outlast.workspace.git import command, layout, objects, refs
@@ -158,7 +158,7 @@ def note_place(found: Repo, private: Path) -> None:
 def noted_place(private: Path) -> Place | None:
     """Where the repository was; None if unknown."""
     with contextlib.suppress(OSError, msgspec.MsgspecError):
-        return msgspec.json.decode((private / "place.json").read_bytes(), type=Place)
+        return decoders.decode((private / "place.json").read_bytes(), Place)
     return None
 
 

@@ -7,6 +7,7 @@ from datetime import datetime
 
 import msgspec
 
+from outlast import decoders
 from outlast.core.events import SaveKind
 from outlast.errors import SaveDamaged
 from outlast.workspace import repo
@@ -36,7 +37,7 @@ def read(reader: ObjectReader, commit: str, algo: objects.Algo) -> SaveContents:
         raise SaveDamaged(f"not a save of outlast: {commit}")
     data = _expect(reader, entries[b"meta.json"].oid, "blob")
     try:
-        meta = msgspec.json.decode(data, type=Meta)
+        meta = decoders.decode(data, Meta)
     except msgspec.MsgspecError as error:
         raise SaveDamaged(f"cannot read meta.json of save {commit}: {error}") from error
     previous = m.parents[0] if meta.number > 1 and m.parents else ""

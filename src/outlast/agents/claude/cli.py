@@ -12,6 +12,7 @@ from pathlib import Path
 
 import msgspec
 
+from outlast import decoders
 from outlast.agents.claude import lines, provider
 from outlast.agents.common import argv, exit_codes, hook_reply, json_lines, launch as common_launch, versions
 from outlast.agents.common.grammar import Grammar, wants_json
@@ -120,7 +121,7 @@ class _HookInput(msgspec.Struct, frozen=True):
     error: str = ""
 
 
-_hook_input: "msgspec.json.Decoder[_HookInput]" = msgspec.json.Decoder(_HookInput)
+_hook_input: "msgspec.json.Decoder[_HookInput]" = decoders.of_json(_HookInput)
 
 
 class ClaudeCli:

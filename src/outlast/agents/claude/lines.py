@@ -9,6 +9,7 @@ from uuid import NAMESPACE_OID, uuid5
 
 import msgspec
 
+from outlast import decoders
 from outlast.agents.common import endings, exit_codes, json_lines
 from outlast.agents.events import (
     AgentEvent,
@@ -91,9 +92,9 @@ class TranscriptLine(msgspec.Struct, frozen=True, rename="camel"):
     tool_use_result: msgspec.Raw = msgspec.Raw(b"")
 
 
-_line: "msgspec.json.Decoder[TranscriptLine]" = msgspec.json.Decoder(TranscriptLine)
-_blocks: "msgspec.json.Decoder[list[_Block]]" = msgspec.json.Decoder(list[_Block])
-_string: "msgspec.json.Decoder[str]" = msgspec.json.Decoder(str)
+_line: "msgspec.json.Decoder[TranscriptLine]" = decoders.of_json(TranscriptLine)
+_blocks: "msgspec.json.Decoder[list[_Block]]" = decoders.of_json(list[_Block])
+_string: "msgspec.json.Decoder[str]" = decoders.of_json(str)
 
 
 def read(line: bytes) -> TranscriptLine | None:

@@ -9,6 +9,7 @@ from datetime import UTC, datetime, timedelta
 
 import msgspec
 
+from outlast import decoders
 from outlast.agents.common import background, exit_codes, json_lines
 from outlast.agents.events import AgentEvent, Limit, Response, Text, ToolEnd, ToolStart, UsageReport, Window
 from outlast.agents.values import Cut
@@ -30,7 +31,7 @@ class RolloutLine(msgspec.Struct, frozen=True):
     payload: msgspec.Raw = msgspec.Raw(b"")
 
 
-_line: "msgspec.json.Decoder[RolloutLine]" = msgspec.json.Decoder(RolloutLine)
+_line: "msgspec.json.Decoder[RolloutLine]" = decoders.of_json(RolloutLine)
 HEAD_BYTES = 200  # its type stands in front, after the time
 TELLING = (b'"session_meta"', b'"turn_context"', b'"response_item"', b'"token_usage_record"', b'"event_msg"')
 TURNS_MAX = 256

@@ -12,6 +12,7 @@ from zoneinfo import ZoneInfo
 
 import msgspec
 
+from outlast import decoders
 from outlast.agents.events import Ending, Final
 
 TEXT_MAX_CHARS = 16_384  # of the end of a text: what an agent says last is why it ended
@@ -39,7 +40,7 @@ class _File(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 def patterns() -> tuple[Pattern, ...]:
     """Every pattern, in the order in which they are tried."""
     source = resources.files("outlast.agents.common").joinpath(FILE).read_text(encoding="utf-8")
-    return msgspec.convert(tomllib.loads(source), _File).ending
+    return decoders.convert(tomllib.loads(source), _File).ending
 
 
 @cache

@@ -10,6 +10,7 @@ from typing import TypeVar
 
 import msgspec
 
+from outlast import decoders
 from outlast.core.values import scrub
 
 LINE_MAX_BYTES = 16 << 20  # a longer line is no agent's; what is read of a file is cut there
@@ -24,7 +25,7 @@ _UNREADABLE = (msgspec.DecodeError, UnicodeError, RecursionError, ValueError, Ov
 T = TypeVar("T")
 Record = Mapping[str, object]
 
-_any: "msgspec.json.Decoder[dict[str, object]]" = msgspec.json.Decoder(dict[str, object])
+_any: "msgspec.json.Decoder[dict[str, object]]" = decoders.of_json(dict[str, object])
 
 
 def record(line: bytes) -> dict[str, object] | None:

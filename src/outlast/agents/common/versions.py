@@ -9,6 +9,7 @@ from pathlib import Path
 
 import msgspec
 
+from outlast import decoders
 from outlast.agents.common import json_lines
 from outlast.agents.release import Release
 from outlast.agents.timing import Timing
@@ -26,7 +27,7 @@ class _Package(msgspec.Struct, frozen=True):
     version: str = ""
 
 
-_package: "msgspec.json.Decoder[_Package]" = msgspec.json.Decoder(_Package)
+_package: "msgspec.json.Decoder[_Package]" = decoders.of_json(_Package)
 
 
 def parts(version: str) -> tuple[int, ...]:

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 
 import msgspec
 
+from outlast import decoders
 from outlast.agents.common import json_lines, repair
 from outlast.agents.values import Cut
 from outlast.core import values
@@ -42,7 +43,7 @@ class ChatLine(msgspec.Struct, frozen=True, rename="camel"):
     tool_calls: tuple[ChatCall, ...] | None = None
 
 
-_line: "msgspec.json.Decoder[ChatLine]" = msgspec.json.Decoder(ChatLine)
+_line: "msgspec.json.Decoder[ChatLine]" = decoders.of_json(ChatLine)
 _any: "msgspec.json.Decoder[object]" = msgspec.json.Decoder()
 
 

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import msgspec
 
+from outlast import decoders
 from outlast.agents.common import argv, hook_reply, json_lines, launch as common_launch, providers
 from outlast.agents.common.grammar import Grammar, wants_json
 from outlast.agents.events import BatchEnd, Session, ToolStart
@@ -68,7 +69,7 @@ class _HookInput(msgspec.Struct, frozen=True):
     tool_response: msgspec.Raw = values.NULL
 
 
-_hook_input: "msgspec.json.Decoder[_HookInput]" = msgspec.json.Decoder(_HookInput)
+_hook_input: "msgspec.json.Decoder[_HookInput]" = decoders.of_json(_HookInput)
 
 
 class GeminiCli:

@@ -2,6 +2,7 @@
 
 import msgspec
 
+from outlast import decoders
 from outlast.agents.common import background, exit_codes, hook_reply, json_lines
 from outlast.agents.events import BatchEnd, Session, ToolEnd, ToolStart
 from outlast.agents.values import Answer, Hook
@@ -20,7 +21,7 @@ class HookInput(msgspec.Struct, frozen=True):
     error: msgspec.Raw = values.NULL
 
 
-_hook_input: "msgspec.json.Decoder[HookInput]" = msgspec.json.Decoder(HookInput)
+_hook_input: "msgspec.json.Decoder[HookInput]" = decoders.of_json(HookInput)
 
 
 def hook(data: bytes) -> Hook:

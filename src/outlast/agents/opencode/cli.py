@@ -8,6 +8,7 @@ from pathlib import Path
 
 import msgspec
 
+from outlast import decoders
 from outlast.agents.common import argv, hook_reply, json_lines, launch as common_launch, providers
 from outlast.agents.common.grammar import Grammar
 from outlast.agents.events import Session, ToolStart
@@ -66,7 +67,7 @@ class _HookInput(msgspec.Struct, frozen=True):
     exit_code: object = None
 
 
-_hook_input: "msgspec.json.Decoder[_HookInput]" = msgspec.json.Decoder(_HookInput)
+_hook_input: "msgspec.json.Decoder[_HookInput]" = decoders.of_json(_HookInput)
 
 
 class OpencodeCli:

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import msgspec
 
+from outlast import decoders
 from outlast.agents.common import endings, json_lines, launch, providers, repair
 from outlast.agents.events import (
     AgentEvent,
@@ -72,7 +73,7 @@ class _Line(msgspec.Struct, frozen=True):
     part: _Part | None = None
 
 
-_line: "msgspec.json.Decoder[_Line]" = msgspec.json.Decoder(_Line)
+_line: "msgspec.json.Decoder[_Line]" = decoders.of_json(_Line)
 
 
 class OpencodeTranscript:

@@ -146,11 +146,10 @@ def attach(arguments: argparse.Namespace) -> None:
 
 def keep(arguments: argparse.Namespace) -> None:
     """`outlast __keep`: the process that keeps the run of a script."""
-    import msgspec
-
+    from outlast import decoders
     from outlast.supervisor.script import attach as script_attach, main
 
-    main.keep(msgspec.json.decode(arguments.asked, type=script_attach.KeeperRequest))
+    main.keep(decoders.decode(arguments.asked, script_attach.KeeperRequest))
 
 
 def _name(arguments: argparse.Namespace) -> str:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import msgspec
 
-from outlast import settings
+from outlast import decoders, settings
 from outlast.core.secrets import mask
 from outlast.core.text import pasteable, short
 from outlast.core.values import scrub
@@ -111,7 +111,7 @@ def result(wish: Wish) -> bytes | None:
     if not text:
         return None
     try:
-        msgspec.json.decode(text.encode(), type=msgspec.Raw)
+        decoders.decode(text.encode(), msgspec.Raw)
     except (msgspec.DecodeError, RecursionError):
         if text[0] not in '{["':
             return msgspec.json.encode(text)

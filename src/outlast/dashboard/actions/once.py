@@ -7,6 +7,7 @@ from collections.abc import Callable
 
 import msgspec
 
+from outlast import decoders
 from outlast.dashboard.documents import Done, Wish
 from outlast.dashboard.timing import Timing
 from outlast.errors import RunRefused, StoreBusy, StoreError
@@ -123,11 +124,11 @@ def _read(data: bytes | None) -> tuple[Wish | None, Done | None]:
     asked: Wish | None = None
     if len(lines) > 1:
         with contextlib.suppress(msgspec.MsgspecError):
-            asked = msgspec.json.decode(lines[0], type=Wish)
+            asked = decoders.decode(lines[0], Wish)
     if asked is None or len(lines) < 3:
         return asked, None
     try:
-        return asked, msgspec.json.decode(lines[1], type=Done)
+        return asked, decoders.decode(lines[1], Done)
     except msgspec.MsgspecError:
         return asked, None
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import msgspec
 
-from outlast import settings
+from outlast import decoders, settings
 from outlast.core import context as contexts, events as ev, state as st
 from outlast.core.values import shorten
 from outlast.dashboard import documents
@@ -162,7 +162,7 @@ def _moment(seq: int, event: ev.AnyEvent) -> documents.Moment:
     return documents.Moment(
         at=event.at,
         seq=seq,
-        kind=msgspec.convert(kind, documents.MomentKind),
+        kind=decoders.convert(kind, documents.MomentKind),
         text=shorten(text, TEXT_CHARS_MAX),
         by=getattr(event, "by", ""),
         save=event.commit if isinstance(event, ev.SaveMade) else "",

@@ -4,6 +4,7 @@ from collections.abc import Callable
 
 import msgspec
 
+from outlast import decoders
 from outlast.acts.restore import RestoreArgs
 from outlast.acts.settle import said
 from outlast.core import events as ev
@@ -30,11 +31,11 @@ def words(event: ev.Requested) -> str:
 
 
 def _more(args: bytes) -> str:
-    return f"more budget, {in_words(msgspec.json.decode(args, type=Allowance))} on top"
+    return f"more budget, {in_words(decoders.decode(args, Allowance))} on top"
 
 
 def _budget(args: bytes) -> str:
-    budget = msgspec.json.decode(args, type=BudgetArgs | None)
+    budget = decoders.decode(args, BudgetArgs | None)
     if budget is None:
         return "no limit any more"
     if budget.fork is not None:
@@ -43,13 +44,13 @@ def _budget(args: bytes) -> str:
 
 
 def _less(args: bytes) -> str:
-    less = msgspec.json.decode(args, type=BudgetArgs)
+    less = decoders.decode(args, BudgetArgs)
     whereto = f" moved to the fork {less.fork.task}" if less.fork is not None else " less budget"
     return f"{in_words(less)}{whereto}"
 
 
 def _settle(args: bytes) -> str:
-    asked = msgspec.json.decode(args, type=SettleArgs)
+    asked = decoders.decode(args, SettleArgs)
     of = f" of run {asked.run}" if asked.run else ""
     result = bytes(asked.result).decode(errors="replace")
     return f"effect {asked.effect}{of} {said(asked.finding)}" + (
@@ -58,16 +59,16 @@ def _settle(args: bytes) -> str:
 
 
 def _fork(args: bytes) -> str:
-    point = msgspec.json.decode(args, type=ForkArgs)
+    point = decoders.decode(args, ForkArgs)
     return f"a fork of run {point.run} after beat {point.beat:,}"
 
 
 def _forked(args: bytes) -> str:
-    return f"a fork, which is run {msgspec.json.decode(args, type=Forked).run}"
+    return f"a fork, which is run {decoders.decode(args, Forked).run}"
 
 
 def _restore(args: bytes) -> str:
-    asked = msgspec.json.decode(args, type=RestoreArgs)
+    asked = decoders.decode(args, RestoreArgs)
     return f"save {asked.save[:SHORT_CHARS]} restored into {asked.to}"
 
 

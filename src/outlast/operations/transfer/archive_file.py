@@ -16,6 +16,7 @@ from typing import IO
 
 import msgspec
 
+from outlast import decoders
 from outlast.errors import UsageError
 
 FORMAT = "outlast-run"
@@ -259,7 +260,7 @@ def _manifest(path: Path, name: str, size: int, chunks: Iterator[bytes]) -> Mani
     if name != MANIFEST:
         raise damaged(path, "it is not an export of outlast")
     try:
-        manifest = msgspec.json.decode(b"".join(chunks), type=Manifest)
+        manifest = decoders.decode(b"".join(chunks), Manifest)
     except (msgspec.ValidationError, msgspec.DecodeError) as error:
         raise damaged(path, f"its manifest cannot be read: {error}") from error
     if manifest.format != FORMAT:

@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 import msgspec
 
-from outlast import faults
+from outlast import decoders, faults
 from outlast.core import state as st
 from outlast.core.values import scrub
 from outlast.errors import SaveError, SaveFailed, UsageError, WorkspaceRefused
@@ -131,7 +131,7 @@ class Notes:
         self._path = path
         self.note: Note | None = None
         with contextlib.suppress(OSError, msgspec.MsgspecError):
-            self.note = msgspec.json.decode(path.read_bytes(), type=Note)
+            self.note = decoders.decode(path.read_bytes(), Note)
 
     def keep(self, note: Note) -> None:
         """Durable when it returns."""

@@ -7,7 +7,7 @@ from typing import Any
 
 import msgspec
 
-from outlast import settings
+from outlast import decoders, settings
 from outlast.core import events as ev
 from outlast.core.values import Payload
 from outlast.errors import OutlastError
@@ -29,7 +29,7 @@ def launched_here(event: ev.AnyEvent, was: str, now: str, blobs: Blobs) -> ev.An
     payload = event.launch
     try:
         data = blobs.get(payload.blob) if payload.blob else bytes(payload.v)
-        launch = msgspec.json.decode(data, type=dict[str, Any])
+        launch = decoders.decode(data, dict[str, Any])
         moved = launch | _folder(launch, was, now)
         moved |= _program(moved)
     except (msgspec.MsgspecError, OutlastError, UnicodeError, ValueError, TypeError):
@@ -53,7 +53,7 @@ def command_of(events: Iterable[ev.AnyEvent], blobs: Blobs) -> tuple[str, ...]:
 def _words(payload: Payload, blobs: Blobs) -> tuple[str, ...]:
     data = blobs.get(payload.blob) if payload.blob else bytes(payload.v)
     try:
-        launch = msgspec.json.decode(data, type=_Command)
+        launch = decoders.decode(data, _Command)
         return tuple(os.fsdecode(raw(word)) for word in launch.argv)
     except (msgspec.MsgspecError, UnicodeError, ValueError):
         return ()

@@ -5,6 +5,7 @@ from typing import Any
 
 import msgspec
 
+from outlast import decoders
 from outlast.core import events as ev, secrets
 from outlast.core.values import Contract, Payload
 from outlast.operations.transfer.archive_file import digest_of
@@ -96,7 +97,7 @@ class Masking:
 def _mask_blob(data: bytes) -> tuple[bytes, secrets.Names]:
     """A blob is JSON or any text; bytes that are not text stay as they are."""
     try:
-        msgspec.json.decode(data, type=msgspec.Raw)
+        decoders.decode(data, msgspec.Raw)
         return secrets.mask_json(data)
     except msgspec.DecodeError:
         pass

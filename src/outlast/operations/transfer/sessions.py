@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 import msgspec
 
-from outlast import faults
+from outlast import decoders, faults
 from outlast.core import events as ev, secrets
 from outlast.core.values import SessionMark
 from outlast.operations.transfer import archive_file
@@ -214,7 +214,7 @@ def _lines(data: bytes) -> list[bytes]:
 
 def _is_json(line: bytes) -> bool:
     try:
-        msgspec.json.decode(line, type=msgspec.Raw)
+        decoders.decode(line, msgspec.Raw)
     except (msgspec.DecodeError, UnicodeError, RecursionError):
         return _is_json_of_half_characters(line)
     return True

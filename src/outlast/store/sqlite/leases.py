@@ -12,7 +12,7 @@ from typing import Any
 import apsw
 import msgspec
 
-from outlast import faults
+from outlast import decoders, faults
 from outlast.core import recovery
 from outlast.errors import LeaseLost, RunHeld, StoreBusy, StoreRefused, StoreRewound, UnknownRun
 from outlast.store import locks
@@ -27,7 +27,7 @@ SELECT (SELECT coalesce(max(n), 0) FROM events),
        (SELECT id FROM runs WHERE run = ?)
 """
 _WAITING = "SELECT 1 FROM requests WHERE run = ? AND taken = 0 LIMIT 1"
-_decode_holder = msgspec.json.Decoder(Holder).decode
+_decode_holder = decoders.of_json(Holder).decode
 
 
 class SqliteLease:

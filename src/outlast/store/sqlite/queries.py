@@ -9,6 +9,7 @@ from typing import Any
 import apsw
 import msgspec
 
+from outlast import decoders
 from outlast.core import events as ev
 from outlast.core.state import RunState, fold
 from outlast.errors import OutlastError, StoreCorrupt, StoreTooNew
@@ -154,7 +155,7 @@ class _Glance(msgspec.Struct):
     at: datetime | None = None
 
 
-_glance = msgspec.json.Decoder(_Glance).decode
+_glance = decoders.of_json(_Glance).decode
 
 
 def glimpse(n: int, run: str, seq: int, data: bytes) -> EventGlimpse:

@@ -13,6 +13,7 @@ from typing import NoReturn, Protocol
 
 import msgspec
 
+from outlast import decoders
 from outlast.errors import StoreBusy, StoreCorrupt, StoreError
 from outlast.store import durable
 from outlast.store.protocol import SHELF_BYTES_MAX, Document, ShelfKind
@@ -171,7 +172,7 @@ class _OneFile:
     def _all(self) -> dict[str, msgspec.Raw]:
         data = _read(self._path, limit=SHELF_BYTES_MAX << 6)
         try:
-            return {} if data is None else msgspec.json.decode(data, type=dict[str, msgspec.Raw])
+            return {} if data is None else decoders.decode(data, dict[str, msgspec.Raw])
         except msgspec.MsgspecError as error:
             raise StoreCorrupt(
                 f"cannot read {self._path}: {error}", hint=f"mv {self._path} {self._path}.bad"

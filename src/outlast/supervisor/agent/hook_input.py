@@ -7,6 +7,7 @@ from typing import Any
 
 import msgspec
 
+from outlast import decoders
 from outlast.agents.events import ToolStart
 from outlast.agents.values import Hook
 
@@ -45,7 +46,7 @@ def is_understood(hook: Hook, data: bytes) -> bool:
         if starts:
             return all(start.id for start in starts)
         try:
-            return msgspec.json.decode(data, type=_Named).hook_event_name not in (
+            return decoders.decode(data, _Named).hook_event_name not in (
                 "",
                 "PreToolUse",
                 "BeforeTool",

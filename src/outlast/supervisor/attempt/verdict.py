@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
+from outlast import decoders
 from outlast.agents.events import OWN_LIMITS, Final
 from outlast.core import restarts
 from outlast.core.state import RunState
@@ -110,6 +111,6 @@ def _failed_step(state: RunState) -> str:
     began = state.attempt.beats if state.attempt is not None else state.beats
     with contextlib.suppress(msgspec.MsgspecError):
         last = state.recent[-1].text if state.beats > began else "{}"
-        ended = msgspec.json.decode(last, type=dict[str, str | int])
+        ended = decoders.decode(last, dict[str, str | int])
         return str(ended.get("step", "")) if ended.get("exit_code") else ""
     return ""

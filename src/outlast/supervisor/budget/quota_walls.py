@@ -12,6 +12,7 @@ from typing import TypeVar
 
 import msgspec
 
+from outlast import decoders
 from outlast.core import restarts
 from outlast.core.values import shorten
 from outlast.errors import StoreError
@@ -199,7 +200,7 @@ def _read(shelf: Shelf, name: str) -> Wall | None:
 
 def _decoded(data: bytes | None) -> Wall | None:
     with contextlib.suppress(msgspec.MsgspecError):
-        return None if data is None else msgspec.json.decode(data, type=Wall)
+        return None if data is None else decoders.decode(data, Wall)
     return None
 
 

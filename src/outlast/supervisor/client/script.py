@@ -15,7 +15,7 @@ from typing import IO
 
 import msgspec
 
-from outlast import settings
+from outlast import decoders, settings
 from outlast.errors import OutlastError
 from outlast.processes.programs import ProgramMissing, find_program
 from outlast.supervisor.launch import environment
@@ -334,7 +334,7 @@ def _spooled(output: Output) -> str:
 def _replay(there: Connection, order: Order) -> int:
     """Print what is on record, and end as the command did, whoever reads it: the first time that did not matter either."""
     try:
-        output = msgspec.msgpack.decode(Path(order.output).read_bytes(), type=Output)
+        output = decoders.unpack(Path(order.output).read_bytes(), Output)
     except FileNotFoundError as error:
         raise Gone("the process that keeps this run is gone", hint=AGAIN) from error
     there.close()

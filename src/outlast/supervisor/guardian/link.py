@@ -5,6 +5,8 @@ import socket
 
 import msgspec
 
+from outlast import decoders
+
 
 class GuardianMessage(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
     """One message. To the supervisor: signals, and stop and continue of the job. To the guardian: what it guards."""
@@ -20,7 +22,7 @@ class GuardianMessage(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=T
     task: str = ""
 
 
-_decode = msgspec.json.Decoder(GuardianMessage).decode
+_decode = decoders.of_json(GuardianMessage).decode
 
 
 class Link:

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import msgspec
 
+from outlast import decoders
 from outlast.processes import proc, reap
 from outlast.store import locks
 from outlast.store.local import Local
@@ -155,7 +156,7 @@ def leave(note: GuardianNote, charge: GuardianMessage) -> None:
 def noted(local: Local, run: str) -> GuardianNote | None:
     """The note that a guardian left for the next attempt; None where there is none."""
     with contextlib.suppress(OSError, msgspec.MsgspecError):
-        return msgspec.json.decode(local.guardian_note(run).read_bytes(), type=GuardianNote)
+        return decoders.decode(local.guardian_note(run).read_bytes(), GuardianNote)
     return None
 
 

@@ -4,9 +4,7 @@ import os
 import sys
 from pathlib import Path
 
-import msgspec
-
-from outlast import settings
+from outlast import decoders, settings
 from outlast.core.values import shorten
 from outlast.errors import OutlastError
 from outlast.store.local import Local
@@ -18,7 +16,7 @@ from outlast.workspace.types import Purpose
 
 def main(words: list[str]) -> int:
     """Save what is dirty; 0 also where there is nothing to save."""
-    charge = msgspec.json.decode(words[0], type=GuardianMessage)
+    charge = decoders.decode(words[0], GuardianMessage)
     if not charge.workspace:
         return 0
     folder = Path(charge.workspace)

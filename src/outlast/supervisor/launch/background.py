@@ -11,7 +11,7 @@ from pathlib import Path
 
 import msgspec
 
-from outlast import settings
+from outlast import decoders, settings
 from outlast.store import durable
 from outlast.store.local import Local
 from outlast.supervisor.launch import environment
@@ -47,7 +47,7 @@ def start(words: Sequence[str], local: Local, cwd: Path) -> Begun:
             if not chunk or data.endswith(b"\n"):
                 break
     if data.endswith(b"\n"):
-        begun = msgspec.json.decode(data, type=Begun)
+        begun = decoders.decode(data, Begun)
         _keep(log, local.supervisor_log(begun.run))
         return begun
     code = process.wait()

@@ -2,8 +2,7 @@
 
 import os
 
-import msgspec
-
+from outlast import decoders
 from outlast.agents import KnownAgent, registry
 from outlast.core import events as ev
 from outlast.store.protocol import Store, Summary
@@ -19,7 +18,7 @@ def launch_of(store: Store, summary: Summary) -> Launch | None:
     if not isinstance(event, ev.AttemptStarted | ev.RunOpened) or event.launch is None:
         return None
     data = store.blobs.get(event.launch.blob) if event.launch.blob else bytes(event.launch.v)
-    return msgspec.json.decode(data, type=Launch)
+    return decoders.decode(data, Launch)
 
 
 def account_in(store: Store, summary: Summary) -> str:

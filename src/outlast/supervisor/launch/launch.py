@@ -7,7 +7,7 @@ from pathlib import Path
 
 import msgspec
 
-from outlast import settings
+from outlast import decoders, settings
 from outlast.core.secrets import mask
 from outlast.core.values import Usage
 from outlast.errors import UsageError
@@ -66,7 +66,7 @@ def recorded(
     given = {name: value for name, value in settings.given().items() if not mask(value)[1]}
     names = sorted(name for name in environment if not _is_kept(name) and not name.startswith(OURS))
     names += sorted(settings.given().keys() - given.keys())
-    return msgspec.convert(
+    return decoders.convert(
         {
             "argv": tuple(text(os.fsencode(word)) for word in words),
             "program": text(os.fsencode(program)),

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import msgspec
 
-from outlast import settings
+from outlast import decoders, settings
 from outlast.errors import OutlastError, UsageError
 from outlast.store.locks import start_ticks
 from outlast.supervisor.client import script as client_script
@@ -55,7 +55,7 @@ def join(pid: int, script: str, *, store: str | None, project: str | None) -> Jo
     if settings.variable(environment.SOCKET):
         try:
             body = client_script.ask(Note(kind="hello", text=""), Timing.current().hello_s)
-            return Joined(welcome=msgspec.json.decode(body, type=Welcome), variables={}, said=())
+            return Joined(welcome=decoders.decode(body, Welcome), variables={}, said=())
         except (Gone, client_script.NotInARun):
             pass  # the run around is over
     answer = _start_keeper(pid, task_of(script), store, project)
@@ -91,7 +91,7 @@ def _start_keeper(pid: int, task: str, store: str | None, project: str | None) -
     with open(ours, "rb") as file:
         data = file.read()
     try:
-        return msgspec.json.decode(data, type=Answer)
+        return decoders.decode(data, Answer)
     except msgspec.MsgspecError as error:
         raise OutlastError(
             "the keeper of the run died before it answered", hint="start the script again"

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import msgspec
 
+from outlast import decoders
 from outlast.errors import AgentStopped
 from outlast.processes import cause_of_death
 from outlast.store import locks
@@ -47,7 +48,7 @@ def _is_zombie(pid: int) -> bool:
 def pair_of(local: Local, run: str) -> Pair | None:
     """The last keeper of a run and its script; None where no keeper ever was."""
     with contextlib.suppress(OSError, msgspec.MsgspecError):
-        return msgspec.json.decode(local.keeper_note(run).read_bytes(), type=Pair)
+        return decoders.decode(local.keeper_note(run).read_bytes(), Pair)
     return None
 
 

@@ -8,6 +8,7 @@ from typing import Literal
 
 import msgspec
 
+from outlast import decoders
 from outlast.supervisor.socket.wire import Note
 
 _CHUNK = 1 << 16
@@ -67,7 +68,7 @@ class Pipe:
 def _note(words: list[str]) -> Note:
     kind, pid, text, *named = words
     names = dict(word.split("=", 1) for word in named if "=" in word)
-    return Note(kind=msgspec.convert(kind, Kind), name=pid, text=text.removeprefix("="), names=names)
+    return Note(kind=decoders.convert(kind, Kind), name=pid, text=text.removeprefix("="), names=names)
 
 
 def holders(path: Path) -> list[int]:

@@ -14,6 +14,7 @@ from typing import Protocol
 
 import msgspec
 
+from outlast import decoders
 from outlast.core.values import Usage
 from outlast.errors import EffectFailed, EffectInDoubt, OutlastError
 from outlast.processes import cause_of_death, proc, reap, signals
@@ -371,7 +372,7 @@ def _child(pid: int, above: proc.Proc | None) -> proc.Proc | None:
 
 def _usage(text: str) -> Usage:
     try:
-        return msgspec.json.decode(text, type=Usage)
+        return decoders.decode(text, Usage)
     except msgspec.MsgspecError as error:
         raise OutlastError(f"a cost cannot be read: {error}") from error
 
@@ -380,7 +381,7 @@ def _taken(name: str) -> Output:
     """A command's output, from the file that the script's side left."""
     path = Path(name)
     try:
-        return msgspec.msgpack.decode(path.read_bytes(), type=Output)
+        return decoders.unpack(path.read_bytes(), Output)
     finally:
         path.unlink(missing_ok=True)
 

@@ -6,6 +6,7 @@ from typing import Literal
 
 import msgspec
 
+from outlast import decoders
 from outlast.core.events import Finding, Policy
 from outlast.errors import UsageError
 
@@ -188,7 +189,7 @@ def unframe(data: bytes | bytearray) -> tuple[AnyMessage | None, bytes | bytearr
     if len(data) < 4 + size:
         return None, data
     try:
-        message: AnyMessage = msgspec.json.decode(data[4 : 4 + size], type=AnyMessage)
+        message: AnyMessage = decoders.decode(data[4 : 4 + size], AnyMessage)
     except (msgspec.ValidationError, msgspec.DecodeError) as error:
         raise UsageError(f"a message cannot be read: {error}") from error
     if message.version > VERSION:

@@ -11,6 +11,7 @@ from typing import Literal
 
 import msgspec
 
+from outlast import decoders
 from outlast.errors import SaveFailed, UsageError, WorkspaceRefused
 from outlast.store import durable
 from outlast.workspace import repo
@@ -93,7 +94,7 @@ def entries(common: Path) -> list[Entry]:
 def marker(git_dir: Path) -> Marker | None:
     """The marker of a worktree that we made; None where we did not, or where it cannot be read."""
     with contextlib.suppress(OSError, msgspec.MsgspecError):
-        return msgspec.json.decode((git_dir / MARKER).read_bytes(), type=Marker)
+        return decoders.decode((git_dir / MARKER).read_bytes(), Marker)
     return None
 
 

@@ -6,6 +6,7 @@ from itertools import zip_longest
 
 import msgspec
 
+from outlast import decoders
 from outlast.core.statuses import CLOSED, Refusal, after
 from outlast.dashboard.documents import ActName, Row
 from outlast.inspect.show import Effect, act_words as act_words
@@ -180,7 +181,7 @@ def plain(raw: msgspec.Raw) -> str:
         return ""
     if data[:1] == b'"':
         try:
-            return msgspec.json.decode(data, type=str)
+            return decoders.decode(data, str)
         except msgspec.MsgspecError:
             pass
     return data.decode(errors="replace")
@@ -202,7 +203,7 @@ def value(raw: msgspec.Raw, *, id_: str, name: str = "value") -> Safe:
 def result(raw: msgspec.Raw, *, id_: str) -> Safe:
     """What a beat gave: of an agent's turn what it said and called, else the value."""
     try:
-        turn = msgspec.json.decode(raw, type=_Turn | None)
+        turn = decoders.decode(raw, _Turn | None)
     except msgspec.MsgspecError:
         return value(raw, id_=id_, name="result")
     if turn is None:

@@ -11,6 +11,7 @@ from typing import NamedTuple
 
 import msgspec
 
+from outlast import decoders
 from outlast.workspace.git.objects import EXEC, FILE, LINK
 from outlast.workspace.types import LeftOut, NestedRepo
 
@@ -109,7 +110,7 @@ def now() -> datetime:
     return datetime.now(UTC)
 
 
-_decoder = msgspec.msgpack.Decoder(Memo)
+_decoder = decoders.of_msgpack(Memo)
 
 
 def load(path: Path) -> Memo:

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import msgspec
 
+from outlast import decoders
 from outlast.agents.common import argv, background, endings, exit_codes, json_lines, launch, repair, versions
 from outlast.agents.events import (
     AgentEvent,
@@ -94,9 +95,9 @@ class _Line(msgspec.Struct, frozen=True):
     message: _Message | None = None
 
 
-_line: "msgspec.json.Decoder[_Line]" = msgspec.json.Decoder(_Line)
-_message: "msgspec.json.Decoder[_Message]" = msgspec.json.Decoder(_Message)
-_task: "msgspec.json.Decoder[_Task]" = msgspec.json.Decoder(_Task)
+_line: "msgspec.json.Decoder[_Line]" = decoders.of_json(_Line)
+_message: "msgspec.json.Decoder[_Message]" = decoders.of_json(_Message)
+_task: "msgspec.json.Decoder[_Task]" = decoders.of_json(_Task)
 
 
 class KimiCliTranscript:

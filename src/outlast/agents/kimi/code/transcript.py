@@ -7,6 +7,7 @@ from pathlib import Path
 
 import msgspec
 
+from outlast import decoders
 from outlast.agents.common import background, endings, exit_codes, json_lines, launch, providers, repair
 from outlast.agents.events import (
     AgentEvent,
@@ -82,7 +83,7 @@ class _Line(msgspec.Struct, frozen=True, rename="camel"):
     error_message: str = ""
 
 
-_line: "msgspec.json.Decoder[_Line]" = msgspec.json.Decoder(_Line)
+_line: "msgspec.json.Decoder[_Line]" = decoders.of_json(_Line)
 _WANTED = re.compile(
     rb'"type":\s?"(?:context\.append_loop_event|usage\.record|llm\.request|task\.terminated|turn\.(?:ended|step\.retrying))"'
 )

@@ -5,6 +5,7 @@ from typing import Final
 
 import msgspec
 
+from outlast import decoders
 from outlast.core import events as ev
 from outlast.core.replay import EffectRecord
 from outlast.runs.journal import Journal
@@ -145,7 +146,7 @@ class History:
         """The agent said that what an effect held until now is another call."""
         self._requests += 1
         try:
-            effect = msgspec.convert(journal.value(request.args), Named).effect
+            effect = decoders.convert(journal.value(request.args), Named).effect
         except (msgspec.ValidationError, msgspec.DecodeError):
             return
         self.named[effect] |= self._held[effect]

@@ -4,6 +4,7 @@ from typing import Any
 
 import msgspec
 
+from outlast import decoders
 from outlast.agents.outward.rules import HELD, Another
 from outlast.core import events as ev
 from outlast.core.replay import EffectRecord
@@ -53,7 +54,7 @@ class CallRecord(msgspec.Struct, frozen=True, omit_defaults=True):
 def told_of(journal: Journal, intent: ev.EffectIntended) -> CallRecord | None:
     """What an intent says of an agent's call; None where it is no such call."""
     try:
-        return msgspec.convert(journal.value(intent.args), CallRecord)
+        return decoders.convert(journal.value(intent.args), CallRecord)
     except (msgspec.ValidationError, msgspec.DecodeError):
         return None
 
