@@ -3,6 +3,7 @@
 from tests.mutations import Mutant
 
 HOOKS = "tests/supervisor/test_hooks.py"
+LOOPBACK = "tests/supervisor/test_loopback.py"
 SHIMS = "tests/supervisor/test_shims.py"
 TRANSCRIPTS = "tests/supervisor/test_transcripts.py"
 SESSIONS = "tests/supervisor/test_sessions.py"
@@ -46,7 +47,7 @@ MUTANTS = (
     Mutant(
         "a hook's client that does not know what the user named",
         "supervisor/agent/calls/outward.py",
-        "    classes = (str(own),) if own.exists() else ()\n",
+        "    classes = tuple(filter(None, [classes_for(client)]))\n",
         "    classes = ()\n",
         (f"{HOOKS}::test_without_a_supervisor_what_the_user_named_is_denied_as_well",),
     ),
@@ -775,5 +776,49 @@ MUTANTS = (
         "secrets.mask_json(encoded)[0] if masks else encoded",
         "encoded",
         (f"{MASKED}::test_a_key_of_a_call_is_masked_in_all_that_shows_or_tells_it",),
+    ),
+    Mutant(
+        "what goes to this machine itself, held",
+        "agents/outward/classify.py",
+        "(parsed and not known.loopback and _stays_here(found))",
+        "(parsed and not known.all and _stays_here(found))",
+        (f"{LOOPBACK}::test_a_request_to_this_machine_is_local_unless_the_user_says_otherwise[local]",),
+    ),
+    Mutant(
+        "what goes through a tunnel, passed",
+        "agents/outward/classify.py",
+        "(parsed and not known.loopback and _stays_here(found))",
+        "(parsed and _stays_here(found))",
+        (f"{LOOPBACK}::test_a_request_to_this_machine_is_local_unless_the_user_says_otherwise[outward]",),
+    ),
+    Mutant(
+        "hooks and shims that do not know of the tunnel",
+        "supervisor/agent/calls/shims.py",
+        "    durable.write_durably(copied, b'loopback = \"outward\"\\n' + classes)\n",
+        "    durable.write_durably(copied, classes)\n",
+        (f"{LOOPBACK}::test_a_request_to_this_machine_is_local_unless_the_user_says_otherwise[outward]",),
+    ),
+    Mutant(
+        "one address of this machine among others, local",
+        "agents/outward/classify.py",
+        "bool(found.hosts) and all(map(hosts.is_loopback, found.hosts))",
+        "any(map(hosts.is_loopback, found.hosts))",
+        (
+            "tests/agents/outward/test_hosts.py::test_a_publish_counts_where_the_project_may_send_it_elsewhere",
+        ),
+    ),
+    Mutant(
+        "a proxy of the environment, not seen by shims",
+        "agents/outward/classify.py",
+        "*hosts.PROXIES, ",
+        "",
+        (f"{LOOPBACK}::test_a_proxy_of_the_environment_is_seen_below_the_agent",),
+    ),
+    Mutant(
+        "an option that leads elsewhere, not seen",
+        "agents/outward/targets/http.py",
+        "request.unseen or request.mail or request.elsewhere",
+        "request.unseen or request.mail",
+        ("tests/agents/outward/test_corpus.py::test_every_command_of_the_corpus_has_its_class",),
     ),
 )

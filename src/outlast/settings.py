@@ -130,6 +130,10 @@ KEYS: tuple[Key, ...] = (
         "worktree_setup", str, "", "command to run once in a new worktree", own_file_only=True,
     ),
     Key(
+        "loopback", str, "local", "whether an agent's requests to this machine itself (localhost) are outward calls: outward, or local",
+        own_file_only=True, read=_one_of("local", "outward"),
+    ),
+    Key(
         "warn_at", str, "75,90", "percentages of a budget at which the agent is warned",
         read=percentages,
     ),

@@ -111,7 +111,7 @@ BASES = {
     "ARCHITECTURE.md": (PACKAGE / "supervisor",),
 }
 # Written by users, or beside them; no part of the repository.
-THEIRS = {"outlast.toml", "config.toml", "prices.toml", "outward.toml"}
+THEIRS = {"outlast.toml", "config.toml", "prices.toml", "outward.toml", "R/outward.toml"}
 MODULE = re.compile(r"(?<![\w./~$<-])((?:\w+/)*\w+\.(?:py|toml|sh))\b")
 FUNCTIONS = re.compile(r"`((?:\w+/)*\w+\.py)`: ((?:`[\w.]+`(?:, )?)+)")
 

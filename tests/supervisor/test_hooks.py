@@ -18,6 +18,7 @@ import pytest
 from hypothesis import given, settings, strategies as st
 
 from outlast import settings as ours
+from outlast.agents.outward import rules
 from outlast.agents.outward.classify import classify
 from outlast.core import events as ev
 from outlast.supervisor.agent.calls import outward as calls_outward
@@ -148,7 +149,7 @@ def test_a_shim_without_a_supervisor_runs_nothing(tmp_path: Path) -> None:
         str(real),
         "-d",
         "x",
-        "http://127.0.0.1:9",
+        "http://host.test/x",
     ]
     env = {"PATH": os.defpath}
     done = subprocess.run(words, cwd=tmp_path, env=env, capture_output=True, timeout=TIMEOUT_S, check=False)
@@ -324,7 +325,13 @@ def kept(there: Minded, data: bytes) -> None:
     try:
         told = json.loads(data)
         about_to = told["hook_event_name"] in ("PreToolUse", "BeforeTool")
-        outward = classify(told["tool_name"], told["tool_input"], str(there.work)) if about_to else []
+        outward = (
+            classify(
+                told["tool_name"], told["tool_input"], str(there.work), known=rules.load([rules.LOOPBACK])
+            )
+            if about_to
+            else []
+        )
     except (ValueError, KeyError, TypeError, RecursionError):
         return
     if outward and not is_denied(code, out):

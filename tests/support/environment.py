@@ -61,6 +61,7 @@ class Isolated:
             "HOME": str(self.home),
             "XDG_STATE_HOME": str(self.state_home),
             "XDG_CONFIG_HOME": str(self.config_home),
+            "OUTLAST_LOOPBACK": "outward",  # the tests' witness and forges lie on this machine
         }
 
     def environ(self, **more: str) -> dict[str, str]:

@@ -136,6 +136,14 @@ def test_a_page_says_what_is_wrong_and_which_act_and_command_help() -> None:
     assert '<a href="/runs/r1/do/resume" class="button primary">' in page
 
 
+def test_a_budget_that_its_agent_asks_for_has_the_command_that_grants_it() -> None:
+    asking = sample_documents.page(shown=shown(asks="--add 500"))
+    words = checked(run.render(view(), asking)).words
+    assert "asks for more budget" in words
+    assert "outlast budget r1 --add 500" in words
+    assert "more budget" not in checked(run.render(view(), sample_documents.page())).words
+
+
 @pytest.mark.parametrize(
     ("minutes", "own", "said", "typed"),
     [

@@ -10,7 +10,7 @@ import pytest
 from outlast.agents.outward import shims
 from outlast.agents.outward.classify import classify, classify_argv
 from tests.agents.outward.classes import TABLES
-from tests.agents.outward.test_classes import project
+from tests.agents.outward.test_classes import TUNNELLED, project
 from tests.support.environment import need_tool
 
 __all__ = ["project"]  # the fixture
@@ -95,7 +95,8 @@ def ran(text: str, folder: Path, project: Path) -> list[str]:
         words = [next(parts) for _ in range(int(count))]
         known = {key: value for key, value in (("GH_REPO", repo), ("GH_HOST", host)) if value}
         found += [
-            one.signature for one in classify_argv([name, *words], cwd, environment=known, fed=bool(fed))
+            one.signature
+            for one in classify_argv([name, *words], cwd, environment=known, known=TUNNELLED, fed=bool(fed))
         ]
     return found
 
@@ -113,7 +114,7 @@ def test_hook_and_shim_agree(text: str, project: Path, tmp_path_factory: pytest.
         (project / name).write_text("")
     if "xargs" in text:
         (project / "refs").write_text("y\n")
-    expected = [one.signature for one in classify("Bash", text, str(project))]
+    expected = [one.signature for one in classify("Bash", text, str(project), known=TUNNELLED)]
     folder = tmp_path_factory.mktemp("bash")
     real = ran(text, folder, project)
     if "xargs" in text:  # what xargs appends is only known when it runs

@@ -27,8 +27,11 @@ def project(tmp_path: Path) -> Path:
     return tmp_path
 
 
+TUNNELLED = rules.load([rules.LOOPBACK])  # as if this machine were another one
+
+
 def shell(text: str, project: Path) -> list[Outward]:
-    return classify("Bash", {"command": text}, str(project))
+    return classify("Bash", {"command": text}, str(project), known=TUNNELLED)
 
 
 def signatures(text: str, project: Path) -> list[str]:

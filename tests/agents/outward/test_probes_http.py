@@ -14,7 +14,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from outlast.agents.outward import probes
+from outlast.agents.outward import probes, rules
 from outlast.agents.outward.classify import Outward, classify
 from outlast.errors import DidNotHappen
 from outlast.probes import CannotTell, Finding, Happened
@@ -42,7 +42,9 @@ def folder(tmp_path: Path) -> Path:
 
 
 def one(text: str, folder: Path, **environment: str) -> Outward:
-    (found,) = classify("Bash", text, str(folder), environment=environment)
+    (found,) = classify(
+        "Bash", text, str(folder), environment=environment, known=rules.load([rules.LOOPBACK])
+    )
     again = msgspec.convert(json.loads(json.dumps(asdict(found))), Outward)  # as it comes back from a store
     assert again == found
     return again

@@ -137,7 +137,7 @@ def test_no_outward_call_of_the_tables_passes_a_shim_unseen() -> None:
                 or words[0] not in shims.shimmed_programs()
             ):
                 continue
-            assert classify_argv(words, "/"), text
+            assert classify_argv(words, "/", known=rules.load([rules.LOOPBACK])), text
             assert _triggered(words), text
             checked += 1
     assert checked > 60

@@ -14,7 +14,7 @@ from outlast.agents.outward.rules import Rules
 from outlast.agents.outward.shell import programs, runners, tasks
 from outlast.agents.outward.shell.parser import Unparsable, Word
 from outlast.agents.outward.shell.programs import Call
-from outlast.agents.outward.targets import base, database, forge, git, http, package
+from outlast.agents.outward.targets import base, database, forge, git, hosts, http, image, package
 from outlast.agents.outward.targets.base import Matched, ReadBack, Target
 
 __all__ = ["Outward", "ReadBack", "classify", "classify_argv"]
@@ -48,11 +48,12 @@ class Outward:
     another: rules.Another = rules.HELD  # what another content for the same target is
 
 
-# The variables that a call's target is read from. None holds a secret that would not stand in a command line as well.
+# The variables that a call's target is read from, and those that make it go elsewhere than its words say. None holds a
+# secret that would not stand in a command line as well.
 VARIABLES = (
     "HOME", "XDG_CONFIG_HOME", "GIT_DIR", "GH_HOST", "GH_REPO", "GITLAB_HOST", "GITEA_SERVER_URL", "npm_config_registry",
     "NPM_CONFIG_REGISTRY", "TWINE_REPOSITORY", "TWINE_REPOSITORY_URL", "UV_PUBLISH_URL",
-    *database.STAGES,
+    *database.STAGES, *hosts.PROXIES, *hosts.UNPROXIED, *image.ELSEWHERE, *base.COPY_ELSEWHERE,
 )  # fmt: skip
 
 _RESOLVERS: Mapping[str, Callable[[Matched], Target | None]] = {
@@ -70,6 +71,7 @@ _RESOLVERS: Mapping[str, Callable[[Matched], Target | None]] = {
     "forge": forge.resolve,
     "http": http.resolve,
     "package": package.resolve,
+    "image": image.resolve,
 }
 
 
@@ -219,7 +221,7 @@ def _of_call(call: Call, known: Rules, branch: str, bumped: bool, *, parsed: boo
             call, rule, words, words.positionals[:length], words.positionals[length:], branch, bumped
         )
         found = _resolved(matched)
-        if found is None:
+        if found is None or (parsed and not known.loopback and _stays_here(found)):
             return None
         shown = tuple(word[:WORD_LETTERS_MAX] for word in call.words[:WORDS_MAX])
         return Outward(
@@ -227,6 +229,11 @@ def _of_call(call: Call, known: Rules, branch: str, bumped: bool, *, parsed: boo
             found.content if parsed else "", found.another or rule.another,
         )  # fmt: skip
     return None
+
+
+def _stays_here(found: Target) -> bool:
+    """Whether it goes to this machine and nowhere else."""
+    return bool(found.hosts) and all(map(hosts.is_loopback, found.hosts))
 
 
 def _resolved(matched: Matched) -> Target | None:

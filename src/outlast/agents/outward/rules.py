@@ -10,13 +10,14 @@ from functools import cache
 from typing import Final, Literal, get_args
 
 RULES_MAX = 512
+LOOPBACK: Mapping[str, object] = {"loopback": "outward"}  # among the tables: this machine counts as outside
 # What another content for the same target is while the first call is in doubt: held like the first one, for the target names
 # the act; held until the agent says by name that it is another call; or simply another call.
 Another = Literal["held", "named", "free"]
 HELD: Final = "held"
 PATTERN_WORDS_MAX = 8
 RESOLVES = frozenset(
-    "words ssh copy bucket gradle bq-query mail database far-database production git-push forge http package".split()
+    "words ssh copy bucket gradle bq-query mail database far-database production git-push forge http package image".split()
 )  # ways of naming a target that `classify` knows
 _PROGRAM = re.compile(r"[^\s/\x00-\x1f]+")
 _END = "# end of the classes\n"  # the last line of classes.toml: a file that was cut off has it not
@@ -67,12 +68,14 @@ class Rules:
 
     all: tuple[Rule, ...]
     by_program: Mapping[str, tuple[Rule, ...]]
+    loopback: bool = False  # whether what goes to this machine itself counts, as through a tunnel
 
     @classmethod
-    def of(cls, every: Iterable[Rule]) -> "Rules":
+    def of(cls, every: Iterable[Rule], *, loopback: bool = False) -> "Rules":
         every = tuple(every)
         names = {name for rule in every for name in rule.programs}
-        return cls(every, {name: tuple(rule for rule in every if name in rule.programs) for name in names})
+        by_program = {name: tuple(rule for rule in every if name in rule.programs) for name in names}
+        return cls(every, by_program, loopback)
 
     @property
     def programs(self) -> frozenset[str]:
@@ -86,22 +89,24 @@ def tables(path: str) -> list[Mapping[str, object]]:
     """The `[[outward]]` tables of a user's file. Raises OSError, and ValueError where it holds anything else."""
     with open(path, "rb") as file:
         data = tomllib.load(file)
+    loopback = data.pop("loopback", "") == LOOPBACK["loopback"]  # only in the copy that a run's clients read
     if unknown := sorted(set(data) - {"outward"}):
         raise ValueError(f"it holds {unknown[0]!r:.60}, and only [[outward]] tables mean something")
     found = data.get("outward", [])
     if not isinstance(found, list) or not all(isinstance(table, dict) for table in found):
         raise ValueError("its tables are written [[outward]], with two brackets")
-    return found
+    return [*found, *([LOOPBACK] if loopback else [])]
 
 
 def load(extra: Iterable[Mapping[str, object]] = ()) -> Rules:
     """The rules of classes.toml and then the user's tables. A table that is not understood raises ValueError."""
     own, values = _shipped()
-    tables = list(extra)
+    given = list(extra)
+    tables = [table for table in given if table != LOOPBACK]
     if len(tables) > RULES_MAX:
         raise ValueError(f"more than {RULES_MAX} [[outward]] tables")
     added = [_rule(table, values) for table in tables]
-    return Rules.of((*own.all, *added)) if added else own
+    return Rules.of((*own.all, *added), loopback=LOOPBACK in given) if given else own
 
 
 @cache

@@ -66,6 +66,9 @@ def _needs(view: View, page: RunPage) -> Safe:
         parts.append(tag("p", f"It has stopped; {RESTARTED_BY.replace('`', '')}."))
     if page.waits:
         parts.append(tag("p", "It waits ", page.waits, "."))
+    if page.shown.asks:
+        grant = layout.ours(view, f"outlast budget {row.run} {page.shown.asks}")
+        parts.append(tag("p", "Its agent asks for more budget. To grant it: ", grant))
     if row.parent:
         root = tag("a", f"run {row.root}", href=layout.run_url(row.root))
         parts.append(tag("p", "It is a child: pause, resume and budget act on its root, ", root, "."))

@@ -2,7 +2,6 @@
 Reads project files, runs nothing. Files with a syntax of their own (make, just, Taskfile) are read by `recipes.py`.
 """
 
-import glob
 import json
 import os
 import re
@@ -174,6 +173,8 @@ def _upwards(folder: str) -> Iterator[str]:
 
 def _packages(folder: str, filters: Sequence[str] = ()) -> list[str]:
     """The folders of the workspace's packages, those that a filter names first, else all."""
+    import glob  # few calls need it, and every shim would pay for it
+
     root, patterns = folder, ["packages/*", "apps/*"]
     for place in _upwards(folder):
         given = _json(os.path.join(place, "package.json")).get("workspaces")

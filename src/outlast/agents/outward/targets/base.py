@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 
 from outlast.agents.outward.rules import Another, Parsed, Rule
 from outlast.agents.outward.shell.programs import Call
+from outlast.agents.outward.targets.hosts import of_place
 
 TEXT_MAX = 400
 
@@ -37,6 +38,7 @@ class Target:
     sure: bool = True
     content: str = ""
     another: Another | None = None
+    hosts: tuple[str, ...] = ()  # all machines that it goes to; empty where its words do not say
 
 
 @dataclass(frozen=True, slots=True)
@@ -161,10 +163,25 @@ def copy(matched: Matched) -> Target | None:
         return None
     if matched.call.program == "rsync" and any(_SHORT_N.fullmatch(flag) for flag in matched.parsed.flags):
         return None
-    return Target(joined(matched.call.program, rest[-1]))
+    return Target(joined(matched.call.program, rest[-1]), hosts=_copied_between(matched))
 
 
 _SHORT_N = re.compile(r"-[A-Za-z0-9]*n[A-Za-z0-9]*")  # of rsync: a dry run, also among other letters
+COPY_ELSEWHERE = ("RSYNC_RSH", "RSYNC_PROXY", "RSYNC_CONNECT_PROG")
+_LED_ELSEWHERE = {  # options of ssh, also among other letters
+    "scp": re.compile(r"-[A-Za-z0-9]*[oFJSD].*"),
+    "rsync": re.compile(r"-[A-Za-z0-9]*e.*|--rsh.*|--rsync-path.*"),
+}
+
+
+def _copied_between(matched: Matched) -> tuple[str, ...]:
+    """The machines that scp or rsync copies between; none where an option or a variable may lead elsewhere."""
+    leads = _LED_ELSEWHERE[matched.call.program]
+    if any(matched.call.environment.get(name) for name in COPY_ELSEWHERE):
+        return ()
+    if any(leads.fullmatch(word) for word in matched.call.words[1:]):
+        return ()
+    return tuple(of_place(word) for word in matched.parsed.positionals if _REMOTE.fullmatch(word))
 
 
 def bucket(matched: Matched) -> Target | None:

@@ -12,34 +12,37 @@ _HOST_OPTIONS = ("host", "bootstrap-server", "S")
 _READS = re.compile(r"\s*(?:select|show|explain|describe|\\\\|\\[dl])", re.IGNORECASE)
 _PRODUCTION = re.compile(r"prod(?:uction)?|staging|live", re.IGNORECASE)
 STAGES = ("RAILS_ENV", "RACK_ENV", "NODE_ENV", "APP_ENV", "DJANGO_ENV", "FLASK_ENV")
+_FILE_HERE = ""  # in place of a machine: a file or a socket, which no tunnel leads away from
 
 
 def _hosts(matched: Matched) -> list[str]:
-    """The machines that the words name; a file in place of one is this machine."""
+    """The machines that the words name."""
     found = [value for name in _HOST_OPTIONS for value in matched.parsed.options.get(name, ()) if value]
-    hosts = ["localhost" if host.startswith("/") else re.sub(r":\d+$", "", host) for host in found]
+    hosts = [_FILE_HERE if host.startswith("/") else re.sub(r":\d+$", "", host) for host in found]
     for word in matched.call.words[1:]:
         if _FILE.match(word):
-            hosts.append("localhost")
+            hosts.append(_FILE_HERE)
         elif url := _URL.search(word):
-            hosts.append(url[1] or "localhost")
+            hosts.append(url[1] or _FILE_HERE)
     return hosts
 
 
 def _named(matched: Matched, hosts: list[str]) -> Target:
     parts = [matched.call.program, *matched.command, *sorted(set(hosts))]
-    return Target(base.joined(*parts)) if hosts else base.words(matched)
+    return Target(base.joined(*parts), hosts=tuple(hosts)) if hosts else base.words(matched)
 
 
 def resolve(matched: Matched) -> Target | None:
-    """Outward unless its words name this machine."""
-    hosts = _hosts(matched)
-    return None if hosts and all(map(is_loopback, hosts)) else _named(matched, hosts)
+    """Outward unless its words name only files. `classify` leaves out what goes to this machine."""
+    found = _hosts(matched)
+    hosts = [host for host in found if host != _FILE_HERE]
+    return None if found and not hosts else _named(matched, hosts)
 
 
 def far(matched: Matched) -> Target | None:
-    """Outward only where its words name another machine, and not where it plainly reads."""
-    hosts = [host for host in _hosts(matched) if not is_loopback(host)]
+    """Outward only where its words name a machine, and not where it plainly reads."""
+    found = [host for host in _hosts(matched) if host != _FILE_HERE]
+    hosts = [host for host in found if not is_loopback(host)] or found
     texts = [text for name in ("command", "execute", "eval") for text in matched.parsed.options.get(name, ())]
     if not hosts or (texts and all(_READS.match(text) and ";" not in text.strip("; ") for text in texts)):
         return None

@@ -1,17 +1,78 @@
-"""Which hosts are this machine itself."""
+"""Which hosts are this machine itself, and which host a word names. By their text alone: nothing is looked up.
+`ipaddress` is slow to import, and every shim would.
+"""
 
-import ipaddress
+import re
+from collections.abc import Mapping
+
+_NAMES = frozenset(["localhost", "ip6-localhost", "ip6-loopback"])
+_V6 = re.compile(r"(?:0{0,4}:){2,7}0{0,3}[01]?")
+_NUMBER = re.compile(r"0[xX][0-9a-fA-F]{1,8}|[0-9]{1,12}")
 
 
 def is_loopback(host: str) -> bool:
     """`localhost` and names below it, 127.0.0.0/8, ::1, 0.0.0.0 and ::, as URLs and options write them."""
-    plain = host.strip().rstrip(".").strip("[]").partition("%")[0].lower()
-    if plain == "localhost" or plain.endswith(".localhost") or plain in ("ip6-localhost", "ip6-loopback"):
+    plain = host.removesuffix(".").lower()
+    if ":" in plain:
+        plain = plain.removeprefix("[").removesuffix("]").partition("%")[0].removeprefix("::ffff:")
+    if plain in _NAMES or re.fullmatch(r"[a-z0-9.-]+\.localhost", plain):
         return True
-    try:
-        address = ipaddress.ip_address(plain)
-    except ValueError:
+    return _V6.fullmatch(plain) is not None or _is_loopback_v4(plain)
+
+
+def _is_loopback_v4(text: str) -> bool:
+    """As the C library reads numbers: `127.1` and `0x7f.1` are 127.0.0.1, `0127.0.0.1` is 87.0.0.1."""
+    parts = text.split(".")
+    if len(parts) > 4 or not all(map(_NUMBER.fullmatch, parts)):
         return False
-    mapped = getattr(address, "ipv4_mapped", None)
-    address = mapped or address
-    return address.is_loopback or address.is_unspecified
+    try:
+        *first, last = [int(part, 16 if part[:2] == "0x" else 8 if part[0] == "0" else 10) for part in parts]
+    except ValueError:  # an 8 or 9 in an octal number
+        return False
+    if any(number > 255 for number in first) or last >= 256 ** (4 - len(first)):
+        return False
+    address = last + sum(number << 24 - 8 * place for place, number in enumerate(first))
+    return address == 0 or address >> 24 == 127
+
+
+_URL = re.compile(
+    r"(?:[A-Za-z][A-Za-z0-9+.-]*://)?(?:[^/?#@\s\\]*@)?"
+    r"(\[[0-9A-Fa-f:.%]+\]|[^/?#:@\s\\\[\]]+)"
+    r"(?::(?:[0-9]*|\$\w+|\$\{\w+\}))?(?:[/?#].*)?",  # a port may be a variable of the shell
+    re.DOTALL,
+)
+_PLACE = re.compile(
+    r"(?:[A-Za-z][A-Za-z0-9+.-]*://)?(?:[^/:@\s]*@)?(\[[^\]]*\]|[^/:@\s\[\]]*)[:/].*", re.DOTALL
+)
+
+
+def of_url(url: str) -> str:
+    """The host of a URL, with or without its scheme; empty where that is not plain."""
+    found = _URL.fullmatch(url)
+    return found[1] if found else ""
+
+
+def of_place(word: str) -> str:
+    """The host of a place as scp and rsync write it: `user@host:path`, `host::module`, `rsync://host/module`."""
+    found = _PLACE.fullmatch(word)
+    return found[1] if found else ""
+
+
+def of_image(name: str) -> str:
+    """The registry that stands in an image's name; empty where it has none, and the program knows which."""
+    first, slash, _ = name.removeprefix("docker://").removeprefix("oci://").partition("/")
+    return of_url(first) if slash and ("." in first or ":" in first or first == "localhost") else ""
+
+
+PROXIES = ("http_proxy", "https_proxy", "all_proxy", "HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY")
+UNPROXIED = ("no_proxy", "NO_PROXY")
+
+
+def direct(hosts: tuple[str, ...], environment: Mapping[str, str], unproxied: str = "") -> tuple[str, ...]:
+    """These hosts; none where a variable sends what goes to one of them through a proxy, whose own loopback it may be."""
+    if not any(environment.get(name) for name in PROXIES):
+        return hosts
+    listed = ",".join([unproxied, *(environment.get(name, "") for name in UNPROXIED)])
+    excepted = {part.strip().lstrip(".").strip("[]").lower() for part in listed.split(",")}
+    is_direct = "*" in excepted or all(host.strip("[]").lower() in excepted for host in hosts)
+    return hosts if is_direct else ()

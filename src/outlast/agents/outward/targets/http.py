@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from urllib.parse import SplitResult, urlsplit
 
-from outlast.agents.outward.targets import body as http_body, forge
+from outlast.agents.outward.targets import body as http_body, forge, hosts
 from outlast.agents.outward.targets.base import Matched, ReadBack, Target, is_known, joined
 
 SAFE = frozenset(["GET", "HEAD", "OPTIONS", "TRACE", "PROPFIND", "REPORT", "QUERY"])
@@ -24,6 +24,8 @@ class _Request:
     data: list[tuple[str, str]] = field(default_factory=list)  # (option, value)
     get: bool = False
     unseen: bool = False  # a file of options that we do not read
+    elsewhere: bool = False  # an option may make it go elsewhere than its URLs say
+    unproxied: str = ""  # hosts for which no proxy is used
     mail: bool = False
     sure: bool = False  # it ends with another exit code than 0 when the server does not accept
 
@@ -39,6 +41,14 @@ def resolve(matched: Matched) -> Target | None:
         request = _wget(matched.call.words[1:])
     else:
         request = _httpie(matched.call.words[1:], program, fed=matched.call.fed)
+    target = _target(matched, request)
+    if target is None or request.unseen or request.mail or request.elsewhere:
+        return target
+    named = tuple(map(hosts.of_url, request.urls))
+    return replace(target, hosts=hosts.direct(named, matched.call.environment, request.unproxied))
+
+
+def _target(matched: Matched, request: _Request) -> Target | None:
     method = request.method.upper()
     if request.get and not method:
         method = "GET"
@@ -162,7 +172,11 @@ def _probe(matched: Matched, method: str, url: str, request: _Request) -> ReadBa
 # --- curl -----------------------------------------------------------------------------------------------------------
 
 _CURL_SHORT_VALUES = frozenset("AbcCdDeEFHKmoPQrtTuUwxXyYz")
-_CURL_SHORT = {"d": "data", "F": "form", "T": "upload-file", "X": "request", "K": "config", "Q": "quote"}
+_CURL_SHORT = {
+    "d": "data", "F": "form", "T": "upload-file", "X": "request", "K": "config", "Q": "quote",
+    "x": "proxy", "H": "header",
+}  # fmt: skip
+_CURL_FLAGS = {"G": "get", "I": "head", "f": "fail", "L": "location"}
 _CURL_DATA = (
     "data",
     "data-ascii",
@@ -180,11 +194,17 @@ _CURL_VALUES = frozenset(
     "key key-type pass interface resolve connect-to range limit-rate write-out dump-header form-escape url-query "
     "oauth2-bearer aws-sigv4 unix-socket abstract-unix-socket max-filesize max-redirs speed-limit speed-time "
     "time-cond trace trace-ascii stderr ciphers tls-max continue-at ftp-port ftp-method noproxy socks5 "
-    "socks5-hostname socks4 proto proto-default proto-redir dns-servers doh-url etag-save etag-compare create-file-mode "
+    "socks5-hostname socks4 socks4a proxy1.0 proto proto-default proto-redir dns-servers doh-url etag-save etag-compare create-file-mode "
     "expect100-timeout happy-eyeballs-timeout-ms keepalive-time local-port netrc-file parallel-max pinnedpubkey "
     "preproxy pubkey rate request-target sasl-authzid service-name tlsuser tlspassword variable hostpubmd5 "
     "hostpubsha256 curves crlfile alt-svc hsts engine login-options telnet-option tftp-blksize".split()
 ) | frozenset(_CURL_DATA)
+
+
+_CURL_ELSEWHERE = frozenset(
+    "proxy proxy1.0 preproxy socks4 socks4a socks5 socks5-hostname resolve connect-to request-target unix-socket "
+    "abstract-unix-socket dns-servers doh-url alt-svc location location-trusted".split()
+)
 
 
 def _curl(words: Sequence[str]) -> _Request:
@@ -203,7 +223,7 @@ def _curl(words: Sequence[str]) -> _Request:
         elif word.startswith("-") and len(word) > 1:
             for place, letter in enumerate(word[1:], start=2):
                 if letter not in _CURL_SHORT_VALUES:
-                    _curl_take(request, {"G": "get", "I": "head", "f": "fail"}.get(letter, ""), "")
+                    _curl_take(request, _CURL_FLAGS.get(letter, ""), "")
                     continue
                 value = word[place:]
                 if not value:
@@ -226,6 +246,7 @@ def _curl_long(given: str) -> str:
         "fail",
         "fail-with-body",
         "location",
+        "location-trusted",
         "silent",
         "show-error",
         "compressed",
@@ -251,11 +272,22 @@ def _curl_take(request: _Request, name: str, value: str) -> None:
         request.data.append((name, value))
     elif name == "config":
         request.unseen = True
+    elif name in _CURL_ELSEWHERE or (name == "header" and _names_another(value)):
+        request.elsewhere = True
+    elif name == "noproxy":
+        request.unproxied += f",{value}"
     elif name in ("mail-from", "mail-rcpt"):
         request.mail = True
         request.data.append((name, value))
     elif name == "quote":
         request.method = request.method or "QUOTE"
+
+
+def _names_another(header: str) -> bool:
+    """Whether a header, or a file of them, may ask a server here for what it only passes on."""
+    name, _, value = header.partition(":")
+    host = name.strip().lower() == "host" and not hosts.is_loopback(hosts.of_url(value.strip()))
+    return host or header.startswith("@")
 
 
 # --- the others -----------------------------------------------------------------------------------------------------
@@ -267,7 +299,7 @@ _WGET_VALUES = frozenset(
 
 
 def _wget(words: Sequence[str]) -> _Request:
-    request = _Request(sure=True)
+    request = _Request(sure=True, elsewhere=True)  # it follows redirects unasked, also with a body
     at = 0
     while at < len(words):
         word = words[at]
@@ -292,6 +324,7 @@ _HTTPIE_VALUES = frozenset(
     "-a --auth -A --auth-type -o --output -p --print --session --session-read-only --timeout --proxy --verify --cert "
     "--cert-key --style -s --pretty --format-options --max-redirects --ssl --response-charset --boundary --bearer".split()
 )
+_HTTPIE_FOLLOWS = re.compile(r"--follow|-[A-Za-z]*F[A-Za-z]*")
 _HTTPIE_ITEM = re.compile(r"[^=:@]*?(:=@|=@|:=|==|=|@|:)")
 
 
@@ -308,6 +341,9 @@ def _httpie(words: Sequence[str], program: str, *, fed: bool) -> _Request:
         if name == "--raw":
             request.data.append(("data-raw", value if equals else words[at] if at < len(words) else ""))
             at += 0 if equals else 1
+        elif name in ("--proxy", "--resolve", "--unix-socket") or _HTTPIE_FOLLOWS.fullmatch(word):
+            request.elsewhere = True
+            at += 1 if name.startswith("--") and name != "--follow" and not equals else 0
         elif word in _HTTPIE_VALUES:
             at += 1
         elif word in ("--ignore-stdin", "-I") or word == "--offline":
@@ -325,6 +361,7 @@ def _httpie(words: Sequence[str], program: str, *, fed: bool) -> _Request:
         request.urls.append(url if "://" in url else scheme + url)
     for item in positionals:
         match = _HTTPIE_ITEM.match(item)
+        request.elsewhere = request.elsewhere or _names_another(item)
         if match and match[1] not in ("==", ":"):
             request.data.append(("item", item))
     if fed and not ignores_stdin and not request.data:

@@ -6,10 +6,11 @@ import json
 import os
 import re
 import tomllib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from urllib.parse import urlsplit
 
 from outlast.agents.outward.targets.base import Matched, ReadBack, Target, folder_of, joined
+from outlast.agents.outward.targets.hosts import direct, of_url
 
 FILE_MAX = 1 << 20
 _DEFAULT_HOSTS = {
@@ -33,15 +34,21 @@ def resolve(matched: Matched) -> Target | None:
 
 
 def _publish(
-    matched: Matched, index: str, name: str, version: str, registry: str, more: Mapping[str, str]
-) -> Target:
+    matched: Matched, index: str, name: str, version: str, registry: str, more: Mapping[str, str],
+    others: Sequence[str] = (),
+) -> Target:  # fmt: skip
+    """`others`: indexes that it may go to instead, by the program's own order of configuration."""
     host = _host(registry)
     version = "*" if matched.bumped else version  # the file still has the old one
     at = "" if host in _DEFAULT_HOSTS[index] else f"at {host}"
     params = {"name": name, "version": version, "registry": _clean(registry), **more}
     readable = not any(mark in name + version for mark in "*?$") and index != "gem"
+    probe = ReadBack(index, params) if readable else None
+    named = tuple(map(of_url, (registry, *others))) if "://" in registry else ()
     return Target(
-        joined("publish", index, f"{name}@{version}", at), ReadBack(index, params) if readable else None
+        joined("publish", index, f"{name}@{version}", at),
+        probe,
+        hosts=direct(named, matched.call.environment),
     )
 
 
@@ -81,7 +88,8 @@ def _npm(matched: Matched) -> Target | None:
             name, version = matched.parsed.option("workspace") or matched.parsed.option("filter"), "*"
     registry = matched.parsed.option("registry") or _npm_registry(matched, folder, name)
     access = "yes" if name.startswith("@") else ""
-    return _publish(matched, "npm", name, version, registry, {"scoped": access})
+    others = _npm_others(folder, matched.call.environment, name)
+    return _publish(matched, "npm", name, version, registry, {"scoped": access}, others)
 
 
 def _npm_tarball(base: str) -> tuple[str, str]:
@@ -98,13 +106,32 @@ def _npm_registry(matched: Matched, folder: str, name: str) -> str:
     if given := environment.get("npm_config_registry") or environment.get("NPM_CONFIG_REGISTRY"):
         return given
     scope = name.partition("/")[0] if name.startswith("@") else ""
-    files = [os.path.join(folder, ".npmrc")] if folder else []
-    files += [os.path.join(environment["HOME"], ".npmrc")] if environment.get("HOME") else []
-    for path in files:
-        settings = dict(line.replace(" ", "").partition("=")[::2] for line in _read(path).splitlines())
+    for settings in _npmrc(folder, environment):
         if found := (settings.get(f"{scope}:registry") if scope else "") or settings.get("registry"):
             return found
     return ""
+
+
+def _npm_others(folder: str, environment: Mapping[str, str], name: str) -> list[str]:
+    """What goes before `--registry`: the registry of the package's scope, and with some versions `publishConfig`."""
+    config = _json(os.path.join(folder, "package.json")).get("publishConfig") if folder else None
+    settings = [*_npmrc(folder, environment), *([config] if isinstance(config, dict) else [])]
+    has_scope = name.startswith("@") or not re.fullmatch(
+        r"[\w.-]+", name
+    )  # or it is not known whether it has one
+    found = [each.get("registry") for each in settings[-1:] if each is config]
+    found += [
+        value for each in settings for key, value in each.items() if key.endswith(":registry") and has_scope
+    ]
+    return [str(value) for value in found if value]
+
+
+def _npmrc(folder: str, environment: Mapping[str, str]) -> list[dict[str, str]]:
+    files = [os.path.join(folder, ".npmrc")] if folder else []
+    files += [os.path.join(environment["HOME"], ".npmrc")] if environment.get("HOME") else []
+    return [
+        dict(line.replace(" ", "").partition("=")[::2] for line in _read(path).splitlines()) for path in files
+    ]
 
 
 # --- PyPI, crates, gems ---------------------------------------------------------------------------------------------
@@ -171,14 +198,8 @@ def _cargo(matched: Matched) -> Target | None:
                 matched.command[0], "cargo", *(matched.rest[:1] or (name,)), matched.parsed.option("version")
             )
         )
-    return _publish(
-        matched,
-        "cargo",
-        name,
-        version,
-        matched.parsed.option("registry") or matched.parsed.option("index"),
-        {},
-    )
+    index = matched.parsed.option("registry") or matched.parsed.option("index")
+    return _publish(matched, "cargo", name, version, index, {}, [""])  # the index says where to upload
 
 
 def _gem(matched: Matched) -> Target | None:

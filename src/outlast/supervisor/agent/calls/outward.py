@@ -16,7 +16,7 @@ from outlast.core.secrets import mask
 from outlast.errors import DidNotHappen, UsageError
 from outlast.probes import CannotTell, Happened
 from outlast.supervisor.agent.calls.record import CallRecord, OutwardCall
-from outlast.supervisor.agent.calls.shims import OWN_CLASSES, Shims
+from outlast.supervisor.agent.calls.shims import OWN_CLASSES, Shims, classes_for, loopback_is_outward
 from outlast.supervisor.client import copy
 from outlast.supervisor.socket.wire import Shim
 
@@ -33,8 +33,7 @@ _GUARDED = (
 
 def hook_words(client: Path, socket: str, mark: str, agent: str) -> tuple[str, ...]:
     """The command that an agent's hooks run. `client` is the run's own copy of what it needs."""
-    own = settings.user_folder() / OWN_CLASSES
-    classes = (str(own),) if own.exists() else ()
+    classes = tuple(filter(None, [classes_for(client)]))
     script, python = str(client / copy.HOOK), copy.interpreter()
     return ("/bin/sh", "-c", _GUARDED, script, python, socket, mark, agent, *classes)
 
@@ -43,7 +42,10 @@ def own_classes() -> tuple[Mapping[str, object], ...]:
     """The user's own outward classes: the `[[outward]]` tables of their file. Raises UsageError where it cannot be read."""
     path = settings.user_folder() / OWN_CLASSES
     try:
-        return tuple(rules.tables(str(path)))
+        found = tuple(rules.tables(str(path)))
+        if rules.LOOPBACK in found:
+            raise ValueError("loopback is a setting, and stands in config.toml beside it")
+        return found
     except FileNotFoundError:
         return ()
     except (OSError, ValueError) as error:
@@ -60,7 +62,7 @@ class OutwardCalls:
         self._since_s = time.monotonic()
         self.shims: Shims | None = None
         try:
-            self.known = rules.load(own_classes())
+            self.known = rules.load([*own_classes(), *([rules.LOOPBACK] if loopback_is_outward() else [])])
         except ValueError as error:
             path = settings.user_folder() / OWN_CLASSES
             raise UsageError(

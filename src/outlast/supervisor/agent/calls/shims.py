@@ -11,6 +11,7 @@ from pathlib import Path
 from outlast import settings
 from outlast.agents.outward import shims
 from outlast.agents.outward.rules import Rules
+from outlast.store import durable
 from outlast.supervisor.client import copy
 from outlast.supervisor.launch import background
 
@@ -36,8 +37,7 @@ class Shims:
         path = environment.get("PATH", os.defpath)
         self._places = [place for place in path.split(os.pathsep) if place and Path(place) != folder]
         self._searched = [*self._places, *(str(project / each) for each in PROJECT_FOLDERS)]
-        own = settings.user_folder() / OWN_CLASSES
-        self._given = (socket, mark, str(own) if own.exists() else "")
+        self._given = (socket, mark, classes_for(client))
         self._python, self._script = copy.interpreter(), str(client / copy.SHIM)
         self._programs = frozenset(shims.shimmed_programs(known))
         self._made: set[str] = set()
@@ -80,6 +80,25 @@ class Shims:
         )  # fmt: skip
         _write(self._folder / program, text)
         self._made.add(program)
+
+
+def classes_for(client: Path) -> str:
+    """The file of classes that hooks and shims read besides the shipped ones, empty for none.
+
+    That is the user's own. Hooks and shims read no settings: where `loopback` is set, they read a copy that says so.
+    """
+    own = settings.user_folder() / OWN_CLASSES
+    if not loopback_is_outward():
+        return str(own) if own.exists() else ""
+    copied = client.parents[1] / OWN_CLASSES
+    classes = own.read_bytes() if own.exists() else b""
+    durable.write_durably(copied, b'loopback = "outward"\n' + classes)
+    return str(copied)
+
+
+def loopback_is_outward() -> bool:
+    """Whether the user says that this machine's own addresses lead elsewhere."""
+    return bool(settings.load()["loopback"] == "outward")
 
 
 def _is_program(path: str) -> bool:
