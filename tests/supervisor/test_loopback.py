@@ -40,8 +40,12 @@ def test_a_proxy_of_the_environment_is_seen_below_the_agent(
         raise AttemptDies
 
 
-def test_the_setting_does_not_stand_among_the_users_classes() -> None:
+def test_the_setting_does_not_stand_among_the_users_classes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
     own = settings.user_folder() / OWN_CLASSES
+    assert own.is_relative_to(tmp_path)
     own.parent.mkdir(parents=True, exist_ok=True)
     own.write_text('loopback = "outward"\n')
     with pytest.raises(UsageError, match="loopback is a setting"):

@@ -153,7 +153,7 @@ class Attempt:
         hooks = self._agent.hooks if self._agent is not None else None
         server = Server(self._place.socket, self._mark, scripts, hooks)
         processes = AttemptProcesses(run, self._person, BelowUs(run.id), self._signals)
-        stopper = Stopper(run, server, processes, self._person)
+        stopper = Stopper(beats, server, processes, self._person)
         try:
             if self._agent is not None and run.state.ended_well:
                 run.supervision.has_finished = True

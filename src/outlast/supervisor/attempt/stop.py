@@ -6,10 +6,10 @@ from typing import NoReturn, Protocol
 
 from outlast.errors import AgentStopped, SaveError, StoreGone
 from outlast.runs import files as run_files, inbox
-from outlast.runs.engine.run import RunEngine
 from outlast.runs.engine.steps import append
 from outlast.runs.inbox import WAITING
 from outlast.supervisor.attempt.processes import AttemptProcesses
+from outlast.supervisor.beat_in_flight import BeatInFlight
 from outlast.supervisor.guardian.signals import Signalled
 from outlast.supervisor.person import Person
 from outlast.supervisor.socket.server import Server
@@ -28,14 +28,15 @@ class Stopper:
 
     def __init__(
         self,
-        run: RunEngine,
+        beats: BeatInFlight,
         server: Server,
         processes: AttemptProcesses,
         person: Person,
         timing: Timing | None = None,
     ) -> None:
         self._timing = timing or Timing.current()
-        self._run, self._server, self._processes, self._person = run, server, processes, person
+        self._beats, self._run = beats, beats.run
+        self._server, self._processes, self._person = server, processes, person
 
     def save_now(self, reason: str) -> None:
         """A save before anything is stopped, as far as there is time."""
@@ -105,7 +106,8 @@ class Stopper:
                 return
             self.stop(f"operator: {asked}")
             run.supervision.may_stop = True
-        run.drive(run.take_requests())
+        with self._beats.lock:  # else a call is judged between the flag that is down and what was asked
+            run.drive(run.take_requests())
 
 
 def stopped_by(why: Signalled, *, progress: bool = False, whom: str = "") -> AgentStopped:

@@ -79,11 +79,12 @@ class Keeper:
                     found = run.drive(arrive(run))
                     run.drive(record_start(run, found))
                 leftovers.take_up_note(run)
-                with self._served() as (scripts, server):
+                beats = BeatInFlight(run)
+                with self._served(beats) as (scripts, server):
                     self.beat_ended()
                     start.ready(self._welcome(scripts, server), self._variables(), tuple(self._said))
                     is_ready, self._log = True, run.journal.store.local.supervisor_log(run.id)
-                    stopper = Stopper(run, server, self._processes, self._person)
+                    stopper = Stopper(beats, server, self._processes, self._person)
                     self._watch(server, stopper)
                     self._after(scripts, server, stopper)
                 run.finish()
@@ -112,9 +113,8 @@ class Keeper:
         return place_of(self._run)
 
     @contextlib.contextmanager
-    def _served(self) -> Iterator[tuple[ScriptCalls, Server]]:
-        run = self._run
-        scripts = ScriptCalls(BeatInFlight(run), self)
+    def _served(self, beats: BeatInFlight) -> Iterator[tuple[ScriptCalls, Server]]:
+        run, scripts = self._run, ScriptCalls(beats, self)
         mark = environment.attempt_mark(run.id, run.journal.lease.epoch)
         server = Server(self._place.socket, mark, scripts)
         try:
