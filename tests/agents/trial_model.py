@@ -22,7 +22,7 @@ Known = Literal["asked", "started", "lost", "unknown", "undone", "done"]
 _SAID: tuple[tuple[Known, re.Pattern[str]], ...] = (
     ("unknown", re.compile(r"not known whether it happened|outlast holds|given up to find")),
     ("done", re.compile(r"(?:done|started)-x\d+n\d+e|[Tt]ake it as done|it did happen|it happened")),
-    ("undone", re.compile(r"not started|nothing tells that this call was started|Nothing (?:of it )?was done|before it did anything|was not (?:made|run)|did not happen")),
+    ("undone", re.compile(r"not started|nothing tells that this call was started|Nothing (?:of it )?was done|before it did anything|was not (?:made|run|let through)|did not happen")),
     ("lost", re.compile(r"cut off by the interruption")),
 )  # fmt: skip
 _SETTLE = re.compile(r"`(\S*outlast'? settle \S+ \S+) --happened`")
