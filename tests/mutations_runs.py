@@ -9,6 +9,15 @@ DECODERS = "tests/core/test_decoders.py"
 AT_ONCE = f"{DECODERS}::test_threads_that_first_decode_a_type_at_once_all_get_it"
 
 MUTANTS = (
+    Mutant(
+        "a request that is half taken in while a call is judged",
+        "supervisor/attempt/stop.py",
+        "        with self._beats.lock:  # else a call",
+        "        if True:  # else a call",
+        (
+            f"{SUPERVISOR}/test_other_calls.py::test_what_was_said_is_not_half_taken_in_while_a_call_is_judged",
+        ),
+    ),
     # -- runs inside runs
     Mutant(
         "a run inside that is woken without the run around it",

@@ -6,6 +6,7 @@ An agent's call is its hook with a recorded input. What is said with `outlast se
 import json
 import os
 import subprocess
+import threading
 from pathlib import Path
 
 import pytest
@@ -19,11 +20,14 @@ from outlast.operations import requests
 from outlast.runs.engine.steps import append
 from outlast.supervisor.agent.calls import interruptions, outward
 from outlast.supervisor.agent.calls.repeats import WRITE_OUT
+from outlast.supervisor.attempt.processes import AttemptProcesses, BelowUs
+from outlast.supervisor.attempt.stop import Stopper
+from outlast.supervisor.person import Person
 from tests.supervisor.hook_driver import HOOKS, AttemptDies, Minded, after, before, is_denied, minded
 from tests.supervisor.host import Host
 from tests.supervisor.scripted_agent import Scripted
 from tests.supervisor.test_shims import HELD
-from tests.support.environment import Isolated
+from tests.support.environment import TIMEOUT_S, Isolated
 
 SAME = "http://192.0.2.1/graphql"
 FIRST = f"""curl -d '{{"query": "mutation {{ add(n: 1) }}"}}' {SAME}"""
@@ -131,6 +135,27 @@ def test_what_was_settled_an_instant_ago_counts_for_the_very_next_call(tmp_path:
         store = there.run.journal.store
         settle.plan(store, requests.summary_of(store, there.run.id), "1.1", "did_not").apply()
         assert answer(there, FIRST, "b") == ""
+        raise AttemptDies
+
+
+def test_what_was_said_is_not_half_taken_in_while_a_call_is_judged(tmp_path: Path) -> None:
+    """The watch lowers the flag of a request before it records the request: a call between the two would not know of it."""
+    cut_off(tmp_path, FIRST)
+    with minded(tmp_path) as there:
+        assert HELD in answer(there, SECOND, "a")
+        says(there)
+        person, waits = Person(there.said.append), there.run.journal.lease.request_waits
+        processes = AttemptProcesses(there.run, person, BelowUs(there.run.id))
+        watch = threading.Thread(
+            target=Stopper(there.beats, there.server, processes, person).take_requests, daemon=True
+        )
+        with there.beats.lock:  # as whoever judges a call holds it
+            watch.start()
+            watch.join(0.3)
+            assert waits()
+        watch.join(TIMEOUT_S)
+        assert not waits()
+        assert answer(there, SECOND, "b") == ""
         raise AttemptDies
 
 
