@@ -182,6 +182,23 @@ MUTANTS = (
             f"{SUPERVISOR}/test_background_effects.py::test_what_reaches_outside_in_the_background_and_never_ends_is_named_as_in_doubt",
         ),
     ),
+    Mutant(
+        "what never began in the background counts as done",
+        "supervisor/agent/calls/calls.py",
+        "        if not end.ok or opened.lost or not any(each.apart for each in opened.unseen):\n",
+        "        if True:\n",
+        (f"{SUPERVISOR}/test_background_effects.py::test_killed_in_the_background_before_it_began_it_is_in_doubt",),
+    ),
+    Mutant(
+        "what stands before a `&` counts as waited for",
+        "agents/outward/shell/parser.py",
+        '        if letter == "&" and run == 1:\n',
+        "        if False:\n",
+        (
+            "tests/agents/outward/test_classes.py::test_what_nobody_waits_for_is_known",
+            f"{SUPERVISOR}/test_background_effects.py::test_killed_in_the_background_before_it_began_it_is_in_doubt",
+        ),
+    ),
     # -- other users
     Mutant(
         "a planted link for the socket is followed",

@@ -3,6 +3,7 @@
 The agent is a stand-in with hooks of its own; the witness says what was done.
 """
 
+import shutil
 import time
 
 import pytest
@@ -42,10 +43,14 @@ def test_what_reaches_outside_in_the_background_is_waited_for_when_the_agent_end
     assert code == 0
 
 
-def test_what_reaches_outside_in_the_background_and_never_ends_is_named_as_in_doubt(agent: Scripted) -> None:
+@pytest.mark.parametrize("has_shim", [True, False], ids=["by name", "by path"])
+def test_what_reaches_outside_in_the_background_and_never_ends_is_named_as_in_doubt(
+    agent: Scripted, has_shim: bool
+) -> None:
     """After a limit, which this test makes short."""
     agent.host.timing = "supervisor.background_s=1"
-    agent.says(left_behind(agent, "subshell", "sleep 1000"))
+    text = left_behind(agent, "subshell", "sleep 1000")
+    agent.says(text if has_shim else text.replace("curl", str(shutil.which("curl"))))
     code = agent.run()
     assert agent.performed() == []
     assert code == 3, agent.host.said("t")
@@ -79,3 +84,26 @@ def test_a_server_that_stays_here_and_is_left_running_delays_nothing(agent: Scri
     )
     assert agent.run() == 0, agent.host.said("t")
     assert time.time() - float((agent.work / "ended").read_text()) < AT_ONCE_S
+
+
+# It waits for a file that nobody writes, in the subshell itself, so that one process is all that there is to kill.
+WAITING = "mkfifo gate; ( read nothing < gate; {post} ) >/dev/null 2>&1 & "
+
+
+@pytest.mark.parametrize("later", [False, True], ids=["in the same call", "after it returned"])
+def test_killed_in_the_background_before_it_began_it_is_in_doubt(agent: Scripted, later: bool) -> None:
+    """As Codex does, which stops the process group of a command that has ended; or the kernel, for memory."""
+    started = WAITING.format(post=agent.posting("bg"))
+    agent.says(
+        *([started + "echo $! > job", "kill -9 $(cat job)", "echo on"] if later else [started + "kill -9 $!"])
+    )
+    code = agent.run()
+    assert agent.performed() == []
+    assert code == 3, agent.host.said("t")
+    assert [effect["state"] for effect in agent.effects()] == ["in_doubt"]
+
+
+def test_a_branch_that_is_not_taken_is_no_doubt(agent: Scripted) -> None:
+    agent.says(f"[ ! -e absent ] || {agent.posting('no')}")
+    assert agent.run() == 0, agent.host.said("t")
+    assert agent.performed() == []

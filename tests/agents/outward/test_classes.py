@@ -65,6 +65,35 @@ def test_another_target_is_another_signature(name: str, project: Path) -> None:
     assert len(set(seen)) == len(seen), seen
 
 
+@pytest.mark.parametrize(
+    ("text", "apart"),
+    [
+        ("git push &", True),
+        ("( sleep 1; git push ) & date", True),
+        ("{ sleep 1; git push; } & date", True),
+        ("for i in 1 2; do git push; done &", True),
+        ("nohup sh -c 'sleep 1; git push' >/dev/null 2>&1 &", True),
+        ("sh -c 'git push &'", True),
+        ("setsid -f git push", True),
+        ("setsid --fork sh -c 'git push'", True),
+        ("coproc git push", True),
+        ("systemd-run --user git push", True),
+        ("git push & git push ' unclosed", True),
+        ("git push", False),
+        ("git push && date", False),
+        ("date & git push", False),
+        ("git push &> log", False),
+        ("git push > log 2>&1", False),
+        ("git push |& tee log", False),
+        ("setsid git push", False),
+        ("nohup git push", False),
+        ("git push 'x&y'", False),
+    ],
+)
+def test_what_nobody_waits_for_is_known(text: str, apart: bool, project: Path) -> None:
+    assert {one.apart for one in shell(text, project)} == {apart}
+
+
 def test_defaults_of_a_push_are_read_from_the_repository(project: Path) -> None:
     assert signatures("git push", project) == ["push origin refs/heads/main"]
     assert signatures("git push https://host/f/r x", project) == ["push fork refs/heads/x"]

@@ -46,6 +46,7 @@ class Outward:
     sure: bool = True  # exit code 0 of its program says that it happened
     content: str = ""  # the digest of what it brings to its target; empty: not known before it runs
     another: rules.Another = rules.HELD  # what another content for the same target is
+    apart: bool = False  # nobody waits for it: the call may end well before it has begun
 
 
 # The variables that a call's target is read from, and those that make it go elsewhere than its words say. None holds a
@@ -226,7 +227,7 @@ def _of_call(call: Call, known: Rules, branch: str, bumped: bool, *, parsed: boo
         shown = tuple(word[:WORD_LETTERS_MAX] for word in call.words[:WORDS_MAX])
         return Outward(
             found.kind or rule.kind, found.signature, shown, call.cwd or "", found.probe, parsed, found.sure,
-            found.content if parsed else "", found.another or rule.another,
+            found.content if parsed else "", found.another or rule.another, call.apart,
         )  # fmt: skip
     return None
 
@@ -247,18 +248,21 @@ def _resolved(matched: Matched) -> Target | None:
 
 _SEPARATORS = re.compile(r"[;&|()\n`{}]+")
 _STRIPPED = "'\"$\\"
+_LONE_AND = re.compile(r"(?<![&<>|])&(?![&>])")
 
 
 def _loose(text: str, cwd: str | None, environment: Mapping[str, str], known: Rules) -> list[Outward]:
     """What might be outward in a text that is no shell we understand: wherever a program's name stands."""
     found: list[Outward] = []
+    apart = bool(_LONE_AND.search(text, 0, LOOSE_TEXT_MAX))
     places = rules.mention(known.programs).finditer(text, 0, LOOSE_TEXT_MAX)
     for number, place in enumerate(places):
         if number >= LOOSE_PLACES_MAX or len(found) >= OUTWARD_MAX:
             break
         segment = _SEPARATORS.split(text[place.end() : place.end() + LOOSE_LETTERS_MAX], maxsplit=1)[0]
         words = [word for word in (raw.strip(_STRIPPED) for raw in segment.split()) if word]
-        call = Call((Word(place[0]), *map(Word, words[:LOOSE_WORDS_MAX])), cwd, environment, moved=True)
+        read = (Word(place[0]), *map(Word, words[:LOOSE_WORDS_MAX]))
+        call = Call(read, cwd, environment, moved=True, apart=apart)
         if one := _of_call(call, known, "", True, parsed=False):
             found.append(one)
     else:

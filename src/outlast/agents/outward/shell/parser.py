@@ -79,6 +79,7 @@ class Simple:
     body: str = ""  # its here-document or here-string
     literal: bool = False  # the body stands as it is written
     writes: bool = False  # into a file, by redirection
+    apart: bool = False  # it stands before a `&`: the text may end before it has begun
 
 
 @dataclass(slots=True)
@@ -195,6 +196,9 @@ class _Scanner:
         doubled = self.text[self.at : self.at + 2] == "||"
         self.at += run
         self._end(piped=letter == "|" and not doubled)
+        if letter == "&" and run == 1:
+            for each in self.state.found:  # where the part begins that runs apart is not followed
+                each.apart = True
 
     def _open_parenthesis(self) -> None:
         after = _FUNCTION_HEAD.match(self.text, self.at)
@@ -494,6 +498,7 @@ class _Scanner:
         command, words = self.command, self.command.words
         command.cwd = self.state.cwd
         while words and words[0] in _RESERVED:
+            command.apart = command.apart or words[0] == "coproc"
             del words[: 2 if words[0] == "function" else 1]
         own: dict[str, str] = {}
         while words and (match := _ASSIGNMENT.fullmatch(words[0])):

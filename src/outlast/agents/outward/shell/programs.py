@@ -32,6 +32,7 @@ class Call:
     fed: bool = False  # something is piped or redirected into it
     sent: str | None = None  # what that is, where it is known
     moved: bool = False  # a command before it may change what it would act with: a commit, a build
+    apart: bool = False  # nobody waits for it: what started it may end before it has begun
 
     @property
     def program(self) -> str:
@@ -74,7 +75,8 @@ def _from_text(text: str, cwd: str | None, environment: Mapping[str, str], nesti
         fed_text = simple.body or (_printed(before) if simple.piped and before else "")
         sent = _sent(simple, before)
         for call in _unwrapped(simple.words, simple.cwd, simple.environment, fed, fed_text, nesting):
-            found.append(replace(call, moved=moved, sent=sent if call.fed else None))
+            apart = call.apart or simple.apart or _sets_apart(simple.words)
+            found.append(replace(call, moved=moved, sent=sent if call.fed else None, apart=apart))
             moved = moved or not _leaves_still(call)
         moved = moved or simple.writes
         if len(found) > CALLS_MAX:
@@ -103,6 +105,14 @@ def _sent(simple: Simple, before: Simple | None) -> str | None:
         return None
     is_plain = all(word.known and not word.startswith("-") and "\\" not in word for word in before.words[1:])
     return " ".join(before.words[1:]) + "\n" if is_plain else None
+
+
+def _sets_apart(words: list[Word]) -> bool:
+    """Whether a command starts another and does not wait for it."""
+    name = os.path.basename(words[0]) if words else ""
+    return name in ("systemd-run", "screen", "tmux") or (
+        "setsid" in words and any(word in ("-f", "--fork") for word in words)
+    )
 
 
 def _leaves_still(call: Call) -> bool:

@@ -262,15 +262,28 @@ class AgentCalls:
     def _end_background(self, opened: OpenCall) -> None:
         """When the last program has ended that a call left running, what the agent was told of it is its result."""
         if opened.background and not opened.runs_on and not opened.task and opened.returned is not None:
-            ended = self._change(opened, background=False)
+            ended, end = self._judged_apart(self._change(opened, background=False), opened.returned)
             if opened.heard:
-                self._confirm(ended, opened.returned)
+                self._confirm(ended, end)
             else:
-                self._take(ended, opened.returned)
+                self._take(ended, end)
+
+    def _judged_apart(self, opened: OpenCall, end: ToolEnd) -> tuple[OpenCall, ToolEnd]:
+        """A call and its end, when all its processes have ended. That it ended well says nothing of a program that it did not
+        wait for. A shim would have seen that begin: where none did, it was most likely stopped before, as by an agent that
+        stops what a call leaves in its process group. Where no shim stands, nobody says how it ended."""
+        if not end.ok or opened.lost or not any(each.apart for each in opened.unseen):
+            return opened, end
+        if not opened.programs:
+            return opened, msgspec.structs.replace(end, sure=False)
+        self.begun[opened.effect] = opened.recorded
+        self._doubt(opened, "it was left to run, and no program of it was seen to begin")
+        return self._change(opened, lost=True), end
 
     def _take(self, opened: OpenCall, end: ToolEnd) -> None:
         """Agents say that a call failed also when they are killed in it, and it is not true then. So of a call that
         reaches outside, a failure counts only when the agent goes on."""
+        opened, end = self._judged_apart(opened, end)
         if opened.is_outward and not (end.ok and end.sure):
             self._change(opened, failed=end)
         else:

@@ -127,7 +127,7 @@ def _kept(found: Outward) -> OutwardCall:
     probe = {} if found.probe is None else {"name": found.probe.name, "params": _plain(found.probe.params)}
     return OutwardCall(
         str(found.kind), str(found.signature), words, str(found.cwd), probe,
-        sure=found.sure, content=found.content, another=found.another,
+        sure=found.sure, content=found.content, another=found.another, apart=found.apart,
     )  # fmt: skip
 
 

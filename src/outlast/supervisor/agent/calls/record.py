@@ -27,6 +27,7 @@ class OutwardCall(msgspec.Struct, frozen=True, omit_defaults=True):
         ""  # the digest of what it brings to its target; empty: not known, as in journals of before
     )
     another: Another = HELD  # what another content for the same target is
+    apart: bool = False  # nobody waits for it: its call may end well before it has begun
 
 
 class CallRecord(msgspec.Struct, frozen=True, omit_defaults=True):
