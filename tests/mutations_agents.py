@@ -19,8 +19,55 @@ REPEATED = "tests/supervisor/test_repeated_calls.py"
 OTHERS = "tests/supervisor/test_other_calls.py"
 RESULTS = "tests/supervisor/test_call_results.py"
 FRESH = "tests/supervisor/test_fresh_sessions.py"
+GUARD = "tests/supervisor/test_guard.py"
 
 MUTANTS = (
+    Mutant(
+        "a guarded command that makes what it made in a beat that has ended again",
+        "supervisor/agent/guard.py",
+        "        holds.read(FRESH, insists=True)\n",
+        "",
+        (f"{GUARD}::test_what_was_done_in_a_beat_that_has_ended_is_not_done_again",),
+    ),
+    Mutant(
+        "a guarded run that is unguarded when its line is typed again",
+        "supervisor/start.py",
+        "guard=last is not None and last.guard)",
+        "guard=False)",
+        (
+            f"{GUARD}::test_a_loop_killed_at_any_instant_goes_on_and_does_nothing_twice[before post b-everything-bash]",
+        ),
+    ),
+    Mutant(
+        "a guarded command whose call is held, started again and again",
+        "supervisor/agent/guard.py",
+        " if self._programs.has_held else None\n",
+        " if False else None\n",
+        (
+            f"{GUARD}::test_a_loop_killed_at_any_instant_goes_on_and_does_nothing_twice[before post b-everything-bash]",
+        ),
+    ),
+    Mutant(
+        "a repository that switches the guard off",
+        "settings.py",
+        " if each.name not in own}\n",
+        "}\n",
+        (f"{GUARD}::test_a_repository_switches_the_guard_on_and_never_off[true-false-True]",),
+    ),
+    Mutant(
+        "a program below a script's effect, on record twice",
+        "supervisor/agent/guard.py",
+        "        if shim.call:\n",
+        "        if False:\n",
+        (f"{GUARD}::test_below_an_effect_of_a_script_the_effect_is_the_record",),
+    ),
+    Mutant(
+        "a step whose call was held, recorded as failed for ever",
+        "supervisor/socket/server.py",
+        " and self._refusals > refusals\n",
+        " and False\n",
+        (f"{GUARD}::test_a_step_whose_call_was_held_is_done_again_when_that_is_settled",),
+    ),
     Mutant(
         "a hook's client that passes what it cannot ask about",
         "supervisor/client/hook.py",
@@ -60,16 +107,16 @@ MUTANTS = (
     ),
     Mutant(
         "a verdict before the intent",
-        "supervisor/agent/hooks.py",
-        "            self._responses.intend(start, record)\n        except",
+        "supervisor/agent/calls/programs.py",
+        "            self._records.intend(start, record)\n        except",
         "            pass\n        except",
         (f"{HOOKS}::test_a_call_is_on_record_when_its_hook_is_answered[claude]",),
     ),
     Mutant(
         "a call that is allowed although it could not be recorded",
-        "supervisor/agent/hooks.py",
-        "            self._progress.fail(error)\n            if record.outward:\n",
-        "            self._progress.fail(error)\n            if False:\n",
+        "supervisor/agent/calls/programs.py",
+        "            self._failures.fail(error)\n            if record.outward:\n",
+        "            self._failures.fail(error)\n            if False:\n",
         (f"{HOOKS}::test_what_cannot_be_put_on_record_does_not_happen_outside[claude]",),
     ),
     Mutant(
@@ -299,7 +346,7 @@ MUTANTS = (
     ),
     Mutant(
         "what was settled an instant ago, not looked at",
-        "supervisor/agent/hooks.py",
+        "supervisor/agent/calls/programs.py",
         "            self._run.drive(self._run.take_findings())\n",
         "",
         (f"{OTHERS}::test_what_was_settled_an_instant_ago_counts_for_the_very_next_call",),
@@ -417,9 +464,9 @@ MUTANTS = (
     ),
     Mutant(
         "a program that was killed, still thought to run",
-        "supervisor/agent/hooks.py",
-        "            self._progress.guarded(partial(self._calls.program_killed, call))\n",
-        "            pass\n",
+        "supervisor/agent/calls/programs.py",
+        "                self._failures.guarded(partial(self._calls.program_killed, call))\n",
+        "                pass\n",
         (
             f"{SHIMS}::test_what_a_program_was_killed_in_is_held_in_the_same_attempt",
             f"{SHIMS}::test_a_call_that_ended_well_with_a_program_of_it_killed_is_in_doubt",
@@ -437,7 +484,7 @@ MUTANTS = (
     ),
     Mutant(
         "a shim's death, on record when its thread gets to it",
-        "supervisor/agent/hooks.py",
+        "supervisor/agent/calls/programs.py",
         "            if each is program or not is_there():\n",
         "            if each is program:\n",
         (f"{REPEATED}::test_a_shim_that_died_is_a_doubt_before_its_own_thread_has_heard_of_it",),
@@ -546,7 +593,7 @@ MUTANTS = (
     ),
     Mutant(
         "a shim that is answered when it waits no more",
-        "supervisor/agent/hooks.py",
+        "supervisor/agent/calls/programs.py",
         "            if shim.sent_ns and time.monotonic_ns() - shim.sent_ns > self._timing.shim_waits_s * 1e9:\n",
         "            if False:\n",
         (f"{ISOLATION}::test_what_a_shim_asked_too_long_ago_is_refused_and_not_on_record[True]",),

@@ -81,6 +81,7 @@ class Key(msgspec.Struct, frozen=True):
     default: Any
     doc: str
     own_file_only: bool = False
+    on_stays: bool = False  # a repository's file may switch it on, never off
     at_least: float | None = None
     at_most: float | None = None
     read: Callable[[Any], object] | None = None
@@ -154,6 +155,10 @@ KEYS: tuple[Key, ...] = (
         at_least=0, at_most=86_400,
     ),
     Key(
+        "run_guard", bool, False, "guard the outward calls of every command that `outlast run` starts, as --guard does",
+        on_stays=True,
+    ),
+    Key(
         "gateway", bool, False, "put the metering gateway between an agent and its model",
         own_file_only=True,
     ),
@@ -190,7 +195,8 @@ def load(folder: Path | None = None, flags: Mapping[str, object] | None = None) 
     found |= {each.name: each for each in _from_own_file()}
     path = _repository_file(folder or Path.cwd())
     if path is not None:
-        found |= {each.name: each for each in _from_repository(path)}
+        own = {name for name, each in found.items() if _BY_NAME[name].on_stays and each.value}
+        found |= {each.name: each for each in _from_repository(path) if each.name not in own}
     for key in KEYS:
         given = os.environ.get(f"OUTLAST_{key.name.upper()}")
         if given is not None:

@@ -50,6 +50,11 @@ def _gemini(prompt: str, fresh: str | None, session: str | None, more: list[str]
     ]
 
 
+def _qwen(prompt: str, fresh: str | None, session: str | None, more: list[str]) -> list[str]:
+    which = ["--resume", session] if session else []
+    return ["--yolo", "--auth-type", "openai", "-m", "fake-model", *which, *more, prompt]
+
+
 def _opencode(prompt: str, fresh: str | None, session: str | None, more: list[str]) -> list[str]:
     which = ["--session", session] if session else []
     return ["run", "--format", "json", "--auto", *which, *more, prompt]
@@ -102,6 +107,7 @@ ARGUMENTS: Mapping[str, Arguments] = {
     "kimi-cli": _kimi_cli,
     "gemini": _gemini,
     "opencode": _opencode,
+    "qwen": _qwen,
     "mini-swe-agent": _mini,
     "aider": _aider,
 }

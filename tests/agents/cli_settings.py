@@ -147,6 +147,16 @@ def _openai(world: AgentWorld) -> dict[str, str]:
     }
 
 
+def _set_qwen(world: AgentWorld) -> dict[str, str]:
+    settings = {"privacy": {"usageStatisticsEnabled": False}, "general": {"enableAutoUpdate": False}}
+    _write_once(world.home / ".qwen/settings.json", json.dumps(settings))
+    return {
+        "OPENAI_API_KEY": "fake",
+        "OPENAI_BASE_URL": f"{world.model.url}/v1",
+        "OPENAI_MODEL": "fake-model",
+    }
+
+
 def _set_mini(world: AgentWorld) -> dict[str, str]:
     world.model.script = world.model.script.with_options(finish=SUBMIT)
     return _openai(world) | {
@@ -169,6 +179,7 @@ SETTINGS: Mapping[str, Callable[[AgentWorld], dict[str, str]]] = {
     "kimi-cli": _set_kimi_cli,
     "gemini": _set_gemini,
     "opencode": _set_opencode,
+    "qwen": _set_qwen,
     "mini-swe-agent": _set_mini,
     "aider": _set_aider,
 }

@@ -45,7 +45,7 @@ def test_a_bare_agent_does_what_its_model_says_once_and_ends_well(
         assert "world.example/comment/1" in paid[1].history.last_text
 
 
-RESUMABLE = [recipe for recipe in AGENTS if recipe.name not in ("mini-swe-agent", "aider")]
+RESUMABLE = [recipe for recipe in AGENTS if recipe.name not in ("mini-swe-agent", "aider", "qwen")]
 
 
 @pytest.mark.parametrize("recipe", RESUMABLE, ids=lambda recipe: recipe.key)

@@ -122,6 +122,13 @@ RECIPES: tuple[Recipe, ...] = (
         "node_modules/@google/gemini-cli/bundle/gemini.js",
         npm=("@google/gemini-cli@0.61.0",),
     ),
+    Recipe(  # outlast does not know it: a plain command, under guard
+        "qwen",
+        "0.15.10",
+        "qwen",
+        "node_modules/@qwen-code/qwen-code/cli.js",
+        npm=("@qwen-code/qwen-code@0.15.10",),
+    ),
     Recipe(
         "opencode",
         "1.18.33",

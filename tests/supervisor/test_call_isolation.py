@@ -17,7 +17,7 @@ from outlast.supervisor.agent.calls.record import CallRecord
 from outlast.supervisor.beat_in_flight import BeatInFlight
 from outlast.supervisor.socket import connection
 from outlast.supervisor.socket.script_calls import ScriptCalls
-from outlast.supervisor.socket.wire import Order, Output, Report, Shim
+from outlast.supervisor.socket.wire import Order, Output, Report, Shim, ShimAnswer
 from outlast.supervisor.timing import Timing
 from tests.supervisor.hook_driver import (
     LOCAL,
@@ -59,15 +59,15 @@ def opened(folder: Path, budget: str) -> None:
 def test_beats_end_and_are_counted_while_a_program_runs_that_only_a_shim_saw(tmp_path: Path) -> None:
     with minded(tmp_path) as there:
 
-        def perform() -> int:
+        def perform() -> Output:
             for number in (1, 2):
                 beat(there, number)
                 assert there.run.state.beats == number
                 assert there.run.state.spent.tokens == number * SPENT.tokens
             assert [each.name for each in there.run.state.effects_open] == [SIGNATURE]
-            return 0
+            return Output(0)
 
-        assert there.attempt.hooks.shim(Shim(words=WORDS, cwd=str(there.work)), perform) == ("", 0)
+        assert there.attempt.hooks.shim(Shim(words=WORDS, cwd=str(there.work)), perform) == ShimAnswer()
         assert there.run.state.effects_open == ()
         raise AttemptDies
 
@@ -76,12 +76,12 @@ def test_no_program_that_runs_on_gets_an_agent_past_its_budget(tmp_path: Path) -
     opened(tmp_path, "beats=2")
     with minded(tmp_path) as there:
 
-        def perform() -> int:
+        def perform() -> Output:
             for number in (1, 2):
                 beat(there, number)
             there.attempt.close()  # else the answer is held back: the agent is being stopped
             assert not there.allows(before("claude", LOCAL, "call_3"))
-            return 0
+            return Output(0)
 
         there.attempt.hooks.shim(Shim(words=WORDS, cwd=str(there.work)), perform)
         assert isinstance(there.attempt.failure, AgentStopped)
@@ -97,8 +97,8 @@ def test_every_call_after_the_last_beat_is_told_why_there_is_no_other(tmp_path: 
     with minded(tmp_path) as there:
         beat(there, 1)
         for _ in range(3):
-            reason, _ = there.attempt.hooks.shim(Shim(words=WORDS, cwd=str(there.work)), lambda: 0)
-            assert "1 of 1 beats done" in reason
+            answer = there.attempt.hooks.shim(Shim(words=WORDS, cwd=str(there.work)), lambda: Output(0))
+            assert "1 of 1 beats done" in answer.reason
         there.attempt.responses._used = True
         with pytest.raises(BudgetReached):
             there.attempt.responses.finish(None)

@@ -16,7 +16,7 @@ import pytest
 
 from outlast.supervisor.client import shim
 from outlast.supervisor.socket.server import ScriptGone
-from outlast.supervisor.socket.wire import Shim
+from outlast.supervisor.socket.wire import Output, Shim
 from tests.supervisor.hook_driver import AttemptDies, before, is_denied, recorded
 from tests.supervisor.host import Host
 from tests.supervisor.scripted_agent import Scripted
@@ -234,7 +234,7 @@ def test_a_shim_that_died_is_a_doubt_before_its_own_thread_has_heard_of_it(tmp_p
         hooks, asked = here.there.attempt.hooks, Shim(words=tuple(FIRST.split()), cwd=str(here.there.work))
         began, hears = threading.Event(), threading.Event()
 
-        def perform() -> int:
+        def perform() -> Output:
             began.set()
             hears.wait(TIMEOUT_S)
             raise ScriptGone("its shim was killed")
@@ -247,8 +247,7 @@ def test_a_shim_that_died_is_a_doubt_before_its_own_thread_has_heard_of_it(tmp_p
         thread.start()
         try:
             assert began.wait(TIMEOUT_S)
-            reason, _ = hooks.shim(asked, lambda: 0)
-            assert HELD in reason
+            assert HELD in hooks.shim(asked, lambda: Output(0)).reason
         finally:
             hears.set()
             thread.join(TIMEOUT_S)

@@ -260,6 +260,7 @@ LATE = {
     "supervisor/client/script.py": "as soon as the command is started",
     "supervisor/client/hook.py": "from the run's own copy",
     "supervisor/client/shim.py": "from the run's own copy",
+    "supervisor/start.py": "the user's own classes, before the run is claimed",
     "supervisor/socket/script_calls.py": "the engine of a run, which is loaded",
     "agents/outward/rules.py": "a mistake in the user's own classes, which are read before the command is started",
     "agents/outward/alone.py": "from the run's own copy",

@@ -62,7 +62,7 @@ class BeatInFlight:
         """Record events of the open beat; durable when this returns."""
         self.run.drive(append(*events, in_beat=True))
 
-    def doubt(self) -> EffectInDoubt | None:
+    def doubt(self, ended: str = "ended with 0") -> EffectInDoubt | None:
         """The error that names the effects a person must settle before the run can end; None where none is in doubt."""
         doubts = self.run.state.in_doubt
         if not doubts:
@@ -70,7 +70,7 @@ class BeatInFlight:
         names = ", ".join(f"effect {effect.id} {effect.name!r}" for effect in doubts)
         verb = "is" if len(doubts) == 1 else "are"
         return EffectInDoubt(
-            f"the command ended with 0 and {names} {verb} in doubt",
+            f"the command {ended} and {names} {verb} in doubt",
             hint=f"look whether it happened, then `outlast settle {self.run.id} {doubts[0].id} --happened` or `--did-not`",
         )
 

@@ -29,7 +29,7 @@ from outlast.supervisor.budget import check as budget_check
 from outlast.supervisor.client.around import run_around
 from outlast.supervisor.guardian.link import Link
 from outlast.supervisor.guardian.workspace_lock import Kind, occupant, occupied
-from outlast.supervisor.launch import launch as supervisor_launch
+from outlast.supervisor.launch import environment, launch as supervisor_launch
 from outlast.supervisor.launch.last_launch import known_agent, launch_of
 from outlast.supervisor.launch.launch import Launch
 from outlast.supervisor.launch.run import supervised_run
@@ -72,6 +72,7 @@ class RunRequest(msgspec.Struct, frozen=True, kw_only=True):
     moved: bool = False
     headless: bool = False
     plain: bool = False
+    guard: bool = False
     accept_unknown: bool = False
     gateway: str | None = None
     setup: str = ""
@@ -107,15 +108,17 @@ def start(request: RunRequest, link: Link, person: Person) -> int:
     folder = _workspace(request, cwd, person)
     launch = supervisor_launch.recorded(
         request.words, program, cwd, variables, issue=request.issue, rounds=request.rounds, restarts=request.restarts,
-        parks=request.parks, stall=request.stall, share=request.share, setup=request.setup, plain=request.plain, accept_unknown=request.accept_unknown,
+        parks=request.parks, stall=request.stall, share=request.share, setup=request.setup, plain=request.plain,
+        guard=_is_guarded(request, folder or cwd), accept_unknown=request.accept_unknown,
     )  # fmt: skip
     agent = known_agent(launch)
     if agent is not None:
         check_version(agent, request.words, program, person)
         variables |= registry.env_assignments(request.words)
     elif not request.plain and (hidden := registry.hidden_agent(request.words)):
+        how = "guarded by shims alone" if launch.guard else "not guarded"
         person.say(
-            f"{hidden[0]} below {hidden[1]} is run as a plain command: its calls are not guarded; give it directly"
+            f"{hidden[0]} below {hidden[1]} is run as a plain command: its calls are {how}; give it directly"
         )
     headless = request.headless or (agent is not None and agent.cli.read(request.words).headless)
     launch = msgspec.structs.replace(launch, interactive=not headless and os.isatty(0) and os.isatty(1))
@@ -125,7 +128,8 @@ def start(request: RunRequest, link: Link, person: Person) -> int:
     is_auto = budget_check.is_auto(request.budget)
     if not is_auto:  # before a store is made: what is refused changes nothing
         budget_check.check(terms.budget, agent, launch, variables, person)
-    terms = _identified(terms)
+    _check_classes(launch, variables)
+    terms, launch = _identified(terms, launch)
     if is_auto:
         terms = _by_experience(terms, agent, launch, variables, person)
     around = run_around()
@@ -161,14 +165,38 @@ def _inside(around: str, terms: Terms, launch: Launch, *, as_step: bool) -> tupl
     return terms, msgspec.structs.replace(launch, within=around, spent_before=before)
 
 
-def _identified(terms: Terms) -> Terms:
-    """The terms of the run that is meant, before anything is decided by its workspace."""
+def _identified(terms: Terms, launch: Launch) -> tuple[Terms, Launch]:
+    """The terms of the run that is meant, before anything is decided by its workspace; and the launch, guarded if that run was:
+    what a guarded attempt left in doubt must not be done again unawares."""
     here = settings.load(Path(terms.workspace) if terms.workspace else None)
     store = stores.acquire(terms.store or here["store"] or None)
     try:
-        return identity.identified(terms, store)
+        terms = identity.identified(terms, store)
+        if launch.guard or terms.again:
+            return terms, launch
+        where = RunFilter(task=terms.task, project=terms.project, parent="", open_only=True)
+        known = store.list(where, limit=1)
+        last = launch_of(store, known[0]) if known else None
+        return terms, msgspec.structs.replace(launch, guard=last is not None and last.guard)
     finally:
         stores.give_back(store)
+
+
+def _is_guarded(request: RunRequest, folder: Path) -> bool:
+    """Whether a command is guarded: by its flag, by a setting, or because the run around it is."""
+    return (
+        request.guard
+        or settings.load(folder)["run_guard"]
+        or environment.is_below_guard(settings.inherited())
+    )
+
+
+def _check_classes(launch: Launch, variables: dict[str, str]) -> None:
+    """Raise UsageError where a command is to be guarded, and what the user named as outward cannot be read."""
+    if launch.guard:
+        from outlast.supervisor.agent.calls.outward import OutwardCalls
+
+        OutwardCalls(variables)
 
 
 def _terms(request: RunRequest, folder: Path | None, cwd: Path | None = None) -> Terms:
@@ -389,4 +417,5 @@ def _task_of(words: Sequence[str]) -> str:
 
 def inherited() -> dict[str, str]:
     """The environment that a command gets: ours, without what belongs to a run around us."""
-    return settings.environment(without=supervisor_launch.OURS, **settings.timing_given())
+    ours = settings.environment(without=supervisor_launch.OURS, **settings.timing_given())
+    return environment.without_guard(ours, settings.variable(environment.BASH_ENV))

@@ -36,6 +36,7 @@ class Timing:
     piped_tick_s: float = 0.5  # between two looks at requests and the store; signals and ends wake us at once
     terminal_tick_s: float = 0.1  # how soon a Ctrl-Z is noticed: the kernel does not wake us for it
     keeper_tick_s: float = 0.5  # as `piped_tick_s`, for a script
+    copy_look_s: float = 10.0  # between two looks at whether what a guarded command's shims run is whole
 
     # The guardian.
     guardian_look_s: float = (

@@ -127,9 +127,14 @@ def _add_terms(command: argparse.ArgumentParser) -> None:
         "--plain", action="store_true", help="treat an agent that outlast knows like any other command"
     )
     command.add_argument(
+        "--guard",
+        action="store_true",
+        help="put every outward call of any command on record, and never make one twice unawares",
+    )
+    command.add_argument(
         "--accept-unknown",
         action="store_true",
-        help="exit 0 even if some of the agent's outward calls have an unknown outcome",
+        help="exit 0 even if some outward calls of an agent or a guarded command have an unknown outcome",
     )
     command.add_argument(
         "--gateway", nargs="?", const="", metavar="yes",
@@ -164,7 +169,7 @@ def run(arguments: argparse.Namespace) -> int:
         workspace=arguments.workspace, cwd=str(Path.cwd()), store=arguments.store, project=_project(arguments),
         files=arguments.files,
         rounds=arguments.rounds, restarts=arguments.restarts, parks=arguments.parks, stall=arguments.stall, share=arguments.share, amend=arguments.amend,
-        again=arguments.again, moved=arguments.moved, plain=arguments.plain, accept_unknown=arguments.accept_unknown, gateway=arguments.gateway,
+        again=arguments.again, moved=arguments.moved, plain=arguments.plain, guard=arguments.guard, accept_unknown=arguments.accept_unknown, gateway=arguments.gateway,
         headless=arguments.headless or arguments.detach, as_step=arguments.as_step,
     )  # fmt: skip
     start.check(asked)

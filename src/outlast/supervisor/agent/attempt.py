@@ -41,7 +41,7 @@ class AgentAttempt:
         self._session = SessionFollower(
             agent.run, agent.known, agent.folder, agent.pricing, by_gateway=agent.gate is not None
         )
-        self._client = ClientCopy(agent)
+        self._client = ClientCopy(agent.run, agent.person)
         self._progress = AgentProgress(agent, lifecycle, self._client)
         self.calls = AgentCalls(beats)
         self.responses = Responses(beats, self.calls, self._session, self._progress)

@@ -2,16 +2,17 @@
 
 from pathlib import Path
 
-from outlast.supervisor.agent.agent import Agent
+from outlast.runs.engine.run import RunEngine
 from outlast.supervisor.client import copy
+from outlast.supervisor.person import Person
 
 
 class ClientCopy:
     """Hooks and shims without their copy deny every call, and only the agent reads why. So the person is told, too."""
 
-    def __init__(self, agent: Agent) -> None:
-        self._agent = agent
-        self._folder = agent.run.journal.store.local.client_folder(agent.run.id)
+    def __init__(self, run: RunEngine, person: Person) -> None:
+        self._run, self._person = run, person
+        self._folder = run.journal.store.local.client_folder(run.id)
         self._is_told = True  # nothing can be damaged before it is placed
 
     def place(self) -> Path:
@@ -26,7 +27,7 @@ class ClientCopy:
         if not damage:
             return
         self._is_told = True
-        run, person = self._agent.run, self._agent.person
+        run, person = self._run, self._person
         text = (
             f"{damage}: the agent's calls are denied until a new attempt makes it anew. "
             f"`outlast pause {run.id}`, then `outlast resume {run.id}`"

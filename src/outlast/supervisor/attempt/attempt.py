@@ -37,6 +37,7 @@ from outlast.supervisor.socket.server import Server
 
 if TYPE_CHECKING:
     from outlast.supervisor.agent.attempt import AgentAttempt
+    from outlast.supervisor.agent.guard import Guard
     from outlast.supervisor.budget.gateway import Gate
 
 _LATE = ("outlast.runs.file_changes",)
@@ -67,6 +68,7 @@ class Attempt:
         self._wraps_up = wraps_up
         self._agent: AgentAttempt | None = None
         self._gate: Gate | None = None
+        self._guard: Guard | None = None
         self._lifted = False  # whether the account is known to work in this attempt
 
     def carry(self) -> bool:
@@ -113,11 +115,16 @@ class Attempt:
         return lost
 
     def _had_finished(self) -> bool:
-        """Whether its agent, the same as now, finished in an earlier attempt: what was in doubt then may be settled since."""
+        """Whether its agent, the same as now, finished in an earlier attempt: what was in doubt then may be settled since.
+
+        So it is with a guarded command: what was settled as "did not happen" starts it again, all else does not.
+        """
         state, known = self._run.state, known_agent(self.launch)
-        if not state.ended_well or self.launch.interactive or known is None or state.session is None:
+        if not state.ended_well or self.launch.interactive:
             return False
-        return state.session.agent == known.name
+        if known is None:
+            return self.launch.guard and state.session is None
+        return state.session is not None and state.session.agent == known.name
 
     # -- files saved: then the start is on record ----------------------------------------------------------------------
 
@@ -148,9 +155,10 @@ class Attempt:
         self._budget = BudgetWatch(run, self._place.folder, self._person)
         beats = BeatInFlight(run)
         with beats.noting_failure():
+            self._guard = self._open_guard(beats)
             self._agent, self._gate = self._open_agent_and_gate(beats)
         scripts = ScriptCalls(beats, self, ends_beats=self._agent is None)
-        hooks = self._agent.hooks if self._agent is not None else None
+        hooks = self._agent.hooks if self._agent is not None else self._guard
         server = Server(self._place.socket, self._mark, scripts, hooks)
         processes = AttemptProcesses(run, self._person, BelowUs(run.id), self._signals)
         stopper = Stopper(beats, server, processes, self._person)
@@ -159,22 +167,42 @@ class Attempt:
                 run.supervision.has_finished = True
                 self._agent.conclude()
                 return
+            if self._guard is not None and run.state.ended_well:
+                run.supervision.has_finished = True
+                self._guard.refuse_doubt()
+                return
             ended = self._run_command(processes, stopper)
             stopper.let_calls_end()
             stopper.check()
             self._budget.tell_unpriced()
+            if self._guard is not None:
+                self._guard.ended(by_itself=ended.death.signal is None)
             if not ended.is_done:
+                if self._guard is not None and ended.death.exit_code:
+                    self._guard.refuse_failed(ended.death.exit_code)
                 raise self._stopped(ended)
             if self._agent is not None:
                 run.supervision.has_finished = not self.launch.interactive
                 self._agent.finish()
             else:
                 scripts.finish({"exit_code": 0})
+            if self._guard is not None:
+                run.supervision.has_finished = not self.launch.interactive
+                self._guard.refuse_doubt()
         except AgentStopped as error:
             verdict.blame_setup(error, self.launch, run.state)
             raise
         finally:
             self._close(server)
+
+    def _open_guard(self, beats: BeatInFlight) -> "Guard | None":
+        """The guard of a plain command, where one is wanted. A known agent is guarded in any case. Imported only for this."""
+        if not self.launch.guard or known_agent(self.launch) is not None:
+            return None
+        from outlast.supervisor.agent.guard import Guard
+
+        folder = self._place.folder / environment.GUARD
+        return Guard(self._run, self.launch, folder, beats, self._person, self._variables)
 
     def _open_agent_and_gate(self, beats: BeatInFlight) -> "tuple[AgentAttempt | None, Gate | None]":
         """The supervision of a known agent, and the metering gateway where one is wanted. Imported only for these."""
@@ -211,13 +239,15 @@ class Attempt:
         agent, gate = self._agent, self._gate
         watch = Watch(
             self._run, self._place, self._person, self._signals, processes, stopper, self._budget, agent, gate,
-            point=self._point,
+            self._guard, point=self._point,
         )  # fmt: skip
         streams = streams_of(self.launch, self._place, self._person, self._line, keeps=agent is not None)
         oom = cause_of_death.OomMark.take(os.getpid())
         tail = b""
         try:
-            spec = spec_of(self._run, self.launch, self._variables, self._place, self._mark, agent, gate)
+            spec = spec_of(
+                self._run, self.launch, self._variables, self._place, self._mark, agent, gate, self._guard
+            )
             child = spawn.start(streams.spec(spec, again=agent is not None and agent.begins_anew))
             streams.started()
             if agent is not None:
@@ -264,8 +294,9 @@ class Attempt:
 
     def _remove_copy(self) -> None:
         """The run is over: its folder need not hold what its agent's hooks and shims ran. The run is still ours."""
-        if self._agent is not None:
-            self._agent.remove_copy()
+        for part in (self._agent, self._guard):
+            if part is not None:
+                part.remove_copy()
 
     # -- meanwhile -----------------------------------------------------------------------------------------------------
 

@@ -22,6 +22,7 @@ from outlast.workspace.types import raw
 
 if TYPE_CHECKING:
     from outlast.supervisor.agent.attempt import AgentAttempt
+    from outlast.supervisor.agent.guard import Guard
     from outlast.supervisor.budget.gateway import Gate
 
 
@@ -67,8 +68,9 @@ def spec_of(
     mark: str,
     agent: "AgentAttempt | None",
     gate: "Gate | None",
+    guard: "Guard | None" = None,
 ) -> spawn.Spec:
-    """The command, with what outlast adds to it: the agent's hooks and session, the way to the gateway, the setup of a worktree."""
+    """The command, with what outlast adds: the agent's hooks and session, the way to the gateway, shims, the setup of a worktree."""
     argv = (os.fsdecode(raw(launch.program)), *launch.words[1:])
     cwd = os.fsdecode(raw(launch.cwd))
     found = settings.went_to(_environment(run, variables, place), cwd)
@@ -77,6 +79,8 @@ def spec_of(
         argv, found = command.command, {**found, **command.environment}
     elif gate is not None:
         found |= gate.routes()
+    if guard is not None:
+        argv = guard.command(argv, found, mark)
     if launch.setup:
         step = [*background.ourselves("step", "worktree setup", "--retry-failed", "--"), "/bin/sh", "-c"]
         argv = ("/bin/sh", "-c", f'{shlex.join([*step, launch.setup])} 1>&2 && exec "$@"', "sh", *argv)

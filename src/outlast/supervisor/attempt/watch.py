@@ -21,6 +21,7 @@ from outlast.supervisor.timing import Timing
 
 if TYPE_CHECKING:
     from outlast.supervisor.agent.attempt import AgentAttempt
+    from outlast.supervisor.agent.guard import Guard
     from outlast.supervisor.budget.gateway import Gate
 
 
@@ -38,12 +39,13 @@ class Watch:
         budget: BudgetWatch,
         agent: "AgentAttempt | None",
         gate: "Gate | None",
+        guard: "Guard | None" = None,
         *,
         point: str,
     ) -> None:
         self._run, self._place, self._person = run, place, person
         self._signals, self._processes, self._stopper = signals, processes, stopper
-        self._budget, self._agent, self._gate = budget, agent, gate
+        self._budget, self._agent, self._gate, self._guard = budget, agent, gate, guard
         self._point = point  # the save that the attempt began from
         self._named_idle = False
 
@@ -63,16 +65,17 @@ class Watch:
             self._look()
 
     def let_background_end(self, timing: Timing | None = None) -> None:
-        """The agent has ended well: wait for what its calls left running and what may reach outside yet, up to a limit.
+        """The command has ended well: wait for what its calls left running and what may reach outside yet, up to a limit.
 
         After that it is stopped, and its calls are in doubt. Raises AgentStopped when something stops the attempt first.
         """
         timing = timing or Timing.current()
-        if self._agent is None or not self._agent.has_left_running():
+        ended = self._agent or self._guard
+        if ended is None or not ended.has_left_running():
             return
         self._person.say(f"waiting up to {timing.background_s:.0f} s for what its calls left running")
         until_s = time.monotonic() + timing.background_s
-        while self._agent.has_left_running() and time.monotonic() < until_s:
+        while ended.has_left_running() and time.monotonic() < until_s:
             self._signals.wait(timing.background_look_s)
             self._signals.others()
             spawn.reap_orphans()
@@ -86,6 +89,8 @@ class Watch:
             self._agent.look()
             if self._agent.failure is not None:
                 self._end(self._agent.failure)
+        if self._guard is not None:
+            self._guard.look()
         self._stopper.check()
         self._stopper.take_requests(self._agent)
         self._look_at_budget()

@@ -3,8 +3,10 @@
 A shim imports it and calls `ENTRY` with SOCKET ATTEMPT CLASSES PROGRAM REAL ARGUMENTS…"""
 
 import _socket
+import binascii
 import json
 import os
+import select
 import signal
 import stat
 import subprocess
@@ -15,7 +17,7 @@ import types
 REFUSED = 125
 LIMIT_S = 5.0
 FRAME_MAX_BYTES = 32 << 20  # as in `wire`, which is not imported here
-ATTEMPT = b"OUTLAST_ATTEMPT"  # as in `environment`, which is not imported here
+ATTEMPT, CALL = b"OUTLAST_ATTEMPT", b"OUTLAST_CALL"  # as in `environment`, which is not imported here
 _READ_ANYWAY = ("http", "https", "httpie")  # they take any standard input but a terminal for a body
 
 
@@ -32,7 +34,11 @@ def main(place: str, attempt: str, classes: str, real: str, words: list[str]) ->
         named = _named(variables)
         if _stays_here(words, classes, named, fed):
             return _become(real, words)
-        return _asked(place, _attempt(attempt, variables), real, words, named, fed)
+        told = {
+            "attempt": _attempt(attempt, variables),
+            "call": variables.get(CALL, b"").decode(errors="replace"),
+        }
+        return _asked(place, told, real, words, named, fed)
     except Exception as error:  # what is not on record does not happen
         return _refuse(words, f"{type(error).__name__}: {error}")
 
@@ -106,21 +112,26 @@ def _become(real: str, words: list[str]) -> int:
         return _cannot_start(real, error)
 
 
-def _asked(place: str, attempt: str, real: str, words: list[str], named: dict[str, str], fed: bool) -> int:
+def _asked(
+    place: str, who: dict[str, str], real: str, words: list[str], named: dict[str, str], fed: bool
+) -> int:
     """As `wire.Shim`, `Order` and `Report` say it, with nothing but the standard library: our own may be gone by now."""
     told = list(map(_text, words))
-    asked = {"type": "shim", "attempt": attempt, "words": told, "cwd": _text(_cwd()), "variables": named}
+    asked = {"type": "shim", **who, "words": told, "cwd": _text(_cwd()), "variables": named}
     try:
         there = _Connection(place)
         there.send(asked | {"fed": fed, "sent_ns": time.monotonic_ns()})
         order = there.receive()
         if order.get("type") != "order" or order.get("do") != "run":
-            return _refuse(words, str(order.get("reason") or "its answer makes no sense"))
+            return _not_run(words, order)
     except (OSError, ValueError) as error:
         return _refuse(words, f"it is not on record: {error}")
-    code = _run(real, words)
+    keeps = order.get("keeps")
+    code, kept = (
+        _run_kept(real, words, keeps) if isinstance(keeps, int) and keeps else (_run(real, words), {})
+    )
     try:
-        there.send({"type": "report", "exit_code": code})
+        there.send({"type": "report", "exit_code": code, **kept})
         there.receive()  # the outcome is durable before whoever called us goes on
     except (OSError, ValueError) as error:
         _say(f"outlast: what came of `{words[0]}` is not on record: {error}")
@@ -177,6 +188,56 @@ def _run(real: str, words: list[str]) -> int:
     except OSError as error:
         return _cannot_start(real, error)
     return code if code >= 0 else 128 - code
+
+
+def _run_kept(real: str, words: list[str], keeps: int) -> tuple[int, dict[str, object]]:
+    """The same, with what it prints passed on and kept: a later attempt prints that in its place.
+
+    What the program leaves running may hold the pipe open for ever, so the program's own end is waited for, not the pipe's.
+    """
+    try:
+        process = subprocess.Popen([words[0], *words[1:]], executable=real, stdout=subprocess.PIPE)
+    except OSError as error:
+        return _cannot_start(real, error), {}
+    assert process.stdout is not None, "it was asked for"
+    kept, size, poll = bytearray(), 0, select.poll()
+    try:
+        printed, ended = process.stdout.fileno(), os.pidfd_open(process.pid)
+        for fd in (printed, ended):
+            poll.register(fd, select.POLLIN)
+        while printed in [fd for fd, _ in poll.poll()]:
+            chunk = os.read(printed, 1 << 16)
+            if not chunk or not _pass_on(chunk):
+                break
+            kept += chunk[: keeps - len(kept)]
+            size += len(chunk)
+        process.stdout.close()  # where nobody reads what it prints, it is told so, as without us
+        code = process.wait()
+    except BaseException:
+        process.kill()
+        process.wait()
+        raise
+    out = binascii.b2a_base64(kept, newline=False).decode()
+    return code if code >= 0 else 128 - code, {"out": out, "cut": size - len(kept)}
+
+
+def _pass_on(data: bytes) -> bool:
+    try:
+        while data:
+            data = data[os.write(1, data) :]
+    except OSError:
+        return False
+    return True
+
+
+def _not_run(words: list[str], order: dict[str, object]) -> int:
+    """Why it was not run. `replay`: it was, in an earlier attempt, and what it printed then is printed again."""
+    reason = str(order.get("reason") or "its answer makes no sense")
+    if order.get("type") != "order" or order.get("do") != "replay":
+        return _refuse(words, reason)
+    _say(f"outlast: `{words[0]}` was not run again: {reason}")
+    _pass_on(binascii.a2b_base64(str(order.get("out", ""))))
+    return 0
 
 
 def _cannot_start(real: str, error: OSError) -> int:

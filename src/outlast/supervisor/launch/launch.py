@@ -43,7 +43,8 @@ class Launch(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     interactive: bool = False
     opened: bool = False  # at a terminal this once (`outlast open`), although the command is headless
     plain: bool = False  # run as any command, also where it is an agent that is known
-    accept_unknown: bool = False  # end well although it is not known whether some calls of the agent happened
+    guard: bool = False  # shims before the programs of a plain command
+    accept_unknown: bool = False  # end well although it is not known whether some calls of the agent, or of a guarded command, happened
     settings: dict[str, str] = {}  # those that the environment gave, which the command itself does not get
     setup: str = ""  # run once before the command, as a recorded step
     gateway: bool = False  # meter it by a proxy between it and its model

@@ -23,6 +23,7 @@ from outlast.supervisor.socket import connection, pipe
 from outlast.supervisor.socket.connection import Connection, Gone
 from outlast.supervisor.socket.script_calls import CannotStart, Halted, NotThere, ScriptCalls
 from outlast.supervisor.socket.wire import (
+    REFUSED,
     Call,
     Hook,
     Note,
@@ -30,13 +31,15 @@ from outlast.supervisor.socket.wire import (
     Output,
     Report,
     Shim,
+    ShimAnswer,
     Started,
     Verdict,
     Welcome,
 )
 from outlast.supervisor.timing import Timing
 
-REFUSED, NOT_FOUND = 125, 127
+NOT_FOUND = 127
+KEPT_BYTES_MAX = 64 << 10  # of what a program below a guarded command prints
 CONNECTIONS_MAX = 64
 _KILLED = 128 + signal.SIGKILL
 _CREDENTIALS = struct.Struct("3i")
@@ -49,10 +52,12 @@ class ScriptGone(BaseException):
 class AnswersAgent(Protocol):
     """Answers an agent's hooks, and says which programs may be run below it."""
 
+    @property
+    def replays(self) -> bool:
+        """Whether it may say how a program ended in an earlier attempt, so that what programs print is kept."""
+
     def hook(self, data: bytes, is_there: Callable[[], bool]) -> tuple[bytes, int]: ...
-    def shim(
-        self, shim: Shim, perform: Callable[[], int], is_there: Callable[[], bool]
-    ) -> tuple[str, int]: ...
+    def shim(self, shim: Shim, perform: Callable[[], Output], is_there: Callable[[], bool]) -> ShimAnswer: ...
     def stopping(self) -> None: ...
 
 
@@ -72,6 +77,8 @@ class Server:
         self._timing = timing or Timing.current()
         self._numbers = itertools.count(1)
         self._stop_ns = 0
+        self._refusals = 0  # of shims, so far
+        self._effects: set[str] = set()  # the marks of effects of scripts that are under way
         # what could not be stopped, by kind and name of its call
         self._left: dict[tuple[str, str], list[proc.Proc]] = {}
         self._sweep()
@@ -260,7 +267,9 @@ class Server:
         Raises ScriptGone if it dies: then what was started for it is dead too.
         """
         self._refuse_left(call)
-        mark, first = f"{self._mark}.{next(self._numbers)}", None
+        mark, first, refusals = f"{self._mark}.{next(self._numbers)}", None, self._refusals
+        if call is not None and call.kind == "effect":
+            self._effects.add(mark)
         oom = cause_of_death.OomMark.take(os.getpid())
         above = proc.look(there.pid) if there.pid else None
         try:
@@ -273,13 +282,21 @@ class Server:
         except Gone as error:
             self._stop_orphans(mark, first, call)
             raise ScriptGone(str(error)) from error
+        finally:
+            self._effects.discard(mark)
         if not isinstance(report, Report):
             raise OutlastError(f"a report was due, not {type(report).__name__}")
+        # A step that failed while a shim refused a program has no result of its own: it is done again.
+        was_refused = (
+            call is not None and call.kind == "step" and report.exit_code and self._refusals > refusals
+        )
         return msgspec.structs.replace(
-            _taken(report.output) if report.output else Output(report.exit_code),
+            _taken(report.output) if report.output else Output(report.exit_code, report.out, cut=report.cut),
             missing=report.missing,
             # A shell tells with an exit code that the kernel killed its child for memory: that is no result either.
-            killed=report.killed or (report.exit_code == _KILLED and oom.kills_since() > 0),
+            killed=report.killed
+            or bool(was_refused)
+            or (report.exit_code == _KILLED and oom.kills_since() > 0),
             stopped=report.stopped or self._is_too_late(report.ended_ns),
             unkept=report.unkept,
         )
@@ -320,18 +337,22 @@ class Server:
     def _shim(self, there: Connection, shim: Shim, agent: AnswersAgent) -> Order:
         """A program that may reach outside runs on the other side, if it may."""
 
-        def perform() -> int:
-            output = self._order(there, Order(do="run"))
+        is_effect = shim.call in self._effects  # then that is the record, and says what is done after a kill
+
+        def perform() -> Output:
+            output = self._order(there, Order(do="run", keeps=KEPT_BYTES_MAX if agent.replays else 0))
             if output.stopped:
                 raise ScriptGone("it was stopped")
-            return output.exit_code
+            return output
 
-        reason, code = agent.shim(shim, perform, there.is_there)
-        return (
-            Order(do="refuse", exit_code=REFUSED, reason=reason)
-            if reason
-            else Order(do="done", exit_code=code)
-        )
+        shim = shim if is_effect else msgspec.structs.replace(shim, call="")
+        answer = agent.shim(shim, perform, there.is_there)
+        if not answer.reason:
+            return Order(do="done", exit_code=answer.exit_code)
+        if answer.exit_code == 0:
+            return Order(do="replay", reason=answer.reason, out=answer.out)
+        self._refusals += 1
+        return Order(do="refuse", exit_code=answer.exit_code, reason=answer.reason)
 
     # -- notes ---------------------------------------------------------------------------------------------------
 

@@ -13,6 +13,7 @@ from outlast.errors import UsageError
 VERSION = 1
 FIRST = 1  # of a message that names none: those of the first version do not
 FRAME_MAX_BYTES = 32 << 20
+REFUSED = 125  # the exit code of what was not run
 
 
 class Message(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag_field="type"):
@@ -87,7 +88,8 @@ class Shim(Message, frozen=True, tag="shim"):
     """A program that may reach outside is about to run below an agent; answered with an Order, as a Call is.
 
     `variables`: those of its environment that name a target. `fed`: something may come through its standard input. `sent_ns`:
-    when it asked, by the monotonic clock; it waits for so long, and runs nothing after that.
+    when it asked, by the monotonic clock; it waits for so long, and runs nothing after that. `call`: which call of a script
+    it was started for, as its environment says.
     """
 
     words: tuple[str, ...]
@@ -95,12 +97,14 @@ class Shim(Message, frozen=True, tag="shim"):
     variables: dict[str, str] = {}
     fed: bool = False
     sent_ns: int = 0
+    call: str = ""
 
 
 class Order(Message, frozen=True, tag="order"):
     """The next act of the script's side. `run` and `probe` are answered with a Report; the others end the call.
 
-    `call` marks what is started for it, so that it is found and stopped when the script's side dies.
+    `call` marks what is started for it, so that it is found and stopped when the script's side dies. `keeps`: how many
+    bytes of what a shim's program prints are reported. `out`: what a shim prints in the place of its program, in base64.
     """
 
     do: Literal["run", "probe", "replay", "done", "refuse", "missing"]
@@ -111,6 +115,8 @@ class Order(Message, frozen=True, tag="order"):
     output: str = ""
     reason: str = ""
     hint: str = ""
+    keeps: int = 0
+    out: bytes = b""
 
 
 class Started(Message, frozen=True, tag="started"):
@@ -127,7 +133,7 @@ class Report(Message, frozen=True, tag="report"):
 
     `missing`: the program cannot be started. `killed`: it died of a signal, not by an exit code that looks like one.
     `stopped`: a signal wanted us to end meanwhile. `ended_ns`: when it ended, by the monotonic clock. `unkept`: why its
-    output could not be left anywhere.
+    output could not be left anywhere. `out`: what a shim's program printed, in base64, if an Order asked for it; `cut`: how much more it was.
     """
 
     exit_code: int
@@ -137,6 +143,8 @@ class Report(Message, frozen=True, tag="report"):
     stopped: bool = False
     ended_ns: int = 0
     unkept: str = ""
+    out: bytes = b""
+    cut: int = 0
 
 
 class Verdict(Message, frozen=True, tag="verdict"):
@@ -166,6 +174,14 @@ class Output(msgspec.Struct, frozen=True, omit_defaults=True):
     killed: bool = False
     stopped: bool = False
     unkept: str = ""
+
+
+class ShimAnswer(msgspec.Struct, frozen=True):
+    """How a shim ends. With a `reason` its program was not run: `out` and the exit code stand for it."""
+
+    reason: str = ""
+    exit_code: int = 0
+    out: bytes = b""
 
 
 AnyMessage = Intent | Outcome | Budget | Note | Verdict | Call | Hook | Shim | Order | Started | Report

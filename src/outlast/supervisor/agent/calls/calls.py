@@ -15,6 +15,7 @@ from outlast.supervisor.agent.calls.left_processes import Left, LeftRunning
 from outlast.supervisor.agent.calls.open_call import OpenCall, covering
 from outlast.supervisor.agent.calls.record import CallRecord, OutwardCall
 from outlast.supervisor.beat_in_flight import BeatInFlight
+from outlast.supervisor.socket.wire import Output
 
 REASON_BYTES_MAX = 1_500
 SIGNALLED = 128  # exit codes above it tell of a signal; git ends with this one itself
@@ -167,7 +168,9 @@ class AgentCalls:
             if (opened := self._calls.get(key)) is not None:
                 self._change(opened, waits=opened.waits + 1, live=opened.live + 1)
 
-    def program_ended(self, key: str, code: int, program: Sequence[OutwardCall]) -> None:
+    def program_ended(
+        self, key: str, code: int, program: Sequence[OutwardCall], printed: Output | None = None
+    ) -> None:
         """A program that belongs to a call ended. When all of them ended well, what the call does outside has happened,
         if their exit codes can say so: that is on record before the call goes on, for what comes after may be
         cut off. One that only a shim saw is over when the call around it is: so long its agent has not been told."""
@@ -181,6 +184,7 @@ class AgentCalls:
                 return
             if opened.by_shim:
                 end = ToolEnd(opened.id, code == 0, f"exit code {code}", code=code)
+                opened = self._change(opened, printed=printed)
                 if code != 0 or not self._is_below(opened):
                     self._take(opened, end)
                     return

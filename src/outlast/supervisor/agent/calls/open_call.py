@@ -1,5 +1,6 @@
 """A call of an agent from its intent to its outcome: everything that is known of it meanwhile."""
 
+import base64
 import re
 from collections.abc import Iterable, Sequence
 from typing import Any
@@ -12,6 +13,7 @@ from outlast.core.values import clip
 from outlast.supervisor.agent.calls.identity import is_part
 from outlast.supervisor.agent.calls.left_processes import Left, LeftRunning
 from outlast.supervisor.agent.calls.record import SHIM, CallRecord, OutwardCall
+from outlast.supervisor.socket.wire import Output
 
 # In the text of a call: another PATH than ours, or the very words of a shim.
 _UNSURE = re.compile(
@@ -63,6 +65,9 @@ class OpenCall(msgspec.Struct, frozen=True, kw_only=True):
     task: str = ""  # what the agent calls what runs on
     began_s: float = 0.0
     left: Left = ()  # processes that it left behind when it returned, and that may do yet what no shim has seen
+    printed: Output | None = (
+        None  # what a program below a guarded command printed: a later attempt prints it again
+    )
     heard: bool = False  # the model went on after it returned, while what it left ran on
 
     @classmethod
@@ -108,7 +113,31 @@ class OpenCall(msgspec.Struct, frozen=True, kw_only=True):
         told: dict[str, Any] = {"ok": ok, "output": clip(end.output, OUTPUT_BYTES_MAX)}
         told |= {} if code is None else {"exit_code": code}
         told |= {"not_done": self.not_done} if self.not_done else {}
+        told |= {} if self.printed is None else printed_of(self.printed)
         return told | ({"done": sorted(self.done)} if ok is False and self.done else {})
+
+
+def printed_of(output: Output) -> dict[str, Any]:
+    """What a program printed, as it is recorded: text as text, so that it is masked where it is shown."""
+    told: dict[str, Any] = {"cut": output.cut} if output.cut else {}
+    try:
+        return told | ({"out": output.out.decode()} if output.out else {})
+    except UnicodeDecodeError:
+        return told | {"out64": base64.b64encode(output.out).decode()}
+
+
+def printed_again(result: object) -> bytes | None:
+    """What a program printed, by the result on record of its call; None where it was too much to be kept.
+
+    A person who says that a call happened may give what it printed as its result.
+    """
+    if isinstance(result, str):
+        return f"{result}\n".encode()
+    if not isinstance(result, dict):
+        return b""
+    if result.get("cut"):
+        return None
+    return base64.b64decode(result["out64"]) if "out64" in result else str(result.get("out", "")).encode()
 
 
 def _shimmed(record: CallRecord) -> tuple[str, ...]:

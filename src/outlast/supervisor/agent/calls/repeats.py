@@ -16,6 +16,7 @@ from outlast.runs.journal import Journal
 from outlast.supervisor.agent.calls import history
 from outlast.supervisor.agent.calls.history import History, PastCall
 from outlast.supervisor.agent.calls.identity import RANK, SAME, Likeness, likeness as likeness_of, nearest
+from outlast.supervisor.agent.calls.open_call import printed_again
 from outlast.supervisor.agent.calls.record import CallRecord, OutwardCall, has_result, told_of
 
 UNSURE = "Its program ended with exit code 0, which does not say that the server accepted it."
@@ -34,6 +35,7 @@ class Held(msgspec.Struct, frozen=True):
     effect: str
     text: str
     is_known: bool  # whether it was found out what became of the first one: then it is said once
+    again: bytes | None = None  # what it printed, where the very same call is known to have ended well
 
 
 class Holds:
@@ -54,8 +56,12 @@ class Holds:
         self._journal, self._settle = journal, settle
         self.read(None)
 
-    def read(self, session: tuple[str, str] | None) -> None:
-        """Read the journal anew, for a session of the agent."""
+    def read(self, session: tuple[str, str] | None, *, insists: bool = False) -> None:
+        """Read the journal anew, for a session of the agent.
+
+        `insists`: a command that is started anew each time means a call that is only alike, if it was answered before with
+        the very same content in any attempt: it has gone the same way again.
+        """
         journal = self._journal
         self._history = History(journal)
         memory = None if session is None else self._history.memories.of_session(*session)
@@ -65,6 +71,8 @@ class Holds:
         self._insisted: set[tuple[str, str]] = set()
         for told in self._history.answers(memory):
             self.answered(told.answered, told)
+        for told in self._history.answers(None) if insists else ():
+            self._insist(told)
         for effect, (told, record) in history.seen_by_shims_alone(journal).items():
             self._past.setdefault(effect, PastCall(told, record, 0))
 
@@ -94,8 +102,18 @@ class Holds:
             answer = "" if was_told else self._found(past, again)
             if answer:
                 rest = sum(self._may_be_answered(*each, again) for each in alike if each[2] is not past)
-                return Held(effect, f"{answer} {_MORE.format(rest)}" if rest else answer, is_known=True)
+                text = f"{answer} {_MORE.format(rest)}" if rest else answer
+                return Held(effect, text, is_known=True, again=self._printed(past, again))
         return None
+
+    def _printed(self, past: PastCall, again: Sequence[OutwardCall]) -> bytes | None:
+        """What the first one printed; None where it is not the very same call, did not end well, or printed too much."""
+        record = past.record
+        result = self._journal.value(record.result) if has_result(record) else None
+        done = past.done(result)
+        is_same = all(any(likeness_of(one, each) == "same" for one in done) for each in again)
+        is_well = not isinstance(result, dict) or result.get("ok", True) is True
+        return printed_again(result) if record.state == "confirmed" and is_same and is_well else None
 
     def _may_be_answered(
         self, likeness: Likeness, first: OutwardCall, past: PastCall, again: Sequence[OutwardCall]
@@ -108,6 +126,9 @@ class Holds:
     def answered(self, effect: str, told: CallRecord) -> None:
         """The finding was told: the next call like it is another one."""
         self._answered.add(effect)
+        self._insist(told)
+
+    def _insist(self, told: CallRecord) -> None:
         self._insisted |= {(each.signature, each.content) for each in told.outward if each.content}
 
     def _is_meant(self, likeness: Likeness, first: OutwardCall, again: Sequence[OutwardCall]) -> bool:

@@ -14,9 +14,9 @@ from outlast.agents.outward.rules import Rules
 from outlast.store import durable
 from outlast.supervisor.client import copy
 from outlast.supervisor.launch import background
+from outlast.supervisor.launch.environment import SHIMS as SHIMS
 
 OWN_CLASSES = "outward.toml"
-SHIMS = "shims"  # in the folder of a run's agent
 SHELL = "/bin/sh"
 # Where a project keeps programs of its own: package managers and `activate` put these in front of the PATH.
 PROJECT_FOLDERS = ("node_modules/.bin", ".venv/bin", "venv/bin", "env/bin", "vendor/bin", "bin")

@@ -1,0 +1,184 @@
+"""Programs below an agent or a guarded command that a shim asks about: judged, on record, run, and told how they ended."""
+
+import os
+import time
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Any, Protocol
+
+import msgspec
+
+from outlast.agents.events import ToolStart
+from outlast.agents.values import Answer
+from outlast.runs.engine.run import RunEngine
+from outlast.supervisor.agent.calls.calls import SIGNALLED, AgentCalls, Unrecorded
+from outlast.supervisor.agent.calls.identity import is_part
+from outlast.supervisor.agent.calls.outward import OutwardCalls
+from outlast.supervisor.agent.calls.record import SHIM, CallRecord, OutwardCall
+from outlast.supervisor.agent.calls.repeats import Held, Holds
+from outlast.supervisor.beat_in_flight import BeatInFlight
+from outlast.supervisor.socket.wire import REFUSED, Output, Shim, ShimAnswer
+from outlast.supervisor.timing import Timing
+
+UNRECORDED = "outlast could not put this call on record, so it was not made: "
+LATE = "outlast was asked too long ago; the program no longer waits for the answer"
+
+
+class RecordsCalls(Protocol):
+    """Puts calls on record in the beats of whoever makes them."""
+
+    def intend(self, start: ToolStart, record: CallRecord) -> None: ...
+    def refuse(self, start: ToolStart, record: CallRecord, reason: str) -> None: ...
+
+
+class NotesFailure(Protocol):
+    """Ends the attempt with what went wrong."""
+
+    def fail(self, error: BaseException) -> Any: ...
+    def guarded(self, what: Callable[[], Any]) -> None: ...
+
+
+class OutwardPrograms:
+    """Judges what is about to reach outside. It passes only when its intent is durable.
+
+    `replays`: nobody reads words below a plain command, so a program that it ran to a good end in an earlier attempt
+    ends as it did then, and is not run. Without it such a call is refused with words, which an agent reads.
+    """
+
+    def __init__(
+        self,
+        run: RunEngine,
+        beats: BeatInFlight,
+        holds: Holds,
+        calls: AgentCalls,
+        records: RecordsCalls,
+        failures: NotesFailure,
+        outward: OutwardCalls,
+        timing: Timing,
+        *,
+        replays: bool = False,
+    ) -> None:
+        self._run, self._lock, self._holds, self._outward, self._timing = (
+            run,
+            beats.lock,
+            holds,
+            outward,
+            timing,
+        )
+        self._calls, self._records, self._failures, self._replays = calls, records, failures, replays
+        # Those that a shim runs now: whose each is, and whether its shim is still there.
+        self._programs: dict[object, tuple[str, Callable[[], bool]]] = {}
+        # And what below them is not seen yet.
+        self._runners: dict[object, tuple[str, tuple[OutwardCall, ...]]] = {}
+        self.has_held = False  # whether a call was held in this attempt because of one in doubt
+
+    # -- before a call ---------------------------------------------------------------------------------------------
+
+    def judged(self, start: ToolStart, record: CallRecord) -> Answer:
+        """Whether a call may go. If it may, it is on record."""
+        answer, _ = self._judged(start, record)
+        return answer
+
+    def _judged(self, start: ToolStart, record: CallRecord) -> tuple[Answer, Held | None]:
+        try:
+            if record.outward:
+                held = self._held(record)
+                if held is not None:
+                    self._hold(start, record, held)
+                    return Answer(False, held.text), held
+                record = self._outward.with_facts(record)
+            self._records.intend(start, record)
+        except Unrecorded as error:
+            return Answer(False, f"{UNRECORDED}{error}"), None
+        except Exception as error:
+            self._failures.fail(error)
+            if record.outward:
+                return Answer(False, f"{UNRECORDED}{error}"), None
+        return Answer(), None
+
+    def _held(self, record: CallRecord) -> Held | None:
+        """Why a call may not go. What its agent has just said of earlier ones counts."""
+        self.note_killed()
+        held = self._holds.judge(record.outward, self._calls.begun)
+        if held is not None and not held.is_known and self._run.journal.lease.request_waits():
+            self._run.drive(self._run.take_findings())
+            held = self._holds.judge(record.outward, self._calls.begun)
+        return held
+
+    def _hold(self, start: ToolStart, record: CallRecord, held: Held) -> None:
+        """Put on record that a call was not let through, and why."""
+        if held.is_known:
+            record = msgspec.structs.replace(record, answered=held.effect)
+            self._holds.answered(held.effect, record)
+        else:
+            self.has_held = True
+            record = msgspec.structs.replace(record, held=held.effect)
+            self._holds.held(held.effect, record)
+        self._records.refuse(start, record, held.text)
+
+    # -- shims -----------------------------------------------------------------------------------------------------
+
+    def shim(
+        self, shim: Shim, perform: Callable[[], Output], is_there: Callable[[], bool] = lambda: True
+    ) -> ShimAnswer:
+        """A program that may reach outside: why it is not run, or its exit code when it was."""
+        outward, words = self._outward.of_shim(shim), shim.words
+        if not outward:
+            return ShimAnswer(exit_code=perform().exit_code)
+        with self._lock:
+            if shim.sent_ns and time.monotonic_ns() - shim.sent_ns > self._timing.shim_waits_s * 1e9:
+                return ShimAnswer(LATE, REFUSED)
+            self.note_killed()
+            runner = self._within_runner(outward)
+            call = runner or self._calls.covers(outward)
+            if not call:  # no call on record does this
+                call = f"{SHIM}{os.urandom(8).hex()}"
+                start = ToolStart(call, words[0], msgspec.Raw(b"null"))
+                below = self._calls.enclosing()
+                answer, held = self._judged(
+                    start, CallRecord(words[0], list(words), "", shim.cwd, outward, below=below)
+                )
+                if not answer.allowed:
+                    again = held.again if held is not None and self._replays else None
+                    return (
+                        ShimAnswer(answer.reason, REFUSED)
+                        if again is None
+                        else ShimAnswer(answer.reason, 0, again)
+                    )
+            program = object()
+            self._programs[program] = (call, is_there)
+            if any(each.words[:1] != (words[0],) for each in outward):  # it starts the programs that do it
+                self._runners[program] = (call, outward)
+        try:
+            performed = perform()
+        except BaseException:
+            with self._lock:
+                self.note_killed(program)
+            raise
+        code = performed.exit_code
+        with self._lock:
+            self._runners.pop(program, None)
+            is_part_of_one = runner.startswith(SHIM) and code <= SIGNALLED  # whose own end tells
+            if self._programs.pop(program, None) is not None and not is_part_of_one:
+                self._calls.program_ended(call, code, outward, performed)
+        return ShimAnswer(exit_code=code)
+
+    def _within_runner(self, outward: Sequence[OutwardCall]) -> str:
+        """The key of the call whose runner (`npm run deploy`) is under way and was let through for this; each part once."""
+        for program, (call, parts) in list(self._runners.items()):
+            if program in self._programs and all(is_part(each, parts) for each in outward):
+                self._runners[program] = (call, tuple(each for each in parts if not is_part(each, outward)))
+                self._calls.program_began(call)
+                return call
+        return ""
+
+    def note_killed(self, program: object = None) -> None:
+        """Put on record which programs were killed with their shims, before anything is judged that may be the same again.
+
+        The thread of such a shim hears of its end too, perhaps later. The kernel closes a dying process's connection before
+        whoever waits for that process goes on.
+        """
+        for each, (call, is_there) in list(self._programs.items()):
+            if each is program or not is_there():
+                del self._programs[each]
+                self._failures.guarded(partial(self._calls.program_killed, call))

@@ -1,0 +1,245 @@
+"""`outlast run --guard`: the outward calls of any command are on record before they are made, and none is made twice."""
+
+import json
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+from tests.supervisor.guarded_loop import ITEMS, GuardedLoop
+from tests.supervisor.host import Host
+from tests.support.environment import TIMEOUT_S
+
+ONCE = Counter(ITEMS)
+
+
+def ended(loop: GuardedLoop, code: int, *options: str) -> None:
+    """Whatever the loop needs to come to its end: starts, and a person who looks at the world."""
+    for _ in range(4):
+        if code == 0:
+            return
+        assert code in (1, 3), f"{code}: {loop.said}"
+        loop.settled_by_a_person()
+        code = loop.run(*options)
+    raise AssertionError(f"it does not end: {code}: {loop.said}")
+
+
+# -- killed at every instant -----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("instant", "victim", "language"),
+    [
+        ("before post b", "everything", "bash"),
+        ("before post b", "program", "bash"),
+        ("before post b", "command", "bash"),
+        ("after post b", "everything", "bash"),
+        ("after post b", "program", "bash"),
+        ("after post b", "command", "bash"),
+        ("before push b", "everything", "bash"),
+        ("after push b", "everything", "bash"),
+        ("after item a", "everything", "bash"),
+        ("after item b", "command", "bash"),
+        ("after item c", "everything", "bash"),
+        ("before post b", "everything", "python"),
+        ("after post b", "program", "python"),
+        ("after push b", "everything", "python"),
+        ("after item b", "command", "python"),
+    ],
+)
+def test_a_loop_killed_at_any_instant_goes_on_and_does_nothing_twice(
+    host: Host, instant: str, victim: str, language: str
+) -> None:
+    loop = GuardedLoop(host, language)
+    process = loop.killed(instant, victim, "--guard")
+    code = loop.run() if victim == "everything" else process.wait(TIMEOUT_S)  # the same line without --guard
+    if "post" in instant:
+        assert code == 3, loop.said  # nobody can look up whether a blind post happened
+        assert "outlast holds this call" in loop.said
+        assert "settle" in loop.said
+        assert host("report", cwd=loop.work).code == 3
+        assert host.head().attempts == 2, "what would be held at every start is not tried again and again"
+    else:
+        assert code == 0, loop.said
+    ended(loop, code)
+    assert loop.posted() == ONCE, loop.said
+    assert loop.pushed() == ONCE, loop.said
+    assert loop.host.head().status == "done"
+
+
+def test_without_the_guard_the_same_loop_posts_twice(host: Host) -> None:
+    loop = GuardedLoop(host)
+    loop.killed("after item a", "everything")
+    assert loop.run() == 0, loop.said
+    assert loop.posted()["a"] == 2
+    assert not loop.effects()
+
+
+def test_what_was_done_before_ends_again_as_it_did_and_prints_what_it_printed(host: Host) -> None:
+    loop = GuardedLoop(host)
+    loop.killed("after item a", "everything", "--guard")
+    assert loop.run() == 0, loop.said
+    said = [line for line in loop.said.splitlines() if line.startswith("said ")]
+    assert len(said) == 4
+    assert said[0] == said[1]
+    assert "`curl` was not run again" in loop.said
+
+
+def test_what_was_done_in_a_beat_that_has_ended_is_not_done_again(host: Host) -> None:
+    loop = GuardedLoop(host)
+    text = loop.script.read_text()
+    loop.script.write_text(text.replace('reach "after', 'outlast step note-$item -- true\n    reach "after'))
+    loop.killed("after item b", "everything", "--guard")
+    assert host.head().beats == 2
+    assert loop.run() == 0, loop.said
+    assert loop.posted() == ONCE, loop.said
+    assert loop.pushed() == ONCE, loop.said
+
+
+def test_other_calls_pass_while_one_is_in_doubt(host: Host) -> None:
+    loop = GuardedLoop(host)
+    loop.killed("before post a", "everything", "--guard")
+    loop.script.write_text(loop.script.read_text().replace("for item in a b c", "for item in b c"))
+    assert loop.run() == 3, loop.said  # it ended well, and nobody knows about a
+    assert loop.posted() == Counter("bc")
+    assert [each["name"].rpartition("/")[2] for each in loop.doubts()] == ["a"]
+    assert host("settle", "t", loop.doubts()[0]["id"], "--give-up", cwd=loop.work).code == 0
+    assert loop.run() == 0, loop.said
+    assert loop.posted() == Counter("bc"), "a command that had finished is not started again"
+
+
+def test_accepting_the_unknown_ends_well(host: Host) -> None:
+    loop = GuardedLoop(host)
+    loop.killed("before post a", "everything", "--guard")
+    loop.script.write_text(loop.script.read_text().replace("for item in a b c", "for item in b c"))
+    assert loop.run("--accept-unknown") == 0, loop.said
+    assert loop.posted() == Counter("bc")
+
+
+def test_a_call_that_failed_by_itself_is_tried_again(host: Host) -> None:
+    loop = GuardedLoop(host)
+    curl = loop.folder / "bin" / "curl"
+    whole = curl.read_text()
+    curl.write_text(whole.replace("reach \"before", f"[ -e {loop.folder}/once ] || {{ touch {loop.folder}/once; exit 22; }}\nreach \"before"))  # fmt: skip
+    assert loop.run("--guard") == 0, loop.said
+    assert loop.posted() == ONCE
+    assert loop.pushed() == ONCE
+
+
+# -- steps and effects of scripts ------------------------------------------------------------------------------------
+
+
+def test_below_an_effect_of_a_script_the_effect_is_the_record(host: Host) -> None:
+    loop = GuardedLoop(host)
+    loop.posts_by("outlast effect post-$item --unknown reissue --")
+    loop.killed("before post b", "everything", "--guard")
+    assert loop.run() == 0, loop.said
+    assert loop.posted() == ONCE, "it was reissued"
+    posts = [each["name"] for each in loop.effects() if "push" not in each["name"]]
+    assert sorted(posts) == ["post-a", "post-b", "post-c"]
+
+
+def test_a_step_whose_call_was_held_is_done_again_when_that_is_settled(host: Host) -> None:
+    loop = GuardedLoop(host)
+    loop.posts_by("outlast step post-$item --")
+    loop.killed("before post b", "everything", "--guard")
+    assert loop.run() == 3, loop.said
+    ended(loop, 3)
+    assert loop.posted() == ONCE
+    assert loop.pushed() == ONCE
+
+
+def test_a_run_inside_a_guarded_one_is_guarded_itself_and_each_call_is_on_record_once(host: Host) -> None:
+    loop = GuardedLoop(host)
+    outer = loop.folder / "outer.sh"
+    outer.write_text(f"outlast run --task inner -- bash {loop.script}\n")
+    inner, loop.words = loop.words, ["bash", str(outer)]
+    assert loop.run("--guard") == 0, loop.said
+    assert inner
+    assert loop.posted() == ONCE
+    assert loop.pushed() == ONCE
+    assert not loop.effects()
+    found = host("effects", "inner", "--json", cwd=loop.work).json
+    assert len(found["effects"] if isinstance(found, dict) else found) == 2 * len(ITEMS)
+
+
+# -- how it is asked for ---------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("own", "repository", "guarded"),
+    [
+        ("", "", False),
+        ("true", "", True),
+        ("", "true", True),
+        ("true", "false", True),
+        ("false", "true", True),
+    ],
+)
+def test_a_repository_switches_the_guard_on_and_never_off(
+    host: Host, own: str, repository: str, guarded: bool
+) -> None:
+    loop = GuardedLoop(host)
+    home = host.isolated.home / ".config" / "outlast"
+    for folder, name, value in ((home, "config.toml", own), (loop.work, "outlast.toml", repository)):
+        folder.mkdir(parents=True, exist_ok=True)
+        if value:
+            (folder / name).write_text(f"[run]\nguard = {value}\n")
+    assert loop.run() == 0, loop.said
+    assert bool(loop.effects()) == guarded
+
+
+def test_a_command_that_reaches_outside_itself_is_guarded(host: Host) -> None:
+    loop = GuardedLoop(host)
+    loop.words = ["git", "push", "-q", "origin", "HEAD:main"]
+    assert loop.run("--guard") == 0, loop.said
+    assert [each["state"] for each in loop.effects()] == ["confirmed"]
+
+
+def test_shims_of_a_supervisor_that_is_gone_refuse(host: Host, tmp_path: Path) -> None:
+    loop = GuardedLoop(host)
+    loop.killed("after item a", "everything", "--guard")
+    shims = next(host.root.glob("runs/*/guard/shims"))
+    done = host.finish([str(shims / "curl"), "-d", "x", "http://witness.test/act/blind/z"], text=True)
+    assert done.returncode == 125
+    assert "was not run" in done.stderr
+    assert "z" not in loop.posted()
+
+
+@pytest.mark.parametrize(
+    ("setup", "words", "told"),
+    [
+        ('run_guard = "perhaps"', ["true"], "run_guard"),
+        ("[run]\nguards = true", ["true"], "run_guards"),
+        ("", [], "no command"),
+    ],
+)
+def test_bad_input_is_one_line_a_hint_and_exit_2(host: Host, setup: str, words: list[str], told: str) -> None:
+    work = host.repository("t")
+    (work / "outlast.toml").write_text(setup)
+    answer = host("run", "--guard", "--", *words, cwd=work)
+    error, hint = answer.err.splitlines()
+    assert answer.code == 2
+    assert told in error
+    assert hint.startswith("hint: ")
+    assert not host.runs()
+
+
+def test_outward_classes_that_cannot_be_read_are_refused_before_anything_is_begun(host: Host) -> None:
+    work = host.repository("t")
+    folder = host.isolated.home / ".config" / "outlast"
+    folder.mkdir(parents=True)
+    (folder / "outward.toml").write_text("[[outward]\n")
+    answer = host("run", "--guard", "--task", "t", "--", "true", cwd=work)
+    assert answer.code == 2
+    assert "outward.toml" in answer.err
+    assert len(answer.err.splitlines()) == 2
+    assert not host.runs()
+
+
+def test_the_launch_on_record_says_that_it_is_guarded(host: Host) -> None:
+    work = host.repository("t")
+    assert host("run", "--guard", "--task", "t", "--", "true", cwd=work).code == 0
+    entries = [json.loads(line) for line in host("log", "t", "--json", cwd=work).out.splitlines()]
+    started = next(entry["event"] for entry in entries if entry["event"]["t"] == "attempt_started")
+    assert "guard" in json.dumps(started["launch"])
