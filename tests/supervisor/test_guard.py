@@ -8,6 +8,7 @@ import pytest
 
 from tests.supervisor.guarded_loop import ITEMS, GuardedLoop
 from tests.supervisor.host import Host
+from tests.supervisor.scripted_agent import Scripted
 from tests.support.environment import TIMEOUT_S
 
 ONCE = Counter(ITEMS)
@@ -83,6 +84,49 @@ def test_what_was_done_before_ends_again_as_it_did_and_prints_what_it_printed(ho
     assert len(said) == 4
     assert said[0] == said[1]
     assert "`curl` was not run again" in loop.said
+
+
+def test_a_person_who_says_that_it_happened_may_say_what_it_printed(host: Host) -> None:
+    loop = GuardedLoop(host)
+    loop.killed("after post b", "everything", "--guard")
+    assert loop.run() == 3, loop.said
+    [doubt] = loop.doubts()
+    words = ("settle", "t", doubt["id"], "--happened", "--result", '"said by hand"')
+    assert host(*words, cwd=loop.work).code == 0
+    assert loop.run() == 0, loop.said
+    assert "said said by hand" in loop.said
+    assert loop.posted() == ONCE
+
+
+def test_what_printed_too_much_is_refused_and_not_replayed_without_it(host: Host) -> None:
+    loop = GuardedLoop(host)
+    curl = loop.folder / "bin" / "curl"
+    curl.write_text(curl.read_text() + "head -c 100000 /dev/zero | tr '\\0' x\n")
+    loop.killed("after item a", "everything", "--guard")
+    assert "x" * 100_000 in loop.said, "it is passed on whole"
+    loop.run()
+    assert "`curl` was not run: outlast did not repeat this call" in loop.said
+    assert loop.posted()["a"] == 1
+
+
+def test_a_call_in_the_background_is_waited_for_when_the_command_has_ended(host: Host) -> None:
+    loop = GuardedLoop(host)
+    curl = loop.folder / "bin" / "curl"
+    slow = f"touch {loop.folder}/begun; sleep 1"
+    curl.write_text(curl.read_text().replace('reach "before', f'{slow}\nreach "before'))
+    loop.script.write_text(f"item=a\n{loop.post} &\nuntil [ -e {loop.folder}/begun ]; do sleep 0.05; done\n")
+    assert loop.run("--guard") == 0, loop.said
+    assert loop.posted() == Counter("a")
+    assert [each["state"] for each in loop.effects()] == ["confirmed"]
+
+
+def test_an_agent_that_outlast_knows_is_guarded_once(host: Host) -> None:
+    agent = Scripted(host)
+    agent.says(agent.posting("a"))
+    assert agent.run("--guard") == 0, host.said("t")
+    assert agent.performed() == ["a"]
+    assert [each["state"] for each in agent.effects()] == ["confirmed"]
+    assert not list(host.root.glob("runs/*/guard"))
 
 
 def test_what_was_done_in_a_beat_that_has_ended_is_not_done_again(host: Host) -> None:
