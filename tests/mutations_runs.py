@@ -187,7 +187,9 @@ MUTANTS = (
         "supervisor/agent/calls/calls.py",
         "        if not end.ok or opened.lost or not any(each.apart for each in opened.unseen):\n",
         "        if True:\n",
-        (f"{SUPERVISOR}/test_background_effects.py::test_killed_in_the_background_before_it_began_it_is_in_doubt",),
+        (
+            f"{SUPERVISOR}/test_background_effects.py::test_killed_in_the_background_before_it_began_it_is_in_doubt",
+        ),
     ),
     Mutant(
         "what stands before a `&` counts as waited for",

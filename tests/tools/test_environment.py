@@ -38,8 +38,14 @@ def test_what_is_missing_skips_at_home_and_fails_in_ci(monkeypatch: pytest.Monke
 def test_a_home_of_its_own_is_where_the_variables_lead(state: Isolated) -> None:
     assert Path.home() == state.home
     assert os.environ["XDG_STATE_HOME"] == str(state.state_home)
-    ours = {name for name in state.environ() if name.startswith("OUTLAST_") and not name.startswith("OUTLAST_TEST_")}
-    assert ours == {"OUTLAST_LOOPBACK"}, "this machine counts as outward in the tests; nothing else of ours is passed on"
+    ours = {
+        name
+        for name in state.environ()
+        if name.startswith("OUTLAST_") and not name.startswith("OUTLAST_TEST_")
+    }
+    assert ours == {"OUTLAST_LOOPBACK"}, (
+        "this machine counts as outward in the tests; nothing else of ours is passed on"
+    )
 
 
 def test_a_seed_replays_the_random_choices_of_each_test(
