@@ -1,0 +1,522 @@
+"""The breaks of what keeps a call of an agent or a guarded command from happening unseen or twice."""
+
+from tests.mutations import Mutant
+
+HOOKS = "tests/supervisor/test_hooks.py"
+LOOPBACK = "tests/supervisor/test_loopback.py"
+SHIMS = "tests/supervisor/test_shims.py"
+BACKGROUND = "tests/supervisor/test_background_calls.py"
+ISOLATION = "tests/supervisor/test_call_isolation.py"
+CLIENT_COPY = "tests/supervisor/test_client_copy.py"
+OUTWARD = "tests/agents/outward"
+FOLDER = "tests/supervisor/test_shim_folder.py"
+REPEATED = "tests/supervisor/test_repeated_calls.py"
+OTHERS = "tests/supervisor/test_other_calls.py"
+RESULTS = "tests/supervisor/test_call_results.py"
+FRESH = "tests/supervisor/test_fresh_sessions.py"
+GUARD = "tests/supervisor/test_guard.py"
+
+MUTANTS = (
+    Mutant(
+        "a guarded command that makes what it made in a beat that has ended again",
+        "supervisor/agent/guard.py",
+        "        holds.read(FRESH, insists=True)\n",
+        "",
+        (f"{GUARD}::test_what_was_done_in_a_beat_that_has_ended_is_not_done_again",),
+    ),
+    Mutant(
+        "a guarded run that is unguarded when its line is typed again",
+        "supervisor/start.py",
+        "guard=last is not None and last.guard)",
+        "guard=False)",
+        (
+            f"{GUARD}::test_a_loop_killed_at_any_instant_goes_on_and_does_nothing_twice[before post b-everything-bash]",
+        ),
+    ),
+    Mutant(
+        "a guarded command whose call is held, started again and again",
+        "supervisor/agent/guard.py",
+        " if self._programs.has_held else None\n",
+        " if False else None\n",
+        (
+            f"{GUARD}::test_a_loop_killed_at_any_instant_goes_on_and_does_nothing_twice[before post b-everything-bash]",
+        ),
+    ),
+    Mutant(
+        "a repository that switches the guard off",
+        "settings.py",
+        " if each.name not in own}\n",
+        "}\n",
+        (f"{GUARD}::test_a_repository_switches_the_guard_on_and_never_off[true-false-True]",),
+    ),
+    Mutant(
+        "a program below a script's effect, on record twice",
+        "supervisor/agent/guard.py",
+        "        if shim.call:\n",
+        "        if False:\n",
+        (f"{GUARD}::test_below_an_effect_of_a_script_the_effect_is_the_record",),
+    ),
+    Mutant(
+        "a step whose call was held, recorded as failed for ever",
+        "supervisor/socket/server.py",
+        " and self._refusals > refusals\n",
+        " and False\n",
+        (f"{GUARD}::test_a_step_whose_call_was_held_is_done_again_when_that_is_settled",),
+    ),
+    Mutant(
+        "a hook's client that does not know what the user named",
+        "supervisor/agent/calls/outward.py",
+        "    classes = tuple(filter(None, [classes_for(client)]))\n",
+        "    classes = ()\n",
+        (f"{HOOKS}::test_without_a_supervisor_what_the_user_named_is_denied_as_well",),
+    ),
+    Mutant(
+        "a shim that runs what nobody recorded",
+        "supervisor/client/shim.py",
+        '        return _refuse(words, f"it is not on record: {error}")\n',
+        "        return _run(real, words)\n",
+        (f"{HOOKS}::test_a_shim_without_a_supervisor_runs_nothing",),
+    ),
+    Mutant(
+        "a verdict before the intent",
+        "supervisor/agent/calls/programs.py",
+        "            self._records.intend(start, record)\n        except",
+        "            pass\n        except",
+        (f"{HOOKS}::test_a_call_is_on_record_when_its_hook_is_answered[claude]",),
+    ),
+    Mutant(
+        "a call that is allowed although it could not be recorded",
+        "supervisor/agent/calls/programs.py",
+        "            self._failures.fail(error)\n            if record.outward:\n",
+        "            self._failures.fail(error)\n            if False:\n",
+        (f"{HOOKS}::test_what_cannot_be_put_on_record_does_not_happen_outside[claude]",),
+    ),
+    Mutant(
+        "another call under the id of one under way",
+        "supervisor/agent/calls/calls.py",
+        "            if all(is_part(each, opened.recorded) for each in record.outward):\n",
+        "            if True:\n",
+        (f"{HOOKS}::test_the_id_of_a_call_under_way_lets_no_other_one_through",),
+    ),
+    Mutant(
+        "a call in doubt that is not held",
+        "supervisor/agent/calls/repeats.py",
+        '                if opened[effect].state == "in_doubt" and',
+        "                if False and",
+        (
+            f"{HOOKS}::test_a_call_to_the_address_of_one_in_doubt_is_held_whatever_its_flags_and_words[claude]",
+        ),
+    ),
+    Mutant(
+        "a call in doubt that is known by its words",
+        "supervisor/agent/calls/identity.py",
+        "    if first.content == again.content:\n",
+        "    if first.words == again.words:\n",
+        (
+            f"{REPEATED}::test_the_same_body_to_the_same_address_is_held_until_it_is_settled_and_then_answered[other flags]",
+        ),
+    ),
+    Mutant(
+        "what is known of a call, never told",
+        "supervisor/agent/calls/repeats.py",
+        '            answer = "" if was_told else self._found(past, again)\n',
+        '            answer = ""\n',
+        (f"{HOOKS}::test_what_is_known_of_it_is_answered_once_and_then_it_is_another_call[claude]",),
+    ),
+    Mutant(
+        "what is known of a call, told for ever",
+        "supervisor/agent/calls/repeats.py",
+        "            was_told = effect in self._answered or ",
+        "            was_told = ",
+        (f"{HOOKS}::test_what_is_known_of_it_is_answered_once_and_then_it_is_another_call[claude]",),
+    ),
+    Mutant(
+        "that it was told, forgotten by the next attempt",
+        "supervisor/agent/calls/history.py",
+        "            self.answered.append((self.memories.now, told))\n",
+        "            pass\n",
+        (f"{HOOKS}::test_that_it_was_answered_is_remembered_by_the_next_attempt",),
+    ),
+    Mutant(
+        "what a script did, forgotten with the call around it",
+        "supervisor/agent/calls/calls.py",
+        "                if code != 0 or not self._is_below(opened):\n",
+        "                if True:\n",
+        (f"{SHIMS}::test_what_a_script_did_before_its_call_was_cut_off_is_told_and_not_done_again",),
+    ),
+    Mutant(
+        "what only a shim saw, forgotten",
+        "supervisor/agent/calls/repeats.py",
+        "            self._past.setdefault(effect, PastCall(told, record, 0))\n",
+        "            pass\n",
+        (f"{SHIMS}::test_in_its_own_session_what_only_a_shim_saw_is_answered_once",),
+    ),
+    Mutant(
+        "a server's refusal, taken for done",
+        "supervisor/agent/calls/calls.py",
+        "            if code == 0 and opened.waits == 0 and not opened.unseen and opened.sure:\n",
+        "            if code == 0 and opened.waits == 0 and not opened.unseen:\n",
+        (f"{SHIMS}::test_whether_a_server_accepted_is_not_known_by_the_exit_code_of_curl",),
+    ),
+    Mutant(
+        "a shim that lets an attempt that is over go on",
+        "supervisor/client/shim.py",
+        "    return told if told.rpartition",
+        "    return ours if told.rpartition",
+        (f"{SHIMS}::test_a_process_of_an_attempt_that_is_over_reaches_nothing",),
+    ),
+    Mutant(
+        "another body, answered as a repetition",
+        "supervisor/agent/calls/repeats.py",
+        "        if first is None or likeness not in SAME or ",
+        '        likeness = "same" if likeness != "unrelated" else likeness\n        if first is None or ',
+        (f"{REPEATED}::test_after_a_call_was_settled_as_happened_another_body_to_its_address_is_made",),
+    ),
+    Mutant(
+        "an unknown content, taken for another one",
+        "supervisor/agent/calls/identity.py",
+        '        return "unclear"\n',
+        "        return again.another\n",
+        (
+            f"{OTHERS}::test_a_call_of_a_journal_without_contents_counts_as_the_same",
+            f"{OTHERS}::test_what_a_call_sends_and_nobody_knows_beforehand_counts_as_the_same",
+        ),
+    ),
+    Mutant(
+        "other words for a comment, let through",
+        "supervisor/agent/calls/identity.py",
+        '    return "reworded" if again.another == "held" else again.another\n',
+        '    return "free" if again.another == "held" else again.another\n',
+        (f"{OTHERS}::test_where_the_target_names_the_act_other_words_are_held_and_cannot_be_named_another",),
+    ),
+    Mutant(
+        "another body, named by trying again",
+        "supervisor/agent/calls/history.py",
+        "[self._requests :]:\n",
+        "[0:]:\n",
+        (f"{OTHERS}::test_what_was_named_stands_for_the_next_attempt_and_for_nothing_that_comes_later",),
+    ),
+    Mutant(
+        "another body to one address, let through unasked",
+        "supervisor/agent/calls/repeats.py",
+        "        return not contents <= self._history.named[effect]\n",
+        "        return False\n",
+        (
+            f"{OTHERS}::test_another_body_is_held_until_the_agent_says_by_name_that_it_is_another_call[claude]",
+        ),
+    ),
+    Mutant(
+        "what was settled an instant ago, not looked at",
+        "supervisor/agent/calls/programs.py",
+        "            self._run.drive(self._run.take_findings())\n",
+        "",
+        (f"{OTHERS}::test_what_was_settled_an_instant_ago_counts_for_the_very_next_call",),
+    ),
+    Mutant(
+        "a body in a file that the same text writes, read too early",
+        "agents/outward/targets/body.py",
+        " or matched.call.moved or not",
+        " or not",
+        (
+            "tests/agents/outward/test_contents.py::test_a_body_in_a_file_is_what_lies_there_unless_the_same_text_may_change_it",
+        ),
+    ),
+    Mutant(
+        "a further comment, answered by each one before it",
+        "supervisor/agent/calls/repeats.py",
+        '        return likeness != "same" and all(',
+        "        return False and all(",
+        (f"{OTHERS}::test_a_further_comment_is_answered_once_however_many_there_were",),
+    ),
+    Mutant(
+        "an unknown content, meant because it was answered",
+        "supervisor/agent/calls/repeats.py",
+        " for each in told.outward if each.content}\n",
+        " for each in told.outward}\n",
+        (
+            f"{OTHERS}::test_in_a_fresh_session_what_nobody_knows_the_content_of_is_answered_for_each_call_that_it_may_be",
+        ),
+    ),
+    Mutant(
+        "a fresh session that was told what another one was",
+        "supervisor/agent/calls/history.py",
+        "if memory is None or self.memories.of(each) == memory]\n",
+        "if True]\n",
+        (f"{FRESH}::test_killed_again_in_its_fresh_session_it_repeats_no_confirmed_call",),
+    ),
+    Mutant(
+        "an unknown result, called a success",
+        "supervisor/agent/calls/open_call.py",
+        " if is_known else None\n",
+        "\n",
+        (f"{RESULTS}::test_what_nobody_tells_the_result_of_is_not_called_a_success",),
+    ),
+    Mutant(
+        "a program that failed, hidden by its call",
+        "supervisor/agent/calls/open_call.py",
+        "        ok = end.ok and not self.code if ",
+        "        ok = end.ok if ",
+        (f"{RESULTS}::test_a_program_that_failed_is_no_success_though_its_call_is_one",),
+    ),
+    Mutant(
+        "what ended well in a call that failed, done again",
+        "supervisor/agent/calls/history.py",
+        '        ended = result.get("done", ())\n',
+        "        ended = ()\n",
+        (f"{RESULTS}::test_of_a_call_that_failed_what_ended_well_is_not_repeated_in_a_fresh_session",),
+    ),
+    Mutant(
+        "a killed call that no shim saw, taken for a failure",
+        "supervisor/agent/calls/calls.py",
+        "            if opened.unseen and not opened.lost and ",
+        "            if False and ",
+        (f"{RESULTS}::test_a_killed_call_that_no_shim_saw_is_in_doubt_before_the_next_one_is_judged[137]",),
+    ),
+    Mutant(
+        "a program that runs on and keeps a beat from ending",
+        "supervisor/agent/calls/calls.py",
+        "        return any(not each.by_shim and not each.background for each in self._calls.values())\n",
+        "        return any(not each.background for each in self._calls.values())\n",
+        (
+            f"{ISOLATION}::test_beats_end_and_are_counted_while_a_program_runs_that_only_a_shim_saw",
+            f"{ISOLATION}::test_no_program_that_runs_on_gets_an_agent_past_its_budget",
+        ),
+    ),
+    Mutant(
+        "a program that was killed, still thought to run",
+        "supervisor/agent/calls/programs.py",
+        "                self._failures.guarded(partial(self._calls.program_killed, call))\n",
+        "                pass\n",
+        (
+            f"{SHIMS}::test_what_a_program_was_killed_in_is_held_in_the_same_attempt",
+            f"{SHIMS}::test_a_call_that_ended_well_with_a_program_of_it_killed_is_in_doubt",
+        ),
+    ),
+    Mutant(
+        "a killed program, in doubt only when its call has ended",
+        "supervisor/agent/calls/calls.py",
+        '                self._doubt(opened, "a program of it was killed")\n',
+        "                pass\n",
+        (
+            f"{REPEATED}::test_a_call_whose_program_was_killed_is_held_when_the_agent_retries_it_at_once[the program]",
+            f"{REPEATED}::test_inside_one_call_a_killed_program_is_not_run_again[or-the program]",
+        ),
+    ),
+    Mutant(
+        "a shim's death, on record when its thread gets to it",
+        "supervisor/agent/calls/programs.py",
+        "            if each is program or not is_there():\n",
+        "            if each is program:\n",
+        (f"{REPEATED}::test_a_shim_that_died_is_a_doubt_before_its_own_thread_has_heard_of_it",),
+    ),
+    Mutant(
+        "what was not begun, in doubt with what was",
+        "supervisor/agent/calls/repeats.py",
+        "(begun or {}).get(known, past.told.outward)",
+        "past.told.outward",
+        (
+            f"{REPEATED}::test_inside_one_call_what_goes_elsewhere_after_a_killed_program_is_made[the program]",
+        ),
+    ),
+    Mutant(
+        "a call that lost a program and lets its next one pass unjudged",
+        "supervisor/agent/calls/open_call.py",
+        "        and not each.lost\n",
+        "",
+        (
+            f"{REPEATED}::test_inside_one_call_another_body_to_the_address_of_a_killed_program_is_held[the program]",
+        ),
+    ),
+    Mutant(
+        "a call whose program was killed, taken at its word",
+        "supervisor/agent/calls/calls.py",
+        "        if not opened.lost:  # its",
+        "        if True:  # its",
+        (f"{SHIMS}::test_a_call_that_ended_well_with_a_program_of_it_killed_is_in_doubt",),
+    ),
+    Mutant(
+        "of two calls alike the first has done it",
+        "supervisor/agent/calls/open_call.py",
+        "    is_one = len(found) == 1 and ",
+        "    is_one = bool(found) and ",
+        (f"{SHIMS}::test_of_two_calls_alike_nobody_knows_whose_program_it_is",),
+    ),
+    Mutant(
+        "a call that is over before its program",
+        "supervisor/agent/calls/calls.py",
+        "            if opened.is_outward and (end.task or opened.live or left):\n",
+        "            if opened.is_outward and (end.task or left):\n",
+        (
+            f"{SHIMS}::test_a_call_that_left_its_program_running_has_no_outcome_before_that_ends[killed]",
+            f"{BACKGROUND}::test_an_attempt_killed_while_it_runs_leaves_it_in_doubt",
+        ),
+    ),
+    Mutant(
+        "a call whose program ended and that never ends",
+        "supervisor/agent/calls/calls.py",
+        "        if opened.background and not opened.runs_on and",
+        "        if False and",
+        (
+            f"{SHIMS}::test_a_call_that_left_its_program_running_has_no_outcome_before_that_ends[killed]",
+            f"{BACKGROUND}::test_the_beat_of_a_call_whose_program_runs_on_ends_and_its_effect_stays_open_until_that_ends",
+        ),
+    ),
+    Mutant(
+        "far sides that are asked one after another",
+        "supervisor/agent/calls/outward.py",
+        "tuple(pool.map(self._with_facts, told.outward[:FACTS_AT_ONCE]))",
+        "tuple(map(self._with_facts, told.outward[:FACTS_AT_ONCE]))",
+        (f"{ISOLATION}::test_a_call_that_does_several_things_outside_waits_for_all_far_sides_at_once",),
+    ),
+    Mutant(
+        "a shim that is answered when it waits no more",
+        "supervisor/agent/calls/programs.py",
+        "            if shim.sent_ns and time.monotonic_ns() - shim.sent_ns > self._timing.shim_waits_s * 1e9:\n",
+        "            if False:\n",
+        (f"{ISOLATION}::test_what_a_shim_asked_too_long_ago_is_refused_and_not_on_record[True]",),
+    ),
+    Mutant(
+        "a shim that does not tell since when it waits",
+        "supervisor/client/shim.py",
+        '"sent_ns": time.monotonic_ns()',
+        '"sent_ns": 0',
+        (f"{SHIMS}::test_a_shim_tells_since_when_it_waits",),
+    ),
+    Mutant(
+        "a shim that passes its call off as made when its client was cut off",
+        "agents/outward/shims.py",
+        "    sys.exit(125)\n",
+        "    sys.exit(0)\n",
+        (f"{CLIENT_COPY}::test_a_shim_whose_client_was_cut_off_runs_nothing_that_may_reach_outside",),
+    ),
+    Mutant(
+        "a call that its shim refused and that counts as made",
+        "supervisor/agent/observer.py",
+        "                    self._calls.refused(event.id, words)\n",
+        "                    pass\n",
+        (f"{SHIMS}::test_a_call_that_its_shim_refused_is_on_record_as_not_done",),
+    ),
+    Mutant(
+        "a call whose program ran and that counts as refused",
+        "supervisor/agent/calls/open_call.py",
+        " for program, each in pairs if each in self.unseen)\n",
+        " for program, each in pairs)\n",
+        (f"{SHIMS}::test_a_call_whose_program_ran_cannot_say_that_its_shim_refused_it",),
+    ),
+    Mutant(
+        "one refusal of a shim's that stands for all programs of a call",
+        "supervisor/agent/hook_input.py",
+        "sorted(match[1] for match in found) == sorted(programs)",
+        "{match[1] for match in found} == set(programs)",
+        (f"{SHIMS}::test_only_a_shims_refusal_of_each_of_its_programs_says_that_a_call_was_not_made",),
+    ),
+    Mutant(
+        "a refused program of a call whose other program ran that counts as done",
+        "supervisor/agent/calls/calls.py",
+        "            self._fail(self._put(call, refused), reason)\n",
+        "",
+        (f"{SHIMS}::test_of_a_call_with_two_programs_what_ran_is_confirmed_and_what_was_refused_is_not",),
+    ),
+    Mutant(
+        "a hook that passes its call when its file is gone",
+        "supervisor/agent/calls/outward.py",
+        "or stop.\" >&2; exit 2'",
+        "or stop.\" >&2; exit 1'",
+        (f"{CLIENT_COPY}::test_a_hook_without_its_files_denies_in_one_line[copy-bash]",),
+    ),
+    Mutant(
+        "a runner whose package keeps its version",
+        "agents/outward/shell/runners.py",
+        '    parts = [part for part in _VERSION.sub("", plain).split("/") if part]\n',
+        '    parts = [part for part in plain.split("/") if part]\n',
+        (f"{OUTWARD}/test_corpus.py::test_every_command_of_the_corpus_has_its_class",),
+    ),
+    Mutant(
+        "a runner whose own options hide its command",
+        "agents/outward/shell/runners.py",
+        '        while at < len(words) and words[at].startswith("-") and name in _BEFORE:\n',
+        '        while at < len(words) and words[at].startswith("-") and name in ():\n',
+        (f"{OUTWARD}/test_corpus.py::test_every_command_of_the_corpus_has_its_class",),
+    ),
+    Mutant(
+        "a script of a package manager that nobody reads",
+        "agents/outward/shell/programs.py",
+        "                return [own, *_from_tasks(started.tasks, variables, nesting)]\n",
+        "                return [own]\n",
+        (
+            f"{FOLDER}::test_a_script_of_package_json_is_on_record_before_it_runs_and_held_when_it_was_cut_off",
+        ),
+    ),
+    Mutant(
+        "scripts that call each other, read without end",
+        "agents/outward/shell/programs.py",
+        "        nesting.followed.add(task)\n",
+        "",
+        (f"{OUTWARD}/test_tasks.py::test_a_named_script_is_what_it_would_run",),
+    ),
+    Mutant(
+        "a shell that leaves the project's programs before the shims",
+        "supervisor/agent/calls/shims.py",
+        '        _write(self._folder / "sh", ',
+        '        _write(self._folder / "no-sh", ',
+        (f"{FOLDER}::test_a_program_of_the_project_is_seen_below_a_package_manager",),
+    ),
+    Mutant(
+        "what is installed meanwhile has no shim",
+        "supervisor/agent/hooks.py",
+        "            self._outward.refresh_shims()\n",
+        "",
+        (f"{FOLDER}::test_what_is_installed_meanwhile_has_a_shim_at_the_next_call_and_what_is_not_has_none",),
+    ),
+    Mutant(
+        "a shim without a program that says it ran",
+        "agents/outward/shims.py",
+        ">&2; exit 127; }}",
+        ">&2; exit 0; }}",
+        (f"{FOLDER}::test_a_shim_whose_program_is_not_on_the_path_says_what_a_shell_says",),
+    ),
+    Mutant(
+        "what goes to this machine itself, held",
+        "agents/outward/classify.py",
+        "(parsed and not known.loopback and _stays_here(found))",
+        "(parsed and not known.all and _stays_here(found))",
+        (f"{LOOPBACK}::test_a_request_to_this_machine_is_local_unless_the_user_says_otherwise[local]",),
+    ),
+    Mutant(
+        "what goes through a tunnel, passed",
+        "agents/outward/classify.py",
+        "(parsed and not known.loopback and _stays_here(found))",
+        "(parsed and _stays_here(found))",
+        (f"{LOOPBACK}::test_a_request_to_this_machine_is_local_unless_the_user_says_otherwise[outward]",),
+    ),
+    Mutant(
+        "hooks and shims that do not know of the tunnel",
+        "supervisor/agent/calls/shims.py",
+        "    durable.write_durably(copied, b'loopback = \"outward\"\\n' + classes)\n",
+        "    durable.write_durably(copied, classes)\n",
+        (f"{LOOPBACK}::test_a_request_to_this_machine_is_local_unless_the_user_says_otherwise[outward]",),
+    ),
+    Mutant(
+        "one address of this machine among others, local",
+        "agents/outward/classify.py",
+        "bool(found.hosts) and all(map(hosts.is_loopback, found.hosts))",
+        "any(map(hosts.is_loopback, found.hosts))",
+        (
+            "tests/agents/outward/test_hosts.py::test_a_publish_counts_where_the_project_may_send_it_elsewhere",
+        ),
+    ),
+    Mutant(
+        "a proxy of the environment, not seen by shims",
+        "agents/outward/classify.py",
+        "*hosts.PROXIES, ",
+        "",
+        (f"{LOOPBACK}::test_a_proxy_of_the_environment_is_seen_below_the_agent",),
+    ),
+    Mutant(
+        "an option that leads elsewhere, not seen",
+        "agents/outward/targets/http.py",
+        "request.unseen or request.mail or request.elsewhere",
+        "request.unseen or request.mail",
+        ("tests/agents/outward/test_corpus.py::test_every_command_of_the_corpus_has_its_class",),
+    ),
+)
