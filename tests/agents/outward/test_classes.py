@@ -7,19 +7,17 @@ import pytest
 
 from outlast.agents.outward import classify as classifier, rules
 from outlast.agents.outward.classify import Outward, classify, classify_argv
+from tests.agents.outward import repository
 from tests.agents.outward.classes import TABLES
 
 
 @pytest.fixture
 def project(tmp_path: Path) -> Path:
     """A repository on branch main with the remotes of o/r, and a package of each kind."""
-    git = tmp_path / ".git"
-    (git / "refs/heads").mkdir(parents=True)
-    (git / "objects").mkdir()
-    (git / "HEAD").write_text("ref: refs/heads/main\n")
-    (git / "config").write_text(
+    repository.on_main(
+        tmp_path,
         '[remote "origin"]\n\turl = git@github.com:o/r.git\n[remote "fork"]\n\turl = https://host/f/r\n'
-        '[branch "main"]\n\tremote = origin\n\tmerge = refs/heads/main\n'
+        '[branch "main"]\n\tremote = origin\n\tmerge = refs/heads/main\n',
     )
     (tmp_path / "package.json").write_text('{"name": "pkg", "version": "1.2.3"}')
     (tmp_path / "pyproject.toml").write_text('[project]\nname = "pkg_py"\nversion = "0.5"\n')

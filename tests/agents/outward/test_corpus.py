@@ -7,6 +7,7 @@ import pytest
 
 from outlast.agents.outward import rules, shims
 from outlast.agents.outward.classify import classify
+from tests.agents.outward import repository
 
 CORPUS = Path(__file__).with_name("corpus.txt")
 FORGE = frozenset(
@@ -27,11 +28,7 @@ def rows() -> list[tuple[str, str]]:
 
 @pytest.fixture
 def project(tmp_path: Path) -> Path:
-    git = tmp_path / ".git"
-    (git / "refs/heads").mkdir(parents=True)
-    (git / "objects").mkdir()
-    (git / "HEAD").write_text("ref: refs/heads/main\n")
-    (git / "config").write_text('[remote "origin"]\n\turl = git@github.com:o/r.git\n')
+    repository.on_main(tmp_path, '[remote "origin"]\n\turl = git@github.com:o/r.git\n')
     (tmp_path / "package.json").write_text('{"name": "pkg", "version": "1.2.3", "scripts": {"build": "tsc"}}')
     return tmp_path
 

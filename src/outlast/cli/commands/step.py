@@ -18,6 +18,13 @@ _NAMED = {"step": "step", "effect": "effect", "remember": "memory ref"}
 
 def add(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
     """Register the commands."""
+    _add_step(commands)
+    _add_effect(commands)
+    _add_notes(commands)
+    _add_shell(commands)
+
+
+def _add_step(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
     command = commands.add_parser(
         "step", help="in a script: run a command once; later replay its output",
         description="Run a command and record its output and exit code. Later attempts do not run the step again: they replay\n"
@@ -35,6 +42,9 @@ def add(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None
     )
     command.usage = "outlast step NAME [--retry-failed] [--plain] -- CMD …"
     command.set_defaults(handler=step, rest=())
+
+
+def _add_effect(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
     command = commands.add_parser(
         "effect", help="in a script: act on the outside world once",
         description="Record the intent, run the command, record the outcome. Later attempts get the recorded outcome. An intent\n"
@@ -55,6 +65,9 @@ def add(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None
     )
     command.usage = "outlast effect NAME [--key K] [--probe CMD] [--unknown ask|reissue|give-up] -- CMD …"
     command.set_defaults(handler=effect, rest=())
+
+
+def _add_notes(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
     command = commands.add_parser(
         "stage",
         help="in a script: say how far the work is",
@@ -72,6 +85,9 @@ def add(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None
     command.add_argument("name", metavar="NAME", help="what you call it")
     command.add_argument("path", metavar="PATH", help="a file or a URI")
     command.set_defaults(handler=remember)
+
+
+def _add_shell(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
     command = commands.add_parser(
         "shell-init", help="print the shell code that makes a bash or zsh script killable",
         description="Print shell code. A script that evaluates it first is part of the run it was started in, or has a run of\n"
