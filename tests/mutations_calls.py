@@ -18,6 +18,20 @@ GUARD = "tests/supervisor/test_guard.py"
 
 MUTANTS = (
     Mutant(
+        "a call that ended well, no progress",
+        "supervisor/attempt/progress.py",
+        "    return has_new_files or (attempt is not None and has_made_calls(run.journal, attempt.seq))\n",
+        "    return has_new_files\n",
+        (f"{GUARD}::test_a_loop_that_only_posts_and_dies_after_each_post_gets_to_its_end",),
+    ),
+    Mutant(
+        "a call that failed, progress",
+        "supervisor/agent/calls/history.py",
+        '                if not isinstance(result, dict) or result.get("ok") is not False:\n',
+        "                if True:\n",
+        (f"{GUARD}::test_a_loop_whose_posts_fail_makes_no_progress",),
+    ),
+    Mutant(
         "a guarded command that makes what it made in a beat that has ended again",
         "supervisor/agent/guard.py",
         "        holds.read(FRESH, insists=True)\n",

@@ -86,6 +86,25 @@ def test_what_was_done_before_ends_again_as_it_did_and_prints_what_it_printed(ho
     assert "`curl` was not run again" in loop.said
 
 
+def test_a_loop_that_only_posts_and_dies_after_each_post_gets_to_its_end(host: Host) -> None:
+    """Each attempt gets one post farther and leaves the files as they were: that is progress all the same."""
+    loop = GuardedLoop(host)
+    once = f"mkdir {loop.folder}/$item 2>/dev/null && kill -9 $$"
+    loop.script.write_text(f"for item in 1 2 3 4 5; do {loop.post}; {once}; done; true\n")
+    assert loop.run("--guard") == 0, loop.said
+    assert loop.posted() == Counter("12345"), loop.said
+    assert host.head().attempts == 6
+
+
+def test_a_loop_whose_posts_fail_makes_no_progress(host: Host) -> None:
+    loop = GuardedLoop(host)
+    loop.script.write_text(
+        f"for item in 1 2 3 4 5; do {loop.post.replace('blind', 'nowhere')}; done; kill -9 $$\n"
+    )
+    assert loop.run("--guard") == 3, loop.said
+    assert (host.head().cause, host.head().attempts) == ("quarantine", 3)
+
+
 def test_a_person_who_says_that_it_happened_may_say_what_it_printed(host: Host) -> None:
     loop = GuardedLoop(host)
     loop.killed("after post b", "everything", "--guard")

@@ -255,9 +255,8 @@ class Journal:
         """The recorded effect with this ordinal in the open beat."""
         return self.record.effects.get(n)
 
-    def events(self, *tags: str) -> Iterable[ev.AnyEvent]:
-        """All events with these tags, oldest first."""
-        after = 0
+    def events(self, *tags: str, after: int = 0) -> Iterable[ev.AnyEvent]:
+        """All events with these tags after a sequence number, oldest first."""
         while page := self.store.read(self.run, after=after, tags=tags).events:
             for item in page:
                 yield item.event

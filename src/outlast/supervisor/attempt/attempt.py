@@ -282,7 +282,7 @@ class Attempt:
             ended,
             self.launch,
             self._run.state,
-            progress=progress.has_progress(self._run.files, self._place.folder, self._point),
+            progress=progress.has_progress(self._run, self._place.folder, self._point),
             faults=self._gate.faults if self._gate is not None else "",
         )
 

@@ -135,7 +135,7 @@ def _lost(run: RunEngine) -> ev.AttemptEnded | None:
         return None
     folder = journal.store.local.run_folder(run.id)
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-    progress = attempt_progress.has_progress(run.files, folder, run.state.save_point)
+    progress = attempt_progress.has_progress(run, folder, run.state.save_point)
     lost = attempts.lost(run.state, journal.now(), last_seen_s=journal.lease.last_seen_s, progress=progress)
     note = lock.noted(journal.store.local, run.id)
     if note is None or not note.wanted or note.epoch != attempt.epoch:

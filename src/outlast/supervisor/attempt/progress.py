@@ -1,4 +1,4 @@
-"""Progress of an attempt: files in a state that no attempt of the run left before."""
+"""Progress of an attempt: files in a state that no attempt of the run left before, or calls that it made outside."""
 
 import contextlib
 import os
@@ -8,7 +8,9 @@ from functools import partial
 from pathlib import Path
 
 from outlast.errors import OutlastError
+from outlast.runs.engine.run import RunEngine
 from outlast.runs.files import Files
+from outlast.supervisor.agent.calls.history import has_made_calls
 from outlast.workspace import saves
 from outlast.workspace.git import objects
 from outlast.workspace.git.trees import TreeEditor
@@ -17,7 +19,17 @@ NAME = "trees"
 KEPT_MAX = 1_000
 
 
-def has_progress(files: Files | None, folder: Path, point: str) -> bool:
+def has_progress(run: RunEngine, folder: Path, point: str) -> bool:
+    """Whether the attempt changed something for good: its files, or the world outside.
+
+    A call that ended well is not made again, so the next attempt gets farther.
+    """
+    attempt = run.state.attempt
+    has_new_files = _has_new_files(run.files, folder, point)  # notes what it finds, so it always looks
+    return has_new_files or (attempt is not None and has_made_calls(run.journal, attempt.seq))
+
+
+def _has_new_files(files: Files | None, folder: Path, point: str) -> bool:
     """Whether the files are as no attempt left them before, nor as the save `point` has them.
 
     A file there that our own words are redirected to says nothing of the work. Notes what it found in the run's `folder`.

@@ -112,7 +112,7 @@ class Watch:
         self._person.say(f"{why.evidence}: saving and stopping")
         self.note_unseen_cost()
         self._stopper.stop(f"signal: {why.evidence}")
-        found = progress.has_progress(self._run.files, self._place.folder, self._point)
+        found = progress.has_progress(self._run, self._place.folder, self._point)
         raise stopped_by(why, progress=found)
 
     def note_unseen_cost(self) -> None:
