@@ -183,6 +183,15 @@ MUTANTS = (
         ),
     ),
     Mutant(
+        "of two alike in the background neither covers a program",
+        "supervisor/agent/calls/open_call.py",
+        "    if background and all(",
+        "    if False and all(",
+        (
+            f"{SUPERVISOR}/test_background_effects.py::test_two_alike_in_the_background_are_both_done_and_neither_is_in_doubt",
+        ),
+    ),
+    Mutant(
         "what never began in the background counts as done",
         "supervisor/agent/calls/calls.py",
         "        if not end.ok or opened.lost or not any(each.apart for each in opened.unseen):\n",

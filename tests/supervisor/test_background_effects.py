@@ -76,6 +76,13 @@ def test_what_reached_outside_in_the_background_before_the_agent_ended_is_done_a
     assert agent.performed() == ["bg"]
 
 
+def test_two_alike_in_the_background_are_both_done_and_neither_is_in_doubt(agent: Scripted) -> None:
+    agent.says(*[left_behind(agent, "subshell", AFTER_THE_AGENT)] * 2)
+    assert agent.run() == 0, agent.host.said("t")
+    assert agent.performed() == ["bg", "bg"]
+    assert [effect["state"] for effect in agent.effects()] == ["confirmed", "confirmed"]
+
+
 def test_a_server_that_stays_here_and_is_left_running_delays_nothing(agent: Scripted) -> None:
     agent.says(
         "( echo up > up; exec sleep 1000 ) >/dev/null 2>&1 &",

@@ -49,6 +49,24 @@ def test_a_publish_counts_where_the_project_may_send_it_elsewhere(tmp_path: Path
     assert counted(PUBLISH, tmp_path) == 1
 
 
+@pytest.mark.parametrize(
+    ("rc", "words", "count"),
+    [
+        ('proxy = "http://proxy:3128"', "curl", 1),
+        ("# mine\n-x proxy:3128", "curl", 1),
+        ("--location", "curl", 1),
+        ('proxy = "http://proxy:3128"', "curl -q", 0),
+        ("silent\nuser-agent = proxy", "curl", 0),
+    ],
+)
+def test_a_file_of_options_that_leads_curl_elsewhere_counts(
+    rc: str, words: str, count: int, tmp_path: Path
+) -> None:
+    (tmp_path / ".curlrc").write_text(rc)
+    assert counted(f"{words} -d x http://localhost:3000/x", tmp_path, HOME=str(tmp_path)) == count
+    assert counted(f"{words} -d x http://localhost:3000/x", tmp_path, CURL_HOME=str(tmp_path)) == count
+
+
 @pytest.mark.parametrize("name", ["http_proxy", "HTTPS_PROXY", "ALL_PROXY"])
 def test_what_a_proxy_of_the_environment_takes_counts(name: str, tmp_path: Path) -> None:
     text = "curl -d x http://localhost:3000/x"

@@ -52,7 +52,7 @@ class Outward:
 # The variables that a call's target is read from, and those that make it go elsewhere than its words say. None holds a
 # secret that would not stand in a command line as well.
 VARIABLES = (
-    "HOME", "XDG_CONFIG_HOME", "GIT_DIR", "GH_HOST", "GH_REPO", "GITLAB_HOST", "GITEA_SERVER_URL", "npm_config_registry",
+    "HOME", "XDG_CONFIG_HOME", "CURL_HOME", "GIT_DIR", "GH_HOST", "GH_REPO", "GITLAB_HOST", "GITEA_SERVER_URL", "npm_config_registry",
     "NPM_CONFIG_REGISTRY", "TWINE_REPOSITORY", "TWINE_REPOSITORY_URL", "UV_PUBLISH_URL",
     *database.STAGES, *hosts.PROXIES, *hosts.UNPROXIED, *image.ELSEWHERE, *base.COPY_ELSEWHERE,
 )  # fmt: skip

@@ -37,6 +37,7 @@ def resolve(matched: Matched) -> Target | None:
         request = _gh_api(matched)
     elif program == "curl":
         request = _curl(matched.call.words[1:])
+        request.elsewhere = request.elsewhere or _curlrc_leads_elsewhere(matched)
     elif program == "wget":
         request = _wget(matched.call.words[1:])
     else:
@@ -207,6 +208,10 @@ _CURL_ELSEWHERE = frozenset(
 )
 
 
+_ELSEWHERE_WORD = re.compile(rf"(?m)^\s*-*(?:{'|'.join(map(re.escape, sorted(_CURL_ELSEWHERE)))}|x)\b")
+CURLRC_MAX = 64 << 10
+
+
 def _curl(words: Sequence[str]) -> _Request:
     request = _Request()
     at = 0
@@ -214,8 +219,12 @@ def _curl(words: Sequence[str]) -> _Request:
         word = words[at]
         at += 1
         if word.startswith("--") and len(word) > 2:
-            name = _curl_long(word[2:])
+            expanded = word.startswith("--expand-")
+            name = _curl_long(word[2:].removeprefix("expand-"))
             value = ""
+            if expanded and name in _CURL_VALUES:  # with variables of curl's own in it
+                request.unseen = request.unseen or name in (*_CURL_DATA, "request", "config")
+                request.elsewhere = True
             if name in _CURL_VALUES:
                 value = words[at] if at < len(words) else ""
                 at += 1
@@ -234,6 +243,22 @@ def _curl(words: Sequence[str]) -> _Request:
         else:
             request.urls.append(word)
     return request
+
+
+def _curlrc_leads_elsewhere(matched: Matched) -> bool:
+    """Whether the user's own file of options may make curl go elsewhere; `-q` as the first word keeps it from being read."""
+    if matched.call.words[1:2] in (("-q",), ("--disable",)):
+        return False
+    given = matched.call.environment
+    homes = [given.get(name, "") for name in ("CURL_HOME", "XDG_CONFIG_HOME", "HOME")]
+    for place in [f"{home}/{name}" for home in homes if home for name in (".curlrc", "curlrc")]:
+        try:
+            with open(place, errors="replace") as file:
+                text = file.read(CURLRC_MAX)
+        except OSError:
+            continue
+        return bool(_ELSEWHERE_WORD.search(text))
+    return False
 
 
 def _curl_long(given: str) -> str:

@@ -155,7 +155,10 @@ def _shimmed(record: CallRecord) -> tuple[str, ...]:
 def covering(
     calls: Iterable[OpenCall], program: Sequence[OutwardCall], *, background: bool
 ) -> OpenCall | None:
-    """The one call that is on record as doing all that a program is about to do, and of which no shim has seen that yet."""
+    """The one call that is on record as doing all that a program is about to do, and of which no shim has seen that yet.
+
+    Of several in the background that do the same, any: whichever of them the program belongs to, one more has begun.
+    """
     found = [
         each
         for each in calls
@@ -163,5 +166,7 @@ def covering(
         and not each.lost
         and all(is_part(one, each.recorded) for one in program)
     ]
+    if background and all(each.recorded == found[0].recorded for each in found):
+        found = [each for each in found if all(is_part(one, each.unseen) for one in program)][:1]
     is_one = len(found) == 1 and all(is_part(one, found[0].unseen) for one in program)
     return found[0] if is_one else None
