@@ -65,9 +65,7 @@ class OpenCall(msgspec.Struct, frozen=True, kw_only=True):
     task: str = ""  # what the agent calls what runs on
     began_s: float = 0.0
     left: Left = ()  # processes that it left behind when it returned, and that may do yet what no shim has seen
-    printed: Output | None = (
-        None  # what a program below a guarded command printed: a later attempt prints it again
-    )
+    printed: Output | None = None  # by a program below a guarded command: a later attempt prints it again
     heard: bool = False  # the model went on after it returned, while what it left ran on
 
     @classmethod

@@ -58,13 +58,8 @@ class OutwardPrograms:
         *,
         replays: bool = False,
     ) -> None:
-        self._run, self._lock, self._holds, self._outward, self._timing = (
-            run,
-            beats.lock,
-            holds,
-            outward,
-            timing,
-        )
+        self._run, self._lock = run, beats.lock
+        self._holds, self._outward, self._timing = holds, outward, timing
         self._calls, self._records, self._failures, self._replays = calls, records, failures, replays
         # Those that a shim runs now: whose each is, and whether its shim is still there.
         self._programs: dict[object, tuple[str, Callable[[], bool]]] = {}
