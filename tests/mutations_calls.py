@@ -236,6 +236,20 @@ MUTANTS = (
         ),
     ),
     Mutant(
+        "a pipe that nobody looks into",
+        "supervisor/client/shim.py",
+        "        sent = _input() if fed and _is_content(",
+        "        sent = _input() if False and _is_content(",
+        (f"{GUARD}::test_what_comes_through_a_pipe_tells_calls_to_one_address_apart",),
+    ),
+    Mutant(
+        "an upload that is kept back until it is whole",
+        "supervisor/client/shim.py",
+        " or any(map(_STREAMED.match, words[1:])):",
+        ":",
+        (f"{GUARD}::test_what_is_sent_while_it_comes_is_not_waited_for",),
+    ),
+    Mutant(
         "a further comment, answered by each one before it",
         "supervisor/agent/calls/repeats.py",
         '        return likeness != "same" and all(',

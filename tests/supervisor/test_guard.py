@@ -96,6 +96,41 @@ def test_a_loop_that_only_posts_and_dies_after_each_post_gets_to_its_end(host: H
     assert host.head().attempts == 6
 
 
+def test_what_comes_through_a_pipe_tells_calls_to_one_address_apart(host: Host) -> None:
+    """The loop leaves out what it has done, so its first call after the kill is a further one; and it tries each twice."""
+    loop = GuardedLoop(host)
+    post = loop.post.replace("-d {}", "--data-binary @-").replace("blind/$item", "blind/one")
+    sent = """printf '{"n":%s}' $item"""
+    loop.script.write_text(
+        f"for item in 1 2 3; do [ -e {loop.folder}/$item ] && continue\n"
+        f"{sent} | {post} || {sent} | {post}; touch {loop.folder}/$item\n"
+        f"[ $item = 1 ] && kill -9 $$; [ $item = 2 ] && rm {loop.folder}/1 && kill -9 $$; done; true\n"
+    )
+    assert loop.run("--guard") == 0, loop.said
+    assert Counter(act.identity for act in host.witness.performances()) == Counter("123"), loop.said
+
+
+def test_what_comes_through_a_pipe_arrives_whole(host: Host) -> None:
+    """Also where it is longer than what is compared."""
+    loop = GuardedLoop(host)
+    curl = loop.folder / "bin" / "curl"
+    curl.write_text(f"#!/bin/sh\nwc -c >> {loop.folder}/sizes\n")
+    post = loop.post.replace("-d {}", "--data-binary @-")
+    made = "head -c $item /dev/zero"
+    loop.script.write_text(f"for item in 0 7 1048576 1048577 5000000; do {made} | {post}; done\n")
+    assert loop.run("--guard") == 0, loop.said
+    assert (loop.folder / "sizes").read_text().split() == ["0", "7", "1048576", "1048577", "5000000"]
+
+
+def test_what_is_sent_while_it_comes_is_not_waited_for(host: Host) -> None:
+    loop = GuardedLoop(host)
+    curl = loop.folder / "bin" / "curl"
+    curl.write_text(f"#!/bin/sh\necho >> {loop.folder}/begun\ncat\n")
+    post = loop.post.replace("-d {}", "-sST -")
+    loop.script.write_text(f"item=a\n{{ until [ -e {loop.folder}/begun ]; do sleep .1; done; }} | {post}\n")
+    assert loop.run("--guard") == 0, loop.said
+
+
 def test_a_loop_whose_posts_fail_makes_no_progress(host: Host) -> None:
     loop = GuardedLoop(host)
     loop.script.write_text(

@@ -93,6 +93,29 @@ def test_a_body_in_a_file_is_what_lies_there_unless_the_same_text_may_change_it(
     assert one(sent, tmp_path).content != before
 
 
+def test_what_comes_through_the_input_is_the_body_where_the_program_reads_it(tmp_path: Path) -> None:
+    def sent(text: str, *words: str) -> str:
+        [seen] = classify_argv(words, str(tmp_path), fed=True, sent=text)
+        return seen.content
+
+    words = ("curl", "--data-binary", "@-", URL)
+    assert "" != sent("a", *words) != sent("b", *words) != ""
+    assert sent('{"a": 1}', *words) == one(f"""curl -d '{{"a":1}}' {URL}""", tmp_path).content
+    assert sent("a", "curl", "-d", "x", URL) == sent("b", "curl", "-d", "x", URL)
+    comment = ("gh", "issue", "comment", "7", "-R", "o/r", "--body-file")
+    (tmp_path / "notes.md").write_text("a")
+    assert sent("a", *comment, "-") == sent("", *comment, "notes.md") != sent("b", *comment, "-")
+    assert sent("", *comment, "notes.md") == one("gh issue comment 7 -R o/r -b a", tmp_path).content != ""
+    assert sent("", *comment, "missing.md") == ""
+    encoded = ("curl", "--data-urlencode")
+    assert (
+        ""
+        != sent("a", *encoded, "t@-", URL)
+        == sent("", *encoded, "t@notes.md", URL)
+        != sent("b", *encoded, "t@-", URL)
+    )
+
+
 def test_a_pipe_in_the_place_of_a_body_is_not_waited_for(tmp_path: Path) -> None:
     subprocess.run(["mkfifo", str(tmp_path / "body")], check=True)
     assert one(f"curl -d @body {URL}", tmp_path).content == ""

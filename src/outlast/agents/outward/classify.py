@@ -117,11 +117,15 @@ def classify_argv(
     environment: Mapping[str, str] = _NOTHING,
     known: Rules | None = None,
     fed: bool = False,
+    sent: str | None = None,
 ) -> list[Outward]:
-    """The same for a program that is about to be called with these words; `fed`: with data on its standard input."""
+    """The same for a program that is about to be called with these words.
+
+    `fed`: with data on its standard input. `sent`: these data, where somebody has read them.
+    """
     known = known or rules.load()
     try:
-        found = programs.from_words(argv, cwd, environment, fed=fed)
+        found = programs.from_words(argv, cwd, environment, fed=fed, sent=sent)
     except Unparsable:
         return _loose(" ".join(argv), cwd, environment, known)
     return _of_calls(found, known)

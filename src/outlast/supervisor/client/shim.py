@@ -3,9 +3,11 @@
 A shim imports it and calls `ENTRY` with SOCKET ATTEMPT CLASSES PROGRAM REAL ARGUMENTS…"""
 
 import _socket
+import _thread
 import binascii
 import json
 import os
+import re
 import select
 import signal
 import stat
@@ -19,6 +21,8 @@ LIMIT_S = 5.0
 FRAME_MAX_BYTES = 32 << 20  # as in `wire`, which is not imported here
 ATTEMPT, CALL = b"OUTLAST_ATTEMPT", b"OUTLAST_CALL"  # as in `environment`, which is not imported here
 _READ_ANYWAY = ("http", "https", "httpie")  # they take any standard input but a terminal for a body
+SENT_MAX_BYTES = 1 << 20  # what is longer is not compared with what was sent before
+_STREAMED = re.compile(r"--upload|-[A-WYZa-z0-9#]*T")  # curl begins to send such an input before it has ended
 
 
 def main(place: str, attempt: str, classes: str, real: str, words: list[str]) -> int:
@@ -32,13 +36,15 @@ def main(place: str, attempt: str, classes: str, real: str, words: list[str]) ->
     try:
         variables, fed = _variables(), _is_fed(words[0])
         named = _named(variables)
-        if _stays_here(words, classes, named, fed):
+        found = _outward(words, classes, named, fed)
+        if found == []:
             return _become(real, words)
-        told = {
+        sent = _input() if fed and _is_content(found, words, classes, named) else None
+        told: dict[str, object] = {
             "attempt": _attempt(attempt, variables),
             "call": variables.get(CALL, b"").decode(errors="replace"),
         }
-        return _asked(place, told, real, words, named, fed)
+        return _asked(place, told | {"fed": fed, "sent": sent}, real, words, named)
     except Exception as error:  # what is not on record does not happen
         return _refuse(words, f"{type(error).__name__}: {error}")
 
@@ -91,16 +97,62 @@ def _is_fed(program: str) -> bool:
     return is_data or (program in _READ_ANYWAY and not os.isatty(0))
 
 
-def _stays_here(words: list[str], classes: str, named: dict[str, str], fed: bool) -> bool:
+def _outward(
+    words: list[str], classes: str, named: dict[str, str], fed: bool, sent: str | None = None
+) -> list[types.SimpleNamespace] | None:
+    """What the call does outside; None where that cannot be said here, and the supervisor is asked."""
     try:
         outward = _classifier()
         known = outward.rules.load(outward.rules.tables(classes)) if classes else None
-        found = outward.classify_argv(
-            list(map(_text, words)), _text(_cwd()), environment=named, known=known, fed=fed
+        return list(
+            outward.classify_argv(
+                list(map(_text, words)), _text(_cwd()), environment=named, known=known, fed=fed, sent=sent
+            )
         )
-    except Exception:  # then the supervisor is asked
+    except Exception:
+        return None
+
+
+def _is_content(
+    found: list[types.SimpleNamespace] | None, words: list[str], classes: str, named: dict[str, str]
+) -> bool:
+    """Whether the program takes its whole standard input for what it sends: then, and only then, knowing it tells more."""
+    if not found or all(each.content for each in found) or any(map(_STREAMED.match, words[1:])):
         return False
-    return not found
+    return all(each.content for each in _outward(words, classes, named, True, "x") or found)
+
+
+def _input() -> str | None:
+    """What comes through the standard input, where the program finds it again; None where that is too long to compare."""
+    read = b""
+    while len(read) <= SENT_MAX_BYTES and (chunk := os.read(0, 1 << 16)):
+        read += chunk
+    if len(read) <= SENT_MAX_BYTES:
+        again = os.memfd_create("input")
+        _write_all(again, read)
+        os.lseek(again, 0, os.SEEK_SET)
+        os.dup2(again, 0)
+        return read.decode(errors="backslashreplace")
+    again, end = os.pipe()
+    _thread.start_new_thread(_pour, (read, os.dup(0), end))
+    os.dup2(again, 0)
+    return None
+
+
+def _pour(first: bytes, rest: int, end: int) -> None:
+    """Everything that was read and everything that follows it, into a pipe."""
+    try:
+        while first:
+            _write_all(end, first)
+            first = os.read(rest, 1 << 16)
+    except OSError:  # nobody reads it any more
+        pass
+    os.close(end)
+
+
+def _write_all(fd: int, data: bytes) -> None:
+    while data:
+        data = data[os.write(fd, data) :]
 
 
 def _become(real: str, words: list[str]) -> int:
@@ -112,15 +164,13 @@ def _become(real: str, words: list[str]) -> int:
         return _cannot_start(real, error)
 
 
-def _asked(
-    place: str, who: dict[str, str], real: str, words: list[str], named: dict[str, str], fed: bool
-) -> int:
+def _asked(place: str, who: dict[str, object], real: str, words: list[str], named: dict[str, str]) -> int:
     """As `wire.Shim`, `Order` and `Report` say it, with nothing but the standard library: our own may be gone by now."""
     told = list(map(_text, words))
     asked = {"type": "shim", **who, "words": told, "cwd": _text(_cwd()), "variables": named}
     try:
         there = _Connection(place)
-        there.send(asked | {"fed": fed, "sent_ns": time.monotonic_ns()})
+        there.send(asked | {"sent_ns": time.monotonic_ns()})
         order = there.receive()
         if order.get("type") != "order" or order.get("do") != "run":
             return _not_run(words, order)
@@ -223,8 +273,7 @@ def _run_kept(real: str, words: list[str], keeps: int) -> tuple[int, dict[str, o
 
 def _pass_on(data: bytes) -> bool:
     try:
-        while data:
-            data = data[os.write(1, data) :]
+        _write_all(1, data)
     except OSError:
         return False
     return True

@@ -87,15 +87,16 @@ class Hook(Message, frozen=True, tag="hook"):
 class Shim(Message, frozen=True, tag="shim"):
     """A program that may reach outside is about to run below an agent; answered with an Order, as a Call is.
 
-    `variables`: those of its environment that name a target. `fed`: something may come through its standard input. `sent_ns`:
-    when it asked, by the monotonic clock; it waits for so long, and runs nothing after that. `call`: which call of a script
-    it was started for, as its environment says.
+    `variables`: those of its environment that name a target. `fed`: something may come through its standard input.
+    `sent`: what came, where it is the content of the call. `sent_ns`: when it asked, by the monotonic clock; it waits for so
+    long, and runs nothing after that. `call`: which call of a script it was started for, as its environment says.
     """
 
     words: tuple[str, ...]
     cwd: str
     variables: dict[str, str] = {}
     fed: bool = False
+    sent: str | None = None
     sent_ns: int = 0
     call: str = ""
 

@@ -86,10 +86,19 @@ def _from_text(text: str, cwd: str | None, environment: Mapping[str, str], nesti
 
 
 def from_words(
-    words: Iterable[str], cwd: str | None, environment: Mapping[str, str], *, fed: bool = False
+    words: Iterable[str],
+    cwd: str | None,
+    environment: Mapping[str, str],
+    *,
+    fed: bool = False,
+    sent: str | None = None,
 ) -> list[Call]:
-    """The calls behind a list of words: one, unless it is a shell with a text. Raises Unparsable."""
-    return _unwrapped([Word(word) for word in words], cwd, environment, fed, "", _Nesting(0, Allowance()))
+    """The calls behind a list of words: one, unless it is a shell with a text. Raises Unparsable.
+
+    `sent` is what comes through the standard input. Nobody knows which of several calls reads it.
+    """
+    found = _unwrapped([Word(word) for word in words], cwd, environment, fed, "", _Nesting(0, Allowance()))
+    return [replace(call, sent=sent) for call in found] if fed and len(found) == 1 else found
 
 
 def _sent(simple: Simple, before: Simple | None) -> str | None:

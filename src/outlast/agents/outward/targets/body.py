@@ -57,15 +57,22 @@ def _part(matched: Matched, name: str, value: str) -> bytes | None:
     if name in _LITERAL:
         return text
     if name in _WHOLE:
-        return _file(matched, value)
+        return file_content(matched, value)
     if name == "data-urlencode":
-        return None if "@" in value.partition("=")[0] else text
+        named, at, _ = value.partition("=")[0].partition("@")
+        return _named_file(matched, named, value.partition("@")[2]) if at else text
     if name in ("form", "item", "field"):
         return _field(matched, value, text)
     if not value.startswith("@"):
         return text
-    found = _file(matched, value[1:])
+    found = file_content(matched, value[1:])
     return _STRIPPED.sub(b"", found) if found is not None and name in ("data", "data-ascii") else found
+
+
+def _named_file(matched: Matched, name: str, path: str) -> bytes | None:
+    """`name@file`, as `--data-urlencode` has it."""
+    found = file_content(matched, path)
+    return None if found is None else f"{name}@".encode("utf-8", "surrogatepass") + found
 
 
 _FILE_MARK = re.compile(r"[^=@:]*(?::=@|=@|=<|@)")
@@ -76,11 +83,11 @@ def _field(matched: Matched, value: str, text: bytes) -> bytes | None:
     mark = _FILE_MARK.match(value)
     if mark is None:
         return text
-    found = _file(matched, value[mark.end() :].partition(";")[0])
+    found = file_content(matched, value[mark.end() :].partition(";")[0])
     return None if found is None else mark[0].encode("utf-8", "surrogatepass") + found
 
 
-def _file(matched: Matched, path: str) -> bytes | None:
+def file_content(matched: Matched, path: str) -> bytes | None:
     """What lies in a file now, unless something before the call in its text may change it."""
     if path == "-" and matched.call.sent is not None:
         return matched.call.sent.encode("utf-8", "surrogatepass")

@@ -11,6 +11,7 @@ from urllib.parse import unquote
 
 from outlast.agents.outward.targets import git_config
 from outlast.agents.outward.targets.base import Matched, ReadBack, Target, digest_of, is_known, joined
+from outlast.agents.outward.targets.body import file_content
 
 MARKER = re.compile(r"<!-- ?outlast[: ][^>]{1,200}-->")
 
@@ -142,6 +143,11 @@ def _texts(matched: Matched) -> dict[str, str]:
         or parsed.option("comment")
         or parsed.option("notes")
     )
+    if path := parsed.option("body-file") or parsed.option("notes-file"):
+        read = file_content(matched, path) if is_known(call, path) else None
+        return texts_of(
+            title, (read or b"").decode(errors="backslashreplace"), title_known=is_known(call, title)
+        )
     if parsed.option("message"):
         title, _, rest = parsed.option("message").partition("\n\n")
         body = rest if call.program == "hub" else parsed.option("message")

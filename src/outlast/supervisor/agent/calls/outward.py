@@ -83,7 +83,9 @@ class OutwardCalls:
         """The same of a program that a shim stands before, with the variables that it would run with."""
         here = {name: value for name, value in self._environment.items() if name not in VARIABLES}
         here |= {name: value for name, value in shim.variables.items() if name in VARIABLES}
-        found = classify_argv(shim.words, shim.cwd, environment=here, known=self.known, fed=shim.fed)
+        found = classify_argv(
+            shim.words, shim.cwd, environment=here, known=self.known, fed=shim.fed, sent=shim.sent
+        )
         return tuple(map(_kept, found))
 
     def with_facts(self, told: CallRecord) -> CallRecord:
