@@ -236,6 +236,13 @@ MUTANTS = (
         ),
     ),
     Mutant(
+        "what printed too much, made again by whoever retries",
+        "supervisor/agent/calls/programs.py",
+        "        if held.is_known and not (held.is_cut and self._replays):\n",
+        "        if held.is_known:\n",
+        (f"{GUARD}::test_what_printed_too_much_is_not_made_again_by_a_loop_that_retries",),
+    ),
+    Mutant(
         "a pipe that nobody looks into",
         "supervisor/client/shim.py",
         "        sent = _input() if fed and _is_content(",

@@ -127,8 +127,10 @@ def test_what_is_sent_while_it_comes_is_not_waited_for(host: Host) -> None:
     curl = loop.folder / "bin" / "curl"
     curl.write_text(f"#!/bin/sh\necho >> {loop.folder}/begun\ncat\n")
     post = loop.post.replace("-d {}", "-sST -")
-    loop.script.write_text(f"item=a\n{{ until [ -e {loop.folder}/begun ]; do sleep .1; done; }} | {post}\n")
+    waits = f"for n in $(seq 100); do [ -e {loop.folder}/begun ] && touch {loop.folder}/early && break; sleep .1; done"
+    loop.script.write_text(f"item=a\n{{ {waits}; }} | {post}\n")
     assert loop.run("--guard") == 0, loop.said
+    assert (loop.folder / "early").exists()
 
 
 def test_a_loop_whose_posts_fail_makes_no_progress(host: Host) -> None:
@@ -160,7 +162,18 @@ def test_what_printed_too_much_is_refused_and_not_replayed_without_it(host: Host
     assert "x" * 100_000 in loop.said, "it is passed on whole"
     loop.run()
     assert "`curl` was not run: outlast did not repeat this call" in loop.said
+    assert "It printed more than outlast keeps" in loop.said
     assert loop.posted()["a"] == 1
+
+
+def test_what_printed_too_much_is_not_made_again_by_a_loop_that_retries(host: Host) -> None:
+    loop = GuardedLoop(host)
+    curl = loop.folder / "bin" / "curl"
+    curl.write_text(curl.read_text() + "head -c 100000 /dev/zero\n")
+    died = f"mkdir {loop.folder}/died && kill -9 $$"
+    loop.script.write_text(f"item=a\nfor n in 1 2 3; do {loop.post} && break; done; {died}; true\n")
+    loop.run("--guard")
+    assert loop.posted() == Counter("a"), loop.said
 
 
 def test_a_call_in_the_background_is_waited_for_when_the_command_has_ended(host: Host) -> None:

@@ -102,10 +102,10 @@ class OutwardPrograms:
 
     def _hold(self, start: ToolStart, record: CallRecord, held: Held) -> None:
         """Put on record that a call was not let through, and why."""
-        if held.is_known:
+        if held.is_known and not (held.is_cut and self._replays):
             record = msgspec.structs.replace(record, answered=held.effect)
             self._holds.answered(held.effect, record)
-        else:
+        elif not held.is_known:
             self.has_held = True
             record = msgspec.structs.replace(record, held=held.effect)
             self._holds.held(held.effect, record)

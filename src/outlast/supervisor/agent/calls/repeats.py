@@ -24,6 +24,7 @@ WRITE_OUT = (
     "What this call sends is not known before it runs, so it counts as the same. If it is another one, make it in a call of its "
     "own with all that it sends written out: no pipe, no $(…), no file or commit that the same command makes."
 )
+TOO_MUCH = "It printed more than outlast keeps, so that cannot be printed again. Leave this call out of the command to go on."
 UNKNOWN = "It ended, and its result is not known."
 COMMAND_CHARS, OUTPUT_CHARS = 300, 500
 FRESH: Final = ("", "")  # a session that knows of nothing
@@ -36,6 +37,9 @@ class Held(msgspec.Struct, frozen=True):
     text: str
     is_known: bool  # whether it was found out what became of the first one: then it is said once
     again: bytes | None = None  # what it printed, where the very same call is known to have ended well
+    is_cut: bool = (
+        False  # whether it is the very same call and printed too much: then it is refused each time
+    )
 
 
 class Holds:
@@ -103,7 +107,8 @@ class Holds:
             if answer:
                 rest = sum(self._may_be_answered(*each, again) for each in alike if each[2] is not past)
                 text = f"{answer} {_MORE.format(rest)}" if rest else answer
-                return Held(effect, text, is_known=True, again=self._printed(past, again))
+                is_cut = likeness == "same" and self._is_cut(past.record)
+                return Held(effect, text, is_known=True, again=self._printed(past, again), is_cut=is_cut)
         return None
 
     def _printed(self, past: PastCall, again: Sequence[OutwardCall]) -> bytes | None:
@@ -114,6 +119,11 @@ class Holds:
         is_same = all(any(likeness_of(one, each) == "same" for one in done) for each in again)
         is_well = not isinstance(result, dict) or result.get("ok", True) is True
         return printed_again(result) if record.state == "confirmed" and is_same and is_well else None
+
+    def _is_cut(self, record: EffectRecord) -> bool:
+        """Whether a program printed more than is kept: then nothing can stand for it, and trying again must not make it."""
+        result = self._journal.value(record.result) if has_result(record) else None
+        return isinstance(result, dict) and bool(result.get("cut"))
 
     def _may_be_answered(
         self, likeness: Likeness, first: OutwardCall, past: PastCall, again: Sequence[OutwardCall]
@@ -194,6 +204,8 @@ class Holds:
                 f"{head} was begun before {before}, and it was given up to find out whether it happened. If you mean to do it all "
                 "the same, make the call once more."
             )
+        if likeness == "same" and self._is_cut(record):
+            return f"{head} was made before, {before}. {TOO_MUCH}"
         is_unknown = isinstance(result, dict) and result.get("ok", True) is None
         if is_unknown or (result is not None and not all(each.sure for each in past.told.outward)):
             return (
