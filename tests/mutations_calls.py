@@ -34,7 +34,7 @@ MUTANTS = (
     Mutant(
         "a guarded command that makes what it made in a beat that has ended again",
         "supervisor/agent/guard.py",
-        "        holds.read(FRESH, insists=True)\n",
+        "        holds.read(FRESH)\n",
         "",
         (f"{GUARD}::test_what_was_done_in_a_beat_that_has_ended_is_not_done_again",),
     ),
@@ -238,9 +238,33 @@ MUTANTS = (
     Mutant(
         "what printed too much, made again by whoever retries",
         "supervisor/agent/calls/programs.py",
-        "        if held.is_known and not (held.is_cut and self._replays):\n",
-        "        if held.is_known:\n",
-        (f"{GUARD}::test_what_printed_too_much_is_not_made_again_by_a_loop_that_retries",),
+        "        if held.is_known and held.again is None and self._replays:\n",
+        "        if False:\n",
+        (
+            f"{GUARD}::test_what_printed_too_much_is_not_made_again_by_a_loop_that_retries",
+            f"{GUARD}::test_a_comment_in_other_words_is_not_made_by_trying_again",
+        ),
+    ),
+    Mutant(
+        "a call that a person said is the same, made all the same",
+        "supervisor/agent/calls/repeats.py",
+        '            if past.record.state == "confirmed":\n',
+        "            if False:\n",
+        (f"{GUARD}::test_a_comment_in_other_words_is_not_made_by_trying_again[--happened-retried]",),
+    ),
+    Mutant(
+        "a call that a person said is another one, asked about again",
+        "supervisor/agent/calls/repeats.py",
+        "                self._released.add(effect)\n                return _order(effect)\n",
+        "                return (0, 0)\n",
+        (f"{GUARD}::test_a_comment_in_other_words_is_not_made_by_trying_again[--did-not-ignored]",),
+    ),
+    Mutant(
+        "a call on record word for word, made because another one was let pass",
+        "supervisor/agent/calls/repeats.py",
+        "        before = (0, 0) if is_on_record else self._release(alike)\n",
+        "        before = self._release(alike)\n",
+        (f"{GUARD}::test_what_is_on_record_word_for_word_stands_for_itself_beside_what_was_asked",),
     ),
     Mutant(
         "a pipe that nobody looks into",

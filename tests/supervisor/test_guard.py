@@ -160,9 +160,14 @@ def test_what_printed_too_much_is_refused_and_not_replayed_without_it(host: Host
     curl.write_text(curl.read_text() + "head -c 100000 /dev/zero | tr '\\0' x\n")
     loop.killed("after item a", "everything", "--guard")
     assert "x" * 100_000 in loop.said, "it is passed on whole"
+    assert loop.run() == 3
+    assert "`curl` was not run: outlast holds this call: it may be effect" in loop.said
+    assert loop.posted()["a"] == 1
+    [doubt] = loop.doubts()
+    words = ("settle", "t", doubt["id"], "--happened", "--result", '"said by hand"')
+    assert host(*words, cwd=loop.work).code == 0
     loop.run()
-    assert "`curl` was not run: outlast did not repeat this call" in loop.said
-    assert "It printed more than outlast keeps" in loop.said
+    assert "said said by hand" in loop.said
     assert loop.posted()["a"] == 1
 
 
@@ -172,8 +177,75 @@ def test_what_printed_too_much_is_not_made_again_by_a_loop_that_retries(host: Ho
     curl.write_text(curl.read_text() + "head -c 100000 /dev/zero\n")
     died = f"mkdir {loop.folder}/died && kill -9 $$"
     loop.script.write_text(f"item=a\nfor n in 1 2 3; do {loop.post} && break; done; {died}; true\n")
-    loop.run("--guard")
+    assert loop.run("--guard") == 3, loop.said
     assert loop.posted() == Counter("a"), loop.said
+
+
+# -- calls that are only alike ---------------------------------------------------------------------------------------
+
+
+def comments(loop: GuardedLoop) -> list[str]:
+    """What the forge has."""
+    path = loop.folder / "comments"
+    return path.read_text().splitlines() if path.exists() else []
+
+
+def commenting(host: Host, script: str) -> GuardedLoop:
+    """A loop that comments with a `gh` of its own, and dies once, where it says so."""
+    loop = GuardedLoop(host)
+    gh = loop.folder / "bin" / "gh"
+    gh.write_text(
+        f'#!/bin/sh\nfor text do :; done\necho "$text" >> {loop.folder}/comments\nsync {loop.folder}/comments\n'
+    )
+    gh.chmod(0o755)
+    dies = f"mkdir {loop.folder}/died 2>/dev/null && kill -9 $$"
+    loop.script.write_text(
+        script.replace("COMMENT", "gh issue comment 7 -R o/r --body").replace("DIES", dies)
+    )
+    return loop
+
+
+RETRIED = "until COMMENT done-at-$(date +%s%N); do [ $((n += 1)) -lt 3 ] || exit 1; done; DIES; true\n"
+IGNORED = "COMMENT done-at-$(date +%s%N); DIES; true\n"
+STRICT = "set -e\nCOMMENT done-at-$(date +%s%N)\nif DIES; then :; fi\n"
+
+
+@pytest.mark.parametrize("script", [RETRIED, IGNORED, STRICT], ids=["retried", "ignored", "strict"])
+@pytest.mark.parametrize("word", ["--happened", "--did-not"])
+def test_a_comment_in_other_words_is_not_made_by_trying_again(host: Host, script: str, word: str) -> None:
+    loop = commenting(host, script)
+    assert loop.run("--guard") == 3, loop.said
+    assert len(comments(loop)) == 1, loop.said
+    [doubt] = loop.doubts()
+    assert f"settle {host.head().run} {doubt['id']} --happened" in loop.said
+    assert loop.run() == 3, "until somebody says what it is"
+    assert [each["id"] for each in loop.doubts()] == [doubt["id"]], "it is asked once"
+    assert host("settle", "t", doubt["id"], word, cwd=loop.work).code == 0
+    assert loop.run() == 0, loop.said
+    assert len(comments(loop)) == (1 if word == "--happened" else 2), loop.said
+    assert host.head().status == "done"
+
+
+def test_a_loop_that_skips_what_it_has_done_asks_for_the_next_and_repeats_nothing(host: Host) -> None:
+    """What it did is on record word for word; what comes next is another comment, and only a person knows."""
+    script = "for item in a b c; do grep -qx $item log && continue; COMMENT $item && echo $item >> log; [ $item = b ] && DIES; done; true\n"
+    loop = commenting(host, script)
+    assert loop.run("--guard") == 3, loop.said
+    [doubt] = loop.doubts()
+    assert host("settle", "t", doubt["id"], "--did-not", cwd=loop.work).code == 0
+    assert loop.run() == 0, loop.said
+    assert comments(loop) == ["a", "b", "c"]
+
+
+def test_what_is_on_record_word_for_word_stands_for_itself_beside_what_was_asked(host: Host) -> None:
+    """The first comment is not made again because somebody said that a later one is another."""
+    count = "n=$(($(cat n 2>/dev/null) + 1)); echo $n > n"
+    loop = commenting(host, f"{count}; [ $n = 2 ] || COMMENT a; DIES; COMMENT b; true\n")
+    assert loop.run("--guard") == 3, loop.said
+    [doubt] = loop.doubts()
+    assert host("settle", "t", doubt["id"], "--did-not", cwd=loop.work).code == 0
+    assert loop.run() == 0, loop.said
+    assert comments(loop) == ["a", "b"], loop.said
 
 
 def test_a_call_in_the_background_is_waited_for_when_the_command_has_ended(host: Host) -> None:

@@ -80,7 +80,7 @@ def test_what_a_quarantined_command_left_is_in_a_save(host: Host) -> None:
         TIMEOUT_S
     )
     [told] = host("resume", "--all", "--json").json
-    assert told["why"].startswith("quarantined: 1 attempts were made, of at most 1")
+    assert told["why"].startswith("quarantined: 1 attempt was made, of at most 1")
     save = host.summary("t").state.last_save
     shown = subprocess.run(
         ["git", "show", f"{save}:work.txt"], cwd=host.folder / "t", capture_output=True, check=True

@@ -63,7 +63,8 @@ TOLERANT = (
 
 # What argparse says, and how we say it.
 _IN_OUR_WORDS = (
-    (re.compile(r"the following arguments are required: (.+)"), r"\1 is missing"),
+    (re.compile(r"the following arguments are required: ([^,]+)"), r"\1 is missing"),
+    (re.compile(r"the following arguments are required: (.+), ([^,]+)"), r"\1 and \2 are missing"),
     (
         re.compile(r"argument (\S+): invalid int value: '(.*)'", re.DOTALL),
         r"\1 must be a whole number, got \2",

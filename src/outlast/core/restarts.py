@@ -8,6 +8,7 @@ from datetime import datetime, timedelta
 import msgspec
 
 from outlast.core.events import Cause, EndStatus
+from outlast.core.text import count_of
 
 # Causes that the next attempt may not meet again.
 PASSING: tuple[Cause, ...] = ("crash", "oom", "network", "signal", "context", "host")
@@ -153,6 +154,5 @@ def wake_at(reset: datetime, first: str, place: int, apart_s: float) -> datetime
 def _quarantine(past: Past, limits: Limits) -> Stop:
     if past.fruitless >= limits.fruitless_max:
         return Stop("failed", "quarantine", f"{past.fruitless} attempts in a row made no progress")
-    return Stop(
-        "failed", "quarantine", f"{past.attempts} attempts were made, of at most {limits.attempts_max}"
-    )
+    made = f"{count_of(past.attempts, 'attempt')} {'was' if past.attempts == 1 else 'were'} made"
+    return Stop("failed", "quarantine", f"{made}, of at most {limits.attempts_max}")

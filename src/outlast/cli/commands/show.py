@@ -404,7 +404,7 @@ def _advise(store: Store, summary: Summary, shown: show.Shown, name: str) -> Non
 
 _HOW: dict[ev.Policy, str] = {
     "probe": "by asking its probe", "reissue": "by sending it again under its key", "give_up": "by giving it up",
-    "tell": "by looking it up, or by telling the agent that it is not known", "ask": "by asking a person",
+    "tell": "by looking it up, else by telling the agent, or asking you", "ask": "by asking a person",
 }  # fmt: skip
 
 

@@ -83,7 +83,7 @@ class Guard:
         self._timing, self._looked_s = Timing.current(), time.monotonic()
         self._calls = AgentCalls(beats)
         holds = Holds(run.journal, f"{shlex.quote(str(folder / SHIMS / 'outlast'))} settle {run.id}")
-        holds.read(FRESH, insists=True)
+        holds.read(FRESH)
         self._programs = OutwardPrograms(
             run, beats, holds, self._calls, _Records(self._calls), _Failures(beats), self._outward, self._timing, replays=True
         )  # fmt: skip

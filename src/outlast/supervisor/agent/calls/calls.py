@@ -92,6 +92,13 @@ class AgentCalls:
         with self._lock:
             self._fail(self._put(start.id, record), reason)
 
+    def ask(self, start: ToolStart, record: CallRecord) -> str:
+        """Put a call on record that was not let through and is in doubt: it may be one that was made before. Its effect's id."""
+        with self._lock:
+            opened = self._put(start.id, record)
+            self._doubt(opened, f"it was not made: it may be effect {record.asks} again")
+            return opened.effect
+
     def not_done(self, call: str, reason: str) -> None:
         """A call on record was not let through after all. One that is not under way changes nothing."""
         with self._lock:

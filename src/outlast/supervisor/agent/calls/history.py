@@ -195,6 +195,6 @@ def seen_by_shims_alone(journal: Journal) -> dict[str, tuple[CallRecord, EffectR
         told = told_of(journal, record.intent)
         if told is None or not record.intent.key.startswith(SHIM):
             found = {} if told is not None and record.state != "failed" else found
-        elif not told.below and not told.answered and record.state == "confirmed":
+        elif not told.below and not told.answered and not told.asks and record.state == "confirmed":
             found[tuple(f"{each.signature} {each.content}" for each in told.outward)] = told, record
     return {record.id: (told, record) for told, record in found.values()}

@@ -34,7 +34,7 @@ def settle(run: RunEngine, outward: OutwardCalls) -> None:
             continue
         intent = _intent(run, effect.key)
         told = told_of(run.journal, intent) if intent is not None else None
-        if told is None:
+        if told is None or told.asks:  # only a person can say whether it is another call
             continue
         found = _found(told, outward) if told.outward else _LOCAL
         finding, by, evidence = found

@@ -79,8 +79,7 @@ class OutwardPrograms:
             if record.outward:
                 held = self._held(record)
                 if held is not None:
-                    self._hold(start, record, held)
-                    return Answer(False, held.text), held
+                    return Answer(False, self._hold(start, record, held)), held
                 record = self._outward.with_facts(record)
             self._records.intend(start, record)
         except Unrecorded as error:
@@ -100,16 +99,22 @@ class OutwardPrograms:
             held = self._holds.judge(record.outward, self._calls.begun)
         return held
 
-    def _hold(self, start: ToolStart, record: CallRecord, held: Held) -> None:
-        """Put on record that a call was not let through, and why."""
-        if held.is_known and not (held.is_cut and self._replays):
+    def _hold(self, start: ToolStart, record: CallRecord, held: Held) -> str:
+        """Put on record that a call was not let through; why, in words. Where nobody reads these, and it may be one that was
+        made before, a person is asked."""
+        self.has_held = self.has_held or not held.is_known or held.again is None
+        if held.is_known and held.again is None and self._replays:
+            self._calls.went_on()
+            effect = self._calls.ask(start, msgspec.structs.replace(record, asks=held.effect))
+            return self._holds.asked(effect, held.effect)
+        if held.is_known:
             record = msgspec.structs.replace(record, answered=held.effect)
             self._holds.answered(held.effect, record)
-        elif not held.is_known:
-            self.has_held = True
+        else:
             record = msgspec.structs.replace(record, held=held.effect)
             self._holds.held(held.effect, record)
         self._records.refuse(start, record, held.text)
+        return held.text
 
     # -- shims -----------------------------------------------------------------------------------------------------
 

@@ -33,7 +33,8 @@ class OutwardCall(msgspec.Struct, frozen=True, omit_defaults=True):
 class CallRecord(msgspec.Struct, frozen=True, omit_defaults=True):
     """What the intent of an agent's call holds.
 
-    `answered`: it was not performed, the finding on that effect was told. `held`: nor was it, because of that effect.
+    `answered`: it was not performed, the finding on that effect was told. `held`: nor was it, because of that effect. `asks`:
+    nor was it; it is in doubt whether it is that effect again, and a person says so.
     """
 
     tool: str
@@ -43,6 +44,7 @@ class CallRecord(msgspec.Struct, frozen=True, omit_defaults=True):
     outward: tuple[OutwardCall, ...] = ()
     answered: str = ""
     held: str = ""
+    asks: str = ""
     call: str = ""  # the agent's own id of the call, where the effect's key is another
     below: tuple[str, ...] = ()  # of what only a shim saw: the agent's calls that it may be part of
 

@@ -24,7 +24,6 @@ WRITE_OUT = (
     "What this call sends is not known before it runs, so it counts as the same. If it is another one, make it in a call of its "
     "own with all that it sends written out: no pipe, no $(…), no file or commit that the same command makes."
 )
-TOO_MUCH = "It printed more than outlast keeps, so that cannot be printed again. Leave this call out of the command to go on."
 UNKNOWN = "It ended, and its result is not known."
 COMMAND_CHARS, OUTPUT_CHARS = 300, 500
 FRESH: Final = ("", "")  # a session that knows of nothing
@@ -37,9 +36,6 @@ class Held(msgspec.Struct, frozen=True):
     text: str
     is_known: bool  # whether it was found out what became of the first one: then it is said once
     again: bytes | None = None  # what it printed, where the very same call is known to have ended well
-    is_cut: bool = (
-        False  # whether it is the very same call and printed too much: then it is refused each time
-    )
 
 
 class Holds:
@@ -53,6 +49,9 @@ class Holds:
     | with another content    | it is another call             |                                                            |
     | a push of other commits | passes                         | passes                                                     |
 
+    Nobody reads an answer below a guarded command: it gets the first one's output in the place of an answer, if it is the
+    same, and where it is only alike a person is asked (`CallRecord.asks`).
+
     `session` (agent and id) is the one that the agent goes on in; without it every call of the run is known to the agent.
     """
 
@@ -60,23 +59,18 @@ class Holds:
         self._journal, self._settle = journal, settle
         self.read(None)
 
-    def read(self, session: tuple[str, str] | None, *, insists: bool = False) -> None:
-        """Read the journal anew, for a session of the agent.
-
-        `insists`: a command that is started anew each time means a call that is only alike, if it was answered before with
-        the very same content in any attempt: it has gone the same way again.
-        """
+    def read(self, session: tuple[str, str] | None) -> None:
+        """Read the journal anew, for a session of the agent."""
         journal = self._journal
         self._history = History(journal)
         memory = None if session is None else self._history.memories.of_session(*session)
         memory = -1 if session is not None and memory is None else memory
         self._past = self._history.known(memory)
         self._answered: set[str] = set()
+        self._released: set[str] = set()  # by these a person let a call pass
         self._insisted: set[tuple[str, str]] = set()
         for told in self._history.answers(memory):
             self.answered(told.answered, told)
-        for told in self._history.answers(None) if insists else ():
-            self._insist(told)
         for effect, (told, record) in history.seen_by_shims_alone(journal).items():
             self._past.setdefault(effect, PastCall(told, record, 0))
 
@@ -96,8 +90,16 @@ class Holds:
             likeness, first = nearest((begun or {}).get(known, past.told.outward), again)
             if first is not None:
                 alike.append((likeness, first, past))
+        same = [past for likeness, _, past in alike if likeness == "same"]
+        asked = {past.told.asks for past in same}
+        is_on_record = any(self._stands_for_itself(past) and past.record.id not in asked for past in same)
+        if not is_on_record and (said := self._said_by_a_person(alike)) is not None:
+            return said
+        before = (0, 0) if is_on_record else self._release(alike)
         for likeness, first, past in sorted(alike, key=lambda each: RANK.index(each[0])):
             effect = past.record.id
+            if past.told.asks or _order(effect) < before:
+                continue
             if effect in opened:
                 if opened[effect].state == "in_doubt" and self._is_held(effect, likeness, first, again):
                     return Held(effect, self._held(effect, likeness, first, again), is_known=False)
@@ -107,9 +109,47 @@ class Holds:
             if answer:
                 rest = sum(self._may_be_answered(*each, again) for each in alike if each[2] is not past)
                 text = f"{answer} {_MORE.format(rest)}" if rest else answer
-                is_cut = likeness == "same" and self._is_cut(past.record)
-                return Held(effect, text, is_known=True, again=self._printed(past, again), is_cut=is_cut)
+                return Held(effect, text, is_known=True, again=self._printed(past, again))
         return None
+
+    # -- calls that a person was asked about ---------------------------------------------------------------------------
+
+    def asked(self, effect: str, about: str) -> str:
+        """What is said of a call that was not let through as `effect`, because it may be one that was made before."""
+        return (
+            f"outlast holds this call: it may be effect {about} again, which was made before. If it is: `{self._settle} {effect} "
+            "--happened`, and it counts as done (--result TEXT: what it prints). If it is another one: "
+            f"`{self._settle} {effect} --did-not`, and it is made. Then start the command again."
+        )
+
+    def _stands_for_itself(self, past: PastCall) -> bool:
+        return not past.told.asks and past.record.id not in self._answered
+
+    def _said_by_a_person(self, alike: Sequence[tuple[Likeness, OutwardCall, PastCall]]) -> Held | None:
+        """What holds for a call that a person was asked about: it waits, or it was said to be the same as one before."""
+        for likeness, _, past in alike:
+            effect, about = past.record.id, past.told.asks
+            if not about or likeness not in SAME or effect in self._answered:
+                continue
+            self._refresh(past.record)
+            if past.record.state in ("intended", "in_doubt"):
+                return Held(effect, self.asked(effect, about), is_known=False)
+            if past.record.state == "confirmed":
+                first = past if has_result(past.record) else self._past.get(about, past)
+                result = self._journal.value(first.record.result)
+                text = f"outlast did not make this call: somebody said that it is effect {about} again."
+                return Held(effect, text, is_known=True, again=printed_again(result) or b"")
+        return None
+
+    def _release(self, alike: Sequence[tuple[Likeness, OutwardCall, PastCall]]) -> tuple[int, int]:
+        """A person said that a call is another one: one call like it passes all that came before. Where that begins."""
+        for likeness, _, past in alike:
+            effect = past.record.id
+            is_another = past.told.asks and past.record.state == "did_not" and effect not in self._released
+            if is_another and likeness in SAME:
+                self._released.add(effect)
+                return _order(effect)
+        return (0, 0)
 
     def _printed(self, past: PastCall, again: Sequence[OutwardCall]) -> bytes | None:
         """What the first one printed; None where it is not the very same call, did not end well, or printed too much."""
@@ -119,11 +159,6 @@ class Holds:
         is_same = all(any(likeness_of(one, each) == "same" for one in done) for each in again)
         is_well = not isinstance(result, dict) or result.get("ok", True) is True
         return printed_again(result) if record.state == "confirmed" and is_same and is_well else None
-
-    def _is_cut(self, record: EffectRecord) -> bool:
-        """Whether a program printed more than is kept: then nothing can stand for it, and trying again must not make it."""
-        result = self._journal.value(record.result) if has_result(record) else None
-        return isinstance(result, dict) and bool(result.get("cut"))
 
     def _may_be_answered(
         self, likeness: Likeness, first: OutwardCall, past: PastCall, again: Sequence[OutwardCall]
@@ -136,6 +171,8 @@ class Holds:
     def answered(self, effect: str, told: CallRecord) -> None:
         """The finding was told: the next call like it is another one."""
         self._answered.add(effect)
+        if effect in self._past and (about := self._past[effect].told.asks):
+            self._answered.add(about)
         self._insist(told)
 
     def _insist(self, told: CallRecord) -> None:
@@ -204,8 +241,6 @@ class Holds:
                 f"{head} was begun before {before}, and it was given up to find out whether it happened. If you mean to do it all "
                 "the same, make the call once more."
             )
-        if likeness == "same" and self._is_cut(record):
-            return f"{head} was made before, {before}. {TOO_MUCH}"
         is_unknown = isinstance(result, dict) and result.get("ok", True) is None
         if is_unknown or (result is not None and not all(each.sure for each in past.told.outward)):
             return (
@@ -232,6 +267,12 @@ _UNLESS: dict[Likeness, str] = {
     "unclear": "What the two of them send cannot be compared. If it is the same, take it as done. If you mean a further one",
     "reworded": "It had other words. If it is the same, take it as done. If you mean a further one",
 }
+
+
+def _order(effect: str) -> tuple[int, int]:
+    """Where an effect stands among those of its run."""
+    beat, n = effect.split(".")
+    return int(beat), int(n)
 
 
 def _command(first: OutwardCall) -> str:
