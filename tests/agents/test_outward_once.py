@@ -62,6 +62,37 @@ def test_killed_in_a_call_it_does_not_do_it_again(under: Under, how: str) -> Non
     assert under.shown()["status"] == "in_doubt"
 
 
+def test_killed_after_a_call_and_before_its_model_was_told_it_does_not_do_it_again(
+    under: Under,
+) -> None:
+    killed_before_it_was_told(under)
+
+
+@pytest.mark.real_agent
+def test_killed_when_its_beat_has_ended_and_it_was_not_told_it_does_not_do_it_again(
+    world: AgentWorld,
+) -> None:
+    """aider says nothing of its calls, and its beat ends with the answer that made the call."""
+    killed_before_it_was_told(Under(world, "aider"), beats=1)
+
+
+def killed_before_it_was_told(under: Under, beats: int = 0) -> None:
+    world = under.world
+    call = world.posting("comment", body="hello", flags="-f", then="sleep 1000")
+    world.model.script = Script(repeating(call, again(world, "flags")))
+    process = under.start()
+    wait_for(lambda: bool(world.performed()), what="the comment", limit_s=60)
+
+    def is_on_record() -> bool:
+        shown = [each["state"] for each in under.effects()]
+        return shown == ["confirmed"] and under.shown()["beats"] >= beats
+
+    wait_for(is_on_record, what="that it happened is on record", limit_s=60)
+    under.kill_all(process)
+    done = under.run()
+    assert [act.name for act in world.performed()] == ["comment"], done.stderr
+
+
 @pytest.mark.parametrize("whom", ["agent INT", "agent TERM", "outlast TERM"])
 def test_stopped_in_a_call_its_dying_words_are_not_believed(under: Under, whom: str) -> None:
     """Some agents say of the call that they were stopped in that it was rejected, or failed. It was not."""

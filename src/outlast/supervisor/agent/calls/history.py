@@ -12,10 +12,9 @@ from outlast.runs.journal import Journal
 from outlast.supervisor.agent.calls.record import SHIM, CallRecord, OutwardCall, told_of
 
 ANOTHER: Final = "another"  # a request: what an effect held is another call
-_TAGS = (
-    "attempt_started", "session_known", "effect_intended", "effect_confirmed", "effect_failed", "effect_in_doubt",
-    "effect_settled", "requested",
-)  # fmt: skip
+_OF_EFFECTS = ("effect_intended", "effect_confirmed", "effect_failed", "effect_in_doubt", "effect_settled")
+_TAGS = ("attempt_started", "session_known", *_OF_EFFECTS, "requested")
+_Outcome = ev.EffectConfirmed | ev.EffectFailed | ev.EffectInDoubt | ev.EffectSettled
 
 
 class Named(msgspec.Struct, frozen=True):
@@ -188,13 +187,31 @@ def has_made_calls(journal: Journal, since: int) -> bool:
 
 
 def seen_by_shims_alone(journal: Journal) -> dict[str, tuple[CallRecord, EffectRecord]]:
-    """What only a shim saw of the open beat and ended well, of an agent that tells nothing of its calls: nobody knows whether
-    the agent was told, unless it went on with a call that we saw. Of several alike the last one counts."""
+    """What only a shim saw and ended well, of an agent that tells nothing of its calls: nobody knows whether the agent was
+    told, unless it went on with a call that we saw. Of several alike the last one counts.
+
+    The open beat is looked at, and the one that ended last: it may have ended with the very answer that made the call.
+    """
     found: dict[tuple[str, ...], tuple[CallRecord, EffectRecord]] = {}
-    for record in journal.record.effects.values():
+    for record in _effects_of_last_beats(journal).values():
         told = told_of(journal, record.intent)
         if told is None or not record.intent.key.startswith(SHIM):
             found = {} if told is not None and record.state != "failed" else found
         elif not told.below and not told.answered and not told.asks and record.state == "confirmed":
             found[tuple(f"{each.signature} {each.content}" for each in told.outward)] = told, record
     return {record.id: (told, record) for told, record in found.values()}
+
+
+def _effects_of_last_beats(journal: Journal) -> dict[str, EffectRecord]:
+    """The effects of the beat that ended last, and of what came after it, in their order."""
+    ends = journal.store.read(
+        journal.run, after=0, limit=2, tags=("beat_done",), newest=True, ends=True
+    ).events
+    found: dict[str, EffectRecord] = {}
+    for event in journal.events(*_OF_EFFECTS, after=ends[0].seq if len(ends) == 2 else 0):
+        if isinstance(event, ev.EffectIntended):
+            record = EffectRecord(event)
+            found[record.id] = record
+        elif isinstance(event, _Outcome) and (known := found.get(f"{event.beat}.{event.n}")) is not None:
+            known.take(event)
+    return found
