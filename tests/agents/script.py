@@ -242,9 +242,14 @@ class Script:
         self.digest = hashlib.sha256(told.encode()).hexdigest()[:8]
 
     def with_options(self, *, count: str | None = None, finish: str | None = None) -> Script:
-        """The same steps for another kind of CLI."""
+        """The same steps for another kind of CLI. An empty `finish`: one that ends by itself."""
         steps: Sequence[Entry] | Chooser = self._chooser or self._lanes[0].steps
-        return Script(steps, lanes=self._lanes[1:], count=count or self._count, finish=finish or self._finish)
+        return Script(
+            steps,
+            lanes=self._lanes[1:],
+            count=count or self._count,
+            finish=self._finish if finish is None else finish or None,
+        )
 
     def choose(self, history: History, plays: Callable[[int, int], int]) -> Chosen:
         """The step for this conversation; `plays(lane, number)` says how often it was chosen before."""

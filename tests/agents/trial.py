@@ -152,7 +152,7 @@ class Trial:
 
     def _words(self, way: str) -> list[str]:
         if self.plan.other and self.out.starts > 1 and self._exists():
-            if (self.under.shown()["session"] or {}).get("agent") == self.plan.other:
+            if self._is_others():
                 return ["resume", "t"]
             return [
                 "resume",
@@ -169,7 +169,12 @@ class Trial:
     def _begin(self, words: list[str], said: str) -> subprocess.Popen[bytes]:
         env = self.under.environ()
         if self.plan.other:
-            env = Under(self.world, self.plan.other).environ() | env
+            is_other = self.plan.other in words or ("resume" in words and self._is_others())
+            if is_other:  # the model speaks to that one now
+                self.world.model.script = self.world.model.script.with_options(count="calls", finish="")
+            other = Under(self.world, self.plan.other).environ()
+            first, last = (other, env) if is_other else (env, other)
+            env = last | first | {"PATH": f"{first['PATH']}:{last['PATH']}"}
         if "mcp" in self.plan.parts:
             env |= {"ENABLE_TOOL_SEARCH": "false"}  # Claude Code: its model sees every tool at once
         with (
@@ -177,6 +182,10 @@ class Trial:
             (self.world.folder / f"{said}.err").open("wb") as err,
         ):
             return self.world.begin(self.under.outlast(*words), env=env, stdout=out, stderr=err)
+
+    def _is_others(self) -> bool:
+        """Whether the other agent has a session already."""
+        return self._exists() and (self.under.shown()["session"] or {}).get("agent") == self.plan.other
 
     def _exists(self) -> bool:
         return bool(self.under.shown())
