@@ -20,13 +20,13 @@ MUTANTS = (
     Mutant(
         "a call that ended well, no progress",
         "supervisor/attempt/progress.py",
-        "    return has_new_files or (attempt is not None and has_made_calls(run.journal, attempt.seq))\n",
+        "    return has_new_files or (attempt is not None and _has_made_calls(run.journal, attempt.seq))\n",
         "    return has_new_files\n",
         (f"{GUARD}::test_a_loop_that_only_posts_and_dies_after_each_post_gets_to_its_end",),
     ),
     Mutant(
         "a call that failed, progress",
-        "supervisor/agent/calls/history.py",
+        "supervisor/attempt/progress.py",
         '                if not isinstance(result, dict) or result.get("ok") is not False:\n',
         "                if True:\n",
         (f"{GUARD}::test_a_loop_whose_posts_fail_makes_no_progress",),

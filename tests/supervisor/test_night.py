@@ -369,7 +369,7 @@ def test_a_run_that_another_resume_starts_meanwhile_is_being_run_and_no_failure(
         monkeypatch.setenv(name, value)
     with contextlib.closing(open_store(str(host.root))) as store:
         asleep = wake.sleepers(store)
-        assert [each.wake for each in asleep] == [True]
+        assert [each.wake for each in asleep] == [True], asleep
         assert host("resume", "--all").code == 0, "the other one is faster"
         host.at_hold("t", "2")
         [found] = wake.wake(store, asleep, 1, Person(lambda _: None))

@@ -7,10 +7,11 @@ from collections.abc import Iterable
 from functools import partial
 from pathlib import Path
 
+from outlast.core import events as ev
 from outlast.errors import OutlastError
 from outlast.runs.engine.run import RunEngine
 from outlast.runs.files import Files
-from outlast.supervisor.agent.calls.history import has_made_calls
+from outlast.runs.journal import Journal
 from outlast.workspace import saves
 from outlast.workspace.git import objects
 from outlast.workspace.git.trees import TreeEditor
@@ -26,7 +27,7 @@ def has_progress(run: RunEngine, folder: Path, point: str) -> bool:
     """
     attempt = run.state.attempt
     has_new_files = _has_new_files(run.files, folder, point)  # notes what it finds, so it always looks
-    return has_new_files or (attempt is not None and has_made_calls(run.journal, attempt.seq))
+    return has_new_files or (attempt is not None and _has_made_calls(run.journal, attempt.seq))
 
 
 def _has_new_files(files: Files | None, folder: Path, point: str) -> bool:
@@ -46,6 +47,24 @@ def _has_new_files(files: Files | None, folder: Path, point: str) -> bool:
         ours = list(_redirected(files.saver.folder))
         tree, first = (_without(tree, ours, TreeEditor(tree, read, algo), algo) for tree in (now.tree, began))
         return _is_new(folder, tree, first)
+    return False
+
+
+def _has_made_calls(journal: Journal, since: int) -> bool:
+    """Whether a call that reaches outside was made after this sequence number, and ended well."""
+    made: set[tuple[int, int]] = set()
+    for event in journal.events("effect_intended", "effect_confirmed", "effect_settled", after=since):
+        match event:
+            case ev.EffectIntended(policy="tell"):
+                made.add((event.beat, event.n))
+            case ev.EffectConfirmed() if (event.beat, event.n) in made:
+                result = journal.value(event.result)
+                if not isinstance(result, dict) or result.get("ok") is not False:
+                    return True
+            case ev.EffectSettled(finding="happened") if (event.beat, event.n) in made:
+                return True
+            case _:
+                pass
     return False
 
 

@@ -168,24 +168,6 @@ class History:
         return [told for each, told in self.answered if memory is None or self.memories.of(each) == memory]
 
 
-def has_made_calls(journal: Journal, since: int) -> bool:
-    """Whether a call that reaches outside was made after this sequence number, and ended well."""
-    made: set[tuple[int, int]] = set()
-    for event in journal.events("effect_intended", "effect_confirmed", "effect_settled", after=since):
-        match event:
-            case ev.EffectIntended(policy="tell"):
-                made.add((event.beat, event.n))
-            case ev.EffectConfirmed() if (event.beat, event.n) in made:
-                result = journal.value(event.result)
-                if not isinstance(result, dict) or result.get("ok") is not False:
-                    return True
-            case ev.EffectSettled(finding="happened") if (event.beat, event.n) in made:
-                return True
-            case _:
-                pass
-    return False
-
-
 def seen_by_shims_alone(journal: Journal) -> dict[str, tuple[CallRecord, EffectRecord]]:
     """What only a shim saw and ended well, of an agent that tells nothing of its calls: nobody knows whether the agent was
     told, unless it went on with a call that we saw. Of several alike the last one counts.
