@@ -260,6 +260,13 @@ MUTANTS = (
         (f"{GUARD}::test_a_comment_in_other_words_is_not_made_by_trying_again[--did-not-ignored]",),
     ),
     Mutant(
+        "what is in doubt, passed by a call that somebody called another",
+        "supervisor/agent/calls/repeats.py",
+        "            if past.told.asks:\n                continue\n",
+        "            if past.told.asks or _order(effect) < before:\n                continue\n",
+        (f"{GUARD}::test_what_is_in_doubt_holds_a_call_that_somebody_called_another",),
+    ),
+    Mutant(
         "a call on record word for word, made because another one was let pass",
         "supervisor/agent/calls/repeats.py",
         "        before = (0, 0) if is_on_record else self._release(alike)\n",

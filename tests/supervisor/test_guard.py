@@ -237,6 +237,23 @@ def test_a_loop_that_skips_what_it_has_done_asks_for_the_next_and_repeats_nothin
     assert comments(loop) == ["a", "b", "c"]
 
 
+def test_what_is_in_doubt_holds_a_call_that_somebody_called_another(host: Host) -> None:
+    """It was called another than the first. Whether it is the second, which was cut off, nobody has said."""
+    first = f"COMMENT a; COMMENT b & until [ -e {host.folder}/begun ]; do sleep 0.05; done; DIES"
+    loop = commenting(host, f"mkdir once 2>/dev/null && {{ {first}; }}; COMMENT c || exit 1\n")
+    gh = loop.folder / "bin" / "gh"
+    hangs = f'[ "$text" != b ] || {{ touch {host.folder}/begun; exec sleep 1000; }}\n'
+    gh.write_text(gh.read_text().replace("done\n", f"done\n{hangs}", 1))
+    assert loop.run("--guard") == 3, loop.said
+    cut_off, asked = sorted(loop.doubts(), key=lambda each: str(each["id"]))
+    assert host("settle", "t", asked["id"], "--did-not", cwd=loop.work).code == 0
+    assert loop.run() == 3, loop.said
+    assert comments(loop) == ["a"], loop.said
+    assert host("settle", "t", cut_off["id"], "--did-not", cwd=loop.work).code == 0
+    assert loop.run() == 0, loop.said
+    assert comments(loop) == ["a", "c"], loop.said
+
+
 def test_what_is_on_record_word_for_word_stands_for_itself_beside_what_was_asked(host: Host) -> None:
     """The first comment is not made again because somebody said that a later one is another."""
     count = "n=$(($(cat n 2>/dev/null) + 1)); echo $n > n"

@@ -98,11 +98,13 @@ class Holds:
         before = (0, 0) if is_on_record else self._release(alike)
         for likeness, first, past in sorted(alike, key=lambda each: RANK.index(each[0])):
             effect = past.record.id
-            if past.told.asks or _order(effect) < before:
+            if past.told.asks:
                 continue
             if effect in opened:
                 if opened[effect].state == "in_doubt" and self._is_held(effect, likeness, first, again):
                     return Held(effect, self._held(effect, likeness, first, again), is_known=False)
+                continue
+            if _order(effect) < before:
                 continue
             was_told = effect in self._answered or self._is_meant(likeness, first, again)
             answer = "" if was_told else self._found(past, again)
@@ -123,7 +125,9 @@ class Holds:
         )
 
     def _stands_for_itself(self, past: PastCall) -> bool:
-        return not past.told.asks and past.record.id not in self._answered
+        """Whether a call was made, or may have been, and nobody was told of it yet in this attempt."""
+        was_made = past.record.state not in ("failed", "did_not")
+        return was_made and not past.told.asks and past.record.id not in self._answered
 
     def _said_by_a_person(self, alike: Sequence[tuple[Likeness, OutwardCall, PastCall]]) -> Held | None:
         """What holds for a call that a person was asked about: it waits, or it was said to be the same as one before."""
@@ -142,7 +146,7 @@ class Holds:
         return None
 
     def _release(self, alike: Sequence[tuple[Likeness, OutwardCall, PastCall]]) -> tuple[int, int]:
-        """A person said that a call is another one: one call like it passes all that came before. Where that begins."""
+        """A person said that a call is another one: one call like it passes all that ended before. Where that begins."""
         for likeness, _, past in alike:
             effect = past.record.id
             is_another = past.told.asks and past.record.state == "did_not" and effect not in self._released
