@@ -57,6 +57,10 @@ if TYPE_CHECKING:
     from datetime import datetime
 
 
+# It is on no package index: this works in the checkout that it was installed from.
+UPGRADE = "upgrade outlast: in its checkout `git pull && pipx install --force .`"
+
+
 class OutlastError(Exception):
     """Base of all our errors. `hint` is the next thing to type; `exit_code` is what the command line returns."""
 

@@ -16,6 +16,7 @@ from outlast.core.text import did_you_mean
 from outlast.errors import BadSetting, UsageError
 
 REPOSITORY_FILE = "outlast.toml"
+_FLAG = "flag"  # the origin of what an option of the command line gave
 _NO_HOME = Path("/nonexistent")  # as in passwd: a folder that is never there
 YEAR_S = 365 * 86_400
 AGE_MAX_S = 100 * YEAR_S
@@ -203,7 +204,7 @@ def load(folder: Path | None = None, flags: Mapping[str, object] | None = None) 
             found[key.name] = _setting(key.name, given, f"OUTLAST_{key.name.upper()}", own=True)
     for name, value in (flags or {}).items():
         if value is not None:
-            found[name] = _setting(name, value, "flag", own=True)
+            found[name] = _setting(name, value, _FLAG, own=True)
     return Settings(found)
 
 
@@ -450,7 +451,8 @@ def _convert(key: Key, value: object, origin: str) -> object:
     except msgspec.ValidationError as error:
         raise BadSetting(f"{given} is invalid: {error}", hint=hint) from None
     except UsageError as error:
-        raise BadSetting(f"{given} is invalid: {error}", hint=error.hint) from None
+        said = f"--{key.name}: {error}" if origin == _FLAG else f"{given} is invalid: {error}"
+        raise BadSetting(said, hint=error.hint) from None
     if key.at_least is not None and not (isinstance(converted, int | float) and converted >= key.at_least):
         raise BadSetting(f"{given} must be at least {key.at_least:,}", hint=hint)
     if key.at_most is not None and not (isinstance(converted, int | float) and converted <= key.at_most):

@@ -97,7 +97,7 @@ def test_a_command_line_that_is_refused_is_not_tried_again(world: AgentWorld) ->
     done = under.run()
     assert done.returncode == 1, done.stderr
     assert "failed: error: unknown option '--no-such-flag'" in done.stderr
-    assert "mend its command" in done.stderr
+    assert "fix the command and run it again" in done.stderr
     shown = under.shown()
     assert (shown["cause"], len(shown["attempts"])) == ("crash", 1)
 

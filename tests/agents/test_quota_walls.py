@@ -45,7 +45,7 @@ def test_a_usage_limit_parks_the_run_until_the_reset_that_the_agent_names(agent:
     agent.world.model.script = Script([Step("Done.")])
     resumed = agent.call("resume", "t")
     assert resumed.returncode == 0, resumed.stderr
-    assert "The quota may not be back" in resumed.stderr
+    assert "The usage limit may not be over" in resumed.stderr
     assert agent.shown()["status"] == "done"
 
 

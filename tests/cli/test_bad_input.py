@@ -38,7 +38,7 @@ BAD = [
     ("fork 1411 --at -1", "has no beat -1"),
     ("fork 1411 --at two", "--at must be a whole number, got two"),
     ("fork 1411 --at 1 --budget lots", "budget 'lots' cannot be read"),
-    ("fork 1411 --at 1 --task finished --yes", "task 'finished' has a run already"),
+    ("fork 1411 --at 1 --task finished --yes", "task finished has a run already"),
     ("budget nope", "no such run: nope"),
     ("budget 1411 --by day", "--by takes beat, tool or attempt, got day"),
     ("budget 1411 --add lots", "budget 'lots' cannot be read"),

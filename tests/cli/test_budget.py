@@ -260,7 +260,7 @@ def test_a_command_that_met_its_budget_goes_on_where_it_was_with_more(cli: Cli) 
     assert cli("report", "--json").json["runs"][0]["command"].endswith("--budget beats=+1")
     assert "`outlast resume t --budget beats=+1` goes on where it was" in cli.ok("budget", "t").err
     short = carried(cli, "resume", "t", "--budget", "beats=1")
-    assert "would not get far: 1 of 1 beats done" in short.complaint
+    assert "would stop at once: 1 of 1 beats done" in short.complaint
     dry = carried(cli, "resume", "t", "--dry-run", "--budget", "beats=+5")
     assert "Its budget becomes 1:00:00 h, 6 beats; it was 1:00:00 h, 1 beat." in dry.out
     more = carried(cli, "resume", "t", "--budget", "beats=+5")
@@ -279,7 +279,7 @@ def test_a_command_that_met_its_budget_goes_on_where_it_was_with_more(cli: Cli) 
         ("+0", "must be above zero"),
         ("+lots", "cannot be read"),
         ("", "is empty"),
-        ("beats=2", "would not get far: 2 of 2 beats done"),
+        ("beats=2", "would stop at once: 2 of 2 beats done"),
     ],
 )
 def test_more_that_makes_no_sense_is_refused_and_changes_nothing(cli: Cli, given: str, said: str) -> None:
@@ -304,7 +304,7 @@ def test_a_run_at_work_is_given_more_without_stopping_it(cli: Cli) -> None:
     with outlast.run("1411", budget="300") as run:
         for beat in run.beats():
             if beat.number == 2:
-                assert "takes it in at its next beat" in cli.forked("budget", "1411", "--add", "+400").err
+                assert "applies it at its next beat" in cli.forked("budget", "1411", "--add", "+400").err
             beat.spend(USAGE)
             beat.done()
             if beat.number == 6:
@@ -324,8 +324,8 @@ BAD = [
     ("--budget 4k --budget 5k", "names tokens twice"),
     ("--budget auto --budget 5k", "--budget auto chooses all limits"),
     ("--budget ", "--budget is empty"),
-    ("--reserve 10%", "a reserve needs a budget, and none is given"),
-    ("--budget 4k --reserve 100%", "leaves nothing of the budget to work with"),
+    ("--reserve 10%", "--reserve needs --budget"),
+    ("--budget 4k --reserve 100%", "reserve must be 0 to 99 %, got 100"),
     ("--budget 4k --reserve 5k", "reserve '5k' cannot be read"),
     ("--until 2020-01-01T07:00", "is past already"),
     ("--until +0h", "is past already"),

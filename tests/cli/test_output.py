@@ -43,7 +43,7 @@ def test_what_somebody_else_wrote_into_a_log_does_not_steer_the_terminal(cli: Cl
 
 def test_no_output_is_one_line_and_a_hint(cli: Cli) -> None:
     run = work()
-    assert cli("output", "1411").complaint == f"run {run} of task '1411' has no recorded output"
+    assert cli("output", "1411").complaint == f"run {run} of task 1411 has no recorded output"
     log_of(cli, run, 1).close(AT)
     assert "attempt 7" in cli("output", "1411", "--attempt", "7").complaint
     assert cli("output", "nobody").code == 2

@@ -160,7 +160,7 @@ def test_a_doubt_of_an_earlier_attempt_is_settled_while_the_next_one_lives(cli: 
         second.wait_for("running")
         assert cli.show()["effects"][0]["state"] == "in_doubt"
         assert (
-            "takes it in at its next beat"
+            "applies it at its next beat"
             in cli.ok("settle", "1411", "1.1", "--happened", "--result", "5").err
         )
         second.go_on()

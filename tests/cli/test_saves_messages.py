@@ -223,7 +223,7 @@ def test_ctrl_c_while_modules_are_imported_is_one_line(cli: Cli) -> None:
             [sys.executable, "-c", script], cwd=cli.folder, env=cli.environ, capture_output=True, text=True,
             timeout=TIMEOUT_S, check=False,
         )  # fmt: skip
-        assert (done.returncode, done.stderr) == (128 + signal.SIGINT, "interrupted\n")
+        assert (done.returncode, done.stderr) == (128 + signal.SIGINT, "stopped by Ctrl-C\n")
 
 
 def test_what_a_killed_bisect_left_is_swept_by_the_next(tree: Tree, tmp_path: Path) -> None:

@@ -1,5 +1,7 @@
 """A mistyped name from a known set is answered with the nearest one: runs, projects, saves, effects, settings, units, agents, trials."""
 
+import argparse
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -7,6 +9,7 @@ import pytest
 import outlast
 from outlast.agents import registry
 from outlast.chaos.tasks.catalog import TASKS
+from outlast.cli import help as layout, main
 from outlast.core.text import did_you_mean, nearest
 from tests.cli.command_line import Cli, work
 
@@ -98,3 +101,73 @@ def test_a_mistyped_word_of_a_program_is_answered_with_the_nearest_one(cli: Cli,
 def test_a_mistyped_agent_is_answered_with_the_nearest_one() -> None:
     for name in registry.NAMES:
         assert nearest(name[:-1], registry.NAMES)[0] == name
+
+
+# --- commands and options -----------------------------------------------------------------------------------------------
+
+LINES = [
+    ("service uninstall", "takes install, status or remove, got uninstall", "did you mean remove? "),
+    ("service enable", "takes install, status or remove, got enable", "did you mean install? "),
+    ("service instal", "takes install, status or remove, got instal", "did you mean install? "),
+    ("help chaos evl", "no such command: chaos evl", "did you mean `outlast help chaos eval`?"),
+    ("help service foo", "no such command: service foo", "`outlast help service`"),
+    ("help stop", "no such command: stop", "did you mean `outlast help kill`?"),
+    ("stop 1411", "no such command: stop", "did you mean `outlast kill`?"),
+    ("uninstall", "no such command: uninstall", "did you mean `outlast service remove`?"),
+    ("settle 1411 1.1 --happend", "no such option: --happend", "did you mean --happened? "),
+    ("fork 1411 --att 3", "no such option: --att", "did you mean --at? "),
+    ("import --projekt .", "no such option: --projekt", "did you mean --project? "),
+    ("--stroe there ls", "no such option: --stroe", "did you mean --store? "),
+    ("--json ls", "no such option: --json", "put it after the command: `outlast ls --json`"),
+    ("run claude --verbose", "unexpected argument: claude", "put `--` before the command: "),
+    ("run --taks t -- true", "no such option: --taks", "did you mean --task? "),
+    ("--store http://there ls", "--store: no such kind of store: http", "give a folder, or sqlite:///path"),
+]  # fmt: skip
+
+
+def test_a_mistyped_command_or_option_is_answered_with_the_one_that_was_meant(cli: Cli) -> None:
+    for words, said, hint in LINES:
+        answer = cli.forked(*words.split())
+        assert said in answer.complaint, words
+        assert answer.err.splitlines()[1].removeprefix("hint: ").startswith(hint), (words, answer.err)
+        assert answer.code == 2, words
+
+
+def _options(
+    parser: argparse.ArgumentParser, words: tuple[str, ...] = ()
+) -> Iterator[tuple[tuple[str, ...], str]]:
+    """Every long option, with the words of the command that it belongs to."""
+    for action in parser._actions:
+        if isinstance(action, argparse._SubParsersAction):
+            for name, child in action.choices.items():
+                yield from _options(child, (*words, name)) if not name.startswith("_") else ()
+        for option in action.option_strings if words else ():
+            if option.startswith("--") and option != "--help":
+                yield words, option
+
+
+def test_whatever_else_is_missing_a_mistyped_option_is_what_is_complained_of(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    top = main.parser()
+    for words, option in _options(top):
+        with pytest.raises(SystemExit):
+            top.parse_args([*words, f"{option}x"])
+        said, hint = capsys.readouterr().err.splitlines()
+        assert said == f"error: no such option: {option}x", words
+        assert hint.startswith(f"hint: did you mean {option}? "), words
+
+
+def test_every_word_of_another_program_leads_to_a_command_of_ours() -> None:
+    commands = {name for group in layout.GROUPS.values() for name in group}
+    of_service = {"install", "status", "remove"}
+    for word, candidates in layout.OTHER_WORDS.items():
+        assert candidates, word
+        for each in candidates:
+            first, *rest = each.split()
+            assert first in commands | of_service, word
+            assert set(rest) <= of_service, word
+
+
+def test_help_of_a_word_of_a_command_is_the_help_of_the_command(cli: Cli) -> None:
+    assert cli.forked("help", "service", "install").out == cli.forked("help", "service").out

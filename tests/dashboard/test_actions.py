@@ -176,7 +176,7 @@ def test_what_a_living_run_was_asked_for_counts_before_it_is_taken_in(
         for beat in run.beats():
             if beat.number == 1:
                 said = dashboard.foresee("budget", amounts="+200k")
-                assert "takes it in at its next beat or act" in said.says[-1]
+                assert "applies it at its next beat or act" in said.says[-1]
                 assert perform.do(dashboard.store, said.wish, BY).ok
                 assert perform.do(dashboard.store, said.wish, "bob").ok is False
                 assert dashboard.foresee("budget", amounts="+1k").wish.limit_was == "600,000 tokens"
@@ -284,7 +284,7 @@ def test_of_two_words_on_an_effect_of_a_living_run_the_first_holds(
     with start() as run:
         first = dashboard.do("settle", effect="1.1", finding="happened", result="mine")
         assert (first.ok, first.changed) == (True, True)
-        assert first.says.endswith("its holder takes it in at its next beat or act.")
+        assert first.says.endswith("the running process applies it at its next beat or act.")
         again = dashboard.do("settle", effect="1.1", finding="happened", result="mine")
         assert (again.ok, again.changed) == (True, False)
         other = perform.do(dashboard.store, dashboard.wish("settle", effect="1.1", finding="did_not"), "bob")

@@ -292,7 +292,7 @@ def test_a_resume_that_comes_to_nothing_says_that_the_money_is_there(
     done = dashboard.do("resume", amounts="+10k")
     assert (done.ok, done.changed) == (False, True)
     assert "not found" in done.says
-    assert done.says.endswith("Its budget is 110,000 tokens all the same, from now on.")
+    assert done.says.endswith("Its budget is already 110,000 tokens, although it did not start.")
 
 
 # -- resume and a stop that waits --------------------------------------------------------------------------------------
@@ -317,7 +317,7 @@ def test_a_resume_is_refused_while_a_pause_waits_that_does_not_come(
         assert dashboard.do("pause").ok
         done = dashboard.do("resume")
         assert (done.ok, done.changed) == (False, False)
-        assert f"was asked to pause by {BY}, and has not come to that yet" in done.says
+        assert f"was asked to pause by {BY}, and has not stopped yet" in done.says
 
     with pytest.raises(OutlastError, match="pause asked by"):
         lives(start, during)

@@ -96,7 +96,7 @@ def test_another_wish_under_the_same_name_is_refused(tmp_path: Path) -> None:
     page = ActionPage(tmp_path)
     page.once("n", outcome, WISH)
     other = msgspec.structs.replace(WISH, amounts="+20k")
-    with pytest.raises(RunRefused, match="for another wish"):
+    with pytest.raises(RunRefused, match="for another request"):
         page.once("n", never, other)
 
 

@@ -144,7 +144,7 @@ def test_a_pause_says_what_is_true_of_who_works(
                 .says[0]
                 .startswith("The program is asked to stop at its next beat")
             )
-            assert "takes it in at its next beat or act" in dashboard.do("cancel", of="own").says
+            assert "applies it at its next beat or act" in dashboard.do("cancel", of="own").says
             beat.finish()
             break
     night.start("--task", "t", "--", "sh", "-c", "touch ../ready-1; sleep 3000")

@@ -4,6 +4,7 @@ import ast
 import importlib
 import inspect
 import re
+import tomllib
 from argparse import ArgumentParser, _SubParsersAction
 from pathlib import Path
 from types import ModuleType
@@ -108,7 +109,6 @@ BASES = {
     "crash-matrix.md": (ROOT / "tests/crash",),
     "supervisor.md": (PACKAGE / "supervisor",),
     "workspace.md": (PACKAGE / "workspace",),
-    "ARCHITECTURE.md": (PACKAGE / "supervisor",),
 }
 # Written by users, or beside them; no part of the repository.
 THEIRS = {"outlast.toml", "config.toml", "prices.toml", "outward.toml", "R/outward.toml"}
@@ -130,6 +130,23 @@ def test_every_module_that_the_design_names_is_there() -> None:
         for path in MODULE.findall(code)
         if path not in THEIRS and _found(path, document) is None
     ] == []
+
+
+def test_the_layers_in_architecture_are_those_that_the_contracts_enforce_and_they_exist() -> None:
+    told = (
+        (ROOT / "ARCHITECTURE.md").read_text(encoding="utf-8").partition("## Layers")[2].partition("\n## ")[0]
+    )
+    shown = set(re.findall(r"\w+", told))
+    settings = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
+    layered = [each for each in settings["tool"]["importlinter"]["contracts"] if each["type"] == "layers"]
+    for contract in layered:
+        folder = ROOT / "src" / contract["containers"][0].replace(".", "/")
+        names = re.findall(r"\w+", " ".join(contract["layers"]))
+        assert [
+            name for name in names if not (folder / name).is_dir() and not (folder / f"{name}.py").is_file()
+        ] == []
+        if folder in (PACKAGE, PACKAGE / "supervisor"):
+            assert [name for name in names if name not in shown] == []
 
 
 def test_every_function_that_a_reader_is_sent_to_is_there() -> None:
@@ -162,6 +179,17 @@ def test_every_place_in_the_state_folder_is_in_the_table_of_files() -> None:
     text = (ROOT / "ARCHITECTURE.md").read_text(encoding="utf-8").partition("## Every file on disk")[2]
     table = text.partition("\n## ")[0]
     assert [name for name in sorted(names) if not re.search(rf"/{re.escape(name)}(?![\w-])", table)] == []
+
+
+def test_the_upgrade_that_hints_name_is_the_one_in_the_documents() -> None:
+    command = importlib.import_module("outlast.errors").UPGRADE.split("`")[1]
+    assert f"`{command}`" in (ROOT / "docs/setup.md").read_text(encoding="utf-8")
+    hints = [
+        path
+        for path in sorted(PACKAGE.rglob("*.py"))
+        if "install -U outlast" in path.read_text(encoding="utf-8")
+    ]
+    assert hints == [], "outlast is on no package index"
 
 
 def test_readme_and_architecture_stay_short() -> None:

@@ -1,7 +1,6 @@
-"""What the documents show runs as it stands: every python block, and every sh block that says `# runs`."""
+"""What the documents show runs as it stands: every python block, and every sh block that says `runs` after its language."""
 
 import re
-import shutil
 import subprocess
 import sys
 from dataclasses import dataclass
@@ -9,11 +8,17 @@ from pathlib import Path
 
 import pytest
 
+from tests.docs.shown_world import ShownWorld
 from tests.support.environment import ROOT, TIMEOUT_S, Isolated
 from tools import record_terminal
 
-FENCE = re.compile(r"^```(?P<language>\w+)[^\n]*\n(?P<body>.*?)^```", re.MULTILINE | re.DOTALL)
-DOCUMENTS = [ROOT / "README.md", *sorted(ROOT.glob("docs/*.md")), *sorted(ROOT.glob("docs/design/*.md"))]
+FENCE = re.compile(r"^```(?P<language>\w+)(?P<mark>[^\n]*)\n(?P<body>.*?)^```", re.MULTILINE | re.DOTALL)
+DOCUMENTS = [
+    ROOT / "README.md",
+    ROOT / "benchmarks/README.md",
+    *sorted(ROOT.glob("docs/*.md")),
+    *sorted(ROOT.glob("docs/design/*.md")),
+]
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,11 +29,11 @@ class Snippet:
     language: str
     line: int
     body: str
+    mark: str = ""
 
     @property
     def runs(self) -> bool:
-        first = self.body.split("\n", 1)[0]
-        return self.language == "python" or (self.language == "sh" and "# runs" in first)
+        return self.language == "python" or (self.language == "sh" and "runs" in self.mark.split())
 
     @property
     def place(self) -> str:
@@ -38,7 +43,9 @@ class Snippet:
 def snippets(name: str, document: str) -> list[Snippet]:
     """The blocks of a document that must run."""
     found = (
-        Snippet(name, match["language"], document.count("\n", 0, match.start()) + 2, match["body"])
+        Snippet(
+            name, match["language"], document.count("\n", 0, match.start()) + 2, match["body"], match["mark"]
+        )
         for match in FENCE.finditer(document)
     )
     return [snippet for snippet in found if snippet.runs]
@@ -51,17 +58,32 @@ SHOWN = [
 ]
 
 
-@pytest.mark.parametrize("snippet", SHOWN, ids=[each.place for each in SHOWN])
+# A block that needs a world of its own, with a run to look at.
+WHOLE = ("README.md", "docs/effects.md", "docs/files.md")
+OF_A_RUN = [each for each in SHOWN if each.language == "sh" and each.document not in WHOLE]
+BY_ITSELF = [each for each in SHOWN if each not in OF_A_RUN]
+
+
+@pytest.mark.parametrize("snippet", BY_ITSELF, ids=[each.place for each in BY_ITSELF])
 def test_a_snippet_runs(snippet: Snippet, state: Isolated, tmp_path: Path) -> None:
     if snippet.language == "python":
-        argv = [sys.executable, "-W", "error", "-c", snippet.body]
+        environ = state.environ(PYTHONPATH=str(ROOT))  # for the package of the benchmarks
+        done = subprocess.run(
+            [sys.executable, "-W", "error", "-c", snippet.body], cwd=tmp_path, env=environ, capture_output=True, text=True,
+            timeout=TIMEOUT_S, check=False,
+        )  # fmt: skip
     else:
-        argv = [shutil.which("sh") or "/bin/sh", "-euc", snippet.body]
-    environ = state.environ()
-    environ["PATH"] = f"{Path(sys.executable).parent}:{environ['PATH']}"
-    done = subprocess.run(
-        argv, cwd=tmp_path, env=environ, capture_output=True, text=True, timeout=TIMEOUT_S, check=False
-    )
+        done = ShownWorld(tmp_path, state).run(snippet.body)
+    assert done.returncode == 0, f"{snippet.place} failed:\n{done.stdout}{done.stderr}"
+
+
+@pytest.mark.sampled(8)
+@pytest.mark.parametrize("snippet", OF_A_RUN, ids=[each.place for each in OF_A_RUN])
+def test_a_command_with_scripted_stand_ins_runs(snippet: Snippet, state: Isolated, tmp_path: Path) -> None:
+    world = ShownWorld(tmp_path, state)
+    if "--task 1411 " not in snippet.body:
+        world.begin_1411()
+    done = world.run(snippet.body)
     assert done.returncode == 0, f"{snippet.place} failed:\n{done.stdout}{done.stderr}"
 
 
@@ -70,8 +92,18 @@ def test_the_documents_for_python_show_python(name: str) -> None:
     assert any(each.document == name and each.language == "python" for each in SHOWN)
 
 
-def test_the_readme_shows_commands_that_run() -> None:
-    assert sum(each.document == "README.md" and each.language == "sh" for each in SHOWN) >= 2
+@pytest.mark.parametrize(
+    ("name", "least"),
+    [
+        ("README.md", 2),
+        ("docs/loops.md", 2),
+        ("docs/commands.md", 20),
+        ("docs/agents.md", 2),
+        ("docs/budgets.md", 1),
+    ],
+)
+def test_the_documents_show_commands_that_run(name: str, least: int) -> None:
+    assert sum(each.document == name and each.language == "sh" for each in SHOWN) >= least
 
 
 def test_the_recorded_terminal_is_what_it_would_be_today() -> None:
@@ -90,8 +122,8 @@ def test_a_recording_that_tells_something_else_is_noticed() -> None:
 
 
 def test_blocks_are_found_by_their_language_and_mark() -> None:
-    document = "# x\n\n```python\n1\n```\n\n```sh\nnot me\n```\n\n```sh\n# runs\ntrue\n```\n"
+    document = "# x\n\n```python\n1\n```\n\n```sh\nnot me\n```\n\n```sh runs\ntrue\n```\n"
     assert snippets("x.md", document) == [
         Snippet("x.md", "python", 4, "1\n"),
-        Snippet("x.md", "sh", 12, "# runs\ntrue\n"),
+        Snippet("x.md", "sh", 12, "true\n", " runs"),
     ]

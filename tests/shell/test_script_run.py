@@ -217,7 +217,7 @@ def test_a_keeper_that_was_killed_is_one_line_with_what_to_do_and_the_step_runs_
     wait_for(lambda: not alive(keeper) or None, what="the keeper's end")
     (work.folder / "go").touch()
     assert script.wait(60) == 9
-    assert "error: the process that keeps this run is gone" in work.said
+    assert "error: the supervisor of this run is gone" in work.said
     assert "hint: start the script again" in work.said
     assert work.run() == 0, work.said
     assert (work.folder / "did").read_text() == "x\nx\n"

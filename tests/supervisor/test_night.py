@@ -331,7 +331,7 @@ def test_resume_is_refused_while_a_supervisor_waits_to_start_it_again(host: Host
     wait_for(lambda: host.has_ended("t") or None, what="a supervisor that waits")
     answer = host("resume", "t", cwd=host.folder / "t")
     assert answer.code == 2
-    assert "is looked after by pid" in answer.err
+    assert "already supervises run" in answer.err
     assert host.started[0].poll() is None
 
 

@@ -109,10 +109,10 @@ def test_what_the_agent_said_is_on_record(tmp_path: Path) -> None:
 def test_before_it_has_held_a_call_there_is_none_to_name(tmp_path: Path) -> None:
     cut_off(tmp_path, FIRST)
     with minded(tmp_path) as there:
-        with pytest.raises(UsageError, match="has held no other call"):
+        with pytest.raises(UsageError, match="holds no other call"):
             says(there)
         assert HELD in answer(there, FIRST, "a")
-        with pytest.raises(UsageError, match="has held no other call"):
+        with pytest.raises(UsageError, match="holds no other call"):
             says(there)
         raise AttemptDies
 
@@ -186,7 +186,7 @@ def test_where_the_target_names_the_act_other_words_are_held_and_cannot_be_named
         assert HELD in text
         assert "with other words" in text
         assert "--another" not in text
-        with pytest.raises(UsageError, match="not at an address for many acts"):
+        with pytest.raises(UsageError, match="does not apply to effect"):
             says(there)
         assert HELD in answer(there, REWORDED, "b")
         there.settle("happened")

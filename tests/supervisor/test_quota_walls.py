@@ -241,7 +241,7 @@ def test_a_persons_resume_goes_on_at_once_and_says_that_the_wall_may_stand(accou
     assert "`outlast resume b` goes on at once" in host.said("b")
     code, _, err = account("resume", "b", task="b")
     assert (code, host.status("b"), host.status("a")) == (0, "done", "parked"), err
-    assert "The quota may not be back" in err
+    assert "The usage limit may not be over" in err
 
 
 def test_two_that_wake_at_the_same_time_do_it_once(account: Account) -> None:

@@ -62,7 +62,7 @@ def test_a_run_that_reached_its_limit_unseen_is_not_woken_and_that_is_on_record(
             break
         wait_for(lambda: not host.pids() or None, what="the end of it")
     assert ran(host) == 3
-    assert told["why"].startswith("quarantined: 3 attempts were made, of at most 3")
+    assert told["why"].startswith("quarantined: all 3 allowed attempts are used")
     assert (host.status("t"), last_end(host).cause) == ("failed", "quarantine")
     assert host("resume", "--all").code == 0
     assert ran(host) == 3
@@ -80,7 +80,7 @@ def test_what_a_quarantined_command_left_is_in_a_save(host: Host) -> None:
         TIMEOUT_S
     )
     [told] = host("resume", "--all", "--json").json
-    assert told["why"].startswith("quarantined: 1 attempt was made, of at most 1")
+    assert told["why"].startswith("quarantined: the only allowed attempt is used")
     save = host.summary("t").state.last_save
     shown = subprocess.run(
         ["git", "show", f"{save}:work.txt"], cwd=host.folder / "t", capture_output=True, check=True

@@ -151,7 +151,7 @@ def test_where_neither_the_copy_nor_the_transcript_can_be_trusted_a_fresh_sessio
     path.unlink()
     with minded(tmp_path) as there:
         assert session not in there.start().command
-        assert "cannot be gone on with" in there.said[0]
+        assert "outlast cannot resume from the agent's transcript" in there.said[0]
         raise AttemptDies
 
 

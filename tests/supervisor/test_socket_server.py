@@ -211,10 +211,10 @@ def test_a_keeper_that_is_gone_is_said_with_what_to_do(tmp_path: Path, folder: P
     with serving(tmp_path, folder) as served:
         there, _ = served.call("s")
         served.server.close()
-        with pytest.raises(Gone, match="the process that keeps this run is gone") as caught:
+        with pytest.raises(Gone, match="the supervisor of this run is gone") as caught:
             there.receive()
         assert caught.value.hint.startswith("start the script again")
-        with pytest.raises(Gone, match="the process that keeps this run is gone") as caught:
+        with pytest.raises(Gone, match="the supervisor of this run is gone") as caught:
             for _ in range(2):
                 there.send(Report(exit_code=0))
         assert caught.value.hint.startswith("start the script again")
@@ -226,7 +226,7 @@ def test_a_keeper_that_died_before_it_had_read_all_is_gone(tmp_path: Path) -> No
     keeper, _ = listening.accept()
     there.send(Report(exit_code=0))
     keeper.close()  # with what was sent unread, so that the kernel answers with a reset
-    with pytest.raises(Gone, match="the process that keeps this run is gone") as caught:
+    with pytest.raises(Gone, match="the supervisor of this run is gone") as caught:
         there.receive()
     assert caught.value.hint.startswith("start the script again")
     there.close()

@@ -332,7 +332,7 @@ def test_the_same_form_with_something_else_in_it_is_told_so(own: Served) -> None
     assert press(own, run, "budget", fields).status == 303
     heard = press(own, run, "budget", {**fields, "amounts": "tokens=+99k"})
     assert heard.status == 409
-    assert "for another wish" in heard.text
+    assert "for another request" in heard.text
 
 
 def test_where_the_act_cannot_be_put_on_record_nothing_is_done(own: Served) -> None:

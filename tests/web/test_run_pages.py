@@ -187,14 +187,14 @@ def test_of_one_that_is_stuck_it_is_said_what_helps() -> None:
     )
     page = run.render(view(), sample_documents.page(row=stuck))
     words = checked(page).words
-    assert "It is stuck: nothing was heard of it for 3 h." in words
+    assert "It is stuck: it wrote nothing for 3 h." in words
     assert "outlast pause r1" in words
     assert 'class="notice t-warn"' in page
     assert '<a href="/runs/r1/output">its output</a>' in page
     idle = run.render(
         view(), sample_documents.page(row=msgspec.structs.replace(stuck, quiet="idle", quiet_s=420))
     )
-    assert "Nothing was heard of it for 7 min" in checked(idle).words
+    assert "It wrote nothing for 7 min" in checked(idle).words
     assert 'class="notice t-go"' in idle
 
 

@@ -1,1 +1,1 @@
-"""What a person does to one run: one plan for each act, for command, page and API. How a wish is read is theirs."""
+"""A person's acts on one run: one plan for each act, for command, page and API. Each of these reads its own requests."""

@@ -1,4 +1,4 @@
-"""Another: the agent's word, or a person's, that calls which an effect in doubt holds are other calls than that one."""
+"""Another: an agent or a person says that the calls held by an effect in doubt are different calls."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -18,7 +18,7 @@ from outlast.supervisor.agent.calls.record import CallRecord
 
 @dataclass(frozen=True, slots=True)
 class AnotherPlan:
-    """The word worked out: `held` calls may be made when it is on record. The effect stays in doubt."""
+    """The act worked out: `held` calls may be made once it is on record. The effect stays in doubt."""
 
     store: Store
     run: Summary
@@ -44,19 +44,20 @@ class AnotherPlan:
 
 
 def plan(store: Store, summary: Summary, effect: str) -> AnotherPlan:
-    """Work out which held calls would be other calls. Raises UsageError where the effect holds none that can be told apart."""
+    """Work out which held calls would be other calls. Raises UsageError if the effect holds no call that outlast can tell apart."""
     root, _ = root_of(store, summary)
     requests.settling(store, summary.run, effect, "happened")
     look = f"look whether it happened, then `outlast settle {summary.run} {effect} --happened` or `--did-not`"
     first = next((told for known, told in _calls(store, root) if known == effect), None)
     if first is None or summary.run != root.run or all(each.another != "named" for each in first.outward):
         raise UsageError(
-            f"effect {effect} is not at an address for many acts: whatever goes there in other words counts as the same",
+            f"`--another` does not apply to effect {effect}: its address takes one kind of act, so reworded calls count as the same",
             hint=look,
         )
     if not any(each.content for each in first.outward):
         raise UsageError(
-            f"what effect {effect} sent is not on record, so that no call can be told from it", hint=look
+            f"outlast did not record what effect {effect} sent, so it cannot tell another call from it",
+            hint=look,
         )
     held = {
         each.content
@@ -65,8 +66,8 @@ def plan(store: Store, summary: Summary, effect: str) -> AnotherPlan:
     } - {each.content for each in first.outward}  # fmt: skip
     if not held:
         raise UsageError(
-            f"effect {effect} has held no other call",
-            hint="make the call: where it is held, this says that it is another one",
+            f"effect {effect} holds no other call",
+            hint="make the call first; if outlast holds it, use --another",
         )
     calls = "1 call that effect" if len(held) == 1 else f"{len(held):,} calls that effect"
     others = "is another one and may be made" if len(held) == 1 else "are other ones and may be made"

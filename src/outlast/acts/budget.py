@@ -1,4 +1,4 @@
-"""More budget for a run, on top of what it has. A new limit is set by `resume`; a fork's budget is moved by `fork`."""
+"""More budget for a run, on top of what it has. `resume` sets a new limit; `fork` moves budget to a fork."""
 
 import shlex
 from collections.abc import Iterator, Sequence
@@ -58,7 +58,7 @@ class BudgetPlan:
 
 
 def plan(store: Store, summary: Summary, amounts: Sequence[str], *, limit_was: str = "") -> BudgetPlan:
-    """Work out what more budget comes to, with all that the run was asked for before and has not taken in yet.
+    """Work out the budget after an increase and all earlier requests that the run has not applied yet.
 
     `limit_was` is the allowance that the amounts were chosen for. Raises RunRefused where it is another one by now, and
     UsageError for a unit that has no limit.
@@ -97,7 +97,7 @@ def ask_a_person(store: Store, root: Summary, amounts: Sequence[str]) -> ActOutc
 
 
 def _topped(head: RunState, given: Sequence[str]) -> tuple[Allowance, Allowance]:
-    """What is put on top of a budget, and the budget after it. Raises UsageError for a unit that has no limit."""
+    """The amount on top of a budget, and the budget after it. Raises UsageError for a unit that has no limit."""
     units, sets = units_of(head.budget), f"`outlast resume {head.run} {_set_too(head, given)}` sets one"
     try:
         return topped(head, given)
@@ -117,12 +117,12 @@ def _topped(head: RunState, given: Sequence[str]) -> tuple[Allowance, Allowance]
 
 
 def _spent(head: RunState) -> dict[str, str]:
-    """What has to be added to each limit that is spent, by its unit."""
+    """The amount to add to each limit that is spent, by its unit."""
     return {each.unit: budgets.half_of(each, head) for each in _lines(head) if each.is_reached}
 
 
 def _set_too(head: RunState, given: Sequence[str]) -> str:
-    """The options that set a limit where there is none, and raise each that is spent."""
+    """The options that set a missing limit, and raise each that is spent."""
     spent, limited = _spent(head), units_of(head.budget)
     missing = [unit for unit in dict.fromkeys(map(unit_of, given)) if unit in _LIKE and unit not in limited]
     until = ["--until +8h"] if spent.pop("until", "") else []
@@ -166,13 +166,13 @@ def units_of(budget: Allowance | None) -> list[str]:
 
 
 def rest_words(state: RunState) -> str:
-    """What a run has left."""
+    """The rest of a run's budget, in words."""
     rest = [each.rest() for each in budgets.lines(state, budgets.Live(attempts.now()))]
     return ", ".join(rest) if rest else "it has no limit"
 
 
 def needed(state: RunState) -> str:
-    """What a run needs on top that has nothing left to go on with; nothing where it has."""
+    """The amount that a run without any rest needs on top; nothing if it has a rest."""
     return " ".join(budgets.half_of(each, state) for each in _lines(state) if each.is_reached)
 
 

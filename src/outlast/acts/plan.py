@@ -1,4 +1,4 @@
-"""What all plans of an act have in common: sentences beforehand, an outcome afterwards, and how they name a run."""
+"""The common parts of all plans of an act: sentences beforehand, an outcome afterwards, and names of runs."""
 
 from collections.abc import Iterator
 from datetime import UTC, datetime
@@ -20,7 +20,7 @@ ActName = Literal["pause", "resume", "cancel", "budget", "settle", "fork", "rest
 # No supervisor stays with a run of such a status.
 RESTING: tuple[Status, ...] = ("paused", "parked", "failed")
 WRITES = "acting"  # the turn of an act that writes to a journal
-TAKEN_IN = "its holder takes it in at its next beat or act"
+TAKEN_IN = "the running process applies it at its next beat or act"
 
 
 class ActOutcome(msgspec.Struct, frozen=True, kw_only=True):
@@ -52,7 +52,7 @@ class Plan(Protocol):
 
     @property
     def sentences(self) -> tuple[str, ...]:
-        """What will happen, for a person who is asked beforehand."""
+        """The sentences that tell a person beforehand what will happen."""
         ...
 
     @property
@@ -84,7 +84,7 @@ def name(summary: Summary) -> str:
 
 
 def effects(count: int) -> str:
-    """So many effects, before `in doubt`."""
+    """A count of effects, to stand before `in doubt`."""
     return "1 effect is" if count == 1 else f"{count:,} effects are"
 
 
@@ -100,11 +100,11 @@ def root_of(store: Store, summary: Summary) -> tuple[Summary, Status]:
 def about_child(summary: Summary, root: Summary) -> Iterator[str]:
     """A sentence for who named a child."""
     if summary.run != root.run:
-        yield f"Run {summary.run} is a part of run {root.run}, which this is asked of."
+        yield f"Run {summary.run} is part of run {root.run}; the request goes to run {root.run}."
 
 
 def next_act(store: Store, run: str, *, typed: str = "") -> tuple[ActName | None, str]:
-    """What helps a root run on, now that something was done with it, and the same for who types it.
+    """The next act that helps a root run on, and the same as a sentence with the command to type.
 
     `typed` is how the person named the run.
     """

@@ -19,7 +19,7 @@ from outlast.store.protocol import Store, Summary
 
 
 class RestoreArgs(msgspec.Struct, frozen=True):
-    """What a run's journal says of it: which save was brought back, and into which new folder."""
+    """The record in a run's journal: which save was restored, and into which new folder."""
 
     save: str
     to: str
@@ -29,7 +29,7 @@ class RestoreArgs(msgspec.Struct, frozen=True):
 class RestorePlan:
     """A restore worked out. `foreseen` is what it would write. `found` must stay open until it is applied.
 
-    `run` is the one that the save is of."""
+    `run` is the run of the save."""
 
     store: Store | None
     found: Found

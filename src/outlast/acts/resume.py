@@ -56,7 +56,7 @@ class ResumeWish:
 class ResumePlan:
     """A resume worked out. `launch` is how its command is started; None for a program of somebody's own.
 
-    `notes` are what the person should know of the budget and of the agent, `hindrances` what may keep it from getting far;
+    `notes` tell the person about the budget and the agent, `hindrances` about what may stop it soon;
     the sentences have both.
     """
 
@@ -100,11 +100,11 @@ class ResumePlan:
             return told
         limit = limit_words(root.state.budget)
         return msgspec.structs.replace(
-            told, says=f"{told.says} Its budget is {limit} all the same, from now on."
+            told, says=f"{told.says} Its budget is already {limit}, although it did not start."
         )
 
     def allow(self, by: str = "") -> ActOutcome:
-        """Put on record that a person wants it to go on, with which budget. Whoever calls this starts its command."""
+        """Record that a person wants it to go on, and with which budget. The caller starts its command."""
         store, run, wish = self.store, self.root.run, self.wish
         if self.launch is not None:
             _let_leave(store, run)
@@ -165,7 +165,7 @@ def plan(store: Store, summary: Summary, wish: ResumeWish, *, wait: bool = False
     if launch is None:
         said = [
             f"{name(root)} is {stands(store, root)} at beat {beat} and may be started again.",
-            "outlast did not start its program: start it yourself, and the run goes on. Nothing is started from here.",
+            "outlast did not start its program: start it yourself, and the run goes on. outlast starts nothing.",
         ]
     else:
         command, where = mask(short(shlex.join(launch.words), COMMAND_CHARS))[0], os.fsdecode(raw(launch.cwd))
@@ -217,7 +217,7 @@ def _hindrances(store: Store, root: Summary) -> Iterator[str]:
         yield f"{effects(len(doubts))} in doubt, as `outlast effects {root.run}` shows: each is probed where that is possible, and never repeated unasked."
     wall = control.wall_of(store, root)
     if wall is not None:
-        yield f"The quota may not be back: it was to be tried again at {quota_walls.clock(wall)}. It goes on all the same."
+        yield f"The usage limit may not be over (next try was {quota_walls.clock(wall)}). outlast resumes anyway."
 
 
 # -- waiting for a moment --------------------------------------------------------------------------------------------
@@ -238,7 +238,7 @@ def _stays(is_so: Callable[[], bool]) -> bool:
 
 
 def _let_stop(store: Store, root: Summary, within_s: float) -> None:
-    """Who was asked to stop has a moment to do so. Raises RunRefused where it works on: it would stop after all."""
+    """Wait a moment for a run that was asked to stop. Raises RunRefused if it works on: it would still stop."""
 
     def waits() -> Request | None:
         pending = [request for request in store.inbox.pending(root.run) if request.what in STOPS]
@@ -248,14 +248,14 @@ def _let_stop(store: Store, root: Summary, within_s: float) -> None:
     while (request := waits()) is not None:
         if time.monotonic() > until_s:
             raise RunRefused(
-                f"{called(root)} was asked to {request.what} by {request.by}, and has not come to that yet",
-                hint="wait until it rests, then resume it",
+                f"{called(root)} was asked to {request.what} by {request.by}, and has not stopped yet",
+                hint="wait until it stops, then resume it",
             )
         time.sleep(Timing.current().look_every_s)
 
 
 def _let_leave(store: Store, run: str) -> None:
-    """Who was asked to stop has a moment to end: its supervisor outlives the attempt by a little."""
+    """Wait a moment for a supervisor that was asked to stop: it outlives the attempt a little."""
     until_s = time.monotonic() + Timing.current().leaves_within_s
     while time.monotonic() < until_s:
         state = requests.summary_of(store, run).state

@@ -25,7 +25,7 @@ PersonsFinding = Literal["happened", "did_not", "give_up"]
 
 
 class _Word(NamedTuple):
-    """What a finding of a person's is called, and what it leads to."""
+    """The name of a person's finding, and its consequence."""
 
     said: str
     option: str
@@ -121,7 +121,7 @@ def plan(
 
 
 def about(effect: show.Effect | None) -> Iterator[str]:
-    """What an effect does, with all that it was called with: two payments differ by nothing else."""
+    """An effect's act with all its arguments: two payments differ by nothing else."""
     if effect is not None:
         yield f"Effect {effect.id} is: {short(show.act_words(effect), ACT_CHARS)}"
 
@@ -150,7 +150,7 @@ def _is_settled_so(found: show.Effect, finding: PersonsFinding, result: bytes | 
 
 
 def _require_one_word(store: Store, root: Summary, asked: SettleArgs) -> None:
-    """Refuse another word on an effect than the one that waits for the run's holder: the first would hold."""
+    """Refuse a second, different finding about an effect while the first one waits for the running process: the first would count."""
     for request in store.inbox.pending(root.run):
         if request.what != "settle":
             continue
@@ -161,5 +161,5 @@ def _require_one_word(store: Store, root: Summary, asked: SettleArgs) -> None:
         if (waits.run, waits.effect) == (asked.run, asked.effect) and waits != asked:
             raise RunRefused(
                 f"{request.by} said already that effect {asked.effect} {said(waits.finding)}",
-                hint="its holder takes that in at its next beat or act; look then",
+                hint="the running process applies it soon; check then",
             )

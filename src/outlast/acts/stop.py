@@ -39,7 +39,7 @@ _PAUSED: dict[Kind, tuple[str, ...]] = {
     ),
 }
 _PAUSED_HOW: dict[Kind, str] = {
-    "program": "its program takes it in at its next beat or act",
+    "program": "the running process applies it at its next beat or act",
     "agent": "its supervisor stops the agent after the call under way",
     "command": "its supervisor saves its files and stops the command, in a moment",
 }
@@ -144,7 +144,7 @@ def _seal(store: Store, root: Summary, status: Status, act: Stop) -> Iterator[st
 
 
 def kind_of(store: Store, root: Summary) -> Kind:
-    """What works on a run: somebody's own program, an agent that is known, or any other command."""
+    """The kind of process that works on a run: somebody's own program, a known agent, or any other command."""
     if not root.state.supervised:
         return "program"
     with contextlib.suppress(OutlastError, msgspec.MsgspecError):  # only words depend on it
@@ -155,7 +155,7 @@ def kind_of(store: Store, root: Summary) -> Kind:
 
 
 def stopped_how(store: Store, root: Summary, act: Stop) -> str:
-    """How a living run comes to its stop."""
+    """How a living run stops, in words."""
     kind = kind_of(store, root)
     if act == "pause" or kind == "program":
         return _PAUSED_HOW[kind]
@@ -168,9 +168,9 @@ def _holder(store: Store, root: Summary) -> str:
         return f"1 supervisor, pid {watcher.supervisor}, stays until then."
     if root.holder is not None:
         return (
-            f"Its program, pid {root.holder.pid} on {root.holder.host}, takes it in at its next beat or act."
+            f"Its process, pid {root.holder.pid} on {root.holder.host}, applies it at its next beat or act."
         )
-    return "Its program takes it in at its next beat or act."
+    return "The running process applies it at its next beat or act."
 
 
 def _waiting(store: Store, root: Summary) -> Iterator[str]:

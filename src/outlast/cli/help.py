@@ -3,6 +3,9 @@
 import argparse
 import re
 import textwrap
+from collections.abc import Iterable
+
+from outlast.core.text import did_you_mean
 
 COLUMNS = 80
 
@@ -30,6 +33,14 @@ read on:     outlast help COMMAND; docs/commands.md; docs/recovery.md
 exit codes:  0 fine, 1 failed, 2 refused and nothing changed, 3 needs a person,
              4 budget reached, 5 parked, 70 a bug in outlast"""
 
+# Words that people bring from other programs, and what does that here: the first that is a command, or begins with one.
+OTHER_WORDS: dict[str, tuple[str, ...]] = {
+    "abort": ("cancel",), "add": ("install",), "approve": ("settle",), "attach": ("open",), "continue": ("resume",),
+    "delete": ("remove",), "disable": ("remove",), "enable": ("install",), "history": ("log",), "install": ("service install",),
+    "list": ("ls",), "ps": ("ls",), "rm": ("remove",), "start": ("run", "install"), "status": ("show",),
+    "stop": ("kill", "remove"), "undo": ("restore",), "uninstall": ("remove", "service remove"),
+}  # fmt: skip
+
 _KEPT = re.compile(r"\s|example:|exit codes|probe:")  # lines that are laid out already
 
 
@@ -50,6 +61,13 @@ class Layout(argparse.HelpFormatter):
             else:
                 prose.append(line)
         return "\n".join(lines[:-1])
+
+
+def nearest(word: str, known: Iterable[str], form: str, then: str = "") -> str:
+    """The hint for a word that is none of the known ones: what does the same here, else the nearest; `then` follows."""
+    names = list(known)
+    same = next((each for each in OTHER_WORDS.get(word, ()) if each.split()[0] in names), None)
+    return did_you_mean(same or word, [*names, *filter(None, [same])], then, form=form)
 
 
 def overview(top: argparse.ArgumentParser) -> str:

@@ -102,12 +102,12 @@ class Parser(argparse.ArgumentParser):
             # Of the commands only those that the line names are loaded, so the table is asked.
             names = [name for group in layout.GROUPS.values() for name in group]
             known = names if self.prog == PROGRAM else list(action.choices)
-            advice = did_you_mean(value, known, form=f"`{self.prog} {{}}`")
+            advice = layout.nearest(value, known, f"`{self.prog} {{}}`")
             self._refuse(f"no such command: {value}", advice or f"`{self.prog} --help` lists the commands")
         choices = [str(choice) for choice in action.choices]
         self._refuse(
             f"{'/'.join(action.option_strings) or self.prog} takes {_either(choices)}, got {value}",
-            did_you_mean(value, choices, f"`{self.prog} --help` explains it"),
+            layout.nearest(value, choices, "{}", f"`{self.prog} --help` explains it"),
         )
 
     def parse_known_args(self, args: Any = None, namespace: Any = None) -> tuple[Any, list[str]]:
@@ -120,6 +120,9 @@ class Parser(argparse.ArgumentParser):
         if args is not None and self.get_default("rest") is not None and "--" in args:
             at = list(args).index("--")
             args, rest = args[:at], list(args[at + 1 :])
+        # A mistyped option first: what is missing instead of it, argparse would say before that.
+        if mistyped := self._mistyped(list(args or ()), has_command=rest is not None):
+            self._refuse_unknown(mistyped, has_rest=rest is not None)
         found, unknown = super().parse_known_args(args, namespace)
         if rest is not None:
             found.rest = rest
@@ -129,6 +132,23 @@ class Parser(argparse.ArgumentParser):
         if unknown:
             self._refuse_unknown(unknown, has_rest=rest is not None)
         return found, unknown
+
+    def _mistyped(self, words: Sequence[str], *, has_command: bool) -> list[str]:
+        """The first long option that is none of ours, and the words after it.
+
+        A command below has options of its own, and so has a command line that somebody wrote without `--` before it.
+        """
+        known = self._option_string_actions
+        stops = bool(self._below()) or (self.get_default("rest") is not None and not has_command)
+        waits = False  # for the value of an option
+        for at, word in enumerate(words):
+            name, given, _ = word.partition("=")
+            if word == "--" or (stops and not waits and not word.startswith("-")):
+                break
+            if word.startswith("--") and name not in known and " " not in word:
+                return list(words[at:])
+            waits = name in known and not given and known[name].nargs != 0
+        return []
 
     def _refuse_unknown(self, words: Sequence[str], *, has_rest: bool) -> NoReturn:
         """Words that the command has no place for."""
@@ -142,7 +162,15 @@ class Parser(argparse.ArgumentParser):
             self._refuse(f"unexpected argument: {' '.join(words)}")
         known = self._option_string_actions
         hint = did_you_mean(options[0], known, f"`{self.prog} --help` lists the options")
+        for name, command in self._below().items():
+            if name in words and options[0] in command._option_string_actions:
+                hint = f"put it after the command: `{self.prog} {name} {options[0]}`"
         self._refuse(f"no such option: {options[0]}", hint)
+
+    def _below(self) -> dict[str, argparse.ArgumentParser]:
+        """The commands below this one, by name."""
+        actions = (each for each in self._actions if isinstance(each, argparse._SubParsersAction))
+        return {name: command for each in actions for name, command in each.choices.items()}
 
     def _refuse(self, message: str, hint: str = "") -> NoReturn:
         messages.complain(message, hint or f"`{self.prog} --help` explains it")
@@ -212,7 +240,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             return EXIT_USAGE if words else 0
         return _run(arguments)
     except KeyboardInterrupt:  # while a command was still imported
-        messages.tell("interrupted")
+        messages.tell("stopped by Ctrl-C")
         return EXIT_INTERRUPTED
     except BrokenPipeError:
         return _pipe_closed()

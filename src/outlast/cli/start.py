@@ -42,7 +42,7 @@ def main() -> int:
         os.write(2, told.encode(errors="replace"))
         return _EXIT_BROKEN
     except KeyboardInterrupt:
-        os.write(2, b"interrupted\n")
+        os.write(2, b"stopped by Ctrl-C\n")
         return _EXIT_INTERRUPTED
 
 

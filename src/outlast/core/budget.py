@@ -1,4 +1,4 @@
-"""Budgets: parsing them, what is left of them, and when a run must wrap up. Money is integer micro-dollars.
+"""Budgets: their parsing, their rest, and when a run must wrap up. Money is integer micro-dollars.
 
 The journal is the ledger: `spent` is what events recorded, `reserved` what the next beat may cost. Reads no clock."""
 
@@ -45,7 +45,7 @@ Unit = Literal["tokens", "usd", "time", "beats", "window", "until"]
 
 
 class Left(msgspec.Struct, frozen=True):
-    """What a run may still spend, per unit; None where there is no limit.
+    """The spending that a run has left, per unit; None without a limit.
 
     `wraps_up`: only the reserve is left, so commit, write down the state of the work, and stop. `warning` says it in words.
     """
@@ -60,7 +60,7 @@ class Left(msgspec.Struct, frozen=True):
 
 
 class Live(msgspec.Struct, frozen=True):
-    """What no event says yet: the wall clock, and how long the current attempt has lived."""
+    """Facts that no event has yet: the wall clock, and how long the current attempt has lived."""
 
     at: datetime
     lived_ms: int = 0
@@ -109,7 +109,7 @@ class Line(msgspec.Struct, frozen=True):
                 return f"{_clock(self.left)} before its time is over"
 
     def rest(self) -> str:
-        """What is left, for a person."""
+        """The rest, in words for a person."""
         match self.unit:
             case "tokens" | "beats":
                 return f"{self.left:,} of {self.limit:,} {self.unit} left"
@@ -155,12 +155,8 @@ def reserve(text: str) -> int:
     """The share of a budget reserved for the run's own ending, from "10%" or "10"."""
     matched = re.fullmatch(r"([0-9]{1,3})\s*%?", text.strip())
     if not matched or int(matched[1]) >= 100:
-        raise BadSetting(
-            f"a reserve of {text!r:.40} leaves nothing of the budget to work with"
-            if matched
-            else f"reserve {text!r:.40} cannot be read",
-            hint="a share of the budget below 100 %, like 10%",
-        )
+        said = f"must be 0 to 99 %, got {matched[1]}" if matched else f"{text!r:.40} cannot be read"
+        raise BadSetting(f"reserve {said}", hint="a share of the budget, like 10%")
     return int(matched[1])
 
 
@@ -276,7 +272,7 @@ def _until(until: datetime, since: datetime, now: datetime, share: int) -> Line:
 
 
 def left(budget: Allowance | None, state: RunState, live: Live | None = None) -> Left:
-    """What remains after what was spent and what was set aside under a key."""
+    """The rest of a budget per unit, and whether only the reserve is left."""
     if budget is None:
         return Left()
     known = lines(msgspec.structs.replace(state, budget=budget), live)
@@ -347,7 +343,7 @@ def _crossing(state: RunState, line: Line, warn_at: Sequence[int]) -> DueWarning
 
 
 def forecast(state: RunState, line: Line) -> int:
-    """What the whole plan will cost at the rate so far; 0 where there is no rate yet."""
+    """The cost of the whole plan at the rate so far; 0 if there is no rate yet."""
     done, total = state.beats, state.plan_total
     if total is None or not 3 <= done < total or line.unit in ("beats", "window", "until"):
         return 0
@@ -358,7 +354,7 @@ def forecast(state: RunState, line: Line) -> int:
 
 
 def next_reserved(before: Usage, spent: Usage) -> Usage:
-    """What the next beat may cost: as much as the dearest of the last beats, which fade gradually."""
+    """The most the next beat may cost: as the dearest of the last beats, which fade gradually."""
 
     def dearest(old: int, new: int) -> int:
         return max(new, old * 7 // 8)
@@ -373,7 +369,7 @@ def next_reserved(before: Usage, spent: Usage) -> Usage:
 
 
 def first_reserved(budget: Allowance) -> Usage:
-    """What an agent's first beat may cost before anything is known: a twentieth of the budget, within a usual beat's cost."""
+    """The most an agent's first beat may cost: a twentieth of the budget, within a usual beat's cost."""
     tokens = min(FIRST_TOKENS, (budget.tokens or 0) // 20)
     return Usage(input=tokens, cost_microusd=(budget.cost_microusd or 0) // 20)
 
@@ -402,7 +398,7 @@ def with_more(budget: Allowance | None, more: Allowance) -> Allowance:
 
 
 def increase_hint(state: RunState, live: Live | None = None) -> str:
-    """What to type so that a run whose budget is spent can go on: half as much again of all that ran out, and at least what
+    """The options that let a run with a spent budget go on: half as much again of all that ran out, and at least what
     its next turns will take.
     """
     short = [line for line in lines(state, live) if line.is_reached or line.wraps_up]
@@ -472,7 +468,7 @@ def limit_above(line: Line) -> str:
 
 
 def same_limits(one: Allowance | None, other: Allowance | None) -> bool:
-    """Whether two budgets are the same to a contract. `until` is ignored: each start sets it anew."""
+    """Whether two budgets are the same to a contract. It ignores `until`, which each start sets again."""
     if one is None or other is None:
         return one is other
     return msgspec.structs.replace(one, until=None) == msgspec.structs.replace(other, until=None)

@@ -23,7 +23,7 @@ from outlast.core.values import (
     Usage,
     Window,
 )
-from outlast.errors import StoreTooNew
+from outlast.errors import UPGRADE, StoreTooNew
 
 Cause = Literal[
     "done", "checks", "invariant", "signal", "crash", "oom", "quota", "auth", "network", "context", "budget",
@@ -164,7 +164,7 @@ class EffectConfirmed(Event, frozen=True, tag="effect_confirmed"):
 
 
 class EffectFailed(Event, frozen=True, tag="effect_failed"):
-    """The act reported for certain that it did not happen. `final`: its tries are used up, and the program was told so."""
+    """The act reported for certain that it did not happen. `final`: its tries are used up, and the program knows that."""
 
     beat: int
     n: int
@@ -181,7 +181,7 @@ class EffectInDoubt(Event, frozen=True, tag="effect_in_doubt"):
 
 
 class EffectSettled(Event, frozen=True, tag="effect_settled"):
-    """What a policy, a probe or a person found out about an effect in doubt."""
+    """The finding of a policy, a probe or a person about an effect in doubt."""
 
     beat: int
     n: int
@@ -259,7 +259,7 @@ INSIDE = "run inside"  # the source of a cost that a run inside of this one repo
 
 
 class SpendSettled(Event, frozen=True, tag="spend_settled"):
-    """What a call really cost, or an upper bound marked as estimated."""
+    """The real cost of a call, or an upper bound marked as estimated."""
 
     key: str
     usage: Usage
@@ -352,7 +352,7 @@ def decode(data: bytes) -> AnyEvent:
         return _decoder.decode(data)
     except (msgspec.ValidationError, msgspec.DecodeError) as error:
         raise StoreTooNew(
-            f"cannot read an event: {error}", hint="a newer outlast wrote it; upgrade this one"
+            f"cannot read an event: {error}", hint=f"a newer outlast wrote it; {UPGRADE}"
         ) from error
 
 

@@ -1,6 +1,6 @@
-"""Forecasts of what a run will need: p50 and p90 of tokens and of time, learnt from finished runs.
+"""Forecasts of a run's need: p50 and p90 of tokens and of time, learnt from finished runs.
 
-The method is told at `Learner`; reading the history from a store is `inspect/forecast.py`."""
+`Learner` describes the method; `inspect/forecast.py` reads the history from a store."""
 
 import math
 import re
@@ -47,7 +47,7 @@ DEFAULT: dict[Unit, Range] = {"tokens": Range(500_000, 2_000_000), "time_s": Ran
 
 
 class Task(msgspec.Struct, frozen=True, kw_only=True):
-    """What is known about a run before it starts; empty or None where unknown. `files`: those it is meant to touch."""
+    """The facts about a run before it starts; empty or None where unknown. `files`: those it is meant to touch."""
 
     goal: str
     plan: int | None = None
@@ -58,7 +58,7 @@ class Task(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class PastRun(msgspec.Struct, frozen=True, kw_only=True):
-    """A run and what it cost. `finished`: it reached its goal; otherwise its cost is only a lower bound.
+    """A run and its cost. `finished`: it reached its goal; otherwise its cost is only a lower bound.
 
     A cost of 0 was not metered. `touched`: the files it touched, unknown at its start.
     """
@@ -94,7 +94,7 @@ class Estimate(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Forecast(msgspec.Struct, frozen=True, kw_only=True):
-    """What a run will need in all, and the runs most like it."""
+    """The whole need of a run, and the runs most like it."""
 
     tokens: Estimate
     time_s: Estimate
@@ -141,7 +141,7 @@ def words(text: str) -> list[str]:
 
 
 def features(task: Task) -> Features:
-    """What the cost may depend on. The words of a goal share one weight."""
+    """The facts that the cost may depend on. The words of a goal share one weight."""
     found: Features = [("bias", 1.0, _PRIOR["bias"])]
     if task.plan is None:
         found.append(("plan ?", 1.0, _PRIOR["plan"]))
@@ -350,7 +350,7 @@ class Predictor:
         self._rarity = _rarity([read.words for read in self._read])
 
     def of(self, task: Task) -> Forecast:
-        """What a run of this task will need."""
+        """The need of a run of this task."""
         likeness = self._alike(task)
         near = [(value, at) for at, value in enumerate(likeness) if value >= SIMILAR_AT]
         similar = [self._read[at].past for _, at in near if self._read[at].past.finished]
@@ -460,7 +460,7 @@ _PACE = 0.9  # standard deviation of log cost from beat to beat: how little one 
 
 
 def reprice(first: Range, *, spent: int, beats: int, plan_total: int | None) -> Range:
-    """What the whole run will cost, given what is spent and how many of the plan's beats are done.
+    """The cost of the whole run, given the spending so far and how many of the plan's beats are done.
 
     Weighs the first prediction and the pace so far by how sure each is. p50 and p90 are never below what is spent. It
     costs a few operations, so every beat can afford it.
@@ -504,7 +504,7 @@ def _normal_point(share: float) -> float:
 
 
 class Need(msgspec.Struct, frozen=True):
-    """A waiting run: what it has spent, and the p90 of what it will have spent in all."""
+    """A waiting run: its spending so far, and the p90 of its spending in all."""
 
     spent: int
     p90: int
@@ -516,7 +516,7 @@ def smallest_total(needs: Sequence[Need], floor: int) -> int:
 
 
 def split(total: int, needs: Sequence[Need], floor: int) -> list[int]:
-    """A limit for each run: what it spent, the floor, and a part of the rest in proportion to its need. Sums to `total`."""
+    """A limit for each run: its spending, the floor, and a part of the rest in proportion to its need. Sums to `total`."""
     rest = total - smallest_total(needs, floor)
     assert rest >= 0, "the total must be at least `smallest_total`"
     weights = [max(0, need.p90 - need.spent - floor) for need in needs]

@@ -18,7 +18,7 @@ POLICIES: tuple[Policy, ...] = ("reissue", "probe", "ask", "give_up")
 
 
 class Facts(msgspec.Struct, frozen=True):
-    """What the journal does not say: what the caller offers, and whether the process that performed the act lives."""
+    """Facts beside the journal: what the caller offers, and whether the process that performed the act lives."""
 
     policy: Policy
     has_probe: bool

@@ -1,4 +1,4 @@
-"""What the open beat has already recorded, matched by (kind, name, occurrence) when the beat is repeated."""
+"""The records of the open beat, matched by (kind, name, occurrence) when the beat is repeated."""
 
 from typing import Literal
 

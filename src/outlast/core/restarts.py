@@ -1,4 +1,4 @@
-"""What a supervisor does after an attempt: start again after a wait, park, or stop. Decisions as data.
+"""A supervisor's decision after an attempt: start again after a wait, park, or stop. Decisions are data.
 
 Everything is bounded: attempts without progress, attempts in all, rounds of failing checks, waits at a quota wall."""
 
@@ -8,7 +8,6 @@ from datetime import datetime, timedelta
 import msgspec
 
 from outlast.core.events import Cause, EndStatus
-from outlast.core.text import count_of
 
 # Causes that the next attempt may not meet again.
 PASSING: tuple[Cause, ...] = ("crash", "oom", "network", "signal", "context", "host")
@@ -78,7 +77,7 @@ Decision = Again | Park | Stop
 
 
 def after(cause: Cause, past: Past, limits: Limits, *, jitter: float) -> Decision:
-    """What comes after an ended attempt, which `past` already counts. `jitter` is from 0 to 1."""
+    """The decision after an ended attempt, which `past` already counts. `jitter` is from 0 to 1."""
     if cause == "quota" and past.parks > limits.parks_max:
         return Stop("failed", cause, _still_walled(past.parks))
     if cause in WAITING:
@@ -154,5 +153,6 @@ def wake_at(reset: datetime, first: str, place: int, apart_s: float) -> datetime
 def _quarantine(past: Past, limits: Limits) -> Stop:
     if past.fruitless >= limits.fruitless_max:
         return Stop("failed", "quarantine", f"{past.fruitless} attempts in a row made no progress")
-    made = f"{count_of(past.attempts, 'attempt')} {'was' if past.attempts == 1 else 'were'} made"
-    return Stop("failed", "quarantine", f"{made}, of at most {limits.attempts_max}")
+    most = limits.attempts_max
+    used = "the only allowed attempt is used" if most == 1 else f"all {most:,} allowed attempts are used"
+    return Stop("failed", "quarantine", used)

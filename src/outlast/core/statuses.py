@@ -31,7 +31,8 @@ class Refusal(msgspec.Struct, frozen=True):
 _HELD = Refusal("is running", "wait for it, or `outlast pause {run}`")
 AGAIN = "`outlast.run(…, again=True)`"  # how a program starts a finished task again
 _DONE = Refusal("is done", f"see `outlast show {{run}}`; {AGAIN} starts a new run of the task")
-_FAILED = Refusal("has failed", "`outlast resume {run}` allows another try")
+HAS_FAILED = "has failed"
+_FAILED = Refusal(HAS_FAILED, "`outlast resume {run}` allows another try")
 _CANCELLED = Refusal("is cancelled", f"{AGAIN} starts a new run of the task")
 _SEALED = Refusal("is handed off to another store", "`outlast handoff {run} --take-back` undoes that")
 _PAUSED = Refusal("is paused", "`outlast resume {run}` lets it go on")

@@ -25,7 +25,7 @@ def short(text: object, chars_max: int) -> str:
 
 
 def count_of(number: int, what: str) -> str:
-    """So many of something: `1 beat`, `2 beats`."""
+    """A number and a noun: `1 beat`, `2 beats`."""
     return f"{number:,} {what}{'' if number == 1 else 's'}"
 
 
@@ -35,6 +35,15 @@ def pasteable(text: str, options: str) -> str:
     `options` is quoted for the shell, or empty if the commands work as they are. A command that has one is not changed.
     """
     return _COMMAND.sub(lambda found: f"{found[0]}{options} ", text) if options else text
+
+
+# Errors of ours whose class name stands before the sentence in what is on record.
+_OWN_CLASS = re.compile(r"\b(?:CommandFailed|EffectInDoubt|UnreachedEffect): ")
+
+
+def without_class(evidence: str) -> str:
+    """Evidence as a person reads it: the sentence without the name of our class. On disk and in JSON both stand."""
+    return _OWN_CLASS.sub("", evidence)
 
 
 NEAREST_MAX = 3
@@ -90,7 +99,7 @@ def act_words(name: str, args: bytes) -> str:
 
 
 def call_words(tool: str, given: object) -> str:
-    """An agent's call: its tool, and what it was asked to do."""
+    """An agent's call: its tool and its request."""
     return _masked(f"{tool} {_input(given)}".strip())
 
 

@@ -26,7 +26,7 @@ NOTHING = Payload()
 
 
 class Usage(Value, frozen=True):
-    """What a model's answer cost. Tokens by kind; money in integer micro-dollars; the time an agent lived.
+    """The cost of a model's answer. Tokens by kind; money in integer micro-dollars; the time an agent lived.
 
     `estimated`: some of it is an upper bound. `subscription`: some of it is paid by a subscription. `unpriced`: some of
     it has no known price.
@@ -83,7 +83,7 @@ class Window(Value, frozen=True):
 
 
 class Answer(msgspec.Struct, Generic[V_co], frozen=True):
-    """What a decision's function may return: the value to record, and what it cost."""
+    """A return value of a decision's function: the value to record, and its cost."""
 
     value: V_co
     usage: Usage = Usage()

@@ -10,7 +10,7 @@ from typing import Literal
 import msgspec
 
 from outlast.core import budget as budgets, restarts
-from outlast.core.events import Cause
+from outlast.core.events import AttemptEnded, Cause
 from outlast.core.state import OpenEffect, RunState, Status
 from outlast.core.values import Usage
 
@@ -46,6 +46,7 @@ WOKEN: tuple[Cause, ...] = (*restarts.PASSING, *restarts.MENDABLE, *restarts.WAI
 START_ITS_PROGRAM = "not started by `outlast run`: start its program"
 NEVER_STARTED = "ended before its first attempt was on record: type its command again, or start its program"
 DIED = "its attempt died without a word"  # as JSON has it
+_DUE = "parked, and the time has come"  # as JSON has it
 OWN_LIMITS = (
     "turn limit of the agent's own",
     "budget of the agent's own",
@@ -67,7 +68,7 @@ Children = Callable[[RunState], Iterable[RunState]]  # the child runs of a run's
 
 
 class HostFacts(msgspec.Struct, frozen=True, kw_only=True):
-    """What no head tells.
+    """Facts that no head has.
 
     `waits`: its supervisor lives and is about to start the next attempt. `was_told`: a signal had told it to stop before it
     died, as its guardian noted. `boot_id`: of this boot; an attempt of another one died with its machine. `limits`: how many
@@ -83,8 +84,8 @@ class HostFacts(msgspec.Struct, frozen=True, kw_only=True):
 class Verdict(msgspec.Struct, frozen=True, kw_only=True):
     """How a run stands and what it needs.
 
-    `wakes`: `outlast resume --all`, and so the service, starts it; `why` says why, or why not. `unasked`: it stopped although
-    nobody asked it to.
+    `wakes`: nothing that its journal tells keeps `outlast resume --all` from starting it; `why` says why, or why not. What no
+    journal tells, `supervisor/control/wake.py` asks besides. `unasked`: it stopped although nobody asked it to.
     """
 
     word: Word
@@ -120,17 +121,17 @@ def of(
 
 
 def exit_code(word: Word, cause: Cause | None) -> int:
-    """What `outlast run` and `outlast resume` end with when they leave a run so."""
+    """The exit code of `outlast run` and `outlast resume` when they leave a run so."""
     return _EXITS.get(_left(word, cause), EXIT_FAILED)
 
 
 def notice(word: Word, cause: Cause | None) -> str:
-    """What a person is notified of when a run is left so."""
+    """The notice to a person when a command leaves a run so."""
     return _NOTICES.get(_left(word, cause), "failed")
 
 
 def _left(word: Word, cause: Cause | None) -> Word:
-    """The word under which a run that is left counts: walls that do not fall need a person; a budget that ended it is told of."""
+    """The word that sets exit code and notice when a command leaves a run."""
     if word == "failed" and cause == "quota":
         return "stalled"
     return "out_of_budget" if cause == "budget" and word in ("ready", "unsettled") else word
@@ -162,7 +163,7 @@ def _word(state: RunState, status: Status, now: datetime, children: Children, fa
 
 
 def _interrupted(state: RunState, now: datetime, children: Children, facts: HostFacts) -> Word:
-    """What `interrupted` means for this run."""
+    """The word for an interrupted run."""
     if not state.attempts and (state.cause is None or state.cause == "operator"):
         return "not_started"
     if state.attempt is not None:  # it recorded no end
@@ -174,7 +175,7 @@ def _interrupted(state: RunState, now: datetime, children: Children, facts: Host
 
 
 def _ended(state: RunState) -> Word:
-    """What an attempt's recorded end means, its budget aside."""
+    """The word for an attempt's recorded end, its budget aside."""
     match state.cause:
         case "operator":
             asked = _ASKED.match(state.evidence)
@@ -187,6 +188,17 @@ def _ended(state: RunState) -> Word:
             return "ready"
         case _:
             return _ENDS.get(state.cause or "", "died")
+
+
+def of_end(event: AttemptEnded) -> str:
+    """The word for how an attempt ended, by its end alone: the run may stand otherwise since, as when it got more budget."""
+    if event.status != "interrupted":
+        return "quarantined" if event.cause == "quarantine" else event.status
+    if event.evidence.startswith(_ENDED_IN_DOUBT):
+        return "in_doubt"
+    ends: dict[Cause, str] = {"budget": "out_of_budget", "quota": "parked"}
+    head = RunState(cause=event.cause, evidence=event.evidence, wanted=event.wanted)
+    return ends.get(event.cause) or _ended(head)
 
 
 # -- what is in doubt --------------------------------------------------------------------------------------------------
@@ -203,8 +215,8 @@ def doubts_among(children: Children, state: RunState) -> list[tuple[str, OpenEff
 def asks(children: Children, state: RunState) -> list[tuple[str, OpenEffect]]:
     """The effects in doubt that only a person settles.
 
-    Once a command has ended although an effect was in doubt, that is all of them: its agent was told and left it so, or its
-    program did not come by. The next attempt would end the same way.
+    Once a command has ended although an effect was in doubt, that is all of them: its agent knew and left it so, or its
+    program did not reach it again. The next attempt would end the same way.
     """
     doubts = doubts_among(children, state)
     if has_ended_in_doubt(state):
@@ -259,7 +271,7 @@ def with_children(state: RunState, children: Children) -> RunState:
 
 
 def spent_below(children: Children, state: RunState) -> Usage:
-    """What the runs below an open beat have spent."""
+    """The spending of the runs below an open beat."""
     total = Usage()
     for child in children(state):
         total = total.plus(child.spent).plus(spent_below(children, child))
@@ -308,7 +320,7 @@ def _wake_parked(state: RunState, now: datetime) -> tuple[bool, str]:
         return False, f"parked until a person looks: {state.cause}"
     if state.parked_until > now:
         return False, _until(state.parked_until)
-    return True, "parked, and the time has come"
+    return True, _DUE
 
 
 def _until(moment: datetime) -> str:
@@ -317,7 +329,8 @@ def _until(moment: datetime) -> str:
 
 def in_words(why: str) -> str:
     """`why` as a person reads it: programs rely on the value that JSON has."""
-    return why.replace(DIED, "its attempt was killed without warning (no exit recorded)")
+    told = why.replace(DIED, "its attempt was killed without warning (no exit recorded)")
+    return told.replace(_DUE, "the usage limit is over")
 
 
 def _is_unasked(word: Word, state: RunState, status: Status) -> bool:

@@ -10,6 +10,7 @@ import msgspec
 from outlast import settings
 from outlast.core import budget as budgets, events as ev
 from outlast.core.state import RunState, Status
+from outlast.core.text import without_class
 from outlast.core.values import Usage
 from outlast.core.verdict import (
     Children,
@@ -30,6 +31,7 @@ from outlast.supervisor.control import standing as control_standing
 
 Kind = Literal["needs you", "stopped", "running", "done"]
 KINDS: tuple[Kind, ...] = ("needs you", "stopped", "running", "done")
+_SETTLES = "; the next attempt settles it"
 WINDOW_EVENTS = 2_000
 _CLOCK = re.compile(r"([01]?[0-9]|2[0-3]):([0-5][0-9])")
 
@@ -167,7 +169,7 @@ def _reason(children: Children, state: RunState, stands: Standing, now: datetime
         case "in_doubt":
             return _doubts(children, state)
         case "unsettled" | "restarting" if doubts_among(children, state):
-            return f"{_doubts(children, state)}; the next attempt settles it"
+            return f"{_doubts(children, state)}{_SETTLES}"
         case "failed" | "quarantined" if state.status == "failed":
             return f"failed: {why}"
         case "not_started" if state.awaits_start:
@@ -207,8 +209,12 @@ def _doubts(children: Children, state: RunState) -> str:
 
 def why_words(why: str, status: Status) -> str:
     """`why` as a person reads it, beside the word for how the run stands. In JSON it keeps the value it always had."""
-    told = why.removeprefix(f"{status}: ") if status in ("interrupted", "paused") else why
-    return in_words(told)
+    told = why.removeprefix(f"{status}: ")
+    if status == "failed":
+        told = told.removeprefix("quarantine: ")  # the word beside it is `quarantined`
+    if status == "in_doubt" and _SETTLES in told:
+        told = told.replace("in doubt: ", "no outcome: ", 1)  # the word beside it is `unsettled`
+    return without_class(in_words(told))
 
 
 # -- what it did -------------------------------------------------------------------------------------------------

@@ -1,4 +1,4 @@
-"""What `outlast doctor` checks: where the store is, whether it is whole, and which runs need a person."""
+"""The checks of `outlast doctor`: where the store is, whether it is whole, and which runs need a person."""
 
 import os
 import platform
@@ -198,7 +198,7 @@ def _runs(place: StorePlace) -> Iterator[Finding]:
 
 
 def _run(store: Store, summary: Summary) -> Iterator[Finding]:
-    """What a run needs, where a person has to see to it; and what the next attempt settles."""
+    """The line for a run that needs a person, or whose effects the next attempt settles."""
     state, children = summary.state, find.children_in(store)
     shown = find.shown_status(store, state, summary.run)
     stands = standing.of(state, shown, datetime.now(UTC), children)

@@ -1,6 +1,6 @@
-"""What `outlast doctor --all` looks at besides: every event, payload and save, who may read what, the clock, the agents.
+"""The further checks of `outlast doctor --all`: every event, payload and save, permissions, the clock, the agents.
 
-The quick look is in `doctor`; what can be put back is put back by `operations/repair.py`."""
+`doctor` has the quick look; `operations/repair.py` puts back what it can."""
 
 import contextlib
 import os

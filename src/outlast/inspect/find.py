@@ -85,7 +85,7 @@ def _in_named_project(store: Store, name: str) -> list[Summary]:
 
 
 def describe(summary: Summary) -> str:
-    """A candidate in an error: what to type, and what it is."""
+    """A candidate in an error: its name to type, and its description."""
     return f"{summary.run} ({project_name(summary.project)}:{summary.task})"
 
 

@@ -24,7 +24,7 @@ FILE = "forecast.json"
 
 
 def history(store: Store, *, but: str = "") -> list[PastRun]:
-    """What the newest runs of the store have cost, in one query. Children are left out: their roots include them."""
+    """The cost of the newest runs of the store, in one query. Leaves children out: their roots include them."""
     newest = store.list(RunFilter(parent=""), limit=forecast.HISTORY_MAX, unreadable=True)
     known = (each for each in newest if each.run != but and not each.problem)
     return [past for each in known if (past := _past(each)) is not None]
@@ -42,7 +42,7 @@ def _past(summary: Summary) -> PastRun | None:
 
 
 def task_of(head: st.RunState, agent: str = "") -> Task:
-    """What a run is about, as far as its head says."""
+    """A run's task, as far as its head has it."""
     known, model = (head.session.agent, head.session.model) if head.session is not None else (agent, "")
     return Task(goal=head.title, plan=head.plan_total, project=head.project, agent=known, model=model)
 
@@ -53,7 +53,7 @@ def _touched(head: st.RunState) -> tuple[str, ...]:
 
 
 def spent(head: st.RunState, unit: Unit) -> int:
-    """What a run has spent; a second that has begun counts as whole."""
+    """A run's spending; a second that has begun counts as whole."""
     return head.spent.tokens if unit == "tokens" else -(-head.spent.time_ms // 1000)
 
 
@@ -64,7 +64,7 @@ def suggest(
     store: Store | None, *, goal: str, plan: int | None = None, project: str = "", agent: str = "",
     model: str = "", files: Sequence[str] = (),
 ) -> Forecast:  # fmt: skip
-    """What a run with this goal will need. Without a store, or with little in it, the default, marked as such."""
+    """The need of a run with this goal. Without a store, or with little in it, the default, marked as such."""
     title = Contract(goal=goal).title  # past runs have only this much of their goal
     task = Task(goal=title, plan=plan, project=project, agent=agent, model=model, files=tuple(files))
     return Predictor(history(store) if store is not None else [], datetime.now(UTC)).of(task)

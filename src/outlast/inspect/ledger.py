@@ -45,7 +45,7 @@ class Unit(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Expected(msgspec.Struct, frozen=True, kw_only=True):
-    """What the whole run will have spent: p50 and p90. `learnt`: not only the default."""
+    """The spending of the whole run: p50 and p90. `learnt`: not only the default."""
 
     tokens: forecasts.Range
     time_s: forecasts.Range
@@ -53,7 +53,7 @@ class Expected(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Point(msgspec.Struct, frozen=True):
-    """What was spent by then, and the limit at that time."""
+    """The spending up to a time, and the limit at that time."""
 
     at: datetime
     spent: int
@@ -177,7 +177,7 @@ def live_of(head: st.RunState, status: st.Status, now: datetime) -> budgets.Live
 
 
 def _reserved(head: st.RunState) -> Spent | None:
-    """What is set aside; the part for the next beat only while an attempt is open."""
+    """The amount set aside; the part for the next beat only while an attempt is open."""
     parts = [usage for key, usage in head.reserved if key != st.BEAT or head.attempt is not None]
     total = Usage()
     for usage in parts:

@@ -59,7 +59,7 @@ class Saved(msgspec.Struct, frozen=True):
 
 
 class BeatRow(msgspec.Struct, frozen=True):
-    """What one beat cost, including its interrupted attempts."""
+    """The cost of one beat, including its interrupted attempts."""
 
     beat: int
     step: str
@@ -69,7 +69,7 @@ class BeatRow(msgspec.Struct, frozen=True):
 
 
 class ToolRow(msgspec.Struct, frozen=True):
-    """What one tool cost. `share`: a beat's cost was split evenly over its calls, so this is a part of it."""
+    """The cost of one tool. `share`: a beat's cost was split evenly over its calls, so this is a part of it."""
 
     name: str
     kind: Kind
@@ -80,7 +80,7 @@ class ToolRow(msgspec.Struct, frozen=True):
 
 
 class AttemptCost(msgspec.Struct, frozen=True, kw_only=True):
-    """What one attempt cost. `ended_at` is null if it is open, or recorded no end."""
+    """The cost of one attempt. `ended_at` is null if it is open, or recorded no end."""
 
     attempt: int
     started_at: datetime
@@ -202,7 +202,7 @@ class Sums:
             self._attempt.beats += 1
 
     def beats(self) -> list[BeatRow]:
-        """What the last beats cost. Their duration belongs to the attempt."""
+        """The cost of the last beats. Their duration belongs to the attempt."""
         return [
             BeatRow(done.beat, clip(done.step, st.LABEL_BYTES_MAX), done.at, calls,
                     spent_of(msgspec.structs.replace(spent, time_ms=0), 1))
@@ -254,7 +254,7 @@ class Sums:
         row[2] += cost
 
     def tools(self) -> list[ToolRow]:
-        """What each tool cost, the dearest first."""
+        """The cost of each tool, the dearest first."""
         rows = [
             ToolRow(name, kind, calls, tokens, cost, kind == "call")
             for (kind, name), (calls, tokens, cost) in self._tools.items()
@@ -324,7 +324,7 @@ class Stretch:
         return shown
 
     def _steps(self, unit: budgets.Unit) -> list[int]:
-        """What was spent up to the end of each step."""
+        """The spending up to the end of each step."""
         inside = [0] * STEPS
         if unit == "time":
             for at, _, _, lived_ms, _ in self._marks:

@@ -71,12 +71,12 @@ class Effect(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def act_words(effect: Effect) -> str:
-    """What an effect does: its name and what it was called with; of an agent's call, the text that it runs."""
+    """An effect's act: its name and arguments; of an agent's call, the text that it runs."""
     return texts.act_words(effect.name, bytes(effect.args))
 
 
 class Spent(msgspec.Struct, frozen=True):
-    """What the run has cost so far."""
+    """The cost of the run so far."""
 
     tokens: int
     input: int
@@ -92,7 +92,7 @@ class Spent(msgspec.Struct, frozen=True):
 
 
 class Budget(msgspec.Struct, frozen=True, kw_only=True):
-    """Limits (null: none), what is spent, and what is left."""
+    """Limits (null: none), spending and rest."""
 
     tokens: int | None = None
     cost_microusd: int | None = None
@@ -339,7 +339,7 @@ def raw(store: Store, payload: Payload | None, bytes_max: int = BLOB_SHOWN_MAX_B
 
 
 def masks(state: st.RunState) -> bool:
-    """Whether what the run recorded is the text of an agent or a command, and not a program's own values."""
+    """Whether the run's records are the text of an agent or a command, and not a program's own values."""
     return state.supervised or state.session is not None
 
 

@@ -37,7 +37,7 @@ MEANINGS: dict[Word, str] = {
     "in_doubt": "it is not known whether an effect happened; a person must look",
     "unsettled": "an effect has no outcome; the next attempt finds out by itself",
     "failed": "it failed, and its tries are used up",
-    "quarantined": "too many attempts came to nothing",
+    "quarantined": "too many attempts made no progress",
     "done": "done",
     "cancelled": "a person cancelled it",
     "handed_off": "it goes on in another store",

@@ -3,8 +3,8 @@
 import msgspec
 
 from outlast import decoders
-from outlast.core import events as ev, secrets
-from outlast.core.text import short
+from outlast.core import events as ev, secrets, verdict
+from outlast.core.text import short, without_class
 
 WORDS_CHARS_MAX = 200
 MASKED_CHARS_MAX = 4096  # so much is looked at: a secret is known by what stands around it
@@ -12,10 +12,13 @@ _COURSE = ("t", "at")
 
 
 def words(event: ev.AnyEvent) -> str:
-    """What the event says besides its kind and time, on one safe line; long ones are cut."""
+    """The event's fields besides kind and time, on one safe line; long ones are cut."""
     fields = decoders.decode(ev.encode(event), dict[str, msgspec.Raw])
-    told = [f"{name}={_plain(value)}" for name, value in fields.items() if name not in _COURSE]
-    return short(secrets.mask(short(" ".join(told), MASKED_CHARS_MAX))[0], WORDS_CHARS_MAX)
+    plain = {name: _plain(value) for name, value in fields.items() if name not in _COURSE}
+    if isinstance(event, ev.AttemptEnded):
+        plain["status"] = verdict.of_end(event).replace("_", " ")
+    told = without_class(" ".join(f"{name}={value}" for name, value in plain.items()))
+    return short(secrets.mask(short(told, MASKED_CHARS_MAX))[0], WORDS_CHARS_MAX)
 
 
 def data(event: ev.AnyEvent, *, masks: bool) -> msgspec.Raw:

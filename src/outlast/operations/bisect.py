@@ -73,7 +73,7 @@ def bisect(
     candidates = _candidates(desk, run)
     if not candidates:
         raise UsageError(
-            f"run {run.run} of task {run.task!r} has no beat that names a save",
+            f"run {run.run} of task {run.task} has no beat that names a save",
             hint=f"see `outlast saves {run.run}`; a run has saves if it has a workspace",
         )
     _sweep(desk.saver_of(run).repo())
@@ -121,7 +121,7 @@ class _Search:
         if code >= STOPS_FROM or code < 0:
             how = f"was killed by signal {-code}" if code < 0 else f"ended with {code}"
             raise UsageError(
-                f"{shorten(' '.join(self._command), 80)!r} {how} at beat {candidate.beat}, which says nothing about it",
+                f"{shorten(' '.join(self._command), 80)!r} {how} at beat {candidate.beat}, so the beat is neither good nor bad",
                 hint="0 is good, 1 to 124 bad, 125 unknown; correct the command and search again",
             )
         return code

@@ -18,7 +18,7 @@ from outlast.operations import requests
 from outlast.store.protocol import Document, RunFilter, ShelfKind, Store, Summary
 
 POOLS: ShelfKind = "pools"
-_ANEW = "move it away and share anew: `outlast budget share --total 5M`"
+_ANEW = "move it away and split it again: `outlast budget share --total 5M`"
 # The least that a run with a share gets above what it spent.
 FLOOR: dict[Unit, int] = {"tokens": 20_000, "time_s": 300}
 

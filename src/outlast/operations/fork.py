@@ -292,7 +292,7 @@ def free_task(store: Store, project: str, stem: str) -> str:
         name = f"{stem}-{number}"
         if not store.list(RunFilter(project=project, task=name, parent=""), limit=1):
             return name
-    raise UsageError(f"task {stem!r} has {FORKS_MAX:,} forks already", hint="name it with --task")
+    raise UsageError(f"task {stem} has {FORKS_MAX:,} forks already", hint="name it with --task")
 
 
 def _stem(source: Summary) -> str:
@@ -338,7 +338,7 @@ def _require_same(store: Store, run: str, limits: Allowance | None, workspace: s
     ):
         if there != wanted:
             raise UsageError(
-                f"task {theirs.task!r} has a run already: that fork, run {run}, was made with {what} {there}, not {wanted}",
+                f"task {theirs.task} has a run already: that fork, run {run}, was made with {what} {there}, not {wanted}",
                 hint="name another fork with --task, or ask for what it was made with",
             )
 
@@ -348,7 +348,7 @@ def _in_words(budget: Allowance | None) -> str:
 
 
 def _taken(task: str) -> UsageError:
-    return UsageError(f"task {task!r} has a run already", hint="name the fork with --task")
+    return UsageError(f"task {task} has a run already", hint="name the fork with --task")
 
 
 # -- its budget --------------------------------------------------------------------------------------------------------

@@ -243,7 +243,7 @@ class AsyncBeat:
         )
 
     def done(self, result: object = None, *, evidence: object = None) -> Coroutine[Any, Any, None]:
-        """As `Beat.done`: durable when it was awaited."""
+        """As `Beat.done`: durable once it was awaited."""
         return self._engine.done(result, evidence=evidence)
 
     def extend(self, steps: PlanSteps, *, where: Literal["end", "next"] = "end") -> Awaitable[None]:

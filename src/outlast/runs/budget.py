@@ -1,4 +1,4 @@
-"""The meter of an attempt: what is spent, what is set aside, and what is known to be spent and not yet on record."""
+"""The meter of an attempt: spent, set aside, and spent but not yet on record."""
 
 import shlex
 import threading
@@ -30,7 +30,7 @@ class Settling(NamedTuple):
 
 
 class HearsWarnings(Protocol):
-    """Whoever passes warnings of the budget on."""
+    """Passes warnings of the budget on."""
 
     def warned(self, crossing: budgets.DueWarning) -> None:
         """A share of a limit is spent, or a limit is near."""
@@ -73,9 +73,9 @@ class Meter:
             self._charged = total.minus(total.minus(owed))
 
     def unsettled(self) -> Usage:
-        """What is known to have been spent and is not on record yet.
+        """The spending that is known and not on record yet.
 
-        What is being put on record counts at every instant, here or in the head: in the head as soon as that has spent more.
+        Spending counts at every instant, here or in the head: in the head as soon as that has spent more.
         Other events may come in between, from other threads.
         """
         # Asked for outside of the lock: whoever folds the head may hold another one.
@@ -114,7 +114,7 @@ class Meter:
             self._window = reading
 
     def take_window(self) -> Window | None:
-        """The last such reading since the last call; None where there is none."""
+        """The last such reading since the last call, if any."""
         with self._lock:
             reading, self._window = self._window, None
             return reading
@@ -195,7 +195,7 @@ class Meter:
         return budgets.first_reserved(head.budget)
 
     def at_end(self, beat: "BeatEngine | None") -> Usage | None:
-        """What the attempt is charged when it ends: its time (a child's is its root's), and the cost of the beat in flight."""
+        """The charge at an attempt's end: its time (a child's is its root's), and the cost of the beat in flight."""
         spent = beat.staged_spend if beat is not None and not beat.closed else Usage()
         if self._run.root is self._run:
             known = spent.plus(self.unsettled())

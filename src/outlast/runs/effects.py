@@ -211,7 +211,7 @@ class _Course:
             self._since_s = time.monotonic()  # the far side may be busy yet with what was cut off
 
     def fail_for_good(self, error: str) -> Steps:
-        """Record that the program is told of a failure: it may go another way now, and must not see success later."""
+        """Record that the program learns of a failure: it may go another way now, and must not see success later."""
         if self.record is None or self.record.state != "did_not":
             return
         act = self.act

@@ -1,4 +1,4 @@
-"""What a run did to its files, for the context of the next attempt: files changed since the start, commits made."""
+"""A run's changes to its files, for the context of the next attempt: changed files and commits since the start."""
 
 import os
 from pathlib import Path

@@ -121,7 +121,7 @@ class Files:
         )
 
     def save_effect(self, journal: Journal) -> str:
-        """The save that a confirmed effect names. Its outcome is recorded all the same if the files cannot be saved."""
+        """The save that a confirmed effect names. If the files cannot be saved, its outcome is still recorded."""
         try:
             return self.save_beat(journal.state)
         except SaveError as error:
@@ -175,7 +175,7 @@ class Files:
     def arrive(
         self, head: st.RunState, mode: Mode, *, alive_until_s: float | None, moved_is_fine: bool
     ) -> list[ev.AnyEvent]:
-        """Save what is found, and make the files what this attempt begins with; what happened, as events."""
+        """Save the files as found, and make them what this attempt begins with; return events of what happened."""
         at = _now()
         if not head.save_point:
             return [made(self._first(head), at, head), *self._refused(at)]
@@ -194,7 +194,7 @@ class Files:
         return events + self._mend(held, head, at)
 
     def _refused(self, at: datetime) -> list[ev.AnyEvent]:
-        """That the folder's own repository is not used, if it is not."""
+        """A warning that outlast does not use the folder's own repository, if so."""
         why = self.saver.repo().refused
         return [ev.Warned(at=at, level="repository of another user", text=shorten(why, 500))] if why else []
 
@@ -373,9 +373,9 @@ class Files:
     def _theirs(
         self, held: saves.SaveContents, found: Save | None, head: st.RunState, alive_until_s: float | None
     ) -> tuple[tuple[bytes, ...], tuple[bytes, ...]]:
-        """What was changed since the last attempt ended, or, where it did not say so, when it was not alive any more.
+        """Files changed since the last attempt ended, or, if it recorded no end, since it was last alive.
 
-        First what the found save holds; then what is there and no tree holds it, ignored or secret by now.
+        First those in the found save; then those in no tree, which are ignored or secret by now.
         """
         left, spared = self._left(head), self._their_secrets(held, head, alive_until_s)
         if found is None:
@@ -414,7 +414,7 @@ class Files:
         return found
 
     def _look_at(self, worktree: Worktree, path: bytes) -> str:
-        """What a secret is like now; empty where there is none."""
+        """The present state of a secret; empty if it is gone."""
         told = worktree.told(path)
         if told is None:
             return ""
@@ -424,7 +424,7 @@ class Files:
     def _unsure(
         self, held: saves.SaveContents, found: Save | None, head: st.RunState, alive_until_s: float | None
     ) -> str:
-        """What is taken back for the attempt's own, but may be a person's: nobody knows when in these seconds it died."""
+        """Changes that are undone as the attempt's own but may be a person's: nobody knows when in these seconds it died."""
         if head.attempt is None or alive_until_s is None or self._left(head) is not None:
             return ""
         place = self.saver.repo()
@@ -453,7 +453,7 @@ class Files:
         return False
 
     def _changed_at(self, path: bytes) -> float:
-        """When a file was last changed in any way, by the wall clock; long ago where there is none."""
+        """When a file last changed in any way, by the wall clock; long ago if it is gone."""
         with contextlib.suppress(OSError):
             return os.lstat(os.fsencode(self.saver.folder) + b"/" + path).st_ctime
         return 0.0
@@ -484,7 +484,7 @@ def _since_boot_s(wall_s: float) -> float:
 
 
 def _look(mode: int, oid: str) -> str:
-    """What tells a secret from another version of it."""
+    """The marks that tell two versions of a secret apart."""
     return f"{mode:o} {oid}"
 
 

@@ -62,7 +62,7 @@ def noted(private: Path, kind: type[T]) -> T | None:
 
 
 def noted_at_s(private: Path, kind: type) -> float:
-    """When a note was written, by the wall clock; never where there is none."""
+    """When a note was written, by the wall clock; never if there is none."""
     with contextlib.suppress(OSError):
         return (private / kind.__name__.lower()).stat().st_mtime
     return 0.0

@@ -51,7 +51,7 @@ _AFTERWARDS = {
 
 
 class SettleArgs(msgspec.Struct, frozen=True):
-    """What a person found out about an effect; `run` names the child it belongs to, empty for the root's own."""
+    """A person's finding about an effect; `run` names its child, empty for the root's own."""
 
     effect: str
     finding: ev.Finding
@@ -69,7 +69,7 @@ class Move(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class BudgetArgs(Allowance, frozen=True, forbid_unknown_fields=True):
-    """A new allowance, or with "less" what is taken off it. `fork` is where that went; the fold reads the limits and skips it."""
+    """A new allowance, or with "less" the amount to take off. `fork` is where that went; the fold reads the limits and skips it."""
 
     fork: Move | None = None
 

@@ -60,7 +60,7 @@ def value_of(store: Store, payload: Payload) -> object:
 
 
 def plan_of(store: Store, state: st.RunState) -> tuple[plans.Step, ...]:
-    """The plan's body: as it was set, with everything that extended it."""
+    """The plan's body: as set, with all extensions."""
     steps: tuple[plans.Step, ...] = ()
     after = 0
     while page := store.read(state.run, after=after, tags=("plan_set", "plan_extended", "beat_done")).events:
@@ -114,7 +114,7 @@ def beats_done(store: Store, run: str, *, after: int = 0) -> Iterator[tuple[int,
 
 
 def result(store: Store, state: st.RunState) -> object:
-    """What a done run finished with."""
+    """The result of a done run."""
     for item in store.read(state.run, after=0, tags=("finished",), limit=1).events:
         assert isinstance(item.event, ev.Finished), "read by its tag"
         return value_of(store, item.event.result)
@@ -127,7 +127,7 @@ def children(store: Store, state: st.RunState) -> list[st.RunState]:
 
 
 def spent_below(store: Store, state: st.RunState) -> Usage:
-    """What the runs below an open beat have spent; a done beat's are in the beat's own sum."""
+    """The spending of the runs below an open beat; a done beat's own sum has them."""
     total = Usage()
     for child in children(store, state):
         total = total.plus(child.spent).plus(spent_below(store, child))
@@ -249,7 +249,7 @@ def _failed(journal: Journal, result: Payload) -> bool:
 
 
 def _act(intent: ev.EffectIntended) -> str:
-    """What an effect does; the head has no more than its name."""
+    """An effect's act; the head has only its name."""
     if intent.args.blob:
         return intent.name
     return shorten(act_words(intent.name, bytes(intent.args.v)), ACT_CHARS_MAX)
@@ -261,7 +261,7 @@ def _doubt_line(store: Store, run: str, effect: st.OpenEffect, child: st.RunStat
     told = next(
         (_act(each) for each in reversed(intents) if isinstance(each, ev.EffectIntended)), effect.name
     )
-    whose = f" of part {child.task!r} (run {child.run})" if child is not None else ""
+    whose = f" of part {child.task} (run {child.run})" if child is not None else ""
     if effect.policy == "give_up":
         return f"{effect.id} {told}{whose}: cut off without an outcome{found}. Look at the files, and repeat what is missing."
     return (
@@ -271,7 +271,7 @@ def _doubt_line(store: Store, run: str, effect: st.OpenEffect, child: st.RunStat
 
 
 def _memory_lines(memory: tuple[MemoryRef, ...], folder: Path) -> tuple[str, ...]:
-    """What is remembered; of files, whether they are as they were, as far as reading so much can tell."""
+    """The remembered refs; of files, whether they have changed, as far as reading up to a limit can tell."""
     room, notes, lines = MEMORY_READ_MAX, dict[tuple[str, str], str](), []
     for ref in memory:
         if not ref.uri.startswith("file:"):
@@ -286,7 +286,7 @@ def _memory_lines(memory: tuple[MemoryRef, ...], folder: Path) -> tuple[str, ...
 
 
 def _compared(ref: MemoryRef, folder: Path, bytes_max: int) -> tuple[str, int]:
-    """What became of a file that is remembered, and how much was read for that."""
+    """Whether a remembered file changed, and how many bytes were read to know it."""
     try:
         data = file_behind(folder, ref.uri, bytes_max)
     except OSError:

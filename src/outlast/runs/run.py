@@ -47,12 +47,12 @@ class Run:
 
     @property
     def result(self) -> Any:
-        """What the run finished with, None before."""
+        """The run's result, None before it is done."""
         return self._engine.result
 
     @property
     def budget(self) -> Left:
-        """What is left of the allowance, which a child shares with its root."""
+        """The rest of the allowance, which a child shares with its root."""
         return self._engine.budget
 
     @property
@@ -61,7 +61,7 @@ class Run:
         return self._engine.contract
 
     def context(self, tokens_max: int | None = None) -> str:
-        """What the agent must know to go on, rebuilt from the journal; the same for the same journal and files."""
+        """All that the agent must know to go on, rebuilt from the journal; the same for the same journal and files."""
         return self._engine.context(tokens_max)
 
     def plan(self, steps: PlanSteps | Callable[..., PlanSteps], *args: Any) -> None:
@@ -129,12 +129,12 @@ class AsyncRun:
 
     @property
     def result(self) -> Any:
-        """What the run finished with, None before."""
+        """The run's result, None before it is done."""
         return self._engine.result
 
     @property
     def budget(self) -> Left:
-        """What is left of the allowance, which a child shares with its root."""
+        """The rest of the allowance, which a child shares with its root."""
         return self._engine.budget
 
     @property

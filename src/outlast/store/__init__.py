@@ -38,7 +38,7 @@ def locate(url: str | os.PathLike[str] | None = None) -> "StorePlace":
     text = os.fspath(url) if url is not None else default_url()
     scheme, separator, rest = text.partition("://")
     if separator and scheme not in _BACKENDS:
-        raise StoreRefused(f"unknown kind of store {scheme!r}", hint="give a folder, or sqlite:///path")
+        raise StoreRefused(f"no such kind of store: {scheme:.40}", hint="give a folder, or sqlite:///path")
     backend = importlib.import_module(_BACKENDS[scheme if separator else next(iter(_BACKENDS))])
     return cast("StorePlace", backend.place(rest if separator else text))
 

@@ -62,7 +62,7 @@ def send(command: str, notice: Notice, folder: Path) -> None:
 
 
 def _unblock() -> None:
-    """The supervisor takes signals from a file; what it starts takes them as everybody does."""
+    """Unblock signals in a new process: the supervisor reads them from a file, its children take them as usual."""
     signal.pthread_sigmask(signal.SIG_SETMASK, ())
 
 

@@ -17,7 +17,7 @@ class Wipes(Protocol):
 
 
 class Person:
-    """Whoever reads what outlast says. `write` prints one line."""
+    """The reader of what outlast says. `write` prints one line."""
 
     def __init__(self, write: Callable[[str], None]) -> None:
         self._write = write

@@ -91,9 +91,9 @@ def check(request: RunRequest) -> None:
 
 
 def start(request: RunRequest, link: Link, person: Person) -> int:
-    """Carry a command that a person typed; the exit code. Raises OutlastError where it is refused.
+    """Carry a command that a person typed; return the exit code. Raises OutlastError if it is refused.
 
-    A workspace that is gone comes back from its save when the run is taken up; so may the program in it.
+    The start restores a missing workspace from its save, and perhaps the program with it.
     """
     check(request)
     cwd = Path(request.cwd or Path.cwd())
@@ -143,7 +143,7 @@ def start(request: RunRequest, link: Link, person: Person) -> int:
 def _inside(around: str, terms: Terms, launch: Launch, *, as_step: bool) -> tuple[Terms, Launch]:
     """The start of a run inside of another one. Raises RunRefused where it would be that very run.
 
-    A step that is done in this run of its script is not done again; done or failed in an earlier one, it is begun anew.
+    A step that is done in this run of its script is not done again; one of an earlier run starts from the beginning.
     """
     store = stores.acquire(terms.store or settings.load()["store"] or None)
     try:
@@ -153,7 +153,7 @@ def _inside(around: str, terms: Terms, launch: Launch, *, as_step: bool) -> tupl
         stores.give_back(store)
     if known and known[0].run == around:
         raise RunRefused(
-            f"task {terms.task!r} is run {around}, in which this was started",
+            f"task {terms.task} is run {around}, in which this was started",
             hint="give the command inside of it another --task",
         )
     was_inside = last is not None and last.within == around
@@ -257,7 +257,7 @@ def _look_at_the_last(run: RunEngine, request: RunRequest, person: Person) -> No
                 person.say(f"it was done with another {other}; to run it anew with this one, say --again")
         if known and known[0].state.status == "failed" and request.amend:
             raise RunRefused(
-                f"run {known[0].run} of task {run.task!r} has failed, and --amend changes only what goes on",
+                f"run {known[0].run} of task {run.task} has failed, and --amend changes only what goes on",
                 hint=f"`outlast resume {known[0].run}` gives it another try as it is; --again starts a new run like this",
             )
     finally:
@@ -320,9 +320,9 @@ def _at_terminal(launch: Launch, summary: Summary, *, opened: bool) -> Launch:
 
 
 def no_terminal(summary: Summary) -> UsageError:
-    """A session with an agent is to be gone on with where nobody can talk to it."""
+    """The error for resuming a session with an agent where nobody can talk to it."""
     return UsageError(
-        f"task {summary.task!r} is a session at a terminal, and this is not a terminal",
+        f"task {summary.task} is a session at a terminal, and this is not a terminal",
         hint=f"`outlast open {shlex.quote(summary.task)}` at one",
     )
 

@@ -146,9 +146,8 @@ class Supervisor:
             self._person.say(f"{error}; {self._way_on('goes on')}")
             return EXIT_FAILED, None
         if isinstance(error, AgentStopped) and error.wanted and error.cause == "crash":
-            self._tell(
-                "failed", f"{error}; mend its command and run it anew"
-            )  # it would be the same at every try
+            # It would be the same at every try.
+            self._tell("failed", f"{error}; fix the command and run it again")
             return EXIT_FAILED, None
         if isinstance(error, WrapsUp):
             self._wraps_up = True
@@ -254,7 +253,7 @@ class Supervisor:
         return verdict.exit_code(word, cause)
 
     def _way_on(self, does: str) -> str:
-        """What a person types next, and what that does: it is settled first, and gets the budget that it lacks."""
+        """The command to type next, and what it does: first settle, then add the missing budget."""
         state = self._run.state
         with self._store() as store:
             command = standing.go_on_command(state, datetime.now(UTC), find.children_in(store))

@@ -115,7 +115,7 @@ def _converted(param: Param, values: list[str]) -> Any:
         said = str(error).partition(" - at ")[0]
         raise Refused(
             400,
-            f"{param.name}={values[-1]!r:.60} is not taken: {said[:200]}",
+            f"{param.name}={values[-1]!r:.60} is not a valid value: {said[:200]}",
             f"{_meant(values[-1], kind)}{param.about}{choices(kind)}",
         ) from error
 

@@ -281,7 +281,7 @@ def _meant(store: Store, project: str, names: Sequence[str]) -> list[Summary]:
         status = find.shown_status(store, each.state, each.root)
         if status in ENDED:
             raise UsageError(
-                f"run {each.run} of task {each.task!r} is {words(status)} and cannot use a share",
+                f"run {each.run} of task {each.task} is {words(status)} and cannot use a share",
                 hint="leave it out; `outlast ls` lists the runs",
             )
     return list({each.run: each for each in meant}.values())

@@ -55,7 +55,7 @@ def clean(arguments: argparse.Namespace) -> int:
             desk.close()
     if run is not None and not found:
         raise UsageError(
-            f"run {run.run} of task {run.task!r} has no worktree that outlast made",
+            f"run {run.run} of task {run.task} has no worktree that outlast made",
             hint="see `git worktree list`",
         )
     if arguments.json:

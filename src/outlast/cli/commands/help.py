@@ -4,7 +4,6 @@ import argparse
 
 from outlast.cli import help as layout
 from outlast.cli.terminal import messages
-from outlast.core.text import did_you_mean
 from outlast.errors import UsageError
 
 
@@ -23,19 +22,27 @@ def explain(arguments: argparse.Namespace) -> None:
     """`outlast help`"""
     from outlast.cli.main import parser
 
-    found = parser()
+    found, above = parser(), ""
     for word in arguments.about:
         known = _commands(found)
+        if word in _choices(found):
+            break  # `service install`: the help of `service` explains it
         if word not in known:
             visible = [name for name in known if not name.startswith("_")]
             raise UsageError(
-                f"no such command: {word}",
-                hint=did_you_mean(word, visible, form="`outlast help {}`")
-                or "`outlast --help` lists the commands",
+                f"no such command: {above}{word}",
+                hint=layout.nearest(word, visible, f"`outlast help {above}{{}}`")
+                or (f"`outlast help {above.strip()}`" if above else "`outlast --help` lists the commands"),
             )
-        found = known[word]
+        found, above = known[word], f"{above}{word} "
     text = found.format_help() if arguments.about else layout.overview(found)
     messages.say(text.rstrip("\n"))
+
+
+def _choices(parser: argparse.ArgumentParser) -> list[str]:
+    """The words that a command takes as its argument, as `install` of `service`; none where commands stand below it."""
+    plain = (each for each in parser._actions if not each.option_strings and not _commands(parser))
+    return [str(choice) for action in plain for choice in action.choices or ()]
 
 
 def _commands(parser: argparse.ArgumentParser) -> dict[str, argparse.ArgumentParser]:

@@ -66,7 +66,7 @@ def _lines(store: Store, summary: Summary, attempt: int | None, *, follow: bool)
     there = log_reader.attempts(folder)
     if attempt is None and not there and not lives:
         raise UsageError(
-            f"run {summary.run} of task {summary.task!r} has no recorded output",
+            f"run {summary.run} of task {summary.task} has no recorded output",
             hint=f"outlast records the output of `outlast run -- CMD`; see `outlast log {summary.run}`",
         )
     if attempt is not None and attempt not in there:

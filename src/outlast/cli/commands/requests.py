@@ -126,7 +126,7 @@ def _add_settle(commands: "argparse._SubParsersAction[argparse.ArgumentParser]")
     )  # fmt: skip
     found.add_argument(
         "--another", dest="finding", action="store_const", const="another",
-        help="what an agent's call to one address for many acts holds is another call; it stays in doubt itself",
+        help="the call that outlast holds is a different one: allow it; this effect stays in doubt",
     )  # fmt: skip
     command.add_argument(
         "--result", metavar="JSON", help="with --happened: the result that the call would have returned"

@@ -129,7 +129,7 @@ def _add_terms(command: argparse.ArgumentParser) -> None:
     command.add_argument(
         "--guard",
         action="store_true",
-        help="put every outward call of any command on record, and never make one twice unawares",
+        help="record each outward call of any command; after a kill look it up, replay or hold it",
     )
     command.add_argument(
         "--accept-unknown",

@@ -18,6 +18,7 @@ from outlast.cli.terminal.messages import clock, safe, say, short
 from outlast.cli.timing import Timing
 from outlast.core import context as contexts, events as ev, state as st, verdict
 from outlast.core.statuses import CLOSED
+from outlast.core.text import without_class
 from outlast.dashboard.report import judged, why_words
 from outlast.errors import UsageError
 from outlast.inspect import find, show, words as inspect_words
@@ -296,7 +297,7 @@ def _cause(shown: show.Shown) -> str:
     for word in ("EffectInDoubt: ", "UnreachedEffect: "):
         if shown.status == "in_doubt" and shown.evidence.startswith(word):
             return f"in doubt: {shown.evidence.removeprefix(word)}"
-    return f"{words(shown.cause)}: {shown.evidence}" if shown.cause is not None else ""
+    return f"{words(shown.cause)}: {without_class(shown.evidence)}" if shown.cause is not None else ""
 
 
 def _next_step(plan: Iterable[show.PlanStep]) -> Iterable[str]:
@@ -334,12 +335,12 @@ def _act(effect: show.Effect) -> str:
 def _fate(effect: show.Effect) -> str:
     at = f"intended {clock(effect.intended_at)}"
     by = f" (by {safe(effect.settled_by)})" if effect.settled_by else ""
-    result = _value(effect.result)
+    result, why = _value(effect.result), short(without_class(effect.evidence), 160)
     fates = {
-        "in_doubt": f"{at}, no outcome{': ' if effect.evidence else ''}{short(effect.evidence, 160)}",
+        "in_doubt": f"{at}, no outcome{': ' if why else ''}{why}",
         "open": f"{at}, under way",
         "confirmed": f"confirmed{by}{' ' if result else ''}{short(result, 100)}",
-        "failed": f"did not happen{by}{': ' if effect.evidence else ''}{short(effect.evidence, 160)}",
+        "failed": f"did not happen{by}{': ' if why else ''}{why}",
         "given_up": f"given up{by}",
     }
     return fates[effect.state]

@@ -6,8 +6,8 @@ from datetime import datetime
 
 from outlast.cli.terminal import messages
 from outlast.cli.terminal.messages import safe
-from outlast.core import verdict
 from outlast.dashboard.documents import Meter, Row
+from outlast.dashboard.report import why_words
 from outlast.inspect.standing import words
 
 BAR_CHARS = 10
@@ -124,7 +124,7 @@ def age(seconds: int) -> str:
 
 def why(row: Row) -> str:
     """Why the run stands where it stands; else its step or goal."""
-    told = messages.local(verdict.in_words(row.why.removeprefix(f"{row.status}: ")))
+    told = messages.local(why_words(row.why, row.status))
     return safe(told or row.step or row.goal)
 
 

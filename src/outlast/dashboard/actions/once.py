@@ -61,7 +61,7 @@ class OnceOnly:
                 ) from error
             except StoreError as error:
                 raise StoreError(
-                    f"the wish could not be recorded, so nothing was done: {error}",
+                    f"the request could not be recorded, so nothing was done: {error}",
                     hint=f"{error.hint}, then ask again",
                 ) from error
             return self._act(nonce, held, intent, act)
@@ -81,7 +81,7 @@ class OnceOnly:
     def _again(self, nonce: str, asked: Wish, done: Done | None, wish: Wish) -> Done:
         if asked != wish:
             raise RunRefused(
-                "this form or key was used before, for another wish",
+                "this form or Idempotency-Key was already used for another request",
                 hint=f"it asked to {asked.act} run {asked.run}; load the page again, or take another key, and ask again",
             )
         with self._mutex:

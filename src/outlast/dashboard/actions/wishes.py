@@ -100,20 +100,16 @@ def lacking(store: Store, summary: Summary, wish: Wish) -> Lack | None:
             fields = (*(() if wish.effect else ("effect",)), *(() if wish.finding else ("finding",)))
             meant = settle.effect_of(store, summary, wish.effect) if wish.effect else None
             hint = f"see `outlast effects {summary.run}`"
-            refusal = UsageError("which effect is to be settled, and what was found?", hint=hint)
+            refusal = UsageError(
+                f"{' and '.join(fields)} {'are' if len(fields) > 1 else 'is'} missing", hint=hint
+            )
             return Lack(fields, (*settle.about(meant), *_SETTLE), refusal)
         case "fork" if wish.beat is None:
             hint = f"see `outlast log {summary.run}`; 0 is before the first"
-            return Lack(
-                ("beat",),
-                ("Say after which beat.",),
-                UsageError("after which beat is it to be forked?", hint=hint),
-            )
+            return Lack(("beat",), ("Say after which beat.",), UsageError("beat is missing", hint=hint))
         case "restore" if not wish.save:
             hint = f"see `outlast saves {summary.run}`"
-            return Lack(
-                ("save",), ("Say which save.",), UsageError("which save is to be restored?", hint=hint)
-            )
+            return Lack(("save",), ("Say which save.",), UsageError("save is missing", hint=hint))
         case "restore" if not wish.folder:
             hint = "give a new one by its whole path, like ~/looked-at"
             return Lack(

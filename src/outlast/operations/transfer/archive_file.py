@@ -17,7 +17,7 @@ from typing import IO
 import msgspec
 
 from outlast import decoders
-from outlast.errors import UsageError
+from outlast.errors import UPGRADE, UsageError
 
 FORMAT = "outlast-run"
 VERSION = 3
@@ -268,7 +268,7 @@ def _manifest(path: Path, name: str, size: int, chunks: Iterator[bytes]) -> Mani
     if manifest.version > VERSION:
         raise UsageError(
             f"{path} has version {manifest.version}, this outlast reads up to {VERSION}",
-            hint="upgrade outlast: `pip install -U outlast`",
+            hint=UPGRADE,
         )
     if not RUN_ID.fullmatch(manifest.run) or f"journals/{manifest.run}.jsonl" not in manifest.digests:
         raise damaged(path, "its manifest names no run")

@@ -14,7 +14,7 @@ class _Marks:
     """The attempts of this process that have an act under way, each with how many acts.
 
     The variable names attempts and not acts, so that it takes few different values: the C library keeps every value
-    that a variable ever had. Which act a process belongs to is told by when it was started.
+    that a variable ever had. The start time of a process says which act it belongs to.
     """
 
     def __init__(self) -> None:

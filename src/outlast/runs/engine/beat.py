@@ -168,7 +168,7 @@ class BeatEngine:
         return self._done(result, None)
 
     def recorded(self, name: str, key: str) -> EffectRecord | None:
-        """What is known of an act under a key of the caller's own, from anywhere in the run."""
+        """The record of an act under the caller's own key, from anywhere in the run."""
         return self._recorded(name, 0, key)
 
     def number_effect(self) -> int:
@@ -404,7 +404,7 @@ class BeatEngine:
         for child in self.owner.children.heads():
             if child.status != "done":
                 raise UnreachedEffect(
-                    f"beat {self.number} cannot be done: child {child.task!r} is {child.status}",
+                    f"beat {self.number} cannot be done: child {child.task} is {child.status}",
                     hint="run the child to its end inside the beat",
                 )
 
@@ -462,7 +462,7 @@ def make_ref(name: str, uri: str, given_digest: str, folder: Path) -> MemoryRef:
 
 
 def file_digest(folder: Path, uri: str) -> str:
-    """The digest of the file behind a `file:` URI, empty where there is none, or one that is too large."""
+    """The digest of the file behind a `file:` URI; empty if the file is missing or too large."""
     try:
         data = file_behind(folder, uri, FILE_BYTES_MAX)
     except OSError:
@@ -471,7 +471,7 @@ def file_digest(folder: Path, uri: str) -> str:
 
 
 def file_behind(folder: Path, uri: str, bytes_max: int) -> bytes | None:
-    """What is in the file behind a `file:` URI, None where that is more. Raises OSError where there is none.
+    """The content of the file behind a `file:` URI, None if it is too long. Raises OSError if there is no file.
 
     An agent chose it: a pipe is not waited for, and a device, which has no end, is no file.
     """

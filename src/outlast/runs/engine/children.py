@@ -1,4 +1,4 @@
-"""The child runs of a run's open beat: what they spent, what of theirs is in doubt, which of them are open."""
+"""The child runs of a run's open beat: their spending, their effects in doubt, and which are open."""
 
 from typing import TYPE_CHECKING
 
@@ -26,7 +26,7 @@ class Children:
         return reader.children(self._run.journal.store, self._run.state) if self.may_exist else []
 
     def spent(self) -> Usage:
-        """What the open beat's children spent, which is not in their parent's own sum yet."""
+        """The spending of the open beat's children, which their parent's own sum does not have yet."""
         return reader.spent_below(self._run.journal.store, self._run.state) if self.may_exist else Usage()
 
     def head_with_spent(self) -> st.RunState:

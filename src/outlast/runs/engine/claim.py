@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 class Claim:
-    """What this process holds of a root run: its store, and the lease once it is taken."""
+    """This process's hold on a root run: its store, and the lease once it is taken."""
 
     def __init__(self, store: Store) -> None:
         self.store = store
@@ -56,7 +56,7 @@ def claim(run: "RunEngine") -> Steps:
     Where this raises, nothing is held that was not held before: a run that is open already stays as it is.
     """
     if not run.closed:
-        raise UsageError(f"run {run.terms.task!r} is already open")
+        raise UsageError(f"the run of task {run.terms.task} is already open")
     _refuse_nesting(run)
     run.forget()
     try:
@@ -70,7 +70,7 @@ def _refuse_nesting(run: "RunEngine") -> None:
     beat = open_beat.get()
     if beat is not None and not beat.closed and not beat.owner.closed and run.parent is None:
         raise NestedRun(
-            f"outlast.run({run.terms.task!r}) inside the open beat {beat.number} of task {beat.owner.task!r}",
+            f"outlast.run({run.terms.task!r}) inside the open beat {beat.number} of task {beat.owner.task}",
             hint="use `beat.run(task)` for a child run",
         )
 

@@ -140,7 +140,7 @@ def _perhaps() -> bool:
 
 
 async def _await_thread(fn: Callable[[], Any]) -> Any:
-    """Wait for a thread of ours to its end, also when cancelled: what it takes must be given back."""
+    """Wait for our thread to end, even when cancelled: whatever it takes must be given back."""
     import asyncio
 
     work = asyncio.ensure_future(asyncio.to_thread(fn))
@@ -186,7 +186,7 @@ async def _await_call(journal: Journal | None, op: Call) -> Any:
 def _append(journal: Journal | None, op: Append) -> "Awaitable[None]":
     """Hand a batch to the committing thread; the future is set on the loop when it is durable.
 
-    Whoever cancels the waiting task does not cancel the commit: the batch is on its way.
+    Cancelling the waiting task does not cancel the commit: the batch is on its way.
     """
     assert journal is not None, "a run must be open to be written"
     to = op.target or journal

@@ -1,4 +1,4 @@
-"""What an act of a dead attempt left running: found by its mark or its open act lock, and stopped before the act is judged."""
+"""Finds the processes that a dead attempt's act left, by mark or open act lock, and stops them before the act is judged."""
 
 import os
 import signal
@@ -22,7 +22,7 @@ class Leftovers:
 
 
 def stop(run: str, act_lock: Path, age_s: int | None) -> Leftovers:
-    """Stop what acts of the run started in the last `age_s` seconds (None: ever) and what forked from its dead programs.
+    """Stop all that the run's acts started in the last `age_s` seconds (None: ever), and all that its dead programs forked.
 
     Our own descendants are ours to mind and are not looked at. A process that also belongs to an act of another run is
     not stopped but waited for. Without /proc nothing is found.

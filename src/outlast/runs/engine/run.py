@@ -64,7 +64,7 @@ class RunEngine:
         """The open journal."""
         if self._journal is None:
             raise UsageError(
-                f"run {self.terms.task!r} was not opened", hint="use it with `with` or `async with`"
+                f"the run of task {self.terms.task} was not opened", hint="use it with `with` or `async with`"
             )
         return self._journal
 
@@ -95,7 +95,7 @@ class RunEngine:
 
     @property
     def budget(self) -> budgets.Left:
-        """What is left of the allowance, which a child shares with its root."""
+        """The rest of the allowance, which a child shares with its root."""
         return self.root.meter.left()
 
     @property
@@ -108,11 +108,11 @@ class RunEngine:
 
     @property
     def invariants(self) -> tuple[str, ...]:
-        """What must hold at the end of each beat."""
+        """The invariants that must hold at the end of each beat."""
         return self.contract.invariants
 
     def context(self, tokens_max: int | None = None) -> Any:
-        """What the agent must know to go on, rebuilt from the journal; the same for the same journal and files."""
+        """All that the agent must know to go on, rebuilt from the journal; the same for the same journal and files."""
         text = reader.context(
             self.journal, self.contract, self.plan_body.steps(), self.folder, self._limit(tokens_max)
         )
@@ -152,7 +152,7 @@ class RunEngine:
         return awaiting(self.journal, steps) if self.is_async else blocking(self.journal, steps)
 
     def staged(self) -> Any:
-        """What a staging call returns: nothing, or nothing that may be awaited."""
+        """The result of a staging call: nothing, or an awaitable of nothing."""
         return NOTHING if self.is_async else None
 
     # -- beats ---------------------------------------------------------------------------------------------------
@@ -224,7 +224,7 @@ class RunEngine:
         yield from inbox.take_in(root.journal, self.journal, root.meter.at_end(root.beat))
 
     def take_findings(self) -> Steps:
-        """Take in what was said of effects, and nothing else that waits: it may decide about the very next call."""
+        """Take in waiting findings about effects, and no other request: they may decide about the very next call."""
         yield from inbox.take_in_findings(self.root.journal, self.journal)
 
     # -- entering and leaving ------------------------------------------------------------------------------------
@@ -268,9 +268,11 @@ class RunEngine:
     def check_open(self) -> None:
         """Raise unless this attempt may still write: inside its block, and not stopped on request."""
         if self.closed:
-            raise UsageError(f"run {self.terms.task!r} is not open", hint="use it inside its `with` block")
+            raise UsageError(
+                f"the run of task {self.terms.task} is not open", hint="use it inside its `with` block"
+            )
         if self.has_ended:
-            raise UsageError(f"this attempt of run {self.terms.task!r} has ended", hint="start the run again")
+            raise UsageError(f"this attempt of task {self.terms.task} has ended", hint="start the run again")
 
     @property
     def has_ended(self) -> bool:

@@ -1,4 +1,4 @@
-"""What the supervisor of a command adds to the command's run, and how it holds that run for one attempt."""
+"""A supervisor's additions to its command's run, and its hold on that run for one attempt."""
 
 import contextlib
 from collections.abc import Iterator

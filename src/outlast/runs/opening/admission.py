@@ -65,7 +65,9 @@ def refused(state: st.RunState, verdict: statuses.Refusal) -> RunRefused:
     hint = hint.replace(f"`outlast resume {state.run}`", f"`outlast resume {state.run}{more}`")
     if state.supervised:
         hint = hint.replace(statuses.AGAIN, f"`outlast run --task {shlex.quote(state.task)} --again -- CMD`")
-    return RunRefused(f"run {state.run} of task {state.task!r} {verdict.why}", hint=hint)
+    is_quarantined = verdict.why == statuses.HAS_FAILED and state.cause == "quarantine"
+    why = "is quarantined" if is_quarantined else verdict.why
+    return RunRefused(f"run {state.run} of task {state.task} {why}", hint=hint)
 
 
 def admit(terms: Terms, store: Store, head: st.RunState, *, is_child: bool) -> None:
@@ -88,7 +90,7 @@ def admit(terms: Terms, store: Store, head: st.RunState, *, is_child: bool) -> N
             else _budget_words(head.budget, terms.budget)
         )
         raise ContractChanged(
-            f"run {head.run} of task {head.task!r} was started with {first}",
+            f"run {head.run} of task {head.task} was started with {first}",
             hint="give the same as at first, or amend=True to change it on purpose",
         )
 

@@ -32,7 +32,7 @@ def program_here() -> str:
 
 
 def identified(terms: Terms, store: Store) -> Terms:
-    """The terms, in the project that the run they mean has. A caller who names the project is taken at their word.
+    """The terms, in the project that the run they mean has. If the caller names the project, that one counts.
 
     A repository that was made, moved or removed around the folder would make it another project, and so another run
     that does everything again. Raises AmbiguousRun where two runs may be the one: outlast does not choose.

@@ -1,4 +1,4 @@
-"""What a folder's repository says, read without git: which project it is, and which commit is checked out.
+"""Reads a folder's repository without git: which project it is, and which commit is checked out.
 
 All worktrees of a clone are one project: its common git folder."""
 
@@ -29,7 +29,7 @@ def commit_of(folder: Path) -> str:
 
 
 def _followed(git: Layout, text: str) -> str:
-    """What HEAD leads to: a ref has a file of its own, or a line among the packed ones."""
+    """The commit of HEAD: a ref has a file of its own, or a line among the packed ones."""
     for _ in range(SYMREFS_MAX):
         if not text.startswith("ref: "):
             break

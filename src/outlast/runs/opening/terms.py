@@ -1,4 +1,4 @@
-"""What a caller asks of a run: task, contract, budget, places. Parsed once, refused early."""
+"""The terms that a caller asks of a run: task, contract, budget, places. Parsed once, refused early."""
 
 import os
 import re
@@ -110,7 +110,7 @@ def not_a_folder(folder: Path) -> UsageError:
 
 
 def files_mode(given: object) -> Mode:
-    """What becomes of the files on resume."""
+    """What to do with the files on resume."""
     if given == "keep" or given == "rewind":
         return given
     raise UsageError(
@@ -130,7 +130,7 @@ def budget_of(given: object, until: object = None, reserve: object = None) -> Al
     share = budgets.reserve(str(reserve))
     if budget is None:
         raise UsageError(
-            "a reserve needs a budget, and none is given",
+            "--reserve needs --budget",
             hint="give a budget too, like 400k or usd=12",
         )
     return msgspec.structs.replace(budget, reserve_pct=share)
@@ -159,7 +159,7 @@ def raised(head: RunState, given: Sequence[str], until: str | None = None) -> Al
     short = budgets.limit_reached(msgspec.structs.replace(head, budget=after), budgets.Live(now))
     if short:
         raise NotEnough(
-            f"run {head.run} would not get far: {short}",
+            f"run {head.run} would stop at once: {short}",
             hint=f"`outlast resume {head.run} {_enough(head, given, until, after, now)}` is enough",
         )
     return after
@@ -192,7 +192,7 @@ def unit_of(text: str) -> str:
 
 
 def topped(head: RunState, given: Sequence[str]) -> tuple[Allowance, Allowance]:
-    """What is put on top of a run's budget, and the budget after it; `200k` and `+200k` are the same here."""
+    """The amount on top of a run's budget, and the budget after it; `200k` and `+200k` are the same here."""
     plain = [_added(text)[0] for text in given]
     more = budgets.parse(plain)
     if more is None:

@@ -5,7 +5,7 @@ from pathlib import Path
 import apsw
 
 from outlast import faults
-from outlast.errors import StoreCorrupt, StoreTooNew
+from outlast.errors import UPGRADE, StoreCorrupt, StoreTooNew
 from outlast.store import checksums
 
 APPLICATION_ID = 0x6F75746C  # "outl"
@@ -115,7 +115,7 @@ def _corrupt(path: Path, why: str) -> StoreCorrupt:
 def too_new(path: Path, version: int) -> StoreTooNew:
     return StoreTooNew(
         f"the store {path} has version {version}, this outlast knows up to {VERSION}; it was not changed",
-        hint="upgrade outlast: `pip install -U outlast`",
+        hint=UPGRADE,
     )
 
 

@@ -1,4 +1,4 @@
-"""What the parts that supervise one attempt of an agent share."""
+"""The data that all parts of one agent attempt share."""
 
 import os
 import shlex
@@ -39,5 +39,5 @@ class Agent:
 
     @property
     def settle_words(self) -> str:
-        """What the agent types to say what became of a call; the id of an effect follows."""
+        """The command with which the agent settles a call, without the id of the effect."""
         return f"{shlex.quote(str(self.folder / SHIMS / 'outlast'))} settle {self.run.id}"

@@ -88,12 +88,12 @@ class AgentAttempt:
 
     @property
     def begins_anew(self) -> bool:
-        """Whether it is asked what it was asked at first, as that was typed or piped."""
+        """Whether the agent gets its first prompt again, typed or piped."""
         return self._start.begins_anew
 
     @property
     def failure(self) -> BaseException | None:
-        """What a hook, a line of the transcript or a beat's end met that must end the attempt."""
+        """The error of a hook, a transcript line or a beat's end that must end the attempt."""
         return self._progress.failure
 
     def look(self) -> None:
@@ -164,7 +164,7 @@ class AgentAttempt:
         self._client.remove()
 
     def close(self) -> None:
-        """Keep what was read of the transcript: whoever goes on finds it."""
+        """Keep the transcript as far as it was read, for the next attempt."""
         self.hooks.closed.set()
         with contextlib.suppress(OutlastError, OSError):
             self.look()

@@ -8,7 +8,7 @@ from outlast.supervisor.person import Person
 
 
 class ClientCopy:
-    """Hooks and shims without their copy deny every call, and only the agent reads why. So the person is told, too."""
+    """Without their copy, hooks and shims deny every call, and only the agent reads why. So this warns the person too."""
 
     def __init__(self, run: RunEngine, person: Person) -> None:
         self._run, self._person = run, person
@@ -29,7 +29,7 @@ class ClientCopy:
         self._is_told = True
         run, person = self._run, self._person
         text = (
-            f"{damage}: the agent's calls are denied until a new attempt makes it anew. "
+            f"{damage}: the agent's calls are denied until the next attempt copies it again. "
             f"`outlast pause {run.id}`, then `outlast resume {run.id}`"
         )
         person.warn(run, f"{copy.DAMAGED} {run.state.attempts}", text)

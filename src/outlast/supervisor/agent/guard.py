@@ -47,7 +47,7 @@ class _Records:
 
 
 class _Failures:
-    """What keeps a call from being recorded ends the attempt: its watch looks at the beat's failure."""
+    """An error that keeps a call off the record ends the attempt: its watch looks at the beat's failure."""
 
     def __init__(self, beats: BeatInFlight) -> None:
         self._beats = beats
@@ -66,8 +66,8 @@ class _Failures:
 class Guard:
     """One attempt of a guarded command.
 
-    Every attempt begins anew and knows nothing of the ones before. So each call that an earlier attempt made is answered
-    once: one that ended well ends so again and prints what it printed; one in doubt is held until somebody settles it.
+    Every attempt starts from the beginning and knows nothing of earlier ones. So outlast answers each call of an earlier
+    attempt once: a call that ended well ends so again, with the same output; one in doubt is held until somebody settles it.
     """
 
     replays = True
@@ -143,7 +143,7 @@ class Guard:
     # -- its end ---------------------------------------------------------------------------------------------------
 
     def ended(self, *, by_itself: bool) -> None:
-        """The command has ended. By itself: what its programs said of their failures was no dying word."""
+        """The command has ended. If it ended by itself, earlier failures of its programs were not its end."""
         with self._beats.lock, self._beats.noting_failure():
             if by_itself:
                 self._calls.went_on()

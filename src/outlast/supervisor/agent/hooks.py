@@ -105,7 +105,7 @@ class AgentHooks:
         return cli.answer(data, answer)
 
     def _await_transcript(self, hook: Hook) -> None:
-        """Let the transcript tell how the beat before ended, and what it cost: an agent writes it behind its hooks."""
+        """Wait until the transcript has the end and the cost of the beat before: an agent writes it after its hooks."""
         is_end = any(isinstance(event, BatchEnd) and not event.lane for event in hook.events)
         if hook.kind != "pre" and not is_end:
             return
@@ -122,7 +122,7 @@ class AgentHooks:
                 return
 
     def _with_words(self, answer: Answer, kind: str) -> Answer:
-        """What the agent has to be told rides on the answer to a call that has ended."""
+        """Add the words for the agent to the answer about a call that has ended."""
         said = [SAME] if self._progress.take_repeats() else []
         if kind == "post" and self._release.caps.tells and not self._budget.by_gateway:
             said += filter(None, [self._budget.words()])

@@ -1,4 +1,4 @@
-"""What an agent does, as events of its run: responses are beats, calls are effects. Told by transcript and hooks alike."""
+"""Turns what transcript and hooks report into events of the run: responses are beats, calls are effects."""
 
 import time
 
@@ -26,7 +26,7 @@ from outlast.supervisor.timing import Timing
 
 
 class AgentObserver:
-    """Takes what is told of the agent. Its caller holds the lock of the beat in flight."""
+    """Takes reports of what the agent does. Its caller holds the lock of the beat in flight."""
 
     def __init__(
         self,
@@ -110,11 +110,11 @@ class AgentObserver:
                 pass
 
     def announced(self, call: str) -> None:
-        """A hook tells of this call: the transcript need not."""
+        """A hook reported this call, so the transcript need not."""
         self._announced.pop(call, None)
 
     def _take_missed(self, end: ToolEnd) -> None:
-        """A call that ended and that no hook told of before: it is on record now, and hooks are not counted on any more."""
+        """Record a call that ended and that no hook announced; from now on do not rely on hooks."""
         start = self._announced.pop(end.id, None)
         if start is None or self._calls.knows(end.id):
             return
@@ -135,7 +135,7 @@ class AgentObserver:
         return time.monotonic() - self._woke_s > self.timing.waking_s
 
     def record_of(self, start: ToolStart, cwd: str) -> CallRecord:
-        """What the intent of a call holds."""
+        """The record of a call, for its intent."""
         given = hook_input.decoded(start.input)
         own = self._agent.known.release.own_tools
         tool = start.name if own is None else own.full_name(start.name)

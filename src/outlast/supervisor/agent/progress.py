@@ -43,7 +43,7 @@ class AgentProgress:
         self._inputs[start.id] = (start.name, values.digest(bytes(start.input)))
 
     def call_ended(self, end: ToolEnd) -> None:
-        """Whether the agent goes round in circles: told first, stopped then."""
+        """Look whether the agent repeats itself: first tell it, then stop it."""
         call = self._inputs.pop(end.id, None)
         if call is None:
             return
@@ -70,7 +70,7 @@ class AgentProgress:
             self.failure = error
 
     def guarded(self, what: Callable[[], Any]) -> None:
-        """What goes wrong in it must not cost the agent its answer; it ends the attempt."""
+        """Run it; an error ends the attempt and does not cost the agent its answer."""
         try:
             what()
         except Exception as error:

@@ -1,4 +1,4 @@
-"""What an agent is told when it goes on: in its own session a few lines, in a fresh one everything it must know."""
+"""The first prompt of a resumed agent: a few lines in its own session, everything it must know in a fresh one."""
 
 from collections.abc import Sequence
 
@@ -18,7 +18,7 @@ EVIDENCE_CHARS_MAX = 6_000
 def resumed(
     contract: Contract, cause: str, evidence: str, cuts: Sequence[Cut], settled: Sequence[str] = (), wrap_up: str = ""
 ) -> str:  # fmt: skip
-    """To a session that still knows what it did."""
+    """The prompt for a session that still knows what it did."""
     lines = [_why(cause, evidence)]
     if cuts:
         lines += ["", "These calls of yours were under way:"]

@@ -18,11 +18,11 @@ CALL_BYTES_MAX = 100
 
 
 class KeepsSession(Protocol):
-    """Whoever follows the agent's session."""
+    """Follows the agent's session."""
 
     @property
     def tells_calls(self) -> bool:
-        """Whether its transcript tells of every call too."""
+        """Whether its transcript has every call too."""
 
     @property
     def tells_steps(self) -> bool:
@@ -40,7 +40,7 @@ class KeepsSession(Protocol):
 
 
 class EndedAhead:
-    """The responses whose beats a hook ended before the transcript told all of them, the oldest first.
+    """The responses whose beats a hook ended before the transcript had all of them, the oldest first.
 
     An agent writes its transcript behind its hooks. What the transcript still tells of such a response opens no beat
     and ends none. A response that the transcript has not begun to tell has no key yet.
@@ -50,11 +50,11 @@ class EndedAhead:
         self._keys: list[str] = []
 
     def add(self, key: str) -> None:
-        """The beat of this response ended, and the transcript may not have told all of it."""
+        """The beat of this response ended, perhaps before the transcript had all of it."""
         self._keys.append(key)
 
     def takes(self, key: str) -> bool:
-        """The transcript tells of this response: whether its beat is over. If not, nothing late is left."""
+        """The transcript reached this response: return whether its beat is over. If not, nothing late is left."""
         if self._keys and self._keys[0] not in ("", key):
             self._keys.pop(0)
         if not self._keys:
@@ -72,9 +72,9 @@ class EndedAhead:
 
 
 class Responses:
-    """Ends a beat when the calls of a response have ended and the transcript tells of them.
+    """Ends a beat when the calls of a response have ended and the transcript has them.
 
-    Whatever begins a call comes through here, so that the beat before is over first. Each response is one beat, in
+    Every begin of a call passes here, so that the beat before ends first. Each response is one beat, in
     whichever order hooks and transcript tell of it.
     """
 
@@ -115,7 +115,7 @@ class Responses:
             self._response, self._used = told.key, True
 
     def call_told(self, lane: str) -> None:
-        """The transcript tells of a call. Whatever its model said before is not its last word."""
+        """The transcript reached a call, so the model's words before it are not its last."""
         if not lane:
             self.awaits_answer = True
 
@@ -126,7 +126,7 @@ class Responses:
             self.call_told(end.lane)
 
     def text(self, told: Text) -> None:
-        """What the model said."""
+        """Take the model's words."""
         if told.lane:
             return
         with self._lock:
@@ -160,7 +160,7 @@ class Responses:
             self._note(start.id, record)
 
     def found(self, start: ToolStart, record: CallRecord) -> None:
-        """Put a call of an earlier attempt on record that only the transcript tells of."""
+        """Record a call of an earlier attempt that only the transcript has."""
         with self._lock:
             self._calls.found(start.id, record)
             self._use(record)
@@ -212,7 +212,7 @@ class Responses:
                 self.end_batch()
 
     def end_batch(self, *, by_hook: bool = False) -> None:
-        """All calls of a response have ended, and with them its beat, as soon as the transcript tells of them too."""
+        """All calls of a response have ended: end its beat as soon as the transcript has them too."""
         with self._lock:
             self._due = self._used and not self._calls.is_busy
             if self._due and not self._unwritten:
@@ -302,7 +302,7 @@ class Responses:
         self._lifecycle.beat_ended()
 
     def _summary(self) -> dict[str, Any]:
-        """What a person reads of the beat, and a fresh session is told of it."""
+        """The summary of the beat, for a person and for a fresh session."""
         told: dict[str, Any] = {"calls": self._names[:CALLS_NAMED_MAX]} if self._names else {}
         return told | ({"said": clip(self._text, TEXT_BYTES_MAX)} if self._text else {})
 

@@ -1,4 +1,4 @@
-"""How an agent is started: for the first time, in its own session again, or in a fresh one that is told everything."""
+"""Starts an agent: for the first time, in its own session, or in a fresh one with everything it must know."""
 
 import hashlib
 from collections.abc import Iterator, Sequence
@@ -32,9 +32,9 @@ from outlast.supervisor.output.streams import piped
 
 
 def settle_left(agent: Agent, outward: OutwardCalls) -> list[Cut]:
-    """Find out about every call that an earlier attempt left without an outcome, before anything is held against it.
+    """Look up every call that an earlier attempt left without an outcome, before any call is held because of it.
 
-    What the agent has to be told of those that ran in the background and were cut off with their attempt.
+    Returns what to tell the agent of background calls that were cut off with their attempt.
     """
     left = background.left(agent.run)
     interruptions.settle(agent.run, outward)
@@ -94,7 +94,7 @@ class AgentStart:
         return ask
 
     def _say_limits(self, ask: Ask) -> None:
-        """What cannot be seen of this agent, or told to it, is said once."""
+        """Tell the person once which calls outlast cannot see, and whether it can warn the agent."""
         agent, has_gate = self._agent, self._agent.gate is not None
         why = self._known.cli.hooks_off(ask)
         if why:
@@ -105,12 +105,12 @@ class AgentStart:
         why = self._known.cli.read(ask.words).unrecorded
         if why and not ask.interactive:
             uncounted = "" if has_gate else "no tokens are counted, and "
-            agent.person.say(f"{why}: {uncounted}after a kill it begins anew")
+            agent.person.say(f"{why}: {uncounted}after a kill it starts from the beginning")
 
     # -- in its own session ----------------------------------------------------------------------------------------
 
     def _resumed(self, ask: Ask, cuts: list[Cut]) -> AgentCommand | None:
-        """In the session that the last attempt left, if there is one and it can be gone on with."""
+        """The command that resumes the last attempt's session; None if there is none that outlast can resume."""
         state, agent, session = self._run.state, self._known, self._session
         known = choice.to_go_on_with(self._run.journal) if agent.release.caps.resume else None
         if known is None or state.session is None or known.agent != agent.name:
@@ -146,11 +146,12 @@ class AgentStart:
         mark: SessionMark,
         cuts: list[Cut],
     ) -> list[Cut] | None:
-        """Make the transcript whole and true; the calls whose result it does not hold all the same."""
+        """Make the transcript whole and true; return the calls that still have no result in it."""
         data, wrong = mirror.reconcile(path, mark)
         if wrong:
-            how = "was made whole from our copy" if data else "cannot be gone on with"
-            self._agent.person.say(f"the agent's transcript {how}: {wrong}")
+            whole = "the agent's transcript was made whole from our copy"
+            how = whole if data else "outlast cannot resume from the agent's transcript"
+            self._agent.person.say(f"{how}: {wrong}")
         if not data:
             return None
         started, ended = _calls(self._known.transcript, data)
@@ -174,7 +175,7 @@ class AgentStart:
         return lost
 
     def _count_surplus(self, mark: SessionMark, data: bytes) -> None:
-        """What was written since the last save point: its cost counts, be it of the beat in flight or of a person's turns."""
+        """Count the cost of everything since the last save point: of the beat in flight or of a person's turns."""
         transcript, session = self._known.transcript, self._session
         for event in _usage(transcript, data[: mark.length]):
             session.was_recorded(event)
@@ -202,7 +203,7 @@ class AgentStart:
         return command
 
     def _charge_other(self, known: SessionMark, ask: Ask) -> None:
-        """Another agent worked before this one: what it spent since its last save point counts, once."""
+        """Charge once what another agent, before this one, spent since its last save point."""
         other = registry.by_name(known.agent)
         if other is None:
             return
@@ -225,7 +226,7 @@ class AgentStart:
 
 
 def _calls(transcript: Transcript, data: bytes) -> tuple[dict[str, ToolStart], set[str]]:
-    """The calls that a transcript tells of, and which of them have a result in it."""
+    """The calls in a transcript, and which of them have a result in it."""
     started: dict[str, ToolStart] = {}
     ended: set[str] = set()
     for line in data.splitlines():

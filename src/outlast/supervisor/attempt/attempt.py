@@ -117,7 +117,7 @@ class Attempt:
     def _had_finished(self) -> bool:
         """Whether its agent, the same as now, finished in an earlier attempt: what was in doubt then may be settled since.
 
-        So it is with a guarded command: what was settled as "did not happen" starts it again, all else does not.
+        A guarded command starts again only if a call is settled as did-not-happen.
         """
         state, known = self._run.state, known_agent(self.launch)
         if not state.ended_well or self.launch.interactive:

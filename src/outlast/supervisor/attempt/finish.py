@@ -1,4 +1,4 @@
-"""The end of a run whose command ended well: its checks, and what it means where the run is not done."""
+"""Ends a run whose command ended well: its checks, and the error if the run is not done."""
 
 from outlast.core.values import Check
 from outlast.errors import AgentStopped, ContractError

@@ -35,7 +35,7 @@ def stop_earlier(run: RunEngine, person: Person, *, guardian: int = 0, spare: Co
     above = reap.ancestor_in_run(run.id)
     if above is not None:
         raise RunRefused(
-            f"this was started by what it would stop: {proc.describe(above.pid)} belongs to an earlier attempt",
+            f"this command runs below {proc.describe(above.pid)} of an earlier attempt, which it would stop",
             hint="start it from another terminal",
         )
 
@@ -54,14 +54,14 @@ def _refuse_waiting(run: RunEngine, guardian: int) -> None:
             return
         if time.monotonic() > until_s:
             raise RunRefused(
-                f"run {run.id} of task {run.task!r} waits for its next attempt in pid {watcher.supervisor}",
+                f"run {run.id} of task {run.task} waits for its next attempt in pid {watcher.supervisor}",
                 hint=f"wait for it, or stop it with `outlast kill {run.id}`",
             )
         time.sleep(timing.look_every_s)
 
 
 def be_guarded(run: RunEngine, signals: StopSignals) -> None:
-    """Tell the guardian what it guards, and wait until it holds its lock. A guardian that is gone is not waited for."""
+    """Tell the guardian what it guards, and wait until it holds its lock, unless it is gone."""
     workspace = str(run.folder) if run.terms.workspace else ""
     root, epoch = str(run.journal.store.local.folder), run.journal.lease.epoch
     signals.link.say(
@@ -78,7 +78,7 @@ def be_guarded(run: RunEngine, signals: StopSignals) -> None:
 
 
 def name_doubts(run: RunEngine, person: Person) -> None:
-    """Before a task is begun anew, name the effects of its last run that are in doubt: they may be done again."""
+    """Before a task starts again, name the effects of its last run that are in doubt: it may do them again."""
     if not run.terms.again or run.state.attempts > 1:
         return
     where = RunFilter(task=run.task, project=run.terms.project, parent="")

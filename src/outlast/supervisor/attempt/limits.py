@@ -28,7 +28,7 @@ from outlast.workspace.types import raw
 
 
 def limits_of(launch: Launch, wait_s: float = 5.0) -> restarts.Limits:
-    """How often a command is started, as it was asked for."""
+    """How often a command may be started, as the person asked."""
     return restarts.Limits(
         wait_s=wait_s, attempts_max=max(1, launch.restarts), rounds_max=launch.rounds, parks_max=launch.parks
     )

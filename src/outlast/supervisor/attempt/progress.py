@@ -33,7 +33,7 @@ def has_progress(run: RunEngine, folder: Path, point: str) -> bool:
 def _has_new_files(files: Files | None, folder: Path, point: str) -> bool:
     """Whether the files are as no attempt left them before, nor as the save `point` has them.
 
-    A file there that our own words are redirected to says nothing of the work. Notes what it found in the run's `folder`.
+    A file there that our own output is redirected to does not count. Notes what it found in the run's `folder`.
     """
     if files is None:
         return False

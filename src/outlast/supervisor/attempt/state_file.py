@@ -62,7 +62,7 @@ def write_of(run: RunEngine, *, issue: str = "") -> None:
 
 
 def branch_in(folder: Path) -> str:
-    """The branch that is checked out in a folder; empty where there is none."""
+    """The branch that is checked out in a folder; empty if none is."""
     with contextlib.suppress(OutlastError, OSError):
         if os.path.lexists(folder / ".git"):
             return repo.head(repo.find(folder, folder)).branch.removeprefix("refs/heads/")

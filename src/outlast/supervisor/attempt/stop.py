@@ -66,7 +66,7 @@ class Stopper:
         raise error
 
     def stop_left(self) -> None:
-        """The command has ended: stop what it left running."""
+        """Stop the processes that the ended command left running."""
         self._server.stopping()
         self._processes.stop(self._timing.left_grace_s)
 
@@ -77,7 +77,7 @@ class Stopper:
             time.sleep(self._timing.calls_look_s)
 
     def check(self) -> None:
-        """Where nothing can be recorded any more, stop what runs. Raises StoreGone, or what a call met."""
+        """If nothing can be recorded any more, stop all processes. Raises StoreGone, or the error of a call."""
         try:
             self._run.journal.store.check_exists()
         except StoreGone as error:

@@ -1,4 +1,4 @@
-"""Why a command ended, and what that means for its run: done, or an error that says what comes next."""
+"""Names why a command ended, and whether its run is done or an error says what comes next."""
 
 import contextlib
 import os

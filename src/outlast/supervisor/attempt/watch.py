@@ -65,9 +65,9 @@ class Watch:
             self._look()
 
     def let_background_end(self, timing: Timing | None = None) -> None:
-        """The command has ended well: wait for what its calls left running and what may reach outside yet, up to a limit.
+        """The command ended well: wait, up to a limit, for processes of its calls that may still reach outside.
 
-        After that it is stopped, and its calls are in doubt. Raises AgentStopped when something stops the attempt first.
+        After that outlast stops them, and their calls are in doubt. Raises AgentStopped if something stops the attempt first.
         """
         timing = timing or Timing.current()
         ended = self._agent or self._guard

@@ -114,14 +114,14 @@ def by_gateway(
         if asked != "yes":
             raise UsageError(
                 f"{agent.name} is logged in with a subscription here, and its provider may not want a gateway in between",
-                hint="--gateway=yes if you want it all the same; without it the agent's own records are metered",
+                hint="--gateway=yes to use it anyway; without it outlast counts the agent's own records",
             )
         person.say("the gateway meters a subscription: its provider may not want that")
     found = agent.billing.gateway(ask, lambda url: "http://127.0.0.1:1")
     if isinstance(found, str):
         raise UsageError(
             f"{agent.name} cannot be metered by a gateway: {found}",
-            hint="leave --gateway out: its own records are metered",
+            hint="leave --gateway out: outlast counts the agent's own records",
         )
     return True
 

@@ -29,7 +29,7 @@ HOW_TO_LOOK = "`outlast budget` shows what is left."
 
 
 class WrapsUp(AgentStopped):
-    """Ends an agent that cannot be told to wrap up while it works: it is started again and told at its start."""
+    """Ends an agent that outlast cannot tell to wrap up while it works: the next start tells it."""
 
     def __init__(self, words: str) -> None:
         super().__init__(f"only the reserve is left of its budget: {words}", cause="budget", progress=True)
@@ -59,7 +59,7 @@ class Left(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class BudgetFile(msgspec.Struct, frozen=True, kw_only=True):
-    """The content of $OUTLAST_BUDGET_FILE, for agents and scripts that cannot be told in another way."""
+    """The content of $OUTLAST_BUDGET_FILE, for agents and scripts that outlast cannot reach in another way."""
 
     run: str
     task: str
@@ -203,7 +203,7 @@ class BudgetWatch:
         return "\n".join(told)
 
     def word(self) -> str:
-        """Of these only the instruction to wrap up, for an agent that can be told only by denying a call."""
+        """Only the instruction to wrap up, for an agent that hears nothing but denials of its calls."""
         words, self._word = self._word, ""
         return words
 

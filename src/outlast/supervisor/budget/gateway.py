@@ -51,7 +51,7 @@ class Gatekeeper:
         self.has_told = False  # whether it told the model to wrap up
 
     def before(self, call: Call) -> Refusal | None:
-        """A call is let pass while something is left, also after those that are under way."""
+        """Let a call pass if something is left after the calls under way."""
         with self._lock:
             reserve = self._reserve(call)
             self.refused = self._over() or self._too_many(reserve)
@@ -81,7 +81,7 @@ class Gatekeeper:
         return ""
 
     def _reserve(self, call: Call) -> values.Usage:
-        """What a call may cost: as much as the dearest of the last calls, more if its request is larger; the first by its request."""
+        """The most a call may cost: as the dearest of the last calls, more if its request is larger; the first by its request."""
         known, size = self._dearest, call.request_bytes
         if known.tokens:
             asks_more = size / self._largest_bytes if size > self._largest_bytes > 0 else 1

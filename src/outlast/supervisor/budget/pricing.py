@@ -1,4 +1,4 @@
-"""What an agent spends in money: by the price of its model, or nothing where a subscription pays."""
+"""An agent's spending in money: by the price of its model, or nothing if a subscription pays."""
 
 from collections.abc import Sequence
 from datetime import UTC, date, datetime
@@ -17,7 +17,7 @@ BILL = "the agent's own bill"  # the key under which its difference is counted
 
 
 class Pricing:
-    """Prices what one agent tells of its spending."""
+    """Prices the usage that one agent reports."""
 
     def __init__(self, payment: Payment = "unknown", model: str = "") -> None:
         self.used = ""  # the model that was last told of
@@ -27,7 +27,7 @@ class Pricing:
         self._tokens: dict[str, int] = {}  # that were priced, by the key of each telling
 
     def learn(self, billing: Billing, ask: Ask) -> None:
-        """Who pays for this start of an agent, and for which model."""
+        """Learn who pays for this start of an agent, and for which model."""
         self.payment = billing.payment(ask)
         self.model = billing.model(ask.words, ask.environment, ask.cwd)
 
@@ -50,9 +50,9 @@ class Pricing:
         return found
 
     def settle(self, bill: Sequence[ModelCost], meter: Meter) -> None:
-        """The agent's own bill counts: what it is above or below our prices goes to the beat in flight.
+        """The agent's own bill counts: its difference from our prices goes to the beat in flight.
 
-        No event takes money back, so that of a lower bill at most the cost of that beat is taken back.
+        No event takes money back, so a lower bill takes back at most the cost of that beat.
         """
         differs = self.correction(bill)
         if differs:
@@ -72,7 +72,7 @@ class Pricing:
 
 
 def _at_our_price(each: ModelCost) -> int:
-    """What we would have counted. A bill sums many requests, so no tier is chosen by its size; without a price, nothing."""
+    """Our own price of a bill. A bill sums many requests, so its size chooses no tier; without a price it is nothing."""
     try:
         price = prices.of(each.model, _today())
     except BadSetting:

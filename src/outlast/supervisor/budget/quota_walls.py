@@ -72,9 +72,9 @@ def clock(moment: datetime) -> str:
 def meet(
     shelf: Shelf, account: str, run: str, *, reset_at: datetime | None, parks: int, evidence: str, apart_s: float
 ) -> Stay:  # fmt: skip
-    """Record that a run met a limit; returns when to wake it. Without a reset time, one that is known already counts.
+    """Record that a run met a limit; return when to wake it. Without a reset time, an earlier known one counts.
 
-    If the disk refuses the file, other runs do not know of the wall; this run waits all the same.
+    If the disk refuses the file, other runs do not know of the wall; this run still waits.
     """
     now = datetime.now(UTC)
 
@@ -192,7 +192,7 @@ def _stand_alone(shelf: Shelf, wall: Wall) -> None:
 
 
 def _read(shelf: Shelf, name: str) -> Wall | None:
-    """A wall; None where there is none. One that cannot be read stops no run."""
+    """A wall, if there is one. A wall that cannot be read stops no run."""
     with contextlib.suppress(StoreError):
         return _decoded(shelf.get("walls", _name(name)))
     return None

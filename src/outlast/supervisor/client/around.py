@@ -14,7 +14,7 @@ from outlast.supervisor.timing import Timing
 
 
 def run_around() -> str:
-    """The run whose live attempt this process belongs to; empty where there is none, or it is over."""
+    """The run whose live attempt this process belongs to; empty if none, or if it is over."""
     run = settings.variable(environment.RUN)
     if not run or not settings.variable(environment.SOCKET):
         return ""
@@ -26,7 +26,7 @@ def run_around() -> str:
 
 
 def tell_spent(around: str, run: str, spent: Usage) -> None:
-    """Tell the run around what this one has spent inside of it so far. Where that run is over, nobody is told."""
+    """Report to the run around what this one has spent in it so far, unless that run is over."""
     if settings.variable(environment.RUN) != around:
         return
     with contextlib.suppress(OutlastError):

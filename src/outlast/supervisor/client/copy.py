@@ -114,7 +114,7 @@ def _name(held: Mapping[str, bytes]) -> str:
 
 
 def damage(folder: Path) -> str:
-    """What is wrong with the copy that this process placed below `folder`; empty where it is whole."""
+    """The damage of the copy that this process placed below `folder`; empty if it is whole."""
     held = contents()
     return _damage(folder / _name(held), held)
 

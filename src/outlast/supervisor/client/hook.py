@@ -71,7 +71,7 @@ def _asked(socket: str, attempt: str, agent: str, data: bytes) -> tuple[int, byt
 
 
 def refuse_stranger(there: _socket.socket) -> None:
-    """Raise if another user answers at the socket: whoever could put theirs in its place would allow everything."""
+    """Raise if another user answers at the socket: their answer could allow everything."""
     uid = int.from_bytes(there.getsockopt(_socket.SOL_SOCKET, _socket.SO_PEERCRED, 12)[4:8], sys.byteorder)
     mine = getuid()
     if uid in (mine, 0) or (mine == 0 and environ.get(b"SUDO_UID") == b"%d" % uid):
@@ -80,7 +80,7 @@ def refuse_stranger(there: _socket.socket) -> None:
 
 
 def _alone(data: bytes, classes: str, why: str) -> int:
-    """Judge without the supervisor: what stays in here passes, what reaches outside does not."""
+    """Judge without the supervisor: let local calls pass, deny outward ones."""
     try:
         found = _outward(data, classes)
     except Exception as error:
@@ -96,7 +96,7 @@ def _alone(data: bytes, classes: str, why: str) -> int:
 
 
 def _outward(data: bytes, classes: str) -> str:
-    """What reaches outside in a hook's input, in words; empty when nothing does, or when no call is about to happen."""
+    """The outward acts in a hook's input, in words; empty if there are none, or if no call is about to happen."""
     import json
     from os import path
 

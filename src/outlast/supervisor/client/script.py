@@ -39,7 +39,7 @@ class NotInARun(OutlastError):
 
 
 def names() -> dict[str, str]:
-    """What the script calls its work just now; a name that it emptied is told as empty."""
+    """The script's present names for its work; a name that it emptied is sent as empty."""
     mine = settings.inherited()
     return {name: mine[name] for name in NAMES if name in mine}
 
@@ -94,7 +94,7 @@ def perform(call: Call, *, plain: bool = False) -> int:
 
 
 def _missing(word: str) -> OutlastError | None:
-    """What is to be said where there is no such program, with a shell's exit code; None where there is one."""
+    """The message for a missing program, with a shell's exit code; None if the program exists."""
     try:
         find_program(word, settings.variable("PATH") or os.defpath, "")
     except ProgramMissing as error:
@@ -204,9 +204,9 @@ def _run(there: Connection, words: list[str], order: Order) -> Report:
 
 
 def _announce(there: Connection, mask: set[signal.Signals | int]) -> None:
-    """In the child, before it becomes the command: whoever keeps the run knows it, or it does not begin.
+    """Report ourselves to the supervisor before exec, so that it can always stop us.
 
-    Were it told by us, a kill of ours could come between: then nobody would stop a command that took off its mark.
+    If the parent reported us, its death could come between, and nobody would stop a command that removed its mark.
     """
     for number in _PASSED_ON:
         if signal.getsignal(number) is not signal.SIG_IGN:
@@ -332,11 +332,11 @@ def _spooled(output: Output) -> str:
 
 
 def _replay(there: Connection, order: Order) -> int:
-    """Print what is on record, and end as the command did, whoever reads it: the first time that did not matter either."""
+    """Print the record and exit as the command did, whether or not anybody reads it."""
     try:
         output = decoders.unpack(Path(order.output).read_bytes(), Output)
     except FileNotFoundError as error:
-        raise Gone("the process that keeps this run is gone", hint=AGAIN) from error
+        raise Gone("the supervisor of this run is gone", hint=AGAIN) from error
     there.close()
     _pass_on(1, output.out)
     _pass_on(2, output.err)
@@ -350,7 +350,7 @@ def _say(text: str) -> None:
 
 
 def _pass_on(fd: int, data: bytes) -> None:
-    """Write all of it, unless nobody reads it or it cannot be written; it is on record all the same."""
+    """Write all of it if somebody reads it and it can be written; the record has it anyway."""
     view = memoryview(data)
     with contextlib.suppress(OSError):
         while view:

@@ -50,7 +50,7 @@ def main(place: str, attempt: str, classes: str, real: str, words: list[str]) ->
 
 
 def _variables() -> dict[bytes, bytes]:
-    """Our environment, as it was given to us."""
+    """The environment that we were started with."""
     try:
         with open("/proc/self/environ", "rb") as file:
             pairs = [each.partition(b"=") for each in file.read().split(b"\0")]
@@ -60,7 +60,7 @@ def _variables() -> dict[bytes, bytes]:
 
 
 def _attempt(ours: str, variables: dict[bytes, bytes]) -> str:
-    """Ours, unless the environment tells of another attempt of the same run: one that is over, and is refused."""
+    """Our attempt, unless the environment names another one of the same run: that is over, and refused."""
     told = variables.get(ATTEMPT, b"").decode(errors="replace")
     return told if told.rpartition(".")[0] == ours.rpartition(".")[0] else ours
 
@@ -100,7 +100,7 @@ def _is_fed(program: str) -> bool:
 def _outward(
     words: list[str], classes: str, named: dict[str, str], fed: bool, sent: str | None = None
 ) -> list[types.SimpleNamespace] | None:
-    """What the call does outside; None where that cannot be said here, and the supervisor is asked."""
+    """The outward acts of the call; None if only the supervisor can say them."""
     try:
         outward = _classifier()
         known = outward.rules.load(outward.rules.tables(classes)) if classes else None
@@ -116,14 +116,14 @@ def _outward(
 def _is_content(
     found: list[types.SimpleNamespace] | None, words: list[str], classes: str, named: dict[str, str]
 ) -> bool:
-    """Whether the program takes its whole standard input for what it sends: then, and only then, knowing it tells more."""
+    """Whether the program sends its whole standard input: only then that input is part of the call's content."""
     if not found or all(each.content for each in found) or any(map(_STREAMED.match, words[1:])):
         return False
     return all(each.content for each in _outward(words, classes, named, True, "x") or found)
 
 
 def _input() -> str | None:
-    """What comes through the standard input, where the program finds it again; None where that is too long to compare."""
+    """The standard input, kept so that the program can read it too; None if it is too long to compare."""
     read = b""
     while len(read) <= SENT_MAX_BYTES and (chunk := os.read(0, 1 << 16)):
         read += chunk
@@ -165,7 +165,7 @@ def _become(real: str, words: list[str]) -> int:
 
 
 def _asked(place: str, who: dict[str, object], real: str, words: list[str], named: dict[str, str]) -> int:
-    """As `wire.Shim`, `Order` and `Report` say it, with nothing but the standard library: our own may be gone by now."""
+    """Ask as `wire.Shim`, `Order` and `Report` define it, with the standard library alone: our package may be gone."""
     told = list(map(_text, words))
     asked = {"type": "shim", **who, "words": told, "cwd": _text(_cwd()), "variables": named}
     try:
@@ -189,7 +189,7 @@ def _asked(place: str, who: dict[str, object], real: str, words: list[str], name
 
 
 def _refuse_stranger(there: _socket.socket) -> None:
-    """As in `hook`, which is not imported here: raise if another user answers in the supervisor's place."""
+    """Raise if another user answers in the supervisor's place: as in `hook`, which is not imported here."""
     uid = int.from_bytes(there.getsockopt(_socket.SOL_SOCKET, _socket.SO_PEERCRED, 12)[4:8], sys.byteorder)
     mine = os.getuid()
     if uid not in (mine, 0) and not (mine == 0 and _variables().get(b"SUDO_UID") == b"%d" % uid):
@@ -198,7 +198,7 @@ def _refuse_stranger(there: _socket.socket) -> None:
 
 
 class _Connection:
-    """Whole messages, as `wire.frame` makes them. Raises OSError where nobody answers, ValueError for what is none."""
+    """Sends and receives whole messages, as `wire.frame` makes them. Raises OSError if nobody answers, ValueError for garbage."""
 
     def __init__(self, path: str) -> None:
         self._sock = _socket.socket(_socket.AF_UNIX, _socket.SOCK_STREAM)
@@ -227,7 +227,7 @@ class _Connection:
         while len(found) < count:
             chunk = self._sock.recv(count - len(found))
             if not chunk:
-                raise ConnectionError("the process that keeps this run is gone")
+                raise ConnectionError("the supervisor of this run is gone")
             found += chunk
         return found
 
@@ -241,9 +241,9 @@ def _run(real: str, words: list[str]) -> int:
 
 
 def _run_kept(real: str, words: list[str], keeps: int) -> tuple[int, dict[str, object]]:
-    """The same, with what it prints passed on and kept: a later attempt prints that in its place.
+    """The same, but pass on and keep its output, so that a later attempt can print that instead.
 
-    What the program leaves running may hold the pipe open for ever, so the program's own end is waited for, not the pipe's.
+    A process that the program leaves running may hold the pipe open for ever, so wait for the program's own end.
     """
     try:
         process = subprocess.Popen([words[0], *words[1:]], executable=real, stdout=subprocess.PIPE)
@@ -280,7 +280,7 @@ def _pass_on(data: bytes) -> bool:
 
 
 def _not_run(words: list[str], order: dict[str, object]) -> int:
-    """Why it was not run. `replay`: it was, in an earlier attempt, and what it printed then is printed again."""
+    """Say why it was not run. `replay`: an earlier attempt ran it; print its output of then."""
     reason = str(order.get("reason") or "its answer makes no sense")
     if order.get("type") != "order" or order.get("do") != "replay":
         return _refuse(words, reason)

@@ -105,13 +105,13 @@ def refuse_watched(store: Store, summary: Summary) -> None:
     watcher = lock.of(store.local, summary.run)
     if watcher is not None and watcher.supervisor:
         raise RunRefused(
-            f"run {summary.run} of task {summary.task!r} is looked after by pid {watcher.supervisor} already",
+            f"pid {watcher.supervisor} already supervises run {summary.run} of task {summary.task}",
             hint=f"wait for it, or stop it with `outlast kill {summary.run}`",
         )
 
 
 def refuse_at_terminal(summary: Summary, launch: Launch) -> None:
-    """A session at a terminal is gone on with at one."""
+    """Refuse to resume a session at a terminal without one."""
     if takeover.is_at_terminal(launch) and not launch.opened:
         raise start.no_terminal(summary)
 

@@ -63,7 +63,7 @@ def ask(*words: str, given: str = "") -> Tool:
 
 
 def user_name() -> str:
-    """Who we are to the system, whatever the environment says; a bare uid goes by its number."""
+    """Our user's name to the system, whatever the environment says; a uid without a name is its number."""
     entry = _passwd()
     return str(os.getuid()) if entry is None else entry.pw_name
 
@@ -99,7 +99,7 @@ def unit_path() -> Path:
 
 
 def crontab() -> str | None:
-    """The user's crontab, empty where there is none yet; None where there is no cron."""
+    """The user's crontab, empty if there is none yet; None if there is no cron."""
     answer = ask("crontab", "-l")
     if answer.code == 127:
         return None
@@ -196,7 +196,7 @@ def is_there() -> bool:
 
 
 def restarts_at_boot(url: str) -> bool:
-    """Whether what is installed goes on at boot with the runs of the store at `url`. Whether that would work is not checked."""
+    """Whether the installed service resumes the runs of the store at `url` at boot. Does not check whether that would work."""
     try:
         text = _read(unit_path())
         words = service_units.exec_start(text) if text else service_units.cron_words(crontab() or "")

@@ -28,12 +28,12 @@ class Boot(msgspec.Struct, frozen=True):
 
 
 def unit(boot: Boot, *, lingering_is_ours: bool) -> str:
-    """The systemd user unit. It ends at once; what it started lives on (KillMode=process)."""
+    """The systemd user unit. It ends at once; the processes that it started live on (KillMode=process)."""
     lines = [
         MADE_BY,
         *([LINGER_MARK] if lingering_is_ours else []),
         "[Unit]",
-        "Description=Go on with outlast runs that died without anybody's wish",
+        "Description=Resume outlast runs that nobody stopped",
         "",
         "[Service]",
         "Type=oneshot",

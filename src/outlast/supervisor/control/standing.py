@@ -1,4 +1,4 @@
-"""How a run stands, with what only this host knows of it: whether its supervisor lives, and what its guardian noted."""
+"""How a run stands, with facts that only this host knows: whether its supervisor lives, and its guardian's note."""
 
 from datetime import UTC, datetime
 
@@ -36,6 +36,6 @@ def with_children(store: Store, shown: show.Shown) -> show.Shown:
 
 
 def supervisor_of(store: Store, run: str) -> int:
-    """The pid of the supervisor of a run, also between two attempts; 0 if there is none."""
+    """The pid of a run's supervisor, also between two attempts; 0 if it has no supervisor."""
     watcher = lock.of(store.local, run)
     return watcher.supervisor if watcher is not None else 0

@@ -1,5 +1,5 @@
-"""A run in a person's hands: gone on with in another agent CLI, taken from its supervisor to be opened at the terminal, and
-what one types to go on in its session without us.
+"""Takes a run over for a person: into another agent CLI, from its supervisor to the terminal, or, with a line to type, into its
+session without us.
 """
 
 import os
@@ -70,7 +70,7 @@ def in_other(
 
 
 def _usual(store: Store, summary: Summary, launch: Launch, agent: KnownAgent) -> tuple[str, ...]:
-    """As one usually starts it, asked for what the command before was asked for, and trusted as that was."""
+    """Its usual command line, with the prompt and the permissions of the command before."""
     before = known_agent(launch)
     asked = before.cli.read(launch.words).prompt if before is not None else ""
     asked = asked or piped(store.local.run_folder(summary.run)) or reader.contract(store, summary.state).goal
@@ -92,7 +92,7 @@ def take(store: Store, summary: Summary, link: Link, person: Person) -> Launch:
     Raises RunRefused where there is nothing to open or others have it, Stopped if the person waits no longer.
     """
     launch = launch_of(store, summary) if summary.state.supervised else None
-    name = f"run {summary.run} of task {summary.task!r}"
+    name = f"run {summary.run} of task {summary.task}"
     if launch is None or known_agent(launch) is None:
         raise RunRefused(
             f"{name} does not run an agent, so it has no session to open",
@@ -130,7 +130,7 @@ def _wait(store: Store, summary: Summary, link: Link) -> None:
             select.select([link], [], [], timing.takeover_look_s)
         if any(told.what == "signal" for told in link.heard()) or time.monotonic() > until_s:
             error = Stopped(
-                f"run {summary.run} is not opened; it stops at the end of its beat all the same",
+                f"run {summary.run} cannot be opened now; it still stops at the end of its beat",
                 hint=f"`outlast resume {summary.run}` goes on",
             )
             error.exit_code = 128 + signal.SIGINT
@@ -155,7 +155,7 @@ class Bare(msgspec.Struct, frozen=True):
 
     @property
     def line(self) -> str:
-        """To be typed into a shell; empty where there is no session yet, or none that can be gone on with."""
+        """A line for a shell; empty if there is no session yet that can be resumed."""
         return f"cd {shlex.quote(self.folder)} && {shlex.join(self.command)}" if self.command else ""
 
 

@@ -1,4 +1,4 @@
-"""Waking runs that died without anybody's wish, a few at a time, each in a process of its own that outlives this one."""
+"""Wake runs that died and that nobody stopped, a few at a time, each in a process of its own that outlives this one."""
 
 import contextlib
 import fcntl
@@ -207,7 +207,7 @@ def tidy(store: Store) -> None:
 
 
 def wake_one(store: Store, summary: Summary, within_s: float) -> Sleeper:
-    """Start one run that a person asked for. `started` is None where that is still unknown after `within_s`."""
+    """Start one run that a person asked for. `started` is None if it is still unknown after `within_s`."""
     shown = find.shown_status(store, summary.state, summary.run)
     asleep = Sleeper(
         run=summary.run, task=summary.task, project=summary.project, status=shown, beats=summary.state.beats,

@@ -23,7 +23,7 @@ _WORDS = 4
 
 
 class GuardianNote(msgspec.Struct, frozen=True):
-    """What the guardian found and did. The next attempt records it. `wanted`: a person had asked for the stop."""
+    """The guardian's report of what it found and did. The next attempt records it. `wanted`: a person had asked for the stop."""
 
     run: str
     epoch: int
@@ -154,14 +154,14 @@ def leave(note: GuardianNote, charge: GuardianMessage) -> None:
 
 
 def noted(local: Local, run: str) -> GuardianNote | None:
-    """The note that a guardian left for the next attempt; None where there is none."""
+    """The note that a guardian left for the next attempt, if any."""
     with contextlib.suppress(OSError, msgspec.MsgspecError):
         return decoders.decode(local.guardian_note(run).read_bytes(), GuardianNote)
     return None
 
 
 def was_told(local: Local, run: str, epoch: int) -> bool:
-    """Whether somebody had told this attempt to stop before it died, as its guardian noted."""
+    """Whether its guardian noted that somebody had told this attempt to stop before it died."""
     note = noted(local, run)
     return note is not None and note.wanted and note.epoch == epoch
 

@@ -68,10 +68,10 @@ def _refusal(said: str, folder: Path, mine: tuple[str, str], kind: Kind) -> RunR
     if task == mine[1] and (other == mine[0] or is_new):
         look = "" if kind == "script" else f"`outlast output {name} -f` shows what it prints; "
         return RunRefused(
-            f"task {task!r} is running already, {'just started' if is_new else f'in run {other}'} (pid {pid}); it works in {folder}",
+            f"task {task} is running already, {'just started' if is_new else f'in run {other}'} (pid {pid}); it works in {folder}",
             hint=f"{look}{stop}",
         )
     return RunRefused(
-        f"{'a new run' if is_new else f'run {other}'} of task {task!r} (pid {pid}) works in {folder} already",
+        f"{'a new run' if is_new else f'run {other}'} of task {task} (pid {pid}) works in {folder} already",
         hint=f"{stop}{_INSTEAD[kind]}",
     )

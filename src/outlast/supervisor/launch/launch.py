@@ -93,7 +93,7 @@ def environment_of(launch: Launch, now: Mapping[str, str]) -> tuple[dict[str, st
 
 
 def with_settings_of_now(launch: Launch) -> Launch:
-    """The launch with its settings in force; what the environment gives now goes before what it gave then."""
+    """The launch with its settings in force; values of the present environment go before those of then."""
     recorded = {name: os.fsdecode(raw(value)) for name, value in launch.settings.items()}
     settings.adopt(recorded | settings.given())
     now = {name: value for name, value in settings.given().items() if not mask(value)[1]}

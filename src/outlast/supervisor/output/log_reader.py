@@ -23,7 +23,7 @@ HEAD_BYTES = 200
 
 
 class Span(msgspec.Struct, frozen=True):
-    """When a log was begun, with the zone of whoever wrote it, and when it was written last; None where it is not known."""
+    """When a log was begun, in its writer's time zone, and when it was written last; None if unknown."""
 
     begun: datetime | None = None
     written: datetime | None = None
@@ -173,7 +173,7 @@ class _Reading:
             yield from self._go_on(following)
 
     def later(self) -> int | None:
-        """The next attempt that has a log; None while there is none."""
+        """The next attempt that has a log, if any."""
         return min((each for each in attempts(self._folder) if each > self._attempt), default=None)
 
     def go_to(self, attempt: int) -> None:

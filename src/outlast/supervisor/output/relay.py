@@ -96,7 +96,7 @@ class _Way:
         return self.source >= 0 or bool(self.pending)
 
     def wanted(self) -> tuple[int, int] | None:
-        """What to wait for: room for what was read, then more of it."""
+        """The event to wait for: room to write what was read, else more to read."""
         if self.pending and self.sink is not None:
             return self.sink.fd, select.POLLOUT
         return (self.source, select.POLLIN) if self.source >= 0 else None
@@ -112,7 +112,7 @@ class _Way:
         return data
 
     def push(self) -> None:
-        """Hand on as much as is taken now."""
+        """Hand on as many bytes as the reader takes now."""
         if self.sink is None:
             self.pending = memoryview(b"")
         while self.pending and self.sink is not None:
@@ -139,7 +139,7 @@ class Relay:
 
     One loop, no thread. A slow reader holds back the command and nobody else; a reader that goes away closes the command's
     pipe. Other programs share the file descriptions of stdout and stderr, so these are never switched to O_NONBLOCK: pipes
-    and terminals are opened anew, sockets are asked per call, and a file does not block.
+    and terminals are opened again, sockets are asked per call, and a file does not block.
     """
 
     def __init__(

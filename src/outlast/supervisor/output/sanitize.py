@@ -101,7 +101,7 @@ class Cleaner:
         return self._lines(data[:end], at)
 
     def flush(self, at: datetime, *, all_of_it: bool) -> str:
-        """What is held back; else only its whole words, for the last one may go on and be a secret."""
+        """The text held back so far; else only its whole words, for the last one may go on and be a secret."""
         data = self._held
         end = len(data) if all_of_it else _last_space(data)
         self._hold(data[end:], at)

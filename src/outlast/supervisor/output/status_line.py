@@ -47,7 +47,7 @@ class StatusLine:
         self._at_start = bytes(data[-1:]) == b"\n"
 
     def draw(self) -> None:
-        """Draw it anew if it is due and there is room for it."""
+        """Draw it again if it is due and there is room for it."""
         if not self.is_on or not self._at_start or time.monotonic() < self._next_s:
             return
         self._next_s = time.monotonic() + self._every_s

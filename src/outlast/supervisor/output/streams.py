@@ -88,7 +88,7 @@ class Streams:
         self._thread = threading.Thread(target=self._work, name="outlast-output", daemon=True)
 
     def spec(self, spec: Spec, *, again: bool = False) -> Spec:
-        """In a session of its own: no terminal reaches it. `again`: what was piped in at first is what it is asked now."""
+        """The spec in a session of its own, which no terminal reaches. `again`: feed the input that was piped in at first."""
         if again and not self._is_first and (kept := _whole(self._folder)) is not None:
             os.close(self.stdin)
             self.stdin = os.open(kept, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
@@ -97,7 +97,7 @@ class Streams:
         )
 
     def started(self) -> None:
-        """The command has its ends: ours of them are closed, and what it writes is passed on."""
+        """The command has its ends: close ours, and pass its output on."""
         for fd in (self.stdin, self.stdout, self.stderr):
             os.close(fd)
         self._thread.start()
@@ -173,7 +173,7 @@ def _keep_file(folder: Path) -> None:
 
 
 class Feed:
-    """Passes standard input on to a command, and keeps a copy. Input that cannot be kept is passed on all the same."""
+    """Passes standard input on to a command, and keeps a copy. Input that it cannot keep it still passes on."""
 
     def __init__(self, source: int, to_command: int, spool: Path, person: Person) -> None:
         self._source, self._to_command, self._person = source, to_command, person

@@ -165,7 +165,7 @@ class Keeper:
         raise stop.stopped_by(why, whom=" to the keeper")
 
     def _after(self, scripts: ScriptCalls, server: Server, stopper: Stopper) -> None:
-        """The script is gone: stop what it left, then judge. Raises AgentStopped unless it came to its end."""
+        """The script is gone: stop its leftovers, then judge. Raises AgentStopped unless it reached its end."""
         stopper.stop_left()
         stopper.let_calls_end()
         stopper.check()

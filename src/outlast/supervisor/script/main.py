@@ -78,7 +78,7 @@ def _alone(store: Store, terms: Terms) -> Iterator[Occupied | None]:
 
 
 def _terms(asked: KeeperRequest, store: Store) -> Terms:
-    """The run as `outlast run` would choose it from here; a new one if the last one has come to its end."""
+    """The run as `outlast run` would choose it from here; a new one if the last one is over."""
     cwd = Path(asked.cwd)
     folder: Path | None = workspace_around(cwd)
     try:
@@ -94,7 +94,7 @@ def _terms(asked: KeeperRequest, store: Store) -> Terms:
 
 
 def _in_the_way(store: Store, terms: Terms) -> list[str]:
-    """Whose keeper may be in the way: that of the task's last run, or of the last one in the workspace."""
+    """The runs whose keeper may be in the way: the task's last run, or the last one in the workspace."""
     runs = [
         item.run for item in store.list(RunFilter(task=terms.task, project=terms.project, parent=""), limit=1)
     ]

@@ -22,7 +22,7 @@ SHUTDOWN = "/run/nologin"
 
 
 class Pair(msgspec.Struct, frozen=True):
-    """A keeper and its script, each named by pid and start so that no later process is taken for it."""
+    """A keeper and its script, each named by pid and start so that no later process passes for it."""
 
     keeper: int
     keeper_ticks: int
@@ -103,7 +103,7 @@ class Script:
         return ""
 
     def end(self) -> AgentStopped | None:
-        """How it ended; None if it left by itself with 0, and no signal had told it to stop.
+        """How it ended; None if it ended by itself with 0, without a signal to stop.
 
         A script that ends with 0 after such a signal may have been cut short or may have shrugged it off. Nobody can
         tell, so the run stays open: the next start replays what is done and finishes.

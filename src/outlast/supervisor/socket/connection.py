@@ -32,7 +32,7 @@ class Connection:
 
     @property
     def pid(self) -> int:
-        """The process on the other side, 0 where it is none that we can see."""
+        """The process on the other side; 0 if we cannot see it."""
         data = self._sock.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
         return int(_CREDENTIALS.unpack(data)[0])
 
@@ -52,7 +52,7 @@ class Connection:
         try:
             self._sock.sendall(wire.frame(message))
         except OSError as error:
-            raise Gone(f"the process that keeps this run is gone: {error.strerror}", hint=AGAIN) from error
+            raise Gone(f"the supervisor of this run is gone: {error.strerror}", hint=AGAIN) from error
 
     def answer(self, code: int, out: bytes) -> None:
         """Answer a hook: it takes no JSON apart."""
@@ -62,7 +62,7 @@ class Connection:
             raise Gone(f"the connection is gone: {error.strerror}") from error
 
     def receive(self, *, limit_s: float | None = None) -> wire.AnyMessage:
-        """The next message, whole within `limit_s`. Raises Gone at the end, UsageError for what is none."""
+        """The next message, whole within `limit_s`. Raises Gone at the end, UsageError for garbage."""
         usual_s = self._sock.gettimeout()
         until_s = None if limit_s is None else time.monotonic() + limit_s
         try:
@@ -85,7 +85,7 @@ class Connection:
         except OSError as error:
             raise Gone(f"no answer: {error.strerror or 'timed out'}", hint=AGAIN) from error
         if not chunk:
-            raise Gone("the process that keeps this run is gone", hint=AGAIN)
+            raise Gone("the supervisor of this run is gone", hint=AGAIN)
         self._rest = bytearray(self._rest) if isinstance(self._rest, bytes) else self._rest
         self._rest += chunk
 

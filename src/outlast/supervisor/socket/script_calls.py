@@ -96,7 +96,7 @@ class ScriptCalls:
 
     @property
     def failure(self) -> OutlastError | None:
-        """What the attempt cannot go on after."""
+        """The error after which the attempt cannot go on, if any."""
         return self._beats.failure
 
     def _found(self) -> tuple[dict[str, str], str]:
@@ -140,9 +140,9 @@ class ScriptCalls:
         self, name: str, perform: Perform, *, words: tuple[str, ...] = (), retry_failed: bool = False,
         missing: int = 0, is_there: IsThere = _lives,
     ) -> tuple[Output, bool]:  # fmt: skip
-        """The recorded output of this call, or that of performing it now, recorded; and whether it was replayed.
+        """The recorded output of this call, else perform it now and record its output; and whether it was replayed.
 
-        One that was killed or stopped has no result: it is not recorded, and counts as a call all the same. Raises NotThere
+        One that was killed or stopped has no result: nothing is recorded, but it counts as a call. Raises NotThere
         where its program is `missing` and would have to run; ReplayMismatch where a name that is used more than once was
         recorded with other words.
         """
@@ -173,7 +173,7 @@ class ScriptCalls:
             return output, False
 
     def _compare(self, named: str, occurrence: int, value: Any, words: tuple[str, ...]) -> None:
-        """Calls of one name are told apart by their order alone, so they must be the same calls as before."""
+        """Only their order tells calls of one name apart, so they must be the same calls as before."""
         known = value.get("words", "") if isinstance(value, dict) else ""
         is_alone = occurrence == 1 and (named, 2) not in self._known
         if is_alone or not known or known == _digest(words):
@@ -244,7 +244,7 @@ class ScriptCalls:
         self, name: str, words: tuple[str, ...], perform: Perform, *, key: str = "", unknown: str = "",
         probe: Callable[[str], int] | None = None, missing: int = 0, is_there: IsThere = _lives,
     ) -> Output | None:  # fmt: skip
-        """The recorded outcome of this effect, or that of performing it now: intent first, outcome after; None if given up.
+        """The recorded outcome of this effect, else perform it now: intent first, outcome after; None if given up.
 
         Where the program is `missing` it is not even intended: raises NotThere. One whose program could not be started after all did not
         happen, and is tried again as long as its beat is open. Unlike a step, one without an outcome is not counted: the
@@ -370,7 +370,7 @@ def _news(state: RunState, names: dict[str, str]) -> dict[str, str]:
 
 
 def _retries(known: EffectRecord | None, beat: int) -> int:
-    """One more try for what could not be started before, unless the script has gone on without it since."""
+    """How often starting it failed in this beat: each allows one more try. 0 if the script has worked on since."""
     return (
         known.failures if known is not None and known.state == "failed" and known.intent.beat == beat else 0
     )
@@ -406,7 +406,7 @@ def _has_room(local: Local) -> bool:
 
 
 def _plain(output: Output) -> dict[str, Any]:
-    """As it is recorded: texts as texts, so that exports mask what is in them; other bytes in base64."""
+    """The recorded form: text stays text, so that exports can mask it; other bytes are in base64."""
     told: dict[str, Any] = {"exit_code": output.exit_code}
     for name, data in (("out", output.out), ("err", output.err)):
         try:

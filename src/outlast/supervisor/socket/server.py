@@ -99,7 +99,7 @@ class Server:
 
     @property
     def failure(self) -> OutlastError | None:
-        """What a call met that the attempt cannot go on after."""
+        """The error of a call after which the attempt cannot go on, if any."""
         return self._scripts.failure
 
     def stopping(self) -> None:

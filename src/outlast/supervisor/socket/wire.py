@@ -149,7 +149,7 @@ class Report(Message, frozen=True, tag="report"):
 
 
 class Verdict(Message, frozen=True, tag="verdict"):
-    """The answer: go on, or denied with the reason the agent is told."""
+    """The answer: go on, or denied with the reason for the agent."""
 
     allowed: bool
     reason: str = ""
@@ -157,7 +157,7 @@ class Verdict(Message, frozen=True, tag="verdict"):
 
 
 class Welcome(msgspec.Struct, frozen=True, omit_defaults=True):
-    """What a script needs to go on: the names it had when it was interrupted, and the pipe for its notes."""
+    """A script's data to go on: its names at the interruption, and the pipe for its notes."""
 
     pipe: str
     names: dict[str, str] = {}

@@ -55,7 +55,7 @@ def copy_into(made: Made, patterns: Sequence[str]) -> Copied:
 
 
 def _copy(source: Path, place: Path, made: Made) -> str | None:
-    """Copy one file whole; why not, or None. Nothing is said of what is there already."""
+    """Copy one file. Return the reason if it was not copied, "" if one exists, else None."""
     if os.path.lexists(place):
         return ""
     told = source.lstat()

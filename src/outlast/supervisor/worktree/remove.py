@@ -191,7 +191,7 @@ class _Clearing:
         )  # fmt: skip
 
     def _save(self, owner: Summary, saver: Saver) -> saves.SaveContents:
-        """The save to go by: that of a removal which was killed, else a new one of how it is now."""
+        """The save that decides: that of a killed removal, else a new save of the present files."""
         commit = self._told.save
         if self._told.state != "removing":
             made = saver.capture(purpose("final", owner, "before its worktree is removed"))

@@ -202,7 +202,7 @@ def read_target(target: str) -> tuple[tuple[str, ...], tuple[tuple[str, str], ..
         raise Malformed(400, "an address begins with / and has no #")
     parts = path[1:].split("/") if path != "/" else []
     if len(parts) > SEGMENTS_MAX:
-        raise Malformed(400, "no address here has so many parts")
+        raise Malformed(400, "the path has too many parts")
     segments = tuple(_decoded(part) for part in parts)
     if any(segment in ("", ".", "..") or re.search(r"[/\\]", segment) for segment in segments):
         raise Malformed(400, "this address has an empty part, dots or slashes in it")

@@ -92,9 +92,9 @@ def _quiet(row: Row) -> Safe:
     output = tag("a", "its output", href=layout.run_url(row.run, "output"))
     age = formats.about(row.quiet_s)
     if row.quiet == "idle":
-        return tag("p", f"Nothing was heard of it for {age}, as in a long build or test. See ", output, ".")
+        return tag("p", f"It wrote nothing for {age}, as in a long build or test. See ", output, ".")
     hangs = "; if it hangs, pause it, then resume it."
-    return tag("p", f"It is stuck: nothing was heard of it for {age}. See ", output, hangs)
+    return tag("p", f"It is stuck: it wrote nothing for {age}. See ", output, hangs)
 
 
 def _wakes(view: View, row: Row, until: datetime) -> tuple[object, ...]:

@@ -1,1 +1,1 @@
-"""The calls of an agent as effects: recorded before they happen, held when they would repeat, told when they were cut off."""
+"""An agent's calls as effects: outlast records them first, holds repetitions and tells the agent which were cut off."""

@@ -1,4 +1,4 @@
-"""Calls that ran on in the background when their attempt ended: in doubt, and the agent is told so when it goes on."""
+"""Calls that ran in the background when their attempt ended: they are in doubt, and the resumed agent learns that."""
 
 from collections.abc import Iterable
 
@@ -20,7 +20,7 @@ def left(run: RunEngine) -> list[OpenEffect]:
 
 
 def cuts(run: RunEngine, were_left: Iterable[OpenEffect], settle: str) -> list[Cut]:
-    """What the agent has to be told of them, where nothing was found out."""
+    """What to tell the agent of those whose outcome outlast did not find out."""
     still = {effect.id for effect in run.state.in_doubt}
     found = []
     for effect in were_left:

@@ -83,7 +83,7 @@ class AgentCalls:
             self._calls[opened.key] = opened
 
     def found(self, call: str, record: CallRecord) -> None:
-        """Put a call of an earlier attempt on record that only the transcript tells of. It is not under way."""
+        """Record a call of an earlier attempt that only the transcript has. It is not under way."""
         with self._lock:
             self._put(call, record)
 
@@ -154,9 +154,9 @@ class AgentCalls:
     # -- programs below a call -------------------------------------------------------------------------------------
 
     def covers(self, program: Sequence[OutwardCall]) -> str:
-        """The key of the call that is on record as doing all that a program is about to do; each is covered once.
+        """The key of the recorded call that includes all that a program is about to do; each call covers it once.
 
-        Empty where there is none, and where there are several: nobody knows whose program it is. One that runs in the
+        Empty if no call or several calls match: then nobody knows whose program it is. One that runs in the
         background counts only where none under way does. One that has lost a program covers no other: what comes after it
         in the same call is judged by itself.
         """
@@ -208,7 +208,7 @@ class AgentCalls:
             self._end_background(opened)
 
     def program_killed(self, key: str) -> None:
-        """A program was killed, or its shim: nobody knows whether it did what it was started for. That is on record when this
+        """A program or its shim was killed: nobody knows whether it did its work. That is on record when this
         returns, so that whatever is judged next is held against it, be it part of the same call."""
         with self._lock:
             opened = self._calls.get(key)
@@ -228,7 +228,7 @@ class AgentCalls:
     # -- after a call ----------------------------------------------------------------------------------------------
 
     def outcome(self, end: ToolEnd) -> None:
-        """What came of a call. One that is not under way changes nothing; one that runs on has no outcome yet."""
+        """Record how a call ended. Ignores a call that is not under way; one that still runs gets no outcome yet."""
         with self._lock:
             opened = self._under_way(end.id)
             if opened is None:
@@ -263,7 +263,7 @@ class AgentCalls:
             return tuple(key for key, each in self._calls.items() if each.is_outward and each.runs_on)
 
     def task_ended(self, end: TaskEnd) -> None:
-        """What ran on has ended: that is what came of its call. One that is not known changes nothing."""
+        """A background task ended: record its end as the outcome of its call. Ignores an unknown task."""
         with self._lock:
             for opened in list(self._calls.values()):
                 if end.task and opened.task == end.task:
@@ -271,7 +271,7 @@ class AgentCalls:
                     self._take(opened, ToolEnd(opened.id, end.ok, end.output, opened.lane))
 
     def _end_background(self, opened: OpenCall) -> None:
-        """When the last program has ended that a call left running, what the agent was told of it is its result."""
+        """When the last program that a call left running has ended, record the result that the agent already got."""
         if opened.background and not opened.runs_on and not opened.task and opened.returned is not None:
             ended, end = self._judged_apart(self._change(opened, background=False), opened.returned)
             if opened.heard:
@@ -301,7 +301,7 @@ class AgentCalls:
             self._confirm(opened, end)
 
     def went_on(self) -> None:
-        """The model answers again: what it was told of failed calls was no dying word."""
+        """The model answered again, so earlier failures were not the end of the agent."""
         with self._lock:
             for opened in list(self._calls.values()):
                 if opened.failed is not None and opened.key in self._calls:

@@ -1,4 +1,4 @@
-"""What a run's agent did outside, as the journal tells it: each call, its outcome, and in which memory of the agent it is."""
+"""The outward calls of a run's agent, from its journal: each call, its outcome, and which session knows of it."""
 
 from collections import defaultdict
 from typing import Final
@@ -40,7 +40,7 @@ class PastCall:
         self.record.take(event)
 
     def done(self, result: object) -> tuple[OutwardCall, ...]:
-        """What of it was done, by its result: of a call that failed, what its shims saw end well."""
+        """The acts of this call that were done, by its result: of a failed call, those that its shims saw end well."""
         if not isinstance(result, dict):
             return self.told.outward
         if result.get("ok") is not False:
@@ -151,9 +151,9 @@ class History:
         self.named[effect] |= self._held[effect]
 
     def known(self, memory: int | None) -> dict[str, PastCall]:
-        """What a memory has to be told of, once each, when it is about to be repeated; None: one that knows of every call.
+        """Past calls whose outcome this session may not know; None: a session that knows all.
 
-        Of what it made itself: what was found out later and has no result of its own. Of what another one made: all of it.
+        Of its own calls: those in doubt, and those that outlast found out later without telling it. Of another's: all.
         """
         return {
             effect: past
@@ -169,10 +169,10 @@ class History:
 
 
 def seen_by_shims_alone(journal: Journal) -> dict[str, tuple[CallRecord, EffectRecord]]:
-    """What only a shim saw and ended well, of an agent that tells nothing of its calls: nobody knows whether the agent was
-    told, unless it went on with a call that we saw. Of several alike the last one counts.
+    """Calls that only a shim saw end well; the agent may not know of them.
 
-    The open beat is looked at, and the one that ended last: it may have ended with the very answer that made the call.
+    Of several alike the last one counts. Looks at the open beat and at the one before it, which may have ended with the very
+    answer that made the call.
     """
     found: dict[tuple[str, ...], tuple[CallRecord, EffectRecord]] = {}
     for record in _effects_of_last_beats(journal).values():

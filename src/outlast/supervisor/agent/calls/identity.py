@@ -52,5 +52,5 @@ def nearest(
 
 
 def is_part(program: OutwardCall, recorded: Sequence[OutwardCall]) -> bool:
-    """Whether what a program is about to do is one of the things that a call was put on record with."""
+    """Whether a program is about to do one of the acts that the recorded call names."""
     return any(likeness(each, program) in ("same", "unclear") for each in recorded)

@@ -1,4 +1,4 @@
-"""The calls that were cut off with their attempt: what outlast finds out about them, and what it tells the agent.
+"""Calls that were cut off with their attempt: outlast looks them up and tells the agent.
 
 A model reads every text here as the result of its call: say only what is true and what to do about it."""
 
@@ -48,7 +48,7 @@ _LOCAL: tuple[ev.Finding, str, str] = ("give_up", "policy", "cut off with its at
 
 
 def _found(told: CallRecord, outward: OutwardCalls) -> tuple[ev.Finding, str, str]:
-    """What probes say of all that a call does outside: it happened, or did not, only when all of it did, or did not."""
+    """The common finding of all probes of a call: it happened, or did not, only if every act did, or did not."""
     said: list[tuple[ev.Finding, str]] = []
     for each in told.outward:
         match outward.look(each):
@@ -64,7 +64,7 @@ def _found(told: CallRecord, outward: OutwardCalls) -> tuple[ev.Finding, str, st
 
 
 def cuts(run: RunEngine, settle_words: str) -> list[Cut]:
-    """The calls of the beat in flight, with the truth about each: what was recorded, or what was found out since."""
+    """The calls of the beat in flight, each with its recorded outcome or what outlast found out since."""
     known = [(record, told_of(run.journal, record.intent)) for record in run.journal.record.effects.values()]
     calls = [(record, told) for record, told in known if told is not None and record.intent.own_key]
     found = []
@@ -77,7 +77,7 @@ def cuts(run: RunEngine, settle_words: str) -> list[Cut]:
 
 
 def _below(found: Sequence[tuple[EffectRecord, CallRecord]]) -> str:
-    """What programs below a call that was cut off did outside."""
+    """The outward acts of programs below a call that was cut off."""
     texts = [
         f"{told.name} (effect {record.id}): {_STATES.get(record.state, 'it is not known whether it happened')}"
         for record, told in found
@@ -93,9 +93,9 @@ _STATES = {
 
 
 def settled(run: RunEngine) -> list[str]:
-    """What was found out, by a person or a probe, about calls of earlier beats, where no later call has taken that up.
+    """Findings of a person or a probe about calls of earlier beats that no later call has used.
 
-    The agent may have been told that nobody knew, and have gone on without the call.
+    The agent may have heard that nobody knew, and have worked on without the call.
     """
     intents: dict[str, CallRecord] = {}
     found: dict[str, ev.EffectSettled] = {}
@@ -167,7 +167,7 @@ def _truth(run: RunEngine, told: CallRecord, record: EffectRecord, settle_words:
 
 
 def recorded(result: Any) -> str:
-    """What an agent is told of a call whose result is on record."""
+    """The text for an agent about a call whose result is on record."""
     output = result.get("output", "") if isinstance(result, dict) else result
     return shorten(str(output), RECORDED_CHARS_MAX) or "(no output)"
 

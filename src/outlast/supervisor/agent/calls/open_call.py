@@ -23,9 +23,9 @@ OUTPUT_BYTES_MAX = 100_000
 
 
 class OpenCall(msgspec.Struct, frozen=True, kw_only=True):
-    """A call that is on record as intended, and whose outcome is not.
+    """A call with a recorded intent and no recorded outcome.
 
-    It is *under way* until the agent is told its result. What it does outside may run on after that: then it is in the
+    It is *under way* until the agent gets its result. Its outward work may continue after that: then it is in the
     *background*, and has its outcome when that ends.
 
     | in the journal | here                    | what happened                                                             |
@@ -90,7 +90,7 @@ class OpenCall(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def runs_on(self) -> bool:
-        """Whether a process of it is known to live that does, or may do yet, what it does outside."""
+        """Whether a living process of this call does, or may still do, its outward work."""
         if self.by_shim:
             return self.ended is None and self.failed is None
         return self.live > 0 or bool(self.left and self.unseen)
@@ -101,9 +101,10 @@ class OpenCall(msgspec.Struct, frozen=True, kw_only=True):
         return self.key.startswith(SHIM)
 
     def result(self, end: ToolEnd) -> dict[str, Any]:
-        """What is recorded of its end. `ok` is None where nobody says how it ended; a program that failed is no success, though
-        its call may be one (`git push || true`). `done`: which programs of a call that failed ended well; `not_done`: which a shim
-        refused."""
+        """The recorded result. `ok` is None if no exit code is known.
+
+        A failed program makes it a failure, even if the call succeeded (`git push || true`). `done`: which programs of a
+        failed call ended well; `not_done`: which programs a shim refused."""
         all_seen = self.is_outward and not self.unseen and not self.waits
         is_known = end.sure or all_seen or self.code or not end.ok
         ok = end.ok and not self.code if is_known else None
@@ -116,7 +117,7 @@ class OpenCall(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def printed_of(output: Output) -> dict[str, Any]:
-    """What a program printed, as it is recorded: text as text, so that it is masked where it is shown."""
+    """A program's output in its recorded form: text stays text, so that secrets in it can be masked."""
     told: dict[str, Any] = {"cut": output.cut} if output.cut else {}
     try:
         return told | ({"out": output.out.decode()} if output.out else {})
@@ -125,9 +126,9 @@ def printed_of(output: Output) -> dict[str, Any]:
 
 
 def printed_again(result: object) -> bytes | None:
-    """What a program printed, by the result on record of its call; None where it was too much to be kept.
+    """A program's output, from the recorded result of its call; None if it was too long to keep.
 
-    A person who says that a call happened may give what it printed as its result.
+    A person who settles a call as happened may give its output as the result.
     """
     if isinstance(result, str):
         return f"{result}\n".encode()

@@ -1,4 +1,4 @@
-"""What stands between an agent and the world: its hooks' command, and what is outward at all. Its shims: `shims.py`."""
+"""The command of an agent's hooks, and which of its calls reach outside. Its shims are in `shims.py`."""
 
 import contextlib
 import time
@@ -32,7 +32,7 @@ _GUARDED = (
 
 
 def hook_words(client: Path, socket: str, mark: str, agent: str) -> tuple[str, ...]:
-    """The command that an agent's hooks run. `client` is the run's own copy of what it needs."""
+    """The command that an agent's hooks run. `client` is the run's own copy of that code."""
     classes = tuple(filter(None, [classes_for(client)]))
     script, python = str(client / copy.HOOK), copy.interpreter()
     return ("/bin/sh", "-c", _GUARDED, script, python, socket, mark, agent, *classes)
@@ -76,7 +76,7 @@ class OutwardCalls:
                 self.shims.refresh()
 
     def of_tool(self, tool: str, given: object, cwd: str) -> tuple[OutwardCall, ...]:
-        """What a call of an agent's tool does outside."""
+        """The outward acts of an agent's tool call."""
         return tuple(map(_kept, classify(tool, given, cwd, environment=self._environment, known=self.known)))
 
     def of_shim(self, shim: Shim) -> tuple[OutwardCall, ...]:
@@ -101,7 +101,7 @@ class OutwardCalls:
         return msgspec.structs.replace(each, facts=probes.facts(_outward(each), self._environment))
 
     def look(self, outside: OutwardCall) -> Finding:
-        """Whether it happened, as far as that can be read back. Whoever did it is dead since this object was made.
+        """Probe whether it happened. Its process was dead before this object was made.
 
         "It did not" counts only when the far side has had its time to finish what had reached it.
         """
@@ -117,14 +117,14 @@ class OutwardCalls:
 
 
 def _outward(outside: OutwardCall) -> Outward:
-    """As the catalogue of probes takes it."""
+    """The act in the form that the catalogue of probes takes."""
     probe = outside.probe
     read_back = ReadBack(str(probe["name"]), dict(probe["params"])) if probe else None
     return Outward(outside.kind, outside.signature, outside.words, outside.cwd, read_back)
 
 
 def _kept(found: Outward) -> OutwardCall:
-    """What is put on record of it: no secret that stood in its words."""
+    """The record of this act, without the secrets in its words."""
     words = tuple(_masked(found.words, at) for at in range(len(found.words)))
     probe = {} if found.probe is None else {"name": found.probe.name, "params": _plain(found.probe.params)}
     return OutwardCall(

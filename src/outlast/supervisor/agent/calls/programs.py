@@ -1,4 +1,4 @@
-"""Programs below an agent or a guarded command that a shim asks about: judged, on record, run, and told how they ended."""
+"""Programs below an agent or a guarded command: a shim asks, outlast judges and records, and the shim reports their end."""
 
 import os
 import time
@@ -25,7 +25,7 @@ LATE = "outlast was asked too long ago; the program no longer waits for the answ
 
 
 class RecordsCalls(Protocol):
-    """Puts calls on record in the beats of whoever makes them."""
+    """Records calls in the beats of their agent or command."""
 
     def intend(self, start: ToolStart, record: CallRecord) -> None: ...
     def refuse(self, start: ToolStart, record: CallRecord, reason: str) -> None: ...
@@ -91,7 +91,7 @@ class OutwardPrograms:
         return Answer(), None
 
     def _held(self, record: CallRecord) -> Held | None:
-        """Why a call may not go. What its agent has just said of earlier ones counts."""
+        """Why a call is held, after reading what its agent has just said of earlier ones."""
         self.note_killed()
         held = self._holds.judge(record.outward, self._calls.begun)
         if held is not None and not held.is_known and self._run.journal.lease.request_waits():
@@ -173,7 +173,7 @@ class OutwardPrograms:
         return ""
 
     def note_killed(self, program: object = None) -> None:
-        """Put on record which programs were killed with their shims, before anything is judged that may be the same again.
+        """Record which programs were killed with their shims, before judging any call that may repeat them.
 
         The thread of such a shim hears of its end too, perhaps later. The kernel closes a dying process's connection before
         whoever waits for that process goes on.

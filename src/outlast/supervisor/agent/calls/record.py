@@ -1,4 +1,4 @@
-"""What the journal holds of an agent's call: its intent's arguments, and how they are read back."""
+"""The record of an agent's call in the journal: the arguments of its intent, and how to read them back."""
 
 from typing import Any
 
@@ -31,10 +31,10 @@ class OutwardCall(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class CallRecord(msgspec.Struct, frozen=True, omit_defaults=True):
-    """What the intent of an agent's call holds.
+    """The arguments of an agent call's intent.
 
-    `answered`: it was not performed, the finding on that effect was told. `held`: nor was it, because of that effect. `asks`:
-    nor was it; it is in doubt whether it is that effect again, and a person says so.
+    `answered`: outlast refused it and gave the outcome of that effect. `held`: outlast held it because that effect is in
+    doubt. `asks`: it may repeat that effect; a person decides.
     """
 
     tool: str
@@ -50,12 +50,12 @@ class CallRecord(msgspec.Struct, frozen=True, omit_defaults=True):
 
     @property
     def name(self) -> str:
-        """As a person reads it: where it goes, else which tool it is."""
+        """Its name for a person: its target, else its tool."""
         return ", ".join(each.signature for each in self.outward) or self.tool
 
 
 def told_of(journal: Journal, intent: ev.EffectIntended) -> CallRecord | None:
-    """What an intent says of an agent's call; None where it is no such call."""
+    """The record of an agent's call in an intent; None for any other intent."""
     try:
         return decoders.convert(journal.value(intent.args), CallRecord)
     except (msgspec.ValidationError, msgspec.DecodeError):

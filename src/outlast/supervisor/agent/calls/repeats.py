@@ -1,6 +1,6 @@
 """Repeated external calls: held while the first one's outcome is unknown, answered once it is known.
 
-Which call is the same one again is said by `identity`; what was made before, by `history`."""
+`identity` says which call is the same one again; `history` says which calls were made before."""
 
 import shlex
 from collections.abc import Mapping, Sequence
@@ -30,7 +30,7 @@ FRESH: Final = ("", "")  # a session that knows of nothing
 
 
 class Held(msgspec.Struct, frozen=True):
-    """Why a call is not let through: the effect it would repeat, and what its agent is told."""
+    """Why outlast does not let a call through: the effect it would repeat, and the text for its agent."""
 
     effect: str
     text: str
@@ -39,7 +39,7 @@ class Held(msgspec.Struct, frozen=True):
 
 
 class Holds:
-    """What must not be repeated, as the journal tells. Read once; what is settled meanwhile is looked up when asked.
+    """The calls that must not be repeated, from the journal. Read once; a question looks up what was settled meanwhile.
 
     | an earlier call is      | in doubt                       | known to have happened, or given up                        |
     |-------------------------|--------------------------------|------------------------------------------------------------|
@@ -60,7 +60,7 @@ class Holds:
         self.read(None)
 
     def read(self, session: tuple[str, str] | None) -> None:
-        """Read the journal anew, for a session of the agent."""
+        """Read the journal again, for a session of the agent."""
         journal = self._journal
         self._history = History(journal)
         memory = None if session is None else self._history.memories.of_session(*session)
@@ -117,7 +117,7 @@ class Holds:
     # -- calls that a person was asked about ---------------------------------------------------------------------------
 
     def asked(self, effect: str, about: str) -> str:
-        """What is said of a call that was not let through as `effect`, because it may be one that was made before."""
+        """The text about a call that outlast recorded as `effect` and held, because it may repeat an earlier one."""
         return (
             f"outlast holds this call: it may be effect {about} again, which was made before. If it is: `{self._settle} {effect} "
             "--happened`, and it counts as done (--result TEXT: what it prints). If it is another one: "
@@ -125,12 +125,12 @@ class Holds:
         )
 
     def _stands_for_itself(self, past: PastCall) -> bool:
-        """Whether a call was made, or may have been, and nobody was told of it yet in this attempt."""
+        """Whether a call was made, or may have been, and nobody in this attempt knows of it yet."""
         was_made = past.record.state not in ("failed", "did_not")
         return was_made and not past.told.asks and past.record.id not in self._answered
 
     def _said_by_a_person(self, alike: Sequence[tuple[Likeness, OutwardCall, PastCall]]) -> Held | None:
-        """What holds for a call that a person was asked about: it waits, or it was said to be the same as one before."""
+        """What a person's answer about a similar call means for this one: wait, or count it as done."""
         for likeness, _, past in alike:
             effect, about = past.record.id, past.told.asks
             if not about or likeness not in SAME or effect in self._answered:
@@ -156,7 +156,7 @@ class Holds:
         return (0, 0)
 
     def _printed(self, past: PastCall, again: Sequence[OutwardCall]) -> bytes | None:
-        """What the first one printed; None where it is not the very same call, did not end well, or printed too much."""
+        """The first call's output; None if this is not the very same call, or the first one failed or printed too much."""
         record = past.record
         result = self._journal.value(record.result) if has_result(record) else None
         done = past.done(result)
@@ -173,7 +173,7 @@ class Holds:
         return is_over and likeness in SAME and not is_known
 
     def answered(self, effect: str, told: CallRecord) -> None:
-        """The finding was told: the next call like it is another one."""
+        """The agent got this outcome; the next similar call counts as new."""
         self._answered.add(effect)
         if effect in self._past and (about := self._past[effect].told.asks):
             self._answered.add(about)
@@ -185,7 +185,7 @@ class Holds:
     def _is_meant(self, likeness: Likeness, first: OutwardCall, again: Sequence[OutwardCall]) -> bool:
         """Whether a call that is only alike was answered before with the very same content: then its agent means it.
 
-        Of one whose content is not known nobody can say that, so it is answered for each call that it may be.
+        If its content is unknown, every call it may equal is answered.
         """
         alike = [each for each in again if likeness_of(first, each) == likeness]
         return likeness != "same" and all((each.signature, each.content) in self._insisted for each in alike)
@@ -231,7 +231,7 @@ class Holds:
         return f"outlast holds this call. The same was begun before {before} {say}"
 
     def _found(self, past: PastCall, again: Sequence[OutwardCall]) -> str:
-        """What became of the first one; empty where that is no reason to keep the agent from making it."""
+        """The outcome of the first call; empty if it is no reason to stop the agent."""
         self._refresh(past.record)
         record, effect = past.record, past.record.id
         result = self._journal.value(record.result) if has_result(record) else None
@@ -242,8 +242,8 @@ class Holds:
         head = f"outlast did not repeat this call: {first.signature}"
         if record.state == "given_up":
             return (
-                f"{head} was begun before {before}, and it was given up to find out whether it happened. If you mean to do it all "
-                "the same, make the call once more."
+                f"{head} was begun before {before}, and somebody gave up finding out whether it happened. If you mean to do it "
+                "anyway, make the call once more."
             )
         is_unknown = isinstance(result, dict) and result.get("ok", True) is None
         if is_unknown or (result is not None and not all(each.sure for each in past.told.outward)):
@@ -258,7 +258,7 @@ class Holds:
         )
 
     def _refresh(self, record: EffectRecord) -> None:
-        """What was settled in this attempt is in the journal, not in what was read at its beginning."""
+        """Look up what was settled in this attempt: `read` came before that."""
         if record.state in ("intended", "in_doubt"):
             for event in self._journal.events("effect_settled"):
                 if isinstance(event, ev.EffectSettled) and f"{event.beat}.{event.n}" == record.id:

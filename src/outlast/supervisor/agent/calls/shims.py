@@ -119,7 +119,7 @@ def _in_front(folder: str) -> str:
 
 
 def _bash_env(folder: str, theirs: str) -> str:
-    """What bash reads first in a script: the user's own such file, and the shims in front again where they are not."""
+    """The file that bash reads first: it reads the user's own such file, and puts the shims in front of the PATH again."""
     quoted = re.sub(r'(["\\])', r"\\\1", theirs)  # bash expands variables in that name, as here
     source = f'[ ! -r "{quoted}" ] || . "{quoted}"\n' if theirs else ""
     return source + _in_front(folder)

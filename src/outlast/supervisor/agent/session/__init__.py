@@ -1,1 +1,1 @@
-"""The session of an agent CLI: which one is gone on with, its transcript, and our copy of it."""
+"""The session of an agent CLI: which one to resume, its transcript, and our copy of it."""

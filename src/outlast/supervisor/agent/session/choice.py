@@ -40,7 +40,7 @@ def to_go_on_with(journal: Journal) -> SessionMark | None:
 
 
 def is_new_here(journal: Journal) -> bool:
-    """Whether the run was imported and its session has not been gone on with since: the CLI here may not know it."""
+    """Whether the run was imported and nobody has resumed its session since: the CLI here may not know it."""
     is_new = False
     for event in journal.events("requested", "session_known"):
         is_new = isinstance(event, ev.Requested) and (is_new or event.what == "import")
@@ -125,7 +125,7 @@ class _Sessions:
 
 
 def _came_to_nothing(event: ev.AttemptEnded) -> bool:
-    """Whether it ended by itself, in an error that is none of its model's provider, and nothing was spent."""
+    """Whether it ended by itself, spent nothing, and its error is not one of its model's provider."""
     tokens = event.spent.tokens if event.spent is not None else 0
     failed = event.exit_code is not None and 0 < event.exit_code < SIGNALLED
     return event.cause == "crash" and failed and not tokens and not event.wanted

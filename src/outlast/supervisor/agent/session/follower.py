@@ -20,9 +20,9 @@ TAIL_BYTES = 1 << 18
 
 
 class ResponseCosts:
-    """What each response is on record with, by its key.
+    """The recorded cost of each response, by its key.
 
-    Some agents tell what a response cost with each line of it, or write its line again. A beat may end in between.
+    Some agents write a response's cost into each of its lines, or write its line again. A beat may end in between.
     """
 
     def __init__(self, pricing: Pricing) -> None:
@@ -52,7 +52,7 @@ class ResponseCosts:
 
 
 class SessionFollower:
-    """Reads what the agent writes, and keeps a copy of it (`Mirror`). Knows nothing of what it means."""
+    """Reads the agent's transcript and keeps a copy of it (`Mirror`). Does not interpret it."""
 
     def __init__(
         self, run: RunEngine, known: KnownAgent, folder: Path, pricing: Pricing, *, by_gateway: bool
@@ -69,7 +69,7 @@ class SessionFollower:
 
     @property
     def tells_calls(self) -> bool:
-        """Whether its transcript tells of every call too."""
+        """Whether its transcript has every call too."""
         return "transcript" in self._known.release.caps.intent
 
     @property
@@ -84,7 +84,7 @@ class SessionFollower:
         return self._known.release.caps.tells_steps
 
     def begin(self, ask: Ask) -> None:
-        """The agent is about to be started: what it spent so far is none of this attempt's."""
+        """The agent is about to start: its earlier spending does not belong to this attempt."""
         self._spent_before = {event.key for event in self._known.billing.spent(ask)}
         self._ask = ask
 
@@ -101,7 +101,7 @@ class SessionFollower:
         return Lanes(transcript, self._known.name, self._folder, charged if is_here else None, self._pricing)
 
     def forget(self) -> None:
-        """The session cannot be gone on with."""
+        """Forget the session: outlast cannot resume it."""
         self._mirror = self._lanes = None
 
     def know(self, told: Session) -> None:
@@ -121,7 +121,7 @@ class SessionFollower:
     # -- its transcript --------------------------------------------------------------------------------------------
 
     def news(self) -> Iterator[tuple[AgentEvent, bool]]:
-        """What the agent wrote since the last look, as events; and whether the transcript holds the result of a call with it."""
+        """New transcript lines since the last look, as events; and whether the transcript now has the result of a call."""
         mirror, ask, transcript = self._mirror, self._ask, self._known.transcript
         if mirror is None or ask is None or self._reading:
             return
@@ -147,7 +147,7 @@ class SessionFollower:
                     self._run.meter.count(event.key, self._pricing.cost(event))
 
     def count(self, report: UsageReport) -> None:
-        """Count what the transcript tells of one response: once, also when it tells that again in a later beat."""
+        """Count the usage of one response once, even if the transcript repeats it in a later beat."""
         # Without hooks no beat ends between two reports of a response, and the keys of Aider may name two.
         cost = self._costs.unsettled(report) if self.tells_calls else self._pricing.cost(report)
         self._run.meter.count(report.key, cost)
@@ -167,7 +167,7 @@ class SessionFollower:
             self._mirror.keep()
 
     def keep(self) -> SessionMark | None:
-        """The session as far as it was read, durable, with what its sub-agents cost."""
+        """Make durable how far the session was read, with the cost of its sub-agents."""
         mirror, lanes = self._mirror, self._lanes
         if mirror is None:
             return None

@@ -84,7 +84,7 @@ def _recorded(run: RunEngine) -> set[str]:
 def unrecorded(
     responses: Responses, calls: Iterable[tuple[ToolStart, CallRecord]]
 ) -> tuple[set[str], list[Cut]]:
-    """Of the calls that only the transcript tells of: which reach outside, now on record; and what is told of the others."""
+    """Record the outward calls that only the transcript has; return what to tell the agent of the rest."""
     put: set[str] = set()
     others: list[Cut] = []
     for start, told in calls:

@@ -1,4 +1,4 @@
-"""What an agent's sub-agents cost: they write transcripts of their own, beside that of their agent."""
+"""The cost of an agent's sub-agents, which write transcripts of their own beside that of their agent."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -43,7 +43,7 @@ class Lanes:
                         self._spent[path, event.key] = self._pricing.cost(event)
 
     def charge(self) -> tuple[values.Usage | None, values.Usage | None]:
-        """What is to be charged now, if anything, and what is charged with that."""
+        """The usage to charge now, if any, and the sum that is charged with it."""
         total = values.Usage()
         for spent in self._spent.values():
             total = total.plus(spent)

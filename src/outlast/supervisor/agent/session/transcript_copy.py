@@ -57,7 +57,7 @@ class Mirror:
         return SessionMark(self.agent, self.session, path, self.length, self._hash.hexdigest())
 
     def kept(self) -> bytes:
-        """What the copy holds, without a line that was cut off while it was written."""
+        """The copy's content, without a last line that was cut off."""
         data = read_whole(self._copy)
         return data[: data.rfind(b"\n") + 1]
 
@@ -74,9 +74,9 @@ class Mirror:
             self._replaced()
 
     def news(self) -> Iterator[bytes]:
-        """The whole lines that were written since the last look; each is known when it is handed out, not before.
+        """The whole lines since the last look; each one counts as read when it is handed out.
 
-        A file that was replaced or cut short is read from its beginning; what the copy holds of it is not told again.
+        A replaced or shortened file is read from its beginning; lines that the copy has are left out.
         """
         if self._path is None:
             return
@@ -101,12 +101,12 @@ class Mirror:
             yield line
 
     def _ends_as_read(self, file: BinaryIO) -> bool:
-        """Whether what was read last stands where it stood: a file may be cut short and have grown again since."""
+        """Whether the bytes read last still stand where they stood: a file may shrink and grow again."""
         file.seek(max(self._read - len(self._last), 0))
         return file.read(len(self._last)) == self._last
 
     def _replaced(self) -> None:
-        """The file was written anew, or is another one: it goes on where the copy ends, or its lines are added to that."""
+        """The file was rewritten or replaced: read on where the copy ends, else add its lines to the copy."""
         kept = self.kept() + b"".join(self._waits)
         assert self._path is not None, "only a file that is followed can be replaced"
         goes_on = not kept or read_whole(self._path).startswith(kept)
@@ -126,9 +126,9 @@ class Mirror:
     # -- the way back ----------------------------------------------------------------------------------------------
 
     def reconcile(self, path: Path, mark: SessionMark | None = None) -> tuple[bytes, str]:
-        """What the transcript should hold before its agent goes on, and what was wrong with it, in words.
+        """The content that the transcript must have before its agent goes on, and what was wrong with it, in words.
 
-        Nothing, with words: neither it nor the copy is what the save point's mark says.
+        Empty content with words: neither the transcript nor the copy matches the save point's mark.
         """
         ours, found = self.kept(), read_whole(path)
         whole = found[: found.rfind(b"\n") + 1]
@@ -138,11 +138,8 @@ class Mirror:
             torn = "its last line was torn" if len(whole) < len(found) else ""
             return whole, torn
         if mark is not None and not sessions.is_as(mark, ours):
-            return (
-                (whole, "")
-                if sessions.is_as(mark, whole)
-                else (b"", "our copy of it is damaged, and so is itself")
-            )
+            is_whole = sessions.is_as(mark, whole)
+            return (whole, "") if is_whole else (b"", "the transcript and our copy are both damaged")
         if not found:
             return ours, "it was gone"
         if ours.startswith(whole):
@@ -150,7 +147,7 @@ class Mirror:
         return ours + _after(whole, ours), "it was changed"
 
     def rebuild(self, path: Path, data: bytes) -> None:
-        """Bring file and copy to this content; the file as it was is kept."""
+        """Bring file and copy to this content; keep the old file beside them."""
         found = read_whole(path)
         if found != data:
             if found:
@@ -189,14 +186,14 @@ class Mirror:
 
 
 def _after(found: bytes, ours: bytes) -> bytes:
-    """What follows in a file that was written anew behind the last line of our copy; nothing where that is not in it."""
+    """The rest of a rewritten file after the last line of our copy; nothing if the file does not have that line."""
     last = ours[ours.rfind(b"\n", 0, -1) + 1 :]
     at = (b"\n" + found).rfind(b"\n" + last)
     return found[at + len(last) :] if at >= 0 else b""
 
 
 def read_whole(path: Path) -> bytes:
-    """A file's content, nothing where there is none; no more than is sensible of what grew without end."""
+    """A file's content up to a limit; nothing if there is no file."""
     try:
         with path.open("rb") as file:
             return file.read(READ_MAX_BYTES)
