@@ -103,7 +103,7 @@ def test_a_child_of_an_attempt_that_was_robbed_cannot_write(start: Start, store:
 
 
 def test_a_beat_is_not_done_before_its_children(start: Start) -> None:
-    with pytest.raises(outlast.UnreachedEffect, match="child 'c'"), start() as run:
+    with pytest.raises(outlast.UnreachedEffect, match="child c is"), start() as run:
         for beat in run.beats():
             with beat.run("c") as child:
                 child.plan(["c1"])
@@ -152,7 +152,7 @@ def test_the_roots_context_names_what_is_in_doubt_anywhere_below_its_open_beat(s
         text = run.context()
         assert text == run.context()
     (line,) = [line for line in text.splitlines() if "push" in line]
-    assert "1.1 push of part 'g' (run " in line
+    assert "1.1 push of part g (run " in line
     assert "Do not repeat it unasked" in line
     assert "mine" in text
 

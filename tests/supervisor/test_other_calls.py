@@ -259,7 +259,7 @@ def test_what_a_call_sends_and_nobody_knows_beforehand_counts_as_the_same(tmp_pa
         text = answer(there, SECOND, "a")
         assert HELD in text
         assert "--another" not in text
-        with pytest.raises(UsageError, match="is not on record"):
+        with pytest.raises(UsageError, match="did not record what effect"):
             says(there)
         raise AttemptDies
 

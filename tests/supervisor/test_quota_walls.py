@@ -305,7 +305,7 @@ def test_a_program_that_meets_a_wall_is_saved_and_parked(
 
 # -- lifted --------------------------------------------------------------------------------------------------------
 
-TRIED_AT = re.compile(r"tr(?:ying|ied) again at ([0-9: -]{19})")
+TRIED_AT = re.compile(r"(?:tr(?:ying|ied) again at|next try was) ([0-9: -]{19})")
 
 
 def test_a_run_that_works_again_lifts_the_wall_for_all_of_its_account(account: Account) -> None:

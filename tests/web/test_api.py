@@ -323,7 +323,7 @@ def test_a_key_is_known_after_a_restart_and_on_another_page_of_the_same_store(ow
     with ui(own.site.place.local.folder) as another:
         assert another.post(path, asked, Idempotency_Key="once").json == first.json
         said = problem(another.post(path, {"amounts": "tokens=+4k"}, Idempotency_Key="once"), 409)
-        assert "another wish" in said
+        assert "another request" in said
 
 
 def test_the_same_form_with_something_else_in_it_is_told_so(own: Served) -> None:
