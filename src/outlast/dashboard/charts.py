@@ -1,4 +1,4 @@
-"""What was spent and done in the last weeks, counted in the background and then kept up to date."""
+"""Spending and work of the last weeks, counted in the background and then kept up to date."""
 
 import contextlib
 import threading
@@ -31,7 +31,7 @@ _GRAINS: tuple[documents.Grain, ...] = ("agent", "model", "project")
 
 
 class _Cell:
-    """What one run did in one piece of time."""
+    """The work and cost of one run in one piece of time."""
 
     __slots__ = ("beats", "cost", "tokens")
 
@@ -48,7 +48,7 @@ class Counter:
     """Counts while it is started. `charts` may be asked from any thread, also before all is counted.
 
     It reads a run's journal from its end until events are too old, in small pages with rests between them, because requests and
-    writers come first. What a child spent is also in the sum of its parent's beat, and is taken off there: nothing counts twice.
+    writers come first. The sum of a parent's beat has a child's spending too, and it is taken off there: nothing counts twice.
     """
 
     def __init__(
@@ -278,7 +278,7 @@ class Counter:
 
 
 def _spent(event: ev.AnyEvent) -> Usage | None:
-    """What an event says was spent, as the head sums it up."""
+    """The spending in an event, as the head sums it up."""
     match event:
         case ev.BeatDone() | ev.AttemptEnded():
             return event.spent
@@ -304,7 +304,7 @@ def _children_first(rows: Iterable[Row]) -> list[Row]:
 
 
 def _name(rows: dict[str, Row], run: str, grain: documents.Grain) -> str:
-    """What a run is counted under; a child that has no agent of its own works for its root's."""
+    """The name that a run counts under; a child without an agent of its own works for its root's."""
     row = rows.get(run)
     if row is None:
         return OTHERS

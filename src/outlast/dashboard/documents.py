@@ -95,7 +95,7 @@ class Row(Doc, frozen=True):
 
 
 class Ask(Doc, frozen=True):
-    """What is asked of the overview. Empty fields do not filter; `q` is words that all must occur, without case.
+    """A query of the overview. Empty fields do not filter; `q` is words that all must occur, without case.
 
     `what` and `status` take several. `run_page` counts from 1. With `grouped`, projects stand together and children under
     their roots; without, every run stands by itself. `up` turns the order around.
@@ -169,14 +169,14 @@ class Moment(Doc, frozen=True):
 
 
 class Progress(Doc, frozen=True):
-    """So many beats were done by then."""
+    """The number of beats done by a time."""
 
     at: datetime
     beat: int
 
 
 class Timeline(Doc, frozen=True):
-    """What happened when. `beats` is the curve of beats over time in at most 120 points, all of them if they are fewer;
+    """The course of a run. `beats` is the curve of beats over time in at most 120 points, all of them if they are fewer;
     `attempts` and `moments` are the last 200 of each, `attempts_total` and `moments_total` how many there are.
     """
 
@@ -226,7 +226,7 @@ class EffectShown(Doc, frozen=True):
 
 
 class Look(Doc, frozen=True):
-    """What a policy, a probe or a person found."""
+    """A finding of a policy, a probe or a person."""
 
     at: datetime
     by: str
@@ -257,7 +257,7 @@ class SaveRow(Doc, frozen=True):
 
 
 class Line(Doc, frozen=True):
-    """A line of a diff: what it is, its numbers on both sides, its text."""
+    """A line of a diff: its kind, its numbers on both sides, its text."""
 
     kind: Literal["context", "added", "deleted", "hunk", "note"]
     old: int | None
@@ -296,7 +296,7 @@ class Diff(Doc, frozen=True):
 
 
 class Context(Doc, frozen=True):
-    """What the next attempt will read, word for word."""
+    """The text that the next attempt will read, word for word."""
 
     run: str
     tokens: int
@@ -415,7 +415,7 @@ class Charts(Doc, frozen=True):
 
 
 class Wish(Doc, frozen=True):
-    """What somebody wants done. `dashboard.actions.perform.do` lists which fields each act takes."""
+    """A request for an act. `dashboard.actions.perform.do` lists which fields each act takes."""
 
     act: ActName
     run: str
@@ -431,7 +431,7 @@ class Wish(Doc, frozen=True):
 
 
 class Foreseen(Doc, frozen=True):
-    """What an act will do, in whole sentences, and the command that does the same. `refused`: why it cannot be done.
+    """The preview of an act in whole sentences, and the command that does the same. `refused`: why it cannot be done.
 
     `wish` is what was asked for with what it left open filled in: post that. `takes` names the fields that a person may
     change, in their order; `lacks` those among them that must still be given, of which `says` tells.
@@ -448,7 +448,7 @@ class Foreseen(Doc, frozen=True):
 
 
 class Done(Doc, frozen=True):
-    """What became of an act. `changed` is false where all was so already; `link` is the run to look at now.
+    """The outcome of an act. `changed` is false if all was so already; `link` is the run to look at now.
 
     `next` is the act that most likely comes next, on `next_run`; null where nothing is to be done. `folder` is where files
     were written.

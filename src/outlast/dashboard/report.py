@@ -1,4 +1,4 @@
-"""The morning page: what became of each run since a time, why it stopped, and what to type where it needs a person."""
+"""The morning page: what each run did since a time, why it stopped, and what to type if it needs a person."""
 
 import re
 from collections.abc import Iterator
@@ -37,7 +37,7 @@ _CLOCK = re.compile(r"([01]?[0-9]|2[0-3]):([0-5][0-9])")
 
 
 class ReportRow(msgspec.Struct, frozen=True, kw_only=True):
-    """One run. Beats, saves and what was spent are those since the page's time; `command` is what to type next."""
+    """One run. Beats, saves and spending are those since the page's time; `command` is the one to type next."""
 
     run: str
     task: str
@@ -201,7 +201,7 @@ def _has_budget_again(children: Children, state: RunState, live: budgets.Live) -
 
 
 def _doubts(children: Children, state: RunState) -> str:
-    """What is in doubt."""
+    """The effects in doubt, in words."""
     found = asks(children, state) or doubts_among(children, state)
     names = [f"{effect.id} {effect.name}" for _, effect in found]
     return f"in doubt: {', '.join(names[:4])}{' …' if len(names) > 4 else ''}"

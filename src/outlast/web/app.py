@@ -55,7 +55,7 @@ class App:
     # -- what went wrong -----------------------------------------------------------------------------------------
 
     def _outside(self, request: Request, refused: Refused) -> Answer:
-        """For those who may not look: nothing that tells of the store."""
+        """The answer to those who may not look: nothing about the store."""
         if refused.status != 401 or request.wants_json or request.segments[:1] == ("metrics",):
             return _plain_problem(request, refused)
         view = self._outside_view(request, guard.without_token(request))
@@ -63,7 +63,7 @@ class App:
         return responses.page(login.render(view, str(refused) if offered else ""), 401, refused.headers)
 
     def _outside_view(self, request: Request, there: str) -> View:
-        """What the login page knows: where to go on afterwards, and nothing of the store."""
+        """The view of the login page: where to go on afterwards, and nothing of the store."""
         view = page_table.view_of(self._site, request, 0, named=False, form=guard.LOGIN)
         return replace(view, path="/login", query={"next": _local(there)})
 
@@ -189,7 +189,7 @@ class App:
 
 
 def _matched(pattern: tuple[str, ...], segments: tuple[str, ...]) -> dict[str, str] | None:
-    """What stands in the places of a pattern; None where it does not fit."""
+    """The values at the places of a pattern; None if it does not match."""
     if len(pattern) != len(segments):
         return None
     values = {}

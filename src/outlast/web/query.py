@@ -1,4 +1,4 @@
-"""What a query may say: names, types and limits in one table, from which it is read, refused and described."""
+"""The parameters of queries: names, types and limits in one table, which reads, refuses and describes them."""
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
@@ -151,7 +151,7 @@ def _unknown(name: str, known: Mapping[str, Param]) -> Refused:
 
 
 def ask(values: Mapping[str, Any]) -> Ask:
-    """What is asked of the overview."""
+    """Read a query of the overview."""
     told = {name: values[name] for name in values if name not in ("up", "flat")}
     return Ask(**told, up=values.get("up") == "1", grouped=values.get("flat") != "1")
 

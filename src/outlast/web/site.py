@@ -1,4 +1,4 @@
-"""What all requests share: the store, opened when it appears and given up when it fails, and what is kept in memory of it."""
+"""The common state of all requests: the store, opened when it appears and given up when it fails, and its caches."""
 
 import gc
 import shlex
@@ -21,7 +21,7 @@ from outlast.web.timing import Timing
 
 @dataclass(frozen=True, slots=True)
 class OpenSite:
-    """A store that is there, and what was made of it."""
+    """An open store, and the caches made of it."""
 
     store: Store
     index: Index

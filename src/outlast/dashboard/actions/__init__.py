@@ -1,1 +1,1 @@
-"""What a person can press: previewed, done once."""
+"""The acts behind the page's buttons: each is previewed, and done once."""

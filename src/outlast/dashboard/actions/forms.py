@@ -57,7 +57,7 @@ def line(text: object) -> str:
 
 
 def told(error: OutlastError | OSError) -> tuple[str, str]:
-    """What went wrong, and what to do next."""
+    """The error and the next thing to do, each on one line."""
     if isinstance(error, OutlastError):
         return line(error), line(error.hint)
     return line(f"{error.strerror or error}: {error.filename or ''}".rstrip(": ")), "see `outlast doctor`"
@@ -152,7 +152,7 @@ def _path(text: str) -> Path:
 
 
 def beside(summary: Summary, commit: str) -> str:
-    """A folder beside the workspace of a run for the files of a save; empty where that is taken."""
+    """A folder beside the workspace of a run for the files of a save; empty if something lies there already."""
     place = Path(summary.state.workspace or "/nowhere")
     path = place.with_name(f"{place.name}-{commit[:7]}")
     try:

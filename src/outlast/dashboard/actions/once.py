@@ -23,12 +23,12 @@ _ROOM_BYTES = 4 << 10  # for the outcome: a disk that is full after the act must
 
 
 class OnceOnly:
-    """Outcomes by the nonce of what asked for them, on a store's shelf: the newest 5,000 of a week.
+    """Outcomes by the nonce of their request, on a store's shelf: the newest 5,000 of a week.
 
-    Each act has a document of its own, named by the digest of its nonce: the wish, durable before anything is done, then the
-    outcome. Whoever does it holds the document; others with the same nonce wait, also those of another page on the same store. An
-    intent without an outcome is of a page that was killed while it acted: nobody knows what happened, so it is not done again. What
-    was refused changed nothing, and leaves nothing.
+    Each act has a document of its own, named by the digest of its nonce: the request, durable before anything is done, then the
+    outcome. The acting page holds the document; others with the same nonce wait, also those of another page on the same store. An
+    intent without an outcome is of a page that was killed while it acted: nobody knows what happened, so it is not done again.
+    A refused act changed nothing, and leaves nothing.
     """
 
     def __init__(self, timing: Timing | None = None) -> None:
@@ -67,7 +67,7 @@ class OnceOnly:
             return self._act(nonce, held, intent, act)
 
     def done(self, shelf: Shelf, nonce: str) -> Done | None:
-        """The outcome that is known; None while it is under way, or where there is none."""
+        """The known outcome; None while the act is under way, or if nobody asked for it."""
         with self._mutex:
             shown = self._not_kept.get(nonce)
         if shown is not None or not 0 < len(nonce) <= NONCE_CHARS_MAX:
@@ -119,7 +119,7 @@ def _name(nonce: str) -> str:
 
 
 def _read(data: bytes | None) -> tuple[Wish | None, Done | None]:
-    """What was asked, and what became of it. A torn record was never begun, or its outcome is unknown."""
+    """The request and its outcome. A torn record was never begun, or its outcome is unknown."""
     lines = (data or b"").split(b"\n")
     asked: Wish | None = None
     if len(lines) > 1:

@@ -1,4 +1,4 @@
-"""What an act will do to this very run now, in whole sentences, and the command that does the same. Nothing is changed."""
+"""Says in whole sentences what an act will do to a run now, and which command does the same. Changes nothing."""
 
 import msgspec
 
@@ -17,7 +17,7 @@ TITLES: dict[ActName, str] = {
 
 
 def foresee(store: Store, wish: Wish) -> Foreseen:
-    """What the act would do now, or why it is refused. Nothing is written."""
+    """The preview of an act, or the reason why it is refused. Writes nothing."""
     title, takes = f"{TITLES[wish.act]} run {short(wish.run, 40)}", wishes.TAKES[wish.act]
 
     def said(text: str) -> str:

@@ -43,7 +43,7 @@ def takes(store: Store, summary: Summary, act: ActName) -> tuple[str, ...]:
 
 
 def suggested(store: Store, summary: Summary, wish: Wish) -> Wish:
-    """The wish with what it leaves open filled in, as a page offers it."""
+    """The request with its open fields filled in, as a page offers it."""
     root = requests.root_of(store, summary.run)
     match wish.act:
         case "resume":
@@ -83,7 +83,7 @@ def _limit_was(store: Store, summary: Summary, wish: Wish) -> str:
 
 
 def lacking(store: Store, summary: Summary, wish: Wish) -> Lack | None:
-    """What must be said before the act can be planned; None where it can. Raises RunRefused where nothing said would help."""
+    """The fields that are missing before the act can be planned, or None. Raises RunRefused if no field would help."""
     command = _COMMANDS.get(wish.act)
     if command is not None:
         root, status = root_of(store, summary)

@@ -87,7 +87,7 @@ class _Family:
 
 
 def _needs(place: int, active_s: float) -> float:
-    """What sorts by heading and then by activity, as one number: that is a third of the time of a pair."""
+    """A sort key by heading and then by activity, as one number: that takes a third of the time of a pair."""
     return active_s - place * _LONG_S
 
 
@@ -228,7 +228,7 @@ def _filters(ask: Ask) -> list[Callable[[FilterRow], bool] | None]:
 
 
 def _spent(found: Sequence[FilterRow]) -> Spent:
-    """What they spent together. A child's part is in its root's sum already."""
+    """Their spending together. A child's part is in its root's sum already."""
     there = {entry.run for entry in found if not entry.parent}
     counted = [entry.amounts for entry in found if not entry.parent or entry.root not in there]
     sums = [sum(column) for column in zip(*counted, strict=True)] or [0] * len((*_AMOUNTS, *_FLAGS))
@@ -248,7 +248,7 @@ def _falls(ask: Ask) -> bool:
 
 
 def _families(entries: Sequence[FilterRow], found: Sequence[FilterRow]) -> Sequence["FilterRow | _Family"]:
-    """The roots of what fits, each with what fits below it; a root with nothing below it as it is."""
+    """The roots of the matching rows, each with the matching rows below it."""
     below = [entry for entry in found if entry.parent]
     if not below:
         return found

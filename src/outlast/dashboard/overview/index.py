@@ -266,7 +266,7 @@ class Index:
 
 
 def _place(summary: Summary) -> tuple[object, ...]:
-    """What tells a head from every other of the run, also from one of a journal that was put back and went on otherwise."""
+    """The mark that tells a head from every other of the run, also from one of a journal that was put back and went on otherwise."""
     return summary.id, summary.state.seq, summary.state.updated_at, summary.problem
 
 

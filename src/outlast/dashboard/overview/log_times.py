@@ -1,5 +1,5 @@
-"""When the lines of a log were written. A log has the time of day by the clock of whoever wrote it; its first line has the
-day and the zone, and its file when it was written last.
+"""The times of a log's lines. Each line has the time of day by its writer's clock; the first line has the day and the zone,
+and the file has the time of the last write.
 """
 
 import os
@@ -16,7 +16,7 @@ DAY = timedelta(days=1)
 
 
 def moments(stamps: Sequence[str], span: Span) -> list[datetime | None]:
-    """The moment of each time of day; None where there is none, or nobody knows the zone.
+    """The moment of each time of day; None if there is no time, or if the zone is unknown.
 
     They are found from the end: a time that is later than the one after it was of the day before.
     """
@@ -44,7 +44,7 @@ def moments(stamps: Sequence[str], span: Span) -> list[datetime | None]:
 
 
 def output_at(local: Local, run: str, attempt: int) -> datetime | None:
-    """When the log of an attempt was last written to; None where there is none."""
+    """When the log of an attempt was last written to; None if it has no log."""
     folder = local.run_folder(run)
     first = _looked(log.part_path(folder, attempt, 0))
     if first is None:

@@ -26,10 +26,10 @@ GRACE = timedelta(minutes=2)
 
 
 class Seen(msgspec.Struct, frozen=True):
-    """What no journal tells: whether the holder lives, when something was last heard of the run, how many children.
+    """Facts that no journal has: whether the holder lives, when the run last did something, how many children it has.
 
-    `waits`: nobody holds it, and its supervisor is about to start it again. `was_told`: somebody had told it to stop before
-    it died, which its guardian left word of.
+    `waits`: nobody holds it, and its supervisor is about to start it again. `was_told`: its guardian noted that
+    somebody had told it to stop before it died.
     """
 
     lives: bool = False

@@ -43,7 +43,7 @@ def _stays(count: int) -> str:
 
 
 def quiet(row: Row) -> str:
-    """What an agent that lives and does nothing may mean; empty for one that does something."""
+    """The likely reason why a living agent does nothing; empty for one that does something."""
     match row.quiet:
         case "stuck":
             return "it lives and has done nothing for long: see its output; if it hangs, pause it, then resume it"

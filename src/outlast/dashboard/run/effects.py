@@ -1,4 +1,4 @@
-"""What a run did to the outside world, a page at a time: each effect from intent to outcome."""
+"""A run's acts on the outside world, a page at a time: each effect from intent to outcome."""
 
 import msgspec
 
@@ -63,7 +63,7 @@ class _Reading:
                 self.looks.setdefault((event.beat, event.n), []).append(_look(event))
 
     def far(self) -> set[Key]:
-        """Those whose outcome may stand behind the end of their beat: an agent that was told went on without it."""
+        """Effects whose outcome may follow their beat's end, because the agent already went on."""
         return {
             key
             for key, seen in self.seen.items()
@@ -139,7 +139,7 @@ def _by_head(run: str, effect: st.OpenEffect) -> documents.EffectShown:
 
 
 def _below(store: Store, summary: Summary) -> list[documents.EffectShown]:
-    """What is in doubt in the runs of the beat in flight."""
+    """The effects in doubt in the runs of the beat in flight."""
     doubts = find.doubts(store, summary.state)
     runs = dict.fromkeys(run for run, _ in doubts if run != summary.run)
     found: list[documents.EffectShown] = []

@@ -90,7 +90,7 @@ def _waits(store: Store, summary: Summary, status: st.Status) -> str:
 
 
 def _agent_line(store: Store, summary: Summary) -> str:
-    """How to go on in the agent's session without us, to be typed; empty where there is none."""
+    """The line to type to go on in the agent's session without outlast; empty if there is no session."""
     try:
         bare = takeover.bare(store, summary)
     except (OutlastError, OSError, msgspec.MsgspecError):
@@ -102,7 +102,7 @@ def _agent_line(store: Store, summary: Summary) -> str:
 
 
 def timeline(store: Store, run: str) -> documents.Timeline:
-    """What happened when, in bounded parts. Raises UnknownRun."""
+    """The course of a run, in bounded parts. Raises UnknownRun."""
     summary = summary_of(store, run)
     status = find.shown_status(store, summary.state, summary.root)
     attempts = show.attempts(store, summary.state, status, last=ATTEMPTS_MAX)
@@ -255,7 +255,7 @@ def output(
 
 
 def context(store: Store, run: str) -> documents.Context:
-    """What the next attempt will read. Raises UnknownRun."""
+    """The context that the next attempt will read. Raises UnknownRun."""
     summary = summary_of(store, run)
     with cache.patience(summary):
         text = reader.next_context(store, summary, _around(summary), settings.load()["context_tokens_max"])

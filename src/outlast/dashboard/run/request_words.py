@@ -1,4 +1,4 @@
-"""What somebody asked of a run, in words: the requests on record, whose arguments are JSON."""
+"""Requests to a run in words: those on record, whose arguments are JSON."""
 
 from collections.abc import Callable
 
@@ -16,7 +16,7 @@ from outlast.runs.opening.terms import in_words
 
 
 def words(event: ev.Requested) -> str:
-    """What was asked for, to be read after `asked for by …:`. An unknown request is shown as it is on record."""
+    """A request in words, to be read after `asked for by …:`. An unknown request is shown in its recorded form."""
     plain = _PLAIN.get(event.what, event.what.replace("_", " "))
     if event.args.blob:
         return plain

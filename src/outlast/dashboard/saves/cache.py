@@ -118,7 +118,7 @@ def patience(summary: Summary, seconds: float | None = None) -> Iterator[None]:
 
 @contextmanager
 def opened(store: Store, summary: Summary, seconds: float | None = None) -> Iterator[Saver]:
-    """What saves the workspace of a run, for one question. Raises UsageError where it has none, or it is gone for good.
+    """The saver of a run's workspace, for one question. Raises UsageError if the run has none, or if it is gone for good.
 
     It is opened for each question and closed after it, because several threads ask.
     """

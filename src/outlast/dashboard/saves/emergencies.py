@@ -65,7 +65,7 @@ class _Track:
 class Book:
     """The emergency saves of a store. For several threads.
 
-    It is read once from the journals and then kept up to date. The cause is told by the save's own reason and by the end of the
+    It is read once from the journals and then kept up to date. The cause follows from the save's own reason and from the end of the
     attempt next to it:
 
       emergency   made when an attempt ended; its reason begins with the cause. One that a guardian made after its supervisor
@@ -97,7 +97,7 @@ class Book:
         return self._back_to(store, 0)
 
     def _news(self, store: Store) -> list[RecordedEvent]:
-        """What came since, in order. After a long time it is found by its kind, and not among everything."""
+        """The events since, in order. After a long time they are found by their kind, not among all events."""
         found = store.glimpses(self._number, wait_s=0, limit=NEWS_EVENTS)
         if len(found) == NEWS_EVENTS:
             return self._back_to(store, self._number)
@@ -153,7 +153,7 @@ class Book:
         track.ended, track.ended_seq = event, seq
 
     def _judged(self, track: _Track, item: RecordedEvent, made: ev.SaveMade) -> Rescue | None:
-        """What a save is in this sense; None for the others."""
+        """The kind of an emergency save; None for other saves."""
         rescue = Rescue(item.n, item.seq, item.run, made, None, made.reason)
         if made.kind == "emergency":
             word, _, rest = made.reason.partition(": ")
@@ -263,7 +263,7 @@ def _told(rescue: Rescue, row: documents.Row, files: int | None) -> documents.Em
 def unrecorded_of(
     store: Store, index: Index, every: Iterable[tuple[Rescue, documents.Row]]
 ) -> list[documents.Emergency]:
-    """What guardians saved of runs that were not resumed since: only their notes tell of it. `every`: what is on record."""
+    """Guardians' saves of runs that nobody resumed since: only their notes have them. `every`: the saves on record."""
     recorded = {rescue.made.commit for rescue, _ in every}
     down = [row for row in index.rows() if not row.lives and row.status in ("interrupted", "in_doubt")]
     down.sort(key=lambda row: row.updated_at or datetime.fromtimestamp(0, UTC), reverse=True)

@@ -1,4 +1,4 @@
-"""Git's patch as lines to be shown, file by file, and bounded: what it holds was written by an agent."""
+"""Git's patch as lines to show, file by file, and bounded: an agent wrote its content."""
 
 import re
 from collections.abc import Collection, Iterable, Iterator, Sequence

@@ -58,7 +58,7 @@ def _row(store: Store, saver: Saver, held: SaveContents, ref: str) -> documents.
 
 
 def restore_command(store: Store, held: SaveContents) -> str:
-    """What brings a save back into a folder that is not there yet, beside the one it was made of."""
+    """The command that restores a save into a new folder beside the one it was made of."""
     name = held.commit[:NAME_CHARS]
     stem = f"{os.fsdecode(raw(held.meta.folder)).rstrip('/') or 'save'}-{name}"
     folder, number = stem, 2

@@ -183,7 +183,7 @@ def look(shape: str, tone: str) -> str:
 
 
 def mark(shape: str, tone: Tone, x: str, y: float, title: str) -> Safe:
-    """A shape with what it means for those who point at it."""
+    """A shape with its meaning, for those who point at it."""
     inside = tag("title", title) if title else None
     return tag("use", inside, href=f"#s-{shape}", x=x, y=f"{y:g}", class_=look(shape, tone))
 
@@ -239,7 +239,7 @@ def _reach(pct: float, letters: int, width_px: float) -> tuple[float, float]:
 
 
 def anchor(pct: float) -> str:
-    """So that a label stays inside of the drawing."""
+    """The anchor that keeps a label inside the drawing."""
     return "start" if pct < 6 else "end" if pct > 94 else "middle"
 
 

@@ -122,7 +122,7 @@ def colour(number: int) -> str:
 
 
 def legend(series: Sequence[Series], amount: Amount) -> Safe:
-    """What the colours mean, with the sums."""
+    """The meaning of the colours, with the sums."""
     items = [
         tag(
             "li", tag("svg", tag("rect", width=10, height=10, class_=colour(number)), viewBox="0 0 10 10", aria_hidden="true"),

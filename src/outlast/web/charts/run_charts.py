@@ -1,4 +1,4 @@
-"""The two drawings of a run: what happened when, and what is left of its budget."""
+"""The two drawings of a run: its course, and the rest of its budget."""
 
 import re
 from collections.abc import Iterable, Sequence
@@ -87,7 +87,7 @@ def moment_look(kind: str) -> tuple[str, Tone, str]:
 
 
 def moment_words(moment: Moment) -> tuple[str, str]:
-    """What it was and by whom, and its text."""
+    """The kind of a moment, its author and its text."""
     word = moment_look(moment.kind)[2]
     by = f" by {formats.clip(moment.by, 80)}" if moment.by else ""
     if moment.kind in ("save", "done"):  # their text begins with the word
@@ -317,7 +317,7 @@ def _bar_label(each: AttemptSpan, left: float, share: float, y: float) -> list[S
 
 
 def _key(said: Iterable[tuple[str, Tone, str]], dead: bool, shortened: bool) -> Safe:
-    """What the shapes on a drawing mean."""
+    """The meaning of the shapes on a drawing."""
     known = sorted(set(said), key=lambda each: (each[0], each[2]))
     lines = [axes.key(shape, tone, word) for shape, tone, word in known[:KEY_MAX]]
     if dead:
@@ -335,7 +335,7 @@ _BURN_SAVES_Y, _BURN_BARS_Y, _BURN_AXIS_Y = 212, 226, 256
 
 
 def burndown(ledger: Ledger, zone: tzinfo) -> Safe | None:
-    """What is left over time, or what was spent where there is no limit; None where there is nothing to draw."""
+    """The rest over time, or the spending if there is no limit; None if there is nothing to draw."""
     points = ledger.chart.points
     limits = [point.limit for point in points if point.limit is not None]
     top = max(limits or [point.spent for point in points], default=0)
@@ -378,7 +378,7 @@ def _saved(save: Saved, zone: tzinfo) -> str:
 
 
 def burndown_title(ledger: Ledger) -> str:
-    """What the drawing shows."""
+    """The title of the drawing."""
     falls = any(point.limit is not None for point in ledger.chart.points)
     word = "left" if falls else "done" if ledger.chart.unit == "beats" else "spent"
     return f"{unit_name(ledger.chart.unit)} {word} over time"
@@ -391,7 +391,7 @@ def unit_name(unit: str) -> str:
 
 
 def _paid(ledger: Ledger, until: datetime) -> list[AttemptSpan]:
-    """The attempts of a ledger. One that recorded no end is drawn for as long as it was charged."""
+    """The attempts of a ledger. One without a recorded end is drawn for as long as it was charged."""
     found: list[AttemptSpan] = []
     rows = ledger.by_attempt
     for index, row in enumerate(rows):

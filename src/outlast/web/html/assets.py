@@ -22,7 +22,7 @@ def read(name: str) -> bytes:
 
 @functools.cache
 def version(name: str) -> str:
-    """What changes with the file."""
+    """A word that changes with the file."""
     return hashlib.sha256(read(name)).hexdigest()[:12]
 
 

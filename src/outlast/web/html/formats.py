@@ -160,10 +160,7 @@ def about(seconds: float) -> str:
 
 
 def clock(at: datetime, zone: tzinfo, now: datetime, *, to_the_second: bool = False) -> str:
-    """The time of day, with the day where it is another one, and the year where that is another one.
-
-    Of what happened today the second is told too, where it is known: in a list it tells apart what came within a minute.
-    """
+    """The time of day, with day and year if not today's; seconds only for today, or with `to_the_second`."""
     there, today = at.astimezone(zone), now.astimezone(zone)
     is_today = there.date() == today.date()
     is_exact = bool(there.second or there.microsecond)
@@ -213,7 +210,7 @@ def called(name: str) -> tuple[str, tzinfo] | None:
 
 
 def local() -> tuple[str, tzinfo]:
-    """This machine's zone by its name, if it can be told that; else UTC or what is as far from it."""
+    """This machine's zone by its name, if known; else UTC or an offset from it."""
     now = datetime.now(UTC).astimezone()
     try:
         _, _, name = os.readlink(_LOCAL).partition("zoneinfo/")

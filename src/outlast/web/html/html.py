@@ -87,7 +87,7 @@ def _attribute(key: str, value: object) -> str:
 
 
 def field_text(value: str) -> Safe:
-    """What stands in a field of several lines and is sent back as it is."""
+    """The text of a field of several lines, which a browser sends back unchanged."""
     return Safe("\n" + html.escape(_sendable(value), quote=True))  # a reader of HTML drops the first line end
 
 

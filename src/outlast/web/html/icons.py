@@ -1,4 +1,4 @@
-"""Small drawings of our own, 16 by 16, in the colour of the text beside them: a state is never told by its colour alone."""
+"""Small drawings of our own, 16 by 16, in the colour of the text beside them: colour alone never shows a state."""
 
 import re
 

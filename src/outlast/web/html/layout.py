@@ -1,4 +1,4 @@
-"""What all pages share: the frame around them, and the pieces that look the same everywhere."""
+"""The common parts of all pages: the frame around them, and the pieces that look the same everywhere."""
 
 import re
 from collections.abc import Iterable, Iterator, Mapping
@@ -116,7 +116,7 @@ def _head(view: View, title: str, styles: Iterable[str]) -> Safe:
 
 
 def _again(view: View) -> Safe | None:
-    """Without the script, the page is loaded anew from time to time."""
+    """Without the script, the browser reloads the page from time to time."""
     if view.refresh_s is None:
         return None
     return tag("noscript", tag("meta", http_equiv="refresh", content=view.refresh_s))
@@ -239,7 +239,7 @@ def cause(name: str | None) -> Safe:
 
 
 def quiet(row: Row) -> Safe:
-    """That an agent lives and does nothing; nothing where it does something."""
+    """A sign that an agent lives and does nothing; nothing if it does something."""
     if not row.quiet:
         return NOTHING
     told = f"{row.quiet} {formats.about(row.quiet_s)}"
@@ -320,12 +320,12 @@ def meter(of: Meter, *, text: bool = True) -> Safe:
 
 
 def meter_words(of: Meter) -> str:
-    """What the bar shows, in words."""
+    """The bar in words."""
     return ", ".join(part for part in (formats.of_limit(of), _ahead(of)) if part)
 
 
 def _ahead(of: Meter) -> str:
-    """What lies ahead: only the reserve is left, and where the budget will end."""
+    """The outlook: whether only the reserve is left, and where the budget will end."""
     ends = _ends(of)
     told = None if ends is None else f"forecast {formats.percent(ends)}"
     return ", ".join(
@@ -423,7 +423,7 @@ def facts(pairs: Iterable[tuple[str, object]]) -> Safe:
 
 
 def csrf(view: View) -> Safe:
-    """What every form that does something must carry."""
+    """The field that every acting form must carry."""
     return tag("input", type="hidden", name="csrf", value=view.csrf)
 
 

@@ -1,4 +1,4 @@
-"""What helps a run, as a page offers it: where its act is asked for, what its button says, and why it is needed."""
+"""The act that helps a run, on a page: its place, the words of its button, and why it is needed."""
 
 import re
 import shlex
@@ -36,7 +36,7 @@ def amounts(command: str | None) -> str:
 
 
 def word(row: Row) -> str:
-    """What the button says."""
+    """The word on the button."""
     if row.act == "resume" and amounts(row.command):
         return "Add budget" if row.own_program else "Add budget and resume"
     return ACTS[row.act] if row.act is not None else ""

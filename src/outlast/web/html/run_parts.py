@@ -1,4 +1,4 @@
-"""What all pages of a run share: its heading, recorded values as a person reads them, and long texts folded."""
+"""The common parts of a run's pages: its heading, recorded values in a readable form, and folded long texts."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
@@ -85,7 +85,7 @@ def _heading(row: Row, word: str) -> Safe:
 
 
 def acts(row: Row) -> list[ActName]:
-    """What may be done with a run as it stands, always in the same order. Of a child only its root is paused, resumed or paid for."""
+    """The acts that a run allows now, always in the same order. For a child, its root is paused, resumed or paid for."""
     status = row.status
     allowed: list[ActName] = []
     if not row.parent:
@@ -201,7 +201,7 @@ def value(raw: msgspec.Raw, *, id_: str, name: str = "value") -> Safe:
 
 
 def result(raw: msgspec.Raw, *, id_: str) -> Safe:
-    """What a beat gave: of an agent's turn what it said and called, else the value."""
+    """The result of a beat: of an agent's turn its words and calls, else the value."""
     try:
         turn = decoders.decode(raw, _Turn | None)
     except msgspec.MsgspecError:
@@ -223,7 +223,7 @@ def result(raw: msgspec.Raw, *, id_: str) -> Safe:
 
 
 class _Turn(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """What the beat of a carried agent gives, or of a carried command."""
+    """The result of a supervised agent's beat, or of a supervised command's."""
 
     calls: tuple[str, ...] = ()
     said: str = ""

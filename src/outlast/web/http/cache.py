@@ -31,7 +31,7 @@ class _Making:
 
 
 class AnswerCache:
-    """The answers of the last second, each under what it depends on; large and old ones are dropped."""
+    """The answers of the last second, each under the key that it depends on; drops large and old ones."""
 
     def __init__(self, timing: Timing | None = None) -> None:
         self._timing = timing or Timing.current()

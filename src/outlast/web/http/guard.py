@@ -1,4 +1,4 @@
-"""Who may ask, and from where: the Host of a request, the site it comes from, the user at its other end, tokens."""
+"""Decides who may ask, and from where: by Host, origin site, the user at the other end, and tokens."""
 
 import hmac
 import ipaddress
@@ -78,7 +78,7 @@ class Guard:
             return True
 
     def by(self, connection: Connection, owner: str) -> str:
-        """Who acts, for the record. `owner`, in whose name this page runs, and from where, unless it is another user's doing."""
+        """The author of an act, for the record: `owner`, in whose name this page runs, and from where; or another user."""
         uid = self._uid(connection)
         if uid == os.getuid():
             return owner
@@ -166,7 +166,7 @@ class Guard:
         return hmac.digest(self._secret, form.encode("utf-8", "replace"), "sha256")
 
     def session(self, request: Request, connection: Connection) -> str:
-        """What the forms of this session are bound to."""
+        """The value that binds forms to this session."""
         if not self.token:
             return "ours"
         return f"session {self._sessions.found(request.cookies_named(self._cookie), self._uid(connection))}"
@@ -252,7 +252,7 @@ def _split(host: str) -> tuple[str, str]:
 
 
 def _names(host: str) -> frozenset[str]:
-    """What a server at this address may be called. Beyond loopback also by the machine's own names."""
+    """The names of a server at this address. Beyond loopback also the machine's own names."""
     names = {"localhost", "127.0.0.1", "::1", host.lower()}
     if needs_token(host):
         own = socket.gethostname().lower()

@@ -38,7 +38,7 @@ class Hung(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """What is asked. `segments` are the decoded parts of the path; `fields` those of the query, in their order."""
+    """One request. `segments` are the decoded parts of the path; `fields` those of the query, in their order."""
 
     method: str
     target: str
@@ -54,7 +54,7 @@ class Request:
         return self.target.partition("?")[0]
 
     def header(self, name: str) -> str:
-        """A header by its lower-case name; empty where there is none."""
+        """A header by its lower-case name; empty if it is missing."""
         return self.headers.get(name, "")
 
     @property

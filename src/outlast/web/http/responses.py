@@ -50,7 +50,7 @@ Headers = tuple[tuple[str, str], ...]
 
 
 class Problem(msgspec.Struct, frozen=True, kw_only=True):
-    """What every refusal says: what is wrong, and what to do next."""
+    """The content of every refusal: the error, and what to do next."""
 
     error: str
     hint: str

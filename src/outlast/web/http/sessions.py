@@ -75,12 +75,12 @@ class Sessions:
 
 
 def _sum(text: str) -> str:
-    """Looking this up tells nothing of the text by the time it takes."""
+    """A digest to look up, so that the time of the look-up gives nothing of the text away."""
     return hashlib.sha256(text.encode("utf-8", "replace")).hexdigest()
 
 
 class Wrong:
-    """How often each place was wrong lately, and all together. Only wrong offers have to wait: the right token is always accepted."""
+    """Count recent wrong tokens per address and in all; only wrong ones must wait."""
 
     def __init__(self, timing: Timing | None = None) -> None:
         self._window_s = (timing or Timing.current()).wrong_window_s
@@ -93,7 +93,7 @@ class Wrong:
             return max(self._left_s(place, WRONG_MAX), self._left_s(_OVERALL, WRONG_MAX_OVERALL))
 
     def add(self, place: str) -> None:
-        """They were wrong once more."""
+        """Count one more wrong token from this address."""
         with self._lock:
             for name, most in ((place, WRONG_MAX), (_OVERALL, WRONG_MAX_OVERALL)):
                 times = [*self._recent(name), time.monotonic()][-most:]

@@ -1,4 +1,4 @@
-"""What a save changed, file by file, with the numbers of the lines on both sides: readable on a phone, without colour."""
+"""The changes of a save, file by file, with line numbers on both sides: readable on a phone, without colour."""
 
 from outlast.dashboard.documents import Against, Diff, FilePatch, Line, Row
 from outlast.web.html import formats, layout, run_parts
@@ -29,7 +29,7 @@ def render(view: View, row: Row, given: Diff) -> Safe:
 
 
 def _cut(given: Diff) -> Safe | None:
-    """That there is more than a page can show, and where it is."""
+    """A note that there is more than a page can show, and where it is."""
     if not given.cut:
         return None
     more = given.files_total - len(given.files)

@@ -1,4 +1,4 @@
-"""The effects of a run: what was intended, what came of it, and what each look at it found. In doubt first."""
+"""The effects of a run: intent, outcome, and the finding of each look. Those in doubt come first."""
 
 import msgspec
 
@@ -49,7 +49,7 @@ def render(view: View, row: Row, given: Effects) -> Safe:
 
 
 def _card(view: View, row: Row, shown: EffectShown) -> Safe:
-    """An effect: what it does and what came of it, the rest behind a fold. An effect in doubt is shown whole."""
+    """An effect: its act and outcome, the rest behind a fold. An effect in doubt is shown whole."""
     effect = shown.effect
     in_doubt = effect.state == "in_doubt"
     name = f"{shown.run}-{effect.id}" if shown.run != row.run else effect.id

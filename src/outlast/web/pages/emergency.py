@@ -100,14 +100,14 @@ def _run(save: Emergency) -> Safe:
 
 
 def _why(save: Emergency) -> Safe:
-    """The cause by sign and word, and what it is known by."""
+    """The cause by sign and word, and its evidence."""
     known = formats.clip(save.evidence or save.reason, EVIDENCE_CHARS_MAX)
     said = layout.cause(save.cause) if save.cause else tag("span", formats.spell(save.kind))
     return tag("div", tag("div", said, class_="strong"), tag("div", known, class_="dim") if known else None)
 
 
 def _work(save: Emergency) -> Safe:
-    """What is new in a save. Every save holds all files, also one that differs in none from the save before."""
+    """The new work in a save. Every save holds all files, even if none differs from the save before."""
     files = "files not counted"
     if save.files is not None:
         changed = f"{formats.plural(save.files, 'file')} changed since the save before"

@@ -1,4 +1,4 @@
-"""What an agent wrote: the end of an attempt's log, with the time and the stream of each line."""
+"""An agent's output: the end of an attempt's log, with the time and the stream of each line."""
 
 import re
 

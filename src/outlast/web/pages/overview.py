@@ -118,7 +118,7 @@ def _card(view: View, row: Row) -> Safe:
 
 
 def _helps(view: View, row: Row) -> Iterator[Safe]:
-    """What helps a run: a button, and the same as a command; for a program that outlast did not start, that its user must start it."""
+    """The act that helps a run: a button and a command; for a program that outlast did not start, that its user must start it."""
     if next_step.is_started_by_hand(row):
         yield tag("span", f"Start its program again: it goes on at beat {row.beats + 1:,}.")
         return

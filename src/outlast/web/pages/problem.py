@@ -1,4 +1,4 @@
-"""The page for an error: what is wrong in one line, and what to do next."""
+"""The page for an error: the error in one line, and what to do next."""
 
 from outlast.web.html import layout
 from outlast.web.html.html import Safe, tag

@@ -1,4 +1,4 @@
-"""A run's first page: where it stands, what it needs, what happened when, how far it is; and the page of its beats."""
+"""A run's first page: its status, its need, its course and its progress; and the page of its beats."""
 
 import re
 from collections.abc import Iterable, Sequence

@@ -42,7 +42,7 @@ def _pages(row: Row, given: Saves) -> Safe:
 
 
 def kind(name: str) -> Safe:
-    """What a save was made for, by sign and word."""
+    """The purpose of a save, by sign and word."""
     return layout.labelled(*_KINDS.get(name, ("save", name, "mute")))
 
 
