@@ -34,7 +34,7 @@ class Cli(Protocol):
         """Whether this command starts the agent. `program` is the absolute path behind the first word."""
 
     def read(self, words: Sequence[str]) -> CommandLine:
-        """What the user's command says to the agent."""
+        """The user's command, read as its agent would."""
 
     def launch(self, ask: Ask) -> AgentCommand | None:
         """The first start, or the resume of `ask.session`. None where that session cannot be resumed."""
@@ -43,7 +43,7 @@ class Cli(Protocol):
         """Its usual headless command for a prompt. Not `trusting`: in its safest mode that can still edit files."""
 
     def resume_words(self, session: str) -> tuple[str, ...]:
-        """What a person types to go on by hand, without outlast."""
+        """The command with which a person goes on by hand, without outlast."""
 
     def hooks_off(self, ask: Ask) -> str:
         """Why its hooks will not run, empty where they will."""
@@ -52,7 +52,7 @@ class Cli(Protocol):
         """One hook input. Never raises."""
 
     def answer(self, data: bytes, answer: Answer) -> tuple[bytes, int]:
-        """What the hook prints, and its exit code, for the input that it was given."""
+        """The hook's output and exit code for its input."""
 
 
 class Transcript(Protocol):
@@ -62,7 +62,7 @@ class Transcript(Protocol):
         """The file that the session is written to, if it can be found."""
 
     def place(self, session: str, ask: Ask) -> Path | None:
-        """Where the CLI would look for the file, also where there is none yet. None where only the CLI can make it."""
+        """The place where the CLI would look for the file, even if there is none yet. None if only the CLI can make it."""
 
     def beside(self, transcript: Path) -> Companions:
         """The files that belong to it."""

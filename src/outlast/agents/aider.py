@@ -1,5 +1,5 @@
 """aider: no hooks, no sessions, no ids; a history file in Markdown, and costs in words. Read from 0.86.2.
-What it does to the world it does through git and through commands, which the PATH shims see.
+It acts on the world through git and through commands, which the PATH shims see.
 """
 
 import os
@@ -165,7 +165,7 @@ class AiderTranscript:
         return Companions()
 
     def parse(self, line: bytes) -> Iterable[AgentEvent]:
-        """A response is known by the line that says what it cost, which comes after it."""
+        """The line with a response's cost, which comes after it, marks a response."""
         kept = line[: json_lines.TEXT_MAX_CHARS].strip()
         if not kept or kept[0] in b"#":
             return ()

@@ -1,4 +1,4 @@
-"""What an agent did, as its transcript and its hooks tell it: one class per event. How it is read lives with each agent."""
+"""An agent's acts in its transcript and hooks: one class per event. Each agent's module reads them."""
 
 from datetime import datetime
 from typing import Literal
@@ -45,7 +45,7 @@ class ToolStart(msgspec.Struct, frozen=True, tag="tool_start"):
 class ToolEnd(msgspec.Struct, frozen=True, tag="tool_end"):
     """A tool call ended. Not `sure`: it is only known that it did, not how. With a `task`: what it began still runs.
 
-    `code`: the exit code of a shell command, where the CLI tells it. Any but 0 is a failure, whatever the CLI calls it.
+    `code`: the exit code of a shell command, if the CLI gives it. Any but 0 is a failure, whatever the CLI calls it.
     """
 
     id: str
@@ -72,7 +72,7 @@ class BatchEnd(msgspec.Struct, frozen=True, tag="batch_end"):
 
 
 class UsageReport(msgspec.Struct, frozen=True, tag="usage"):
-    """What was spent: by one response, or cumulatively by a session or process. Counted once per key.
+    """Usage of one response, or the sum of a session or process. Counted once per key.
 
     Of several reports with one key the last one counts. `input` is what no cache held. No model: it is the one that
     the command or the settings name (`Billing.model`).

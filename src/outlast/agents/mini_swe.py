@@ -1,5 +1,5 @@
-"""mini-swe-agent: no hooks, no sessions, no resume; a trajectory file that it writes anew each step. Read from 2.4.6.
-What it does to the world it does through one shell command at a time, which the PATH shims see.
+"""mini-swe-agent: no hooks, no sessions, no resume; a trajectory file that it writes again each step. Read from 2.4.6.
+It acts on the world through one shell command at a time, which the PATH shims see.
 """
 
 import os
@@ -69,7 +69,7 @@ _STATUS = re.compile(r'"exit_status":\s*"(\w{1,80})"')
 
 
 class MiniSweCli:
-    """Cut off, it starts anew with all that is known. It has no hooks."""
+    """After a kill it starts from the beginning with all that is known. It has no hooks."""
 
     def detect(self, words: Sequence[str], program: str) -> bool:
         return GRAMMAR.opens_session(words, program)
@@ -118,7 +118,7 @@ class MiniSweCli:
 
 
 class MiniSweTranscript:
-    """None: the trajectory is one JSON value, written anew each step, and nothing resumes from it."""
+    """None: the trajectory is one JSON value, written again each step, and nothing resumes from it."""
 
     def __init__(self, clock: Callable[[], datetime] = common_launch.now) -> None:
         self._clock = clock
@@ -154,7 +154,7 @@ class MiniSweTranscript:
 
 
 class MiniSweBilling:
-    """Its provider is the one that litellm takes for the model's name. Its trajectory tells what it spent."""
+    """Its provider is the one that litellm takes for the model's name. Its trajectory has its usage."""
 
     def model(self, words: Sequence[str], environment: Mapping[str, str], cwd: Path) -> str:
         return providers.bare(_model(GRAMMAR.parts(words), environment))

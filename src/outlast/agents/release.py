@@ -1,4 +1,4 @@
-"""What is known of an agent's releases, as plain data. How a version is found and judged is in common/versions.py."""
+"""The known facts about an agent's releases, as plain data. `common/versions.py` finds and judges a version."""
 
 import os
 import re
@@ -8,7 +8,7 @@ from typing import Literal
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Caps:
-    """What an agent can do for us. `intent`: how we learn of a call before it runs; empty: only afterwards."""
+    """An agent's capabilities. `intent`: how we learn of a call before it runs; empty: only afterwards."""
 
     intent: tuple[Literal["hooks", "shims", "transcript"], ...] = ()
     resume: bool = False
@@ -22,7 +22,7 @@ class Caps:
 
 @dataclass(frozen=True, slots=True)
 class Names:
-    """What an agent is called: as a program, as a package for npx or uvx, as a module, and by its file's path."""
+    """An agent's names: as a program, as a package for npx or uvx, as a module, and by its file's path."""
 
     programs: frozenset[str]
     packages: frozenset[str] = frozenset()
@@ -38,13 +38,13 @@ class Names:
 
 @dataclass(frozen=True, slots=True)
 class OwnTools:
-    """The tools that an agent brings along, where one of an MCP server cannot be told from them by its name alone."""
+    """The tools that an agent brings along, if a name alone does not tell them from an MCP server's tools."""
 
     names: frozenset[str]
     prefix: str  # makes another tool's name one that is known for an MCP server's
 
     def full_name(self, tool: str) -> str:
-        """As the rules for outward calls name it: `mcp_SERVER_TOOL` for one that is not the agent's own."""
+        """Its name in the rules for outward calls: `mcp_SERVER_TOOL` for a tool that is not the agent's own."""
         return tool if tool in self.names or tool.startswith("mcp") else f"{self.prefix}{tool}"
 
 
@@ -58,7 +58,7 @@ class EmptyReleases:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Release:
-    """An agent's names, what it can do, and the versions that were tried: older ones are refused, newer ones announced."""
+    """An agent's names, capabilities and tried versions: outlast refuses older ones and announces newer ones."""
 
     name: str
     names: Names

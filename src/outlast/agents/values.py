@@ -1,4 +1,4 @@
-"""What passes between the supervisor and an agent's parts: a start, a hook's input and its answer."""
+"""The values between the supervisor and an agent's parts: a start, a hook's input and its answer."""
 
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -15,7 +15,7 @@ Route = Callable[[str], str]  # the base URL of a provider → the address on th
 
 
 class Ask(msgspec.Struct, frozen=True, kw_only=True):
-    """What is known about a start: the command, its environment and folder, and the session to go on with."""
+    """The facts about a start: the command, its environment and folder, and the session to go on with."""
 
     words: tuple[str, ...]  # the command as the user typed it; the first word is the program
     environment: Mapping[str, str]
@@ -29,7 +29,7 @@ class Ask(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class CommandLine(msgspec.Struct, frozen=True, kw_only=True):
-    """What the user's command says to its agent."""
+    """The user's command, read as its agent would."""
 
     prompt: str = ""  # empty where it says nothing, or reads it from stdin
     headless: bool = False  # it works without a person at the terminal
@@ -64,7 +64,7 @@ class Hook(msgspec.Struct, frozen=True):
 
 
 class Answer(msgspec.Struct, frozen=True):
-    """What a hook answers the agent: nothing, words that the model reads, or a denial with its reason."""
+    """A hook's answer to the agent: nothing, words that the model reads, or a denial with its reason."""
 
     allowed: bool = True
     reason: str = ""

@@ -170,7 +170,7 @@ def _said(line: TranscriptLine, message: _Message, said_at: datetime) -> Iterato
 
 
 def error_ending(line: TranscriptLine, words: str, said_at: datetime) -> Final:
-    """What an error that it met means. A limit's reset stands there to the second; in words, to the minute."""
+    """The ending that an error means. The error has a limit's reset to the second; its words have it to the minute."""
     final = endings.by_status(line.api_error_status or 0, words, NAME, said_at)
     if line.api_error == "usage_limit_reached":
         final = Final("usage_limit", final.text, final.reset_at or endings.reset_at(words, said_at))
@@ -220,7 +220,7 @@ def _unlike_block(block: object) -> _Block:
 
 
 def text_of(raw: msgspec.Raw) -> str:
-    """What a tool or a message said, as text."""
+    """The content of a tool result or a message, as text."""
     data = bytes(raw)
     if data[:1] in (b"[", b'"'):
         return "\n".join(block.text for block in content(raw) if block.text)[: json_lines.TEXT_MAX_CHARS]

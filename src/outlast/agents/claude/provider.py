@@ -62,7 +62,7 @@ class ClaudeLogin:
 
     @property
     def key(self) -> str:
-        """A key that goes before every login; that of a helper program is known by the program."""
+        """A key that goes before every login; the name of a helper program stands for its key."""
         found = next((self.environment[name] for name in KEYS if self.environment.get(name)), "")
         return found or json_lines.text(self.settings, "apiKeyHelper")
 
@@ -78,7 +78,7 @@ class ClaudeLogin:
         return bool(json_lines.inner(kept, "claudeAiOauth"))
 
     def known(self) -> json_lines.Record:
-        """What it keeps of the user: no credentials but an old key."""
+        """The user's data that it keeps: no credentials but an old key."""
         folder = self._config if self._named else self._home
         return {} if folder is None else providers.json_file(folder / ".claude.json")
 
@@ -110,7 +110,7 @@ class ClaudeLogin:
 
 
 def variables(ask: Ask) -> dict[str, str]:
-    """What the environment, and the settings, gain for a routed ask."""
+    """The further variables, and settings, of a routed ask."""
     if not ask.routes:
         return {}
     ((upstream, stands_for_it),) = ask.routes.items()

@@ -150,7 +150,7 @@ def _result(tail: bytes) -> json_lines.Record | None:
 
 
 def _bill(result: json_lines.Record) -> tuple[ModelCost, ...]:
-    """What it says that it cost, by model. Without `modelUsage` nothing says which tokens the total is for."""
+    """Its own bill, by model. Without `modelUsage` nothing says which tokens the total is for."""
     rows = json_lines.inner(result, "modelUsage")
     return tuple(
         ModelCost(

@@ -201,7 +201,7 @@ def _prompt(parts: argv.Parts) -> str:
 
 
 def _unwrapped(ask: Ask, start: int) -> tuple[tuple[str, ...], dict[str, str]]:
-    """What to start, and with which variables: the program that the npm package wraps, where it can be found."""
+    """The program to start, and its variables: the one that the npm package wraps, if it can be found."""
     word = ask.words[start - 1]
     real = versions.real(shutil.which(word, path=ask.environment.get("PATH")) or word)
     if not _SCRIPT.search(real):

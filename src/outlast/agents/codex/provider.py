@@ -128,7 +128,7 @@ class CodexLogin:
 
 
 def split(parts: argv.Parts, ours: Sequence[str]) -> tuple[argv.Parts, tuple[str, ...]]:
-    """The command without the user's settings of the same places, and those, which are to stand before ours."""
+    """Split off user settings for these keys; they must come before ours."""
     keys = [one.partition("=")[0] for one in ours]
     theirs = [part for part in parts if _covers(setting(part)[0], keys)]
     return tuple(part for part in parts if part not in theirs), argv.joined(theirs)

@@ -111,7 +111,7 @@ def _went_well(payload: json_lines.Record, output: str) -> bool:
 
 
 def is_aborted(output: str) -> bool:
-    """What Codex writes as the output of a call that it did not see the end of."""
+    """Whether this is the output that Codex writes for a call whose end it did not see."""
     return output.strip() == "aborted" or re.search(r"(?:^|\n)aborted by user", output[:200]) is not None
 
 

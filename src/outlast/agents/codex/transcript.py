@@ -139,7 +139,7 @@ def _sessions(session: str, ask: Ask) -> Path | None:
 
 
 def _last_words(tail: bytes) -> str:
-    """What it said last: the message of a JSON line, or the errors among its lines of text."""
+    """Its last words: the message of a JSON line, or the errors among its lines of text."""
     for line in json_lines.backwards(tail, TAIL_LINES_MAX):
         read = json_lines.record(line) if line.startswith(b"{") else None
         if read is not None:

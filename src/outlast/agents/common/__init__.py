@@ -1,1 +1,1 @@
-"""What several agents share, as functions and small values."""
+"""Functions and small values that several agents share."""

@@ -106,7 +106,7 @@ def with_word(name: str, value: str) -> Part:
 
 
 def with_equals(name: str, value: str) -> Part:
-    """A flag with its value in one word: no value is taken for a flag."""
+    """A flag with its value in one word, so that no value passes for a flag."""
     return Part((f"{name}={value}",), (name,), (value,))
 
 
@@ -124,7 +124,7 @@ def has(parts: Parts, *names: str) -> bool:
 
 
 def value(parts: Parts, *names: str) -> str | None:
-    """The last value given to any of these flags; None where there is none."""
+    """The last value of any of these flags, if any."""
     found = [part.values[-1] for part in parts if part.values and part.names and part.names[-1] in names]
     return found[-1] if found else None
 

@@ -1,4 +1,4 @@
-"""What calls leave running when they return: how each CLI's results name it, and how its end is recognised.
+"""Processes that calls leave running when they return: how each CLI's results name them, and how their end is recognised.
 A result is a tool's own words, so these patterns only ever make a call less certain.
 """
 

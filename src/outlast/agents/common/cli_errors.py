@@ -1,4 +1,4 @@
-"""What a program prints when it refuses its own command line, and which lines of an output are prose.
+"""The output of a program that refuses its own command line, and which lines of an output are prose.
 Only for an agent that failed before its model said anything: a model may well speak of options.
 """
 

@@ -1,4 +1,4 @@
-"""Why an agent ended, by what it printed: finds the pattern that a text matches, and the time at which a limit resets.
+"""Names why an agent ended, from its output: finds the matching pattern, and the time at which a limit resets.
 The patterns are data, each with its source: `endings.toml`.
 """
 
@@ -22,7 +22,7 @@ FILE = "endings.toml"
 
 
 class Pattern(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """One row: a text that an agent prints (`*`: any of them), and what it means."""
+    """One row: a text that an agent prints (`*`: any of them), and its meaning."""
 
     agent: str
     ending: Ending

@@ -10,7 +10,7 @@ from outlast.agents.release import Names
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Grammar:
-    """What must be known of a CLI to read its commands."""
+    """The facts about a CLI that are needed to read its commands."""
 
     names: Names
     table: argv.Table

@@ -34,7 +34,7 @@ def record(line: bytes) -> dict[str, object] | None:
 
 
 def decode(line: bytes, decoder: "msgspec.json.Decoder[T]") -> T | None:
-    """The same, into a struct: what it does not name is skipped unread, which is the fast way.
+    """The same, into a struct: it skips unnamed fields unread, which is fast.
 
     Half characters, such as agents write that cut a text between two surrogates, and bytes that are not UTF-8 are
     replaced; the line counts nevertheless.
@@ -97,7 +97,7 @@ def backwards(data: bytes, count_max: int) -> Iterator[bytes]:
 
 
 def at(value: object, *path: str) -> object:
-    """What lies at a path of keys, or None."""
+    """The value at a path of keys, or None."""
     for key in path:
         if type(value) is not dict and not isinstance(value, Mapping):  # the first is a tenth of the second
             return None

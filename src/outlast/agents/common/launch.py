@@ -168,7 +168,7 @@ def private(path: Path, data: bytes) -> Path:
 
 
 def settings(path: Path) -> bytes:
-    """What is in a settings file of the user's; nothing where there is none. Raises OSError where it cannot be read."""
+    """The content of a settings file of the user's; nothing if it is missing. Raises OSError if it cannot be read."""
     try:
         with path.open("rb") as file:
             return file.read(SETTINGS_MAX_BYTES)
@@ -187,7 +187,7 @@ def overlay(
     """A folder that is `real` in everything but the files in `own`, by links.
 
     `folders` and `files` are those that the CLI will make there: made (the folders) or linked beforehand, so that they
-    come to lie in the user's home as without us. What the CLI replaced in the overlay by renaming stays as it is.
+    end up in the user's home as without us. A file that the CLI replaced in the overlay by renaming stays.
     """
     real.mkdir(parents=True, exist_ok=True, mode=0o700)
     folder.mkdir(parents=True, exist_ok=True, mode=0o700)

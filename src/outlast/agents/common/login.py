@@ -28,7 +28,7 @@ ReadLogin = Callable[[Sequence[str], Mapping[str, str], Path], Login]
 
 @dataclass(frozen=True, slots=True)
 class LoginBilling:
-    """The `Billing` of an agent, all by its login. Its transcript tells what it spent."""
+    """The `Billing` of an agent, all by its login. Its transcript has its usage."""
 
     login: ReadLogin
 

@@ -51,12 +51,12 @@ def routed(ask: Ask, upstreams: Iterable[str], route: Route) -> Ask | str:
 
 
 def local(ask: Ask, upstream: str) -> str:
-    """What stands for an upstream; itself where nothing does."""
+    """The address that stands for an upstream; itself if none does."""
     return ask.routes.get(upstream.rstrip("/"), upstream)
 
 
 def no_proxy(ask: Ask) -> dict[str, str]:
-    """What the environment gains so that this machine is reached directly: a proxy would be asked for it otherwise."""
+    """The variables that let the agent reach this machine directly and not through a proxy."""
     if not ask.routes or not any(
         ask.environment.get(spelled) for name in PROXIES for spelled in (name, name.lower())
     ):

@@ -1,4 +1,4 @@
-"""What all transcripts of JSON lines have in common when one is mended: a torn end, and names for what is added."""
+"""The common parts of mending transcripts of JSON lines: a torn end, and names for added lines."""
 
 from collections.abc import Iterable
 from uuid import NAMESPACE_OID, uuid5

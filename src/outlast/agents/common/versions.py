@@ -1,5 +1,5 @@
-"""Which version a program is: by its path or package, else by asking it; and whether outlast carries that version.
-Nothing is started here: whoever may start processes passes a `Runner`.
+"""Finds a program's version, by its path or package, else by asking it; and whether outlast carries that version.
+Starts nothing itself: a caller that may start processes passes a `Runner`.
 """
 
 import os
@@ -37,7 +37,7 @@ def parts(version: str) -> tuple[int, ...]:
 
 
 def real(program: str) -> str:
-    """The file behind a path, through its links; the path itself where there is none."""
+    """The file behind a path, through its links; the path itself if there is no file."""
     try:
         return os.path.realpath(program) if program else ""
     except (OSError, ValueError):
@@ -81,7 +81,7 @@ def by_distribution(program: str, name: str) -> str:
 
 
 def by_answer(program: str, run: Runner) -> str:
-    """What the program itself says to `--version`; nothing where it says none in time."""
+    """The program's own answer to `--version`; nothing if it has none in time."""
     try:
         found = _VERSION.search(run([program, "--version"], Timing.current().version_s)[:4096])
     except (OSError, ValueError):
@@ -110,7 +110,7 @@ def problem(release: Release, version: str) -> str:
 
 
 def untested(release: Release, version: str) -> str:
-    """What to say of a version that is carried but that nobody tried, or that cannot be read; empty for the others."""
+    """The note on a carried version that nobody tried, or that cannot be read; empty for the others."""
     found, title = parts(version), release.title or release.name
     if not found:
         return f"the version of {title} cannot be read"

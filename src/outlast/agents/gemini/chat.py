@@ -1,4 +1,4 @@
-"""Gemini's chat file: one JSON line per message, written again when it changes; what it means and how it is mended."""
+"""Gemini's chat file: one JSON line per message, written again when it changes; reads and mends it."""
 
 from collections.abc import Sequence
 
@@ -13,7 +13,7 @@ MESSAGES_MAX = 100_000
 
 
 class Tokens(msgspec.Struct, frozen=True):
-    """What a response cost. `input` holds what was read from the cache as well, `output` not what was thought."""
+    """The cost of a response. `input` includes tokens from the cache, `output` excludes thoughts."""
 
     input: int = 0
     output: int = 0
@@ -62,7 +62,7 @@ def text_of(content: msgspec.Raw) -> str:
 
 
 def result_text(result: msgspec.Raw) -> str:
-    """What a call's result says to the model."""
+    """The text of a call's result for the model."""
     value = _value(result)
     if isinstance(value, str):
         return json_lines.text({"text": value}, "text")
@@ -101,7 +101,7 @@ def mend(transcript: bytes, cuts: Sequence[Cut]) -> bytes:
     """The file with a result for each cut call, and no result twice. One that needs neither is left as it is.
 
     A resume reads a result from the call's own message and once more from the message that carried it to the model, and
-    drops a call that had no result. One more line, which sets all messages anew as Gemini itself does, mends both.
+    drops a call that had no result. One more line, which sets all messages again as Gemini itself does, mends both.
     """
     messages = list(_messages(transcript).values())
     answered = _answered(messages)

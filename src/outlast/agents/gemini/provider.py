@@ -90,7 +90,7 @@ class GeminiLogin:
         return providers.routed(ask, [self.place[1]], route)
 
     def variables(self, ask: Ask) -> dict[str, str]:
-        """What the environment gains for a routed ask."""
+        """The further variables of a routed ask."""
         if not ask.routes:
             return {}
         variable, upstream = self.place

@@ -112,7 +112,7 @@ def _is_of(path: Path, session: str) -> bool:
 
 
 def call_id(name: str, given: msgspec.Raw) -> str:
-    """A call's id, made of what it is: the same in its hooks and in the chat file.
+    """A call's id, made of its content: the same in its hooks and in the chat file.
 
     Gemini's hooks carry no id of the call, and the chat file has the call only once it has ended.
     """
@@ -155,7 +155,7 @@ def _is_unanswered(transcript: bytes) -> bool:
 
 
 def _error(tail: bytes) -> str:
-    """What its result says went wrong, in either of its formats for programs."""
+    """The error in its result, in either of its formats for programs."""
     for line in json_lines.backwards(tail, TAIL_LINES_MAX):
         read = json_lines.record(line) if b'"error"' in line else None
         if read is not None and json_lines.text(read, "type") in ("", "result", "error"):  # not a tool's

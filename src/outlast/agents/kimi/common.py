@@ -1,4 +1,4 @@
-"""What Kimi Code and kimi-cli have in common: their hooks, the text of a call's output, and counts of tokens."""
+"""The common parts of Kimi Code and kimi-cli: their hooks, the text of a call's output, and counts of tokens."""
 
 import msgspec
 

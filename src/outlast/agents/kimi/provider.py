@@ -106,7 +106,7 @@ class KimiLogin:
         return providers.routed(ask, [address for address, _ in self.places()], route)
 
     def variables(self, ask: Ask) -> dict[str, str]:
-        """What the environment gains for a routed ask."""
+        """The further variables of a routed ask."""
         if not ask.routes:
             return {}
         named = {variable: providers.local(ask, address) for address, variable in self.places() if variable}
@@ -131,7 +131,7 @@ class KimiLogin:
 
 
 def with_routes(config: bytes, ask: Ask) -> bytes:
-    """The text of the settings with what stands for each address; as it was where there is nothing to change."""
+    """The text of the settings with the routed addresses; unchanged if there is none."""
     if not ask.routes:
         return config
     text = config.decode("utf-8", "replace")

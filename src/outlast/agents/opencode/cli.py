@@ -71,7 +71,7 @@ _hook_input: "msgspec.json.Decoder[_HookInput]" = decoders.of_json(_HookInput)
 
 
 class OpencodeCli:
-    """What it did is learnt from a small plugin of the run's own, which asks before each call."""
+    """A small plugin of the run's own asks before each call, and reports what it did."""
 
     # --- the command ---
 
@@ -101,7 +101,7 @@ class OpencodeCli:
         return AgentCommand((*ask.words[:start], *argv.joined(parts)), _environment(ask), session)
 
     def headless_words(self, prompt: str, *, trusting: bool) -> tuple[str, ...]:
-        """Without `--auto` it does what its settings allow, which edits are, and refuses what they have it ask about."""
+        """Without `--auto` it does what its settings allow, such as edits, and refuses where they make it ask."""
         return ("opencode", "run", *(("--auto",) if trusting else ()), "--", prompt)
 
     def resume_words(self, session: str) -> tuple[str, ...]:

@@ -1,4 +1,4 @@
-"""Which of an agent's calls are outward, and what each would do to what. Reads small files; standard library only."""
+"""Finds an agent's outward calls, and their acts and targets. Reads small files; standard library only."""
 
 import hashlib
 import json
@@ -193,7 +193,7 @@ _MANIFESTS = ("package.json", "pyproject.toml", "Cargo.toml")
 
 
 def _of_calls(found: list[Call], known: Rules) -> list[Outward]:
-    """What earlier calls of the same text change for later ones is remembered: the branch, the version."""
+    """Remembers what earlier calls of the same text change for later ones: the branch, the version."""
     outward: list[Outward] = []
     branches: dict[str | None, str] = {}
     bumped = False
@@ -256,7 +256,7 @@ _LONE_AND = re.compile(r"(?<![&<>|])&(?![&>])")
 
 
 def _loose(text: str, cwd: str | None, environment: Mapping[str, str], known: Rules) -> list[Outward]:
-    """What might be outward in a text that is no shell we understand: wherever a program's name stands."""
+    """The possible outward calls in a text that we cannot parse as shell: wherever a program's name stands."""
     found: list[Outward] = []
     apart = bool(_LONE_AND.search(text, 0, LOOSE_TEXT_MAX))
     places = rules.mention(known.programs).finditer(text, 0, LOOSE_TEXT_MAX)
@@ -321,7 +321,7 @@ def _only_reads(words: list[str], rule: rules.Rule) -> bool:
 
 
 def _changes(given: Mapping[str, object]) -> bool:
-    """A tool that fetches may be told to send."""
+    """Whether a fetching tool is asked to send."""
     method = given.get("method")
     return isinstance(method, str) and method.upper() in ("POST", "PUT", "PATCH", "DELETE")
 

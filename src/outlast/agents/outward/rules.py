@@ -51,7 +51,7 @@ class Rule:
 
 @dataclass(frozen=True, slots=True)
 class Parsed:
-    """The words of a call, told apart."""
+    """The words of a call, by their kinds."""
 
     positionals: tuple[str, ...]
     options: Mapping[str, tuple[str, ...]]  # by the name of the alias group, without dashes
@@ -179,7 +179,7 @@ def _no_such(what: str, name: str, known: Sequence[str]) -> str:
 
 
 def _check(table: Mapping[str, object], lists: Mapping[str, tuple[str, ...]]) -> None:
-    """What has the right shape and would guard nothing, or something else than it says."""
+    """Refuse a rule of the right shape that would guard nothing, or something else than it says."""
     for program in lists["programs"]:
         if not _PROGRAM.fullmatch(program):
             raise ValueError(f"[[outward]] programs: {program!r:.60} is not the plain name of a program")

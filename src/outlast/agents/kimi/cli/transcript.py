@@ -1,5 +1,5 @@
-"""kimi-cli's two files of a session: where they are, what their lines mean, how they are mended; why the agent stopped.
-`wire.jsonl` tells all that happened and is what we read. `context.jsonl` is what a resume reads.
+"""Finds, reads and mends kimi-cli's two files of a session; says why the agent stopped.
+We read `wire.jsonl`, which has all that happened. A resume reads `context.jsonl`.
 """
 
 import json
@@ -115,7 +115,7 @@ class KimiCliTranscript:
         return None
 
     def beside(self, transcript: Path) -> Companions:
-        """What its model is given is in the first sidecar."""
+        """Its files: the first sidecar has the messages for its model."""
         return Companions(
             sidecars=(transcript.with_name("context.jsonl"), transcript.with_name("state.json"))
         )
@@ -267,7 +267,7 @@ def _wire_results(transcript: bytes, cuts: Sequence[Cut]) -> Iterator[object]:
 
 
 def last_step(wire: bytes) -> tuple[str, list[Cut]]:
-    """What was said in the last step, and its calls with the results that they had."""
+    """The words of the last step, and its calls with their results."""
     said = ""
     started: dict[str, ToolStart] = {}
     ended: dict[str, ToolEnd] = {}
@@ -289,7 +289,7 @@ def last_step(wire: bytes) -> tuple[str, list[Cut]]:
 
 
 def context_messages(transcript: bytes, cuts: Sequence[Cut], said: str = "") -> Iterator[object]:
-    """What the step would have written at its end."""
+    """The messages that the step would have written at its end."""
     called: set[str] = set()
     ended: set[str] = set()
     for line in json_lines.lines(transcript):

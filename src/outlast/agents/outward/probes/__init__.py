@@ -51,7 +51,7 @@ CATALOGUE: Mapping[str, _Entry] = {
 
 
 def facts(outward: Outward, environment: Environment, *, timeout_s: float | None = None) -> dict[str, object]:
-    """What must be known from before the call; JSON, without secrets. Empty if there is no probe or no answer."""
+    """The facts from before the call that its probe needs; JSON, without secrets. Empty if there is no probe or no answer."""
     entry = CATALOGUE.get(outward.probe.name) if outward.probe else None
     if entry is None or outward.probe is None:
         return {}

@@ -1,5 +1,5 @@
 """One bounded HTTP GET for probes: bounded in time and bytes, never redirected to another host.
-A token is taken from the environment and only goes to the host that it is for; it is neither stored nor shown.
+A token comes from the environment and only goes to the host that it is for; it is neither stored nor shown.
 """
 
 import threading
@@ -23,7 +23,7 @@ class Unreachable(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Reply:
-    """What the far side said."""
+    """The answer of the far side."""
 
     status: int
     body: bytes

@@ -113,7 +113,7 @@ def _token(base: str, environment: Mapping[str, str]) -> str:
 
 
 def facts(name: str, params: Params, environment: Mapping[str, str], deadline: Deadline) -> dict[str, object]:
-    """What the forge has now, as far as the look afterwards needs it. Raises Unreachable."""
+    """The present state of the forge, as far as the later look needs it. Raises Unreachable."""
     forge = Forge(params, environment, deadline)
     if name in ("comment", "issue"):
         moment = forge.server_time()
@@ -170,7 +170,7 @@ def look(
     environment: Mapping[str, str],
     deadline: Deadline,
 ) -> Finding:
-    """What the forge says. Raises Unreachable."""
+    """The forge's finding. Raises Unreachable."""
     forge = Forge(params, environment, deadline)
     if name == "pr":
         return _look_for_pull(forge, recorded)

@@ -1,4 +1,4 @@
-"""Whether a push happened: what the remote's refs are now, against what they were and what they were to become.
+"""Whether a push happened: compares the remote's refs now with those before and those that it should set.
 `git ls-remote` runs outside the repository, so no configuration that an agent wrote there takes part. Never prompts.
 """
 
@@ -40,7 +40,7 @@ class _Asked:
 
 
 def facts(params: Mapping[str, str], environment: Mapping[str, str], deadline: Deadline) -> dict[str, object]:
-    """What is to be pushed, and what the remote has now. Empty parts: could not be read."""
+    """The refs to push, and the remote's refs now. Empty parts: could not be read."""
     asked = _Asked(params, environment, deadline)
     local = _local(asked)
     try:
@@ -58,7 +58,7 @@ def look(
     environment: Mapping[str, str],
     deadline: Deadline,
 ) -> Finding:
-    """Happened if every ref is what it was to become, DidNotHappen if every one is as it was before."""
+    """Happened if every ref has its new value, DidNotHappen if every one has its old value."""
     asked = _Asked(params, environment, deadline)
     pairs = _pairs(params)
     if any("$" in target or target == "HEAD" or "\n" in target for _, target in pairs):
@@ -195,7 +195,7 @@ def _git(asked: _Asked, *words: str) -> str | None:
 
 
 def _run(words: list[str], folder: str, asked: _Asked) -> str | None:
-    """What git prints, None if it fails. Killed with all it started at the deadline."""
+    """Git's output, None if it fails. Killed with all it started at the deadline."""
     environment = asked.environment
     git = shutil.which("git", path=environment.get("PATH") or os.defpath)
     if git is None:

@@ -176,7 +176,7 @@ def _files(params: Params) -> set[str]:
 
 
 def facts_put(params: Params, environment: Environment, deadline: Deadline) -> dict[str, object]:
-    """What is to be put, and what is there now."""
+    """The content to put, and the present content."""
     recorded: dict[str, object] = {"sha256": _wanted(params)}
     try:
         recorded["before"] = _state(params, environment, deadline)
@@ -188,7 +188,7 @@ def facts_put(params: Params, environment: Environment, deadline: Deadline) -> d
 def look_put(
     params: Params, recorded: Mapping[str, object], environment: Environment, deadline: Deadline
 ) -> Finding:
-    """Happened if the URL holds what was to be put, DidNotHappen if it holds what it held before."""
+    """Happened if the URL has the content to put, DidNotHappen if it has the content from before."""
     now = _state(params, environment, deadline)
     before = recorded.get("before")
     moved = bool(params.get("moved")) and bool(params.get("file"))

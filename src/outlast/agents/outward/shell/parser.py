@@ -96,7 +96,7 @@ class Allowance:
 
 @dataclass(slots=True)
 class _State:
-    """What all scanners of one text share."""
+    """The common state of all scanners of one text."""
 
     cwd: str | None
     environment: Mapping[str, str]
@@ -363,7 +363,7 @@ class _Scanner:
         raise Unparsable("a quote is not closed")
 
     def _dollar(self, parts: "_Parts", *, splits: bool) -> list[Word]:
-        """What begins with `$`. Returns the fields that were completed, if the value splits."""
+        """Take an expansion that begins with `$`. Returns the completed fields, if the value splits."""
         text, at = self.text, self.at
         if text.startswith("$((", at) and (end := self._arithmetic(at + 1)):
             self.at = end
@@ -414,7 +414,7 @@ class _Scanner:
         parts.add(text, quoted=True)
 
     def _told(self, only: Simple, words: list[str]) -> str:
-        """What `which PROGRAM` and `git branch --show-current` would say, empty where that is not known."""
+        """The output of `which PROGRAM` and `git branch --show-current`, empty if unknown."""
         if words[:-1] in _WHICH and len(words) == len(only.words):
             return words[-1]
         gone = any(
@@ -494,7 +494,7 @@ class _Scanner:
     # --- the end of a command -----------------------------------------------------------------------------------
 
     def _end(self, *, piped: bool = False) -> None:
-        """The command is whole: remember what it sets, where it goes, and that it is there."""
+        """The command is whole: remember its variables, its folder, and the command itself."""
         command, words = self.command, self.command.words
         command.cwd = self.state.cwd
         while words and words[0] in _RESERVED:
@@ -522,7 +522,7 @@ class _Scanner:
         self._begin(piped=piped)
 
     def _note(self, words: list[Word]) -> None:
-        """What a builtin changes for the commands after it."""
+        """Note the changes of a builtin for the commands after it."""
         match [str(word) for word in words]:
             case ["cd" | "pushd", *arguments]:
                 self.state.cwd = _gone_to(self.state.cwd, arguments, words, self.state.environment)

@@ -102,7 +102,7 @@ def from_words(
 
 
 def _sent(simple: Simple, before: Simple | None) -> str | None:
-    """What a command reads from its standard input, where nothing but the text itself decides that."""
+    """A command's standard input, if the text alone decides it."""
     if simple.body:
         return simple.body if simple.literal else None
     if (
@@ -132,7 +132,7 @@ def _leaves_still(call: Call) -> bool:
 
 
 def _printed(simple: Simple) -> str:
-    """What a command in front of a pipe is known to write."""
+    """The known output of a command in front of a pipe."""
     if simple.body:
         return simple.body
     if simple.words and simple.words[0] in ("echo", "printf"):
@@ -206,7 +206,7 @@ _GIT_NAME = re.compile(r"[A-Za-z][\w-]*")
 
 
 def _git_alias(words: list[Word], cwd: str | None, variables: Mapping[str, str]) -> str:
-    """The shell text that an alias of git's configuration stands for, empty if the command is none."""
+    """The shell text that an alias of git's configuration stands for, empty if the command is no alias."""
     at, folder, given = 1, cwd or "", {}
     while at < len(words) and words[at].startswith("-"):
         if words[at] in _GIT_VALUES and at + 1 < len(words):

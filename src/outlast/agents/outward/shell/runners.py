@@ -189,7 +189,7 @@ _MAJOR = re.compile(r"v\d+")
 
 
 def wrapped(words: Sequence[Word], name: str, variables: dict[str, str]) -> list[Word]:
-    """What a wrapper would call, empty if this is none. Assignments of `env` and its kind go into the variables."""
+    """The command that a wrapper would call, empty if this is no wrapper. Assignments of `env` and its kind go into the variables."""
     if name in _CONTAINERS and (inside := _in_container(words, name)):
         return inside
     runner, at = _runner(words, name)
@@ -271,7 +271,7 @@ _CONTAINER_VALUES = frozenset(
 
 
 def _in_container(words: Sequence[Word], name: str) -> list[Word]:
-    """What `docker run` and `docker compose exec` start: the words after the image, or the program the image is named for."""
+    """The command that `docker run` or `docker compose exec` starts: the words after the image, or the image's namesake."""
     commands, at, entry = 0, 1, ""
     while at < len(words) and (words[at].startswith("-") or commands < 1):
         word = words[at]
@@ -317,7 +317,7 @@ _CLEANED = ("-i", "-", "--ignore-environment", "PATH=*", "-S*", "-i*")  # of env
 
 
 def triggers(program: str) -> tuple[str, ...]:
-    """What a shim of this runner looks for among its words (patterns of sh); none: it needs no shim."""
+    """The patterns (of sh) that a shim of this runner looks for among its words; none: it needs no shim."""
     if program in _ALWAYS:
         return ("*",)
     if program == "env":

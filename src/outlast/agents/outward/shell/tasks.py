@@ -20,7 +20,7 @@ PARENTS_MAX = 64
 
 @dataclass(frozen=True, slots=True)
 class Started:
-    """What a call starts: named scripts, or another program in its place (`pnpm changeset publish`)."""
+    """The things that a call starts: named scripts, or another program in its place (`pnpm changeset publish`)."""
 
     tasks: tuple[Task, ...] = ()
     words: tuple[Word, ...] = ()
@@ -28,7 +28,7 @@ class Started:
 
 
 def started(words: Sequence[Word], name: str, cwd: str | None) -> Started | None:
-    """What this call starts by a name in a file; None: it is no runner of scripts, or starts nothing by name."""
+    """The scripts that this call starts by a name in a file; None: it is no runner of scripts, or starts nothing by name."""
     reader = _READERS.get(name)
     if reader is None or not cwd or not os.path.isabs(cwd):
         return None
@@ -69,7 +69,7 @@ _COMMANDS = frozenset(
 
 @dataclass(slots=True)
 class _Manager:
-    """What stands between a package manager and its command."""
+    """The words that may stand between a package manager and its command."""
 
     name: str
     at: int = 1
@@ -367,7 +367,7 @@ _NPM = ("run", "run-script", "rum", "urn", "version", "test", "tst", "t", "start
 
 
 def triggers(program: str) -> tuple[str, ...]:
-    """What a shim of this runner of scripts looks for among its words; none: it is no such runner."""
+    """The patterns that a shim of this runner of scripts looks for among its words; none: it is no such runner."""
     if program in _ANY:
         return ("*",)
     if program == "npm":

@@ -1,4 +1,4 @@
-"""What an outward call would act on: its signature, and how it can be read back. Here: the ways that need no knowledge."""
+"""The target of an outward call: its signature, and how to read it back. Here: the ways that need no knowledge."""
 
 import hashlib
 import os
@@ -15,7 +15,7 @@ TEXT_MAX = 400
 
 @dataclass(frozen=True, slots=True)
 class ReadBack:
-    """The name of a probe of the catalogue, and what it needs to know of the call."""
+    """The name of a probe of the catalogue, and its parameters from the call."""
 
     name: str
     params: Mapping[str, str] = field(default_factory=dict)
@@ -75,7 +75,7 @@ def words(matched: Matched) -> Target:
 
 
 def _of_words(matched: Matched) -> str:
-    """Where nothing is known of a program, its words are what it is given, unless more comes through its input."""
+    """The content of an unknown program: its words, unless more comes through its input."""
     call = matched.call
     is_whole = not call.fed and all(word.known for word in call.words)
     return digest_of(*(word.encode("utf-8", "surrogatepass") for word in call.words)) if is_whole else ""

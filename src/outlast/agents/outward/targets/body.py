@@ -1,4 +1,4 @@
-"""What an HTTP client would send, as a digest: two calls to one address are told apart by it. Reads small files."""
+"""The body of an HTTP call as a digest, which tells two calls to one address apart. Reads small files."""
 
 import json
 import os
@@ -50,7 +50,7 @@ def _is_given(call: Call, value: str) -> bool:
 
 
 def _part(matched: Matched, name: str, value: str) -> bytes | None:
-    """What one option sends; None where that is not known now."""
+    """The content that one option sends; None if it is not known now."""
     if value and not _is_given(matched.call, value):
         return None
     text = value.encode("utf-8", "surrogatepass")
@@ -88,7 +88,7 @@ def _field(matched: Matched, value: str, text: bytes) -> bytes | None:
 
 
 def file_content(matched: Matched, path: str) -> bytes | None:
-    """What lies in a file now, unless something before the call in its text may change it."""
+    """The present content of a file, unless a command before the call may change it."""
     if path == "-" and matched.call.sent is not None:
         return matched.call.sent.encode("utf-8", "surrogatepass")
     if path in ("", "-", ".") or matched.call.moved or not matched.call.cwd:

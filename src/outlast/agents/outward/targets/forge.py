@@ -1,4 +1,4 @@
-"""What a call to a forge (GitHub, Gitea, GitLab; by gh, tea, hub, glab or plain HTTP) would act on.
+"""The target of a call to a forge (GitHub, Gitea, GitLab; by gh, tea, hub, glab or plain HTTP).
 The same act has the same signature whichever program does it: `comment owner/repo#7`, `pr-create owner/repo head`.
 """
 
@@ -39,7 +39,7 @@ class Place:
     flavour: str = "github"
 
     def __str__(self) -> str:
-        """As a signature has it: forges do not tell `O/R` from `o/r`."""
+        """Its form in a signature: forges do not tell `O/R` from `o/r`."""
         host, repo = self.host.lower(), self.repo.lower() if _REPO.fullmatch(self.repo) else self.repo
         return repo if host in ("", "github.com", "api.github.com") else f"{host}/{repo}"
 
@@ -108,7 +108,7 @@ def act(place: Place, verb: str, what: str, texts: Mapping[str, str]) -> Target:
 
 
 def texts_of(title: str, body: str, *, title_known: bool = True, body_known: bool = True) -> dict[str, str]:
-    """What a title and a body are recognised by later; empty where they are not known now."""
+    """The marks by which a title and a body are recognised later; empty if they are not known now."""
     marker = MARKER.search(body) if body else None
     return {
         "title_sha256": digest(title) if title and title_known else "",

@@ -128,7 +128,7 @@ def _full(ref: str, repository: Repository | None) -> str:
 
 
 def _default(repository: Repository | None, branch: str, remote: str) -> tuple[str, str]:
-    """What git pushes when no ref is named."""
+    """The source and the target ref that git pushes if none is named."""
     if repository is None:
         return ("HEAD", f"refs/heads/{branch}" if branch else "HEAD")
     if configured := repository.get("remote", remote, "push"):

@@ -1,4 +1,4 @@
-"""What a repository's own files say of its branch and remotes, read without running git.
+"""Reads branch and remotes from a repository's own files, without running git.
 Includes, conditional configuration and the ref format `reftable` are not followed: the answer is then "unknown".
 """
 
@@ -46,7 +46,7 @@ class Repository:
         return f" {ref}\n" in self._packed()
 
     def commit(self, name: str) -> str:
-        """What a ref, a branch, a tag or `HEAD` names, as a hash; empty if unknown."""
+        """The hash that a ref, a branch, a tag or `HEAD` names; empty if unknown."""
         if _SHA.fullmatch(name):
             return name
         for ref in (name, f"refs/{name}", f"refs/tags/{name}", f"refs/heads/{name}"):
@@ -59,7 +59,7 @@ class Repository:
         return ""
 
     def _value(self, ref: str) -> str:
-        """What is written for a ref: a hash, or `ref: ` and another one."""
+        """The written value of a ref: a hash, or `ref: ` and another one."""
         if ".." in ref or ref.startswith("/"):
             return ""
         folder = self.common if ref.startswith("refs/") else self.folder

@@ -21,7 +21,7 @@ def is_loopback(host: str) -> bool:
 
 
 def _is_loopback_v4(text: str) -> bool:
-    """As the C library reads numbers: `127.1` and `0x7f.1` are 127.0.0.1, `0127.0.0.1` is 87.0.0.1."""
+    """Reads numbers as the C library does: `127.1` and `0x7f.1` are 127.0.0.1, `0127.0.0.1` is 87.0.0.1."""
     parts = text.split(".")
     if len(parts) > 4 or not all(map(_NUMBER.fullmatch, parts)):
         return False
@@ -69,7 +69,7 @@ UNPROXIED = ("no_proxy", "NO_PROXY")
 
 
 def direct(hosts: tuple[str, ...], environment: Mapping[str, str], unproxied: str = "") -> tuple[str, ...]:
-    """These hosts; none where a variable sends what goes to one of them through a proxy, whose own loopback it may be."""
+    """These hosts, or () if a proxy variable applies: its loopback may be another machine's."""
     if not any(environment.get(name) for name in PROXIES):
         return hosts
     listed = ",".join([unproxied, *(environment.get(name, "") for name in UNPROXIED)])

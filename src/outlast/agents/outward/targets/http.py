@@ -17,7 +17,7 @@ URLS_MAX = 16
 
 @dataclass(slots=True)
 class _Request:
-    """What a command line says of the call that it would make."""
+    """The HTTP call that a command line would make."""
 
     method: str = ""
     urls: list[str] = field(default_factory=list)
@@ -309,7 +309,7 @@ def _curl_take(request: _Request, name: str, value: str) -> None:
 
 
 def _names_another(header: str) -> bool:
-    """Whether a header, or a file of them, may ask a server here for what it only passes on."""
+    """Whether a header, or a file of headers, may make a local server pass the call on."""
     name, _, value = header.partition(":")
     host = name.strip().lower() == "host" and not hosts.is_loopback(hosts.of_url(value.strip()))
     return host or header.startswith("@")

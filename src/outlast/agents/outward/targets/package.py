@@ -113,7 +113,7 @@ def _npm_registry(matched: Matched, folder: str, name: str) -> str:
 
 
 def _npm_others(folder: str, environment: Mapping[str, str], name: str) -> list[str]:
-    """What goes before `--registry`: the registry of the package's scope, and with some versions `publishConfig`."""
+    """The registries that go before `--registry`: that of the package's scope, and with some versions `publishConfig`."""
     config = _json(os.path.join(folder, "package.json")).get("publishConfig") if folder else None
     settings = [*_npmrc(folder, environment), *([config] if isinstance(config, dict) else [])]
     has_scope = name.startswith("@") or not re.fullmatch(
