@@ -64,7 +64,7 @@ class Layout(argparse.HelpFormatter):
 
 
 def nearest(word: str, known: Iterable[str], form: str, then: str = "") -> str:
-    """The hint for a word that is none of the known ones: what does the same here, else the nearest; `then` follows."""
+    """The hint for an unknown word: our word for the same, else the nearest one; `then` follows."""
     names = list(known)
     same = next((each for each in OTHER_WORDS.get(word, ()) if each.split()[0] in names), None)
     return did_you_mean(same or word, [*names, *filter(None, [same])], then, form=form)

@@ -85,7 +85,7 @@ class Parser(argparse.ArgumentParser):
         super().__init__(*given, **{"allow_abbrev": False} | named)
 
     def error(self, message: str) -> NoReturn:
-        """What argparse finds wrong, in our words."""
+        """Refuse with argparse's complaint, in our words."""
         for pattern, words in _IN_OUR_WORDS:
             if (found := pattern.fullmatch(message)) is not None:
                 message = found.expand(words)

@@ -1,5 +1,5 @@
-"""What an answer cost, read from a copy of its bytes: events of a stream or one JSON text, of four protocols.
-Nothing here fails on what a server sends: where an answer cannot be read, its usage is unknown and gets estimated.
+"""Reads the cost of an answer from a copy of its bytes: events of a stream or one JSON text, of four protocols.
+Nothing a server sends makes it fail: the usage of an unreadable answer is unknown and gets estimated.
 """
 
 import contextlib
@@ -180,7 +180,7 @@ class Fault(msgspec.Struct, frozen=True):
 
 
 class Reading:
-    """What is known of one answer so far."""
+    """The known facts about one answer so far."""
 
     def __init__(self, kind: Kind) -> None:
         self.kind = kind
@@ -391,7 +391,7 @@ _FAILED = decoders.of_json(_Failed)
 
 
 def decoded(data: "msgspec.Raw | bytes | None", decoder: "msgspec.json.Decoder[T]") -> T | None:
-    """The value, or None where there is none: bytes from outside must not raise."""
+    """The value, or None if the bytes are no value: bytes from outside must not raise."""
     if data is None:
         return None
     with contextlib.suppress(msgspec.DecodeError, UnicodeDecodeError, RecursionError, OverflowError):

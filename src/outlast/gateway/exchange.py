@@ -16,7 +16,7 @@ class Broken(Exception):
 
 
 class Answer:
-    """Follows one answer: what of the bytes is passed on, and what their content is."""
+    """Follows one answer: which bytes to pass on, and their content."""
 
     def __init__(self, method: bytes, *, closes: bool) -> None:
         self._method = method
@@ -29,7 +29,7 @@ class Answer:
         self.surplus = False  # whether more came than the answer has
 
     def feed(self, data: bytes) -> tuple[bytes, list[bytes]]:
-        """What to pass on now, and the content in it. Raises Broken."""
+        """The bytes to pass on now, and their content. Raises Broken."""
         if self._framing is not None:
             return self._body(data, 0)
         self._partial += data

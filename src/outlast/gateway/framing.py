@@ -28,7 +28,7 @@ class Framing(Protocol):
 
 
 class LengthBody:
-    """So many bytes."""
+    """A body of a known number of bytes."""
 
     def __init__(self, length: int) -> None:
         self._left = length

@@ -183,7 +183,7 @@ def header(raw: bytes) -> Line:
 
 
 def length_of(fields: Fields) -> int | None:
-    """What `content-length` says; None without one. Raises BadHead where it is said twice, or is no number."""
+    """The value of `content-length`; None without one. Raises BadHead if it occurs twice, or is no number."""
     told = set(fields.all(b"content-length"))
     if not told:
         return None

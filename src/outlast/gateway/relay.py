@@ -29,7 +29,7 @@ _REASONS = {400: "Bad Request", 404: "Not Found", 414: "URI Too Long", 426: "Upg
 
 
 class Hub(Protocol):
-    """What a connection asks of the gateway that it belongs to."""
+    """The methods of the gateway that its connections call."""
 
     fronts: "set[Front]"
     held_bytes: int
@@ -124,9 +124,9 @@ class Front(asyncio.Protocol):
             self._over(abort=True)
 
     def _has_room(self) -> bool:
-        """Whether there is room for this connection, if need be by closing the one that has been idle for longest.
+        """Whether there is room for this connection, perhaps after closing the one that has been idle for longest.
 
-        Whoever only connects cannot keep the agent out: a crowd of strangers is cut down first, and other users' at once.
+        A crowd of strangers cannot keep the agent out: their connections are closed first, and other users' at once.
         """
         fronts = self._hub.fronts
         strangers = [each for each in fronts if not each.known]
@@ -173,7 +173,7 @@ class Front(asyncio.Protocol):
             self._advance()
 
     def eof_received(self) -> None:
-        """Whoever says no more is gone: a killed agent looks the same, and its model must not go on."""
+        """Treat a closed client as dead, so that its model call stops."""
 
     def pause_writing(self) -> None:
         self._choked = True

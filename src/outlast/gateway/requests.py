@@ -1,4 +1,4 @@
-"""Requests for an answer: which path is one, what it asks for, how words are added to it, how it is refused."""
+"""Requests for an answer: recognises them by path, reads them, adds words to them, and refuses them."""
 
 import re
 from urllib.parse import unquote_to_bytes
@@ -52,7 +52,7 @@ def kind_of(method: bytes, target: bytes) -> Kind | None:
 
 
 class RequestSummary(msgspec.Struct, frozen=True):
-    """What a request says about itself, as far as it can be read."""
+    """The readable facts of a request."""
 
     model: str = ""
     output_max: int | None = None
@@ -80,7 +80,7 @@ _TEXT = decoders.of_json(str)
 
 
 def summary(target: bytes, body: bytes) -> RequestSummary:
-    """What the request asks for. `body` may be the beginning of one that is too large."""
+    """The summary of a request. `body` may be the beginning of one that is too large."""
     named = _MODEL_IN_PATH.search(path_of(target))
     in_path = named[1].decode("utf-8", "replace") if named else ""
     told = decoded(body, _REQUEST)

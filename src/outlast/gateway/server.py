@@ -59,7 +59,7 @@ class Gateway:
 
     @property
     def faults(self) -> tuple[str, ...]:
-        """What went wrong inside, by kind; empty unless we have a bug, or the meter has."""
+        """Internal faults by kind; empty unless we have a bug, or the meter has."""
         return tuple(self._hub.faults)
 
     def route(self, upstream_base_url: str) -> str:
@@ -77,7 +77,7 @@ class Gateway:
             return known
 
     def variables(self) -> dict[str, str]:
-        """What the agent's environment needs besides: where there is a proxy, not to reach us through it."""
+        """Further variables for the agent's environment: past a proxy, it must reach us directly."""
         if not self._settings.first("http_proxy", "all_proxy"):
             return {}
         spared = ",".join(filter(None, (self._settings.first("no_proxy"), "127.0.0.1")))
@@ -143,7 +143,7 @@ class Gateway:
 
 
 class _Hub:
-    """What all connections share. All but `add` is called in the gateway's thread."""
+    """The common state of all connections. All but `add` is called in the gateway's thread."""
 
     def __init__(self, meter: Meter) -> None:
         self._meter = meter
@@ -180,7 +180,7 @@ class _Hub:
             self.faults.append(what)
 
     def lead(self, target: bytes) -> tuple[Upstream, bytes] | None:
-        """Where a target leads to, and what it is called there; None without the secret."""
+        """The upstream of a target, and its path there; None without the secret."""
         path, mark, query = target.partition(b"?")
         root, given, number, rest = (*path.split(b"/", 3), b"", b"", b"")[:4]
         if root or not hmac.compare_digest(given, self.secret.encode()) or number not in self._ways:

@@ -1,5 +1,5 @@
 """From the bytes of an answer to the events in it: compression undone, lines joined. Bounded, and never failing.
-It works on a copy. What it cannot follow is `lost`, and then the usage is estimated.
+It works on a copy. If it cannot follow, the copy is `lost`, and the usage is estimated.
 """
 
 import zlib
@@ -108,7 +108,7 @@ class Whole:
 
 
 class Copy:
-    """What an answer's content goes through on its way to being read."""
+    """Decodes an answer's content step by step, so that it can be read."""
 
     def __init__(self, content_type: bytes, coding: bytes, take: Callable[[bytes], None]) -> None:
         streamed = content_type.partition(b";")[0].strip().lower() == b"text/event-stream"

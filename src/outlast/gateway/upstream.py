@@ -53,7 +53,7 @@ class Upstream:
 
     @property
     def before_target(self) -> bytes:
-        """What a plain request through a proxy has before its path."""
+        """The part of a plain proxied request before its path."""
         return b"http://" + self.authority if self.proxy is not None and self.tls is None else b""
 
     @property

@@ -1,4 +1,4 @@
-"""What passes between the gateway and the meter: calls, refusals, what was spent, walls."""
+"""The values between the gateway and the meter: calls, refusals, usage, walls."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -34,7 +34,7 @@ class Refusal:
 
 @dataclass(frozen=True, slots=True)
 class Wall:
-    """A limit of the account that an answer spoke of; `resets_at` is None where it does not say."""
+    """A limit of the account that an answer named; `resets_at` is None if the answer has no time."""
 
     kind: Literal["usage_limit", "rate_limit"]
     resets_at: datetime | None
@@ -43,7 +43,7 @@ class Wall:
 
 @dataclass(frozen=True, slots=True)
 class CallUsage:
-    """What became of one forwarded call. `key`: the provider's id of the response, else our id of the call.
+    """The outcome of one forwarded call. `key`: the provider's id of the response, else our id of the call.
 
     `status` is 0 where no answer came. `told`: the words of `Meter.words` that this call carried to the model.
     """
@@ -60,7 +60,7 @@ class CallUsage:
 
 
 class Meter(Protocol):
-    """Who decides and counts. All are called in the gateway's thread: be quick, every stream waits meanwhile.
+    """Decides and counts. All methods are called in the gateway's thread: be quick, every stream waits meanwhile.
 
     A `before` that raises refuses the call; after an `after` that raised, every further call is refused.
     """

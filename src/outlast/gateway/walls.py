@@ -144,7 +144,7 @@ def _retry_after(text: bytes, now: datetime) -> datetime | None:
 
 
 def _span(text: bytes, now: datetime) -> datetime | None:
-    """As OpenAI writes it: 1s, 6m0s, 1h2m, 250ms."""
+    """A duration in OpenAI's form: 1s, 6m0s, 1h2m, 250ms."""
     found = _SPAN.fullmatch(text.decode("ascii", "replace"))
     if not text or found is None:
         return None

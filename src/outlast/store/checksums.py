@@ -18,9 +18,9 @@ def sealed(data: bytes, run: str, place: int) -> bytes:
 
 
 def verdict(data: bytes, run: str, place: int) -> Verdict:
-    """Whether a stored object is as it was written.
+    """Whether a stored object is unchanged since it was written.
 
-    A checksum that was itself damaged is told from one that was never there: nearly all of its bits stand.
+    A damaged checksum differs from a missing one: nearly all of its bits stand.
     """
     end = data[-_END_BYTES:]
     wanted = _END % _sum(data[:-_END_BYTES] + b"}", run, place)

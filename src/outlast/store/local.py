@@ -84,7 +84,7 @@ class Local:
         return self.run_folder(run) / "guardian.lock"
 
     def guardian_note(self, run: str) -> Path:
-        """What a guardian recorded about a dead supervisor."""
+        """The file with the guardian's note about a dead supervisor."""
         return self.run_folder(run) / "guardian.json"
 
     def keeper_note(self, run: str) -> Path:
@@ -141,7 +141,7 @@ class Local:
 
     @property
     def workspaces(self) -> Path:
-        """What outlast knows about every saved workspace."""
+        """The folder with outlast's data about every saved workspace."""
         return Path(os.path.abspath(self.folder)) / "workspaces"
 
     def private_of(self, folder: Path) -> Path:

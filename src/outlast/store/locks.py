@@ -1,6 +1,6 @@
 """Who is alive: process identity, boot time, and the lock files that prove a holder's life.
 
-See `RunLock` for the lock file; who may claim a run is decided in `sqlite/leases.py`."""
+See `RunLock` for the lock file; `sqlite/leases.py` decides who may claim a run."""
 
 import contextlib
 import fcntl
@@ -29,7 +29,7 @@ def boottime_s() -> float:
 
 
 def boot_id() -> str:
-    """What distinguishes this boot from every other."""
+    """The id of this boot, unlike every other's."""
     with contextlib.suppress(OSError):
         return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
     return "unknown"

@@ -89,7 +89,7 @@ class RecordedEvent(msgspec.Struct, frozen=True):
 
 
 class EventGlimpse(msgspec.Struct, frozen=True):
-    """An event with what every version can read of it. `event` is None if it cannot be decoded, as one of a newer version."""
+    """An event with the fields that every version can read. `event` is None if it cannot be decoded, as one of a newer version."""
 
     n: int
     run: str
@@ -123,7 +123,7 @@ class Request(msgspec.Struct, frozen=True):
 
 
 class Changes(msgspec.Struct, frozen=True):
-    """What happened up to the event `number`: the runs that have new events. `anew`: read everything again, because a run
+    """The changes up to the event `number`: the runs that have new events. `anew`: read everything again, because a run
     was forgotten, the store was put back from a backup, or there is too much. `trace` identifies the event `number`, in
     case another event gets the same number later.
     """
@@ -168,7 +168,7 @@ class Summary(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Health(msgspec.Struct, frozen=True, kw_only=True):
-    """What an examination found in a store and in this host's folder of it.
+    """The findings of an examination of a store and this host's folder of it.
 
     `missing`: an acknowledged event that is not in the store. `rewound`: runs that lost their newest events. `lost`: runs
     that are gone completely.
@@ -186,7 +186,7 @@ class Health(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Flaw(msgspec.Struct, frozen=True):
-    """Something that is not as it was written. `repairable`: it can be made again from what is whole."""
+    """A thing that differs from what was written. `repairable`: it can be made again from whole events."""
 
     what: str
     text: str
@@ -194,7 +194,7 @@ class Flaw(msgspec.Struct, frozen=True):
 
 
 class RunHealth(msgspec.Struct, frozen=True, kw_only=True):
-    """What a look at every event of a run found. `unchecked` events have no checksum: an older outlast wrote them.
+    """The findings of a look at every event of a run. `unchecked` events have no checksum: an older outlast wrote them.
 
     `blobs` are the payloads its events name. `state` is the fold of all its events; None if they cannot be folded.
     """
@@ -249,7 +249,7 @@ class Shelf(Protocol):
     """
 
     def get(self, kind: ShelfKind, name: str) -> bytes | None:
-        """The whole document as it was last put, or None."""
+        """The whole document of the last put, or None."""
 
     def get_unheld(self, kind: ShelfKind, name: str) -> bytes | None:
         """The same, but None also while somebody holds it."""
@@ -314,7 +314,7 @@ class StorePlace(Protocol):
         """Read every event: what is wrong with the store itself, and then each run. Changes nothing."""
 
     def repair(self) -> list[str]:
-        """Make again what follows from whole events: heads, and what events are filed under. Says what it did."""
+        """Make heads and indexes again from whole events. Says what it did."""
 
     def versions(self) -> str:
         """The versions of the database programs, in words."""

@@ -28,7 +28,7 @@ class StoryWentWrong(Exception):
 
 @dataclass(frozen=True, slots=True)
 class SeenByWitness:
-    """What the world saw of one agent: its acts from the witness, its questions from the model's own log."""
+    """The world's view of one agent: its acts from the witness, its questions from the model's own log."""
 
     acts: Counter[str]
     asked: int
@@ -97,7 +97,7 @@ class _Process:
         self._say = say
 
     def listen(self) -> str:
-        """Report what it does, until it waits to be killed (`paused`) or is done (`ended`)."""
+        """Report the agent's acts, until it waits to be killed (`paused`) or is done (`ended`)."""
         assert self._process.stdout is not None, "stdout is a pipe"
         try:
             for line in self._process.stdout:

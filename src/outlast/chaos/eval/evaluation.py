@@ -33,7 +33,7 @@ NAIVE = ("prompt", "act-then-save")
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """What to evaluate. The seed determines everything random."""
+    """The plan of an evaluation. The seed determines everything random."""
 
     seed: int
     tasks: tuple[str, ...] = tuple(TASKS)
@@ -86,7 +86,7 @@ class Report:
     seconds: float = 0.0
 
     def bars(self) -> list[tuple[str, bool]]:
-        """What must hold, and whether it did."""
+        """The bars that must hold, and whether they did."""
         bars: list[tuple[str, bool]] = []
         if (row := self.rows.get("outlast")) is not None:
             bars += [
@@ -250,7 +250,7 @@ def _sample(
 def _cold_starts(plan: Plan, base: Path) -> Iterator[tuple[str, float]]:
     """Kill halfway, start a fresh interpreter, and time it until it begins a beat that was not finished.
 
-    A task that has no beat left after that tells nothing; the next one is taken.
+    A task without a beat left after that shows nothing; take the next one.
     """
     count = COLD_STARTS_QUICK if plan.quick else COLD_STARTS
     tasks = random.Random(f"{plan.seed} cold").sample(plan.tasks, len(plan.tasks))

@@ -1,4 +1,4 @@
-"""What a person does after a crash: look at the run, ask the world about effects in doubt, settle them truthfully."""
+"""Plays the person after a crash: looks at the run, asks the world about effects in doubt, settles them truthfully."""
 
 import json
 from collections.abc import Mapping

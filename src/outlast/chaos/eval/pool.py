@@ -25,7 +25,7 @@ class _Worker(NamedTuple):
 
 
 def run(units: Sequence[Any], work: Work, folder: Path, jobs: int) -> Generator[Any, None, None]:
-    """What `work(bench, unit)` yields for every unit, as it comes; units and results are JSON."""
+    """Yield the results of `work(bench, unit)` for every unit, as they come; units and results are JSON."""
     waiting = list(reversed(units))
     workers: list[_Worker] = []
     for n in range(min(jobs, len(units))):

@@ -73,7 +73,7 @@ def tag(decision: str, asked: int) -> str:
 
 
 class World:
-    """What an attempt can touch. `trial` separates the trials at one witness."""
+    """The world that an attempt can touch. `trial` separates the trials at one witness."""
 
     def __init__(self, folder: Path, url: str, trial: str, instants: Instants) -> None:
         self.folder = folder

@@ -1,4 +1,4 @@
-"""What a scripted task is made of: the operations its body asks for, written once and carried out by every design.
+"""The parts of a scripted task: its body asks for operations, written once and carried out by every design.
 
 A body is a generator: it yields an operation and receives its result. The design decides how that survives a kill."""
 
@@ -130,7 +130,7 @@ class Here:
         return file.read_text() if file.exists() else ""
 
     def identity(self, kind: str, name: str) -> str:
-        """What distinguishes this call from every other of the task: beat, name, occurrence."""
+        """The identity of a call within the task: beat, name, occurrence."""
         counted = f"{kind} {name}"
         self._counts[counted] = self._counts.get(counted, 0) + 1
         return f"{self.label}.{name}.{self._counts[counted]}"

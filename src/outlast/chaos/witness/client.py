@@ -34,7 +34,7 @@ __all__ = [
 
 
 class Counts(NamedTuple):
-    """What the world saw. `duplicates` counts performances beyond the first of each identity."""
+    """The counts of the world. `duplicates` counts performances beyond the first of each identity."""
 
     performed: int
     duplicates: int

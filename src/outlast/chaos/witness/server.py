@@ -80,7 +80,7 @@ def _whole_lines(log: Path) -> tuple[list[dict[str, Any]], int]:
 
 
 class WitnessLog:
-    """What was done, in memory and in the log. The server's threads take turns through one lock.
+    """The acts done, in memory and in the log. The server's threads take turns through one lock.
 
     To perform an act is to append one JSON line and fdatasync it. A torn last line was not performed, and is cut off on
     reload. Three classes of service: `keyed` dedupes by `Idempotency-Key`, `probed` can be looked up by marker, `blind`

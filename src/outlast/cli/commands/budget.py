@@ -211,7 +211,7 @@ def _rows(found: Ledger) -> Iterable[list[str]]:
 
 
 def spent_words(unit: Unit, spent: Spent) -> str:
-    """What is spent of a unit; of money what is known of it, which is no 0 where nothing was paid."""
+    """The spending of a unit; of money the known part, which is no 0 if nothing was paid."""
     about = "~" if spent.estimated and unit.unit in ("tokens", "usd") else ""
     kind = ledger.money(spent)
     if unit.unit != "usd" or kind == "paid":

@@ -61,7 +61,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 
 class Suggested(msgspec.Struct, frozen=True, kw_only=True):
-    """What `suggest --json` prints. `budget` is what `--budget auto` would mean."""
+    """The JSON of `suggest --json`. `budget` is the meaning of `--budget auto`."""
 
     goal: str
     plan: int | None
@@ -213,7 +213,7 @@ def _measured(name: str, found: Accuracy) -> list[str]:
 
 
 class ShareResult(msgspec.Struct, frozen=True, kw_only=True):
-    """What `share --json` prints. `used` and `held` and the limits of `shares` add up to `total`."""
+    """The JSON of `share --json`. `used` and `held` and the limits of `shares` add up to `total`."""
 
     unit: Unit
     total: int

@@ -55,7 +55,7 @@ def names(arguments: argparse.Namespace) -> None:
 
 
 class _Words(NamedTuple):
-    """What can follow one command."""
+    """The words that can follow one command."""
 
     name: str
     text: str

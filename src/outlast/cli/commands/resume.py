@@ -253,7 +253,7 @@ def _cells(row: ReportRow) -> list[str]:
 
 
 def _spent(tokens: int, cost_microusd: int, estimated: bool) -> list[str]:
-    """What was spent; `~` where some of it is an upper bound."""
+    """The spending; `~` if some of it is an upper bound."""
     about = "~" if estimated else ""
     return [
         *([f"{about}{count_of(tokens, 'token')}"] if tokens else []),

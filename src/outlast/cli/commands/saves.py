@@ -351,7 +351,7 @@ def restore(arguments: argparse.Namespace) -> None:
 
 
 def _fork_line(desk: Saves, found: Found) -> str:
-    """What makes a run that goes on from a save; nothing where it is of no run."""
+    """The command that makes a run that goes on from a save; nothing if the save is of no run."""
     if found.run is None or desk.store is None:
         return ""
     return forks.how(desk.store, found.run, found.held.meta.beat if found.beat is None else found.beat)
@@ -360,7 +360,7 @@ def _fork_line(desk: Saves, found: Found) -> str:
 def _restore_to(
     arguments: argparse.Namespace, desk: Saves, found: Found
 ) -> tuple[saves_restore.Restored, ActOutcome | None]:
-    """Into a new folder: what was or would be written, and what became of it."""
+    """Restore into a new folder; say what was or would be written."""
     plan = act_restore.plan(
         desk.store, found, new_folder.place(arguments.to), state=desk.local.folder, with_secrets=arguments.with_secrets
     )  # fmt: skip

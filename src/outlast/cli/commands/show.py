@@ -212,7 +212,7 @@ def lines(store: Store, summary: Summary, shown: show.Shown, waits: int) -> Iter
 
 
 def _asked(store: Store, summary: Summary, status: st.Status) -> "Request | None":
-    """What a run at work was asked for and has not come to yet: to pause, or to stop otherwise."""
+    """A request to a working run that it has not applied yet: to pause, or to stop otherwise."""
     pending = store.inbox.pending(summary.root) if status == "running" else ()
     return next((request for request in pending if request.what in STOPS), None)
 
@@ -412,7 +412,7 @@ _HOW: dict[ev.Policy, str] = {
 def _tell_settled_next(
     store: Store, summary: Summary, shown: show.Shown, name: str, doubts: list[tuple[str, st.OpenEffect]]
 ) -> None:
-    """Nobody has to look before the next attempt: tell how it settles what is in doubt, and what starts it."""
+    """Nobody has to look before the next attempt: say how it settles the effects in doubt, and what starts it."""
     stands = standing.of(store, summary, shown.status)
     if doubts and stands.word != "not_started":
         how = _HOW[doubts[0][1].policy]

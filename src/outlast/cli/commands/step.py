@@ -1,4 +1,4 @@
-"""What scripts call: step, effect, stage, remember, shell-init. These commands talk to a socket and import little."""
+"""The commands for scripts: step, effect, stage, remember, shell-init. They talk to a socket and import little."""
 
 import argparse
 import os

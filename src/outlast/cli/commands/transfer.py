@@ -114,7 +114,7 @@ def fork(arguments: argparse.Namespace) -> None:
 
 
 def _confirm(plan: "act_fork.ForkPlan") -> None:
-    """What the source did after the save point, the world might see twice: ask."""
+    """The world might see twice what the source did after the save point: ask the person."""
     for sentence in plan.sentences:
         messages.tell(sentence)
     refused = RunRefused("not forked: it may do them again", hint="add --yes if that is all right")

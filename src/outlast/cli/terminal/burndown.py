@@ -1,4 +1,4 @@
-"""A small chart of what is left of a budget over time, with its warning levels; without a limit, of what was spent."""
+"""A small chart of a budget's rest over time, with its warning levels; without a limit, of the spending."""
 
 from collections.abc import Iterator
 

@@ -98,7 +98,7 @@ def budget(row: Row, *, blocks: bool) -> str:
 
 
 def amount(meter: Meter) -> str:
-    """What was spent, in few characters."""
+    """The spending, in few characters."""
     if meter.unit == "usd":
         return f"${meter.spent / 1e6:,.2f}"
     for size, letter in _TOKENS:
@@ -133,7 +133,7 @@ def save(row: Row) -> str:
 
 
 def helps(row: Row) -> str:
-    """What to type or do for a run; empty if nothing."""
+    """The command to type or thing to do for a run; empty if there is none."""
     if row.quiet == "stuck":
         return _pasteable(f"outlast output {row.run}")
     if row.own_program and row.stranded:

@@ -51,7 +51,7 @@ def tell(line: str) -> None:
 
 
 def tell_outcome(outcome: "ActOutcome") -> None:
-    """What became of an act, and what to type next. Raises what kept the act from its end."""
+    """Print the outcome of an act, and what to type next. Raises the error that stopped the act."""
     tell(outcome.says)
     if outcome.error is not None:
         raise outcome.error
@@ -60,7 +60,7 @@ def tell_outcome(outcome: "ActOutcome") -> None:
 
 
 def complain(message: str, hint: str = "") -> None:
-    """Print what went wrong, and what to type next."""
+    """Print the error, and what to type next."""
     tell(f"error: {message}")
     if hint:
         tell(f"hint: {hint}")

@@ -166,7 +166,7 @@ class Database:
         self._forked = True
 
     def fail(self, error: apsw.Error) -> StoreError:
-        """What a failed write means. Unless the store was only busy, this object writes nothing more."""
+        """The error for a failed write. Unless the store was only busy, this object writes nothing more."""
         self.rollback()
         translated = self._translate(error)
         if not isinstance(translated, StoreBusy):
@@ -241,7 +241,7 @@ class Database:
 
 
 def _identity(path: Path) -> tuple[int, int] | None:
-    """What identifies a file whatever its name; None if it does not exist."""
+    """The identity of a file whatever its name; None if it does not exist."""
     try:
         found = path.stat()
     except OSError:

@@ -52,7 +52,7 @@ class Row(NamedTuple):
 
 
 def store_flaws(database: Path) -> list[Flaw]:
-    """What is wrong with the file itself, and what belongs to no run."""
+    """The flaws of the file itself, and the rows that belong to no run."""
     with health.reading(database) as connection:
         damage = [
             str(text)

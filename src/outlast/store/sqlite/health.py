@@ -83,7 +83,7 @@ def _problems(connection: apsw.Connection) -> tuple[str, ...]:
 
 
 class _Marks(NamedTuple):
-    """What the marks beside the file say about it."""
+    """The facts about the file in the marks beside it."""
 
     missing: int | None = None
     rewound: tuple[str, ...] = ()

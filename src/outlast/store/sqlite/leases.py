@@ -331,7 +331,7 @@ def run_held(run: str, holder: Holder | None, why: str = "") -> RunHeld:
 
 
 def readable_holder(stored: object) -> Holder | None:
-    """Who holds a run, from its row; None for nobody, and for what is damaged: its lock says whether somebody lives."""
+    """The holder of a run, from its row; None if there is none, or if the row is damaged: its lock says whether somebody lives."""
     try:
         return _decode_holder(stored) if isinstance(stored, bytes) and stored else None
     except (msgspec.MsgspecError, UnicodeDecodeError):

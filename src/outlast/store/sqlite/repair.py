@@ -1,4 +1,4 @@
-"""Makes again what follows from whole events: indexes, heads, and what events are filed under. Events are never changed."""
+"""Makes indexes, heads and keys again from whole events. Never changes events."""
 
 from pathlib import Path
 from typing import Any
@@ -14,7 +14,7 @@ from outlast.store.sqlite.database import Database
 
 
 def repair(database: Path) -> list[str]:
-    """Repair what can be, each run in a transaction of its own; say what was done."""
+    """Repair all that can be, each run in a transaction of its own; say what was done."""
     done = []
     opened = Database(database)
     try:

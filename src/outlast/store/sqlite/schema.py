@@ -120,7 +120,7 @@ def too_new(path: Path, version: int) -> StoreTooNew:
 
 
 def request_sum(row: int, at: str, by: str, what: str, args: bytes) -> int:
-    """The checksum of a request as it was put."""
+    """The checksum of a request in the form in which it was put."""
     return checksums.number(str(row).encode(), at.encode(), by.encode(), what.encode(), args)
 
 
