@@ -343,7 +343,7 @@ class Files:
         alive_until_s: float | None,
         at: datetime,
     ) -> list[ev.AnyEvent]:
-        """Back to the save point, but for what a person changed since the attempt ended: that is kept and named."""
+        """Rewind to the save point, but keep and list files that a person changed since."""
         private = self.saver.private
         plan = files_notes.noted(private, Arriving)
         if plan is None or (plan.run, plan.attempts, plan.point) != (self._run, head.attempts, held.commit):

@@ -81,7 +81,7 @@ class AmendArgs(msgspec.Struct, frozen=True):
 
 
 def take_in(root: Journal, here: Journal, spent: Usage | None) -> Steps:
-    """Take in everything that waits for the run; raises when it was asked to stop, or has stopped meanwhile.
+    """Apply all requests that wait for the run; raises if somebody asked it to stop, or if it has stopped meanwhile.
 
     `here` is the journal that is being written, the root's own or a child's. A stop ends both attempts, and the root's is
     charged what it has `spent`. It waits for the acts under way; a cancel waits for its grace period only.
@@ -102,7 +102,7 @@ def take_in(root: Journal, here: Journal, spent: Usage | None) -> Steps:
 
 
 def take_in_findings(root: Journal, here: Journal) -> Steps:
-    """Take in what was said of effects. Whatever else waits stays where it is, for `take_in`."""
+    """Apply the waiting findings about effects. Leaves all other requests for `take_in`."""
     for request in root.store.inbox.pending(root.run):
         if request.what in FINDINGS and (yield from settle_child(root, here, request)):
             events = (requested(request, root), *effect_of(request, root))

@@ -45,7 +45,7 @@ def encode(value: object, *, canonical: bool = False) -> bytes:
 
 
 def _check_depth(value: object) -> None:
-    """What is nested deeper than anybody writes by hand could not be shown or exported any more."""
+    """Refuse values nested deeper than anybody writes by hand: outlast could not show or export them."""
     level: list[object] = [value]
     for _ in range(JSON_DEPTH_MAX):
         level = [
@@ -153,7 +153,7 @@ class Journal:
         return msgspec.json.decode(self.raw(payload))
 
     def returned(self, value: Any, payload: Payload) -> Any:
-        """What a call returns now: the same plain data that a replay of it would return."""
+        """The value that a call returns now: the same plain data that a replay of it would return."""
         return value if type(value) in _PLAIN else self.value(payload)
 
     def raw(self, payload: Payload) -> bytes:

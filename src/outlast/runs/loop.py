@@ -18,7 +18,7 @@ class Agent(Protocol):
         """Do it: effects through `beat.act`."""
 
     def observe(self, beat: Beat, outcome: Any, /) -> Any:
-        """What came of it: becomes the beat's result."""
+        """Turn the outcome of the act into the beat's result."""
 
 
 class AsyncAgent(Protocol):

@@ -1,4 +1,4 @@
-"""Whether a start is let in: what the status and the contract forbid is refused before anything is claimed."""
+"""Admits a start, or refuses it before any claim if the status or the contract forbids it."""
 
 import shlex
 
@@ -17,9 +17,9 @@ VALUE_CHARS_MAX = 120
 
 
 def make(terms: Terms, store: Store, launch: object, *, after: str = "") -> str:
-    """The id of the task's run, made where there is none, or after the one that is over.
+    """The id of the task's run; makes a run if there is none, or if the last one is over.
 
-    How a supervised command is started is on record from its first event: a kill may come before its first attempt.
+    The first event records how a supervised command is started: a kill may come before its first attempt.
     """
     where = RunFilter(task=terms.task, project=terms.project, parent="")
     is_new = launch is not None and (bool(after) or not store.list(where, limit=1))
@@ -96,7 +96,7 @@ def admit(terms: Terms, store: Store, head: st.RunState, *, is_child: bool) -> N
 
 
 def _contract_words(asked: Contract, recorded: Contract) -> str:
-    """What of a contract is another one: as it was at first, and as it is asked for now."""
+    """The difference of two contracts: as it was at first, and as asked for now."""
     names = [name for name in Contract.__struct_fields__ if getattr(asked, name) != getattr(recorded, name)]
     told = [f"{_value(getattr(recorded, name))}, not {_value(getattr(asked, name))}" for name in names]
     return "another contract: " + "; ".join(f"{name} {each}" for name, each in zip(names, told, strict=True))

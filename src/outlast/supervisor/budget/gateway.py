@@ -153,7 +153,7 @@ class Gate:
         prices.ours()
 
     def settle(self) -> bool:
-        """Put that on record, and what is set aside for calls under way where it is not yet. Whether something was spent."""
+        """Record the metered cost and the reserve for open calls. True if anything was spent."""
         meter = self._run.meter
         taken = meter.begin_settling() if self._settles else Settling(values.Usage(), {})
         try:
