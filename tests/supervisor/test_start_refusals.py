@@ -161,7 +161,7 @@ def test_a_task_that_was_done_otherwise_says_so_and_how_it_is_begun_anew(night: 
     for words, other in ((["--goal", "two", "--", "true"], "goal"), (["--", "touch", "x"], "command")):
         done = said(night, "run", "--task", "t", *words)
         assert done.returncode == 0
-        assert f"it was done with another {other}; to run it anew with this one, say --again" in done.stderr
+        assert f"it was done with another {other}; to run it again with this one, say --again" in done.stderr
     assert not (night.work / "x").exists()
 
 

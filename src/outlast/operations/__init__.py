@@ -1,1 +1,1 @@
-"""What a person does to runs: pause, settle, fork, export, gc, share a budget."""
+"""A person's operations on runs: pause, settle, fork, export, gc, share a budget."""

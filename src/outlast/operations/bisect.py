@@ -43,8 +43,8 @@ class Probe(msgspec.Struct, frozen=True):
 
 
 class Bisected(msgspec.Struct, frozen=True, kw_only=True):
-    """What came out. `found`: fails first at `beat`; `first`: it fails at the first save already; `never`: at none;
-    `unclear`: what lies between the last good and the first bad beat was skipped."""
+    """The result of a search. `found`: fails first at `beat`; `first`: it fails at the first save already; `never`: at none;
+    `unclear`: the beats between the last good and the first bad one were skipped."""
 
     run: str
     outcome: Outcome
@@ -65,10 +65,10 @@ class _Candidate(msgspec.Struct, frozen=True):
 def bisect(
     desk: Saves, run: Summary, command: Sequence[str], tell: Callable[[Probe], None] = lambda probe: None
 ) -> Bisected:
-    """Search. Raises UsageError where there is nothing to search, or where the command cannot answer.
+    """Search. Raises UsageError if there is nothing to search, or if the command cannot answer.
 
     Each probe is a worktree of its own in a temporary folder, which is removed afterwards: the workspace is not touched. The
-    command's exit code counts as for `git bisect run`: 0 good, 125 cannot be told here, 126 and above stop the search, the rest bad.
+    command's exit code counts as for `git bisect run`: 0 good, 125 unknown, 126 and above stop the search, the rest bad.
     """
     candidates = _candidates(desk, run)
     if not candidates:
@@ -139,10 +139,10 @@ class _Search:
 def search(
     begun: int, count: int, verdict: Callable[[int], Verdict]
 ) -> tuple[Outcome, int | None, int | None]:
-    """What came out, the first bad place, and the last good one before it; each place is asked for at most once.
+    """The result, the first bad place, and the last good one before it; asks for each place at most once.
 
-    The last place comes first, then the first from `begun` on. What lies before that (how the run began) is only asked
-    for to tell whether the first one broke it.
+    The last place comes first, then the first from `begun` on. Asks for the place before that (how the run began)
+    only to see whether the first one broke it.
     """
     known: dict[int, Verdict] = {}
 
@@ -177,7 +177,7 @@ def _verdict_of(code: int) -> Verdict:
 
 
 def _run(command: Sequence[str], folder: Path, beat: int) -> int:
-    """The command's exit code; what it prints goes to stderr, for stdout is ours."""
+    """The command's exit code; its output goes to stderr, for stdout is ours."""
     given = settings.environment(without="GIT_", OUTLAST_BISECT_BEAT=str(beat))
     environment = settings.went_to(given, str(folder))
     try:
@@ -206,7 +206,7 @@ def _room() -> Iterator[Path]:
 
 
 def _sweep(place: repo.Repo) -> None:
-    """Remove what searches left behind that were killed: their folders, and what git's list has of them."""
+    """Remove what killed searches left behind: their folders, and their entries in git's list."""
     top = Path(os.path.realpath(tempfile.gettempdir()))
     dead = [room for room in sorted(top.glob(f"{_ROOM}*"))[:_SWEPT_MAX] if _is_dead(room)]
     if not dead:

@@ -24,9 +24,9 @@ FLOOR: dict[Unit, int] = {"tokens": 20_000, "time_s": 300}
 
 
 class Pool(msgspec.Struct, frozen=True):
-    """A budget for many: its total in one unit, and the limit that each run was given of it.
+    """A budget for many: its total in one unit, and each run's limit from it.
 
-    A closed run counts with what it spent, any other with its limit. So the limits never add up to more than the total.
+    A closed run counts with its spending, any other with its limit. So the limits never add up to more than the total.
     """
 
     unit: Unit
@@ -35,7 +35,7 @@ class Pool(msgspec.Struct, frozen=True):
 
 
 class Share(msgspec.Struct, frozen=True, kw_only=True):
-    """One run's part. `limit` includes what it has spent, and so does `p90`; `before` is its limit so far."""
+    """One run's part. `limit` includes its spending, and so does `p90`; `before` is its limit so far."""
 
     run: str
     task: str
@@ -84,7 +84,7 @@ def pools(store: Store) -> dict[str, Pool]:
 def split(
     store: Store, project: str, total: tuple[Unit, int] | None, runs: Sequence[Summary], *, anew: bool = False
 ) -> Split:  # fmt: skip
-    """How a total would be split over these runs; changes nothing. Without a total, that of the project's pool.
+    """The split of a total over these runs; changes nothing. Without a total, splits that of the project's pool.
 
     A new total begins a new pool if every run of the old one is over, or if it is asked for.
     """
@@ -115,7 +115,7 @@ def _is_over(summary: Summary) -> bool:
 def _taken(
     members: Mapping[str, int], heads: Mapping[str, Summary], chosen: Mapping[str, Summary], unit: Unit
 ) -> tuple[int, int, int]:
-    """What the runs that get no share now have used, what they hold, and what they gave back."""
+    """Of the runs that get no share now: the amounts they used, hold, and gave back."""
     used = held = returned = 0
     for run, limit in members.items():
         if run in chosen:

@@ -99,7 +99,7 @@ def prepare(
 
 
 def _again(store: Store, source: Summary, at: int, seq: int) -> tuple[show.Effect, ...]:
-    """What the source did after the save point, or may have done: its intents all stand after it in the journal."""
+    """The effects that the source did, or may have done, after the save point: their intents stand after it in the journal."""
     later = show.effects(store, source, after=seq)
     return tuple(each for each in later if each.beat > at and each.state != "failed")
 
@@ -151,7 +151,7 @@ def _made_meanwhile(store: Store, plan: Plan) -> str:
 
 
 def _create(store: Store, plan: Plan, by: str) -> None:
-    """What the fork gets is taken off its source first; then it is made."""
+    """Take the fork's budget off its source first; then make the fork."""
     opened, move = plan.opened, plan.move
     if store.list(RunFilter(run_prefix=opened.run)):  # somebody else ended what was begun
         return
@@ -271,7 +271,7 @@ def _own(event: ev.AnyEvent) -> ev.AnyEvent:
 
 
 def recorded(events: Sequence[ev.AnyEvent], beat: int) -> tuple[ev.AnyEvent, ...]:
-    """What a beat in flight has recorded for certain: its decisions, and its effects but those open or in doubt."""
+    """The certain records of a beat in flight: its decisions, and its effects but those open or in doubt."""
     record = BeatRecord(beat)
     for event in events:
         record.take(event)
@@ -359,7 +359,7 @@ _FIELDS = {unit: name for name, unit in _UNITS.items()}
 
 
 def _used(store: Store, run: str, seq: int) -> Usage:
-    """What the past that a fork keeps has cost, as its head will say it."""
+    """The cost of the past that a fork keeps, as its head will have it."""
     used, after = Usage(), 0
     while page := store.read(
         run, after=after, before=seq + 1, tags=("decided", "spend_settled"), ends=True, limit=READ_EVENTS
@@ -389,7 +389,7 @@ def _limits(beats: int, spent: Usage, given: Allowance) -> Allowance:
 
 
 def _require_left(store: Store, source: Summary, given: Allowance) -> None:
-    """Refuse to move what the source does not have, or has no more once it took in what it was asked for before."""
+    """Refuse to move budget that the source does not have, or will not have once it applies its earlier requests."""
     limits, left = _left(store, source)
     for name, unit in _UNITS.items():
         limit, wanted = getattr(limits, name), getattr(given, name)
@@ -411,7 +411,7 @@ def _require_left(store: Store, source: Summary, given: Allowance) -> None:
 
 
 def _left(store: Store, source: Summary) -> tuple[Allowance, dict[str, int]]:
-    """The limits of a run, and what of them can be moved: what a living one has set aside for its beat cannot."""
+    """The limits of a run, and the part that can be moved: not what a living run has set aside for its beat."""
     head = requests.standing(store, source.run).state
     status = find.shown_status(store, head, source.root)
     head = msgspec.structs.replace(head, spent=head.spent.plus(reader.spent_below(store, head)))
@@ -428,7 +428,7 @@ def _left(store: Store, source: Summary) -> tuple[Allowance, dict[str, int]]:
 
 
 def how(store: Store, source: Summary, at: int) -> str:
-    """What to type for a fork with files of its own: with its share of each limit, and more first where none is left."""
+    """The command for a fork with files of its own: with its share of each limit, and more first if none is left."""
     if source.state.budget is None:
         return f"`outlast fork {source.run} --at {at} --to DIR`"
     _, left = _left(store, source)
@@ -463,7 +463,7 @@ def _amount(name: str, value: int) -> str:
 def _unfinished(
     store: Store, source: Summary, at: int, task: str | None, budget: Allowance | None
 ) -> Move | None:
-    """What an earlier call of the same command began: its budget was moved, and nothing says that it was ended."""
+    """An unfinished fork of an earlier call of the same command: its budget was moved, and no event ends it."""
     moves: dict[str, Move] = {}
     after = 0
     while page := store.read(source.run, after=after, tags=("requested",)).events:

@@ -1,4 +1,4 @@
-"""What a model's tokens cost: the user's own list first, then ours. A model in neither has no price."""
+"""Prices of models' tokens: the user's own list first, then ours. A model in neither has no price."""
 
 import math
 import re
@@ -38,14 +38,14 @@ class Rates(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaul
 
 
 class Tier(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """What all tokens of a request cost whose input, cached or not, has more tokens than `above`."""
+    """The price of all tokens of a request whose input, cached or not, has more tokens than `above`."""
 
     above: int
     rates: Rates
 
 
 class Price(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
-    """What a model costs from a day on; None: since ever. Tiers are in ascending order.
+    """The price of a model from a day on; None: since ever. Tiers are in ascending order.
 
     Our list (prices.json) is data that `./dev prices` writes from genai-prices before a release; nobody edits it by hand. Money is
     whole numbers throughout: micro-dollars for a million tokens in the list, micro-dollars in what comes out.
@@ -95,7 +95,7 @@ class List(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class _OwnPrice(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """As a person writes it: US dollars for a million tokens."""
+    """A price in a person's own list: US dollars for a million tokens."""
 
     input: float
     output: float

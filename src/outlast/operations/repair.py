@@ -1,4 +1,4 @@
-"""What `outlast doctor --repair` puts right: heads and indexes, refs of saves, permissions. Nothing is deleted."""
+"""The repairs of `outlast doctor --repair`: heads and indexes, refs of saves, permissions. Deletes nothing."""
 
 import contextlib
 import os

@@ -27,7 +27,7 @@ Raise = Callable[[st.RunState], tuple[str, bytes]]
 
 
 class Outcome(msgspec.Struct, frozen=True, kw_only=True):
-    """What became of an act. `asked`: a living holder has the request in its inbox; else it is done."""
+    """The outcome of an act. `asked`: a living holder has the request in its inbox; else it is done."""
 
     run: str
     task: str
@@ -57,7 +57,7 @@ def handoff(store: Store, run: str, *, take_back: bool = False) -> Outcome:
 def resume(
     store: Store, run: str, *, accept_rewind: bool = False, by: str = "", budget: Raise | None = None
 ) -> Outcome:
-    """Let a paused, failed or parked run be started again. Raises StoreRewound unless that is accepted.
+    """Allow a paused, failed or parked run to start again. Raises StoreRewound unless that is accepted.
 
     `budget`: what it gets besides, asked when nobody else can change that any more.
     """
@@ -104,7 +104,7 @@ def set_budget(store: Store, run: str, budget: Allowance | None, *, by: str = ""
 
 
 def add_budget(store: Store, run: str, more: Allowance, *, by: str = "") -> Outcome:
-    """Put more on top of the run's allowance, whatever it is when its holder takes that in."""
+    """Put more on top of the run's allowance, whatever it is when the running process applies that."""
     return ask(store, run, "amend", "more", msgspec.json.encode(more), by=by)
 
 
@@ -141,7 +141,7 @@ def settle(
 def settling(
     store: Store, run: str, effect: str, finding: ev.Finding, result: bytes = b"null"
 ) -> inbox.SettleArgs:
-    """What settling would ask for, and nothing written. Raises UsageError, RunRefused where that makes no sense."""
+    """The request that settling would make; writes nothing. Raises UsageError, RunRefused if it makes no sense."""
     raw = _checked(finding, result)
     summary = summary_of(store, run)
     root = root_of(store, run)
@@ -342,7 +342,7 @@ def own_request(journal: Journal, what: str, args: bytes = b"null", *, by: str =
 
 
 def take(journal: Journal, request: Request) -> None:
-    """Record a request and what it does, in one commit, on a run that no attempt has open."""
+    """Record a request and its effect, in one commit, on a run that no attempt has open."""
     bury(journal)
     blocking(journal, inbox.settle_child(journal, journal, request))
     events = (inbox.requested(request, journal), *inbox.effect_of(request, journal))

@@ -1,4 +1,4 @@
-"""How long what a person does to runs waits, when a watched worktree is saved, and how old must be what is removed."""
+"""Durations of a person's operations on runs: waits, saves of a watched worktree, ages before a removal."""
 
 from dataclasses import dataclass
 

@@ -29,7 +29,7 @@ HEAVY = frozenset(
 
 
 class Event(NamedTuple):
-    """A line to print: a save, or why there is none."""
+    """A line to print: a save, or the reason why there is none."""
 
     folder: Path
     save: Save | None = None

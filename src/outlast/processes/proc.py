@@ -44,12 +44,12 @@ class Proc:
 
     @property
     def identity(self) -> tuple[int, int]:
-        """What a later process with the same pid does not share."""
+        """The identity that a later process with the same pid does not share."""
         return self.pid, self.start_ticks
 
 
 def look(pid: int) -> Proc | None:
-    """The process as it is now, even a zombie; None if there is none. `uid` is its effective user."""
+    """The present process, even a zombie; None if there is none. `uid` is its effective user."""
     try:
         folder = os.open(f"/proc/{pid}", os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
     except _GONE:

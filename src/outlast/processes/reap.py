@@ -68,7 +68,7 @@ def search_call(call: str, *, root: Proc | None = None) -> Iterator[Proc]:
 
 @dataclass(frozen=True, slots=True)
 class ActProcesses:
-    """What acts of a run started: processes of this run alone, and those that belong to acts of other runs, too."""
+    """Processes that acts of a run started: of this run alone, and those that belong to acts of other runs, too."""
 
     own: list[Proc]
     shared: list[Proc]
@@ -182,7 +182,7 @@ class _Spared:
 
 @dataclass(frozen=True, slots=True)
 class ReapReport:
-    """What happened to the processes, in words, at most `NAMED_MAX` of each kind and then how many more.
+    """The fate of the processes, in words, at most `NAMED_MAX` of each kind and then how many more.
 
     Stopped: ended by the first signal. Killed: had to be killed. Escaped: another user's, or does not die.
     """
@@ -327,7 +327,7 @@ class _Stopping:
             self.names[proc.identity] = describe(proc.pid)
 
     def reaped(self) -> ReapReport:
-        """What happened to all processes that were met."""
+        """The fate of all processes that were met."""
         return ReapReport(*(self._named(which) for which in (self.stopped, self.killed, self.escaped)))
 
     def _named(self, which: set[Identity]) -> tuple[str, ...]:

@@ -29,7 +29,7 @@ _NEVER_RAN = 255
 
 @dataclass(frozen=True, slots=True)
 class Spec:
-    """What to start. `argv[0]` is looked for on the PATH of `env`.
+    """The process to start. `argv[0]` is looked for on the PATH of `env`.
 
     The child gets `death_signal` when we die; its own children do not inherit that. `foreground_tty` becomes the child's
     terminal, with the child as foreground group, before the program runs; it needs `own_group`.
@@ -160,7 +160,7 @@ def _end(pid: int) -> None:
 
 @dataclass(frozen=True, slots=True)
 class _Become:
-    """What the forked child does until the new program replaces it. It never returns."""
+    """The forked child, until the new program replaces it. It never returns."""
 
     spec: Spec
     program: str

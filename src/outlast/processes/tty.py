@@ -1,4 +1,4 @@
-"""The terminal of an interactive agent: lent to it, and restored exactly as it was, whatever killed the agent."""
+"""Lends the terminal to an interactive agent, and restores it exactly, whatever killed the agent."""
 
 import contextlib
 import os

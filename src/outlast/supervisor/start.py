@@ -254,7 +254,7 @@ def _look_at_the_last(run: RunEngine, request: RunRequest, person: Person) -> No
         if known and known[0].state.status == "done":
             other = " and ".join(_differences(store, known[0], request))
             if other:
-                person.say(f"it was done with another {other}; to run it anew with this one, say --again")
+                person.say(f"it was done with another {other}; to run it again with this one, say --again")
         if known and known[0].state.status == "failed" and request.amend:
             raise RunRefused(
                 f"run {known[0].run} of task {run.task} has failed, and --amend changes only what goes on",

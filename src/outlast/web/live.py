@@ -1,4 +1,4 @@
-"""Events as they are committed, told to everybody who listens: one thread asks the store for all of them."""
+"""Sends committed events to all listeners: one thread asks the store for all of them."""
 
 import select
 import threading
@@ -31,7 +31,7 @@ class Source(Protocol):
 
 
 class EventNotice(msgspec.Struct, frozen=True):
-    """What a listener hears of an event: where to look, not what it says. `at` is null in one that is damaged."""
+    """The notice of an event to a listener: where to look, without its content. `at` is null if it is damaged."""
 
     n: int
     run: str
@@ -41,17 +41,17 @@ class EventNotice(msgspec.Struct, frozen=True):
 
 
 class Hello(msgspec.Struct, frozen=True):
-    """The first thing told: the newest event of the store, and the event after which this stream goes on."""
+    """The first notice: the newest event of the store, and the event after which this stream goes on."""
 
     n: int
     after: int
 
 
 class _Listener:
-    """Somebody who listens, and what they have not taken yet.
+    """A listener, and the notices that it has not taken yet.
 
     A listener first gets what it missed, read from the store by the thread of its connection. Then the pump takes it over, under a
-    lock and with the number of its last event, so that nothing is missed and nothing told twice. A listener that reads too slowly is
+    lock and with the number of its last event, so that nothing is missed and nothing sent twice. A listener that reads too slowly is
     cut off: it comes again with the number of its last event and misses nothing.
     """
 
@@ -264,7 +264,7 @@ class Live:
 
 
 def _still_there(connection: Connection) -> bool:
-    """What a listener says is passed over; only its end counts."""
+    """Ignores what a listener sends; only its end counts."""
     try:
         return bool(connection.socket.recv(4096))
     except BlockingIOError:

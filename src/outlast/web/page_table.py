@@ -102,7 +102,7 @@ def show(site: Site, page: Page, request: Request, values: dict[str, str], sessi
 
 
 def _wanted(request: Request, number: int) -> int:
-    """The event that a page which is fetched anew must know; without one, the newest."""
+    """The event that a page fetched again must know; without one, the newest."""
     told = request.headers.get(KNOWS, "")
     return int(told) if told.isascii() and told.isdigit() and len(told) < 20 else number
 
@@ -190,7 +190,7 @@ def _charts(call: Call) -> str:
 
 
 def _ask(call: Call) -> str:
-    """What an act will do, and a button. Each look at it has a name of its own, under which it is done once."""
+    """The preview of an act, and its button. Each preview has a name of its own, under which the act is done once."""
     act = api.act(call.values["act"])
     row = call.row
     told = {name: call.values[name] for name in call.values if name not in ("act", "run")}

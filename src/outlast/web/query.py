@@ -137,7 +137,7 @@ def choices(kind: Any) -> str:
 
 
 def document_hint(error: str) -> str:
-    """What a document that was posted may say where it was wrong."""
+    """The hint for a wrong posted document: the values that it may have."""
     named = {param.name: param for param in WISH}
     found = named.get(error.rpartition("$.")[2].rstrip("`"))
     return (

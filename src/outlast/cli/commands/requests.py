@@ -20,7 +20,7 @@ def add(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None
     _add_resume(commands)
     _add(
         commands, "cancel", "stop a run for good",
-        "Stop a run for good. Its journal stays. To start the task anew, type\n"
+        "Stop a run for good. Its journal stays. To start the task again, type\n"
         "`outlast run --again …`, or give `again=True` in the program that starts it.", cancel,
     )  # fmt: skip
     command = _add(

@@ -138,5 +138,5 @@ def _unknown(asked: Wish) -> Done:
     return Done(
         wish=asked, at=attempts.now(), by="", ok=False, changed=False,
         says=f"This act ({asked.act}) was begun before, and its outcome is unknown; it is not done again.",
-        hint="look at the run, then ask anew", link=asked.run,
+        hint="look at the run, then ask again", link=asked.run,
     )  # fmt: skip

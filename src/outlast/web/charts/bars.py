@@ -153,7 +153,7 @@ def numbers(steps: Sequence[str], series: Sequence[Series], amount: Amount, *, f
 
 
 def side_by_side(title: str, counts: Iterable[tuple[object, str, int]]) -> Safe:
-    """A bar for each of these (what it is, its colour's class, how many), the longest as wide as there is room."""
+    """A bar for each of these (name, colour class, count), the longest as wide as there is room."""
     listed = list(counts)
     most = max((count for _, _, count in listed), default=0)
     rows = [

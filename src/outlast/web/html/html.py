@@ -62,8 +62,8 @@ def join(parts: object) -> Safe:
 def tag(name: str, /, *inside: object, **attributes: object) -> Safe:
     """An element. `class_` is `class`, an underscore inside is a hyphen, True is an attribute without a value.
 
-    `tag("td", "text", class_="n")` is a piece of a page; only what `tag`, `join` and `trusted` made is taken as it is. What the
-    page's policy would refuse anyway (scripts and styles inside a page, links that lead out of it) cannot be built.
+    `tag("td", "text", class_="n")` is a piece of a page; only what `tag`, `join` and `trusted` made is taken as it is. It cannot
+    build what the page's policy would refuse anyway: scripts and styles inside a page, links that lead out of it.
     """
     said = "".join([_attribute(key, value) for key, value in attributes.items()])
     if name in _VOID:

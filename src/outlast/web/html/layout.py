@@ -307,7 +307,7 @@ def timed(view: View, text: str) -> Safe:
 
 
 def meter(of: Meter, *, text: bool = True) -> Safe:
-    """A budget as a bar with its words: how much is spent, where it will end (a tick), whether it must come to its end.
+    """A budget as a bar with its words: the spending, the likely end (a tick), and whether it must wrap up.
 
     Without `text` the words are the bar's description, for places where they stand beside it anyway.
     """

@@ -53,7 +53,7 @@ def page(
     name: str = "",
     below: Iterable[str] = (),
 ) -> Safe:
-    """A page of a run: whose it is, the way to the others, and its content. `below`: children that it tells of too."""
+    """A page of a run: its heading, the way to the other pages, and its content. `below`: children that it shows too."""
     word = name or _NAMES[current]
     crumbs = [("Runs", "/")]
     if row.parent:
@@ -130,7 +130,7 @@ def act_buttons(view: View, row: Row) -> Safe:
 
 
 def _act_button(row: Row, act: ActName) -> Safe:
-    """The one that helps has filled in what it needs."""
+    """A button for an act; the act that helps has its fields filled in."""
     sign, word = ACT_WORDS[act]
     if act != row.act:
         return layout.button(word, layout.run_url(row.run, "do", act), sign=sign)

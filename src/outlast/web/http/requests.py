@@ -222,7 +222,7 @@ def form(text: str) -> tuple[tuple[str, str], ...]:
 
 
 def _decoded(text: str, *, anything: bool = False) -> str:
-    """Decoded once. What a field may hold is said where it is read; a name or a part of a path has no controls in it."""
+    """Decode once. The reader of a field checks its content; a name or a part of a path has no controls in it."""
     if _PERCENT.search(text):
         raise Malformed(400, "a % is not followed by two hexadecimal digits")
     try:

@@ -1,4 +1,4 @@
-"""Who was let in with the token: sessions, known by a cookie that means nothing elsewhere, and wrong offers."""
+"""Sessions of those who had the token, known by a cookie that means nothing elsewhere; and wrong tokens."""
 
 import hashlib
 import ipaddress

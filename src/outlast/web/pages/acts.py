@@ -1,4 +1,4 @@
-"""Before an act: what it will do, asked once. After it: what became of it, by whom. Pressed twice, it is done once."""
+"""Before an act: its preview. After it: its outcome and author. Pressed twice, it is done once."""
 
 import shlex
 from collections.abc import Iterator
@@ -37,7 +37,7 @@ _LONG = frozenset({"result"})
 
 
 def ask(view: View, row: Row, foreseen: Foreseen, nonce: str) -> Safe:
-    """What the act will do, with the one button that does it; or its fields, while some are lacking or wrong."""
+    """The preview of the act, with the one button that does it; or its fields, while some are missing or wrong."""
     wish = foreseen.wish
     if foreseen.refused:
         parts = _refused(view, foreseen)
@@ -52,7 +52,7 @@ def ask(view: View, row: Row, foreseen: Foreseen, nonce: str) -> Safe:
 
 
 def done(view: View, row: Row | None, outcome: Done) -> Safe:
-    """What became of it. The page can be loaded again: nothing is done by that."""
+    """The outcome of an act. Loading the page again does nothing."""
     title, tone, sign = _outcome(outcome)
     folder = layout.command(f"cd {shlex.quote(outcome.folder)}") if outcome.folder else None
     return layout.page(
@@ -182,7 +182,7 @@ def _back(wish: Wish) -> Safe:
 
 
 def _given(wish: Wish) -> list[tuple[str, object]]:
-    """What the wish says, by name."""
+    """The fields of the request, by name."""
     named = [(name, getattr(wish, name)) for name in _FIELDS]
     return [(name, value) for name, value in named if value not in ("", None)]
 

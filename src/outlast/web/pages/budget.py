@@ -1,4 +1,4 @@
-"""Where a run's budget went: what is left by unit, the burn-down over time, and what each beat, tool and attempt cost."""
+"""Where a run's budget went: the rest by unit, the burn-down over time, and the cost of each beat, tool and attempt."""
 
 from collections.abc import Iterable, Sequence
 from datetime import datetime
@@ -24,7 +24,7 @@ _KNOWN = {
 
 
 def render(view: View, row: Row, given: Ledger) -> Safe:
-    """Everything that is known of what it spent."""
+    """The page with all that is known of its spending."""
     elsewhere = None
     if given.run != row.run:
         root = tag("a", f"run {given.run}", href=layout.run_url(given.run, "budget"))
@@ -62,7 +62,7 @@ def _state(view: View, row: Row, given: Ledger) -> Safe:
 
 
 def _warning(view: View, given: Ledger) -> Safe:
-    """That it met its limit, or must come to its end, in words and with what to type."""
+    """The notice that it met its limit, or must wrap up, with the command to type."""
     if given.cause == "budget" and given.status != "running":
         line = tag("p", layout.ours(view, f"outlast resume {given.run} {given.more}".rstrip()))
         told = "Its budget is spent. " if given.more else "There is budget left: resume it. It stopped at: "
@@ -77,7 +77,7 @@ def _warning(view: View, given: Ledger) -> Safe:
 
 
 def _unit_row(unit: Unit, spent: Spent) -> list[object]:
-    """What stands under each heading; None where there is nothing to say."""
+    """The cells of a unit's row; None where there is nothing to say."""
 
     def told(amount: int | None) -> str | None:
         return None if amount is None else formats.amount(unit.unit, amount)
@@ -94,7 +94,7 @@ def _unit_row(unit: Unit, spent: Spent) -> list[object]:
 
 
 def _spent(unit: Unit, spent: Spent) -> str:
-    """What is spent. Money that was not paid, or whose price is unknown, is not $0."""
+    """The spending. Money that was not paid, or whose price is unknown, is not $0."""
     if unit.unit == "usd":
         return formats.cost(spent)
     about = "≈ " if spent.estimated and unit.unit == "tokens" else ""

@@ -1,4 +1,4 @@
-"""What the next attempt will read, word for word."""
+"""The text that the next attempt will read, word for word."""
 
 from outlast.dashboard.documents import Context, Row
 from outlast.web.html import layout, run_parts
@@ -26,7 +26,7 @@ def render(view: View, row: Row, given: Context) -> Safe:
         )
         told = tag("code", given.text[:CHARS_MAX])
         body = (
-            tag("p", "What the next attempt will read, word for word.", class_="dim"),
+            tag("p", "The text that the next attempt will read, word for word.", class_="dim"),
             tag("div", copy, tag("pre", told, tabindex="0", role="region", aria_label="Context"), class_="whole"),
             more,
         )  # fmt: skip

@@ -112,7 +112,7 @@ def _outcome(shown: EffectShown, name: str) -> Safe:
 
 
 def _policy(effect: Effect) -> str:
-    """What happens if its outcome stays unknown. An agent's call that reaches nothing outside is never asked about."""
+    """The policy if its outcome stays unknown. Nobody is asked about an agent's call that reaches nothing outside."""
     if effect.policy == "give_up" and _is_local_call(effect):
         return "none: this call of the agent reaches nothing outside, and its files are saved"
     return f"{formats.spell(effect.policy)}: {_POLICIES.get(effect.policy, '')}"

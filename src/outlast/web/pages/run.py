@@ -98,7 +98,7 @@ def _quiet(row: Row) -> Safe:
 
 
 def _wakes(view: View, row: Row, until: datetime) -> tuple[object, ...]:
-    """Who starts it when its time has come: only the service does by itself, and only its user starts a program of their own."""
+    """Says who starts it when its time has come: the service does by itself; a program of somebody's own only they start."""
     if until > view.now:
         waits = ("It waits until ", layout.when(view, until), " (", layout.ago(view, until), "). ")
         if row.own_program:
