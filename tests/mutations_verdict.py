@@ -31,6 +31,27 @@ MUTANTS = (
         'return "unsettled"',
         ("tests/inspect/test_standing.py",),
     ),
+    Mutant(
+        "a guarded command that was given up is resumed with its call held",
+        "core/verdict.py",
+        "    if not wakes and word in _BEFORE_A_PERSON and held(state):\n",
+        "    if False:\n",
+        (f"{TABLE}::test_a_call_that_a_guard_holds_is_settled_before_a_person_does_anything_else",),
+    ),
+    Mutant(
+        "a call that a person was asked about is looked up next",
+        "core/state.py",
+        "event.evidence, looked=event.asks)",
+        "event.evidence)",
+        (f"{TABLE}::test_a_call_that_a_guard_holds_is_settled_before_a_person_does_anything_else",),
+    ),
+    Mutant(
+        "a failed run in doubt is resumed",
+        "core/verdict.py",
+        '        case "in_doubt" | "paused" | "parked" | "failed" if _counts',
+        '        case "in_doubt" if _counts',
+        (f"{TABLE}::test_one_verdict_for_every_status_cause_and_open_effect",),
+    ),
     # -- an agent that had finished
     Mutant(
         "a finished agent is asked again although its call happened",

@@ -16,10 +16,10 @@ from outlast.core.verdict import (
     Need,
     Verdict,
     Word,
-    asks,
     doubts_among,
     has_ended_in_doubt,
     in_words,
+    to_settle,
     with_children,
 )
 from outlast.errors import UsageError
@@ -165,7 +165,8 @@ def _reason(children: Children, state: RunState, stands: Standing, now: datetime
     why = f"{state.cause}: {state.evidence}" if state.cause else state.evidence
     match stands.word:
         case "in_doubt":
-            return _doubts(children, state)
+            rests = f"; {_IT_IS[state.status]}: {why}" if state.status in _IT_IS else ""
+            return _doubts(children, state) + rests
         case "unsettled" | "restarting" if doubts_among(children, state):
             return f"{_doubts(children, state)}; the next attempt settles it"
         case "failed" | "quarantined" if state.status == "failed":
@@ -190,6 +191,13 @@ def _reason(children: Children, state: RunState, stands: Standing, now: datetime
             return f"interrupted: {why}" if why else ""
 
 
+_IT_IS: dict[Status, str] = {
+    "failed": "failed",
+    "paused": "paused",
+    "parked": "parked",
+}  # beside what is in doubt
+
+
 def _has_budget_again(children: Children, state: RunState, live: budgets.Live) -> str:
     """Of a run that met its budget: what it met has been raised since, or was a moment or a window that has passed."""
     head = with_children(state, children)
@@ -200,7 +208,7 @@ def _has_budget_again(children: Children, state: RunState, live: budgets.Live) -
 
 def _doubts(children: Children, state: RunState) -> str:
     """What is in doubt."""
-    found = asks(children, state) or doubts_among(children, state)
+    found = to_settle(children, state) or doubts_among(children, state)
     names = [f"{effect.id} {effect.name}" for _, effect in found]
     return f"in doubt: {', '.join(names[:4])}{' …' if len(names) > 4 else ''}"
 

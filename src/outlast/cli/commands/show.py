@@ -146,7 +146,8 @@ def _listed(store: Store, summary: Summary) -> show.Listed:
     _, why, _ = judged(find.children_in(store), summary.state, stands, datetime.now(UTC))
     asked = _asked(store, summary, line.status)
     why = f"asked to {asked.what} by {asked.by}" if asked is not None else why
-    return msgspec.structs.replace(line, standing=stands.word, needs=stands.need, why=why)
+    in_doubt = len(find.doubts(store, summary.state)) if stands.word == "in_doubt" else line.in_doubt
+    return msgspec.structs.replace(line, standing=stands.word, needs=stands.need, why=why, in_doubt=in_doubt)
 
 
 def _status(each: show.Listed) -> str:
@@ -390,7 +391,7 @@ def _advise(store: Store, summary: Summary, shown: show.Shown, name: str) -> Non
     children = [(run, effect) for run, effect in doubts if run != summary.run]
     for run, effect in children:
         say(f"  effect {effect.id}  {short(effect.name, 60)} of child {run}   no outcome")
-    asks = verdict.asks(find.children_in(store), summary.state)
+    asks = verdict.to_settle(find.children_in(store), summary.state)
     if not asks:
         _tell_settled_next(store, summary, shown, name, doubts)
         return

@@ -61,7 +61,7 @@ def make(summary: Summary, seen: Seen, children: Children, now: datetime) -> Row
         why=why, command=command, act=_act(command), goal=state.title, agent=session.agent if session else "",
         model=session.model if session else "", stage=state.stage, step=state.open_beat.step if state.open_beat else "",
         beats=state.beats, plan_total=state.plan_total, attempts=state.attempts,
-        in_doubt=len(doubts_among(children, state)) if status == "in_doubt" else 0,
+        in_doubt=len(doubts_among(children, state)) if "in_doubt" in (status, stands.word) else 0,
         spent=show.spent_of(usage, state.beats), meters=_meters(head, live, usage.time_ms, status),
         last_save=state.last_save or None, lives=lives, active_at=seen.heard_at, quiet=quiet, quiet_s=quiet_s,
         parked_until=state.parked_until if status == "parked" else None, created_at=state.created_at,
