@@ -83,6 +83,13 @@ MUTANTS = (
         (f"{TABLE}::test_what_nobody_started_is_not_woken_whatever_became_of_it",),
     ),
     Mutant(
+        "what an older outlast imported counts as started",
+        "store/sqlite/queries.py",
+        "        if head.run and not head.start_known and",
+        "        if head.run and head.start_known and",
+        ("tests/store/test_sqlite.py::test_an_older_head_tells_how_its_run_was_started",),
+    ),
+    Mutant(
         "a resume of a fork is not on record",
         "operations/requests.py",
         "        elif journal.state.awaits_start or _counts(journal.state):\n",

@@ -149,6 +149,7 @@ class RunState(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
     guarded: bool = False  # its last attempt was a plain command under guard
     wanted: bool = False
     start: Start = ""
+    start_known: bool = False  # False: an older outlast made this head, which did not tell how it was started
     ended_well: bool = False  # its agent had finished: only effects in doubt kept the run from being done
     past: restarts.Past = restarts.Past()
     parked_until: datetime | None = None
@@ -180,6 +181,15 @@ def fold(state: RunState, journal: list[ev.AnyEvent]) -> RunState:
     for event in journal:
         state = apply(state, event)
     return state
+
+
+START_TAGS = ("requested", "attempt_started")
+
+
+def with_start(head: RunState, journal: list[ev.AnyEvent]) -> RunState:
+    """A head that an older outlast made, with whether somebody asked to start the run here. `journal`: its events of START_TAGS."""
+    start = fold(RunState(fork=head.fork), journal).start
+    return msgspec.structs.replace(head, start=start, start_known=True)
 
 
 def apply(state: RunState, event: ev.AnyEvent) -> RunState:
@@ -338,7 +348,7 @@ def _opened(
                 state, event, run=event.run, task=event.task, project=event.project, title=event.contract.title,
                 contract_seq=seq, contract_digest=event.contract.digest, budget=event.budget,
                 workspace=event.workspace, origin=event.origin, parent=event.parent, fork=event.fork, created_at=event.at,
-                supervised=event.launch is not None, until_since=event.at,
+                supervised=event.launch is not None, until_since=event.at, start_known=True,
             )  # fmt: skip
         case ev.ContractAmended():
             return _set(

@@ -55,7 +55,7 @@ SELECT r.id, CAST(r.run AS BLOB), CAST(r.task AS BLOB), CAST(r.project AS BLOB),
 FROM runs r LEFT JOIN heads h ON h.id = r.id
 """
 BLOBS = "blobs"
-_STORED_HEAD = "SELECT CAST(state AS BLOB) FROM heads WHERE id = (SELECT id FROM runs WHERE run = ?)"
+_STORED_HEAD = "SELECT id, CAST(state AS BLOB) FROM heads WHERE id = (SELECT id FROM runs WHERE run = ?)"
 Journal = tuple[ev.RunOpened, Sequence[ev.AnyEvent]]
 
 _stores: "weakref.WeakSet[SqliteStore]" = weakref.WeakSet()
@@ -245,7 +245,7 @@ class SqliteStore:
         caught, problems = queries.catch_up(self._db, behind)
         if problems and not unreadable:
             raise next(iter(problems.values()))
-        heads |= caught
+        heads = self._db.read(lambda connection: queries.with_starts(connection, heads | caught))
         return [_summary(row, heads[row[0]], problems.get(row[0])) for row in rows]
 
     def read(
@@ -279,8 +279,7 @@ class SqliteStore:
         def ask(connection: apsw.Connection) -> tuple[state.RunState, list[Any]]:
             head, since = state.RunState(), after
             if since is None:
-                stored = connection.execute(_STORED_HEAD, (run,)).get
-                head = _head(run, stored) if stored else head
+                head = _stored_head(connection, run)
                 since = head.seq
             if tags and not key and not ends:
                 rows = queries.of_kinds(run, tags, since, before, limit, order, connection)
@@ -402,6 +401,12 @@ def _make_folders(local: Local) -> None:
             durable.make_folder(folder)
     except OSError as error:
         raise durable.store_refused(local.folder, error) from error
+
+
+def _stored_head(connection: apsw.Connection, run: str) -> state.RunState:
+    rows: list[Any] = connection.execute(_STORED_HEAD, (run,)).fetchall()
+    heads = {row: _head(run, stored) for row, stored in rows}
+    return next(iter(queries.with_starts(connection, heads).values()), state.RunState())
 
 
 def _head(run: str, stored: object) -> state.RunState:
