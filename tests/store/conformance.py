@@ -403,6 +403,9 @@ class StoreConformance(LooksConformance, ShelfConformance):
             (f"u{number}", "w", b'{"n":%d}' % number, run) for number in range(3)
         ]
         assert all(item.at.tzinfo is not None for item in pending)
+        assert store.inbox.all_pending() == sorted(
+            [*pending, *store.inbox.pending(other)], key=lambda each: each.id
+        )
 
     def test_a_request_needs_no_lease_and_reaches_a_held_run(
         self, store: Store, run: str, lease: Lease

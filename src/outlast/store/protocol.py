@@ -217,6 +217,9 @@ class Inbox(Protocol):
     def pending(self, run: str) -> list[Request]:
         """Requests not taken in yet, oldest first."""
 
+    def all_pending(self) -> list[Request]:
+        """The same of all runs, oldest first. At most 10,000, and without those that cannot be read."""
+
 
 class Blobs(Protocol):
     """Content-addressed payloads."""

@@ -66,7 +66,11 @@ def page(store: Store, index: Index, run: str) -> documents.RunPage:
     )
     return documents.RunPage(
         row=row,
-        shown=msgspec.structs.replace(shown, children=_children(shown, known)),
+        shown=msgspec.structs.replace(
+            shown,
+            children=_children(shown, known),
+            pending=tuple(map(request_words.pending, store.inbox.pending(summary.root))),
+        ),
         timeline=_timeline(store, summary, shown.status, shown.attempts),
         waits=_waits(store, summary, shown.status),
         agent_line=_agent_line(store, summary),

@@ -54,6 +54,11 @@ SELECT r.id, CAST(r.run AS BLOB), CAST(r.task AS BLOB), CAST(r.project AS BLOB),
        CAST(h.state AS BLOB), h.seq, (SELECT max(seq) FROM events WHERE run = r.id)
 FROM runs r LEFT JOIN heads h ON h.id = r.id
 """
+PENDING_MAX = 10_000
+_ALL_PENDING = """
+SELECT q.id, r.run, q.at, q.by, q.what, q.args FROM requests q INDEXED BY requests_waiting JOIN runs r ON r.id = q.run
+WHERE q.taken = 0 ORDER BY q.id LIMIT ?
+"""
 BLOBS = "blobs"
 _STORED_HEAD = "SELECT id, CAST(state AS BLOB) FROM heads WHERE id = (SELECT id FROM runs WHERE run = ?)"
 Journal = tuple[ev.RunOpened, Sequence[ev.AnyEvent]]
@@ -385,6 +390,25 @@ class _SqliteInbox:
         return [
             Request(id_, run, datetime.fromisoformat(at), by, what, args) for id_, at, by, what, args in rows
         ]
+
+    def all_pending(self) -> list[Request]:
+        """The same of all runs, for display."""
+        rows: list[Any] = self._db.read(
+            lambda connection: connection.execute(_ALL_PENDING, (PENDING_MAX,)).fetchall()
+        )
+        return [request for row in rows if (request := _readable(*row)) is not None]
+
+
+def _readable(number: int, run: str, at: object, by: object, what: object, args: object) -> Request | None:
+    """A request; None where a damaged row holds no such values."""
+    if not (
+        isinstance(at, str) and isinstance(by, str) and isinstance(what, str) and isinstance(args, bytes)
+    ):
+        return None
+    try:
+        return Request(number, run, datetime.fromisoformat(at), by, what, args)
+    except ValueError:
+        return None
 
 
 def _insert_request(connection: apsw.Connection, row: int, at: str, by: str, what: str, args: bytes) -> int:

@@ -6,6 +6,7 @@ from datetime import datetime
 
 from outlast.core.values import MemoryRef, SessionMark
 from outlast.dashboard.documents import Beats, Row, RunPage, Timeline
+from outlast.dashboard.run import request_words
 from outlast.inspect.show import Completed, Effect, PlanStep, Shown
 from outlast.inspect.standing import RESTARTED_BY
 from outlast.web.charts import run_charts
@@ -66,6 +67,11 @@ def _needs(view: View, page: RunPage) -> Safe:
         parts.append(tag("p", f"It has stopped; {RESTARTED_BY.replace('`', '')}."))
     if page.waits:
         parts.append(tag("p", "It waits ", page.waits, "."))
+    for asked in page.shown.pending:
+        [told] = request_words.told([asked])
+        says = f"{told[0].upper()}{told[1:]}"
+        when = request_words.taken_in(row.status)
+        parts.append(tag("p", says, " ", layout.ago(view, asked.at), f"; {when}."))
     if page.shown.asks:
         grant = layout.ours(view, f"outlast budget {row.run} {page.shown.asks}")
         parts.append(tag("p", "Its agent asks for more budget. To grant it: ", grant))
