@@ -24,7 +24,7 @@ SHOWN = {
     "run", "task", "project", "generation", "status", "cause", "evidence", "goal", "checks", "invariants", "plan",
     "plan_total", "cursor", "beats", "completed", "effects", "memory", "budget", "saves", "session", "attempts",
     "children", "parent", "fork", "workspace", "holder", "stage", "parked_until", "created_at", "updated_at", "asks",
-    "pending",
+    "pending", "within", "inside",
 }  # fmt: skip
 EFFECT = {
     "id", "key", "name", "state", "policy", "args", "result", "evidence", "intended_at", "settled_by", "attempts", "beat",

@@ -187,7 +187,7 @@ def questions(folder: Path, runs: int, changed: int) -> tuple[int, int]:
     store.create(*first, children=[each for each in others if each[0].parent])
     for opened, events in (each for each in others if not each[0].parent):
         store.create(opened, events)
-    index = Index(store, timing=Timing(look_s=0.0))
+    index = Index(store)
     with counted(store) as quiet:
         index.overview(Ask())
     for number in range(changed):

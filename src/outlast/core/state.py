@@ -147,6 +147,7 @@ class RunState(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
     names: tuple[tuple[str, str], ...] = ()
     supervised: bool = False
     guarded: bool = False  # its last attempt was a plain command under guard
+    within: str = ""  # the run that its last attempt was started in
     wanted: bool = False
     start: Start = ""
     start_known: bool = False  # False: an older outlast made this head, which did not tell how it was started
@@ -440,6 +441,7 @@ def _course(
                 state, event, status="running", cause=None, evidence="", attempt=attempt, wanted=False,
                 attempts=state.attempts + 1, parked_until=None, supervised=event.launch is not None, start="",
                 ended_well=state.ended_well and event.finishes, guarded=event.guarded,
+                within=clip(event.within, LABEL_BYTES_MAX),
                 **({"reserved": _reserved(state, event.reserved)} if event.reserved else {}),
             )  # fmt: skip
         case ev.AttemptEnded():

@@ -54,6 +54,7 @@ class Row(Doc, frozen=True):
     `stranded`: it stopped against anybody's wish, and nothing starts it again by itself. `own_program`: it was not started by
     `outlast run`, so that nobody but its program's user starts it. `standing` is the one word for how it stands; null where
     it cannot be read. `pending`: what was asked of it and not taken in yet. `asks`: the budget that it asked a person for.
+    `within`: the run that it was started in.
     """
 
     run: str
@@ -95,6 +96,7 @@ class Row(Doc, frozen=True):
     needs: Need | None = None
     pending: tuple[PendingRequest, ...] = ()
     asks: str = ""
+    within: str = ""
 
 
 class Ask(Doc, frozen=True):

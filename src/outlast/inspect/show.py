@@ -24,6 +24,7 @@ from outlast.core.verdict import Need, has_ended_in_doubt
 from outlast.errors import StoreCorrupt, StoreTooNew
 from outlast.inspect import find
 from outlast.inspect.inbox import PendingRequest
+from outlast.inspect.runs_inside import RunInside, runs_inside
 from outlast.runs import attempts as runs_attempts, reader
 from outlast.store.protocol import RunFilter, Store, Summary
 
@@ -189,6 +190,8 @@ class Shown(msgspec.Struct, frozen=True, kw_only=True):
         ""  # options of `outlast budget` that were asked for from inside the run, for a person to grant
     )
     pending: tuple[PendingRequest, ...] = ()  # filled in by those who have the words for it
+    within: str = ""
+    inside: tuple[RunInside, ...] = ()
 
 
 class Listed(msgspec.Struct, frozen=True, kw_only=True):
@@ -297,7 +300,8 @@ def _shown(
         children=_children(store, summary, known, bounds.children),
         parent=state.parent, fork=state.fork, workspace=state.workspace, holder=_holder(store, summary),
         stage=state.stage, parked_until=state.parked_until, created_at=state.created_at, updated_at=state.updated_at,
-        asks=state.asks,
+        asks=state.asks, within=state.within,
+        inside=runs_inside(store, state.run, last=bounds.children, statuses=known),
     )  # fmt: skip
 
 

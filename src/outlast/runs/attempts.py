@@ -78,6 +78,7 @@ def started(
     *,
     finishes: bool = False,
     guarded: bool = False,
+    within: str = "",
 ) -> ev.AttemptStarted:
     """This process takes the run up; `launch` is how a supervised command is started again."""
     holder = lease.holder
@@ -85,7 +86,7 @@ def started(
         at=at, epoch=lease.epoch, host=holder.host, pid=holder.pid, boot_id=holder.boot_id, version=version,
         code=commit_of(Path()), command=tuple(shorten(word, 200) for word in command[:32]),
         launch=launch, reserved=reserved, uptime_s=int(boottime_s()), finishes=finishes,
-        guarded=guarded,
+        guarded=guarded, within=within,
     )  # fmt: skip
 
 

@@ -135,7 +135,8 @@ class Changes(msgspec.Struct, frozen=True):
 
 
 class RunFilter(msgspec.Struct, frozen=True, kw_only=True):
-    """Which runs to list. Empty fields do not filter; `runs` lists exactly these runs."""
+    """Which runs to list. Empty fields do not filter; `runs` lists exactly these runs; `within` those that were last started
+    inside of this run."""
 
     runs: tuple[str, ...] = ()
     run_prefix: str = ""
@@ -143,6 +144,7 @@ class RunFilter(msgspec.Struct, frozen=True, kw_only=True):
     task: str = ""
     parent: str | None = None
     parent_beat: int | None = None
+    within: str = ""
     statuses: tuple[Status, ...] = ()
     open_only: bool = False
 

@@ -17,6 +17,7 @@ from outlast.cli.terminal.messages import clock, safe, say, short
 from outlast.cli.timing import Timing
 from outlast.core import context as contexts, events as ev, state as st, verdict
 from outlast.core.statuses import CLOSED
+from outlast.core.text import count_of
 from outlast.dashboard.report import judged, why_words
 from outlast.dashboard.run import request_words
 from outlast.errors import UsageError
@@ -294,6 +295,18 @@ def _facts(shown: show.Shown, summary: Summary, stands: Standing) -> Iterable[st
         yield f"memory   {short(ref.name, 40)}: {short(ref.uri, 120)}"
     for child in [child for child in shown.children if child.status != "done"][-LAST:]:
         yield f"child    {child.run} {short(child.task, 60)}: {words(child.standing or child.status)}"
+    yield from _inside(shown)
+
+
+def _inside(shown: show.Shown) -> Iterable[str]:
+    """The run around it, and the last of those that were started inside of it."""
+    if shown.within:
+        yield f"within   {shown.within}: it was started inside of that run"
+    if (earlier := len(shown.inside) - LAST) > 0:
+        yield f"inside   ({count_of(earlier, 'earlier run')}: --json)"
+    for each in shown.inside[-LAST:]:
+        beats = f", {count_of(each.beats, 'beat')}" if each.beats else ""
+        yield f"inside   {each.run} {short(each.task, 60)}: {words(each.standing or each.status)}{beats}"
 
 
 def _cause(shown: show.Shown) -> str:

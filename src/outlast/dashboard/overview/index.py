@@ -49,8 +49,8 @@ class Index:
     not with mere amounts that grow with the clock.
 
     A look at ten thousand runs costs the same few queries as one at ten: the number of the newest event and the runs that have new
-    ones, the heads of those, and the events behind a head that lags. Whether a holder lives is no query but a file lock: it is tried
-    for runs under way only, once a second and when something of theirs changed.
+    ones, what was asked of any run, the heads of those that changed, and the events behind a head that lags. Whether a holder
+    lives is no query but a file lock: it is tried for runs under way only, once a second and when something of theirs changed.
     """
 
     def __init__(
@@ -71,6 +71,7 @@ class Index:
         self._trace = ""
         self.number = store.last_number()
         self._load()
+        self._recompute(self._read_requests())
         self._look()
 
     # -- what is asked of it -----------------------------------------------------------------------------------------
@@ -124,8 +125,7 @@ class Index:
                 self._take(
                     self._store.list(RunFilter(runs=found.runs), limit=len(found.runs), unreadable=True)
                 )
-                if self._pending:  # they may have been taken in
-                    self._recompute(self._read_requests())
+            self._recompute(self._read_requests())
             self.number, self._trace = found.number, found.trace
             if time.monotonic() - self._looked_s >= self._look_s:
                 self._look()
@@ -224,7 +224,7 @@ class Index:
         under_way = [run for run in self._moving if self._known[run].summary.state.status == "running"]
         roots = {self._known[run].summary.root for run in under_way}
         lives = {root: self._store.holder_lives(root) for root in roots}
-        changed = dict.fromkeys((*self._moving, *self._read_requests()))
+        changed = dict.fromkeys(self._moving)
         for known in (self._known[run] for run in under_way):
             if known.lives != lives[known.summary.root]:
                 known.lives = not known.lives

@@ -71,7 +71,7 @@ def make(summary: Summary, seen: Seen, children: Children, now: datetime) -> Row
         updated_at=state.updated_at, children=seen.children, stranded=_is_stranded(summary, seen, stands, now),
         own_program=not state.supervised and not summary.parent,
         standing=None if summary.problem else stands.word, needs="person" if summary.problem else stands.need,
-        pending=seen.pending, asks=state.asks,
+        pending=seen.pending, asks=state.asks, within=state.within,
     )  # fmt: skip
 
 

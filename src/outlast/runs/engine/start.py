@@ -60,7 +60,7 @@ def record_start(run: "RunEngine", found: list[ev.AnyEvent], lost: ev.AttemptEnd
     first = run.meter.first_reserved(head)
     started = attempts.started(
         journal.lease, journal.now(), __version__, sys.argv, kept, first,
-        finishes=run.supervision.finishes, guarded=run.supervision.guarded,
+        finishes=run.supervision.finishes, guarded=run.supervision.guarded, within=run.supervision.within,
     )  # fmt: skip
     events = (*((lost,) if lost is not None else ()), *amended, *found, started)
     batch = journal.batch(Append(events))

@@ -22,6 +22,7 @@ class Supervision:
     mark: str = ""  # of the attempt, for the processes of its checks
     finishes: bool = False  # the agent had finished in an earlier attempt
     guarded: bool = False  # the command is a plain one, under guard
+    within: str = ""  # the run that the command was started in
     has_finished: bool = (
         False  # the agent has finished: only effects in doubt, and checks, keep the run from being done
     )

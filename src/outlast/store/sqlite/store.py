@@ -59,6 +59,14 @@ _ALL_PENDING = """
 SELECT q.id, r.run, q.at, q.by, q.what, q.args FROM requests q INDEXED BY requests_waiting JOIN runs r ON r.id = q.run
 WHERE q.taken = 0 ORDER BY q.id LIMIT ?
 """
+# A start that names this run is younger than it: found by the index, and the bytes of younger starts alone.
+_STARTED_WITHIN = """
+EXISTS (
+    SELECT 1 FROM (SELECT ? AS run) w JOIN events k INDEXED BY events_by_kind ON k.run = r.id AND k.kind = 'attempt_started'
+    WHERE k.n > (SELECT n FROM events WHERE run = (SELECT id FROM runs WHERE run = w.run) AND seq = 1)
+      AND instr(k.data, CAST(w.run AS BLOB))
+)
+"""
 BLOBS = "blobs"
 _STORED_HEAD = "SELECT id, CAST(state AS BLOB) FROM heads WHERE id = (SELECT id FROM runs WHERE run = ?)"
 Journal = tuple[ev.RunOpened, Sequence[ev.AnyEvent]]
@@ -544,6 +552,7 @@ def _where(where: RunFilter, after: int) -> tuple[list[str], list[Any]]:
         ("r.task = ?", where.task, bool(where.task)),
         ("r.parent = ?", where.parent, where.parent is not None),
         ("r.parent_beat = ?", where.parent_beat, where.parent_beat is not None),
+        (_STARTED_WITHIN, where.within, bool(where.within)),
     ]
     given = [(clause, value) for clause, value, asked in wanted if asked]
     return [clause for clause, _ in given] or ["true"], [value for _, value in given]
@@ -552,6 +561,8 @@ def _where(where: RunFilter, after: int) -> tuple[list[str], list[Any]]:
 def _fits(summary: Summary, where: RunFilter) -> bool:
     if where.open_only and summary.state.status in CLOSED:
         return False
+    if where.within and summary.state.within != where.within:
+        return False  # it was started elsewhere since
     return not where.statuses or summary.state.status in where.statuses
 
 

@@ -82,7 +82,7 @@ class Attempt:
             self._stop_leftovers()
             lost = self._judge_last_attempt()
             run.supervision.finishes, run.supervision.has_finished = self._had_finished(), False
-            run.supervision.guarded = self._is_guarded
+            run.supervision.guarded, run.supervision.within = self._is_guarded, self.launch.within
             self._save_found_files(lost)
             self._announce()
             try:

@@ -39,7 +39,7 @@ def render(view: View, page: RunPage) -> Safe:
     return run_parts.page(
         view, row, "run", run_parts.act_buttons(view, row), _needs(view, page), _doubts(view, row, shown),
         _timeline_panel(view, row, page.timeline), tag("div", tag("div", left), tag("div", right), class_="columns"),
-        below=[child.run for child in shown.children[-CHILDREN_SHOWN:]],
+        below=[*(child.run for child in shown.children[-CHILDREN_SHOWN:]), *(each.run for each in shown.inside[-CHILDREN_SHOWN:])],
     )  # fmt: skip
 
 
@@ -412,6 +412,13 @@ def _facts_panel(view: View, page: RunPage) -> Safe:
         ("Forked from", _origin(shown.fork.run, shown.fork.beat) if shown.fork else None),
         ("Child of", _origin(shown.parent.run, shown.parent.beat) if shown.parent else None),
         ("Children", _children(shown) if shown.children else None),
+        (
+            "Inside of",
+            tag("a", shown.within, href=layout.run_url(shown.within), class_="mono")
+            if shown.within
+            else None,
+        ),
+        ("Runs inside", _inside(shown) if shown.inside else None),
         ("Opened", layout.when(view, row.created_at)),
         ("Changed", layout.ago(view, row.updated_at)),
     ]
@@ -443,6 +450,17 @@ def _children(shown: Shown) -> Safe:
         for child in reversed(shown.children[-CHILDREN_SHOWN:])
     ]  # fmt: skip
     more = len(shown.children) - CHILDREN_SHOWN
+    return tag(
+        "ul", lines, tag("li", f"… and {more:,} more", class_="dim") if more > 0 else None, class_="plain"
+    )
+
+
+def _inside(shown: Shown) -> Safe:
+    lines = [
+        tag("li", tag("a", run_parts.clipped(each.task, 120), href=layout.run_url(each.run)), " ", layout.badge(each))
+        for each in reversed(shown.inside[-CHILDREN_SHOWN:])
+    ]  # fmt: skip
+    more = len(shown.inside) - CHILDREN_SHOWN
     return tag(
         "ul", lines, tag("li", f"… and {more:,} more", class_="dim") if more > 0 else None, class_="plain"
     )
