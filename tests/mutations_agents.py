@@ -270,6 +270,30 @@ MUTANTS = (
         ),
     ),
     Mutant(
+        "a copy whose byte code Python makes",
+        "supervisor/client/copy.py",
+        '    return found | dict(_compiled(name, data) for name, data in found.items() if name.endswith(".py"))\n',
+        "    return found\n",
+        (
+            f"{CLIENT_COPY}::test_hooks_and_shims_find_their_byte_code",
+            f"{CLIENT_COPY}::test_byte_code_that_was_cut_off_is_damage_and_the_next_attempt_makes_it_anew",
+        ),
+    ),
+    Mutant(
+        "a hook that writes byte code",
+        "supervisor/client/hook.sh",
+        '"$python" -I -S -B -c',
+        '"$python" -I -S -c',
+        (f"{CLIENT_COPY}::test_hooks_and_shims_that_ran_on_a_full_disk_work_when_there_is_room[another]",),
+    ),
+    Mutant(
+        "a shim that writes byte code",
+        "agents/outward/shims.py",
+        '"-I", "-S", "-B", "-c"',
+        '"-I", "-S", "-c"',
+        (f"{CLIENT_COPY}::test_hooks_and_shims_that_ran_on_a_full_disk_work_when_there_is_room[another]",),
+    ),
+    Mutant(
         "a run that is over and holds its copy",
         "supervisor/attempt/attempt.py",
         "            self._remove_copy()\n        return True\n",
