@@ -2,6 +2,7 @@
 
 import math
 from collections import Counter
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -106,6 +107,17 @@ def test_a_careless_model_hears_nothing_of_what_was_done_before() -> None:
     [name, *_] = planned.tasks
     told = History((Turn("user", f"- POST {name}: it happened"),), {"Bash": {}})
     assert model.read(told)[name].known is None
+
+
+def test_a_careless_model_hears_what_became_of_its_own_calls() -> None:
+    """Else it would never make one again that a person found was not made, and the trial would call that lost."""
+    planned = next(each for each in (plan(1, n) for n in range(1000)) if each.careless)
+    model = Modelled(planned, Calls(planned, "http://witness", "/folder", "/work"))
+    name = next(name for name, task in planned.tasks.items() if task.kind == "post")
+    held = answered(name, bash(f"post {name}"), "outlast holds this call: it is not known whether it happened")
+    assert model.read(held)[name].known == "unknown"
+    told = Turn("user", f"- POST {name}: it did not happen. Make the call again if it is still needed.")
+    assert model.read(replace(held, turns=(*held.turns, told)))[name].known == "undone"
 
 
 # --- the results file -----------------------------------------------------------------------------------------------

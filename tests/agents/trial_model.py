@@ -49,7 +49,7 @@ class Modelled:
     """What the model says, as a function of the conversation. It is asked by one thread at a time.
 
     In a share of the trials it makes a call of which nobody knows the outcome again, as models do. A careless one hears
-    nothing that is not in its own conversation.
+    nothing of calls that are not in its own conversation, as when it takes over; of its own it hears everything.
     """
 
     plan: Plan
@@ -131,8 +131,9 @@ class Modelled:
                     _take(seen[owner[result.call_id]], result.text, self.plan.tasks[owner[result.call_id]])
             if turn.role == "user" and not history.tools:
                 self._read_output(turn.text, seen)
-            elif not self.plan.careless and (turn.role == "user" or not turn.calls):
-                self._read_words(turn.text, seen, owner)
+            elif turn.role == "user" or not turn.calls:
+                heard = {name: each for name, each in seen.items() if each.asked or not self.plan.careless}
+                self._read_words(turn.text, heard, owner)
         for each in seen.values():
             if each.known == "asked":
                 each.known = "lost"
