@@ -9,11 +9,12 @@ import pytest
 
 from tests.agents import trial_parts
 from tests.agents.chaos_results import Line, Results, table
+from tests.agents.protocols import translate
 from tests.agents.script import Call, History, Result, SeenCall, Turn, bash
 from tests.agents.trial_calls import Calls
 from tests.agents.trial_model import Modelled
 from tests.agents.trial_parts import PARTS
-from tests.agents.trial_plan import AGENTS, Plan, plan
+from tests.agents.trial_plan import AGENTS, Kind, Plan, Task, plan
 
 SEEDS = (1, 7, 4711)
 
@@ -114,10 +115,27 @@ def test_a_careless_model_hears_what_became_of_its_own_calls() -> None:
     planned = next(each for each in (plan(1, n) for n in range(1000)) if each.careless)
     model = Modelled(planned, Calls(planned, "http://witness", "/folder", "/work"))
     name = next(name for name, task in planned.tasks.items() if task.kind == "post")
-    held = answered(name, bash(f"post {name}"), "outlast holds this call: it is not known whether it happened")
+    held = answered(
+        name, bash(f"post {name}"), "outlast holds this call: it is not known whether it happened"
+    )
     assert model.read(held)[name].known == "unknown"
     told = Turn("user", f"- POST {name}: it did not happen. Make the call again if it is still needed.")
     assert model.read(replace(held, turns=(*held.turns, told)))[name].known == "undone"
+
+
+@pytest.mark.parametrize("kind", ["local", "write", "post", "make", "npm", "background"])
+def test_a_model_does_not_take_the_words_of_its_call_for_its_result(kind: Kind) -> None:
+    """outlast names a call by its command, and Codex has a shell alone: it writes files with `printf`."""
+    given = plan(1, 2)
+    planned = replace(given, batches=((Task("x2n0e", kind),),), agent="codex")
+    model = Modelled(planned, Calls(planned, "http://witness", "/folder", "/work"))
+    _, words = translate(model.calls.call(planned.tasks["x2n0e"], {}), {})
+    asked = answered("x2n0e", bash(words["command"]), "interrupted")
+    text = (
+        f"- Bash {words['command']} (c1): nothing tells that this call was started before the interruption."
+    )
+    told = replace(asked, turns=(*asked.turns, Turn("user", text)))
+    assert model.read(told)["x2n0e"].known == "undone"
 
 
 # --- the results file -----------------------------------------------------------------------------------------------
