@@ -12,6 +12,8 @@ CLIENT_COPY = "tests/supervisor/test_client_copy.py"
 MASKED = "tests/supervisor/test_masked_calls.py"
 RESULTS = "tests/supervisor/test_call_results.py"
 FRESH = "tests/supervisor/test_fresh_sessions.py"
+BACKGROUND = "tests/supervisor/test_background_calls.py"
+HAPPENED = f"{BACKGROUND}::test_one_that_happened_just_before_a_kill_is_told_and_not_made_again_unawares"
 
 MUTANTS = (
     Mutant(
@@ -267,6 +269,44 @@ MUTANTS = (
         "        raise\n",
         (
             f"{CLIENT_COPY}::test_a_disk_with_no_room_for_the_copy_starts_no_agent_and_keeps_nothing_of_it[120]",
+        ),
+    ),
+    Mutant(
+        "what a shim saw happen in the background and the agent is not told",
+        "supervisor/agent/calls/interruptions.py",
+        '        return _FOUND.get(event.finding, "")\n',
+        '        return _FOUND.get(event.finding, "") if event.by != "shim" else ""\n',
+        (f"{HAPPENED}[ended_by_its_program]",),
+    ),
+    Mutant(
+        "what ended in the background and the agent is not told",
+        "supervisor/agent/calls/interruptions.py",
+        "    ended = unheard(run.journal)\n",
+        "    ended: set[str] = set()\n",
+        (f"{HAPPENED}[ended_by_its_task]",),
+    ),
+    Mutant(
+        "what ended in the background and may be made again unawares",
+        "supervisor/agent/calls/history.py",
+        "            or effect in self._unheard\n",
+        "",
+        (f"{HAPPENED}[ended_by_its_task]",),
+    ),
+    Mutant(
+        "what ended in the background, told for ever",
+        "supervisor/agent/calls/history.py",
+        "_spoken(journal, SPOKEN_BEATS)",
+        "0",
+        (f"{BACKGROUND}::test_one_whose_end_was_told_long_ago_is_not_told_again",),
+    ),
+    Mutant(
+        "a doubt that an attempt was killed before it could tell",
+        "supervisor/agent/calls/background.py",
+        '        and (effect.state == "intended" or effect.id in unheard)\n',
+        '        and effect.state == "intended"\n',
+        (
+            f"{BACKGROUND}::test_a_doubt_is_told_until_the_agent_goes_on",
+            f"{BACKGROUND}::test_a_program_that_was_killed_in_the_background_is_told_too",
         ),
     ),
     Mutant(
