@@ -310,6 +310,22 @@ MUTANTS = (
         ),
     ),
     Mutant(
+        "a session that we cannot read and that is told nothing of what was not made",
+        "supervisor/agent/start.py",
+        '        return prompts.UNNAMED if is_asked and is_silent else ""\n',
+        '        return ""\n',
+        (
+            f"{SESSIONS}::test_a_session_that_we_cannot_read_is_told_that_calls_that_are_not_named_were_not_made",
+        ),
+    ),
+    Mutant(
+        "an agent that asks nobody and is told that it was asked",
+        "supervisor/agent/start.py",
+        "is_asked = self._observer.hooked and not self._known.cli.hooks_off(ask)",
+        "is_asked = self._observer.hooked",
+        (f"{SESSIONS}::test_an_opencode_without_its_plugin_is_not_told_so",),
+    ),
+    Mutant(
         "a copy whose byte code Python makes",
         "supervisor/client/copy.py",
         '    return found | dict(_compiled(name, data) for name, data in found.items() if name.endswith(".py"))\n',

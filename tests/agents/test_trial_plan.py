@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from outlast.supervisor.agent import prompts
 from tests.agents import trial_parts
 from tests.agents.chaos_results import Line, Results, table
 from tests.agents.protocols import translate
@@ -121,6 +122,17 @@ def test_a_careless_model_hears_what_became_of_its_own_calls() -> None:
     assert model.read(held)[name].known == "unknown"
     told = Turn("user", f"- POST {name}: it did not happen. Make the call again if it is still needed.")
     assert model.read(replace(held, turns=(*held.turns, told)))[name].known == "undone"
+
+
+def test_a_model_hears_that_what_is_not_named_was_not_made() -> None:
+    model = of_part("plain")
+    first, second, *_ = [name for name, task in model.plan.tasks.items() if task.kind == "post"]
+    seen = [SeenCall(name, "Bash", f"post {name}") for name in (first, second)]
+    lost = tuple(Result(name, "[Tool execution was interrupted]") for name in (first, second))
+    turns = (Turn("assistant", calls=tuple(seen)), Turn("tool", results=lost))
+    words = f"- bash post {first} ({first}): it is not known whether it happened\n\n{prompts.UNNAMED}"
+    told = History((*turns, Turn("user", words)), {"Bash": {}})
+    assert [model.read(told)[name].known for name in (first, second)] == ["unknown", "undone"]
 
 
 @pytest.mark.parametrize("kind", ["local", "write", "post", "make", "npm", "background"])

@@ -30,6 +30,7 @@ _ANOTHER = re.compile(
     r"went to the same address before, (.*?); it was cut off.*say so with `([^`]+) --another`", re.DOTALL
 )
 _IN_BACKGROUND = re.compile(r"in (?:the )?background|to background|task_id:")
+_UNNAMED = re.compile(r"Any other call of yours that shows no result .* did not let it through")
 _PART = re.compile(r"SUBTASK (x\d+n\d+e):")
 
 
@@ -149,6 +150,10 @@ class Modelled:
             for name in named:
                 if any(pattern.search(line) for _, pattern in _SAID):
                     _take(seen[name], line, self.plan.tasks[name])
+        if _UNNAMED.search(text):
+            for name, each in seen.items():
+                if each.known in ("asked", "lost") and name not in text:
+                    each.known = "undone"
 
     def _read_output(self, text: str, seen: dict[str, Seen]) -> None:
         """A CLI without tools tells what a command printed in words of its own; there is one command."""
