@@ -135,6 +135,13 @@ def test_a_model_hears_that_what_is_not_named_was_not_made() -> None:
     assert [model.read(told)[name].known for name in (first, second)] == ["unknown", "undone"]
 
 
+def test_a_model_believes_the_world_although_its_program_says_that_the_call_timed_out() -> None:
+    model = of_part("plain")
+    name = next(name for name, task in model.plan.tasks.items() if task.kind == "post")
+    said = answered(name, bash(f"post {name}"), '{"url": "https://world.example/x/4"} timed out after 30 s')
+    assert model.read(said)[name].known == "done"
+
+
 @pytest.mark.parametrize("kind", ["local", "write", "post", "make", "npm", "background"])
 def test_a_model_does_not_take_the_words_of_its_call_for_its_result(kind: Kind) -> None:
     """outlast names a call by its command, and Codex has a shell alone: it writes files with `printf`."""

@@ -18,10 +18,10 @@ ASKED_MAX = 6  # so often a sensible model asks for the same thing, whatever it 
 USAGE = Usage(input=INPUT_TOKENS, cache_read=0, cache_write=0, output=7, reasoning=0)
 Known = Literal["asked", "started", "lost", "unknown", "undone", "done"]
 
-# What outlast says of a call, and what it means to a sensible model; the first that is found counts.
+# What outlast says of a call, or the world, and what it means to a sensible model; the first that is found counts.
 _SAID: tuple[tuple[Known, re.Pattern[str]], ...] = (
     ("unknown", re.compile(r"not known whether it happened|outlast holds|given up to find")),
-    ("done", re.compile(r"(?:done|started)-x\d+n\d+e|[Tt]ake it as done|it did happen|it happened")),
+    ("done", re.compile(r"(?:done|started)-x\d+n\d+e|[Tt]ake it as done|it did happen|it happened|\"url\": \"https://world\.example/")),
     ("undone", re.compile(r"not started|nothing tells that this call was started|Nothing (?:of it )?was done|before it did anything|was not (?:made|run|let through)|did not happen")),
     ("lost", re.compile(r"cut off by the interruption")),
 )  # fmt: skip
