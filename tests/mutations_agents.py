@@ -13,6 +13,7 @@ MASKED = "tests/supervisor/test_masked_calls.py"
 RESULTS = "tests/supervisor/test_call_results.py"
 FRESH = "tests/supervisor/test_fresh_sessions.py"
 BACKGROUND = "tests/supervisor/test_background_calls.py"
+SHIM_FOLDER = "tests/supervisor/test_shim_folder.py"
 HAPPENED = f"{BACKGROUND}::test_one_that_happened_just_before_a_kill_is_told_and_not_made_again_unawares"
 
 MUTANTS = (
@@ -324,6 +325,20 @@ MUTANTS = (
         "is_asked = self._observer.hooked and not self._known.cli.hooks_off(ask)",
         "is_asked = self._observer.hooked",
         (f"{SESSIONS}::test_an_opencode_without_its_plugin_is_not_told_so",),
+    ),
+    Mutant(
+        "a shim that may be empty",
+        "supervisor/agent/calls/shims.py",
+        "    except OSError:\n        new.unlink(missing_ok=True)\n        raise\n",
+        "    except OSError:\n        new.replace(path)\n        raise\n",
+        (f"{SHIM_FOLDER}::test_a_shim_for_which_there_is_no_room_is_made_when_there_is",),
+    ),
+    Mutant(
+        "a shim for which there was no room, forgotten",
+        "supervisor/agent/calls/shims.py",
+        "            for name in sorted(names):\n",
+        "            self._seen[place] = changed_ns\n            for name in sorted(names):\n",
+        (f"{SHIM_FOLDER}::test_a_shim_for_which_there_is_no_room_is_made_when_there_is",),
     ),
     Mutant(
         "a copy whose byte code Python makes",
