@@ -341,6 +341,15 @@ MUTANTS = (
         (f"{SHIM_FOLDER}::test_a_shim_for_which_there_is_no_room_is_made_when_there_is",),
     ),
     Mutant(
+        "a call that did not happen and was silently not made again",
+        "supervisor/supervisor.py",
+        'self._tell("done", attempt.left_undone())',
+        'self._tell("done")',
+        (
+            "tests/supervisor/test_repeated_calls.py::test_a_run_that_is_done_names_a_call_that_did_not_happen_and_was_not_made_again[not made again]",
+        ),
+    ),
+    Mutant(
         "a copy whose byte code Python makes",
         "supervisor/client/copy.py",
         '    return found | dict(_compiled(name, data) for name, data in found.items() if name.endswith(".py"))\n',

@@ -98,6 +98,21 @@ def settled(run: RunEngine) -> list[str]:
 
     The agent may have been told that nobody knew, or that it runs, and have gone on without the call.
     """
+    now = {record.id for record in run.journal.record.effects.values()}
+    return [
+        f"{told.name} (effect {effect}, {_words(told)}): {text}"
+        for effect, (told, text) in _found_since(run).items()
+        if effect not in now
+    ]
+
+
+def not_made(run: RunEngine) -> list[str]:
+    """The calls that were found not to have happened, and that the agent did not make again."""
+    found = _found_since(run).items()
+    return [f"{effect} {told.name!r}" for effect, (told, text) in found if text == _FOUND["did_not"]]
+
+
+def _found_since(run: RunEngine) -> dict[str, tuple[CallRecord, str]]:
     intents: dict[str, CallRecord] = {}
     found: dict[str, str] = {}
     ended = unheard(run.journal)
@@ -117,12 +132,7 @@ def settled(run: RunEngine) -> list[str]:
                     found[effect] = text
             case _:
                 pass
-    now = {record.id for record in run.journal.record.effects.values()}
-    return [
-        f"{intents[effect].name} (effect {effect}, {_words(intents[effect])}): {text}"
-        for effect, text in found.items()
-        if effect not in now
-    ]
+    return {effect: (intents[effect], text) for effect, text in found.items()}
 
 
 _OF_CALLS = ("effect_intended", "effect_settled", "effect_in_doubt", "effect_confirmed")
