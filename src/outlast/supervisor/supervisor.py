@@ -100,7 +100,7 @@ class Supervisor:
         )  # fmt: skip
         try:
             if attempt.carry():
-                self._tell("done")
+                self._tell("done", attempt.left_undone())
             else:
                 self._person.say(f"task {self._run.task} is done already: {self._run.id}")
             return EXIT_DONE, None

@@ -298,6 +298,15 @@ class Attempt:
         by_itself = self._agent is None and self._gate is not None and not self._gate.keeper.has_told
         finish.finish(self._run, self.launch, self._signals, by_itself=by_itself)
 
+    def left_undone(self) -> str:
+        """What a person should know beside that the run is done: calls that did not happen are the agent's to make again."""
+        calls = self._agent.not_made() if self._agent is not None else []
+        return (
+            f"the same call was not made again, though it did not happen: effect {', '.join(calls)}"
+            if calls
+            else ""
+        )
+
     def _remove_copy(self) -> None:
         """The run is over: its folder need not hold what its agent's hooks and shims ran. The run is still ours."""
         for part in (self._agent, self._guard):
