@@ -12,6 +12,9 @@ CLIENT_COPY = "tests/supervisor/test_client_copy.py"
 MASKED = "tests/supervisor/test_masked_calls.py"
 RESULTS = "tests/supervisor/test_call_results.py"
 FRESH = "tests/supervisor/test_fresh_sessions.py"
+BACKGROUND = "tests/supervisor/test_background_calls.py"
+SHIM_FOLDER = "tests/supervisor/test_shim_folder.py"
+HAPPENED = f"{BACKGROUND}::test_one_that_happened_just_before_a_kill_is_told_and_not_made_again_unawares"
 
 MUTANTS = (
     Mutant(
@@ -268,6 +271,107 @@ MUTANTS = (
         (
             f"{CLIENT_COPY}::test_a_disk_with_no_room_for_the_copy_starts_no_agent_and_keeps_nothing_of_it[120]",
         ),
+    ),
+    Mutant(
+        "what a shim saw happen in the background and the agent is not told",
+        "supervisor/agent/calls/interruptions.py",
+        '        return _FOUND.get(event.finding, "")\n',
+        '        return _FOUND.get(event.finding, "") if event.by != "shim" else ""\n',
+        (f"{HAPPENED}[ended_by_its_program]",),
+    ),
+    Mutant(
+        "what ended in the background and the agent is not told",
+        "supervisor/agent/calls/interruptions.py",
+        "    ended = unheard(run.journal)\n",
+        "    ended: set[str] = set()\n",
+        (f"{HAPPENED}[ended_by_its_task]",),
+    ),
+    Mutant(
+        "what ended in the background and may be made again unawares",
+        "supervisor/agent/calls/history.py",
+        "            or effect in self._unheard\n",
+        "",
+        (f"{HAPPENED}[ended_by_its_task]",),
+    ),
+    Mutant(
+        "what ended in the background, told for ever",
+        "supervisor/agent/calls/history.py",
+        "_spoken(journal, SPOKEN_BEATS)",
+        "0",
+        (f"{BACKGROUND}::test_one_whose_end_was_told_long_ago_is_not_told_again",),
+    ),
+    Mutant(
+        "a doubt that an attempt was killed before it could tell",
+        "supervisor/agent/calls/background.py",
+        '        and (effect.state == "intended" or effect.id in unheard)\n',
+        '        and effect.state == "intended"\n',
+        (
+            f"{BACKGROUND}::test_a_doubt_is_told_until_the_agent_goes_on",
+            f"{BACKGROUND}::test_a_program_that_was_killed_in_the_background_is_told_too",
+        ),
+    ),
+    Mutant(
+        "a session that we cannot read and that is told nothing of what was not made",
+        "supervisor/agent/start.py",
+        '        return prompts.UNNAMED if is_asked and is_silent else ""\n',
+        '        return ""\n',
+        (
+            f"{SESSIONS}::test_a_session_that_we_cannot_read_is_told_that_calls_that_are_not_named_were_not_made",
+        ),
+    ),
+    Mutant(
+        "an agent that asks nobody and is told that it was asked",
+        "supervisor/agent/start.py",
+        "is_asked = self._observer.hooked and not self._known.cli.hooks_off(ask)",
+        "is_asked = self._observer.hooked",
+        (f"{SESSIONS}::test_an_opencode_without_its_plugin_is_not_told_so",),
+    ),
+    Mutant(
+        "a shim that may be empty",
+        "supervisor/agent/calls/shims.py",
+        "    except OSError:\n        new.unlink(missing_ok=True)\n        raise\n",
+        "    except OSError:\n        new.replace(path)\n        raise\n",
+        (f"{SHIM_FOLDER}::test_a_shim_for_which_there_is_no_room_is_made_when_there_is",),
+    ),
+    Mutant(
+        "a shim for which there was no room, forgotten",
+        "supervisor/agent/calls/shims.py",
+        "            for name in sorted(names):\n",
+        "            self._seen[place] = changed_ns\n            for name in sorted(names):\n",
+        (f"{SHIM_FOLDER}::test_a_shim_for_which_there_is_no_room_is_made_when_there_is",),
+    ),
+    Mutant(
+        "a call that did not happen and was silently not made again",
+        "supervisor/supervisor.py",
+        'self._tell("done", attempt.left_undone())',
+        'self._tell("done")',
+        (
+            "tests/supervisor/test_repeated_calls.py::test_a_run_that_is_done_names_a_call_that_did_not_happen_and_was_not_made_again[not made again]",
+        ),
+    ),
+    Mutant(
+        "a copy whose byte code Python makes",
+        "supervisor/client/copy.py",
+        '    return found | dict(_compiled(name, data) for name, data in found.items() if name.endswith(".py"))\n',
+        "    return found\n",
+        (
+            f"{CLIENT_COPY}::test_hooks_and_shims_find_their_byte_code",
+            f"{CLIENT_COPY}::test_byte_code_that_was_cut_off_is_damage_and_the_next_attempt_makes_it_anew",
+        ),
+    ),
+    Mutant(
+        "a hook that writes byte code",
+        "supervisor/client/hook.sh",
+        '"$python" -I -S -B -c',
+        '"$python" -I -S -c',
+        (f"{CLIENT_COPY}::test_hooks_and_shims_that_ran_on_a_full_disk_work_when_there_is_room[another]",),
+    ),
+    Mutant(
+        "a shim that writes byte code",
+        "agents/outward/shims.py",
+        '"-I", "-S", "-B", "-c"',
+        '"-I", "-S", "-c"',
+        (f"{CLIENT_COPY}::test_hooks_and_shims_that_ran_on_a_full_disk_work_when_there_is_room[another]",),
     ),
     Mutant(
         "a run that is over and holds its copy",

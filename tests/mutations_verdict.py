@@ -31,6 +31,27 @@ MUTANTS = (
         'return "unsettled"',
         ("tests/inspect/test_standing.py",),
     ),
+    Mutant(
+        "a guarded command that was given up is resumed with its call held",
+        "core/verdict.py",
+        "    if not wakes and word in _BEFORE_A_PERSON and held(state):\n",
+        "    if False:\n",
+        (f"{TABLE}::test_a_call_that_a_guard_holds_is_settled_before_a_person_does_anything_else",),
+    ),
+    Mutant(
+        "a call that a person was asked about is looked up next",
+        "core/state.py",
+        "event.evidence, looked=event.asks)",
+        "event.evidence)",
+        (f"{TABLE}::test_a_call_that_a_guard_holds_is_settled_before_a_person_does_anything_else",),
+    ),
+    Mutant(
+        "a failed run in doubt is resumed",
+        "core/verdict.py",
+        '        case "in_doubt" | "paused" | "parked" | "failed" if _counts',
+        '        case "in_doubt" if _counts',
+        (f"{TABLE}::test_one_verdict_for_every_status_cause_and_open_effect",),
+    ),
     # -- an agent that had finished
     Mutant(
         "a finished agent is asked again although its call happened",
@@ -60,6 +81,13 @@ MUTANTS = (
         'return _set(state, event, start="awaited")',
         "return _set(state, event)",
         (f"{TABLE}::test_what_nobody_started_is_not_woken_whatever_became_of_it",),
+    ),
+    Mutant(
+        "what an older outlast imported counts as started",
+        "store/sqlite/queries.py",
+        "        if head.run and not head.start_known and",
+        "        if head.run and head.start_known and",
+        ("tests/store/test_sqlite.py::test_an_older_head_tells_how_its_run_was_started",),
     ),
     Mutant(
         "a resume of a fork is not on record",

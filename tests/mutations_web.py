@@ -11,7 +11,23 @@ BOUNDS = "tests/web/test_bounds.py"
 ONCE = "tests/dashboard/test_actions_once.py"
 ACTS = "tests/acts/test_agreement.py"
 
+PENDING = "tests/cli/test_pending_requests.py"
+
 MUTANTS = (
+    Mutant(
+        "what was asked of a run is not among the rows",
+        "dashboard/overview/index.py",
+        "        pending = self._pending.get(summary.root, ())\n",
+        "        pending = self._pending.get('', ())\n",
+        (PENDING,),
+    ),
+    Mutant(
+        "a secret in what was asked of a run is shown",
+        "dashboard/run/request_words.py",
+        "    said = shorten(mask(says)[0], SAYS_CHARS)\n",
+        "    said = shorten(says, SAYS_CHARS)\n",
+        (PENDING,),
+    ),
     Mutant("any name leads to the page", "web/http/guard.py", "        self._check_host(request)\n", "", (GUARD,)),
     Mutant(
         "any port leads to the page",

@@ -1,6 +1,7 @@
 """A call that returned while what it does goes on in the background: no outcome is on record before its end is told."""
 
 import json
+import re
 
 import pytest
 
@@ -12,8 +13,8 @@ from tests.agents.script import Call, History, Script, Step, bash
 from tests.support.processes import wait_for
 
 
-def in_background(world: AgentWorld, name: str, first: str) -> Call:
-    command = f"{first}; {world.posting('bg').input['command']}"
+def in_background(world: AgentWorld, name: str, first: str, flags: str = "") -> Call:
+    command = f"{first}; {world.posting('bg', flags=flags).input['command']}"
     match name:
         case "claude":
             return Call("Bash", {"command": command, "run_in_background": True, "description": "it"})
@@ -55,6 +56,27 @@ def test_killed_before_it_reached_outside_it_is_in_doubt_and_the_agent_is_told(u
     assert of_bg(under) == ["in_doubt"]
     assert "ran in the background and was cut off; it is not known whether it happened" in seen[-1]
     assert world.performed() == []
+
+
+@pytest.mark.parametrize("under", [CLAUDE, KIMI], indirect=True, ids=lambda agent: agent[0])
+def test_killed_when_it_had_happened_the_agent_is_told_that_it_did(under: Under) -> None:
+    """Both tell their model that nobody knows whether what ran in the background was completed."""
+    world, seen = under.world, []
+    here = Step("First.", (in_background(world, under.name, "sleep 1", "-f"),))
+    world.model.script = Script([here, Step("Meanwhile.", (bash("touch begun; sleep 300"),))])
+    process = under.start()
+    wait_for((world.work / "begun").exists, what="the second call", limit_s=60)
+    wait_for(lambda: of_bg(under) == ["confirmed"], what="its outcome", limit_s=60)
+    under.kill_all(process)
+
+    def goes_on(history: History, plays: int) -> Step:
+        seen.append("\n".join(turn.text for turn in history.turns))
+        return Step("I leave it.")
+
+    world.model.script = Script(goes_on)
+    done = under.run()
+    assert done.returncode == 0, done.stderr
+    assert re.search(r"/act/blind/bg \(effect 1\.1, .*: it happened\. Do not repeat it\.", seen[-1]), seen[-1]
 
 
 @pytest.mark.parametrize(

@@ -2,17 +2,20 @@
 
 import math
 from collections import Counter
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from outlast.supervisor.agent import prompts
 from tests.agents import trial_parts
 from tests.agents.chaos_results import Line, Results, table
+from tests.agents.protocols import translate
 from tests.agents.script import Call, History, Result, SeenCall, Turn, bash
 from tests.agents.trial_calls import Calls
 from tests.agents.trial_model import Modelled
 from tests.agents.trial_parts import PARTS
-from tests.agents.trial_plan import AGENTS, Plan, plan
+from tests.agents.trial_plan import AGENTS, Kind, Plan, Task, plan
 
 SEEDS = (1, 7, 4711)
 
@@ -106,6 +109,52 @@ def test_a_careless_model_hears_nothing_of_what_was_done_before() -> None:
     [name, *_] = planned.tasks
     told = History((Turn("user", f"- POST {name}: it happened"),), {"Bash": {}})
     assert model.read(told)[name].known is None
+
+
+def test_a_careless_model_hears_what_became_of_its_own_calls() -> None:
+    """Else it would never make one again that a person found was not made, and the trial would call that lost."""
+    planned = next(each for each in (plan(1, n) for n in range(1000)) if each.careless)
+    model = Modelled(planned, Calls(planned, "http://witness", "/folder", "/work"))
+    name = next(name for name, task in planned.tasks.items() if task.kind == "post")
+    held = answered(
+        name, bash(f"post {name}"), "outlast holds this call: it is not known whether it happened"
+    )
+    assert model.read(held)[name].known == "unknown"
+    told = Turn("user", f"- POST {name}: it did not happen. Make the call again if it is still needed.")
+    assert model.read(replace(held, turns=(*held.turns, told)))[name].known == "undone"
+
+
+def test_a_model_hears_that_what_is_not_named_was_not_made() -> None:
+    model = of_part("plain")
+    first, second, *_ = [name for name, task in model.plan.tasks.items() if task.kind == "post"]
+    seen = [SeenCall(name, "Bash", f"post {name}") for name in (first, second)]
+    lost = tuple(Result(name, "[Tool execution was interrupted]") for name in (first, second))
+    turns = (Turn("assistant", calls=tuple(seen)), Turn("tool", results=lost))
+    words = f"- bash post {first} ({first}): it is not known whether it happened\n\n{prompts.UNNAMED}"
+    told = History((*turns, Turn("user", words)), {"Bash": {}})
+    assert [model.read(told)[name].known for name in (first, second)] == ["unknown", "undone"]
+
+
+def test_a_model_believes_the_world_although_its_program_says_that_the_call_timed_out() -> None:
+    model = of_part("plain")
+    name = next(name for name, task in model.plan.tasks.items() if task.kind == "post")
+    said = answered(name, bash(f"post {name}"), '{"url": "https://world.example/x/4"} timed out after 30 s')
+    assert model.read(said)[name].known == "done"
+
+
+@pytest.mark.parametrize("kind", ["local", "write", "post", "make", "npm", "background"])
+def test_a_model_does_not_take_the_words_of_its_call_for_its_result(kind: Kind) -> None:
+    """outlast names a call by its command, and Codex has a shell alone: it writes files with `printf`."""
+    given = plan(1, 2)
+    planned = replace(given, batches=((Task("x2n0e", kind),),), agent="codex")
+    model = Modelled(planned, Calls(planned, "http://witness", "/folder", "/work"))
+    _, words = translate(model.calls.call(planned.tasks["x2n0e"], {}), {})
+    asked = answered("x2n0e", bash(words["command"]), "interrupted")
+    text = (
+        f"- Bash {words['command']} (c1): nothing tells that this call was started before the interruption."
+    )
+    told = replace(asked, turns=(*asked.turns, Turn("user", text)))
+    assert model.read(told)["x2n0e"].known == "undone"
 
 
 # --- the results file -----------------------------------------------------------------------------------------------

@@ -49,7 +49,8 @@ class Calls:
         """As it is asked for the first time, or in a model's way of repeating it."""
         match task.kind:
             case "write":
-                return write(f"{self._work}/{task.name}.txt", f"done-{task.name}\n")
+                # One line, and not the words for what is done: outlast names a call by its command, a line each.
+                return write(f"{self._work}/{task.name}.txt", task.name)
             case "local":
                 return bash(
                     self._held(task, f"echo {task.name} >> {self._folder}/ran.log && {_says('done', task)}")

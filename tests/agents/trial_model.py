@@ -18,10 +18,10 @@ ASKED_MAX = 6  # so often a sensible model asks for the same thing, whatever it 
 USAGE = Usage(input=INPUT_TOKENS, cache_read=0, cache_write=0, output=7, reasoning=0)
 Known = Literal["asked", "started", "lost", "unknown", "undone", "done"]
 
-# What outlast says of a call, and what it means to a sensible model; the first that is found counts.
+# What outlast says of a call, or the world, and what it means to a sensible model; the first that is found counts.
 _SAID: tuple[tuple[Known, re.Pattern[str]], ...] = (
     ("unknown", re.compile(r"not known whether it happened|outlast holds|given up to find")),
-    ("done", re.compile(r"(?:done|started)-x\d+n\d+e|[Tt]ake it as done|it did happen|it happened")),
+    ("done", re.compile(r"(?:done|started)-x\d+n\d+e|[Tt]ake it as done|it did happen|it happened|\"url\": \"https://world\.example/")),
     ("undone", re.compile(r"not started|nothing tells that this call was started|Nothing (?:of it )?was done|before it did anything|was not (?:made|run|let through)|did not happen")),
     ("lost", re.compile(r"cut off by the interruption")),
 )  # fmt: skip
@@ -30,6 +30,7 @@ _ANOTHER = re.compile(
     r"went to the same address before, (.*?); it was cut off.*say so with `([^`]+) --another`", re.DOTALL
 )
 _IN_BACKGROUND = re.compile(r"in (?:the )?background|to background|task_id:")
+_UNNAMED = re.compile(r"Any other call of yours that shows no result .* did not let it through")
 _PART = re.compile(r"SUBTASK (x\d+n\d+e):")
 
 
@@ -49,7 +50,7 @@ class Modelled:
     """What the model says, as a function of the conversation. It is asked by one thread at a time.
 
     In a share of the trials it makes a call of which nobody knows the outcome again, as models do. A careless one hears
-    nothing that is not in its own conversation.
+    nothing of calls that are not in its own conversation, as when it takes over; of its own it hears everything.
     """
 
     plan: Plan
@@ -131,8 +132,9 @@ class Modelled:
                     _take(seen[owner[result.call_id]], result.text, self.plan.tasks[owner[result.call_id]])
             if turn.role == "user" and not history.tools:
                 self._read_output(turn.text, seen)
-            elif not self.plan.careless and (turn.role == "user" or not turn.calls):
-                self._read_words(turn.text, seen, owner)
+            elif turn.role == "user" or not turn.calls:
+                heard = {name: each for name, each in seen.items() if each.asked or not self.plan.careless}
+                self._read_words(turn.text, heard, owner)
         for each in seen.values():
             if each.known == "asked":
                 each.known = "lost"
@@ -148,6 +150,10 @@ class Modelled:
             for name in named:
                 if any(pattern.search(line) for _, pattern in _SAID):
                     _take(seen[name], line, self.plan.tasks[name])
+        if _UNNAMED.search(text):
+            for name, each in seen.items():
+                if each.known in ("asked", "lost") and name not in text:
+                    each.known = "undone"
 
     def _read_output(self, text: str, seen: dict[str, Seen]) -> None:
         """A CLI without tools tells what a command printed in words of its own; there is one command."""

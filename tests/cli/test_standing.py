@@ -4,6 +4,7 @@ import json
 import re
 from collections.abc import Callable
 
+import msgspec
 import pytest
 
 import outlast
@@ -97,6 +98,16 @@ def test_a_quarantined_run_is_called_so_wherever_a_person_reads_it(cli: Cli) -> 
         assert words[0] == "show" or "quarantine:" not in text, words  # there it is the name of the cause
     assert cli.forked("pause", "a").complaint == "run runofanagent of task a is quarantined"
     assert "it is quarantined" in cli.forked("kill", "a").out
+
+
+def test_in_doubt_and_quarantined_neither_list_says_failed(cli: Cli) -> None:
+    end = ended("failed", "quarantine", "all 2 allowed attempts are used", wanted=True)
+    ask = msgspec.structs.replace(call(2, "git push", ends=False)[0], policy="ask")
+    add_run(cli, ask, end)
+    for words in (["ls"], ["report"], ["top", "--once"]):
+        text = cli.forked(*words).out
+        assert "in doubt: 1.2 Bash; quarantined: all 2 allowed" in text, (words, text)
+        assert "failed" not in text, words
 
 
 def test_beside_unsettled_stands_that_there_is_no_outcome(cli: Cli) -> None:

@@ -35,10 +35,10 @@ DOUBT = ev.EffectInDoubt(at=AT, beat=1, n=1)
 LOOKED = ev.EffectSettled(at=AT, beat=1, n=1, finding="cannot_tell", by="probe")
 
 
-def after(*events: ev.AnyEvent, supervised: bool = True) -> RunState:
+def after(*events: ev.AnyEvent, supervised: bool = True, guarded: bool = False) -> RunState:
     opened = ev.RunOpened(at=AT, run="r", task="t", project="p", contract=Contract())
     launch = payload('{"argv":["a"]}') if supervised else None
-    started = ev.AttemptStarted(at=AT, epoch=1, boot_id="b", launch=launch)
+    started = ev.AttemptStarted(at=AT, epoch=1, boot_id="b", launch=launch, guarded=guarded)
     return fold.fold(RunState(), [opened, started, *events])
 
 
@@ -199,6 +199,7 @@ DOUBTS: dict[str, list[ev.AnyEvent]] = {
 }
 # The effects in doubt that the next attempt settles, where the last one was cut off.
 SETTLED_NEXT = ("probe, intended", "probe, in doubt", "reissue, intended", *(d for d in DOUBTS if d.startswith(("give_up", "tell"))))  # fmt: skip
+NOTHING_TO_ASK = ("none", *(d for d in DOUBTS if d.startswith("give_up")))
 ENDS_IN_DOUBT = "EffectInDoubt: the command ended with 0 and effect 1.1 is in doubt"
 
 
@@ -219,7 +220,9 @@ def test_one_verdict_for_every_status_cause_and_open_effect(doubt: str) -> None:
             found = verdict.of(state, shown, LATER)
             about = (status, cause, wanted, supervised, evidence, shown, found)
             assert found.need == verdict.NEEDS[found.word], about
-            if shown == "in_doubt" and (doubt not in SETTLED_NEXT or evidence == ENDS_IN_DOUBT):
+            goes_on = shown not in ("running", *statuses.CLOSED)
+            is_asked = doubt not in SETTLED_NEXT or state.evidence == ENDS_IN_DOUBT
+            if goes_on and is_asked and doubt not in NOTHING_TO_ASK:
                 assert (found.word, found.need, found.wakes) == ("in_doubt", "person", False), about
                 assert verdict.exit_code(found.word, cause) == verdict.EXIT_PERSON, about
                 assert verdict.notice(found.word, cause) == "needs a person", about
@@ -233,6 +236,36 @@ def test_one_verdict_for_every_status_cause_and_open_effect(doubt: str) -> None:
                 assert not found.wakes, about
             if verdict.exit_code(found.word, cause) in (verdict.EXIT_PERSON, verdict.EXIT_BUDGET):
                 assert found.needs_somebody or cause == "budget", about
+
+
+ASKED = ev.EffectInDoubt(at=AT, beat=1, n=1, evidence="it was not made", asks=True)
+
+
+@pytest.mark.parametrize("met", [LOOKED, ASKED], ids=["looked", "asked"])
+def test_a_call_that_a_guard_holds_is_settled_before_a_person_does_anything_else(met: ev.AnyEvent) -> None:
+    for status, cause, wanted in product(STATUSES, CAUSES, (False, True)):
+        ended_as = ends(cause, status, wanted=wanted, evidence="said so")
+        state = after(BEGUN, intended("tell"), met, *ended_as, guarded=True)
+        shown = statuses.shown_status(state.status, holder_lives=False, in_doubt=True)
+        found = verdict.of(state, shown, LATER)
+        about = (status, cause, wanted, shown, found)
+        assert verdict.to_settle(verdict.childless, state), about
+        assert found.word != "unsettled", about
+        if found.wakes or shown in statuses.CLOSED or found.need == "time":
+            assert found.word != "in_doubt", about  # its other calls pass, so it goes on without a person
+            continue
+        assert (found.word, found.need) == ("in_doubt", "person"), about
+        assert verdict.exit_code(found.word, cause) == verdict.EXIT_PERSON, about
+
+
+@pytest.mark.parametrize(
+    ("guarded", "met"), [(True, DOUBT), (False, LOOKED)], ids=["a probe is asked next", "its agent is told"]
+)
+def test_a_call_that_the_next_attempt_deals_with_is_not_asked_about(guarded: bool, met: ev.AnyEvent) -> None:
+    quarantine = ended("quarantine", "failed", wanted=True)
+    state = after(BEGUN, intended("tell"), met, quarantine, guarded=guarded)
+    assert verdict.of(state, state.status, LATER).word == "quarantined"
+    assert not verdict.to_settle(verdict.childless, state)
 
 
 @pytest.mark.parametrize("doubt", DOUBTS)
@@ -250,7 +283,7 @@ def test_what_nobody_started_is_not_woken_whatever_became_of_it(doubt: str, open
         about = (status, cause, wanted, found)
         assert not found.wakes, about
         assert not found.unasked, about
-        if shown in ("interrupted", "parked"):
+        if shown in ("interrupted", "parked") and found.word != "in_doubt":
             assert (found.word, found.why[:11]) == ("not_started", "not started"), about
         asked = fold.apply(state, requested("resume"))
         assert not asked.awaits_start, about

@@ -205,8 +205,8 @@ def questions(folder: Path, runs: int, changed: int) -> tuple[int, int]:
 def test_a_look_costs_the_same_few_questions_whatever_the_number_of_runs(tmp_path: Path) -> None:
     few, many = questions(tmp_path / "few", 50, 3), questions(tmp_path / "many", 2_000, 200)
     assert few == many
-    assert few[0] == 1
-    assert few[1] <= 4
+    assert few[0] == 2, "what is new, and what was asked of runs"
+    assert few[1] <= 5
 
 
 # -- many at once -----------------------------------------------------------------------------------------------------

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import get_args
 
+import msgspec
 import pytest
 
 from outlast.core import events as ev, state as st
@@ -23,7 +24,7 @@ def opened(budget: Allowance | None = None) -> ev.AnyEvent:
     return ev.RunOpened(at=AT, run=RUN, task="1411", project="/src/app", contract=Contract(), budget=budget)
 
 
-def started(*, own: bool = False, boot: str = "") -> ev.AnyEvent:
+def started(*, own: bool = False, boot: str = "", guarded: bool = False) -> ev.AnyEvent:
     launch: Payload | None = None if own else payload({})
     return ev.AttemptStarted(
         at=AT,
@@ -35,6 +36,7 @@ def started(*, own: bool = False, boot: str = "") -> ev.AnyEvent:
         code="",
         command=(),
         launch=launch,
+        guarded=guarded,
     )
 
 
@@ -139,6 +141,23 @@ def test_a_run_that_stopped_has_its_word_its_sentence_and_its_next_step(situatio
     found = stands(situation.events, situation)
     assert (found.word, found.next) == (situation.word, situation.next)
     assert found.says.startswith(standing.MEANINGS[found.word])
+
+
+@pytest.mark.parametrize("held_by", ["its policy", "a guard"])
+@pytest.mark.parametrize("situation", ALL, ids=lambda each: each.kind)
+def test_what_a_person_settles_comes_before_everything_else(situation: Situation, held_by: str) -> None:
+    begun, *rest = situation.events or (None,)
+    moves_alone = situation.word in ("running", "restarting", "done", "cancelled", "handed_off")
+    if begun is None or moves_alone or any(isinstance(each, ev.EffectIntended) for each in rest):
+        return
+    assert isinstance(begun, ev.AttemptStarted)
+    doubt = intended("ask" if held_by == "its policy" else "tell")
+    looked = ev.EffectSettled(at=AT, beat=1, n=1, finding="cannot_tell", by="probe")
+    guarded = msgspec.structs.replace(begun, guarded=held_by == "a guard")
+    if guarded.guarded and begun.launch is None:
+        return  # outlast does not guard a program of somebody's own
+    found = stands([guarded, *doubt, looked, *rest], situation)
+    assert found.next == f"outlast settle {RUN} 1.1 (--happened | --did-not)"
 
 
 def test_a_spent_budget_says_what_to_add_until_there_is_more() -> None:

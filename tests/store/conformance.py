@@ -121,6 +121,20 @@ class StoreConformance(LooksConformance, ShelfConformance):
         assert [item.run for item in store.list(RunFilter(parent=run, parent_beat=1))] == [child]
         assert [item.run for item in store.list(RunFilter(parent=""))] == [run]
 
+    def test_runs_are_found_by_the_run_that_they_were_last_started_in(self, store: Store, run: str) -> None:
+        at = opened().at
+
+        def started(*places: str) -> str:
+            starts = [ev.AttemptStarted(at=at, epoch=1, within=place) for place in places]
+            return store.create(opened(f"started in {places}"), starts)
+
+        inside, back = started(run), started("", run)
+        started("elsewhere")
+        started(run, "")
+        found = [item.run for item in store.list(RunFilter(within=run))]
+        assert found == [back, inside]
+        assert store.list(RunFilter(within="nowhere")) == []
+
     def test_two_starts_at_once_make_one_run(self, another: Callable[[], Store]) -> None:
         stores = [another() for _ in range(4)]
         with ThreadPoolExecutor(4) as pool:
@@ -403,6 +417,9 @@ class StoreConformance(LooksConformance, ShelfConformance):
             (f"u{number}", "w", b'{"n":%d}' % number, run) for number in range(3)
         ]
         assert all(item.at.tzinfo is not None for item in pending)
+        assert store.inbox.all_pending() == sorted(
+            [*pending, *store.inbox.pending(other)], key=lambda each: each.id
+        )
 
     def test_a_request_needs_no_lease_and_reaches_a_held_run(
         self, store: Store, run: str, lease: Lease

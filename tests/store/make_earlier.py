@@ -1,6 +1,7 @@
-"""Makes `fixtures/<commit>/place.tar.xz`: what an earlier tree leaves of runs in several states, with their repositories.
+"""Makes `fixtures/<commit>/place.tar.xz`: what an earlier tree leaves of runs in several states, with their repositories; and
+`imported.tar.xz`: of runs that it imported, which were started there or not.
 
-git archive COMMIT src | tar x -C FOLDER; python -m tests.store.make_earlier FOLDER/src COMMIT
+git archive COMMIT src | tar x -C FOLDER; python -m tests.store.make_earlier FOLDER/src COMMIT [place | imported]
 """
 
 import contextlib
@@ -29,11 +30,12 @@ outlast step three -- sh -c 'echo three >> steps'
 PAYING = f"outlast effect pay -- sh -c 'echo paid >> ledger; {HOLD}'\noutlast step after -- sh -c 'echo after >> steps'\n"
 SAVING = "outlast step save -- sh -c 'echo two > a.txt; echo new > b.txt'\n"
 SCRIPTS = {"done": SAVING, "killed": KILLED, "doubt": PAYING}
+IMPORTED = ("begun", "taken", "brought")
 CALLS = '["echo one >> steps", "echo two >> steps; touch ready; [ -e go ] || exec sleep 1000", "echo three >> steps"]'
 
 
-def file_of(tree: str) -> Path:
-    return FIXTURES / tree / "place.tar.xz"
+def file_of(tree: str, name: str = "place") -> Path:
+    return FIXTURES / tree / f"{name}.tar.xz"
 
 
 def environ(**more: str) -> dict[str, str]:
@@ -66,14 +68,7 @@ def make(source: Path) -> None:
     for task, text in SCRIPTS.items():
         _write(PLACE / f"{task}.sh", f"set -eu\n{text}")
     for task in (*SCRIPTS, "session"):
-        (PLACE / task).mkdir()
-        script = "git init -q --template= -b main . && echo one > a.txt && git add -A && git commit -qm one"
-        who = {
-            f"GIT_{who}_{what}": "tester@example.invalid"
-            for who in ("AUTHOR", "COMMITTER")
-            for what in ("NAME", "EMAIL")
-        }
-        subprocess.run(["sh", "-c", script], cwd=PLACE / task, env=environ(**who), check=True)
+        _make_repository(PLACE / task)
     variables = environ(PATH=f"{installed.folder / 'bin'}:/usr/bin:/bin")
     assert _start("done", variables, "--done", "true").wait() == 0
     for task in ("killed", "doubt", "session"):
@@ -85,11 +80,68 @@ def make(source: Path) -> None:
     installed.remove()
 
 
+def make_imported(source: Path) -> None:
+    """Three runs that were killed: one begun here, one imported and started here, one imported and never started here.
+
+    Each notes its name in `ran` when it runs, and ends once there is a file `go`.
+    """
+    shutil.rmtree(PLACE, ignore_errors=True)
+    (PLACE / "home").mkdir(parents=True)
+    installed = Installed(PLACE / "installed", source / "outlast")
+    here = environ(PATH=f"{installed.folder / 'bin'}:/usr/bin:/bin")
+    there = here | {"XDG_STATE_HOME": str(PLACE / "elsewhere")}
+    for task in IMPORTED:
+        text = f"echo {task} >> {PLACE}/ran\n[ -e {PLACE}/go ] || exec sleep 1000\n"
+        _write(PLACE / f"{task}.sh", text)
+        _make_repository(PLACE / task)
+    for task in ("brought", "taken"):
+        _killed_in(task, there, "run", "--task", task, "--", *words_of(task), cwd=PLACE / task)
+        _outlast(there, "export", task, "-o", str(PLACE / f"{task}.tar.gz"), cwd=PLACE / task)
+        _outlast(here, "import", str(PLACE / f"{task}.tar.gz"), cwd=PLACE / "home")
+    _killed_in("taken", here, "resume", "taken", cwd=PLACE / "home")
+    _killed_in("begun", here, "run", "--task", "begun", "--", *words_of("begun"), cwd=PLACE / "begun")
+    installed.remove()
+    shutil.rmtree(PLACE / "elsewhere")
+
+
+def _make_repository(folder: Path) -> None:
+    folder.mkdir()
+    script = "git init -q --template= -b main . && echo one > a.txt && git add -A && git commit -qm one"
+    who = {
+        f"GIT_{who}_{what}": "tester@example.invalid"
+        for who in ("AUTHOR", "COMMITTER")
+        for what in ("NAME", "EMAIL")
+    }
+    subprocess.run(["sh", "-c", script], cwd=folder, env=environ(**who), check=True)
+
+
+def _killed_in(task: str, variables: dict[str, str], *words: str, cwd: Path) -> None:
+    """The command of a task has noted that it runs, and everything is killed."""
+    before = _ran(task)
+    process = _popen(variables, *words, cwd=cwd)
+    wait_for(lambda: _ran(task) > before or None, what=task)
+    _kill_everything(variables)
+    process.wait()
+
+
+def _ran(task: str) -> int:
+    path = PLACE / "ran"
+    return path.read_text().split().count(task) if path.exists() else 0
+
+
+def _outlast(variables: dict[str, str], *words: str, cwd: Path) -> None:
+    assert _popen(variables, *words, cwd=cwd).wait() == 0, words
+
+
 def _start(task: str, variables: dict[str, str], *options: str) -> "subprocess.Popen[bytes]":
-    words = ["outlast", "run", "--task", task, *options, "--", *words_of(task)]
-    words[0] = shutil.which(words[0], path=variables["PATH"]) or words[0]
+    words = ("run", "--task", task, *options, "--", *words_of(task))
+    return _popen(variables, *words, cwd=PLACE / task)
+
+
+def _popen(variables: dict[str, str], *words: str, cwd: Path) -> "subprocess.Popen[bytes]":
+    program = shutil.which("outlast", path=variables["PATH"]) or "outlast"
     return subprocess.Popen(
-        words, cwd=PLACE / task, env=variables, stdin=subprocess.DEVNULL, start_new_session=True
+        [program, *words], cwd=cwd, env=variables, stdin=subprocess.DEVNULL, start_new_session=True
     )
 
 
@@ -98,9 +150,9 @@ def _write(path: Path, text: str) -> None:
     path.chmod(0o755)
 
 
-def _kill_everything() -> None:
+def _kill_everything(variables: dict[str, str] | None = None) -> None:
     """All that has our variables, at one instant: stopped first, so that none acts on the death of another."""
-    mark = f"XDG_STATE_HOME={PLACE / 'state'}".encode()
+    mark = f"XDG_STATE_HOME={(variables or environ())['XDG_STATE_HOME']}".encode()
     pids = []
     for folder in Path("/proc").glob("[0-9]*"):
         with contextlib.suppress(OSError):
@@ -126,21 +178,21 @@ def _nobodys(info: tarfile.TarInfo) -> tarfile.TarInfo:
     return info
 
 
-def unpack(tree: str) -> None:
+def unpack(tree: str, name: str = "place") -> None:
     """The place as that tree left it."""
     shutil.rmtree(PLACE, ignore_errors=True)
     PLACE.mkdir(mode=0o700)
-    with tarfile.open(file_of(tree)) as archive:
+    with tarfile.open(file_of(tree, name)) as archive:
         archive.extraction_filter = lambda member, _: (
             member
         )  # our own file; a Python before 3.11.4 has no filters
         archive.extractall(PLACE)
 
 
-def main(source: str, tree: str) -> None:
-    target = file_of(tree)
+def main(source: str, tree: str, name: str = "place") -> None:
+    target = file_of(tree, name)
     assert not target.exists(), f"{target} is there: a fixture is never made again"
-    make(Path(source).resolve())
+    {"place": make, "imported": make_imported}[name](Path(source).resolve())
     pack(target)
     shutil.rmtree(PLACE)
 

@@ -14,8 +14,10 @@ import pytest
 from tests.store import make_earlier
 from tests.store.make_earlier import PLACE
 from tests.support.commands import outlast
+from tests.support.processes import wait_for
 
 TREES = sorted(path.parent.name for path in make_earlier.FIXTURES.glob("*/place.tar.xz"))
+IMPORTED = sorted(path.parent.name for path in make_earlier.FIXTURES.glob("*/imported.tar.xz"))
 
 
 class Earlier:
@@ -41,10 +43,19 @@ class Earlier:
 
 @pytest.fixture(params=TREES)
 def earlier(request: pytest.FixtureRequest) -> Iterator[Earlier]:
+    yield from unpacked(request.param, "place")
+
+
+@pytest.fixture(params=IMPORTED)
+def imported(request: pytest.FixtureRequest) -> Iterator[Earlier]:
+    yield from unpacked(request.param, "imported")
+
+
+def unpacked(tree: str, name: str) -> Iterator[Earlier]:
     fd = os.open(PLACE.with_suffix(".lock"), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     fcntl.flock(fd, fcntl.LOCK_EX)  # its paths are full, so only one test at a time is there
     try:
-        make_earlier.unpack(request.param)
+        make_earlier.unpack(tree, name)
         yield Earlier()
     finally:
         shutil.rmtree(PLACE, ignore_errors=True)
@@ -105,3 +116,44 @@ def test_a_save_of_it_is_restored(earlier: Earlier) -> None:
     assert done.returncode == 0, done.stderr
     assert Path(work / "a.txt").read_text() == "two\n"
     assert Path(work / "b.txt").read_text() == "new\n"
+
+
+# -- what it imported ------------------------------------------------------------------------------------------------
+
+
+def ran() -> list[str]:
+    return (PLACE / "ran").read_text().split()
+
+
+def test_what_it_imported_and_nobody_started_is_not_woken_and_what_was_started_is(imported: Earlier) -> None:
+    before = ran()
+    (PLACE / "go").touch()
+    woken = {row["task"]: row for row in imported.json("home", "resume", "--all")}
+    assert {task: row["started"] for task, row in woken.items()} == {
+        "begun": True,
+        "taken": True,
+        "brought": None,
+    }, woken
+    assert woken["brought"]["why"] == "not started: imported, and nobody has asked to start it"
+    wait_for(lambda: {"begun", "taken"} <= set(ran()[len(before) :]) or None, what="those that are woken")
+    assert "brought" not in ran()[len(before) :]
+
+
+def test_every_look_says_of_what_it_imported_that_it_is_not_started(imported: Earlier) -> None:
+    [brought] = [row for row in imported.json("home", "ls", "--all") if row["task"] == "brought"]
+    shown = imported.json("home", "show", brought["run"])
+    page = json.loads(imported("home", "top", "--once", "--json").stdout)
+    [row] = [row for row in page["rows"] if row["task"] == "brought"]
+    assert {each["standing"] for each in (brought, shown, row)} == {"not_started"}
+    assert not row["stranded"]
+    findings = json.loads(imported("home", "doctor", "--all", "--json").stdout)
+    assert not [each for each in findings if each["what"] == "head"], "an older head is no damage"
+
+
+def test_what_it_imported_is_started_by_name_and_woken_from_then_on(imported: Earlier) -> None:
+    [brought] = [row["run"] for row in imported.json("home", "ls", "--all") if row["task"] == "brought"]
+    (PLACE / "go").touch()
+    before = len(ran())
+    done = imported("home", "resume", brought)
+    assert done.returncode == 0, done.stderr
+    assert ran()[before:] == ["brought"]

@@ -14,6 +14,7 @@ import apsw
 import msgspec
 import pytest
 
+from outlast.core import events as ev
 from outlast.errors import (
     LeaseLost,
     RunHeld,
@@ -422,3 +423,31 @@ def test_the_stores_of_every_version_open_and_read_the_same_for_ever(tmp_path: P
     expected = msgspec.json.decode((fixture / "contents.json").read_bytes())
     found = msgspec.json.decode(msgspec.json.encode(make_fixture.contents(tmp_path / "store")))
     assert found == expected
+
+
+# -- what an older outlast stored ------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("wishes", "start"), [((), ""), (("import",), "awaited"), (("import", "resume"), "asked")], ids=str
+)
+def test_an_older_head_tells_how_its_run_was_started(
+    store: Store, path: Path, wishes: tuple[str, ...], start: str
+) -> None:
+    """As it was before heads said that: the events alone tell."""
+    first = opened("t")
+    asked = [ev.Requested(at=first.at, id=0, by="anna", what=what) for what in wishes]
+    store.create(first, [*asked, stage(1)])
+    store.close()
+    connection = sqlite3.connect(path / "outlast.db")
+    [(stored,)] = connection.execute("SELECT state FROM heads").fetchall()
+    head = msgspec.json.decode(stored)
+    older = {name: value for name, value in head.items() if name not in ("start", "start_known", "sum")}
+    connection.execute("UPDATE heads SET state = ?", (msgspec.json.encode(older),))
+    connection.commit()
+    connection.close()
+    again = open_store(path)
+    [listed] = again.list(RunFilter())
+    found = (listed.state, again.read(first.run).state)
+    assert [(each.start, each.awaits_start) for each in found] == [(start, start == "awaited")] * 2
+    again.close()

@@ -1,9 +1,12 @@
 """Effects of calls that run on, by what is told of them, without the agent."""
 
+from collections.abc import Callable
 from pathlib import Path
 
+import pytest
+
 from outlast.agents.events import BatchEnd, Response, TaskEnd, ToolEnd
-from outlast.supervisor.agent.calls import background
+from outlast.supervisor.agent.calls import background, interruptions
 from outlast.supervisor.agent.calls.record import OutwardCall
 from tests.supervisor.hook_driver import LOCAL, POST, SIGNATURE, AttemptDies, Minded, before, minded
 
@@ -127,4 +130,105 @@ def test_an_attempt_killed_while_it_runs_leaves_it_in_doubt(tmp_path: Path) -> N
     with minded(tmp_path) as there:
         assert states(there) == [(SIGNATURE, "in_doubt")]
         assert not there.allows(before("claude", POST, "call_2"))
+        raise AttemptDies
+
+
+# --- what became of it is told when the agent goes on: it may have been cut off before it heard of it -----------------
+
+
+def went_on(there: Minded, number: int) -> None:
+    """The agent makes one more call, which is a beat of its own."""
+    call = f"call_{number}"
+    there.take(Response(f"msg_{number}"))
+    assert there.allows(before("claude", LOCAL, call))
+    there.take(ToolEnd(call, True, "ok"))
+    there.take(BatchEnd())
+    there.attempt.responses.written(call)
+
+
+def ended_by_its_program(there: Minded) -> None:
+    there.attempt.calls.covers([POSTED])
+    there.attempt.calls.program_ended("call_1", 0, [POSTED])
+
+
+def ended_by_its_task(there: Minded) -> None:
+    ended_by_its_program(there)
+    there.take(TaskEnd("b1", True, "exit code 0"))
+
+
+@pytest.mark.parametrize("ended", [ended_by_its_program, ended_by_its_task])
+def test_one_that_happened_just_before_a_kill_is_told_and_not_made_again_unawares(
+    tmp_path: Path, ended: Callable[[Minded], None]
+) -> None:
+    """Claude Code and Kimi Code say to their model that nobody knows whether what ran in the background was done."""
+    with minded(tmp_path) as there:
+        left_running(there)
+        assert there.allows(before("claude", LOCAL, "call_2"))
+        ended(there)
+        raise AttemptDies
+    with minded(tmp_path) as there:
+        [said] = interruptions.settled(there.run)
+        assert said.startswith(f"{SIGNATURE} (effect 1.1, ")
+        assert any(
+            words in said for words in ("it happened. Do not repeat it.", "Look before you repeat it.")
+        )
+        assert not there.allows(before("claude", POST, "call_3"))
+        assert there.allows(before("claude", POST, "call_4")), "it insists"
+        raise AttemptDies
+
+
+def test_one_that_failed_in_the_background_just_before_a_kill_is_told(tmp_path: Path) -> None:
+    with minded(tmp_path) as there:
+        left_running(there)
+        there.take(TaskEnd("b1", False, "exit code 7"))
+        there.take(Response("msg_2"))
+        raise AttemptDies
+    with minded(tmp_path) as there:
+        [said] = interruptions.settled(there.run)
+        assert said.endswith("it failed: exit code 7. Make the call again if it is still needed.")
+        raise AttemptDies
+
+
+def test_one_whose_end_was_told_long_ago_is_not_told_again(tmp_path: Path) -> None:
+    with minded(tmp_path) as there:
+        left_running(there)
+        ended_by_its_task(there)
+        raise AttemptDies
+    for number in (2, 3):
+        with minded(tmp_path) as there:
+            assert interruptions.settled(there.run)
+            went_on(there, number)
+            raise AttemptDies
+    with minded(tmp_path) as there:
+        assert interruptions.settled(there.run) == []
+        raise AttemptDies
+
+
+def test_a_doubt_is_told_until_the_agent_goes_on(tmp_path: Path) -> None:
+    """An attempt that is killed while it resumes has told nobody."""
+    with minded(tmp_path) as there:
+        left_running(there)
+        raise AttemptDies
+    for _ in range(2):
+        with minded(tmp_path) as there:
+            [cut] = there.attempt._start._left
+            assert "it is not known whether it happened" in cut.text
+            raise AttemptDies
+    with minded(tmp_path) as there:
+        went_on(there, 2)
+        raise AttemptDies
+    with minded(tmp_path) as there:
+        assert not there.attempt._start._left
+        raise AttemptDies
+
+
+def test_a_program_that_was_killed_in_the_background_is_told_too(tmp_path: Path) -> None:
+    with minded(tmp_path) as there:
+        left_running(there)
+        there.attempt.calls.covers([POSTED])
+        there.attempt.calls.program_killed("call_1")
+        raise AttemptDies
+    with minded(tmp_path) as there:
+        [cut] = there.attempt._start._left
+        assert "it is not known whether it happened" in cut.text
         raise AttemptDies

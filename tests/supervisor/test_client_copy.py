@@ -80,6 +80,55 @@ def test_the_copy_is_its_owners_alone(tmp_path: Path) -> None:
     assert modes == {path: 0o700 if path.is_dir() else 0o600 for path in modes}
 
 
+NO_ROOM = (
+    "sh",
+    "-c",
+    'ulimit -f 1; "$@"',
+    "sh",
+)  # as on a full disk: of a file the first bytes are written, then none
+
+
+@pytest.mark.parametrize("python", ["ours", "another"])
+def test_hooks_and_shims_that_ran_on_a_full_disk_work_when_there_is_room(tmp_path: Path, python: str) -> None:
+    """Python keeps byte code that was cut off, and fails with it from then on."""
+    copy = client_copy.place(tmp_path / "client")
+    if python == "another":  # it was upgraded since, and looks for byte code by another name
+        for path in copy.rglob("*.pyc"):
+            path.rename(f"{path}.earlier")
+    there = set(copy.rglob("*"))
+    hook = outward.hook_words(copy, str(tmp_path / "nobody"), MARK, "claude")
+    script = tmp_path / "shim"
+    words = [client_copy.interpreter(), str(copy / client_copy.SHIM)]
+    script.write_text(shims.shim_script("curl", "/bin/true", *words, given=("/nobody", MARK, "")))
+    post = ("sh", str(script), "-d", "x", "http://host.test")
+    for room in (NO_ROOM, ()):
+        done = hooked([*room, *hook])
+        assert done.returncode == 0, f"it is a local call: {done.stderr.decode()}"
+        done = hooked([*room, *post])
+        assert b"no supervisor listens on /nobody" in done.stderr
+    assert set(copy.rglob("*")) == there, "they write nothing beside what they run"
+
+
+def test_hooks_and_shims_find_their_byte_code(tmp_path: Path) -> None:
+    copy = client_copy.place(tmp_path / "client")
+    imports = "import sys; sys.path[:0] = sys.argv[1:]; import hook, shim, alone; alone.load(); import outlast.agents.outward.shims"
+    folders = [str(copy / "supervisor/client"), str(copy / "agents/outward")]
+    said = hooked(
+        [client_copy.interpreter(), "-I", "-S", "-B", "-v", "-c", imports, *folders]
+    ).stderr.decode()
+    read = set(re.findall(f"# code object from '?{re.escape(str(copy))}/([^'\n]+)", said))
+    assert read == {name for name in client_copy.contents() if name.endswith(".pyc")}
+
+
+def test_byte_code_that_was_cut_off_is_damage_and_the_next_attempt_makes_it_anew(tmp_path: Path) -> None:
+    copy = client_copy.place(tmp_path / "client")
+    for path in copy.rglob("*.pyc"):
+        os.truncate(path, 1000)
+    assert ".pyc was changed" in client_copy.damage(copy.parent)
+    client_copy.place(copy.parent)
+    assert client_copy.damage(copy.parent) == ""
+
+
 @pytest.mark.parametrize("ends", ["done", "cancelled"])
 def test_a_run_that_is_over_holds_no_copy(upgraded: Upgraded, ends: str) -> None:
     upgraded.scripted.says(HOLD)

@@ -296,6 +296,28 @@ def test_what_was_done_in_a_beat_that_has_ended_is_not_done_again(host: Host) ->
     assert loop.pushed() == ONCE, loop.said
 
 
+def test_killed_again_and_again_with_a_call_held_it_names_what_settles_that(host: Host) -> None:
+    loop = GuardedLoop(host)
+    loop.killed("after post a", "everything", "--guard")
+    loop.script.write_text(f"item=a\n{loop.post}\nkill -9 $$\n")
+    assert loop.run() == 3, loop.said
+    [doubt], run = loop.doubts(), host.head().run
+    assert host.head().cause == "quarantine"
+    assert f"`outlast settle {run} {doubt['id']} --happened`" in loop.said
+    shown = host("show", "t", cwd=loop.work)
+    assert f"`outlast settle t {doubt['id']} --happened`" in shown.err
+    [told] = host("report", "--json").json["runs"]
+    assert told["command"].startswith(f"outlast settle {run} {doubt['id']}")
+    assert "no progress" in told["why"], "why it was given up"
+    doctor = host("doctor", cwd=loop.work)
+    assert (doctor.code, f"outlast settle {run} {doubt['id']} --happened" in doctor.out) == (3, True)
+    assert host("settle", "t", doubt["id"], "--happened", cwd=loop.work).code == 0
+    assert "`outlast resume t` allows another try" in host("show", "t", cwd=loop.work).err
+    loop.script.write_text(f"item=a\n{loop.post}\n")
+    assert host("resume", "t", cwd=loop.work).code == 0
+    assert loop.posted() == Counter("a")
+
+
 def test_other_calls_pass_while_one_is_in_doubt(host: Host) -> None:
     loop = GuardedLoop(host)
     loop.killed("before post a", "everything", "--guard")

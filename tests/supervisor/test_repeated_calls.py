@@ -130,6 +130,22 @@ def test_a_run_does_not_end_as_done_without_a_call_that_only_shares_an_address(h
     assert [act.body for act in host.witness.performances()] == [None, "e9"]
 
 
+@pytest.mark.parametrize("again", [True, False], ids=["made again", "not made again"])
+def test_a_run_that_is_done_names_a_call_that_did_not_happen_and_was_not_made_again(
+    host: Host, again: bool
+) -> None:
+    """A person said that it did not happen, and its agent may have ended without it: that is its own decision, but not silent."""
+    agent = Scripted(host)
+    agent.says(f"[ -e ready ] || {{ touch ready; sleep 300; }}; {agent.posting('one')}")
+    agent.killed_at("ready")
+    assert host("settle", "t", "1.1", "--did-not", cwd=agent.work).code == 0
+    agent.says("true", *([agent.posting("one")] if again else []))
+    assert agent.run() == 0, host.said("t")
+    assert agent.performed() == (["one"] if again else [])
+    told = "outlast: done: the same call was not made again, though it did not happen: effect 1.1 'POST "
+    assert (told in host.said("t")) == (not again)
+
+
 @pytest.mark.parametrize("again", [FIRST, FIRST_OTHERWISE], ids=["verbatim", "other flags"])
 def test_the_same_body_to_the_same_address_is_held_until_it_is_settled_and_then_answered(
     tmp_path: Path, again: str

@@ -10,7 +10,9 @@ from pathlib import Path
 
 import pytest
 
+from outlast.agents.events import Response, Session
 from outlast.errors import AgentStopped
+from outlast.supervisor.agent import prompts
 from outlast.supervisor.agent.calls import outward
 from outlast.supervisor.client import copy as client_copy, hook as client_hook
 from tests.supervisor.hook_driver import (
@@ -288,3 +290,47 @@ def test_a_hook_whose_interpreter_is_gone_denies_its_call(tmp_path: Path) -> Non
     assert done.returncode == client_hook.DENIED
     assert b"its Python is gone" in done.stderr
     assert client(tmp_path / "nobody", before("claude", LOCAL)).returncode == 0
+
+
+# --- an agent whose session we cannot read ----------------------------------------------------------------------------
+
+
+def opencode_cut_off(folder: Path) -> None:
+    """It was killed in a call, and its session lies in a database of its own."""
+    with minded(folder, "opencode") as there:
+        (folder / "place/agent/opencode-journal.jsonl").write_text('{"type":"session","sessionID":"ses_1"}\n')
+        for event in (Session("ses_1"), Response("msg_1")):
+            there.take(event)
+        asked = {"tool_call_id": "c1", "tool_name": "bash", "tool_input": {"command": LOCAL}}
+        there.ask(json.dumps({**asked, "hook_event_name": "PreToolUse"}).encode())
+        raise AttemptDies
+
+
+def test_a_session_that_we_cannot_read_is_told_that_calls_that_are_not_named_were_not_made(
+    tmp_path: Path,
+) -> None:
+    """opencode says the same of a call that was cut off before it asked us and of one that was cut off while it ran."""
+    opencode_cut_off(tmp_path)
+    with minded(tmp_path, "opencode") as there:
+        said = " ".join(there.start("opencode", "run", "x").command)
+        assert "These calls of yours were under way" in said
+        assert prompts.UNNAMED in said
+        raise AttemptDies
+
+
+def test_an_opencode_without_its_plugin_is_not_told_so(tmp_path: Path) -> None:
+    opencode_cut_off(tmp_path)
+    with minded(tmp_path, "opencode") as there:
+        said = " ".join(there.start("opencode", "--pure", "run", "x").command)
+        assert "These calls of yours were under way" in said
+        assert prompts.UNNAMED not in said
+        raise AttemptDies
+
+
+def test_a_session_whose_calls_are_given_their_results_is_not_told_so(tmp_path: Path) -> None:
+    cut_off_in_session(tmp_path)
+    with minded(tmp_path) as there:
+        said = " ".join(there.start().command)
+        assert "These calls of yours were under way" in said
+        assert prompts.UNNAMED not in said
+        raise AttemptDies

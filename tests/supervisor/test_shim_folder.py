@@ -1,12 +1,16 @@
 """Which programs have a shim, where the PATH below an agent is another one, and scripts with a name: none passes unseen."""
 
+import contextlib
 import json
+import resource
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from outlast.supervisor.agent.calls.shims import SHIMS
-from tests.supervisor.hook_driver import LOCAL, AttemptDies, before
+from outlast.supervisor.agent.calls.outward import OutwardCalls
+from outlast.supervisor.agent.calls.shims import SHIMS, Shims
+from tests.supervisor.hook_driver import LOCAL, MARK, AttemptDies, before
 from tests.supervisor.test_shims import HELD, STAND_IN, Below, below
 
 DEPLOY = "wrangler deploy"
@@ -122,3 +126,34 @@ def test_a_runner_and_the_program_it_starts_are_one_call(tmp_path: Path) -> None
         assert here.done == [DEPLOY, DEPLOY]
         assert [each for each in here.there.intended() if each[1] == "tell"] == [signature(here)] * 2
         raise AttemptDies
+
+
+# --- a full disk ------------------------------------------------------------------------------------------------------
+
+
+@contextlib.contextmanager
+def no_room() -> Iterator[None]:
+    """Files of this process get no content, as on a full disk."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (0, hard))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+
+
+def test_a_shim_for_which_there_is_no_room_is_made_when_there_is(tmp_path: Path) -> None:
+    """An empty one would be run by a shell, end with 0, and count as made; one that is forgotten would let all pass unseen."""
+    programs = tmp_path / "programs"
+    programs.mkdir()
+    known, client = OutwardCalls({}).known, tmp_path / "run/client/copy"
+    client.mkdir(parents=True)
+    shims = Shims(tmp_path / "shims", client, {"PATH": str(programs)}, known, "socket", MARK, tmp_path)
+    shims.environment({})
+    (programs / "wrangler").write_text(STAND_IN.format(name="wrangler", programs=programs))
+    (programs / "wrangler").chmod(0o755)
+    with no_room(), pytest.raises(OSError, match="File too large"):
+        shims.refresh()
+    assert {path.name for path in (tmp_path / "shims").iterdir()} == {"outlast", "sh"}
+    shims.refresh()
+    assert "outlast: lets wrangler through" in (tmp_path / "shims/wrangler").read_text()

@@ -173,11 +173,12 @@ class EffectFailed(Event, frozen=True, tag="effect_failed"):
 
 
 class EffectInDoubt(Event, frozen=True, tag="effect_in_doubt"):
-    """The act raised, timed out, or its attempt died: its outcome is unknown."""
+    """The act raised, timed out, or its attempt died: its outcome is unknown. `asks`: only a person can tell; no probe is asked."""
 
     beat: int
     n: int
     evidence: str = ""
+    asks: bool = False
 
 
 class EffectSettled(Event, frozen=True, tag="effect_settled"):
@@ -195,7 +196,8 @@ class AttemptStarted(Event, frozen=True, tag="attempt_started"):
     """A process took the run up under this epoch. `launch` is how a supervised command is started again.
 
     `reserved`: what the attempt's first beat may cost, set aside for it if there is a budget. `finishes`: the agent had
-    finished before, and is started again only if a call of it turns out not to have happened.
+    finished before, and is started again only if a call of it turns out not to have happened. `guarded`: a plain command under
+    guard; a call of it that is in doubt is held, and nobody below reads why. `within`: the run that it was started in.
     """
 
     epoch: int
@@ -209,6 +211,8 @@ class AttemptStarted(Event, frozen=True, tag="attempt_started"):
     reserved: Usage | None = None
     uptime_s: int = 0
     finishes: bool = False
+    guarded: bool = False
+    within: str = ""
 
 
 class AttemptEnded(Event, frozen=True, tag="attempt_ended"):

@@ -7,6 +7,7 @@ from datetime import datetime, timedelta
 
 import msgspec
 
+from outlast import decoders
 from outlast.core.events import Cause, EndStatus
 
 # Causes that the next attempt may not meet again.
@@ -114,6 +115,28 @@ def wait_s(fruitless: int, limits: Limits, *, jitter: float) -> float:
 def _still_walled(parks: int) -> str:
     """The evidence when the last wall was one too many; with `--parks 0` that is the first."""
     return "a limit was met" if parks == 1 else f"a limit was met {parks} times without progress in between"
+
+
+# -- progress ------------------------------------------------------------------------------------------------------
+
+
+class _StepEnded(msgspec.Struct, frozen=True):
+    """The result of a beat that a step of a script ended."""
+
+    step: str
+    exit_code: int
+
+
+_steps_of = decoders.of_json(_StepEnded | list[_StepEnded]).decode
+
+
+def holds_only_failed_steps(result: str) -> bool:
+    """Whether a beat's result, as JSON, is that of a script's steps which all failed."""
+    try:
+        ended = _steps_of(result)
+    except msgspec.MsgspecError:
+        return False
+    return all(step.exit_code for step in (ended if isinstance(ended, list) else [ended]))
 
 
 # -- walls ---------------------------------------------------------------------------------------------------------

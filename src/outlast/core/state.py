@@ -47,7 +47,7 @@ NO_USAGE = Usage()
 
 
 class OpenEffect(msgspec.Struct, frozen=True, omit_defaults=True):
-    """An effect of the open beat that is not confirmed. `looked`: a probe was asked since, and could not tell."""
+    """An effect of the open beat that is not confirmed. `looked`: no probe can tell: one was asked since, or there is none."""
 
     beat: int
     n: int
@@ -146,8 +146,11 @@ class RunState(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
     stage: str = ""
     names: tuple[tuple[str, str], ...] = ()
     supervised: bool = False
+    guarded: bool = False  # its last attempt was a plain command under guard
+    within: str = ""  # the run that its last attempt was started in
     wanted: bool = False
     start: Start = ""
+    start_known: bool = False  # False: an older outlast made this head, which did not tell how it was started
     ended_well: bool = False  # its agent had finished: only effects in doubt kept the run from being done
     past: restarts.Past = restarts.Past()
     parked_until: datetime | None = None
@@ -179,6 +182,15 @@ def fold(state: RunState, journal: list[ev.AnyEvent]) -> RunState:
     for event in journal:
         state = apply(state, event)
     return state
+
+
+START_TAGS = ("requested", "attempt_started")
+
+
+def with_start(head: RunState, journal: list[ev.AnyEvent]) -> RunState:
+    """A head that an older outlast made, with whether somebody asked to start the run here. `journal`: its events of START_TAGS."""
+    start = fold(RunState(fork=head.fork), journal).start
+    return msgspec.structs.replace(head, start=start, start_known=True)
 
 
 def apply(state: RunState, event: ev.AnyEvent) -> RunState:
@@ -337,7 +349,7 @@ def _opened(
                 state, event, run=event.run, task=event.task, project=event.project, title=event.contract.title,
                 contract_seq=seq, contract_digest=event.contract.digest, budget=event.budget,
                 workspace=event.workspace, origin=event.origin, parent=event.parent, fork=event.fork, created_at=event.at,
-                supervised=event.launch is not None, until_since=event.at,
+                supervised=event.launch is not None, until_since=event.at, start_known=True,
             )  # fmt: skip
         case ev.ContractAmended():
             return _set(
@@ -379,7 +391,7 @@ def _effect(
         case ev.EffectFailed():
             return _set(state, event, effects_open=others)
         case ev.EffectInDoubt():
-            return _mark(state, event, others, known, event.evidence)
+            return _mark(state, event, others, known, event.evidence, looked=event.asks)
         case ev.EffectSettled():
             if event.finding != "cannot_tell":
                 well = state.ended_well and event.finding != "did_not"  # its agent may have to do it again
@@ -428,7 +440,8 @@ def _course(
             return _set(
                 state, event, status="running", cause=None, evidence="", attempt=attempt, wanted=False,
                 attempts=state.attempts + 1, parked_until=None, supervised=event.launch is not None, start="",
-                ended_well=state.ended_well and event.finishes,
+                ended_well=state.ended_well and event.finishes, guarded=event.guarded,
+                within=clip(event.within, LABEL_BYTES_MAX),
                 **({"reserved": _reserved(state, event.reserved)} if event.reserved else {}),
             )  # fmt: skip
         case ev.AttemptEnded():
@@ -464,28 +477,10 @@ def _past(state: RunState, event: ev.AttemptEnded) -> restarts.Past:
     return state.past.after(event.cause, progress=event.progress or _has_new_beats(state, began))
 
 
-class _StepEnded(msgspec.Struct, frozen=True):
-    """The result of a beat that a step of a script ended."""
-
-    step: str
-    exit_code: int
-
-
-_steps_of = decoders.of_json(_StepEnded | list[_StepEnded]).decode
-
-
 def _has_new_beats(state: RunState, began: int) -> bool:
     """Whether any beat since `began` has more than failed steps in it. Only the most recent beats are looked at."""
     news = [recent for recent in state.recent if recent.beat > began]
-    return any(not _only_failed(recent.text) for recent in news)
-
-
-def _only_failed(text: str) -> bool:
-    try:
-        ended = _steps_of(text)
-    except msgspec.MsgspecError:
-        return False
-    return all(step.exit_code for step in (ended if isinstance(ended, list) else [ended]))
+    return any(not restarts.holds_only_failed_steps(recent.text) for recent in news)
 
 
 _WISHES: dict[str, tuple[Status, ev.Cause]] = {

@@ -52,6 +52,10 @@ OWN_LIMITS = (
     "budget of the agent's own",
 )  # how the evidence of such an end begins
 
+# What stands behind a call that is held: these wait for a person, or for whoever starts the run. The others go on by themselves.
+_BEFORE_A_PERSON: tuple[Word, ...] = tuple(
+    word for word in NEEDS if word not in ("running", "restarting", "parked", "due", "done", "cancelled", "handed_off")
+)  # fmt: skip
 _ENDED_IN_DOUBT = ("EffectInDoubt: ", "UnreachedEffect: ")  # how the evidence of such an end begins
 _WISHES: dict[str, Word] = {"kill": "stopped", "open": "stopped", "resume": "ready", "take_back": "ready"}
 _ASKED = re.compile(r"(\w+) (?:asked )?by ")  # how a request is told as evidence
@@ -116,6 +120,8 @@ def of(
     known = facts or HostFacts()
     word = _word(state, status, now, children, known)
     wakes, why = _wake(word, state, status, now, known)
+    if not wakes and word in _BEFORE_A_PERSON and held(state):
+        word = "in_doubt"
     unasked = not known.was_told and _is_unasked(word, state, status)
     return Verdict(word=word, need=NEEDS[word], wakes=wakes, why=why, unasked=unasked)
 
@@ -144,7 +150,7 @@ def _word(state: RunState, status: Status, now: datetime, children: Children, fa
     match status:
         case "interrupted" | "in_doubt" if facts.waits:
             return "restarting"
-        case "in_doubt" if asks(children, state):
+        case "in_doubt" | "paused" | "parked" | "failed" if _counts(asks(children, state)):
             return "in_doubt"
         case "interrupted" | "in_doubt" | "parked" if state.awaits_start:
             return "not_started"
@@ -152,7 +158,8 @@ def _word(state: RunState, status: Status, now: datetime, children: Children, fa
             return _interrupted(state, now, children, facts)
         case "in_doubt":
             word = _interrupted(state, now, children, facts)
-            return word if NEEDS[word] in NEEDS_SOMEBODY else "unsettled"
+            others = [doubt for doubt in doubts_among(children, state) if doubt not in held(state)]
+            return "unsettled" if _counts(others) and NEEDS[word] not in NEEDS_SOMEBODY else word
         case "parked":
             until = state.parked_until
             return "blocked" if until is None else "parked" if until > now else "due"
@@ -224,6 +231,25 @@ def asks(children: Children, state: RunState) -> list[tuple[str, OpenEffect]]:
     return [item for item in doubts if not next_attempt_settles(item[1])]
 
 
+def held(state: RunState) -> list[tuple[str, OpenEffect]]:
+    """The calls of a guarded command that are held until a person settles them.
+
+    Its next attempt goes on without them, so they do not keep it from being woken. Whoever acts on the run settles them first.
+    """
+    doubts = state.in_doubt if state.guarded else ()
+    return [(state.run, effect) for effect in doubts if effect.policy == "tell" and effect.looked]
+
+
+def to_settle(children: Children, state: RunState) -> list[tuple[str, OpenEffect]]:
+    """The effects that a person settles before anything else is done with a run that rests."""
+    return asks(children, state) or held(state)
+
+
+def _counts(doubts: list[tuple[str, OpenEffect]]) -> bool:
+    """Whether anything of this puts a run in doubt: what may be given up does not."""
+    return any(effect.policy != "give_up" for _, effect in doubts)
+
+
 def has_ended_in_doubt(state: RunState) -> bool:
     """Whether the last attempt came to its end, and only effects in doubt kept it from being done."""
     return state.attempt is None and state.evidence.startswith(_ENDED_IN_DOUBT)
@@ -292,7 +318,7 @@ def _wake(word: Word, state: RunState, status: Status, now: datetime, facts: Hos
     What an attempt that was killed without warning achieved is found out by the next start, which checks its limits too.
     """
     if status in _RESTING:
-        return False, "quarantined" if word == "quarantined" else _RESTING[status]
+        return False, "quarantined" if state.cause == "quarantine" else _RESTING[status]
     if state.awaits_start:
         what = "a fork" if state.start != "awaited" else "imported"
         return False, f"not started: {what}, and nobody has asked to start it"

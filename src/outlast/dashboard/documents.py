@@ -12,6 +12,7 @@ from outlast.core import budget as budgets, events as ev
 from outlast.core.state import Status
 from outlast.core.verdict import Need, Word
 from outlast.dashboard.report import Kind
+from outlast.inspect.inbox import PendingRequest
 from outlast.inspect.show import AttemptShown, Completed, Effect, Shown, Spent
 from outlast.operations.saves.diff import FileChange
 from outlast.operations.saves.listing import Point
@@ -52,7 +53,8 @@ class Row(Doc, frozen=True):
     `why` says why it stands under its heading `what`; `command` is what to type next, `act` the same on the page.
     `stranded`: it stopped against anybody's wish, and nothing starts it again by itself. `own_program`: it was not started by
     `outlast run`, so that nobody but its program's user starts it. `standing` is the one word for how it stands; null where
-    it cannot be read.
+    it cannot be read. `pending`: what was asked of it and not taken in yet. `asks`: the budget that it asked a person for.
+    `within`: the run that it was started in.
     """
 
     run: str
@@ -92,6 +94,9 @@ class Row(Doc, frozen=True):
     own_program: bool = False
     standing: Word | None = None
     needs: Need | None = None
+    pending: tuple[PendingRequest, ...] = ()
+    asks: str = ""
+    within: str = ""
 
 
 class Ask(Doc, frozen=True):

@@ -17,14 +17,16 @@ from outlast.core.verdict import (
     Need,
     Verdict,
     Word,
-    asks,
     doubts_among,
     has_ended_in_doubt,
     in_words,
+    to_settle,
     with_children,
 )
+from outlast.dashboard.run import request_words
 from outlast.errors import UsageError
 from outlast.inspect import find, show, standing
+from outlast.inspect.inbox import PendingRequest
 from outlast.inspect.standing import Standing
 from outlast.store.protocol import RunFilter, Store, Summary
 from outlast.supervisor.control import standing as control_standing
@@ -59,6 +61,8 @@ class ReportRow(msgspec.Struct, frozen=True, kw_only=True):
     updated_at: datetime | None
     standing: Word | None = None
     needs: Need | None = None
+    pending: tuple[PendingRequest, ...] = ()
+    asks: str = ""
 
 
 class Page(msgspec.Struct, frozen=True, kw_only=True):
@@ -94,7 +98,10 @@ def page(store: Store, since: datetime, now: datetime, project: str = "") -> Pag
     """The page of one project, or of all."""
     runs = find.all_runs(store, RunFilter(project=project, parent=""), unreadable=True)
     met = [summary for summary in runs if summary.state.updated_at and summary.state.updated_at >= since]
-    return summed(since, now, [_row(store, summary, since, now) for summary in met])
+    waiting = request_words.pending_by_run(store)
+    return summed(
+        since, now, [_row(store, summary, since, now, waiting.get(summary.run, ())) for summary in met]
+    )
 
 
 def summed(since: datetime, now: datetime, rows: list[ReportRow]) -> Page:
@@ -107,7 +114,9 @@ def summed(since: datetime, now: datetime, rows: list[ReportRow]) -> Page:
     )  # fmt: skip
 
 
-def _row(store: Store, summary: Summary, since: datetime, now: datetime) -> ReportRow:
+def _row(
+    store: Store, summary: Summary, since: datetime, now: datetime, waiting: tuple[PendingRequest, ...]
+) -> ReportRow:
     state = summary.state
     shown = state.status if summary.problem else find.shown_status(store, state, summary.run)
     stands = control_standing.of(store, summary, shown, now)
@@ -122,6 +131,7 @@ def _row(store: Store, summary: Summary, since: datetime, now: datetime) -> Repo
         estimated=did.spent.estimated, saves=len(did.saves), last_save=state.last_save or None,
         updated_at=state.updated_at,
         standing=None if summary.problem else stands.word, needs="person" if summary.problem else stands.need,
+        pending=waiting, asks=state.asks,
     )  # fmt: skip
 
 
@@ -167,7 +177,8 @@ def _reason(children: Children, state: RunState, stands: Standing, now: datetime
     why = f"{state.cause}: {state.evidence}" if state.cause else state.evidence
     match stands.word:
         case "in_doubt":
-            return _doubts(children, state)
+            rests = f"; {_IT_IS[state.status]}: {why}" if state.status in _IT_IS else ""
+            return _doubts(children, state) + rests
         case "unsettled" | "restarting" if doubts_among(children, state):
             return f"{_doubts(children, state)}{_SETTLES}"
         case "failed" | "quarantined" if state.status == "failed":
@@ -192,6 +203,13 @@ def _reason(children: Children, state: RunState, stands: Standing, now: datetime
             return f"interrupted: {why}" if why else ""
 
 
+_IT_IS: dict[Status, str] = {
+    "failed": "failed",
+    "paused": "paused",
+    "parked": "parked",
+}  # beside what is in doubt
+
+
 def _has_budget_again(children: Children, state: RunState, live: budgets.Live) -> str:
     """Of a run that met its budget: what it met has been raised since, or was a moment or a window that has passed."""
     head = with_children(state, children)
@@ -202,7 +220,7 @@ def _has_budget_again(children: Children, state: RunState, live: budgets.Live) -
 
 def _doubts(children: Children, state: RunState) -> str:
     """The effects in doubt, in words."""
-    found = asks(children, state) or doubts_among(children, state)
+    found = to_settle(children, state) or doubts_among(children, state)
     names = [f"{effect.id} {effect.name}" for _, effect in found]
     return f"in doubt: {', '.join(names[:4])}{' …' if len(names) > 4 else ''}"
 
@@ -211,7 +229,8 @@ def why_words(why: str, status: Status) -> str:
     """`why` as a person reads it, beside the word for how the run stands. In JSON it keeps the value it always had."""
     told = why.removeprefix(f"{status}: ")
     if status == "failed":
-        told = told.removeprefix("quarantine: ")  # the word beside it is `quarantined`
+        # The word beside it is `quarantined`, or `in doubt` where that comes first.
+        told = told.removeprefix("quarantine: ").replace("; failed: quarantine: ", "; quarantined: ")
     if status == "in_doubt" and _SETTLES in told:
         told = told.replace("in doubt: ", "no outcome: ", 1)  # the word beside it is `unsettled`
     return without_class(in_words(told))

@@ -203,7 +203,7 @@ def _run(store: Store, summary: Summary) -> Iterator[Finding]:
     shown = find.shown_status(store, state, summary.run)
     stands = standing.of(state, shown, datetime.now(UTC), children)
     if stands.word == "in_doubt":
-        for run, effect in verdict.asks(children, state)[:NAMED_MAX]:
+        for run, effect in verdict.to_settle(children, state)[:NAMED_MAX]:
             hint = standing.settle_hint(f"outlast settle {run} {effect.id}")
             yield Finding("person", "in doubt", f"{summary.task}: effect {effect.id} {effect.name}", hint)
     elif stands.verdict.needs_somebody:

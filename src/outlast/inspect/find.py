@@ -6,7 +6,7 @@ from pathlib import Path
 
 from outlast.core import state as st, statuses
 from outlast.core.text import NEAREST_MAX, did_you_mean
-from outlast.core.verdict import Children, doubts_among
+from outlast.core.verdict import Children, doubts_among, to_settle
 from outlast.errors import AmbiguousRun, UnknownRun
 from outlast.runs.opening.project import project_of
 from outlast.store.protocol import PAGE_MAX, RunFilter, Store, Summary
@@ -127,6 +127,14 @@ def children_in(store: Store) -> Children:
         return [child.state for child in store.list(where)]
 
     return ask
+
+
+def doubtful(children: Children, state: st.RunState, status: st.Status) -> int:
+    """How many effects are in doubt, of a run that is in doubt, or that rests and has some that a person settles first."""
+    rests = status in ("paused", "parked", "failed")
+    if status == "in_doubt" or (rests and to_settle(children, state)):
+        return len(doubts_among(children, state))
+    return 0
 
 
 def shown_status(store: Store, state: st.RunState, root: str) -> st.Status:

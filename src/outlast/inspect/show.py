@@ -23,6 +23,8 @@ from outlast.core.values import (
 from outlast.core.verdict import Need, has_ended_in_doubt
 from outlast.errors import StoreCorrupt, StoreTooNew
 from outlast.inspect import find
+from outlast.inspect.inbox import PendingRequest
+from outlast.inspect.runs_inside import RunInside, runs_inside
 from outlast.runs import attempts as runs_attempts, reader
 from outlast.store.protocol import RunFilter, Store, Summary
 
@@ -187,6 +189,9 @@ class Shown(msgspec.Struct, frozen=True, kw_only=True):
     asks: str = (
         ""  # options of `outlast budget` that were asked for from inside the run, for a person to grant
     )
+    pending: tuple[PendingRequest, ...] = ()  # filled in by those who have the words for it
+    within: str = ""
+    inside: tuple[RunInside, ...] = ()
 
 
 class Listed(msgspec.Struct, frozen=True, kw_only=True):
@@ -211,6 +216,7 @@ class Listed(msgspec.Struct, frozen=True, kw_only=True):
     needs: Need | None = None
     why: str | None = None
     asks: str = ""
+    pending: tuple[PendingRequest, ...] = ()
 
 
 class Bounds(msgspec.Struct, frozen=True, kw_only=True):
@@ -258,7 +264,7 @@ def listed(store: Store, summary: Summary) -> Listed:
     status, in_doubt = state.status, 0
     try:
         status = find.shown_status(store, state, summary.root)
-        in_doubt = len(find.doubts(store, state)) if status == "in_doubt" else 0
+        in_doubt = find.doubtful(find.children_in(store), state, status)
     except StoreTooNew as error:
         problem = problem or f"cannot read a run below it: {error.hint}"
     cause, _ = why(state, status)
@@ -294,7 +300,8 @@ def _shown(
         children=_children(store, summary, known, bounds.children),
         parent=state.parent, fork=state.fork, workspace=state.workspace, holder=_holder(store, summary),
         stage=state.stage, parked_until=state.parked_until, created_at=state.created_at, updated_at=state.updated_at,
-        asks=state.asks,
+        asks=state.asks, within=state.within,
+        inside=runs_inside(store, state.run, last=bounds.children, statuses=known),
     )  # fmt: skip
 
 

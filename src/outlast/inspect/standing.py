@@ -107,7 +107,7 @@ def go_on_command(state: RunState, now: datetime, children: Children) -> str:
 
     A program of somebody's own is started after it.
     """
-    if verdict.asks(children, state):
+    if verdict.to_settle(children, state):
         return settle_command(children, state)
     other = state.cause == "budget" and verdict.is_other_limit(state.evidence)
     if other or not verdict.is_out_of_budget(state, now, children):
@@ -129,5 +129,5 @@ def settle_hint(command: str) -> str:
 
 def settle_command(children: Children, state: RunState) -> str:
     """How the first effect in doubt is settled, once a person has looked."""
-    found = verdict.asks(children, state) or verdict.doubts_among(children, state)
+    found = verdict.to_settle(children, state) or verdict.doubts_among(children, state)
     return f"outlast settle {found[0][0]} {found[0][1].id} (--happened | --did-not)"

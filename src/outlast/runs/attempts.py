@@ -77,6 +77,8 @@ def started(
     reserved: Usage | None = None,
     *,
     finishes: bool = False,
+    guarded: bool = False,
+    within: str = "",
 ) -> ev.AttemptStarted:
     """This process takes the run up; `launch` is how a supervised command is started again."""
     holder = lease.holder
@@ -84,6 +86,7 @@ def started(
         at=at, epoch=lease.epoch, host=holder.host, pid=holder.pid, boot_id=holder.boot_id, version=version,
         code=commit_of(Path()), command=tuple(shorten(word, 200) for word in command[:32]),
         launch=launch, reserved=reserved, uptime_s=int(boottime_s()), finishes=finishes,
+        guarded=guarded, within=within,
     )  # fmt: skip
 
 

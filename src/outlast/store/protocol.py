@@ -135,7 +135,8 @@ class Changes(msgspec.Struct, frozen=True):
 
 
 class RunFilter(msgspec.Struct, frozen=True, kw_only=True):
-    """Which runs to list. Empty fields do not filter; `runs` lists exactly these runs."""
+    """Which runs to list. Empty fields do not filter; `runs` lists exactly these runs; `within` those that were last started
+    inside of this run."""
 
     runs: tuple[str, ...] = ()
     run_prefix: str = ""
@@ -143,6 +144,7 @@ class RunFilter(msgspec.Struct, frozen=True, kw_only=True):
     task: str = ""
     parent: str | None = None
     parent_beat: int | None = None
+    within: str = ""
     statuses: tuple[Status, ...] = ()
     open_only: bool = False
 
@@ -216,6 +218,9 @@ class Inbox(Protocol):
 
     def pending(self, run: str) -> list[Request]:
         """Requests not taken in yet, oldest first."""
+
+    def all_pending(self) -> list[Request]:
+        """The same of all runs, oldest first. At most 10,000, and without those that cannot be read."""
 
 
 class Blobs(Protocol):

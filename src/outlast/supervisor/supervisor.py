@@ -100,7 +100,7 @@ class Supervisor:
         )  # fmt: skip
         try:
             if attempt.carry():
-                self._tell("done")
+                self._tell("done", attempt.left_undone())
             else:
                 self._person.say(f"task {self._run.task} is done already: {self._run.id}")
             return EXIT_DONE, None
@@ -136,9 +136,12 @@ class Supervisor:
         if isinstance(error, AgentStopped) and error.exit_code >= 128:
             self._person.say(f"stopped: {error}; {self._way_on('goes on')}")
             return error.exit_code, None
+        if isinstance(error, WrapsUp):
+            self._wraps_up = True
+            return EXIT_BUDGET, restarts.Again(0.0)
         word = self._verdict().word
         if word == "in_doubt":
-            return self._leave(_doubt(state)), None
+            return self._leave(self._doubt(state)), None
         if isinstance(error, attempt_stop.LeftByPerson):
             self._person.say(f"{error}; {self._ways_on()}")
             return EXIT_DONE, None
@@ -149,9 +152,6 @@ class Supervisor:
             # It would be the same at every try.
             self._tell("failed", f"{error}; fix the command and run it again")
             return EXIT_FAILED, None
-        if isinstance(error, WrapsUp):
-            self._wraps_up = True
-            return EXIT_BUDGET, restarts.Again(0.0)
         cause = state.cause or "crash"
         self._reset_at = error.reset_at if isinstance(error, AgentStopped) else None
         if word == "stalled":
@@ -267,6 +267,15 @@ class Supervisor:
         with self._store() as store:
             return verdict.of(state, state.status, datetime.now(UTC), find.children_in(store))
 
+    def _doubt(self, state: RunState) -> str:
+        """The effects that a person settles, and the command to type after looking."""
+        with self._store() as store:
+            children = find.children_in(store)
+            found = verdict.to_settle(children, state)
+            command = standing.settle_command(children, state)
+        names = ", ".join(f"{effect.id} {effect.name!r}" for _, effect in found)
+        return f"in doubt: {names}; {standing.settle_hint(command)}"
+
     def _refuse_first(self, error: SaveError) -> None:
         """Record that a command was refused because its files could not be saved before its first attempt: nothing wakes it."""
         with contextlib.suppress(OutlastError):
@@ -299,10 +308,3 @@ class Supervisor:
 
     def _tell(self, what: str, why: str = "") -> None:
         self._person.tell(self._run, self._run.journal.store.local.run_folder(self._run.state.run), what, why)
-
-
-def _doubt(state: RunState) -> str:
-    """The effects in doubt, and the command to type after looking."""
-    names = ", ".join(f"{effect.id} {effect.name!r}" for effect in state.in_doubt)
-    first = state.in_doubt[0].id if state.in_doubt else "EFFECT"
-    return f"in doubt: {names}; look whether it happened, then `outlast settle {state.run} {first} --happened` or `--did-not`"

@@ -100,7 +100,7 @@ def shim_script(
         if not os.path.isabs(path) or "\0" in path:
             raise ValueError(f"not an absolute path: {path!r:.100}")
     real = shlex.quote(real_path)
-    first = [python, "-I", "-S", "-c", _CLIENT.format(program=program), client_path, *given, program]
+    first = [python, "-I", "-S", "-B", "-c", _CLIENT.format(program=program), client_path, *given, program]
     client = f'asked; exec {shlex.join(first)} "$real"'
     looked_for = triggers(program, known)
     head = (

@@ -12,6 +12,7 @@ from outlast.core import verdict
 from outlast.core.text import count_of
 from outlast.dashboard import report as dashboard_report
 from outlast.dashboard.report import Page, ReportRow
+from outlast.dashboard.run import request_words
 from outlast.errors import UsageError
 from outlast.inspect import find
 from outlast.inspect.standing import words
@@ -241,7 +242,11 @@ def _cells(row: ReportRow) -> list[str]:
         [count_of(row.beats_since, "beat"), *_spent(row.tokens, row.cost_microusd, row.estimated)]
     )
     told = messages.pasteable(f"`{row.command}`").strip("`") if row.command else ""
-    why = short(messages.local(dashboard_report.why_words(row.why, row.status)) or row.goal, 100)
+    asked = request_words.told(row.pending, row.asks)
+    told_why = "; ".join(
+        filter(None, (*asked, messages.local(dashboard_report.why_words(row.why, row.status))))
+    )
+    why = short(told_why or row.goal, 100)
     return [
         _name(row),
         row.run,

@@ -11,21 +11,21 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from outlast import settings
-from outlast.acts.plan import TAKEN_IN
 from outlast.cli import store_option
 from outlast.cli.terminal import messages
 from outlast.cli.terminal.messages import clock, safe, say, short
 from outlast.cli.timing import Timing
 from outlast.core import context as contexts, events as ev, state as st, verdict
 from outlast.core.statuses import CLOSED
-from outlast.core.text import without_class
+from outlast.core.text import count_of, without_class
 from outlast.dashboard.report import judged, why_words
+from outlast.dashboard.run import request_words
 from outlast.errors import UsageError
 from outlast.inspect import find, show, words as inspect_words
+from outlast.inspect.inbox import PendingRequest
 from outlast.inspect.standing import MEANINGS, Standing, settle_hint, words
 from outlast.runs import reader
-from outlast.runs.inbox import STOPS
-from outlast.store.protocol import RecordedEvent, Request, RunFilter, Store, Summary
+from outlast.store.protocol import RecordedEvent, RunFilter, Store, Summary
 from outlast.supervisor.client import copy
 from outlast.supervisor.control import standing
 
@@ -86,7 +86,11 @@ def ls(arguments: argparse.Namespace) -> None:
         with store_option.opened(arguments) as store:
             project = "" if arguments.all else store_option.project(arguments, store)
             where = RunFilter(project=project, parent="")
-            found = [_listed(store, summary) for summary in find.all_runs(store, where, unreadable=True)]
+            waiting = request_words.pending_by_run(store)
+            found = [
+                _listed(store, summary, waiting.get(summary.run, ()))
+                for summary in find.all_runs(store, where, unreadable=True)
+            ]
     if arguments.json:
         messages.say_json(found)
         return
@@ -138,16 +142,15 @@ def _has_why(found: list[show.Listed]) -> bool:
     return any(each.why for each in found)
 
 
-def _listed(store: Store, summary: Summary) -> show.Listed:
+def _listed(store: Store, summary: Summary, pending: tuple[PendingRequest, ...]) -> show.Listed:
     """A line of the list, with how the run stands."""
     line = show.listed(store, summary)
     if line.problem:
         return line
     stands = standing.of(store, summary, line.status)
     _, why, _ = judged(find.children_in(store), summary.state, stands, datetime.now(UTC))
-    asked = _asked(store, summary, line.status)
-    why = f"asked to {asked.what} by {asked.by}" if asked is not None else why
-    return msgspec.structs.replace(line, standing=stands.word, needs=stands.need, why=why)
+    why = "; ".join(filter(None, (*request_words.told(pending), why)))
+    return msgspec.structs.replace(line, standing=stands.word, needs=stands.need, why=why, pending=pending)
 
 
 def _status(each: show.Listed) -> str:
@@ -186,7 +189,8 @@ def show_run(arguments: argparse.Namespace) -> None:
         if arguments.json:
             whole = standing.with_children(store, show.full(store, summary))
             stands = standing.of(store, summary, whole.status)
-            known = msgspec.structs.replace(whole, standing=stands.word, needs=stands.need)
+            pending = pending_of(store, summary)
+            known = msgspec.structs.replace(whole, standing=stands.word, needs=stands.need, pending=pending)
             shown_whole = msgspec.structs.asdict(known)
             messages.say_json({**shown_whole, "by_hand": _by_hand(store, summary)})
             return
@@ -205,16 +209,15 @@ def lines(store: Store, summary: Summary, shown: show.Shown, waits: int) -> Iter
     """Where a run stands, as a person reads it. `waits`: the supervisor that will start it again."""
     stands = standing.of(store, summary, shown.status)
     yield _headline(shown, summary, stands.word)
-    asked = _asked(store, summary, shown.status)
-    facts = (*_facts(shown, summary, stands, asked), *_session(_by_hand(store, summary)))
+    shown = msgspec.structs.replace(shown, pending=pending_of(store, summary))
+    facts = (*_facts(shown, summary, stands), *_session(_by_hand(store, summary)))
     for line in (*facts, *_denied(store, summary, shown), *_waiting(waits), *_beats(shown), *_effects(shown)):
         yield f"  {line}"
 
 
-def _asked(store: Store, summary: Summary, status: st.Status) -> "Request | None":
-    """A request to a working run that it has not applied yet: to pause, or to stop otherwise."""
-    pending = store.inbox.pending(summary.root) if status == "running" else ()
-    return next((request for request in pending if request.what in STOPS), None)
+def pending_of(store: Store, summary: Summary) -> tuple[PendingRequest, ...]:
+    """What was asked of a run, or of its root, and not taken in yet."""
+    return tuple(map(request_words.pending, store.inbox.pending(summary.root)))
 
 
 def _by_hand(store: Store, summary: Summary) -> "Bare | None":
@@ -259,12 +262,14 @@ def _of(total: int | None) -> str:
     return "" if total is None else f" of {total:,}"
 
 
-def _facts(shown: show.Shown, summary: Summary, stands: Standing, asked: "Request | None") -> Iterable[str]:
+def _facts(shown: show.Shown, summary: Summary, stands: Standing) -> Iterable[str]:
     yield f"run      {shown.run}   project {safe(shown.project.removesuffix('/.git'))}"
     if shown.asks:
         yield f"asks     for more budget, from inside; to grant it: outlast budget {shown.run} {safe(shown.asks)}"
-    if asked:
-        yield f"asked    to {asked.what} by {safe(asked.by)} at {clock(asked.at)}; {TAKEN_IN}"
+    for each in shown.pending:
+        [told] = request_words.told([each])
+        when = f"at {clock(each.at)}; {request_words.taken_in(shown.status)}"
+        yield f"asked    {safe(told.removeprefix('asked '))} {when}"
     if stands.word not in _PLAIN:
         says = stands.says if stands.word == "not_started" else MEANINGS[stands.word]
         yield f"stands   {words(stands.word)}: {says}"
@@ -290,6 +295,18 @@ def _facts(shown: show.Shown, summary: Summary, stands: Standing, asked: "Reques
         yield f"memory   {short(ref.name, 40)}: {short(ref.uri, 120)}"
     for child in [child for child in shown.children if child.status != "done"][-LAST:]:
         yield f"child    {child.run} {short(child.task, 60)}: {words(child.standing or child.status)}"
+    yield from _inside(shown)
+
+
+def _inside(shown: show.Shown) -> Iterable[str]:
+    """The run around it, and the last of those that were started inside of it."""
+    if shown.within:
+        yield f"within   {shown.within}: it was started inside of that run"
+    if (earlier := len(shown.inside) - LAST) > 0:
+        yield f"inside   ({count_of(earlier, 'earlier run')}: --json)"
+    for each in shown.inside[-LAST:]:
+        beats = f", {count_of(each.beats, 'beat')}" if each.beats else ""
+        yield f"inside   {each.run} {short(each.task, 60)}: {words(each.standing or each.status)}{beats}"
 
 
 def _cause(shown: show.Shown) -> str:
@@ -391,7 +408,7 @@ def _advise(store: Store, summary: Summary, shown: show.Shown, name: str) -> Non
     children = [(run, effect) for run, effect in doubts if run != summary.run]
     for run, effect in children:
         say(f"  effect {effect.id}  {short(effect.name, 60)} of child {run}   no outcome")
-    asks = verdict.asks(find.children_in(store), summary.state)
+    asks = verdict.to_settle(find.children_in(store), summary.state)
     if not asks:
         _tell_settled_next(store, summary, shown, name, doubts)
         return

@@ -8,6 +8,7 @@ from outlast.cli.terminal import messages
 from outlast.cli.terminal.messages import safe
 from outlast.dashboard.documents import Meter, Row
 from outlast.dashboard.report import why_words
+from outlast.dashboard.run import request_words
 from outlast.inspect.standing import words
 
 BAR_CHARS = 10
@@ -123,9 +124,10 @@ def age(seconds: int) -> str:
 
 
 def why(row: Row) -> str:
-    """Why the run stands where it stands; else its step or goal."""
+    """Requests to the run, and why it stands where it stands; else its step or goal."""
     told = messages.local(why_words(row.why, row.status))
-    return safe(told or row.step or row.goal)
+    asked = request_words.told(row.pending, row.asks)
+    return safe("; ".join(filter(None, (*asked, told))) or row.step or row.goal)
 
 
 def save(row: Row) -> str:

@@ -24,6 +24,7 @@ from outlast.dashboard.documents import Ask, Overview, Row, Sort
 from outlast.dashboard.overview import verdict
 from outlast.dashboard.overview.index import Index
 from outlast.dashboard.report import KINDS, Kind, why_words
+from outlast.dashboard.run import request_words
 from outlast.errors import StoreBusy, UnknownRun
 from outlast.inspect import show as showing
 from outlast.store.protocol import RunFilter, Store
@@ -386,8 +387,9 @@ class _Screen:
 
 
 def _why(row: Row) -> str:
-    """Why a run stands where it stands; for a quiet one, what to think of it."""
-    told = "; ".join(filter(None, (safe(why_words(row.why, row.status)), verdict.quiet(row))))
+    """What was asked of a run, and why it stands where it stands; for a quiet one, what to think of it."""
+    asked = [safe(each) for each in request_words.told(row.pending, row.asks)]
+    told = "; ".join(filter(None, (*asked, safe(why_words(row.why, row.status)), verdict.quiet(row))))
     return f"{row.what}: {told}" if told else row.what
 
 

@@ -13,8 +13,11 @@ from outlast.core.state import RunState
 from outlast.dashboard.documents import Ask, Overview, Row
 from outlast.dashboard.overview import filters, log_times
 from outlast.dashboard.overview.rows import Seen, is_over, make, may_wait, moves
+from outlast.dashboard.run import request_words
 from outlast.dashboard.timing import Timing
 from outlast.errors import UnknownRun
+from outlast.inspect.inbox import PendingRequest
+from outlast.runs.inbox import STOPS
 from outlast.store.protocol import RunFilter, Store, Summary
 from outlast.supervisor.control import service
 from outlast.supervisor.guardian import lock
@@ -22,7 +25,8 @@ from outlast.supervisor.guardian import lock
 LOAD_PAGE = 1_000
 _WARNINGS_MAX = 8  # in a row
 _told = attrgetter(
-    "what", "status", "cause", "why", "command", "quiet", "lives", "parked_until", "updated_at", "children", "stranded"
+    "what", "status", "cause", "why", "command", "quiet", "lives", "parked_until", "updated_at", "children", "stranded",
+    "pending", "asks",
 )  # fmt: skip
 
 
@@ -45,8 +49,8 @@ class Index:
     not with mere amounts that grow with the clock.
 
     A look at ten thousand runs costs the same few queries as one at ten: the number of the newest event and the runs that have new
-    ones, the heads of those, and the events behind a head that lags. Whether a holder lives is no query but a file lock: it is tried
-    for runs under way only, once a second and when something of theirs changed.
+    ones, what was asked of any run, the heads of those that changed, and the events behind a head that lags. Whether a holder
+    lives is no query but a file lock: it is tried for runs under way only, once a second and when something of theirs changed.
     """
 
     def __init__(
@@ -61,11 +65,13 @@ class Index:
         self._known: dict[str, _Known] = {}
         self._below: dict[str, dict[str, None]] = {}  # a run's children, in the order of their beginning
         self._moving: set[str] = set()
+        self._pending: dict[str, tuple[PendingRequest, ...]] = {}
         self._looked_s = float("-inf")
         self.version = 0
         self._trace = ""
         self.number = store.last_number()
         self._load()
+        self._recompute(self._read_requests())
         self._look()
 
     # -- what is asked of it -----------------------------------------------------------------------------------------
@@ -119,6 +125,7 @@ class Index:
                 self._take(
                     self._store.list(RunFilter(runs=found.runs), limit=len(found.runs), unreadable=True)
                 )
+            self._recompute(self._read_requests())
             self.number, self._trace = found.number, found.trace
             if time.monotonic() - self._looked_s >= self._look_s:
                 self._look()
@@ -224,6 +231,14 @@ class Index:
                 changed.update(dict.fromkeys(self._around(known.summary.run)))
         self._recompute(changed)
 
+    def _read_requests(self) -> Iterable[str]:
+        """Read what waits for runs: no event tells of it. The runs for which something else waits now."""
+        before, self._pending = self._pending, request_words.pending_by_run(self._store)
+        for run in before.keys() | self._pending.keys():
+            if before.get(run) != self._pending.get(run) and run in self._known:
+                yield run
+                yield from self._all_below(run)
+
     def _recompute(self, runs: Iterable[str]) -> None:
         now = self._clock()
         for run in runs:
@@ -253,10 +268,13 @@ class Index:
                 times.append(log_times.output_at(self._store.local, summary.run, state.attempts))
             heard = max(filter(None, times), default=None)
         root = self._known.get(summary.root, known)
+        pending = self._pending.get(summary.root, ())
+        if summary.parent:  # it stops with its root, and that is all that is asked of it
+            pending = tuple(each for each in pending if each.what in STOPS)
         return Seen(
             lives=known.lives, waits=waits, heard_at=heard, children=len(self._below.get(summary.run, ())),
             root_rests=not root.lives and not is_over(root.summary.state.status),
-            was_told=was_told,
+            was_told=was_told, pending=pending,
         )  # fmt: skip
 
     def _children(self, state: RunState) -> Iterable[RunState]:

@@ -8,11 +8,13 @@ import msgspec
 from outlast.core import budget as budgets
 from outlast.core.state import RunState, Status
 from outlast.core.statuses import CLOSED
-from outlast.core.verdict import Children, doubts_among, with_children
+from outlast.core.verdict import Children, with_children
 from outlast.dashboard import report
 from outlast.dashboard.documents import ActName, Meter, Quiet, Row
 from outlast.dashboard.report import Kind
+from outlast.dashboard.run import request_words
 from outlast.inspect import find, ledger, show, standing
+from outlast.inspect.inbox import PendingRequest
 from outlast.inspect.standing import Standing
 from outlast.store.protocol import Summary
 
@@ -35,6 +37,7 @@ class Seen(msgspec.Struct, frozen=True):
     lives: bool = False
     waits: bool = False
     was_told: bool = False
+    pending: tuple[PendingRequest, ...] = ()
     heard_at: datetime | None = None
     children: int = 0
     root_rests: bool = True
@@ -61,13 +64,14 @@ def make(summary: Summary, seen: Seen, children: Children, now: datetime) -> Row
         why=why, command=command, act=_act(command), goal=state.title, agent=session.agent if session else "",
         model=session.model if session else "", stage=state.stage, step=state.open_beat.step if state.open_beat else "",
         beats=state.beats, plan_total=state.plan_total, attempts=state.attempts,
-        in_doubt=len(doubts_among(children, state)) if status == "in_doubt" else 0,
+        in_doubt=find.doubtful(children, state, status),
         spent=show.spent_of(usage, state.beats), meters=_meters(head, live, usage.time_ms, status),
         last_save=state.last_save or None, lives=lives, active_at=seen.heard_at, quiet=quiet, quiet_s=quiet_s,
         parked_until=state.parked_until if status == "parked" else None, created_at=state.created_at,
         updated_at=state.updated_at, children=seen.children, stranded=_is_stranded(summary, seen, stands, now),
         own_program=not state.supervised and not summary.parent,
         standing=None if summary.problem else stands.word, needs="person" if summary.problem else stands.need,
+        pending=seen.pending, asks=state.asks, within=state.within,
     )  # fmt: skip
 
 
@@ -153,6 +157,7 @@ def haystack(row: Row) -> str:
     words: Iterable[str] = (
         row.task, row.goal, row.project_name, row.agent, row.model, row.stage, row.step, row.status.replace("_", " "),
         row.cause or "", row.quiet, row.what, row.why, standing.words(row.standing or ""),
+        *request_words.told(row.pending, row.asks),
     )  # fmt: skip
     return "\n".join((*words, row.status)).casefold()
 

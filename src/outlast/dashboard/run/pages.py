@@ -18,6 +18,7 @@ from outlast.dashboard.run.effects import effects as effects, summary_of
 from outlast.dashboard.saves import cache
 from outlast.errors import OutlastError
 from outlast.inspect import find, ledger, show, words as inspect_words
+from outlast.inspect.runs_inside import RunInside
 from outlast.runs import reader
 from outlast.store.protocol import Store, Summary
 from outlast.supervisor.control import takeover
@@ -66,7 +67,12 @@ def page(store: Store, index: Index, run: str) -> documents.RunPage:
     )
     return documents.RunPage(
         row=row,
-        shown=msgspec.structs.replace(shown, children=_children(shown, known)),
+        shown=msgspec.structs.replace(
+            shown,
+            children=_children(shown, known),
+            inside=_inside(shown, known),
+            pending=tuple(map(request_words.pending, store.inbox.pending(summary.root))),
+        ),
         timeline=_timeline(store, summary, shown.status, shown.attempts),
         waits=_waits(store, summary, shown.status),
         agent_line=_agent_line(store, summary),
@@ -78,6 +84,14 @@ def _children(shown: show.Shown, known: Mapping[str, documents.Row]) -> tuple[sh
     return tuple(
         msgspec.structs.replace(child, standing=known[child.run].standing) if child.run in known else child
         for child in shown.children
+    )
+
+
+def _inside(shown: show.Shown, known: Mapping[str, documents.Row]) -> tuple[RunInside, ...]:
+    """The same of the runs inside of it."""
+    return tuple(
+        msgspec.structs.replace(each, standing=known[each.run].standing) if each.run in known else each
+        for each in shown.inside
     )
 
 

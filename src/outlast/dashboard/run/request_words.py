@@ -1,18 +1,55 @@
 """Requests to a run in words: those on record, whose arguments are JSON."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
 import msgspec
 
 from outlast import decoders
+from outlast.acts.plan import TAKEN_IN
 from outlast.acts.restore import RestoreArgs
 from outlast.acts.settle import said
 from outlast.core import events as ev
-from outlast.core.values import Allowance
+from outlast.core.secrets import mask
+from outlast.core.state import Status
+from outlast.core.values import Allowance, Payload, shorten
+from outlast.inspect.inbox import PendingRequest
 from outlast.operations.fork import ForkArgs, Forked
 from outlast.operations.saves.find import SHORT_CHARS
-from outlast.runs.inbox import BudgetArgs, SettleArgs
+from outlast.runs.inbox import STOPS, BudgetArgs, SettleArgs
 from outlast.runs.opening.terms import in_words
+from outlast.store.protocol import Request, Store
+
+SAYS_CHARS = 300
+
+
+def pending_by_run(store: Store) -> dict[str, tuple[PendingRequest, ...]]:
+    """What was asked of each run and not taken in yet, oldest first."""
+    found: dict[str, tuple[PendingRequest, ...]] = {}
+    for request in store.inbox.all_pending():
+        found[request.run] = (*found.get(request.run, ()), pending(request))
+    return found
+
+
+def pending(request: Request) -> PendingRequest:
+    """A request that waits, in words."""
+    args = Payload(v=msgspec.Raw(request.args))
+    says = words(ev.Requested(at=request.at, id=request.id, by=request.by, what=request.what, args=args))
+    said = shorten(mask(says)[0], SAYS_CHARS)
+    return PendingRequest(what=request.what, by=request.by, at=request.at, says=said)
+
+
+def told(pending: Iterable[PendingRequest], asks: str = "") -> list[str]:
+    """What waits for a run, each within a sentence. `asks`: the budget that its agent asked a person for."""
+    said = [
+        f"asked to {each.what} by {each.by}" if each.what in STOPS else f"asked by {each.by}: {each.says}"
+        for each in pending
+    ]
+    return [*said, *(["asks for more budget"] if asks else [])]
+
+
+def taken_in(status: Status) -> str:
+    """When what waits for a run takes effect."""
+    return TAKEN_IN if status == "running" else "its next start takes it in"
 
 
 def words(event: ev.Requested) -> str:

@@ -59,8 +59,9 @@ def record_start(run: "RunEngine", found: list[ev.AnyEvent], lost: ev.AttemptEnd
     kept = None if launch is None else (yield from journal.keep(launch))
     first = run.meter.first_reserved(head)
     started = attempts.started(
-        journal.lease, journal.now(), __version__, sys.argv, kept, first, finishes=run.supervision.finishes
-    )
+        journal.lease, journal.now(), __version__, sys.argv, kept, first,
+        finishes=run.supervision.finishes, guarded=run.supervision.guarded, within=run.supervision.within,
+    )  # fmt: skip
     events = (*((lost,) if lost is not None else ()), *amended, *found, started)
     batch = journal.batch(Append(events))
     yield Block(lambda: journal.store.append(batch))  # whoever drives this may not know the journal yet

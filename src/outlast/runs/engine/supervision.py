@@ -21,6 +21,8 @@ class Supervision:
     typed: bool = False  # a person typed the command line, which allows one more attempt
     mark: str = ""  # of the attempt, for the processes of its checks
     finishes: bool = False  # the agent had finished in an earlier attempt
+    guarded: bool = False  # the command is a plain one, under guard
+    within: str = ""  # the run that the command was started in
     has_finished: bool = (
         False  # the agent has finished: only effects in doubt, and checks, keep the run from being done
     )

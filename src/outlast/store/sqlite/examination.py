@@ -273,7 +273,11 @@ class _Examination:
 
 
 def _is_same(data: bytes, head: state.RunState) -> bool:
+    """Whether a stored head equals its events. One that an older outlast made may lack what is read in its place."""
     try:
-        return state.restore(data) == head
+        stored = state.restore(data)
+        if not stored.start_known:
+            head = msgspec.structs.replace(head, start=stored.start, start_known=False)
+        return stored == head
     except (msgspec.MsgspecError, UnicodeDecodeError):
         return False

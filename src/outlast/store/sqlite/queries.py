@@ -1,5 +1,6 @@
 """Queries over many runs or over a long journal, for display. Each is one query, whatever the size."""
 
+import contextlib
 import json
 from collections.abc import Sequence
 from datetime import datetime
@@ -11,7 +12,8 @@ import msgspec
 
 from outlast import decoders
 from outlast.core import events as ev
-from outlast.core.state import RunState, fold
+from outlast.core.state import START_TAGS, RunState, fold, with_start
+from outlast.core.statuses import CLOSED
 from outlast.errors import OutlastError, StoreCorrupt, StoreTooNew
 from outlast.store.protocol import PAGE_MAX, Changes, EventGlimpse, RecordedEvent, decoded
 from outlast.store.sqlite.database import Database, row_in
@@ -90,6 +92,14 @@ SELECT e.run, CAST(e.data AS BLOB)
 FROM json_each(?1) j CROSS JOIN events e ON e.run = j.value ->> 0 AND e.seq > j.value ->> 1
 ORDER BY e.run, e.seq LIMIT ?2
 """
+
+# By the index alone which events these are: few, however long the journal.
+_STARTS = """
+SELECT e.run, CAST(e.data AS BLOB)
+FROM json_each(?1) j CROSS JOIN events e INDEXED BY events_by_kind
+    ON e.run = j.value ->> 0 AND e.kind IN ({kinds}) AND e.seq <= j.value ->> 1
+ORDER BY e.run, e.seq
+""".format(kinds=",".join(f"'{tag}'" for tag in START_TAGS))
 
 
 def changes(after: int, trace: str, connection: apsw.Connection) -> Changes:
@@ -218,6 +228,25 @@ def catch_up(
         if len(rows) < PAGE_MAX:
             break
     return found, problems
+
+
+def with_starts(connection: apsw.Connection, heads: dict[int, RunState]) -> dict[int, RunState]:
+    """Heads, by their runs' rows. Those of open runs that an older outlast made get what they lack: nothing wakes an import
+    that nobody has started, whoever made it. One query for all of them, and none for heads of this outlast."""
+    wanted = {
+        row: head
+        for row, head in heads.items()
+        if head.run and not head.start_known and head.status not in CLOSED
+    }
+    if not wanted:
+        return heads
+    places = json.dumps([[row, head.seq] for row, head in wanted.items()])
+    found: dict[int, list[ev.AnyEvent]] = {row: [] for row in wanted}
+    rows: list[Any] = connection.execute(_STARTS, (places,)).fetchall()
+    for row, data in rows:
+        with contextlib.suppress(StoreTooNew):  # who reads the whole journal says so
+            found[row].append(ev.decode(data))
+    return heads | {row: with_start(head, found[row]) for row, head in wanted.items()}
 
 
 def _tails(places: str, connection: apsw.Connection) -> list[Any]:

@@ -54,8 +54,21 @@ SELECT r.id, CAST(r.run AS BLOB), CAST(r.task AS BLOB), CAST(r.project AS BLOB),
        CAST(h.state AS BLOB), h.seq, (SELECT max(seq) FROM events WHERE run = r.id)
 FROM runs r LEFT JOIN heads h ON h.id = r.id
 """
+PENDING_MAX = 10_000
+_ALL_PENDING = """
+SELECT q.id, r.run, q.at, q.by, q.what, q.args FROM requests q INDEXED BY requests_waiting JOIN runs r ON r.id = q.run
+WHERE q.taken = 0 ORDER BY q.id LIMIT ?
+"""
+# A start that names this run is younger than it: found by the index, and the bytes of younger starts alone.
+_STARTED_WITHIN = """
+EXISTS (
+    SELECT 1 FROM (SELECT ? AS run) w JOIN events k INDEXED BY events_by_kind ON k.run = r.id AND k.kind = 'attempt_started'
+    WHERE k.n > (SELECT n FROM events WHERE run = (SELECT id FROM runs WHERE run = w.run) AND seq = 1)
+      AND instr(k.data, CAST(w.run AS BLOB))
+)
+"""
 BLOBS = "blobs"
-_STORED_HEAD = "SELECT CAST(state AS BLOB) FROM heads WHERE id = (SELECT id FROM runs WHERE run = ?)"
+_STORED_HEAD = "SELECT id, CAST(state AS BLOB) FROM heads WHERE id = (SELECT id FROM runs WHERE run = ?)"
 Journal = tuple[ev.RunOpened, Sequence[ev.AnyEvent]]
 
 _stores: "weakref.WeakSet[SqliteStore]" = weakref.WeakSet()
@@ -245,7 +258,7 @@ class SqliteStore:
         caught, problems = queries.catch_up(self._db, behind)
         if problems and not unreadable:
             raise next(iter(problems.values()))
-        heads |= caught
+        heads = self._db.read(lambda connection: queries.with_starts(connection, heads | caught))
         return [_summary(row, heads[row[0]], problems.get(row[0])) for row in rows]
 
     def read(
@@ -279,8 +292,7 @@ class SqliteStore:
         def ask(connection: apsw.Connection) -> tuple[state.RunState, list[Any]]:
             head, since = state.RunState(), after
             if since is None:
-                stored = connection.execute(_STORED_HEAD, (run,)).get
-                head = _head(run, stored) if stored else head
+                head = _stored_head(connection, run)
                 since = head.seq
             if tags and not key and not ends:
                 rows = queries.of_kinds(run, tags, since, before, limit, order, connection)
@@ -387,6 +399,25 @@ class _SqliteInbox:
             Request(id_, run, datetime.fromisoformat(at), by, what, args) for id_, at, by, what, args in rows
         ]
 
+    def all_pending(self) -> list[Request]:
+        """The same of all runs, for display."""
+        rows: list[Any] = self._db.read(
+            lambda connection: connection.execute(_ALL_PENDING, (PENDING_MAX,)).fetchall()
+        )
+        return [request for row in rows if (request := _readable(*row)) is not None]
+
+
+def _readable(number: int, run: str, at: object, by: object, what: object, args: object) -> Request | None:
+    """A request; None where a damaged row holds no such values."""
+    if not (
+        isinstance(at, str) and isinstance(by, str) and isinstance(what, str) and isinstance(args, bytes)
+    ):
+        return None
+    try:
+        return Request(number, run, datetime.fromisoformat(at), by, what, args)
+    except ValueError:
+        return None
+
 
 def _insert_request(connection: apsw.Connection, row: int, at: str, by: str, what: str, args: bytes) -> int:
     sql = "INSERT INTO requests(run, at, by, what, args) VALUES (?, ?, ?, ?, ?) RETURNING id"
@@ -402,6 +433,12 @@ def _make_folders(local: Local) -> None:
             durable.make_folder(folder)
     except OSError as error:
         raise durable.store_refused(local.folder, error) from error
+
+
+def _stored_head(connection: apsw.Connection, run: str) -> state.RunState:
+    rows: list[Any] = connection.execute(_STORED_HEAD, (run,)).fetchall()
+    heads = {row: _head(run, stored) for row, stored in rows}
+    return next(iter(queries.with_starts(connection, heads).values()), state.RunState())
 
 
 def _head(run: str, stored: object) -> state.RunState:
@@ -515,6 +552,7 @@ def _where(where: RunFilter, after: int) -> tuple[list[str], list[Any]]:
         ("r.task = ?", where.task, bool(where.task)),
         ("r.parent = ?", where.parent, where.parent is not None),
         ("r.parent_beat = ?", where.parent_beat, where.parent_beat is not None),
+        (_STARTED_WITHIN, where.within, bool(where.within)),
     ]
     given = [(clause, value) for clause, value, asked in wanted if asked]
     return [clause for clause, _ in given] or ["true"], [value for _, value in given]
@@ -523,6 +561,8 @@ def _where(where: RunFilter, after: int) -> tuple[list[str], list[Any]]:
 def _fits(summary: Summary, where: RunFilter) -> bool:
     if where.open_only and summary.state.status in CLOSED:
         return False
+    if where.within and summary.state.within != where.within:
+        return False  # it was started elsewhere since
     return not where.statuses or summary.state.status in where.statuses
 
 

@@ -8,6 +8,7 @@ from outlast.agents.values import AgentCommand
 from outlast.errors import OutlastError
 from outlast.operations import prices
 from outlast.supervisor.agent.agent import Agent
+from outlast.supervisor.agent.calls import interruptions
 from outlast.supervisor.agent.calls.calls import AgentCalls
 from outlast.supervisor.agent.calls.left_processes import LeftRunning
 from outlast.supervisor.agent.calls.outward import OutwardCalls
@@ -125,6 +126,10 @@ class AgentAttempt:
         self._agent.pricing.settle(final.bill, self._agent.run.meter)  # its own bill counts
         cut_off = self._cut_off(tail) if final.ending == "done" else ""
         return Final("crashed", cut_off) if cut_off else final
+
+    def not_made(self) -> list[str]:
+        """The calls that were found not to have happened, and that it did not make again."""
+        return interruptions.not_made(self._agent.run)
 
     def _cut_off(self, tail: bytes) -> str:
         """Why an exit with 0 is not the end of its task: some agents exit so when a signal stops them. Empty if it is.

@@ -15,10 +15,18 @@ CALL_CHARS_MAX = 300
 EVIDENCE_CHARS_MAX = 6_000
 
 
+# To a session whose calls are given no result by us: what its own program says of one that it lost tells nothing.
+UNNAMED = (
+    "Any other call of yours that shows no result is not on record, so outlast did not let it through: make it if it is still "
+    "needed."
+)
+
+
 def resumed(
-    contract: Contract, cause: str, evidence: str, cuts: Sequence[Cut], settled: Sequence[str] = (), wrap_up: str = ""
+    contract: Contract, cause: str, evidence: str, cuts: Sequence[Cut], settled: Sequence[str] = (), wrap_up: str = "",
+    unnamed: str = "",
 ) -> str:  # fmt: skip
-    """The prompt for a session that still knows what it did."""
+    """The prompt for a session that still knows what it did. `unnamed`: the words for its calls that are not named."""
     lines = [_why(cause, evidence)]
     if cuts:
         lines += ["", "These calls of yours were under way:"]
@@ -26,6 +34,7 @@ def resumed(
     if settled:
         lines += ["", "What was not known of these calls of yours is settled:"]
         lines += [f"- {each}" for each in settled[-CUT_SHOWN_MAX:]]
+    lines += ["", unnamed] if unnamed and len(cuts) <= CUT_SHOWN_MAX else []
     if wrap_up:
         return "\n".join([*lines, "", wrap_up])
     lines += ["", f"Go on with the task{': ' + contract.goal if contract.goal else ''}."]

@@ -133,11 +133,17 @@ class AgentStart:
         session.record(now if now is not None and now.session == known.session else known)
         prompt = prompts.resumed(
             self._run.contract, *self._before, [*cuts, *self._left], interruptions.settled(self._run),
-            self._agent.budget.wrap_up(),
+            self._agent.budget.wrap_up(), self._unnamed(ask),
         )  # fmt: skip
         if ask.interactive and (agent.release.caps.mends or not cuts) and not self._left:
             prompt = ""  # a person speaks first, and what was cut off is told by the transcript
         return agent.cli.launch(msgspec.structs.replace(ask, session=mirror.mark, prompt=prompt))
+
+    def _unnamed(self, ask: Ask) -> str:
+        """What an agent is told of calls that neither we nor its transcript tell of, where each asks before it is made."""
+        is_asked = self._observer.hooked and not self._known.cli.hooks_off(ask)
+        is_silent = not self._known.release.caps.mends and not choice.is_new_here(self._run.journal)
+        return prompts.UNNAMED if is_asked and is_silent else ""
 
     def _rebuild(
         self,

@@ -82,6 +82,7 @@ class Attempt:
             self._stop_leftovers()
             lost = self._judge_last_attempt()
             run.supervision.finishes, run.supervision.has_finished = self._had_finished(), False
+            run.supervision.guarded, run.supervision.within = self._is_guarded, self.launch.within
             self._save_found_files(lost)
             self._announce()
             try:
@@ -125,6 +126,11 @@ class Attempt:
         if known is None:
             return self.launch.guard and state.session is None
         return state.session is not None and state.session.agent == known.name
+
+    @property
+    def _is_guarded(self) -> bool:
+        """Whether it is a plain command under guard. A known agent is guarded in any case, and reads what it is told."""
+        return self.launch.guard and known_agent(self.launch) is None
 
     # -- files saved: then the start is on record ----------------------------------------------------------------------
 
@@ -196,8 +202,8 @@ class Attempt:
             self._close(server)
 
     def _open_guard(self, beats: BeatInFlight) -> "Guard | None":
-        """The guard of a plain command, where one is wanted. A known agent is guarded in any case. Imported only for this."""
-        if not self.launch.guard or known_agent(self.launch) is not None:
+        """The guard of a plain command, where one is wanted. Imported only for this."""
+        if not self._is_guarded:
             return None
         from outlast.supervisor.agent.guard import Guard
 
@@ -291,6 +297,15 @@ class Attempt:
         # A plain command behind a gateway may have ended without having been told to wrap up.
         by_itself = self._agent is None and self._gate is not None and not self._gate.keeper.has_told
         finish.finish(self._run, self.launch, self._signals, by_itself=by_itself)
+
+    def left_undone(self) -> str:
+        """What a person should know beside that the run is done: calls that did not happen are the agent's to make again."""
+        calls = self._agent.not_made() if self._agent is not None else []
+        return (
+            f"the same call was not made again, though it did not happen: effect {', '.join(calls)}"
+            if calls
+            else ""
+        )
 
     def _remove_copy(self) -> None:
         """The run is over: its folder need not hold what its agent's hooks and shims ran. The run is still ours."""

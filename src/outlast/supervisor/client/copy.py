@@ -5,6 +5,8 @@ This module decides what a copy contains and which Python runs it; `agent/calls/
 import contextlib
 import functools
 import hashlib
+import importlib.util
+import marshal
 import os
 import shutil
 import sys
@@ -27,6 +29,9 @@ HELD = (
 )
 HOOK = "supervisor/client/hook.sh"
 SHIM = "supervisor/client/shim.py"
+_CHECKED_HASH = (
+    0b11  # Python's flags of byte code that counts only beside the source it was made from (PEP 552)
+)
 DAMAGED = "hooks"  # the level of the warning that this copy is damaged; the number of the attempt follows
 
 
@@ -85,6 +90,9 @@ def remove(folder: Path) -> None:
 def contents() -> Mapping[str, bytes]:
     """The files by their names. Read once: later attempts of this supervisor have the same, whatever is installed then.
 
+    Byte code is among them. Hooks and shims write none: Python takes what a full disk or a power cut left of such a file
+    for whole, and then they would fail at every call.
+
     Raises OutlastError where they are gone: an agent without hooks is not started.
     """
     package = Path(__file__).parents[2]
@@ -96,7 +104,16 @@ def contents() -> Mapping[str, bytes]:
     for each in HELD:
         if not any(fnmatchcase(name, each) for name in found):
             raise _gone(package / each)
-    return found
+    return found | dict(_compiled(name, data) for name, data in found.items() if name.endswith(".py"))
+
+
+def _compiled(name: str, source: bytes) -> tuple[str, bytes]:
+    """The byte code of a file, and the place where its folder's Python looks for it, whatever we were started with."""
+    code = marshal.dumps(compile(source, name, "exec", dont_inherit=True, optimize=0))
+    head = importlib.util.MAGIC_NUMBER + _CHECKED_HASH.to_bytes(4, "little")
+    path = Path(name)
+    place = path.parent / "__pycache__" / f"{path.stem}.{sys.implementation.cache_tag}.pyc"
+    return str(place), head + importlib.util.source_hash(source) + code
 
 
 def _gone(path: object) -> OutlastError:

@@ -25,14 +25,15 @@ def of(store: Store, summary: Summary, status: Status | None = None, now: dateti
 
 
 def with_children(store: Store, shown: show.Shown) -> show.Shown:
-    """The run with how each of its children stands."""
-    children = tuple(
-        msgspec.structs.replace(
-            child, standing=of(store, requests.summary_of(store, child.run), child.status).word
-        )
-        for child in shown.children
-    )
-    return msgspec.structs.replace(shown, children=children)
+    """The run with how each of its children stands, and each run inside of it."""
+
+    def word(run: str, status: Status) -> str:
+        return of(store, requests.summary_of(store, run), status).word
+
+    replace = msgspec.structs.replace
+    children = tuple(replace(child, standing=word(child.run, child.status)) for child in shown.children)
+    inside = tuple(replace(each, standing=word(each.run, each.status)) for each in shown.inside)
+    return replace(shown, children=children, inside=inside)
 
 
 def supervisor_of(store: Store, run: str) -> int:

@@ -8,6 +8,7 @@ from typing import Literal
 from urllib.parse import quote, urlencode
 
 from outlast.dashboard.documents import Meter, Row
+from outlast.inspect.runs_inside import RunInside
 from outlast.inspect.show import Child
 from outlast.web.html import assets, formats
 from outlast.web.html.html import NOTHING, Safe, join, tag, trusted
@@ -221,7 +222,7 @@ def _keys() -> Safe:
 # -- states --------------------------------------------------------------------------------------------------------
 
 
-def badge(of: Row | Child | str) -> Safe:
+def badge(of: Row | Child | RunInside | str) -> Safe:
     """How a run stands, by the sign of its status and its one word. Of a run that needs a person or is quiet, see `heading` and `quiet` too."""
     status = of if isinstance(of, str) else of.status
     word = status if isinstance(of, str) else of.standing or status

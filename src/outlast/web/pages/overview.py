@@ -5,6 +5,7 @@ from itertools import groupby
 
 from outlast.dashboard.documents import Ask, Overview, Row
 from outlast.dashboard.overview.verdict import verdict
+from outlast.dashboard.run import request_words
 from outlast.web.html import formats, layout, next_step
 from outlast.web.html.html import NOTHING, Safe, tag
 from outlast.web.html.icons import icon
@@ -15,6 +16,7 @@ CARDS_MAX = 6
 GOAL_CHARS_MAX = 110
 WHY_CHARS_MAX = 300
 NAME_CHARS_MAX = 40
+ASKED_CHARS_MAX = 80
 PATH_CHARS_MAX = 120
 DEPTH_MAX = 3
 _COLUMNS = ("Status", "Task", "Agent", "Beat", "Activity", "Budget", "Save", "Attempts")
@@ -238,8 +240,11 @@ def _none() -> Safe:
 
 
 def _under_status(row: Row) -> object:
+    if asked := request_words.told(row.pending, row.asks):
+        return formats.clip("; ".join(asked), ASKED_CHARS_MAX)
     if row.in_doubt:
-        return formats.plural(row.in_doubt, "effect")
+        count = formats.plural(row.in_doubt, "effect")
+        return count if row.standing in ("in_doubt", "unsettled") else f"{count} in doubt"
     return formats.spell(row.cause) if row.cause and row.cause != "done" else None
 
 

@@ -6,6 +6,7 @@ from datetime import datetime
 
 from outlast.core.values import MemoryRef, SessionMark
 from outlast.dashboard.documents import Beats, Row, RunPage, Timeline
+from outlast.dashboard.run import request_words
 from outlast.inspect.show import Completed, Effect, PlanStep, Shown
 from outlast.inspect.standing import RESTARTED_BY
 from outlast.web.charts import run_charts
@@ -38,7 +39,7 @@ def render(view: View, page: RunPage) -> Safe:
     return run_parts.page(
         view, row, "run", run_parts.act_buttons(view, row), _needs(view, page), _doubts(view, row, shown),
         _timeline_panel(view, row, page.timeline), tag("div", tag("div", left), tag("div", right), class_="columns"),
-        below=[child.run for child in shown.children[-CHILDREN_SHOWN:]],
+        below=[*(child.run for child in shown.children[-CHILDREN_SHOWN:]), *(each.run for each in shown.inside[-CHILDREN_SHOWN:])],
     )  # fmt: skip
 
 
@@ -66,6 +67,11 @@ def _needs(view: View, page: RunPage) -> Safe:
         parts.append(tag("p", f"It has stopped; {RESTARTED_BY.replace('`', '')}."))
     if page.waits:
         parts.append(tag("p", "It waits ", page.waits, "."))
+    for asked in page.shown.pending:
+        [told] = request_words.told([asked])
+        says = f"{told[0].upper()}{told[1:]}"
+        when = request_words.taken_in(row.status)
+        parts.append(tag("p", says, " ", layout.ago(view, asked.at), f"; {when}."))
     if page.shown.asks:
         grant = layout.ours(view, f"outlast budget {row.run} {page.shown.asks}")
         parts.append(tag("p", "Its agent asks for more budget. To grant it: ", grant))
@@ -406,6 +412,13 @@ def _facts_panel(view: View, page: RunPage) -> Safe:
         ("Forked from", _origin(shown.fork.run, shown.fork.beat) if shown.fork else None),
         ("Child of", _origin(shown.parent.run, shown.parent.beat) if shown.parent else None),
         ("Children", _children(shown) if shown.children else None),
+        (
+            "Inside of",
+            tag("a", shown.within, href=layout.run_url(shown.within), class_="mono")
+            if shown.within
+            else None,
+        ),
+        ("Runs inside", _inside(shown) if shown.inside else None),
         ("Opened", layout.when(view, row.created_at)),
         ("Changed", layout.ago(view, row.updated_at)),
     ]
@@ -437,6 +450,17 @@ def _children(shown: Shown) -> Safe:
         for child in reversed(shown.children[-CHILDREN_SHOWN:])
     ]  # fmt: skip
     more = len(shown.children) - CHILDREN_SHOWN
+    return tag(
+        "ul", lines, tag("li", f"… and {more:,} more", class_="dim") if more > 0 else None, class_="plain"
+    )
+
+
+def _inside(shown: Shown) -> Safe:
+    lines = [
+        tag("li", tag("a", run_parts.clipped(each.task, 120), href=layout.run_url(each.run)), " ", layout.badge(each))
+        for each in reversed(shown.inside[-CHILDREN_SHOWN:])
+    ]  # fmt: skip
+    more = len(shown.inside) - CHILDREN_SHOWN
     return tag(
         "ul", lines, tag("li", f"… and {more:,} more", class_="dim") if more > 0 else None, class_="plain"
     )

@@ -96,7 +96,7 @@ class AgentCalls:
         """Put a call on record that was not let through and is in doubt: it may be one that was made before. Its effect's id."""
         with self._lock:
             opened = self._put(start.id, record)
-            self._doubt(opened, f"it was not made: it may be effect {record.asks} again")
+            self._doubt(opened, f"it was not made: it may be effect {record.asks} again", asks=True)
             return opened.effect
 
     def not_done(self, call: str, reason: str) -> None:
@@ -347,10 +347,9 @@ class AgentCalls:
 
     # -- words for the journal -------------------------------------------------------------------------------------
 
-    def _doubt(self, opened: OpenCall, why: str) -> None:
-        self._beats.append(
-            ev.EffectInDoubt(at=self._run.journal.now(), beat=opened.beat, n=opened.n, evidence=why)
-        )
+    def _doubt(self, opened: OpenCall, why: str, *, asks: bool = False) -> None:
+        at, beat, n = self._run.journal.now(), opened.beat, opened.n
+        self._beats.append(ev.EffectInDoubt(at=at, beat=beat, n=n, evidence=why, asks=asks))
 
     def _settle(self, opened: OpenCall, finding: ev.Finding, by: str, why: str) -> None:
         at, beat, n = self._run.journal.now(), opened.beat, opened.n

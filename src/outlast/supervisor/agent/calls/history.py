@@ -14,6 +14,7 @@ from outlast.supervisor.agent.calls.record import SHIM, CallRecord, OutwardCall,
 ANOTHER: Final = "another"  # a request: what an effect held is another call
 _OF_EFFECTS = ("effect_intended", "effect_confirmed", "effect_failed", "effect_in_doubt", "effect_settled")
 _TAGS = ("attempt_started", "session_known", *_OF_EFFECTS, "requested")
+SPOKEN_BEATS = 2  # an agent that made calls so often since has surely been told: its next request may have been under way
 _Outcome = ev.EffectConfirmed | ev.EffectFailed | ev.EffectInDoubt | ev.EffectSettled
 
 
@@ -103,6 +104,7 @@ class History:
             set
         )  # by effect, the contents that it held so far
         self._requests = 0  # of the kind `another`, taken so far
+        self._unheard = unheard(journal)
         for event in journal.events(*_TAGS):
             self._take(journal, event)
 
@@ -153,19 +155,56 @@ class History:
     def known(self, memory: int | None) -> dict[str, PastCall]:
         """Past calls whose outcome this session may not know; None: a session that knows all.
 
-        Of its own calls: those in doubt, and those that outlast found out later without telling it. Of another's: all.
+        Of its own calls: those in doubt, those that outlast found out later without telling it, and those that ended in the
+        background just before it was cut off. Of another's: all.
         """
         return {
             effect: past
             for effect, past in self.calls.items()
             if past.record.state in ("intended", "in_doubt")
             or (past.was_found and not past.was_told)
+            or effect in self._unheard
             or not (memory is None or self.memories.of(past.memory) == memory)
         }
 
     def answers(self, memory: int | None) -> list[CallRecord]:
         """The calls that were answered in a memory."""
         return [told for each, told in self.answered if memory is None or self.memories.of(each) == memory]
+
+
+def unheard(journal: Journal) -> set[str]:
+    """Calls with a result that may not have reached their agent: it came when their beat was over, for they ran on in the
+    background, and the agent has hardly made a call since."""
+    found, over, after = set(), 0, _spoken(journal, SPOKEN_BEATS)
+    tags = ("beat_begun", "beat_done", "effect_confirmed")
+    while page := journal.store.read(journal.run, after=after, tags=tags, ends=True).events:
+        for item in page:
+            match item.event:
+                case ev.BeatBegun(beat=beat):
+                    over = max(over, beat - 1)
+                case ev.BeatDone(beat=beat):
+                    over = max(over, beat)
+                case ev.EffectConfirmed(beat=beat, n=n) if beat <= over:
+                    found.add(f"{beat}.{n}")
+                case _:
+                    pass
+        after = page[-1].seq
+    return found
+
+
+def doubted(journal: Journal) -> set[str]:
+    """Calls of which it was found that nobody knows whether they happened, and whose agent has made no call since."""
+    events = journal.events("effect_in_doubt", "effect_settled", after=_spoken(journal, 1))
+    return {
+        f"{event.beat}.{event.n}" for event in events
+        if isinstance(event, ev.EffectInDoubt | ev.EffectSettled) and getattr(event, "finding", "cannot_tell") == "cannot_tell"
+    }  # fmt: skip
+
+
+def _spoken(journal: Journal, beats: int) -> int:
+    """Just before the last beats in which the agent made calls; 0 where there are not so many."""
+    begun = journal.store.read(journal.run, after=0, limit=beats, tags=("beat_begun",), newest=True).events
+    return begun[0].seq - 1 if len(begun) == beats else 0
 
 
 def seen_by_shims_alone(journal: Journal) -> dict[str, tuple[CallRecord, EffectRecord]]:

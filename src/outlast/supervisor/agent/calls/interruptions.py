@@ -2,7 +2,7 @@
 
 A model reads every text here as the result of its call: say only what is true and what to do about it."""
 
-from collections.abc import Sequence
+from collections.abc import Container, Sequence
 from typing import Any
 
 import msgspec
@@ -17,7 +17,7 @@ from outlast.errors import DidNotHappen
 from outlast.probes import CannotTell, Happened
 from outlast.runs.engine.run import RunEngine
 from outlast.runs.engine.steps import append
-from outlast.supervisor.agent.calls.calls import BY_SHIM
+from outlast.supervisor.agent.calls.history import unheard
 from outlast.supervisor.agent.calls.identity import SAME, nearest
 from outlast.supervisor.agent.calls.outward import OutwardCalls
 from outlast.supervisor.agent.calls.record import SHIM, CallRecord, has_result, told_of
@@ -93,33 +93,73 @@ _STATES = {
 
 
 def settled(run: RunEngine) -> list[str]:
-    """Findings of a person or a probe about calls of earlier beats that no later call has used.
+    """Findings about calls of earlier beats that no later call has used: by a person, by a probe, or by the call's own end
+    when it ran in the background.
 
-    The agent may have heard that nobody knew, and have worked on without the call.
+    The agent may have heard that nobody knew, or that the call runs, and have worked on without it.
     """
-    intents: dict[str, CallRecord] = {}
-    found: dict[str, ev.EffectSettled] = {}
-    for event in run.journal.events("effect_intended", "effect_settled"):
-        if isinstance(event, ev.EffectIntended):
-            told = told_of(run.journal, event) if event.policy == "tell" else None
-            if told is not None:
-                found = {
-                    effect: said for effect, said in found.items()
-                    if nearest(intents[effect].outward, told.outward)[0] not in SAME
-                }  # fmt: skip
-                intents[f"{event.beat}.{event.n}"] = told
-        elif (
-            isinstance(event, ev.EffectSettled)
-            and event.by != BY_SHIM
-            and f"{event.beat}.{event.n}" in intents
-        ):
-            found[f"{event.beat}.{event.n}"] = event
     now = {record.id for record in run.journal.record.effects.values()}
     return [
-        f"{intents[effect].name} (effect {effect}, {_words(intents[effect])}): {_FOUND[said.finding]}"
-        for effect, said in found.items()
-        if said.finding in _FOUND and effect not in now
+        f"{told.name} (effect {effect}, {_words(told)}): {text}"
+        for effect, (told, text) in _found_since(run).items()
+        if effect not in now
     ]
+
+
+def not_made(run: RunEngine) -> list[str]:
+    """The calls that were found not to have happened, and that the agent did not make again."""
+    found = _found_since(run).items()
+    return [f"{effect} {told.name!r}" for effect, (told, text) in found if text == _FOUND["did_not"]]
+
+
+def _found_since(run: RunEngine) -> dict[str, tuple[CallRecord, str]]:
+    intents: dict[str, CallRecord] = {}
+    found: dict[str, str] = {}
+    ended = unheard(run.journal)
+    for event in run.journal.events(*_OF_CALLS):
+        match event:
+            case ev.EffectIntended(policy="tell"):
+                if (told := told_of(run.journal, event)) is not None:
+                    found = {
+                        effect: said for effect, said in found.items()
+                        if nearest(intents[effect].outward, told.outward)[0] not in SAME
+                    }  # fmt: skip
+                    intents[f"{event.beat}.{event.n}"] = told
+            case ev.EffectSettled() | ev.EffectInDoubt() | ev.EffectConfirmed():
+                effect = f"{event.beat}.{event.n}"
+                found.pop(effect, None)
+                if text := _found_out(run, event, intents.get(effect), ended):
+                    found[effect] = text
+            case _:
+                pass
+    return {effect: (intents[effect], text) for effect, text in found.items()}
+
+
+_OF_CALLS = ("effect_intended", "effect_settled", "effect_in_doubt", "effect_confirmed")
+
+
+def _found_out(
+    run: RunEngine,
+    event: ev.EffectSettled | ev.EffectInDoubt | ev.EffectConfirmed,
+    told: CallRecord | None,
+    ended: Container[str],
+) -> str:
+    """What one more event of a call has to tell its agent; empty where its result was told by the agent's own program."""
+    if told is None or isinstance(event, ev.EffectInDoubt):
+        return ""
+    if isinstance(event, ev.EffectSettled):
+        return _FOUND.get(event.finding, "")
+    if f"{event.beat}.{event.n}" not in ended:
+        return ""
+    result = run.journal.value(event.result)
+    ok = result.get("ok") if isinstance(result, dict) else True
+    if ok is False:
+        return f"it failed: {shorten(recorded(result), WORDS_CHARS_MAX)}. Make the call again if it is still needed."
+    return (
+        _FOUND["happened"]
+        if ok and all(each.sure for each in told.outward)
+        else f"it ended. {UNSURE} Look before you repeat it."
+    )
 
 
 def _words(told: CallRecord) -> str:

@@ -67,10 +67,10 @@ class Shims:
                 names = self._programs.intersection(os.listdir(place)) - self._made
             except OSError:
                 continue
-            self._seen[place] = changed_ns
             for name in sorted(names):
                 if _is_program(os.path.join(place, name)):
                     self._make(name)
+            self._seen[place] = changed_ns  # now: where there was no room for one, the next look makes it
 
     def _make(self, program: str) -> None:
         real = next((path for each in self._places if _is_program(path := os.path.join(each, program))), "")
@@ -126,9 +126,16 @@ def _bash_env(folder: str, theirs: str) -> str:
 
 
 def _write(path: Path, text: str) -> None:
-    path.unlink(missing_ok=True)
-    with open(path, "w", opener=_executable) as file:
-        file.write(text)
+    """Whole or not at all: a shell runs a script that is empty, and its agent would take that call for made."""
+    new = path.with_name(f".{path.name}.new")
+    new.unlink(missing_ok=True)
+    try:
+        with open(new, "w", opener=_executable) as file:
+            file.write(text)
+        new.replace(path)
+    except OSError:
+        new.unlink(missing_ok=True)
+        raise
 
 
 def _executable(path: str, flags: int) -> int:
