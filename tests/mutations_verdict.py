@@ -8,7 +8,23 @@ WALLS = "tests/supervisor/test_quota_walls.py"
 WORDS = "tests/cli/test_plain_words.py"
 STEP = "tests/cli/test_next_step.py::test_every_surface_names_one_next_step_and_pasted_it_does_what_it_says"
 
+HINTS = "tests/cli/test_hints_elsewhere.py"
+
 MUTANTS = (
+    Mutant(
+        "doctor sends to doctor",
+        "inspect/doctor.py",
+        "    if not any(command in error.hint for command in here):\n",
+        "    if error.hint:\n",
+        (HINTS,),
+    ),
+    Mutant(
+        "a pipe is opened as a database",
+        "store/durable.py",
+        "    if not stat.S_ISREG(mode):\n",
+        "    if stat.S_ISSOCK(mode):\n",
+        (f"{HINTS}::test_what_is_no_file_in_the_place_of_the_database_is_refused_by_every_command[a_folder-a folder]",),
+    ),
     # -- who needs a person
     Mutant(
         "a doubt that its agent left so is settled by the next attempt",

@@ -9,6 +9,7 @@ import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 from typing import Literal
 
@@ -17,7 +18,7 @@ import msgspec
 from outlast._version import __version__
 from outlast.core import verdict
 from outlast.core.text import short
-from outlast.errors import OutlastError
+from outlast.errors import OutlastError, StoreBusy, StoreCorrupt
 from outlast.inspect import find, standing
 from outlast.store import durable
 from outlast.store.local import Local
@@ -27,6 +28,9 @@ FREE_WARN_BYTES = 256 << 20
 FREE_BAD_BYTES = 16 << 20
 NAMED_MAX = 5
 TEXT_CHARS = 200
+BACKUP = "stop all runs, keep a copy of the folder, restore the file from a backup"
+IN_USE = "another program holds it: wait for it, or find it with `fuser` and end it"
+UNUSABLE = "check that it is a database file that you may read and write, and whether the disk answers"
 
 _VOLATILE = {
     "tmpfs": "its content is gone after a reboot",
@@ -46,18 +50,25 @@ class Finding(msgspec.Struct, frozen=True):
     hint: str = ""
 
 
-def examine(place: StorePlace) -> list[Finding]:
-    """Check everything. Never raises for what it finds, and repairs nothing."""
+def examine(place: StorePlace, *, whole: bool = False) -> list[Finding]:
+    """Check everything. Never raises for what it finds, and repairs nothing. `whole`: `doctor_all` looks too."""
     findings = [*_programs(place), *_saves(Path.cwd()), Finding("ok", "store", place.name)]
     try:
         is_there = place.exists()
     except OutlastError as error:
-        return [*findings, Finding("person", "store", str(error), error.hint)]
+        return [*findings, Finding("person", "store", str(error), advice(error, whole=whole))]
     if not is_there:
         findings.append(Finding("note", "store", "it does not exist yet; the first run makes it"))
         return findings
-    for look in (_disk, _permissions, _file, _runs):
-        findings += [found for found in _looked(look, place) if found not in findings]
+    looks = (
+        _disk,
+        *(() if whole else (_readable_by_others,)),
+        _permissions,
+        _file,
+        partial(_runs, whole=whole),
+    )
+    for look in looks:
+        findings += [found for found in _looked(look, place, whole=whole) if found not in findings]
     return findings
 
 
@@ -66,11 +77,21 @@ def needs_person(findings: list[Finding]) -> bool:
     return any(finding.level == "person" for finding in findings)
 
 
-def _looked(look: Callable[[StorePlace], Iterator[Finding]], place: StorePlace) -> Iterator[Finding]:
+def advice(error: OutlastError, *, whole: bool) -> str:
+    """The hint of an error for a person who looks with `outlast doctor` already; `whole`: with `--all`."""
+    here = ("`outlast doctor`", *(("`outlast doctor --all`",) if whole else ()))
+    if not any(command in error.hint for command in here):
+        return error.hint
+    return IN_USE if isinstance(error, StoreBusy) else BACKUP if isinstance(error, StoreCorrupt) else UNUSABLE
+
+
+def _looked(
+    look: Callable[[StorePlace], Iterator[Finding]], place: StorePlace, *, whole: bool
+) -> Iterator[Finding]:
     try:
         yield from look(place)
     except OutlastError as error:
-        yield Finding("person", "store", str(error), error.hint)
+        yield Finding("person", "store", str(error), advice(error, whole=whole))
     except OSError as error:
         hint = "check who owns the folder and whether the disk answers"
         yield Finding(
@@ -135,12 +156,15 @@ def _disk(place: StorePlace) -> Iterator[Finding]:
         yield Finding("ok", "free space", text)
 
 
-def _permissions(place: StorePlace) -> Iterator[Finding]:
+def _readable_by_others(place: StorePlace) -> Iterator[Finding]:
     for path in place.paths:
         if path.exists() and stat.S_IMODE(path.stat().st_mode) & 0o077:
             yield Finding(
                 "warn", "permissions", f"others can look into {path}", f"`chmod go= {shlex.quote(str(path))}`"
             )  # fmt: skip
+
+
+def _permissions(place: StorePlace) -> Iterator[Finding]:
     folder, *files = place.paths
     writable = all(os.access(path, os.R_OK | os.W_OK) for path in files)
     if not writable or not os.access(folder, os.R_OK | os.W_OK | os.X_OK):
@@ -156,8 +180,7 @@ def _file(place: StorePlace) -> Iterator[Finding]:
     yield Finding("ok", "schema", f"version {found.version} of {found.version_known}")
     if found.problems:
         text = "; ".join(found.problems[:NAMED_MAX])
-        hint = "stop all runs, keep a copy of the folder, restore the file from a backup"
-        yield Finding("person", "integrity", text, hint)
+        yield Finding("person", "integrity", text, BACKUP)
     else:
         yield Finding("ok", "integrity", f"{found.size_bytes:,} bytes, {found.wal_bytes:,} in the WAL")
     yield from _rewound(place.local, found)
@@ -185,13 +208,18 @@ def _rewound(local: Local, found: Health) -> Iterator[Finding]:
         )  # fmt: skip
 
 
-def _runs(place: StorePlace) -> Iterator[Finding]:
+def _runs(place: StorePlace, *, whole: bool) -> Iterator[Finding]:
     store = place.open()
     try:
         count = 0
-        for summary in find.all_runs(store, RunFilter(parent="")):
+        for summary in find.all_runs(store, RunFilter(parent=""), unreadable=True):
             count += 1
-            yield from _run(store, summary)
+            if not summary.problem:
+                yield from _run(store, summary)
+            elif (
+                not whole
+            ):  # one run that cannot be read hides no other; the whole look says which of its events
+                yield Finding("person", "unreadable", f"{summary.task}: {summary.problem}")
         yield Finding("ok", "runs", f"{count:,}")
     finally:
         store.close()

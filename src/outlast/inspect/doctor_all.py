@@ -16,12 +16,13 @@ from outlast.agents import registry
 from outlast.agents.common import versions
 from outlast.core import events as ev
 from outlast.errors import OutlastError
-from outlast.inspect.doctor import NAMED_MAX, Finding
+from outlast.inspect.doctor import BACKUP as WHOLE_BACKUP, NAMED_MAX, Finding, advice
 from outlast.store.protocol import Flaw, RunHealth, Store, StorePlace
 from outlast.workspace import repo
 from outlast.workspace.git import command, refs
 
 REPAIR = "`outlast doctor --repair` puts it right"
+NOT_REPAIRED = "it could not be put right: keep a copy of the store, and restore it from a backup"
 BACKUP = "look at what it did (`outlast show {run}`), keep a copy of the store, and restore the run's events from a backup"
 AHEAD_MAX = timedelta(minutes=5)
 
@@ -34,7 +35,7 @@ def examine_all(place: StorePlace) -> list[Finding]:
             findings += _readable_by_others(place)
             findings += _stored(place)
     except OutlastError as error:
-        findings.append(Finding("person", "store", str(error), error.hint))
+        findings.append(Finding("person", "store", str(error), advice(error, whole=True)))
     except OSError as error:
         hint = "check who owns the folder and whether the disk answers"
         findings.append(Finding("person", "store", f"{error.filename}: {error.strerror or error}", hint))
@@ -61,12 +62,7 @@ def _stored(place: StorePlace) -> Iterator[Finding]:
 
 
 def _of_store(flaw: Flaw) -> Finding:
-    hint = (
-        REPAIR
-        if flaw.repairable
-        else "stop all runs, keep a copy of the folder, restore the file from a backup"
-    )
-    return Finding("person", "integrity", flaw.text, hint)
+    return Finding("person", "integrity", flaw.text, REPAIR if flaw.repairable else WHOLE_BACKUP)
 
 
 def _journals(runs: list[RunHealth]) -> Iterator[Finding]:
@@ -224,11 +220,10 @@ def _readable_by_others(place: StorePlace) -> Iterator[Finding]:
 
 def private_paths(place: StorePlace) -> Iterator[Path]:
     """The store's folder and all below it. What lies below a folder that is closed to others is out of their reach."""
-    for path in place.paths:
-        if path.exists():
-            yield path
+    paths = [path for path in place.paths if path.exists()]
     if is_open_to_others(place.local.folder.stat().st_mode):
-        yield from place.local.folder.rglob("*")
+        paths += place.local.folder.rglob("*")
+    yield from dict.fromkeys(paths)  # the database mostly lies in the folder
 
 
 def is_open_to_others(mode: int) -> bool:

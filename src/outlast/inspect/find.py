@@ -7,7 +7,7 @@ from pathlib import Path
 from outlast.core import state as st, statuses
 from outlast.core.text import NEAREST_MAX, did_you_mean
 from outlast.core.verdict import Children, doubts_among, to_settle
-from outlast.errors import AmbiguousRun, UnknownRun
+from outlast.errors import AmbiguousRun, StoreCorrupt, UnknownRun
 from outlast.runs.opening.project import project_of
 from outlast.store.protocol import PAGE_MAX, RunFilter, Store, Summary
 
@@ -18,7 +18,8 @@ _ID_BEGINNING = re.compile(rf"[a-z0-9]{{{BEGINNING_CHARS_MIN},40}}")
 
 
 def find(store: Store, name: str, project: str) -> Summary:
-    """The run that `name` means to somebody who works in `project`. Raises UnknownRun or AmbiguousRun.
+    """The run that `name` means to somebody who works in `project`. Raises UnknownRun, AmbiguousRun, or StoreCorrupt for a
+    run of which nothing is left but its name.
 
     An exact run id wins, then a task of the project (its newest run), then anything else that fits if it is unique.
     """
@@ -27,7 +28,7 @@ def find(store: Store, name: str, project: str) -> Summary:
     mine = _newest(store, name, project)
     for found in (exact, mine):
         if found:
-            return found[0]
+            return _with_events(found[0])
     fitting = {summary.run: summary for summary in (*beginning, *_newest(store, name))}
     if not fitting and ":" in name:
         fitting = {summary.run: summary for summary in _in_named_project(store, name)}
@@ -35,7 +36,16 @@ def find(store: Store, name: str, project: str) -> Summary:
         raise _unknown(store, name, project)
     if len(fitting) > 1:
         raise AmbiguousRun(name, [describe(summary) for summary in fitting.values()])
-    return next(iter(fitting.values()))
+    return _with_events(next(iter(fitting.values())))
+
+
+def _with_events(summary: Summary) -> Summary:
+    if not summary.state.seq:
+        raise StoreCorrupt(
+            f"run {summary.run} of task {summary.task} has no events",
+            hint="it is damaged: see `outlast doctor --all`",
+        )
+    return summary
 
 
 def _unknown(store: Store, name: str, project: str) -> UnknownRun:

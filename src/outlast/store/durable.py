@@ -95,6 +95,19 @@ def store_refused(path: Path, error: OSError) -> StoreRefused:
     return StoreRefused(f"cannot use the store {path}: {error.strerror or error}", hint=hint)
 
 
+def require_file(path: Path) -> None:
+    """Raise StoreRefused where something else lies in the place of a file: a pipe would be waited for without end."""
+    mode = path.stat().st_mode if path.exists() else stat.S_IFREG
+    if not stat.S_ISREG(mode):
+        what = _KINDS.get(stat.S_IFMT(mode), "no file")
+        raise StoreRefused(
+            f"cannot use the store {path}: it is {what}, not a database file", hint="move it away, or name another --store"
+        )  # fmt: skip
+
+
+_KINDS = {stat.S_IFDIR: "a folder", stat.S_IFIFO: "a pipe", stat.S_IFSOCK: "a socket"}
+
+
 def write_durably(path: Path, data: bytes) -> None:
     """Write a private file durably and atomically: after a kill there is the old content or the new."""
     temporary = path.with_name(f".{path.name[:200]}.{os.urandom(6).hex()}.tmp")

@@ -140,10 +140,14 @@ def doctor(arguments: argparse.Namespace) -> int:
     if arguments.repair:
         with working("repairing"):
             found += [doctors.Finding("ok", "repaired", text) for text in repairs.repair(place)]
-    found += doctors.examine(place)
-    if arguments.all or arguments.repair:
+    whole = arguments.all or arguments.repair
+    found += doctors.examine(place, whole=whole)
+    if whole:
         with working("reading everything"):
             found += [each for each in doctor_all.examine_all(place) if each not in found]
+    if arguments.repair:  # what it can put right it has put right
+        left = {doctor_all.REPAIR: doctor_all.NOT_REPAIRED}
+        found = [msgspec.structs.replace(each, hint=left.get(each.hint, each.hint)) for each in found]
     findings = [msgspec.structs.replace(each, hint=messages.pasteable(each.hint)) for each in found]
     if arguments.json:
         messages.say_json(findings)

@@ -162,7 +162,7 @@ class _Examination:
         if not self._events:
             self._flaw("journal", "it has no events")
         self._identity()
-        if self._folds:
+        if self._folds and self._events:
             self._head(stored, head_state)
 
     def _event(self, seq: int, filed: tuple[bytes | None, bytes | None], data: bytes | None) -> None:

@@ -54,6 +54,7 @@ class SqlitePlace:
     def exists(self) -> bool:
         """Whether a store was created there. Raises StoreRewound for one that is gone, and StoreRefused."""
         try:
+            durable.require_file(self.database)
             if self.database.exists():
                 return True
         except OSError as error:
@@ -67,9 +68,10 @@ class SqlitePlace:
         return False
 
     def open(self, *, reading: bool = False) -> Store:
-        """Open the store. Creates a missing one, except for `reading`."""
+        """Open the store. Creates a missing one, except for `reading`. Raises StoreError."""
         from outlast.store.sqlite.store import SqliteStore
 
+        durable.require_file(self.database)
         return SqliteStore(self.local, self.database, reading=reading)
 
     def examine(self) -> Health:
