@@ -43,8 +43,8 @@ MUTANTS = (
     Mutant(
         "a stalled agent in doubt is only unsettled",
         "core/verdict.py",
-        'return word if NEEDS[word] in NEEDS_SOMEBODY else "unsettled"',
-        'return "unsettled"',
+        "_counts(others) and NEEDS[word] not in NEEDS_SOMEBODY else word",
+        "_counts(others) else word",
         ("tests/inspect/test_standing.py",),
     ),
     Mutant(

@@ -16,6 +16,7 @@ T = TypeVar("T")
 
 POLL_S = 0.002
 POLL_MAX_S = 0.03  # what takes long is asked for less often: asking costs the very time that it needs
+_THREADS = 16  # in /proc/PID/stat, counted from the field behind the state
 LIMIT_S = 120.0  # only there to end a hang: machines that run tests are busy
 
 
@@ -143,8 +144,12 @@ def words(pid: int) -> list[str]:
 
 
 def alive(pid: int) -> bool:
-    """There is such a process and it is not a zombie."""
-    return state(pid) not in (None, "Z", "X")
+    """There is such a process and it is not a zombie. Threads of a killed one may still hold its files and locks."""
+    try:
+        letter, *fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    except (FileNotFoundError, ProcessLookupError):
+        return False
+    return letter not in "ZX" or int(fields[_THREADS]) > 1
 
 
 def thread_group(tid: int) -> int:

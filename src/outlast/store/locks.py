@@ -21,6 +21,7 @@ LOCK_TRIES = 3
 _FILE_BYTES = 64
 _MARK_BYTES = 21
 _MAIL_AT = 32
+_THREADS = 16  # in /proc/PID/stat, counted from the field behind the state
 
 
 def boottime_s() -> float:
@@ -75,11 +76,20 @@ def kill_frozen(holder: Holder) -> bool:
         return False
     timing = Timing.current()
     deadline = boottime_s() + timing.frozen_kill_s
-    while is_here(holder) and process_state(holder.pid) not in "ZX":
+    while is_here(holder) and not _has_ended(holder.pid):
         if boottime_s() > deadline:
             return False
         time.sleep(timing.frozen_look_s)
     return True
+
+
+def _has_ended(pid: int) -> bool:
+    """Whether every thread of a process has ended. While one is left its files are open, and its locks held."""
+    try:
+        state, *fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    except OSError:
+        return True
+    return state in "ZX" and int(fields[_THREADS]) <= 1
 
 
 def process_state(pid: int) -> str:

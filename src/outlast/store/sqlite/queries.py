@@ -230,14 +230,15 @@ def catch_up(
     return found, problems
 
 
+def lacks_start(head: RunState) -> bool:
+    """Whether an older outlast made the head of an open run, without whether somebody asked to start it here."""
+    return bool(head.run) and not head.start_known and head.status not in CLOSED
+
+
 def with_starts(connection: apsw.Connection, heads: dict[int, RunState]) -> dict[int, RunState]:
     """Heads, by their runs' rows. Those of open runs that an older outlast made get what they lack: nothing wakes an import
     that nobody has started, whoever made it. One query for all of them, and none for heads of this outlast."""
-    wanted = {
-        row: head
-        for row, head in heads.items()
-        if head.run and not head.start_known and head.status not in CLOSED
-    }
+    wanted = {row: head for row, head in heads.items() if lacks_start(head)}
     if not wanted:
         return heads
     places = json.dumps([[row, head.seq] for row, head in wanted.items()])

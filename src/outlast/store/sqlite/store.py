@@ -258,7 +258,9 @@ class SqliteStore:
         caught, problems = queries.catch_up(self._db, behind)
         if problems and not unreadable:
             raise next(iter(problems.values()))
-        heads = self._db.read(lambda connection: queries.with_starts(connection, heads | caught))
+        heads |= caught
+        if any(map(queries.lacks_start, heads.values())):
+            heads = self._db.read(lambda connection: queries.with_starts(connection, heads))
         return [_summary(row, heads[row[0]], problems.get(row[0])) for row in rows]
 
     def read(
