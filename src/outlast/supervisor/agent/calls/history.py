@@ -9,6 +9,7 @@ from outlast import decoders
 from outlast.core import events as ev
 from outlast.core.replay import EffectRecord
 from outlast.runs.journal import Journal
+from outlast.supervisor.agent.calls.identity import takes_place
 from outlast.supervisor.agent.calls.record import SHIM, CallRecord, OutwardCall, told_of
 
 ANOTHER: Final = "another"  # a request: what an effect held is another call
@@ -166,6 +167,23 @@ class History:
     def answers(self, memory: int | None) -> list[CallRecord]:
         """The calls that were answered in a memory."""
         return [told for each, told in self.answered if memory is None or self.memories.of(each) == memory]
+
+
+def is_undone(journal: Journal, effect: str, first: OutwardCall) -> bool:
+    """Whether a later call of the run may have put something else in the place of what this one had left."""
+    return any(
+        order(each) > order(effect)
+        and past.record.state not in ("failed", "did_not")
+        and not past.told.asks
+        and any(takes_place(later, first) for later in past.told.outward)
+        for each, past in History(journal).calls.items()
+    )
+
+
+def order(effect: str) -> tuple[int, int]:
+    """Where an effect stands among those of its run."""
+    beat, n = effect.split(".")
+    return int(beat), int(n)
 
 
 def seen_by_shims_alone(journal: Journal) -> dict[str, tuple[CallRecord, EffectRecord]]:

@@ -8,13 +8,14 @@ from typing import Final
 
 import msgspec
 
+from outlast.agents.outward import content
 from outlast.core import events as ev
 from outlast.core.replay import EffectRecord
 from outlast.core.state import OpenEffect
 from outlast.core.values import shorten
 from outlast.runs.journal import Journal
 from outlast.supervisor.agent.calls import history
-from outlast.supervisor.agent.calls.history import History, PastCall
+from outlast.supervisor.agent.calls.history import History, PastCall, order
 from outlast.supervisor.agent.calls.identity import RANK, SAME, Likeness, likeness as likeness_of, nearest
 from outlast.supervisor.agent.calls.open_call import printed_again
 from outlast.supervisor.agent.calls.record import CallRecord, OutwardCall, has_result, told_of
@@ -24,6 +25,11 @@ WRITE_OUT = (
     "What this call sends is not known before it runs, so it counts as the same. If it is another one, make it in a call of its "
     "own with all that it sends written out: no pipe, no $(…), no file or commit that the same command makes."
 )
+BESIDE = (
+    "Its words are the same, and they do not hold all that it sends: files, a folder, settings may. So nobody can tell whether it "
+    "is another one."
+)
+ASIDE = "It differs only in who asks, or in what differs from try to try, so it counts as the same."
 UNKNOWN = "It ended, and its result is not known."
 COMMAND_CHARS, OUTPUT_CHARS = 300, 500
 FRESH: Final = ("", "")  # a session that knows of nothing
@@ -104,7 +110,9 @@ class Holds:
                 if opened[effect].state == "in_doubt" and self._is_held(effect, likeness, first, again):
                     return Held(effect, self._held(effect, likeness, first, again), is_known=False)
                 continue
-            if _order(effect) < before:
+            if order(effect) < before:
+                continue
+            if first.another == "free" and history.is_undone(self._journal, effect, first):
                 continue
             was_told = effect in self._answered or self._is_meant(likeness, first, again)
             answer = "" if was_told else self._found(past, again)
@@ -152,24 +160,27 @@ class Holds:
             is_another = past.told.asks and past.record.state == "did_not" and effect not in self._released
             if is_another and likeness in SAME:
                 self._released.add(effect)
-                return _order(effect)
+                return order(effect)
         return (0, 0)
 
     def _printed(self, past: PastCall, again: Sequence[OutwardCall]) -> bytes | None:
-        """What the first one printed; None where it is not the very same call, did not end well, or printed too much."""
+        """What the first one printed; None where it is not the very same call, did not end well, is undone, or printed too much."""
         record = past.record
         result = self._journal.value(record.result) if has_result(record) else None
         done = past.done(result)
         is_same = all(any(likeness_of(one, each) == "same" for one in done) for each in again)
         is_well = not isinstance(result, dict) or result.get("ok", True) is True
-        return printed_again(result) if record.state == "confirmed" and is_same and is_well else None
+        if record.state != "confirmed" or not is_same or not is_well:
+            return None
+        is_undone = any(history.is_undone(self._journal, record.id, each) for each in done)
+        return None if is_undone else printed_again(result)
 
     def _may_be_answered(
         self, likeness: Likeness, first: OutwardCall, past: PastCall, again: Sequence[OutwardCall]
     ) -> bool:
         """Whether the same call, made once more, would be answered with this one."""
         is_over = past.record.state in ("confirmed", "given_up") and past.record.id not in self._answered
-        is_known = likeness != "same" and all(each.content for each in again)
+        is_known = likeness != "same" and all(content.is_whole(each.content) for each in again)
         return is_over and likeness in SAME and not is_known
 
     def answered(self, effect: str, told: CallRecord) -> None:
@@ -180,7 +191,8 @@ class Holds:
         self._insist(told)
 
     def _insist(self, told: CallRecord) -> None:
-        self._insisted |= {(each.signature, each.content) for each in told.outward if each.content}
+        whole = [each for each in told.outward if content.is_whole(each.content)]
+        self._insisted |= {(each.signature, each.content) for each in whole}
 
     def _is_meant(self, likeness: Likeness, first: OutwardCall, again: Sequence[OutwardCall]) -> bool:
         """Whether a call that is only alike was answered before with the very same content: then its agent means it.
@@ -225,9 +237,12 @@ class Holds:
             )
         if likeness == "reworded":
             return f"outlast holds this call. The same was begun before with other words, {before} {say}"
-        is_unknown = any(not each.content for each in again if likeness_of(first, each) == "unclear")
-        if likeness == "unclear" and is_unknown:
-            return f"outlast holds this call. The same was begun before {before} {say} {WRITE_OUT}"
+        unclear = [each for each in again if likeness_of(first, each) == "unclear"]
+        if unclear and all(content.is_whole(each.content) for each in unclear):
+            return f"outlast holds this call. The same was begun before {before} {say} {ASIDE}"
+        if unclear:
+            words = WRITE_OUT if not all(content.can_differ(each.content) for each in unclear) else BESIDE
+            return f"outlast holds this call. The same was begun before {before} {say} {words}"
         return f"outlast holds this call. The same was begun before {before} {say}"
 
     def _found(self, past: PastCall, again: Sequence[OutwardCall]) -> str:
@@ -271,12 +286,6 @@ _UNLESS: dict[Likeness, str] = {
     "unclear": "What the two of them send cannot be compared. If it is the same, take it as done. If you mean a further one",
     "reworded": "It had other words. If it is the same, take it as done. If you mean a further one",
 }
-
-
-def _order(effect: str) -> tuple[int, int]:
-    """Where an effect stands among those of its run."""
-    beat, n = effect.split(".")
-    return int(beat), int(n)
 
 
 def _command(first: OutwardCall) -> str:

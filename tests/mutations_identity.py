@@ -1,0 +1,73 @@
+"""The breaks of what tells two calls that reach outside apart: verb, target and all that the world receives."""
+
+from tests.mutations import Mutant
+
+CONTENTS = "tests/agents/outward/test_contents.py"
+GUARD = "tests/supervisor/test_guard_contents.py"
+IDENTITY = "tests/supervisor/test_call_identity.py"
+
+MUTANTS = (
+    Mutant(
+        "a deploy whose words alone say that it is the same one",
+        "agents/outward/targets/arguments.py",
+        "{} if whole or rule.whole else",
+        "{} if True else",
+        (f"{GUARD}::test_what_its_words_do_not_hold_is_asked_about_and_not_taken_for_done",),
+    ),
+    Mutant(
+        "files that the words name, left out",
+        "agents/outward/targets/arguments.py",
+        "files=files(call), **rest",
+        'files=b"", **rest',
+        (f"{CONTENTS}::test_what_lies_in_a_file_that_the_words_name_is_part_of_the_content",),
+    ),
+    Mutant(
+        "variables that lead elsewhere, left out",
+        "agents/outward/targets/arguments.py",
+        "for name in STEERING if",
+        "for name in () if",
+        (f"{CONTENTS}::test_what_is_not_known_to_be_the_same_is_never_taken_for_it",),
+    ),
+    Mutant(
+        "headers that say nothing",
+        "agents/outward/targets/http.py",
+        '        request.headers.append(value)\n    elif name == "url-query":\n',
+        '    elif name == "url-query":\n',
+        (f"{GUARD}::test_a_request_that_asks_for_something_else_is_made",),
+    ),
+    Mutant(
+        "a request of somebody else, taken for the same",
+        "agents/outward/content.py",
+        " == known and not differ else",
+        " == known else",
+        (f"{GUARD}::test_a_request_of_somebody_else_or_of_another_try_is_asked_about",),
+    ),
+    Mutant(
+        "a content of an earlier outlast, compared",
+        "agents/outward/content.py",
+        ' for each in content.split(" ")) if equals',
+        ' for each in content.split(" ")) if name',
+        (f"{IDENTITY}::test_verb_target_and_content_say_which_call_is_the_same",),
+    ),
+    Mutant(
+        "a push to a remote that lies elsewhere now, taken for done",
+        "agents/outward/targets/git.py",
+        ", *repository.addresses(remote)]",
+        "]",
+        (f"{GUARD}::test_a_push_to_another_remote_is_another_push",),
+    ),
+    Mutant(
+        "a push that others took the place of, taken for done",
+        "supervisor/agent/calls/repeats.py",
+        '            if first.another == "free" and history.is_undone(self._journal, effect, first):\n',
+        "            if False:\n",
+        (f"{GUARD}::test_commits_that_others_took_the_place_of_are_pushed_again",),
+    ),
+    Mutant(
+        "a PUT that a later one took the place of, taken for done",
+        "supervisor/agent/calls/repeats.py",
+        "        return None if is_undone else",
+        "        return None if False else",
+        (f"{GUARD}::test_what_another_request_took_the_place_of_is_asked_about",),
+    ),
+)
