@@ -4,6 +4,7 @@ from tests.mutations import Mutant
 
 CONTENTS = "tests/agents/outward/test_contents.py"
 GUARD = "tests/supervisor/test_guard_contents.py"
+GUARDED = "tests/supervisor/test_guard.py"
 IDENTITY = "tests/supervisor/test_call_identity.py"
 
 MUTANTS = (
@@ -69,5 +70,26 @@ MUTANTS = (
         "        return None if is_undone else",
         "        return None if False else",
         (f"{GUARD}::test_what_another_request_took_the_place_of_is_asked_about",),
+    ),
+    Mutant(
+        "a recorded step that eats a later call",
+        "supervisor/agent/calls/repeats.py",
+        "        return not steps_on_record(self._journal).isdisjoint(made_below)\n",
+        "        return False\n",
+        (f"{GUARDED}::test_a_recorded_step_eats_no_later_call_like_one_of_its_own[plain]",),
+    ),
+    Mutant(
+        "a step that is not known below a cleaned environment",
+        "supervisor/socket/server.py",
+        "        if mark in self._steps or not self._firsts or not pid:\n",
+        "        if True:\n",
+        (f"{GUARDED}::test_a_recorded_step_eats_no_later_call_like_one_of_its_own[cleaned]",),
+    ),
+    Mutant(
+        "a step that is done again and repeats what it did",
+        "supervisor/agent/calls/repeats.py",
+        " or set(made_below) & set(steps):\n",
+        ":\n",
+        (f"{GUARDED}::test_a_step_that_failed_and_is_asked_for_again_repeats_nothing",),
     ),
 )

@@ -19,6 +19,7 @@ from outlast.supervisor.agent.calls.history import History, PastCall, order
 from outlast.supervisor.agent.calls.identity import RANK, SAME, Likeness, likeness as likeness_of, nearest
 from outlast.supervisor.agent.calls.open_call import printed_again
 from outlast.supervisor.agent.calls.record import CallRecord, OutwardCall, has_result, told_of
+from outlast.supervisor.socket.script_calls import steps_on_record
 
 UNSURE = "Its program ended with exit code 0, which does not say that the server accepted it."
 WRITE_OUT = (
@@ -81,11 +82,15 @@ class Holds:
             self._past.setdefault(effect, PastCall(told, record, 0))
 
     def judge(
-        self, again: Sequence[OutwardCall], begun: Mapping[str, Sequence[OutwardCall]] | None = None
+        self,
+        again: Sequence[OutwardCall],
+        begun: Mapping[str, Sequence[OutwardCall]] | None = None,
+        steps: Sequence[str] = (),
     ) -> Held | None:
         """Whether a call that does this may go; None where nothing stands against it.
 
-        `begun`: of calls of this attempt that lost a program, what of them is in doubt.
+        `begun`: of calls of this attempt that lost a program, what of them is in doubt. `steps`: those of a script that the
+        call is below.
         """
         opened = {effect.id: effect for effect in self._journal.state.effects_open}
         for doubt in opened.values():
@@ -94,7 +99,7 @@ class Holds:
         alike: list[tuple[Likeness, OutwardCall, PastCall]] = []
         for known, past in self._past.items():
             likeness, first = nearest((begun or {}).get(known, past.told.outward), again)
-            if first is not None:
+            if first is not None and not self._belongs_to_a_step(past, steps):
                 alike.append((likeness, first, past))
         same = [past for likeness, _, past in alike if likeness == "same"]
         asked = {past.told.asks for past in same}
@@ -121,6 +126,14 @@ class Holds:
                 text = f"{answer} {_MORE.format(rest)}" if rest else answer
                 return Held(effect, text, is_known=True, again=self._printed(past, again))
         return None
+
+    def _belongs_to_a_step(self, past: PastCall, steps: Sequence[str]) -> bool:
+        """Whether a call that has ended was made below a step on record: it ends again with that step, as it did, and stands for
+        no call elsewhere."""
+        made_below = past.told.steps
+        if not made_below or past.record.state in ("intended", "in_doubt") or set(made_below) & set(steps):
+            return False
+        return not steps_on_record(self._journal).isdisjoint(made_below)
 
     # -- calls that a person was asked about ---------------------------------------------------------------------------
 
