@@ -92,4 +92,18 @@ MUTANTS = (
         ":\n",
         (f"{GUARDED}::test_a_step_that_failed_and_is_asked_for_again_repeats_nothing",),
     ),
+    Mutant(
+        "what a guarded command left running, stopped unsaid",
+        "supervisor/attempt/watch.py",
+        "        return list(BelowUs(self._run.id).find()) if self._guard is not None else []\n",
+        "        return []\n",
+        (f"{GUARDED}::test_what_a_command_leaves_in_the_background_is_waited_for",),
+    ),
+    Mutant(
+        "what ran on too long, done",
+        "supervisor/attempt/watch.py",
+        "            self._guard.note_left([proc.describe(each.pid) for each in left[:LEFT_NAMED_MAX]])\n",
+        "            pass\n",
+        (f"{GUARDED}::test_what_runs_on_too_long_is_named_and_the_run_is_not_done",),
+    ),
 )

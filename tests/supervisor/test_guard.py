@@ -276,6 +276,39 @@ def test_a_call_in_the_background_is_waited_for_when_the_command_has_ended(host:
     assert [each["state"] for each in loop.effects()] == ["confirmed"]
 
 
+@pytest.mark.parametrize(
+    "left",
+    [
+        "CALL & exit 0",
+        "(sleep 1; CALL) & exit 0",
+        "nohup sh -c 'sleep 1; CALL' >/dev/null 2>&1 &",
+        "setsid sh -c 'sleep 1; CALL' &",
+    ],
+)
+def test_what_a_command_leaves_in_the_background_is_waited_for(host: Host, left: str) -> None:
+    loop = GuardedLoop(host)
+    loop.script.write_text(left.replace("CALL", loop.post.replace("$item", "a")) + "\n")
+    assert loop.run("--guard") == 0, loop.said
+    assert loop.posted() == Counter("a"), loop.said
+    assert [each["state"] for each in loop.effects()] == ["confirmed"]
+
+
+@pytest.mark.parametrize("word", ["--happened", "--did-not"])
+def test_what_runs_on_too_long_is_named_and_the_run_is_not_done(host: Host, word: str) -> None:
+    loop = GuardedLoop(host)
+    post = loop.post.replace("$item", "a")
+    loop.script.write_text(f"[ -e {loop.folder}/settled ] || (sleep 1000; {post}) & exit 0\n")
+    host.timing = "supervisor.background_s=1"
+    assert loop.run("--guard") == 3, loop.said
+    assert "stopping what the command left running" in loop.said
+    [doubt] = loop.doubts()
+    assert "left running" in doubt["name"]
+    (loop.folder / "settled").touch()
+    assert host("settle", "t", doubt["id"], word, cwd=loop.work).code == 0
+    assert loop.run() == 0, loop.said
+    assert host.head().status == "done"
+
+
 def test_an_agent_that_outlast_knows_is_guarded_once(host: Host) -> None:
     agent = Scripted(host)
     agent.says(agent.posting("a"))
