@@ -106,4 +106,28 @@ MUTANTS = (
         "            pass\n",
         (f"{GUARDED}::test_what_runs_on_too_long_is_named_and_the_run_is_not_done",),
     ),
+    Mutant(
+        "several requests of one curl, taken for one",
+        "agents/outward/targets/http.py",
+        "    if request.globs:\n",
+        "    if False:\n",
+        (
+            f"{CONTENTS}::test_several_requests_of_one_curl_are_not_sure_by_its_exit_code",
+            f"{GUARD}::test_several_requests_of_which_one_failed_are_not_taken_for_done",
+        ),
+    ),
+    Mutant(
+        "several requests, taken for done by one exit code",
+        "agents/outward/targets/body.py",
+        '{"each": None} if sent.one_of_many else {}',
+        "{}",
+        (f"{GUARD}::test_several_requests_of_which_one_failed_are_not_taken_for_done",),
+    ),
+    Mutant(
+        "another spelling of an address, another target",
+        "agents/outward/targets/http.py",
+        '    host = hosts.plain(parts.hostname or "")\n',
+        '    host = parts.hostname or ""\n',
+        (f"{GUARD}::test_another_spelling_of_an_address_is_the_same_call",),
+    ),
 )

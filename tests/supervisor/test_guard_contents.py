@@ -161,3 +161,21 @@ def test_what_another_request_took_the_place_of_is_asked_about(host: Host, betwe
     assert there.run() == 3, there.loop.said
     assert len(there.world()) == 2
     assert "it may be effect 1.1 again" in there.loop.said
+
+
+def test_several_requests_of_which_one_failed_are_not_taken_for_done(host: Host) -> None:
+    call = "CURL -d '{}' 'http://witness.test/{nowhere/x,act/blind/x}'"
+    there = TwoAttempts(host, call, call)
+    assert there.run() == 3, there.loop.said
+    assert there.loop.posted()["x"] == 1
+    assert "was not run again" not in there.loop.said
+
+
+def test_another_spelling_of_an_address_is_the_same_call(host: Host) -> None:
+    there = TwoAttempts(
+        host, "curl -sf -d a http://192.0.2.2:8777/x", "curl -sf -d a http://3221225986:8777/x"
+    )
+    curl = there.loop.folder / "bin" / "curl"
+    curl.write_text(NOTES.format(folder=there.loop.folder))
+    assert there.run() == 0, there.loop.said
+    assert len(there.world()) == 1, there.world()

@@ -294,3 +294,55 @@ def test_a_tool_of_a_server_is_known_by_all_that_it_is_given() -> None:
 )
 def test_what_another_content_is_depends_on_what_the_target_names(text: str, another: str) -> None:
     assert one(text, Path("/")).another == another
+
+
+@pytest.mark.parametrize(
+    ("spelling", "plain"),
+    [
+        ("http://3221225986:8777/x", "http://192.0.2.2:8777/x"),
+        ("http://0xC0.0.2.2:8777/x", "http://192.0.2.2:8777/x"),
+        ("http://192.0.514:8777/x", "http://192.0.2.2:8777/x"),
+        ("http://[::ffff:192.0.2.2]:8777/x", "http://192.0.2.2:8777/x"),
+        ("http://[2001:DB8:0:0::1]/x", "http://[2001:db8::1]/x"),
+        ("http://Chat.test./x", "http://chat.test/x"),
+        ("http://chat%2Etest/x", "http://chat.test/x"),
+        ("http://chat.test/{x}", "http://chat.test/x"),
+        ("http://chat.test/[1-1]", "http://chat.test/1"),
+        ("http://{chat}.test/x", "http://chat.test/x"),
+    ],
+)
+def test_an_address_is_the_same_however_it_is_spelled(spelling: str, plain: str, tmp_path: Path) -> None:
+    found, wanted = one(f"curl -fd a '{spelling}'", tmp_path), one(f"curl -fd a {plain}", tmp_path)
+    assert found.signature == wanted.signature
+    assert compare(found.content, wanted.content) == "same"
+    assert found.sure
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        "-d a 'http://chat.test/{fail,ok}'",
+        "-d a 'http://chat.test/[1-3]'",
+        "-d a 'http://chat.test/[a-c:2]'",
+        "-d a 'http://chat.test/[001-100]'",
+        "-d a 'http://{a,b}.test/{c,d}'",
+        "-d a --url 'http://chat.test/{fail,ok}'",
+        '-d a "http://$HERE/{fail,ok}"',
+        "-T '{a,b}' http://chat.test/",
+        "-d a http://chat.test/a --next -d b http://chat.test/b",
+    ],
+)
+def test_several_requests_of_one_curl_are_not_sure_by_its_exit_code(words: str, tmp_path: Path) -> None:
+    assert not one(f"curl -sf {words}", tmp_path).sure
+
+
+def test_globs_are_opened_as_curl_does_and_not_where_they_are_off(tmp_path: Path) -> None:
+    assert one("curl -d a 'http://h.test/{a,b}[1-2]'", tmp_path).signature == (
+        "POST h.test/a1 h.test/a2 h.test/b1 h.test/b2"
+    )
+    for off in ("-g", "-sfg", "--globoff"):
+        assert one(f"curl -f {off} -d a 'http://h.test/{{a,b}}'", tmp_path).sure
+    early = "curl -f --fail-early -d a http://h.test/a http://h.test/b"
+    assert one(early, tmp_path).sure
+    assert is_whole(one(early, tmp_path).content)
+    assert not one("curl -f -dg 'http://h.test/{a,b}'", tmp_path).sure

@@ -32,6 +32,7 @@ class Sent:
     options: list[str] = field(default_factory=list)  # more that says what is asked
     aside: list[str] = field(default_factory=list)  # who asks, and by which way
     asides: list[str] = field(default_factory=list)  # the same, in files
+    one_of_many: bool = False  # of its requests only the last one's exit code is told: nobody knows which of them were accepted
 
 
 def content(matched: Matched, sent: Sent) -> str:
@@ -61,7 +62,8 @@ def content(matched: Matched, sent: Sent) -> str:
             if len(read) == len(files)
             else None
         )
-    return contents.of(body=_body(matched, sent), head=_told(matched.call, strong), aside=aside)
+    each: dict[str, bytes | None] = {"each": None} if sent.one_of_many else {}
+    return contents.of(body=_body(matched, sent), head=_told(matched.call, strong), aside=aside, **each)
 
 
 def _option(text: str) -> tuple[str, str]:

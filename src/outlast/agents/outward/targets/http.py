@@ -10,6 +10,7 @@ from urllib.parse import SplitResult, urlsplit
 
 from outlast.agents.outward.targets import body as http_body, forge, hosts
 from outlast.agents.outward.targets.base import Matched, ReadBack, Target, is_known, joined
+from outlast.agents.outward.targets.url_globs import globbed
 
 SAFE = frozenset(["GET", "HEAD", "OPTIONS", "TRACE", "PROPFIND", "REPORT", "QUERY"])
 URLS_MAX = 16
@@ -21,7 +22,9 @@ class _Request(http_body.Sent):
 
     method: str = ""
     get: bool = False
-    several: bool = False  # requests of their own, each with options of its own
+    several: bool = False  # requests of their own, each with options or files of its own
+    fails_early: bool = False  # at the first of several that failed
+    globs: bool = True  # braces and brackets in a URL make several of it
     unseen: bool = False  # a file of options that we do not read
     elsewhere: bool = False  # an option may make it go elsewhere than its URLs say
     unproxied: str = ""  # hosts for which no proxy is used
@@ -69,9 +72,8 @@ def _target(matched: Matched, request: _Request) -> Target | None:
             joined(method if method not in SAFE else "*", *(_shown(url) for url in urls[:URLS_MAX])),
             sure=False,
         )
-    sure = (
-        request.sure and len(urls) == 1 and not request.several
-    )  # of several only the last one's exit code is told
+    request.one_of_many = len(urls) > 1 and not (request.fails_early and request.sure)
+    sure = request.sure and not request.one_of_many and not request.several
     content = "" if request.several else http_body.content(matched, request)
     if len(urls) == 1 and (target := _forge(matched, method, urls[0], request)) is not None:
         return replace(target, sure=sure, content=content) if target.signature else None
@@ -108,7 +110,7 @@ def _path(path: str) -> str:
 
 
 def _host(parts: SplitResult) -> str:
-    host = parts.hostname or ""
+    host = hosts.plain(parts.hostname or "")
     host = f"[{host}]" if ":" in host else host
     default = {"https": 443, "http": 80}.get(parts.scheme.lower())
     return host if parts.port in (None, default) else f"{host}:{parts.port}"
@@ -183,7 +185,7 @@ _CURL_SHORT = {
     "x": "proxy", "X": "request", "y": "speed-time", "Y": "speed-limit", "z": "time-cond",
 }  # fmt: skip
 _CURL_FLAGS = {
-    "a": "append", "B": "use-ascii", "f": "fail", "G": "get", "I": "head", "L": "location", "n": "netrc", ":": "next",
+    "a": "append", "B": "use-ascii", "f": "fail", "G": "get", "I": "head", "L": "location", "n": "netrc", ":": "next", "g": "globoff",
 }  # fmt: skip
 _CURL_DATA = (
     "data",
@@ -267,7 +269,18 @@ def _curl(words: Sequence[str]) -> _Request:
                 break
         else:
             request.urls.append(word)
+    if request.globs:
+        _open_globs(request)
     return request
+
+
+def _open_globs(request: _Request) -> None:
+    """What is known of the addresses: one that only the shell can make may stand for several."""
+    opened = [globbed(url) if getattr(url, "known", True) else [url] for url in request.urls]
+    files = [value for name, value in request.data if name == "upload-file"]
+    unknown = [url for url in request.urls if not getattr(url, "known", True)]
+    request.several = request.several or any(len(globbed(each)) > 1 for each in (*files, *unknown))
+    request.urls = [url for urls in opened for url in urls]
 
 
 def _curlrc(matched: Matched) -> str:
@@ -329,6 +342,10 @@ def _curl_take(request: _Request, name: str, value: str) -> None:
         request.data.append((name, value))
     elif name == "config":
         request.unseen = True
+    elif name == "fail-early":
+        request.fails_early = True
+    elif name == "globoff":
+        request.globs = False
     elif name == "next":
         request.several = True
     elif name == "noproxy":
