@@ -6,6 +6,7 @@ CONTENTS = "tests/agents/outward/test_contents.py"
 GUARD = "tests/supervisor/test_guard_contents.py"
 GUARDED = "tests/supervisor/test_guard.py"
 IDENTITY = "tests/supervisor/test_call_identity.py"
+OTHERS = "tests/supervisor/test_other_calls.py"
 
 MUTANTS = (
     Mutant(
@@ -129,5 +130,26 @@ MUTANTS = (
         '    host = hosts.plain(parts.hostname or "")\n',
         '    host = parts.hostname or ""\n',
         (f"{GUARD}::test_another_spelling_of_an_address_is_the_same_call",),
+    ),
+    Mutant(
+        "plain words that are no content",
+        "agents/outward/targets/arguments.py",
+        "    if call.fed or not all(word.known for word in call.words):\n",
+        "    if True:\n",
+        (f"{OTHERS}::test_plain_words_tell_what_is_sent_and_can_be_named_another",),
+    ),
+    Mutant(
+        "an edit whose target names the act",
+        "agents/outward/targets/forge.py",
+        "NAMED if verb in _MANY else None",
+        "None",
+        (f"{OTHERS}::test_plain_words_tell_what_is_sent_and_can_be_named_another",),
+    ),
+    Mutant(
+        "a call that differs only in who asks, named another and held all the same",
+        "acts/another.py",
+        'if nearest(first.outward, [each])[0] == "named"',
+        "if each.content not in {one.content for one in first.outward}",
+        (f"{OTHERS}::test_another_user_of_the_same_body_is_held_and_its_agent_is_told_why",),
     ),
 )

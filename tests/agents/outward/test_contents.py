@@ -346,3 +346,16 @@ def test_globs_are_opened_as_curl_does_and_not_where_they_are_off(tmp_path: Path
     assert one(early, tmp_path).sure
     assert is_whole(one(early, tmp_path).content)
     assert not one("curl -f -dg 'http://h.test/{a,b}'", tmp_path).sure
+
+
+def test_the_users_own_file_of_curls_options_is_part_of_what_is_sent(tmp_path: Path) -> None:
+    def sent(*words: str) -> str:
+        [found] = classify_argv(["curl", *words, "-d", "a", URL], "/", environment={"HOME": str(tmp_path)})
+        return found.content
+
+    plain = sent()
+    (tmp_path / ".curlrc").write_text("user = me:a")
+    mine = sent()
+    (tmp_path / ".curlrc").write_text("user = you:a")
+    assert compare(plain, mine) == compare(mine, sent()) == "unclear"
+    assert compare(plain, sent("-q")) == "same"
