@@ -124,8 +124,8 @@ MUTANTS = (
     Mutant(
         "a call in doubt that is known by its words",
         "supervisor/agent/calls/identity.py",
-        "    if first.content == again.content:\n",
-        "    if first.words == again.words:\n",
+        '    if compared != "another":\n',
+        '    if compared != "another" and first.words == again.words:\n',
         (
             f"{REPEATED}::test_the_same_body_to_the_same_address_is_held_until_it_is_settled_and_then_answered[other flags]",
         ),
@@ -189,8 +189,8 @@ MUTANTS = (
     Mutant(
         "an unknown content, taken for another one",
         "supervisor/agent/calls/identity.py",
-        '        return "unclear"\n',
-        "        return again.another\n",
+        "        return compared\n",
+        '        return compared if compared == "same" else again.another\n',
         (
             f"{OTHERS}::test_a_call_of_a_journal_without_contents_counts_as_the_same",
             f"{OTHERS}::test_what_a_call_sends_and_nobody_knows_beforehand_counts_as_the_same",
@@ -255,7 +255,7 @@ MUTANTS = (
     Mutant(
         "a call that a person said is another one, asked about again",
         "supervisor/agent/calls/repeats.py",
-        "                self._released.add(effect)\n                return _order(effect)\n",
+        "                self._released.add(effect)\n                return order(effect)\n",
         "                return (0, 0)\n",
         (f"{GUARD}::test_a_comment_in_other_words_is_not_made_by_trying_again[--did-not-ignored]",),
     ),
@@ -297,8 +297,8 @@ MUTANTS = (
     Mutant(
         "an unknown content, meant because it was answered",
         "supervisor/agent/calls/repeats.py",
-        " for each in told.outward if each.content}\n",
-        " for each in told.outward}\n",
+        " for each in told.outward if content.is_whole(each.content)]\n",
+        " for each in told.outward]\n",
         (
             f"{OTHERS}::test_in_a_fresh_session_what_nobody_knows_the_content_of_is_answered_for_each_call_that_it_may_be",
         ),

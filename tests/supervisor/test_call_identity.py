@@ -4,6 +4,7 @@ from datetime import UTC, datetime
 
 import pytest
 
+from outlast.agents.outward.content import of
 from outlast.agents.outward.rules import Another
 from outlast.core import events as ev
 from outlast.core.values import SessionMark
@@ -15,7 +16,8 @@ AT = datetime(2026, 11, 16, tzinfo=UTC)
 
 
 def call(signature: str, content: str = "", another: Another = "named") -> OutwardCall:
-    return OutwardCall("http", signature, content=content, another=another)
+    told = of(body=content.encode()) if content.isalpha() else content
+    return OutwardCall("http", signature, content=told, another=another)
 
 
 @pytest.mark.parametrize(
@@ -31,6 +33,17 @@ def call(signature: str, content: str = "", another: Another = "named") -> Outwa
         ("a", "", "named", "unclear"),
         ("", "", "free", "unclear"),
         ("", "b", "held", "unclear"),
+        (of(words=b"a", rest=None), of(words=b"a", rest=None), "held", "unclear"),
+        (of(words=b"a", rest=None), of(words=b"b", rest=None), "held", "reworded"),
+        (of(words=b"a", rest=None), of(words=b"b", rest=None), "named", "named"),
+        (of(body=b"a", head=None), of(body=b"b", head=b""), "named", "named"),
+        (of(body=b"a", head=None), of(body=b"a", head=b""), "named", "unclear"),
+        (of(body=None, head=b"x"), of(body=b"a", head=b"y"), "named", "named"),
+        (of(body=b"a", aside=b"x"), of(body=b"a", aside=b"y"), "named", "unclear"),
+        (of(body=b"a", aside=b"x"), of(body=b"b", aside=b"y"), "named", "named"),
+        (of(body=b"a"), of(title=b"a"), "held", "unclear"),
+        ("0123456789abcdef0123456789abcdef", of(body=b"a"), "named", "unclear"),  # of an earlier outlast
+        ("0123456789abcdef0123456789abcdef", "0123456789abcdef0123456789abcdef", "held", "unclear"),
     ],
 )
 def test_verb_target_and_content_say_which_call_is_the_same(

@@ -276,6 +276,39 @@ def test_a_call_in_the_background_is_waited_for_when_the_command_has_ended(host:
     assert [each["state"] for each in loop.effects()] == ["confirmed"]
 
 
+@pytest.mark.parametrize(
+    "left",
+    [
+        "CALL & exit 0",
+        "(sleep 1; CALL) & exit 0",
+        "nohup sh -c 'sleep 1; CALL' >/dev/null 2>&1 &",
+        "setsid sh -c 'sleep 1; CALL' &",
+    ],
+)
+def test_what_a_command_leaves_in_the_background_is_waited_for(host: Host, left: str) -> None:
+    loop = GuardedLoop(host)
+    loop.script.write_text(left.replace("CALL", loop.post.replace("$item", "a")) + "\n")
+    assert loop.run("--guard") == 0, loop.said
+    assert loop.posted() == Counter("a"), loop.said
+    assert [each["state"] for each in loop.effects()] == ["confirmed"]
+
+
+@pytest.mark.parametrize("word", ["--happened", "--did-not"])
+def test_what_runs_on_too_long_is_named_and_the_run_is_not_done(host: Host, word: str) -> None:
+    loop = GuardedLoop(host)
+    post = loop.post.replace("$item", "a")
+    loop.script.write_text(f"[ -e {loop.folder}/settled ] || (sleep 1000; {post}) & exit 0\n")
+    host.timing = "supervisor.background_s=1"
+    assert loop.run("--guard") == 3, loop.said
+    assert "stopping what the command left running" in loop.said
+    [doubt] = loop.doubts()
+    assert "left running" in doubt["name"]
+    (loop.folder / "settled").touch()
+    assert host("settle", "t", doubt["id"], word, cwd=loop.work).code == 0
+    assert loop.run() == 0, loop.said
+    assert host.head().status == "done"
+
+
 def test_an_agent_that_outlast_knows_is_guarded_once(host: Host) -> None:
     agent = Scripted(host)
     agent.says(agent.posting("a"))
@@ -369,6 +402,45 @@ def test_a_step_whose_call_was_held_is_done_again_when_that_is_settled(host: Hos
     ended(loop, 3)
     assert loop.posted() == ONCE
     assert loop.pushed() == ONCE
+
+
+CLEANED = 'python3 -c \'import os, subprocess, sys; subprocess.run(sys.argv[1:], env={"PATH": os.environ["PATH"]}, check=True)\' CALL'
+
+
+@pytest.mark.parametrize(
+    "call",
+    ["CALL", CLEANED, "sh -c 'CALL || exit 1'", "outlast step inner-N -- CALL"],
+    ids=["plain", "cleaned", "shell", "nested"],
+)
+def test_a_recorded_step_eats_no_later_call_like_one_of_its_own(host: Host, call: str) -> None:
+    """Three steps send the same text. Killed after the second, the third sends it for the first time."""
+    loop = GuardedLoop(host)
+    post = loop.post.replace("$item", "x")
+    steps = "for n in 7 12 31; do outlast step notify-$n -- CALL; [ $n = 12 ] && mkdir DIR && kill -9 $$; done; true"
+    steps = steps.replace("CALL", call.replace("N", "$n")).replace("CALL", post)
+    loop.script.write_text(steps.replace("DIR", f"{loop.folder}/once"))
+    assert loop.run("--guard") == 0, loop.said
+    assert loop.posted()["x"] == 3, loop.said
+    assert "was not run again" not in loop.said
+
+
+def test_a_call_before_a_recorded_step_is_not_eaten_by_it(host: Host) -> None:
+    loop = GuardedLoop(host)
+    post = loop.post.replace("$item", "x")
+    loop.script.write_text(
+        f"[ ! -e {loop.folder}/once ] || {post}\noutlast step one -- {post}\nmkdir {loop.folder}/once && kill -9 $$; true\n"
+    )
+    assert loop.run("--guard") == 0, loop.said
+    assert loop.posted()["x"] == 2, loop.said
+
+
+def test_a_step_that_failed_and_is_asked_for_again_repeats_nothing(host: Host) -> None:
+    loop = GuardedLoop(host)
+    post = loop.post.replace("$item", "x")
+    text = f"outlast step one --retry-failed -- sh -c '{post}; test -e {loop.folder}/once'\nmkdir {loop.folder}/once && kill -9 $$; true\n"
+    loop.script.write_text(text)
+    assert loop.run("--guard") == 0, loop.said
+    assert loop.posted()["x"] == 1, loop.said
 
 
 def test_a_run_inside_a_guarded_one_is_guarded_itself_and_each_call_is_on_record_once(host: Host) -> None:

@@ -19,7 +19,7 @@ from outlast.errors import UsageError
 from outlast.operations import requests
 from outlast.runs.engine.steps import append
 from outlast.supervisor.agent.calls import interruptions, outward
-from outlast.supervisor.agent.calls.repeats import WRITE_OUT
+from outlast.supervisor.agent.calls.repeats import ASIDE, BESIDE, WRITE_OUT
 from outlast.supervisor.attempt.processes import AttemptProcesses, BelowUs
 from outlast.supervisor.attempt.stop import Stopper
 from outlast.supervisor.person import Person
@@ -172,6 +172,63 @@ def test_an_agent_that_names_its_call_goes_on_in_the_same_attempt(host: Host) ->
     )
     assert agent.run() == 0, host.said("t")
     assert [act.body for act in host.witness.performances()] == [None, "e9"]
+
+
+PLAIN = [
+    ("redis-cli -h db.test incr a", "redis-cli -h db.test incr b"),
+    ("psql -h db.test -c 'insert 1'", "psql -h db.test -c 'insert 2'"),
+    ("mysql -h db.test -e 'insert 1'", "mysql -h db.test -e 'insert 2'"),
+    ("scp /etc/hostname h.test:/x", "scp /etc/passwd h.test:/x"),
+    ("rsync /etc/hostname h.test:/x", "rsync /etc/passwd h.test:/x"),
+    ("aws s3 cp /etc/hostname s3://b/k", "aws s3 cp /etc/passwd s3://b/k"),
+    ("gh issue edit 7 -R o/r --add-label x", "gh issue edit 7 -R o/r --remove-label x"),
+    ("gh pr edit 7 -R o/r --add-label x", "gh pr edit 7 -R o/r --title x"),
+    ("gh release upload v1 -R o/r a.zip", "gh release upload v1 -R o/r b.zip"),
+]
+
+
+@pytest.mark.parametrize(("first", "second"), PLAIN)
+def test_plain_words_tell_what_is_sent_and_can_be_named_another(
+    tmp_path: Path, first: str, second: str
+) -> None:
+    cut_off(tmp_path, first)
+    with minded(tmp_path) as there:
+        text = answer(there, second, "a")
+        assert HELD in text
+        assert f"settle {there.run.id} 1.1 --another" in text
+        assert WRITE_OUT not in text
+        says(there)
+        assert answer(there, second, "b") == ""
+        assert HELD in answer(there, first, "c")
+        raise AttemptDies
+
+
+def test_a_merge_in_another_way_is_the_same_merge_and_says_so(tmp_path: Path) -> None:
+    cut_off(tmp_path, "gh pr merge 7 -R o/r --squash")
+    with minded(tmp_path) as there:
+        text = answer(there, "gh pr merge 7 -R o/r --merge", "a")
+        assert "with other words" in text
+        assert "written out" not in text
+        raise AttemptDies
+
+
+def test_a_deploy_of_the_same_words_is_held_and_its_agent_is_told_why(tmp_path: Path) -> None:
+    cut_off(tmp_path, "fly deploy")
+    with minded(tmp_path) as there:
+        text = json.loads(answer(there, "fly deploy", "a"))["hookSpecificOutput"]["permissionDecisionReason"]
+        assert BESIDE in text
+        assert "--another" not in text
+        raise AttemptDies
+
+
+def test_another_user_of_the_same_body_is_held_and_its_agent_is_told_why(tmp_path: Path) -> None:
+    cut_off(tmp_path, f"curl -u me:a -d x {SAME}")
+    with minded(tmp_path) as there:
+        text = json.loads(answer(there, f"curl -u you:a -d x {SAME}", "a"))["hookSpecificOutput"]
+        assert ASIDE in text["permissionDecisionReason"]
+        with pytest.raises(UsageError, match="has held no other call"):
+            says(there)
+        raise AttemptDies
 
 
 # --- targets that name the act ------------------------------------------------------------------------------------------

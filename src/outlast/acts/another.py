@@ -7,12 +7,14 @@ import msgspec
 
 from outlast import decoders
 from outlast.acts.plan import TAKEN_IN, WRITES, ActOutcome, root_of
+from outlast.agents.outward import content
 from outlast.core import events as ev
 from outlast.errors import UsageError
 from outlast.inspect import show
 from outlast.operations import requests
 from outlast.store.protocol import Store, Summary
 from outlast.supervisor.agent.calls.history import ANOTHER, Named
+from outlast.supervisor.agent.calls.identity import nearest
 from outlast.supervisor.agent.calls.record import CallRecord
 
 
@@ -54,7 +56,7 @@ def plan(store: Store, summary: Summary, effect: str) -> AnotherPlan:
             f"`--another` does not apply to effect {effect}: its address takes one kind of act, so reworded calls count as the same",
             hint=look,
         )
-    if not any(each.content for each in first.outward):
+    if not any(content.can_differ(each.content) for each in first.outward):
         raise UsageError(
             f"outlast did not record what effect {effect} sent, so it cannot tell another call from it",
             hint=look,
@@ -62,8 +64,8 @@ def plan(store: Store, summary: Summary, effect: str) -> AnotherPlan:
     held = {
         each.content
         for _, told in _calls(store, root) if told.held == effect
-        for each in told.outward if each.content
-    } - {each.content for each in first.outward}  # fmt: skip
+        for each in told.outward if nearest(first.outward, [each])[0] == "named"
+    }  # fmt: skip
     if not held:
         raise UsageError(
             f"effect {effect} holds no other call",

@@ -9,12 +9,12 @@ from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from functools import cache
 
-from outlast.agents.outward import rules
+from outlast.agents.outward import content, rules
 from outlast.agents.outward.rules import Rules
 from outlast.agents.outward.shell import programs, runners, tasks
 from outlast.agents.outward.shell.parser import Unparsable, Word
 from outlast.agents.outward.shell.programs import Call
-from outlast.agents.outward.targets import base, database, forge, git, hosts, http, image, package
+from outlast.agents.outward.targets import arguments, base, database, forge, git, hosts, http, image, package
 from outlast.agents.outward.targets.base import Matched, ReadBack, Target
 
 __all__ = ["Outward", "ReadBack", "classify", "classify_argv"]
@@ -44,7 +44,9 @@ class Outward:
     probe: ReadBack | None = None
     parsed: bool = True
     sure: bool = True  # exit code 0 of its program says that it happened
-    content: str = ""  # the digest of what it brings to its target; empty: not known before it runs
+    content: str = (
+        ""  # what it brings to its target, part by part; empty: nothing of that is known before it runs
+    )
     another: rules.Another = rules.HELD  # what another content for the same target is
     apart: bool = False  # nobody waits for it: the call may end well before it has begun
 
@@ -54,7 +56,7 @@ class Outward:
 VARIABLES = (
     "HOME", "XDG_CONFIG_HOME", "CURL_HOME", "GIT_DIR", "GH_HOST", "GH_REPO", "GITLAB_HOST", "GITEA_SERVER_URL", "npm_config_registry",
     "NPM_CONFIG_REGISTRY", "TWINE_REPOSITORY", "TWINE_REPOSITORY_URL", "UV_PUBLISH_URL",
-    *database.STAGES, *hosts.PROXIES, *hosts.UNPROXIED, *image.ELSEWHERE, *base.COPY_ELSEWHERE,
+    *arguments.STEERING, *database.STAGES, *hosts.PROXIES, *hosts.UNPROXIED, *image.ELSEWHERE, *base.COPY_ELSEWHERE,
 )  # fmt: skip
 
 _RESOLVERS: Mapping[str, Callable[[Matched], Target | None]] = {
@@ -305,7 +307,9 @@ def _of_tool(
 def _of_fields(given: Mapping[str, object]) -> str:
     """The digest of what a tool is given."""
     try:
-        return base.digest_of(json.dumps(given, sort_keys=True, default=str).encode("utf-8", "surrogatepass"))
+        return content.of(
+            given=json.dumps(given, sort_keys=True, default=str).encode("utf-8", "surrogatepass")
+        )
     except (ValueError, TypeError, RecursionError):
         return ""
 

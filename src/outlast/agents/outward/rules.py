@@ -15,6 +15,7 @@ LOOPBACK: Mapping[str, object] = {"loopback": "outward"}  # among the tables: th
 # the act; held until the agent says by name that it is another call; or simply another call.
 Another = Literal["held", "named", "free"]
 HELD: Final = "held"
+NAMED: Final = "named"
 PATTERN_WORDS_MAX = 8
 RESOLVES = frozenset(
     "words ssh copy bucket gradle bq-query mail database far-database production git-push forge http package image".split()
@@ -47,6 +48,7 @@ class Rule:
     identity: tuple[str, ...] = ()
     local: bool = False
     another: Another = HELD
+    whole: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,7 +134,15 @@ _LISTS = (
     "acting",
     "identity",
 )
-_OTHERS = {"kind": str, "folder": bool, "words": int, "resolve": str, "local": bool, "another": str}
+_OTHERS = {
+    "kind": str,
+    "folder": bool,
+    "words": int,
+    "resolve": str,
+    "local": bool,
+    "another": str,
+    "whole": bool,
+}
 
 
 def _rule(table: Mapping[str, object], values_of: Mapping[str, Sequence[str]]) -> Rule:

@@ -5,12 +5,13 @@ It has no hooks, no transcript and no session: an agent that outlast knows has t
 import os
 import shlex
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from outlast.agents.events import ToolStart
 from outlast.core import events as ev
+from outlast.core.values import shorten
 from outlast.errors import OutlastError
 from outlast.runs.engine.run import RunEngine
 from outlast.runs.engine.steps import append
@@ -18,7 +19,7 @@ from outlast.supervisor.agent.calls import interruptions
 from outlast.supervisor.agent.calls.calls import AgentCalls
 from outlast.supervisor.agent.calls.outward import OutwardCalls
 from outlast.supervisor.agent.calls.programs import OutwardPrograms
-from outlast.supervisor.agent.calls.record import CallRecord
+from outlast.supervisor.agent.calls.record import CallRecord, OutwardCall
 from outlast.supervisor.agent.calls.repeats import FRESH, Holds
 from outlast.supervisor.agent.calls.shims import SHIMS, Shims
 from outlast.supervisor.agent.client_copy import ClientCopy
@@ -29,6 +30,8 @@ from outlast.supervisor.person import Person
 from outlast.supervisor.socket.wire import Output, Shim, ShimAnswer
 from outlast.supervisor.timing import Timing
 from outlast.workspace.types import raw
+
+LEFT_CHARS_MAX = 300  # of what a command left running
 
 
 class _Records:
@@ -77,6 +80,7 @@ class Guard:
     ) -> None:  # fmt: skip
         folder.mkdir(mode=0o700, exist_ok=True)
         self._run, self._launch, self._folder, self._beats = run, launch, folder, beats
+        self._person = person
         self._outward = OutwardCalls(environment)
         interruptions.settle(run, self._outward)  # before anything is held against what they did
         self._client = ClientCopy(run, person)
@@ -139,6 +143,14 @@ class Guard:
     def has_left_running(self) -> bool:
         """Whether a program that reaches outside runs on in the background."""
         return bool(self._calls.look_at_left())
+
+    def note_left(self, names: Sequence[str]) -> None:
+        """What still runs is about to be stopped: what it would have done is in doubt, and a person is asked."""
+        self._person.say(f"stopping what the command left running: {', '.join(names)}")
+        told = OutwardCall("background", shorten(f"left running: {', '.join(names)}", LEFT_CHARS_MAX))
+        record = CallRecord("background", list(names), outward=(told,))
+        with self._beats.lock, self._beats.noting_failure():
+            self._calls.left(f"left-{os.urandom(8).hex()}", record)
 
     # -- its end ---------------------------------------------------------------------------------------------------
 

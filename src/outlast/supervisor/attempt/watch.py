@@ -6,11 +6,11 @@ import signal
 import time
 from typing import TYPE_CHECKING, NoReturn
 
-from outlast.processes import spawn
+from outlast.processes import proc, spawn
 from outlast.runs.engine.run import RunEngine
 from outlast.supervisor.attempt import progress
 from outlast.supervisor.attempt.command import Place
-from outlast.supervisor.attempt.processes import AttemptProcesses
+from outlast.supervisor.attempt.processes import AttemptProcesses, BelowUs
 from outlast.supervisor.attempt.stop import Stopper, stopped_by
 from outlast.supervisor.budget.enforce import BudgetWatch
 from outlast.supervisor.guardian.link import GuardianMessage
@@ -18,6 +18,8 @@ from outlast.supervisor.guardian.signals import Signalled, StopSignals
 from outlast.supervisor.output.streams import OnTerminal, Streams
 from outlast.supervisor.person import Person
 from outlast.supervisor.timing import Timing
+
+LEFT_NAMED_MAX = 5  # processes
 
 if TYPE_CHECKING:
     from outlast.supervisor.agent.attempt import AgentAttempt
@@ -67,19 +69,26 @@ class Watch:
     def let_background_end(self, timing: Timing | None = None) -> None:
         """The command ended well: wait, up to a limit, for processes of its calls that may still reach outside.
 
-        After that outlast stops them, and their calls are in doubt. Raises AgentStopped if something stops the attempt first.
+        For a guarded command these are all processes that it left. After that outlast stops them, and their calls are in doubt.
+        Raises AgentStopped if something stops the attempt first.
         """
         timing = timing or Timing.current()
         ended = self._agent or self._guard
-        if ended is None or not ended.has_left_running():
+        if ended is None or not (ended.has_left_running() or self._left_by_guarded()):
             return
         self._person.say(f"waiting up to {timing.background_s:.0f} s for what its calls left running")
         until_s = time.monotonic() + timing.background_s
-        while ended.has_left_running() and time.monotonic() < until_s:
+        while (ended.has_left_running() or self._left_by_guarded()) and time.monotonic() < until_s:
             self._signals.wait(timing.background_look_s)
             self._signals.others()
             spawn.reap_orphans()
             self._look()
+        if self._guard is not None and (left := self._left_by_guarded()):
+            self._guard.note_left([proc.describe(each.pid) for each in left[:LEFT_NAMED_MAX]])
+
+    def _left_by_guarded(self) -> list[proc.Proc]:
+        """What a guarded command left running: nobody knows what it will do."""
+        return list(BelowUs(self._run.id).find()) if self._guard is not None else []
 
     def _look(self) -> None:
         """Check everything that may end the attempt, the most urgent first."""

@@ -69,7 +69,8 @@ def perform(call: Call, *, plain: bool = False) -> int:
     there = _connected(None)
     missing = _missing(call.words[0])
     code = 0 if missing is None else missing.exit_code
-    there.send(msgspec.structs.replace(call, attempt=_attempt(), names=names(), missing=code))
+    within = settings.variable(environment.CALL)
+    there.send(msgspec.structs.replace(call, attempt=_attempt(), names=names(), missing=code, within=within))
     while True:
         order = there.receive()
         if isinstance(order, wire.Verdict):  # for a command that was killed before it could read it

@@ -117,9 +117,13 @@ def _is_content(
     found: list[types.SimpleNamespace] | None, words: list[str], classes: str, named: dict[str, str]
 ) -> bool:
     """Whether the program sends its whole standard input: only then that input is part of the call's content."""
-    if not found or all(each.content for each in found) or any(map(_STREAMED.match, words[1:])):
+
+    def is_whole(calls: list[types.SimpleNamespace]) -> bool:
+        return all(_classifier().content.is_whole(each.content) for each in calls)
+
+    if not found or is_whole(found) or any(map(_STREAMED.match, words[1:])):
         return False
-    return all(each.content for each in _outward(words, classes, named, True, "x") or found)
+    return is_whole(_outward(words, classes, named, True, "x") or found)
 
 
 def _input() -> str | None:

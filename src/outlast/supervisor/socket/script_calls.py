@@ -25,6 +25,7 @@ from outlast.errors import (
 )
 from outlast.probes import CannotTell, Happened
 from outlast.runs.engine.steps import append
+from outlast.runs.journal import Journal
 from outlast.store.local import Local
 from outlast.supervisor.beat_in_flight import ENDS_ATTEMPT, BeatInFlight
 from outlast.supervisor.lifecycle import Lifecycle
@@ -38,6 +39,21 @@ ROOM_MIN_BYTES = 256 << 10  # with less nothing is begun: its end might not be r
 
 Perform = Callable[[str, int], Output]  # given the key of an effect, or which call of its name a step is
 IsThere = Callable[[], bool]  # whether the script's side of a call still lives
+
+
+def step_of(name: str, occurrence: int) -> str:
+    """Which call of which name a step is, as the programs below it have it on record."""
+    return f"{name}#{occurrence}"
+
+
+def steps_on_record(journal: Journal) -> set[str]:
+    """The steps of a run that have ended: they are replayed, unless one that failed is asked for again."""
+    found = (event for event in journal.events("decided") if isinstance(event, ev.Decided))
+    return {
+        step_of(event.name.removeprefix(STEP), event.occurrence)
+        for event in found
+        if event.name.startswith(STEP)
+    }
 
 
 def _lives() -> bool:

@@ -21,7 +21,7 @@ from outlast.processes import cause_of_death, proc, reap, signals
 from outlast.store import durable
 from outlast.supervisor.socket import connection, pipe
 from outlast.supervisor.socket.connection import Connection, Gone
-from outlast.supervisor.socket.script_calls import CannotStart, Halted, NotThere, ScriptCalls
+from outlast.supervisor.socket.script_calls import CannotStart, Halted, NotThere, ScriptCalls, step_of
 from outlast.supervisor.socket.wire import (
     REFUSED,
     Call,
@@ -79,6 +79,10 @@ class Server:
         self._stop_ns = 0
         self._refusals = 0  # of shims, so far
         self._effects: set[str] = set()  # the marks of effects of scripts that are under way
+        self._steps: dict[
+            str, tuple[str, ...]
+        ] = {}  # by the mark of a step's call: that step, and those it is below
+        self._firsts: dict[reap.Identity, str] = {}  # by the process of a step's command: its mark
         # what could not be stopped, by kind and name of its call
         self._left: dict[tuple[str, str], list[proc.Proc]] = {}
         self._sweep()
@@ -270,6 +274,9 @@ class Server:
         mark, first, refusals = f"{self._mark}.{next(self._numbers)}", None, self._refusals
         if call is not None and call.kind == "effect":
             self._effects.add(mark)
+        elif call is not None:
+            around = self._steps.get(call.within, ())
+            self._steps[mark] = (step_of(call.name, order.occurrence), *around)
         oom = cause_of_death.OomMark.take(os.getpid())
         above = proc.look(there.pid) if there.pid else None
         try:
@@ -277,6 +284,8 @@ class Server:
             report = there.receive()
             if isinstance(report, Started):
                 first = _child(report.pid, above)
+                if first is not None:
+                    self._firsts[first.identity] = mark
                 there.send(Verdict(allowed=True))
                 report = there.receive()
         except Gone as error:
@@ -345,7 +354,8 @@ class Server:
                 raise ScriptGone("it was stopped")
             return output
 
-        shim = shim if is_effect else msgspec.structs.replace(shim, call="")
+        steps = () if is_effect else self._steps_around(shim.call, there.pid)
+        shim = msgspec.structs.replace(shim, call=shim.call if is_effect else "", steps=steps)
         answer = agent.shim(shim, perform, there.is_there)
         if not answer.reason:
             return Order(do="done", exit_code=answer.exit_code)
@@ -353,6 +363,15 @@ class Server:
             return Order(do="replay", reason=answer.reason, out=answer.out)
         self._refusals += 1
         return Order(do="refuse", exit_code=answer.exit_code, reason=answer.reason)
+
+    def _steps_around(self, mark: str, pid: int) -> tuple[str, ...]:
+        """The steps that a program is below, by its mark, or by who started it where its environment was cleaned."""
+        if mark in self._steps or not self._firsts or not pid:
+            return self._steps.get(mark, ())
+        itself = proc.look(pid)
+        found = [*([itself] if itself is not None else []), *proc.ancestors(pid)]
+        marks = [self._firsts.get(each.identity, "") for each in found]
+        return next((self._steps[mark] for mark in marks if mark in self._steps), ())
 
     # -- notes ---------------------------------------------------------------------------------------------------
 

@@ -63,7 +63,8 @@ class Note(Message, frozen=True, tag="note"):
 class Call(Message, frozen=True, tag="call"):
     """A script is about to run a command as a step or an effect; answered with Orders until one ends it.
 
-    `missing` is the exit code where its program is not there: then it is answered from the record, or refused.
+    `missing` is the exit code where its program is not there: then it is answered from the record, or refused. `within`: which
+    call of a script it was itself started for.
     """
 
     kind: Literal["step", "effect"]
@@ -75,6 +76,7 @@ class Call(Message, frozen=True, tag="call"):
     retry_failed: bool = False
     missing: int = 0
     names: dict[str, str] = {}
+    within: str = ""
 
 
 class Hook(Message, frozen=True, tag="hook"):
@@ -99,6 +101,7 @@ class Shim(Message, frozen=True, tag="shim"):
     sent: str | None = None
     sent_ns: int = 0
     call: str = ""
+    steps: tuple[str, ...] = ()  # which steps of a script it is below: the server says so
 
 
 class Order(Message, frozen=True, tag="order"):

@@ -15,6 +15,7 @@ from outlast.agents.outward.targets import git_config
 CALLS_MAX = 4096
 NESTED_MAX = 8
 
+_ADD_WORDS = ("xargs", "parallel")  # to the words of what they start, or put others into them
 SHELLS = frozenset("sh bash dash zsh ksh mksh ash fish".split())
 _SHELL_VALUES = ("-o", "+o", "-O", "--rcfile", "--init-file")
 
@@ -127,8 +128,28 @@ def _sets_apart(words: list[Word]) -> bool:
 def _leaves_still(call: Call) -> bool:
     if call.program == "git":
         words = [word for word in call.words[1:] if not word.startswith("-")]
-        return bool(words) and words[0] in _STILL_GIT
+        return bool(words) and words[0] in _STILL_GIT and not _changes_refs(words, call.words)
     return call.program in _STILL
+
+
+_WRITES_REMOTE = frozenset("add set-url remove rm rename set-branches update prune set-head".split())
+_WRITES_BRANCH = frozenset("-f -m -M -c -C -d -D --force --move --copy --delete".split())
+_LEADING_KEY = re.compile(r"(?:remote|url|branch|push)\.", re.IGNORECASE)
+
+
+def _changes_refs(words: list[Word], every: tuple[Word, ...]) -> bool:
+    """Whether a git command that mostly only looks changes what a later one would push, or where to."""
+    match words[0]:
+        case "remote":
+            return any(word in _WRITES_REMOTE for word in words[1:])
+        case "config":
+            return any(map(_LEADING_KEY.match, words[1:]))
+        case "branch":
+            return any(word in _WRITES_BRANCH for word in every)
+        case "fetch":
+            return any(":" in word and "/" not in word.partition(":")[0] for word in words[1:])
+        case _:
+            return False
 
 
 def _printed(simple: Simple) -> str:
@@ -179,7 +200,7 @@ def _unwrapped(
         elif rest := runners.wrapped(words, name, variables):
             if name == "flock" and len(rest) > 1 and rest[0] in ("-c", "--command"):
                 return _from_text(rest[1], cwd, variables, nesting.deeper())
-            words = rest
+            words = rest if name not in _ADD_WORDS else [Word.of(word, False) for word in rest]
         else:
             return [Call((Word.of(name, words[0].known), *words[1:]), cwd, variables, fed)]
     return []
@@ -343,7 +364,8 @@ def _from_find(
     while at < len(words) and len(calls) < CALLS_MAX:
         if words[at] in ("-exec", "-execdir", "-ok", "-okdir"):
             end = next((n for n in range(at + 1, len(words)) if words[n] in (";", "+")), len(words))
-            calls += _unwrapped(words[at + 1 : end], cwd, variables, False, "", nesting.deeper())
+            started = [Word.of(word, word.known and "{}" not in word) for word in words[at + 1 : end]]
+            calls += _unwrapped(started, cwd, variables, False, "", nesting.deeper())
             at = end
         at += 1
     return calls

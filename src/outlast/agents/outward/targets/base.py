@@ -1,13 +1,14 @@
 """The target of an outward call: its signature, and how to read it back. Here: the ways that need no knowledge."""
 
-import hashlib
 import os
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from outlast.agents.outward import content
 from outlast.agents.outward.rules import Another, Parsed, Rule
 from outlast.agents.outward.shell.programs import Call
+from outlast.agents.outward.targets import arguments
 from outlast.agents.outward.targets.hosts import of_place
 
 TEXT_MAX = 400
@@ -27,8 +28,8 @@ class Target:
 
     A signature is verb and target, whatever the flags, their order and the words of the body; another target is another
     signature. Where part of a target cannot be known it stays as it is written, so a verbatim repetition has the same one.
-    `content` is the digest of what it brings there: a body, the commits of a push. Empty where that is not known before it
-    runs. `another`: as in a rule, where the target itself says it and not the rule.
+    `content`: what it brings there, part by part (`outward/content.py`): a body, the commits of a push. Empty where nothing of
+    that is known before it runs. `another`: as in a rule, where the target itself says it and not the rule.
     `sure`: when its program ends with exit code 0 it happened. An HTTP client may well end so when the server refused.
     """
 
@@ -71,22 +72,7 @@ def words(matched: Matched) -> Target:
         parts += [f"{name}={value}" for value in sorted(parsed.options.get(name, ()))]
     if rule.folder and not any(parsed.options.get(name) for name in rule.targets):
         parts.append(matched.call.cwd or "?")
-    return Target(joined(*parts), content=_of_words(matched))
-
-
-def _of_words(matched: Matched) -> str:
-    """The content of an unknown program: its words, unless more comes through its input."""
-    call = matched.call
-    is_whole = not call.fed and all(word.known for word in call.words)
-    return digest_of(*(word.encode("utf-8", "surrogatepass") for word in call.words)) if is_whole else ""
-
-
-def digest_of(*parts: bytes) -> str:
-    """A short digest of these parts."""
-    found = hashlib.sha256()
-    for part in parts:
-        found.update(len(part).to_bytes(8, "big") + part)
-    return found.hexdigest()[:32]
+    return Target(joined(*parts), content=_words_of(matched))
 
 
 def is_known(call: Call, text: str) -> bool:
@@ -135,7 +121,9 @@ def ssh(matched: Matched) -> Target | None:
         "ssh", host.removeprefix("ssh://") + (f":{port}" if port and port != "22" else ""), *programs
     )
     is_whole = not matched.call.fed and all(word.known for word in matched.call.words)
-    return Target(signature, content=digest_of(command.encode("utf-8", "surrogatepass")) if is_whole else "")
+    return Target(
+        signature, content=content.of(words=command.encode("utf-8", "surrogatepass")) if is_whole else ""
+    )
 
 
 _REMOTE = re.compile(r"(?:[A-Za-z][A-Za-z0-9+.-]*://\S+|[^/\s:][^/\s:]*::?\S*)")
@@ -145,7 +133,7 @@ def copy(matched: Matched) -> Target | None:
     """scp, rsync and their kind: outward when something is written on the far side."""
     rest = list(matched.parsed.positionals)
     if matched.call.program in ("sftp", "lftp"):
-        return Target(joined(matched.call.program, rest[0])) if rest else None
+        return Target(joined(matched.call.program, rest[0]), content=_words_of(matched)) if rest else None
     if matched.call.program == "rclone":
         writes = rest[:1] and rest[0] in (
             "copy",
@@ -158,12 +146,24 @@ def copy(matched: Matched) -> Target | None:
             "rcat",
             "mkdir",
         )
-        return Target(joined("rclone", rest[0], rest[-1])) if writes and _REMOTE.fullmatch(rest[-1]) else None
+        is_far = writes and _REMOTE.fullmatch(rest[-1])
+        return Target(joined("rclone", rest[0], rest[-1]), content=_words_of(matched)) if is_far else None
     if len(rest) < 2 or not _REMOTE.fullmatch(rest[-1]):
         return None
     if matched.call.program == "rsync" and any(_SHORT_N.fullmatch(flag) for flag in matched.parsed.flags):
         return None
-    return Target(joined(matched.call.program, rest[-1]), hosts=_copied_between(matched))
+    sent = _words_of(matched, whole=_sends_files(matched, rest[:-1]))
+    return Target(joined(matched.call.program, rest[-1]), content=sent, hosts=_copied_between(matched))
+
+
+def _sends_files(matched: Matched, sources: list[str] | tuple[str, ...]) -> bool:
+    """Whether what is copied lies in plain files here, which its content takes in."""
+    folder = matched.call.cwd
+    return folder is not None and all(os.path.isfile(os.path.join(folder, source)) for source in sources)
+
+
+def _words_of(matched: Matched, *, whole: bool = False) -> str:
+    return arguments.words(matched.call, matched.rule, whole=whole)
 
 
 _SHORT_N = re.compile(r"-[A-Za-z0-9]*n[A-Za-z0-9]*")  # of rsync: a dry run, also among other letters
@@ -191,7 +191,8 @@ def bucket(matched: Matched) -> Target | None:
         return None
     if verb == "mv" and not any(word.startswith(_BUCKETS) for word in rest):
         return None
-    return Target(joined(matched.call.program, *matched.command, rest[-1]))
+    sent = _words_of(matched, whole=_sends_files(matched, rest[:-1]))
+    return Target(joined(matched.call.program, *matched.command, rest[-1]), content=sent)
 
 
 _BUCKETS = ("s3://", "gs://", "b2://")
@@ -226,4 +227,4 @@ def mail(matched: Matched) -> Target | None:
     to = [*matched.parsed.positionals, *matched.parsed.options.get("to", ())]
     if matched.call.program == "sendmail" and "-t" in matched.call.words:
         to.append("(headers)")
-    return Target(joined("mail", *sorted(set(to)))) if to else None
+    return Target(joined("mail", *sorted(set(to))), content=_words_of(matched, whole=True)) if to else None

@@ -2,7 +2,7 @@
 
 import re
 
-from outlast.agents.outward.targets import base
+from outlast.agents.outward.targets import arguments, base
 from outlast.agents.outward.targets.base import Matched, Target
 from outlast.agents.outward.targets.hosts import is_loopback
 
@@ -29,7 +29,8 @@ def _hosts(matched: Matched) -> list[str]:
 
 def _named(matched: Matched, hosts: list[str]) -> Target:
     parts = [matched.call.program, *matched.command, *sorted(set(hosts))]
-    return Target(base.joined(*parts), hosts=tuple(hosts)) if hosts else base.words(matched)
+    sent = arguments.words(matched.call, matched.rule)
+    return Target(base.joined(*parts), content=sent, hosts=tuple(hosts)) if hosts else base.words(matched)
 
 
 def resolve(matched: Matched) -> Target | None:
@@ -57,4 +58,5 @@ def production(matched: Matched) -> Target | None:
     said += matched.parsed.options.get("env", ())
     said += ["production"] if call.program == "artisan" and "--force" in flags else []
     stage = next((each for each in said if _PRODUCTION.fullmatch(each)), "")
-    return Target(base.joined(call.program, *matched.command[-1:], stage, call.cwd or "?")) if stage else None
+    signature = base.joined(call.program, *matched.command[-1:], stage, call.cwd or "?")
+    return Target(signature, content=arguments.words(call, matched.rule)) if stage else None

@@ -9,10 +9,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from urllib.parse import unquote
 
-from outlast.agents.outward.targets import git_config
-from outlast.agents.outward.targets.base import Matched, ReadBack, Target, digest_of, is_known, joined
+from outlast.agents.outward import content
+from outlast.agents.outward.rules import NAMED, Another
+from outlast.agents.outward.targets import arguments, git_config
+from outlast.agents.outward.targets.base import Matched, ReadBack, Target, is_known, joined
 from outlast.agents.outward.targets.body import file_content
 
+UNTOLD = "untold"  # of the texts of an act, those that are given and not known now
 MARKER = re.compile(r"<!-- ?outlast[: ][^>]{1,200}-->")
 
 _NOUNS = {
@@ -63,27 +66,77 @@ def resolve(matched: Matched) -> Target | None:
             if not fields or "method" in matched.parsed.options:
                 return None
             method = "POST"
-        return Target(joined(method, place.host or "gitlab.com", *rest[:1]))
+        sent = arguments.words(matched.call, matched.rule, whole=True)
+        return Target(joined(method, place.host or "gitlab.com", *rest[:1]), content=sent, another=NAMED)
+    told = [value for name in _TEXT_OPTIONS for value in matched.parsed.options.get(name, ())]
+    more = {"words": _others(matched), "files": arguments.files(matched.call, told)}
     if (noun, verb) == ("pr", "create"):
         head = matched.parsed.option("head") or matched.parsed.option("source-branch") or branch or "*"
-        return act(place, "pr-create", head, texts)
+        return act(place, "pr-create", head, texts, more)
     if (noun, verb) == ("issue", "create"):
-        return act(place, "issue-create", "", texts)
+        return act(place, "issue-create", "", texts, more)
     if noun == "release":
         tag = matched.parsed.option("tag") or (rest[0] if rest else "*")
         draft = "yes" if matched.parsed.flags & {"-d", "--draft"} else ""
-        return act(place, f"release-{verb}", tag, {**texts, "draft": draft})
+        return act(place, f"release-{verb}", tag, {**texts, "draft": draft}, more)
     if noun in ("pr", "issue") and verb in _NUMBERED:
         number = rest[0].lstrip("#!") if rest else ""
         if "auto" in " ".join(matched.parsed.flags):
             texts["auto"] = "yes"
-        return act(place, verb, number or f"@{branch or '?'}", texts)
-    return Target(joined(f"{noun}-{verb}", str(place), *rest[:2]))
+        return act(place, verb, number or f"@{branch or '?'}", texts, more)
+    sent = arguments.words(matched.call, matched.rule)
+    return Target(joined(f"{noun}-{verb}", str(place), *rest[:2]), content=sent)
 
 
-def act(place: Place, verb: str, what: str, texts: Mapping[str, str]) -> Target:
-    """The signature of an act, and the probe that reads it back where there is one."""
-    params = {**place.params, **texts}
+_MANY = frozenset(
+    "edit release-edit release-upload release-delete-asset".split()
+)  # acts of many kinds on one target
+_TEXT_OPTIONS = frozenset(
+    "title body description comment notes body-file notes-file message note repo head source-branch".split()
+)
+_WRITTEN_BY = frozenset(
+    "--fill --fill-first --fill-verbose -e --editor --generate-notes --notes-from-tag --recover".split()
+)
+
+
+def _others(matched: Matched) -> bytes | None:
+    """The words of a call besides its texts; None where what it sends is not among its words."""
+    call, parsed, values = matched.call, matched.parsed, matched.rule.values
+    if not all(word.known for word in call.words if word in (*parsed.positionals, *parsed.flags)):
+        return None
+    if parsed.flags & _WRITTEN_BY:
+        return None
+    given = [
+        f"{name}={value}"
+        for name in sorted(parsed.options)
+        if name not in _TEXT_OPTIONS
+        for value in parsed.options[name]
+    ]
+    if not all(
+        is_known(call, value)
+        for name, found in parsed.options.items()
+        if name not in _TEXT_OPTIONS
+        for value in found
+    ):
+        return None
+    flags = [
+        flag
+        for flag in parsed.flags
+        if flag.partition("=")[0] not in values and (flag[:2] not in values or flag[:2] == "--")
+    ]
+    said = [] if call.program == "tea" and matched.command[0] in ("comment", "c") else matched.rest[1:]
+    return content.packed([*given, *sorted(flags), "--", *said] if given or flags or said else [])
+
+
+def act(
+    place: Place,
+    verb: str,
+    what: str,
+    texts: Mapping[str, str],
+    more: Mapping[str, bytes | None] | None = None,
+) -> Target:
+    """The signature of an act, and the probe that reads it back where there is one. `more` is what it sends besides its texts."""
+    params = {**place.params, **{name: text for name, text in texts.items() if name != UNTOLD}}
     readable = place.flavour != "gitlab" and _REPO.fullmatch(place.repo) is not None
     if verb == "pr-create":
         owner, _, branch = what.partition(":")
@@ -102,15 +155,22 @@ def act(place: Place, verb: str, what: str, texts: Mapping[str, str]) -> Target:
         probe = None
     separator = "" if what.startswith("@") else ("#" if verb.partition("-")[2] == "" else " ")
     signature = joined(verb, f"{place}{separator}{what}" if what else str(place))
-    said = [texts.get(name, "") for name in ("title_sha256", "body_sha256")]
-    content = digest_of(*(text.encode() for text in said)) if any(said) else ""
-    return Target(signature, probe if readable else None, kind=verb, content=content)
+    sent: dict[str, bytes | None] = {"words": b"", "files": b"", **(more or {})}
+    for name in ("title", "body"):
+        is_untold = name in texts.get(UNTOLD, "").split()
+        sent[name] = None if is_untold else texts.get(f"{name}_sha256", "").encode()
+    another: Another | None = NAMED if verb in _MANY else None
+    return Target(
+        signature, probe if readable else None, kind=verb, content=content.of(**sent), another=another
+    )
 
 
 def texts_of(title: str, body: str, *, title_known: bool = True, body_known: bool = True) -> dict[str, str]:
     """The marks by which a title and a body are recognised later; empty if they are not known now."""
     marker = MARKER.search(body) if body else None
+    known = {"title": title_known, "body": body_known}
     return {
+        UNTOLD: " ".join(name for name, is_told in known.items() if not is_told),
         "title_sha256": digest(title) if title and title_known else "",
         "body_sha256": digest(body) if body and body_known else "",
         "marker": marker[0] if marker else "",
@@ -146,7 +206,10 @@ def _texts(matched: Matched) -> dict[str, str]:
     if path := parsed.option("body-file") or parsed.option("notes-file"):
         read = file_content(matched, path) if is_known(call, path) else None
         return texts_of(
-            title, (read or b"").decode(errors="backslashreplace"), title_known=is_known(call, title)
+            title,
+            (read or b"").decode(errors="backslashreplace"),
+            title_known=is_known(call, title),
+            body_known=read is not None,
         )
     if parsed.option("message"):
         title, _, rest = parsed.option("message").partition("\n\n")

@@ -1,10 +1,12 @@
 """Where a `git push` would go: remote and refs, with git's defaults, from the repository's own files."""
 
 import os
+import re
 from collections.abc import Mapping
 
+from outlast.agents.outward import content
 from outlast.agents.outward.targets import git_config
-from outlast.agents.outward.targets.base import Matched, ReadBack, Target, digest_of, folder_of, joined
+from outlast.agents.outward.targets.base import Matched, ReadBack, Target, folder_of, joined
 from outlast.agents.outward.targets.git_config import Repository
 
 REFSPECS_MAX = 64
@@ -34,20 +36,33 @@ def push(matched: Matched) -> Target | None:
     }
     signature = joined("push-delete" if deletes else "push", remote, *refs)
     probe = ReadBack("git-push", params) if len(pairs) <= REFSPECS_MAX else None
-    return Target(signature, probe, content="" if call.moved else _commits(repository, pairs))
+    commits = None if call.moved else _commits(repository, pairs)
+    place = None if call.moved else _leads_to(matched, repository, remote)
+    return Target(signature, probe, content=content.of(commits=commits, remote=place))
 
 
-def _commits(repository: Repository | None, pairs: list[tuple[str, str]]) -> str:
-    """The digest of what is pushed where; empty where a commit cannot be named before git runs."""
+_LEADING = re.compile(r"(?:remote|url)\..+|remote\.pushdefault", re.IGNORECASE)
+
+
+def _leads_to(matched: Matched, repository: Repository | None, remote: str) -> bytes | None:
+    """Where a remote lies, by all that is configured of it; None where that is not known."""
     if repository is None:
-        return ""
+        return None
+    given = [word for word in matched.parsed.options.get("c", ()) if _LEADING.match(word)]
+    return content.packed([remote, *given, *repository.addresses(remote)])
+
+
+def _commits(repository: Repository | None, pairs: list[tuple[str, str]]) -> bytes | None:
+    """What is pushed where; None where a commit cannot be named before git runs."""
+    if repository is None:
+        return None
     parts = []
     for source, target in pairs[: REFSPECS_MAX + 1]:
         commit = repository.commit(source) if source else "deleted"
         if not commit or "*" in target:
-            return ""
-        parts.append(f"{commit} {target}".encode("utf-8", "surrogatepass"))
-    return digest_of(*sorted(parts)) if len(pairs) <= REFSPECS_MAX else ""
+            return None
+        parts.append(f"{commit} {target}")
+    return content.packed(sorted(parts)) if len(pairs) <= REFSPECS_MAX else None
 
 
 def _remote_name(repository: Repository | None, branch: str, given: str, folder: str) -> str:

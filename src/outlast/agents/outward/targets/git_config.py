@@ -26,6 +26,14 @@ class Repository:
     branch: str
     config: Mapping[tuple[str, str, str], str]
 
+    def addresses(self, remote: str) -> list[str]:
+        """All that decides where a push to a remote goes: its addresses, and what is put in their place."""
+        return sorted(
+            f"{section} {name} {key} {value}"
+            for (section, name, key), value in self.config.items()
+            if section == "url" or (section == "remote" and name == remote and "url" in key)
+        )
+
     def get(self, section: str, name: str, key: str) -> str:
         return self.config.get((section, name, key), "")
 
@@ -113,7 +121,7 @@ def _open(top: str, folder: str, environment: Mapping[str, str]) -> Repository |
 
 
 def _config(path: str) -> dict[tuple[str, str, str], str]:
-    """Of a key that is given several times the last value, as git has it."""
+    """Of a key that is given several times the last value, as git has it. A remote has all its addresses: `url`, `url 2`, …"""
     found: dict[tuple[str, str, str], str] = {}
     section, name = "", ""
     for line in _read(path).splitlines():
@@ -127,7 +135,10 @@ def _config(path: str) -> dict[tuple[str, str, str], str]:
         value = re.sub(r"\s+[#;].*", "", value).strip()
         if len(value) > 1 and value[0] == value[-1] == '"':
             value = value[1:-1]
-        found[(section, name, key.strip().lower())] = value
+        key = key.strip().lower()
+        if key in ("url", "pushurl") and (section, name, key) in found:
+            key = f"{key} {len(found)}"
+        found[(section, name, key)] = value
     return found
 
 

@@ -2,8 +2,10 @@
 `ipaddress` is slow to import, and every shim would.
 """
 
+import _socket
 import re
 from collections.abc import Mapping
+from urllib.parse import unquote
 
 _NAMES = frozenset(["localhost", "ip6-localhost", "ip6-loopback"])
 _V6 = re.compile(r"(?:0{0,4}:){2,7}0{0,3}[01]?")
@@ -21,18 +23,41 @@ def is_loopback(host: str) -> bool:
 
 
 def _is_loopback_v4(text: str) -> bool:
-    """Reads numbers as the C library does: `127.1` and `0x7f.1` are 127.0.0.1, `0127.0.0.1` is 87.0.0.1."""
+    address = _v4(text)
+    return address is not None and (address == 0 or address >> 24 == 127)
+
+
+def _v4(text: str) -> int | None:
+    """As the C library reads numbers: `127.1` and `0x7f.1` are 127.0.0.1, `0127.0.0.1` is 87.0.0.1."""
     parts = text.split(".")
     if len(parts) > 4 or not all(map(_NUMBER.fullmatch, parts)):
-        return False
+        return None
     try:
-        *first, last = [int(part, 16 if part[:2] == "0x" else 8 if part[0] == "0" else 10) for part in parts]
+        numbers = [
+            int(part, 16 if part[:2] in ("0x", "0X") else 8 if part[0] == "0" else 10) for part in parts
+        ]
     except ValueError:  # an 8 or 9 in an octal number
-        return False
+        return None
+    *first, last = numbers
     if any(number > 255 for number in first) or last >= 256 ** (4 - len(first)):
-        return False
-    address = last + sum(number << 24 - 8 * place for place, number in enumerate(first))
-    return address == 0 or address >> 24 == 127
+        return None
+    return last + sum(number << 24 - 8 * place for place, number in enumerate(first))
+
+
+def plain(host: str) -> str:
+    """A host as it is written most often: `3221225986`, `192.0.514` and `::ffff:192.0.2.2` are `192.0.2.2`, `a.test.` is `a.test`."""
+    name = unquote(host).lower().removeprefix("[").removesuffix("]")
+    if ":" in name:
+        address, percent, zone = name.partition("%")
+        try:
+            name = _socket.inet_ntop(_socket.AF_INET6, _socket.inet_pton(_socket.AF_INET6, address))
+        except OSError:
+            return name
+        mapped = name.removeprefix("::ffff:")
+        return mapped if "." in mapped and mapped != name else name + percent + zone
+    name = name.removesuffix(".")
+    number = _v4(name)
+    return name if number is None else ".".join(str(number >> shift & 255) for shift in (24, 16, 8, 0))
 
 
 _URL = re.compile(

@@ -5,24 +5,26 @@ import os
 import posixpath
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from urllib.parse import SplitResult, urlsplit
 
 from outlast.agents.outward.targets import body as http_body, forge, hosts
 from outlast.agents.outward.targets.base import Matched, ReadBack, Target, is_known, joined
+from outlast.agents.outward.targets.url_globs import globbed
 
 SAFE = frozenset(["GET", "HEAD", "OPTIONS", "TRACE", "PROPFIND", "REPORT", "QUERY"])
 URLS_MAX = 16
 
 
 @dataclass(slots=True)
-class _Request:
-    """The HTTP call that a command line would make."""
+class _Request(http_body.Sent):
+    """What a command line says of the call that it would make."""
 
     method: str = ""
-    urls: list[str] = field(default_factory=list)
-    data: list[tuple[str, str]] = field(default_factory=list)  # (option, value)
     get: bool = False
+    several: bool = False  # requests of their own, each with options or files of its own
+    fails_early: bool = False  # at the first of several that failed
+    globs: bool = True  # braces and brackets in a URL make several of it
     unseen: bool = False  # a file of options that we do not read
     elsewhere: bool = False  # an option may make it go elsewhere than its URLs say
     unproxied: str = ""  # hosts for which no proxy is used
@@ -37,7 +39,9 @@ def resolve(matched: Matched) -> Target | None:
         request = _gh_api(matched)
     elif program == "curl":
         request = _curl(matched.call.words[1:])
-        request.elsewhere = request.elsewhere or _curlrc_leads_elsewhere(matched)
+        if own := _curlrc(matched):
+            request.asides.append(own)
+            request.elsewhere = request.elsewhere or _leads_elsewhere(own)
     elif program == "wget":
         request = _wget(matched.call.words[1:])
     else:
@@ -68,8 +72,9 @@ def _target(matched: Matched, request: _Request) -> Target | None:
             joined(method if method not in SAFE else "*", *(_shown(url) for url in urls[:URLS_MAX])),
             sure=False,
         )
-    sure = request.sure and len(urls) == 1  # of several only the last one's exit code is told
-    content = http_body.content(matched, urls, request.data)
+    request.one_of_many = len(urls) > 1 and not (request.fails_early and request.sure)
+    sure = request.sure and not request.one_of_many and not request.several
+    content = "" if request.several else http_body.content(matched, request)
     if len(urls) == 1 and (target := _forge(matched, method, urls[0], request)) is not None:
         return replace(target, sure=sure, content=content) if target.signature else None
     probe = _probe(matched, method, urls[0], request) if len(urls) == 1 else None
@@ -105,7 +110,7 @@ def _path(path: str) -> str:
 
 
 def _host(parts: SplitResult) -> str:
-    host = parts.hostname or ""
+    host = hosts.plain(parts.hostname or "")
     host = f"[{host}]" if ":" in host else host
     default = {"https": 443, "http": 80}.get(parts.scheme.lower())
     return host if parts.port in (None, default) else f"{host}:{parts.port}"
@@ -174,10 +179,14 @@ def _probe(matched: Matched, method: str, url: str, request: _Request) -> ReadBa
 
 _CURL_SHORT_VALUES = frozenset("AbcCdDeEFHKmoPQrtTuUwxXyYz")
 _CURL_SHORT = {
-    "d": "data", "F": "form", "T": "upload-file", "X": "request", "K": "config", "Q": "quote",
-    "x": "proxy", "H": "header",
+    "A": "user-agent", "b": "cookie", "c": "cookie-jar", "C": "continue-at", "d": "data", "D": "dump-header", "e": "referer",
+    "E": "cert", "F": "form", "H": "header", "K": "config", "m": "max-time", "o": "output", "P": "ftp-port",
+    "Q": "quote", "r": "range", "t": "telnet-option", "T": "upload-file", "u": "user", "U": "proxy-user", "w": "write-out",
+    "x": "proxy", "X": "request", "y": "speed-time", "Y": "speed-limit", "z": "time-cond",
 }  # fmt: skip
-_CURL_FLAGS = {"G": "get", "I": "head", "f": "fail", "L": "location"}
+_CURL_FLAGS = {
+    "a": "append", "B": "use-ascii", "f": "fail", "G": "get", "I": "head", "L": "location", "n": "netrc", ":": "next", "g": "globoff",
+}  # fmt: skip
 _CURL_DATA = (
     "data",
     "data-ascii",
@@ -206,6 +215,24 @@ _CURL_ELSEWHERE = frozenset(
     "proxy proxy1.0 preproxy socks4 socks4a socks5 socks5-hostname resolve connect-to request-target unix-socket "
     "abstract-unix-socket dns-servers doh-url alt-svc location location-trusted".split()
 )
+
+
+# Who asks, and by which way: others may be the same call, made once more.
+_CURL_ASIDE = _CURL_ELSEWHERE - {"request-target", "location", "location-trusted"} | frozenset(
+    "user proxy-user oauth2-bearer aws-sigv4 cert cert-type key key-type pass login-options mail-auth netrc-file "
+    "tlsuser tlspassword netrc netrc-optional interface sasl-authzid service-name".split()
+)
+# What only changes how curl works or tells of it.
+_CURL_NEUTRAL = frozenset(
+    "output output-dir max-time connect-timeout retry retry-delay retry-max-time cookie-jar cacert capath crlfile limit-rate "
+    "write-out dump-header max-filesize max-redirs speed-limit speed-time trace trace-ascii stderr ciphers curves tls-max "
+    "ftp-port ftp-method noproxy proto proto-default proto-redir etag-save create-file-mode expect100-timeout "
+    "happy-eyeballs-timeout-ms keepalive-time local-port parallel-max pinnedpubkey pubkey rate hostpubmd5 hostpubsha256 hsts "
+    "engine tftp-blksize".split()
+)
+_CURL_ASKS = frozenset(
+    "append use-ascii crlf path-as-is form-escape request-target".split()
+)  # of those without a value
 
 
 _ELSEWHERE_WORD = re.compile(rf"(?m)^\s*-*(?:{'|'.join(map(re.escape, sorted(_CURL_ELSEWHERE)))}|x)\b")
@@ -242,32 +269,50 @@ def _curl(words: Sequence[str]) -> _Request:
                 break
         else:
             request.urls.append(word)
+    if request.globs:
+        _open_globs(request)
     return request
 
 
-def _curlrc_leads_elsewhere(matched: Matched) -> bool:
-    """Whether the user's own file of options may make curl go elsewhere; `-q` as the first word keeps it from being read."""
+def _open_globs(request: _Request) -> None:
+    """What is known of the addresses: one that only the shell can make may stand for several."""
+    opened = [globbed(url) if getattr(url, "known", True) else [url] for url in request.urls]
+    files = [value for name, value in request.data if name == "upload-file"]
+    unknown = [url for url in request.urls if not getattr(url, "known", True)]
+    request.several = request.several or any(len(globbed(each)) > 1 for each in (*files, *unknown))
+    request.urls = [url for urls in opened for url in urls]
+
+
+def _curlrc(matched: Matched) -> str:
+    """The user's own file of options that curl would read; `-q` as the first word keeps it from that."""
     if matched.call.words[1:2] in (("-q",), ("--disable",)):
-        return False
+        return ""
     given = matched.call.environment
     homes = [given.get(name, "") for name in ("CURL_HOME", "XDG_CONFIG_HOME", "HOME")]
-    for place in [f"{home}/{name}" for home in homes if home for name in (".curlrc", "curlrc")]:
-        try:
-            with open(place, errors="replace") as file:
-                text = file.read(CURLRC_MAX)
-        except OSError:
-            continue
-        return bool(_ELSEWHERE_WORD.search(text))
-    return False
+    places = [f"{home}/{name}" for home in homes if home for name in (".curlrc", "curlrc")]
+    return next((place for place in places if os.access(place, os.R_OK)), "")
+
+
+def _leads_elsewhere(path: str) -> bool:
+    """Whether a file of options may make curl go elsewhere."""
+    try:
+        with open(path, errors="replace") as file:
+            return bool(_ELSEWHERE_WORD.search(file.read(CURLRC_MAX)))
+    except OSError:
+        return True
 
 
 def _curl_long(given: str) -> str:
     """The option's whole name: older versions of curl take a beginning that only one option has."""
     known = {
         *_CURL_VALUES,
+        *_CURL_ASKS,
         "get",
         "head",
         "globoff",
+        "netrc",
+        "netrc-optional",
+        "next",
         "fail",
         "fail-with-body",
         "location",
@@ -297,15 +342,41 @@ def _curl_take(request: _Request, name: str, value: str) -> None:
         request.data.append((name, value))
     elif name == "config":
         request.unseen = True
-    elif name in _CURL_ELSEWHERE or (name == "header" and _names_another(value)):
-        request.elsewhere = True
+    elif name == "fail-early":
+        request.fails_early = True
+    elif name == "globoff":
+        request.globs = False
+    elif name == "next":
+        request.several = True
     elif name == "noproxy":
         request.unproxied += f",{value}"
     elif name in ("mail-from", "mail-rcpt"):
         request.mail = True
         request.data.append((name, value))
-    elif name == "quote":
+    elif name in ("header", "proxy-header"):
+        request.elsewhere = request.elsewhere or _names_another(value)
+        request.headers.append(value)
+    elif name == "url-query":
+        request.queries.append(
+            ("data-raw", value[1:]) if value.startswith("+") else ("data-urlencode", value)
+        )
+    elif name == "cookie":
+        (request.aside if "=" in value else request.asides).append(value)
+    elif name in ("user-agent", "referer"):
+        request.headers.append(f"{name}: {value}")
+    else:
+        _curl_take_option(request, name, value)
+
+
+def _curl_take_option(request: _Request, name: str, value: str) -> None:
+    """An option that is no part of the body: whether it says what is asked, or only by whom and how."""
+    request.elsewhere = request.elsewhere or name in _CURL_ELSEWHERE
+    if name == "quote":
         request.method = request.method or "QUOTE"
+    if name in _CURL_ASIDE:
+        request.aside.append(f"{name} {value}".rstrip())
+    elif name in _CURL_ASKS or (name in _CURL_VALUES and name not in _CURL_NEUTRAL):
+        request.options.append(f"{name} {value}".rstrip())
 
 
 def _names_another(header: str) -> bool:
@@ -338,16 +409,52 @@ def _wget(words: Sequence[str]) -> _Request:
                 request.method = value
             else:
                 request.data.append(("data-raw" if name.endswith("-data") else name[2:], value))
-        elif word in _WGET_VALUES:
-            at += 1
+        elif name in _WGET_SENT or word in _WGET_VALUES:
+            if not equals:
+                value = words[at] if at < len(words) else ""
+                at += 1
+            _wget_take(request, name, value)
         elif not word.startswith("-"):
             request.urls.append(word)
     return request
 
 
+_WGET_SENT = (
+    "--header",
+    "--user",
+    "--password",
+    "--http-user",
+    "--http-password",
+    "--load-cookies",
+    "--referer",
+    "--user-agent",
+    "-U",
+)
+
+
+def _wget_take(request: _Request, name: str, value: str) -> None:
+    if name == "--header":
+        request.headers.append(value)
+    elif name == "--load-cookies":
+        request.asides.append(value)
+    elif name in _WGET_SENT:
+        request.aside.append(f"{name} {value}")
+
+
 _HTTPIE_VALUES = frozenset(
     "-a --auth -A --auth-type -o --output -p --print --session --session-read-only --timeout --proxy --verify --cert "
     "--cert-key --style -s --pretty --format-options --max-redirects --ssl --response-charset --boundary --bearer".split()
+)
+_HTTPIE_WHO = (
+    "-a",
+    "--auth",
+    "-A",
+    "--auth-type",
+    "--bearer",
+    "--session",
+    "--session-read-only",
+    "--cert",
+    "--cert-key",
 )
 _HTTPIE_FOLLOWS = re.compile(r"--follow|-[A-Za-z]*F[A-Za-z]*")
 _HTTPIE_ITEM = re.compile(r"[^=:@]*?(:=@|=@|:=|==|=|@|:)")
@@ -369,8 +476,12 @@ def _httpie(words: Sequence[str], program: str, *, fed: bool) -> _Request:
         elif name in ("--proxy", "--resolve", "--unix-socket") or _HTTPIE_FOLLOWS.fullmatch(word):
             request.elsewhere = True
             at += 1 if name.startswith("--") and name != "--follow" and not equals else 0
-        elif word in _HTTPIE_VALUES:
-            at += 1
+        elif name in _HTTPIE_VALUES:
+            if name in _HTTPIE_WHO:
+                request.aside.append(f"{name} {value if equals else words[at] if at < len(words) else ''}")
+            at += 0 if equals else 1
+        elif word in ("--form", "-f", "--multipart"):
+            request.options.append(word[:3])
         elif word in ("--ignore-stdin", "-I") or word == "--offline":
             ignores_stdin = True
         elif not word.startswith("-"):
@@ -387,7 +498,11 @@ def _httpie(words: Sequence[str], program: str, *, fed: bool) -> _Request:
     for item in positionals:
         match = _HTTPIE_ITEM.match(item)
         request.elsewhere = request.elsewhere or _names_another(item)
-        if match and match[1] not in ("==", ":"):
+        if match and match[1] == "==":
+            request.queries.append(("data-raw", item.replace("==", "=", 1)))
+        elif match and match[1] == ":":
+            request.headers.append(item)
+        elif match:
             request.data.append(("item", item))
     if fed and not ignores_stdin and not request.data:
         request.data.append(("item", "@-"))
@@ -399,6 +514,8 @@ def _gh_api(matched: Matched) -> _Request:
     request = _Request(method=parsed.option("method"), sure=True)
     for name in ("raw-field", "field", "input"):
         request.data += [(name, value) for value in parsed.options.get(name, ())]
+    request.headers += parsed.options.get("header", ())
+    request.options += [f"preview {value}" for value in parsed.options.get("preview", ())]
     host = parsed.option("hostname") or environment.get("GH_HOST", "")
     path = (matched.rest[0] if matched.rest else "?").lstrip("/")
     if "{owner}" in path or "{repo}" in path or ":owner" in path:

@@ -99,6 +99,11 @@ class AgentCalls:
             self._doubt(opened, f"it was not made: it may be effect {record.asks} again", asks=True)
             return opened.effect
 
+    def left(self, call: str, record: CallRecord) -> None:
+        """Put on record that something ran on when the command had ended, and was stopped: nobody knows what it did."""
+        with self._lock:
+            self._doubt(self._put(call, record), "it still ran when the command had ended, and was stopped")
+
     def not_done(self, call: str, reason: str) -> None:
         """A call on record was not let through after all. One that is not under way changes nothing."""
         with self._lock:

@@ -9,6 +9,7 @@ from outlast import decoders
 from outlast.core import events as ev
 from outlast.core.replay import EffectRecord
 from outlast.runs.journal import Journal
+from outlast.supervisor.agent.calls.identity import takes_place
 from outlast.supervisor.agent.calls.record import SHIM, CallRecord, OutwardCall, told_of
 
 ANOTHER: Final = "another"  # a request: what an effect held is another call
@@ -190,6 +191,23 @@ def unheard(journal: Journal) -> set[str]:
                     pass
         after = page[-1].seq
     return found
+
+
+def is_undone(journal: Journal, effect: str, first: OutwardCall) -> bool:
+    """Whether a later call of the run may have put something else in the place of what this one had left."""
+    return any(
+        order(each) > order(effect)
+        and past.record.state not in ("failed", "did_not")
+        and not past.told.asks
+        and any(takes_place(later, first) for later in past.told.outward)
+        for each, past in History(journal).calls.items()
+    )
+
+
+def order(effect: str) -> tuple[int, int]:
+    """Where an effect stands among those of its run."""
+    beat, n = effect.split(".")
+    return int(beat), int(n)
 
 
 def doubted(journal: Journal) -> set[str]:

@@ -1,8 +1,10 @@
 """Which call is the same one again: verb, target and content. Whatever judges a repeated call asks here."""
 
 from collections.abc import Sequence
+from fnmatch import fnmatchcase
 from typing import Literal
 
+from outlast.agents.outward import content
 from outlast.supervisor.agent.calls.record import OutwardCall
 
 Likeness = Literal["unrelated", "same", "unclear", "reworded", "named", "free"]
@@ -18,19 +20,19 @@ def likeness(first: OutwardCall, again: OutwardCall) -> Likeness:
     |-----------------|---------------------------|--------------------|-------------------------------------------------|
     | others          |                           |                    | `unrelated`                                     |
     | the same        | the same                  |                    | the `same`                                      |
-    | the same        | not known of one of them  |                    | `unclear`: counts as the same                   |
+    | the same        | a part of it is not known |                    | `unclear`: counts as the same                   |
     | the same        | another                   | held               | `reworded`: the target names the act            |
     | the same        | another                   | named              | `named`: another one, once the agent says so    |
     | the same        | another                   | free               | `free`: another one                             |
 
-    A call of a journal without contents has none that is known.
+    One part that is known of both and differs is enough for another content. A call of a journal without contents, or with
+    those of an earlier outlast, has none that is known.
     """
     if not _is_one_target(first.signature, again.signature):
         return "unrelated"
-    if not first.content or not again.content:
-        return "unclear"
-    if first.content == again.content:
-        return "same"
+    compared = content.compare(first.content, again.content)
+    if compared != "another":
+        return compared
     return "reworded" if again.another == "held" else again.another
 
 
@@ -38,6 +40,25 @@ def _is_one_target(first: str, again: str) -> bool:
     """Whether two signatures name one target. That of a GraphQL call also names its mutations, where they could be read."""
     shorter, longer = sorted((first, again), key=len)
     return shorter == longer or (shorter.endswith("/graphql") and longer.startswith(f"{shorter} "))
+
+
+_STATES = frozenset(
+    ["PUT", "PATCH", "DELETE"]
+)  # what such a request leaves behind, the next one to its address replaces
+
+
+def takes_place(later: OutwardCall, first: OutwardCall) -> bool:
+    """Whether a later call left something else where the first one had left what it brought: then the first is undone."""
+    if later.signature == first.signature and content.compare(first.content, later.content) == "same":
+        return False
+    said, before = later.signature.split(" "), first.signature.split(" ")
+    if before[0] in ("push", "push-delete") and said[0] in ("push", "push-delete"):
+        return before[1:2] == said[1:2] and _have_one_ref(before[2:], said[2:])
+    return before[0] in _STATES and said[0] in _STATES and before[1:] == said[1:]
+
+
+def _have_one_ref(first: Sequence[str], others: Sequence[str]) -> bool:
+    return any(fnmatchcase(one, other) or fnmatchcase(other, one) for one in first for other in others)
 
 
 def nearest(

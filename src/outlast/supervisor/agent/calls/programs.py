@@ -93,10 +93,10 @@ class OutwardPrograms:
     def _held(self, record: CallRecord) -> Held | None:
         """Why a call is held, after reading what its agent has just said of earlier ones."""
         self.note_killed()
-        held = self._holds.judge(record.outward, self._calls.begun)
+        held = self._holds.judge(record.outward, self._calls.begun, record.steps)
         if held is not None and not held.is_known and self._run.journal.lease.request_waits():
             self._run.drive(self._run.take_findings())
-            held = self._holds.judge(record.outward, self._calls.begun)
+            held = self._holds.judge(record.outward, self._calls.begun, record.steps)
         return held
 
     def _hold(self, start: ToolStart, record: CallRecord, held: Held) -> str:
@@ -135,9 +135,10 @@ class OutwardPrograms:
                 call = f"{SHIM}{os.urandom(8).hex()}"
                 start = ToolStart(call, words[0], msgspec.Raw(b"null"))
                 below = self._calls.enclosing()
-                answer, held = self._judged(
-                    start, CallRecord(words[0], list(words), "", shim.cwd, outward, below=below)
+                record = CallRecord(
+                    words[0], list(words), "", shim.cwd, outward, below=below, steps=shim.steps
                 )
+                answer, held = self._judged(start, record)
                 if not answer.allowed:
                     again = held.again if held is not None and self._replays else None
                     return (

@@ -47,6 +47,7 @@ class CallRecord(msgspec.Struct, frozen=True, omit_defaults=True):
     asks: str = ""
     call: str = ""  # the agent's own id of the call, where the effect's key is another
     below: tuple[str, ...] = ()  # of what only a shim saw: the agent's calls that it may be part of
+    steps: tuple[str, ...] = ()  # the steps of a script that it was made below
 
     @property
     def name(self) -> str:

@@ -8,22 +8,29 @@ from typing import Final
 
 import msgspec
 
+from outlast.agents.outward import content
 from outlast.core import events as ev
 from outlast.core.replay import EffectRecord
 from outlast.core.state import OpenEffect
 from outlast.core.values import shorten
 from outlast.runs.journal import Journal
 from outlast.supervisor.agent.calls import history
-from outlast.supervisor.agent.calls.history import History, PastCall
+from outlast.supervisor.agent.calls.history import History, PastCall, order
 from outlast.supervisor.agent.calls.identity import RANK, SAME, Likeness, likeness as likeness_of, nearest
 from outlast.supervisor.agent.calls.open_call import printed_again
 from outlast.supervisor.agent.calls.record import CallRecord, OutwardCall, has_result, told_of
+from outlast.supervisor.socket.script_calls import steps_on_record
 
 UNSURE = "Its program ended with exit code 0, which does not say that the server accepted it."
 WRITE_OUT = (
     "What this call sends is not known before it runs, so it counts as the same. If it is another one, make it in a call of its "
     "own with all that it sends written out: no pipe, no $(…), no file or commit that the same command makes."
 )
+BESIDE = (
+    "Its words are the same, and they do not hold all that it sends: files, a folder, settings may. So nobody can tell whether it "
+    "is another one."
+)
+ASIDE = "It differs only in who asks, or in what differs from try to try, so it counts as the same."
 UNKNOWN = "It ended, and its result is not known."
 COMMAND_CHARS, OUTPUT_CHARS = 300, 500
 FRESH: Final = ("", "")  # a session that knows of nothing
@@ -75,11 +82,15 @@ class Holds:
             self._past.setdefault(effect, PastCall(told, record, 0))
 
     def judge(
-        self, again: Sequence[OutwardCall], begun: Mapping[str, Sequence[OutwardCall]] | None = None
+        self,
+        again: Sequence[OutwardCall],
+        begun: Mapping[str, Sequence[OutwardCall]] | None = None,
+        steps: Sequence[str] = (),
     ) -> Held | None:
         """Whether a call that does this may go; None where nothing stands against it.
 
-        `begun`: of calls of this attempt that lost a program, what of them is in doubt.
+        `begun`: of calls of this attempt that lost a program, what of them is in doubt. `steps`: those of a script that the
+        call is below.
         """
         opened = {effect.id: effect for effect in self._journal.state.effects_open}
         for doubt in opened.values():
@@ -88,7 +99,7 @@ class Holds:
         alike: list[tuple[Likeness, OutwardCall, PastCall]] = []
         for known, past in self._past.items():
             likeness, first = nearest((begun or {}).get(known, past.told.outward), again)
-            if first is not None:
+            if first is not None and not self._belongs_to_a_step(past, steps):
                 alike.append((likeness, first, past))
         same = [past for likeness, _, past in alike if likeness == "same"]
         asked = {past.told.asks for past in same}
@@ -104,7 +115,9 @@ class Holds:
                 if opened[effect].state == "in_doubt" and self._is_held(effect, likeness, first, again):
                     return Held(effect, self._held(effect, likeness, first, again), is_known=False)
                 continue
-            if _order(effect) < before:
+            if order(effect) < before:
+                continue
+            if first.another == "free" and history.is_undone(self._journal, effect, first):
                 continue
             was_told = effect in self._answered or self._is_meant(likeness, first, again)
             answer = "" if was_told else self._found(past, again)
@@ -113,6 +126,14 @@ class Holds:
                 text = f"{answer} {_MORE.format(rest)}" if rest else answer
                 return Held(effect, text, is_known=True, again=self._printed(past, again))
         return None
+
+    def _belongs_to_a_step(self, past: PastCall, steps: Sequence[str]) -> bool:
+        """Whether a call that has ended was made below a step on record: it ends again with that step, as it did, and stands for
+        no call elsewhere."""
+        made_below = past.told.steps
+        if not made_below or past.record.state in ("intended", "in_doubt") or set(made_below) & set(steps):
+            return False
+        return not steps_on_record(self._journal).isdisjoint(made_below)
 
     # -- calls that a person was asked about ---------------------------------------------------------------------------
 
@@ -152,24 +173,27 @@ class Holds:
             is_another = past.told.asks and past.record.state == "did_not" and effect not in self._released
             if is_another and likeness in SAME:
                 self._released.add(effect)
-                return _order(effect)
+                return order(effect)
         return (0, 0)
 
     def _printed(self, past: PastCall, again: Sequence[OutwardCall]) -> bytes | None:
-        """The first call's output; None if this is not the very same call, or the first one failed or printed too much."""
+        """The first call's output; None if this is not the very same call, or the first one failed, is undone, or printed too much."""
         record = past.record
         result = self._journal.value(record.result) if has_result(record) else None
         done = past.done(result)
         is_same = all(any(likeness_of(one, each) == "same" for one in done) for each in again)
         is_well = not isinstance(result, dict) or result.get("ok", True) is True
-        return printed_again(result) if record.state == "confirmed" and is_same and is_well else None
+        if record.state != "confirmed" or not is_same or not is_well:
+            return None
+        is_undone = any(history.is_undone(self._journal, record.id, each) for each in done)
+        return None if is_undone else printed_again(result)
 
     def _may_be_answered(
         self, likeness: Likeness, first: OutwardCall, past: PastCall, again: Sequence[OutwardCall]
     ) -> bool:
         """Whether the same call, made once more, would be answered with this one."""
         is_over = past.record.state in ("confirmed", "given_up") and past.record.id not in self._answered
-        is_known = likeness != "same" and all(each.content for each in again)
+        is_known = likeness != "same" and all(content.is_whole(each.content) for each in again)
         return is_over and likeness in SAME and not is_known
 
     def answered(self, effect: str, told: CallRecord) -> None:
@@ -180,7 +204,8 @@ class Holds:
         self._insist(told)
 
     def _insist(self, told: CallRecord) -> None:
-        self._insisted |= {(each.signature, each.content) for each in told.outward if each.content}
+        whole = [each for each in told.outward if content.is_whole(each.content)]
+        self._insisted |= {(each.signature, each.content) for each in whole}
 
     def _is_meant(self, likeness: Likeness, first: OutwardCall, again: Sequence[OutwardCall]) -> bool:
         """Whether a call that is only alike was answered before with the very same content: then its agent means it.
@@ -225,9 +250,12 @@ class Holds:
             )
         if likeness == "reworded":
             return f"outlast holds this call. The same was begun before with other words, {before} {say}"
-        is_unknown = any(not each.content for each in again if likeness_of(first, each) == "unclear")
-        if likeness == "unclear" and is_unknown:
-            return f"outlast holds this call. The same was begun before {before} {say} {WRITE_OUT}"
+        unclear = [each for each in again if likeness_of(first, each) == "unclear"]
+        if unclear and all(content.is_whole(each.content) for each in unclear):
+            return f"outlast holds this call. The same was begun before {before} {say} {ASIDE}"
+        if unclear:
+            words = WRITE_OUT if not all(content.can_differ(each.content) for each in unclear) else BESIDE
+            return f"outlast holds this call. The same was begun before {before} {say} {words}"
         return f"outlast holds this call. The same was begun before {before} {say}"
 
     def _found(self, past: PastCall, again: Sequence[OutwardCall]) -> str:
@@ -271,12 +299,6 @@ _UNLESS: dict[Likeness, str] = {
     "unclear": "What the two of them send cannot be compared. If it is the same, take it as done. If you mean a further one",
     "reworded": "It had other words. If it is the same, take it as done. If you mean a further one",
 }
-
-
-def _order(effect: str) -> tuple[int, int]:
-    """Where an effect stands among those of its run."""
-    beat, n = effect.split(".")
-    return int(beat), int(n)
 
 
 def _command(first: OutwardCall) -> str:
