@@ -36,7 +36,7 @@ def size_of(folder: Path) -> int:
 def check(place: Workspace, made: list[Save]) -> None:
     """Git finds nothing wrong, every save is in the chain, and each tree is whole."""
     place.fsck()
-    git_dir = place.saver.repo().git_dir
+    git_dir = place.saver.repo().vault
     chain = [held.commit for held in saves.chain(place.saver.repo(), place.saver.reader(), RUN)]
     assert [save.commit for save in reversed(made)] == chain[: len(made)]
     for save in (made[0], made[len(made) // 2], made[-1]):
@@ -117,7 +117,7 @@ def test_one_consolidates_at_a_time(place: Workspace) -> None:
 
 def test_readers_never_fail_meanwhile(place: Workspace) -> None:
     made = beats(place, 20)
-    git_dir = place.saver.repo().git_dir
+    git_dir = place.saver.repo().vault
     stop, failed = threading.Event(), []
 
     def read() -> None:
@@ -220,7 +220,7 @@ def test_killed_anywhere_nothing_is_lost_and_nothing_stays_behind(place: Workspa
     for _ in range(2):
         consolidate(place.saver.repo(), packs_max=1, grace_s=0.0)
     check(place, made)
-    common = place.saver.repo().common_dir
+    common = place.saver.repo().vault
     assert [name for name in os.listdir(common) if name.startswith("outlast-consolidating")] == []
     left = [path for path in place.saver.repo().packs.iterdir() if path.stem not in packs_of(place)]
     assert left == []

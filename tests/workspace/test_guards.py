@@ -65,7 +65,7 @@ def test_untracked_secrets_are_kept_apart_and_come_back_when_asked(kind: str, tm
         saved = place.save()
         assert set(left(saved).values()) == {"secret, kept apart"}
         assert set(SECRETS) < set(left(saved))
-        assert not is_anywhere(place.saver.repo().git_dir, b"hush-")
+        assert not is_anywhere(place.saver.repo().vault, b"hush-")
         assert is_anywhere(secrets.git_dir(place.saver.private), b"hush-")
         for path in secrets.git_dir(place.saver.private).rglob("*.pack"):
             assert path.stat().st_mode & 0o077 == 0

@@ -29,7 +29,7 @@ def place(tmp_path: Path) -> Iterator[Workspace]:
 
 
 def files_of(place: Workspace, save: Save) -> dict[str, bytes]:
-    git_dir = place.saver.repo().git_dir
+    git_dir = place.saver.repo().vault
     names = place.git_in(git_dir, "ls-tree", "-r", "-z", "--name-only", save.commit).stdout.split(b"\0")[:-1]
     return {os.fsdecode(name): place.content(save, os.fsdecode(name)) or b"" for name in names}
 
