@@ -44,8 +44,8 @@ MUTANTS = (
     Mutant(
         "a repository that moved is not known by its history",
         "workspace/vault/identity.py",
-        "        if roots.intersection(each[1].roots):\n            return each\n",
-        "",
+        "        if roots.intersection(each[1].roots):\n",
+        "        if roots.intersection(()):\n",
         (f"{VAULT}::test_a_repository_that_moved_finds_its_vault_and_a_copy_gets_its_own",),
     ),
     Mutant(

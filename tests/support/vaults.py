@@ -36,7 +36,7 @@ def git_words(folder: Path, words: Sequence[object]) -> list[str]:
     """How git is told where to look: what is said of our refs is asked of the vault, all else of the folder."""
     of_saves = any("refs/outlast" in str(word) for word in words) and words[0] not in ("fetch", "push")
     vault = _found(folder) if of_saves else None
-    return ["-C", str(folder)] if vault is None else ["-C", str(vault), "--git-dir=."]
+    return ["-C", str(folder)] if vault is None else ["-C", str(vault.parent), f"--git-dir={vault}"]
 
 
 def _near(folder: Path) -> Iterator[Path]:
